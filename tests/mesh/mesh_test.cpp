@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/mesh/mesh.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::mesh {
+namespace {
+
+constexpr int most_ranks = 64;
+
+/// Every mesh of up to `most_ranks` ranks.
+std::vector<Mesh> all_meshes() {
+  std::vector<Mesh> meshes;
+  for (int r = 1; r <= most_ranks; ++r) {
+    for (int s = 1; r * s <= most_ranks; ++s) {
+      for (int t = 1; r * s * t <= most_ranks; ++t) meshes.push_back({.replicate = r, .shard = s, .tensor = t});
+    }
+  }
+  return meshes;
+}
+
+/// The dp ranks of the ranks at one tensor place, in rank order, by any formula.
+template <class Formula>
+std::vector<int> dp_ranks(const Mesh& mesh, int tensor, Formula formula) {
+  std::vector<int> found;
+  for (int r = 0; r < mesh.ranks(); ++r) {
+    const Coordinates at = mesh.coordinates({r});
+    if (at.tensor == tensor) found.push_back(formula(mesh, at));
+  }
+  return found;
+}
+
+int our_formula(const Mesh& mesh, const Coordinates& at) { return mesh.dp_rank(at).value; }
+int linguas_formula(const Mesh& mesh, const Coordinates& at) { return at.replicate * mesh.replicate + at.shard; }
+
+bool has_duplicates(const std::vector<int>& values) {
+  return std::set<int>(values.begin(), values.end()).size() != values.size();
+}
+
+TEST(Mesh, CoordinatesAndRanksAreInverse) {
+  for (const Mesh& mesh : all_meshes()) {
+    for (int r = 0; r < mesh.ranks(); ++r) ASSERT_EQ(mesh.rank_of(mesh.coordinates({r})), Rank{r}) << mesh.text();
+  }
+}
+
+TEST(Mesh, TensorVariesFastestThenShardThenReplicate) {
+  const Mesh mesh{.replicate = 2, .shard = 3, .tensor = 4};
+  EXPECT_EQ(mesh.coordinates({1}), (Coordinates{.replicate = 0, .shard = 0, .tensor = 1}));
+  EXPECT_EQ(mesh.coordinates({4}), (Coordinates{.replicate = 0, .shard = 1, .tensor = 0}));
+  EXPECT_EQ(mesh.coordinates({12}), (Coordinates{.replicate = 1, .shard = 0, .tensor = 0}));
+  EXPECT_EQ(mesh.coordinates({23}), (Coordinates{.replicate = 1, .shard = 2, .tensor = 3}));
+}
+
+TEST(DpRank, IsUniqueAndDenseAndInRankOrderOnEveryMesh) {
+  for (const Mesh& mesh : all_meshes()) {
+    std::vector<int> expected(static_cast<std::size_t>(mesh.dp_size()));
+    std::iota(expected.begin(), expected.end(), 0);
+    for (int t = 0; t < mesh.tensor; ++t) ASSERT_EQ(dp_ranks(mesh, t, our_formula), expected) << mesh.text();
+  }
+}
+
+TEST(DpRank, DoesNotChangeWhenTensorOrTheSplitOfReplicasChanges) {
+  for (const Mesh& mesh : all_meshes()) {
+    const Mesh flat{.replicate = 1, .shard = mesh.dp_size(), .tensor = 1};
+    for (int r = 0; r < mesh.ranks(); ++r) {
+      const DpRank dp = mesh.dp_rank(mesh.coordinates({r}));
+      ASSERT_EQ(dp.value, r / mesh.tensor) << mesh.text();
+      ASSERT_EQ(dp, flat.dp_rank(flat.coordinates({r / mesh.tensor}))) << mesh.text();
+    }
+  }
+}
+
+TEST(DpRank, DoesNotCollideWhereLinguasFormulaDoes) {
+  const Mesh mesh{.replicate = 2, .shard = 4, .tensor = 1};
+  const std::vector<int> theirs = dp_ranks(mesh, 0, linguas_formula);
+  EXPECT_EQ(theirs, (std::vector<int>{0, 1, 2, 3, 2, 3, 4, 5}));
+  EXPECT_TRUE(has_duplicates(theirs));
+  EXPECT_FALSE(has_duplicates(dp_ranks(mesh, 0, our_formula)));
+}
+
+TEST(DpRank, LinguasFormulaCollidesOnEveryHybridMeshThatShardsMoreThanItReplicates) {
+  for (const Mesh& mesh : all_meshes()) {
+    const bool collides = has_duplicates(dp_ranks(mesh, 0, linguas_formula));
+    EXPECT_EQ(collides, mesh.replicate > 1 && mesh.shard > mesh.replicate) << mesh.text();
+  }
+}
+
+TEST(Group, HoldsTheRanksThatDifferAlongOneAxisOnly) {
+  const Mesh mesh{.replicate = 2, .shard = 3, .tensor = 2};
+  const Coordinates at{.replicate = 1, .shard = 2, .tensor = 1};
+  EXPECT_EQ(mesh.group(Axis::tensor, at), (std::vector<Rank>{{10}, {11}}));
+  EXPECT_EQ(mesh.group(Axis::shard, at), (std::vector<Rank>{{7}, {9}, {11}}));
+  EXPECT_EQ(mesh.group(Axis::replicate, at), (std::vector<Rank>{{5}, {11}}));
+}
+
+TEST(Group, PartitionsTheRanksOfEveryMesh) {
+  for (const Mesh& mesh : all_meshes()) {
+    for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+      for (int r = 0; r < mesh.ranks(); ++r) {
+        const std::vector<Rank> members = mesh.group(axis, mesh.coordinates({r}));
+        ASSERT_EQ(static_cast<int>(members.size()), mesh.size(axis));
+        ASSERT_EQ(std::count(members.begin(), members.end(), Rank{r}), 1);
+        ASSERT_EQ(members, mesh.group(axis, mesh.coordinates(members.front())));
+      }
+    }
+  }
+}
+
+TEST(Group, OfDataParallelRanksIsOrderedByDpRank) {
+  for (const Mesh& mesh : all_meshes()) {
+    const std::vector<Rank> members = mesh.dp_group(mesh.coordinates({mesh.ranks() - 1}));
+    ASSERT_EQ(static_cast<int>(members.size()), mesh.dp_size());
+    for (int i = 0; i < mesh.dp_size(); ++i) {
+      const Coordinates at = mesh.coordinates(members[static_cast<std::size_t>(i)]);
+      ASSERT_EQ(mesh.dp_rank(at), DpRank{i}) << mesh.text();
+      ASSERT_EQ(at.tensor, mesh.tensor - 1);
+    }
+  }
+}
+
+TEST(Mesh, SaysItsAxes) {
+  EXPECT_EQ((Mesh{.replicate = 2, .shard = 4, .tensor = 1}.text()), "2x4x1 (replicate x shard x tensor)");
+  EXPECT_EQ(to_text(Axis::shard), "shard");
+}
+
+TEST(Mesh, TreatsARankOutsideOfItAsABug) {
+  const Mesh mesh{.replicate = 1, .shard = 2, .tensor = 1};
+  EXPECT_THROW((void)mesh.coordinates({2}), BugError);
+  EXPECT_THROW((void)mesh.rank_of({.replicate = 0, .shard = 2, .tensor = 0}), BugError);
+  EXPECT_THROW((void)mesh.rank_of({.replicate = 0, .shard = 0, .tensor = -1}), BugError);
+}
+
+}  // namespace
+}  // namespace trireme::mesh
