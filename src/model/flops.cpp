@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/model/model.hpp"
+
+namespace trireme::model {
+
+double flops_per_token(const Model& model, std::int64_t seq_len) {
+  std::int64_t in_products = 0;
+  for (const ComputeBlock& block : model.compute_blocks) {
+    for (const Stage& stage : block.stages) {
+      if (stage.kind == StageKind::embedding) continue;
+      for (const ParamRef& ref : stage.parameters) {
+        if (model[ref].shape.size() == 2) in_products += model[ref].elements();
+      }
+    }
+  }
+  const Sizes& sizes = model.sizes;
+  const double attention_width = static_cast<double>(sizes.layers) * static_cast<double>(sizes.heads * sizes.head_dim);
+  return 6.0 * static_cast<double>(in_products) + 12.0 * attention_width * static_cast<double>(seq_len);
+}
+
+std::string_view flop_rule() {
+  return "6 * parameters in matrix products + 12 * layers * heads * head_dim * seq_len per token (PaLM appendix B)";
+}
+
+}  // namespace trireme::model

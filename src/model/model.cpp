@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/model/model.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <functional>
+#include <numeric>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::model {
+
+namespace {
+
+struct Architecture {
+  std::string_view name;
+  Model (*build)(const config::Model&);
+};
+
+constexpr std::array architectures = {Architecture{"llama", build_llama}};
+
+}  // namespace
+
+std::int64_t Parameter::elements() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::int64_t Model::elements() const {
+  std::int64_t sum = 0;
+  for (const ParameterBlock& block : parameter_blocks) {
+    for (const Parameter& parameter : block.parameters) sum += parameter.elements();
+  }
+  return sum;
+}
+
+std::optional<ParamRef> Model::find(std::string_view name) const {
+  for (int b = 0; b < param_blocks(); ++b) {
+    const ParamBlock block{b};
+    const std::vector<Parameter>& parameters = (*this)[block].parameters;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (parameters[i].name == name) return ParamRef{.block = block, .index = static_cast<int>(i)};
+    }
+  }
+  return std::nullopt;
+}
+
+Model build(const config::Model& config) {
+  for (const Architecture& architecture : architectures) {
+    if (architecture.name == config.architecture) return architecture.build(config);
+  }
+  std::vector<std::string_view> known;
+  for (const Architecture& architecture : architectures) known.push_back(architecture.name);
+  throw ConfigError(fmt::format("model.architecture = \"{}\" is not known; use one of: {}", config.architecture,
+                                fmt::join(known, ", ")));
+}
+
+}  // namespace trireme::model
