@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trireme/base/ids.hpp"
+#include "trireme/model/model.hpp"
+
+/// Who owns which elements of which parameter: the one truth for sharding, checkpoints and resharding.
+namespace trireme::shard {
+
+/// Every parameter starts at a multiple of this many elements, so offsets are the same in fp32 and bf16.
+inline constexpr std::int64_t alignment = 64;
+
+/// Half-open range of elements.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  [[nodiscard]] std::int64_t size() const { return end - begin; }
+  [[nodiscard]] bool empty() const { return end <= begin; }
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+/// A piece of one parameter inside a shard: `elements` of the parameter, lying at `offset` of the shard.
+struct Slice {
+  int parameter = 0;           ///< index in the block
+  Range elements;              ///< of the parameter, row-major
+  std::int64_t offset = 0;     ///< of the first one, in the shard
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+
+/// The flat buffer of one parameter block, cut into `shards` equal slices. Gaps between parameters and the tail are zero.
+class BlockLayout {
+ public:
+  BlockLayout(const model::ParameterBlock& block, int shards);
+
+  [[nodiscard]] int shards() const { return shards_; }
+  [[nodiscard]] int parameters() const { return static_cast<int>(ranges_.size()); }
+  /// Elements of the whole buffer: a multiple of shards * alignment.
+  [[nodiscard]] std::int64_t padded() const { return padded_; }
+  [[nodiscard]] std::int64_t shard_elements() const { return padded_ / shards_; }
+  /// Where parameter `index` lies in the flat buffer.
+  [[nodiscard]] Range range(int index) const { return ranges_[static_cast<std::size_t>(index)]; }
+  /// What shard `rank` holds of the flat buffer.
+  [[nodiscard]] Range shard(int rank) const { return {rank * shard_elements(), (rank + 1) * shard_elements()}; }
+  /// The pieces of parameters that shard `rank` holds, in order; empty when it holds padding only.
+  [[nodiscard]] std::vector<Slice> slices(int rank) const;
+
+ private:
+  int shards_;
+  std::int64_t padded_ = 0;
+  std::vector<Range> ranges_;
+};
+
+/// Layouts of all parameter blocks of a model for one number of shards.
+class Layout {
+ public:
+  Layout(const model::Model& model, int shards);
+  [[nodiscard]] const BlockLayout& operator[](ParamBlock block) const { return blocks_[static_cast<std::size_t>(block.value)]; }
+  [[nodiscard]] int blocks() const { return static_cast<int>(blocks_.size()); }
+  [[nodiscard]] int shards() const { return shards_; }
+  /// Padded elements over all blocks.
+  [[nodiscard]] std::int64_t padded() const;
+  /// Elements one rank holds.
+  [[nodiscard]] std::int64_t shard_elements() const { return padded() / shards_; }
+
+ private:
+  int shards_;
+  std::vector<BlockLayout> blocks_;
+};
+
+}  // namespace trireme::shard

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/shard/layout.hpp"
+
+#include <algorithm>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::shard {
+
+namespace {
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+BlockLayout::BlockLayout(const model::ParameterBlock& block, int shards) : shards_(shards) {
+  invariant(shards >= 1, "a block is cut into at least one shard");
+  std::int64_t end = 0;
+  for (const model::Parameter& parameter : block.parameters) {
+    const std::int64_t begin = round_up(end, alignment);
+    end = begin + parameter.elements();
+    ranges_.push_back({.begin = begin, .end = end});
+  }
+  padded_ = round_up(end, shards * alignment);
+}
+
+std::vector<Slice> BlockLayout::slices(int rank) const {
+  invariant(rank >= 0 && rank < shards_, "a shard rank lies within its axis");
+  const Range mine = shard(rank);
+  std::vector<Slice> pieces;
+  for (int i = 0; i < parameters(); ++i) {
+    const Range whole = range(i);
+    const Range common{.begin = std::max(whole.begin, mine.begin), .end = std::min(whole.end, mine.end)};
+    if (common.empty()) continue;
+    pieces.push_back({.parameter = i,
+                      .elements = {.begin = common.begin - whole.begin, .end = common.end - whole.begin},
+                      .offset = common.begin - mine.begin});
+  }
+  return pieces;
+}
+
+Layout::Layout(const model::Model& model, int shards) : shards_(shards) {
+  blocks_.reserve(model.parameter_blocks.size());
+  for (const model::ParameterBlock& block : model.parameter_blocks) blocks_.emplace_back(block, shards);
+}
+
+std::int64_t Layout::padded() const {
+  std::int64_t sum = 0;
+  for (const BlockLayout& block : blocks_) sum += block.padded();
+  return sum;
+}
+
+}  // namespace trireme::shard
