@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme {
+
+/// The items one after another with `separator` between them.
+[[nodiscard]] std::string join(const std::vector<std::string>& items, std::string_view separator);
+
+/// `text` without blanks, tabs and line ends at either side.
+[[nodiscard]] std::string_view trim(std::string_view text);
+
+/// True when `name` as a whole fits `pattern`: `*` stands for any run of characters (dots included), `?` for exactly one.
+[[nodiscard]] bool glob_match(std::string_view pattern, std::string_view name);
+
+/// The number of characters to insert, delete, replace or swap with their neighbour to turn `a` into `b`
+/// (optimal string alignment distance).
+[[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// The candidate nearest to `word` by edit distance (the first of equals); nothing when none is close enough to be what was
+/// meant: more than a third of the longer word, or more than 4 characters, differ.
+[[nodiscard]] std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace trireme

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/config/run_config.hpp"
+
+namespace trireme::config {
+
+/// Reads, validates and completes a run file. `overrides` are `section.key=value` (value in TOML, bare words allowed as strings).
+/// Throws ConfigError listing every mistake at once, each with file, line, key, what was found and what was expected;
+/// an unknown key names the nearest known one; a key whose feature does not exist yet is refused unless it has its default.
+[[nodiscard]] RunConfig load_run_file(const std::string& path, const std::vector<std::string>& overrides = {});
+
+/// The same from text; `name` stands for the file in messages.
+[[nodiscard]] RunConfig parse_run_file(std::string_view text, const std::string& name,
+                                       const std::vector<std::string>& overrides = {});
+
+/// The effective configuration as a run file that parses to the same values: what `train` saves beside the run.
+[[nodiscard]] std::string print_run_file(const RunConfig& config);
+
+/// One line per key: section.key, type, default, meaning. What `trireme train --help` shows.
+[[nodiscard]] std::string explain_options();
+
+/// What depends on the number of ranks: the mesh filled in, accumulation worked out.
+struct Resolved {
+  int replicate = 1;
+  int shard = 1;
+  int tensor = 1;
+  int accumulation = 1;
+  [[nodiscard]] int dp_size() const { return replicate * shard; }
+};
+
+/// Fits the configuration to `ranks` ranks. Throws ConfigError (all mistakes at once) when the mesh does not multiply to `ranks`,
+/// or global is not a whole multiple of micro * dp (naming the nearest that are), or global < dp (tensor parallelism is the remedy).
+[[nodiscard]] Resolved resolve(const RunConfig& config, int ranks);
+
+}  // namespace trireme::config

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "trireme/base/units.hpp"
+
+/// The run file as values: one struct per TOML section, one member per key, the defaults as initialisers.
+/// `config/options.hpp` holds the table that parses, explains, validates and prints them.
+namespace trireme::config {
+
+enum class Export { never, end, every_checkpoint };
+enum class Init { normal, depth_scaled };
+enum class TokenFormat { automatic, uint16, uint32, megatron, llmc };
+enum class SyncPolicy { immediate, deferred, immediate_all, automatic };
+enum class Reduce { fp32, bf16, bf16_wire };
+enum class Recompute { none, selective, block };
+enum class Offload { none, optimizer, parameters };
+enum class LrSchedule { cosine, linear, constant, wsd };
+enum class DataOnResume { keep_going, restart };
+enum class DeviceType { automatic, cpu, cuda };
+enum class Backend { automatic, mpi, nccl };
+
+struct Run {
+  std::string name = "run";
+  std::string output;  ///< directory; runs/<name> when the file does not say
+  std::uint64_t seed = 1234;
+  bool deterministic = false;
+  bool overwrite = false;
+  Export export_when = Export::never;  ///< key `export`
+};
+
+/// Llama-3.1 RoPE scaling: `rope_scaling = { rope_type = "llama3", factor = 8.0, ... }`.
+struct RopeScaling {
+  double factor = 8.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  std::int64_t original_max_position_embeddings = 8192;
+  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
+};
+
+struct Model {
+  std::string architecture = "llama";
+  std::int64_t vocab_size = 0;  ///< 0: not given; may be left out when `from` is set (all sizes alike)
+  std::int64_t hidden_size = 0;
+  std::int64_t intermediate_size = 0;
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  ///< 0: heads
+  std::int64_t head_dim = 0;  ///< 0: hidden_size / heads
+  double norm_eps = 1e-5;
+  double rope_theta = 10000.0;
+  std::optional<RopeScaling> rope_scaling;
+  bool tie_embeddings = false;
+  Init init = Init::normal;
+  double init_std = 0.02;
+  std::string from;
+};
+
+struct TokenSource {
+  std::string path;
+  double weight = 1.0;
+};
+
+struct Data {
+  std::vector<TokenSource> train;
+  bool weighted = false;  ///< the list gave weights: sources are mixed, not concatenated
+  std::vector<TokenSource> validation;
+  TokenFormat format = TokenFormat::automatic;
+  std::int64_t seq_len = 0;
+  bool shuffle = true;
+  std::optional<std::uint64_t> seed;  ///< run.seed when absent
+  std::vector<std::int64_t> ignore_targets;
+  std::optional<std::int64_t> document_end;
+  bool document_mask = false;
+  std::string tokenizer;
+  std::optional<std::int64_t> skip_to;
+  std::int64_t prefetch_batches = 2;
+};
+
+struct Mesh {
+  std::int64_t replicate = 1;
+  std::int64_t shard = -1;  ///< -1: the ranks left
+  std::int64_t tensor = 1;
+  std::optional<bool> sequence_parallel;  ///< tensor > 1 when absent
+};
+
+struct Batch {
+  std::int64_t global = 0;  ///< sequences per step over all ranks
+  std::int64_t micro = 0;   ///< sequences per microbatch and dp rank
+};
+
+struct Sync {
+  SyncPolicy policy = SyncPolicy::immediate;
+  /// 1: false (keep unsharded); 0: true (the whole shard axis); otherwise the group size to reshard to.
+  std::int64_t reshard_after_forward = 0;
+  bool reshard_after_backward = true;
+  std::optional<Bytes> prefetch_bytes;  ///< absent: one block ahead
+};
+
+struct Precision {
+  DType compute = DType::bf16;
+  Reduce reduce = Reduce::fp32;
+  DType moments = DType::fp32;
+};
+
+struct Memory {
+  Recompute recompute = Recompute::none;
+  std::int64_t recompute_every = 1;
+  bool activation_offload = false;
+  Bytes activation_offload_min_bytes{1 << 20};
+  std::int64_t activation_offload_in_flight = 2;
+  Offload offload = Offload::none;
+  double offload_fraction = 1.0;
+  std::optional<Bytes> budget;
+};
+
+struct Loss {
+  double z_loss = 0.0;
+  std::int64_t chunk_tokens = 0;  ///< 0: chosen
+};
+
+struct Optimizer {
+  std::string name = "adamw";
+  double lr = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  std::vector<std::string> no_decay = {"*norm*", "*.bias"};  ///< globs over Hugging Face parameter names
+  double clip_norm = 1.0;                                    ///< 0: off
+};
+
+struct Lr {
+  LrSchedule schedule = LrSchedule::cosine;
+  std::int64_t warmup_steps = 0;
+  std::optional<std::int64_t> end_step;  ///< train.steps when absent
+  std::int64_t wsd_decay_steps = 0;
+  double min_ratio = 0.1;
+};
+
+struct Train {
+  std::int64_t steps = 0;
+  std::int64_t eval_every = 0;
+  std::int64_t eval_steps = 0;
+  std::int64_t max_skipped_steps = 10;
+  std::int64_t replica_check_every = 0;
+  std::optional<double> stop_before_limit_seconds;
+};
+
+struct Checkpoint {
+  std::string directory;  ///< <run.output>/checkpoints when absent
+  std::int64_t every = 0;
+  bool at_end = false;
+  std::int64_t keep = 2;
+  std::int64_t keep_every = 0;
+  bool async = false;
+  std::int64_t ranks_per_file = 1;
+  std::string resume = "auto";  ///< auto | none | a path
+  DataOnResume data = DataOnResume::keep_going;
+};
+
+struct Metrics {
+  std::int64_t every = 1;
+  std::vector<std::int64_t> trace_steps;
+  bool memory_snapshot = false;
+  bool tensorboard = false;
+  std::optional<double> peak_flops;  ///< FLOP/s of one rank, for mfu
+};
+
+struct Device {
+  DeviceType type = DeviceType::automatic;
+  std::int64_t threads = 0;  ///< 0: from affinity
+  bool cuda_graphs = false;
+};
+
+struct Comm {
+  Backend backend = Backend::automatic;
+  double timeout_seconds = 600;
+};
+
+/// A whole run file, validated: every derived default filled in that does not depend on the number of ranks.
+struct RunConfig {
+  Run run;
+  Model model;
+  Data data;
+  Mesh mesh;
+  Batch batch;
+  Sync sync;
+  Precision precision;
+  Memory memory;
+  Loss loss;
+  Optimizer optimizer;
+  Lr lr;
+  Train train;
+  Checkpoint checkpoint;
+  Metrics metrics;
+  Device device;
+  Comm comm;
+};
+
+}  // namespace trireme::config

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/base/fault.hpp"
+
+#include <fmt/core.h>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::fault {
+
+namespace {
+
+std::atomic<int> current_rank{-1};
+std::atomic<long> current_step{-1};
+
+/// One entry of TRIREME_FAULT.
+struct Fault {
+  std::string_view point;
+  std::string_view action;
+  std::optional<long> rank;
+  std::optional<long> step;
+};
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = text.find(separator, begin);
+    parts.push_back(trim(text.substr(begin, end - begin)));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+[[noreturn]] void refuse(std::string_view entry, std::string_view why) {
+  throw ConfigError(
+      fmt::format("TRIREME_FAULT: \"{}\": {}; expected point:action[:rank[:step]] with action kill, stop, throw, exit or "
+                  "nan; unset the variable for a real run",
+                  entry, why));
+}
+
+/// The number an entry is aimed at; nothing for `*` or an empty field.
+std::optional<long> aim(std::string_view entry, std::string_view field) {
+  if (field.empty() || field == "*") return std::nullopt;
+  long number = 0;
+  const auto [end, problem] = std::from_chars(field.data(), field.data() + field.size(), number);
+  if (problem != std::errc{} || end != field.data() + field.size()) refuse(entry, fmt::format("\"{}\" is no number", field));
+  return number;
+}
+
+Fault parse(std::string_view entry) {
+  const auto fields = split(entry, ':');
+  if (fields.size() < 2 || fields.size() > 4) refuse(entry, "it has too few or too many fields");
+  if (fields[0].empty()) refuse(entry, "the point is empty");
+  const std::string_view action = fields[1];
+  const bool known = action == "kill" || action == "stop" || action == "throw" || action == "exit" || action == "nan";
+  if (!known) refuse(entry, fmt::format("unknown action \"{}\"", action));
+  return {.point = fields[0],
+          .action = action,
+          .rank = fields.size() > 2 ? aim(entry, fields[2]) : std::nullopt,
+          .step = fields.size() > 3 ? aim(entry, fields[3]) : std::nullopt};
+}
+
+bool applies(const Fault& fault, std::string_view point) {
+  const int rank = current_rank;
+  const bool here = rank == -1 || !fault.rank || *fault.rank == rank;
+  const bool now = !fault.step || *fault.step == current_step;
+  return here && now && (fault.point == "*" || fault.point == point);
+}
+
+/// Does what the action says; returns true for a value fault.
+bool act(std::string_view action, std::string_view point) {
+  if (action == "kill") std::raise(SIGKILL);
+  if (action == "stop") std::raise(SIGSTOP);
+  if (action == "exit") _exit(1);
+  if (action == "throw") throw BugError(fmt::format("fault injected at {} by TRIREME_FAULT", point));
+  return action == "nan";
+}
+
+const char* variable() {
+  const char* text = std::getenv("TRIREME_FAULT");
+  return text != nullptr && *text != '\0' ? text : nullptr;
+}
+
+}  // namespace
+
+void set_rank(int rank) { current_rank = rank; }
+
+void set_step(long step) { current_step = step; }
+
+bool point(std::string_view name) {
+  const char* text = variable();
+  if (text == nullptr) return false;
+  std::vector<Fault> faults;
+  for (const std::string_view entry : split(text, ',')) faults.push_back(parse(entry));
+  bool value_fault = false;
+  for (const Fault& fault : faults)
+    if (applies(fault, name)) value_fault = act(fault.action, name) || value_fault;
+  return value_fault;
+}
+
+bool armed() { return variable() != nullptr; }
+
+}  // namespace trireme::fault
