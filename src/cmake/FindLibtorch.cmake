@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Finds the C++ library of PyTorch without its own CMake package, which insists on a CUDA toolkit where the library was
+# built for CUDA. Looks, in this order, in Libtorch_ROOT, CMAKE_PREFIX_PATH (a PyTorch installation, its `torch` folder
+# or its share/cmake) and the cache that jobs/setup.sh fills.
+#
+# Target: Libtorch::Libtorch (libtorch_cpu, libc10, headers, OpenMP). Variables: Libtorch_FOUND, Libtorch_VERSION,
+# Libtorch_INCLUDE_DIR.
+
+set(_libtorch_hints "")
+foreach(_prefix IN LISTS Libtorch_ROOT CMAKE_PREFIX_PATH)
+  list(APPEND _libtorch_hints ${_prefix} ${_prefix}/torch ${_prefix}/../..)
+endforeach()
+file(GLOB _libtorch_cached LIST_DIRECTORIES true ${TRIREME_CACHE}/libtorch-*/torch)
+list(SORT _libtorch_cached COMPARE NATURAL ORDER DESCENDING)
+list(APPEND _libtorch_hints ${_libtorch_cached})
+
+find_path(Libtorch_INCLUDE_DIR ATen/core/TensorBody.h HINTS ${_libtorch_hints} PATH_SUFFIXES include)
+get_filename_component(_libtorch_home "${Libtorch_INCLUDE_DIR}" DIRECTORY)
+# The library beside these headers and no other: two versions would link and then crash.
+find_library(Libtorch_CPU_LIBRARY torch_cpu HINTS ${_libtorch_home}/lib ${_libtorch_home}/lib64 NO_DEFAULT_PATH)
+find_library(Libtorch_C10_LIBRARY c10 HINTS ${_libtorch_home}/lib ${_libtorch_home}/lib64 NO_DEFAULT_PATH)
+mark_as_advanced(Libtorch_INCLUDE_DIR Libtorch_CPU_LIBRARY Libtorch_C10_LIBRARY)
+
+set(Libtorch_VERSION "")
+if(EXISTS ${Libtorch_INCLUDE_DIR}/torch/headeronly/version.h)
+  set(_libtorch_version_file ${Libtorch_INCLUDE_DIR}/torch/headeronly/version.h)
+else()
+  set(_libtorch_version_file ${Libtorch_INCLUDE_DIR}/torch/csrc/api/include/torch/version.h)
+endif()
+if(EXISTS ${_libtorch_version_file})
+  foreach(_part MAJOR MINOR PATCH)
+    file(STRINGS ${_libtorch_version_file} _line REGEX "^#define TORCH_VERSION_${_part} [0-9]+" LIMIT_COUNT 1)
+    string(REGEX MATCH "[0-9]+$" _number "${_line}")
+    list(APPEND Libtorch_VERSION ${_number})
+  endforeach()
+  list(JOIN Libtorch_VERSION "." Libtorch_VERSION)
+endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(Libtorch
+  REQUIRED_VARS Libtorch_CPU_LIBRARY Libtorch_C10_LIBRARY Libtorch_INCLUDE_DIR
+  VERSION_VAR Libtorch_VERSION
+  REASON_FAILURE_MESSAGE "Run jobs/setup.sh, or give a PyTorch installation with -DLibtorch_ROOT=<its torch folder>.")
+
+if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  add_library(Libtorch::c10 UNKNOWN IMPORTED)
+  set_target_properties(Libtorch::c10 PROPERTIES IMPORTED_LOCATION ${Libtorch_C10_LIBRARY})
+  add_library(Libtorch::Libtorch UNKNOWN IMPORTED)
+  # -idirafter: the wheel brings its own fmt, dnnl and protobuf headers, which must never win over the system's.
+  # OpenMP: without it at::parallel_for in our own code silently runs on one thread.
+  set_target_properties(Libtorch::Libtorch PROPERTIES
+    IMPORTED_LOCATION ${Libtorch_CPU_LIBRARY}
+    INTERFACE_COMPILE_OPTIONS
+      "SHELL:-idirafter ${Libtorch_INCLUDE_DIR};SHELL:-idirafter ${Libtorch_INCLUDE_DIR}/torch/csrc/api/include"
+    INTERFACE_LINK_LIBRARIES "Libtorch::c10;OpenMP::OpenMP_CXX")
+endif()

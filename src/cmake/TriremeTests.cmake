@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Registers what lies in tests/ by its name:
+#   tests/<layer>/<x>_test.cpp      one GoogleTest executable per layer, <layer>_tests (label values or machine)
+#   tests/<layer>/<x>_mpi_test.cpp  one executable each, run at several rank counts (label mpi): <layer>.<x>_mpi_test.ranks4
+#   tests/<layer>/<x>_gpu_test.cpp  one executable per layer (label gpu), skipped where there is no GPU
+#   tests/<layer>/<x>_cli_test.sh   the program under bash (label machine, and mpi if its name says so)
+#   tests/bench/<x>_bench.cpp       google-benchmark executables: built, never run by ctest
+#   tests/support/                  what machine tests share, and their main functions
+# A test file may override, each on a line of its own:  // ranks: 1 2 3   // timeout: 300   // labels: slow   (# in .sh)
+
+# One ctest runs at a time per core: a rank is one thread, unless its test file says otherwise.
+set(trireme_test_environment
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_PROC_BIND=false OMP_WAIT_POLICY=passive
+  OMPI_MCA_mpi_yield_when_idle=1)
+set(TRIREME_MPIEXEC_FLAGS --oversubscribe --bind-to none CACHE STRING "Options of the MPI launcher in the tests")
+mark_as_advanced(TRIREME_MPIEXEC_FLAGS)
+
+function(trireme_tests)
+  find_package(GTest 1.12 REQUIRED)
+  find_package(benchmark REQUIRED)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  include(GoogleTest)
+  trireme_test_support()
+
+  get_property(values GLOBAL PROPERTY trireme_value_layers)
+  get_property(machine GLOBAL PROPERTY trireme_machine_layers)
+  foreach(layer IN LISTS values machine)
+    trireme_layer_tests(${layer})
+    trireme_mpi_tests(${layer})
+    trireme_gpu_tests(${layer})
+    trireme_cli_tests(${layer})
+  endforeach()
+  trireme_benchmarks()
+
+  add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
+  set_tests_properties(layering PROPERTIES LABELS values TIMEOUT 60)
+endfunction()
+
+# trireme_test_support: everything in tests/support but the main functions, which become libraries of their own.
+function(trireme_test_support)
+  set(support ${PROJECT_SOURCE_DIR}/tests/support)
+  file(GLOB sources CONFIGURE_DEPENDS ${support}/*.cpp)
+  set(mains ${sources})
+  list(FILTER mains INCLUDE REGEX "_main\\.cpp$")
+  list(REMOVE_ITEM sources ${mains})
+
+  add_library(trireme_test_headers INTERFACE)
+  target_include_directories(trireme_test_headers INTERFACE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(trireme_test_headers INTERFACE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(trireme_test_headers INTERFACE GTest::gtest GTest::gmock)
+
+  if(sources)
+    add_library(trireme_test_support STATIC ${sources})
+    trireme_compile_settings(trireme_test_support)
+    target_link_libraries(trireme_test_support PUBLIC trireme_test_headers Trireme::trireme)
+  else()
+    add_library(trireme_test_support INTERFACE)
+    target_link_libraries(trireme_test_support INTERFACE trireme_test_headers)
+  endif()
+
+  foreach(main IN LISTS mains)
+    get_filename_component(name ${main} NAME_WE)
+    add_library(trireme_${name} OBJECT ${main})
+    trireme_compile_settings(trireme_${name})
+    target_link_libraries(trireme_${name} PUBLIC trireme_test_headers MPI::MPI_CXX Kokkos::kokkos)
+  endforeach()
+  if(TARGET trireme_bench_main)
+    target_link_libraries(trireme_bench_main PUBLIC benchmark::benchmark)
+  endif()
+endfunction()
+
+# An executable of ours from test sources; `main` names the file of tests/support with its main function, without _main.
+function(trireme_test_executable target main layer)
+  add_executable(${target} ${ARGN})
+  trireme_compile_settings(${target})
+  target_link_libraries(${target} PRIVATE trireme_${main}_main trireme_test_headers trireme_${layer})
+endfunction()
+
+# Sets ${key}_${variable} in the caller: the words after "// key:" in a test file, else the default.
+function(trireme_test_setting file key default variable)
+  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(STRINGS ${file} line REGEX "^(//|#) *${key}: " LIMIT_COUNT 1)
+  if(line)
+    string(REGEX REPLACE "^(//|#) *${key}: *" "" default "${line}")
+    string(REGEX REPLACE "[ ,]+" ";" default "${default}")
+  endif()
+  set(${variable} ${default} PARENT_SCOPE)
+endfunction()
+
+function(trireme_layer_tests layer)
+  set(directory ${PROJECT_SOURCE_DIR}/tests/${layer})
+  file(GLOB sources CONFIGURE_DEPENDS ${directory}/*_test.cpp)
+  list(FILTER sources EXCLUDE REGEX "_(mpi|gpu)_test\\.cpp$")
+  if(NOT sources)
+    return()
+  endif()
+  get_property(values GLOBAL PROPERTY trireme_value_layers)
+  if(layer IN_LIST values)
+    # Milliseconds each: one ctest per TEST.
+    add_executable(${layer}_tests ${sources})
+    trireme_compile_settings(${layer}_tests)
+    target_link_libraries(${layer}_tests PRIVATE trireme_${layer} trireme_test_headers GTest::gtest_main)
+    gtest_discover_tests(${layer}_tests TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST WORKING_DIRECTORY ${directory}
+      PROPERTIES LABELS values TIMEOUT 60)
+  else()
+    # Loading libtorch takes most of a second: one ctest per layer.
+    trireme_test_executable(${layer}_tests machine ${layer} ${sources})
+    target_link_libraries(${layer}_tests PRIVATE trireme_test_support)
+    add_test(NAME ${layer}.tests COMMAND ${layer}_tests --gtest_brief=1 WORKING_DIRECTORY ${directory})
+    set_tests_properties(${layer}.tests PROPERTIES LABELS machine TIMEOUT 300 PROCESSORS 2
+      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=2")
+  endif()
+endfunction()
+
+function(trireme_mpi_tests layer)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${layer}/*_mpi_test.cpp)
+  foreach(file IN LISTS files)
+    get_filename_component(name ${file} NAME_WE)
+    set(target ${layer}_${name})
+    trireme_test_executable(${target} mpi ${layer} ${file})
+    target_link_libraries(${target} PRIVATE trireme_test_support)
+    trireme_test_setting(${file} ranks "1;2;4" rank_counts)
+    trireme_test_setting(${file} timeout 120 timeout)
+    trireme_test_setting(${file} labels "" labels)
+    foreach(ranks IN LISTS rank_counts)
+      set(test ${layer}.${name}.ranks${ranks})
+      add_test(NAME ${test} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/${layer}
+        COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
+      set_tests_properties(${test} PROPERTIES LABELS "mpi;${labels}" TIMEOUT ${timeout} PROCESSORS ${ranks}
+        ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1")
+    endforeach()
+  endforeach()
+endfunction()
+
+function(trireme_gpu_tests layer)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${layer}/*_gpu_test.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  if(TRIREME_CUDA)
+    trireme_test_executable(${layer}_gpu_tests machine ${layer} ${sources})
+    target_link_libraries(${layer}_gpu_tests PRIVATE trireme_test_support)
+    add_test(NAME ${layer}.gpu_tests
+      COMMAND sh -c "[ -e /dev/nvidiactl ] || { echo 'no GPU here'; exit 77; }; exec $<TARGET_FILE:${layer}_gpu_tests>")
+  else()
+    add_test(NAME ${layer}.gpu_tests COMMAND sh -c "echo 'built without TRIREME_CUDA'; exit 77")
+  endif()
+  set_tests_properties(${layer}.gpu_tests PROPERTIES LABELS gpu SKIP_RETURN_CODE 77 TIMEOUT 300 PROCESSORS 2)
+endfunction()
+
+function(trireme_cli_tests layer)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${layer}/*_cli_test.sh)
+  if(NOT TARGET trireme)
+    return()
+  endif()
+  list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
+  foreach(file IN LISTS files)
+    get_filename_component(name ${file} NAME_WE)
+    trireme_test_setting(${file} timeout 120 timeout)
+    trireme_test_setting(${file} labels "" labels)
+    set(processors 1)
+    if(name MATCHES mpi)
+      list(APPEND labels mpi)
+      set(processors 4)
+    endif()
+    add_test(NAME ${layer}.${name} COMMAND bash -eu -o pipefail ${file} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/${layer})
+    set_tests_properties(${layer}.${name} PROPERTIES LABELS "machine;${labels}" TIMEOUT ${timeout} PROCESSORS ${processors}
+      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+  endforeach()
+endfunction()
+
+function(trireme_benchmarks)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/bench/*_bench.cpp)
+  foreach(file IN LISTS files)
+    get_filename_component(name ${file} NAME_WE)
+    add_executable(${name} ${file})
+    trireme_compile_settings(${name})
+    target_link_libraries(${name} PRIVATE trireme_bench_main trireme_test_support Trireme::trireme)
+  endforeach()
+endfunction()

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The main function of *_mpi_test.cpp: every rank runs the same tests in the same order. Rank 0 prints the progress, every
+// rank its own failures; the exit code is agreed. A test must not skip a collective after a failure: use EXPECT around
+// collectives, ASSERT only where all ranks see the same. An exception that leaves a test ends the whole job.
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <Kokkos_Core.hpp>
+#include <cstdio>
+#include <exception>
+#include <string>
+
+namespace {
+
+std::string prefixed(const std::string& text, int rank) {
+  const std::string prefix = "[rank " + std::to_string(rank) + "] ";
+  std::string result = prefix;
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += prefix;
+  }
+  return result;
+}
+
+class RankFailures : public testing::EmptyTestEventListener {
+ public:
+  explicit RankFailures(int rank) : rank_(rank) {}
+
+ private:
+  void OnTestPartResult(const testing::TestPartResult& part) override {
+    if (!part.failed()) return;
+    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+    const std::string name = test ? std::string(test->test_suite_name()) + "." + test->name() : "outside a test";
+    const std::string where = std::string(part.file_name() ? part.file_name() : "?") + ":" + std::to_string(part.line_number());
+    std::fprintf(stderr, "%s\n", prefixed(name + ": " + where + "\n" + part.message(), rank_).c_str());
+  }
+
+  int rank_;
+};
+
+int run_all_tests(int rank) {
+  try {
+    return RUN_ALL_TESTS();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", prefixed(std::string("a test threw: ") + error.what(), rank).c_str());
+  } catch (...) {
+    std::fprintf(stderr, "%s\n", prefixed("a test threw something that is no std::exception", rank).c_str());
+  }
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  testing::GTEST_FLAG(catch_exceptions) = false;
+  int provided = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (provided < MPI_THREAD_MULTIPLE) {
+    if (rank == 0) std::fprintf(stderr, "this MPI does not provide MPI_THREAD_MULTIPLE\n");
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+
+  int failed = 0;
+  {
+    const Kokkos::ScopeGuard kokkos(Kokkos::InitializationSettings().set_disable_warnings(true));
+    auto& listeners = testing::UnitTest::GetInstance()->listeners();
+    if (rank != 0) delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new RankFailures(rank));
+    failed = run_all_tests(rank);
+    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  }
+  MPI_Finalize();
+  return failed;
+}
