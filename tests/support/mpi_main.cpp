@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The main function of *_mpi_test.cpp: every rank runs the same tests in the same order. Rank 0 prints the progress, every
-// rank its own failures; the exit code is agreed. A test must not skip a collective after a failure: use EXPECT around
-// collectives, ASSERT only where all ranks see the same. An exception that leaves a test ends the whole job.
+// The main function of *_mpi_test.cpp: every rank runs the same tests in the same order. Rank 0 prints the progress,
+// every rank its own failures; the exit code is agreed. A test must not skip a collective after a failure: use EXPECT
+// around collectives, ASSERT only where all ranks see the same. An exception that leaves a test ends the whole job.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -32,7 +32,8 @@ class RankFailures : public testing::EmptyTestEventListener {
     if (!part.failed()) return;
     const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
     const std::string name = test ? std::string(test->test_suite_name()) + "." + test->name() : "outside a test";
-    const std::string where = std::string(part.file_name() ? part.file_name() : "?") + ":" + std::to_string(part.line_number());
+    const std::string where =
+        std::string(part.file_name() ? part.file_name() : "?") + ":" + std::to_string(part.line_number());
     std::fprintf(stderr, "%s\n", prefixed(name + ": " + where + "\n" + part.message(), rank_).c_str());
   }
 

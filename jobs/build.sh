@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Configures and builds Trireme in a folder of its own outside the checkout, and says where the program is.
+#
+#   jobs/build.sh [TARGET...]         all targets unless some are named; run jobs/setup.sh before the first time
+#   jobs/build.sh --directory         prints the build folder and does nothing else
+#
+# TRIREME_BUILD_DIR names another build folder, TRIREME_CMAKE_ARGS adds options (-DTRIREME_ARCH=native).
+set -euo pipefail
+
+readonly source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+readonly cache=${TRIREME_CACHE:-$HOME/.cache/trireme}
+# One folder per checkout: two of them never share objects.
+readonly build=${TRIREME_BUILD_DIR:-$cache/build/$(basename "$source")-$(printf %s "$source" | sha256sum | cut -c1-12)}
+
+if [[ ${1:-} == --directory ]]; then echo "$build"; exit; fi
+
+mkdir -p "$build"
+# shellcheck disable=SC2086  # several options in one variable
+cmake -S "$source" -B "$build" -G Ninja ${TRIREME_CMAKE_ARGS:-} >"$build/configure.log" 2>&1 ||
+  { cat "$build/configure.log" >&2; echo "build: error: CMake could not configure; see above" >&2; exit 5; }
+grep -E '^-- Found (Libtorch|Kokkos|MPI_CXX|HDF5)' "$build/configure.log" || true
+NINJA_STATUS='[%f/%t %es] ' nice -n 5 cmake --build "$build" --parallel "$(nproc)" ${@:+--target "$@"}
+echo "build: the program is $build/trireme (built in ${SECONDS} s)"
