@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <string>
+#include <vector>
+
+#include "trireme/model/model.hpp"
+#include "trireme/schedule/op.hpp"
+
+/// What each op reads and writes: the basis of `needs` and `verify`.
+namespace trireme::schedule {
+
+/// A thing that ops read and write. Which of the numbers mean something depends on the kind.
+struct Resource {
+  enum class Kind {
+    parameter_slot,  ///< a, b: ring and index of an unsharded buffer
+    gradient_slot,   ///< a, b: ring and index of an unsharded gradient buffer
+    master_shard,    ///< a: parameter block; fp32 masters and optimizer state
+    gradient_shard,  ///< a: parameter block
+    hidden,          ///< a: microbatch; the residual stream, or its gradient
+    saved,           ///< a, b, c: block, stage, microbatch; what a stage keeps for its backward
+    norm,            ///< the clip factor and the agreement to skip
+  };
+  Kind kind;
+  int a = 0;
+  int b = 0;
+  int c = 0;
+  friend auto operator<=>(const Resource&, const Resource&) = default;
+};
+
+[[nodiscard]] std::string to_text(const Resource& resource, const model::Model& model);
+
+struct Access {
+  std::vector<Resource> reads;
+  std::vector<Resource> writes;
+};
+
+/// The accesses of every op of the schedule, in order. Where an op names a parameter block, the slot is that of the
+/// block's latest unshard. Throws BugError when a block is read that was never unsharded.
+[[nodiscard]] std::vector<Access> accesses(const Schedule& schedule, const model::Model& model);
+
+/// Parameter blocks whose values the op reads: none for the backward of an embedding, which reads indices only.
+[[nodiscard]] std::vector<ParamBlock> parameters_read(const Op& op, const model::Model& model);
+
+/// Parameter blocks whose gradients the op writes.
+[[nodiscard]] std::vector<ParamBlock> gradients_written(const Op& op, const model::Model& model);
+
+/// The stages an op runs: [first, last).
+struct StageRange {
+  int first = 0;
+  int last = 0;
+};
+[[nodiscard]] StageRange stages_of(const model::ComputeBlock& block, const std::optional<Stage>& stage);
+
+}  // namespace trireme::schedule

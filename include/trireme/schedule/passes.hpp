@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/units.hpp"
+#include "trireme/config/run_config.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/schedule/op.hpp"
+
+/// The passes that build a schedule, each a function from a schedule to a schedule. `build.hpp` lists them in order.
+namespace trireme::schedule {
+
+/// Forward of every stage, then backward of every stage in reverse, microbatch by microbatch.
+[[nodiscard]] Schedule compute_order(const model::Model& model, int microbatches);
+
+/// Forward of every stage once: evaluation and generation.
+[[nodiscard]] Schedule forward_order(const model::Model& model);
+
+/// Gathers each parameter block before an op that reads it and gives it up after one, unless the next compute op reads
+/// it too or the policy keeps it. `after_forward` false keeps a block until its backward; `after_backward` false until
+/// the update.
+struct ReshardPolicy {
+  bool after_forward = true;
+  bool after_backward = true;
+};
+[[nodiscard]] Schedule insert_unshard(Schedule schedule, const model::Model& model, ReshardPolicy policy);
+
+/// Reduces each gradient after the last backward that writes it: of every microbatch (immediate) or of the step
+/// (deferred). With `replicas` > 1 the all-reduce follows the step's last reduce-scatter.
+[[nodiscard]] Schedule insert_reduction(Schedule schedule, const model::Model& model, config::SyncPolicy policy,
+                                        int replicas);
+
+/// Clips by the global norm and updates every parameter block, in forward order.
+[[nodiscard]] Schedule insert_update(Schedule schedule, const model::Model& model);
+
+/// Moves each unshard ahead of the compute ops before it, as long as the bytes gathered and not yet read stay within
+/// `limit`; without a limit: one block ahead.
+[[nodiscard]] Schedule prefetch(Schedule schedule, const model::Model& model, DType compute,
+                                std::optional<Bytes> limit);
+
+/// Joins the stages of a block into one op where nothing stands between them.
+[[nodiscard]] Schedule fuse_stages(Schedule schedule, const model::Model& model);
+
+/// Gives every unshard a slot and every gradient a buffer: the least recently freed one of its ring, a new one if none
+/// is free.
+[[nodiscard]] Schedule assign_slots(Schedule schedule, const model::Model& model);
+
+/// The ring of each parameter block: blocks whose parameters have the same shapes share one.
+[[nodiscard]] std::vector<int> rings(const model::Model& model);
+
+/// Buffers in each ring that the schedule uses, by ring: for parameters, and for gradients.
+struct RingSizes {
+  std::vector<int> parameters;
+  std::vector<int> gradients;
+};
+[[nodiscard]] RingSizes ring_sizes(const Schedule& schedule, const model::Model& model);
+
+}  // namespace trireme::schedule

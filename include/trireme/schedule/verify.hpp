@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/schedule/needs.hpp"
+
+namespace trireme::schedule {
+
+/// What a schedule must hold at a stage of its building.
+struct Complete {
+  bool unshard = true;    ///< parameters are gathered before they are read
+  bool reduction = true;  ///< every microbatch's gradient is reduced exactly once
+  bool update = true;     ///< every block is clipped and updated once
+  bool slots = true;      ///< slots are assigned
+};
+
+/// Everything that is wrong with a schedule, each line pointing at the op (index and text). Empty: sound.
+/// Checked: parameters are unsharded when used, freed once and all freed at the end; no slot holds two blocks at once;
+/// a backward follows its forward once; every microbatch's gradient is reduced exactly once, after its last writer,
+/// into a shard that is overwritten first and added to later; replicas are summed once, after the last reduce-scatter;
+/// the norm sees all gradients; every block is updated once.
+[[nodiscard]] std::vector<std::string> verify(const Schedule& schedule, const model::Model& model, int replicas,
+                                              Complete complete = {});
+
+/// Checks a set of needs against the accesses: every two conflicting accesses of two consecutive steps must be ordered,
+/// directly or through others, and every lane must keep its order. Independent of how `needs` finds its edges. Empty:
+/// sound.
+[[nodiscard]] std::vector<std::string> verify_needs(const Schedule& schedule, const model::Model& model,
+                                                    std::span<const Need> edges);
+
+}  // namespace trireme::schedule

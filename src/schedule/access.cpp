@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/schedule/access.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "trireme/base/error.hpp"
+#include "trireme/schedule/text.hpp"
+
+namespace trireme::schedule {
+namespace {
+
+void add_once(std::vector<ParamBlock>& blocks, ParamBlock block) {
+  if (std::find(blocks.begin(), blocks.end(), block) == blocks.end()) blocks.push_back(block);
+}
+
+std::vector<ParamBlock> blocks_of(const model::ComputeBlock& block, StageRange range) {
+  std::vector<ParamBlock> found;
+  for (int s = range.first; s < range.last; ++s)
+    for (const model::ParamRef ref : block.stages[static_cast<std::size_t>(s)].parameters) add_once(found, ref.block);
+  return found;
+}
+
+/// Follows where each parameter block lies while the ops are walked.
+class Residence {
+ public:
+  void enter(const Unshard& op) { slots_[op.block] = op.slot; }
+  void leave(ParamBlock block) { slots_.erase(block); }
+  [[nodiscard]] Resource slot(ParamBlock block, const Op& reader, const model::Model& model) const {
+    const auto found = slots_.find(block);
+    invariant(found != slots_.end(),
+              fmt::format("`{}` reads {}, which is not unsharded", print(reader, model), model[block].name));
+    return {Resource::Kind::parameter_slot, found->second.ring, found->second.index};
+  }
+
+ private:
+  std::map<ParamBlock, Slot> slots_;
+};
+
+struct AccessOf {
+  const model::Model& model;
+  Residence& residence;
+  const Op& op;
+  Access out{};
+
+  void read(Resource resource) { out.reads.push_back(resource); }
+  void write(Resource resource) { out.writes.push_back(resource); }
+  void update(Resource resource) { read(resource), write(resource); }
+
+  static Resource gradient(Slot slot) { return {Resource::Kind::gradient_slot, slot.ring, slot.index}; }
+
+  template <class Compute>
+  void compute(const Compute& op_, bool forward) {
+    for (const ParamBlock block : parameters_read(op, model)) read(residence.slot(block, op, model));
+    update({Resource::Kind::hidden, op_.microbatch.value});
+    const StageRange range = stages_of(model[op_.block], op_.stage);
+    for (int s = range.first; s < range.last; ++s) {
+      const Resource saved{Resource::Kind::saved, op_.block.value, s, op_.microbatch.value};
+      if (!forward) read(saved);
+      write(saved);
+    }
+  }
+
+  void operator()(const Unshard& unshard) {
+    residence.enter(unshard);
+    read({Resource::Kind::master_shard, unshard.block.value});
+    write({Resource::Kind::parameter_slot, unshard.slot.ring, unshard.slot.index});
+  }
+  void operator()(const Reshard& reshard) {
+    write(residence.slot(reshard.block, op, model));
+    residence.leave(reshard.block);
+  }
+  void operator()(const Forward& forward) { compute(forward, true); }
+  void operator()(const Backward& backward) {
+    compute(backward, false);
+    for (const GradientTarget& target : backward.gradients) {
+      if (target.add) read(gradient(target.slot));
+      write(gradient(target.slot));
+    }
+  }
+  void operator()(const ReduceScatter& reduce) {
+    read(gradient(reduce.slot));
+    const Resource shard{Resource::Kind::gradient_shard, reduce.block.value};
+    if (reduce.add) read(shard);
+    write(shard);
+  }
+  void operator()(const AllReduce& reduce) { update({Resource::Kind::gradient_shard, reduce.block.value}); }
+  void operator()(const ClipNorm&) {
+    for (int b = 0; b < model.param_blocks(); ++b) read({Resource::Kind::gradient_shard, b});
+    write({Resource::Kind::norm});
+  }
+  void operator()(const Update& update_) {
+    read({Resource::Kind::gradient_shard, update_.block.value});
+    read({Resource::Kind::norm});
+    update({Resource::Kind::master_shard, update_.block.value});
+  }
+};
+
+}  // namespace
+
+Lane lane_of(const Op& op) {
+  if (std::holds_alternative<Unshard>(op)) return Lane::gather;
+  if (std::holds_alternative<ReduceScatter>(op) || std::holds_alternative<AllReduce>(op)) return Lane::reduce;
+  return Lane::compute;
+}
+
+StageRange stages_of(const model::ComputeBlock& block, const std::optional<Stage>& stage) {
+  if (stage) return {stage->value, stage->value + 1};
+  return {0, static_cast<int>(block.stages.size())};
+}
+
+std::vector<ParamBlock> parameters_read(const Op& op, const model::Model& model) {
+  if (const auto* forward = std::get_if<Forward>(&op))
+    return blocks_of(model[forward->block], stages_of(model[forward->block], forward->stage));
+  const auto* backward = std::get_if<Backward>(&op);
+  if (backward == nullptr) return {};
+  const model::ComputeBlock& block = model[backward->block];
+  const StageRange range = stages_of(block, backward->stage);
+  const bool indices_only = std::all_of(block.stages.begin() + range.first, block.stages.begin() + range.last,
+                                        [](const model::Stage& s) { return s.kind == model::StageKind::embedding; });
+  return indices_only ? std::vector<ParamBlock>{} : blocks_of(block, range);
+}
+
+std::vector<ParamBlock> gradients_written(const Op& op, const model::Model& model) {
+  const auto* backward = std::get_if<Backward>(&op);
+  if (backward == nullptr) return {};
+  return blocks_of(model[backward->block], stages_of(model[backward->block], backward->stage));
+}
+
+std::vector<Access> accesses(const Schedule& schedule, const model::Model& model) {
+  std::vector<Access> out;
+  out.reserve(schedule.ops.size());
+  Residence residence;
+  for (const Op& op : schedule.ops) {
+    AccessOf visitor{model, residence, op};
+    std::visit(visitor, op);
+    out.push_back(std::move(visitor.out));
+  }
+  return out;
+}
+
+std::string to_text(const Resource& resource, const model::Model& model) {
+  using Kind = Resource::Kind;
+  const auto block = [&] { return model[ParamBlock{resource.a}].name; };
+  switch (resource.kind) {
+    case Kind::parameter_slot: return fmt::format("ring{}.{}", resource.a, resource.b);
+    case Kind::gradient_slot: return fmt::format("grad{}.{}", resource.a, resource.b);
+    case Kind::master_shard: return fmt::format("shard({})", block());
+    case Kind::gradient_shard: return fmt::format("gradient shard({})", block());
+    case Kind::hidden: return fmt::format("hidden(m{})", resource.a);
+    case Kind::saved:
+      return fmt::format("activation({}, {}, m{})", model[Block{resource.a}].name,
+                         model[Block{resource.a}].stages[static_cast<std::size_t>(resource.b)].name, resource.c);
+    case Kind::norm: return "norm";
+  }
+  return "?";
+}
+
+}  // namespace trireme::schedule

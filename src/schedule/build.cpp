@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/schedule/build.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "trireme/base/error.hpp"
+#include "trireme/schedule/verify.hpp"
+
+namespace trireme::schedule {
+namespace {
+
+/// Runs passes one after another; each result is verified and can be kept for a person to look at.
+class Builder {
+ public:
+  Builder(const model::Model& model, int replicas) : model_(model), replicas_(replicas) {}
+
+  void after(std::string pass, Schedule schedule, Complete complete) {
+    const auto wrong = verify(schedule, model_, replicas_, complete);
+    invariant(wrong.empty(),
+              fmt::format("the pass {} built an unsound schedule:\n  {}", pass, fmt::join(wrong, "\n  ")));
+    results_.push_back({std::move(pass), std::move(schedule)});
+  }
+  [[nodiscard]] const Schedule& now() const { return results_.back().schedule; }
+  std::vector<PassResult> take() { return std::move(results_); }
+
+ private:
+  const model::Model& model_;
+  int replicas_;
+  std::vector<PassResult> results_;
+};
+
+}  // namespace
+
+Policy policy_of(const config::RunConfig& config, int replicas) {
+  return {.sync = config.sync.policy,
+          .reshard = {.after_forward = config.sync.reshard_after_forward != 1,
+                      .after_backward = config.sync.reshard_after_backward},
+          .prefetch_bytes = config.sync.prefetch_bytes,
+          .compute = config.precision.compute,
+          .replicas = replicas};
+}
+
+std::vector<PassResult> explain_step(const model::Model& model, int microbatches, const Policy& policy) {
+  Complete has{.unshard = false, .reduction = false, .update = false, .slots = false};
+  Builder build(model, policy.replicas);
+  build.after("compute_order", compute_order(model, microbatches), has);
+  has.unshard = true;
+  build.after("insert_unshard", insert_unshard(build.now(), model, policy.reshard), has);
+  has.reduction = true;
+  build.after("insert_reduction", insert_reduction(build.now(), model, policy.sync, policy.replicas), has);
+  has.update = true;
+  build.after("insert_update", insert_update(build.now(), model), has);
+  build.after("fuse_stages", fuse_stages(build.now(), model), has);
+  build.after("prefetch", prefetch(build.now(), model, policy.compute, policy.prefetch_bytes), has);
+  has.slots = true;
+  build.after("assign_slots", assign_slots(build.now(), model), has);
+  return build.take();
+}
+
+Schedule build_step(const model::Model& model, int microbatches, const Policy& policy) {
+  return explain_step(model, microbatches, policy).back().schedule;
+}
+
+Schedule build_forward(const model::Model& model, const Policy& policy) {
+  Schedule s = forward_order(model);
+  s = insert_unshard(s, model, {});
+  s = fuse_stages(s, model);
+  s = prefetch(s, model, policy.compute, policy.prefetch_bytes);
+  s = assign_slots(s, model);
+  const auto wrong =
+      verify(s, model, policy.replicas, {.unshard = true, .reduction = false, .update = false, .slots = true});
+  invariant(wrong.empty(), fmt::format("build_forward built an unsound schedule:\n  {}", fmt::join(wrong, "\n  ")));
+  return s;
+}
+
+}  // namespace trireme::schedule

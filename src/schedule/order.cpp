@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes that place compute: order of stages, and their fusion.
+#include <algorithm>
+
+#include "trireme/schedule/access.hpp"
+#include "trireme/schedule/passes.hpp"
+
+namespace trireme::schedule {
+namespace {
+
+int stage_count(const model::Model& model, int block) {
+  return static_cast<int>(model.compute_blocks[static_cast<std::size_t>(block)].stages.size());
+}
+
+void append_forward(std::vector<Op>& ops, const model::Model& model, int microbatch) {
+  for (int b = 0; b < model.blocks(); ++b)
+    for (int s = 0; s < stage_count(model, b); ++s) ops.push_back(Forward{Block{b}, Stage{s}, Microbatch{microbatch}});
+}
+
+void append_backward(std::vector<Op>& ops, const model::Model& model, int microbatch) {
+  for (int b = model.blocks() - 1; b >= 0; --b)
+    for (int s = stage_count(model, b) - 1; s >= 0; --s)
+      ops.push_back(
+          Backward{.block = Block{b}, .stage = Stage{s}, .microbatch = Microbatch{microbatch}, .gradients = {}});
+}
+
+/// Ops `first`.. of the schedule that run all stages of one block in a row, as one op; nothing if they do not.
+template <class Compute>
+std::optional<Compute> whole_block(const std::vector<Op>& ops, std::size_t first, const model::Model& model) {
+  const auto* head = std::get_if<Compute>(&ops[first]);
+  if (head == nullptr || !head->stage) return std::nullopt;
+  const auto count = static_cast<std::size_t>(stage_count(model, head->block.value));
+  if (first + count > ops.size()) return std::nullopt;
+  Compute whole = *head;
+  whole.stage.reset();
+  for (std::size_t i = 1; i < count; ++i) {
+    const auto* next = std::get_if<Compute>(&ops[first + i]);
+    if (next == nullptr || next->block != head->block || next->microbatch != head->microbatch) return std::nullopt;
+    if constexpr (std::is_same_v<Compute, Backward>)
+      for (const GradientTarget& target : next->gradients)
+        if (std::find(whole.gradients.begin(), whole.gradients.end(), target) == whole.gradients.end())
+          whole.gradients.push_back(target);
+  }
+  return whole;
+}
+
+}  // namespace
+
+Schedule compute_order(const model::Model& model, int microbatches) {
+  Schedule out{.microbatches = microbatches, .ops = {}};
+  for (int m = 0; m < microbatches; ++m) {
+    append_forward(out.ops, model, m);
+    append_backward(out.ops, model, m);
+  }
+  return out;
+}
+
+Schedule forward_order(const model::Model& model) {
+  Schedule out;
+  append_forward(out.ops, model, 0);
+  return out;
+}
+
+Schedule fuse_stages(Schedule schedule, const model::Model& model) {
+  std::vector<Op> ops;
+  for (std::size_t i = 0; i < schedule.ops.size();) {
+    if (auto forward = whole_block<Forward>(schedule.ops, i, model)) {
+      i += static_cast<std::size_t>(stage_count(model, forward->block.value));
+      ops.emplace_back(*forward);
+    } else if (auto backward = whole_block<Backward>(schedule.ops, i, model)) {
+      i += static_cast<std::size_t>(stage_count(model, backward->block.value));
+      ops.emplace_back(*backward);
+    } else {
+      ops.push_back(schedule.ops[i++]);
+    }
+  }
+  schedule.ops = std::move(ops);
+  return schedule;
+}
+
+}  // namespace trireme::schedule

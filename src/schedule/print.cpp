@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "trireme/base/hash.hpp"
+#include "trireme/schedule/text.hpp"
+
+namespace trireme::schedule {
+namespace {
+
+struct Print {
+  const model::Model& model;
+
+  [[nodiscard]] std::string compute(std::string_view verb, Block block, const std::optional<Stage>& stage,
+                                    Microbatch m) const {
+    const model::ComputeBlock& b = model[block];
+    const std::string part = stage ? "." + b.stages[static_cast<std::size_t>(stage->value)].name : "";
+    return fmt::format("{} {}{} m{}", verb, b.name, part, m.value);
+  }
+
+  std::string operator()(const Unshard& op) const {
+    return fmt::format("unshard {} -> ring{}.{}", model[op.block].name, op.slot.ring, op.slot.index);
+  }
+  std::string operator()(const Reshard& op) const { return fmt::format("reshard {}", model[op.block].name); }
+  std::string operator()(const Forward& op) const { return compute("forward", op.block, op.stage, op.microbatch); }
+  std::string operator()(const Backward& op) const {
+    std::string text = compute("backward", op.block, op.stage, op.microbatch);
+    for (std::size_t i = 0; i < op.gradients.size(); ++i) {
+      const GradientTarget& t = op.gradients[i];
+      text += fmt::format("{} {} grad{}.{}{}", i == 0 ? " ->" : ",", model[t.block].name, t.slot.ring, t.slot.index,
+                          t.add ? " add" : "");
+    }
+    return text;
+  }
+  std::string operator()(const ReduceScatter& op) const {
+    return fmt::format("reduce_scatter {} <- grad{}.{}{}", model[op.block].name, op.slot.ring, op.slot.index,
+                       op.add ? " add" : "");
+  }
+  std::string operator()(const AllReduce& op) const { return fmt::format("all_reduce {}", model[op.block].name); }
+  std::string operator()(const ClipNorm&) const { return "clip_norm"; }
+  std::string operator()(const Update& op) const { return fmt::format("update {}", model[op.block].name); }
+};
+
+}  // namespace
+
+std::string print(const Op& op, const model::Model& model) { return std::visit(Print{model}, op); }
+
+std::string print(const Schedule& schedule, const model::Model& model) {
+  std::string text = fmt::format("step microbatches={}\n", schedule.microbatches);
+  for (const Op& op : schedule.ops) text += print(op, model) + "\n";
+  return text;
+}
+
+std::uint64_t hash(const Schedule& schedule, const model::Model& model) { return fnv1a(print(schedule, model)); }
+
+}  // namespace trireme::schedule

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes that place the gathering of parameters.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "trireme/base/error.hpp"
+#include "trireme/schedule/access.hpp"
+#include "trireme/schedule/passes.hpp"
+#include "trireme/shard/layout.hpp"
+
+namespace trireme::schedule {
+namespace {
+
+bool is_compute(const Op& op) { return std::holds_alternative<Forward>(op) || std::holds_alternative<Backward>(op); }
+
+Microbatch microbatch_of(const Op& op) {
+  if (const auto* forward = std::get_if<Forward>(&op)) return forward->microbatch;
+  return std::get<Backward>(op).microbatch;
+}
+
+/// For every op, the ops that read each parameter block, in order.
+std::map<ParamBlock, std::vector<int>> uses(const std::vector<Op>& ops, const model::Model& model) {
+  std::map<ParamBlock, std::vector<int>> found;
+  for (int i = 0; i < static_cast<int>(ops.size()); ++i)
+    for (const ParamBlock block : parameters_read(ops[static_cast<std::size_t>(i)], model)) found[block].push_back(i);
+  return found;
+}
+
+/// Whether the block stays unsharded from its use at op `now` until its next use, if it has one.
+bool keep(const std::vector<Op>& ops, int now, const std::vector<int>& uses_of_block, ReshardPolicy policy) {
+  const auto next = std::upper_bound(uses_of_block.begin(), uses_of_block.end(), now);
+  if (next == uses_of_block.end()) return false;
+  if (*next == now + 1) return true;
+  const bool same_microbatch =
+      microbatch_of(ops[static_cast<std::size_t>(now)]) == microbatch_of(ops[static_cast<std::size_t>(*next)]);
+  return same_microbatch ? !policy.after_forward : !policy.after_backward;
+}
+
+/// Elements gathered for a parameter block when it is not padded to any number of ranks: what prefetch is bounded by.
+std::int64_t unsharded_elements(const model::Model& model, ParamBlock block) {
+  return shard::BlockLayout(model[block], 1).padded();
+}
+
+/// What has been gathered ahead of its first reader while a compute op runs.
+struct Ahead {
+  std::int64_t bytes = 0;
+  int blocks = 0;
+};
+
+class Prefetcher {
+ public:
+  Prefetcher(const model::Model& model, DType compute, std::optional<Bytes> limit)
+      : model_(model), compute_(compute), limit_(limit) {}
+
+  void append(const Op& op) {
+    ops_.push_back(op);
+    ahead_.emplace_back();
+  }
+
+  /// Inserts before the earliest compute op that the unshard may pass.
+  void hoist(const Unshard& unshard) {
+    const std::int64_t bytes = unsharded_elements(model_, unshard.block) * size_of(compute_);
+    std::size_t best = ops_.size();
+    for (std::size_t i = ops_.size(); i-- > 0;) {
+      if (stops(ops_[i], unshard.block)) break;
+      if (!is_compute(ops_[i])) continue;
+      if (!fits(ahead_[i], bytes)) break;
+      ahead_[i].bytes += bytes;
+      ++ahead_[i].blocks;
+      best = i;
+    }
+    ops_.insert(ops_.begin() + static_cast<std::ptrdiff_t>(best), unshard);
+    ahead_.insert(ahead_.begin() + static_cast<std::ptrdiff_t>(best), Ahead{});
+  }
+
+  std::vector<Op> take() { return std::move(ops_); }
+
+ private:
+  [[nodiscard]] bool fits(const Ahead& ahead, std::int64_t bytes) const {
+    return limit_ ? ahead.bytes + bytes <= limit_->value : ahead.blocks == 0;
+  }
+  /// The gather lane keeps its order; a block is not gathered before it was given up or updated.
+  static bool stops(const Op& op, ParamBlock block) {
+    if (std::holds_alternative<Unshard>(op)) return true;
+    if (const auto* reshard = std::get_if<Reshard>(&op)) return reshard->block == block;
+    if (const auto* update = std::get_if<Update>(&op)) return update->block == block;
+    return false;
+  }
+
+  const model::Model& model_;
+  DType compute_;
+  std::optional<Bytes> limit_;
+  std::vector<Op> ops_;
+  std::vector<Ahead> ahead_;
+};
+
+}  // namespace
+
+Schedule insert_unshard(Schedule schedule, const model::Model& model, ReshardPolicy policy) {
+  const auto used = uses(schedule.ops, model);
+  std::set<ParamBlock> resident;
+  std::vector<Op> ops;
+  for (int i = 0; i < static_cast<int>(schedule.ops.size()); ++i) {
+    const Op& op = schedule.ops[static_cast<std::size_t>(i)];
+    const auto read = parameters_read(op, model);
+    for (const ParamBlock block : read)
+      if (resident.insert(block).second) ops.emplace_back(Unshard{block, {}});
+    ops.push_back(op);
+    for (const ParamBlock block : read) {
+      if (keep(schedule.ops, i, used.at(block), policy)) continue;
+      resident.erase(block);
+      ops.emplace_back(Reshard{block});
+    }
+  }
+  schedule.ops = std::move(ops);
+  return schedule;
+}
+
+Schedule prefetch(Schedule schedule, const model::Model& model, DType compute, std::optional<Bytes> limit) {
+  Prefetcher prefetcher(model, compute, limit);
+  for (const Op& op : schedule.ops) {
+    if (const auto* unshard = std::get_if<Unshard>(&op))
+      prefetcher.hoist(*unshard);
+    else
+      prefetcher.append(op);
+  }
+  schedule.ops = prefetcher.take();
+  return schedule;
+}
+
+}  // namespace trireme::schedule

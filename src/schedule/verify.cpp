@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/schedule/verify.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "trireme/schedule/passes.hpp"
+#include "trireme/schedule/text.hpp"
+
+namespace trireme::schedule {
+namespace {
+
+/// One backward's share of one parameter's gradient.
+using Contribution = std::tuple<int, int, int>;  // compute block, stage, microbatch
+using Content = std::multiset<Contribution>;
+using Parameter = std::pair<ParamBlock, int>;
+
+/// Replays the ops and notes everything that is wrong.
+class Replay {
+ public:
+  Replay(const Schedule& schedule, const model::Model& model, int replicas, Complete complete)
+      : schedule_(schedule), model_(model), replicas_(replicas), complete_(complete) {}
+
+  std::vector<std::string> run() {
+    for (index_ = 0; index_ < schedule_.ops.size(); ++index_) {
+      parameters();
+      std::visit(*this, schedule_.ops[index_]);
+    }
+    at_end();
+    return std::move(wrong_);
+  }
+
+  void operator()(const Unshard& op) {
+    if (resident_.contains(op.block)) complain("gathers a block that is unsharded already");
+    if (complete_.slots)
+      for (const auto& [block, slot] : resident_)
+        if (slot == op.slot) complain(fmt::format("overwrites the slot that holds {}", name(block)));
+    if (updated_.contains(op.block)) complain("gathers a block after its update: the next step does that");
+    resident_[op.block] = op.slot;
+  }
+  void operator()(const Reshard& op) {
+    if (resident_.erase(op.block) == 0) complain("gives up a block that is not unsharded");
+  }
+  void operator()(const Forward& op) {
+    each_stage(op, [&](const std::tuple<int, int, int>& key) {
+      if (!saved_.insert(key).second) complain("runs a forward twice before its backward");
+    });
+  }
+  void operator()(const Backward& op) {
+    each_stage(op, [&](const std::tuple<int, int, int>& key) {
+      if (saved_.erase(key) == 0) complain("has no forward before it, or ran before");
+      if (complete_.reduction) contribute(op, key);
+    });
+  }
+  void operator()(const ReduceScatter& op) {
+    if (norm_seen_) complain("comes after clip_norm, which misses it");
+    if (reduced_over_replicas_.contains(op.block)) complain("comes after the block's all_reduce, which misses it");
+    bool any = false;
+    for_parameters(op.block, [&](const Parameter& p) {
+      Content& shard = shard_[p];
+      if (!op.add && !shard.empty()) complain(fmt::format("overwrites gradients of {} reduced before", name(op.block)));
+      any = any || !unreduced_[p].empty();
+      shard.merge(unreduced_[p]);
+      unreduced_[p].clear();
+    });
+    if (!any) complain("reduces a gradient that nothing has written since it was last reduced");
+    if (op.add && !has_shard_.contains(op.block))
+      complain("adds to a gradient shard that was never written in this step");
+    has_shard_.insert(op.block);
+    if (complete_.slots) {
+      const auto held = gradient_slot_.find(op.block);
+      if (held == gradient_slot_.end() || held->second != op.slot)
+        complain("reduces from a slot that does not hold the block's gradient");
+      gradient_slot_.erase(op.block);
+    }
+  }
+  void operator()(const AllReduce& op) {
+    if (replicas_ == 1) complain("sums over one replica");
+    if (norm_seen_) complain("comes after clip_norm, which misses it");
+    if (!has_shard_.contains(op.block)) complain("comes before the block's reduce_scatter");
+    if (!reduced_over_replicas_.insert(op.block).second) complain("sums the replicas a second time");
+  }
+  void operator()(const ClipNorm&) {
+    if (norm_seen_) complain("comes twice");
+    norm_seen_ = true;
+    for (int b = 0; b < model_.param_blocks(); ++b) expect_reduced(ParamBlock{b});
+  }
+  void operator()(const Update& op) {
+    if (!norm_seen_) complain("comes before clip_norm");
+    if (!updated_.insert(op.block).second) complain("updates a block twice");
+    if (resident_.contains(op.block)) complain("updates a block that is still unsharded: the copy would be stale");
+  }
+
+ private:
+  [[nodiscard]] const std::string& name(ParamBlock block) const { return model_[block].name; }
+  void complain(const std::string& what) {
+    wrong_.push_back(fmt::format("op {} `{}`: {}", index_, print(schedule_.ops[index_], model_), what));
+  }
+  template <class Compute, class Each>
+  void each_stage(const Compute& op, Each each) {
+    const StageRange range = stages_of(model_[op.block], op.stage);
+    for (int s = range.first; s < range.last; ++s) each({op.block.value, s, op.microbatch.value});
+  }
+  template <class Each>
+  void for_parameters(ParamBlock block, Each each) {
+    for (int i = 0; i < static_cast<int>(model_[block].parameters.size()); ++i) each(Parameter{block, i});
+  }
+
+  void parameters() {
+    if (!complete_.unshard) return;
+    for (const ParamBlock block : parameters_read(schedule_.ops[index_], model_))
+      if (!resident_.contains(block)) complain(fmt::format("reads {}, which is not unsharded", name(block)));
+  }
+
+  void contribute(const Backward& op, const std::tuple<int, int, int>& key) {
+    const model::Stage& stage = model_[op.block].stages[static_cast<std::size_t>(std::get<1>(key))];
+    for (const model::ParamRef ref : stage.parameters) {
+      const GradientTarget* target = nullptr;
+      for (const GradientTarget& t : op.gradients)
+        if (t.block == ref.block) target = &t;
+      if (target == nullptr) {
+        complain(fmt::format("has nowhere to put the gradient of {}", name(ref.block)));
+        continue;
+      }
+      Content& content = unreduced_[{ref.block, ref.index}];
+      if (!target->add && !content.empty())
+        complain(fmt::format("overwrites a gradient of {} that was not reduced: microbatch m{} is lost",
+                             name(ref.block), std::get<2>(*content.begin())));
+      if (target->add && content.empty())
+        complain(fmt::format("adds to a gradient of {} that nothing has written", name(ref.block)));
+      content.insert(key);
+      if (complete_.slots) hold(*target);
+    }
+  }
+
+  void hold(const GradientTarget& target) {
+    for (const auto& [block, slot] : gradient_slot_)
+      if (slot == target.slot && block != target.block)
+        complain(fmt::format("writes over the gradient of {} in its slot", name(block)));
+    const auto [held, fresh] = gradient_slot_.emplace(target.block, target.slot);
+    if (!fresh && held->second != target.slot) complain("puts one block's gradient in two slots");
+  }
+
+  void expect_reduced(ParamBlock block) {
+    Content expected_of_block;
+    for_parameters(block, [&](const Parameter& p) {
+      Content expected;
+      for (int b = 0; b < model_.blocks(); ++b)
+        for (int s = 0; s < static_cast<int>(model_.compute_blocks[static_cast<std::size_t>(b)].stages.size()); ++s)
+          for (const model::ParamRef ref :
+               model_.compute_blocks[static_cast<std::size_t>(b)].stages[static_cast<std::size_t>(s)].parameters)
+            if (ref.block == p.first && ref.index == p.second)
+              for (int m = 0; m < schedule_.microbatches; ++m) expected.insert({b, s, m});
+      if (shard_[p] == expected) return;
+      complain(fmt::format(
+          "the reduced gradient of {} holds {} contributions of {}: each microbatch must be reduced exactly once",
+          model_[block].parameters[static_cast<std::size_t>(p.second)].name, shard_[p].size(), expected.size()));
+    });
+    if (replicas_ > 1 && !reduced_over_replicas_.contains(block))
+      complain(fmt::format("{} was not summed over the replicas", name(block)));
+  }
+
+  void at_end() {
+    const auto say = [&](const std::string& what) { wrong_.push_back("end of step: " + what); };
+    for (const auto& [block, slot] : resident_)
+      if (complete_.unshard) say(fmt::format("{} is still unsharded", name(block)));
+    const bool trains = complete_.reduction || complete_.update;
+    if (trains && !saved_.empty())
+      say(fmt::format("{} m{} has no backward", model_[Block{std::get<0>(*saved_.begin())}].name,
+                      std::get<2>(*saved_.begin())));
+    if (!complete_.update) return;
+    if (!norm_seen_) say("no clip_norm");
+    for (int b = 0; b < model_.param_blocks(); ++b)
+      if (!updated_.contains(ParamBlock{b})) say(fmt::format("{} is not updated", name(ParamBlock{b})));
+  }
+
+  const Schedule& schedule_;
+  const model::Model& model_;
+  int replicas_;
+  Complete complete_;
+  std::size_t index_ = 0;
+  std::vector<std::string> wrong_;
+  std::map<ParamBlock, Slot> resident_, gradient_slot_;
+  std::set<std::tuple<int, int, int>> saved_;
+  std::map<Parameter, Content> unreduced_, shard_;
+  std::set<ParamBlock> has_shard_, reduced_over_replicas_, updated_;
+  bool norm_seen_ = false;
+};
+
+}  // namespace
+
+std::vector<std::string> verify(const Schedule& schedule, const model::Model& model, int replicas, Complete complete) {
+  return Replay(schedule, model, replicas, complete).run();
+}
+
+}  // namespace trireme::schedule

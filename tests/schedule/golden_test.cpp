@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Golden schedules: what each policy does, as text. TRIREME_UPDATE_GOLDENS=1 rewrites them, so that a diff shows the
+// change.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "models.hpp"
+#include "trireme/schedule/build.hpp"
+#include "trireme/schedule/text.hpp"
+
+namespace trireme::schedule {
+namespace {
+
+struct Golden {
+  std::string name;
+  std::int64_t layers = 3;
+  bool tied = false;
+  int microbatches = 2;
+  Policy policy;
+};
+
+std::vector<Golden> goldens() {
+  using config::SyncPolicy;
+  return {
+      {.name = "immediate"},
+      {.name = "immediate_one_microbatch", .microbatches = 1},
+      {.name = "deferred", .policy = {.sync = SyncPolicy::deferred}},
+      {.name = "deferred_tied", .layers = 2, .tied = true, .policy = {.sync = SyncPolicy::deferred}},
+      {.name = "immediate_tied", .layers = 2, .tied = true},
+      {.name = "immediate_keep_after_forward", .policy = {.reshard = {.after_forward = false}}},
+      {.name = "deferred_keep_until_update",
+       .policy = {.sync = SyncPolicy::deferred, .reshard = {.after_forward = false, .after_backward = false}}},
+      {.name = "immediate_no_prefetch", .policy = {.prefetch_bytes = Bytes{0}}},
+      {.name = "immediate_unbounded_prefetch", .policy = {.prefetch_bytes = Bytes{1LL << 40}}},
+      {.name = "immediate_replicated", .policy = {.replicas = 2}},
+  };
+}
+
+std::string read(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+class GoldenSchedule : public ::testing::TestWithParam<Golden> {};
+
+TEST_P(GoldenSchedule, IsWhatTheTextSays) {
+  const Golden& golden = GetParam();
+  const model::Model model = testing::llama(golden.layers, golden.tied);
+  const Schedule built = build_step(model, golden.microbatches, golden.policy);
+  const std::string path = TRIREME_SOURCE_DIR "/tests/schedule/golden/" + golden.name + ".txt";
+  if (std::getenv("TRIREME_UPDATE_GOLDENS") != nullptr) std::ofstream(path) << print(built, model);
+  EXPECT_EQ(print(built, model), read(path)) << "run with TRIREME_UPDATE_GOLDENS=1 and look at the diff";
+  EXPECT_EQ(parse(read(path), model), built);
+}
+
+INSTANTIATE_TEST_SUITE_P(, GoldenSchedule, ::testing::ValuesIn(goldens()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace trireme::schedule

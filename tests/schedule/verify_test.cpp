@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/schedule/verify.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "models.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/schedule/build.hpp"
+#include "trireme/schedule/text.hpp"
+
+namespace trireme::schedule {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// A way to break a schedule by editing its text, and what `verify` must say.
+struct Broken {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> edits;  ///< first occurrence of .first becomes .second
+  std::string says;
+  config::SyncPolicy sync = config::SyncPolicy::immediate;
+  int replicas = 1;
+};
+
+std::vector<Broken> broken() {
+  return {
+      {.name = "MissingUnshard",
+       .edits = {{"unshard b1 -> ring1.1\n", ""}},
+       .says = "`forward b1 m0`: reads b1, which is not unsharded"},
+      {.name = "DoubleUnshard",
+       .edits = {{"unshard b0 -> ring1.0\n", "unshard b0 -> ring1.0\nunshard b0 -> ring1.1\n"}},
+       .says = "unsharded already"},
+      {.name = "UseAfterReshard",
+       .edits = {{"forward b1 m0\nreshard b1\n", "reshard b1\nforward b1 m0\n"}},
+       .says = "reads b1, which is not unsharded"},
+      {.name = "DoubleReshard",
+       .edits = {{"reshard b1\n", "reshard b1\nreshard b1\n"}},
+       .says = "gives up a block that is not unsharded"},
+      {.name = "LeftUnsharded",
+       .edits = {{"reshard b0\nbackward embedding m1", "backward embedding m1"}},
+       .says = "end of step: b0 is still unsharded"},
+      {.name = "SlotInUse",
+       .edits = {{"unshard b1 -> ring1.1", "unshard b1 -> ring1.0"}},
+       .says = "overwrites the slot that holds b0"},
+      {.name = "LostMicrobatch", .edits = {{"reduce_scatter b1 <- grad1.1\n", ""}}, .says = "microbatch m0 is lost"},
+      {.name = "DoubleReduce",
+       .edits = {{"reduce_scatter b1 <- grad1.1\n",
+                  "reduce_scatter b1 <- grad1.1\nreduce_scatter b1 <- grad1.1 add\n"}},
+       .says = "reduces a gradient that nothing has written"},
+      {.name = "ReduceOverwrites", .edits = {{" add\n", "\n"}}, .says = "overwrites gradients"},
+      {.name = "LostMicrobatchDeferred",
+       .edits = {{" add\n", "\n"}},
+       .says = "is lost",
+       .sync = config::SyncPolicy::deferred},
+      {.name = "BackwardTwice",
+       .edits = {{"backward embedding m0", "backward embedding m1"}},
+       .says = "has no forward before it"},
+      {.name = "MissingBackward", .edits = {{"backward embedding m1 -> embedding grad0.0\n", ""}}, .says = "embedding"},
+      {.name = "NormBeforeReduce",
+       .edits = {{"clip_norm\n", ""}, {"reduce_scatter embedding", "clip_norm\nreduce_scatter embedding"}},
+       .says = "each microbatch must be reduced exactly once"},
+      {.name = "NoNorm", .edits = {{"clip_norm\n", ""}}, .says = "comes before clip_norm"},
+      {.name = "UpdateTwice", .edits = {{"update b1\n", "update b1\nupdate b1\n"}}, .says = "updates a block twice"},
+      {.name = "UpdateMissing", .edits = {{"update b1\n", ""}}, .says = "b1 is not updated"},
+      {.name = "ReplicasNotSummed",
+       .edits = {{"all_reduce b1\n", ""}},
+       .says = "b1 was not summed over the replicas",
+       .replicas = 2},
+      {.name = "ReplicasSummedTwice",
+       .edits = {{"all_reduce b1\n", "all_reduce b1\nall_reduce b1\n"}},
+       .says = "a second time",
+       .replicas = 2},
+  };
+}
+
+std::string edited(std::string text, const Broken& b) {
+  for (const auto& [from, to] : b.edits) {
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << "the edit `" << from << "` finds nothing in\n" << text;
+    if (at != std::string::npos) text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+class BrokenSchedule : public ::testing::TestWithParam<Broken> {};
+
+TEST_P(BrokenSchedule, IsRejectedAtTheOp) {
+  const Broken& b = GetParam();
+  const model::Model model = testing::llama(3);
+  const Schedule sound = build_step(model, 2, {.sync = b.sync, .replicas = b.replicas});
+  EXPECT_THAT(verify(sound, model, b.replicas), IsEmpty());
+  const auto said = verify(parse(edited(print(sound, model), b), model), model, b.replicas);
+  EXPECT_THAT(said, Contains(HasSubstr(b.says)));
+}
+
+INSTANTIATE_TEST_SUITE_P(, BrokenSchedule, ::testing::ValuesIn(broken()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Parse, NamesTheLineAndWhatItExpected) {
+  const model::Model model = testing::llama(1);
+  try {
+    (void)parse("step microbatches=1\nunshard b7 -> ring1.0\n", model);
+    FAIL() << "b7 does not exist";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("line 2"));
+    EXPECT_THAT(error.what(), HasSubstr("a parameter block of the model"));
+  }
+  for (const char* bad : {"jump b0", "unshard b0", "unshard b0 -> ring1", "forward b0.soup m0", "forward b0 x0",
+                          "update b0 now", "step microbatches=two"})
+    EXPECT_THROW((void)parse(bad, model), ConfigError) << bad;
+}
+
+}  // namespace
+}  // namespace trireme::schedule
