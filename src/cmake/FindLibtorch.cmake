@@ -44,6 +44,12 @@ find_package_handle_standard_args(Libtorch
   REASON_FAILURE_MESSAGE "Run jobs/setup.sh, or give a PyTorch installation with -DLibtorch_ROOT=<its torch folder>.")
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
+  # One OpenMP runtime in the process: where libtorch brings its own libgomp, all of us link that one.
+  find_library(Libtorch_GOMP_LIBRARY NAMES libgomp.so.1 HINTS ${_libtorch_home}/lib NO_DEFAULT_PATH)
+  mark_as_advanced(Libtorch_GOMP_LIBRARY)
+  if(Libtorch_GOMP_LIBRARY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    set(OpenMP_gomp_LIBRARY ${Libtorch_GOMP_LIBRARY} CACHE FILEPATH "The OpenMP runtime that libtorch brings")
+  endif()
   find_package(OpenMP REQUIRED COMPONENTS CXX)
   add_library(Libtorch::c10 UNKNOWN IMPORTED)
   set_target_properties(Libtorch::c10 PROPERTIES IMPORTED_LOCATION ${Libtorch_C10_LIBRARY})

@@ -12,7 +12,7 @@
 # One ctest runs at a time per core: a rank is one thread, unless its test file says otherwise.
 set(trireme_test_environment
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_PROC_BIND=false OMP_WAIT_POLICY=passive
-  OMPI_MCA_mpi_yield_when_idle=1)
+  OMPI_MCA_mpi_yield_when_idle=1 GTEST_COLOR=no)
 set(TRIREME_MPIEXEC_FLAGS --oversubscribe --bind-to none CACHE STRING "Options of the MPI launcher in the tests")
 mark_as_advanced(TRIREME_MPIEXEC_FLAGS)
 

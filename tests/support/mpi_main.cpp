@@ -28,16 +28,20 @@ class RankFailures : public testing::EmptyTestEventListener {
   explicit RankFailures(int rank) : rank_(rank) {}
 
  private:
+  void OnTestStart(const testing::TestInfo& test) override {
+    test_ = std::string(test.test_suite_name()) + "." + test.name();
+  }
+
+  // GoogleTest holds its lock here: asking it for the current test would wait for ever.
   void OnTestPartResult(const testing::TestPartResult& part) override {
     if (!part.failed()) return;
-    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-    const std::string name = test ? std::string(test->test_suite_name()) + "." + test->name() : "outside a test";
-    const std::string where =
-        std::string(part.file_name() ? part.file_name() : "?") + ":" + std::to_string(part.line_number());
-    std::fprintf(stderr, "%s\n", prefixed(name + ": " + where + "\n" + part.message(), rank_).c_str());
+    const std::string where = part.file_name() ? part.file_name() : "unknown file";
+    const std::string text = test_ + ": " + where + ":" + std::to_string(part.line_number()) + "\n" + part.message();
+    std::fprintf(stderr, "%s\n", prefixed(text, rank_).c_str());
   }
 
   int rank_;
+  std::string test_ = "outside a test";
 };
 
 int run_all_tests(int rank) {
