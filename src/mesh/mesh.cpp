@@ -40,7 +40,8 @@ int Mesh::size(Axis axis) const {
 
 Coordinates Mesh::coordinates(Rank rank) const {
   invariant(rank.value >= 0 && rank.value < ranks(), "a rank lies within its mesh");
-  return {.replicate = rank.value / (tensor * shard), .shard = rank.value / tensor % shard, .tensor = rank.value % tensor};
+  return {
+      .replicate = rank.value / (tensor * shard), .shard = rank.value / tensor % shard, .tensor = rank.value % tensor};
 }
 
 Rank Mesh::rank_of(const Coordinates& at) const {
@@ -72,6 +73,8 @@ std::vector<Rank> Mesh::dp_group(const Coordinates& at) const {
   return members;
 }
 
-std::string Mesh::text() const { return fmt::format("{}x{}x{} (replicate x shard x tensor)", replicate, shard, tensor); }
+std::string Mesh::text() const {
+  return fmt::format("{}x{}x{} (replicate x shard x tensor)", replicate, shard, tensor);
+}
 
 }  // namespace trireme::mesh

@@ -43,23 +43,25 @@ void check_given(const config::Model& c, Mistakes& mistakes) {
 
 void check_heads(const config::Model& c, Mistakes& mistakes) {
   if (c.head_dim == 0 && c.hidden_size % c.heads != 0) {
-    mistakes.add(fmt::format("model.hidden_size = {} is not a multiple of model.heads = {}; use hidden_size = {} or {}, or set "
-                             "model.head_dim",
-                             c.hidden_size, c.heads, std::max(c.heads, c.hidden_size / c.heads * c.heads),
-                             (c.hidden_size / c.heads + 1) * c.heads));
+    mistakes.add(
+        fmt::format("model.hidden_size = {} is not a multiple of model.heads = {}; use hidden_size = {} or {}, or set "
+                    "model.head_dim",
+                    c.hidden_size, c.heads, std::max(c.heads, c.hidden_size / c.heads * c.heads),
+                    (c.hidden_size / c.heads + 1) * c.heads));
   } else if (const std::int64_t head_dim = c.head_dim == 0 ? c.hidden_size / c.heads : c.head_dim; head_dim % 2 != 0) {
     mistakes.add(fmt::format("model.head_dim = {} is odd; rotary embedding turns pairs, use {} or {}", head_dim,
                              std::max<std::int64_t>(2, head_dim - 1), head_dim + 1));
   }
   if (c.kv_heads != 0 && c.heads % c.kv_heads != 0) {
-    mistakes.add(fmt::format("model.kv_heads = {} does not divide model.heads = {}; the nearest that does is {}", c.kv_heads,
-                             c.heads, nearest_divisor(c.heads, c.kv_heads)));
+    mistakes.add(fmt::format("model.kv_heads = {} does not divide model.heads = {}; the nearest that does is {}",
+                             c.kv_heads, c.heads, nearest_divisor(c.heads, c.kv_heads)));
   }
 }
 
 void check_numbers(const config::Model& c, Mistakes& mistakes) {
   const auto above_zero = [&](std::string_view key, double value) {
-    if (!(value > 0) || !std::isfinite(value)) mistakes.add(fmt::format("model.{} = {}; it must be above 0", key, value));
+    if (!(value > 0) || !std::isfinite(value))
+      mistakes.add(fmt::format("model.{} = {}; it must be above 0", key, value));
   };
   above_zero("norm_eps", c.norm_eps);
   above_zero("rope_theta", c.rope_theta);
@@ -180,8 +182,7 @@ void add_head(Model& model, Stds stds) {
   } else {
     parameters.parameters.push_back(linear("lm_head.weight", s.vocab, s.hidden, stds.plain));
   }
-  block.stages = {
-      {.name = "head", .kind = StageKind::head, .parameters = {{.block = head, .index = 0}, projection}}};
+  block.stages = {{.name = "head", .kind = StageKind::head, .parameters = {{.block = head, .index = 0}, projection}}};
   model.parameter_blocks.push_back(std::move(parameters));
   model.compute_blocks.push_back(std::move(block));
 }

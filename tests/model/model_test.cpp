@@ -29,7 +29,8 @@ std::string message_of(const config::Model& config) {
 
 void expect_mistakes(const config::Model& config, const std::vector<std::string>& parts) {
   const std::string message = message_of(config);
-  for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << "'" << part << "' in: " << message;
+  for (const std::string& part : parts)
+    EXPECT_NE(message.find(part), std::string::npos) << "'" << part << "' in: " << message;
 }
 
 TEST(Build, KnowsLlama) { EXPECT_EQ(build(small()).architecture, "llama"); }
@@ -68,8 +69,8 @@ TEST(Build, KeepsRopeScalingAndNumbers) {
 }
 
 TEST(Build, NamesEverySizeThatIsMissingAtOnce) {
-  expect_mistakes(config::Model{}, {"vocab_size is not given", "hidden_size is not given", "intermediate_size is not given",
-                                    "layers is not given", "heads is not given"});
+  expect_mistakes(config::Model{}, {"vocab_size is not given", "hidden_size is not given",
+                                    "intermediate_size is not given", "layers is not given", "heads is not given"});
 }
 
 TEST(Build, RefusesSizesThatDoNotFitWithTheNearestThatDo) {

@@ -109,7 +109,8 @@ TEST(Slices, LieWhereTheFlatBufferHasThem) {
 TEST(Slices, AreEmptyWhereAShardHoldsPaddingOnly) {
   const BlockLayout layout(block_of({{65}}), 5);
   EXPECT_EQ(layout.slices(0), (std::vector<Slice>{{.parameter = 0, .elements = {.begin = 0, .end = 64}, .offset = 0}}));
-  EXPECT_EQ(layout.slices(1), (std::vector<Slice>{{.parameter = 0, .elements = {.begin = 64, .end = 65}, .offset = 0}}));
+  EXPECT_EQ(layout.slices(1),
+            (std::vector<Slice>{{.parameter = 0, .elements = {.begin = 64, .end = 65}, .offset = 0}}));
   for (int r = 2; r < 5; ++r) EXPECT_TRUE(layout.slices(r).empty());
 }
 

@@ -7,8 +7,8 @@
 
 #include "trireme/base/ids.hpp"
 
-/// Who sits where: the world's ranks as replicate x shard x tensor. Tensor varies fastest (neighbours in a node), then shard,
-/// then replicate. Nothing here knows MPI.
+/// Who sits where: the world's ranks as replicate x shard x tensor. Tensor varies fastest (neighbours in a node), then
+/// shard, then replicate. Nothing here knows MPI.
 namespace trireme::mesh {
 
 enum class Axis { replicate, shard, tensor };

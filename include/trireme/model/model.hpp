@@ -73,9 +73,15 @@ struct Model {
   std::vector<ParameterBlock> parameter_blocks;
   std::vector<ComputeBlock> compute_blocks;
 
-  [[nodiscard]] const ParameterBlock& operator[](ParamBlock block) const { return parameter_blocks[static_cast<std::size_t>(block.value)]; }
-  [[nodiscard]] const ComputeBlock& operator[](Block block) const { return compute_blocks[static_cast<std::size_t>(block.value)]; }
-  [[nodiscard]] const Parameter& operator[](ParamRef ref) const { return (*this)[ref.block].parameters[static_cast<std::size_t>(ref.index)]; }
+  [[nodiscard]] const ParameterBlock& operator[](ParamBlock block) const {
+    return parameter_blocks[static_cast<std::size_t>(block.value)];
+  }
+  [[nodiscard]] const ComputeBlock& operator[](Block block) const {
+    return compute_blocks[static_cast<std::size_t>(block.value)];
+  }
+  [[nodiscard]] const Parameter& operator[](ParamRef ref) const {
+    return (*this)[ref.block].parameters[static_cast<std::size_t>(ref.index)];
+  }
   [[nodiscard]] int blocks() const { return static_cast<int>(compute_blocks.size()); }
   [[nodiscard]] int param_blocks() const { return static_cast<int>(parameter_blocks.size()); }
 
@@ -88,15 +94,16 @@ struct Model {
 /// Builds the architecture that the run file names. Throws ConfigError for an unknown one, listing those there are.
 [[nodiscard]] Model build(const config::Model& config);
 
-/// Llama (Touvron et al. 2023) as Hugging Face defines it: embedding, `layers` blocks of attention and mlp stages, final norm + head.
-/// Parameter order in a block: input_layernorm, q, k, v, o, post_attention_layernorm, gate, up, down.
-/// Stage parameters: embedding {embed_tokens}; attention {input_layernorm, q, k, v, o}; mlp {post_attention_layernorm, gate, up, down};
-/// head {norm, lm_head} (tied: {norm, embed_tokens}). init = depth_scaled divides the std of o and down by sqrt(2 * layers).
+/// Llama (Touvron et al. 2023) as Hugging Face defines it: embedding, `layers` blocks of attention and mlp stages,
+/// final norm + head. Parameter order in a block: input_layernorm, q, k, v, o, post_attention_layernorm, gate, up,
+/// down. Stage parameters: embedding {embed_tokens}; attention {input_layernorm, q, k, v, o}; mlp
+/// {post_attention_layernorm, gate, up, down}; head {norm, lm_head} (tied: {norm, embed_tokens}). init = depth_scaled
+/// divides the std of o and down by sqrt(2 * layers).
 [[nodiscard]] Model build_llama(const config::Model& config);
 
-/// Forward + backward FLOPs of one token at sequence length `seq_len`: 6 per parameter that is in a matrix product (the embedding
-/// lookup excluded, the head included) plus 12 * layers * heads * head_dim * seq_len for attention, counted in full (PaLM, Chowdhery
-/// et al. 2022, appendix B). `flop_rule()` names it in the metrics.
+/// Forward + backward FLOPs of one token at sequence length `seq_len`: 6 per parameter that is in a matrix product (the
+/// embedding lookup excluded, the head included) plus 12 * layers * heads * head_dim * seq_len for attention, counted
+/// in full (PaLM, Chowdhery et al. 2022, appendix B). `flop_rule()` names it in the metrics.
 [[nodiscard]] double flops_per_token(const Model& model, std::int64_t seq_len);
 [[nodiscard]] std::string_view flop_rule();
 

@@ -24,13 +24,14 @@ struct Range {
 
 /// A piece of one parameter inside a shard: `elements` of the parameter, lying at `offset` of the shard.
 struct Slice {
-  int parameter = 0;           ///< index in the block
-  Range elements;              ///< of the parameter, row-major
-  std::int64_t offset = 0;     ///< of the first one, in the shard
+  int parameter = 0;        ///< index in the block
+  Range elements;           ///< of the parameter, row-major
+  std::int64_t offset = 0;  ///< of the first one, in the shard
   friend bool operator==(const Slice&, const Slice&) = default;
 };
 
-/// The flat buffer of one parameter block, cut into `shards` equal slices. Gaps between parameters and the tail are zero.
+/// The flat buffer of one parameter block, cut into `shards` equal slices. Gaps between parameters and the tail are
+/// zero.
 class BlockLayout {
  public:
   BlockLayout(const model::ParameterBlock& block, int shards);
@@ -57,7 +58,9 @@ class BlockLayout {
 class Layout {
  public:
   Layout(const model::Model& model, int shards);
-  [[nodiscard]] const BlockLayout& operator[](ParamBlock block) const { return blocks_[static_cast<std::size_t>(block.value)]; }
+  [[nodiscard]] const BlockLayout& operator[](ParamBlock block) const {
+    return blocks_[static_cast<std::size_t>(block.value)];
+  }
   [[nodiscard]] int blocks() const { return static_cast<int>(blocks_.size()); }
   [[nodiscard]] int shards() const { return shards_; }
   /// Padded elements over all blocks.
