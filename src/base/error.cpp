@@ -7,8 +7,8 @@ namespace trireme {
 
 void invariant(bool holds, std::string_view what, std::source_location where) {
   if (holds) return;
-  throw BugError(fmt::format("a bug in Trireme, please report it: {} ({}:{}, {})", what, where.file_name(), where.line(),
-                             where.function_name()));
+  throw BugError(fmt::format("a bug in Trireme, please report it: {} ({}:{}, {})", what, where.file_name(),
+                             where.line(), where.function_name()));
 }
 
 void Mistakes::raise(std::string_view heading) const {

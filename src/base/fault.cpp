@@ -2,7 +2,6 @@
 #include "trireme/base/fault.hpp"
 
 #include <fmt/core.h>
-
 #include <unistd.h>
 
 #include <atomic>
@@ -42,10 +41,10 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 [[noreturn]] void refuse(std::string_view entry, std::string_view why) {
-  throw ConfigError(
-      fmt::format("TRIREME_FAULT: \"{}\": {}; expected point:action[:rank[:step]] with action kill, stop, throw, exit or "
-                  "nan; unset the variable for a real run",
-                  entry, why));
+  throw ConfigError(fmt::format(
+      "TRIREME_FAULT: \"{}\": {}; expected point:action[:rank[:step]] with action kill, stop, throw, exit or "
+      "nan; unset the variable for a real run",
+      entry, why));
 }
 
 /// The number an entry is aimed at; nothing for `*` or an empty field.
@@ -53,7 +52,8 @@ std::optional<long> aim(std::string_view entry, std::string_view field) {
   if (field.empty() || field == "*") return std::nullopt;
   long number = 0;
   const auto [end, problem] = std::from_chars(field.data(), field.data() + field.size(), number);
-  if (problem != std::errc{} || end != field.data() + field.size()) refuse(entry, fmt::format("\"{}\" is no number", field));
+  if (problem != std::errc{} || end != field.data() + field.size())
+    refuse(entry, fmt::format("\"{}\" is no number", field));
   return number;
 }
 

@@ -70,7 +70,8 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
   std::size_t best_distance = 0;
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(word, candidate);
-    const std::size_t allowed = std::min<std::size_t>(4, std::max<std::size_t>(1, std::max(word.size(), candidate.size()) / 3));
+    const std::size_t allowed =
+        std::min<std::size_t>(4, std::max<std::size_t>(1, std::max(word.size(), candidate.size()) / 3));
     if (distance <= allowed && (!best || distance < best_distance)) {
       best = candidate;
       best_distance = distance;

@@ -21,21 +21,22 @@ std::string three_digits(double value) {
 }
 
 constexpr std::array<std::pair<std::string_view, double>, 10> byte_units{{{"", 1.0},
-                                                                         {"B", 1.0},
-                                                                         {"KiB", 0x1p10},
-                                                                         {"MiB", 0x1p20},
-                                                                         {"GiB", 0x1p30},
-                                                                         {"TiB", 0x1p40},
-                                                                         {"KB", 1e3},
-                                                                         {"MB", 1e6},
-                                                                         {"GB", 1e9},
-                                                                         {"TB", 1e12}}};
+                                                                          {"B", 1.0},
+                                                                          {"KiB", 0x1p10},
+                                                                          {"MiB", 0x1p20},
+                                                                          {"GiB", 0x1p30},
+                                                                          {"TiB", 0x1p40},
+                                                                          {"KB", 1e3},
+                                                                          {"MB", 1e6},
+                                                                          {"GB", 1e9},
+                                                                          {"TB", 1e12}}};
 
 [[noreturn]] void refuse_bytes(std::string_view text, std::string_view why) {
-  throw ConfigError(fmt::format(
-      "\"{}\" is not a number of bytes ({}); write an integer or a number with KiB, MiB, GiB, TiB, KB, MB, GB or TB, as in "
-      "\"40GiB\"",
-      text.substr(0, 40), why));
+  throw ConfigError(
+      fmt::format("\"{}\" is not a number of bytes ({}); write an integer or a number with KiB, MiB, GiB, TiB, KB, MB, "
+                  "GB or TB, as in "
+                  "\"40GiB\"",
+                  text.substr(0, 40), why));
 }
 
 }  // namespace
@@ -99,8 +100,6 @@ std::string duration_text(double seconds) {
   return fmt::format("{}d {:02}h", hours / 24, hours % 24);
 }
 
-std::string_view to_text(DType type) {
-  return type == DType::fp32 ? "fp32" : "bf16";
-}
+std::string_view to_text(DType type) { return type == DType::fp32 ? "fp32" : "bf16"; }
 
 }  // namespace trireme

@@ -22,7 +22,8 @@ TEST(Philox, GivesTheKnownAnswersOfRandom123) {
 TEST(Philox, StreamsDifferBySeedAndName) {
   std::set<std::uint64_t> keys;
   for (std::uint64_t seed = 0; seed < 100; ++seed)
-    for (const char* name : {"model.embed_tokens.weight", "model.norm.weight", "data", ""}) keys.insert(stream_key(seed, name));
+    for (const char* name : {"model.embed_tokens.weight", "model.norm.weight", "data", ""})
+      keys.insert(stream_key(seed, name));
   EXPECT_EQ(keys.size(), 400U);
   EXPECT_EQ(stream_key(1234, "data"), stream_key(1234, "data"));
 }

@@ -33,7 +33,8 @@ TEST(Bytes, ParseIntegersAndUnits) {
 }
 
 TEST(Bytes, RefuseWhatIsNoNumberOfBytes) {
-  for (const char* text : {"", "GiB", "-1", "-1GiB", "1.5", "4 gigs", "1e3", "nan", "inf", "0x10", "9999999TiB", "9223372036854775808"})
+  for (const char* text :
+       {"", "GiB", "-1", "-1GiB", "1.5", "4 gigs", "1e3", "nan", "inf", "0x10", "9999999TiB", "9223372036854775808"})
     EXPECT_THROW((void)parse_bytes(text), ConfigError) << text;
   try {
     (void)parse_bytes("4 gigs");

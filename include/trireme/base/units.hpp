@@ -14,13 +14,17 @@ struct Bytes {
   friend constexpr auto operator<=>(Bytes, Bytes) = default;
   friend constexpr Bytes operator+(Bytes a, Bytes b) { return {a.value + b.value}; }
   friend constexpr Bytes operator-(Bytes a, Bytes b) { return {a.value - b.value}; }
-  constexpr Bytes& operator+=(Bytes b) { value += b.value; return *this; }
+  constexpr Bytes& operator+=(Bytes b) {
+    value += b.value;
+    return *this;
+  }
 };
 
 /// "1.5 GiB": three significant digits, binary units.
 [[nodiscard]] std::string to_text(Bytes bytes);
 
-/// Parses "40GiB", "512 MB", "123": binary (KiB..TiB) and decimal (KB..TB) units. Throws ConfigError saying what is allowed.
+/// Parses "40GiB", "512 MB", "123": binary (KiB..TiB) and decimal (KB..TB) units. Throws ConfigError saying what is
+/// allowed.
 [[nodiscard]] Bytes parse_bytes(std::string_view text);
 
 /// "12.3k", "1.24M", "8.03B": for counts of parameters and tokens.

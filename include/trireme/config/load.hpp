@@ -9,9 +9,10 @@
 
 namespace trireme::config {
 
-/// Reads, validates and completes a run file. `overrides` are `section.key=value` (value in TOML, bare words allowed as strings).
-/// Throws ConfigError listing every mistake at once, each with file, line, key, what was found and what was expected;
-/// an unknown key names the nearest known one; a key whose feature does not exist yet is refused unless it has its default.
+/// Reads, validates and completes a run file. `overrides` are `section.key=value` (value in TOML, bare words allowed as
+/// strings). Throws ConfigError listing every mistake at once, each with file, line, key, what was found and what was
+/// expected; an unknown key names the nearest known one; a key whose feature does not exist yet is refused unless it
+/// has its default.
 [[nodiscard]] RunConfig load_run_file(const std::string& path, const std::vector<std::string>& overrides = {});
 
 /// The same from text; `name` stands for the file in messages.
@@ -33,8 +34,9 @@ struct Resolved {
   [[nodiscard]] int dp_size() const { return replicate * shard; }
 };
 
-/// Fits the configuration to `ranks` ranks. Throws ConfigError (all mistakes at once) when the mesh does not multiply to `ranks`,
-/// or global is not a whole multiple of micro * dp (naming the nearest that are), or global < dp (tensor parallelism is the remedy).
+/// Fits the configuration to `ranks` ranks. Throws ConfigError (all mistakes at once) when the mesh does not multiply
+/// to `ranks`, or global is not a whole multiple of micro * dp (naming the nearest that are), or global < dp (tensor
+/// parallelism is the remedy).
 [[nodiscard]] Resolved resolve(const RunConfig& config, int ranks);
 
 }  // namespace trireme::config

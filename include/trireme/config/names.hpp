@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "trireme/base/error.hpp"
+#include "trireme/config/run_config.hpp"
+
+namespace trireme::config {
+
+/// A choice and what it is called in a run file.
+template <class Choice>
+using Name = std::pair<Choice, std::string_view>;
+
+/// The names of every choice of an enumeration of the run file, in the order in which help shows them.
+std::span<const Name<Export>> names_of(Export);
+std::span<const Name<Init>> names_of(Init);
+std::span<const Name<TokenFormat>> names_of(TokenFormat);
+std::span<const Name<SyncPolicy>> names_of(SyncPolicy);
+std::span<const Name<DType>> names_of(DType);
+std::span<const Name<Reduce>> names_of(Reduce);
+std::span<const Name<Recompute>> names_of(Recompute);
+std::span<const Name<Offload>> names_of(Offload);
+std::span<const Name<LrSchedule>> names_of(LrSchedule);
+std::span<const Name<DataOnResume>> names_of(DataOnResume);
+std::span<const Name<DeviceType>> names_of(DeviceType);
+std::span<const Name<Backend>> names_of(Backend);
+
+/// What a choice is called in a run file: `to_text(SyncPolicy::automatic) == "auto"`.
+template <class Choice>
+requires requires(Choice choice) { names_of(choice); }
+[[nodiscard]] std::string_view to_text(Choice choice) {
+  for (const auto& [value, name] : names_of(choice))
+    if (value == choice) return name;
+  throw BugError("a choice of the run file has no name");
+}
+
+}  // namespace trireme::config

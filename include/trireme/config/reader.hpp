@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "trireme/config/options.hpp"
+#include "trireme/config/run_config.hpp"
+#include "trireme/config/value.hpp"
+
+namespace trireme::config {
+
+/// Turns the sections of a run file and the overrides into a configuration, collecting every mistake on the way.
+class Reader {
+ public:
+  Reader(std::string name, Fields sections);
+
+  /// Puts `section.key=value` in the place of what the file says.
+  void set(const std::string& override_text);
+
+  /// Reads, completes and checks everything. Throws ConfigError listing all mistakes in the order of their lines.
+  [[nodiscard]] RunConfig finish();
+
+ private:
+  struct Mistake {
+    std::int64_t line;  ///< file lines first, then what has none
+    std::string text;
+  };
+
+  void take_section(const Field& section);
+  void take_key(const std::string& section, const Field& field);
+  void refuse_unknown(const std::string& section, const Field& field);
+  void read_values();
+  void require_keys();
+  void apply_rules();
+  void refuse(const Place& place, const std::string& key, const std::string& message);
+  [[nodiscard]] bool is_given(const std::string& key) const { return given_.contains(key); }
+  [[nodiscard]] Place place_of(const std::string& key) const;
+  void raise() const;
+
+  std::string name_;
+  std::map<std::string, Value> given_;  ///< by "section.key"
+  std::set<std::string> refused_;
+  std::vector<Mistake> mistakes_;
+  RunConfig config_;
+};
+
+}  // namespace trireme::config

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "trireme/config/value.hpp"
+
+namespace trireme::config {
+
+/// The sections of a run file in the order of their lines. Throws ConfigError with file and line when `text` is not
+/// TOML.
+[[nodiscard]] Fields read_toml(std::string_view text, const std::string& name);
+
+/// An override taken apart: `section.key=value`.
+struct Override {
+  std::string section;
+  std::string key;
+  Value value;
+  std::string raw;  ///< the text after `=`, for keys that take any text
+};
+
+/// Takes `section.key=value` apart. The value is TOML; what TOML does not know is a string if it is a bare word or
+/// path. Throws ConfigError when it has no such form.
+[[nodiscard]] Override read_override(const std::string& text);
+
+}  // namespace trireme::config

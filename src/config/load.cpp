@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/config/load.hpp"
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "trireme/base/error.hpp"
+#include "trireme/config/reader.hpp"
+#include "trireme/config/toml.hpp"
+
+namespace trireme::config {
+
+namespace {
+
+constexpr std::size_t largest_file = 1 << 20;
+
+/// The whole file. Throws ConfigError unless it is a readable file of text of at most 1 MiB.
+std::string read_whole(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(largest_file + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad() || (file.gcount() == 0 && errno != 0))
+    throw ConfigError(
+        fmt::format("{}: cannot read the run file: {}; give the path of a TOML file", path, std::strerror(errno)));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > largest_file)
+    throw ConfigError(fmt::format("{}: larger than 1 MiB, so it is no run file; give the path of a TOML file", path));
+  return text;
+}
+
+void check_text(std::string_view text, const std::string& name) {
+  const auto zero = text.find('\0');
+  if (zero != std::string_view::npos)
+    throw ConfigError(fmt::format("{}: not a text file (byte {} is 0); give the path of a TOML file", name, zero));
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
+    throw ConfigError(
+        fmt::format("{}: the run file is empty; it needs at least [model], [data], [batch] and [train]", name));
+}
+
+}  // namespace
+
+RunConfig parse_run_file(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
+  check_text(text, name);
+  Reader reader(name, read_toml(text, name));
+  for (const std::string& override_text : overrides) reader.set(override_text);
+  return reader.finish();
+}
+
+RunConfig load_run_file(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse_run_file(read_whole(path), path, overrides);
+}
+
+}  // namespace trireme::config

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/config/names.hpp"
+
+namespace trireme::config {
+
+namespace {
+
+constexpr Name<Export> export_names[] = {
+    {Export::never, "never"}, {Export::end, "end"}, {Export::every_checkpoint, "every_checkpoint"}};
+constexpr Name<Init> init_names[] = {{Init::normal, "normal"}, {Init::depth_scaled, "depth_scaled"}};
+constexpr Name<TokenFormat> token_format_names[] = {{TokenFormat::automatic, "auto"},
+                                                    {TokenFormat::uint16, "uint16"},
+                                                    {TokenFormat::uint32, "uint32"},
+                                                    {TokenFormat::megatron, "megatron"},
+                                                    {TokenFormat::llmc, "llmc"}};
+constexpr Name<SyncPolicy> sync_policy_names[] = {{SyncPolicy::immediate, "immediate"},
+                                                  {SyncPolicy::deferred, "deferred"},
+                                                  {SyncPolicy::immediate_all, "immediate_all"},
+                                                  {SyncPolicy::automatic, "auto"}};
+constexpr Name<DType> dtype_names[] = {{DType::bf16, "bf16"}, {DType::fp32, "fp32"}};
+constexpr Name<Reduce> reduce_names[] = {
+    {Reduce::fp32, "fp32"}, {Reduce::bf16, "bf16"}, {Reduce::bf16_wire, "bf16_wire"}};
+constexpr Name<Recompute> recompute_names[] = {
+    {Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::block, "block"}};
+constexpr Name<Offload> offload_names[] = {
+    {Offload::none, "none"}, {Offload::optimizer, "optimizer"}, {Offload::parameters, "parameters"}};
+constexpr Name<LrSchedule> lr_schedule_names[] = {{LrSchedule::cosine, "cosine"},
+                                                  {LrSchedule::linear, "linear"},
+                                                  {LrSchedule::constant, "constant"},
+                                                  {LrSchedule::wsd, "wsd"}};
+constexpr Name<DataOnResume> data_on_resume_names[] = {{DataOnResume::keep_going, "continue"},
+                                                       {DataOnResume::restart, "restart"}};
+constexpr Name<DeviceType> device_type_names[] = {
+    {DeviceType::automatic, "auto"}, {DeviceType::cpu, "cpu"}, {DeviceType::cuda, "cuda"}};
+constexpr Name<Backend> backend_names[] = {
+    {Backend::automatic, "auto"}, {Backend::mpi, "mpi"}, {Backend::nccl, "nccl"}};
+
+}  // namespace
+
+std::span<const Name<Export>> names_of(Export /*any*/) { return export_names; }
+std::span<const Name<Init>> names_of(Init /*any*/) { return init_names; }
+std::span<const Name<TokenFormat>> names_of(TokenFormat /*any*/) { return token_format_names; }
+std::span<const Name<SyncPolicy>> names_of(SyncPolicy /*any*/) { return sync_policy_names; }
+std::span<const Name<DType>> names_of(DType /*any*/) { return dtype_names; }
+std::span<const Name<Reduce>> names_of(Reduce /*any*/) { return reduce_names; }
+std::span<const Name<Recompute>> names_of(Recompute /*any*/) { return recompute_names; }
+std::span<const Name<Offload>> names_of(Offload /*any*/) { return offload_names; }
+std::span<const Name<LrSchedule>> names_of(LrSchedule /*any*/) { return lr_schedule_names; }
+std::span<const Name<DataOnResume>> names_of(DataOnResume /*any*/) { return data_on_resume_names; }
+std::span<const Name<DeviceType>> names_of(DeviceType /*any*/) { return device_type_names; }
+std::span<const Name<Backend>> names_of(Backend /*any*/) { return backend_names; }
+
+}  // namespace trireme::config

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sections [data] and [batch]: what a step reads.
+#include "trireme/config/section.hpp"
+
+namespace trireme::config {
+
+namespace {
+
+constexpr double largest_sample = 0x1p62;
+
+Expected read_file(const Value& value, TokenSource& source) {
+  if (const Expected expected = read_path(value, source.path)) return expected;
+  return source.path.empty() ? Expected("a path that is not empty") : std::nullopt;
+}
+
+/// { path = "a.bin", weight = 0.7 }
+Expected read_weighted_file(const Fields& fields, TokenSource& source) {
+  bool has_path = false;
+  bool has_weight = false;
+  for (const auto& [key, value] : fields) {
+    Expected expected = "only path and weight";
+    if (key == "path") {
+      expected = read_file(value, source);
+      has_path = true;
+    } else if (key == "weight") {
+      expected = read(value, source.weight, above(0));
+      has_weight = true;
+    }
+    if (expected) return key + " = " + describe(value) + " where it takes " + *expected;
+  }
+  if (!has_path) return "path is missing";
+  if (!has_weight) return "weight is missing";
+  return std::nullopt;
+}
+
+constexpr const char* train_form = "a path, a list of paths, or a list of { path = \"...\", weight = ... }";
+
+/// A path or a list of paths; `form` is what the key takes as a whole.
+Expected read_files(const Value& value, std::vector<TokenSource>& target, const std::string& form) {
+  std::vector<TokenSource> sources;
+  if (std::holds_alternative<std::string>(value.data)) {
+    if (const Expected expected = read_file(value, sources.emplace_back())) return expected;
+  } else if (const auto* list = std::get_if<List>(&value.data)) {
+    for (const Value& element : *list)
+      if (const Expected expected = read_file(element, sources.emplace_back()))
+        return form + "; " + describe(element) + " where it takes " + *expected;
+  }
+  if (sources.empty()) return form;
+  target = std::move(sources);
+  return std::nullopt;
+}
+
+Expected read_weighted_files(const List& list, std::vector<TokenSource>& target) {
+  std::vector<TokenSource> sources;
+  for (const Value& element : list) {
+    const auto* fields = std::get_if<Fields>(&element.data);
+    if (fields == nullptr) return std::string(train_form) + "; weights for all files or for none";
+    if (const Expected expected = read_weighted_file(*fields, sources.emplace_back()))
+      return std::string(train_form) + "; " + *expected;
+  }
+  target = std::move(sources);
+  return std::nullopt;
+}
+
+/// The first element decides whether the list gives weights; all of them then do.
+Expected read_train(const Value& value, Data& data) {
+  const auto* list = std::get_if<List>(&value.data);
+  data.weighted = list != nullptr && !list->empty() && std::holds_alternative<Fields>(list->front().data);
+  return data.weighted ? read_weighted_files(*list, data.train) : read_files(value, data.train, train_form);
+}
+
+Printed print_files(const std::vector<TokenSource>& sources, bool weighted) {
+  std::vector<std::string> texts;
+  for (const TokenSource& source : sources) {
+    const std::string path = *print_path(source.path);
+    texts.push_back(weighted ? "{ path = " + path + ", weight = " + *print(source.weight) + " }" : path);
+  }
+  if (texts.empty()) return std::nullopt;
+  return "[" + join(texts, ", ") + "]";
+}
+
+}  // namespace
+
+std::vector<Option> data_options() {
+  Section<Data> s("data", &RunConfig::data);
+  s.custom(
+       "train", "paths", read_train, [](const Data& data) { return print_files(data.train, data.weighted); },
+       "token files: one, a list (concatenated), or a list of { path, weight } (mixed)")
+      .required();
+  s.custom(
+       "validation", "paths",
+       [](const Value& value, Data& data) { return read_files(value, data.validation, "a path or a list of paths"); },
+       [](const Data& data) { return print_files(data.validation, false); }, "token files for evaluation")
+      .default_is("none");
+  s.choice("format", &Data::format, "of the token files; auto: .idx beside it, llm.c's magic, else by vocab_size");
+  s.size("seq_len", &Data::seq_len, 1 << 30, "tokens of a sequence").required();
+  s.flag("shuffle", &Data::shuffle, "a new permutation of the samples each epoch");
+  s.number("seed", &Data::seed, at_least(0), "of the permutation").default_is("run.seed");
+  s.number("ignore_targets", &Data::ignore_targets, between(0, 0x7fffffff), "token ids that do not count as targets");
+  s.number("document_end", &Data::document_end, between(0, 0x7fffffff), "token id that ends a document")
+      .default_is("none");
+  s.flag("document_mask", &Data::document_mask, "no attention across documents").not_yet();
+  s.path("tokenizer", &Data::tokenizer, "what made the tokens: bytes or spm:MODEL; goes with an export")
+      .default_is("none");
+  s.number("skip_to", &Data::skip_to, between(0, largest_sample), "the run begins at this sample").default_is("none");
+  s.number("prefetch_batches", &Data::prefetch_batches, between(1, 4096), "batches that are read ahead");
+  return s.take();
+}
+
+std::vector<Option> batch_options() {
+  Section<Batch> s("batch", &RunConfig::batch);
+  s.size("global", &Batch::global, 1 << 30, "sequences of a step over all ranks: accumulation x micro x dp").required();
+  s.size("micro", &Batch::micro, 1 << 30, "sequences of a microbatch of one rank").required();
+  return s.take();
+}
+
+}  // namespace trireme::config

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "trireme/base/error.hpp"
+#include "trireme/config/load.hpp"
+
+namespace trireme::config {
+
+namespace {
+
+/// Fills in the shard axis; 0 when the mesh does not fit.
+std::int64_t fit_shard(const Mesh& mesh, std::int64_t ranks, Mistakes& mistakes) {
+  const std::int64_t others = mesh.replicate * mesh.tensor;
+  const std::string axes = fmt::format("mesh.replicate {} x mesh.tensor {}", mesh.replicate, mesh.tensor);
+  if (mesh.shard == -1) {
+    if (ranks % others == 0) return ranks / others;
+    const std::int64_t below = ranks / others * others;
+    mistakes.add(fmt::format("mesh.shard: {} = {} does not divide the {} ranks; start {}{} ranks, or change an axis",
+                             axes, others, ranks, below > 0 ? fmt::format("{} or ", below) : "", below + others));
+    return 0;
+  }
+  const std::int64_t product = others * mesh.shard;
+  if (product == ranks) return mesh.shard;
+  const std::string remedy =
+      ranks % others == 0 ? fmt::format(", set mesh.shard = {}, or -1 for the ranks left", ranks / others) : "";
+  mistakes.add(fmt::format("mesh.shard: {} x mesh.shard {} = {}, but there are {} ranks; start {} ranks{}", axes,
+                           mesh.shard, product, ranks, product, remedy));
+  return 0;
+}
+
+/// The number of microbatches of a step on `dp` data-parallel ranks; 0 when the batch does not fit.
+std::int64_t fit_batch(const Batch& batch, std::int64_t dp, Mistakes& mistakes) {
+  if (batch.global < dp) {
+    mistakes.add(
+        fmt::format("batch.global: {} sequences for {} data-parallel ranks: every one of them needs a sequence in each "
+                    "step; set batch.global = {}, start fewer ranks, or share the layers with mesh.tensor (tensor "
+                    "parallelism makes fewer data-parallel ranks)",
+                    batch.global, dp, dp * batch.micro));
+    return 0;
+  }
+  const std::int64_t unit = batch.micro * dp;
+  if (batch.global % unit == 0) return batch.global / unit;
+  const std::int64_t below = batch.global / unit * unit;
+  std::int64_t micro = std::min(batch.micro, batch.global / dp);
+  while (micro > 0 && batch.global % (micro * dp) != 0) --micro;
+  mistakes.add(
+      fmt::format("batch.global: {} is not a whole multiple of batch.micro {} x {} data-parallel ranks = {}; set "
+                  "batch.global = {}{}{}",
+                  batch.global, batch.micro, dp, unit, below > 0 ? fmt::format("{} or ", below) : "", below + unit,
+                  micro > 0 ? fmt::format(", or batch.micro = {}", micro) : ""));
+  return 0;
+}
+
+}  // namespace
+
+Resolved resolve(const RunConfig& config, int ranks) {
+  invariant(ranks > 0, "a job has at least one rank");
+  Mistakes mistakes;
+  const std::int64_t shard = fit_shard(config.mesh, ranks, mistakes);
+  std::int64_t accumulation = 0;
+  if (shard > 0) accumulation = fit_batch(config.batch, config.mesh.replicate * shard, mistakes);
+  const std::int64_t group = config.sync.reshard_after_forward;
+  if (shard > 0 && group > 1 && shard % group != 0)
+    mistakes.add(fmt::format(
+        "sync.reshard_after_forward: a group of {} does not divide the shard axis of {}; set true, false or a "
+        "divisor",
+        group, shard));
+  mistakes.raise(fmt::format("the run file does not fit {} {}:", ranks, ranks == 1 ? "rank" : "ranks"));
+  return {.replicate = static_cast<int>(config.mesh.replicate),
+          .shard = static_cast<int>(shard),
+          .tensor = static_cast<int>(config.mesh.tensor),
+          .accumulation = static_cast<int>(accumulation)};
+}
+
+}  // namespace trireme::config

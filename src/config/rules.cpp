@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/config/rules.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "trireme/config/names.hpp"
+
+namespace trireme::config {
+
+namespace {
+
+using Broken = std::optional<std::string>;
+
+Broken heads_divide_hidden_size(const RunConfig& config) {
+  const Model& m = config.model;
+  if (m.heads == 0 || m.hidden_size == 0 || m.head_dim != 0 || m.hidden_size % m.heads == 0) return std::nullopt;
+  return fmt::format("{} heads do not divide hidden_size {}; set model.head_dim, or {} heads", m.heads, m.hidden_size,
+                     nearest_divisors(m.hidden_size, m.heads));
+}
+
+Broken kv_heads_divide_heads(const RunConfig& config) {
+  const Model& m = config.model;
+  if (m.heads == 0 || m.kv_heads == 0 || m.heads % m.kv_heads == 0) return std::nullopt;
+  return fmt::format("{} kv_heads do not divide {} heads; set {}", m.kv_heads, m.heads,
+                     nearest_divisors(m.heads, m.kv_heads));
+}
+
+Broken head_dim_is_even(const RunConfig& config) {
+  const Model& m = config.model;
+  if (m.head_dim % 2 == 0) return std::nullopt;
+  return fmt::format(
+      "heads of {} numbers cannot be rotated in pairs; set model.head_dim or heads so that head_dim is even",
+      m.head_dim);
+}
+
+Broken ignored_targets_are_in_the_vocabulary(const RunConfig& config) {
+  const std::int64_t vocab_size = config.model.vocab_size;
+  const auto& ids = config.data.ignore_targets;
+  const auto beyond = std::find_if(ids.begin(), ids.end(), [&](std::int64_t id) { return id >= vocab_size; });
+  if (vocab_size == 0 || beyond == ids.end()) return std::nullopt;
+  return fmt::format("token id {} is beyond model.vocab_size {}; ids go from 0 to {}", *beyond, vocab_size,
+                     vocab_size - 1);
+}
+
+Broken document_end_is_in_the_vocabulary(const RunConfig& config) {
+  const std::int64_t vocab_size = config.model.vocab_size;
+  if (vocab_size == 0 || config.data.document_end.value_or(0) < vocab_size) return std::nullopt;
+  return fmt::format("token id {} is beyond model.vocab_size {}; ids go from 0 to {}", *config.data.document_end,
+                     vocab_size, vocab_size - 1);
+}
+
+Broken vocabulary_fits_the_format(const RunConfig& config) {
+  if (config.data.format != TokenFormat::uint16 || config.model.vocab_size <= 65536) return std::nullopt;
+  return fmt::format("uint16 tokens cannot reach model.vocab_size {}; set data.format = \"uint32\"",
+                     config.model.vocab_size);
+}
+
+Broken micro_divides_global(const RunConfig& config) {
+  const Batch& b = config.batch;
+  if (b.micro == 0 || b.global == 0 || b.global % b.micro == 0) return std::nullopt;
+  return fmt::format("{} is not a whole multiple of micro {}; set micro to {}", b.global, b.micro,
+                     nearest_divisors(b.global, b.micro));
+}
+
+Broken tokens_can_be_counted(const RunConfig& config) {
+  const double tokens = static_cast<double>(config.train.steps) * static_cast<double>(config.batch.global) *
+                        static_cast<double>(config.data.seq_len);
+  if (tokens < 0x1p62) return std::nullopt;
+  return fmt::format("steps x batch.global x data.seq_len is {:.3g} tokens, more than can be counted; set fewer steps",
+                     tokens);
+}
+
+Broken warmup_ends_before_the_decay(const RunConfig& config) {
+  const Lr& lr = config.lr;
+  const std::int64_t end = lr.end_step.value_or(0);
+  if (end == 0) return std::nullopt;
+  if (lr.warmup_steps >= end)
+    return fmt::format("warmup_steps {} reach end_step {} (train.steps unless set); set fewer, or a later lr.end_step",
+                       lr.warmup_steps, end);
+  if (lr.schedule == LrSchedule::wsd && lr.warmup_steps + lr.wsd_decay_steps > end)
+    return fmt::format("warmup_steps {} + wsd_decay_steps {} go beyond end_step {}; set fewer", lr.warmup_steps,
+                       lr.wsd_decay_steps, end);
+  return std::nullopt;
+}
+
+Broken wsd_has_its_decay_steps(const RunConfig& config) {
+  const Lr& lr = config.lr;
+  if (lr.schedule == LrSchedule::wsd && lr.wsd_decay_steps == 0)
+    return "schedule \"wsd\" needs lr.wsd_decay_steps, at least 1: the length of its fall";
+  if (lr.schedule != LrSchedule::wsd && lr.wsd_decay_steps > 0)
+    return fmt::format(
+        "wsd_decay_steps {} have no effect with schedule \"{}\"; set lr.schedule = \"wsd\" or remove them",
+        lr.wsd_decay_steps, to_text(lr.schedule));
+  return std::nullopt;
+}
+
+Broken evaluation_has_data(const RunConfig& config) {
+  if (config.train.eval_every == 0 || !config.data.validation.empty()) return std::nullopt;
+  return "eval_every needs data.validation; set it, or eval_every = 0";
+}
+
+}  // namespace
+
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> all = {
+      {{"model.heads", "model.hidden_size", "model.head_dim"}, heads_divide_hidden_size},
+      {{"model.kv_heads", "model.heads"}, kv_heads_divide_heads},
+      {{"model.head_dim", "model.heads", "model.hidden_size"}, head_dim_is_even},
+      {{"data.ignore_targets", "model.vocab_size"}, ignored_targets_are_in_the_vocabulary},
+      {{"data.document_end", "model.vocab_size"}, document_end_is_in_the_vocabulary},
+      {{"data.format", "model.vocab_size"}, vocabulary_fits_the_format},
+      {{"batch.global", "batch.micro"}, micro_divides_global},
+      {{"train.steps", "batch.global", "data.seq_len"}, tokens_can_be_counted},
+      {{"lr.warmup_steps", "lr.end_step", "lr.wsd_decay_steps", "lr.schedule", "train.steps"},
+       warmup_ends_before_the_decay},
+      {{"lr.wsd_decay_steps", "lr.schedule"}, wsd_has_its_decay_steps},
+      {{"train.eval_every", "data.validation"}, evaluation_has_data},
+  };
+  return all;
+}
+
+void complete(RunConfig& config) {
+  Model& model = config.model;
+  if (model.kv_heads == 0) model.kv_heads = model.heads;
+  if (model.head_dim == 0 && model.heads > 0 && model.hidden_size % model.heads == 0)
+    model.head_dim = model.hidden_size / model.heads;
+  if (config.run.output.empty()) config.run.output = "runs/" + config.run.name;
+  if (config.checkpoint.directory.empty()) config.checkpoint.directory = config.run.output + "/checkpoints";
+  if (!config.data.seed) config.data.seed = config.run.seed;
+  if (!config.mesh.sequence_parallel) config.mesh.sequence_parallel = config.mesh.tensor > 1;
+  if (!config.lr.end_step && config.train.steps > 0) config.lr.end_step = config.train.steps;
+}
+
+std::string nearest_divisors(std::int64_t number, std::int64_t wanted) {
+  std::int64_t below = std::min(number, wanted);
+  while (below > 1 && number % below != 0) --below;
+  std::int64_t over = std::max<std::int64_t>(1, wanted);
+  while (over < number && number % over != 0) ++over;
+  if (below < 1 || over > number || below == over)
+    return fmt::format("{}", std::clamp<std::int64_t>(wanted, 1, number));
+  return fmt::format("{} or {}", below, over);
+}
+
+}  // namespace trireme::config

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/config/load.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "config/sample_run.hpp"
+
+namespace trireme::config {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(LoadRunFile, CompletesDefaultsThatDependOnOtherKeys) {
+  const RunConfig config = parse(smallest_run + "[run]\nname = \"first\"\nseed = 7\n");
+  EXPECT_EQ(config.run.output, "runs/first");
+  EXPECT_EQ(config.checkpoint.directory, "runs/first/checkpoints");
+  EXPECT_EQ(config.model.kv_heads, 4);
+  EXPECT_EQ(config.model.head_dim, 16);
+  EXPECT_EQ(config.data.seed, 7U);
+  EXPECT_EQ(config.lr.end_step, 10);
+  EXPECT_EQ(config.mesh.sequence_parallel, false);
+  EXPECT_EQ(config.mesh.shard, -1);
+}
+
+TEST(LoadRunFile, ReadsEveryFormOfTokenFiles) {
+  const auto train = [](const std::string& value) { return with({"data.train=" + value}).data; };
+  EXPECT_EQ(train("a.bin").train.at(0).path, "a.bin");
+  EXPECT_EQ(train("[\"a.bin\", \"b.bin\"]").train.at(1).path, "b.bin");
+  EXPECT_FALSE(train("[\"a.bin\", \"b.bin\"]").weighted);
+  const Data mixed = train("[{path = \"a.bin\", weight = 3}, {path = \"b.bin\", weight = 0.5}]");
+  EXPECT_TRUE(mixed.weighted);
+  EXPECT_EQ(mixed.train.at(0).weight, 3.0);
+  EXPECT_EQ(mixed.train.at(1).path, "b.bin");
+}
+
+TEST(LoadRunFile, ReadsReshardAfterForwardAsFlagOrGroup) {
+  EXPECT_EQ(with({"sync.reshard_after_forward=true"}).sync.reshard_after_forward, 0);
+  EXPECT_EQ(with({"sync.reshard_after_forward=false"}).sync.reshard_after_forward, 1);
+  EXPECT_EQ(with({"sync.reshard_after_forward=1"}).sync.reshard_after_forward, 1);
+  EXPECT_THAT(mistakes_with({"sync.reshard_after_forward=2"}), HasSubstr("not yet available"));
+  EXPECT_THAT(mistakes_with({"sync.reshard_after_forward=0"}), HasSubstr("group size"));
+}
+
+TEST(LoadRunFile, ReadsBytesAsIntegersOrWithUnits) {
+  EXPECT_EQ(with({"sync.prefetch_bytes=4096"}).sync.prefetch_bytes, Bytes{4096});
+  EXPECT_EQ(with({"sync.prefetch_bytes=40GiB"}).sync.prefetch_bytes, Bytes{40LL << 30});
+  EXPECT_EQ(with({}).sync.prefetch_bytes, std::nullopt);
+}
+
+TEST(LoadRunFile, ReadsLlamaThreeRopeScaling) {
+  const RunConfig config = parse(smallest_run + "[model.rope_scaling]\nrope_type = \"llama3\"\nfactor = 32\n");
+  ASSERT_TRUE(config.model.rope_scaling.has_value());
+  EXPECT_EQ(config.model.rope_scaling->factor, 32.0);
+  EXPECT_EQ(config.model.rope_scaling->high_freq_factor, 4.0);
+  EXPECT_THAT(mistakes_with({"model.rope_scaling={rope_type=\"yarn\"}"}), HasSubstr("rope_type = \"yarn\""));
+  EXPECT_THAT(mistakes_with({"model.rope_scaling={factor=8}"}), HasSubstr("rope_type is missing"));
+}
+
+TEST(LoadRunFile, LetsSizesBeLeftOutWithModelFrom) {
+  const std::string text = "[data]\ntrain=\"a\"\nseq_len=8\n[batch]\nglobal=1\nmicro=1\n[train]\nsteps=1\n";
+  EXPECT_EQ(parse(text, {"model.from=weights"}).model.vocab_size, 0);
+  EXPECT_THAT(mistakes_of(text), HasSubstr("model.vocab_size: missing"));
+  EXPECT_THAT(mistakes_of(text, {"model.from="}), HasSubstr("model.vocab_size: missing"));
+}
+
+TEST(LoadRunFile, ExpandsVariablesInPaths) {
+  setenv("TRIREME_TEST_DIR", "/scratch/me", 1);
+  unsetenv("TRIREME_TEST_UNSET");
+  EXPECT_EQ(with({"data.train=${TRIREME_TEST_DIR}/a.bin"}).data.train.at(0).path, "/scratch/me/a.bin");
+  EXPECT_EQ(with({"run.output=x$${y}"}).run.output, "x${y}");
+  EXPECT_THAT(mistakes_with({"run.output=${TRIREME_TEST_UNSET}/a"}), HasSubstr("\"TRIREME_TEST_UNSET\" is not"));
+  EXPECT_THAT(mistakes_with({"run.output=${TRIREME_TEST_DIR"}), HasSubstr("closed by }"));
+}
+
+class RunFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory = std::filesystem::temp_directory_path() / ("trireme-config-" + std::to_string(getpid()));
+    std::filesystem::create_directories(directory);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory); }
+
+  [[nodiscard]] std::string file_with(std::string_view content) const {
+    const std::string path = directory / "run.toml";
+    std::ofstream(path, std::ios::binary) << content;
+    return path;
+  }
+  static std::string refusal_of(const std::string& path) {
+    try {
+      (void)load_run_file(path);
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.code(), ExitCode::usage);
+      EXPECT_THAT(error.what(), HasSubstr(path));
+      return error.what();
+    }
+    return "";
+  }
+  std::filesystem::path directory;
+};
+
+TEST_F(RunFiles, AreReadFromDisk) { EXPECT_EQ(load_run_file(file_with(smallest_run)).train.steps, 10); }
+
+TEST_F(RunFiles, ThatCannotBeRunFilesAreRefusedByName) {
+  EXPECT_THAT(refusal_of(directory / "missing.toml"), HasSubstr("No such file or directory"));
+  EXPECT_THAT(refusal_of(directory), HasSubstr("Is a directory"));
+  EXPECT_THAT(refusal_of(file_with("")), HasSubstr("is empty"));
+  EXPECT_THAT(refusal_of(file_with(" \n\n")), HasSubstr("is empty"));
+  EXPECT_THAT(refusal_of(file_with(std::string("\x7f"
+                                               "ELF\0\0\1",
+                                               7))),
+              HasSubstr("not a text file"));
+  EXPECT_THAT(refusal_of(file_with("\xff\xfe\x80\x81 = 3\n")), HasSubstr("not valid TOML"));
+  EXPECT_THAT(refusal_of(file_with(std::string(5000, '['))), HasSubstr("not valid TOML"));
+}
+
+TEST_F(RunFiles, OfAHundredMegabytesAreRefusedUnread) {
+  const std::string path = file_with(smallest_run);
+  std::filesystem::resize_file(path, 100 << 20);  // sparse
+  EXPECT_THAT(refusal_of(path), HasSubstr("larger than 1 MiB"));
+  EXPECT_THAT(refusal_of("/dev/zero"), HasSubstr("larger than 1 MiB"));
+}
+
+}  // namespace
+}  // namespace trireme::config

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/config/options.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "config/sample_run.hpp"
+
+namespace trireme::config {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Options, HaveUniqueNamesAndAMeaning) {
+  std::set<std::string> names;
+  for (const Option& option : options()) {
+    EXPECT_TRUE(names.insert(option.name()).second) << option.name();
+    EXPECT_FALSE(option.meaning.empty()) << option.name();
+    EXPECT_FALSE(option.type.empty()) << option.name();
+  }
+  EXPECT_EQ(section_names().size(), 16U);
+}
+
+// The keys that the design promises.
+const std::vector<std::pair<std::string, std::vector<std::string>>> promised = {
+    {"run", {"name", "output", "seed", "deterministic", "overwrite", "export"}},
+    {"model",
+     {"architecture", "vocab_size", "hidden_size",    "intermediate_size", "layers",         "heads",        "kv_heads",
+      "head_dim",     "norm_eps",   "rope_theta",     "rope_scaling",      "tie_embeddings", "init",         "init_std",
+      "from",         "qk_norm",    "attention_bias", "mlp_bias",          "sliding_window", "logit_softcap"}},
+    {"data",
+     {"train", "validation", "format", "seq_len", "shuffle", "seed", "ignore_targets", "document_end", "document_mask",
+      "tokenizer", "skip_to", "prefetch_batches"}},
+    {"mesh", {"replicate", "shard", "tensor", "sequence_parallel", "context", "pipeline"}},
+    {"batch", {"global", "micro"}},
+    {"sync", {"policy", "reshard_after_forward", "reshard_after_backward", "prefetch_bytes"}},
+    {"precision", {"compute", "reduce", "moments"}},
+    {"memory",
+     {"recompute", "recompute_every", "activation_offload", "activation_offload_min_bytes",
+      "activation_offload_in_flight", "offload", "offload_fraction", "budget"}},
+    {"loss", {"z_loss", "chunk_tokens"}},
+    {"optimizer", {"name", "lr", "beta1", "beta2", "eps", "weight_decay", "no_decay", "clip_norm"}},
+    {"lr", {"schedule", "warmup_steps", "end_step", "wsd_decay_steps", "min_ratio"}},
+    {"train",
+     {"steps", "eval_every", "eval_steps", "max_skipped_steps", "replica_check_every", "stop_before_limit_seconds"}},
+    {"checkpoint", {"directory", "every", "at_end", "keep", "keep_every", "async", "ranks_per_file", "resume", "data"}},
+    {"metrics", {"every", "trace_steps", "memory_snapshot", "tensorboard", "peak_flops"}},
+    {"device", {"type", "threads", "cuda_graphs"}},
+    {"comm", {"backend", "timeout_seconds"}},
+};
+
+TEST(ExplainOptions, ShowsEveryPromisedKeyOnALineOfItsOwn) {
+  const std::string text = "\n" + explain_options();
+  for (const auto& [section, keys] : promised)
+    for (const std::string& key : keys) EXPECT_THAT(text, HasSubstr("\n" + section + "." + key + " "));
+}
+
+TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {
+  const std::string text = explain_options();
+  EXPECT_THAT(text, HasSubstr("true | false"));
+  EXPECT_THAT(text, HasSubstr("hidden_size / heads"));
+  EXPECT_THAT(text, HasSubstr("[yet only \"immediate\", \"deferred\"]"));
+  EXPECT_THAT(text, HasSubstr("[reserved: not yet available]"));
+}
+
+TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
+  const std::vector<std::pair<std::string, std::string>> at_default_and_not = {
+      {"run.export=end", "run.export=every_checkpoint"},
+      {"mesh.replicate=1", "mesh.replicate=2"},
+      {"mesh.tensor=1", "mesh.tensor=2"},
+      {"mesh.sequence_parallel=false", "mesh.sequence_parallel=true"},
+      {"mesh.context=1", "mesh.context=2"},
+      {"mesh.pipeline=false", "mesh.pipeline=4"},
+      {"model.qk_norm=false", "model.qk_norm=true"},
+      {"model.attention_bias=false", "model.attention_bias=true"},
+      {"model.sliding_window=0", "model.sliding_window=4096"},
+      {"model.logit_softcap=0", "model.logit_softcap=30.0"},
+      {"sync.policy=deferred", "sync.policy=immediate_all"},
+      {"sync.policy=immediate", "sync.policy=auto"},
+      {"sync.reshard_after_forward=false", "sync.reshard_after_forward=4"},
+      {"sync.reshard_after_backward=true", "sync.reshard_after_backward=false"},
+      {"precision.reduce=fp32", "precision.reduce=bf16_wire"},
+      {"precision.moments=fp32", "precision.moments=bf16"},
+      {"memory.recompute=none", "memory.recompute=block"},
+      {"memory.recompute_every=1", "memory.recompute_every=2"},
+      {"memory.activation_offload=false", "memory.activation_offload=true"},
+      {"memory.offload=none", "memory.offload=optimizer"},
+      {"memory.offload_fraction=1", "memory.offload_fraction=0.5"},
+      {"loss.z_loss=0", "loss.z_loss=1e-4"},
+      {"data.document_mask=false", "data.document_mask=true"},
+      {"train.replica_check_every=0", "train.replica_check_every=10"},
+      {"checkpoint.every=0", "checkpoint.every=10"},
+      {"checkpoint.at_end=false", "checkpoint.at_end=true"},
+      {"checkpoint.async=false", "checkpoint.async=true"},
+      {"checkpoint.ranks_per_file=1", "checkpoint.ranks_per_file=2"},
+      {"checkpoint.resume=none", "checkpoint.resume=step-00000100"},
+      {"checkpoint.data=continue", "checkpoint.data=restart"},
+      {"metrics.memory_snapshot=false", "metrics.memory_snapshot=true"},
+      {"device.type=cpu", "device.type=cuda"},
+      {"comm.backend=mpi", "comm.backend=nccl"},
+  };
+  for (const auto& [fine, later] : at_default_and_not) {
+    EXPECT_EQ(mistakes_with({fine}), "") << fine;
+    EXPECT_THAT(mistakes_with({later}), HasSubstr("not yet available")) << later;
+  }
+  EXPECT_THAT(mistakes_with({"memory.budget=40GiB"}), HasSubstr("not yet available; leave it out"));
+  EXPECT_THAT(mistakes_with({"train.stop_before_limit_seconds=60"}), HasSubstr("not yet available"));
+}
+
+}  // namespace
+}  // namespace trireme::config

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/sample_run.hpp"
+#include "trireme/config/options.hpp"
+#include "trireme/config/toml.hpp"
+
+namespace trireme::config {
+namespace {
+
+using testing::HasSubstr;
+
+/// A configuration in which nothing has its default, features of later versions included.
+RunConfig everything_set() {
+  RunConfig c;
+  c.run = {.name = "na me",
+           .output = "out/${x}\"\\",
+           .seed = 7,
+           .deterministic = true,
+           .overwrite = true,
+           .export_when = Export::end};
+  c.model = {
+      .architecture = "other",
+      .vocab_size = 320,
+      .hidden_size = 64,
+      .intermediate_size = 96,
+      .layers = 3,
+      .heads = 8,
+      .kv_heads = 4,
+      .head_dim = 10,
+      .norm_eps = 1.1e-6,
+      .rope_theta = 500000.0,
+      .rope_scaling =
+          RopeScaling{
+              .factor = 32, .low_freq_factor = 1.5, .high_freq_factor = 4.5, .original_max_position_embeddings = 4096},
+      .tie_embeddings = true,
+      .init = Init::depth_scaled,
+      .init_std = 0.1,
+      .from = "weights"};
+  c.data = {.train = {{"a.bin", 0.3}, {"b \u00e9.bin", 2}},
+            .weighted = true,
+            .validation = {{"v.bin"}, {"w.bin"}},
+            .format = TokenFormat::uint32,
+            .seq_len = 33,
+            .shuffle = false,
+            .seed = 9,
+            .ignore_targets = {0, 256},
+            .document_end = 256,
+            .document_mask = true,
+            .tokenizer = "spm:m.model",
+            .skip_to = 12,
+            .prefetch_batches = 3};
+  c.mesh = {.replicate = 2, .shard = 4, .tensor = 2, .sequence_parallel = true};
+  c.batch = {.global = 12, .micro = 3};
+  c.sync = {.policy = SyncPolicy::automatic,
+            .reshard_after_forward = 2,
+            .reshard_after_backward = false,
+            .prefetch_bytes = Bytes{1LL << 40}};
+  c.precision = {.compute = DType::fp32, .reduce = Reduce::bf16_wire, .moments = DType::bf16};
+  c.memory = {.recompute = Recompute::selective,
+              .recompute_every = 2,
+              .activation_offload = true,
+              .activation_offload_min_bytes = Bytes{5},
+              .activation_offload_in_flight = 4,
+              .offload = Offload::parameters,
+              .offload_fraction = 1.0 / 3,
+              .budget = Bytes{77}};
+  c.loss = {.z_loss = 1e-4, .chunk_tokens = 128};
+  c.optimizer = {.name = "adamw",
+                 .lr = 6e-4,
+                 .beta1 = 0.1,
+                 .beta2 = 0.2,
+                 .eps = 1e-20,
+                 .weight_decay = 0.3,
+                 .no_decay = {"*a*", "\"b\""},
+                 .clip_norm = 1e22};
+  c.lr = {.schedule = LrSchedule::wsd, .warmup_steps = 5, .end_step = 90, .wsd_decay_steps = 6, .min_ratio = 0.0};
+  c.train = {.steps = 100,
+             .eval_every = 1,
+             .eval_steps = 2,
+             .max_skipped_steps = 3,
+             .replica_check_every = 4,
+             .stop_before_limit_seconds = 5.5};
+  c.checkpoint = {.directory = "ck",
+                  .every = 1,
+                  .at_end = true,
+                  .keep = 3,
+                  .keep_every = 4,
+                  .async = true,
+                  .ranks_per_file = 5,
+                  .resume = "step-00000100",
+                  .data = DataOnResume::restart};
+  c.metrics = {.every = 2, .trace_steps = {3, 4}, .memory_snapshot = true, .tensorboard = true, .peak_flops = 1e12};
+  c.device = {.type = DeviceType::cuda, .threads = 3, .cuda_graphs = true};
+  c.comm = {.backend = Backend::nccl, .timeout_seconds = 1.5};
+  return c;
+}
+
+TEST(PrintRunFile, LeavesNoOptionAtItsDefaultUnprinted) {
+  const RunConfig config = everything_set();
+  for (const Option& option : options()) {
+    if (option.is_reserved || option.name() == "optimizer.name") continue;
+    EXPECT_TRUE(option.print(config).has_value()) << option.name();
+    EXPECT_NE(option.print(config), option.print(RunConfig{})) << option.name() << " needs another value in this test";
+  }
+}
+
+TEST(PrintRunFile, ReadsBackToTheSameValuesForEveryOption) {
+  const RunConfig config = everything_set();
+  RunConfig again;
+  for (const Field& section : read_toml(print_run_file(config), "printed")) {
+    for (const Field& field : std::get<Fields>(section.value.data)) {
+      const Option* option = find_option(section.key, field.key);
+      ASSERT_NE(option, nullptr) << section.key << "." << field.key;
+      EXPECT_EQ(option->read(field.value, again), std::nullopt) << option->name();
+    }
+  }
+  EXPECT_EQ(print_run_file(again), print_run_file(config));
+  EXPECT_EQ(again.run.output, config.run.output);
+  EXPECT_EQ(again.model.rope_scaling, config.model.rope_scaling);
+  EXPECT_EQ(again.data.train.at(1).path, config.data.train.at(1).path);
+  EXPECT_EQ(again.data.train.at(0).weight, 0.3);
+  EXPECT_EQ(again.memory.offload_fraction, 1.0 / 3);
+  EXPECT_EQ(again.optimizer.no_decay, config.optimizer.no_decay);
+}
+
+TEST(PrintRunFile, ParsesToItselfForRunsOfThisVersion) {
+  for (const std::vector<std::string>& overrides :
+       {std::vector<std::string>{},
+        {"model.from=weights", "sync.reshard_after_forward=false", "data.validation=[\"v\"]"},
+        {"sync.policy=deferred", "sync.prefetch_bytes=1MiB", "data.train=[{path=\"a\",weight=2}]"}}) {
+    const std::string printed = print_run_file(with(overrides));
+    EXPECT_EQ(print_run_file(parse(printed)), printed);
+  }
+  const std::string sizeless =
+      print_run_file(parse("[data]\ntrain=\"a\"\nseq_len=8\n[batch]\nglobal=1\nmicro=1\n"
+                           "[train]\nsteps=1\n[model]\nfrom=\"w\"\n"));
+  EXPECT_EQ(print_run_file(parse(sizeless)), sizeless);
+}
+
+TEST(PrintRunFile, SaysWhatEachKeyMeans) {
+  EXPECT_THAT(print_run_file(with({})), HasSubstr("# AdamW (Loshchilov and Hutter 2019)"));
+}
+
+}  // namespace
+}  // namespace trireme::config

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/config/rules.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/sample_run.hpp"
+#include "trireme/config/options.hpp"
+
+namespace trireme::config {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Rules, LookAtKeysThatExist) {
+  for (const Rule& rule : rules()) {
+    for (const std::string& key : rule.keys) {
+      const auto dot = key.find('.');
+      EXPECT_NE(find_option(key.substr(0, dot), key.substr(dot + 1)), nullptr) << key;
+    }
+  }
+}
+
+TEST(Rules, HeadsDivideTheHiddenSizeUnlessHeadDimIsGiven) {
+  EXPECT_THAT(mistakes_with({"model.heads=5"}),
+              HasSubstr("5 heads do not divide hidden_size 64; set model.head_dim, or 4 or 8 heads"));
+  EXPECT_EQ(with({"model.heads=5", "model.head_dim=16"}).model.head_dim, 16);
+}
+
+TEST(Rules, KvHeadsDivideHeads) {
+  EXPECT_THAT(mistakes_with({"model.kv_heads=3"}), HasSubstr("3 kv_heads do not divide 4 heads; set 2 or 4"));
+  EXPECT_THAT(mistakes_with({"model.kv_heads=8"}), HasSubstr("set 4"));
+  EXPECT_EQ(with({"model.kv_heads=2"}).model.kv_heads, 2);
+}
+
+TEST(Rules, HeadDimIsEven) {
+  EXPECT_THAT(mistakes_with({"model.head_dim=15"}), HasSubstr("so that head_dim is even"));
+  EXPECT_THAT(mistakes_with({"model.heads=64"}), HasSubstr("heads of 1 numbers"));
+}
+
+TEST(Rules, TokenIdsAreInTheVocabulary) {
+  EXPECT_THAT(mistakes_with({"data.ignore_targets=[0, 320]"}),
+              HasSubstr("token id 320 is beyond model.vocab_size 320"));
+  EXPECT_THAT(mistakes_with({"data.document_end=320"}), HasSubstr("ids go from 0 to 319"));
+  EXPECT_EQ(with({"data.document_end=319"}).data.document_end, 319);
+  EXPECT_THAT(mistakes_with({"data.format=uint16", "model.vocab_size=65537"}), HasSubstr("uint32"));
+  EXPECT_EQ(mistakes_with({"data.format=uint16", "model.vocab_size=65536"}), "");
+}
+
+TEST(Rules, MicroDividesGlobal) {
+  EXPECT_THAT(mistakes_with({"batch.micro=3"}), HasSubstr("8 is not a whole multiple of micro 3; set micro to 2 or 4"));
+}
+
+TEST(Rules, WarmupAndDecayFitBeforeTheEndStep) {
+  EXPECT_THAT(mistakes_with({"lr.warmup_steps=10"}), HasSubstr("warmup_steps 10 reach end_step 10"));
+  EXPECT_EQ(mistakes_with({"lr.warmup_steps=10", "lr.end_step=11"}), "");
+  EXPECT_THAT(mistakes_with({"lr.schedule=wsd"}), HasSubstr("needs lr.wsd_decay_steps"));
+  EXPECT_THAT(mistakes_with({"lr.schedule=wsd", "lr.warmup_steps=5", "lr.wsd_decay_steps=6"}),
+              HasSubstr("go beyond end_step 10"));
+  EXPECT_EQ(mistakes_with({"lr.schedule=wsd", "lr.warmup_steps=5", "lr.wsd_decay_steps=5"}), "");
+  EXPECT_THAT(mistakes_with({"lr.wsd_decay_steps=5"}), HasSubstr("have no effect with schedule \"cosine\""));
+}
+
+TEST(Rules, EvaluationNeedsItsData) {
+  EXPECT_THAT(mistakes_with({"train.eval_every=5"}), HasSubstr("needs data.validation"));
+  EXPECT_EQ(with({"train.eval_every=5", "data.validation=v.bin"}).data.validation.at(0).path, "v.bin");
+}
+
+TEST(Rules, TokensOfTheRunCanBeCounted) {
+  EXPECT_THAT(mistakes_with({"train.steps=1000000000000", "batch.global=1073741824", "data.seq_len=1073741824"}),
+              HasSubstr("more than can be counted"));
+}
+
+TEST(Rules, AreNotAskedAboutKeysThatWereRefused) {
+  EXPECT_THAT(mistakes_with({"model.heads=5", "model.hidden_size=-1"}), Not(HasSubstr("do not divide")));
+}
+
+TEST(NearestDivisors, NamesThoseBelowAndAbove) {
+  EXPECT_EQ(nearest_divisors(64, 5), "4 or 8");
+  EXPECT_EQ(nearest_divisors(7, 3), "1 or 7");
+  EXPECT_EQ(nearest_divisors(8, 20), "8");
+}
+
+}  // namespace
+}  // namespace trireme::config
