@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "trireme/base/units.hpp"
+#include "trireme/device/memory.hpp"
+
+namespace trireme::device {
+
+/// libtorch's name of an element type.
+[[nodiscard]] at::ScalarType to_torch(DType type);
+
+/// A persistent buffer: [elements], zeroed, of exactly that size (0 too), charged to (category, space) until the last
+/// tensor that shares it is gone; then its memory goes back to the system. Throws EnvironmentError when there is no
+/// memory.
+[[nodiscard]] at::Tensor buffer(Category category, std::int64_t elements, DType type, Space space = Space::device);
+
+/// `shape` laid over `buffer` from element `offset` on: shares its memory, copies nothing. buffer: [elements],
+/// contiguous.
+[[nodiscard]] at::Tensor view(const at::Tensor& buffer, std::int64_t offset, at::IntArrayRef shape);
+
+}  // namespace trireme::device

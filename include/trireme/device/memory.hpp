@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "trireme/base/units.hpp"
+
+/// Where every byte goes: allocations are charged to an account, a memory space and a category.
+namespace trireme::device {
+
+/// What memory is used for. Metrics, tables and messages name them by `to_text`.
+enum class Category : std::uint8_t {
+  parameters_sharded,
+  parameters_unsharded,
+  gradients_sharded,
+  gradients_unsharded,
+  optimizer,
+  activations,
+  workspace,
+  communication,
+  data,
+  other,
+};
+inline constexpr std::size_t category_count = 10;
+/// All categories, in the order of the metrics.
+[[nodiscard]] const std::array<Category, category_count>& all_categories();
+/// "parameters.sharded", ...: the names of metrics.jsonl.
+[[nodiscard]] std::string_view to_text(Category category);
+
+/// Which memory: where the step computes, or the host's. On a CPU-only build both are host memory, counted apart.
+enum class Space : std::uint8_t { device, host };
+inline constexpr std::size_t space_count = 2;
+[[nodiscard]] std::string_view to_text(Space space);
+
+/// Who pays for an allocation.
+struct Account {
+  Category category = Category::other;
+  Space space = Space::device;
+  friend bool operator==(Account, Account) = default;
+};
+
+/// The account that the calling thread's allocations are charged to. A new thread starts with {other, device}.
+[[nodiscard]] Account current_account();
+
+/// Charges the calling thread's allocations to an account for the length of a scope; scopes nest. What is allocated
+/// inside is discharged from that account whenever and on whatever thread it is freed.
+class [[nodiscard]] ChargeTo {
+ public:
+  explicit ChargeTo(Account account);
+  explicit ChargeTo(Category category, Space space = Space::device) : ChargeTo(Account{category, space}) {}
+  ~ChargeTo();
+  ChargeTo(const ChargeTo&) = delete;
+  ChargeTo& operator=(const ChargeTo&) = delete;
+
+ private:
+  Account outer_;
+};
+
+/// Charges memory that something else allocated (an MPI window, a mapped file) for as long as it lives.
+class [[nodiscard]] Charge {
+ public:
+  Charge() = default;
+  Charge(Account account, Bytes bytes);
+  ~Charge();
+  Charge(Charge&& other) noexcept;
+  Charge& operator=(Charge&& other) noexcept;
+
+ private:
+  Account account_;
+  Bytes bytes_{0};
+};
+
+/// Bytes of each category, indexed by Category.
+struct ByCategory {
+  std::array<Bytes, category_count> bytes{};
+  [[nodiscard]] Bytes operator[](Category category) const { return bytes[static_cast<std::size_t>(category)]; }
+  [[nodiscard]] Bytes& operator[](Category category) { return bytes[static_cast<std::size_t>(category)]; }
+  [[nodiscard]] Bytes sum() const;
+};
+
+/// Use of one memory space.
+struct SpaceUse {
+  ByCategory current;
+  ByCategory peak;     ///< of each category for itself: their sum may exceed peak_total
+  ByCategory at_peak;  ///< the split when the total was highest: their sum is peak_total
+  Bytes total;         ///< sum of current
+  Bytes peak_total;
+};
+
+/// What is charged now and what was charged at most since the last `reset_peaks`; and the allocator's own books.
+struct MemoryUse {
+  std::array<SpaceUse, space_count> spaces;
+  Bytes allocated;      ///< bytes asked of the allocator and not freed: its own count, to check the categories against
+  Bytes cached;         ///< freed blocks kept for reuse
+  Bytes reserved;       ///< taken from the system: allocated + rounding and headers + cached
+  Bytes peak_reserved;  ///< since the last `reset_peaks`
+  std::int64_t allocations = 0;  ///< since the process began
+  std::int64_t reused = 0;       ///< of these, served by a cached block
+  [[nodiscard]] const SpaceUse& operator[](Space space) const { return spaces[static_cast<std::size_t>(space)]; }
+};
+
+/// A consistent picture of the charges. Any thread may call it.
+[[nodiscard]] MemoryUse memory_use();
+
+/// Begins new peaks from what is in use now.
+void reset_peaks();
+
+/// Resident set of the process, as the kernel counts it; zeros where it does not say.
+struct ResidentSet {
+  Bytes current;
+  Bytes peak;
+};
+[[nodiscard]] ResidentSet rss_bytes();
+
+}  // namespace trireme::device

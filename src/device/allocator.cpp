@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/device/allocator.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "device/block_cache.hpp"
+#include "device/charged_block.hpp"
+#include "device/ledger.hpp"
+#include "device/out_of_memory.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::device {
+namespace {
+
+const c10::Device cpu(c10::DeviceType::CPU);
+
+class ChargingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override { return allocate_charged(bytes, current_account(), Kind::cached); }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_charged; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+};
+
+}  // namespace
+
+c10::DataPtr allocate_charged(std::size_t bytes, Account account, Kind kind) {
+  if (bytes == 0) return {nullptr, nullptr, &free_charged, cpu};
+  Block* block = kind == Kind::exact ? block_cache().take_exact(bytes) : block_cache().take(bytes);
+  if (block == nullptr) {
+    constexpr auto largest = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max() / 2);
+    const Bytes asked{static_cast<std::int64_t>(std::min(bytes, largest))};
+    throw EnvironmentError(out_of_memory_text(account, asked, memory_use()));
+  }
+  block->account = account;
+  ledger().charge(account, Bytes{static_cast<std::int64_t>(bytes)});
+  return {block->data(), block->data(), &free_charged, cpu};
+}
+
+void free_charged(void* data) noexcept {
+  if (data == nullptr) return;
+  Block& block = Block::of(data);
+  ledger().discharge(block.account, Bytes{static_cast<std::int64_t>(block.requested)});
+  block_cache().give(block);
+}
+
+void install_allocator() {
+  // libtorch keeps the pointer for good, and tensors of static lifetime come back after main: it is never destroyed.
+  static ChargingAllocator& allocator = *new ChargingAllocator;
+  constexpr std::uint8_t highest_priority = 255;
+  c10::SetAllocator(c10::DeviceType::CPU, &allocator, highest_priority);
+}
+
+Bytes trim() { return block_cache().trim(); }
+void set_limit(Bytes limit) { block_cache().set_limit(limit); }
+void set_cache_limit(Bytes limit) { block_cache().set_cache_limit(limit); }
+
+}  // namespace trireme::device

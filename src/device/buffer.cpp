@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/device/buffer.hpp"
+
+#include <c10/core/TensorImpl.h>
+#include <c10/util/accumulate.h>
+
+#include <utility>
+
+#include "device/charged_block.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::device {
+namespace {
+
+constexpr c10::DispatchKeySet cpu_keys(c10::DispatchKey::CPU);
+
+}  // namespace
+
+at::ScalarType to_torch(DType type) { return type == DType::fp32 ? at::kFloat : at::kBFloat16; }
+
+at::Tensor buffer(Category category, std::int64_t elements, DType type, Space space) {
+  invariant(elements >= 0, "a buffer has no negative size");
+  const auto bytes = static_cast<std::size_t>(elements * size_of(type));
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, allocate_charged(bytes, {category, space}, Kind::exact),
+                       /*allocator=*/nullptr, /*resizable=*/false);
+  auto tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), cpu_keys, c10::scalarTypeToTypeMeta(to_torch(type)));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({elements});
+  return tensor;
+}
+
+at::Tensor view(const at::Tensor& buffer, std::int64_t offset, at::IntArrayRef shape) {
+  invariant(buffer.is_contiguous() && buffer.dim() == 1, "a view is laid over a flat buffer");
+  const std::int64_t elements = c10::multiply_integers(shape);
+  invariant(offset >= 0 && elements >= 0 && offset + elements <= buffer.numel(), "a view lies inside its buffer");
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(buffer.storage()),
+                                                         buffer.key_set(), buffer.dtype());
+  tensor.unsafeGetTensorImpl()->set_storage_offset(buffer.storage_offset() + offset);
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+  return tensor;
+}
+
+}  // namespace trireme::device

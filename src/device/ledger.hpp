@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mutex>
+
+#include "trireme/device/memory.hpp"
+
+namespace trireme::device {
+
+/// The books of all charges: one lock, so that a peak's split is of one moment.
+class Ledger {
+ public:
+  void charge(Account account, Bytes bytes) noexcept;
+  void discharge(Account account, Bytes bytes) noexcept;
+  [[nodiscard]] std::array<SpaceUse, space_count> use() const;
+  void reset_peaks();
+
+ private:
+  mutable std::mutex lock_;
+  std::array<SpaceUse, space_count> spaces_;
+};
+
+/// The process's ledger. Never destroyed: tensors of static lifetime are discharged after main.
+[[nodiscard]] Ledger& ledger();
+
+}  // namespace trireme::device

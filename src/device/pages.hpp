@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+namespace trireme::device {
+
+struct Block;
+
+/// Data from here on lies in pages of its own, aligned to a page; smaller data comes from the C library, aligned to 64
+/// bytes.
+inline constexpr std::size_t own_pages = std::size_t{1} << 20;
+
+/// What a block for `bytes` of data takes from the system, its header included.
+[[nodiscard]] std::size_t mapped_bytes(std::size_t bytes);
+
+/// A new block for `bytes` of data, zeroed where `own_pages` apply and otherwise if `zeroed`; nullptr when the system
+/// has no memory.
+[[nodiscard]] Block* map_block(std::size_t bytes, bool zeroed) noexcept;
+void unmap_block(Block& block) noexcept;
+
+}  // namespace trireme::device

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/device/memory.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace trireme::device {
+namespace {
+
+Bytes current(Category category, Space space = Space::device) { return memory_use()[space].current[category]; }
+
+TEST(Memory, CategoriesHaveTheNamesOfTheMetrics) {
+  std::vector<std::string> names;
+  for (const Category category : all_categories()) names.emplace_back(to_text(category));
+  const std::vector<std::string> metrics{"parameters.sharded",
+                                         "parameters.unsharded",
+                                         "gradients.sharded",
+                                         "gradients.unsharded",
+                                         "optimizer",
+                                         "activations",
+                                         "workspace",
+                                         "communication",
+                                         "data",
+                                         "other"};
+  EXPECT_EQ(names, metrics);
+  EXPECT_EQ(to_text(Space::device), "device");
+  EXPECT_EQ(to_text(Space::host), "host");
+}
+
+TEST(ChargeTo, NestsAndRestores) {
+  const Account outermost = current_account();
+  {
+    const ChargeTo activations(Category::activations);
+    EXPECT_EQ(current_account(), (Account{Category::activations, Space::device}));
+    {
+      const ChargeTo data(Category::data, Space::host);
+      EXPECT_EQ(current_account(), (Account{Category::data, Space::host}));
+    }
+    EXPECT_EQ(current_account(), (Account{Category::activations, Space::device}));
+  }
+  EXPECT_EQ(current_account(), outermost);
+}
+
+TEST(ChargeTo, BelongsToTheThread) {
+  const ChargeTo activations(Category::activations);
+  Account seen{Category::data, Space::host};
+  std::thread([&] { seen = current_account(); }).join();
+  EXPECT_EQ(seen, (Account{Category::other, Space::device}));
+}
+
+TEST(Charge, LastsAsLongAsItsHandle) {
+  const Bytes before = current(Category::communication, Space::host);
+  {
+    Charge window({Category::communication, Space::host}, Bytes{1000});
+    EXPECT_EQ(current(Category::communication, Space::host) - before, Bytes{1000});
+    Charge moved = std::move(window);
+    EXPECT_EQ(current(Category::communication, Space::host) - before, Bytes{1000});
+    moved = Charge({Category::communication, Space::host}, Bytes{10});
+    EXPECT_EQ(current(Category::communication, Space::host) - before, Bytes{10});
+  }
+  EXPECT_EQ(current(Category::communication, Space::host), before);
+}
+
+TEST(Peaks, KeepTheSplitOfTheHighestMoment) {
+  reset_peaks();
+  const SpaceUse before = memory_use()[Space::host];
+  { const Charge alone({Category::data, Space::host}, Bytes{70}); }
+  {
+    const Charge base({Category::optimizer, Space::host}, Bytes{50});
+    const Charge more({Category::data, Space::host}, Bytes{40});
+  }
+  const SpaceUse after = memory_use()[Space::host];
+  EXPECT_EQ(after.peak_total - before.total, Bytes{90});
+  EXPECT_EQ(after.at_peak[Category::data] - before.current[Category::data], Bytes{40});
+  EXPECT_EQ(after.at_peak[Category::optimizer] - before.current[Category::optimizer], Bytes{50});
+  EXPECT_EQ(after.at_peak.sum(), after.peak_total);
+  EXPECT_EQ(after.peak[Category::data] - before.current[Category::data], Bytes{70});
+  EXPECT_EQ(after.total, before.total);
+}
+
+TEST(Peaks, BeginAnewFromWhatIsInUse) {
+  const Charge held({Category::optimizer, Space::host}, Bytes{500});
+  { const Charge passing({Category::data, Space::host}, Bytes{700}); }
+  reset_peaks();
+  const SpaceUse use = memory_use()[Space::host];
+  EXPECT_EQ(use.peak_total, use.total);
+  EXPECT_EQ(use.at_peak.sum(), use.total);
+  EXPECT_EQ(use.peak.sum(), use.total);
+}
+
+TEST(Peaks, OfTheTwoSpacesAreApart) {
+  reset_peaks();
+  const Bytes device = memory_use()[Space::device].peak_total;
+  const Charge held({Category::data, Space::host}, Bytes{700});
+  EXPECT_EQ(memory_use()[Space::device].peak_total, device);
+}
+
+TEST(ResidentSet, HoldsWhatTheProcessTouched) {
+  const ResidentSet before = rss_bytes();
+  ASSERT_GT(before.current.value, 0);
+  constexpr std::size_t size = std::size_t{32} << 20;
+  std::vector<char> touched(size, 1);
+  const ResidentSet after = rss_bytes();
+  EXPECT_GT(after.current - before.current, Bytes{size / 2}) << static_cast<int>(touched[size / 2]);
+  EXPECT_GE(after.peak, after.current);
+}
+
+}  // namespace
+}  // namespace trireme::device
