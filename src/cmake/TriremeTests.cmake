@@ -105,7 +105,7 @@ function(trireme_layer_tests layer)
     add_executable(${layer}_tests ${sources})
     trireme_compile_settings(${layer}_tests)
     target_link_libraries(${layer}_tests PRIVATE trireme_${layer} trireme_test_headers GTest::gtest_main)
-    gtest_discover_tests(${layer}_tests TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST WORKING_DIRECTORY ${directory}
+    gtest_discover_tests(${layer}_tests TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES WORKING_DIRECTORY ${directory}
       PROPERTIES LABELS values TIMEOUT 60)
   else()
     # Loading libtorch takes most of a second: one ctest per layer.
