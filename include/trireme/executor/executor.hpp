@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "trireme/comm/collectives.hpp"
+#include "trireme/config/run_config.hpp"
+#include "trireme/executor/program.hpp"
+#include "trireme/executor/progress.hpp"
+#include "trireme/executor/timeline.hpp"
+#include "trireme/nn/stage.hpp"
+#include "trireme/optim/decay.hpp"
+#include "trireme/schedule/op.hpp"
+#include "trireme/store/activation_store.hpp"
+#include "trireme/store/parameter_store.hpp"
+
+namespace trireme::executor {
+
+/// The collectives that the ops of a schedule use; each on the communicator of its lane.
+struct Links {
+  comm::Collectives* gather = nullptr;     ///< shard axis, gather lane
+  comm::Collectives* reduce = nullptr;     ///< shard axis, reduce lane
+  comm::Collectives* replicate = nullptr;  ///< replicate axis, reduce lane; null with one replica
+  comm::Collectives* control = nullptr;    ///< dp group: norms and losses
+  bool first_replica = true;               ///< counts in the norm: replicas hold the same gradients
+};
+
+/// The layers of a model by compute block and stage.
+using Layers = std::vector<std::vector<std::unique_ptr<nn::Stage>>>;
+[[nodiscard]] Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens);
+
+struct Options {
+  /// Gather and reduce lanes have threads of their own. False: everything runs in the schedule's order on the calling thread, for
+  /// ranks with one core.
+  bool lane_threads = true;
+  nn::Mode mode = nn::Mode::train;
+  /// Fills a slot with NaN when its block is given up: a test that nothing reads it later.
+  bool poison = false;
+  bool record_timeline = false;
+  /// Called on the thread where an op threw. The default ends the job: other ranks wait for this one.
+  std::function<void()> on_exception{};
+  /// Told what begins, on the thread where it begins: feeds the watchdog.
+  std::function<void(int op, std::int64_t step)> on_op{};
+  /// Told that a lane has ended its last op of a step, on its thread and before anything that waits for that op goes on.
+  std::function<void(schedule::Lane lane, std::int64_t step)> on_lane_end{};
+};
+
+/// What one step needs besides the schedule.
+struct StepInput {
+  std::span<const nn::Microbatch> microbatches;
+  double lr = 0;
+  std::int64_t updates = 0;  ///< applied before this step: Adam's count
+};
+
+struct StepResult {
+  double loss = 0;             ///< mean over the counted targets of the global batch
+  double grad_norm = 0;        ///< global L2 norm before clipping
+  bool skipped = false;        ///< loss or norm was not finite: nothing was updated, on any rank
+  double exposed_seconds = 0;  ///< compute lane without work: waiting for communication, or doing it where there are no lane threads
+  at::Tensor logits;           ///< infer: [B, vocab] fp32
+};
+
+/// Runs a schedule: one small function per verb. Lanes are threads that follow `needs`; the calling thread is the compute lane.
+class Executor {
+ public:
+  /// model, store and links outlive the executor. Every rank of the links' groups has an executor of the same schedule.
+  Executor(const model::Model& model, schedule::Schedule schedule, store::ParameterStore& store, const Layers& layers, Links links,
+           config::Optimizer optimizer, Options options);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  ~Executor();
+
+  /// Runs one step. Collective over the links' groups. `last`: no step follows before the executor is used otherwise (checkpoint,
+  /// evaluation, end), so all lanes come to rest; else gather and reduce lanes run ahead into the next step as far as needs allow.
+  StepResult run(const StepInput& input, bool last);
+
+  [[nodiscard]] const schedule::Schedule& schedule() const { return schedule_; }
+  [[nodiscard]] Timeline& timeline() { return timeline_; }
+
+ private:
+  void perform(int op, std::int64_t step);
+  void lane_loop(schedule::Lane lane, const std::stop_token& stop);
+  void compute_lane();
+
+  void run(const schedule::Unshard& op);
+  void run(const schedule::Reshard& op);
+  void run(const schedule::Forward& op);
+  void run(const schedule::Backward& op);
+  void run(const schedule::ReduceScatter& op);
+  void run(const schedule::AllReduce& op);
+  void run(const schedule::ClipNorm& op);
+  void run(const schedule::Update& op);
+
+  [[nodiscard]] const nn::Stage& layer(Block block, Stage stage) const;
+  [[nodiscard]] const nn::Microbatch& microbatch(Microbatch m) const { return input_.microbatches[static_cast<std::size_t>(m.value)]; }
+
+  const model::Model& model_;
+  schedule::Schedule schedule_;
+  store::ParameterStore& store_;
+  const Layers& layers_;
+  Links links_;
+  config::Optimizer optimizer_;
+  Options options_;
+  Program program_;
+  std::vector<std::vector<optim::DecayRange>> decay_;  ///< by parameter block
+  std::vector<schedule::Slot> parameter_slot_;         ///< of each Reshard, by op
+  std::array<int, schedule::lanes> last_op_{};         ///< of each lane; -1: none
+  store::ActivationStore activations_;
+  Progress progress_;
+  Timeline timeline_;
+
+  // The step that the compute lane is in; only that lane touches these.
+  std::int64_t step_ = -1;
+  int op_ = 0;
+  StepInput input_;
+  StepResult result_;
+  at::Tensor hidden_;
+  double loss_sum_ = 0;
+  double gradient_factor_ = 1;
+
+  std::vector<std::jthread> lanes_;  ///< last: they end before what they use
+};
+
+}  // namespace trireme::executor

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "trireme/nn/stage.hpp"
+#include "trireme/schedule/op.hpp"
+#include "trireme/store/parameter_store.hpp"
+
+namespace trireme::executor {
+
+/// What one stage of a compute op works on: views into ring buffers, worked out once.
+struct StageOperands {
+  Stage stage;
+  std::vector<at::Tensor> parameters;  ///< in the stage's order, in the compute dtype
+  std::vector<nn::Grad> gradients;     ///< the same, backward only
+};
+
+/// A schedule with its slots resolved to memory: for every op its stages, in the order they run; empty for ops that compute nothing.
+using Program = std::vector<std::vector<StageOperands>>;
+
+[[nodiscard]] Program resolve(const schedule::Schedule& schedule, const model::Model& model, store::ParameterStore& store);
+
+}  // namespace trireme::executor

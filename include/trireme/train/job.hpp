@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "trireme/comm/collectives.hpp"
+#include "trireme/comm/counters.hpp"
+#include "trireme/comm/flight.hpp"
+#include "trireme/comm/groups.hpp"
+#include "trireme/config/load.hpp"
+#include "trireme/data/batch_reader.hpp"
+#include "trireme/executor/executor.hpp"
+#include "trireme/mesh/mesh.hpp"
+#include "trireme/train/traffic.hpp"
+
+namespace trireme::train {
+
+/// How a job runs, apart from what the run file says.
+struct JobOptions {
+  std::optional<bool> lane_threads;  ///< absent: where a rank has a core to spare for them
+  comm::TransportChoice transport = comm::TransportChoice::automatic;
+  bool poison = false;           ///< executor::Options::poison
+  bool record_timeline = false;  ///< executor::Options::record_timeline
+  std::function<std::unique_ptr<comm::Transport>(std::unique_ptr<comm::Transport>)> wrap_transport{};  ///< tests: a paced link
+  std::function<void(int op, std::int64_t step)> on_op{};
+  std::string hang_dump_path;  ///< comm::Deadline::dump_path
+  bool trains = true;          ///< false: no gradients and optimizer state, forward only
+};
+
+/// One training job on this rank: the model's parameters, the schedule, and who it talks to. Everything is collective over the
+/// communicator that it is built on, which may be any; every rank builds the same.
+class Job {
+ public:
+  /// config.model has no zeros left (`complete_model`). Throws ConfigError when the mesh or the batch does not fit the ranks, or
+  /// when ranks disagree about the run file or the schedule. Parameters are undefined until `store().fill`.
+  Job(const config::RunConfig& config, const comm::Communicator& world, JobOptions options);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  ~Job();
+
+  /// Trains one step on this rank's part of the batch. last: see executor::Executor::run.
+  executor::StepResult step(const data::StepBatch& batch, double lr, bool last);
+
+  /// Mean loss over the counted targets of `batches`, and their number. Only after a step with `last`, or before the first.
+  struct Evaluation {
+    double loss = 0;
+    double targets = 0;
+  };
+  Evaluation evaluate(data::BatchReader& reader, std::int64_t steps);
+
+  /// Logits of the last position of each row: [B, vocab] fp32. tokens: [B, T].
+  [[nodiscard]] at::Tensor infer(const at::Tensor& tokens);
+
+  /// Gathers the fp32 masters of one parameter block: [padded]. Collective over shard; lanes at rest, as for `evaluate`.
+  [[nodiscard]] at::Tensor gather_masters(ParamBlock block);
+
+  /// What the last step moved over every group. Control traffic of this rank between steps is not in it.
+  [[nodiscard]] const comm::TrafficTable& step_traffic() const { return step_traffic_; }
+
+  [[nodiscard]] const config::RunConfig& config() const { return config_; }
+  [[nodiscard]] const config::Resolved& resolved() const { return resolved_; }
+  [[nodiscard]] const mesh::Mesh& mesh() const { return mesh_; }
+  [[nodiscard]] DpRank dp_rank() const { return mesh_.dp_rank(at_); }
+  [[nodiscard]] data::BatchShape batch_shape() const;
+  [[nodiscard]] const model::Model& model() const { return model_; }
+  [[nodiscard]] store::ParameterStore& store() { return *store_; }
+  [[nodiscard]] executor::Executor& executor() { return *executor_; }
+  [[nodiscard]] comm::Collectives& control() { return *control_; }
+  [[nodiscard]] bool lane_threads() const { return lane_threads_; }
+  [[nodiscard]] std::string transport_name() const { return gather_->transport_name(); }
+  [[nodiscard]] std::int64_t updates() const { return updates_; }
+
+ private:
+  [[nodiscard]] std::unique_ptr<comm::Collectives> collectives(comm::Group group, comm::Lane lane, comm::Counters& counters);
+  [[nodiscard]] executor::Links links();
+  executor::Executor& forward_executor(nn::Mode mode);
+  [[nodiscard]] double global_count(const data::StepBatch& batch);
+
+  config::RunConfig config_;
+  JobOptions options_;
+  config::Resolved resolved_;
+  mesh::Mesh mesh_;
+  mesh::Coordinates at_;
+  model::Model model_;
+  shard::Layout layout_;
+  bool lane_threads_ = false;
+  comm::Groups groups_;
+  comm::FlightRecorder recorder_;
+  StepTraffic traffic_;
+  std::unique_ptr<comm::Collectives> gather_, reduce_, replicate_, control_;
+  schedule::Schedule forward_schedule_;
+  std::unique_ptr<store::ParameterStore> store_;
+  executor::Layers layers_;
+  std::unique_ptr<executor::Executor> executor_, evaluator_, inferrer_;
+  comm::TrafficTable step_traffic_;
+  std::int64_t updates_ = 0;
+  std::int64_t steps_ = 0;
+  bool step_is_first_after_rest_ = true;
+};
+
+/// The run file's model with every size known: from `model.from`'s config.json where it is given, defaults filled in.
+/// Throws ConfigError or CheckpointError.
+[[nodiscard]] config::RunConfig complete_model(config::RunConfig config);
+
+/// Where a job's first parameters come from: `model.from`'s weights, or initial values.
+[[nodiscard]] store::Provider first_parameters(const config::RunConfig& config, const model::Model& model);
+
+}  // namespace trireme::train

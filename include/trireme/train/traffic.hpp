@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "trireme/comm/counters.hpp"
+#include "trireme/schedule/op.hpp"
+
+namespace trireme::train {
+
+/// Says what each step moved, although lanes run ahead into the next one: every lane has counters of its own, which are read at
+/// the moment that lane ends a step.
+class StepTraffic {
+ public:
+  [[nodiscard]] comm::Counters& counters(schedule::Lane lane) { return counters_[static_cast<std::size_t>(lane)]; }
+
+  /// All lanes are at rest: what they have moved so far belongs to no step to come.
+  void rest();
+  /// `lane` has ended `step`. Called on the lane's thread.
+  void lane_ended(schedule::Lane lane, std::int64_t step);
+  /// What the step moved on all lanes. All lanes have ended it; asked once for each step, in order.
+  [[nodiscard]] comm::TrafficTable take(std::int64_t step);
+
+ private:
+  using ByLane = std::array<comm::TrafficTable, schedule::lanes>;
+  std::array<comm::Counters, schedule::lanes> counters_;
+  std::mutex mutex_;
+  std::map<std::int64_t, ByLane> ends_;
+  ByLane before_;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/executor/executor.hpp"
+
+#include <utility>
+
+#include "trireme/base/error.hpp"
+#include "trireme/comm/abort.hpp"
+
+namespace trireme::executor {
+namespace {
+
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+/// The slot that each Reshard gives up, by op; other ops have none.
+std::vector<schedule::Slot> given_up(const schedule::Schedule& schedule, const model::Model& model) {
+  std::vector<schedule::Slot> slots(schedule.ops.size());
+  std::vector<schedule::Slot> now(static_cast<std::size_t>(model.param_blocks()));
+  for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
+    if (const auto* unshard = std::get_if<schedule::Unshard>(&schedule.ops[i])) now[static_cast<std::size_t>(unshard->block.value)] = unshard->slot;
+    if (const auto* reshard = std::get_if<schedule::Reshard>(&schedule.ops[i])) slots[i] = now[static_cast<std::size_t>(reshard->block.value)];
+  }
+  return slots;
+}
+
+}  // namespace
+
+Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens) {
+  Layers layers;
+  for (const model::ComputeBlock& block : model.compute_blocks) {
+    layers.emplace_back();
+    for (const model::Stage& stage : block.stages)
+      layers.back().push_back(nn::make_stage(stage.kind, model.sizes, max_seq_len, compute, loss_chunk_tokens));
+  }
+  return layers;
+}
+
+Executor::Executor(const model::Model& model, schedule::Schedule schedule, store::ParameterStore& store, const Layers& layers, Links links,
+                   config::Optimizer optimizer, Options options)
+    : model_(model),
+      schedule_(std::move(schedule)),
+      store_(store),
+      layers_(layers),
+      links_(links),
+      optimizer_(std::move(optimizer)),
+      options_(std::move(options)),
+      program_(resolve(schedule_, model, store)),
+      parameter_slot_(given_up(schedule_, model)),
+      progress_(static_cast<int>(schedule_.ops.size()), schedule::needs(schedule_, model)) {
+  last_op_.fill(-1);
+  for (std::size_t i = 0; i < schedule_.ops.size(); ++i) last_op_[static_cast<std::size_t>(schedule::lane_of(schedule_.ops[i]))] = static_cast<int>(i);
+  if (!options_.on_exception) options_.on_exception = [] { comm::abort_job_for_current_exception(); };
+  for (int b = 0; b < model.param_blocks(); ++b)
+    decay_.push_back(optim::decay_ranges(model[ParamBlock{b}], store.layout()[ParamBlock{b}], store.shard_rank(), optimizer_.no_decay));
+  if (!options_.lane_threads) return;
+  for (const schedule::Lane lane : {schedule::Lane::gather, schedule::Lane::reduce})
+    lanes_.emplace_back([this, lane](const std::stop_token& stop) { lane_loop(lane, stop); });
+}
+
+Executor::~Executor() = default;
+
+StepResult Executor::run(const StepInput& input, bool last) {
+  ++step_;
+  input_ = input;
+  result_ = {};
+  loss_sum_ = 0;
+  progress_.open(last ? step_ : step_ + 1);
+  try {
+    compute_lane();
+  } catch (...) {
+    options_.on_exception();
+    throw;
+  }
+  if (last) progress_.drain(step_);
+  return std::exchange(result_, {});
+}
+
+void Executor::compute_lane() {
+  for (op_ = 0; op_ < static_cast<int>(schedule_.ops.size()); ++op_) {
+    const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op_)]);
+    if (lane != schedule::Lane::compute && options_.lane_threads) continue;
+    const auto before = Clock::now();
+    if (options_.lane_threads)
+      invariant(progress_.wait(op_, step_, {}), "the compute lane is never asked to stop");
+    else
+      invariant(progress_.ready(op_, step_), "the schedule's order satisfies its needs");
+    const auto begin = Clock::now();
+    perform(op_, step_);
+    result_.exposed_seconds += seconds(lane == schedule::Lane::compute ? begin - before : Clock::now() - begin);
+  }
+}
+
+void Executor::lane_loop(schedule::Lane lane, const std::stop_token& stop) {
+  try {
+    for (std::int64_t step = 0;; ++step)
+      for (int op = 0; op < static_cast<int>(schedule_.ops.size()); ++op) {
+        if (schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op)]) != lane) continue;
+        if (!progress_.wait(op, step, stop)) return;
+        perform(op, step);
+      }
+  } catch (...) {
+    options_.on_exception();
+  }
+}
+
+void Executor::perform(int op, std::int64_t step) {
+  if (options_.on_op) options_.on_op(op, step);
+  const auto begin = Clock::now();
+  std::visit([this](const auto& verb) { run(verb); }, schedule_.ops[static_cast<std::size_t>(op)]);
+  if (options_.record_timeline) timeline_.record({step, op, begin, Clock::now()});
+  const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op)]);
+  if (options_.on_lane_end && last_op_[static_cast<std::size_t>(lane)] == op) options_.on_lane_end(lane, step);
+  progress_.done(op, step);
+}
+
+const nn::Stage& Executor::layer(Block block, Stage stage) const {
+  return *layers_.at(static_cast<std::size_t>(block.value)).at(static_cast<std::size_t>(stage.value));
+}
+
+}  // namespace trireme::executor

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/executor/program.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "trireme/base/error.hpp"
+#include "trireme/schedule/access.hpp"
+
+namespace trireme::executor {
+namespace {
+
+using Slots = std::map<ParamBlock, schedule::Slot>;
+
+/// Walks the ops, following which slot holds each parameter block.
+class Resolver {
+ public:
+  Resolver(const model::Model& model, store::ParameterStore& store) : model_(model), store_(store) {}
+
+  std::vector<StageOperands> operator()(const schedule::Unshard& op) {
+    slots_[op.block] = op.slot;
+    return {};
+  }
+  std::vector<StageOperands> operator()(const schedule::Reshard& op) {
+    slots_.erase(op.block);
+    return {};
+  }
+  std::vector<StageOperands> operator()(const schedule::Forward& op) { return stages(op, {}); }
+  std::vector<StageOperands> operator()(const schedule::Backward& op) {
+    std::vector<StageOperands> out = stages(op, op.gradients);
+    std::reverse(out.begin(), out.end());
+    return out;
+  }
+  template <class Other>
+  std::vector<StageOperands> operator()(const Other&) {
+    return {};
+  }
+
+ private:
+  template <class Compute>
+  std::vector<StageOperands> stages(const Compute& op, const std::vector<schedule::GradientTarget>& targets) {
+    const auto read = schedule::parameters_read(schedule::Op{op}, model_);
+    const model::ComputeBlock& block = model_[op.block];
+    const schedule::StageRange range = schedule::stages_of(block, op.stage);
+    std::vector<StageOperands> out;
+    for (int s = range.first; s < range.last; ++s) {
+      StageOperands operands{.stage = Stage{s}, .parameters = {}, .gradients = {}};
+      for (const model::ParamRef ref : block.stages[static_cast<std::size_t>(s)].parameters) {
+        const bool reads = std::find(read.begin(), read.end(), ref.block) != read.end();
+        operands.parameters.push_back(reads ? store_.parameter_view(slots_.at(ref.block), ref) : at::Tensor{});
+        for (const schedule::GradientTarget& target : targets)
+          if (target.block == ref.block) operands.gradients.push_back({store_.gradient_view(target.slot, ref), target.add});
+      }
+      out.push_back(std::move(operands));
+    }
+    return out;
+  }
+
+  const model::Model& model_;
+  store::ParameterStore& store_;
+  Slots slots_;
+};
+
+}  // namespace
+
+Program resolve(const schedule::Schedule& schedule, const model::Model& model, store::ParameterStore& store) {
+  Resolver resolver(model, store);
+  Program program;
+  for (const schedule::Op& op : schedule.ops) program.push_back(std::visit(resolver, op));
+  return program;
+}
+
+}  // namespace trireme::executor

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each verb does, one function a verb.
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+#include <limits>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/fault.hpp"
+#include "trireme/device/memory.hpp"
+#include "trireme/executor/executor.hpp"
+#include "trireme/optim/adamw.hpp"
+#include "trireme/optim/norm.hpp"
+
+namespace trireme::executor {
+namespace {
+
+std::span<float> floats(at::Tensor& tensor) { return {tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())}; }
+
+}  // namespace
+
+void Executor::run(const schedule::Unshard& op) {
+  at::Tensor& whole = store_.parameter_buffer(op.slot);
+  at::Tensor& shard = store_.wire(op.block);
+  links_.gather->all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), store_.compute());
+}
+
+void Executor::run(const schedule::Reshard&) {
+  if (options_.poison) store_.parameter_buffer(parameter_slot_[static_cast<std::size_t>(op_)]).fill_(std::numeric_limits<float>::quiet_NaN());
+}
+
+void Executor::run(const schedule::Forward& op) {
+  const device::ChargeTo charge(device::Category::workspace);
+  for (const StageOperands& operands : program_[static_cast<std::size_t>(op_)]) {
+    nn::Saved saved;
+    nn::Result result = layer(op.block, operands.stage).forward(std::move(hidden_), operands.parameters, microbatch(op.microbatch), options_.mode, saved);
+    hidden_ = std::move(result.hidden);
+    if (options_.mode == nn::Mode::train)
+      activations_.keep({op.block, operands.stage, op.microbatch}, std::move(saved.tensors));
+    else
+      loss_sum_ += result.loss_sum;
+  }
+  if (op.block.value + 1 < model_.blocks() || options_.mode == nn::Mode::train) return;
+  if (options_.mode == nn::Mode::infer) {
+    result_.logits = std::move(hidden_);
+    return;
+  }
+  links_.control->sum({&loss_sum_, 1});
+  result_.loss = loss_sum_ * microbatch(op.microbatch).loss_scale;
+}
+
+void Executor::run(const schedule::Backward& op) {
+  const device::ChargeTo charge(device::Category::workspace);
+  for (const StageOperands& operands : program_[static_cast<std::size_t>(op_)]) {
+    nn::Saved saved{activations_.take({op.block, operands.stage, op.microbatch})};
+    nn::Result result = layer(op.block, operands.stage)
+                            .backward(std::move(hidden_), operands.parameters, operands.gradients, microbatch(op.microbatch), std::move(saved));
+    hidden_ = std::move(result.hidden);
+    loss_sum_ += result.loss_sum;
+  }
+}
+
+void Executor::run(const schedule::ReduceScatter& op) {
+  at::Tensor& whole = store_.gradient_buffer(op.slot);
+  if (fault::point("grad.reduce")) whole.mutable_data_ptr<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  at::Tensor& shard = store_.gradient(op.block);
+  links_.reduce->reduce_scatter(whole.const_data_ptr<float>(), shard.mutable_data_ptr<float>(), shard.numel(), DType::fp32, op.add);
+}
+
+void Executor::run(const schedule::AllReduce& op) {
+  at::Tensor& shard = store_.gradient(op.block);
+  links_.replicate->all_reduce(shard.mutable_data_ptr<float>(), shard.numel(), DType::fp32);
+}
+
+void Executor::run(const schedule::ClipNorm&) {
+  // The norm counts each element once: replicas hold the same gradients, so one of them speaks for all.
+  double squares = 0;
+  for (int b = 0; b < model_.param_blocks() && links_.first_replica; ++b) squares += optim::sum_of_squares(floats(store_.gradient(ParamBlock{b})));
+  double sums[2] = {squares, loss_sum_};
+  links_.control->sum(sums);
+  result_.grad_norm = std::sqrt(sums[0]);
+  result_.loss = sums[1] * microbatch(Microbatch{0}).loss_scale;
+  result_.skipped = !std::isfinite(result_.grad_norm) || !std::isfinite(result_.loss);
+  gradient_factor_ = optim::clip_factor(result_.grad_norm, optimizer_.clip_norm);
+}
+
+void Executor::run(const schedule::Update& op) {
+  if (result_.skipped) return;
+  const auto step = optim::adamw_step(optimizer_, input_.lr, input_.updates + 1, gradient_factor_);
+  const optim::AdamWState state{floats(store_.master(op.block)), floats(store_.first_moment(op.block)), floats(store_.second_moment(op.block))};
+  std::span<c10::BFloat16> compute;
+  if (store_.compute() == DType::bf16) {
+    at::Tensor& wire = store_.wire(op.block);
+    compute = {wire.mutable_data_ptr<c10::BFloat16>(), static_cast<std::size_t>(wire.numel())};
+  }
+  optim::adamw(step, decay_[static_cast<std::size_t>(op.block.value)], floats(store_.gradient(op.block)), state, compute);
+}
+
+}  // namespace trireme::executor

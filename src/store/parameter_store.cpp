@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/store/parameter_store.hpp"
+
+#include <algorithm>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/philox.hpp"
+#include "trireme/device/buffer.hpp"
+
+namespace trireme::store {
+
+using device::Category;
+
+Provider initial_values(std::uint64_t seed) {
+  return [seed](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
+    if (parameter.filling == model::Filling::ones) {
+      std::fill(out.begin(), out.end(), 1.0F);
+      return;
+    }
+    const std::uint64_t key = stream_key(seed, parameter.name);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<float>(parameter.std * normal_at(key, static_cast<std::uint64_t>(elements.begin) + i));
+  };
+}
+
+ParameterStore::ParameterStore(const model::Model& model, const shard::Layout& layout, int shard_rank, schedule::RingSizes rings,
+                               DType compute, bool trains)
+    : model_(model), layout_(layout), shard_rank_(shard_rank), compute_(compute) {
+  invariant(shard_rank >= 0 && shard_rank < layout.shards(), "the shard rank lies within the layout's shards");
+  allocate_shards(trains);
+  allocate_rings(rings, trains);
+}
+
+void ParameterStore::allocate_shards(bool trains) {
+  for (int b = 0; b < layout_.blocks(); ++b) {
+    const std::int64_t elements = layout_[ParamBlock{b}].shard_elements();
+    master_.push_back(device::buffer(Category::parameters_sharded, elements, DType::fp32));
+    wire_.push_back(compute_ == DType::fp32 ? master_.back() : device::buffer(Category::parameters_sharded, elements, compute_));
+    if (!trains) continue;
+    gradient_.push_back(device::buffer(Category::gradients_sharded, elements, DType::fp32));
+    first_moment_.push_back(device::buffer(Category::optimizer, elements, DType::fp32));
+    second_moment_.push_back(device::buffer(Category::optimizer, elements, DType::fp32));
+  }
+}
+
+void ParameterStore::allocate_rings(const schedule::RingSizes& rings, bool trains) {
+  const std::vector<int> ring_of = schedule::rings(model_);
+  for (std::size_t ring = 0; ring < rings.parameters.size(); ++ring) {
+    const auto member = std::find(ring_of.begin(), ring_of.end(), static_cast<int>(ring)) - ring_of.begin();
+    const std::int64_t elements = layout_[ParamBlock{static_cast<int>(member)}].padded();
+    parameter_ring_.emplace_back();
+    gradient_ring_.emplace_back();
+    for (int i = 0; i < rings.parameters[ring]; ++i)
+      parameter_ring_.back().push_back(device::buffer(Category::parameters_unsharded, elements, compute_));
+    for (int i = 0; trains && i < rings.gradients[ring]; ++i)
+      gradient_ring_.back().push_back(device::buffer(Category::gradients_unsharded, elements, DType::fp32));
+  }
+}
+
+void ParameterStore::fill(const Provider& provider) {
+  for (int b = 0; b < layout_.blocks(); ++b) {
+    float* master = master_[static_cast<std::size_t>(b)].mutable_data_ptr<float>();
+    for (const shard::Slice& slice : layout_[ParamBlock{b}].slices(shard_rank_))
+      provider(model_[model::ParamRef{ParamBlock{b}, slice.parameter}], slice.elements,
+               {master + slice.offset, static_cast<std::size_t>(slice.elements.size())});
+    if (compute_ != DType::fp32) wire_[static_cast<std::size_t>(b)].copy_(master_[static_cast<std::size_t>(b)]);
+  }
+}
+
+at::Tensor ParameterStore::view(const at::Tensor& flat, model::ParamRef ref) const {
+  const shard::Range range = layout_[ref.block].range(ref.index);
+  return flat.narrow(0, range.begin, range.size()).view(model_[ref].shape);
+}
+
+}  // namespace trireme::store

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/job.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/base/error.hpp"
+#include "trireme/checkpoint/huggingface.hpp"
+#include "trireme/comm/agree.hpp"
+#include "trireme/comm/mpi_transport.hpp"
+#include "trireme/comm/topology.hpp"
+#include "trireme/comm/transport.hpp"
+#include "trireme/device/buffer.hpp"
+#include "trireme/schedule/build.hpp"
+#include "trireme/schedule/text.hpp"
+
+namespace trireme::train {
+namespace {
+
+comm::StagingSource charged_staging() {
+  return {.allocate =
+              [](std::size_t bytes) {
+                auto buffer = std::make_shared<at::Tensor>(
+                    device::buffer(device::Category::communication, static_cast<std::int64_t>((bytes + 3) / 4), DType::fp32));
+                return std::shared_ptr<std::byte[]>(buffer, static_cast<std::byte*>(buffer->mutable_data_ptr()));
+              },
+          .charge = [](std::size_t bytes) -> std::shared_ptr<void> {
+            return std::make_shared<device::Charge>(device::Account{device::Category::communication}, Bytes{static_cast<std::int64_t>(bytes)});
+          }};
+}
+
+/// The larger of two schedules' rings: one set of buffers serves both.
+schedule::RingSizes larger(const schedule::RingSizes& a, const schedule::RingSizes& b) {
+  const auto join = [](std::vector<int> x, const std::vector<int>& y) {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::max(x[i], y[i]);
+    return x;
+  };
+  return {join(a.parameters, b.parameters), join(a.gradients, b.gradients)};
+}
+
+/// int32 tokens as a tensor that shares the vector's memory, which outlives it.
+at::Tensor borrowed(const std::vector<std::int32_t>& tokens) {
+  return at::from_blob(const_cast<std::int32_t*>(tokens.data()), {static_cast<std::int64_t>(tokens.size())}, at::kInt);
+}
+
+nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, std::int64_t micro, std::int64_t seq_len, double loss_scale) {
+  return {.inputs = borrowed(tokens.inputs), .targets = borrowed(tokens.targets), .batch = micro, .seq_len = seq_len, .loss_scale = loss_scale};
+}
+
+bool spare_core(const comm::Topology& topology) { return topology.node_cores > topology.node_ranks; }
+
+}  // namespace
+
+Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOptions options)
+    : config_(config),
+      options_(std::move(options)),
+      resolved_(config::resolve(config, world.size())),
+      mesh_{resolved_.replicate, resolved_.shard, resolved_.tensor},
+      at_(mesh_.coordinates(Rank{world.rank()})),
+      model_(model::build(config.model)),
+      layout_(model_, mesh_.shard),
+      lane_threads_(options_.lane_threads ? *options_.lane_threads : world.size() > 1 && spare_core(comm::probe_topology(world))),
+      groups_(world, mesh_) {
+  using schedule::Lane;
+  comm::agree(world, "run file", config::print_run_file(config_));
+  const schedule::Policy policy = schedule::policy_of(config_, mesh_.replicate);
+  schedule::Schedule step = schedule::build_step(model_, resolved_.accumulation, policy);
+  forward_schedule_ = schedule::build_forward(model_, policy);
+  comm::agree(world, "schedule", schedule::print(step, model_));
+
+  gather_ = collectives(comm::Group::shard, comm::Lane::gather, traffic_.counters(Lane::gather));
+  reduce_ = collectives(comm::Group::shard, comm::Lane::reduce, traffic_.counters(Lane::reduce));
+  if (mesh_.replicate > 1) replicate_ = collectives(comm::Group::replicate, comm::Lane::reduce, traffic_.counters(Lane::reduce));
+  control_ = collectives(comm::Group::dp, comm::Lane::control, traffic_.counters(Lane::compute));
+
+  const schedule::RingSizes forward_rings = schedule::ring_sizes(forward_schedule_, model_);
+  store_ = std::make_unique<store::ParameterStore>(
+      model_, layout_, at_.shard, options_.trains ? larger(schedule::ring_sizes(step, model_), forward_rings) : forward_rings,
+      config_.precision.compute, options_.trains);
+  layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens);
+  if (!options_.trains) return;
+  executor_ = std::make_unique<executor::Executor>(
+      model_, std::move(step), *store_, layers_, links(), config_.optimizer,
+      executor::Options{.lane_threads = lane_threads_,
+                        .poison = options_.poison,
+                        .record_timeline = options_.record_timeline,
+                        .on_op = options_.on_op,
+                        .on_lane_end = [this](Lane lane, std::int64_t ended) { traffic_.lane_ended(lane, ended); }});
+}
+
+Job::~Job() = default;
+
+std::unique_ptr<comm::Collectives> Job::collectives(comm::Group group, comm::Lane lane, comm::Counters& counters) {
+  const comm::Services services{.counters = &counters,
+                                .recorder = &recorder_,
+                                .deadline = {.timeout_seconds = config_.comm.timeout_seconds, .dump_path = options_.hang_dump_path},
+                                .staging = charged_staging()};
+  const comm::Communicator& communicator = groups_.at(group, lane);
+  if (!options_.wrap_transport || group != comm::Group::shard)
+    return comm::make_collectives(communicator, group, lane, services, options_.transport);
+  return std::make_unique<comm::Collectives>(options_.wrap_transport(comm::mpi_transport(communicator, services.staging, {8 << 20})),
+                                             std::string(comm::traffic_name(group, lane)), fmt::format("paced {}", comm::to_text(lane)), services);
+}
+
+executor::Links Job::links() {
+  return {.gather = gather_.get(),
+          .reduce = reduce_.get(),
+          .replicate = replicate_.get(),
+          .control = control_.get(),
+          .first_replica = at_.replicate == 0};
+}
+
+data::BatchShape Job::batch_shape() const {
+  return {.dp_rank = dp_rank().value, .dp_size = mesh_.dp_size(), .micro = config_.batch.micro, .accumulation = resolved_.accumulation};
+}
+
+double Job::global_count(const data::StepBatch& batch) {
+  if (config_.data.ignore_targets.empty()) return static_cast<double>(config_.batch.global * config_.data.seq_len);
+  double count = static_cast<double>(batch.counted);
+  control_->sum({&count, 1});
+  return count;
+}
+
+executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool last) {
+  if (step_is_first_after_rest_) traffic_.rest();
+  const double count = global_count(batch);
+  std::vector<nn::Microbatch> microbatches;
+  for (const data::MicrobatchTokens& tokens : batch.microbatches)
+    microbatches.push_back(microbatch_of(tokens, config_.batch.micro, config_.data.seq_len, count > 0 ? 1.0 / count : 0.0));
+  executor::StepResult result = executor_->run({.microbatches = microbatches, .lr = lr, .updates = updates_}, last);
+  if (!result.skipped) ++updates_;
+  step_traffic_ = traffic_.take(steps_++);
+  step_is_first_after_rest_ = last;
+  return result;
+}
+
+executor::Executor& Job::forward_executor(nn::Mode mode) {
+  auto& slot = mode == nn::Mode::evaluate ? evaluator_ : inferrer_;
+  if (!slot)
+    slot = std::make_unique<executor::Executor>(model_, forward_schedule_, *store_, layers_, links(), config_.optimizer,
+                                                executor::Options{.lane_threads = false, .mode = mode});
+  return *slot;
+}
+
+Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps) {
+  executor::Executor& run = forward_executor(nn::Mode::evaluate);
+  Evaluation total;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    const data::StepBatch batch = reader.next();
+    double counted = static_cast<double>(batch.counted);
+    control_->sum({&counted, 1});
+    const std::vector<nn::Microbatch> microbatches{
+        microbatch_of(batch.microbatches.front(), config_.batch.micro, config_.data.seq_len, 1.0)};
+    total.loss += run.run({.microbatches = microbatches}, true).loss;
+    total.targets += counted;
+  }
+  if (total.targets > 0) total.loss /= total.targets;
+  return total;
+}
+
+at::Tensor Job::infer(const at::Tensor& tokens) {
+  const std::vector<nn::Microbatch> microbatches{
+      {.inputs = tokens.reshape({-1}), .targets = {}, .batch = tokens.size(0), .seq_len = tokens.size(1)}};
+  return forward_executor(nn::Mode::infer).run({.microbatches = microbatches}, true).logits;
+}
+
+at::Tensor Job::gather_masters(ParamBlock block) {
+  const device::ChargeTo charge(device::Category::workspace);
+  at::Tensor whole = at::empty({layout_[block].padded()}, at::kFloat);
+  at::Tensor& shard = store_->master(block);
+  gather_->all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), DType::fp32);
+  return whole;
+}
+
+config::RunConfig complete_model(config::RunConfig config) {
+  if (!config.model.from.empty())
+    config.model = checkpoint::merge_model_config(config.model, checkpoint::HfDirectory::open(config.model.from).config().model);
+  const model::Sizes sizes = model::build(config.model).sizes;
+  config.model.kv_heads = sizes.kv_heads;
+  config.model.head_dim = sizes.head_dim;
+  return config;
+}
+
+store::Provider first_parameters(const config::RunConfig& config, const model::Model& model) {
+  if (config.model.from.empty()) return store::initial_values(config.run.seed);
+  auto directory = std::make_shared<checkpoint::HfDirectory>(checkpoint::HfDirectory::open(config.model.from));
+  directory->check(model);
+  return [directory](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
+    directory->read_slice(parameter.name, elements, out);
+  };
+}
+
+}  // namespace trireme::train
