@@ -41,7 +41,7 @@ std::string explain_options() {
   for (const Option& option : options()) {
     if (option.section != section) text += fmt::format("{}[{}]\n", section.empty() ? "" : "\n", option.section);
     section = option.section;
-    text += fmt::format("{:<40} {:<30} {:<24} {}{}\n", option.name(), option.type, default_of(option), option.meaning,
+    text += fmt::format("{:<40} {:<26} {} ({}){}\n", option.name(), default_of(option), option.meaning, option.type,
                         availability(option));
   }
   return text;

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "config/sample_run.hpp"
+#include "trireme/base/philox.hpp"
 
 namespace trireme::config {
 namespace {
@@ -102,6 +103,31 @@ class RunFiles : public testing::Test {
   }
   std::filesystem::path directory;
 };
+
+TEST(LoadRunFile, ReadsTheInputsOfTheRepository) {
+  const RunConfig config = load_run_file(TRIREME_SOURCE_DIR "/inputs/quickstart.toml");
+  for (const int ranks : {1, 2, 4}) EXPECT_EQ(resolve(config, ranks).accumulation, 4 / ranks);
+}
+
+TEST(LoadRunFile, ReadsOrRefusesWhateverDamageIsDone) {
+  const std::uint64_t key = stream_key(1, "damage");
+  for (std::uint64_t round = 0; round < 3000; ++round) {
+    std::string text = smallest_run;
+    for (std::uint64_t hit = 0; hit < 1 + round % 5; ++hit) {
+      const auto words = philox4x32(key, round, hit);
+      const std::size_t at = words[0] % text.size();
+      if (words[1] % 3 == 0) text[at] = static_cast<char>(words[2]);
+      if (words[1] % 3 == 1) text.erase(at, words[2] % 20);
+      if (words[1] % 3 == 2) text.insert(at, text.substr(words[2] % text.size(), words[3] % 20));
+      if (text.empty()) break;
+    }
+    try {
+      (void)parse(text);
+    } catch (const ConfigError&) {
+      continue;  // any other exception fails the test
+    }
+  }
+}
 
 TEST_F(RunFiles, AreReadFromDisk) { EXPECT_EQ(load_run_file(file_with(smallest_run)).train.steps, 10); }
 

@@ -22,7 +22,7 @@ namespace trireme::config {
 /// The effective configuration as a run file that parses to the same values: what `train` saves beside the run.
 [[nodiscard]] std::string print_run_file(const RunConfig& config);
 
-/// One line per key: section.key, type, default, meaning. What `trireme train --help` shows.
+/// One line per key: section.key, default, meaning, (type). What `trireme train --help` shows.
 [[nodiscard]] std::string explain_options();
 
 /// What depends on the number of ranks: the mesh filled in, accumulation worked out.
