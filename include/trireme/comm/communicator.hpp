@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "trireme/comm/mpi.hpp"
+
+namespace trireme::comm {
+
+/// Owns one MPI communicator; its errors are returned and thrown, never MPI's silent abort.
+/// The destructor frees it, which is collective: all ranks destroy their communicators in the same order. While an
+/// exception unwinds the stack, or after MPI_Finalize, it is left alone, so that a failing rank never waits for the
+/// others there.
+class Communicator {
+ public:
+  /// A duplicate of a raw handle that the caller keeps (tests and other libraries). Collective over `handle`.
+  [[nodiscard]] static Communicator from(MPI_Comm handle);
+
+  Communicator(Communicator&& other) noexcept;
+  Communicator& operator=(Communicator&& other) noexcept;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator();
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+
+  /// The same ranks with their own message space. Collective.
+  [[nodiscard]] Communicator duplicate() const;
+  /// The ranks that gave the same `color` (not negative), ordered by `key`, then by rank here. Collective.
+  [[nodiscard]] Communicator split(int color, int key) const;
+  /// The ranks that share this rank's node (its memory), in the order of the ranks here. Collective.
+  [[nodiscard]] Communicator node() const;
+
+  /// The rank in the whole job of the group's member `rank`: for messages that name a rank.
+  [[nodiscard]] int job_rank(int rank) const;
+
+  [[nodiscard]] MPI_Comm handle() const noexcept { return handle_; }
+
+ private:
+  explicit Communicator(MPI_Comm owned);
+  void release() noexcept;
+
+  MPI_Comm handle_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  int exceptions_at_birth_ = 0;
+};
+
+}  // namespace trireme::comm

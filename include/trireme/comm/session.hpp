@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+
+#include "trireme/comm/communicator.hpp"
+
+namespace trireme::comm {
+
+/// MPI between initialisation and finalisation. Lives in `main` only, and outlives every other communicator.
+class Session {
+ public:
+  /// Initialises MPI with MPI_THREAD_MULTIPLE: every lane calls it from its own thread. Collective over the job.
+  /// Throws EnvironmentError when this MPI gives a lower level.
+  Session(int* argc, char*** argv);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  /// Finalises MPI, which is collective. While an exception unwinds the stack it ends the job instead (`abort_job`).
+  ~Session();
+
+  /// All ranks of the job, in a message space of our own.
+  [[nodiscard]] const Communicator& world() const { return *world_; }
+
+ private:
+  std::optional<Communicator> world_;
+  int exceptions_at_birth_ = 0;
+};
+
+}  // namespace trireme::comm

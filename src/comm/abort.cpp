@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/abort.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <thread>
+
+#include "trireme/comm/mpi.hpp"
+#include "trireme/comm/topology.hpp"
+
+namespace trireme::comm {
+namespace {
+
+constexpr std::chrono::seconds patience{5};  // for MPI_Abort, which mpirun and srun answer within one
+
+bool mpi_is_up() {
+  int initialized = 0;
+  int finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0;
+}
+
+// One write, so that the lines of several ranks do not mix; not through stdio, whose lock another thread may hold.
+void write_line(const std::string& line) {
+  std::size_t written = 0;
+  while (written < line.size()) {
+    const ssize_t n = ::write(STDERR_FILENO, line.data() + written, line.size() - written);
+    if (n < 0 && errno != EINTR) return;
+    if (n > 0) written += static_cast<std::size_t>(n);
+  }
+}
+
+[[noreturn]] void wait_for_the_end() {
+  for (;;) std::this_thread::sleep_for(patience);
+}
+
+}  // namespace
+
+void abort_job(ExitCode code, std::string_view message) {
+  static std::atomic_flag begun = ATOMIC_FLAG_INIT;
+  if (begun.test_and_set()) wait_for_the_end();
+
+  const int status = static_cast<int>(code);
+  // MPI_Abort may itself wait for a lock or a dead daemon.
+  try {
+    std::thread([status] {
+      std::this_thread::sleep_for(patience);
+      ::_exit(status);
+    }).detach();
+  } catch (...) {
+    ::alarm(static_cast<unsigned>(patience.count()));  // no thread to be had: the signal ends the process
+  }
+
+  std::string line(message);
+  for (char& c : line)
+    if (c == '\n') c = ' ';
+  if (mpi_is_up()) {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    write_line(fmt::format("[rank {} {}] {}\n", rank, hostname(), line));
+    MPI_Abort(MPI_COMM_WORLD, status);
+  } else {
+    write_line(fmt::format("[{}] {}\n", hostname(), line));
+  }
+  ::_exit(status);
+}
+
+void abort_job_for_current_exception() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    abort_job(error.code(), error.what());
+  } catch (const std::exception& error) {
+    abort_job(ExitCode::bug, fmt::format("{} (unexpected: report this as a bug in Trireme)", error.what()));
+  } catch (...) {
+    abort_job(ExitCode::bug, "An unknown exception: report this as a bug in Trireme.");
+  }
+}
+
+}  // namespace trireme::comm

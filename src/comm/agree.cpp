@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/agree.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+#include <map>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/hash.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/comm/communicator.hpp"
+
+namespace trireme::comm {
+namespace {
+
+constexpr std::size_t shown = 200;  // characters of a text that differs
+
+std::uint64_t majority(const std::vector<std::uint64_t>& hashes) {
+  std::map<std::uint64_t, int> counts;
+  for (const std::uint64_t hash : hashes) ++counts[hash];
+  std::uint64_t best = hashes.front();
+  for (const std::uint64_t hash : hashes)
+    if (counts[hash] > counts[best]) best = hash;
+  return best;
+}
+
+// "rank 3", "ranks 1, 2 and 5 more".
+std::string names(const std::vector<int>& ranks) {
+  constexpr std::size_t most = 8;
+  std::vector<std::string> first;
+  for (std::size_t i = 0; i < std::min(most, ranks.size()); ++i) first.push_back(std::to_string(ranks[i]));
+  return fmt::format("{} {}{}", ranks.size() == 1 ? "rank" : "ranks", join(first, ", "),
+                     ranks.size() > most ? fmt::format(" and {} more", ranks.size() - most) : "");
+}
+
+std::vector<int> ranks_where(const std::vector<std::uint64_t>& hashes, auto&& holds) {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < hashes.size(); ++rank)
+    if (holds(hashes[rank])) ranks.push_back(static_cast<int>(rank));
+  return ranks;
+}
+
+// The beginning of root's text, on all ranks.
+std::string text_of(const Communicator& communicator, int root, std::string_view text) {
+  std::array<char, shown + 1> buffer{};
+  std::memcpy(buffer.data(), text.data(), std::min(shown, text.size()));
+  check(MPI_Bcast(buffer.data(), static_cast<int>(buffer.size()), MPI_CHAR, root, communicator.handle()),
+        "show what differs");
+  return buffer.data();
+}
+
+}  // namespace
+
+std::string disagreement(std::string_view key, const std::vector<std::uint64_t>& hashes) {
+  const std::uint64_t common = majority(hashes);
+  const std::vector<int> with = ranks_where(hashes, [&](std::uint64_t hash) { return hash == common; });
+  const std::vector<int> odd = ranks_where(hashes, [&](std::uint64_t hash) { return hash != common; });
+  return fmt::format(
+      "The ranks do not agree on {}: {} differ{} from {}. Start every rank with the same run file, the same files and "
+      "the "
+      "same build.",
+      key, names(odd), odd.size() == 1 ? "s" : "", names(with));
+}
+
+void agree(const Communicator& communicator, std::string_view key, std::string_view text) {
+  const std::uint64_t hash = fnv1a(text);
+  // The minimum of the hash and of its complement: both come back unchanged only where all are equal.
+  const std::array<std::uint64_t, 2> mine{hash, ~hash};
+  std::array<std::uint64_t, 2> lowest{};
+  check(MPI_Allreduce(mine.data(), lowest.data(), 2, MPI_UINT64_T, MPI_MIN, communicator.handle()),
+        "compare the ranks' views");
+  if (lowest[0] == ~lowest[1]) return;
+
+  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(communicator.size()));
+  check(MPI_Allgather(&hash, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, communicator.handle()),
+        "collect the ranks' views");
+  const std::uint64_t common = majority(hashes);
+  const int usual = ranks_where(hashes, [&](std::uint64_t h) { return h == common; }).front();
+  const int odd = ranks_where(hashes, [&](std::uint64_t h) { return h != common; }).front();
+  const std::string usual_text = text_of(communicator, usual, text);
+  const std::string odd_text = text_of(communicator, odd, text);
+  std::string message = disagreement(key, hashes);
+  if (usual_text != odd_text)
+    message += fmt::format(" Rank {} has: {}; rank {} has: {}", usual, usual_text, odd, odd_text);
+  throw ConfigError(message);
+}
+
+}  // namespace trireme::comm

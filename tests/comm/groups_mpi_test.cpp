@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ranks: 1 4 6
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.hpp"
+#include "trireme/comm/groups.hpp"
+
+namespace trireme::comm {
+namespace {
+
+std::vector<mesh::Mesh> meshes_of(int ranks) {
+  std::vector<mesh::Mesh> meshes;
+  for (int replicate = 1; replicate <= ranks; ++replicate)
+    for (int shard = 1; replicate * shard <= ranks; ++shard)
+      if (ranks % (replicate * shard) == 0)
+        meshes.push_back({.replicate = replicate, .shard = shard, .tensor = ranks / (replicate * shard)});
+  return meshes;
+}
+
+// The members' ranks in the world, in the communicator's order.
+std::vector<Rank> members(const Communicator& communicator) {
+  std::vector<Rank> ranks;
+  for (int rank = 0; rank < communicator.size(); ++rank) ranks.push_back({communicator.job_rank(rank)});
+  return ranks;
+}
+
+TEST(Groups, HoldTheMeshsRanksInOrder) {
+  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  for (const mesh::Mesh& mesh : meshes_of(world.size())) {
+    const Groups groups(world, mesh);
+    const mesh::Coordinates at = mesh.coordinates({world.rank()});
+    for (const Lane lane : all_lanes) {
+      EXPECT_EQ(members(groups.at(Group::replicate, lane)), mesh.group(mesh::Axis::replicate, at)) << mesh.text();
+      EXPECT_EQ(members(groups.at(Group::shard, lane)), mesh.group(mesh::Axis::shard, at)) << mesh.text();
+      EXPECT_EQ(members(groups.at(Group::tensor, lane)), mesh.group(mesh::Axis::tensor, at)) << mesh.text();
+      EXPECT_EQ(members(groups.at(Group::dp, lane)), mesh.dp_group(at)) << mesh.text();
+      EXPECT_EQ(groups.at(Group::dp, lane).rank(), mesh.dp_rank(at).value) << mesh.text();
+      EXPECT_EQ(groups.at(Group::world, lane).size(), world.size());
+    }
+  }
+}
+
+TEST(Groups, GiveEveryLaneItsOwnMessages) {
+  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  const Groups groups(world, {.shard = world.size()});
+  // A message on one lane is not received on another.
+  const Communicator& gather = groups.at(Group::shard, Lane::gather);
+  const Communicator& reduce = groups.at(Group::shard, Lane::reduce);
+  const int next = (world.rank() + 1) % world.size();
+  const int a = 1;
+  const int b = 2;
+  MPI_Request sends[2];
+  MPI_Isend(&a, 1, MPI_INT, next, 0, gather.handle(), &sends[0]);
+  MPI_Isend(&b, 1, MPI_INT, next, 0, reduce.handle(), &sends[1]);
+  int got = 0;
+  MPI_Recv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 0, reduce.handle(), MPI_STATUS_IGNORE);
+  EXPECT_EQ(got, 2);
+  MPI_Recv(&got, 1, MPI_INT, MPI_ANY_SOURCE, 0, gather.handle(), MPI_STATUS_IGNORE);
+  EXPECT_EQ(got, 1);
+  MPI_Waitall(2, sends, MPI_STATUSES_IGNORE);
+}
+
+TEST(Groups, RefuseAMeshThatDoesNotFitTheRanks) {
+  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  try {
+    const Groups groups(world, {.replicate = 2, .shard = world.size()});
+    ADD_FAILURE() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("needs " + std::to_string(2 * world.size()) + " ranks"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("has " + std::to_string(world.size())));
+  }
+}
+
+}  // namespace
+}  // namespace trireme::comm
