@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/base/units.hpp"
+#include "trireme/comm/deadline.hpp"
+
+namespace trireme::comm {
+
+class Communicator;
+class Counters;
+class FlightLane;
+class FlightRecorder;
+class Transport;
+enum class Group;
+enum class Lane;
+
+/// Where a transport gets its staging memory: so that it is charged to the category `communication`.
+/// The memory lives as long as the pointer. The default is plain memory that nobody counts.
+struct StagingSource {
+  std::function<std::shared_ptr<std::byte[]>(std::size_t bytes)> allocate;
+  /// Charges memory that a transport maps itself (shared segments) while the token lives.
+  std::function<std::shared_ptr<void>(std::size_t bytes)> charge;
+};
+
+/// What every collective of a rank reports to. All members may be absent; what is given must outlive the collectives.
+struct Services {
+  Counters* counters = nullptr;
+  FlightRecorder* recorder = nullptr;
+  Deadline deadline{};
+  StagingSource staging{};
+};
+
+/// The collectives of one group on one lane. Calls block the calling thread, which is the lane's, until this rank's
+/// part is done; all ranks of the group make the same calls in the same order. Every call is counted and has a
+/// deadline, whatever the transport. Reductions have a fixed order, the ranks' order from 0 on: the same inputs give
+/// the same bits on every transport, for every owner, however large the staging buffers are.
+class Collectives {
+ public:
+  /// traffic_name: the group's name in the counters; lane_name: what messages call this object, such as "shard/gather".
+  Collectives(std::unique_ptr<Transport> transport, std::string traffic_name, std::string lane_name, Services services);
+  Collectives(Collectives&&) noexcept;
+  Collectives& operator=(Collectives&&) = delete;
+  ~Collectives();
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int size() const;
+  /// "mpi", "shared_memory", "recording", "paced mpi": for the banner and for tests.
+  [[nodiscard]] std::string transport_name() const;
+
+  /// Gathers every rank's shard of `shard_elements` into `whole` [size * shard_elements], in rank order.
+  /// In place when shard == whole + rank * shard_elements; otherwise they must not overlap.
+  void all_gather(const void* shard, void* whole, std::int64_t shard_elements, DType type);
+
+  /// Sums `whole` [size * shard_elements], fp32, over the ranks, in rank order; this rank keeps its part in `shard`
+  /// [shard_elements], fp32, added to what is there when `accumulate`. wire: fp32, or bf16, which sends every term (the
+  /// own one too) rounded to bf16 and sums in fp32. shard may be this rank's part of `whole` itself (without
+  /// accumulate); otherwise they must not overlap.
+  void reduce_scatter(const float* whole, float* shard, std::int64_t shard_elements, DType wire, bool accumulate);
+
+  /// Sums `data` [elements], fp32, over the ranks, in rank order, in place; any count. All ranks get the same bits.
+  /// wire: fp32, or bf16, which sends terms and sums rounded to bf16.
+  void all_reduce(float* data, std::int64_t elements, DType wire);
+
+  /// Sums a few fp64 values over the ranks, in rank order: the same bits on all ranks. For losses, norms and counts.
+  void sum(std::span<double> values);
+  /// Every rank's word, by rank.
+  [[nodiscard]] std::vector<std::uint64_t> gather_words(std::uint64_t mine);
+  /// Copies root's bytes to all ranks; the same size everywhere.
+  void broadcast(std::span<std::byte> bytes, int root);
+  /// Returns after every rank has called it.
+  void barrier();
+
+ private:
+  template <class Body>
+  void run(const char* operation, Bytes bytes, Body&& body);
+
+  std::unique_ptr<Transport> transport_;
+  std::string traffic_name_;
+  Services services_;
+  std::unique_ptr<FlightRecorder> own_recorder_;  // when the services bring none: the deadline needs one
+  FlightLane* flight_;
+  std::shared_ptr<std::byte[]> packed_;  // bf16 all-reduce
+};
+
+/// Which transport `make_collectives` takes.
+enum class TransportChoice {
+  automatic,      ///< shared memory when the group lies within one node, else MPI
+  mpi,            ///< always MPI
+  shared_memory,  ///< throws EnvironmentError when the group does not lie within one node
+};
+
+/// The collectives of `communicator`, which must outlive them. Collective over it.
+/// staging_bytes bounds the staging memory of this rank. Warns, on rank 0, when shared memory was possible but not
+/// available.
+[[nodiscard]] std::unique_ptr<Collectives> make_collectives(const Communicator& communicator, Group group, Lane lane,
+                                                            const Services& services,
+                                                            TransportChoice choice = TransportChoice::automatic,
+                                                            Bytes staging_bytes = {8 << 20});
+
+}  // namespace trireme::comm

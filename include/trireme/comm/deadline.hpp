@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace trireme::comm {
+
+/// How long a collective may wait for the other ranks, and what happens then.
+struct Deadline {
+  double timeout_seconds = 600;  ///< comm.timeout_seconds
+  /// Called with one line that names the operation and the ranks it waits for. The default ends the job with exit
+  /// code 7. Tests throw from it.
+  std::function<void(const std::string& message)> on_hang{};
+  /// Where to write the flight recorder as JSON before that ("": nowhere), such as run.output/hang-rank3.json.
+  std::string dump_path{};
+};
+
+}  // namespace trireme::comm

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "trireme/base/units.hpp"
+
+namespace trireme::comm {
+
+class Communicator;
+class Transport;
+struct StagingSource;
+
+/// True when all ranks of the group share one node. Collective.
+[[nodiscard]] bool within_one_node(const Communicator& communicator);
+
+/// Collectives of ranks on one node through a shared segment: half the copies of MPI's. `communicator` must outlive it.
+/// Collective. Throws EnvironmentError, on all ranks alike, when the segment cannot be had.
+/// staging_bytes: this rank's part of the segment.
+[[nodiscard]] std::unique_ptr<Transport> shared_memory_transport(const Communicator& communicator,
+                                                                 const StagingSource& staging,
+                                                                 Bytes staging_bytes = {8 << 20});
+
+}  // namespace trireme::comm

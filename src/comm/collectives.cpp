@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/collectives.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "comm/staging.hpp"
+#include "comm/sum.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/comm/counters.hpp"
+#include "trireme/comm/flight.hpp"
+#include "trireme/comm/transport.hpp"
+#include "trireme/comm/wait.hpp"
+
+namespace trireme::comm {
+namespace {
+
+constexpr std::int64_t packed_elements = 1 << 20;  // of a bf16 all-reduce at a time
+
+Parts equal_parts(std::int64_t total, int ranks) { return {.total = total, .part = (total + ranks - 1) / ranks}; }
+
+}  // namespace
+
+Collectives::Collectives(std::unique_ptr<Transport> transport, std::string traffic_name, std::string lane_name,
+                         Services services)
+    : transport_(std::move(transport)), traffic_name_(std::move(traffic_name)), services_(std::move(services)) {
+  if (services_.recorder == nullptr) {
+    own_recorder_ = std::make_unique<FlightRecorder>();
+    services_.recorder = own_recorder_.get();
+  }
+  flight_ = &services_.recorder->add_lane(lane_name);
+}
+
+Collectives::Collectives(Collectives&&) noexcept = default;
+Collectives::~Collectives() = default;
+
+int Collectives::rank() const { return transport_->rank(); }
+int Collectives::size() const { return transport_->size(); }
+std::string Collectives::transport_name() const { return transport_->name(); }
+
+template <class Body>
+void Collectives::run(const char* operation, Bytes bytes, Body&& body) {
+  Wait wait(flight_->begin(operation, bytes), services_.deadline, *services_.recorder);
+  if (size() > 1) body(wait);
+  flight_->finish();
+  if (services_.counters != nullptr) services_.counters->add(traffic_name_, operation, bytes);
+}
+
+void Collectives::all_gather(const void* shard, void* whole, std::int64_t shard_elements, DType type) {
+  const Parts bytes{.total = shard_elements * size_of(type) * size(), .part = shard_elements * size_of(type)};
+  run("all_gather", scatter_bytes({bytes.part}, size()), [&](Wait& wait) {
+    transport_->all_gather(static_cast<const std::byte*>(shard), static_cast<std::byte*>(whole), bytes, wait);
+  });
+  if (size() == 1 && shard != whole && bytes.total > 0)
+    std::memcpy(whole, shard, static_cast<std::size_t>(bytes.total));
+}
+
+void Collectives::reduce_scatter(const float* whole, float* shard, std::int64_t shard_elements, DType wire,
+                                 bool accumulate) {
+  const Parts elements{.total = shard_elements * size(), .part = shard_elements};
+  invariant(!accumulate || shard != whole + elements.begin(rank()), "a shard within the whole is not accumulated into");
+  run("reduce_scatter", scatter_bytes({shard_elements * size_of(wire)}, size()),
+      [&](Wait& wait) { transport_->reduce_scatter(whole, shard, elements, wire, accumulate, wait); });
+  if (size() == 1 && shard != whole) {
+    const float* const only[] = {whole};
+    sum_terms(std::span<const float* const>(only), shard, shard_elements, accumulate);
+  }
+}
+
+void Collectives::all_reduce(float* data, std::int64_t elements, DType wire) {
+  run("all_reduce", all_reduce_bytes(elements, size_of(wire), size()), [&](Wait& wait) {
+    if (wire == DType::fp32) {
+      const Parts parts = equal_parts(elements, size());
+      float* const mine = data + parts.begin(rank());
+      transport_->reduce_scatter(data, mine, parts, wire, false, wait);
+      const Parts bytes{.total = 4 * parts.total, .part = 4 * parts.part};
+      transport_->all_gather(reinterpret_cast<const std::byte*>(mine), reinterpret_cast<std::byte*>(data), bytes, wait);
+      return;
+    }
+    if (!packed_) packed_ = allocate_staging(services_.staging, packed_elements * sizeof(Bf16));
+    auto* const packed = reinterpret_cast<Bf16*>(packed_.get());
+    for (std::int64_t first = 0; first < elements; first += packed_elements) {
+      const Parts parts = equal_parts(std::min(packed_elements, elements - first), size());
+      float* const block = data + first;
+      float* const mine = block + parts.begin(rank());
+      transport_->reduce_scatter(block, mine, parts, wire, false, wait);
+      round_to_bf16(mine, packed + parts.begin(rank()), parts.length(rank()));
+      const Parts bytes{.total = 2 * parts.total, .part = 2 * parts.part};
+      transport_->all_gather(packed_.get() + bytes.begin(rank()), packed_.get(), bytes, wait);
+      widen(packed, block, parts.total);
+    }
+  });
+}
+
+void Collectives::sum(std::span<double> values) {
+  const std::size_t bytes = values.size_bytes();
+  run("sum", scatter_bytes({static_cast<std::int64_t>(bytes)}, size()), [&](Wait& wait) {
+    std::vector<double> terms(values.size() * static_cast<std::size_t>(size()));
+    transport_->all_gather(
+        reinterpret_cast<const std::byte*>(values.data()), reinterpret_cast<std::byte*>(terms.data()),
+        {.total = static_cast<std::int64_t>(bytes) * size(), .part = static_cast<std::int64_t>(bytes)}, wait);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      double total = terms[i];
+      for (std::size_t j = i + values.size(); j < terms.size(); j += values.size()) total += terms[j];
+      values[i] = total;
+    }
+  });
+}
+
+std::vector<std::uint64_t> Collectives::gather_words(std::uint64_t mine) {
+  std::vector<std::uint64_t> words(static_cast<std::size_t>(size()), mine);
+  run("gather_words", scatter_bytes({8}, size()), [&](Wait& wait) {
+    transport_->all_gather(reinterpret_cast<const std::byte*>(&mine), reinterpret_cast<std::byte*>(words.data()),
+                           {.total = std::int64_t{8} * size(), .part = 8}, wait);
+  });
+  return words;
+}
+
+void Collectives::broadcast(std::span<std::byte> bytes, int root) {
+  const auto total = static_cast<std::int64_t>(bytes.size());
+  run("broadcast", {size() > 1 ? total : 0}, [&](Wait& wait) { transport_->broadcast(bytes, root, wait); });
+}
+
+void Collectives::barrier() {
+  run("barrier", {0}, [&](Wait& wait) { transport_->barrier(wait); });
+}
+
+}  // namespace trireme::comm

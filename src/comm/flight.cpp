@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/flight.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <string_view>
+
+namespace trireme::comm {
+namespace {
+
+double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+std::string to_text(const Operation& operation) {
+  return fmt::format("{} #{} ({}) on {}", operation.name, operation.sequence, to_text(operation.bytes), operation.lane);
+}
+
+Operation FlightLane::begin(const char* operation, Bytes bytes) {
+  const std::scoped_lock lock(mutex_);
+  Operation& slot = ring_[sequence_ % ring_.size()];
+  slot = {.lane = name_,
+          .name = operation,
+          .sequence = ++sequence_,
+          .bytes = bytes,
+          .started = Clock::now(),
+          .finished = {}};
+  return slot;
+}
+
+void FlightLane::finish() {
+  const std::scoped_lock lock(mutex_);
+  if (sequence_ > 0) ring_[(sequence_ - 1) % ring_.size()].finished = Clock::now();
+}
+
+std::vector<Operation> FlightLane::operations() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<Operation> kept;
+  const std::uint64_t first = sequence_ > ring_.size() ? sequence_ - ring_.size() : 0;
+  for (std::uint64_t i = first; i < sequence_; ++i) kept.push_back(ring_[i % ring_.size()]);
+  return kept;
+}
+
+FlightLane& FlightRecorder::add_lane(const std::string& name) {
+  const std::scoped_lock lock(mutex_);
+  return *lanes_.emplace_back(std::make_unique<FlightLane>(name, keep_));
+}
+
+std::vector<Operation> FlightRecorder::in_flight() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<Operation> running;
+  for (const auto& lane : lanes_) {
+    std::vector<Operation> kept = lane->operations();
+    if (!kept.empty() && !kept.back().finished) running.push_back(std::move(kept.back()));
+  }
+  return running;
+}
+
+bool FlightRecorder::dump(const std::string& path, const std::string& reason) const {
+  const Clock::time_point now = Clock::now();
+  std::ofstream file(path);
+  file << fmt::format("{{\"reason\": {},\n \"operations\": [", quoted(reason));
+  const std::scoped_lock lock(mutex_);
+  const char* separator = "\n";
+  for (const auto& lane : lanes_) {
+    for (const Operation& o : lane->operations()) {
+      file << separator
+           << fmt::format(
+                  "  {{\"lane\": {}, \"operation\": {}, \"sequence\": {}, \"bytes\": {}, \"started_seconds_ago\": "
+                  "{:.6f}, "
+                  "\"finished_seconds_ago\": {}}}",
+                  quoted(o.lane), quoted(o.name), o.sequence, o.bytes.value, seconds(now - o.started),
+                  o.finished ? fmt::format("{:.6f}", seconds(now - *o.finished)) : "null");
+      separator = ",\n";
+    }
+  }
+  file << "\n]}\n";
+  return static_cast<bool>(file.flush());
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/comm/collectives.hpp"
+#include "trireme/comm/communicator.hpp"
+#include "trireme/comm/groups.hpp"
+#include "trireme/comm/mpi_transport.hpp"
+#include "trireme/comm/shared_memory_transport.hpp"
+#include "trireme/comm/transport.hpp"
+
+namespace trireme::comm {
+namespace {
+
+std::unique_ptr<Transport> shared_memory(const Communicator& communicator, const StagingSource& staging,
+                                         Bytes staging_bytes) {
+  if (!within_one_node(communicator))
+    throw EnvironmentError(fmt::format(
+        "Shared memory was asked for, but the {} ranks of the group are on several nodes. Let the transport be "
+        "chosen, or take MPI.",
+        communicator.size()));
+  return shared_memory_transport(communicator, staging, staging_bytes);
+}
+
+std::unique_ptr<Transport> chosen(const Communicator& communicator, const StagingSource& staging, Bytes staging_bytes) {
+  if (communicator.size() > 1 && within_one_node(communicator)) {
+    try {
+      return shared_memory_transport(communicator, staging, staging_bytes);
+    } catch (const EnvironmentError& error) {  // on all ranks alike
+      if (communicator.job_rank(communicator.rank()) == 0)
+        log::warning(fmt::format("{} MPI carries this group instead, slower.", error.what()));
+    }
+  }
+  return mpi_transport(communicator, staging, staging_bytes);
+}
+
+}  // namespace
+
+std::unique_ptr<Collectives> make_collectives(const Communicator& communicator, Group group, Lane lane,
+                                              const Services& services, TransportChoice choice, Bytes staging_bytes) {
+  std::unique_ptr<Transport> transport;
+  switch (choice) {
+    case TransportChoice::automatic: transport = chosen(communicator, services.staging, staging_bytes); break;
+    case TransportChoice::mpi: transport = mpi_transport(communicator, services.staging, staging_bytes); break;
+    case TransportChoice::shared_memory:
+      transport = shared_memory(communicator, services.staging, staging_bytes);
+      break;
+  }
+  return std::make_unique<Collectives>(std::move(transport), std::string(traffic_name(group, lane)),
+                                       fmt::format("{}/{}", to_text(group), to_text(lane)), services);
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "trireme/comm/communicator.hpp"
+#include "trireme/comm/wait.hpp"
+
+namespace trireme::comm {
+
+/// MPI operations in flight on one communicator. Waits by testing with back-off, and can say which ranks did not
+/// answer.
+class Requests {
+ public:
+  explicit Requests(const Communicator& communicator) : communicator_(&communicator) {}
+  Requests(const Requests&) = delete;
+  Requests& operator=(const Requests&) = delete;
+  /// Gives up what is still in flight (only after a wait has thrown).
+  ~Requests();
+
+  /// Nothing is sent for `bytes` <= 0; long messages go in pieces (MPI's counts are int).
+  void send(const void* from, std::int64_t bytes, int to);
+  void receive(void* into, std::int64_t bytes, int from);
+  /// A nonblocking collective: room for its request, whose peers are not known.
+  MPI_Request* collective();
+
+  void wait_all(Wait& wait);
+
+ private:
+  static constexpr int everybody = -1;
+  [[nodiscard]] std::string missing() const;
+
+  const Communicator* communicator_;
+  std::vector<MPI_Request> requests_;
+  std::vector<int> peers_;  // of receives; `everybody` for collectives and sends
+};
+
+}  // namespace trireme::comm

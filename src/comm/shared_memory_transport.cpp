@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/shared_memory_transport.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "comm/shared_segment.hpp"
+#include "comm/sum.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/comm/collectives.hpp"
+#include "trireme/comm/transport.hpp"
+
+namespace trireme::comm {
+namespace {
+
+void copy_bytes(const std::byte* from, std::byte* to, std::int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+class SharedMemoryTransport final : public Transport {
+ public:
+  SharedMemoryTransport(const Communicator& communicator, const StagingSource& source, Bytes staging_bytes)
+      : rank_(communicator.rank()),
+        size_(communicator.size()),
+        segment_(communicator, static_cast<std::size_t>(staging_bytes.value)) {
+    if (source.charge) charge_ = source.charge(2 * segment_.half_bytes());
+  }
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] std::string name() const override { return "shared_memory"; }
+
+  void all_gather(const std::byte* mine, std::byte* whole, Parts bytes, Wait& wait) override;
+  void reduce_scatter(const float* whole, float* mine, Parts elements, DType wire, bool accumulate,
+                      Wait& wait) override;
+  void broadcast(std::span<std::byte> bytes, int root, Wait& wait) override;
+  void barrier(Wait& wait) override;
+
+ private:
+  template <class Term>
+  void reduce(const float* whole, float* mine, Parts elements, bool accumulate, Wait& wait);
+
+  // Runs `rounds` rounds: write(i) fills this rank's half, read(i) uses the others', one round behind.
+  template <class Write, class Read>
+  void exchange(std::int64_t rounds, Wait& wait, Write&& write, Read&& read);
+
+  [[nodiscard]] std::int64_t half_bytes() const { return static_cast<std::int64_t>(segment_.half_bytes()); }
+
+  int rank_;
+  int size_;
+  SharedSegment segment_;
+  std::shared_ptr<void> charge_;
+};
+
+std::int64_t rounds_of(std::int64_t items, std::int64_t chunk) { return (items + chunk - 1) / chunk; }
+
+template <class Write, class Read>
+void SharedMemoryTransport::exchange(std::int64_t rounds, Wait& wait, Write&& write, Read&& read) {
+  const auto write_round = [&](std::int64_t round) {
+    segment_.await_free(wait);
+    write(round);
+    segment_.publish();
+  };
+  if (rounds > 0) write_round(0);
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    if (round + 1 < rounds) write_round(round + 1);
+    read(round);
+    segment_.release();
+  }
+}
+
+void SharedMemoryTransport::all_gather(const std::byte* mine, std::byte* whole, Parts bytes, Wait& wait) {
+  std::byte* const own = whole + bytes.begin(rank_);
+  if (mine != own) copy_bytes(mine, own, bytes.length(rank_));
+  const std::int64_t chunk = half_bytes();
+  const auto length = [&](int rank, std::int64_t round) {
+    return std::clamp<std::int64_t>(bytes.length(rank) - round * chunk, 0, chunk);
+  };
+  exchange(
+      rounds_of(bytes.part, chunk), wait,
+      [&](std::int64_t round) { copy_bytes(own + round * chunk, segment_.mine(), length(rank_, round)); },
+      [&](std::int64_t round) {
+        for (int step = 1; step < size_; ++step) {
+          const int from = (rank_ + step) % size_;
+          segment_.await(from, wait);
+          copy_bytes(segment_.of(from), whole + bytes.begin(from) + round * chunk, length(from, round));
+        }
+      });
+}
+
+void SharedMemoryTransport::reduce_scatter(const float* whole, float* mine, Parts elements, DType wire, bool accumulate,
+                                           Wait& wait) {
+  if (wire == DType::bf16)
+    reduce<Bf16>(whole, mine, elements, accumulate, wait);
+  else
+    reduce<float>(whole, mine, elements, accumulate, wait);
+}
+
+// A half holds a slot for every owner, by rank. In fp32 the own term is taken from `whole`, and its slot stays unused.
+template <class Term>
+void SharedMemoryTransport::reduce(const float* whole, float* mine, Parts elements, bool accumulate, Wait& wait) {
+  constexpr bool rounds_terms = sizeof(Term) == 2;
+  constexpr std::int64_t alignment = 64 / sizeof(Term);
+  const std::int64_t chunk = half_bytes() / (size_ * static_cast<std::int64_t>(sizeof(Term))) / alignment * alignment;
+  invariant(chunk > 0, "a shared segment has room for every rank");
+  const auto length = [&](int rank, std::int64_t round) {
+    return std::clamp<std::int64_t>(elements.length(rank) - round * chunk, 0, chunk);
+  };
+  std::vector<const Term*> terms(static_cast<std::size_t>(size_));
+  exchange(
+      rounds_of(elements.part, chunk), wait,
+      [&](std::int64_t round) {
+        Term* const slots = reinterpret_cast<Term*>(segment_.mine());
+        for (int owner = 0; owner < size_; ++owner) {
+          const float* const term = whole + elements.begin(owner) + round * chunk;
+          if constexpr (rounds_terms)
+            round_to_bf16(term, slots + owner * chunk, length(owner, round));
+          else if (owner != rank_)
+            copy_bytes(reinterpret_cast<const std::byte*>(term), reinterpret_cast<std::byte*>(slots + owner * chunk),
+                       4 * length(owner, round));
+        }
+      },
+      [&](std::int64_t round) {
+        for (int from = 0; from < size_; ++from) {
+          if (from != rank_) segment_.await(from, wait);
+          terms[static_cast<std::size_t>(from)] = reinterpret_cast<const Term*>(segment_.of(from)) + rank_ * chunk;
+        }
+        if constexpr (!rounds_terms)
+          terms[static_cast<std::size_t>(rank_)] = whole + elements.begin(rank_) + round * chunk;
+        sum_terms(std::span<const Term* const>(terms), mine + round * chunk, length(rank_, round), accumulate);
+      });
+}
+
+void SharedMemoryTransport::broadcast(std::span<std::byte> bytes, int root, Wait& wait) {
+  const std::int64_t chunk = half_bytes();
+  const auto total = static_cast<std::int64_t>(bytes.size());
+  const auto length = [&](std::int64_t round) { return std::min(chunk, total - round * chunk); };
+  exchange(
+      rounds_of(total, chunk), wait,
+      [&](std::int64_t round) {
+        if (rank_ == root) copy_bytes(bytes.data() + round * chunk, segment_.mine(), length(round));
+      },
+      [&](std::int64_t round) {
+        if (rank_ == root) return;
+        segment_.await(root, wait);
+        copy_bytes(segment_.of(root), bytes.data() + round * chunk, length(round));
+      });
+}
+
+void SharedMemoryTransport::barrier(Wait& wait) {
+  exchange(
+      1, wait, [](std::int64_t) {},
+      [&](std::int64_t) {
+        for (int rank = 0; rank < size_; ++rank)
+          if (rank != rank_) segment_.await(rank, wait);
+      });
+}
+
+}  // namespace
+
+bool within_one_node(const Communicator& communicator) { return communicator.node().size() == communicator.size(); }
+
+std::unique_ptr<Transport> shared_memory_transport(const Communicator& communicator, const StagingSource& staging,
+                                                   Bytes staging_bytes) {
+  return std::make_unique<SharedMemoryTransport>(communicator, staging, staging_bytes);
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/shared_segment.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/units.hpp"
+
+namespace trireme::comm {
+namespace {
+
+constexpr std::size_t page = 4096;
+
+std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
+
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  [[nodiscard]] int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+// The first rank's errno of all ranks' (0: none failed): the same answer everywhere.
+int first_failure(const Communicator& communicator, int error) {
+  int worst = 0;
+  check(MPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MAX, communicator.handle()), "agree on a shared segment");
+  return worst;
+}
+
+[[noreturn]] void fail(const char* what, int error, std::size_t bytes) {
+  throw EnvironmentError(
+      fmt::format("A shared-memory segment of {} could not be {}: {}. Make /dev/shm larger (containers: --shm-size), "
+                  "or set comm.backend = \"mpi\".",
+                  to_text(Bytes{static_cast<std::int64_t>(bytes)}), what, std::strerror(error)));
+}
+
+}  // namespace
+
+SharedSegment::SharedSegment(const Communicator& communicator, std::size_t area_bytes)
+    : communicator_(&communicator),
+      rank_(communicator.rank()),
+      ranks_(communicator.size()),
+      half_bytes_(whole_pages(area_bytes / 2)),
+      flags_bytes_(whole_pages(sizeof(Flags) * static_cast<std::size_t>(ranks_))),
+      total_bytes_(flags_bytes_ + 2 * half_bytes_ * static_cast<std::size_t>(ranks_)) {
+  // Rank 0 creates and names it; everybody opens it and takes the pages of its own area, on its own memory node.
+  std::array<char, 64> name{};
+  int descriptor = -1;
+  int error = 0;
+  if (rank_ == 0) {
+    static std::atomic<unsigned> count = 0;
+    fmt::format_to_n(name.data(), name.size() - 1, "/trireme-{}-{}-{}", ::getpid(), count++,
+                     Clock::now().time_since_epoch().count());
+    descriptor = ::shm_open(name.data(), O_CREAT | O_EXCL | O_RDWR, 0600);
+    if (descriptor < 0 || ::ftruncate(descriptor, static_cast<off_t>(total_bytes_)) != 0) error = errno;
+  }
+  check(MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, communicator.handle()),
+        "share a segment's name");
+  error = first_failure(communicator, error);
+  if (error == 0 && rank_ != 0) {
+    descriptor = ::shm_open(name.data(), O_RDWR, 0600);
+    if (descriptor < 0) error = errno;
+  }
+  const File file(descriptor);
+  if (error == 0) {
+    const std::size_t area = flags_bytes_ + 2 * half_bytes_ * static_cast<std::size_t>(rank_);
+    error = ::posix_fallocate(file.get(), static_cast<off_t>(area), static_cast<off_t>(2 * half_bytes_));
+    if (error == 0 && rank_ == 0) error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(flags_bytes_));
+  }
+  if (error == 0) {
+    void* mapped = ::mmap(nullptr, total_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    if (mapped == MAP_FAILED)
+      error = errno;
+    else
+      memory_ = static_cast<std::byte*>(mapped);  // zero: no round written, none read
+  }
+  error = first_failure(communicator, error);
+  if (rank_ == 0) ::shm_unlink(name.data());  // nothing is left behind, however the job ends
+  if (error != 0) {
+    if (memory_ != nullptr) ::munmap(memory_, total_bytes_);
+    fail("made", error, total_bytes_);
+  }
+}
+
+SharedSegment::~SharedSegment() { ::munmap(memory_, total_bytes_); }
+
+std::byte* SharedSegment::half(int rank, std::uint64_t round) const {
+  return memory_ + flags_bytes_ + half_bytes_ * (2 * static_cast<std::size_t>(rank) + round % 2);
+}
+
+void SharedSegment::await_free(Wait& wait) {
+  if (written_ < 2) return;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == rank_) continue;
+    wait.until([&] { return flags(rank).released.load(std::memory_order_acquire) >= written_ - 1; },
+               [&] { return fmt::format("rank {}", communicator_->job_rank(rank)); });
+  }
+}
+
+void SharedSegment::publish() { flags(rank_).published.store(++written_, std::memory_order_release); }
+
+void SharedSegment::await(int rank, Wait& wait) {
+  wait.until([&] { return flags(rank).published.load(std::memory_order_acquire) > read_; },
+             [&] { return fmt::format("rank {}", communicator_->job_rank(rank)); });
+}
+
+void SharedSegment::release() { flags(rank_).released.store(++read_, std::memory_order_release); }
+
+}  // namespace trireme::comm

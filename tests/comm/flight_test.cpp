@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/flight.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace trireme::comm {
+namespace {
+
+TEST(FlightRecorder, KeepsTheLastOperationsOfEachLaneWithTheirNumbers) {
+  FlightRecorder recorder(3);
+  FlightLane& lane = recorder.add_lane("shard/gather");
+  for (int i = 0; i < 5; ++i) {
+    lane.begin("all_gather", {i});
+    lane.finish();
+  }
+  const std::vector<Operation> kept = lane.operations();
+  ASSERT_EQ(kept.size(), 3U);
+  EXPECT_EQ(kept.front().sequence, 3U);
+  EXPECT_EQ(kept.back().sequence, 5U);
+  EXPECT_EQ(kept.back().bytes, Bytes{4});
+  EXPECT_TRUE(kept.back().finished.has_value());
+}
+
+TEST(FlightRecorder, KnowsWhatIsInFlightOnEachLane) {
+  FlightRecorder recorder;
+  FlightLane& gather = recorder.add_lane("shard/gather");
+  FlightLane& reduce = recorder.add_lane("shard/reduce");
+  recorder.add_lane("tensor/compute");
+  gather.begin("all_gather", {8});
+  reduce.begin("reduce_scatter", {1 << 20});
+  gather.finish();
+  const std::vector<Operation> running = recorder.in_flight();
+  ASSERT_EQ(running.size(), 1U);
+  EXPECT_EQ(to_text(running.front()), "reduce_scatter #1 (" + to_text(Bytes{1 << 20}) + ") on shard/reduce");
+}
+
+TEST(FlightRecorder, DumpsAllLanesAsJson) {
+  FlightRecorder recorder;
+  FlightLane& lane = recorder.add_lane("shard/gather");
+  lane.begin("all_gather", {8});
+  lane.finish();
+  lane.begin("barrier", {0});
+  const std::filesystem::path path = std::filesystem::temp_directory_path() / "trireme_flight_test.json";
+  ASSERT_TRUE(recorder.dump(path.string(), "a \"test\""));
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(text.find(R"("reason": "a \"test\"")"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("operation": "all_gather", "sequence": 1, "bytes": 8)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("operation": "barrier", "sequence": 2)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("finished_seconds_ago": null)"), std::string::npos) << text;
+  std::filesystem::remove(path);
+  EXPECT_FALSE(recorder.dump("/no/such/directory/hang.json", "x"));
+}
+
+}  // namespace
+}  // namespace trireme::comm
