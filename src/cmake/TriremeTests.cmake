@@ -74,10 +74,16 @@ function(trireme_test_support)
   endif()
 endfunction()
 
+# The flags of a test: built once and run for seconds, it is not worth -O3 (a third less compile time).
+function(trireme_test_compile_settings target)
+  trireme_compile_settings(${target})
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
 # An executable of ours from test sources; `main` names the file of tests/support with its main function, without _main.
 function(trireme_test_executable target main layer)
   add_executable(${target} ${ARGN})
-  trireme_compile_settings(${target})
+  trireme_test_compile_settings(${target})
   target_link_libraries(${target} PRIVATE trireme_${main}_main trireme_test_support trireme_${layer})
 endfunction()
 
@@ -103,7 +109,7 @@ function(trireme_layer_tests layer)
   if(layer IN_LIST values)
     # Milliseconds each: one ctest per TEST.
     add_executable(${layer}_tests ${sources})
-    trireme_compile_settings(${layer}_tests)
+    trireme_test_compile_settings(${layer}_tests)
     target_link_libraries(${layer}_tests PRIVATE trireme_${layer} trireme_test_headers GTest::gtest_main)
     gtest_discover_tests(${layer}_tests TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES WORKING_DIRECTORY ${directory}
       PROPERTIES LABELS values TIMEOUT 60)
