@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "trireme/config/run_config.hpp"
+#include "trireme/data/input_file.hpp"
+#include "trireme/data/token_type.hpp"
+
+namespace trireme::data {
+
+/// A file of tokens in one of the formats of `data.format`, read by pread (no mmap: shuffled pages are slow on Lustre).
+///
+/// `automatic`: Megatron when an .idx lies beside it (`x.idx` for `x.bin`, else `x` + ".idx"), llm.c by its magic
+/// number, else raw uint16 when vocab_size <= 65536 and raw uint32 above. A Megatron pair may be named by its .bin, its
+/// .idx or its common prefix.
+class TokenFile {
+ public:
+  /// Opens the file and checks everything but the tokens. Throws DataError naming what was found and the remedy:
+  /// missing, empty, a size that is no whole number of tokens, bad magic or version, an index that does not fit its
+  /// .bin.
+  TokenFile(const std::string& path, config::TokenFormat format, std::int64_t vocab_size);
+
+  /// The file that holds the tokens (a Megatron pair's .bin).
+  [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
+  /// Never `automatic`.
+  [[nodiscard]] config::TokenFormat format() const noexcept { return format_; }
+  [[nodiscard]] TokenType type() const noexcept { return type_; }
+  /// Number of tokens; a Megatron file's stream is its sequences in index order.
+  [[nodiscard]] std::int64_t tokens() const noexcept { return tokens_; }
+
+  /// Fills `out` with the tokens from position `first` on. Safe from several threads. Throws DataError when a token is
+  /// not below vocab_size (naming file, position, id) or the file cannot be read; BugError beyond the end.
+  void read(std::int64_t first, std::span<std::int32_t> out) const;
+
+  /// 64 bits that tell whether the file changed between runs: its size, type and 16 blocks of its bytes, not its path
+  /// or time.
+  [[nodiscard]] std::uint64_t fingerprint() const;
+
+ private:
+  void open_megatron(const std::string& index_path);
+  void open_llmc();
+  void open_raw(TokenType type);
+
+  InputFile file_;
+  config::TokenFormat format_;
+  TokenType type_ = TokenType::uint16;
+  std::int64_t vocab_size_;
+  std::int64_t header_bytes_ = 0;
+  std::int64_t tokens_ = 0;
+};
+
+/// "uint16", "megatron", ...: the word of `data.format`.
+[[nodiscard]] std::string_view format_name(config::TokenFormat format);
+
+}  // namespace trireme::data

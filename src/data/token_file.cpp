@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/data/token_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/hash.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/data/megatron_index.hpp"
+
+namespace trireme::data {
+namespace {
+
+using config::TokenFormat;
+
+/// llm.c's header: 256 int32 words: magic, version, token count, zeros (dev/data/data_common.py).
+constexpr std::int64_t llmc_header_bytes = 1024;
+constexpr std::int32_t llmc_gpt2_magic = 20240520;    // version 1, uint16
+constexpr std::int32_t llmc_llama3_magic = 20240801;  // version 7, uint32
+constexpr std::int32_t llmc_eval_magic = 20240522;
+
+bool exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+/// The Megatron index that belongs to the token file at `path`.
+std::string index_beside(const std::string& path) {
+  return path.ends_with(".bin") ? path.substr(0, path.size() - 4) + ".idx" : path + ".idx";
+}
+
+/// The file that holds the tokens, when a Megatron pair is named by its .idx or by the common prefix.
+std::string token_path(const std::string& path, TokenFormat format) {
+  if (format != TokenFormat::automatic && format != TokenFormat::megatron) return path;
+  if (path.ends_with(".idx")) return path.substr(0, path.size() - 4) + ".bin";
+  if (!exists(path) && exists(path + ".bin") && exists(path + ".idx")) return path + ".bin";
+  return path;
+}
+
+std::array<std::int32_t, 3> first_words(const InputFile& file) {
+  std::array<std::int32_t, 3> words{};
+  const auto bytes = std::as_writable_bytes(std::span(words));
+  file.read_at(0, bytes.first(std::min(bytes.size(), static_cast<std::size_t>(file.size()))));
+  return words;
+}
+
+bool is_llmc(std::int32_t magic) {
+  return magic == llmc_gpt2_magic || magic == llmc_llama3_magic || magic == llmc_eval_magic;
+}
+
+/// Widens stored tokens to int32; returns the index of the first one outside [0, vocab_size), or the count.
+template <class Stored>
+std::size_t widen(const std::byte* bytes, std::int64_t vocab_size, std::span<std::int32_t> out) {
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    Stored token;
+    std::memcpy(&token, bytes + i * sizeof(Stored), sizeof(Stored));
+    const auto id = static_cast<std::int64_t>(token);
+    if (id < 0 || id >= vocab_size) return i;
+    out[i] = static_cast<std::int32_t>(id);
+  }
+  return out.size();
+}
+
+std::size_t widen(TokenType type, const std::byte* bytes, std::int64_t vocab_size, std::span<std::int32_t> out) {
+  switch (type) {
+    case TokenType::uint8: return widen<std::uint8_t>(bytes, vocab_size, out);
+    case TokenType::int8: return widen<std::int8_t>(bytes, vocab_size, out);
+    case TokenType::int16: return widen<std::int16_t>(bytes, vocab_size, out);
+    case TokenType::uint16: return widen<std::uint16_t>(bytes, vocab_size, out);
+    case TokenType::int32: return widen<std::int32_t>(bytes, vocab_size, out);
+    case TokenType::uint32: return widen<std::uint32_t>(bytes, vocab_size, out);
+    case TokenType::int64: return widen<std::int64_t>(bytes, vocab_size, out);
+  }
+  throw BugError("unknown token type");
+}
+
+/// One stored token, whatever its value.
+std::int64_t stored_value(TokenType type, const std::byte* bytes) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, bytes, static_cast<std::size_t>(size_of(type)));
+  switch (type) {
+    case TokenType::int8: return static_cast<std::int8_t>(bits);
+    case TokenType::int16: return static_cast<std::int16_t>(bits);
+    case TokenType::int32: return static_cast<std::int32_t>(bits);
+    default: return static_cast<std::int64_t>(bits);
+  }
+}
+
+}  // namespace
+
+std::string_view format_name(TokenFormat format) {
+  switch (format) {
+    case TokenFormat::automatic: return "auto";
+    case TokenFormat::uint16: return "uint16";
+    case TokenFormat::uint32: return "uint32";
+    case TokenFormat::megatron: return "megatron";
+    case TokenFormat::llmc: return "llmc";
+  }
+  return "?";
+}
+
+TokenFile::TokenFile(const std::string& path, TokenFormat format, std::int64_t vocab_size)
+    : file_(token_path(path, format), "token file"), format_(format), vocab_size_(vocab_size) {
+  const std::string index_path = index_beside(file_.path());
+  const bool indexed = format == TokenFormat::megatron || (format == TokenFormat::automatic && exists(index_path));
+  if (!indexed && file_.size() == 0) {
+    throw DataError(file_.name() + " is empty; was the tokenizer stopped? Make it again with `trireme tokenize`");
+  }
+  if (indexed) {
+    open_megatron(index_path);
+  } else if (format == TokenFormat::llmc || (format == TokenFormat::automatic && is_llmc(first_words(file_)[0]))) {
+    open_llmc();
+  } else if (format == TokenFormat::automatic) {
+    open_raw(raw_token_type(vocab_size));
+  } else {
+    open_raw(format == TokenFormat::uint16 ? TokenType::uint16 : TokenType::uint32);
+  }
+}
+
+void TokenFile::open_megatron(const std::string& index_path) {
+  if (!exists(index_path)) {
+    throw DataError(fmt::format(
+        "{}: data.format is megatron but there is no index {} beside it; name the .bin of a .bin/.idx pair, "
+        "or set data.format = \"uint16\" or \"uint32\" for a raw file",
+        file_.name(), index_path));
+  }
+  const MegatronIndex index = check_megatron_index(index_path, file_.size());
+  if (index.tokens == 0)
+    throw DataError(fmt::format("{}: its index {} holds no tokens; make it again", file_.name(), index_path));
+  if (index.empty_sequences > 0) {
+    log::warning(fmt::format("{}: {} of {} sequences are empty", index_path, index.empty_sequences, index.sequences));
+  }
+  format_ = TokenFormat::megatron;
+  type_ = index.type;
+  tokens_ = index.tokens;
+}
+
+void TokenFile::open_llmc() {
+  const auto [magic, version, count] = first_words(file_);
+  if (magic == llmc_eval_magic) {
+    throw DataError(file_.name() +
+                    " is an llm.c evaluation file (magic 20240522), not a stream of tokens; name a training file");
+  }
+  if (!is_llmc(magic)) {
+    throw DataError(fmt::format(
+        "{}: bad magic {}, where llm.c writes {} (gpt-2, uint16) or {} (llama-3, uint32); for a raw file set "
+        "data.format = \"uint16\" or \"uint32\"",
+        file_.name(), magic, llmc_gpt2_magic, llmc_llama3_magic));
+  }
+  const bool gpt2 = magic == llmc_gpt2_magic;
+  if (const int known = gpt2 ? 1 : 7; version != known) {
+    throw DataError(
+        fmt::format("{}: llm.c {} files of version {} are not known, only of version {}; make it again with llm.c's "
+                    "dev/data scripts",
+                    file_.name(), gpt2 ? "gpt-2" : "llama-3", version, known));
+  }
+  format_ = TokenFormat::llmc;
+  type_ = gpt2 ? TokenType::uint16 : TokenType::uint32;
+  header_bytes_ = llmc_header_bytes;
+  tokens_ = count;
+  const std::int64_t expected = llmc_header_bytes + tokens_ * size_of(type_);
+  if (count < 0 || file_.size() != expected) {
+    throw DataError(fmt::format("{} has {} bytes but its header says {} tokens, which make {}{}; copy or make it again",
+                                file_.name(), file_.size(), count, expected,
+                                file_.size() < expected ? ": it is truncated" : ""));
+  }
+  if (tokens_ == 0) throw DataError(file_.name() + " holds no tokens: its header says 0; make it again");
+}
+
+void TokenFile::open_raw(TokenType type) {
+  if (format_ == TokenFormat::automatic) {
+    if (first_words(file_)[0] == 0x4d554e93) {  // "\x93NUM"
+      throw DataError(file_.name() + " is a NumPy .npy file; write the bare tokens with array.tofile() instead");
+    }
+    format_ = type == TokenType::uint16 ? TokenFormat::uint16 : TokenFormat::uint32;
+  }
+  type_ = type;
+  if (file_.size() % size_of(type) != 0) {
+    throw DataError(
+        fmt::format("{} has {} bytes, not a whole number of {} tokens ({} bytes each): it is truncated, or data.format "
+                    "must be set to what it is",
+                    file_.name(), file_.size(), to_text(type), size_of(type)));
+  }
+  tokens_ = file_.size() / size_of(type);
+}
+
+void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
+  const auto count = static_cast<std::int64_t>(out.size());
+  invariant(first >= 0 && first + count <= tokens_, "tokens are read within their file");
+  const std::int64_t width = size_of(type_);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count * width));
+  file_.read_at(header_bytes_ + first * width, bytes);
+  const std::size_t good = widen(type_, bytes.data(), vocab_size_, out);
+  if (good == out.size()) return;
+  const std::int64_t id = stored_value(type_, &bytes[good * static_cast<std::size_t>(width)]);
+  throw DataError(
+      fmt::format("{}: token {} at position {} is outside the vocabulary of {} (0 to {}); set model.vocab_size to the "
+                  "tokenizer's, tokenize again, or correct data.format (it is read as {}, {})",
+                  file_.name(), id, first + static_cast<std::int64_t>(good), vocab_size_, vocab_size_ - 1,
+                  format_name(format_), to_text(type_)));
+}
+
+std::uint64_t TokenFile::fingerprint() const {
+  constexpr std::int64_t blocks = 16;
+  constexpr std::int64_t block_bytes = 4096;
+  std::string sample = fmt::format("{} {} {}", to_text(type_), tokens_, header_bytes_);
+  std::array<std::byte, block_bytes> buffer;
+  const std::int64_t last = std::max<std::int64_t>(0, file_.size() - block_bytes);
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::int64_t offset = last / (blocks - 1) * i + (i == blocks - 1 ? last % (blocks - 1) : 0);
+    const auto bytes = std::span(buffer).first(static_cast<std::size_t>(std::min(block_bytes, file_.size() - offset)));
+    file_.read_at(offset, bytes);
+    sample.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return fnv1a(sample);
+}
+
+}  // namespace trireme::data
