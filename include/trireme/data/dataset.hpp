@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "trireme/config/run_config.hpp"
+#include "trireme/data/token_file.hpp"
+
+namespace trireme::data {
+
+/// Token files one after the other as samples of seq_len + 1 tokens. A file of t tokens holds floor((t - 1) / seq_len)
+/// samples; the last token of a sample is the first of the next one; samples never cross files.
+class Dataset {
+ public:
+  /// Throws DataError when no file is long enough for one sample; warns of single files that are too short.
+  Dataset(std::vector<TokenFile> files, std::int64_t seq_len);
+
+  [[nodiscard]] std::int64_t samples() const noexcept { return first_sample_.back(); }
+  /// Tokens in all files, those of no sample included.
+  [[nodiscard]] std::int64_t tokens() const noexcept;
+  [[nodiscard]] std::int64_t seq_len() const noexcept { return seq_len_; }
+  [[nodiscard]] const std::vector<TokenFile>& files() const noexcept { return files_; }
+
+  /// Reads sample `sample` of [0, samples()) into `out`: [seq_len + 1]. Safe from several threads. Throws DataError as
+  /// TokenFile::read.
+  void read(std::int64_t sample, std::span<std::int32_t> out) const;
+
+ private:
+  std::vector<TokenFile> files_;
+  std::vector<std::int64_t> first_sample_;  ///< [files + 1]
+  std::int64_t seq_len_;
+};
+
+/// Opens a list of the run file: one dataset of all files in turn, or, when `weighted`, one per file to be mixed by
+/// weight. Throws DataError as TokenFile and Dataset do.
+[[nodiscard]] std::vector<Dataset> open_datasets(const std::vector<config::TokenSource>& sources, bool weighted,
+                                                 config::TokenFormat format, std::int64_t seq_len,
+                                                 std::int64_t vocab_size);
+
+}  // namespace trireme::data

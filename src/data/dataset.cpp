@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/data/dataset.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
+
+namespace trireme::data {
+
+Dataset::Dataset(std::vector<TokenFile> files, std::int64_t seq_len)
+    : files_(std::move(files)), first_sample_{0}, seq_len_(seq_len) {
+  invariant(seq_len > 0 && !files_.empty(), "a dataset has files and a sequence length");
+  for (const TokenFile& file : files_) first_sample_.push_back(samples() + (file.tokens() - 1) / seq_len);
+  if (samples() == 0) {
+    const auto longest = std::ranges::max_element(files_, {}, &TokenFile::tokens);
+    throw DataError(fmt::format(
+        "token file {} has {} tokens, too few for one sample of data.seq_len + 1 = {}{}; use more text or set "
+        "data.seq_len to at most {}",
+        longest->path(), longest->tokens(), seq_len + 1,
+        files_.size() > 1 ? fmt::format(" (it is the longest of {} files)", files_.size()) : "",
+        std::max<std::int64_t>(1, longest->tokens() - 1)));
+  }
+  for (const TokenFile& file : files_) {
+    if (file.tokens() > seq_len) continue;
+    log::warning(fmt::format("token file {} is not used: its {} tokens are fewer than data.seq_len + 1 = {}",
+                             file.path(), file.tokens(), seq_len + 1));
+  }
+}
+
+std::int64_t Dataset::tokens() const noexcept {
+  std::int64_t sum = 0;
+  for (const TokenFile& file : files_) sum += file.tokens();
+  return sum;
+}
+
+void Dataset::read(std::int64_t sample, std::span<std::int32_t> out) const {
+  invariant(sample >= 0 && sample < samples(), "a sample lies within its dataset");
+  invariant(static_cast<std::int64_t>(out.size()) == seq_len_ + 1, "a sample is seq_len + 1 tokens");
+  const auto after = std::ranges::upper_bound(first_sample_, sample);
+  const auto file = static_cast<std::size_t>(after - first_sample_.begin()) - 1;
+  files_[file].read((sample - first_sample_[file]) * seq_len_, out);
+}
+
+std::vector<Dataset> open_datasets(const std::vector<config::TokenSource>& sources, bool weighted,
+                                   config::TokenFormat format, std::int64_t seq_len, std::int64_t vocab_size) {
+  std::vector<Dataset> datasets;
+  std::vector<TokenFile> files;
+  for (const config::TokenSource& source : sources) {
+    files.emplace_back(source.path, format, vocab_size);
+    if (!weighted) continue;
+    datasets.emplace_back(std::move(files), seq_len);
+    files.clear();
+  }
+  if (!files.empty()) datasets.emplace_back(std::move(files), seq_len);
+  return datasets;
+}
+
+}  // namespace trireme::data
