@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "trireme/base/units.hpp"
+#include "trireme/config/run_config.hpp"
+#include "trireme/data/dataset.hpp"
+#include "trireme/data/sampler.hpp"
+
+namespace trireme::data {
+
+/// A target that does not count: the loss skips it.
+inline constexpr std::int32_t ignored_target = -1;
+
+/// The tokens of one microbatch of one dp rank.
+struct MicrobatchTokens {
+  std::vector<std::int32_t> inputs;   ///< [micro, seq_len]
+  std::vector<std::int32_t> targets;  ///< [micro, seq_len]; ignored_target where they do not count
+  std::int64_t counted = 0;           ///< targets that count
+};
+
+/// What one dp rank computes on in one optimizer step.
+struct StepBatch {
+  std::int64_t first_sample = 0;               ///< of the run: the cursor at the start of the step
+  std::vector<MicrobatchTokens> microbatches;  ///< [accumulation]
+  std::int64_t counted = 0;                    ///< targets of this dp rank that count, over all microbatches
+  double read_seconds = 0;                     ///< spent reading it, by the reader thread
+};
+
+/// Which part of every step a rank reads, and how it is cut. Ranks of one tensor group read the same.
+struct BatchShape {
+  std::int64_t dp_rank = 0;
+  std::int64_t dp_size = 1;
+  std::int64_t micro = 1;         ///< sequences per microbatch and dp rank
+  std::int64_t accumulation = 1;  ///< microbatches per step
+  /// Sequences per step over all dp ranks.
+  [[nodiscard]] std::int64_t global() const { return dp_size * micro * accumulation; }
+};
+
+/// Which list of the run file. Validation is read in order, neither shuffled nor weighted, and ends after one epoch:
+/// targets beyond it do not count, so that ceil(samples / global) steps from position 0 count every one of its targets
+/// once.
+enum class Split { train, validation };
+
+/// One dp rank's step batches in order, read ahead by a thread of its own.
+///
+/// Microbatch a, row j of a step that starts at sample c holds sample c + a * (dp_size * micro) + dp_rank * micro + j
+/// of the run, so what a step holds does not depend on how it is cut.
+class BatchReader {
+ public:
+  /// Opens the files and begins to read `data.prefetch_batches` steps ahead (0: no thread, `next` reads).
+  /// run_seed: used where data.seed is absent. from: where to begin; `{.position = n}` alone is enough, at a few
+  /// nanoseconds a sample when sources are weighted. Throws DataError as TokenFile, Dataset and Sampler::restore do.
+  BatchReader(const config::Data& data, Split split, std::int64_t vocab_size, std::uint64_t run_seed, BatchShape shape,
+              SamplerState from = {});
+  BatchReader(const BatchReader&) = delete;
+  BatchReader& operator=(const BatchReader&) = delete;
+  /// Stops the thread after the read it is in.
+  ~BatchReader() = default;
+
+  /// The next step's batch; waits until it is read. Throws what the reader thread met when it read this step.
+  [[nodiscard]] StepBatch next();
+
+  /// Where the step after the last one returned by `next` begins: what a checkpoint saves.
+  [[nodiscard]] const SamplerState& state() const noexcept { return state_; }
+  /// One per weighted source, else one of all files.
+  [[nodiscard]] const std::vector<Dataset>& datasets() const noexcept { return datasets_; }
+  /// Samples of all sources: an epoch, where sources are not weighted.
+  [[nodiscard]] std::int64_t samples() const noexcept;
+  /// The most that its step batches hold at once, the one in use included.
+  [[nodiscard]] Bytes buffer_bytes() const noexcept;
+
+ private:
+  struct Ready {
+    StepBatch batch;
+    SamplerState after;
+  };
+  Ready read_step();
+  void read_row(MicrobatchTokens& microbatch);
+  void read_ahead(const std::stop_token& stop);
+
+  std::vector<Dataset> datasets_;
+  Sampler sampler_;  ///< the reader thread's once it runs
+  BatchShape shape_;
+  std::int64_t seq_len_;
+  std::vector<std::int32_t> ignored_;  ///< sorted
+  std::vector<std::int32_t> sample_;   ///< [seq_len + 1]; the reader thread's
+  std::size_t prefetch_;
+  std::int64_t end_;  ///< targets of samples from this position on do not count
+  SamplerState state_;
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Ready> ready_;
+  std::exception_ptr error_;
+  std::jthread thread_;  ///< last: joins before what it uses goes
+};
+
+}  // namespace trireme::data
