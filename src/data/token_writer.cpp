@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/data/token_writer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "trireme/base/error.hpp"
+#include "trireme/data/megatron_index.hpp"
+
+namespace trireme::data {
+namespace {
+
+/// An index counts a sequence's tokens in int32: a longer document becomes several sequences.
+constexpr std::int64_t max_sequence_tokens = std::int64_t{1} << 30;
+
+bool is_index(const std::string& output) { return output.ends_with(".idx"); }
+
+std::string tokens_path(const std::string& output) {
+  if (is_index(output)) return output.substr(0, output.size() - 4) + ".bin";
+  const std::string index = output.ends_with(".bin") ? output.substr(0, output.size() - 4) + ".idx" : output + ".idx";
+  std::error_code error;
+  if (std::filesystem::exists(index, error)) {
+    throw DataError(fmt::format(
+        "beside {} lies {}, so the raw tokens would be taken for a Megatron file; write to {}, choose another "
+        "name, or remove that index",
+        output, index, index));
+  }
+  return output;
+}
+
+/// Narrows tokens to what the file stores and writes them.
+template <class Stored>
+void write_as(AtomicFile& file, std::span<const std::int32_t> tokens) {
+  std::array<Stored, 4096> stored;
+  while (!tokens.empty()) {
+    const auto part = tokens.first(std::min(tokens.size(), stored.size()));
+    std::ranges::transform(part, stored.begin(), [](std::int32_t token) { return static_cast<Stored>(token); });
+    file.write({reinterpret_cast<const char*>(stored.data()), part.size() * sizeof(Stored)});
+    tokens = tokens.subspan(part.size());
+  }
+}
+
+}  // namespace
+
+TokenWriter::TokenWriter(const std::string& output, std::int64_t vocab_size)
+    : vocab_size_(vocab_size),
+      type_(is_index(output) ? megatron_token_type(vocab_size) : raw_token_type(vocab_size)),
+      index_path_(is_index(output) ? std::optional(output) : std::nullopt),
+      tokens_file_(tokens_path(output)) {}
+
+void TokenWriter::append(std::span<const std::int32_t> tokens) {
+  for (const std::int32_t token : tokens)
+    invariant(token >= 0 && token < vocab_size_, "a token lies within the vocabulary");
+  while (!tokens.empty()) {
+    const auto part =
+        tokens.first(std::min(tokens.size(), static_cast<std::size_t>(max_sequence_tokens - sequence_tokens_)));
+    if (type_ == TokenType::uint16) {
+      write_as<std::uint16_t>(tokens_file_, part);
+    } else {
+      write_as<std::uint32_t>(tokens_file_, part);  // the same bytes as int32
+    }
+    sequence_tokens_ += static_cast<std::int64_t>(part.size());
+    if (sequence_tokens_ == max_sequence_tokens) end_sequence();
+    tokens = tokens.subspan(part.size());
+  }
+}
+
+void TokenWriter::end_sequence() {
+  tokens_ += sequence_tokens_;
+  lengths_.push_back(static_cast<std::int32_t>(sequence_tokens_));
+  sequence_tokens_ = 0;
+}
+
+void TokenWriter::end_document() {
+  const bool has_sequence = static_cast<std::int64_t>(lengths_.size()) > document_starts_.back();
+  if (sequence_tokens_ > 0 || !has_sequence) end_sequence();
+  document_starts_.push_back(static_cast<std::int64_t>(lengths_.size()));
+}
+
+void TokenWriter::finish() {
+  if (sequence_tokens_ > 0) end_document();
+  tokens_file_.close();
+  if (!index_path_) return tokens_file_.publish();
+  AtomicFile index(*index_path_);
+  index.write(megatron_index_bytes(type_, lengths_, document_starts_));
+  index.close();
+  // A kill in between leaves an index that does not fit its .bin, which reading refuses.
+  tokens_file_.publish();
+  index.publish();
+}
+
+}  // namespace trireme::data

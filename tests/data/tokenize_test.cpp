@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/data/tokenize.hpp"
+
+#include <gtest/gtest.h>
+
+#include "data/files.hpp"
+#include "data/spm_model.hpp"
+#include "trireme/data/token_file.hpp"
+
+namespace trireme::data {
+namespace {
+
+using test::TemporaryDirectory;
+using Ids = std::vector<std::int32_t>;
+using TokenizeSentencePiece = test::SpmTrainTest;
+
+Ids read(const std::string& path, std::int64_t vocab_size) {
+  const TokenFile file(path, config::TokenFormat::automatic, vocab_size);
+  Ids tokens(static_cast<std::size_t>(file.tokens()));
+  file.read(0, tokens);
+  return tokens;
+}
+
+TEST(Tokenize, EndsEveryDocument) {
+  const TemporaryDirectory dir;
+  test::write_file(dir / "a.txt", "ab\n");
+  test::write_file(dir / "b.txt", "");
+  test::write_file(dir / "c.txt", "c");
+  const auto tokenizer = make_tokenizer("bytes");
+  const TokenizeCounts counts =
+      tokenize_files(*tokenizer, {dir / "a.txt", dir / "b.txt", dir / "c.txt"}, dir / "out.bin");
+  EXPECT_EQ(counts.documents, 3);
+  EXPECT_EQ(counts.text_bytes, 4);
+  EXPECT_EQ(counts.tokens, 7);
+  EXPECT_EQ(counts.type, TokenType::uint16);
+  EXPECT_EQ(counts.tokens_path, dir / "out.bin");
+  EXPECT_EQ(read(dir / "out.bin", 257), (Ids{'a', 'b', '\n', 256, 256, 'c', 256}));
+}
+
+TEST(Tokenize, WritesMegatronWhenTheOutputEndsInIdx) {
+  const TemporaryDirectory dir;
+  test::write_file(dir / "a.txt", "ab\n");
+  test::write_file(dir / "c.txt", "c");
+  const auto tokenizer = make_tokenizer("bytes");
+  const TokenizeCounts counts = tokenize_files(*tokenizer, {dir / "a.txt", dir / "c.txt"}, dir / "out.idx");
+  EXPECT_EQ(counts.tokens_path, dir / "out.bin");
+  EXPECT_EQ(counts.tokens, 6);
+  EXPECT_EQ(TokenFile(dir / "out.bin", config::TokenFormat::automatic, 257).format(), config::TokenFormat::megatron);
+  EXPECT_EQ(read(dir / "out.bin", 257), (Ids{'a', 'b', '\n', 256, 'c', 256}));
+}
+
+TEST_F(TokenizeSentencePiece, TheChunkSizeDoesNotChangeTheTokens) {
+  const TemporaryDirectory dir;
+  std::string text = test::ship_text().substr(0, 6000) +
+                     "\n\n  the ship\t\xc3\xa9\xe2\x9a\x93\xf0\x9f\x9a\xa2 of oars\n" + test::ship_text();
+  test::write_file(dir / "text", text);
+  for (const bool llama_like : {false, true}) {
+    const auto tokenizer =
+        make_tokenizer("spm:" + (llama_like ? test::train_llama_like(dir) : test::train_unigram(dir)));
+    Ids expected = tokenizer->encode(text);
+    expected.push_back(tokenizer->document_end());
+    for (const std::size_t chunk_bytes : {100, 1000, 4096, 1 << 20}) {
+      tokenize_files(*tokenizer, {dir / "text"}, dir / "out", chunk_bytes);
+      ASSERT_EQ(read(dir / "out", tokenizer->vocab_size()), expected)
+          << "llama-like " << llama_like << ", chunks of " << chunk_bytes;
+    }
+  }
+}
+
+TEST(Tokenize, CutsTextAtLineEndsThenBlanksThenCharacters) {
+  EXPECT_EQ(text_cut("one\ntwo\nthree"), 7);
+  EXPECT_EQ(text_cut("\none two"), 4);
+  EXPECT_EQ(text_cut("plain"), 5);
+  EXPECT_EQ(text_cut("pl\xc3\xa9"), 4);
+  EXPECT_EQ(text_cut("pl\xc3"), 2);
+  EXPECT_EQ(text_cut("pl\xf0\x9f\x9a"), 2);
+  EXPECT_EQ(text_cut("\x9a\x9a\x9a\x9a\x9a"), 5);
+  EXPECT_EQ(text_cut(""), 0);
+}
+
+TEST(Tokenize, NamesTextFilesThatCannotBeRead) {
+  const TemporaryDirectory dir;
+  test::write_file(dir / "a.txt", "ab\n");
+  const auto tokenizer = make_tokenizer("bytes");
+  test::expect_parts(test::error_of(ExitCode::data,
+                                    [&] {
+                                      tokenize_files(*tokenizer, {dir / "a.txt", dir / "b.txt"}, dir / "out");
+                                    }),
+                     {"text file", "b.txt does not exist", "a.txt"});
+  test::expect_parts(test::error_of(ExitCode::data, [&] { tokenize_files(*tokenizer, {dir.path()}, dir / "out"); }),
+                     {"is a directory"});
+  EXPECT_EQ(dir.names(), std::vector<std::string>{"a.txt"});
+}
+
+TEST(Tokenize, RefusesToReplaceItsInputAndToRunWithoutOne) {
+  const TemporaryDirectory dir;
+  test::write_file(dir / "a.txt", "ab\n");
+  const auto tokenizer = make_tokenizer("bytes");
+  test::expect_parts(
+      test::error_of(ExitCode::usage, [&] { tokenize_files(*tokenizer, {dir / "a.txt"}, dir / "a.txt"); }),
+      {"replace its own input", "a.txt"});
+  test::expect_parts(test::error_of(ExitCode::usage, [&] { tokenize_files(*tokenizer, {}, dir / "out"); }),
+                     {"no text files"});
+  EXPECT_EQ(test::file_bytes(dir / "a.txt"), "ab\n");
+}
+
+}  // namespace
+}  // namespace trireme::data
