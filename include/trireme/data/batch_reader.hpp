@@ -57,8 +57,9 @@ enum class Split { train, validation };
 class BatchReader {
  public:
   /// Opens the files and begins to read `data.prefetch_batches` steps ahead (0: no thread, `next` reads).
-  /// run_seed: used where data.seed is absent. from: where to begin; `{.position = n}` alone is enough, at a few
-  /// nanoseconds a sample when sources are weighted. Throws DataError as TokenFile, Dataset and Sampler::restore do.
+  /// run_seed: used where data.seed is absent. from: where to begin; `{.position = n}` alone is enough, at about
+  /// 10 ns a sample and source when sources are weighted. Throws DataError as TokenFile, Dataset and Sampler::restore
+  /// do.
   BatchReader(const config::Data& data, Split split, std::int64_t vocab_size, std::uint64_t run_seed, BatchShape shape,
               SamplerState from = {});
   BatchReader(const BatchReader&) = delete;

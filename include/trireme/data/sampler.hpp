@@ -39,7 +39,7 @@ class Sampler {
 
   /// The next sample of the run.
   [[nodiscard]] SamplePlace next();
-  /// Passes over `count` samples: O(1) with one source, a few nanoseconds a sample and source otherwise.
+  /// Passes over `count` samples: O(1) with one source, about 10 ns a sample and source otherwise.
   void skip(std::int64_t count);
 
   [[nodiscard]] const SamplerState& state() const noexcept { return state_; }
