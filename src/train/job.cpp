@@ -126,7 +126,7 @@ double Job::global_count(const data::StepBatch& batch) {
 
 executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool last) {
   if (step_is_first_after_rest_) traffic_.rest();
-  const double count = global_count(batch);
+  const double count = step_targets_ = global_count(batch);
   std::vector<nn::Microbatch> microbatches;
   for (const data::MicrobatchTokens& tokens : batch.microbatches)
     microbatches.push_back(microbatch_of(tokens, config_.batch.micro, config_.data.seq_len, count > 0 ? 1.0 / count : 0.0));

@@ -60,7 +60,14 @@ class Job {
   /// What the last step moved over every group. Control traffic of this rank between steps is not in it.
   [[nodiscard]] const comm::TrafficTable& step_traffic() const { return step_traffic_; }
 
+  /// Counted targets of the last step's global batch.
+  [[nodiscard]] double step_targets() const { return step_targets_; }
+
   [[nodiscard]] const config::RunConfig& config() const { return config_; }
+  [[nodiscard]] const JobOptions& options() const { return options_; }
+  [[nodiscard]] const mesh::Coordinates& at() const { return at_; }
+  [[nodiscard]] const shard::Layout& layout() const { return layout_; }
+  [[nodiscard]] const schedule::Schedule& schedule() const { return executor_ ? executor_->schedule() : forward_schedule_; }
   [[nodiscard]] const config::Resolved& resolved() const { return resolved_; }
   [[nodiscard]] const mesh::Mesh& mesh() const { return mesh_; }
   [[nodiscard]] DpRank dp_rank() const { return mesh_.dp_rank(at_); }
@@ -96,6 +103,7 @@ class Job {
   executor::Layers layers_;
   std::unique_ptr<executor::Executor> executor_, evaluator_, inferrer_;
   comm::TrafficTable step_traffic_;
+  double step_targets_ = 0;
   std::int64_t updates_ = 0;
   std::int64_t steps_ = 0;
   bool step_is_first_after_rest_ = true;

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+/// The subcommands, one file each. Each adds itself to the command line and returns what to run when it is asked for.
+namespace trireme::cli {
+
+/// Runs a subcommand; returns the exit code. Throws Error.
+using Action = std::function<int()>;
+
+/// Adds a subcommand to `app` and stores its action in `chosen` when the command line names it.
+void add_train(CLI::App& app, Action& chosen);
+void add_plan(CLI::App& app, Action& chosen);
+void add_tokenize(CLI::App& app, Action& chosen);
+void add_generate(CLI::App& app, Action& chosen);
+
+}  // namespace trireme::cli

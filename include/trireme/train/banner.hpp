@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "trireme/comm/topology.hpp"
+#include "trireme/train/job.hpp"
+
+namespace trireme::train {
+
+/// What a person wants to know before the first step: model size, mesh, batch, policy, bytes per rank by category, threads.
+[[nodiscard]] std::string banner(const Job& job, const comm::Topology& topology, int threads);
+
+}  // namespace trireme::train

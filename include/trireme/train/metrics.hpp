@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "trireme/comm/counters.hpp"
+#include "trireme/device/memory.hpp"
+
+namespace trireme::train {
+
+/// One training step as metrics.jsonl says it: DESIGN section 8 names the keys.
+struct StepRow {
+  std::int64_t step = 0;  ///< finished steps, from 1
+  double loss = 0;
+  double grad_norm = 0;
+  double lr = 0;
+  std::int64_t tokens = 0;         ///< inputs processed since step 0
+  std::int64_t target_tokens = 0;  ///< counted targets of this step
+  double step_seconds = 0;
+  double data_seconds = 0;
+  double exposed_comm_seconds = 0;
+  double tokens_per_second = 0;
+  double tokens_per_second_per_rank = 0;
+  std::optional<double> mfu;
+  std::int64_t restart_count = 0;
+  bool skipped = false;
+  std::int64_t skipped_steps = 0;  ///< since the run began
+  device::MemoryUse memory;
+  device::ResidentSet rss;
+  comm::TrafficTable traffic;
+};
+
+/// One evaluation.
+struct EvalRow {
+  std::int64_t step = 0;
+  double eval_loss = 0;
+  double eval_tokens = 0;
+  double eval_seconds = 0;
+};
+
+/// The rows as JSON, numbers in full (17 digits); what is not finite is null.
+[[nodiscard]] std::string to_json(const StepRow& row);
+[[nodiscard]] std::string to_json(const EvalRow& row);
+
+/// Appends lines to metrics.jsonl; each reaches the file before the call returns.
+class MetricsFile {
+ public:
+  /// Creates the file anew. Throws WriteError.
+  explicit MetricsFile(const std::string& path);
+  /// Throws WriteError when the line cannot be written.
+  void append(const std::string& json);
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
+}  // namespace trireme::train

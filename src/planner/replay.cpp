@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/planner/replay.hpp"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "trireme/base/text_table.hpp"
+#include "trireme/model/activations.hpp"
+#include "trireme/schedule/access.hpp"
+#include "trireme/schedule/passes.hpp"
+
+namespace trireme::planner {
+namespace {
+
+Bytes times(std::int64_t elements, std::int64_t each) { return {elements * each}; }
+
+Bytes ring_bytes(const std::vector<int>& sizes, const model::Model& model, const shard::Layout& layout, std::int64_t element_bytes) {
+  const std::vector<int> ring_of = schedule::rings(model);
+  Bytes total;
+  for (std::size_t ring = 0; ring < sizes.size(); ++ring) {
+    const auto member = static_cast<int>(std::find(ring_of.begin(), ring_of.end(), static_cast<int>(ring)) - ring_of.begin());
+    total += times(layout[ParamBlock{member}].padded() * sizes[ring], element_bytes);
+  }
+  return total;
+}
+
+/// What the stages of a compute op save.
+template <class Compute>
+Bytes saved_by(const Compute& op, const model::Model& model, const Sizing& sizing) {
+  const model::ComputeBlock& block = model[op.block];
+  const schedule::StageRange range = schedule::stages_of(block, op.stage);
+  Bytes total;
+  for (int s = range.first; s < range.last; ++s)
+    total += model::saved_bytes(block.stages[static_cast<std::size_t>(s)].kind, model.sizes, sizing.tokens, sizing.compute);
+  return total;
+}
+
+}  // namespace
+
+Bytes Memory::total() const {
+  return parameters_sharded + parameters_unsharded + gradients_sharded + gradients_unsharded + optimizer + activations;
+}
+
+Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout, const Sizing& sizing) {
+  const schedule::RingSizes rings = schedule::ring_sizes(schedule, model);
+  const std::int64_t shard = layout.shard_elements();
+  Memory memory;
+  memory.parameters_sharded = times(shard, sizing.compute == DType::fp32 ? 4 : 4 + size_of(sizing.compute));
+  memory.parameters_unsharded = ring_bytes(rings.parameters, model, layout, size_of(sizing.compute));
+  if (!sizing.trains) return memory;
+  memory.gradients_sharded = times(shard, 4);
+  memory.gradients_unsharded = ring_bytes(rings.gradients, model, layout, 4);
+  memory.optimizer = times(shard, 8);
+  Bytes saved;
+  for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
+    if (const auto* forward = std::get_if<schedule::Forward>(&schedule.ops[i])) saved += saved_by(*forward, model, sizing);
+    if (saved > memory.activations) {
+      memory.activations = saved;
+      memory.activations_peak_op = static_cast<int>(i);
+    }
+    if (const auto* backward = std::get_if<schedule::Backward>(&schedule.ops[i])) saved = saved - saved_by(*backward, model, sizing);
+  }
+  return memory;
+}
+
+Traffic replay_traffic(const schedule::Schedule& schedule, const shard::Layout& layout, const Sizing& sizing) {
+  Traffic traffic;
+  const auto add = [&](const char* group, const char* operation, std::int64_t bytes) {
+    Moved& moved = traffic[group][operation];
+    moved.bytes += Bytes{bytes};
+    ++moved.calls;
+  };
+  const int shards = layout.shards();
+  for (const schedule::Op& op : schedule.ops)
+    std::visit(
+        [&](const auto& verb) {
+          using Verb = std::decay_t<decltype(verb)>;
+          if constexpr (std::is_same_v<Verb, schedule::Unshard>)
+            add("shard", "all_gather", layout[verb.block].shard_elements() * size_of(sizing.compute) * (shards - 1));
+          if constexpr (std::is_same_v<Verb, schedule::ReduceScatter>)
+            add("shard", "reduce_scatter", layout[verb.block].shard_elements() * size_of(sizing.reduce) * (shards - 1));
+          if constexpr (std::is_same_v<Verb, schedule::AllReduce>) {
+            const std::int64_t elements = layout[verb.block].shard_elements();
+            add("replicate", "all_reduce", 2 * ((elements + sizing.replicas - 1) / sizing.replicas) * 4 * (sizing.replicas - 1));
+          }
+        },
+        op);
+  return traffic;
+}
+
+std::string to_text(const Memory& memory) {
+  TextTable table({"memory of one rank", "peak"});
+  table.add({"parameters.sharded", to_text(memory.parameters_sharded)});
+  table.add({"parameters.unsharded", to_text(memory.parameters_unsharded)});
+  table.add({"gradients.sharded", to_text(memory.gradients_sharded)});
+  table.add({"gradients.unsharded", to_text(memory.gradients_unsharded)});
+  table.add({"optimizer", to_text(memory.optimizer)});
+  table.add({"activations", to_text(memory.activations)});
+  table.add({"total", to_text(memory.total())});
+  return table.str();
+}
+
+std::string to_text(const Traffic& traffic) {
+  TextTable table({"traffic of one rank and step", "calls", "bytes", ""});
+  for (const auto& [group, operations] : traffic)
+    for (const auto& [operation, moved] : operations)
+      table.add({group + " " + operation, std::to_string(moved.calls), std::to_string(moved.bytes.value), to_text(moved.bytes)});
+  return table.str();
+}
+
+}  // namespace trireme::planner

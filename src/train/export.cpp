@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/export.hpp"
+
+#include <optional>
+
+#include "trireme/checkpoint/huggingface.hpp"
+#include "trireme/data/tokenizer.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// Gathers block after block as their parameters are asked for, in the model's order.
+class Gatherer {
+ public:
+  explicit Gatherer(Job& job) : job_(job) {}
+
+  std::span<const float> operator()(model::ParamRef ref) {
+    if (now_ != ref.block) {
+      whole_.reset();
+      whole_ = job_.gather_masters(ref.block);
+      now_ = ref.block;
+    }
+    const shard::Range range = job_.layout()[ref.block].range(ref.index);
+    return {whole_.const_data_ptr<float>() + range.begin, static_cast<std::size_t>(range.size())};
+  }
+
+ private:
+  Job& job_;
+  std::optional<ParamBlock> now_;
+  at::Tensor whole_;
+};
+
+}  // namespace
+
+void export_huggingface(Job& job, const std::string& directory, bool overwrite) {
+  if (job.control().rank() == 0) {
+    checkpoint::HfWriteOptions options{.dtype = job.config().precision.compute,
+                                       .overwrite = overwrite,
+                                       .max_position_embeddings = job.config().data.seq_len};
+    if (!job.config().data.tokenizer.empty()) options.eos_token_ids = {data::make_tokenizer(job.config().data.tokenizer)->document_end()};
+    checkpoint::write_huggingface(directory, job.model(), options, Gatherer(job));
+  } else if (job.at().replicate == 0) {  // the ranks of rank 0's shard group take part in its gathers
+    for (int b = 0; b < job.model().param_blocks(); ++b) (void)job.gather_masters(ParamBlock{b});
+  }
+  job.control().barrier();
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/run.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/fault.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/checkpoint/file.hpp"
+#include "trireme/checkpoint/huggingface.hpp"
+#include "trireme/comm/topology.hpp"
+#include "trireme/comm/watchdog.hpp"
+#include "trireme/optim/learning_rate.hpp"
+#include "trireme/schedule/text.hpp"
+#include "trireme/train/banner.hpp"
+#include "trireme/train/export.hpp"
+#include "trireme/train/job.hpp"
+#include "trireme/train/metrics.hpp"
+#include "trireme/train/progress.hpp"
+#include "trireme/train/threads.hpp"
+#include "trireme/train/trace.hpp"
+
+namespace trireme::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+/// Refuses a directory that holds an earlier run, before anything is written; only rank 0 looks.
+void prepare_output(const config::RunConfig& config) {
+  namespace fs = std::filesystem;
+  const fs::path metrics = fs::path(config.run.output) / "metrics.jsonl";
+  std::error_code error;
+  if (!config.run.overwrite && fs::exists(metrics, error) && fs::file_size(metrics, error) > 0)
+    throw CheckpointError(fmt::format("run.output {} holds an earlier run ({}), and there is no checkpoint to continue it from. Set another run.output, or "
+                                      "run.overwrite = true to begin anew.",
+                                      config.run.output, metrics.string()));
+  fs::create_directories(config.run.output, error);
+  if (error) throw WriteError(fmt::format("run.output {}: cannot be created: {}. Set run.output to a directory that you may write to.", config.run.output, error.message()));
+  if (config.run.export_when != config::Export::never) checkpoint::check_export_target(config.run.output + "/export", true);
+  checkpoint::write_text(config.run.output + "/run.toml", config::print_run_file(config));
+}
+
+std::int64_t restart_count() {
+  const char* text = std::getenv("SLURM_RESTART_COUNT");
+  return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
+}
+
+/// The loop of one run: what is the same for all steps, and what they change.
+class Run {
+ public:
+  Run(const config::RunConfig& config, const comm::Communicator& world)
+      : config_(complete_model(config)),
+        rank_(world.rank()),
+        topology_(comm::probe_topology(world)),
+        threads_(use_threads(topology_, config_.device.threads)),
+        watchdog_({.timeout_seconds = config_.comm.timeout_seconds, .dump_path = dump_path()}, nullptr),
+        job_(config_, world, job_options()),
+        progress_(config_.train.steps, isatty(STDOUT_FILENO) != 0) {
+    fault::set_rank(rank_);
+    if (rank_ == 0) {
+      prepare_output(config_);
+      metrics_.emplace(config_.run.output + "/metrics.jsonl");
+    }
+    job_.control().barrier();
+  }
+
+  void operator()() {
+    watchdog_.mark("reading the parameters", 0);
+    job_.store().fill(first_parameters(config_, job_.model()));
+    if (rank_ == 0) fmt::print("{}\n", banner(job_, topology_, threads_));
+    data::SamplerState from;
+    from.position = config_.data.skip_to.value_or(0);
+    data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed, job_.batch_shape(), from);
+    for (std::int64_t step = 0; step < config_.train.steps; ++step) {
+      train_step(reader, step);
+      if (evaluates_after(step)) evaluate(step);
+    }
+    watchdog_.rest();
+    progress_.finish();
+    if (config_.run.export_when == config::Export::end) export_at_end();
+  }
+
+ private:
+  [[nodiscard]] std::string dump_path() const { return fmt::format("{}/hang-rank{}.json", config_.run.output, rank_); }
+
+  JobOptions job_options() {
+    return {.record_timeline = !config_.metrics.trace_steps.empty(),
+            .on_op = [this](int op, std::int64_t step) {
+              const schedule::Op& verb = job_.executor().schedule().ops[static_cast<std::size_t>(op)];
+              if (schedule::lane_of(verb) == schedule::Lane::compute) watchdog_.mark(schedule::print(verb, job_.model()), step);
+            },
+            .hang_dump_path = dump_path()};
+  }
+
+  [[nodiscard]] bool evaluates_after(std::int64_t step) const { return config_.train.eval_every > 0 && (step + 1) % config_.train.eval_every == 0; }
+  [[nodiscard]] bool traces(std::int64_t step) const {
+    return std::find(config_.metrics.trace_steps.begin(), config_.metrics.trace_steps.end(), step + 1) != config_.metrics.trace_steps.end();
+  }
+  /// Lanes come to rest after steps that something else follows than the next step.
+  [[nodiscard]] bool rests_after(std::int64_t step) const { return step + 1 == config_.train.steps || evaluates_after(step) || traces(step); }
+
+  void train_step(data::BatchReader& reader, std::int64_t step) {
+    fault::set_step(static_cast<long>(step));
+    (void)fault::point("step.begin");
+    const auto begin = Clock::now();
+    const data::StepBatch batch = reader.next();
+    const double data_seconds = seconds_since(begin);
+    device::reset_peaks();
+    const double lr = optim::learning_rate(config_.lr, config_.optimizer.lr, step, config_.train.steps);
+    const executor::StepResult result = job_.step(batch, lr, rests_after(step));
+    if (job_.options().record_timeline) take_timeline(step);
+    count_skips(result, step);
+    if ((step + 1) % config_.metrics.every == 0 || step + 1 == config_.train.steps) report(step, lr, seconds_since(begin), data_seconds, result);
+  }
+
+  void count_skips(const executor::StepResult& result, std::int64_t step) {
+    if (!result.skipped) {
+      skipped_in_a_row_ = 0;
+      return;
+    }
+    ++skipped_;
+    if (rank_ == 0) log::warning(fmt::format("step {}: loss {} or gradient norm {} is not finite; the step is skipped", step + 1, result.loss, result.grad_norm));
+    if (++skipped_in_a_row_ >= config_.train.max_skipped_steps)
+      throw NumericsError(fmt::format("{} steps in a row had a loss or gradient norm that is not finite (train.max_skipped_steps); the last is step {}. "
+                                      "Lower optimizer.lr, lengthen lr.warmup_steps, or pass over the data with data.skip_to.",
+                                      skipped_in_a_row_, step + 1));
+  }
+
+  void report(std::int64_t step, double lr, double step_seconds, double data_seconds, const executor::StepResult& result) {
+    if (rank_ != 0) return;
+    const double tokens = static_cast<double>(config_.batch.global * config_.data.seq_len);
+    StepRow row{.step = step + 1,
+                .loss = result.loss,
+                .grad_norm = result.grad_norm,
+                .lr = lr,
+                .tokens = (step + 1) * config_.batch.global * config_.data.seq_len,
+                .target_tokens = static_cast<std::int64_t>(job_.step_targets()),
+                .step_seconds = step_seconds,
+                .data_seconds = data_seconds,
+                .exposed_comm_seconds = result.exposed_seconds,
+                .tokens_per_second = tokens / step_seconds,
+                .tokens_per_second_per_rank = tokens / step_seconds / job_.mesh().ranks(),
+                .restart_count = restart_count(),
+                .skipped = result.skipped,
+                .skipped_steps = skipped_,
+                .memory = device::memory_use(),
+                .rss = device::rss_bytes(),
+                .traffic = job_.step_traffic()};
+    if (config_.metrics.peak_flops)
+      row.mfu = model::flops_per_token(job_.model(), config_.data.seq_len) * row.tokens_per_second_per_rank / *config_.metrics.peak_flops;
+    metrics_->append(to_json(row));
+    progress_.show(row);
+  }
+
+  void evaluate(std::int64_t step) {
+    watchdog_.mark("evaluation", step);
+    const auto begin = Clock::now();
+    data::BatchShape shape = job_.batch_shape();
+    shape.accumulation = 1;
+    data::BatchReader reader(config_.data, data::Split::validation, config_.model.vocab_size, config_.run.seed, shape);
+    const std::int64_t all = std::max<std::int64_t>(1, reader.samples() / shape.global());
+    const auto result = job_.evaluate(reader, config_.train.eval_steps > 0 ? config_.train.eval_steps : all);
+    const EvalRow row{.step = step + 1, .eval_loss = result.loss, .eval_tokens = result.targets, .eval_seconds = seconds_since(begin)};
+    if (rank_ != 0) return;
+    metrics_->append(to_json(row));
+    progress_.show(row);
+  }
+
+  /// Keeps the spans of the steps that are asked for; a lane's work ahead belongs to the step it is for.
+  void take_timeline(std::int64_t step) {
+    for (const executor::Span& span : job_.executor().timeline().take())
+      if (traces(span.step)) spans_.push_back(span);
+    if (!traces(step) || spans_.empty()) return;
+    checkpoint::write_text(fmt::format("{}/trace-rank{}.json", config_.run.output, rank_),
+                           chrome_trace(spans_, job_.executor().schedule(), job_.model(), rank_));
+  }
+
+  void export_at_end() {
+    const std::string directory = config_.run.output + "/export";
+    export_huggingface(job_, directory, true);
+    if (rank_ == 0) fmt::print("exported {}\n", directory);
+  }
+
+  config::RunConfig config_;
+  int rank_;
+  comm::Topology topology_;
+  int threads_;
+  comm::Watchdog watchdog_;
+  Job job_;
+  ProgressLine progress_;
+  std::optional<MetricsFile> metrics_;
+  std::vector<executor::Span> spans_;
+  std::int64_t skipped_ = 0;
+  std::int64_t skipped_in_a_row_ = 0;
+};
+
+}  // namespace
+
+void run_training(const config::RunConfig& config, const comm::Communicator& world) { Run(config, world)(); }
+
+}  // namespace trireme::train

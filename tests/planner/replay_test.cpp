@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/planner/replay.hpp"
+
+#include <gtest/gtest.h>
+
+#include "trireme/model/activations.hpp"
+#include "trireme/schedule/build.hpp"
+
+namespace trireme::planner {
+namespace {
+
+model::Model llama() {
+  config::Model config;
+  config.vocab_size = 257;
+  config.hidden_size = 72;
+  config.intermediate_size = 100;
+  config.layers = 3;
+  config.heads = 6;
+  config.kv_heads = 2;
+  config.head_dim = 12;
+  return model::build(config);
+}
+
+Bytes saved(const model::Model& model, const Sizing& sizing, std::initializer_list<model::StageKind> kinds) {
+  Bytes sum;
+  for (const auto kind : kinds) sum += model::saved_bytes(kind, model.sizes, sizing.tokens, sizing.compute);
+  return sum;
+}
+
+/// Issue 3's formula: per microbatch one gather per block, one more for each block given up whose backward reads it.
+TEST(ReplayTraffic, EqualsTheFormula) {
+  const model::Model model = llama();
+  for (const int n : {1, 2, 3, 5}) {
+    const shard::Layout layout(model, n);
+    const std::int64_t embedding = layout[ParamBlock{0}].padded(), layer = layout[ParamBlock{1}].padded(), head = layout[ParamBlock{4}].padded();
+    for (const int microbatches : {1, 4})
+      for (const auto sync : {config::SyncPolicy::immediate, config::SyncPolicy::deferred}) {
+        const auto schedule = schedule::build_step(model, microbatches, {.sync = sync});
+        const Traffic traffic = replay_traffic(schedule, layout, {.compute = DType::bf16, .tokens = 8});
+        const std::int64_t gathered = microbatches * (embedding + 2 * 3 * layer + head) * 2 * (n - 1) / n;
+        const std::int64_t reductions = sync == config::SyncPolicy::immediate ? microbatches : 1;
+        const std::int64_t reduced = reductions * (embedding + 3 * layer + head) * 4 * (n - 1) / n;
+        EXPECT_EQ(traffic.at("shard").at("all_gather"), (Moved{{gathered}, microbatches * 8}));
+        EXPECT_EQ(traffic.at("shard").at("reduce_scatter"), (Moved{{reduced}, reductions * 5}));
+      }
+  }
+}
+
+TEST(ReplayTraffic, OfReplicasDoesNotGrowWithAccumulation) {
+  const model::Model model = llama();
+  const shard::Layout layout(model, 2);
+  const auto bytes = [&](int microbatches) {
+    return replay_traffic(schedule::build_step(model, microbatches, {.replicas = 3}), layout, {.tokens = 8, .replicas = 3}).at("replicate");
+  };
+  EXPECT_EQ(bytes(1), bytes(4));
+}
+
+TEST(ReplayMemory, HoldsEveryGradientUnderDeferredAndARingUnderImmediate) {
+  const model::Model model = llama();
+  const shard::Layout layout(model, 2);
+  const Sizing sizing{.tokens = 32};
+  const Memory deferred = replay_memory(schedule::build_step(model, 4, {.sync = config::SyncPolicy::deferred}), model, layout, sizing);
+  EXPECT_EQ(deferred.gradients_unsharded, Bytes{4 * layout.padded()});
+  EXPECT_EQ(deferred.gradients_sharded, Bytes{4 * layout.padded() / 2});
+  const Memory immediate = replay_memory(schedule::build_step(model, 4, {}), model, layout, sizing);
+  EXPECT_EQ(immediate.gradients_unsharded, Bytes{4 * (layout.padded() - layout[ParamBlock{1}].padded())});
+}
+
+TEST(ReplayMemory, CountsTheActivationsOfOneMicrobatchOfAllBlocks) {
+  using model::StageKind;
+  const model::Model model = llama();
+  const shard::Layout layout(model, 2);
+  const Sizing sizing{.compute = DType::bf16, .tokens = 32};
+  const Memory memory = replay_memory(schedule::build_step(model, 2, {}), model, layout, sizing);
+  const Bytes layer = saved(model, sizing, {StageKind::attention, StageKind::mlp});
+  EXPECT_EQ(memory.activations, saved(model, sizing, {StageKind::embedding, StageKind::head}) + layer + layer + layer);
+}
+
+}  // namespace
+}  // namespace trireme::planner
