@@ -18,6 +18,7 @@ find_package(CLI11 2.1 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
 
 set(MPI_CXX_SKIP_MPICXX TRUE)
+set(MPI_DETERMINE_LIBRARY_VERSION TRUE)
 find_package(MPI 3.1 REQUIRED COMPONENTS CXX)
 find_package(Libtorch 2.8 REQUIRED)
 

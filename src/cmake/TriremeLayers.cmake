@@ -36,8 +36,13 @@ endfunction()
 
 # The generated source behind trireme::build_info(): versions when configuring, the git hash at every build.
 function(trireme_build_info)
+  # "Open MPI v4.1.4, package: ..." -> "Open MPI v4.1.4"; the standard's version where the library does not say.
+  string(REGEX MATCH "^[^,\n]+" mpi "${MPI_CXX_LIBRARY_VERSION_STRING}")
+  if(NOT mpi)
+    set(mpi ${MPI_CXX_VERSION})
+  endif()
   set(libraries "")
-  foreach(pair "libtorch=${Libtorch_VERSION}" "Kokkos=${Kokkos_VERSION}" "MPI=${MPI_CXX_VERSION}" "HDF5=${HDF5_VERSION}"
+  foreach(pair "libtorch=${Libtorch_VERSION}" "Kokkos=${Kokkos_VERSION}" "MPI=${mpi}" "HDF5=${HDF5_VERSION}"
                "fmt=${fmt_VERSION}" "toml++=${tomlplusplus_VERSION}" "nlohmann-json=${nlohmann_json_VERSION}"
                "CLI11=${CLI11_VERSION}" "spdlog=${spdlog_VERSION}")
     string(REPLACE "=" ";" pair "${pair}")

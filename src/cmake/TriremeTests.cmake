@@ -32,6 +32,7 @@ function(trireme_tests)
     trireme_cli_tests(${layer})
   endforeach()
   trireme_benchmarks()
+  trireme_mpi_main_test()
 
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
   set_tests_properties(layering PROPERTIES LABELS values TIMEOUT 60)
@@ -175,6 +176,16 @@ function(trireme_cli_tests layer)
     set_tests_properties(${layer}.${name} PROPERTIES LABELS "machine;${labels}" TIMEOUT ${timeout} PROCESSORS ${processors}
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   endforeach()
+endfunction()
+
+# The harness of the MPI tests is tested itself: it has to fail when one rank does.
+function(trireme_mpi_main_test)
+  set(support ${PROJECT_SOURCE_DIR}/tests/support)
+  trireme_test_executable(mpi_main_probe mpi base ${support}/probe/failing_ranks.cpp)
+  list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
+  add_test(NAME support.mpi_main COMMAND bash -eu -o pipefail ${support}/mpi_main_test.sh)
+  set_tests_properties(support.mpi_main PROPERTIES LABELS mpi TIMEOUT 60 PROCESSORS 2
+    ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};PROBE_PROGRAM=$<TARGET_FILE:mpi_main_probe>")
 endfunction()
 
 function(trireme_benchmarks)
