@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace trireme::checkpoint {
+
+/// An open file. Owns its descriptor; every error names the path and the system's reason.
+class File {
+ public:
+  /// Opens a regular file for reading. Throws CheckpointError.
+  [[nodiscard]] static File open(const std::string& path);
+  /// Creates or empties a file for writing. Throws WriteError.
+  [[nodiscard]] static File create(const std::string& path);
+
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File();
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// Size in bytes when it was opened.
+  [[nodiscard]] std::int64_t size() const { return size_; }
+
+  /// Fills `bytes` from `offset`; any number of threads may read at once. Throws CheckpointError, also when the file
+  /// ends early.
+  void read_at(std::int64_t offset, std::span<std::byte> bytes) const;
+  /// Writes all of `bytes` after what was written before. Throws WriteError.
+  void write(std::span<const std::byte> bytes);
+  /// Flushes the file to disk and closes it. Throws WriteError.
+  void sync_and_close();
+
+ private:
+  File(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+
+  std::string path_;
+  int descriptor_ = -1;
+  std::int64_t size_ = 0;
+};
+
+/// The whole of a small file as text. Throws CheckpointError, also when it has more than `most` bytes.
+[[nodiscard]] std::string read_text(const std::string& path, std::int64_t most);
+
+/// Writes `text` as a whole file, flushed to disk. Throws WriteError.
+void write_text(const std::string& path, const std::string& text);
+
+/// Flushes a directory's entries (creations, renames) to disk. Throws WriteError.
+void sync_directory(const std::string& path);
+
+}  // namespace trireme::checkpoint
