@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/export_directory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <system_error>
+
+#include "checkpoint/json.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/checkpoint/file.hpp"
+
+namespace trireme::checkpoint {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The files that an export writes, as globs.
+constexpr std::array written = {"config.json", "generation_config.json", "model.safetensors",
+                                "model-*-of-*.safetensors", "model.safetensors.index.json"};
+
+fs::path resolved(const std::string& directory) {
+  std::error_code error;
+  fs::path path = fs::weakly_canonical(directory, error);
+  if (error) path = fs::absolute(directory).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
+fs::path sibling(const fs::path& path, const std::string& suffix) {
+  return path.parent_path() / ("." + path.filename().string() + suffix);
+}
+
+void must(const std::error_code& error, const std::string& what) {
+  if (error)
+    throw WriteError(fmt::format("cannot {}: {}; check the directory and its permissions", what, error.message()));
+}
+
+bool is_written_by_us(const std::string& name) {
+  return std::any_of(written.begin(), written.end(), [&](const char* glob) { return glob_match(glob, name); });
+}
+
+}  // namespace
+
+void ExportDirectory::check(const std::string& directory, bool overwrite) {
+  std::error_code ignored;
+  if (!fs::exists(directory, ignored)) return;
+  if (!fs::is_directory(directory, ignored)) {
+    throw CheckpointError(fmt::format("{}: is not a directory; export to another one", directory));
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
+    if (!overwrite) {
+      throw CheckpointError(
+          fmt::format("{}: is not empty; export to another directory or set run.overwrite", directory));
+    }
+    const std::string name = entry.path().filename().string();
+    if (!is_written_by_us(name)) {
+      throw CheckpointError(
+          fmt::format("{}: holds {}, which no export wrote, so it is not overwritten; move it away or export to "
+                      "another directory",
+                      directory, in_quotes(name)));
+    }
+  }
+}
+
+ExportDirectory::ExportDirectory(const std::string& directory)
+    : final_(resolved(directory)), partial_(sibling(final_, ".partial")) {
+  std::error_code error;
+  fs::remove_all(partial_, error);
+  must(error, fmt::format("remove {}, left by an earlier export", partial_.string()));
+  fs::create_directories(partial_, error);
+  must(error, fmt::format("create {}", partial_.string()));
+}
+
+ExportDirectory::~ExportDirectory() {
+  std::error_code ignored;  // an error is already on its way
+  if (!published_) fs::remove_all(partial_, ignored);
+}
+
+void ExportDirectory::publish() {
+  sync_directory(partial_.string());
+  const fs::path old = sibling(final_, ".old");
+  std::error_code error;
+  fs::remove_all(old, error);
+  must(error, fmt::format("remove {}, left by an earlier export", old.string()));
+  const bool replaces = fs::exists(final_, error);
+  if (replaces) {
+    fs::rename(final_, old, error);
+    must(error, fmt::format("move {} aside", final_.string()));
+  }
+  fs::rename(partial_, final_, error);
+  must(error, fmt::format("rename {} to {}", partial_.string(), final_.string()));
+  published_ = true;
+  sync_directory(final_.parent_path().string());
+  fs::remove_all(old, error);
+  must(error, fmt::format("remove {}, which was replaced", old.string()));
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace trireme::checkpoint {
+
+/// A directory that appears as a whole: files are written to `.<name>.partial` beside it, which takes its place when it
+/// is published and goes away when it is not.
+class ExportDirectory {
+ public:
+  /// Throws CheckpointError when `directory` is in the way: not a directory, or not empty without `overwrite`, or with
+  /// files that no export wrote, which are never deleted.
+  static void check(const std::string& directory, bool overwrite);
+
+  /// Makes the temporary directory anew. Throws WriteError.
+  explicit ExportDirectory(const std::string& directory);
+  ExportDirectory(const ExportDirectory&) = delete;
+  ExportDirectory& operator=(const ExportDirectory&) = delete;
+  ~ExportDirectory();
+
+  /// Where to write the file that will be `name`.
+  [[nodiscard]] std::string file(const std::string& name) const { return (partial_ / name).string(); }
+  /// Puts the directory in place of what was there. Throws WriteError.
+  void publish();
+
+ private:
+  std::filesystem::path final_;
+  std::filesystem::path partial_;
+  bool published_ = false;
+};
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/hf_rope.hpp"
+#include "checkpoint/json.hpp"
+#include "checkpoint/json_object.hpp"
+#include "checkpoint/report.hpp"
+#include "trireme/checkpoint/huggingface.hpp"
+
+namespace trireme::checkpoint {
+
+namespace {
+
+using nlohmann::json;
+
+/// A key whose feature changes the mathematics of the model.
+struct Unhonoured {
+  std::string_view key;
+  std::string_view feature;
+};
+
+/// Must be absent, null, false, 0 or empty.
+constexpr std::array off = {
+    Unhonoured{"attention_bias", "biases in attention"},
+    Unhonoured{"mlp_bias", "biases in the MLP"},
+    Unhonoured{"attention_dropout", "dropout"},
+    Unhonoured{"sliding_window", "sliding-window attention"},
+    Unhonoured{"use_sliding_window", "sliding-window attention"},
+    Unhonoured{"qk_norm", "query/key norms"},
+    Unhonoured{"use_qk_norm", "query/key norms"},
+    Unhonoured{"attn_logit_softcapping", "softcaps"},
+    Unhonoured{"final_logit_softcapping", "softcaps"},
+    Unhonoured{"logit_softcap", "softcaps"},
+    Unhonoured{"num_experts", "mixtures of experts"},
+    Unhonoured{"num_local_experts", "mixtures of experts"},
+    Unhonoured{"quantization_config", "quantized weights"},
+};
+
+/// Must be absent, null or 1.
+constexpr std::array one = {
+    Unhonoured{"partial_rotary_factor", "partial rotation"},
+    Unhonoured{"embedding_multiplier", "scaled embeddings"},
+    Unhonoured{"residual_multiplier", "scaled residuals"},
+    Unhonoured{"attention_multiplier", "another attention scale"},
+    Unhonoured{"logits_scaling", "scaled logits"},
+    Unhonoured{"logit_scale", "scaled logits"},
+};
+
+bool is_off(const json& value) {
+  if (value.is_number()) return value.get<double>() == 0;
+  if (value.is_boolean()) return !value.get<bool>();
+  return value.is_structured() && value.empty();
+}
+
+void refuse_unhonoured(const JsonObject& config) {
+  for (const auto& [key, feature] : off) {
+    const json* value = config.find(std::string(key));
+    if (value != nullptr && !is_off(*value))
+      config.unexpected(std::string(key), fmt::format("none: {} are not honoured", feature));
+  }
+  for (const auto& [key, feature] : one) {
+    const json* value = config.find(std::string(key));
+    if (value != nullptr && !(value->is_number() && value->get<double>() == 1)) {
+      config.unexpected(std::string(key), fmt::format("1: {} are not honoured", feature));
+    }
+  }
+  const json* layers = config.find("layer_types");
+  const bool plain = layers == nullptr ||
+                     (layers->is_array() && std::all_of(layers->begin(), layers->end(),
+                                                        [](const json& type) { return type == "full_attention"; }));
+  if (!plain) config.unexpected("layer_types", "full_attention only");
+}
+
+void check_architecture(const JsonObject& config, Mistakes& mistakes) {
+  if (!config.has("model_type")) config.missing("model_type");
+  if (const auto type = config.text("model_type"); type && *type != "llama") {
+    mistakes.add(fmt::format("model_type = {}; llama is the one that can be read", in_quotes(*type)));
+  }
+  const json* architectures = config.find("architectures");
+  const bool right =
+      architectures == nullptr || (architectures->is_array() && std::find(architectures->begin(), architectures->end(),
+                                                                          "LlamaForCausalLM") != architectures->end());
+  if (!right) config.unexpected("architectures", "[\"LlamaForCausalLM\"]");
+  if (const auto act = config.text("hidden_act"); act && *act != "silu" && *act != "swish") {
+    mistakes.add(fmt::format("hidden_act = {}; silu is the one that is honoured", in_quotes(*act)));
+  }
+}
+
+config::Model read_sizes(const JsonObject& config, Mistakes& mistakes) {
+  config::Model model;
+  model.vocab_size = config.required_integer("vocab_size");
+  model.hidden_size = config.required_integer("hidden_size");
+  model.intermediate_size = config.required_integer("intermediate_size");
+  model.layers = config.required_integer("num_hidden_layers");
+  model.heads = config.required_integer("num_attention_heads");
+  model.kv_heads = config.integer("num_key_value_heads", 1).value_or(model.heads);
+  model.head_dim = config.integer("head_dim", 1).value_or(model.hidden_size / std::max<std::int64_t>(1, model.heads));
+  model.norm_eps = config.positive("rms_norm_eps").value_or(1e-6);  // LlamaConfig's own default, not Trireme's
+  model.tie_embeddings = config.flag("tie_word_embeddings").value_or(false);
+  model.init_std = config.positive("initializer_range").value_or(model.init_std);
+  const Rope rope = read_rope(config, mistakes);
+  model.rope_theta = rope.theta;
+  model.rope_scaling = rope.scaling;
+  return model;
+}
+
+/// Token ids for stopping: a number or a list of them.
+std::vector<std::int64_t> token_ids(const JsonObject& config, const std::string& key) {
+  const json* value = config.find(key);
+  if (value == nullptr) return {};
+  if (!value->is_array()) {
+    const auto id = config.integer(key, -1);  // -1 stands for none in some exports
+    return id && *id >= 0 ? std::vector{*id} : std::vector<std::int64_t>{};
+  }
+  std::vector<std::int64_t> ids;
+  for (const json& id : *value) {
+    if (id.is_number_unsigned()) ids.push_back(id.get<std::int64_t>());
+  }
+  if (ids.size() != value->size()) config.unexpected(key, "token ids");
+  return ids;
+}
+
+}  // namespace
+
+HfConfig parse_hf_config(std::string_view text, const std::string& file) {
+  const json parsed = parse_json(file, text);
+  if (!parsed.is_object()) throw CheckpointError(fmt::format("{}: is not a table; get a sound copy", file));
+  Mistakes mistakes;
+  const JsonObject config(parsed, "", mistakes);
+  check_architecture(config, mistakes);
+  refuse_unhonoured(config);
+  HfConfig read{.model = read_sizes(config, mistakes),
+                .max_position_embeddings = config.integer("max_position_embeddings", 1).value_or(0),
+                .bos_token_id = config.integer("bos_token_id", -1),
+                .eos_token_ids = token_ids(config, "eos_token_id")};
+  if (read.bos_token_id && *read.bos_token_id < 0) read.bos_token_id.reset();
+  raise(mistakes, fmt::format("{}: this model cannot be read as it is", file));
+  return read;
+}
+
+}  // namespace trireme::checkpoint

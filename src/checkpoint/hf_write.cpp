@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "checkpoint/export_directory.hpp"
+#include "checkpoint/hf_config_text.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/checkpoint/huggingface.hpp"
+
+namespace trireme::checkpoint {
+
+namespace {
+
+/// The parameters of one weight file, in the model's order.
+struct Part {
+  std::vector<model::ParamRef> parameters;
+  std::vector<TensorSpec> tensors;
+  std::int64_t bytes = 0;
+};
+
+std::vector<Part> cut(const model::Model& model, const HfWriteOptions& options) {
+  std::vector<Part> parts(1);
+  for (int b = 0; b < model.param_blocks(); ++b) {
+    const model::ParameterBlock& block = model[ParamBlock{b}];
+    for (int i = 0; i < static_cast<int>(block.parameters.size()); ++i) {
+      const model::Parameter& parameter = block.parameters[static_cast<std::size_t>(i)];
+      const std::int64_t bytes = parameter.elements() * size_of(options.dtype);
+      if (parts.back().bytes > 0 && parts.back().bytes + bytes > options.most_file_bytes.value) parts.emplace_back();
+      parts.back().parameters.push_back({.block = {b}, .index = i});
+      parts.back().tensors.push_back({.name = parameter.name, .shape = parameter.shape, .dtype = options.dtype});
+      parts.back().bytes += bytes;
+    }
+  }
+  return parts;
+}
+
+std::string file_name(std::size_t part, std::size_t parts) {
+  return parts == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", part + 1, parts);
+}
+
+std::string index_text(const std::vector<Part>& parts) {
+  nlohmann::ordered_json index;
+  std::int64_t total = 0;
+  for (const Part& part : parts) total += part.bytes;
+  index["metadata"]["total_size"] = total;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    for (const TensorSpec& tensor : parts[p].tensors) index["weight_map"][tensor.name] = file_name(p, parts.size());
+  }
+  return index.dump(2) + "\n";
+}
+
+void write_part(const std::string& path, const Part& part, const ParameterProvider& provider) {
+  SafetensorsWriter writer(path, part.tensors);
+  for (std::size_t i = 0; i < part.parameters.size(); ++i) {
+    const std::span<const float> values = provider(part.parameters[i]);
+    invariant(static_cast<std::int64_t>(values.size()) == part.tensors[i].elements(),
+              "an exported parameter is given as a whole");
+    writer.append(values);
+  }
+  writer.finish();
+}
+
+}  // namespace
+
+void check_export_target(const std::string& directory, bool overwrite) { ExportDirectory::check(directory, overwrite); }
+
+void write_huggingface(const std::string& directory, const model::Model& model, const HfWriteOptions& options,
+                       const ParameterProvider& provider) {
+  ExportDirectory::check(directory, options.overwrite);
+  if (model.sizes.hidden % model.sizes.heads != 0) {
+    log::warning(
+        fmt::format("{}: transformers 5 refuses models whose hidden size ({}) is not a multiple of their heads ({})",
+                    directory, model.sizes.hidden, model.sizes.heads));
+  }
+  ExportDirectory target(directory);
+  const std::vector<Part> parts = cut(model, options);
+  write_text(target.file("config.json"), hf_config_text(model, options));
+  write_text(target.file("generation_config.json"), hf_generation_config_text(options));
+  for (std::size_t p = 0; p < parts.size(); ++p)
+    write_part(target.file(file_name(p, parts.size())), parts[p], provider);
+  if (parts.size() > 1) write_text(target.file("model.safetensors.index.json"), index_text(parts));
+  target.publish();
+}
+
+}  // namespace trireme::checkpoint
