@@ -14,35 +14,39 @@ namespace trireme::comm {
 namespace {
 
 std::unique_ptr<Transport> shared_memory(const Communicator& communicator, const StagingSource& staging,
-                                         Bytes staging_bytes) {
+                                         std::optional<Bytes> staging_bytes) {
   if (!within_one_node(communicator))
     throw EnvironmentError(fmt::format(
         "Shared memory was asked for, but the {} ranks of the group are on several nodes. Let the transport be "
         "chosen, or take MPI.",
         communicator.size()));
-  return shared_memory_transport(communicator, staging, staging_bytes);
+  return shared_memory_transport(communicator, staging, staging_bytes.value_or(shared_memory_staging));
 }
 
-std::unique_ptr<Transport> chosen(const Communicator& communicator, const StagingSource& staging, Bytes staging_bytes) {
+std::unique_ptr<Transport> chosen(const Communicator& communicator, const StagingSource& staging,
+                                  std::optional<Bytes> staging_bytes) {
   if (communicator.size() > 1 && within_one_node(communicator)) {
     try {
-      return shared_memory_transport(communicator, staging, staging_bytes);
+      return shared_memory_transport(communicator, staging, staging_bytes.value_or(shared_memory_staging));
     } catch (const EnvironmentError& error) {  // on all ranks alike
       if (communicator.job_rank(communicator.rank()) == 0)
         log::warning(fmt::format("{} MPI carries this group instead, slower.", error.what()));
     }
   }
-  return mpi_transport(communicator, staging, staging_bytes);
+  return mpi_transport(communicator, staging, staging_bytes.value_or(mpi_staging));
 }
 
 }  // namespace
 
 std::unique_ptr<Collectives> make_collectives(const Communicator& communicator, Group group, Lane lane,
-                                              const Services& services, TransportChoice choice, Bytes staging_bytes) {
+                                              const Services& services, TransportChoice choice,
+                                              std::optional<Bytes> staging_bytes) {
   std::unique_ptr<Transport> transport;
   switch (choice) {
     case TransportChoice::automatic: transport = chosen(communicator, services.staging, staging_bytes); break;
-    case TransportChoice::mpi: transport = mpi_transport(communicator, services.staging, staging_bytes); break;
+    case TransportChoice::mpi:
+      transport = mpi_transport(communicator, services.staging, staging_bytes.value_or(mpi_staging));
+      break;
     case TransportChoice::shared_memory:
       transport = shared_memory(communicator, services.staging, staging_bytes);
       break;

@@ -22,9 +22,16 @@ std::string_view thread_level(int level) {
   }
 }
 
+// An exception that nobody catches, on any thread, ends the whole job with its message.
+[[noreturn]] void end_the_job() {
+  if (std::current_exception()) abort_job_for_current_exception();
+  abort_job(ExitCode::bug, "The program was terminated: report this as a bug in Trireme.");
+}
+
 }  // namespace
 
 Session::Session(int* argc, char*** argv) : exceptions_at_birth_(std::uncaught_exceptions()) {
+  std::set_terminate(end_the_job);
   int found = MPI_THREAD_SINGLE;
   check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &found), "initialise");
   if (found < MPI_THREAD_MULTIPLE) {

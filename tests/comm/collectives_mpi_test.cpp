@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -43,6 +44,12 @@ class EveryTransport : public testing::TestWithParam<Variant> {
 };
 
 constexpr std::int64_t some_counts[] = {0, 1, 7, 64, 1000, 40'001};
+
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 INSTANTIATE_TEST_SUITE_P(, EveryTransport,
                          testing::Values(Variant{TransportChoice::mpi, 8 << 20},
@@ -193,6 +200,15 @@ TEST_P(EveryTransport, BarrierReturnsAfterTheLastRankCame) {
     collectives->barrier();
     EXPECT_GT(Clock::now() - began, std::chrono::milliseconds(15));
   }
+}
+
+TEST_P(EveryTransport, WaitsWithoutKeepingTheCoreBusy) {
+  const auto collectives = open();
+  collectives->barrier();
+  if (rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const double cpu = cpu_seconds();
+  collectives->barrier();
+  EXPECT_LT(cpu_seconds() - cpu, 0.06);
 }
 
 TEST_P(EveryTransport, ManyCallsOfChangingSizesStayInStep) {

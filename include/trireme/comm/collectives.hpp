@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -98,11 +99,11 @@ enum class TransportChoice {
 };
 
 /// The collectives of `communicator`, which must outlive them. Collective over it.
-/// staging_bytes bounds the staging memory of this rank. Warns, on rank 0, when shared memory was possible but not
-/// available.
+/// staging_bytes bounds the staging memory of this rank (absent: what suits the transport, a few MiB). Warns, on rank
+/// 0, when shared memory was possible but not available.
 [[nodiscard]] std::unique_ptr<Collectives> make_collectives(const Communicator& communicator, Group group, Lane lane,
                                                             const Services& services,
                                                             TransportChoice choice = TransportChoice::automatic,
-                                                            Bytes staging_bytes = {8 << 20});
+                                                            std::optional<Bytes> staging_bytes = {});
 
 }  // namespace trireme::comm

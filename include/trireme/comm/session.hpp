@@ -10,7 +10,8 @@ namespace trireme::comm {
 /// MPI between initialisation and finalisation. Lives in `main` only, and outlives every other communicator.
 class Session {
  public:
-  /// Initialises MPI with MPI_THREAD_MULTIPLE: every lane calls it from its own thread. Collective over the job.
+  /// Initialises MPI with MPI_THREAD_MULTIPLE: every lane calls it from its own thread. From then on an
+  /// exception that nobody catches, on any thread, ends the job (`abort_job`). Collective over the job.
   /// Throws EnvironmentError when this MPI gives a lower level.
   Session(int* argc, char*** argv);
   Session(const Session&) = delete;

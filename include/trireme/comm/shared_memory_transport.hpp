@@ -11,6 +11,9 @@ class Communicator;
 class Transport;
 struct StagingSource;
 
+/// What one rank writes before another reads it, twice: small enough to stay in a core's second-level cache.
+inline constexpr Bytes shared_memory_staging{1 << 20};
+
 /// True when all ranks of the group share one node. Collective.
 [[nodiscard]] bool within_one_node(const Communicator& communicator);
 
@@ -19,6 +22,6 @@ struct StagingSource;
 /// staging_bytes: this rank's part of the segment.
 [[nodiscard]] std::unique_ptr<Transport> shared_memory_transport(const Communicator& communicator,
                                                                  const StagingSource& staging,
-                                                                 Bytes staging_bytes = {8 << 20});
+                                                                 Bytes staging_bytes = shared_memory_staging);
 
 }  // namespace trireme::comm

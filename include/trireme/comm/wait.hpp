@@ -19,7 +19,7 @@ class Backoff {
 
  private:
   static constexpr int spins = 20;
-  static constexpr int yields = 100;
+  static constexpr int yields = 50;
   int count_ = 0;
 };
 

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole jobs that end badly. Each is this executable again, under mpirun, with a disabled test as the job's main
+// function.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "trireme/comm/abort.hpp"
+#include "trireme/comm/collectives.hpp"
+#include "trireme/comm/flight.hpp"
+#include "trireme/comm/groups.hpp"
+#include "trireme/comm/session.hpp"
+#include "trireme/comm/watchdog.hpp"
+
+namespace trireme::comm {
+namespace {
+
+using testing::HasSubstr;
+
+struct Ending {
+  int status;
+  std::string output;
+  double seconds;
+};
+
+Ending run_job(const std::string& job, int ranks) {
+  const char* launcher = std::getenv("MPIEXEC");
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string command =
+      std::string(launcher != nullptr ? launcher : "mpirun") + " --oversubscribe --bind-to none -n " +
+      std::to_string(ranks) + " " + self +
+      " --gtest_brief=1 --gtest_catch_exceptions=0 --gtest_also_run_disabled_tests --gtest_filter=Job.DISABLED_" + job +
+      " 2>&1";
+  const auto began = std::chrono::steady_clock::now();
+  FILE* pipe = ::popen(command.c_str(), "r");
+  Ending ending{};
+  std::array<char, 4096> text{};
+  while (std::fgets(text.data(), static_cast<int>(text.size()), pipe) != nullptr) ending.output += text.data();
+  ending.status = WEXITSTATUS(::pclose(pipe));
+  ending.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return ending;
+}
+
+constexpr double timeout_seconds = 1.5;
+
+std::string dump_path(int rank) {
+  return std::filesystem::temp_directory_path() / ("trireme_hang_test-rank" + std::to_string(rank) + ".json");
+}
+
+// Rank 1 stops before its third all-gather.
+void all_gather_until_a_rank_stops(TransportChoice choice) {
+  const Session session(nullptr, nullptr);
+  FlightRecorder recorder;
+  const auto collectives = make_collectives(
+      session.world(), Group::shard, Lane::gather,
+      {.recorder = &recorder,
+       .deadline = {.timeout_seconds = timeout_seconds, .dump_path = dump_path(session.world().rank())}},
+      choice);
+  std::vector<float> whole(static_cast<std::size_t>(300'000 * collectives->size()));
+  for (int i = 0; i < 10; ++i) {
+    if (i == 2 && collectives->rank() == 1) ::raise(SIGSTOP);
+    collectives->all_gather(whole.data() + 300'000 * collectives->rank(), whole.data(), 300'000, DType::fp32);
+  }
+}
+
+TEST(Job, DISABLED_StopsARankOverMpi) { all_gather_until_a_rank_stops(TransportChoice::mpi); }
+TEST(Job, DISABLED_StopsARankOverSharedMemory) { all_gather_until_a_rank_stops(TransportChoice::shared_memory); }
+
+TEST(Job, DISABLED_HangsInsideMpi) {
+  const Session session(nullptr, nullptr);
+  FlightRecorder recorder;
+  Watchdog watchdog({.timeout_seconds = timeout_seconds}, &recorder);
+  watchdog.mark("create the groups", 0);
+  if (session.world().rank() == 0) std::this_thread::sleep_for(std::chrono::hours(1));
+  const Groups groups(session.world(), {.shard = session.world().size()});
+}
+
+TEST(Job, DISABLED_ThrowsOnOneRank) {
+  const Session session(nullptr, nullptr);
+  try {
+    if (session.world().rank() == 1) throw DataError("tokens.bin:\nends early.");
+    const Communicator never = session.world().duplicate();
+  } catch (...) {
+    abort_job_for_current_exception();
+  }
+}
+
+TEST(Job, DISABLED_AbortsFromManyThreads) {
+  const Session session(nullptr, nullptr);
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back([] { abort_job(ExitCode::write, "The disk is full."); });
+}
+
+TEST(Job, DISABLED_UnwindsTheSession) {
+  try {
+    const Session session(nullptr, nullptr);
+    const Communicator copy = session.world().duplicate();
+    if (session.world().rank() == 0) throw std::runtime_error("unexpected");
+    check(MPI_Barrier(copy.handle()), "wait for rank 0");
+  } catch (const std::runtime_error&) {
+    // Not reached: the others would wait in MPI_Finalize.
+  }
+}
+
+TEST(Job, DISABLED_ThrowsOnALane) {
+  const Session session(nullptr, nullptr);
+  std::jthread lane;
+  if (session.world().rank() == 1) lane = std::jthread([] { throw NumericsError("The loss is not finite."); });
+  check(MPI_Barrier(session.world().handle()), "wait");
+  const Communicator never = session.world().duplicate();
+  std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+void expect_named_hang(const std::string& job) {
+  for (const int rank : {0, 2}) std::filesystem::remove(dump_path(rank));
+  const Ending ending = run_job(job, 3);
+  EXPECT_EQ(ending.status, static_cast<int>(ExitCode::hang)) << ending.output;
+  EXPECT_THAT(ending.output, HasSubstr("all_gather #3"));
+  EXPECT_THAT(ending.output, HasSubstr("shard/gather still waits for rank 1 after"));
+  EXPECT_THAT(ending.output, HasSubstr("comm.timeout_seconds"));
+  EXPECT_LT(ending.seconds, timeout_seconds + 15);
+  // The rank that speaks first ends the others, perhaps before they have written theirs.
+  EXPECT_TRUE(std::filesystem::exists(dump_path(0)) || std::filesystem::exists(dump_path(2)));
+  for (const int rank : {0, 2}) std::filesystem::remove(dump_path(rank));
+}
+
+TEST(StoppedRank, EndsTheJobWithSevenAndIsNamedOverMpi) { expect_named_hang("StopsARankOverMpi"); }
+TEST(StoppedRank, EndsTheJobWithSevenAndIsNamedOverSharedMemory) { expect_named_hang("StopsARankOverSharedMemory"); }
+
+TEST(StoppedRank, IsFoundByTheWatchdogWhereTheOthersAreInsideMpi) {
+  const Ending ending = run_job("HangsInsideMpi", 2);
+  EXPECT_EQ(ending.status, static_cast<int>(ExitCode::hang)) << ending.output;
+  EXPECT_THAT(ending.output, HasSubstr("create the groups"));
+}
+
+TEST(ThrowingRank, EndsTheJobWithItsOneLineAndItsCode) {
+  const Ending ending = run_job("ThrowsOnOneRank", 3);
+  EXPECT_EQ(ending.status, static_cast<int>(ExitCode::data)) << ending.output;
+  EXPECT_THAT(ending.output, HasSubstr("[rank 1 "));
+  EXPECT_THAT(ending.output, HasSubstr("tokens.bin: ends early.\n"));
+  EXPECT_LT(ending.seconds, 15);
+}
+
+TEST(AbortJob, SpeaksOnceWhenManyThreadsCallIt) {
+  const Ending ending = run_job("AbortsFromManyThreads", 1);
+  EXPECT_EQ(ending.status, static_cast<int>(ExitCode::write)) << ending.output;
+  const std::size_t first = ending.output.find("The disk is full.");
+  ASSERT_NE(first, std::string::npos) << ending.output;
+  EXPECT_EQ(ending.output.find("The disk is full.", first + 1), std::string::npos) << ending.output;
+}
+
+TEST(Session, EndsTheJobWhenAnExceptionUnwindsIt) {
+  const Ending ending = run_job("UnwindsTheSession", 2);
+  EXPECT_EQ(ending.status, static_cast<int>(ExitCode::bug)) << ending.output;
+  EXPECT_LT(ending.seconds, 15);
+}
+
+TEST(Session, EndsTheJobWithTheMessageOfAnExceptionOnAnyThread) {
+  const Ending ending = run_job("ThrowsOnALane", 2);
+  EXPECT_EQ(ending.status, static_cast<int>(ExitCode::numerics)) << ending.output;
+  EXPECT_THAT(ending.output, HasSubstr("The loss is not finite."));
+}
+
+}  // namespace
+}  // namespace trireme::comm
