@@ -45,6 +45,12 @@ void free_charged(void* data) noexcept {
   block_cache().give(block);
 }
 
+void recharge(void* data, Account account) noexcept {
+  Block& block = Block::of(data);
+  ledger().move(block.account, account, Bytes{static_cast<std::int64_t>(block.requested)});
+  block.account = account;
+}
+
 void install_allocator() {
   // libtorch keeps the pointer for good, and tensors of static lifetime come back after main: it is never destroyed.
   static ChargingAllocator& allocator = *new ChargingAllocator;

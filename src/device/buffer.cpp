@@ -40,4 +40,10 @@ at::Tensor view(const at::Tensor& buffer, std::int64_t offset, at::IntArrayRef s
   return tensor;
 }
 
+void charge_to(const at::Tensor& tensor, Account account) {
+  if (!tensor.defined()) return;
+  const c10::DataPtr& memory = tensor.storage().data_ptr();
+  if (memory.get() != nullptr && memory.get_deleter() == &free_charged) recharge(memory.get(), account);
+}
+
 }  // namespace trireme::device

@@ -15,5 +15,7 @@ enum class Kind { cached, exact };
 /// exact block is zeroed. Throws EnvironmentError when there is no memory.
 [[nodiscard]] c10::DataPtr allocate_charged(std::size_t bytes, Account account, Kind kind);
 void free_charged(void* data) noexcept;
+/// Moves the charge of the block at `data` to `account`.
+void recharge(void* data, Account account) noexcept;
 
 }  // namespace trireme::device

@@ -7,6 +7,21 @@ namespace trireme::device {
 
 void Ledger::charge(Account account, Bytes bytes) noexcept {
   const std::scoped_lock guard(lock_);
+  add(account, bytes);
+}
+
+void Ledger::discharge(Account account, Bytes bytes) noexcept {
+  const std::scoped_lock guard(lock_);
+  take(account, bytes);
+}
+
+void Ledger::move(Account from, Account to, Bytes bytes) noexcept {
+  const std::scoped_lock guard(lock_);
+  take(from, bytes);
+  add(to, bytes);
+}
+
+void Ledger::add(Account account, Bytes bytes) noexcept {
   SpaceUse& use = spaces_[static_cast<std::size_t>(account.space)];
   use.current[account.category] += bytes;
   use.total += bytes;
@@ -17,8 +32,7 @@ void Ledger::charge(Account account, Bytes bytes) noexcept {
   }
 }
 
-void Ledger::discharge(Account account, Bytes bytes) noexcept {
-  const std::scoped_lock guard(lock_);
+void Ledger::take(Account account, Bytes bytes) noexcept {
   SpaceUse& use = spaces_[static_cast<std::size_t>(account.space)];
   use.current[account.category] = use.current[account.category] - bytes;
   use.total = use.total - bytes;

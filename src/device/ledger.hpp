@@ -12,10 +12,14 @@ class Ledger {
  public:
   void charge(Account account, Bytes bytes) noexcept;
   void discharge(Account account, Bytes bytes) noexcept;
+  /// Both at once: no peak sees the bytes twice or not at all.
+  void move(Account from, Account to, Bytes bytes) noexcept;
   [[nodiscard]] std::array<SpaceUse, space_count> use() const;
   void reset_peaks();
 
  private:
+  void add(Account account, Bytes bytes) noexcept;
+  void take(Account account, Bytes bytes) noexcept;
   mutable std::mutex lock_;
   std::array<SpaceUse, space_count> spaces_;
 };

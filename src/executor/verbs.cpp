@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/device/buffer.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/executor/executor.hpp"
 #include "trireme/optim/adamw.hpp"
@@ -35,6 +36,7 @@ void Executor::run(const schedule::Forward& op) {
     nn::Saved saved;
     nn::Result result = layer(op.block, operands.stage).forward(std::move(hidden_), operands.parameters, microbatch(op.microbatch), options_.mode, saved);
     hidden_ = std::move(result.hidden);
+    for (const at::Tensor& tensor : saved.tensors) device::charge_to(tensor, {device::Category::activations});
     if (options_.mode == nn::Mode::train)
       activations_.keep({op.block, operands.stage, op.microbatch}, std::move(saved.tensors));
     else

@@ -166,7 +166,7 @@ class Run {
     data::BatchShape shape = job_.batch_shape();
     shape.accumulation = 1;
     data::BatchReader reader(config_.data, data::Split::validation, config_.model.vocab_size, config_.run.seed, shape);
-    const std::int64_t all = std::max<std::int64_t>(1, reader.samples() / shape.global());
+    const std::int64_t all = (reader.samples() + shape.global() - 1) / shape.global();  // targets past the last sample do not count
     const auto result = job_.evaluate(reader, config_.train.eval_steps > 0 ? config_.train.eval_steps : all);
     const EvalRow row{.step = step + 1, .eval_loss = result.loss, .eval_tokens = result.targets, .eval_seconds = seconds_since(begin)};
     if (rank_ != 0) return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/device/buffer.hpp"
 
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
@@ -88,6 +89,25 @@ TEST(View, BeyondTheBufferIsABug) {
   EXPECT_THROW(view(flat, 60, {41}), BugError);
   EXPECT_THROW(view(flat, -1, {1}), BugError);
   EXPECT_THROW(view(view(flat, 0, {10, 10}), 0, {1}), BugError);
+}
+
+TEST(ChargeToTensor, MovesTheWholeAllocationAndDischargesFromThere) {
+  const Bytes before = sharded();
+  const Bytes activations = memory_use()[Space::device].current[Category::activations];
+  at::Tensor flat = buffer(Category::parameters_sharded, 100, DType::fp32);
+  charge_to(view(flat, 10, {5}), {Category::activations});
+  EXPECT_EQ(sharded(), before);
+  EXPECT_EQ(memory_use()[Space::device].current[Category::activations] - activations, Bytes{400});
+  flat.reset();
+  EXPECT_EQ(memory_use()[Space::device].current[Category::activations], activations);
+}
+
+TEST(ChargeToTensor, LeavesBorrowedMemoryAndNoTensorAlone) {
+  charge_to(at::Tensor{}, {Category::activations});
+  float borrowed[4] = {};
+  const Bytes activations = memory_use()[Space::device].current[Category::activations];
+  charge_to(at::from_blob(borrowed, {4}), {Category::activations});
+  EXPECT_EQ(memory_use()[Space::device].current[Category::activations], activations);
 }
 
 }  // namespace
