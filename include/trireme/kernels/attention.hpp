@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace trireme::kernels {
+
+/// Grouped-query attention: head h reads key and value head h / (heads / kv_heads).
+struct AttentionShape {
+  std::int64_t batch = 0, seq_len = 0, heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+// Causal attention, softmax(q k^T / sqrt(head_dim)) v, without materialising [T, T] (FlashAttention, Dao et al. 2022).
+// All fp32 or all bf16; rows may be apart. q, out: [B*T, heads * head_dim]; k, v: [B*T, kv_heads * head_dim];
+// logsumexp: [B, heads, T] fp32.
+
+/// Writes out and logsumexp.
+void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
+                      const at::Tensor& out, const at::Tensor& logsumexp);
+
+/// Writes d_q, d_k and d_v, shaped as q, k and v.
+void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
+                               const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v);
+
+}  // namespace trireme::kernels

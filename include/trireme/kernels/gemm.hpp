@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "trireme/kernels/grad.hpp"
+
+/// The one seam through which matrix products go. All tensors fp32 or all bf16; sums in fp32.
+namespace trireme::kernels {
+
+/// x w^T: [N, M]. x: [N, K]; w: [M, K] contiguous. Rows of x may be apart.
+[[nodiscard]] at::Tensor linear(const at::Tensor& x, const at::Tensor& w);
+
+/// residual + x w^T. residual: [N, M] contiguous.
+[[nodiscard]] at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual);
+
+/// d_y w: the gradient of `linear` by x, [N, K]. d_y: [N, M].
+[[nodiscard]] at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w);
+
+/// Writes or adds d_y^T x, the gradient of `linear` by w, into fp32. d_y: [N, M]; x: [N, K]; grad: [M, K].
+void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
+
+/// Who multiplies. at: at::mm (MKL in fp32, oneDNN in bf16). onednn: libtorch's mkldnn::_linear_pointwise.
+enum class GemmLibrary : std::uint8_t { at, onednn };
+
+/// The library for each shape class: the data type, and which of the three products of a linear layer.
+struct GemmChoice {
+  struct Products {
+    GemmLibrary forward = GemmLibrary::at, backward_input = GemmLibrary::at, backward_weight = GemmLibrary::at;
+    friend bool operator==(const Products&, const Products&) = default;
+  };
+  Products fp32, bf16;
+  friend bool operator==(const GemmChoice&, const GemmChoice&) = default;
+};
+
+/// "fp32=at,at,at bf16=at,onednn,at": forward, backward_input, backward_weight. parse_gemm_choice(to_text(c)) == c.
+[[nodiscard]] std::string to_text(const GemmChoice& choice);
+/// Throws ConfigError saying what is allowed.
+[[nodiscard]] GemmChoice parse_gemm_choice(std::string_view text);
+
+/// The fastest library for each shape class on this CPU, on the calling thread's team: takes some 100 ms. Timing
+/// decides, so ranks may differ: let rank 0 measure and broadcast `to_text` of it. A library that cannot run here is
+/// never chosen.
+[[nodiscard]] GemmChoice measure_gemm();
+
+/// Makes `choice` the one used from now on. at::mm everywhere until it is called. Not while another thread multiplies.
+void set_gemm_choice(const GemmChoice& choice);
+[[nodiscard]] const GemmChoice& gemm_choice();
+
+}  // namespace trireme::kernels

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace trireme::kernels {
+
+/// Where a parameter's gradient goes.
+struct Grad {
+  at::Tensor tensor;  ///< fp32, the parameter's shape, contiguous: a view into the flat gradient buffer
+  bool accumulate;    ///< false: overwrite (beta 0, whatever the buffer holds, NaN included); true: add (beta 1)
+};
+
+}  // namespace trireme::kernels

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cstdint>
+
+namespace trireme::kernels {
+
+/// Calls body(i) for i in [0, n) on the host's team of threads. Which thread runs which i must not matter to the
+/// result.
+template <class Body>
+void parallel(std::int64_t n, const Body& body) {
+  using Policy = Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::IndexType<std::int64_t>>;
+  Kokkos::parallel_for(Policy(0, n), body);
+}
+
+/// Calls body(begin, end) for consecutive chunks of `chunk` items of [0, n): chunks do not depend on the number of
+/// threads.
+template <class Body>
+void parallel_chunks(std::int64_t n, std::int64_t chunk, const Body& body) {
+  parallel((n + chunk - 1) / chunk, [&](std::int64_t c) { body(c * chunk, std::min(n, (c + 1) * chunk)); });
+}
+
+}  // namespace trireme::kernels

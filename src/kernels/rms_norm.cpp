@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/kernels/rms_norm.hpp"
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/parallel.hpp"
+#include "kernels/rows.hpp"
+#include "trireme/kernels/lanes.hpp"
+
+namespace trireme::kernels {
+namespace {
+
+constexpr std::int64_t chunk_rows = 32;
+
+void expect_alike(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y) {
+  expect_shape(weight, {x.size(1)}, x.scalar_type(), "rms_norm: the weight does not fit x");
+  expect_shape(rstd, {x.size(0)}, at::kFloat, "rms_norm: rstd does not fit x");
+  expect_shape(y, x.sizes(), x.scalar_type(), "rms_norm: y does not fit x");
+}
+
+template <class T>
+void scale_row(const T* x, const T* weight, float rstd, T* y, std::int64_t width) {
+  for (std::int64_t d = 0; d < width; ++d) put(y[d], get(x[d]) * rstd * get(weight[d]));
+}
+
+/// One row of d_x; adds the row's part of the weight's gradient to d_weight [D] fp32.
+template <class T, bool with_residual>
+void backward_row(const T* d_y, const T* x, const T* weight, float rstd, const T* d_residual, T* d_x, float* d_weight,
+                  std::int64_t width) {
+  const float dot = lane_sum(width, [&](std::int64_t d) { return get(d_y[d]) * get(weight[d]) * get(x[d]); });
+  const float mean = dot * rstd * rstd / static_cast<float>(width);
+#pragma GCC ivdep
+  for (std::int64_t d = 0; d < width; ++d) {
+    const float g = get(d_y[d]);
+    const float value = get(x[d]);
+    d_weight[d] += g * value * rstd;
+    const float through = rstd * (g * get(weight[d]) - value * mean);
+    put(d_x[d], with_residual ? get(d_residual[d]) + through : through);
+  }
+}
+
+}  // namespace
+
+void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
+  expect_alike(x, weight, rstd, y);
+  with_type(x, [&]<class T>(T) {
+    const auto from = rows<T>(x);
+    const auto to = rows<T>(y);
+    const auto* w = static_cast<const T*>(weight.const_data_ptr());
+    auto* r = rstd.mutable_data_ptr<float>();
+    const float inverse_width = 1.0F / static_cast<float>(from.width);
+    parallel(from.count, [=](std::int64_t n) {
+      const T* row = from[n];
+      const float sum = lane_sum(from.width, [&](std::int64_t d) { return get(row[d]) * get(row[d]); });
+      r[n] = 1.0F / std::sqrt(sum * inverse_width + static_cast<float>(eps));
+      scale_row(row, w, r[n], to[n], from.width);
+    });
+  });
+}
+
+void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y) {
+  expect_alike(x, weight, rstd, y);
+  with_type(x, [&]<class T>(T) {
+    const auto from = rows<T>(x);
+    const auto to = rows<T>(y);
+    const auto* w = static_cast<const T*>(weight.const_data_ptr());
+    const auto* r = rstd.const_data_ptr<float>();
+    parallel(from.count, [=](std::int64_t n) { scale_row(from[n], w, r[n], to[n], from.width); });
+  });
+}
+
+void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                       const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight) {
+  expect_alike(x, weight, rstd, d_y);
+  expect_shape(d_x, x.sizes(), x.scalar_type(), "rms_norm_backward: d_x does not fit x");
+  expect_shape(d_weight.tensor, weight.sizes(), at::kFloat, "rms_norm_backward: the gradient does not fit the weight");
+  if (d_residual.defined())
+    expect_shape(d_residual, x.sizes(), x.scalar_type(), "rms_norm_backward: d_residual does not fit x");
+  with_type(x, [&]<class T>(T) {
+    const auto upstream = rows<T>(d_y);
+    const auto from = rows<T>(x);
+    const auto residual = rows<T>(d_residual.defined() ? d_residual : d_x);
+    const auto to = rows<T>(d_x);
+    const auto* w = static_cast<const T*>(weight.const_data_ptr());
+    const auto* r = rstd.const_data_ptr<float>();
+    const std::int64_t width = from.width;
+    const std::int64_t chunks = (from.count + chunk_rows - 1) / chunk_rows;
+    std::vector<float> partial(static_cast<std::size_t>(chunks * width), 0.0F);
+    float* sums = partial.data();
+    const auto row = d_residual.defined() ? backward_row<T, true> : backward_row<T, false>;
+    parallel_chunks(from.count, chunk_rows, [=](std::int64_t begin, std::int64_t end) {
+      float* sum = sums + begin / chunk_rows * width;
+      for (std::int64_t n = begin; n < end; ++n) row(upstream[n], from[n], w, r[n], residual[n], to[n], sum, width);
+    });
+    auto* grad = d_weight.tensor.mutable_data_ptr<float>();
+    const bool accumulate = d_weight.accumulate;
+    parallel_chunks(width, 256, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = 1; c < chunks; ++c) {
+        for (std::int64_t d = begin; d < end; ++d) sums[d] += sums[c * width + d];
+      }
+      for (std::int64_t d = begin; d < end; ++d)
+        grad[d] = chunks == 0 ? (accumulate ? grad[d] : 0.0F) : (accumulate ? grad[d] + sums[d] : sums[d]);
+    });
+  });
+}
+
+}  // namespace trireme::kernels

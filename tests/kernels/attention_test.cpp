@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/kernels/attention.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "support/tensors.hpp"
+
+namespace trireme::kernels {
+namespace {
+
+using test::relative_error;
+
+struct Run {
+  at::Tensor qkv, d_out, out, logsumexp, d_qkv;
+};
+
+/// q, k and v as columns of one matrix, scaled so that attention is far from uniform.
+Run run(const AttentionShape& s, at::ScalarType type) {
+  const std::int64_t tokens = s.batch * s.seq_len;
+  const std::int64_t q_end = s.heads * s.head_dim;
+  const std::int64_t k_end = q_end + s.kv_heads * s.head_dim;
+  Run r;
+  r.qkv = (2 * at::randn({tokens, k_end + s.kv_heads * s.head_dim})).to(type);
+  r.d_out = at::randn({tokens, q_end}).to(type);
+  r.out = at::empty({tokens, q_end}, type);
+  r.logsumexp = at::empty({s.batch, s.heads, s.seq_len}, at::kFloat);
+  r.d_qkv = at::full(r.qkv.sizes(), std::numeric_limits<double>::quiet_NaN(), r.qkv.options());
+  const auto part = [&](const at::Tensor& all, int which) {
+    return which == 0 ? all.slice(1, 0, q_end) : (which == 1 ? all.slice(1, q_end, k_end) : all.slice(1, k_end));
+  };
+  causal_attention(part(r.qkv, 0), part(r.qkv, 1), part(r.qkv, 2), s, r.out, r.logsumexp);
+  causal_attention_backward(r.d_out, part(r.qkv, 0), part(r.qkv, 1), part(r.qkv, 2), r.out, r.logsumexp, s,
+                            part(r.d_qkv, 0), part(r.d_qkv, 1), part(r.d_qkv, 2));
+  return r;
+}
+
+/// The formula, materialised, in fp64 under autograd.
+void compare_with_autograd(const AttentionShape& s, at::ScalarType type, double tolerance, double gradient_tolerance) {
+  const Run r = run(s, type);
+  const at::Tensor qkv = r.qkv.to(at::kDouble).requires_grad_();
+  const at::Tensor heads = qkv.view({s.batch, s.seq_len, s.heads + 2 * s.kv_heads, s.head_dim}).transpose(1, 2);
+  const std::int64_t group = s.heads / s.kv_heads;
+  const at::Tensor q = heads.slice(1, 0, s.heads);
+  const at::Tensor k = heads.slice(1, s.heads, s.heads + s.kv_heads).repeat_interleave(group, 1);
+  const at::Tensor v = heads.slice(1, s.heads + s.kv_heads).repeat_interleave(group, 1);
+  const at::Tensor above = at::ones({s.seq_len, s.seq_len}, at::kBool).triu(1);
+  const at::Tensor scores =
+      (q.matmul(k.transpose(2, 3)) / std::sqrt(static_cast<double>(s.head_dim))).masked_fill(above, -INFINITY);
+  const at::Tensor out =
+      scores.softmax(-1).matmul(v).transpose(1, 2).reshape({s.batch * s.seq_len, s.heads * s.head_dim});
+  out.backward(r.d_out.to(at::kDouble));
+  EXPECT_LT(relative_error(r.out, out), tolerance);
+  EXPECT_LT(relative_error(r.logsumexp, scores.logsumexp(-1)), tolerance);
+  EXPECT_LT(relative_error(r.d_qkv, qkv.grad()), gradient_tolerance);
+}
+
+const AttentionShape odd_shapes[] = {
+    {.batch = 1, .seq_len = 1, .heads = 1, .kv_heads = 1, .head_dim = 2},
+    {.batch = 2, .seq_len = 7, .heads = 4, .kv_heads = 2, .head_dim = 6},
+    {.batch = 3, .seq_len = 33, .heads = 6, .kv_heads = 1, .head_dim = 10},
+    {.batch = 1, .seq_len = 150, .heads = 3, .kv_heads = 3, .head_dim = 16},
+    {.batch = 1, .seq_len = 301, .heads = 4, .kv_heads = 2, .head_dim = 64},
+};
+
+TEST(CausalAttention, AgreesWithTheFormulaForOddShapes) {
+  for (const auto& shape : odd_shapes) compare_with_autograd(shape, at::kFloat, 1e-6, 3e-6);
+}
+
+TEST(CausalAttention, InBf16FollowsFp64WithinRounding) {
+  for (const auto& shape : odd_shapes) compare_with_autograd(shape, at::kBFloat16, 6e-3, 2e-2);
+}
+
+}  // namespace
+}  // namespace trireme::kernels

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/kernels/gemm.hpp"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "support/tensors.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/kernels/gemm_library.hpp"
+
+namespace trireme::kernels {
+namespace {
+
+using test::relative_error;
+
+struct Sizes {
+  std::int64_t tokens, out, in;
+};
+
+/// Whether `library` can multiply `type` on this CPU.
+bool runs(GemmLibrary library, at::ScalarType type) {
+  try {
+    (void)product(library, at::randn({8, 8}).to(type), at::randn({8, 8}).to(type));
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void compare_with_fp64(GemmLibrary library, at::ScalarType type, Sizes s, double tolerance) {
+  const at::Tensor x = at::randn({s.tokens, 2 * s.in}).to(type).slice(1, 0, s.in);  // rows apart
+  const at::Tensor w = at::randn({s.out, s.in}).to(type);
+  const at::Tensor d_y = at::randn({s.tokens, s.out + 3}).to(type).slice(1, 3);
+  const at::Tensor x64 = x.to(at::kDouble);
+  const at::Tensor w64 = w.to(at::kDouble);
+  const at::Tensor d_y64 = d_y.to(at::kDouble);
+  EXPECT_LT(relative_error(linear(library, x, w), x64.mm(w64.t())), tolerance);
+  EXPECT_LT(relative_error(linear_backward_input(library, d_y, w), d_y64.mm(w64)), tolerance);
+  for (const bool accumulate : {false, true}) {
+    const at::Tensor grad =
+        at::full({s.out, s.in}, accumulate ? 2.0 : std::numeric_limits<double>::quiet_NaN(), at::kFloat);
+    linear_backward_weight(library, d_y, x, {.tensor = grad, .accumulate = accumulate});
+    EXPECT_LT(relative_error(grad, d_y64.t().mm(x64) + (accumulate ? 2.0 : 0.0)), tolerance);
+  }
+}
+
+TEST(Gemm, AgreesWithFp64InEveryLibraryForOddSizes) {
+  for (const auto library : {GemmLibrary::at, GemmLibrary::onednn}) {
+    for (const auto& s : {Sizes{1, 1, 1}, Sizes{7, 3, 5}, Sizes{33, 70, 129}, Sizes{20, 2100, 300}}) {
+      if (runs(library, at::kFloat)) compare_with_fp64(library, at::kFloat, s, 1e-6);
+      if (runs(library, at::kBFloat16)) compare_with_fp64(library, at::kBFloat16, s, 4e-3);
+    }
+  }
+}
+
+TEST(Gemm, AddsTheResidual) {
+  const at::Tensor x = at::randn({19, 31});
+  const at::Tensor w = at::randn({23, 31});
+  const at::Tensor residual = at::randn({19, 23});
+  const GemmChoice before = gemm_choice();
+  for (const auto library : {GemmLibrary::at, GemmLibrary::onednn}) {
+    if (!runs(library, at::kFloat)) continue;
+    set_gemm_choice({.fp32 = {.forward = library}, .bf16 = {}});
+    EXPECT_LT(relative_error(linear_add(x, w, residual), residual + x.mm(w.t())), 1e-6);
+  }
+  set_gemm_choice(before);
+}
+
+TEST(GemmChoice, PrintsAndParsesBack) {
+  const GemmChoice choice{
+      .fp32 = {.forward = GemmLibrary::onednn, .backward_input = GemmLibrary::at, .backward_weight = GemmLibrary::at},
+      .bf16 = {
+          .forward = GemmLibrary::at, .backward_input = GemmLibrary::onednn, .backward_weight = GemmLibrary::onednn}};
+  EXPECT_EQ(to_text(choice), "fp32=onednn,at,at bf16=at,onednn,onednn");
+  EXPECT_EQ(parse_gemm_choice(to_text(choice)), choice);
+  EXPECT_EQ(to_text(GemmChoice{}), "fp32=at,at,at bf16=at,at,at");
+}
+
+TEST(GemmChoice, RefusesOtherTexts) {
+  for (const auto* text : {"", "at", "fp32=at,at,at", "fp32=at,at bf16=at,at,at", "fp32=at,at,at bf16=at,at,mkl",
+                           "fp32=at,at,at bf16=at,at,at "}) {
+    EXPECT_THROW((void)parse_gemm_choice(text), ConfigError) << text;
+  }
+}
+
+TEST(GemmChoice, MeasuredLibrariesRunHere) {
+  const GemmChoice choice = measure_gemm();
+  for (const auto library : {choice.fp32.forward, choice.fp32.backward_input, choice.fp32.backward_weight})
+    EXPECT_TRUE(runs(library, at::kFloat));
+  for (const auto library : {choice.bf16.forward, choice.bf16.backward_input, choice.bf16.backward_weight})
+    EXPECT_TRUE(runs(library, at::kBFloat16));
+}
+
+}  // namespace
+}  // namespace trireme::kernels
