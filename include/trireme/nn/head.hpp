@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "trireme/nn/stage.hpp"
+
+namespace trireme::nn {
+
+/// Final norm, logits, softmax cross-entropy. Parameters: {norm [D], lm_head [vocab, D]} (tied: embed_tokens).
+/// The logits of one chunk of tokens exist at a time: computed, turned into their own gradient in place and used up,
+/// all in backward. So in train mode forward only saves x; the loss comes from backward.
+class Head final : public Stage {
+ public:
+  /// chunk_tokens: 0 for as many as keep the logits within 32 MB, at least 128.
+  Head(const model::Sizes& sizes, DType compute, std::int64_t chunk_tokens);
+  Result forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
+                 Saved& saved) const override;
+  Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
+                  const Microbatch& microbatch, Saved saved) const override;
+  [[nodiscard]] std::int64_t chunk_tokens() const { return chunk_tokens_; }
+
+ private:
+  model::Sizes sizes_;
+  std::int64_t chunk_tokens_;
+};
+
+}  // namespace trireme::nn

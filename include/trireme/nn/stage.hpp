@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "trireme/base/units.hpp"
+#include "trireme/kernels/grad.hpp"
+#include "trireme/model/activations.hpp"
+#include "trireme/model/model.hpp"
+
+/// Stages with an explicit forward and backward. No autograd graph exists anywhere; no stage keeps a parameter.
+namespace trireme::nn {
+
+/// train: a backward follows. evaluate: the loss only. infer: the logits of each row's last position.
+enum class Mode { train, evaluate, infer };
+
+/// B sequences of T tokens, as one list of B*T tokens, row after row.
+struct Microbatch {
+  at::Tensor inputs;         ///< int32 [B*T]
+  at::Tensor targets;        ///< int32 [B*T], -1 where not counted; undefined for infer
+  std::int64_t batch = 0;    ///< B
+  std::int64_t seq_len = 0;  ///< T
+  double loss_scale = 1.0;   ///< 1 / non-ignored targets of the global batch: gradients carry it, losses do not
+};
+
+using kernels::Grad;
+
+/// What a stage keeps for its backward, in an order only the stage knows. Never a parameter: those may be freed in
+/// between.
+struct Saved {
+  std::vector<at::Tensor> tensors;
+};
+
+struct Result {
+  /// [B*T, D] in the compute dtype. Head: undefined in train and evaluate; in infer the logits of each row's last
+  /// position, [B, vocab] fp32.
+  at::Tensor hidden;
+  /// Sum of the negative log likelihoods of the counted targets, not scaled. From the head: forward in evaluate,
+  /// backward in train.
+  double loss_sum = 0;
+};
+
+/// A local piece of a block's forward. Const and without state between calls: one object serves every block and
+/// microbatch.
+class Stage {
+ public:
+  virtual ~Stage() = default;
+
+  /// hidden: [B*T, D], undefined for the embedding. parameters: views in the compute dtype, in the order that
+  /// model::StageKind documents. Fills `saved` in train mode, with exactly saved_bytes(kind, sizes, B*T, compute)
+  /// bytes; leaves it alone otherwise.
+  virtual Result forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
+                         Mode mode, Saved& saved) const = 0;
+
+  /// d_hidden: gradient of the loss by the stage's output, [B*T, D]; undefined for the head. Writes every gradient in
+  /// `grads` (same order as `parameters`). Returns the gradient by the stage's input, undefined for the embedding, and
+  /// from the head the loss sum.
+  virtual Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
+                          const Microbatch& microbatch, Saved saved) const = 0;
+};
+
+/// The stage of `kind`. Sequences may be up to `max_seq_len` long. `loss_chunk_tokens`: tokens whose logits exist at
+/// once, in the head; 0: chosen so that they stay in cache.
+[[nodiscard]] std::unique_ptr<Stage> make_stage(model::StageKind kind, const model::Sizes& sizes,
+                                                std::int64_t max_seq_len, DType compute,
+                                                std::int64_t loss_chunk_tokens);
+
+/// What forward saves, to the byte.
+using model::saved_bytes;
+
+}  // namespace trireme::nn

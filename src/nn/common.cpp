@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nn/common.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include "trireme/base/error.hpp"
+#include "trireme/kernels/gemm.hpp"
+#include "trireme/kernels/rms_norm.hpp"
+
+namespace trireme::nn {
+
+Normed norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  Normed result{.h = at::empty_like(x), .rstd = at::empty({x.size(0)}, x.options().dtype(at::kFloat))};
+  kernels::rms_norm(x, weight, eps, result.h, result.rstd);
+  return result;
+}
+
+at::Tensor norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd) {
+  at::Tensor h = at::empty_like(x);
+  kernels::rms_norm_again(x, weight, rstd, h);
+  return h;
+}
+
+at::Tensor joined(std::span<const at::Tensor> matrices) {
+  const at::Tensor& first = matrices.front();
+  std::int64_t heights = 0;
+  std::int64_t offset = first.storage_offset();
+  for (const at::Tensor& m : matrices) {
+    if (!m.is_contiguous() || m.storage().data() != first.storage().data() || m.storage_offset() != offset) return {};
+    heights += m.size(0);
+    offset += m.numel();
+  }
+  return first.as_strided({heights, first.size(1)}, {first.size(1), 1});
+}
+
+at::Tensor joint_linear(const at::Tensor& x, std::span<const at::Tensor> weights) {
+  if (const at::Tensor all = joined(weights); all.defined()) return kernels::linear(x, all);
+  std::int64_t width = 0;
+  for (const at::Tensor& w : weights) width += w.size(0);
+  at::Tensor out = at::empty({x.size(0), width}, x.options());
+  std::int64_t begin = 0;
+  for (const at::Tensor& w : weights) {
+    out.slice(1, begin, begin + w.size(0)).copy_(kernels::linear(x, w));
+    begin += w.size(0);
+  }
+  return out;
+}
+
+at::Tensor joint_backward_input(const at::Tensor& d_y, std::span<const at::Tensor> weights) {
+  if (const at::Tensor all = joined(weights); all.defined()) return kernels::linear_backward_input(d_y, all);
+  at::Tensor sum;
+  std::int64_t begin = 0;
+  for (const at::Tensor& w : weights) {
+    const at::Tensor part = kernels::linear_backward_input(d_y.slice(1, begin, begin + w.size(0)), w);
+    sum = sum.defined() ? sum.add_(part) : part;
+    begin += w.size(0);
+  }
+  return sum;
+}
+
+void joint_backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span<const Grad> grads) {
+  std::vector<at::Tensor> tensors;
+  bool alike = true;
+  for (const Grad& grad : grads) {
+    tensors.push_back(grad.tensor);
+    alike = alike && grad.accumulate == grads.front().accumulate;
+  }
+  if (const at::Tensor all = joined(tensors); alike && all.defined()) {
+    return kernels::linear_backward_weight(d_y, x, {.tensor = all, .accumulate = grads.front().accumulate});
+  }
+  std::int64_t begin = 0;
+  for (const Grad& grad : grads) {
+    kernels::linear_backward_weight(d_y.slice(1, begin, begin + grad.tensor.size(0)), x, grad);
+    begin += grad.tensor.size(0);
+  }
+}
+
+void expect_call(const at::Tensor& x, const Microbatch& microbatch, std::int64_t hidden, std::size_t parameters,
+                 std::size_t expected) {
+  invariant(x.defined() && x.dim() == 2 && x.size(0) == microbatch.batch * microbatch.seq_len && x.size(1) == hidden,
+            "a stage got a tensor that is not [B*T, hidden]");
+  invariant(parameters == expected, "a stage got another number of parameters or gradients than its kind has");
+}
+
+}  // namespace trireme::nn

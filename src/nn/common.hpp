@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <vector>
+
+#include "trireme/nn/stage.hpp"
+
+/// What the stages share.
+namespace trireme::nn {
+
+/// While it lives, operators go straight to their kernels: no autograd graph, no version counters.
+using PlainOperators = at::AutoDispatchBelowADInplaceOrView;
+
+/// h = RMSNorm(x) and its statistic.
+struct Normed {
+  at::Tensor h;     ///< [N, D]
+  at::Tensor rstd;  ///< [N] fp32
+};
+[[nodiscard]] Normed norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+[[nodiscard]] at::Tensor norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd);
+
+/// Several weights [M_i, K] as one [sum M_i, K] where they lie one after another in one buffer, as in a flat parameter
+/// whose sizes are multiples of the alignment: one product instead of several. An undefined tensor where they do not.
+[[nodiscard]] at::Tensor joined(std::span<const at::Tensor> matrices);
+
+/// x [w_0; w_1; ...]^T: the outputs side by side, [N, sum M_i].
+[[nodiscard]] at::Tensor joint_linear(const at::Tensor& x, std::span<const at::Tensor> weights);
+/// The gradient of joint_linear by x. d_y: [N, sum M_i].
+[[nodiscard]] at::Tensor joint_backward_input(const at::Tensor& d_y, std::span<const at::Tensor> weights);
+/// The gradients of joint_linear by its weights.
+void joint_backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span<const Grad> grads);
+
+/// Throws BugError unless `x` is [B*T, hidden] and the counts of parameters (and gradients) are as the stage documents.
+void expect_call(const at::Tensor& x, const Microbatch& microbatch, std::int64_t hidden, std::size_t parameters,
+                 std::size_t expected);
+
+}  // namespace trireme::nn

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/nn/head.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+
+#include "nn/common.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/kernels/cross_entropy.hpp"
+#include "trireme/kernels/gemm.hpp"
+#include "trireme/kernels/rms_norm.hpp"
+
+namespace trireme::nn {
+namespace {
+
+std::int64_t chosen_chunk(std::int64_t vocab, DType compute) {
+  constexpr std::int64_t cache_bytes = 32 << 20;
+  return std::max<std::int64_t>(128, cache_bytes / (vocab * size_of(compute)) / 64 * 64);
+}
+
+/// The logits [B, vocab] fp32 of the last position of each of the B rows of x [B*T, D].
+at::Tensor last_logits(const at::Tensor& x, std::span<const at::Tensor> parameters, double eps,
+                       const Microbatch& microbatch) {
+  const at::Tensor last =
+      x.view({microbatch.batch, microbatch.seq_len, x.size(1)}).select(1, microbatch.seq_len - 1).contiguous();
+  return kernels::linear(norm(last, parameters[0], eps).h, parameters[1]).to(at::kFloat);
+}
+
+}  // namespace
+
+Head::Head(const model::Sizes& sizes, DType compute, std::int64_t chunk_tokens)
+    : sizes_(sizes), chunk_tokens_(chunk_tokens > 0 ? chunk_tokens : chosen_chunk(sizes.vocab, compute)) {}
+
+Result Head::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
+                     Saved& saved) const {
+  const PlainOperators guard;
+  expect_call(hidden, microbatch, sizes_.hidden, parameters.size(), 2);
+  if (mode == Mode::train) {
+    saved.tensors = {std::move(hidden)};
+    return {};
+  }
+  if (mode == Mode::infer) return {.hidden = last_logits(hidden, parameters, sizes_.norm_eps, microbatch)};
+
+  const at::Tensor h = norm(hidden, parameters[0], sizes_.norm_eps).h;
+  Result result;
+  for (std::int64_t begin = 0; begin < h.size(0); begin += chunk_tokens_) {
+    const std::int64_t end = std::min(h.size(0), begin + chunk_tokens_);
+    const at::Tensor logits = kernels::linear(h.slice(0, begin, end), parameters[1]);
+    result.loss_sum += kernels::cross_entropy(logits, microbatch.targets.slice(0, begin, end));
+  }
+  return result;
+}
+
+Result Head::backward(at::Tensor /*d_hidden*/, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
+                      const Microbatch& microbatch, Saved saved) const {
+  const PlainOperators guard;
+  const at::Tensor& x = saved.tensors[0];
+  expect_call(x, microbatch, sizes_.hidden, grads.size(), 2);
+  const auto [h, rstd] = norm(x, parameters[0], sizes_.norm_eps);
+  at::Tensor d_h = at::empty_like(x);
+  Result result;
+  for (std::int64_t begin = 0; begin < h.size(0); begin += chunk_tokens_) {
+    const std::int64_t end = std::min(h.size(0), begin + chunk_tokens_);
+    const at::Tensor chunk = h.slice(0, begin, end);
+    const at::Tensor logits = kernels::linear(chunk, parameters[1]);
+    result.loss_sum +=
+        kernels::cross_entropy_backward(logits, microbatch.targets.slice(0, begin, end), microbatch.loss_scale);
+    kernels::linear_backward_weight(logits, chunk,
+                                    {.tensor = grads[1].tensor, .accumulate = grads[1].accumulate || begin > 0});
+    d_h.slice(0, begin, end).copy_(kernels::linear_backward_input(logits, parameters[1]));
+  }
+  kernels::rms_norm_backward(d_h, x, parameters[0], rstd, {}, d_h, grads[0]);
+  result.hidden = d_h;
+  return result;
+}
+
+}  // namespace trireme::nn

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "nn/reference.hpp"
+#include "trireme/nn/stage.hpp"
+
+namespace trireme::nn {
+namespace {
+
+using model::StageKind;
+constexpr StageKind kinds[] = {StageKind::embedding, StageKind::attention, StageKind::mlp, StageKind::head};
+
+at::ScalarType type_of(DType compute) { return compute == DType::fp32 ? at::kFloat : at::kBFloat16; }
+
+/// The bytes of the storages, each counted once: what keeping `saved` really costs.
+std::int64_t storage_bytes(const Saved& saved) {
+  std::int64_t bytes = 0;
+  std::vector<const void*> seen;
+  for (const auto& t : saved.tensors) {
+    if (std::find(seen.begin(), seen.end(), t.storage().data()) != seen.end()) continue;
+    seen.push_back(t.storage().data());
+    bytes += static_cast<std::int64_t>(t.storage().nbytes());
+  }
+  return bytes;
+}
+
+Saved forward(StageKind kind, const model::Sizes& sizes, DType compute, const test::Flat& f, Mode mode) {
+  const Microbatch m = test::microbatch(2, 9, sizes.vocab);
+  const at::Tensor x = kind == StageKind::embedding ? at::Tensor() : at::randn({18, sizes.hidden}).to(type_of(compute));
+  Saved saved;
+  (void)make_stage(kind, sizes, 9, compute, 0)->forward(x, f.parameters, m, mode, saved);
+  return saved;
+}
+
+TEST(Saved, TakesExactlyTheBytesThatThePlannerCounts) {
+  for (const auto kind : kinds) {
+    for (const auto compute : {DType::fp32, DType::bf16}) {
+      const auto sizes = test::odd_sizes();
+      const Saved saved = forward(kind, sizes, compute, test::flat(kind, sizes, type_of(compute), false), Mode::train);
+      EXPECT_EQ(storage_bytes(saved), saved_bytes(kind, sizes, 18, compute).value) << static_cast<int>(kind);
+    }
+  }
+}
+
+TEST(Saved, IsEmptyUnlessTraining) {
+  for (const auto kind : kinds) {
+    for (const auto mode : {Mode::evaluate, Mode::infer}) {
+      const auto sizes = test::even_sizes();
+      EXPECT_TRUE(forward(kind, sizes, DType::fp32, test::flat(kind, sizes, at::kFloat, false), mode).tensors.empty());
+    }
+  }
+}
+
+TEST(Saved, NeverPointsIntoTheParameters) {
+  for (const auto kind : kinds) {
+    for (const auto& sizes : {test::odd_sizes(), test::even_sizes()}) {
+      const test::Flat f = test::flat(kind, sizes, at::kFloat, false);
+      const Saved saved = forward(kind, sizes, DType::fp32, f, Mode::train);
+      for (const auto& t : saved.tensors) EXPECT_NE(t.storage().data(), f.buffer.storage().data());
+    }
+  }
+}
+
+TEST(Saved, CarriesNoAutogradGraph) {
+  for (const auto kind : kinds) {
+    const auto sizes = test::odd_sizes();
+    test::Flat f = test::flat(kind, sizes, at::kFloat, false);
+    for (auto& p : f.parameters) p = p.detach().requires_grad_();
+    for (const auto& t : forward(kind, sizes, DType::fp32, f, Mode::train).tensors) EXPECT_FALSE(t.requires_grad());
+  }
+}
+
+}  // namespace
+}  // namespace trireme::nn
