@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/jobs.hpp"
+
+#include <ATen/ops/empty.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/philox.hpp"
+#include "trireme/data/batch_reader.hpp"
+#include "trireme/optim/learning_rate.hpp"
+
+namespace trireme::test {
+namespace {
+
+constexpr std::uint64_t values_seed = 7;
+
+void broadcast(void* data, std::size_t bytes, const comm::Communicator& world) {
+  comm::check(MPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, world.handle()), "broadcast in a test");
+}
+
+std::vector<std::uint16_t> noisy_tokens(std::uint64_t key, std::int64_t count, std::int64_t vocab_size) {
+  std::vector<std::uint16_t> tokens;
+  std::int64_t token = 1;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto [chance, fresh, unused1, unused2] = philox4x32(key, static_cast<std::uint64_t>(i));
+    token = chance % 10 < 7 ? (3 * token + 7) % vocab_size : fresh % vocab_size;
+    tokens.push_back(static_cast<std::uint16_t>(token));
+  }
+  return tokens;
+}
+
+void write(const std::string& path, const std::vector<std::uint16_t>& tokens) {
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(2 * tokens.size()));
+}
+
+}  // namespace
+
+TokenFiles::TokenFiles(const comm::Communicator& world, std::int64_t vocab_size)
+    : owner_(world.rank() == 0), directory_((std::filesystem::temp_directory_path() / "trireme-jobs-XXXXXX").string()) {
+  if (owner_) {
+    invariant(::mkdtemp(directory_.data()) != nullptr, "a test makes its directory");
+    auto first = noisy_tokens(1, 2999, vocab_size);
+    std::fill(first.begin() + 300, first.begin() + 450, static_cast<std::uint16_t>(silent_token));
+    write(directory_ + "/a.bin", first);
+    write(directory_ + "/b.bin", noisy_tokens(2, 5003, vocab_size));
+  }
+  broadcast(directory_.data(), directory_.size(), world);  // after the files are there
+}
+
+TokenFiles::~TokenFiles() {
+  if (owner_) std::filesystem::remove_all(directory_);
+}
+
+std::vector<config::TokenSource> TokenFiles::sources() const {
+  return {{.path = directory_ + "/a.bin"}, {.path = directory_ + "/b.bin"}};
+}
+
+config::RunConfig odd_run(const TokenFiles& files, int steps) {
+  config::RunConfig config;
+  config.model = {.vocab_size = 257,
+                  .hidden_size = 72,
+                  .intermediate_size = 100,
+                  .layers = 3,
+                  .heads = 6,
+                  .kv_heads = 2,
+                  .head_dim = 10,
+                  .norm_eps = 1e-4,
+                  .rope_theta = 500};
+  config.data.train = files.sources();
+  config.data.seq_len = 13;
+  config.data.shuffle = false;
+  config.batch = {.global = 48, .micro = 1};
+  config.precision.compute = DType::fp32;
+  config.optimizer.lr = 1e-3;
+  config.lr = {.warmup_steps = 3, .min_ratio = 0.1};
+  config.train.steps = steps;
+  config.comm.timeout_seconds = 60;
+  return config;
+}
+
+store::Provider lively_values(std::uint64_t seed) {
+  return [seed](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
+    const auto named = [&](const char* part) { return parameter.name.find(part) != std::string::npos; };
+    const bool norm = named("norm");
+    const double std = norm ? 0.3 : named("embed_tokens") ? 0.05 : named("q_proj") || named("k_proj") ? 0.18 : 0.1;
+    const std::uint64_t key = stream_key(seed, parameter.name);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] =
+          static_cast<float>((norm ? 1.0 : 0.0) + std * normal_at(key, static_cast<std::uint64_t>(elements.begin) + i));
+  };
+}
+
+Parameters whole_parameters(const config::RunConfig& config, const store::Provider& values) {
+  Parameters parameters;
+  const model::Model model = model::build(config.model);
+  for (const model::ParameterBlock& block : model.parameter_blocks)
+    for (const model::Parameter& parameter : block.parameters) {
+      at::Tensor whole = at::empty(parameter.shape, at::kFloat);
+      values(parameter, {0, parameter.elements()},
+             {whole.mutable_data_ptr<float>(), static_cast<std::size_t>(whole.numel())});
+      parameters[parameter.name] = whole;
+    }
+  return parameters;
+}
+
+Outcome train_job(const config::RunConfig& config, const comm::Communicator& world, const train::JobOptions& options,
+                  const AfterStep& after_step) {
+  train::Job job(config, world, options);
+  job.store().fill(lively_values(values_seed));
+  data::BatchReader reader(config.data, data::Split::train, config.model.vocab_size, config.run.seed, job.batch_shape(),
+                           {.position = config.data.skip_to.value_or(0), .taken = {}});
+  Outcome outcome;
+  for (int step = 0; step < config.train.steps; ++step) {
+    const double lr = optim::learning_rate(config.lr, config.optimizer.lr, step, config.train.steps);
+    const executor::StepResult result = job.step(reader.next(), lr, step + 1 == config.train.steps);
+    outcome.curve.losses.push_back(result.loss);
+    outcome.curve.grad_norms.push_back(result.grad_norm);
+    outcome.skipped.push_back(result.skipped);
+    if (after_step) after_step(job, step);
+  }
+  for (int b = 0; b < job.model().param_blocks(); ++b)
+    outcome.masters.push_back(job.store().master(ParamBlock{b}).clone());
+  outcome.traffic = job.step_traffic();
+  return outcome;
+}
+
+Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world) {
+  const auto steps = static_cast<std::size_t>(config.train.steps);
+  Curve curve{std::vector<double>(steps), std::vector<double>(steps)};
+  if (world.rank() == 0)
+    curve =
+        plain_train(config, whole_parameters(config, lively_values(values_seed)), static_cast<int>(config.train.steps));
+  for (std::vector<double>* values : {&curve.losses, &curve.grad_norms})
+    broadcast(values->data(), steps * sizeof(double), world);
+  return curve;
+}
+
+Deviation deviation(const Curve& curve, const Curve& expected) {
+  const auto most = [](const std::vector<double>& values, const std::vector<double>& wanted) {
+    double worst = values.size() == wanted.size() ? 0 : std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < std::min(values.size(), wanted.size()); ++i) {
+      const double relative = std::abs(values[i] - wanted[i]) / std::abs(wanted[i]);
+      worst = relative <= worst ? worst : relative;  // NaN is the worst
+    }
+    return worst;
+  };
+  return {most(curve.losses, expected.losses), most(curve.grad_norms, expected.grad_norms)};
+}
+
+}  // namespace trireme::test

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "support/plain_llama.hpp"
+#include "trireme/comm/communicator.hpp"
+#include "trireme/comm/counters.hpp"
+#include "trireme/config/run_config.hpp"
+#include "trireme/store/parameter_store.hpp"
+#include "trireme/train/job.hpp"
+
+/// Small training jobs over any communicator, for the tests that compare them with the plain program or with each
+/// other.
+namespace trireme::test {
+
+/// Two raw uint16 token files in a directory that all ranks see: rank 0 writes and removes it. Collective over `world`.
+/// Tokens follow a noisy rule, so that there is something to learn; a stretch of the first file repeats `silent_token`.
+class TokenFiles {
+ public:
+  TokenFiles(const comm::Communicator& world, std::int64_t vocab_size);
+  TokenFiles(const TokenFiles&) = delete;
+  TokenFiles& operator=(const TokenFiles&) = delete;
+  ~TokenFiles();
+
+  [[nodiscard]] std::vector<config::TokenSource> sources() const;
+  static constexpr std::int64_t silent_token = 5;
+
+ private:
+  bool owner_;
+  std::string directory_;
+};
+
+/// A Llama whose sizes divide by nothing, with grouped key and value heads and a head_dim of its own, in fp32.
+[[nodiscard]] config::RunConfig odd_run(const TokenFiles& files, int steps);
+
+/// Values that make mistakes visible: attention far from uniform, norm weights with a spread, small embeddings.
+[[nodiscard]] store::Provider lively_values(std::uint64_t seed);
+
+/// All parameters of the run's model in full, from `values`.
+[[nodiscard]] Parameters whole_parameters(const config::RunConfig& config, const store::Provider& values);
+
+/// What a job leaves behind on this rank.
+struct Outcome {
+  Curve curve;
+  std::vector<bool> skipped;        ///< by step
+  std::vector<at::Tensor> masters;  ///< by parameter block: this rank's shard
+  comm::TrafficTable traffic;       ///< of the last step
+};
+
+/// Called after every step; lanes may be running ahead unless it was the last one.
+using AfterStep = std::function<void(train::Job& job, int step)>;
+
+/// Trains `config.train.steps` steps. Collective over `world`.
+[[nodiscard]] Outcome train_job(const config::RunConfig& config, const comm::Communicator& world,
+                                const train::JobOptions& options = {}, const AfterStep& after_step = {});
+
+/// The plain program's curve for the same run: computed on rank 0, on all ranks. Collective over `world`.
+[[nodiscard]] Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world);
+
+/// Where two curves differ most, relative to `expected`.
+struct Deviation {
+  double loss = 0;
+  double grad_norm = 0;
+};
+[[nodiscard]] Deviation deviation(const Curve& curve, const Curve& expected);
+
+}  // namespace trireme::test

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trireme/config/run_config.hpp"
+
+/// The plain program: the oracle of the distributed one. One process, whole parameters, libtorch's own operators under
+/// its autograd, written from the definitions (Hugging Face's Llama, torch.optim.AdamW, DESIGN sections 5 and 7) and
+/// not from Trireme's code.
+namespace trireme::test {
+
+/// Parameters in full, fp32, by Hugging Face name.
+using Parameters = std::map<std::string, at::Tensor>;
+
+/// Llama's logits: [B, T, vocab]. tokens: [B, T] int64.
+[[nodiscard]] at::Tensor plain_logits(const config::Model& model, const Parameters& parameters,
+                                      const at::Tensor& tokens);
+
+/// The rows of one optimizer step over the whole job: int64, [batch.global, seq_len] each; targets -1 where they do not
+/// count.
+struct PlainBatch {
+  at::Tensor inputs;
+  at::Tensor targets;
+};
+
+/// The batches of the run file's steps, one after the other. Reads raw uint16 token files.
+class PlainData {
+ public:
+  explicit PlainData(const config::RunConfig& config);
+  [[nodiscard]] PlainBatch step(std::int64_t step) const;
+
+ private:
+  [[nodiscard]] std::int64_t sample_of(std::int64_t k) const;
+
+  config::RunConfig config_;
+  std::vector<std::vector<std::int64_t>> samples_;  ///< of all files, [seq_len + 1] each
+  std::vector<std::int64_t> order_;                 ///< of the samples used so far; empty: the files' own
+};
+
+/// Mean loss over the batch's counted targets, fp64, with its graph.
+[[nodiscard]] at::Tensor plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch);
+
+/// The learning rate of step `step`, from 0.
+[[nodiscard]] double plain_learning_rate(const config::RunConfig& config, std::int64_t step);
+
+/// What a run shows: for each step the loss, and the gradient norm before clipping.
+struct Curve {
+  std::vector<double> losses;
+  std::vector<double> grad_norms;
+  friend bool operator==(const Curve&, const Curve&) = default;
+};
+
+/// Trains `steps` steps from `initial`, which stays as it is.
+[[nodiscard]] Curve plain_train(const config::RunConfig& config, const Parameters& initial, int steps);
+
+}  // namespace trireme::test

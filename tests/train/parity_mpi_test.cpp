@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The sacred part: whatever the mesh, the policy and the lanes, a job computes what one plain program computes.
+// ranks: 1 2 3 4
+// timeout: 300
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "support/jobs.hpp"
+
+namespace trireme::train {
+namespace {
+
+using test::Curve;
+
+constexpr int steps = 20;
+constexpr double loss_tolerance = 1e-6;
+constexpr double norm_tolerance = 1e-5;
+
+/// What is trained: changes to `odd_run`. Every rank count and policy trains it on the same batches of 48 rows.
+enum class Problem { odd, tied, ignored_targets, everything_else };
+
+config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
+  config::RunConfig config = test::odd_run(files, steps);
+  switch (problem) {
+    case Problem::odd: break;
+    case Problem::tied: config.model.tie_embeddings = true; break;
+    case Problem::ignored_targets:
+      config.data.ignore_targets = {test::TokenFiles::silent_token, 20, 21, 22, 23};
+      config.model.kv_heads = 6;
+      break;
+    case Problem::everything_else:
+      config.model.rope_scaling = config::RopeScaling{
+          .factor = 4, .low_freq_factor = 1, .high_freq_factor = 4, .original_max_position_embeddings = 16};
+      config.model.layers = 1;
+      config.data.shuffle = true;
+      config.data.skip_to = 31;
+      config.lr = {.schedule = config::LrSchedule::wsd,
+                   .warmup_steps = 2,
+                   .end_step = 18,
+                   .wsd_decay_steps = 6,
+                   .min_ratio = 0.2};
+      config.optimizer.clip_norm = 0;
+      config.optimizer.no_decay = {"*embed*", "*v_proj*"};
+      break;
+  }
+  return config;
+}
+
+struct Case {
+  std::string name;
+  Problem problem = Problem::odd;
+  config::Sync sync;
+  int accumulation = 4;
+  int replicate = 1;
+  bool lane_threads = true;
+  comm::TransportChoice transport = comm::TransportChoice::shared_memory;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+constexpr auto deferred = config::SyncPolicy::deferred;
+constexpr auto mpi = comm::TransportChoice::mpi;
+constexpr Bytes no_bytes{0};
+constexpr Bytes unbounded{std::int64_t{1} << 40};
+
+std::vector<Case> cases() {
+  return {
+      {.name = "Immediate"},
+      {.name = "ImmediateOneMicrobatch", .accumulation = 1},
+      {.name = "ImmediateKeptAfterForward", .sync = {.reshard_after_forward = 1}, .transport = mpi},
+      {.name = "ImmediateKeptAfterBackward", .sync = {.reshard_after_backward = false}},
+      {.name = "ImmediateWithoutPrefetch", .sync = {.prefetch_bytes = no_bytes}, .transport = mpi},
+      {.name = "ImmediateUnboundedPrefetch", .sync = {.prefetch_bytes = unbounded}},
+      {.name = "ImmediateOnOneThread", .lane_threads = false, .transport = mpi},
+      {.name = "ImmediateReplicated", .replicate = 2},
+      {.name = "ImmediateTied", .problem = Problem::tied},
+      {.name = "ImmediateTiedKeptAfterBackward",
+       .problem = Problem::tied,
+       .sync = {.reshard_after_backward = false},
+       .transport = mpi},
+      {.name = "ImmediateIgnoredTargets", .problem = Problem::ignored_targets},
+      {.name = "ImmediateEverythingElse", .problem = Problem::everything_else, .sync = {.prefetch_bytes = unbounded}},
+      {.name = "Deferred", .sync = {.policy = deferred}, .transport = mpi},
+      {.name = "DeferredOneMicrobatch", .sync = {.policy = deferred}, .accumulation = 1},
+      {.name = "DeferredKeptAfterForward", .sync = {.policy = deferred, .reshard_after_forward = 1}},
+      {.name = "DeferredKeptUntilUpdate",
+       .sync = {.policy = deferred, .reshard_after_forward = 1, .reshard_after_backward = false}},
+      {.name = "DeferredWithoutPrefetch", .sync = {.policy = deferred, .prefetch_bytes = no_bytes}},
+      {.name = "DeferredUnboundedPrefetch",
+       .sync = {.policy = deferred, .prefetch_bytes = unbounded},
+       .transport = mpi},
+      {.name = "DeferredOnOneThread", .sync = {.policy = deferred}, .lane_threads = false},
+      {.name = "DeferredReplicated", .sync = {.policy = deferred}, .replicate = 2, .transport = mpi},
+      {.name = "DeferredTied", .problem = Problem::tied, .sync = {.policy = deferred}},
+      {.name = "DeferredTiedKeptUntilUpdate",
+       .problem = Problem::tied,
+       .sync = {.policy = deferred, .reshard_after_forward = 1, .reshard_after_backward = false}},
+      {.name = "DeferredIgnoredTargets", .problem = Problem::ignored_targets, .sync = {.policy = deferred}},
+      {.name = "DeferredEverythingElse",
+       .problem = Problem::everything_else,
+       .sync = {.policy = deferred},
+       .transport = mpi},
+  };
+}
+
+class Parity : public testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() {
+    world_ = new comm::Communicator(comm::Communicator::from(MPI_COMM_WORLD));
+    files_ = new test::TokenFiles(*world_, 257);
+  }
+  static void TearDownTestSuite() {
+    if (world_->rank() == 0)
+      std::printf("largest deviations from the plain program: losses %.1e, gradient norms %.1e\n", worst_.loss,
+                  worst_.grad_norm);
+    delete files_;
+    delete world_;
+  }
+
+  /// Collective over the world, the first time.
+  static const Curve& plain(Problem problem) {
+    auto& curve = curves_[problem];
+    if (curve.losses.empty()) curve = test::plain_curve(problem_run(problem, *files_), *world_);
+    return curve;
+  }
+
+  static void expect_parity(const Curve& curve, const Curve& expected) {
+    const test::Deviation found = test::deviation(curve, expected);
+    EXPECT_LE(found.loss, loss_tolerance);
+    EXPECT_LE(found.grad_norm, norm_tolerance);
+    worst_ = {std::max(worst_.loss, found.loss), std::max(worst_.grad_norm, found.grad_norm)};
+  }
+
+  static inline comm::Communicator* world_ = nullptr;
+  static inline test::TokenFiles* files_ = nullptr;
+  static inline std::map<Problem, Curve> curves_;
+  static inline test::Deviation worst_;
+};
+
+config::RunConfig case_run(const Case& c, const test::TokenFiles& files, int ranks) {
+  config::RunConfig config = problem_run(c.problem, files);
+  config.sync = c.sync;
+  config.mesh.replicate = c.replicate;
+  config.batch.micro = config.batch.global / (ranks * c.accumulation);
+  return config;
+}
+
+JobOptions case_options(const Case& c) {
+  return {.lane_threads = c.lane_threads, .transport = c.transport, .poison = true};
+}
+
+TEST_P(Parity, FollowsThePlainProgram) {
+  const Case& c = GetParam();
+  if (world_->size() % c.replicate != 0) GTEST_SKIP() << "needs a multiple of " << c.replicate << " ranks";
+  const Curve& expected = plain(c.problem);
+  expect_parity(test::train_job(case_run(c, *files_, world_->size()), *world_, case_options(c)).curve, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(, Parity, testing::ValuesIn(cases()), [](const auto& info) { return info.param.name; });
+
+TEST_F(Parity, JobsOfDifferentPoliciesRunBesideEachOther) {
+  if (world_->size() == 1) GTEST_SKIP() << "needs two ranks";
+  const bool alone = world_->rank() == 0;
+  const Case mine = alone ? Case{.problem = Problem::tied, .transport = mpi}
+                          : Case{.problem = Problem::ignored_targets, .sync = {.policy = deferred}};
+  const Curve tied = plain(Problem::tied);
+  const Curve ignored = plain(Problem::ignored_targets);
+  const comm::Communicator group = world_->split(alone ? 0 : 1, world_->rank());
+  expect_parity(test::train_job(case_run(mine, *files_, group.size()), group, case_options(mine)).curve,
+                alone ? tied : ignored);
+}
+
+config::RunConfig one_step(const test::TokenFiles& files) {
+  config::RunConfig config = problem_run(Problem::odd, files);
+  config.train.steps = 1;
+  config.model.rope_scaling = config::RopeScaling{
+      .factor = 4, .low_freq_factor = 1, .high_freq_factor = 4, .original_max_position_embeddings = 16};
+  return config;
+}
+
+/// What the values are chosen for: each of these mistakes lies far outside the tolerance in the first loss already.
+TEST_F(Parity, WouldSeeAWrongModel) {
+  const config::RunConfig right = one_step(*files_);
+  const Curve expected = test::plain_curve(right, *world_);
+  const auto moved = [&](const std::function<void(config::Model&)>& mistake) {
+    config::RunConfig wrong = right;
+    wrong.batch.micro = right.batch.global / world_->size();
+    mistake(wrong.model);
+    return test::deviation(test::train_job(wrong, *world_).curve, expected).loss;
+  };
+  EXPECT_LT(moved([](config::Model&) {}), loss_tolerance);
+  EXPECT_GT(moved([](config::Model& m) { m.rope_theta = 10000; }), 1e-4);
+  EXPECT_GT(moved([](config::Model& m) { m.rope_scaling.reset(); }), 1e-4);
+  EXPECT_GT(moved([](config::Model& m) { m.rope_scaling->factor = 8; }), 1e-4);
+  EXPECT_GT(moved([](config::Model& m) { m.norm_eps = 1e-5; }), 1e-4);
+}
+
+}  // namespace
+}  // namespace trireme::train
