@@ -26,10 +26,12 @@ struct Arguments {
 };
 
 int plan(const Arguments& arguments) {
-  const config::RunConfig config = train::complete_model(config::load_run_file(arguments.run_file, arguments.overrides));
+  const config::RunConfig config =
+      train::complete_model(config::load_run_file(arguments.run_file, arguments.overrides));
   const config::Resolved resolved = config::resolve(config, arguments.ranks);
   const model::Model model = model::build(config.model);
-  const schedule::Schedule step = schedule::build_step(model, resolved.accumulation, schedule::policy_of(config, resolved.replicate));
+  const schedule::Schedule step =
+      schedule::build_step(model, resolved.accumulation, schedule::policy_of(config, resolved));
   if (arguments.show == "schedule") {
     fmt::print("{}", schedule::print(step, model));
     return 0;
@@ -39,10 +41,14 @@ int plan(const Arguments& arguments) {
                                .tokens = config.batch.micro * config.data.seq_len,
                                .replicas = resolved.replicate};
   if (arguments.show == "summary")
-    fmt::print("{} of {} parameters on {} ranks ({} x {} x {}), {} microbatches a step, {} gradients, {} ops in the schedule ({:016x})\n\n",
-               model.architecture, to_short_text(static_cast<double>(model.elements())), arguments.ranks, resolved.replicate, resolved.shard,
-               resolved.tensor, resolved.accumulation, config::to_text(config.sync.policy), step.ops.size(), schedule::hash(step, model));
-  if (arguments.show != "traffic") fmt::print("{}", planner::to_text(planner::replay_memory(step, model, layout, sizing)));
+    fmt::print(
+        "{} of {} parameters on {} ranks ({} x {} x {}), {} microbatches a step, {} gradients, {} ops in the schedule "
+        "({:016x})\n\n",
+        model.architecture, to_short_text(static_cast<double>(model.elements())), arguments.ranks, resolved.replicate,
+        resolved.shard, resolved.tensor, resolved.accumulation, config::to_text(config.sync.policy), step.ops.size(),
+        schedule::hash(step, model));
+  if (arguments.show != "traffic")
+    fmt::print("{}", planner::to_text(planner::replay_memory(step, model, layout, sizing)));
   if (arguments.show == "summary") fmt::print("\n");
   if (arguments.show != "memory") fmt::print("{}", planner::to_text(planner::replay_traffic(step, layout, sizing)));
   return 0;
@@ -52,11 +58,15 @@ int plan(const Arguments& arguments) {
 
 void add_plan(CLI::App& app, Action& chosen) {
   const auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("plan", "Say what a run will do, hold and move, on any number of ranks, without running it.");
+  CLI::App* command =
+      app.add_subcommand("plan", "Say what a run will do, hold and move, on any number of ranks, without running it.");
   command->add_option("RUN.toml", arguments->run_file, "The run file")->required();
   command->add_option("--ranks", arguments->ranks, "Ranks of the job")->required()->check(CLI::PositiveNumber);
-  command->add_option("--set", arguments->overrides, "section.key=value instead of what the run file says; may be given often");
-  command->add_option("--show", arguments->show, "schedule: one step, an op a line; memory: one rank's bytes; traffic: one rank's bytes a step")
+  command->add_option("--set", arguments->overrides,
+                      "section.key=value instead of what the run file says; may be given often");
+  command
+      ->add_option("--show", arguments->show,
+                   "schedule: one step, an op a line; memory: one rank's bytes; traffic: one rank's bytes a step")
       ->check(CLI::IsMember({"summary", "schedule", "memory", "traffic"}));
   command->callback([&chosen, arguments] { chosen = [arguments] { return plan(*arguments); }; });
 }

@@ -38,20 +38,21 @@ std::unique_ptr<Transport> chosen(const Communicator& communicator, const Stagin
 
 }  // namespace
 
+std::unique_ptr<Transport> make_transport(const Communicator& communicator, const StagingSource& staging,
+                                          TransportChoice choice, std::optional<Bytes> staging_bytes) {
+  switch (choice) {
+    case TransportChoice::automatic: break;
+    case TransportChoice::mpi: return mpi_transport(communicator, staging, staging_bytes.value_or(mpi_staging));
+    case TransportChoice::shared_memory: return shared_memory(communicator, staging, staging_bytes);
+  }
+  return chosen(communicator, staging, staging_bytes);
+}
+
 std::unique_ptr<Collectives> make_collectives(const Communicator& communicator, Group group, Lane lane,
                                               const Services& services, TransportChoice choice,
                                               std::optional<Bytes> staging_bytes) {
-  std::unique_ptr<Transport> transport;
-  switch (choice) {
-    case TransportChoice::automatic: transport = chosen(communicator, services.staging, staging_bytes); break;
-    case TransportChoice::mpi:
-      transport = mpi_transport(communicator, services.staging, staging_bytes.value_or(mpi_staging));
-      break;
-    case TransportChoice::shared_memory:
-      transport = shared_memory(communicator, services.staging, staging_bytes);
-      break;
-  }
-  return std::make_unique<Collectives>(std::move(transport), std::string(traffic_name(group, lane)),
+  return std::make_unique<Collectives>(make_transport(communicator, services.staging, choice, staging_bytes),
+                                       std::string(traffic_name(group, lane)),
                                        fmt::format("{}/{}", to_text(group), to_text(lane)), services);
 }
 

@@ -23,6 +23,7 @@ const std::array<Category, category_count>& all_categories() {
   static constexpr std::array all{
       Category::parameters_sharded,
       Category::parameters_unsharded,
+      Category::parameters_resharded,
       Category::gradients_sharded,
       Category::gradients_unsharded,
       Category::optimizer,
@@ -40,6 +41,7 @@ std::string_view to_text(Category category) {
   switch (category) {
     case Category::parameters_sharded: return "parameters.sharded";
     case Category::parameters_unsharded: return "parameters.unsharded";
+    case Category::parameters_resharded: return "parameters.resharded";
     case Category::gradients_sharded: return "gradients.sharded";
     case Category::gradients_unsharded: return "gradients.unsharded";
     case Category::optimizer: return "optimizer";

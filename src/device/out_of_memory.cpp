@@ -38,6 +38,7 @@ std::string_view remedy(Category largest) {
     case Category::gradients_sharded:
     case Category::optimizer: return "run on more ranks or nodes, so that mesh.shard is larger and each holds less";
     case Category::parameters_unsharded: return "set sync.reshard_after_forward = true, or lower sync.prefetch_bytes";
+    case Category::parameters_resharded: return "set sync.reshard_after_forward = true, which keeps no copy in groups";
     case Category::gradients_unsharded:
       return "set sync.policy = \"immediate\", which frees a block's gradients after each microbatch";
     case Category::activations:

@@ -16,8 +16,10 @@ std::vector<schedule::Slot> given_up(const schedule::Schedule& schedule, const m
   std::vector<schedule::Slot> slots(schedule.ops.size());
   std::vector<schedule::Slot> now(static_cast<std::size_t>(model.param_blocks()));
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
-    if (const auto* unshard = std::get_if<schedule::Unshard>(&schedule.ops[i])) now[static_cast<std::size_t>(unshard->block.value)] = unshard->slot;
-    if (const auto* reshard = std::get_if<schedule::Reshard>(&schedule.ops[i])) slots[i] = now[static_cast<std::size_t>(reshard->block.value)];
+    if (const auto* unshard = std::get_if<schedule::Unshard>(&schedule.ops[i]))
+      now[static_cast<std::size_t>(unshard->block.value)] = unshard->slot;
+    if (const auto* reshard = std::get_if<schedule::Reshard>(&schedule.ops[i]))
+      slots[i] = now[static_cast<std::size_t>(reshard->block.value)];
   }
   return slots;
 }
@@ -34,8 +36,8 @@ Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType co
   return layers;
 }
 
-Executor::Executor(const model::Model& model, schedule::Schedule schedule, store::ParameterStore& store, const Layers& layers, Links links,
-                   config::Optimizer optimizer, Options options)
+Executor::Executor(const model::Model& model, schedule::Schedule schedule, store::ParameterStore& store,
+                   const Layers& layers, Links links, config::Optimizer optimizer, Options options)
     : model_(model),
       schedule_(std::move(schedule)),
       store_(store),
@@ -47,10 +49,12 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
       parameter_slot_(given_up(schedule_, model)),
       progress_(static_cast<int>(schedule_.ops.size()), schedule::needs(schedule_, model)) {
   last_op_.fill(-1);
-  for (std::size_t i = 0; i < schedule_.ops.size(); ++i) last_op_[static_cast<std::size_t>(schedule::lane_of(schedule_.ops[i]))] = static_cast<int>(i);
+  for (std::size_t i = 0; i < schedule_.ops.size(); ++i)
+    last_op_[static_cast<std::size_t>(schedule::lane_of(schedule_.ops[i]))] = static_cast<int>(i);
   if (!options_.on_exception) options_.on_exception = [] { comm::abort_job_for_current_exception(); };
   for (int b = 0; b < model.param_blocks(); ++b)
-    decay_.push_back(optim::decay_ranges(model[ParamBlock{b}], store.layout()[ParamBlock{b}], store.shard_rank(), optimizer_.no_decay));
+    decay_.push_back(optim::decay_ranges(model[ParamBlock{b}], store.layout()[ParamBlock{b}], store.shard_rank(),
+                                         optimizer_.no_decay));
   if (!options_.lane_threads) return;
   for (const schedule::Lane lane : {schedule::Lane::gather, schedule::Lane::reduce})
     lanes_.emplace_back([this, lane](const std::stop_token& stop) { lane_loop(lane, stop); });

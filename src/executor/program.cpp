@@ -49,7 +49,8 @@ class Resolver {
         const bool reads = std::find(read.begin(), read.end(), ref.block) != read.end();
         operands.parameters.push_back(reads ? store_.parameter_view(slots_.at(ref.block), ref) : at::Tensor{});
         for (const schedule::GradientTarget& target : targets)
-          if (target.block == ref.block) operands.gradients.push_back({store_.gradient_view(target.slot, ref), target.add});
+          if (target.block == ref.block)
+            operands.gradients.push_back({store_.gradient_view(target.slot, ref), target.add});
       }
       out.push_back(std::move(operands));
     }

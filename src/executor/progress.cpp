@@ -13,8 +13,9 @@ Progress::Progress(int ops, const std::vector<schedule::Need>& needs)
 bool Progress::ready_locked(int op, std::int64_t step) const {
   if (step > open_) return false;
   const auto& needs = into_[static_cast<std::size_t>(op)];
-  return std::all_of(needs.begin(), needs.end(),
-                     [&](const schedule::Need& need) { return ended_[static_cast<std::size_t>(need.from)] >= step - need.distance; });
+  return std::all_of(needs.begin(), needs.end(), [&](const schedule::Need& need) {
+    return ended_[static_cast<std::size_t>(need.from)] >= step - need.distance;
+  });
 }
 
 bool Progress::ready(int op, std::int64_t step) {
@@ -45,7 +46,9 @@ void Progress::open(std::int64_t step) {
 
 void Progress::drain(std::int64_t step) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return std::all_of(ended_.begin(), ended_.end(), [&](std::int64_t ended) { return ended >= step; }); });
+  changed_.wait(lock, [&] {
+    return std::all_of(ended_.begin(), ended_.end(), [&](std::int64_t ended) { return ended >= step; });
+  });
 }
 
 }  // namespace trireme::executor

@@ -16,25 +16,37 @@
 namespace trireme::executor {
 namespace {
 
-std::span<float> floats(at::Tensor& tensor) { return {tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())}; }
+std::span<float> floats(at::Tensor& tensor) {
+  return {tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+}
 
 }  // namespace
 
 void Executor::run(const schedule::Unshard& op) {
   at::Tensor& whole = store_.parameter_buffer(op.slot);
-  at::Tensor& shard = store_.wire(op.block);
-  links_.gather->all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), store_.compute());
+  at::Tensor& shard = op.from ? store_.group_copy(op.block) : store_.wire(op.block);
+  comm::Collectives& link = op.from ? *links_.group_gather : *links_.gather;
+  link.all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), store_.compute());
 }
 
-void Executor::run(const schedule::Reshard&) {
-  if (options_.poison) store_.parameter_buffer(parameter_slot_[static_cast<std::size_t>(op_)]).fill_(std::numeric_limits<float>::quiet_NaN());
+void Executor::run(const schedule::Reshard& op) {
+  if (op.to) {
+    at::Tensor& copy = store_.group_copy(op.block);
+    const at::Tensor& whole = store_.parameter_buffer(parameter_slot_[static_cast<std::size_t>(op_)]);
+    copy.copy_(whole.narrow(0, links_.group_gather->rank() * copy.numel(), copy.numel()));
+  }
+  if (options_.poison)
+    store_.parameter_buffer(parameter_slot_[static_cast<std::size_t>(op_)])
+        .fill_(std::numeric_limits<float>::quiet_NaN());
 }
 
 void Executor::run(const schedule::Forward& op) {
   const device::ChargeTo charge(device::Category::workspace);
   for (const StageOperands& operands : program_[static_cast<std::size_t>(op_)]) {
     nn::Saved saved;
-    nn::Result result = layer(op.block, operands.stage).forward(std::move(hidden_), operands.parameters, microbatch(op.microbatch), options_.mode, saved);
+    nn::Result result =
+        layer(op.block, operands.stage)
+            .forward(std::move(hidden_), operands.parameters, microbatch(op.microbatch), options_.mode, saved);
     hidden_ = std::move(result.hidden);
     for (const at::Tensor& tensor : saved.tensors) device::charge_to(tensor, {device::Category::activations});
     if (options_.mode == nn::Mode::train)
@@ -56,7 +68,8 @@ void Executor::run(const schedule::Backward& op) {
   for (const StageOperands& operands : program_[static_cast<std::size_t>(op_)]) {
     nn::Saved saved{activations_.take({op.block, operands.stage, op.microbatch})};
     nn::Result result = layer(op.block, operands.stage)
-                            .backward(std::move(hidden_), operands.parameters, operands.gradients, microbatch(op.microbatch), std::move(saved));
+                            .backward(std::move(hidden_), operands.parameters, operands.gradients,
+                                      microbatch(op.microbatch), std::move(saved));
     hidden_ = std::move(result.hidden);
     loss_sum_ += result.loss_sum;
   }
@@ -65,19 +78,24 @@ void Executor::run(const schedule::Backward& op) {
 void Executor::run(const schedule::ReduceScatter& op) {
   at::Tensor& whole = store_.gradient_buffer(op.slot);
   if (fault::point("grad.reduce")) whole.mutable_data_ptr<float>()[0] = std::numeric_limits<float>::quiet_NaN();
-  at::Tensor& shard = store_.gradient(op.block);
-  links_.reduce->reduce_scatter(whole.const_data_ptr<float>(), shard.mutable_data_ptr<float>(), shard.numel(), DType::fp32, op.add);
+  at::Tensor shard = op.partial ? store_.partial(op.block) : store_.gradient(op.block);
+  links_.reduce->reduce_scatter(whole.const_data_ptr<float>(), shard.mutable_data_ptr<float>(), shard.numel(),
+                                DType::fp32, op.add);
 }
 
 void Executor::run(const schedule::AllReduce& op) {
-  at::Tensor& shard = store_.gradient(op.block);
-  links_.replicate->all_reduce(shard.mutable_data_ptr<float>(), shard.numel(), DType::fp32);
+  at::Tensor sum = op.partial ? store_.partial(op.block) : store_.gradient(op.block);
+  links_.replicate->all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), DType::fp32);
+  if (!op.partial) return;
+  const std::span<float> from = floats(sum), to = floats(store_.gradient(op.block));
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];  // on the lane's thread, which has no team
 }
 
 void Executor::run(const schedule::ClipNorm&) {
   // The norm counts each element once: replicas hold the same gradients, so one of them speaks for all.
   double squares = 0;
-  for (int b = 0; b < model_.param_blocks() && links_.first_replica; ++b) squares += optim::sum_of_squares(floats(store_.gradient(ParamBlock{b})));
+  for (int b = 0; b < model_.param_blocks() && links_.first_replica; ++b)
+    squares += optim::sum_of_squares(floats(store_.gradient(ParamBlock{b})));
   double sums[2] = {squares, loss_sum_};
   links_.control->sum(sums);
   result_.grad_norm = std::sqrt(sums[0]);
@@ -89,13 +107,15 @@ void Executor::run(const schedule::ClipNorm&) {
 void Executor::run(const schedule::Update& op) {
   if (result_.skipped) return;
   const auto step = optim::adamw_step(optimizer_, input_.lr, input_.updates + 1, gradient_factor_);
-  const optim::AdamWState state{floats(store_.master(op.block)), floats(store_.first_moment(op.block)), floats(store_.second_moment(op.block))};
+  const optim::AdamWState state{floats(store_.master(op.block)), floats(store_.first_moment(op.block)),
+                                floats(store_.second_moment(op.block))};
   std::span<c10::BFloat16> compute;
   if (store_.compute() == DType::bf16) {
     at::Tensor& wire = store_.wire(op.block);
     compute = {wire.mutable_data_ptr<c10::BFloat16>(), static_cast<std::size_t>(wire.numel())};
   }
-  optim::adamw(step, decay_[static_cast<std::size_t>(op.block.value)], floats(store_.gradient(op.block)), state, compute);
+  optim::adamw(step, decay_[static_cast<std::size_t>(op.block.value)], floats(store_.gradient(op.block)), state,
+               compute);
 }
 
 }  // namespace trireme::executor

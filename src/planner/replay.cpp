@@ -14,11 +14,13 @@ namespace {
 
 Bytes times(std::int64_t elements, std::int64_t each) { return {elements * each}; }
 
-Bytes ring_bytes(const std::vector<int>& sizes, const model::Model& model, const shard::Layout& layout, std::int64_t element_bytes) {
+Bytes ring_bytes(const std::vector<int>& sizes, const model::Model& model, const shard::Layout& layout,
+                 std::int64_t element_bytes) {
   const std::vector<int> ring_of = schedule::rings(model);
   Bytes total;
   for (std::size_t ring = 0; ring < sizes.size(); ++ring) {
-    const auto member = static_cast<int>(std::find(ring_of.begin(), ring_of.end(), static_cast<int>(ring)) - ring_of.begin());
+    const auto member =
+        static_cast<int>(std::find(ring_of.begin(), ring_of.end(), static_cast<int>(ring)) - ring_of.begin());
     total += times(layout[ParamBlock{member}].padded() * sizes[ring], element_bytes);
   }
   return total;
@@ -31,34 +33,46 @@ Bytes saved_by(const Compute& op, const model::Model& model, const Sizing& sizin
   const schedule::StageRange range = schedule::stages_of(block, op.stage);
   Bytes total;
   for (int s = range.first; s < range.last; ++s)
-    total += model::saved_bytes(block.stages[static_cast<std::size_t>(s)].kind, model.sizes, sizing.tokens, sizing.compute);
+    total +=
+        model::saved_bytes(block.stages[static_cast<std::size_t>(s)].kind, model.sizes, sizing.tokens, sizing.compute);
   return total;
 }
 
 }  // namespace
 
 Bytes Memory::total() const {
-  return parameters_sharded + parameters_unsharded + gradients_sharded + gradients_unsharded + optimizer + activations;
+  return parameters_sharded + parameters_unsharded + parameters_resharded + gradients_sharded + gradients_unsharded +
+         optimizer + activations;
 }
 
-Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout, const Sizing& sizing) {
+Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
+                     const Sizing& sizing) {
   const schedule::RingSizes rings = schedule::ring_sizes(schedule, model);
   const std::int64_t shard = layout.shard_elements();
   Memory memory;
   memory.parameters_sharded = times(shard, sizing.compute == DType::fp32 ? 4 : 4 + size_of(sizing.compute));
   memory.parameters_unsharded = ring_bytes(rings.parameters, model, layout, size_of(sizing.compute));
   if (!sizing.trains) return memory;
+  if (const auto group = schedule::copy_group(schedule))
+    memory.parameters_resharded = times(layout.padded() / *group, size_of(sizing.compute));
   memory.gradients_sharded = times(shard, 4);
+  if (schedule::has_partial(schedule)) {
+    std::int64_t largest = 0;
+    for (int b = 0; b < layout.blocks(); ++b) largest = std::max(largest, layout[ParamBlock{b}].shard_elements());
+    memory.gradients_sharded += times(largest, 4);
+  }
   memory.gradients_unsharded = ring_bytes(rings.gradients, model, layout, 4);
   memory.optimizer = times(shard, 8);
   Bytes saved;
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
-    if (const auto* forward = std::get_if<schedule::Forward>(&schedule.ops[i])) saved += saved_by(*forward, model, sizing);
+    if (const auto* forward = std::get_if<schedule::Forward>(&schedule.ops[i]))
+      saved += saved_by(*forward, model, sizing);
     if (saved > memory.activations) {
       memory.activations = saved;
       memory.activations_peak_op = static_cast<int>(i);
     }
-    if (const auto* backward = std::get_if<schedule::Backward>(&schedule.ops[i])) saved = saved - saved_by(*backward, model, sizing);
+    if (const auto* backward = std::get_if<schedule::Backward>(&schedule.ops[i]))
+      saved = saved - saved_by(*backward, model, sizing);
   }
   return memory;
 }
@@ -75,13 +89,17 @@ Traffic replay_traffic(const schedule::Schedule& schedule, const shard::Layout& 
     std::visit(
         [&](const auto& verb) {
           using Verb = std::decay_t<decltype(verb)>;
-          if constexpr (std::is_same_v<Verb, schedule::Unshard>)
-            add("shard", "all_gather", layout[verb.block].shard_elements() * size_of(sizing.compute) * (shards - 1));
+          if constexpr (std::is_same_v<Verb, schedule::Unshard>) {
+            const int ranks = verb.from.value_or(shards);
+            add(verb.from ? "shard_group" : "shard", "all_gather",
+                layout[verb.block].padded() / ranks * size_of(sizing.compute) * (ranks - 1));
+          }
           if constexpr (std::is_same_v<Verb, schedule::ReduceScatter>)
             add("shard", "reduce_scatter", layout[verb.block].shard_elements() * size_of(sizing.reduce) * (shards - 1));
           if constexpr (std::is_same_v<Verb, schedule::AllReduce>) {
             const std::int64_t elements = layout[verb.block].shard_elements();
-            add("replicate", "all_reduce", 2 * ((elements + sizing.replicas - 1) / sizing.replicas) * 4 * (sizing.replicas - 1));
+            add("replicate", "all_reduce",
+                2 * ((elements + sizing.replicas - 1) / sizing.replicas) * 4 * (sizing.replicas - 1));
           }
         },
         op);
@@ -92,6 +110,7 @@ std::string to_text(const Memory& memory) {
   TextTable table({"memory of one rank", "peak"});
   table.add({"parameters.sharded", to_text(memory.parameters_sharded)});
   table.add({"parameters.unsharded", to_text(memory.parameters_unsharded)});
+  table.add({"parameters.resharded", to_text(memory.parameters_resharded)});
   table.add({"gradients.sharded", to_text(memory.gradients_sharded)});
   table.add({"gradients.unsharded", to_text(memory.gradients_unsharded)});
   table.add({"optimizer", to_text(memory.optimizer)});
@@ -104,7 +123,8 @@ std::string to_text(const Traffic& traffic) {
   TextTable table({"traffic of one rank and step", "calls", "bytes", ""});
   for (const auto& [group, operations] : traffic)
     for (const auto& [operation, moved] : operations)
-      table.add({group + " " + operation, std::to_string(moved.calls), std::to_string(moved.bytes.value), to_text(moved.bytes)});
+      table.add({group + " " + operation, std::to_string(moved.calls), std::to_string(moved.bytes.value),
+                 to_text(moved.bytes)});
   return table.str();
 }
 

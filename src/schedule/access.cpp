@@ -65,11 +65,16 @@ struct AccessOf {
 
   void operator()(const Unshard& unshard) {
     residence.enter(unshard);
-    read({Resource::Kind::master_shard, unshard.block.value});
+    read({unshard.from ? Resource::Kind::group_copy : Resource::Kind::master_shard, unshard.block.value});
     write({Resource::Kind::parameter_slot, unshard.slot.ring, unshard.slot.index});
   }
   void operator()(const Reshard& reshard) {
-    write(residence.slot(reshard.block, op, model));
+    const Resource slot = residence.slot(reshard.block, op, model);
+    if (reshard.to) {
+      read(slot);
+      write({Resource::Kind::group_copy, reshard.block.value});
+    }
+    write(slot);
     residence.leave(reshard.block);
   }
   void operator()(const Forward& forward) { compute(forward, true); }
@@ -82,11 +87,15 @@ struct AccessOf {
   }
   void operator()(const ReduceScatter& reduce) {
     read(gradient(reduce.slot));
-    const Resource shard{Resource::Kind::gradient_shard, reduce.block.value};
+    const Resource shard = reduce.partial ? Resource{Resource::Kind::partial_shard}
+                                          : Resource{Resource::Kind::gradient_shard, reduce.block.value};
     if (reduce.add) read(shard);
     write(shard);
   }
-  void operator()(const AllReduce& reduce) { update({Resource::Kind::gradient_shard, reduce.block.value}); }
+  void operator()(const AllReduce& reduce) {
+    if (reduce.partial) update({Resource::Kind::partial_shard});
+    update({Resource::Kind::gradient_shard, reduce.block.value});
+  }
   void operator()(const ClipNorm&) {
     for (int b = 0; b < model.param_blocks(); ++b) read({Resource::Kind::gradient_shard, b});
     write({Resource::Kind::norm});
@@ -149,6 +158,8 @@ std::string to_text(const Resource& resource, const model::Model& model) {
     case Kind::gradient_slot: return fmt::format("grad{}.{}", resource.a, resource.b);
     case Kind::master_shard: return fmt::format("shard({})", block());
     case Kind::gradient_shard: return fmt::format("gradient shard({})", block());
+    case Kind::partial_shard: return "partial gradient shard";
+    case Kind::group_copy: return fmt::format("group copy({})", block());
     case Kind::hidden: return fmt::format("hidden(m{})", resource.a);
     case Kind::saved:
       return fmt::format("activation({}, {}, m{})", model[Block{resource.a}].name,

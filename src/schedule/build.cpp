@@ -32,13 +32,18 @@ class Builder {
 
 }  // namespace
 
-Policy policy_of(const config::RunConfig& config, int replicas) {
+Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) {
+  const auto after_forward =
+      config.sync.reshard_after_forward;  // 0: the whole axis, 1: not at all, else the group size
   return {.sync = config.sync.policy,
-          .reshard = {.after_forward = config.sync.reshard_after_forward != 1,
-                      .after_backward = config.sync.reshard_after_backward},
+          .reshard = {.after_forward = after_forward != 1,
+                      .after_backward = config.sync.reshard_after_backward,
+                      .group = after_forward > 1 && after_forward < mesh.shard
+                                   ? std::optional(static_cast<int>(after_forward))
+                                   : std::nullopt},
           .prefetch_bytes = config.sync.prefetch_bytes,
           .compute = config.precision.compute,
-          .replicas = replicas};
+          .replicas = mesh.replicate};
 }
 
 std::vector<PassResult> explain_step(const model::Model& model, int microbatches, const Policy& policy) {

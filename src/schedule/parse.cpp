@@ -46,6 +46,7 @@ class Line {
     if (error != std::errc{} || end != digits.data() + digits.size() || value < 0) expected(what);
     return value;
   }
+  int count() { return number(take("a number of ranks"), "a number of ranks"); }
   Slot slot(std::string_view prefix) {
     const std::string what = fmt::format("a slot such as {}0.1", prefix);
     std::string_view word = take(what);
@@ -114,25 +115,37 @@ Op parse_forward(Line& line) {
 
 Op parse_unshard(Line& line) {
   const ParamBlock block = line.param_block();
+  const std::optional<int> from = line.take_if("from") ? std::optional(line.count()) : std::nullopt;
   line.take_word("->");
-  return Unshard{block, line.slot("ring")};
+  return Unshard{block, line.slot("ring"), from};
 }
 
 Op parse_reduce_scatter(Line& line) {
   const ParamBlock block = line.param_block();
   line.take_word("<-");
   const Slot slot = line.slot("grad");
-  return ReduceScatter{block, slot, line.take_if("add")};
+  const bool add = line.take_if("add");
+  return ReduceScatter{block, slot, add, !add && line.take_if("partial")};
+}
+
+Op parse_reshard(Line& line) {
+  const ParamBlock block = line.param_block();
+  return Reshard{block, line.take_if("to") ? std::optional(line.count()) : std::nullopt};
+}
+
+Op parse_all_reduce(Line& line) {
+  const ParamBlock block = line.param_block();
+  return AllReduce{block, line.take_if("partial")};
 }
 
 const std::map<std::string_view, std::function<Op(Line&)>>& verbs() {
   static const std::map<std::string_view, std::function<Op(Line&)>> table = {
       {"unshard", parse_unshard},
-      {"reshard", [](Line& line) -> Op { return Reshard{line.param_block()}; }},
+      {"reshard", parse_reshard},
       {"forward", parse_forward},
       {"backward", parse_backward},
       {"reduce_scatter", parse_reduce_scatter},
-      {"all_reduce", [](Line& line) -> Op { return AllReduce{line.param_block()}; }},
+      {"all_reduce", parse_all_reduce},
       {"clip_norm", [](Line&) -> Op { return ClipNorm{}; }},
       {"update", [](Line& line) -> Op { return Update{line.param_block()}; }},
   };

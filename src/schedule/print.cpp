@@ -18,9 +18,12 @@ struct Print {
   }
 
   std::string operator()(const Unshard& op) const {
-    return fmt::format("unshard {} -> ring{}.{}", model[op.block].name, op.slot.ring, op.slot.index);
+    const std::string from = op.from ? fmt::format(" from {}", *op.from) : "";
+    return fmt::format("unshard {}{} -> ring{}.{}", model[op.block].name, from, op.slot.ring, op.slot.index);
   }
-  std::string operator()(const Reshard& op) const { return fmt::format("reshard {}", model[op.block].name); }
+  std::string operator()(const Reshard& op) const {
+    return fmt::format("reshard {}{}", model[op.block].name, op.to ? fmt::format(" to {}", *op.to) : "");
+  }
   std::string operator()(const Forward& op) const { return compute("forward", op.block, op.stage, op.microbatch); }
   std::string operator()(const Backward& op) const {
     std::string text = compute("backward", op.block, op.stage, op.microbatch);
@@ -33,9 +36,11 @@ struct Print {
   }
   std::string operator()(const ReduceScatter& op) const {
     return fmt::format("reduce_scatter {} <- grad{}.{}{}", model[op.block].name, op.slot.ring, op.slot.index,
-                       op.add ? " add" : "");
+                       op.add ? " add" : (op.partial ? " partial" : ""));
   }
-  std::string operator()(const AllReduce& op) const { return fmt::format("all_reduce {}", model[op.block].name); }
+  std::string operator()(const AllReduce& op) const {
+    return fmt::format("all_reduce {}{}", model[op.block].name, op.partial ? " partial" : "");
+  }
   std::string operator()(const ClipNorm&) const { return "clip_norm"; }
   std::string operator()(const Update& op) const { return fmt::format("update {}", model[op.block].name); }
 };

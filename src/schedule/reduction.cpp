@@ -53,8 +53,8 @@ void set_targets(Backward& op, const model::Model& model, std::set<Parameter>& w
 }  // namespace
 
 Schedule insert_reduction(Schedule schedule, const model::Model& model, config::SyncPolicy policy, int replicas) {
-  invariant(policy == config::SyncPolicy::immediate || policy == config::SyncPolicy::deferred,
-            "insert_reduction knows immediate and deferred");
+  invariant(policy != config::SyncPolicy::automatic, "an automatic policy is resolved before the schedule is built");
+  const bool all = policy == config::SyncPolicy::immediate_all;
   const auto last = last_writers(schedule, model);
   const Microbatch final_microbatch{schedule.microbatches - 1};
   std::set<Parameter> written;
@@ -70,9 +70,11 @@ Schedule insert_reduction(Schedule schedule, const model::Model& model, config::
     if (policy == config::SyncPolicy::deferred && !final) continue;
     for (const ParamBlock block : gradients_written(op, model)) {
       if (last.at({block, backward->microbatch}) != i) continue;
-      ops.emplace_back(ReduceScatter{block, {}, !reduced.insert(block).second});
+      const bool again = !reduced.insert(block).second;
+      const bool partial = again && all && replicas > 1;
+      ops.emplace_back(ReduceScatter{.block = block, .slot = {}, .add = again && !partial, .partial = partial});
       std::erase_if(written, [&](const Parameter& p) { return p.first == block; });
-      if (final && replicas > 1) ops.emplace_back(AllReduce{block});
+      if (replicas > 1 && (final || all)) ops.emplace_back(AllReduce{.block = block, .partial = partial});
     }
   }
   schedule.ops = std::move(ops);

@@ -89,6 +89,19 @@ Schedule assign_slots(Schedule schedule, const model::Model& model) {
   return schedule;
 }
 
+std::optional<int> copy_group(const Schedule& schedule) {
+  for (const Op& op : schedule.ops)
+    if (const auto* reshard = std::get_if<Reshard>(&op); reshard != nullptr && reshard->to) return reshard->to;
+  return std::nullopt;
+}
+
+bool has_partial(const Schedule& schedule) {
+  return std::any_of(schedule.ops.begin(), schedule.ops.end(), [](const Op& op) {
+    const auto* reduce = std::get_if<ReduceScatter>(&op);
+    return reduce != nullptr && reduce->partial;
+  });
+}
+
 RingSizes ring_sizes(const Schedule& schedule, const model::Model& model) {
   const std::vector<int> ring_of = rings(model);
   const auto count = static_cast<std::size_t>(*std::max_element(ring_of.begin(), ring_of.end()) + 1);

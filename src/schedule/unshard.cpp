@@ -27,14 +27,19 @@ std::map<ParamBlock, std::vector<int>> uses(const std::vector<Op>& ops, const mo
   return found;
 }
 
-/// Whether the block stays unsharded from its use at op `now` until its next use, if it has one.
-bool keep(const std::vector<Op>& ops, int now, const std::vector<int>& uses_of_block, ReshardPolicy policy) {
+/// What becomes of a block between its use at op `now` and its next one.
+struct Between {
+  bool keep = false;
+  std::optional<int> group{};  ///< what groups keep while the block is given up
+};
+Between between(const std::vector<Op>& ops, int now, const std::vector<int>& uses_of_block, ReshardPolicy policy) {
   const auto next = std::upper_bound(uses_of_block.begin(), uses_of_block.end(), now);
-  if (next == uses_of_block.end()) return false;
-  if (*next == now + 1) return true;
+  if (next == uses_of_block.end()) return {};
+  if (*next == now + 1) return {.keep = true};
   const bool same_microbatch =
       microbatch_of(ops[static_cast<std::size_t>(now)]) == microbatch_of(ops[static_cast<std::size_t>(*next)]);
-  return same_microbatch ? !policy.after_forward : !policy.after_backward;
+  if (!same_microbatch) return {.keep = !policy.after_backward};
+  return policy.after_forward ? Between{.group = policy.group} : Between{.keep = true};
 }
 
 /// Elements gathered for a parameter block when it is not padded to any number of ranks: what prefetch is bounded by.
@@ -100,17 +105,20 @@ class Prefetcher {
 Schedule insert_unshard(Schedule schedule, const model::Model& model, ReshardPolicy policy) {
   const auto used = uses(schedule.ops, model);
   std::set<ParamBlock> resident;
+  std::map<ParamBlock, std::optional<int>> source;  // where the next gather of a block finds it
   std::vector<Op> ops;
   for (int i = 0; i < static_cast<int>(schedule.ops.size()); ++i) {
     const Op& op = schedule.ops[static_cast<std::size_t>(i)];
     const auto read = parameters_read(op, model);
     for (const ParamBlock block : read)
-      if (resident.insert(block).second) ops.emplace_back(Unshard{block, {}});
+      if (resident.insert(block).second) ops.emplace_back(Unshard{.block = block, .slot = {}, .from = source[block]});
     ops.push_back(op);
     for (const ParamBlock block : read) {
-      if (keep(schedule.ops, i, used.at(block), policy)) continue;
+      const Between next = between(schedule.ops, i, used.at(block), policy);
+      if (next.keep) continue;
       resident.erase(block);
-      ops.emplace_back(Reshard{block});
+      source[block] = next.group;
+      ops.emplace_back(Reshard{block, next.group});
     }
   }
   schedule.ops = std::move(ops);

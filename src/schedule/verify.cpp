@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "trireme/schedule/passes.hpp"
 #include "trireme/schedule/text.hpp"
@@ -40,10 +41,16 @@ class Replay {
       for (const auto& [block, slot] : resident_)
         if (slot == op.slot) complain(fmt::format("overwrites the slot that holds {}", name(block)));
     if (updated_.contains(op.block)) complain("gathers a block after its update: the next step does that");
+    if (op.from) {
+      const auto copy = group_copy_.find(op.block);
+      if (copy == group_copy_.end() || copy->second != *op.from)
+        complain(fmt::format("gathers from copies over groups of {} that no reshard has left", *op.from));
+    }
     resident_[op.block] = op.slot;
   }
   void operator()(const Reshard& op) {
     if (resident_.erase(op.block) == 0) complain("gives up a block that is not unsharded");
+    if (op.to) group_copy_[op.block] = *op.to;
   }
   void operator()(const Forward& op) {
     each_stage(op, [&](const std::tuple<int, int, int>& key) {
@@ -58,11 +65,16 @@ class Replay {
   }
   void operator()(const ReduceScatter& op) {
     if (norm_seen_) complain("comes after clip_norm, which misses it");
-    if (reduced_over_replicas_.contains(op.block)) complain("comes after the block's all_reduce, which misses it");
+    if (reduced_over_replicas_.contains(op.block) && !op.partial)
+      complain("comes after the block's all_reduce, which misses it");
+    if (op.partial && std::exchange(partial_, op.block))
+      complain("writes over a partial gradient that was not summed yet");
+    if (op.add && op.partial) complain("cannot both add and leave a partial gradient");
     bool any = false;
     for_parameters(op.block, [&](const Parameter& p) {
       Content& shard = shard_[p];
-      if (!op.add && !shard.empty()) complain(fmt::format("overwrites gradients of {} reduced before", name(op.block)));
+      if (!op.add && !op.partial && !shard.empty())
+        complain(fmt::format("overwrites gradients of {} reduced before", name(op.block)));
       any = any || !unreduced_[p].empty();
       shard.merge(unreduced_[p]);
       unreduced_[p].clear();
@@ -82,11 +94,14 @@ class Replay {
     if (replicas_ == 1) complain("sums over one replica");
     if (norm_seen_) complain("comes after clip_norm, which misses it");
     if (!has_shard_.contains(op.block)) complain("comes before the block's reduce_scatter");
-    if (!reduced_over_replicas_.insert(op.block).second) complain("sums the replicas a second time");
+    if (op.partial && std::exchange(partial_, std::nullopt) != op.block)
+      complain("sums a partial gradient that is not the block's");
+    if (!op.partial && !reduced_over_replicas_.insert(op.block).second) complain("sums the replicas a second time");
   }
   void operator()(const ClipNorm&) {
     if (norm_seen_) complain("comes twice");
     norm_seen_ = true;
+    if (partial_) complain(fmt::format("the partial gradient of {} was not summed over the replicas", name(*partial_)));
     for (int b = 0; b < model_.param_blocks(); ++b) expect_reduced(ParamBlock{b});
   }
   void operator()(const Update& op) {
@@ -188,6 +203,8 @@ class Replay {
   std::set<std::tuple<int, int, int>> saved_;
   std::map<Parameter, Content> unreduced_, shard_;
   std::set<ParamBlock> has_shard_, reduced_over_replicas_, updated_;
+  std::map<ParamBlock, int> group_copy_;
+  std::optional<ParamBlock> partial_;
   bool norm_seen_ = false;
 };
 

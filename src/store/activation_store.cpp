@@ -6,7 +6,8 @@
 namespace trireme::store {
 
 void ActivationStore::keep(const Key& key, std::vector<at::Tensor> tensors) {
-  invariant(kept_.emplace(key, std::move(tensors)).second, "a stage's activations are kept once until its backward takes them");
+  invariant(kept_.emplace(key, std::move(tensors)).second,
+            "a stage's activations are kept once until its backward takes them");
 }
 
 std::vector<at::Tensor> ActivationStore::take(const Key& key) {

@@ -23,27 +23,51 @@ Provider initial_values(std::uint64_t seed) {
   };
 }
 
-ParameterStore::ParameterStore(const model::Model& model, const shard::Layout& layout, int shard_rank, schedule::RingSizes rings,
-                               DType compute, bool trains)
-    : model_(model), layout_(layout), shard_rank_(shard_rank), compute_(compute) {
-  invariant(shard_rank >= 0 && shard_rank < layout.shards(), "the shard rank lies within the layout's shards");
-  allocate_shards(trains);
-  allocate_rings(rings, trains);
+Buffers buffers_for(std::span<const schedule::Schedule> schedules, const model::Model& model, bool trains) {
+  Buffers all{.trains = trains};
+  const auto grow = [](std::vector<int>& sizes, const std::vector<int>& by) {
+    sizes.resize(by.size(), 0);
+    for (std::size_t i = 0; i < by.size(); ++i) sizes[i] = std::max(sizes[i], by[i]);
+  };
+  for (const schedule::Schedule& schedule : schedules) {
+    const schedule::RingSizes sizes = schedule::ring_sizes(schedule, model);
+    grow(all.rings.parameters, sizes.parameters);
+    grow(all.rings.gradients, sizes.gradients);
+    if (const auto group = schedule::copy_group(schedule)) all.copy_group = group;
+    all.partial = all.partial || schedule::has_partial(schedule);
+  }
+  return all;
 }
 
-void ParameterStore::allocate_shards(bool trains) {
+ParameterStore::ParameterStore(const model::Model& model, const shard::Layout& layout, int shard_rank,
+                               const Buffers& buffers, DType compute)
+    : model_(model), layout_(layout), shard_rank_(shard_rank), compute_(compute) {
+  invariant(shard_rank >= 0 && shard_rank < layout.shards(), "the shard rank lies within the layout's shards");
+  allocate_shards(buffers);
+  allocate_rings(buffers);
+}
+
+void ParameterStore::allocate_shards(const Buffers& buffers) {
+  std::int64_t largest = 0;
   for (int b = 0; b < layout_.blocks(); ++b) {
     const std::int64_t elements = layout_[ParamBlock{b}].shard_elements();
     master_.push_back(device::buffer(Category::parameters_sharded, elements, DType::fp32));
-    wire_.push_back(compute_ == DType::fp32 ? master_.back() : device::buffer(Category::parameters_sharded, elements, compute_));
-    if (!trains) continue;
+    wire_.push_back(compute_ == DType::fp32 ? master_.back()
+                                            : device::buffer(Category::parameters_sharded, elements, compute_));
+    if (buffers.copy_group)
+      group_copy_.push_back(device::buffer(Category::parameters_resharded,
+                                           layout_[ParamBlock{b}].padded() / *buffers.copy_group, compute_));
+    largest = std::max(largest, elements);
+    if (!buffers.trains) continue;
     gradient_.push_back(device::buffer(Category::gradients_sharded, elements, DType::fp32));
     first_moment_.push_back(device::buffer(Category::optimizer, elements, DType::fp32));
     second_moment_.push_back(device::buffer(Category::optimizer, elements, DType::fp32));
   }
+  if (buffers.partial) partial_ = device::buffer(Category::gradients_sharded, largest, DType::fp32);
 }
 
-void ParameterStore::allocate_rings(const schedule::RingSizes& rings, bool trains) {
+void ParameterStore::allocate_rings(const Buffers& buffers) {
+  const schedule::RingSizes& rings = buffers.rings;
   const std::vector<int> ring_of = schedule::rings(model_);
   for (std::size_t ring = 0; ring < rings.parameters.size(); ++ring) {
     const auto member = std::find(ring_of.begin(), ring_of.end(), static_cast<int>(ring)) - ring_of.begin();
@@ -52,7 +76,7 @@ void ParameterStore::allocate_rings(const schedule::RingSizes& rings, bool train
     gradient_ring_.emplace_back();
     for (int i = 0; i < rings.parameters[ring]; ++i)
       parameter_ring_.back().push_back(device::buffer(Category::parameters_unsharded, elements, compute_));
-    for (int i = 0; trains && i < rings.gradients[ring]; ++i)
+    for (int i = 0; buffers.trains && i < rings.gradients[ring]; ++i)
       gradient_ring_.back().push_back(device::buffer(Category::gradients_unsharded, elements, DType::fp32));
   }
 }

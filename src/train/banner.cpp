@@ -12,19 +12,24 @@ namespace trireme::train {
 std::string banner(const Job& job, const comm::Topology& topology, int threads) {
   const config::RunConfig& c = job.config();
   const model::Sizes& s = job.model().sizes;
-  const planner::Sizing sizing{.compute = c.precision.compute, .tokens = c.batch.micro * c.data.seq_len, .replicas = job.mesh().replicate};
+  const planner::Sizing sizing{
+      .compute = c.precision.compute, .tokens = c.batch.micro * c.data.seq_len, .replicas = job.mesh().replicate};
   std::string out = fmt::format("Trireme {} ({})  run {}\n", build_info().version, build_info().git_hash, c.run.name);
-  out += fmt::format("model    {} {} parameters: {} layers, hidden {}, intermediate {}, {} heads ({} kv) of {}, vocabulary {}{}\n",
-                     job.model().architecture, to_short_text(static_cast<double>(job.model().elements())), s.layers, s.hidden, s.intermediate,
-                     s.heads, s.kv_heads, s.head_dim, s.vocab, s.tied ? ", tied" : "");
-  out += fmt::format("mesh     {} on {} node{}, {}\n", job.mesh().text(), topology.nodes, topology.nodes == 1 ? "" : "s", job.transport_name());
-  out += fmt::format("batch    {} sequences of {} tokens a step: {} microbatch{} of {} on each of {} dp ranks\n", c.batch.global, c.data.seq_len,
-                     job.resolved().accumulation, job.resolved().accumulation == 1 ? "" : "es", c.batch.micro, job.mesh().dp_size());
-  out += fmt::format("step     {} compute, {} gradients, reshard after forward {}\n", to_text(c.precision.compute), config::to_text(c.sync.policy),
-                     c.sync.reshard_after_forward == 1 ? "no" : "yes");
-  out += fmt::format("threads  {} per rank, {} core{} on this node for {} rank{}; communication {}\n", threads, topology.node_cores,
-                     topology.node_cores == 1 ? "" : "s", topology.node_ranks, topology.node_ranks == 1 ? "" : "s",
-                     job.lane_threads() ? "on threads of its own" : "runs between compute: no core is left for a thread");
+  out += fmt::format(
+      "model    {} {} parameters: {} layers, hidden {}, intermediate {}, {} heads ({} kv) of {}, vocabulary {}{}\n",
+      job.model().architecture, to_short_text(static_cast<double>(job.model().elements())), s.layers, s.hidden,
+      s.intermediate, s.heads, s.kv_heads, s.head_dim, s.vocab, s.tied ? ", tied" : "");
+  out += fmt::format("mesh     {} on {} node{}, {}\n", job.mesh().text(), topology.nodes,
+                     topology.nodes == 1 ? "" : "s", job.transport_name());
+  out += fmt::format("batch    {} sequences of {} tokens a step: {} microbatch{} of {} on each of {} dp ranks\n",
+                     c.batch.global, c.data.seq_len, job.resolved().accumulation,
+                     job.resolved().accumulation == 1 ? "" : "es", c.batch.micro, job.mesh().dp_size());
+  out += fmt::format("step     {} compute, {} gradients, reshard after forward {}\n", to_text(c.precision.compute),
+                     config::to_text(c.sync.policy), c.sync.reshard_after_forward == 1 ? "no" : "yes");
+  out += fmt::format(
+      "threads  {} per rank, {} core{} on this node for {} rank{}; communication {}\n", threads, topology.node_cores,
+      topology.node_cores == 1 ? "" : "s", topology.node_ranks, topology.node_ranks == 1 ? "" : "s",
+      job.lane_threads() ? "on threads of its own" : "runs between compute: no core is left for a thread");
   const planner::Memory memory = planner::replay_memory(job.schedule(), job.model(), job.layout(), sizing);
   return out + planner::to_text(memory);
 }

@@ -10,7 +10,6 @@
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/huggingface.hpp"
 #include "trireme/comm/agree.hpp"
-#include "trireme/comm/mpi_transport.hpp"
 #include "trireme/comm/topology.hpp"
 #include "trireme/comm/transport.hpp"
 #include "trireme/device/buffer.hpp"
@@ -23,22 +22,14 @@ namespace {
 comm::StagingSource charged_staging() {
   return {.allocate =
               [](std::size_t bytes) {
-                auto buffer = std::make_shared<at::Tensor>(
-                    device::buffer(device::Category::communication, static_cast<std::int64_t>((bytes + 3) / 4), DType::fp32));
+                auto buffer = std::make_shared<at::Tensor>(device::buffer(
+                    device::Category::communication, static_cast<std::int64_t>((bytes + 3) / 4), DType::fp32));
                 return std::shared_ptr<std::byte[]>(buffer, static_cast<std::byte*>(buffer->mutable_data_ptr()));
               },
           .charge = [](std::size_t bytes) -> std::shared_ptr<void> {
-            return std::make_shared<device::Charge>(device::Account{device::Category::communication}, Bytes{static_cast<std::int64_t>(bytes)});
+            return std::make_shared<device::Charge>(device::Account{device::Category::communication},
+                                                    Bytes{static_cast<std::int64_t>(bytes)});
           }};
-}
-
-/// The larger of two schedules' rings: one set of buffers serves both.
-schedule::RingSizes larger(const schedule::RingSizes& a, const schedule::RingSizes& b) {
-  const auto join = [](std::vector<int> x, const std::vector<int>& y) {
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::max(x[i], y[i]);
-    return x;
-  };
-  return {join(a.parameters, b.parameters), join(a.gradients, b.gradients)};
 }
 
 /// int32 tokens as a tensor that shares the vector's memory, which outlives it.
@@ -46,8 +37,13 @@ at::Tensor borrowed(const std::vector<std::int32_t>& tokens) {
   return at::from_blob(const_cast<std::int32_t*>(tokens.data()), {static_cast<std::int64_t>(tokens.size())}, at::kInt);
 }
 
-nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, std::int64_t micro, std::int64_t seq_len, double loss_scale) {
-  return {.inputs = borrowed(tokens.inputs), .targets = borrowed(tokens.targets), .batch = micro, .seq_len = seq_len, .loss_scale = loss_scale};
+nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, std::int64_t micro, std::int64_t seq_len,
+                             double loss_scale) {
+  return {.inputs = borrowed(tokens.inputs),
+          .targets = borrowed(tokens.targets),
+          .batch = micro,
+          .seq_len = seq_len,
+          .loss_scale = loss_scale};
 }
 
 bool spare_core(const comm::Topology& topology) { return topology.node_cores > topology.node_ranks; }
@@ -62,24 +58,30 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
       at_(mesh_.coordinates(Rank{world.rank()})),
       model_(model::build(config.model)),
       layout_(model_, mesh_.shard),
-      lane_threads_(options_.lane_threads ? *options_.lane_threads : world.size() > 1 && spare_core(comm::probe_topology(world))),
+      lane_threads_(options_.lane_threads ? *options_.lane_threads
+                                          : world.size() > 1 && spare_core(comm::probe_topology(world))),
       groups_(world, mesh_) {
   using schedule::Lane;
   comm::agree(world, "run file", config::print_run_file(config_));
-  const schedule::Policy policy = schedule::policy_of(config_, mesh_.replicate);
+  const schedule::Policy policy = schedule::policy_of(config_, resolved_);
   schedule::Schedule step = schedule::build_step(model_, resolved_.accumulation, policy);
   forward_schedule_ = schedule::build_forward(model_, policy);
   comm::agree(world, "schedule", schedule::print(step, model_));
 
   gather_ = collectives(comm::Group::shard, comm::Lane::gather, traffic_.counters(Lane::gather));
   reduce_ = collectives(comm::Group::shard, comm::Lane::reduce, traffic_.counters(Lane::reduce));
-  if (mesh_.replicate > 1) replicate_ = collectives(comm::Group::replicate, comm::Lane::reduce, traffic_.counters(Lane::reduce));
+  if (mesh_.replicate > 1)
+    replicate_ = collectives(comm::Group::replicate, comm::Lane::reduce, traffic_.counters(Lane::reduce));
   control_ = collectives(comm::Group::dp, comm::Lane::control, traffic_.counters(Lane::compute));
 
-  const schedule::RingSizes forward_rings = schedule::ring_sizes(forward_schedule_, model_);
-  store_ = std::make_unique<store::ParameterStore>(
-      model_, layout_, at_.shard, options_.trains ? larger(schedule::ring_sizes(step, model_), forward_rings) : forward_rings,
-      config_.precision.compute, options_.trains);
+  std::vector<schedule::Schedule> schedules{forward_schedule_};
+  if (options_.trains) schedules.push_back(step);
+  const store::Buffers buffers = store::buffers_for(schedules, model_, options_.trains);
+  store_ = std::make_unique<store::ParameterStore>(model_, layout_, at_.shard, buffers, config_.precision.compute);
+  if (buffers.copy_group) {
+    copy_group_ = groups_.at(comm::Group::shard, comm::Lane::gather).split(at_.shard / *buffers.copy_group, at_.shard);
+    group_gather_ = collectives(*copy_group_, "shard_group", "shard_group/gather", traffic_.counters(Lane::gather));
+  }
   layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens);
   if (!options_.trains) return;
   executor_ = std::make_unique<executor::Executor>(
@@ -94,19 +96,26 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
 Job::~Job() = default;
 
 std::unique_ptr<comm::Collectives> Job::collectives(comm::Group group, comm::Lane lane, comm::Counters& counters) {
-  const comm::Services services{.counters = &counters,
-                                .recorder = &recorder_,
-                                .deadline = {.timeout_seconds = config_.comm.timeout_seconds, .dump_path = options_.hang_dump_path},
-                                .staging = charged_staging()};
-  const comm::Communicator& communicator = groups_.at(group, lane);
-  if (!options_.wrap_transport || group != comm::Group::shard)
-    return comm::make_collectives(communicator, group, lane, services, options_.transport);
-  return std::make_unique<comm::Collectives>(options_.wrap_transport(comm::mpi_transport(communicator, services.staging, {8 << 20})),
-                                             std::string(comm::traffic_name(group, lane)), fmt::format("paced {}", comm::to_text(lane)), services);
+  return collectives(groups_.at(group, lane), std::string(comm::traffic_name(group, lane)),
+                     fmt::format("{}/{}", comm::to_text(group), comm::to_text(lane)), counters);
+}
+
+std::unique_ptr<comm::Collectives> Job::collectives(const comm::Communicator& communicator,
+                                                    const std::string& traffic_name, const std::string& lane_name,
+                                                    comm::Counters& counters) {
+  const comm::Services services{
+      .counters = &counters,
+      .recorder = &recorder_,
+      .deadline = {.timeout_seconds = config_.comm.timeout_seconds, .dump_path = options_.hang_dump_path},
+      .staging = charged_staging()};
+  auto transport = comm::make_transport(communicator, services.staging, options_.transport);
+  if (options_.wrap_transport && traffic_name != "control") transport = options_.wrap_transport(std::move(transport));
+  return std::make_unique<comm::Collectives>(std::move(transport), traffic_name, lane_name, services);
 }
 
 executor::Links Job::links() {
   return {.gather = gather_.get(),
+          .group_gather = group_gather_.get(),
           .reduce = reduce_.get(),
           .replicate = replicate_.get(),
           .control = control_.get(),
@@ -114,7 +123,10 @@ executor::Links Job::links() {
 }
 
 data::BatchShape Job::batch_shape() const {
-  return {.dp_rank = dp_rank().value, .dp_size = mesh_.dp_size(), .micro = config_.batch.micro, .accumulation = resolved_.accumulation};
+  return {.dp_rank = dp_rank().value,
+          .dp_size = mesh_.dp_size(),
+          .micro = config_.batch.micro,
+          .accumulation = resolved_.accumulation};
 }
 
 double Job::global_count(const data::StepBatch& batch) {
@@ -129,7 +141,8 @@ executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool las
   const double count = step_targets_ = global_count(batch);
   std::vector<nn::Microbatch> microbatches;
   for (const data::MicrobatchTokens& tokens : batch.microbatches)
-    microbatches.push_back(microbatch_of(tokens, config_.batch.micro, config_.data.seq_len, count > 0 ? 1.0 / count : 0.0));
+    microbatches.push_back(
+        microbatch_of(tokens, config_.batch.micro, config_.data.seq_len, count > 0 ? 1.0 / count : 0.0));
   executor::StepResult result = executor_->run({.microbatches = microbatches, .lr = lr, .updates = updates_}, last);
   if (!result.skipped) ++updates_;
   step_traffic_ = traffic_.take(steps_++);
@@ -177,7 +190,8 @@ at::Tensor Job::gather_masters(ParamBlock block) {
 
 config::RunConfig complete_model(config::RunConfig config) {
   if (!config.model.from.empty())
-    config.model = checkpoint::merge_model_config(config.model, checkpoint::HfDirectory::open(config.model.from).config().model);
+    config.model =
+        checkpoint::merge_model_config(config.model, checkpoint::HfDirectory::open(config.model.from).config().model);
   const model::Sizes sizes = model::build(config.model).sizes;
   config.model.kv_heads = sizes.kv_heads;
   config.model.head_dim = sizes.head_dim;

@@ -17,7 +17,9 @@ using Json = nlohmann::ordered_json;
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-double unix_seconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 Json memory_json(const StepRow& row) {
   Json out;
@@ -78,12 +80,14 @@ std::string to_json(const EvalRow& row) {
 }
 
 MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(path, std::ios::trunc) {
-  if (!file_) throw WriteError(fmt::format("{}: cannot be created. Is run.output a directory that you may write to?", path));
+  if (!file_)
+    throw WriteError(fmt::format("{}: cannot be created. Is run.output a directory that you may write to?", path));
 }
 
 void MetricsFile::append(const std::string& json) {
   file_ << json << '\n' << std::flush;
-  if (!file_) throw WriteError(fmt::format("{}: a line could not be written. Is the disk full or the quota used up?", path_));
+  if (!file_)
+    throw WriteError(fmt::format("{}: a line could not be written. Is the disk full or the quota used up?", path_));
 }
 
 }  // namespace trireme::train

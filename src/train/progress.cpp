@@ -10,13 +10,15 @@
 namespace trireme::train {
 
 std::string terminal_line(const StepRow& row, std::int64_t steps, double seconds_left) {
-  return fmt::format("step {}/{}  loss {:.4f}  grad norm {:.3f}  {} tokens/s  {} left{}", row.step, steps, row.loss, row.grad_norm,
-                     to_short_text(row.tokens_per_second), duration_text(seconds_left), row.skipped ? "  SKIPPED: not finite" : "");
+  return fmt::format("step {}/{}  loss {:.4f}  grad norm {:.3f}  {} tokens/s  {} left{}", row.step, steps, row.loss,
+                     row.grad_norm, to_short_text(row.tokens_per_second), duration_text(seconds_left),
+                     row.skipped ? "  SKIPPED: not finite" : "");
 }
 
 std::string plain_line(const StepRow& row) {
-  return fmt::format("step={} loss={:.6f} grad_norm={:.5f} lr={:.4g} tokens_per_second={:.0f} step_seconds={:.4f}{}", row.step, row.loss,
-                     row.grad_norm, row.lr, row.tokens_per_second, row.step_seconds, row.skipped ? " skipped=true" : "");
+  return fmt::format("step={} loss={:.6f} grad_norm={:.5f} lr={:.4g} tokens_per_second={:.0f} step_seconds={:.4f}{}",
+                     row.step, row.loss, row.grad_norm, row.lr, row.tokens_per_second, row.step_seconds,
+                     row.skipped ? " skipped=true" : "");
 }
 
 void ProgressLine::show(const StepRow& row) {
@@ -33,7 +35,8 @@ void ProgressLine::show(const StepRow& row) {
 
 void ProgressLine::show(const EvalRow& row) {
   finish();
-  fmt::print("step={} eval_loss={:.6f} eval_tokens={:.0f} eval_seconds={:.3f}\n", row.step, row.eval_loss, row.eval_tokens, row.eval_seconds);
+  fmt::print("step={} eval_loss={:.6f} eval_tokens={:.0f} eval_seconds={:.3f}\n", row.step, row.eval_loss,
+             row.eval_tokens, row.eval_seconds);
   std::fflush(stdout);
 }
 

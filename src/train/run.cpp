@@ -39,12 +39,18 @@ void prepare_output(const config::RunConfig& config) {
   const fs::path metrics = fs::path(config.run.output) / "metrics.jsonl";
   std::error_code error;
   if (!config.run.overwrite && fs::exists(metrics, error) && fs::file_size(metrics, error) > 0)
-    throw CheckpointError(fmt::format("run.output {} holds an earlier run ({}), and there is no checkpoint to continue it from. Set another run.output, or "
-                                      "run.overwrite = true to begin anew.",
-                                      config.run.output, metrics.string()));
+    throw CheckpointError(
+        fmt::format("run.output {} holds an earlier run ({}), and there is no checkpoint to continue it from. Set "
+                    "another run.output, or "
+                    "run.overwrite = true to begin anew.",
+                    config.run.output, metrics.string()));
   fs::create_directories(config.run.output, error);
-  if (error) throw WriteError(fmt::format("run.output {}: cannot be created: {}. Set run.output to a directory that you may write to.", config.run.output, error.message()));
-  if (config.run.export_when != config::Export::never) checkpoint::check_export_target(config.run.output + "/export", true);
+  if (error)
+    throw WriteError(
+        fmt::format("run.output {}: cannot be created: {}. Set run.output to a directory that you may write to.",
+                    config.run.output, error.message()));
+  if (config.run.export_when != config::Export::never)
+    checkpoint::check_export_target(config.run.output + "/export", true);
   checkpoint::write_text(config.run.output + "/run.toml", config::print_run_file(config));
 }
 
@@ -78,7 +84,8 @@ class Run {
     if (rank_ == 0) fmt::print("{}\n", banner(job_, topology_, threads_));
     data::SamplerState from;
     from.position = config_.data.skip_to.value_or(0);
-    data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed, job_.batch_shape(), from);
+    data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
+                             job_.batch_shape(), from);
     for (std::int64_t step = 0; step < config_.train.steps; ++step) {
       train_step(reader, step);
       if (evaluates_after(step)) evaluate(step);
@@ -93,19 +100,26 @@ class Run {
 
   JobOptions job_options() {
     return {.record_timeline = !config_.metrics.trace_steps.empty(),
-            .on_op = [this](int op, std::int64_t step) {
-              const schedule::Op& verb = job_.executor().schedule().ops[static_cast<std::size_t>(op)];
-              if (schedule::lane_of(verb) == schedule::Lane::compute) watchdog_.mark(schedule::print(verb, job_.model()), step);
-            },
+            .on_op =
+                [this](int op, std::int64_t step) {
+                  const schedule::Op& verb = job_.executor().schedule().ops[static_cast<std::size_t>(op)];
+                  if (schedule::lane_of(verb) == schedule::Lane::compute)
+                    watchdog_.mark(schedule::print(verb, job_.model()), step);
+                },
             .hang_dump_path = dump_path()};
   }
 
-  [[nodiscard]] bool evaluates_after(std::int64_t step) const { return config_.train.eval_every > 0 && (step + 1) % config_.train.eval_every == 0; }
+  [[nodiscard]] bool evaluates_after(std::int64_t step) const {
+    return config_.train.eval_every > 0 && (step + 1) % config_.train.eval_every == 0;
+  }
   [[nodiscard]] bool traces(std::int64_t step) const {
-    return std::find(config_.metrics.trace_steps.begin(), config_.metrics.trace_steps.end(), step + 1) != config_.metrics.trace_steps.end();
+    return std::find(config_.metrics.trace_steps.begin(), config_.metrics.trace_steps.end(), step + 1) !=
+           config_.metrics.trace_steps.end();
   }
   /// Lanes come to rest after steps that something else follows than the next step.
-  [[nodiscard]] bool rests_after(std::int64_t step) const { return step + 1 == config_.train.steps || evaluates_after(step) || traces(step); }
+  [[nodiscard]] bool rests_after(std::int64_t step) const {
+    return step + 1 == config_.train.steps || evaluates_after(step) || traces(step);
+  }
 
   void train_step(data::BatchReader& reader, std::int64_t step) {
     fault::set_step(static_cast<long>(step));
@@ -118,7 +132,8 @@ class Run {
     const executor::StepResult result = job_.step(batch, lr, rests_after(step));
     if (job_.options().record_timeline) take_timeline(step);
     count_skips(result, step);
-    if ((step + 1) % config_.metrics.every == 0 || step + 1 == config_.train.steps) report(step, lr, seconds_since(begin), data_seconds, result);
+    if ((step + 1) % config_.metrics.every == 0 || step + 1 == config_.train.steps)
+      report(step, lr, seconds_since(begin), data_seconds, result);
   }
 
   void count_skips(const executor::StepResult& result, std::int64_t step) {
@@ -127,14 +142,19 @@ class Run {
       return;
     }
     ++skipped_;
-    if (rank_ == 0) log::warning(fmt::format("step {}: loss {} or gradient norm {} is not finite; the step is skipped", step + 1, result.loss, result.grad_norm));
+    if (rank_ == 0)
+      log::warning(fmt::format("step {}: loss {} or gradient norm {} is not finite; the step is skipped", step + 1,
+                               result.loss, result.grad_norm));
     if (++skipped_in_a_row_ >= config_.train.max_skipped_steps)
-      throw NumericsError(fmt::format("{} steps in a row had a loss or gradient norm that is not finite (train.max_skipped_steps); the last is step {}. "
-                                      "Lower optimizer.lr, lengthen lr.warmup_steps, or pass over the data with data.skip_to.",
-                                      skipped_in_a_row_, step + 1));
+      throw NumericsError(
+          fmt::format("{} steps in a row had a loss or gradient norm that is not finite (train.max_skipped_steps); the "
+                      "last is step {}. "
+                      "Lower optimizer.lr, lengthen lr.warmup_steps, or pass over the data with data.skip_to.",
+                      skipped_in_a_row_, step + 1));
   }
 
-  void report(std::int64_t step, double lr, double step_seconds, double data_seconds, const executor::StepResult& result) {
+  void report(std::int64_t step, double lr, double step_seconds, double data_seconds,
+              const executor::StepResult& result) {
     if (rank_ != 0) return;
     const double tokens = static_cast<double>(config_.batch.global * config_.data.seq_len);
     StepRow row{.step = step + 1,
@@ -155,7 +175,8 @@ class Run {
                 .rss = device::rss_bytes(),
                 .traffic = job_.step_traffic()};
     if (config_.metrics.peak_flops)
-      row.mfu = model::flops_per_token(job_.model(), config_.data.seq_len) * row.tokens_per_second_per_rank / *config_.metrics.peak_flops;
+      row.mfu = model::flops_per_token(job_.model(), config_.data.seq_len) * row.tokens_per_second_per_rank /
+                *config_.metrics.peak_flops;
     metrics_->append(to_json(row));
     progress_.show(row);
   }
@@ -166,9 +187,13 @@ class Run {
     data::BatchShape shape = job_.batch_shape();
     shape.accumulation = 1;
     data::BatchReader reader(config_.data, data::Split::validation, config_.model.vocab_size, config_.run.seed, shape);
-    const std::int64_t all = (reader.samples() + shape.global() - 1) / shape.global();  // targets past the last sample do not count
+    const std::int64_t all =
+        (reader.samples() + shape.global() - 1) / shape.global();  // targets past the last sample do not count
     const auto result = job_.evaluate(reader, config_.train.eval_steps > 0 ? config_.train.eval_steps : all);
-    const EvalRow row{.step = step + 1, .eval_loss = result.loss, .eval_tokens = result.targets, .eval_seconds = seconds_since(begin)};
+    const EvalRow row{.step = step + 1,
+                      .eval_loss = result.loss,
+                      .eval_tokens = result.targets,
+                      .eval_seconds = seconds_since(begin)};
     if (rank_ != 0) return;
     metrics_->append(to_json(row));
     progress_.show(row);

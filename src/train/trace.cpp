@@ -10,17 +10,25 @@
 namespace trireme::train {
 namespace {
 
-double microseconds(executor::Clock::duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); }
+double microseconds(executor::Clock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
 
 }  // namespace
 
-std::string chrome_trace(std::span<const executor::Span> spans, const schedule::Schedule& schedule, const model::Model& model, int rank) {
+std::string chrome_trace(std::span<const executor::Span> spans, const schedule::Schedule& schedule,
+                         const model::Model& model, int rank) {
   using Json = nlohmann::ordered_json;
   constexpr std::array<const char*, schedule::lanes> rows{"compute", "gather", "reduce"};
   Json events = Json::array();
   for (int lane = 0; lane < schedule::lanes; ++lane)
-    events.push_back({{"name", "thread_name"}, {"ph", "M"}, {"pid", rank}, {"tid", lane}, {"args", {{"name", rows[static_cast<std::size_t>(lane)]}}}});
-  const auto first = std::min_element(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    events.push_back({{"name", "thread_name"},
+                      {"ph", "M"},
+                      {"pid", rank},
+                      {"tid", lane},
+                      {"args", {{"name", rows[static_cast<std::size_t>(lane)]}}}});
+  const auto first =
+      std::min_element(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   for (const executor::Span& span : spans) {
     const schedule::Op& op = schedule.ops[static_cast<std::size_t>(span.op)];
     events.push_back({{"name", schedule::print(op, model)},

@@ -32,7 +32,8 @@ TEST(ReplayTraffic, EqualsTheFormula) {
   const model::Model model = llama();
   for (const int n : {1, 2, 3, 5}) {
     const shard::Layout layout(model, n);
-    const std::int64_t embedding = layout[ParamBlock{0}].padded(), layer = layout[ParamBlock{1}].padded(), head = layout[ParamBlock{4}].padded();
+    const std::int64_t embedding = layout[ParamBlock{0}].padded(), layer = layout[ParamBlock{1}].padded(),
+                       head = layout[ParamBlock{4}].padded();
     for (const int microbatches : {1, 4})
       for (const auto sync : {config::SyncPolicy::immediate, config::SyncPolicy::deferred}) {
         const auto schedule = schedule::build_step(model, microbatches, {.sync = sync});
@@ -50,7 +51,9 @@ TEST(ReplayTraffic, OfReplicasDoesNotGrowWithAccumulation) {
   const model::Model model = llama();
   const shard::Layout layout(model, 2);
   const auto bytes = [&](int microbatches) {
-    return replay_traffic(schedule::build_step(model, microbatches, {.replicas = 3}), layout, {.tokens = 8, .replicas = 3}).at("replicate");
+    return replay_traffic(schedule::build_step(model, microbatches, {.replicas = 3}), layout,
+                          {.tokens = 8, .replicas = 3})
+        .at("replicate");
   };
   EXPECT_EQ(bytes(1), bytes(4));
 }
@@ -59,7 +62,8 @@ TEST(ReplayMemory, HoldsEveryGradientUnderDeferredAndARingUnderImmediate) {
   const model::Model model = llama();
   const shard::Layout layout(model, 2);
   const Sizing sizing{.tokens = 32};
-  const Memory deferred = replay_memory(schedule::build_step(model, 4, {.sync = config::SyncPolicy::deferred}), model, layout, sizing);
+  const Memory deferred =
+      replay_memory(schedule::build_step(model, 4, {.sync = config::SyncPolicy::deferred}), model, layout, sizing);
   EXPECT_EQ(deferred.gradients_unsharded, Bytes{4 * layout.padded()});
   EXPECT_EQ(deferred.gradients_sharded, Bytes{4 * layout.padded() / 2});
   const Memory immediate = replay_memory(schedule::build_step(model, 4, {}), model, layout, sizing);

@@ -36,6 +36,12 @@ std::vector<Golden> goldens() {
       {.name = "immediate_no_prefetch", .policy = {.prefetch_bytes = Bytes{0}}},
       {.name = "immediate_unbounded_prefetch", .policy = {.prefetch_bytes = Bytes{1LL << 40}}},
       {.name = "immediate_replicated", .policy = {.replicas = 2}},
+      {.name = "immediate_all_replicated", .policy = {.sync = SyncPolicy::immediate_all, .replicas = 2}},
+      {.name = "immediate_reshard_to_2", .policy = {.reshard = {.group = 2}}},
+      {.name = "deferred_tied_reshard_to_2",
+       .layers = 2,
+       .tied = true,
+       .policy = {.sync = SyncPolicy::deferred, .reshard = {.group = 2}}},
   };
 }
 

@@ -20,13 +20,16 @@ using ::testing::Not;
 
 std::vector<Policy> policies() {
   std::vector<Policy> all;
-  for (const auto sync : {config::SyncPolicy::immediate, config::SyncPolicy::deferred})
-    for (const bool after_forward : {true, false})
+  using config::SyncPolicy;
+  for (const auto sync : {SyncPolicy::immediate, SyncPolicy::deferred, SyncPolicy::immediate_all})
+    for (const int group : {0, 1, 2})  // 0: the whole axis, 1: kept
       for (const bool after_backward : {true, false})
         for (const auto& limit : {std::optional<Bytes>{}, std::optional{Bytes{0}}, std::optional{Bytes{1LL << 40}}})
           for (const int replicas : {1, 2})
             all.push_back({.sync = sync,
-                           .reshard = {after_forward, after_backward},
+                           .reshard = {.after_forward = group != 1,
+                                       .after_backward = after_backward,
+                                       .group = group > 1 ? std::optional(group) : std::nullopt},
                            .prefetch_bytes = limit,
                            .replicas = replicas});
   return all;

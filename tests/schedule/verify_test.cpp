@@ -26,6 +26,7 @@ struct Broken {
   std::string says;
   config::SyncPolicy sync = config::SyncPolicy::immediate;
   int replicas = 1;
+  std::optional<int> group{};
 };
 
 std::vector<Broken> broken() {
@@ -72,6 +73,24 @@ std::vector<Broken> broken() {
        .edits = {{"all_reduce b1\n", ""}},
        .says = "b1 was not summed over the replicas",
        .replicas = 2},
+      {.name = "PartialNotSummed",
+       .edits = {{"all_reduce b1 partial\n", ""}},
+       .says = "writes over a partial gradient",
+       .sync = config::SyncPolicy::immediate_all,
+       .replicas = 2},
+      {.name = "PartialOfAnotherBlock",
+       .edits = {{"all_reduce b1 partial\n", "all_reduce b0 partial\n"}},
+       .says = "sums a partial gradient that is not the block's",
+       .sync = config::SyncPolicy::immediate_all,
+       .replicas = 2},
+      {.name = "CopyNeverLeft",
+       .edits = {{"reshard b0 to 2\n", "reshard b0\n"}},
+       .says = "that no reshard has left",
+       .group = 2},
+      {.name = "CopyOfOtherGroups",
+       .edits = {{"reshard b0 to 2\n", "reshard b0 to 4\n"}},
+       .says = "that no reshard has left",
+       .group = 2},
       {.name = "ReplicasSummedTwice",
        .edits = {{"all_reduce b1\n", "all_reduce b1\nall_reduce b1\n"}},
        .says = "a second time",
@@ -93,7 +112,7 @@ class BrokenSchedule : public ::testing::TestWithParam<Broken> {};
 TEST_P(BrokenSchedule, IsRejectedAtTheOp) {
   const Broken& b = GetParam();
   const model::Model model = testing::llama(3);
-  const Schedule sound = build_step(model, 2, {.sync = b.sync, .replicas = b.replicas});
+  const Schedule sound = build_step(model, 2, {.sync = b.sync, .reshard = {.group = b.group}, .replicas = b.replicas});
   EXPECT_THAT(verify(sound, model, b.replicas), IsEmpty());
   const auto said = verify(parse(edited(print(sound, model), b), model), model, b.replicas);
   EXPECT_THAT(said, Contains(HasSubstr(b.says)));

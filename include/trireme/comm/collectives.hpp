@@ -98,6 +98,12 @@ enum class TransportChoice {
   shared_memory,  ///< throws EnvironmentError when the group does not lie within one node
 };
 
+/// What moves the bytes of `communicator`, which must outlive it: for groups that the mesh does not name. Otherwise as
+/// `make_collectives`.
+[[nodiscard]] std::unique_ptr<Transport> make_transport(const Communicator& communicator, const StagingSource& staging,
+                                                        TransportChoice choice = TransportChoice::automatic,
+                                                        std::optional<Bytes> staging_bytes = {});
+
 /// The collectives of `communicator`, which must outlive them. Collective over it.
 /// staging_bytes bounds the staging memory of this rank (absent: what suits the transport, a few MiB). Warns, on rank
 /// 0, when shared memory was possible but not available.

@@ -15,6 +15,7 @@ namespace trireme::device {
 enum class Category : std::uint8_t {
   parameters_sharded,
   parameters_unsharded,
+  parameters_resharded,  ///< copies that groups keep between forward and backward
   gradients_sharded,
   gradients_unsharded,
   optimizer,
@@ -24,7 +25,7 @@ enum class Category : std::uint8_t {
   data,
   other,
 };
-inline constexpr std::size_t category_count = 10;
+inline constexpr std::size_t category_count = 11;
 /// All categories, in the order of the metrics.
 [[nodiscard]] const std::array<Category, category_count>& all_categories();
 /// "parameters.sharded", ...: the names of metrics.jsonl.

@@ -24,20 +24,22 @@ namespace trireme::executor {
 
 /// The collectives that the ops of a schedule use; each on the communicator of its lane.
 struct Links {
-  comm::Collectives* gather = nullptr;     ///< shard axis, gather lane
-  comm::Collectives* reduce = nullptr;     ///< shard axis, reduce lane
-  comm::Collectives* replicate = nullptr;  ///< replicate axis, reduce lane; null with one replica
-  comm::Collectives* control = nullptr;    ///< dp group: norms and losses
-  bool first_replica = true;               ///< counts in the norm: replicas hold the same gradients
+  comm::Collectives* gather = nullptr;        ///< shard axis, gather lane
+  comm::Collectives* group_gather = nullptr;  ///< groups that keep copies, gather lane; null without them
+  comm::Collectives* reduce = nullptr;        ///< shard axis, reduce lane
+  comm::Collectives* replicate = nullptr;     ///< replicate axis, reduce lane; null with one replica
+  comm::Collectives* control = nullptr;       ///< dp group: norms and losses
+  bool first_replica = true;                  ///< counts in the norm: replicas hold the same gradients
 };
 
 /// The layers of a model by compute block and stage.
 using Layers = std::vector<std::vector<std::unique_ptr<nn::Stage>>>;
-[[nodiscard]] Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens);
+[[nodiscard]] Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute,
+                                 std::int64_t loss_chunk_tokens);
 
 struct Options {
-  /// Gather and reduce lanes have threads of their own. False: everything runs in the schedule's order on the calling thread, for
-  /// ranks with one core.
+  /// Gather and reduce lanes have threads of their own. False: everything runs in the schedule's order on the calling
+  /// thread, for ranks with one core.
   bool lane_threads = true;
   nn::Mode mode = nn::Mode::train;
   /// Fills a slot with NaN when its block is given up: a test that nothing reads it later.
@@ -47,7 +49,8 @@ struct Options {
   std::function<void()> on_exception{};
   /// Told what begins, on the thread where it begins: feeds the watchdog.
   std::function<void(int op, std::int64_t step)> on_op{};
-  /// Told that a lane has ended its last op of a step, on its thread and before anything that waits for that op goes on.
+  /// Told that a lane has ended its last op of a step, on its thread and before anything that waits for that op goes
+  /// on.
   std::function<void(schedule::Lane lane, std::int64_t step)> on_lane_end{};
 };
 
@@ -59,25 +62,28 @@ struct StepInput {
 };
 
 struct StepResult {
-  double loss = 0;             ///< mean over the counted targets of the global batch
-  double grad_norm = 0;        ///< global L2 norm before clipping
-  bool skipped = false;        ///< loss or norm was not finite: nothing was updated, on any rank
-  double exposed_seconds = 0;  ///< compute lane without work: waiting for communication, or doing it where there are no lane threads
-  at::Tensor logits;           ///< infer: [B, vocab] fp32
+  double loss = 0;       ///< mean over the counted targets of the global batch
+  double grad_norm = 0;  ///< global L2 norm before clipping
+  bool skipped = false;  ///< loss or norm was not finite: nothing was updated, on any rank
+  double exposed_seconds =
+      0;  ///< compute lane without work: waiting for communication, or doing it where there are no lane threads
+  at::Tensor logits;  ///< infer: [B, vocab] fp32
 };
 
-/// Runs a schedule: one small function per verb. Lanes are threads that follow `needs`; the calling thread is the compute lane.
+/// Runs a schedule: one small function per verb. Lanes are threads that follow `needs`; the calling thread is the
+/// compute lane.
 class Executor {
  public:
   /// model, store and links outlive the executor. Every rank of the links' groups has an executor of the same schedule.
-  Executor(const model::Model& model, schedule::Schedule schedule, store::ParameterStore& store, const Layers& layers, Links links,
-           config::Optimizer optimizer, Options options);
+  Executor(const model::Model& model, schedule::Schedule schedule, store::ParameterStore& store, const Layers& layers,
+           Links links, config::Optimizer optimizer, Options options);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
   ~Executor();
 
-  /// Runs one step. Collective over the links' groups. `last`: no step follows before the executor is used otherwise (checkpoint,
-  /// evaluation, end), so all lanes come to rest; else gather and reduce lanes run ahead into the next step as far as needs allow.
+  /// Runs one step. Collective over the links' groups. `last`: no step follows before the executor is used otherwise
+  /// (checkpoint, evaluation, end), so all lanes come to rest; else gather and reduce lanes run ahead into the next
+  /// step as far as needs allow.
   StepResult run(const StepInput& input, bool last);
 
   [[nodiscard]] const schedule::Schedule& schedule() const { return schedule_; }
@@ -98,7 +104,9 @@ class Executor {
   void run(const schedule::Update& op);
 
   [[nodiscard]] const nn::Stage& layer(Block block, Stage stage) const;
-  [[nodiscard]] const nn::Microbatch& microbatch(Microbatch m) const { return input_.microbatches[static_cast<std::size_t>(m.value)]; }
+  [[nodiscard]] const nn::Microbatch& microbatch(Microbatch m) const {
+    return input_.microbatches[static_cast<std::size_t>(m.value)];
+  }
 
   const model::Model& model_;
   schedule::Schedule schedule_;

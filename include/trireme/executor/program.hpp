@@ -18,9 +18,11 @@ struct StageOperands {
   std::vector<nn::Grad> gradients;     ///< the same, backward only
 };
 
-/// A schedule with its slots resolved to memory: for every op its stages, in the order they run; empty for ops that compute nothing.
+/// A schedule with its slots resolved to memory: for every op its stages, in the order they run; empty for ops that
+/// compute nothing.
 using Program = std::vector<std::vector<StageOperands>>;
 
-[[nodiscard]] Program resolve(const schedule::Schedule& schedule, const model::Model& model, store::ParameterStore& store);
+[[nodiscard]] Program resolve(const schedule::Schedule& schedule, const model::Model& model,
+                              store::ParameterStore& store);
 
 }  // namespace trireme::executor

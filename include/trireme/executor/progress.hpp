@@ -16,7 +16,8 @@ class Progress {
  public:
   Progress(int ops, const std::vector<schedule::Need>& needs);
 
-  /// Waits until op `op` may run in step `step`: its step is open and all it needs has ended. False when asked to stop instead.
+  /// Waits until op `op` may run in step `step`: its step is open and all it needs has ended. False when asked to stop
+  /// instead.
   [[nodiscard]] bool wait(int op, std::int64_t step, const std::stop_token& stop);
   /// Whether `wait` would return at once.
   [[nodiscard]] bool ready(int op, std::int64_t step);

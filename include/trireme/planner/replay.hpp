@@ -16,19 +16,21 @@ namespace trireme::planner {
 /// The sizes that turn ops into bytes.
 struct Sizing {
   DType compute = DType::fp32;
-  DType reduce = DType::fp32;   ///< on the wire
-  std::int64_t tokens = 0;      ///< of one microbatch of one rank: micro * seq_len
+  DType reduce = DType::fp32;  ///< on the wire
+  std::int64_t tokens = 0;     ///< of one microbatch of one rank: micro * seq_len
   int replicas = 1;
-  bool trains = true;           ///< false: a forward only, no gradients and optimizer state
+  bool trains = true;  ///< false: a forward only, no gradients and optimizer state
 };
 
 /// Bytes of one rank by category, each at its highest; buffers are allocated once, activations rise and fall.
 struct Memory {
-  Bytes parameters_sharded, parameters_unsharded, gradients_sharded, gradients_unsharded, optimizer, activations;
+  Bytes parameters_sharded, parameters_unsharded, parameters_resharded, gradients_sharded, gradients_unsharded,
+      optimizer, activations;
   int activations_peak_op = 0;  ///< the op after which activations are highest
   [[nodiscard]] Bytes total() const;
 };
-[[nodiscard]] Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout, const Sizing& sizing);
+[[nodiscard]] Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model,
+                                   const shard::Layout& layout, const Sizing& sizing);
 
 /// What one kind of collective moves in one step.
 struct Moved {
@@ -36,9 +38,11 @@ struct Moved {
   std::int64_t calls = 0;
   friend bool operator==(const Moved&, const Moved&) = default;
 };
-/// By group ("shard", "replicate"), then by operation, as in the metrics; control traffic left out.
+/// By group ("shard", "shard_group" for gathers out of copies that groups keep, "replicate"), then by operation, as in
+/// the metrics; control traffic left out.
 using Traffic = std::map<std::string, std::map<std::string, Moved>>;
-[[nodiscard]] Traffic replay_traffic(const schedule::Schedule& schedule, const shard::Layout& layout, const Sizing& sizing);
+[[nodiscard]] Traffic replay_traffic(const schedule::Schedule& schedule, const shard::Layout& layout,
+                                     const Sizing& sizing);
 
 /// Tables a person reads.
 [[nodiscard]] std::string to_text(const Memory& memory);

@@ -18,6 +18,8 @@ struct Resource {
     gradient_slot,   ///< a, b: ring and index of an unsharded gradient buffer
     master_shard,    ///< a: parameter block; fp32 masters and optimizer state
     gradient_shard,  ///< a: parameter block
+    partial_shard,   ///< one microbatch's gradient shard before its sum over the replicas
+    group_copy,      ///< a: parameter block; this rank's part of the copy that its group keeps
     hidden,          ///< a: microbatch; the residual stream, or its gradient
     saved,           ///< a, b, c: block, stage, microbatch; what a stage keeps for its backward
     norm,            ///< the clip factor and the agreement to skip

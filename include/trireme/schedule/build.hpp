@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/config/load.hpp"
 #include "trireme/schedule/passes.hpp"
 
 namespace trireme::schedule {
@@ -18,8 +19,8 @@ struct Policy {
   int replicas = 1;
 };
 
-/// The policy that a run file asks for on a mesh with `replicas` replicas.
-[[nodiscard]] Policy policy_of(const config::RunConfig& config, int replicas);
+/// The policy that a run file asks for on a mesh.
+[[nodiscard]] Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh);
 
 /// Builds one training step of `microbatches` microbatches; every pass's result is verified.
 /// Throws BugError naming the pass and the op when one is not sound.

@@ -26,15 +26,19 @@ struct GradientTarget {
   friend bool operator==(const GradientTarget&, const GradientTarget&) = default;
 };
 
-/// Gathers the parameters of `block` over the shard axis into `slot`.
+/// Gathers the parameters of `block` into `slot`: over the shard axis, or over groups of `from` neighbours out of the
+/// copies that a `Reshard` to the same groups left.
 struct Unshard {
   ParamBlock block;
   Slot slot;
+  std::optional<int> from{};
   friend bool operator==(const Unshard&, const Unshard&) = default;
 };
-/// Gives up the unsharded parameters of `block`: their slot may be reused.
+/// Gives up the unsharded parameters of `block`: their slot may be reused. With `to`, every group of `to` neighbours on
+/// the shard axis keeps a copy first, each rank one part of it (ZeRO++'s secondary partition, Wang et al. 2023).
 struct Reshard {
   ParamBlock block;
+  std::optional<int> to{};
   friend bool operator==(const Reshard&, const Reshard&) = default;
 };
 /// Runs the forward of one stage, or of all stages of a block where `stage` is absent.
@@ -53,16 +57,20 @@ struct Backward {
   std::vector<GradientTarget> gradients;
   friend bool operator==(const Backward&, const Backward&) = default;
 };
-/// Sums the gradient in `slot` over the shard axis; each rank keeps (`add`: adds to) its shard.
+/// Sums the gradient in `slot` over the shard axis; each rank keeps (`add`: adds to) its shard. `partial`: it goes to a
+/// buffer of its own instead, because replicas are to be summed before it is added.
 struct ReduceScatter {
   ParamBlock block;
   Slot slot;
   bool add = false;
+  bool partial = false;
   friend bool operator==(const ReduceScatter&, const ReduceScatter&) = default;
 };
-/// Sums the gradient shard over the replicate axis.
+/// Sums the gradient shard over the replicate axis. `partial`: sums what a partial reduce-scatter left, and adds it to
+/// the shard.
 struct AllReduce {
   ParamBlock block;
+  bool partial = false;
   friend bool operator==(const AllReduce&, const AllReduce&) = default;
 };
 /// Computes the global gradient norm, the clip factor, and the step's loss; agrees whether the step is skipped.

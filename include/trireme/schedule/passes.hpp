@@ -22,14 +22,18 @@ namespace trireme::schedule {
 /// Gathers each parameter block before an op that reads it and gives it up after one, unless the next compute op reads
 /// it too or the policy keeps it. `after_forward` false keeps a block until its backward; `after_backward` false until
 /// the update.
+/// `group` (with after_forward): what is given up between two uses in one microbatch is kept in groups of so many
+/// neighbours.
 struct ReshardPolicy {
   bool after_forward = true;
   bool after_backward = true;
+  std::optional<int> group{};
 };
 [[nodiscard]] Schedule insert_unshard(Schedule schedule, const model::Model& model, ReshardPolicy policy);
 
 /// Reduces each gradient after the last backward that writes it: of every microbatch (immediate) or of the step
-/// (deferred). With `replicas` > 1 the all-reduce follows the step's last reduce-scatter.
+/// (deferred). With `replicas` > 1 the all-reduce follows the step's last reduce-scatter; under immediate_all every
+/// one, as FSDP2 does by default.
 [[nodiscard]] Schedule insert_reduction(Schedule schedule, const model::Model& model, config::SyncPolicy policy,
                                         int replicas);
 
@@ -50,6 +54,11 @@ struct ReshardPolicy {
 
 /// The ring of each parameter block: blocks whose parameters have the same shapes share one.
 [[nodiscard]] std::vector<int> rings(const model::Model& model);
+
+/// The group size that a schedule's reshards keep copies in, and whether it leaves partial gradients: extra buffers it
+/// needs.
+[[nodiscard]] std::optional<int> copy_group(const Schedule& schedule);
+[[nodiscard]] bool has_partial(const Schedule& schedule);
 
 /// Buffers in each ring that the schedule uses, by ring: for parameters, and for gradients.
 struct RingSizes {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,33 +22,55 @@ using Provider = std::function<void(const model::Parameter& parameter, shard::Ra
 /// The initial values of DESIGN section 5: ones, or normal(0, std) by Philox keyed by (seed, name, element).
 [[nodiscard]] Provider initial_values(std::uint64_t seed);
 
-/// This rank's parameters, gradients and optimizer state, and the rings of unsharded buffers. All memory is allocated once, here.
-/// Zero-copy flat sharding: unsharded parameters and gradients are views of a block's flat buffer, which collectives fill and read.
+/// What a schedule needs in memory.
+struct Buffers {
+  schedule::RingSizes rings;
+  std::optional<int> copy_group{};  ///< groups that keep a copy between forward and backward
+  bool partial = false;             ///< a buffer for gradient shards that wait for their sum over the replicas
+  bool trains = true;               ///< false: no gradients and optimizer state
+};
+
+/// The buffers that serve every one of the schedules, which do not run at the same time.
+[[nodiscard]] Buffers buffers_for(std::span<const schedule::Schedule> schedules, const model::Model& model,
+                                  bool trains);
+
+/// This rank's parameters, gradients and optimizer state, and the rings of unsharded buffers. All memory is allocated
+/// once, here. Zero-copy flat sharding: unsharded parameters and gradients are views of a block's flat buffer, which
+/// collectives fill and read.
 class ParameterStore {
  public:
-  /// trains: false leaves out gradients and optimizer state.
-  ParameterStore(const model::Model& model, const shard::Layout& layout, int shard_rank, schedule::RingSizes rings, DType compute,
-                 bool trains);
+  ParameterStore(const model::Model& model, const shard::Layout& layout, int shard_rank, const Buffers& buffers,
+                 DType compute);
 
   /// Fills the masters from `provider`, and what is derived from them.
   void fill(const Provider& provider);
 
   /// fp32 masters of this rank's shard, [shard_elements].
   [[nodiscard]] at::Tensor& master(ParamBlock block) { return at(master_, block); }
-  /// What is gathered, [shard_elements] in the compute dtype: the masters themselves in fp32, their rounded copy in bf16.
+  /// What is gathered, [shard_elements] in the compute dtype: the masters themselves in fp32, their rounded copy in
+  /// bf16.
   [[nodiscard]] at::Tensor& wire(ParamBlock block) { return at(wire_, block); }
   /// Reduced gradient, AdamW's first and second moment: fp32, [shard_elements].
   [[nodiscard]] at::Tensor& gradient(ParamBlock block) { return at(gradient_, block); }
   [[nodiscard]] at::Tensor& first_moment(ParamBlock block) { return at(first_moment_, block); }
   [[nodiscard]] at::Tensor& second_moment(ParamBlock block) { return at(second_moment_, block); }
 
+  /// This rank's part of the copy that its group keeps of `block`: [padded / group] in the compute dtype.
+  [[nodiscard]] at::Tensor& group_copy(ParamBlock block) { return at(group_copy_, block); }
+  /// Where a block's gradient shard waits for its sum over the replicas: fp32, [shard_elements].
+  [[nodiscard]] at::Tensor partial(ParamBlock block) { return partial_.narrow(0, 0, layout_[block].shard_elements()); }
+
   /// A ring's buffer: [padded], in the compute dtype; gradients in fp32.
   [[nodiscard]] at::Tensor& parameter_buffer(schedule::Slot slot) { return at(parameter_ring_, slot); }
   [[nodiscard]] at::Tensor& gradient_buffer(schedule::Slot slot) { return at(gradient_ring_, slot); }
 
   /// Parameter `ref` in the buffer of its block, in its full shape: a view.
-  [[nodiscard]] at::Tensor parameter_view(schedule::Slot slot, model::ParamRef ref) { return view(parameter_buffer(slot), ref); }
-  [[nodiscard]] at::Tensor gradient_view(schedule::Slot slot, model::ParamRef ref) { return view(gradient_buffer(slot), ref); }
+  [[nodiscard]] at::Tensor parameter_view(schedule::Slot slot, model::ParamRef ref) {
+    return view(parameter_buffer(slot), ref);
+  }
+  [[nodiscard]] at::Tensor gradient_view(schedule::Slot slot, model::ParamRef ref) {
+    return view(gradient_buffer(slot), ref);
+  }
 
   [[nodiscard]] const shard::Layout& layout() const { return layout_; }
   [[nodiscard]] int shard_rank() const { return shard_rank_; }
@@ -55,19 +78,22 @@ class ParameterStore {
 
  private:
   using Ring = std::vector<std::vector<at::Tensor>>;
-  static at::Tensor& at(std::vector<at::Tensor>& list, ParamBlock block) { return list.at(static_cast<std::size_t>(block.value)); }
+  static at::Tensor& at(std::vector<at::Tensor>& list, ParamBlock block) {
+    return list.at(static_cast<std::size_t>(block.value));
+  }
   static at::Tensor& at(Ring& ring, schedule::Slot slot) {
     return ring.at(static_cast<std::size_t>(slot.ring)).at(static_cast<std::size_t>(slot.index));
   }
   [[nodiscard]] at::Tensor view(const at::Tensor& flat, model::ParamRef ref) const;
-  void allocate_shards(bool trains);
-  void allocate_rings(const schedule::RingSizes& rings, bool trains);
+  void allocate_shards(const Buffers& buffers);
+  void allocate_rings(const Buffers& buffers);
 
   const model::Model& model_;
   const shard::Layout& layout_;
   int shard_rank_;
   DType compute_;
-  std::vector<at::Tensor> master_, wire_, gradient_, first_moment_, second_moment_;
+  std::vector<at::Tensor> master_, wire_, gradient_, first_moment_, second_moment_, group_copy_;
+  at::Tensor partial_;
   Ring parameter_ring_, gradient_ring_;
 };
 

@@ -8,7 +8,8 @@
 
 namespace trireme::train {
 
-/// What a person wants to know before the first step: model size, mesh, batch, policy, bytes per rank by category, threads.
+/// What a person wants to know before the first step: model size, mesh, batch, policy, bytes per rank by category,
+/// threads.
 [[nodiscard]] std::string banner(const Job& job, const comm::Topology& topology, int threads);
 
 }  // namespace trireme::train

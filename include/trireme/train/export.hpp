@@ -7,8 +7,8 @@
 
 namespace trireme::train {
 
-/// Writes the job's weights as a Hugging Face directory, in the compute dtype. Collective over the job, lanes at rest; rank 0 writes,
-/// one block of parameters in its memory at a time. Throws CheckpointError or WriteError on rank 0.
+/// Writes the job's weights as a Hugging Face directory, in the compute dtype. Collective over the job, lanes at rest;
+/// rank 0 writes, one block of parameters in its memory at a time. Throws CheckpointError or WriteError on rank 0.
 void export_huggingface(Job& job, const std::string& directory, bool overwrite);
 
 }  // namespace trireme::train

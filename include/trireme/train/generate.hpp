@@ -18,12 +18,14 @@ struct Sampling {
   std::uint64_t seed = 1234;
 };
 
-/// The token that `sampling` chooses at `position` from `logits` [vocab]; the same on every machine for the same logits.
-[[nodiscard]] std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling, std::uint64_t position);
+/// The token that `sampling` chooses at `position` from `logits` [vocab]; the same on every machine for the same
+/// logits.
+[[nodiscard]] std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling,
+                                        std::uint64_t position);
 
-/// Continues `prompt` (not empty) by up to `tokens` tokens; stops before `end`. Each forward sees the last seq_len tokens. Calls
-/// `emit` with every token as it comes. job: built with trains = false, on one rank.
-void generate(Job& job, std::vector<std::int32_t> prompt, std::int64_t tokens, std::int32_t end, const Sampling& sampling,
-              const std::function<void(std::int32_t)>& emit);
+/// Continues `prompt` (not empty) by up to `tokens` tokens; stops before `end`. Each forward sees the last seq_len
+/// tokens. Calls `emit` with every token as it comes. job: built with trains = false, on one rank.
+void generate(Job& job, std::vector<std::int32_t> prompt, std::int64_t tokens, std::int32_t end,
+              const Sampling& sampling, const std::function<void(std::int32_t)>& emit);
 
 }  // namespace trireme::train

@@ -24,18 +24,19 @@ struct JobOptions {
   comm::TransportChoice transport = comm::TransportChoice::automatic;
   bool poison = false;           ///< executor::Options::poison
   bool record_timeline = false;  ///< executor::Options::record_timeline
-  std::function<std::unique_ptr<comm::Transport>(std::unique_ptr<comm::Transport>)> wrap_transport{};  ///< tests: a paced link
+  std::function<std::unique_ptr<comm::Transport>(std::unique_ptr<comm::Transport>)>
+      wrap_transport{};  ///< tests: a paced link
   std::function<void(int op, std::int64_t step)> on_op{};
   std::string hang_dump_path;  ///< comm::Deadline::dump_path
   bool trains = true;          ///< false: no gradients and optimizer state, forward only
 };
 
-/// One training job on this rank: the model's parameters, the schedule, and who it talks to. Everything is collective over the
-/// communicator that it is built on, which may be any; every rank builds the same.
+/// One training job on this rank: the model's parameters, the schedule, and who it talks to. Everything is collective
+/// over the communicator that it is built on, which may be any; every rank builds the same.
 class Job {
  public:
-  /// config.model has no zeros left (`complete_model`). Throws ConfigError when the mesh or the batch does not fit the ranks, or
-  /// when ranks disagree about the run file or the schedule. Parameters are undefined until `store().fill`.
+  /// config.model has no zeros left (`complete_model`). Throws ConfigError when the mesh or the batch does not fit the
+  /// ranks, or when ranks disagree about the run file or the schedule. Parameters are undefined until `store().fill`.
   Job(const config::RunConfig& config, const comm::Communicator& world, JobOptions options);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -44,7 +45,8 @@ class Job {
   /// Trains one step on this rank's part of the batch. last: see executor::Executor::run.
   executor::StepResult step(const data::StepBatch& batch, double lr, bool last);
 
-  /// Mean loss over the counted targets of `batches`, and their number. Only after a step with `last`, or before the first.
+  /// Mean loss over the counted targets of `batches`, and their number. Only after a step with `last`, or before the
+  /// first.
   struct Evaluation {
     double loss = 0;
     double targets = 0;
@@ -54,7 +56,8 @@ class Job {
   /// Logits of the last position of each row: [B, vocab] fp32. tokens: [B, T].
   [[nodiscard]] at::Tensor infer(const at::Tensor& tokens);
 
-  /// Gathers the fp32 masters of one parameter block: [padded]. Collective over shard; lanes at rest, as for `evaluate`.
+  /// Gathers the fp32 masters of one parameter block: [padded]. Collective over shard; lanes at rest, as for
+  /// `evaluate`.
   [[nodiscard]] at::Tensor gather_masters(ParamBlock block);
 
   /// What the last step moved over every group. Control traffic of this rank between steps is not in it.
@@ -67,7 +70,9 @@ class Job {
   [[nodiscard]] const JobOptions& options() const { return options_; }
   [[nodiscard]] const mesh::Coordinates& at() const { return at_; }
   [[nodiscard]] const shard::Layout& layout() const { return layout_; }
-  [[nodiscard]] const schedule::Schedule& schedule() const { return executor_ ? executor_->schedule() : forward_schedule_; }
+  [[nodiscard]] const schedule::Schedule& schedule() const {
+    return executor_ ? executor_->schedule() : forward_schedule_;
+  }
   [[nodiscard]] const config::Resolved& resolved() const { return resolved_; }
   [[nodiscard]] const mesh::Mesh& mesh() const { return mesh_; }
   [[nodiscard]] DpRank dp_rank() const { return mesh_.dp_rank(at_); }
@@ -81,7 +86,11 @@ class Job {
   [[nodiscard]] std::int64_t updates() const { return updates_; }
 
  private:
-  [[nodiscard]] std::unique_ptr<comm::Collectives> collectives(comm::Group group, comm::Lane lane, comm::Counters& counters);
+  [[nodiscard]] std::unique_ptr<comm::Collectives> collectives(comm::Group group, comm::Lane lane,
+                                                               comm::Counters& counters);
+  [[nodiscard]] std::unique_ptr<comm::Collectives> collectives(const comm::Communicator& communicator,
+                                                               const std::string& traffic_name,
+                                                               const std::string& lane_name, comm::Counters& counters);
   [[nodiscard]] executor::Links links();
   executor::Executor& forward_executor(nn::Mode mode);
   [[nodiscard]] double global_count(const data::StepBatch& batch);
@@ -97,7 +106,8 @@ class Job {
   comm::Groups groups_;
   comm::FlightRecorder recorder_;
   StepTraffic traffic_;
-  std::unique_ptr<comm::Collectives> gather_, reduce_, replicate_, control_;
+  std::optional<comm::Communicator> copy_group_;  ///< neighbours on the shard axis that keep a copy of the parameters
+  std::unique_ptr<comm::Collectives> gather_, group_gather_, reduce_, replicate_, control_;
   schedule::Schedule forward_schedule_;
   std::unique_ptr<store::ParameterStore> store_;
   executor::Layers layers_;

@@ -8,7 +8,8 @@
 
 namespace trireme::train {
 
-/// Shows how training goes on standard output: one line that rewrites itself on a terminal, `key=value` lines elsewhere.
+/// Shows how training goes on standard output: one line that rewrites itself on a terminal, `key=value` lines
+/// elsewhere.
 class ProgressLine {
  public:
   /// steps: of the whole run, for the time left.

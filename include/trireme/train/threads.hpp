@@ -7,8 +7,8 @@
 
 namespace trireme::train {
 
-/// Threads of this rank's compute lane (comm::threads_for_rank), set for libtorch and OpenMP. Returns them. Kokkos, when it is up
-/// already, must have been given the same number.
+/// Threads of this rank's compute lane (comm::threads_for_rank), set for libtorch and OpenMP. Returns them. Kokkos,
+/// when it is up already, must have been given the same number.
 int use_threads(const comm::Topology& topology, std::int64_t device_threads);
 
 }  // namespace trireme::train

@@ -11,6 +11,7 @@
 namespace trireme::train {
 
 /// Measured spans as a Chrome trace (chrome://tracing, ui.perfetto.dev): a row a lane, times from the first span on.
-[[nodiscard]] std::string chrome_trace(std::span<const executor::Span> spans, const schedule::Schedule& schedule, const model::Model& model, int rank);
+[[nodiscard]] std::string chrome_trace(std::span<const executor::Span> spans, const schedule::Schedule& schedule,
+                                       const model::Model& model, int rank);
 
 }  // namespace trireme::train

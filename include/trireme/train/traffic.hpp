@@ -11,8 +11,8 @@
 
 namespace trireme::train {
 
-/// Says what each step moved, although lanes run ahead into the next one: every lane has counters of its own, which are read at
-/// the moment that lane ends a step.
+/// Says what each step moved, although lanes run ahead into the next one: every lane has counters of its own, which are
+/// read at the moment that lane ends a step.
 class StepTraffic {
  public:
   [[nodiscard]] comm::Counters& counters(schedule::Lane lane) { return counters_[static_cast<std::size_t>(lane)]; }
