@@ -5,6 +5,7 @@
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "support/tensors.hpp"
@@ -29,15 +30,15 @@ void compare_with_autograd(std::int64_t rows, std::int64_t vocab, at::ScalarType
   (0.125 * sum).backward();
 
   const double expected = sum.item<double>();
-  EXPECT_NEAR(cross_entropy(logits, targets), expected, loss_tolerance * expected);
-  EXPECT_NEAR(cross_entropy_backward(logits, targets, 0.125), expected, loss_tolerance * expected);
+  EXPECT_NEAR(cross_entropy(logits, targets), expected, loss_tolerance * std::max(1.0, expected));
+  EXPECT_NEAR(cross_entropy_backward(logits, targets, 0.125), expected, loss_tolerance * std::max(1.0, expected));
   EXPECT_LT(test::relative_error(logits, reference.grad()), tolerance);
   EXPECT_EQ(logits[0].abs().max().item<float>(), 0.0F);
 }
 
 TEST(CrossEntropy, AgreesWithLibtorchForOddSizes) {
   for (const auto& [rows, vocab] : {std::pair{2, 3}, {7, 33}, {50, 1001}})
-    compare_with_autograd(rows, vocab, at::kFloat, 1e-6, 1e-6);
+    compare_with_autograd(rows, vocab, at::kFloat, 1e-6, 3e-6);
 }
 
 TEST(CrossEntropy, InBf16FollowsFp64WithinRounding) { compare_with_autograd(20, 501, at::kBFloat16, 1e-6, 4e-3); }

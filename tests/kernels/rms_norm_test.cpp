@@ -52,7 +52,7 @@ void compare_with_autograd(const Norm& n, bool accumulate, double tolerance) {
 TEST(RmsNorm, AgreesWithAutogradForOddSizes) {
   for (const bool accumulate : {false, true}) {
     for (const auto& [rows, width] : {std::pair{1, 1}, {3, 7}, {33, 65}, {100, 129}}) {
-      compare_with_autograd(run(rows, width, at::kFloat, accumulate), accumulate, 1e-6);
+      compare_with_autograd(run(rows, width, at::kFloat, accumulate), accumulate, 2e-6);
     }
   }
 }

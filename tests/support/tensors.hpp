@@ -1,16 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
 
 #include <cstdint>
 
 /// Comparing tensors, in the tests of kernels and stages.
 namespace trireme::test {
+
+/// libtorch seeds its generator from the clock: every test starts from the same seed instead, whatever ran before it.
+class SeedEveryTest final : public testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo& /*test*/) override {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    generator.set_current_seed(1234);
+  }
+};
+inline const bool seeds_every_test = [] {
+  testing::UnitTest::GetInstance()->listeners().Append(new SeedEveryTest);  // googletest deletes it
+  return true;
+}();
 
 /// |a - b| / |b| in the L2 norm, in fp64.
 inline double relative_error(const at::Tensor& a, const at::Tensor& b) {
