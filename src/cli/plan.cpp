@@ -9,6 +9,7 @@
 #include "trireme/cli/commands.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
+#include "trireme/planner/choose.hpp"
 #include "trireme/planner/replay.hpp"
 #include "trireme/schedule/build.hpp"
 #include "trireme/schedule/text.hpp"
@@ -26,10 +27,12 @@ struct Arguments {
 };
 
 int plan(const Arguments& arguments) {
-  const config::RunConfig config =
-      train::complete_model(config::load_run_file(arguments.run_file, arguments.overrides));
+  config::RunConfig config = train::complete_model(config::load_run_file(arguments.run_file, arguments.overrides));
   const config::Resolved resolved = config::resolve(config, arguments.ranks);
   const model::Model model = model::build(config.model);
+  const planner::Choice choice = planner::choose_sync(config, model, resolved);
+  config.sync = choice.sync;
+  if (arguments.show == "summary" && !choice.reason.empty()) fmt::print("{}\n", choice.reason);
   const schedule::Schedule step =
       schedule::build_step(model, resolved.accumulation, schedule::policy_of(config, resolved));
   if (arguments.show == "schedule") {

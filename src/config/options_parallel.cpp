@@ -36,8 +36,7 @@ Expected read_shard(const Value& value, Mesh& mesh) {
 
 std::vector<Option> mesh_options() {
   Section<Mesh> s("mesh", &RunConfig::mesh);
-  s.number("replicate", &Mesh::replicate, between(1, most_ranks), "copies of the sharded model (hybrid sharding)")
-      .not_yet();
+  s.number("replicate", &Mesh::replicate, between(1, most_ranks), "copies of the sharded model (hybrid sharding)");
   s.custom(
       "shard", "integer", read_shard, [](const Mesh& mesh) { return print(mesh.shard); },
       "ranks that share one copy's parameters, gradients and optimizer state (-1: the ranks left)");
@@ -54,14 +53,11 @@ std::vector<Option> sync_options() {
   Section<Sync> s("sync", &RunConfig::sync);
   s.choice("policy", &Sync::policy,
            "gradients are reduced after every microbatch (immediate) or after the last (deferred: less traffic, more "
-           "memory)")
-      .only_yet({"\"immediate\"", "\"deferred\""});
+           "memory); auto: the least traffic that fits memory.budget");
   s.custom("reshard_after_forward", "true | false | integer", read_reshard, print_reshard,
-           "free a block's parameters between forward and backward; a number: keep 1/number of them")
-      .only_yet({"true", "false"});
+           "free a block's parameters between forward and backward; a number: keep 1/number of them");
   s.flag("reshard_after_backward", &Sync::reshard_after_backward,
-         "free a block's parameters after backward (false: at the update)")
-      .not_yet();
+         "free a block's parameters after backward (false: at the update)");
   s.number("prefetch_bytes", &Sync::prefetch_bytes, Limits{}, "parameters gathered ahead of their use, at most")
       .default_is("one block");
   return s.take();
@@ -94,8 +90,7 @@ std::vector<Option> memory_options() {
            "the part of it that does, by bytes, first blocks first")
       .not_yet();
   s.number("budget", &Memory::budget, above(0), "bytes of a rank that automatic choices keep to")
-      .default_is("none")
-      .not_yet();
+      .default_is("none");
   return s.take();
 }
 
@@ -113,6 +108,8 @@ std::vector<Option> comm_options() {
       .only_yet({"\"auto\"", "\"mpi\""});
   s.number("timeout_seconds", &Comm::timeout_seconds, above(0),
            "a collective that takes longer ends the job with exit 7");
+  s.flag("lane_threads", &Comm::lane_threads, "collectives run on threads of their own, beside the computation")
+      .default_is("with a core to spare");
   return s.take();
 }
 

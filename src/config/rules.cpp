@@ -85,6 +85,11 @@ Broken warmup_ends_before_the_decay(const RunConfig& config) {
   return std::nullopt;
 }
 
+Broken automatic_policy_has_a_budget(const RunConfig& config) {
+  if (config.sync.policy != SyncPolicy::automatic || config.memory.budget) return std::nullopt;
+  return "policy \"auto\" chooses by memory.budget; set it to what a rank may use, such as \"60GiB\", or name a policy";
+}
+
 Broken wsd_has_its_decay_steps(const RunConfig& config) {
   const Lr& lr = config.lr;
   if (lr.schedule == LrSchedule::wsd && lr.wsd_decay_steps == 0)
@@ -117,6 +122,7 @@ const std::vector<Rule>& rules() {
        warmup_ends_before_the_decay},
       {{"lr.wsd_decay_steps", "lr.schedule"}, wsd_has_its_decay_steps},
       {{"train.eval_every", "data.validation"}, evaluation_has_data},
+      {{"sync.policy", "memory.budget"}, automatic_policy_has_a_budget},
   };
   return all;
 }

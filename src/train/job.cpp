@@ -198,10 +198,13 @@ config::RunConfig complete_model(config::RunConfig config) {
   return config;
 }
 
-store::Provider first_parameters(const config::RunConfig& config, const model::Model& model) {
+void check_weights(const config::RunConfig& config, const model::Model& model) {
+  if (!config.model.from.empty()) checkpoint::HfDirectory::open(config.model.from).check(model);
+}
+
+store::Provider first_parameters(const config::RunConfig& config) {
   if (config.model.from.empty()) return store::initial_values(config.run.seed);
   auto directory = std::make_shared<checkpoint::HfDirectory>(checkpoint::HfDirectory::open(config.model.from));
-  directory->check(model);
   return [directory](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
     directory->read_slice(parameter.name, elements, out);
   };

@@ -43,7 +43,7 @@ TEST(LoadRunFile, ReadsReshardAfterForwardAsFlagOrGroup) {
   EXPECT_EQ(with({"sync.reshard_after_forward=true"}).sync.reshard_after_forward, 0);
   EXPECT_EQ(with({"sync.reshard_after_forward=false"}).sync.reshard_after_forward, 1);
   EXPECT_EQ(with({"sync.reshard_after_forward=1"}).sync.reshard_after_forward, 1);
-  EXPECT_THAT(mistakes_with({"sync.reshard_after_forward=2"}), HasSubstr("not yet available"));
+  EXPECT_EQ(with({"sync.reshard_after_forward=2"}).sync.reshard_after_forward, 2);
   EXPECT_THAT(mistakes_with({"sync.reshard_after_forward=0"}), HasSubstr("group size"));
 }
 

@@ -123,7 +123,10 @@ class Job {
 /// Throws ConfigError or CheckpointError.
 [[nodiscard]] config::RunConfig complete_model(config::RunConfig config);
 
+/// Throws CheckpointError unless `model.from`'s weights fit `model`, all mistakes at once. For one rank: it may read much.
+void check_weights(const config::RunConfig& config, const model::Model& model);
+
 /// Where a job's first parameters come from: `model.from`'s weights, or initial values.
-[[nodiscard]] store::Provider first_parameters(const config::RunConfig& config, const model::Model& model);
+[[nodiscard]] store::Provider first_parameters(const config::RunConfig& config);
 
 }  // namespace trireme::train

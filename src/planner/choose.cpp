@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/planner/choose.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/text_table.hpp"
+#include "trireme/planner/replay.hpp"
+#include "trireme/schedule/build.hpp"
+
+namespace trireme::planner {
+namespace {
+
+using config::SyncPolicy;
+
+struct Candidate {
+  const char* name;
+  SyncPolicy policy;
+  std::int64_t reshard_after_forward;  ///< 0: yes, 1: no
+  bool reshard_after_backward;
+};
+
+constexpr std::array candidates{
+    Candidate{"deferred, parameters kept until the update", SyncPolicy::deferred, 1, false},
+    Candidate{"deferred, parameters kept from forward to backward", SyncPolicy::deferred, 1, true},
+    Candidate{"deferred, resharded after forward", SyncPolicy::deferred, 0, true},
+    Candidate{"immediate, parameters kept from forward to backward", SyncPolicy::immediate, 1, true},
+    Candidate{"immediate, resharded after forward", SyncPolicy::immediate, 0, true},
+};
+
+Bytes needs(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {
+  const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
+  return replay_memory(step, model, shard::Layout(model, mesh.shard),
+                       {.compute = config.precision.compute,
+                        .tokens = config.batch.micro * config.data.seq_len,
+                        .replicas = mesh.replicate})
+      .total();
+}
+
+}  // namespace
+
+Choice choose_sync(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {
+  if (config.sync.policy != SyncPolicy::automatic) return {.sync = config.sync, .reason = ""};
+  invariant(config.memory.budget.has_value(), "sync.policy = auto is refused without memory.budget");
+  TextTable table({"candidate, least traffic first", "bytes per rank", ""});
+  for (const Candidate& candidate : candidates) {
+    config::RunConfig tried = config;
+    tried.sync.policy = candidate.policy;
+    tried.sync.reshard_after_forward = candidate.reshard_after_forward;
+    tried.sync.reshard_after_backward = candidate.reshard_after_backward;
+    const Bytes bytes = needs(tried, model, mesh);
+    const bool fits = bytes <= *config.memory.budget;
+    table.add({candidate.name, to_text(bytes), fits ? "taken: the first that fits" : "too large"});
+    if (fits)
+      return {.sync = tried.sync,
+              .reason = fmt::format("sync.policy = auto under memory.budget = {}:\n{}", to_text(*config.memory.budget), table.str())};
+  }
+  throw ConfigError(
+      fmt::format("sync.policy = \"auto\": no policy fits memory.budget = {} on {} ranks. Raise it, take more ranks (mesh.shard), or "
+                  "lower batch.micro.\n{}",
+                  to_text(*config.memory.budget), mesh.dp_size(), table.str()));
+}
+
+}  // namespace trireme::planner
