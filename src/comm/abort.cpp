@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "comm/abort_state.hpp"
 #include "trireme/comm/mpi.hpp"
 #include "trireme/comm/topology.hpp"
 
@@ -20,6 +21,9 @@ namespace trireme::comm {
 namespace {
 
 constexpr std::chrono::seconds patience{5};  // for MPI_Abort, which mpirun and srun answer within one
+constexpr std::chrono::milliseconds head_start{300};  // of the first node, when several fail together
+
+std::atomic<const LastWord*> last_word = nullptr;
 
 bool mpi_is_up() {
   int initialized = 0;
@@ -39,15 +43,25 @@ void write_line(const std::string& line) {
   }
 }
 
-[[noreturn]] void wait_for_the_end() {
-  for (;;) std::this_thread::sleep_for(patience);
+// Returns on the rank that speaks for all that fail now; the others' messages would say the same.
+void wait_unless_first() {
+  const LastWord* word = last_word;
+  if (word == nullptr) return;
+  if (!word->claim()) await_end_of_job();
+  if (!word->on_first_node()) std::this_thread::sleep_for(head_start);
 }
 
 }  // namespace
 
+void set_last_word(const LastWord* word) { last_word = word; }
+
+void await_end_of_job() {
+  for (;;) std::this_thread::sleep_for(patience);
+}
+
 void abort_job(ExitCode code, std::string_view message) {
   static std::atomic_flag begun = ATOMIC_FLAG_INIT;
-  if (begun.test_and_set()) wait_for_the_end();
+  if (begun.test_and_set()) await_end_of_job();
 
   const int status = static_cast<int>(code);
   // MPI_Abort may itself wait for a lock or a dead daemon.
@@ -64,6 +78,7 @@ void abort_job(ExitCode code, std::string_view message) {
   for (char& c : line)
     if (c == '\n') c = ' ';
   if (mpi_is_up()) {
+    wait_unless_first();
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     write_line(fmt::format("[rank {} {}] {}\n", rank, hostname(), line));

@@ -6,6 +6,7 @@
 #include <exception>
 #include <string_view>
 
+#include "comm/abort_state.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/abort.hpp"
 
@@ -45,12 +46,16 @@ Session::Session(int* argc, char*** argv) : exceptions_at_birth_(std::uncaught_e
   }
   check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "set the error handler");
   world_.emplace(Communicator::from(MPI_COMM_WORLD));
+  last_word_.emplace(*world_);
+  set_last_word(&*last_word_);
 }
 
 Session::~Session() {
   if (std::uncaught_exceptions() > exceptions_at_birth_)
     abort_job(ExitCode::bug,
               "An exception left the part of the program that uses MPI. Report this as a bug in Trireme.");
+  set_last_word(nullptr);
+  last_word_.reset();
   world_.reset();
   MPI_Finalize();
 }

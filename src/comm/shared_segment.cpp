@@ -3,12 +3,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+#include <limits>
 #include <string>
 
 #include "trireme/base/error.hpp"
@@ -40,6 +44,16 @@ int first_failure(const Communicator& communicator, int error) {
   int worst = 0;
   check(MPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MAX, communicator.handle()), "agree on a shared segment");
   return worst;
+}
+
+// Between processes: not FUTEX_PRIVATE. Returns at once when `word` is no longer `seen`, and after 100 ms in any case.
+void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t seen) {
+  const timespec patience{.tv_sec = 0, .tv_nsec = 100'000'000};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &patience, nullptr, 0);
+}
+
+void wake_all(const std::atomic<std::uint32_t>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
 }
 
 [[noreturn]] void fail(const char* what, int error, std::size_t bytes) {
@@ -103,22 +117,47 @@ std::byte* SharedSegment::half(int rank, std::uint64_t round) const {
   return memory_ + flags_bytes_ + half_bytes_ * (2 * static_cast<std::size_t>(rank) + round % 2);
 }
 
+template <class Done>
+void SharedSegment::await_flags(int rank, Wait& wait, Done&& done) {
+  Flags& theirs = flags(rank);
+  wait.until([&] { return done(theirs); }, [&] { return fmt::format("rank {}", communicator_->job_rank(rank)); },
+             [&](Backoff&) {
+               // Whoever changes a flag after `seen` was read changes the event too, and sees the sleeper or spoils the
+               // wait.
+               const std::uint32_t seen = theirs.event.load();
+               if (done(theirs)) return;
+               theirs.sleepers.fetch_add(1);
+               sleep_on(theirs.event, seen);
+               theirs.sleepers.fetch_sub(1);
+             });
+}
+
+void SharedSegment::notify() {
+  Flags& own = flags(rank_);
+  own.event.fetch_add(1);
+  if (own.sleepers.load() > 0) wake_all(own.event);
+}
+
 void SharedSegment::await_free(Wait& wait) {
   if (written_ < 2) return;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    if (rank == rank_) continue;
-    wait.until([&] { return flags(rank).released.load(std::memory_order_acquire) >= written_ - 1; },
-               [&] { return fmt::format("rank {}", communicator_->job_rank(rank)); });
-  }
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (rank != rank_)
+      await_flags(rank, wait,
+                  [this](Flags& theirs) { return theirs.released.load(std::memory_order_acquire) >= written_ - 1; });
 }
 
-void SharedSegment::publish() { flags(rank_).published.store(++written_, std::memory_order_release); }
+void SharedSegment::publish() {
+  flags(rank_).published.store(++written_, std::memory_order_release);
+  notify();
+}
 
 void SharedSegment::await(int rank, Wait& wait) {
-  wait.until([&] { return flags(rank).published.load(std::memory_order_acquire) > read_; },
-             [&] { return fmt::format("rank {}", communicator_->job_rank(rank)); });
+  await_flags(rank, wait, [this](Flags& theirs) { return theirs.published.load(std::memory_order_acquire) > read_; });
 }
 
-void SharedSegment::release() { flags(rank_).released.store(++read_, std::memory_order_release); }
+void SharedSegment::release() {
+  flags(rank_).released.store(++read_, std::memory_order_release);
+  notify();
+}
 
 }  // namespace trireme::comm

@@ -43,8 +43,16 @@ class SharedSegment {
   struct alignas(128) Flags {
     std::atomic<std::uint64_t> published;  // rounds this rank has written
     std::atomic<std::uint64_t> released;   // rounds this rank has read
+    std::atomic<std::uint32_t> event;      // counts the changes of the two: what others sleep on (a futex)
+    std::atomic<std::uint32_t> sleepers;
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "flags must work between processes");
+
+  // Waits until `done(flags(rank))`, asleep after a short while.
+  template <class Done>
+  void await_flags(int rank, Wait& wait, Done&& done);
+  // Wakes those who sleep on this rank's flags.
+  void notify();
 
   [[nodiscard]] std::byte* half(int rank, std::uint64_t round) const;
   [[nodiscard]] Flags& flags(int rank) const { return reinterpret_cast<Flags*>(memory_)[rank]; }

@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <mutex>
 #include <thread>
 
 #include "trireme/base/error.hpp"
@@ -13,26 +14,20 @@
 
 namespace trireme::comm {
 
-namespace {
-
-// The kernel may let a sleep of 5 us take 55 unless the thread asks for precision.
-void sleep(std::chrono::microseconds time) {
-  thread_local const int precise = prctl(PR_SET_TIMERSLACK, 1000UL);
-  static_cast<void>(precise);
-  std::this_thread::sleep_for(time);
+bool Backoff::brief() {
+  if (count_ == spins + yields) return false;
+  if (++count_ > spins) sched_yield();
+  if (count_ == spins + yields) began_ = Clock::now();
+  return true;
 }
 
-}  // namespace
-
-void Backoff::pause() {
-  ++count_;
-  if (count_ <= spins) return;
-  if (count_ <= spins + yields) {
-    sched_yield();
-  } else {
-    const int sleeps = std::min(count_ - spins - yields, 20);
-    sleep(std::chrono::microseconds(5 * sleeps));
-  }
+void Backoff::sleep() {
+  using std::chrono::microseconds;
+  // The kernel may let a sleep of 5 us take 55 unless the thread asks for precision.
+  thread_local const int precise = prctl(PR_SET_TIMERSLACK, 1000UL);
+  static_cast<void>(precise);
+  const auto waited = std::chrono::duration_cast<microseconds>(Clock::now() - began_);
+  std::this_thread::sleep_for(std::clamp(waited / 8, microseconds(5), microseconds(1000)));
 }
 
 bool Wait::expired() const {
@@ -49,14 +44,19 @@ void Wait::expire(const std::string& missing) {
 
 void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const std::string& message) {
   std::string line = message;
-  if (recorder != nullptr && !deadline.dump_path.empty())
+  if (recorder != nullptr && !deadline.dump_path.empty()) {
+    static std::mutex one_at_a_time;  // several lanes may be late
+    const std::scoped_lock lock(one_at_a_time);
     line += recorder->dump(deadline.dump_path, message)
                 ? fmt::format(" Operations: {}.", deadline.dump_path)
                 : fmt::format(" ({} could not be written.)", deadline.dump_path);
+  }
   if (deadline.on_hang) {
     deadline.on_hang(line);
     throw HangError(line);
   }
+  // The other ranks wait too: time for them to write what they were in, before this one ends them.
+  std::this_thread::sleep_for(std::chrono::duration<double>(std::min(1.0, deadline.timeout_seconds / 2)));
   abort_job(ExitCode::hang, line);
 }
 

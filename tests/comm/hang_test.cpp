@@ -96,6 +96,11 @@ TEST(Job, DISABLED_ThrowsOnOneRank) {
   }
 }
 
+TEST(Job, DISABLED_ThrowsOnAllRanks) {
+  const Session session(nullptr, nullptr);
+  abort_job(ExitCode::data, "The token is beyond the vocabulary.");
+}
+
 TEST(Job, DISABLED_AbortsFromManyThreads) {
   const Session session(nullptr, nullptr);
   std::vector<std::jthread> threads;
@@ -130,9 +135,10 @@ void expect_named_hang(const std::string& job) {
   EXPECT_THAT(ending.output, HasSubstr("shard/gather still waits for rank 1 after"));
   EXPECT_THAT(ending.output, HasSubstr("comm.timeout_seconds"));
   EXPECT_LT(ending.seconds, timeout_seconds + 15);
-  // The rank that speaks first ends the others, perhaps before they have written theirs.
-  EXPECT_TRUE(std::filesystem::exists(dump_path(0)) || std::filesystem::exists(dump_path(2)));
-  for (const int rank : {0, 2}) std::filesystem::remove(dump_path(rank));
+  for (const int rank : {0, 2}) {
+    EXPECT_TRUE(std::filesystem::exists(dump_path(rank))) << rank;
+    std::filesystem::remove(dump_path(rank));
+  }
 }
 
 TEST(StoppedRank, EndsTheJobWithSevenAndIsNamedOverMpi) { expect_named_hang("StopsARankOverMpi"); }
@@ -158,6 +164,14 @@ TEST(AbortJob, SpeaksOnceWhenManyThreadsCallIt) {
   const std::size_t first = ending.output.find("The disk is full.");
   ASSERT_NE(first, std::string::npos) << ending.output;
   EXPECT_EQ(ending.output.find("The disk is full.", first + 1), std::string::npos) << ending.output;
+}
+
+TEST(AbortJob, SpeaksOnceWhenTheRanksOfANodeFailTogether) {
+  const Ending ending = run_job("ThrowsOnAllRanks", 4);
+  EXPECT_EQ(ending.status, static_cast<int>(ExitCode::data)) << ending.output;
+  const std::size_t first = ending.output.find("beyond the vocabulary");
+  ASSERT_NE(first, std::string::npos) << ending.output;
+  EXPECT_EQ(ending.output.find("beyond the vocabulary", first + 1), std::string::npos) << ending.output;
 }
 
 TEST(Session, EndsTheJobWhenAnExceptionUnwindsIt) {

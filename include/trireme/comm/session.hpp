@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "trireme/comm/communicator.hpp"
+#include "trireme/comm/last_word.hpp"
 
 namespace trireme::comm {
 
@@ -24,6 +25,7 @@ class Session {
 
  private:
   std::optional<Communicator> world_;
+  std::optional<LastWord> last_word_;
   int exceptions_at_birth_ = 0;
 };
 

@@ -8,19 +8,19 @@
 
 namespace trireme::comm {
 
-/// How a lane waits where ranks share cores: a few tests in a row, then giving the core away, then sleeping ever longer
-/// up to 100 microseconds. Never spins for long.
+/// How a lane waits where ranks share cores: a few tests in a row, then giving the core away, then sleeping an eighth
+/// of the time waited so far, up to a millisecond. So it never spins for long, and is late by little.
 class Backoff {
  public:
-  /// Lets time pass before the next test.
-  void pause();
-  /// True once it sleeps: only then is it worth looking at a clock.
-  [[nodiscard]] bool slow() const { return count_ > spins + yields; }
+  /// Passes a very short time, or returns false: then it is time to sleep, and worth looking at a clock.
+  [[nodiscard]] bool brief();
+  void sleep();
 
  private:
   static constexpr int spins = 20;
   static constexpr int yields = 50;
   int count_ = 0;
+  Clock::time_point began_{};
 };
 
 /// All waiting of one collective: with back-off, until its deadline.
@@ -33,8 +33,17 @@ class Wait {
   /// passed.
   template <class Done, class Missing>
   void until(Done&& done, Missing&& missing) {
-    for (Backoff backoff; !done(); backoff.pause())
-      if (backoff.slow() && expired()) expire(missing());
+    until(done, missing, [](Backoff& backoff) { backoff.sleep(); });
+  }
+  /// The same; sleep: sleeps until something may have changed, a second at most.
+  template <class Done, class Missing, class Sleep>
+  void until(Done&& done, Missing&& missing, Sleep&& sleep) {
+    Backoff backoff;
+    while (!done()) {
+      if (backoff.brief()) continue;
+      if (expired()) expire(missing());
+      sleep(backoff);
+    }
   }
 
   [[nodiscard]] const Operation& operation() const { return operation_; }
