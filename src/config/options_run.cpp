@@ -64,7 +64,7 @@ std::vector<Option> checkpoint_options() {
   s.path("directory", &Checkpoint::directory, "where checkpoints are").default_is("<run.output>/checkpoints");
   s.number("every", &Checkpoint::every, between(0, largest_step), "steps between checkpoints (0: never)").not_yet();
   s.flag("at_end", &Checkpoint::at_end, "a checkpoint after the last step").not_yet();
-  s.number("keep", &Checkpoint::keep, between(1, 1 << 20), "latest checkpoints that stay");
+  s.number("keep", &Checkpoint::keep, between(1, 1 << 20), "latest checkpoints that stay").not_yet();
   s.number("keep_every", &Checkpoint::keep_every, between(0, largest_step),
            "checkpoints of every so many steps stay for ever (0: none)")
       .not_yet();

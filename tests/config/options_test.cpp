@@ -48,7 +48,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> promised = {
     {"checkpoint", {"directory", "every", "at_end", "keep", "keep_every", "async", "ranks_per_file", "resume", "data"}},
     {"metrics", {"every", "trace_steps", "memory_snapshot", "tensorboard", "peak_flops"}},
     {"device", {"type", "threads", "cuda_graphs"}},
-    {"comm", {"backend", "timeout_seconds"}},
+    {"comm", {"backend", "timeout_seconds", "lane_threads"}},
 };
 
 TEST(ExplainOptions, ShowsEveryPromisedKeyOnALineOfItsOwn) {
@@ -87,6 +87,7 @@ TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
       {"memory.recompute_every=1", "memory.recompute_every=2"},
       {"memory.activation_offload=false", "memory.activation_offload=true"},
       {"memory.offload=none", "memory.offload=optimizer"},
+      {"checkpoint.keep=2", "checkpoint.keep=3"},
       {"memory.offload_fraction=1", "memory.offload_fraction=0.5"},
       {"loss.z_loss=0", "loss.z_loss=1e-4"},
       {"data.document_mask=false", "data.document_mask=true"},

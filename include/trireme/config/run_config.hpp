@@ -181,6 +181,7 @@ struct Device {
 struct Comm {
   Backend backend = Backend::automatic;
   double timeout_seconds = 600;
+  std::optional<bool> lane_threads;  ///< absent: where a rank has a core to spare for them
 };
 
 /// A whole run file, validated: every derived default filled in that does not depend on the number of ranks.
