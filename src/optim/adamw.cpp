@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optim/adamw.hpp"
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cmath>
+
+#include "optim/adamw_pass.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::optim {
+namespace {
+
+/// Elements that one thread works on at a time: tiles of the shard, so that many small parameters cost what one big one
+/// does.
+constexpr std::int64_t tile = std::int64_t{1} << 15;
+
+AdamWScalars scalars(const AdamWStep& step) {
+  const auto count = static_cast<double>(step.count);
+  return {.gradient_factor = static_cast<float>(step.gradient_factor),
+          .one_minus_beta1 = static_cast<float>(1 - step.beta1),
+          .beta2 = static_cast<float>(step.beta2),
+          .one_minus_beta2 = static_cast<float>(1 - step.beta2),
+          .second_correction = static_cast<float>(1 / std::sqrt(1 - std::pow(step.beta2, count))),
+          .eps = static_cast<float>(step.eps),
+          .step_size = static_cast<float>(step.lr / (1 - std::pow(step.beta1, count))),
+          .decay = static_cast<float>(step.lr * step.weight_decay)};
+}
+
+template <class Gradient>
+void check(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const Gradient> gradient,
+           const AdamWState& state, std::span<const c10::BFloat16> compute) {
+  const std::size_t elements = gradient.size();
+  invariant(step.count >= 1, "Adam counts its updates from 1");
+  invariant(state.master.size() == elements && state.first_moment.size() == elements &&
+                state.second_moment.size() == elements,
+            "masters and moments are as long as the gradient");
+  invariant(compute.empty() || compute.size() == elements, "the compute copy is as long as the gradient");
+  std::int64_t end = 0;
+  for (const DecayRange& range : ranges) {
+    invariant(range.elements.begin >= end && range.elements.end >= range.elements.begin,
+              "ranges are in order and do not overlap");
+    end = range.elements.end;
+  }
+  invariant(end <= static_cast<std::int64_t>(elements), "ranges lie inside the shard");
+}
+
+template <class Gradient>
+void update(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const Gradient> gradient,
+            const AdamWState& state, std::span<c10::BFloat16> compute) {
+  check<Gradient>(step, ranges, gradient, state, compute);
+  const AdamWScalars decaying = scalars(step);
+  AdamWScalars steady = decaying;
+  steady.decay = 0;
+  const auto run = [&](std::int64_t begin, std::int64_t end, bool decays) {
+    const AdamWStreams<Gradient> streams{.gradient = gradient.data() + begin,
+                                         .master = state.master.data() + begin,
+                                         .first_moment = state.first_moment.data() + begin,
+                                         .second_moment = state.second_moment.data() + begin,
+                                         .compute = compute.empty() ? nullptr : compute.data() + begin};
+    const AdamWScalars& numbers = decays ? decaying : steady;
+    compute.empty() ? adamw_pass<false>(numbers, streams, end - begin)
+                    : adamw_pass<true>(numbers, streams, end - begin);
+  };
+  const auto run_tile = [&](std::int64_t index) {
+    const std::int64_t begin = index * tile, end = begin + tile;
+    auto range = std::ranges::partition_point(ranges, [=](const DecayRange& r) { return r.elements.end <= begin; });
+    for (; range != ranges.end() && range->elements.begin < end; ++range) {
+      run(std::max(begin, range->elements.begin), std::min(end, range->elements.end), range->decays);
+    }
+  };
+  using Policy = Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::IndexType<std::int64_t>>;
+  const auto tiles = (static_cast<std::int64_t>(gradient.size()) + tile - 1) / tile;
+  Kokkos::parallel_for("adamw", Policy(0, tiles), run_tile);
+  Kokkos::DefaultHostExecutionSpace().fence("adamw is done");
+}
+
+}  // namespace
+
+AdamWStep adamw_step(const config::Optimizer& optimizer, double lr, std::int64_t count, double gradient_factor) {
+  return {.lr = lr,
+          .beta1 = optimizer.beta1,
+          .beta2 = optimizer.beta2,
+          .eps = optimizer.eps,
+          .weight_decay = optimizer.weight_decay,
+          .count = count,
+          .gradient_factor = gradient_factor};
+}
+
+void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const float> gradient, AdamWState state,
+           std::span<c10::BFloat16> compute) {
+  update(step, ranges, gradient, state, compute);
+}
+
+void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const c10::BFloat16> gradient,
+           AdamWState state, std::span<c10::BFloat16> compute) {
+  update(step, ranges, gradient, state, compute);
+}
+
+}  // namespace trireme::optim

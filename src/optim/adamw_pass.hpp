@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/util/BFloat16.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "optim/prefetch.hpp"
+
+namespace trireme::optim {
+
+/// The numbers of one update as the loop needs them.
+struct AdamWScalars {
+  float gradient_factor;
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float second_correction;  ///< 1 / sqrt(1 - beta2^count)
+  float eps;
+  float step_size;  ///< lr / (1 - beta1^count)
+  float decay;      ///< lr * weight_decay, or 0
+};
+
+/// The streams of one update, each at its first element. compute may be null.
+template <class Gradient>
+struct AdamWStreams {
+  const Gradient* gradient;
+  float* master;
+  float* first_moment;
+  float* second_moment;
+  c10::BFloat16* compute;
+};
+
+[[gnu::always_inline]] inline float widen(float x) { return x; }
+[[gnu::always_inline]] inline float widen(c10::BFloat16 x) { return std::bit_cast<float>(std::uint32_t{x.x} << 16); }
+
+/// To nearest, ties to even; NaN stays NaN.
+[[gnu::always_inline]] inline std::uint16_t to_bf16_bits(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  return static_cast<std::uint16_t>(x == x ? rounded : 0x7fc0U);
+}
+
+/// Updates elements [begin, end). Every fused multiply-add is written out, so that vector bodies, their tails and any
+/// vector length round alike.
+template <bool with_compute, class Gradient>
+[[gnu::always_inline]] inline void update(const AdamWScalars& c, const AdamWStreams<Gradient>& s, std::int64_t begin,
+                                          std::int64_t end) {
+#pragma GCC ivdep
+  for (std::int64_t i = begin; i < end; ++i) {
+    const float g = widen(s.gradient[i]) * c.gradient_factor;
+    const float m = std::fma(c.one_minus_beta1, g - s.first_moment[i], s.first_moment[i]);
+    const float v = std::fma(c.one_minus_beta2, g * g, c.beta2 * s.second_moment[i]);
+    const float decayed = std::fma(-c.decay, s.master[i], s.master[i]);
+    const float updated = std::fma(-c.step_size, m / std::fma(std::sqrt(v), c.second_correction, c.eps), decayed);
+    s.first_moment[i] = m;
+    s.second_moment[i] = v;
+    s.master[i] = updated;
+    if constexpr (with_compute) s.compute[i].x = to_bf16_bits(updated);
+  }
+}
+
+/// Updates `elements` elements in one pass.
+template <bool with_compute, class Gradient>
+void adamw_pass(const AdamWScalars& scalars, const AdamWStreams<Gradient>& streams, std::int64_t elements) {
+  constexpr std::int64_t group = 32;
+  const AdamWScalars c = scalars;
+  const AdamWStreams<Gradient> s = streams;
+  std::int64_t i = 0;
+  for (; i + group <= elements; i += group) {
+    prefetch<group, false>(s.gradient + i);
+    prefetch<group, true>(s.master + i);
+    prefetch<group, true>(s.first_moment + i);
+    prefetch<group, true>(s.second_moment + i);
+    if constexpr (with_compute) prefetch<group, true>(s.compute + i);
+    update<with_compute>(c, s, i, i + group);
+  }
+  update<with_compute>(c, s, i, elements);
+}
+
+}  // namespace trireme::optim
