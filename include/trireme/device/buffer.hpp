@@ -22,8 +22,9 @@ namespace trireme::device {
 /// contiguous.
 [[nodiscard]] at::Tensor view(const at::Tensor& buffer, std::int64_t offset, at::IntArrayRef shape);
 
-/// Charges the memory of `tensor` to another account from now on: what a stage saved becomes `activations`. The whole allocation moves, for
-/// all tensors that share it. Does nothing for memory that is not the allocator's (borrowed from a vector, say) and for no tensor.
+/// Charges the memory of `tensor` to another account from now on: what a stage saved becomes `activations`. The whole
+/// allocation moves, for all tensors that share it. Does nothing for memory that is not the allocator's (borrowed from
+/// a vector, say) and for no tensor.
 void charge_to(const at::Tensor& tensor, Account account);
 
 }  // namespace trireme::device
