@@ -40,9 +40,7 @@ int plan(const Arguments& arguments) {
     return 0;
   }
   const shard::Layout layout(model, resolved.shard);
-  const planner::Sizing sizing{.compute = config.precision.compute,
-                               .tokens = config.batch.micro * config.data.seq_len,
-                               .replicas = resolved.replicate};
+  const planner::Sizing sizing = planner::sizing_of(config, resolved);
   if (arguments.show == "summary")
     fmt::print(
         "{} of {} parameters on {} ranks ({} x {} x {}), {} microbatches a step, {} gradients, {} ops in the schedule "

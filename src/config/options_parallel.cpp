@@ -66,7 +66,7 @@ std::vector<Option> sync_options() {
 std::vector<Option> precision_options() {
   Section<Precision> s("precision", &RunConfig::precision);
   s.choice("compute", &Precision::compute, "of activations, of matrix products and of the gathered parameters");
-  s.choice("reduce", &Precision::reduce, "of the gradient sums; bf16_wire sends bf16 and sums in fp32").not_yet();
+  s.choice("reduce", &Precision::reduce, "of the gradient sums; bf16_wire sends bf16 and sums in fp32");
   s.choice("moments", &Precision::moments, "of AdamW's two moments").not_yet();
   return s.take();
 }

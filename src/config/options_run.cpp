@@ -50,8 +50,7 @@ std::vector<Option> train_options() {
   s.number("max_skipped_steps", &Train::max_skipped_steps, between(0, largest_step),
            "steps in a row without a finite loss before the run gives up");
   s.number("replica_check_every", &Train::replica_check_every, between(0, largest_step),
-           "steps between comparisons of the replicas (0: never)")
-      .not_yet();
+           "steps between comparisons of the replicas' state (0: with every line of the metrics)");
   s.number("stop_before_limit_seconds", &Train::stop_before_limit_seconds, above(0),
            "save and stop so long before the job's time limit")
       .default_is("none")

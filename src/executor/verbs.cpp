@@ -20,6 +20,11 @@ std::span<float> floats(at::Tensor& tensor) {
   return {tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
 
+/// to (+)= from, on a lane's thread, which has no team.
+void put(std::span<const float> from, std::span<float> to, bool add) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = add ? to[i] + from[i] : from[i];
+}
+
 }  // namespace
 
 void Executor::run(const schedule::Unshard& op) {
@@ -79,16 +84,22 @@ void Executor::run(const schedule::ReduceScatter& op) {
   at::Tensor& whole = store_.gradient_buffer(op.slot);
   if (fault::point("grad.reduce")) whole.mutable_data_ptr<float>()[0] = std::numeric_limits<float>::quiet_NaN();
   at::Tensor shard = op.partial ? store_.partial(op.block) : store_.gradient(op.block);
-  links_.reduce->reduce_scatter(whole.const_data_ptr<float>(), shard.mutable_data_ptr<float>(), shard.numel(),
-                                DType::fp32, op.add);
+  if (options_.reduce != config::Reduce::bf16) {
+    links_.reduce->reduce_scatter(whole.const_data_ptr<float>(), shard.mutable_data_ptr<float>(), shard.numel(),
+                                  reduce_wire(), op.add);
+    return;
+  }
+  at::Tensor sum = store_.partial(op.block);
+  links_.reduce->reduce_scatter(whole.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(),
+                                reduce_wire(), false);
+  for (float& value : floats(sum)) value = static_cast<float>(c10::BFloat16(value));
+  if (!op.partial) put(floats(sum), floats(shard), op.add);
 }
 
 void Executor::run(const schedule::AllReduce& op) {
   at::Tensor sum = op.partial ? store_.partial(op.block) : store_.gradient(op.block);
-  links_.replicate->all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), DType::fp32);
-  if (!op.partial) return;
-  const std::span<float> from = floats(sum), to = floats(store_.gradient(op.block));
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];  // on the lane's thread, which has no team
+  links_.replicate->all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), reduce_wire());
+  if (op.partial) put(floats(sum), floats(store_.gradient(op.block)), true);
 }
 
 void Executor::run(const schedule::ClipNorm&) {

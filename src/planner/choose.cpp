@@ -32,11 +32,7 @@ constexpr std::array candidates{
 
 Bytes needs(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {
   const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
-  return replay_memory(step, model, shard::Layout(model, mesh.shard),
-                       {.compute = config.precision.compute,
-                        .tokens = config.batch.micro * config.data.seq_len,
-                        .replicas = mesh.replicate})
-      .total();
+  return replay_memory(step, model, shard::Layout(model, mesh.shard), sizing_of(config, mesh)).total();
 }
 
 }  // namespace
@@ -55,10 +51,12 @@ Choice choose_sync(const config::RunConfig& config, const model::Model& model, c
     table.add({candidate.name, to_text(bytes), fits ? "taken: the first that fits" : "too large"});
     if (fits)
       return {.sync = tried.sync,
-              .reason = fmt::format("sync.policy = auto under memory.budget = {}:\n{}", to_text(*config.memory.budget), table.str())};
+              .reason = fmt::format("sync.policy = auto under memory.budget = {}:\n{}", to_text(*config.memory.budget),
+                                    table.str())};
   }
   throw ConfigError(
-      fmt::format("sync.policy = \"auto\": no policy fits memory.budget = {} on {} ranks. Raise it, take more ranks (mesh.shard), or "
+      fmt::format("sync.policy = \"auto\": no policy fits memory.budget = {} on {} ranks. Raise it, take more ranks "
+                  "(mesh.shard), or "
                   "lower batch.micro.\n{}",
                   to_text(*config.memory.budget), mesh.dp_size(), table.str()));
 }

@@ -56,7 +56,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   if (const auto group = schedule::copy_group(schedule))
     memory.parameters_resharded = times(layout.padded() / *group, size_of(sizing.compute));
   memory.gradients_sharded = times(shard, 4);
-  if (schedule::has_partial(schedule)) {
+  if (schedule::has_partial(schedule) || sizing.reduce == config::Reduce::bf16) {
     std::int64_t largest = 0;
     for (int b = 0; b < layout.blocks(); ++b) largest = std::max(largest, layout[ParamBlock{b}].shard_elements());
     memory.gradients_sharded += times(largest, 4);
@@ -77,6 +77,13 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   return memory;
 }
 
+Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh) {
+  return {.compute = config.precision.compute,
+          .reduce = config.precision.reduce,
+          .tokens = config.batch.micro * config.data.seq_len,
+          .replicas = mesh.replicate};
+}
+
 Traffic replay_traffic(const schedule::Schedule& schedule, const shard::Layout& layout, const Sizing& sizing) {
   Traffic traffic;
   const auto add = [&](const char* group, const char* operation, std::int64_t bytes) {
@@ -85,6 +92,7 @@ Traffic replay_traffic(const schedule::Schedule& schedule, const shard::Layout& 
     ++moved.calls;
   };
   const int shards = layout.shards();
+  const std::int64_t wire = sizing.reduce == config::Reduce::fp32 ? 4 : 2;
   for (const schedule::Op& op : schedule.ops)
     std::visit(
         [&](const auto& verb) {
@@ -95,11 +103,11 @@ Traffic replay_traffic(const schedule::Schedule& schedule, const shard::Layout& 
                 layout[verb.block].padded() / ranks * size_of(sizing.compute) * (ranks - 1));
           }
           if constexpr (std::is_same_v<Verb, schedule::ReduceScatter>)
-            add("shard", "reduce_scatter", layout[verb.block].shard_elements() * size_of(sizing.reduce) * (shards - 1));
+            add("shard", "reduce_scatter", layout[verb.block].shard_elements() * wire * (shards - 1));
           if constexpr (std::is_same_v<Verb, schedule::AllReduce>) {
             const std::int64_t elements = layout[verb.block].shard_elements();
             add("replicate", "all_reduce",
-                2 * ((elements + sizing.replicas - 1) / sizing.replicas) * 4 * (sizing.replicas - 1));
+                2 * ((elements + sizing.replicas - 1) / sizing.replicas) * wire * (sizing.replicas - 1));
           }
         },
         op);

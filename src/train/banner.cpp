@@ -12,8 +12,7 @@ namespace trireme::train {
 std::string banner(const Job& job, const comm::Topology& topology, int threads) {
   const config::RunConfig& c = job.config();
   const model::Sizes& s = job.model().sizes;
-  const planner::Sizing sizing{
-      .compute = c.precision.compute, .tokens = c.batch.micro * c.data.seq_len, .replicas = job.mesh().replicate};
+  const planner::Sizing sizing = planner::sizing_of(c, job.resolved());
   std::string out = fmt::format("Trireme {} ({})  run {}\n", build_info().version, build_info().git_hash, c.run.name);
   out += fmt::format(
       "model    {} {} parameters: {} layers, hidden {}, intermediate {}, {} heads ({} kv) of {}, vocabulary {}{}\n",

@@ -76,7 +76,8 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
 
   std::vector<schedule::Schedule> schedules{forward_schedule_};
   if (options_.trains) schedules.push_back(step);
-  const store::Buffers buffers = store::buffers_for(schedules, model_, options_.trains);
+  store::Buffers buffers = store::buffers_for(schedules, model_, options_.trains);
+  buffers.partial = buffers.partial || (options_.trains && config_.precision.reduce == config::Reduce::bf16);
   store_ = std::make_unique<store::ParameterStore>(model_, layout_, at_.shard, buffers, config_.precision.compute);
   if (buffers.copy_group) {
     copy_group_ = groups_.at(comm::Group::shard, comm::Lane::gather).split(at_.shard / *buffers.copy_group, at_.shard);
@@ -87,6 +88,7 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
   executor_ = std::make_unique<executor::Executor>(
       model_, std::move(step), *store_, layers_, links(), config_.optimizer,
       executor::Options{.lane_threads = lane_threads_,
+                        .reduce = config_.precision.reduce,
                         .poison = options_.poison,
                         .record_timeline = options_.record_timeline,
                         .on_op = options_.on_op,

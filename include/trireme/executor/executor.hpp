@@ -42,6 +42,9 @@ struct Options {
   /// thread, for ranks with one core.
   bool lane_threads = true;
   nn::Mode mode = nn::Mode::train;
+  /// How gradients are summed. bf16_wire: terms travel as bf16 and are summed in fp32. bf16: every sum is rounded to
+  /// bf16, too.
+  config::Reduce reduce = config::Reduce::fp32;
   /// Fills a slot with NaN when its block is given up: a test that nothing reads it later.
   bool poison = false;
   bool record_timeline = false;
@@ -103,6 +106,9 @@ class Executor {
   void run(const schedule::ClipNorm& op);
   void run(const schedule::Update& op);
 
+  [[nodiscard]] DType reduce_wire() const {
+    return options_.reduce == config::Reduce::fp32 ? DType::fp32 : DType::bf16;
+  }
   [[nodiscard]] const nn::Stage& layer(Block block, Stage stage) const;
   [[nodiscard]] const nn::Microbatch& microbatch(Microbatch m) const {
     return input_.microbatches[static_cast<std::size_t>(m.value)];

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "trireme/base/units.hpp"
+#include "trireme/config/load.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/schedule/op.hpp"
 #include "trireme/shard/layout.hpp"
@@ -16,8 +17,8 @@ namespace trireme::planner {
 /// The sizes that turn ops into bytes.
 struct Sizing {
   DType compute = DType::fp32;
-  DType reduce = DType::fp32;  ///< on the wire
-  std::int64_t tokens = 0;     ///< of one microbatch of one rank: micro * seq_len
+  config::Reduce reduce = config::Reduce::fp32;
+  std::int64_t tokens = 0;  ///< of one microbatch of one rank: micro * seq_len
   int replicas = 1;
   bool trains = true;  ///< false: a forward only, no gradients and optimizer state
 };
@@ -38,6 +39,9 @@ struct Moved {
   std::int64_t calls = 0;
   friend bool operator==(const Moved&, const Moved&) = default;
 };
+/// What the run file says of one rank's part.
+[[nodiscard]] Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh);
+
 /// By group ("shard", "shard_group" for gathers out of copies that groups keep, "replicate"), then by operation, as in
 /// the metrics; control traffic left out.
 using Traffic = std::map<std::string, std::map<std::string, Moved>>;

@@ -26,7 +26,7 @@ using Provider = std::function<void(const model::Parameter& parameter, shard::Ra
 struct Buffers {
   schedule::RingSizes rings;
   std::optional<int> copy_group{};  ///< groups that keep a copy between forward and backward
-  bool partial = false;             ///< a buffer for gradient shards that wait for their sum over the replicas
+  bool partial = false;             ///< a buffer for gradient shards on their way: to be summed over replicas, or rounded
   bool trains = true;               ///< false: no gradients and optimizer state
 };
 
