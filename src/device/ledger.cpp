@@ -26,7 +26,7 @@ void Ledger::add(Account account, Bytes bytes) noexcept {
   use.current[account.category] += bytes;
   use.total += bytes;
   use.peak[account.category] = std::max(use.peak[account.category], use.current[account.category]);
-  if (use.total > use.peak_total) {
+  if (use.total >= use.peak_total) {
     use.peak_total = use.total;
     use.at_peak = use.current;
   }

@@ -102,6 +102,15 @@ TEST(ChargeToTensor, MovesTheWholeAllocationAndDischargesFromThere) {
   EXPECT_EQ(memory_use()[Space::device].current[Category::activations], activations);
 }
 
+TEST(ChargeToTensor, MovesThePeaksSplitWhenTheTotalIsHighest) {
+  reset_peaks();
+  const at::Tensor flat = buffer(Category::workspace, 100, DType::fp32);
+  charge_to(flat, {Category::activations});
+  const SpaceUse use = memory_use()[Space::device];
+  EXPECT_EQ(use.at_peak.bytes, use.current.bytes);
+  EXPECT_EQ(use.at_peak.sum(), use.peak_total);
+}
+
 TEST(ChargeToTensor, LeavesBorrowedMemoryAndNoTensorAlone) {
   charge_to(at::Tensor{}, {Category::activations});
   float borrowed[4] = {};

@@ -19,6 +19,7 @@ TEST(Memory, CategoriesHaveTheNamesOfTheMetrics) {
   for (const Category category : all_categories()) names.emplace_back(to_text(category));
   const std::vector<std::string> metrics{"parameters.sharded",
                                          "parameters.unsharded",
+                                         "parameters.resharded",
                                          "gradients.sharded",
                                          "gradients.unsharded",
                                          "optimizer",

@@ -86,7 +86,7 @@ struct ByCategory {
 struct SpaceUse {
   ByCategory current;
   ByCategory peak;     ///< of each category for itself: their sum may exceed peak_total
-  ByCategory at_peak;  ///< the split when the total was highest: their sum is peak_total
+  ByCategory at_peak;  ///< the split when the total was last highest: their sum is peak_total
   Bytes total;         ///< sum of current
   Bytes peak_total;
 };
