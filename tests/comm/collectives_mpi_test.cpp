@@ -211,6 +211,16 @@ TEST_P(EveryTransport, WaitsWithoutKeepingTheCoreBusy) {
   EXPECT_LT(cpu_seconds() - cpu, 0.06);
 }
 
+TEST_P(EveryTransport, WakesTheRanksThatSleepSoonAfterTheLastOneCame) {
+  const auto collectives = open();
+  const auto began = Clock::now();
+  for (int i = 0; i < 100; ++i) {
+    if (rank() == i % size()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    collectives->barrier();
+  }
+  EXPECT_LT(Clock::now() - began, std::chrono::seconds(5));
+}
+
 TEST_P(EveryTransport, ManyCallsOfChangingSizesStayInStep) {
   const auto collectives = open();
   for (int round = 0; round < 200; ++round) {
