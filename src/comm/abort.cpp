@@ -20,7 +20,7 @@
 namespace trireme::comm {
 namespace {
 
-constexpr std::chrono::seconds patience{5};  // for MPI_Abort, which mpirun and srun answer within one
+constexpr std::chrono::seconds patience{5};           // for MPI_Abort, which mpirun and srun answer within one
 constexpr std::chrono::milliseconds head_start{300};  // of the first node, when several fail together
 
 std::atomic<const LastWord*> last_word = nullptr;
