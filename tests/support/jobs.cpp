@@ -132,12 +132,12 @@ Outcome train_job(const config::RunConfig& config, const comm::Communicator& wor
   return outcome;
 }
 
-Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world) {
+Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world, const std::set<int>& skipped) {
   const auto steps = static_cast<std::size_t>(config.train.steps);
   Curve curve{std::vector<double>(steps), std::vector<double>(steps)};
   if (world.rank() == 0)
-    curve =
-        plain_train(config, whole_parameters(config, lively_values(values_seed)), static_cast<int>(config.train.steps));
+    curve = plain_train(config, whole_parameters(config, lively_values(values_seed)),
+                        static_cast<int>(config.train.steps), skipped);
   for (std::vector<double>* values : {&curve.losses, &curve.grad_norms})
     broadcast(values->data(), steps * sizeof(double), world);
   return curve;

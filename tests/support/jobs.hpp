@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,7 +62,8 @@ using AfterStep = std::function<void(train::Job& job, int step)>;
                                 const train::JobOptions& options = {}, const AfterStep& after_step = {});
 
 /// The plain program's curve for the same run: computed on rank 0, on all ranks. Collective over `world`.
-[[nodiscard]] Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world);
+[[nodiscard]] Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world,
+                                const std::set<int>& skipped = {});
 
 /// Where two curves differ most, relative to `expected`.
 struct Deviation {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,9 @@ struct Curve {
   friend bool operator==(const Curve&, const Curve&) = default;
 };
 
-/// Trains `steps` steps from `initial`, which stays as it is.
-[[nodiscard]] Curve plain_train(const config::RunConfig& config, const Parameters& initial, int steps);
+/// Trains `steps` steps from `initial`, which stays as it is. The steps in `skipped` use up their data and learning
+/// rate only.
+[[nodiscard]] Curve plain_train(const config::RunConfig& config, const Parameters& initial, int steps,
+                                const std::set<int>& skipped = {});
 
 }  // namespace trireme::test

@@ -126,7 +126,7 @@ double plain_learning_rate(const config::RunConfig& config, std::int64_t step) {
   return t < end - decay ? high : high + (low - high) * (t - (end - decay)) / decay;
 }
 
-Curve plain_train(const config::RunConfig& config, const Parameters& initial, int steps) {
+Curve plain_train(const config::RunConfig& config, const Parameters& initial, int steps, const std::set<int>& skipped) {
   Parameters parameters;
   for (const auto& [name, value] : initial) parameters[name] = value.detach().clone().requires_grad_();
   AdamW optimizer(config.optimizer, parameters);
@@ -138,7 +138,7 @@ Curve plain_train(const config::RunConfig& config, const Parameters& initial, in
     loss.backward();
     curve.losses.push_back(loss.item<double>());
     curve.grad_norms.push_back(clip_gradients(parameters, config.optimizer.clip_norm));
-    optimizer.step(plain_learning_rate(config, step));
+    if (!skipped.contains(step)) optimizer.step(plain_learning_rate(config, step));
   }
   return curve;
 }

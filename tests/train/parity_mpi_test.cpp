@@ -66,6 +66,7 @@ struct Case {
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
 constexpr auto deferred = config::SyncPolicy::deferred;
+constexpr auto immediate_all = config::SyncPolicy::immediate_all;
 constexpr auto mpi = comm::TransportChoice::mpi;
 constexpr Bytes no_bytes{0};
 constexpr Bytes unbounded{std::int64_t{1} << 40};
@@ -80,6 +81,14 @@ std::vector<Case> cases() {
       {.name = "ImmediateUnboundedPrefetch", .sync = {.prefetch_bytes = unbounded}},
       {.name = "ImmediateOnOneThread", .lane_threads = false, .transport = mpi},
       {.name = "ImmediateReplicated", .replicate = 2},
+      {.name = "ImmediateReshardedToPairs", .sync = {.reshard_after_forward = 2}},
+      {.name = "ImmediateAll", .sync = {.policy = immediate_all}, .transport = mpi},
+      {.name = "ImmediateAllReplicated", .sync = {.policy = immediate_all}, .replicate = 2},
+      {.name = "ImmediateAllTiedReplicated",
+       .problem = Problem::tied,
+       .sync = {.policy = immediate_all},
+       .replicate = 2,
+       .transport = mpi},
       {.name = "ImmediateTied", .problem = Problem::tied},
       {.name = "ImmediateTiedKeptAfterBackward",
        .problem = Problem::tied,
@@ -98,6 +107,9 @@ std::vector<Case> cases() {
        .transport = mpi},
       {.name = "DeferredOnOneThread", .sync = {.policy = deferred}, .lane_threads = false},
       {.name = "DeferredReplicated", .sync = {.policy = deferred}, .replicate = 2, .transport = mpi},
+      {.name = "DeferredTiedReshardedToPairs",
+       .problem = Problem::tied,
+       .sync = {.policy = deferred, .reshard_after_forward = 2, .reshard_after_backward = false}},
       {.name = "DeferredTied", .problem = Problem::tied, .sync = {.policy = deferred}},
       {.name = "DeferredTiedKeptUntilUpdate",
        .problem = Problem::tied,
@@ -152,13 +164,19 @@ config::RunConfig case_run(const Case& c, const test::TokenFiles& files, int ran
   return config;
 }
 
+/// Replicas and groups divide the ranks; groups are smaller than the shard axis.
+bool fits(const Case& c, int ranks) {
+  const std::int64_t group = c.sync.reshard_after_forward;
+  return ranks % c.replicate == 0 && (group <= 1 || (ranks / c.replicate % group == 0 && ranks / c.replicate > group));
+}
+
 JobOptions case_options(const Case& c) {
   return {.lane_threads = c.lane_threads, .transport = c.transport, .poison = true};
 }
 
 TEST_P(Parity, FollowsThePlainProgram) {
   const Case& c = GetParam();
-  if (world_->size() % c.replicate != 0) GTEST_SKIP() << "needs a multiple of " << c.replicate << " ranks";
+  if (!fits(c, world_->size())) GTEST_SKIP() << "needs another number of ranks";
   const Curve& expected = plain(c.problem);
   expect_parity(test::train_job(case_run(c, *files_, world_->size()), *world_, case_options(c)).curve, expected);
 }

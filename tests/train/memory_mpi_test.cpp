@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a job holds, read from the counters: a rank's part of the state, and as many unsharded buffers as the schedule's
+// rings say. ranks: 1 3
+#include <gtest/gtest.h>
+
+#include "support/jobs.hpp"
+#include "trireme/device/allocator.hpp"
+#include "trireme/device/memory.hpp"
+#include "trireme/model/activations.hpp"
+#include "trireme/schedule/passes.hpp"
+#include "trireme/shard/layout.hpp"
+
+namespace trireme::train {
+namespace {
+
+using device::Category;
+
+constexpr auto immediate = config::SyncPolicy::immediate;
+constexpr auto deferred = config::SyncPolicy::deferred;
+constexpr int layers = 3;
+
+class Memory : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { device::install_allocator(); }
+
+  [[nodiscard]] config::RunConfig run(config::Sync sync, DType compute = DType::fp32) const {
+    config::RunConfig config = test::odd_run(files_, 2);
+    config.sync = sync;
+    config.precision.compute = compute;
+    config.batch.micro = config.batch.global / (world_.size() * 4);
+    return config;
+  }
+
+  /// The peak of every category while two steps run, above what there was before; and the schedule's ring sizes.
+  struct Use {
+    device::ByCategory peak;
+    schedule::RingSizes rings;
+    std::vector<int> ring_of;
+  };
+  [[nodiscard]] Use use(const config::RunConfig& config) const {
+    const device::ByCategory before = device::memory_use()[device::Space::device].current;
+    device::reset_peaks();
+    Use found;
+    (void)test::train_job(config, world_, {.lane_threads = true}, [&](Job& job, int) {
+      found.peak = device::memory_use()[device::Space::device].peak;
+      found.rings = schedule::ring_sizes(job.executor().schedule(), job.model());
+      found.ring_of = schedule::rings(job.model());
+    });
+    for (const Category category : device::all_categories())
+      found.peak[category] = found.peak[category] - before[category];
+    return found;
+  }
+
+  [[nodiscard]] shard::Layout layout() const { return {model_, world_.size()}; }
+
+  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  test::TokenFiles files_{world_, 257};
+  model::Model model_ = model::build(test::odd_run(files_, 1).model);
+};
+
+/// Padded elements of the unsharded blocks, `layer_buffers` of them for the layers.
+std::int64_t unsharded(const shard::Layout& layout, int layer_buffers) {
+  return layout[ParamBlock{0}].padded() + layer_buffers * layout[ParamBlock{1}].padded() +
+         layout[ParamBlock{layers + 1}].padded();
+}
+
+TEST_F(Memory, ShardedStateIsTheRanksPartOfTheWhole) {
+  const std::int64_t shard = layout().shard_elements();
+  std::int64_t parameters = 0;
+  for (const model::ParameterBlock& block : model_.parameter_blocks)
+    parameters += static_cast<std::int64_t>(block.parameters.size());
+  const std::int64_t padding = 64 * (parameters + world_.size() * model_.param_blocks());
+  EXPECT_LT(shard * world_.size(), model_.elements() + padding);
+
+  const Use fp32 = use(run({}));
+  EXPECT_EQ(fp32.peak[Category::parameters_sharded].value, 4 * shard);
+  EXPECT_EQ(fp32.peak[Category::gradients_sharded].value, 4 * shard);
+  EXPECT_EQ(fp32.peak[Category::optimizer].value, 8 * shard);
+
+  const Use bf16 = use(run({}, DType::bf16));
+  EXPECT_EQ(bf16.peak[Category::parameters_sharded].value, (4 + 2) * shard) << "fp32 masters and what is gathered";
+  EXPECT_EQ(bf16.peak[Category::gradients_sharded].value, 4 * shard);
+  EXPECT_EQ(bf16.peak[Category::optimizer].value, 8 * shard);
+}
+
+TEST_F(Memory, UnshardedParametersPeakAtWhatThePolicyKeeps) {
+  const auto peak = [&](config::Sync sync, DType compute = DType::fp32) {
+    return use(run(sync, compute)).peak[Category::parameters_unsharded].value;
+  };
+  EXPECT_EQ(peak({.prefetch_bytes = Bytes{0}}), 4 * unsharded(layout(), 1)) << "one layer at a time";
+  EXPECT_EQ(peak({}), 4 * unsharded(layout(), 2)) << "and the next one";
+  EXPECT_EQ(peak({}, DType::bf16), 2 * unsharded(layout(), 2));
+  EXPECT_EQ(peak({.reshard_after_forward = 1}), 4 * unsharded(layout(), layers)) << "all that wait for their backward";
+  EXPECT_EQ(peak({.policy = deferred, .reshard_after_forward = 1, .reshard_after_backward = false}),
+            4 * unsharded(layout(), layers));
+}
+
+TEST_F(Memory, UnshardedGradientsPeakAtAllOfThemWhenDeferredElseAtTwoLayers) {
+  const auto peak = [&](config::Sync sync, DType compute) {
+    return use(run(sync, compute)).peak[Category::gradients_unsharded].value;
+  };
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    EXPECT_EQ(peak({.policy = deferred}, compute), 4 * layout().padded());
+    EXPECT_EQ(peak({.policy = immediate}, compute), 4 * unsharded(layout(), 2));
+  }
+}
+
+TEST_F(Memory, RingsAreAsLargeAsTheScheduleSays) {
+  for (const config::Sync& sync : {config::Sync{}, config::Sync{.prefetch_bytes = Bytes{std::int64_t{1} << 40}},
+                                   config::Sync{.policy = deferred, .prefetch_bytes = Bytes{100'000}}}) {
+    const Use found = use(run(sync));
+    std::int64_t parameters = 0, gradients = 0;
+    for (std::size_t ring = 0; ring < found.rings.parameters.size(); ++ring) {
+      const auto member =
+          std::find(found.ring_of.begin(), found.ring_of.end(), static_cast<int>(ring)) - found.ring_of.begin();
+      const std::int64_t padded = layout()[ParamBlock{static_cast<int>(member)}].padded();
+      parameters += found.rings.parameters[ring] * padded;
+      gradients += found.rings.gradients[ring] * padded;
+    }
+    EXPECT_EQ(found.peak[Category::parameters_unsharded].value, 4 * parameters);
+    EXPECT_EQ(found.peak[Category::gradients_unsharded].value, 4 * gradients);
+  }
+}
+
+TEST_F(Memory, ActivationsPeakAtWhatTheStagesOfOneMicrobatchSave) {
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    const config::RunConfig config = run({}, compute);
+    std::int64_t saved = 0;
+    for (const model::ComputeBlock& block : model_.compute_blocks)
+      for (const model::Stage& stage : block.stages)
+        saved += model::saved_bytes(stage.kind, model_.sizes, config.batch.micro * config.data.seq_len, compute).value;
+    EXPECT_EQ(use(config).peak[Category::activations].value, saved);
+  }
+}
+
+TEST_F(Memory, AJobGivesEverythingBack) {
+  (void)use(run({}));  // what is made once for the process
+  const device::ByCategory before = device::memory_use()[device::Space::device].current;
+  (void)use(run({.policy = deferred}));
+  const device::ByCategory after = device::memory_use()[device::Space::device].current;
+  for (const Category category : device::all_categories())
+    EXPECT_EQ(after[category].value, before[category].value) << to_text(category);
+}
+
+}  // namespace
+}  // namespace trireme::train
