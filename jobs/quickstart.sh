@@ -45,5 +45,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpirun -n "$ranks" --oversubscribe --bind-to none trireme train "$run" --set run.overwrite=true
 
 say "5 of 5: what it has learnt"
-trireme generate "$output/export" --prompt "$prompt"
-say "done in ${SECONDS} s; the metrics of every step are in $output/metrics.jsonl"
+trireme generate "$output/export" --prompt "$prompt" --tokens 300 --temperature 0.7
+say "done in ${SECONDS} s. The metrics of every step: $output/metrics.jsonl. Again by hand, from this directory:
+  $(command -v trireme) plan $run --ranks $ranks --show schedule
+  mpirun -n $ranks --oversubscribe --bind-to none $(command -v trireme) train $run --set run.overwrite=true"
