@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How much of the communication the executor hides. Two ranks of one compute thread train the same model over a paced
+// transport: real MPI, completion withheld without using CPU until size / bandwidth has passed. The bandwidth is set so
+// that communication takes a third of compute. Three ways in turn, so that what else the machine does hits all of them:
+// without pacing (compute), paced on lanes (what is hidden is not seen), paced on the compute thread (nothing is
+// hidden):
+//
+//   OMP_NUM_THREADS=1 mpirun -n 2 --bind-to none build/overlap_bench
+//
+// hidden = 1 - (lanes - compute) / (inline - compute), of the median seconds of a step.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "trireme/comm/session.hpp"
+#include "trireme/comm/test_transports.hpp"
+#include "trireme/device/allocator.hpp"
+#include "trireme/planner/replay.hpp"
+#include "trireme/train/job.hpp"
+
+namespace {
+
+using namespace trireme;
+
+const comm::Communicator& world() {
+  static const comm::Session session(nullptr, nullptr);
+  static const bool quiet = session.world().rank() == 0 || std::freopen("/dev/null", "w", stdout) != nullptr;
+  benchmark::DoNotOptimize(quiet);
+  return session.world();
+}
+
+config::RunConfig run(config::SyncPolicy policy) {
+  config::RunConfig config;
+  config.model.vocab_size = 2048;
+  config.model.hidden_size = 384;
+  config.model.intermediate_size = 1024;
+  config.model.layers = 8;
+  config.model.heads = 6;
+  config.model.kv_heads = 6;
+  config.model.head_dim = 64;
+  config.data.seq_len = 256;
+  config.precision.compute = DType::fp32;
+  config.sync.policy = policy;
+  config.batch = {.global = 2 * world().size(), .micro = 1};
+  config.train.steps = 1;
+  return config;
+}
+
+data::StepBatch batch(const train::Job& job) {
+  std::mt19937 random(static_cast<unsigned>(job.dp_rank().value));
+  std::uniform_int_distribution<std::int32_t> token(0, static_cast<std::int32_t>(job.config().model.vocab_size - 1));
+  data::StepBatch out;
+  for (int a = 0; a < job.resolved().accumulation; ++a) {
+    data::MicrobatchTokens tokens;
+    tokens.counted = job.config().data.seq_len;
+    for (std::int64_t i = 0; i < tokens.counted; ++i) {
+      tokens.inputs.push_back(token(random));
+      tokens.targets.push_back(token(random));
+    }
+    out.counted += tokens.counted;
+    out.microbatches.push_back(std::move(tokens));
+  }
+  return out;
+}
+
+/// A job that is stepped with the others in turn.
+struct Runner {
+  Runner(const config::RunConfig& config, bool lanes, double bytes_per_second)
+      : job(config, world(), options(lanes, bytes_per_second)), tokens(batch(job)) {
+    job.store().fill(store::initial_values(1));
+  }
+  static train::JobOptions options(bool lanes, double bytes_per_second) {
+    train::JobOptions options{.lane_threads = lanes, .transport = comm::TransportChoice::mpi};
+    if (bytes_per_second > 0)
+      options.wrap_transport = [=](std::unique_ptr<comm::Transport> transport) {
+        return comm::paced(std::move(transport), {.bytes_per_second = bytes_per_second});
+      };
+    return options;
+  }
+  double step() {
+    job.control().barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    (void)job.step(tokens, 1e-4, true);
+    job.control().barrier();
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    return seconds.back();
+  }
+  [[nodiscard]] double median() const {
+    std::vector<double> sorted = seconds;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+  train::Job job;
+  data::StepBatch tokens;
+  std::vector<double> seconds;
+};
+
+std::int64_t bytes_of_a_step(const train::Job& job) {
+  std::int64_t bytes = 0;
+  const auto sizing = planner::sizing_of(job.config(), job.resolved());
+  for (const auto& [group, operations] : planner::replay_traffic(job.schedule(), job.layout(), sizing))
+    for (const auto& [operation, moved] : operations) bytes += moved.bytes.value;
+  return bytes;
+}
+
+void hidden(benchmark::State& state, config::SyncPolicy policy) {
+  device::install_allocator();
+  Runner compute(run(policy), false, 0);
+  for (int i = 0; i < 3; ++i) compute.step();
+  double third = compute.median() / 3;
+  MPI_Bcast(&third, 1, MPI_DOUBLE, 0, world().handle());
+  const double pace = static_cast<double>(bytes_of_a_step(compute.job)) / third;
+  Runner lanes(run(policy), true, pace);
+  Runner inlined(run(policy), false, pace);
+  lanes.step();
+  inlined.step();
+  compute.seconds.clear();
+  lanes.seconds.clear();
+  inlined.seconds.clear();
+  for (auto _ : state) {
+    compute.step();
+    state.SetIterationTime(lanes.step());
+    inlined.step();
+  }
+  state.counters["compute_ms"] = 1e3 * compute.median();
+  state.counters["lanes_ms"] = 1e3 * lanes.median();
+  state.counters["inline_ms"] = 1e3 * inlined.median();
+  state.counters["link_MB/s"] = pace / 1e6;
+  state.counters["hidden"] = 1 - (lanes.median() - compute.median()) / (inlined.median() - compute.median());
+}
+
+void immediate(benchmark::State& state) { hidden(state, config::SyncPolicy::immediate); }
+void deferred(benchmark::State& state) { hidden(state, config::SyncPolicy::deferred); }
+
+BENCHMARK(immediate)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(15);
+BENCHMARK(deferred)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(15);
+
+}  // namespace
