@@ -46,9 +46,10 @@ int first_failure(const Communicator& communicator, int error) {
   return worst;
 }
 
-// Between processes: not FUTEX_PRIVATE. Returns at once when `word` is no longer `seen`, and after 100 ms in any case.
+// Between processes: not FUTEX_PRIVATE. Returns at once when `word` is no longer `seen`, and after a second in any
+// case.
 void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t seen) {
-  const timespec patience{.tv_sec = 0, .tv_nsec = 100'000'000};
+  const timespec patience{.tv_sec = 1, .tv_nsec = 0};
   ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &patience, nullptr, 0);
 }
 

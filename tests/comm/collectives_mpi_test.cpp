@@ -194,11 +194,14 @@ TEST_P(EveryTransport, BroadcastCopiesTheRootsBytes) {
 TEST_P(EveryTransport, BarrierReturnsAfterTheLastRankCame) {
   const auto collectives = open();
   for (int late = 0; late < size(); ++late) {
+    if (rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    // The clock is the node's, the same for all ranks.
+    std::int64_t came = Clock::now().time_since_epoch().count();
     collectives->barrier();
-    const auto began = Clock::now();
-    if (rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    collectives->barrier();
-    EXPECT_GT(Clock::now() - began, std::chrono::milliseconds(15));
+    std::int64_t left = Clock::now().time_since_epoch().count();
+    MPI_Allreduce(MPI_IN_PLACE, &came, 1, MPI_INT64_T, MPI_MAX, world_.handle());
+    MPI_Allreduce(MPI_IN_PLACE, &left, 1, MPI_INT64_T, MPI_MIN, world_.handle());
+    EXPECT_GE(left, came);
   }
 }
 
@@ -218,7 +221,7 @@ TEST_P(EveryTransport, WakesTheRanksThatSleepSoonAfterTheLastOneCame) {
     if (rank() == i % size()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     collectives->barrier();
   }
-  EXPECT_LT(Clock::now() - began, std::chrono::seconds(5));
+  EXPECT_LT(Clock::now() - began, std::chrono::seconds(20));
 }
 
 TEST_P(EveryTransport, ManyCallsOfChangingSizesStayInStep) {
