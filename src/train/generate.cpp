@@ -7,11 +7,16 @@
 #include <cmath>
 #include <numeric>
 
+#include "trireme/base/error.hpp"
 #include "trireme/base/philox.hpp"
 
 namespace trireme::train {
 
 std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling, std::uint64_t position) {
+  if (!std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); }))
+    throw NumericsError(
+        "The model's logits are not finite: its weights diverged or are damaged. Take an earlier export or "
+        "checkpoint.");
   if (sampling.temperature == 0)
     return static_cast<std::int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   std::vector<std::int32_t> order(logits.size());

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-
 #include "trireme/base/units.hpp"
 
 namespace trireme::train {
@@ -23,25 +21,23 @@ std::string plain_line(const StepRow& row) {
 
 void ProgressLine::show(const StepRow& row) {
   if (!terminal_) {
-    fmt::print("{}\n", plain_line(row));
-    std::fflush(stdout);
+    output_.write(plain_line(row) + '\n');
     return;
   }
   smoothed_seconds_ = smoothed_seconds_ == 0 ? row.step_seconds : 0.9 * smoothed_seconds_ + 0.1 * row.step_seconds;
-  fmt::print("\r\033[K{}", terminal_line(row, steps_, smoothed_seconds_ * static_cast<double>(steps_ - row.step)));
-  std::fflush(stdout);
+  const double seconds_left = smoothed_seconds_ * static_cast<double>(steps_ - row.step);
+  output_.write("\r\033[K" + terminal_line(row, steps_, seconds_left));
   open_ = true;
 }
 
 void ProgressLine::show(const EvalRow& row) {
   finish();
-  fmt::print("step={} eval_loss={:.6f} eval_tokens={:.0f} eval_seconds={:.3f}\n", row.step, row.eval_loss,
-             row.eval_tokens, row.eval_seconds);
-  std::fflush(stdout);
+  output_.write(fmt::format("step={} eval_loss={:.6f} eval_tokens={:.0f} eval_seconds={:.3f}\n", row.step,
+                            row.eval_loss, row.eval_tokens, row.eval_seconds));
 }
 
 void ProgressLine::finish() {
-  if (open_) fmt::print("\n");
+  if (open_) output_.write("\n");
   open_ = false;
 }
 

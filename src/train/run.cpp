@@ -7,14 +7,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <optional>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/file.hpp"
-#include "trireme/checkpoint/huggingface.hpp"
+#include "trireme/comm/abort.hpp"
 #include "trireme/comm/topology.hpp"
 #include "trireme/comm/watchdog.hpp"
 #include "trireme/optim/learning_rate.hpp"
@@ -23,7 +22,10 @@
 #include "trireme/train/export.hpp"
 #include "trireme/train/job.hpp"
 #include "trireme/train/metrics.hpp"
+#include "trireme/train/output.hpp"
+#include "trireme/train/output_directory.hpp"
 #include "trireme/train/progress.hpp"
+#include "trireme/train/terminal.hpp"
 #include "trireme/train/threads.hpp"
 #include "trireme/train/trace.hpp"
 
@@ -33,33 +35,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// Refuses a directory that holds an earlier run, before anything is written; only rank 0 looks.
-void prepare_output(const config::RunConfig& config) {
-  namespace fs = std::filesystem;
-  const fs::path metrics = fs::path(config.run.output) / "metrics.jsonl";
-  std::error_code error;
-  if (!config.run.overwrite && fs::exists(metrics, error) && fs::file_size(metrics, error) > 0)
-    throw CheckpointError(
-        fmt::format("run.output {} holds an earlier run ({}), and there is no checkpoint to continue it from. Set "
-                    "another run.output, or "
-                    "run.overwrite = true to begin anew.",
-                    config.run.output, metrics.string()));
-  fs::create_directories(config.run.output, error);
-  if (error)
-    throw WriteError(
-        fmt::format("run.output {}: cannot be created: {}. Set run.output to a directory that you may write to.",
-                    config.run.output, error.message()));
-  if (config.run.export_when != config::Export::never)
-    checkpoint::check_export_target(config.run.output + "/export", true);
-  checkpoint::write_text(config.run.output + "/run.toml", config::print_run_file(config));
-}
-
 std::int64_t restart_count() {
   const char* text = std::getenv("SLURM_RESTART_COUNT");
   return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
 }
 
 /// The loop of one run: what is the same for all steps, and what they change.
+/// A collective has its own deadline and knows what it waits for, so it speaks first.
+constexpr double watchdog_share = 1.25;
+
 class Run {
  public:
   Run(const config::RunConfig& config, const comm::Communicator& world)
@@ -67,12 +51,14 @@ class Run {
         rank_(world.rank()),
         topology_(comm::probe_topology(world)),
         threads_(use_threads(topology_, config_.device.threads)),
-        watchdog_({.timeout_seconds = config_.comm.timeout_seconds, .dump_path = dump_path()}, nullptr),
+        watchdog_({.timeout_seconds = watchdog_share * config_.comm.timeout_seconds, .dump_path = dump_path()},
+                  nullptr),
         job_(config_, world, job_options()),
-        progress_(config_.train.steps, isatty(STDOUT_FILENO) != 0) {
+        output_(STDOUT_FILENO),
+        progress_(output_, config_.train.steps, rewrites_lines(surroundings())) {
     fault::set_rank(rank_);
     if (rank_ == 0) {
-      prepare_output(config_);
+      prepare_output_directory(config_);
       metrics_.emplace(config_.run.output + "/metrics.jsonl");
     }
     job_.control().barrier();
@@ -80,8 +66,8 @@ class Run {
 
   void operator()() {
     watchdog_.mark("reading the parameters", 0);
-    job_.store().fill(first_parameters(config_, job_.model()));
-    if (rank_ == 0) fmt::print("{}\n", banner(job_, topology_, threads_));
+    job_.store().fill(first_parameters(config_));
+    if (rank_ == 0) output_.write(banner(job_, topology_, threads_) + "\n");
     data::SamplerState from;
     from.position = config_.data.skip_to.value_or(0);
     data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
@@ -99,7 +85,11 @@ class Run {
   [[nodiscard]] std::string dump_path() const { return fmt::format("{}/hang-rank{}.json", config_.run.output, rank_); }
 
   JobOptions job_options() {
-    return {.record_timeline = !config_.metrics.trace_steps.empty(),
+    watchdog_.mark("setting up the job", 0);
+    return {.lane_threads = config_.comm.lane_threads,
+            .transport = config_.comm.backend == config::Backend::mpi ? comm::TransportChoice::mpi
+                                                                      : comm::TransportChoice::automatic,
+            .record_timeline = !config_.metrics.trace_steps.empty(),
             .on_op =
                 [this](int op, std::int64_t step) {
                   const schedule::Op& verb = job_.executor().schedule().ops[static_cast<std::size_t>(op)];
@@ -139,18 +129,25 @@ class Run {
   void count_skips(const executor::StepResult& result, std::int64_t step) {
     if (!result.skipped) {
       skipped_in_a_row_ = 0;
+    give_up_after_many_skips(step);
       return;
     }
     ++skipped_;
     if (rank_ == 0)
       log::warning(fmt::format("step {}: loss {} or gradient norm {} is not finite; the step is skipped", step + 1,
                                result.loss, result.grad_norm));
-    if (++skipped_in_a_row_ >= config_.train.max_skipped_steps)
-      throw NumericsError(
-          fmt::format("{} steps in a row had a loss or gradient norm that is not finite (train.max_skipped_steps); the "
-                      "last is step {}. "
-                      "Lower optimizer.lr, lengthen lr.warmup_steps, or pass over the data with data.skip_to.",
-                      skipped_in_a_row_, step + 1));
+    ++skipped_in_a_row_;
+  }
+
+  /// All ranks count alike, so the first one speaks for them.
+  void give_up_after_many_skips(std::int64_t step) const {
+    if (skipped_in_a_row_ < std::max<std::int64_t>(1, config_.train.max_skipped_steps)) return;
+    if (rank_ != 0) comm::await_end_of_job();
+    throw NumericsError(
+        fmt::format("{} step{} in a row had a loss or gradient norm that is not finite (train.max_skipped_steps); the "
+                    "last is step {}. Lower optimizer.lr, lengthen lr.warmup_steps, or pass over the data with "
+                    "data.skip_to.",
+                    skipped_in_a_row_, skipped_in_a_row_ == 1 ? "" : "s", step + 1));
   }
 
   void report(std::int64_t step, double lr, double step_seconds, double data_seconds,
@@ -211,7 +208,7 @@ class Run {
   void export_at_end() {
     const std::string directory = config_.run.output + "/export";
     export_huggingface(job_, directory, true);
-    if (rank_ == 0) fmt::print("exported {}\n", directory);
+    if (rank_ == 0) output_.write(fmt::format("exported {}\n", directory));
   }
 
   config::RunConfig config_;
@@ -225,6 +222,7 @@ class Run {
   std::vector<executor::Span> spans_;
   std::int64_t skipped_ = 0;
   std::int64_t skipped_in_a_row_ = 0;
+  Output output_;
 };
 
 }  // namespace

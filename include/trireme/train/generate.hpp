@@ -19,7 +19,7 @@ struct Sampling {
 };
 
 /// The token that `sampling` chooses at `position` from `logits` [vocab]; the same on every machine for the same
-/// logits.
+/// logits. Throws NumericsError when a logit is not finite.
 [[nodiscard]] std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling,
                                         std::uint64_t position);
 

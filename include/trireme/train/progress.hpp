@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trireme/train/metrics.hpp"
+#include "trireme/train/output.hpp"
 
 namespace trireme::train {
 
@@ -12,8 +13,9 @@ namespace trireme::train {
 /// elsewhere.
 class ProgressLine {
  public:
-  /// steps: of the whole run, for the time left.
-  ProgressLine(std::int64_t steps, bool terminal) : steps_(steps), terminal_(terminal) {}
+  /// output: outlives this. steps: of the whole run, for the time left. terminal: `rewrites_lines`.
+  ProgressLine(Output& output, std::int64_t steps, bool terminal)
+      : output_(output), steps_(steps), terminal_(terminal) {}
 
   void show(const StepRow& row);
   void show(const EvalRow& row);
@@ -21,6 +23,7 @@ class ProgressLine {
   void finish();
 
  private:
+  Output& output_;
   std::int64_t steps_;
   bool terminal_;
   bool open_ = false;

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace trireme::train {
+
+/// Standard output of a long run, which goes on whether or not somebody reads it. A closed one is passed over; a reader
+/// that stands still (a stopped terminal, a full pipe) is waited for once and then left behind. Needs SIGPIPE ignored.
+class Output {
+ public:
+  /// descriptor: stays open while this lives. patience_seconds: how long a reader that stands still is waited for.
+  explicit Output(int descriptor, double patience_seconds = 5) : descriptor_(descriptor), patience_(patience_seconds) {}
+
+  /// Writes `text`, or drops what cannot be written; a warning says so, once each time it begins. Never throws.
+  void write(std::string_view text);
+
+ private:
+  [[nodiscard]] bool ready();
+  void write_all(std::string_view text);
+
+  int descriptor_;
+  double patience_;
+  bool closed_ = false;
+  bool behind_ = false;  ///< the reader stands still, as far as is known
+  std::int64_t dropped_ = 0;
+};
+
+}  // namespace trireme::train

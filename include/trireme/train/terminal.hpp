@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace trireme::train {
+
+/// What is known about standard output.
+struct Surroundings {
+  bool terminal = false;           ///< it is a terminal
+  bool under_open_mpi = false;     ///< whose launcher gives ranks pseudo-terminals, whatever its own output is
+  bool launcher_terminal = false;  ///< the launcher's standard output is a terminal; only asked under Open MPI
+  std::string term;                ///< TERM
+  bool no_color = false;           ///< NO_COLOR is set (no-color.org)
+};
+
+/// Looks at this process's standard output. Under Open MPI the launcher is the nearest ancestor with another standard
+/// output than ours, so that a shell between the two does not hide it.
+[[nodiscard]] Surroundings surroundings();
+
+/// Whether a person watches, so that a line may rewrite itself; everything else gets plain lines.
+[[nodiscard]] bool rewrites_lines(const Surroundings& surroundings);
+
+}  // namespace trireme::train

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/metrics.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::train {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::set<std::string> keys(const json& object) {
+  std::set<std::string> names;
+  for (const auto& [key, value] : object.items()) names.insert(key);
+  return names;
+}
+
+StepRow sample_row() {
+  StepRow row{.step = 3, .loss = 0.1 + 0.2, .grad_norm = 1.0 / 3, .lr = 3e-4, .tokens = std::int64_t{1} << 40};
+  row.traffic["shard"]["all_gather"] = {.bytes = {96}, .calls = 4};
+  row.traffic["control"]["sum"] = {.bytes = {8}, .calls = 1};
+  return row;
+}
+
+TEST(StepRowAsJson, HasEveryKeyOfTheContract) {
+  const json row = json::parse(to_json(sample_row()));
+  for (const char* key :
+       {"step", "time", "loss", "grad_norm", "lr", "tokens", "target_tokens", "step_seconds", "data_seconds",
+        "exposed_comm_seconds", "tokens_per_second", "tokens_per_second_per_rank", "mfu", "flop_rule", "restart_count",
+        "memory_peak_bytes", "comm_bytes", "comm_calls", "skipped"})
+    EXPECT_TRUE(row.contains(key)) << key;
+  EXPECT_FALSE(row.contains("eval_loss"));
+  EXPECT_EQ(keys(row["memory_peak_bytes"]), (std::set<std::string>{"device", "host", "rss"}));
+  for (const char* category : {"parameters.sharded", "parameters.unsharded", "gradients.sharded", "gradients.unsharded",
+                               "optimizer", "activations", "workspace", "communication", "data", "other"})
+    for (const char* space : {"device", "host"})
+      EXPECT_TRUE(row["memory_peak_bytes"][space].contains(category)) << space << " " << category;
+  EXPECT_EQ(row["comm_bytes"]["shard"]["all_gather"], 96);
+  EXPECT_EQ(row["comm_calls"]["shard"]["all_gather"], 4);
+  EXPECT_EQ(row["comm_calls"]["control"]["sum"], 1);
+}
+
+TEST(StepRowAsJson, KeepsEveryBitOfANumber) {
+  const StepRow row = sample_row();
+  const json read = json::parse(to_json(row));
+  EXPECT_EQ(read["loss"].get<double>(), row.loss);
+  EXPECT_EQ(read["grad_norm"].get<double>(), row.grad_norm);
+  EXPECT_EQ(read["tokens"].get<std::int64_t>(), row.tokens);
+}
+
+TEST(StepRowAsJson, WritesNullForWhatIsNotFiniteOrUnknown) {
+  StepRow row = sample_row();
+  row.loss = std::numeric_limits<double>::quiet_NaN();
+  row.grad_norm = std::numeric_limits<double>::infinity();
+  row.skipped = true;
+  const json read = json::parse(to_json(row));
+  EXPECT_TRUE(read["loss"].is_null());
+  EXPECT_TRUE(read["grad_norm"].is_null());
+  EXPECT_TRUE(read["mfu"].is_null());
+  EXPECT_TRUE(read["skipped"].get<bool>());
+}
+
+TEST(StepRowAsJson, GivesAnEmptyTableWhereNothingWasMoved) {
+  const json read = json::parse(to_json(StepRow{}));
+  EXPECT_EQ(read["comm_bytes"], json::object());
+  EXPECT_EQ(read["comm_calls"], json::object());
+}
+
+TEST(EvalRowAsJson, CarriesEvalLossAndNeverLoss) {
+  const json row = json::parse(to_json(EvalRow{.step = 10, .eval_loss = 2.5, .eval_tokens = 640}));
+  EXPECT_EQ(row["step"], 10);
+  EXPECT_EQ(row["eval_loss"], 2.5);
+  EXPECT_FALSE(row.contains("loss"));
+}
+
+class MetricsFileTest : public testing::Test {
+ protected:
+  ~MetricsFileTest() override { std::filesystem::remove_all(directory_); }
+  std::string directory_ = testing::TempDir() + "trireme_metrics_test";
+};
+
+TEST_F(MetricsFileTest, HasEachLineBeforeAppendReturns) {
+  std::filesystem::create_directories(directory_);
+  const std::string path = directory_ + "/metrics.jsonl";
+  MetricsFile file(path);
+  for (int step = 1; step <= 3; ++step) {
+    file.append(to_json(StepRow{.step = step}));
+    std::ifstream read(path);
+    int lines = 0;
+    for (std::string line; std::getline(read, line); ++lines) EXPECT_EQ(json::parse(line)["step"], lines + 1);
+    EXPECT_EQ(lines, step);
+  }
+}
+
+TEST_F(MetricsFileTest, SaysWhatToDoWhenItCannotBeWritten) {
+  const auto message_of = [](const auto& action) {
+    try {
+      action();
+    } catch (const WriteError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message_of([&] { MetricsFile file(directory_ + "/nowhere/metrics.jsonl"); }), HasSubstr("run.output"));
+  MetricsFile full("/dev/full");
+  EXPECT_THAT(message_of([&] { full.append(to_json(StepRow{})); }), HasSubstr("disk full"));
+}
+
+}  // namespace
+}  // namespace trireme::train
