@@ -40,10 +40,10 @@ std::int64_t restart_count() {
   return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
 }
 
-/// The loop of one run: what is the same for all steps, and what they change.
 /// A collective has its own deadline and knows what it waits for, so it speaks first.
 constexpr double watchdog_share = 1.25;
 
+/// The loop of one run: what is the same for all steps, and what they change.
 class Run {
  public:
   Run(const config::RunConfig& config, const comm::Communicator& world)
@@ -124,12 +124,12 @@ class Run {
     count_skips(result, step);
     if ((step + 1) % config_.metrics.every == 0 || step + 1 == config_.train.steps)
       report(step, lr, seconds_since(begin), data_seconds, result);
+    give_up_after_many_skips(step);
   }
 
   void count_skips(const executor::StepResult& result, std::int64_t step) {
     if (!result.skipped) {
       skipped_in_a_row_ = 0;
-    give_up_after_many_skips(step);
       return;
     }
     ++skipped_;
@@ -217,16 +217,23 @@ class Run {
   int threads_;
   comm::Watchdog watchdog_;
   Job job_;
+  Output output_;
   ProgressLine progress_;
   std::optional<MetricsFile> metrics_;
   std::vector<executor::Span> spans_;
   std::int64_t skipped_ = 0;
   std::int64_t skipped_in_a_row_ = 0;
-  Output output_;
 };
 
 }  // namespace
 
-void run_training(const config::RunConfig& config, const comm::Communicator& world) { Run(config, world)(); }
+void run_training(const config::RunConfig& config, const comm::Communicator& world) {
+  Run run(config, world);
+  try {
+    run();
+  } catch (...) {
+    comm::abort_job_for_current_exception();  // here, while lanes run: ending them would wait for the other ranks
+  }
+}
 
 }  // namespace trireme::train
