@@ -1,59 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/kernels/attention.hpp"
 
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
 
-#include <tuple>
-
+#include "kernels/attention_head.hpp"
+#include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
 
 namespace trireme::kernels {
 namespace {
 
-/// [B*T, kv_heads * group * head_dim] seen as [B, kv_heads, T, head_dim]: the `member`-th query head of each group.
-at::Tensor group_member(const at::Tensor& x, const AttentionShape& s, std::int64_t group, std::int64_t member) {
-  const std::int64_t row = x.stride(0);
-  return x.as_strided({s.batch, s.kv_heads, s.seq_len, s.head_dim}, {s.seq_len * row, group * s.head_dim, row, 1},
-                      x.storage_offset() + member * s.head_dim);
+void expect_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
+                   const at::Tensor& logsumexp, const AttentionShape& s) {
+  const std::int64_t tokens = s.batch * s.seq_len;
+  const auto type = q.scalar_type();
+  invariant(s.kv_heads > 0 && s.heads % s.kv_heads == 0, "attention: heads is not a multiple of kv_heads");
+  expect_shape(q, {tokens, s.heads * s.head_dim}, type, "attention: q does not fit the shape");
+  expect_shape(k, {tokens, s.kv_heads * s.head_dim}, type, "attention: k does not fit the shape");
+  expect_shape(v, k.sizes(), type, "attention: v does not fit the shape");
+  expect_shape(out, q.sizes(), type, "attention: out does not fit the shape");
+  expect_shape(logsumexp, {s.batch, s.heads, s.seq_len}, at::kFloat, "attention: logsumexp does not fit the shape");
+}
+
+/// Calls body(sequence, kv_head, workspace) for every key and value head, with `floats` of workspace for each worker.
+template <class Body>
+void for_each_kv_head(const AttentionShape& s, std::int64_t floats, const Body& body) {
+  const std::int64_t heads = s.batch * s.kv_heads;
+  const at::Tensor workspace = at::empty({worker_count(heads), floats}, at::kFloat);
+  auto* data = workspace.mutable_data_ptr<float>();
+  parallel_workers(heads, [&](std::int64_t worker, std::int64_t i) {
+    body(i / s.kv_heads, i % s.kv_heads, data + worker * floats);
+  });
 }
 
 }  // namespace
 
-// One call of libtorch's kernel for each member of a group, so that keys and values are never expanded.
-
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
                       const at::Tensor& out, const at::Tensor& logsumexp) {
-  const std::int64_t group = shape.heads / shape.kv_heads;
-  const at::Tensor keys = group_member(k, shape, 1, 0);
-  const at::Tensor values = group_member(v, shape, 1, 0);
-  const at::Tensor lse = logsumexp.view({shape.batch, shape.kv_heads, group, shape.seq_len});
-  for (std::int64_t g = 0; g < group; ++g) {
-    const auto [o, l] =
-        at::_scaled_dot_product_flash_attention_for_cpu(group_member(q, shape, group, g), keys, values, 0.0, true);
-    group_member(out, shape, group, g).copy_(o);
-    lse.select(2, g).copy_(l);
-  }
+  expect_shapes(q, k, v, out, logsumexp, shape);
+  with_type(q, [&]<class T>(T) {
+    const ForwardArguments<T> arguments{.q = rows<const T>(q),
+                                        .k = rows<const T>(k),
+                                        .v = rows<const T>(v),
+                                        .out = rows<T>(out),
+                                        .logsumexp = logsumexp.mutable_data_ptr<float>()};
+    for_each_kv_head(shape, forward_workspace(shape),
+                     [&](std::int64_t sequence, std::int64_t kv_head, float* workspace) {
+                       forward_heads(arguments, shape, sequence, kv_head, workspace);
+                     });
+  });
 }
 
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
                                const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v) {
-  const std::int64_t group = shape.heads / shape.kv_heads;
-  const at::Tensor keys = group_member(k, shape, 1, 0);
-  const at::Tensor values = group_member(v, shape, 1, 0);
-  const at::Tensor lse = logsumexp.view({shape.batch, shape.kv_heads, group, shape.seq_len});
-  at::Tensor sum_k, sum_v;
-  for (std::int64_t g = 0; g < group; ++g) {
-    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        group_member(d_out, shape, group, g), group_member(q, shape, group, g), keys, values,
-        group_member(out, shape, group, g), lse.select(2, g).contiguous(), 0.0, true);
-    group_member(d_q, shape, group, g).copy_(dq);
-    sum_k = g == 0 ? dk.to(at::kFloat) : sum_k.add_(dk);
-    sum_v = g == 0 ? dv.to(at::kFloat) : sum_v.add_(dv);
-  }
-  group_member(d_k, shape, 1, 0).copy_(sum_k);
-  group_member(d_v, shape, 1, 0).copy_(sum_v);
+  expect_shapes(q, k, v, out, logsumexp, shape);
+  expect_shapes(d_q, d_k, d_v, d_out, logsumexp, shape);
+  with_type(q, [&]<class T>(T) {
+    const BackwardArguments<T> arguments{.d_out = rows<const T>(d_out),
+                                         .q = rows<const T>(q),
+                                         .k = rows<const T>(k),
+                                         .v = rows<const T>(v),
+                                         .out = rows<const T>(out),
+                                         .logsumexp = logsumexp.const_data_ptr<float>(),
+                                         .d_q = rows<T>(d_q),
+                                         .d_k = rows<T>(d_k),
+                                         .d_v = rows<T>(d_v)};
+    for_each_kv_head(shape, backward_workspace(shape),
+                     [&](std::int64_t sequence, std::int64_t kv_head, float* workspace) {
+                       backward_heads(arguments, shape, sequence, kv_head, workspace);
+                     });
+  });
 }
 
 }  // namespace trireme::kernels

@@ -31,16 +31,21 @@ struct Softmax {
 
 template <class T>
 Softmax softmax(const T* row, std::int64_t width) {
-  const float top = lane_max(width, [&](std::int64_t i) { return get(row[i]); });
-  return {.top = top, .sum = lane_sum(width, [&](std::int64_t i) { return fast_exp(get(row[i]) - top); })};
+  const float top =
+      lane_max(width, [&](std::int64_t i, auto lanes) { return keep(load(row + i, lanes), eight(-INFINITY), lanes); });
+  const float sum = lane_sum(width, [&](std::int64_t i, auto lanes) {
+    return keep(fast_exp<false>(load(row + i, lanes) - top), Eight{}, lanes);
+  });
+  return {.top = top, .sum = sum};
 }
 
 template <class T>
 void gradient_row(T* row, std::int32_t target, Softmax s, float scale, std::int64_t width) {
   const float factor = scale / s.sum;
   const float at_target = scale * (std::exp(get(row[target]) - s.top) / s.sum - 1.0F);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < width; ++i) put(row[i], factor * fast_exp(get(row[i]) - s.top));
+  in_eights(width, [=](std::int64_t i, auto lanes) {
+    store(row + i, factor * fast_exp<false>(load(row + i, lanes) - s.top), lanes);
+  });
   put(row[target], at_target);
 }
 

@@ -14,14 +14,8 @@
 namespace trireme::kernels {
 namespace {
 
-struct Named {
-  GemmLibrary library;
-  std::string_view name;
-};
-constexpr std::array<Named, 2> libraries{{{GemmLibrary::at, "at"}, {GemmLibrary::onednn, "onednn"}}};
-
 std::string_view name_of(GemmLibrary library) {
-  for (const auto& [value, name] : libraries) {
+  for (const auto& [value, name] : gemm_libraries) {
     if (value == library) return name;
   }
   throw BugError("to_text: unknown GEMM library");
@@ -50,7 +44,7 @@ double seconds(const std::function<void()>& call) {
 GemmLibrary fastest(const std::function<void(GemmLibrary)>& product) {
   GemmLibrary best = GemmLibrary::at;
   double least = std::numeric_limits<double>::infinity();
-  for (const auto& [library, name] : libraries) {
+  for (const auto& [library, name] : gemm_libraries) {
     const double time = seconds([&] { product(library); });
     // A tie goes to the earlier one: noise should not change the choice from run to run.
     if (time < 0.95 * least) {
@@ -75,7 +69,7 @@ GemmChoice::Products measure(at::ScalarType type) {
 }
 
 GemmLibrary parse_library(std::string_view text) {
-  for (const auto& [library, name] : libraries) {
+  for (const auto& [library, name] : gemm_libraries) {
     if (name == text) return library;
   }
   throw ConfigError(fmt::format("unknown GEMM library \"{}\": allowed are at and onednn", text));

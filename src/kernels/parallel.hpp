@@ -22,4 +22,19 @@ void parallel_chunks(std::int64_t n, std::int64_t chunk, const Body& body) {
   parallel((n + chunk - 1) / chunk, [&](std::int64_t c) { body(c * chunk, std::min(n, (c + 1) * chunk)); });
 }
 
+/// How many workers `parallel_workers` uses for n items: at most one a thread.
+inline std::int64_t worker_count(std::int64_t n) {
+  return std::min<std::int64_t>(n, Kokkos::DefaultHostExecutionSpace().concurrency());
+}
+
+/// Calls body(worker, i) for i in [0, n); items of one worker run one after the other, so that they can share its
+/// workspace.
+template <class Body>
+void parallel_workers(std::int64_t n, const Body& body) {
+  const std::int64_t workers = worker_count(n);
+  parallel(workers, [&](std::int64_t worker) {
+    for (std::int64_t i = worker; i < n; i += workers) body(worker, i);
+  });
+}
+
 }  // namespace trireme::kernels

@@ -28,7 +28,9 @@ void scale_row(const T* x, const T* weight, float rstd, T* y, std::int64_t width
 template <class T, bool with_residual>
 void backward_row(const T* d_y, const T* x, const T* weight, float rstd, const T* d_residual, T* d_x, float* d_weight,
                   std::int64_t width) {
-  const float dot = lane_sum(width, [&](std::int64_t d) { return get(d_y[d]) * get(weight[d]) * get(x[d]); });
+  const float dot = lane_sum(width, [&](std::int64_t d, auto lanes) {
+    return load(d_y + d, lanes) * load(weight + d, lanes) * load(x + d, lanes);
+  });
   const float mean = dot * rstd * rstd / static_cast<float>(width);
 #pragma GCC ivdep
   for (std::int64_t d = 0; d < width; ++d) {
@@ -52,7 +54,10 @@ void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const a
     const float inverse_width = 1.0F / static_cast<float>(from.width);
     parallel(from.count, [=](std::int64_t n) {
       const T* row = from[n];
-      const float sum = lane_sum(from.width, [&](std::int64_t d) { return get(row[d]) * get(row[d]); });
+      const float sum = lane_sum(from.width, [&](std::int64_t d, auto lanes) {
+        const Eight v = load(row + d, lanes);
+        return v * v;
+      });
       r[n] = 1.0F / std::sqrt(sum * inverse_width + static_cast<float>(eps));
       scale_row(row, w, r[n], to[n], from.width);
     });

@@ -10,10 +10,11 @@
 
 #include "trireme/base/error.hpp"
 
-/// Raw views of tensors for loops that the compiler vectorises.
+/// Raw views of tensors.
 namespace trireme::kernels {
 
-/// fp32 and bf16 in memory, fp32 in registers. `put` rounds to nearest, ties to even; written so that it vectorises.
+/// fp32 and bf16 in memory, fp32 in registers. `put` rounds to nearest, ties to even; written so that plain loops
+/// vectorise.
 inline float get(float x) { return x; }
 inline float get(c10::BFloat16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.x) << 16); }
 inline void put(float& to, float x) { to = x; }

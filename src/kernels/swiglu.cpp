@@ -8,30 +8,28 @@
 namespace trireme::kernels {
 namespace {
 
-float sigmoid(float z) { return 1.0F / (1.0F + fast_exp(-z)); }
+Eight sigmoid(Eight z) { return 1.0F / (1.0F + fast_exp(-z)); }
 
 template <class T>
 void forward_row(const T* gate, const T* up, T* out, std::int64_t width) {
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < width; ++i) {
-    const float z = get(gate[i]);
-    put(out[i], z * sigmoid(z) * get(up[i]));
-  }
+  in_eights(width, [=](std::int64_t i, auto lanes) {
+    const Eight z = load(gate + i, lanes);
+    store(out + i, z * sigmoid(z) * load(up + i, lanes), lanes);
+  });
 }
 
 template <class T>
 void backward_row(const T* d_out, const T* gate, const T* up, T* d_gate, T* d_up, T* out, std::int64_t width) {
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < width; ++i) {
-    const float z = get(gate[i]);
-    const float u = get(up[i]);
-    const float g = get(d_out[i]);
-    const float s = sigmoid(z);
-    const float silu = z * s;
-    put(d_gate[i], g * u * (s + silu * (1.0F - s)));
-    put(d_up[i], g * silu);
-    put(out[i], silu * u);
-  }
+  in_eights(width, [=](std::int64_t i, auto lanes) {
+    const Eight z = load(gate + i, lanes);
+    const Eight u = load(up + i, lanes);
+    const Eight g = load(d_out + i, lanes);
+    const Eight s = sigmoid(z);
+    const Eight silu = z * s;
+    store(d_gate + i, g * u * (s + silu * (1.0F - s)), lanes);
+    store(d_up + i, g * silu, lanes);
+    store(out + i, silu * u, lanes);
+  });
 }
 
 }  // namespace

@@ -3,10 +3,20 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <string_view>
+
 #include "trireme/kernels/gemm.hpp"
 
 /// One product of two matrices by a given library.
 namespace trireme::kernels {
+
+struct NamedLibrary {
+  GemmLibrary library;
+  std::string_view name;
+};
+/// Every library, as it is written in texts.
+inline constexpr std::array<NamedLibrary, 2> gemm_libraries{{{GemmLibrary::at, "at"}, {GemmLibrary::onednn, "onednn"}}};
 
 /// a b^T for a: [N, K], b: [M, K], either of them possibly a transposed view. Throws where `library` cannot run on this
 /// CPU.

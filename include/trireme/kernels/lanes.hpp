@@ -1,65 +1,145 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
+#include <c10/util/BFloat16.h>
+
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
-/// Arithmetic that GCC vectorises: sums over a fixed number of lanes (so that their order is fixed too), and exp.
+/// Arithmetic on eight floats at a time, in GCC's vector extension: no instruction set is named, the order of sums is
+/// fixed, and loops with exp or a comparison in them do not depend on what the compiler manages to vectorise.
 namespace trireme::kernels {
 
-inline constexpr std::int64_t lanes = 32;
+using Eight = float __attribute__((vector_size(32)));
+using EightBits = std::uint32_t __attribute__((vector_size(32)));
+using EightHalves = std::uint16_t __attribute__((vector_size(16)));
 
-/// Sum of term(i) for i in [0, n), in `lanes` interleaved partial sums.
+inline Eight eight(float x) { return Eight{} + x; }
+inline EightBits bits_of(Eight x) { return reinterpret_cast<EightBits>(x); }
+inline Eight from_bits(EightBits x) { return reinterpret_cast<Eight>(x); }
+inline Eight larger(Eight a, Eight b) { return a > b ? a : b; }
+
+/// How many of the eight lanes a load or a store touches: all, or the first few at a row's end.
+struct All {};
+struct First {
+  std::int64_t count;
+};
+
+inline Eight widen(EightHalves x) { return from_bits(__builtin_convertvector(x, EightBits) << 16); }
+/// To bf16, to nearest, ties to even; NaN stays NaN.
+inline EightHalves narrow(Eight x) {
+  const EightBits bits = bits_of(x);
+  const EightBits rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
+  const EightBits result = (bits & 0x7fffffffU) > 0x7f800000U ? (bits | 0x400000U) : rounded;
+  return __builtin_convertvector(result >> 16, EightHalves);
+}
+
+inline Eight load(const float* from, All) {
+  Eight x;
+  std::memcpy(&x, from, sizeof x);
+  return x;
+}
+inline Eight load(const c10::BFloat16* from, All) {
+  EightHalves x;
+  std::memcpy(&x, from, sizeof x);
+  return widen(x);
+}
+inline void store(float* to, Eight x, All) { std::memcpy(to, &x, sizeof x); }
+inline void store(c10::BFloat16* to, Eight x, All) {
+  const EightHalves halves = narrow(x);
+  std::memcpy(to, &halves, sizeof halves);
+}
+
+/// Lanes beyond `first.count` are zero.
+template <class T>
+inline Eight load(const T* from, First first) {
+  T padded[8] = {};
+  std::memcpy(padded, from, static_cast<std::size_t>(first.count) * sizeof(T));
+  return load(padded, All{});
+}
+template <class T>
+inline void store(T* to, Eight x, First first) {
+  T padded[8];
+  store(padded, x, All{});
+  std::memcpy(to, padded, static_cast<std::size_t>(first.count) * sizeof(T));
+}
+
+/// `x` with `other` in the lanes that a load or store of `lanes` does not touch.
+inline Eight keep(Eight x, Eight /*other*/, All) { return x; }
+inline Eight keep(Eight x, Eight other, First first) {
+  for (std::int64_t l = first.count; l < 8; ++l) x[l] = other[l];
+  return x;
+}
+
+/// Calls body(i, lanes) for i = 0, 8, 16, ... below n: the last with First where eight do not fit.
+template <class Body>
+inline void in_eights(std::int64_t n, const Body& body) {
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8) body(i, All{});
+  if (i < n) body(i, First{n - i});
+}
+
+inline float sum(Eight x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
+inline float maximum(Eight x) {
+  float top = x[0];
+  for (int l = 1; l < 8; ++l) top = x[l] > top ? x[l] : top;
+  return top;
+}
+
+/// exp(x) to about 1 ulp for x in [-87, 0] and, unless x is never above 0, up to 88; the ends of that range outside it.
+/// NaN stays NaN. x = n ln 2 + r: n by adding 1.5 * 2^23, which rounds to an integer in the low bits; r in two steps,
+/// the first exact (Cody and Waite 1980); e^r by a polynomial on [-ln 2 / 2, ln 2 / 2] (interpolation at Chebyshev's
+/// nodes).
+template <bool above_zero = true>
+inline Eight fast_exp(Eight x) {
+  Eight clamped = x < -87.0F ? eight(-87.0F) : x;
+  if constexpr (above_zero) clamped = clamped > 88.0F ? eight(88.0F) : clamped;
+  const Eight shifted = clamped * 1.44269502F + 12582912.0F;
+  const Eight n = shifted - 12582912.0F;
+  const Eight r = (clamped - n * 0.693359375F) + n * 2.12194440e-4F;
+  Eight p = eight(1.39411772e-03F);
+  p = p * r + 8.37518089e-03F;
+  p = p * r + 4.16663513e-02F;
+  p = p * r + 1.66664153e-01F;
+  p = p * r + 5.00000000e-01F;
+  p = p * r + 1.0F;
+  p = p * r + 1.0F;
+  return from_bits(bits_of(p) + (bits_of(shifted) << 23));
+}
+inline float fast_exp(float x) { return fast_exp(eight(x))[0]; }
+
+/// Sum of term(i, lanes) over the eights of [0, n), in four interleaved partial sums. A term's untouched lanes must be
+/// zero.
 template <class Term>
 inline float lane_sum(std::int64_t n, const Term& term) {
-  std::array<float, lanes> partial{};
+  std::array<Eight, 4> partial{};
   std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    for (std::int64_t l = 0; l < lanes; ++l) partial[l] += term(i + l);
+  for (; i + 32 <= n; i += 32) {
+    for (std::size_t part = 0; part < 4; ++part) partial[part] += term(i + static_cast<std::int64_t>(8 * part), All{});
   }
-  for (std::int64_t l = 0; i + l < n; ++l) partial[l] += term(i + l);
-  for (std::int64_t half = lanes / 2; half > 0; half /= 2) {
-    for (std::int64_t l = 0; l < half; ++l) partial[l] += partial[l + half];
-  }
-  return partial[0];
+  for (; i + 8 <= n; i += 8) partial[0] += term(i, All{});
+  if (i < n) partial[1] += term(i, First{n - i});
+  return sum((partial[0] + partial[1]) + (partial[2] + partial[3]));
 }
 
-/// Maximum of term(i) for i in [0, n); -infinity for n = 0.
+/// Maximum of term(i, lanes) over the eights of [0, n); -infinity for n = 0. A term's untouched lanes must be
+/// -infinity.
 template <class Term>
 inline float lane_max(std::int64_t n, const Term& term) {
-  std::array<float, lanes> partial;
-  partial.fill(-INFINITY);
+  std::array<Eight, 4> partial;
+  partial.fill(eight(-INFINITY));
   std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    for (std::int64_t l = 0; l < lanes; ++l) {
-      const float x = term(i + l);
-      partial[l] = x > partial[l] ? x : partial[l];
+  for (; i + 32 <= n; i += 32) {
+    for (std::size_t part = 0; part < 4; ++part) {
+      partial[part] = larger(partial[part], term(i + static_cast<std::int64_t>(8 * part), All{}));
     }
   }
-  for (std::int64_t l = 0; i + l < n; ++l) partial[l] = std::max(partial[l], term(i + l));
-  return *std::max_element(partial.begin(), partial.end());
-}
-
-/// exp(x) to about 1 ulp for x in [-87, 88]; the ends of that range outside it. NaN stays NaN.
-/// Cody-Waite reduction to [-ln2/2, ln2/2] and the polynomial of Cephes' expf (Moshier).
-inline float fast_exp(float x) {
-  const float clamped = x < -87.0F ? -87.0F : (x > 88.0F ? 88.0F : x);
-  const float shifted =
-      clamped * 1.44269504088896341F + 12582912.0F;  // adding 1.5 * 2^23 rounds to an integer, in the low bits
-  const float n = shifted - 12582912.0F;
-  const float r = (clamped - n * 0.693359375F) + n * 2.12194440e-4F;
-  float p = 1.9875691500e-4F;
-  p = p * r + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
-  p = p * r * r + r + 1.0F;
-  const auto exponent = (std::bit_cast<std::uint32_t>(shifted) - 0x4b400000U) << 23;
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) + exponent);
+  for (; i + 8 <= n; i += 8) partial[0] = larger(partial[0], term(i, All{}));
+  if (i < n) partial[1] = larger(partial[1], term(i, First{n - i}));
+  return maximum(larger(larger(partial[0], partial[1]), larger(partial[2], partial[3])));
 }
 
 }  // namespace trireme::kernels

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "kernels/attention_head.hpp"
+#include "kernels/block_product.hpp"
+#include "trireme/kernels/lanes.hpp"
+
+namespace trireme::kernels {
+namespace {
+
+/// Running softmax of a block of query rows (FlashAttention-2, Dao 2023): maximum of the raw scores, sum of
+/// exponentials.
+struct Running {
+  float top[query_block], sum[query_block];
+};
+
+/// exp(scale * (row[i] - top)) in place for i < n; returns their sum.
+float exponentials(float* row, std::int64_t n, float scale, float top) {
+  return lane_sum(n, [=](std::int64_t i, auto lanes) {
+    const Eight e = keep(fast_exp<false>(scale * (load(row + i, lanes) - top)), Eight{}, lanes);
+    store(row + i, e, lanes);
+    return e;
+  });
+}
+
+/// Turns a row of raw scores into exponentials; the first `visible` of `n` columns count, the others become zero.
+void softmax_row(float* row, std::int64_t visible, std::int64_t n, float scale, float& top, float& sum, float* out,
+                 std::int64_t head_dim, bool first) {
+  const float here = lane_max(
+      visible, [&](std::int64_t i, auto lanes) { return keep(load(row + i, lanes), eight(-INFINITY), lanes); });
+  const float before = top;
+  top = first ? here : std::max(before, here);
+  if (!first && top != before) {
+    const float shrink = std::exp(scale * (before - top));
+    sum *= shrink;
+    for (std::int64_t d = 0; d < head_dim; ++d) out[d] *= shrink;
+  }
+  sum = (first ? 0.0F : sum) + exponentials(row, visible, scale, top);
+  std::fill(row + visible, row + n, 0.0F);
+}
+
+/// One query head. keys_t: [head_dim, padded]; values: [padded, head_dim].
+template <class T>
+void forward_head(PackedRows q, const float* keys_t, const float* values, const AttentionShape& s, Head<T> out,
+                  float* logsumexp, float* scores, float* sums) {
+  const std::int64_t padded = padded_length(s);
+  const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
+  Running running;
+  for (std::int64_t begin = 0; begin < padded; begin += query_block) {
+    for (std::int64_t key = 0; key < begin + query_block; key += key_block) {
+      const std::int64_t n = std::min(key_block, begin + query_block - key);
+      block_product(query_block, n, s.head_dim, q.data + begin * q.stride, q.stride, keys_t + key, padded, scores,
+                    key_block, false);
+      for (std::int64_t r = 0; r < query_block; ++r) {
+        softmax_row(scores + r * key_block, std::min(n, begin + r + 1 - key), n, scale, running.top[r], running.sum[r],
+                    sums + r * s.head_dim, s.head_dim, key == 0);
+      }
+      block_product(query_block, s.head_dim, n, scores, key_block, values + key * s.head_dim, s.head_dim, sums,
+                    s.head_dim, key > 0);
+    }
+    for (std::int64_t r = 0; r < std::min(query_block, s.seq_len - begin); ++r) {
+      const float inverse = 1.0F / running.sum[r];
+      T* to = out.data + (begin + r) * out.stride;
+      for (std::int64_t d = 0; d < s.head_dim; ++d) put(to[d], sums[r * s.head_dim + d] * inverse);
+      logsumexp[begin + r] = scale * running.top[r] + std::log(running.sum[r]);
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t forward_workspace(const AttentionShape& s) {
+  return 3 * padded_length(s) * s.head_dim + query_block * (key_block + s.head_dim);
+}
+
+template <class T>
+void forward_heads(const ForwardArguments<T>& a, const AttentionShape& s, std::int64_t sequence, std::int64_t kv_head,
+                   float* workspace) {
+  const std::int64_t size = padded_length(s) * s.head_dim;
+  float* keys_t = workspace;
+  float* values = keys_t + size;
+  float* queries = values + size;
+  float* scores = queries + size;
+  float* sums = scores + query_block * key_block;
+  pack_transposed(Head(a.k, s, sequence, kv_head), s, keys_t);
+  pack(Head(a.v, s, sequence, kv_head), s, values);
+  const std::int64_t group = s.heads / s.kv_heads;
+  for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const PackedRows q(Head(a.q, s, sequence, head), s, queries);
+    forward_head(q, keys_t, values, s, Head(a.out, s, sequence, head),
+                 a.logsumexp + (sequence * s.heads + head) * s.seq_len, scores, sums);
+  }
+}
+
+template void forward_heads(const ForwardArguments<float>&, const AttentionShape&, std::int64_t, std::int64_t, float*);
+template void forward_heads(const ForwardArguments<c10::BFloat16>&, const AttentionShape&, std::int64_t, std::int64_t,
+                            float*);
+
+}  // namespace trireme::kernels

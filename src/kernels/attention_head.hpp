@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/rows.hpp"
+#include "kernels/transpose.hpp"
+#include "trireme/kernels/attention.hpp"
+
+/// Attention of one key and value head and the query heads that share it, in blocks: everything in fp32, whatever the
+/// data type.
+namespace trireme::kernels {
+
+inline constexpr std::int64_t query_block = 64;
+inline constexpr std::int64_t key_block = 512;
+
+/// seq_len rounded up to whole query blocks: rows beyond seq_len are zero, so that few shapes of products occur.
+inline std::int64_t padded_length(const AttentionShape& s) {
+  return (s.seq_len + query_block - 1) / query_block * query_block;
+}
+
+/// One head of one sequence inside [B*T, heads * head_dim].
+template <class T>
+struct Head {
+  T* data;
+  std::int64_t stride;
+
+  Head(Rows<T> rows, const AttentionShape& s, std::int64_t sequence, std::int64_t head)
+      : data(rows[sequence * s.seq_len] + head * s.head_dim), stride(rows.stride) {}
+};
+
+/// Copies a head to fp32 [padded, head_dim], zeros after seq_len.
+template <class T>
+void pack(Head<T> head, const AttentionShape& s, float* to) {
+  for (std::int64_t t = 0; t < s.seq_len; ++t) {
+    for (std::int64_t d = 0; d < s.head_dim; ++d) to[t * s.head_dim + d] = get(head.data[t * head.stride + d]);
+  }
+  std::fill(to + s.seq_len * s.head_dim, to + padded_length(s) * s.head_dim, 0.0F);
+}
+
+/// Copies a head to fp32 [head_dim, padded].
+template <class T>
+void pack_transposed(Head<T> head, const AttentionShape& s, float* to) {
+  const std::int64_t padded = padded_length(s);
+  transpose(head.data, head.stride, s.seq_len, s.head_dim, to, padded);
+  for (std::int64_t d = 0; d < s.head_dim; ++d) std::fill(to + d * padded + s.seq_len, to + (d + 1) * padded, 0.0F);
+}
+
+/// fp32 rows that are whole blocks already, or a packed copy of them.
+struct PackedRows {
+  const float* data;
+  std::int64_t stride;
+
+  template <class T>
+  PackedRows(Head<T> head, const AttentionShape& s, float* scratch) : data(scratch), stride(s.head_dim) {
+    if constexpr (std::is_same_v<T, const float>) {
+      if (s.seq_len % query_block == 0) {
+        data = head.data;
+        stride = head.stride;
+        return;
+      }
+    }
+    pack(head, s, scratch);
+  }
+};
+
+/// Floats of workspace that a worker needs.
+std::int64_t forward_workspace(const AttentionShape& s);
+std::int64_t backward_workspace(const AttentionShape& s);
+
+template <class T>
+struct ForwardArguments {
+  Rows<const T> q, k, v;
+  Rows<T> out;
+  float* logsumexp;
+};
+template <class T>
+void forward_heads(const ForwardArguments<T>& arguments, const AttentionShape& s, std::int64_t sequence,
+                   std::int64_t kv_head, float* workspace);
+
+template <class T>
+struct BackwardArguments {
+  Rows<const T> d_out, q, k, v, out;
+  const float* logsumexp;
+  Rows<T> d_q, d_k, d_v;
+};
+template <class T>
+void backward_heads(const BackwardArguments<T>& arguments, const AttentionShape& s, std::int64_t sequence,
+                    std::int64_t kv_head, float* workspace);
+
+}  // namespace trireme::kernels
