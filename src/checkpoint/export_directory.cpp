@@ -93,7 +93,7 @@ void ExportDirectory::publish() {
   fs::rename(partial_, final_, error);
   must(error, fmt::format("rename {} to {}", partial_.string(), final_.string()));
   published_ = true;
-  sync_directory(final_.parent_path().string());
+  sync_directory(final_.has_parent_path() ? final_.parent_path().string() : ".");
   fs::remove_all(old, error);
   must(error, fmt::format("remove {}, which was replaced", old.string()));
 }

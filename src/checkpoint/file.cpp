@@ -46,6 +46,14 @@ File File::create(const std::string& path) {
   return file;
 }
 
+File File::update(const std::string& path) {
+  File file(path, ::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat status {};
+  if (file.descriptor_ < 0 || ::fstat(file.descriptor_, &status) != 0) cannot_write(path, "open", errno);
+  file.size_ = status.st_size;
+  return file;
+}
+
 File::File(File&& other) noexcept
     : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
 
@@ -86,6 +94,24 @@ void File::write(std::span<const std::byte> bytes) {
     if (put < 0) cannot_write(path_, "write", errno);
     bytes = bytes.subspan(static_cast<std::size_t>(put));
   }
+}
+
+void File::write_at(std::int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::pwrite(descriptor_, bytes.data(), std::min(bytes.size(), most_per_call), offset);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) cannot_write(path_, "write", errno);
+    offset += put;
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+  }
+}
+
+void File::reserve(std::int64_t bytes) {
+  int failed = 0;
+  do failed = ::fallocate(descriptor_, 0, 0, bytes);
+  while (failed != 0 && errno == EINTR);
+  if (failed != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
+    cannot_write(path_, fmt::format("set {} bytes aside", bytes), errno);
 }
 
 void File::sync_and_close() {

@@ -8,12 +8,13 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/huggingface.hpp"
 #include "trireme/cli/commands.hpp"
 #include "trireme/cli/libraries.hpp"
-#include "trireme/comm/session.hpp"
+#include "trireme/cli/with_mpi.hpp"
 #include "trireme/data/tokenizer.hpp"
 
 namespace trireme::cli {
@@ -28,7 +29,8 @@ struct Arguments {
 };
 
 /// A run of one rank that only looks at the model: the sequence may be as long as what it was trained on.
-config::RunConfig forward_config(const Arguments& arguments, const checkpoint::HfConfig& hf, std::int64_t prompt_tokens) {
+config::RunConfig forward_config(const Arguments& arguments, const checkpoint::HfConfig& hf,
+                                 std::int64_t prompt_tokens) {
   config::RunConfig config;
   config.model.from = arguments.model;
   config.precision.compute = DType::fp32;
@@ -38,28 +40,41 @@ config::RunConfig forward_config(const Arguments& arguments, const checkpoint::H
   return train::complete_model(config);
 }
 
-int generate(const Arguments& arguments) {
+/// What can be judged without MPI; returns the prompt's tokens.
+std::vector<std::int32_t> encode_prompt(const Arguments& arguments, const data::Tokenizer& tokenizer,
+                                        const checkpoint::HfConfig& hf) {
+  if (tokenizer.vocab_size() > hf.model.vocab_size)
+    throw ConfigError(fmt::format(
+        "--tokenizer {} has {} ids, but {} was trained with a vocabulary of {}. Give the tokenizer that made its "
+        "training data.",
+        arguments.tokenizer, tokenizer.vocab_size(), arguments.model, hf.model.vocab_size));
+  std::vector<std::int32_t> prompt = tokenizer.encode(arguments.prompt);
+  if (prompt.empty())
+    throw ConfigError("--prompt is empty: there is nothing to continue. Give at least one character.");
+  return prompt;
+}
+
+int generate(const comm::Communicator& world, const Arguments& arguments) {
+  if (world.size() > 1)
+    throw ConfigError(fmt::format("generate runs on one rank, not on {}. Start it without mpirun.", world.size()));
   const auto tokenizer = data::make_tokenizer(arguments.tokenizer);
-  const std::vector<std::int32_t> prompt = tokenizer->encode(arguments.prompt);
-  if (prompt.empty()) throw ConfigError("--prompt is empty: there is nothing to continue. Give at least one character.");
   const checkpoint::HfDirectory directory = checkpoint::HfDirectory::open(arguments.model);
-  if (tokenizer->vocab_size() > directory.config().model.vocab_size)
-    throw ConfigError(fmt::format("--tokenizer {} has {} ids, but {} was trained with a vocabulary of {}. Give the tokenizer that made its training data.",
-                                  arguments.tokenizer, tokenizer->vocab_size(), arguments.model, directory.config().model.vocab_size));
-  const comm::Session session(nullptr, nullptr);
-  if (session.world().size() > 1) throw ConfigError(fmt::format("generate runs on one rank, not on {}. Start it without mpirun.", session.world().size()));
-  const Libraries libraries(session.world(), 0);
-  train::Job job(forward_config(arguments, directory.config(), static_cast<std::int64_t>(prompt.size())), session.world(), {.trains = false});
-  job.store().fill(train::first_parameters(job.config(), job.model()));
+  const std::vector<std::int32_t> prompt = encode_prompt(arguments, *tokenizer, directory.config());
+  const Libraries libraries(world, 0);
+  train::Job job(forward_config(arguments, directory.config(), static_cast<std::int64_t>(prompt.size())), world,
+                 {.trains = false});
+  train::check_weights(job.config(), job.model());
+  job.store().fill(train::first_parameters(job.config()));
   std::vector<std::int32_t> text = prompt;
   std::string shown;
-  train::generate(job, prompt, arguments.tokens, tokenizer->document_end(), arguments.sampling, [&](std::int32_t token) {
-    text.push_back(token);
-    const std::string now = tokenizer->decode(text);
-    fmt::print("{}", std::string_view(now).substr(std::min(shown.size(), now.size())));
-    std::fflush(stdout);
-    shown = now;
-  });
+  train::generate(job, prompt, arguments.tokens, tokenizer->document_end(), arguments.sampling,
+                  [&](std::int32_t token) {
+                    text.push_back(token);
+                    const std::string now = tokenizer->decode(text);
+                    fmt::print("{}", std::string_view(now).substr(std::min(shown.size(), now.size())));
+                    std::fflush(stdout);
+                    shown = now;
+                  });
   fmt::print("\n");
   return 0;
 }
@@ -72,12 +87,28 @@ void add_generate(CLI::App& app, Action& chosen) {
   command->add_option("MODEL", a->model, "A Hugging Face directory, such as the export of a run")->required();
   command->add_option("--prompt", a->prompt, "The text to continue")->required();
   command->add_option("--tokenizer", a->tokenizer, "bytes, or spm:MODEL")->capture_default_str();
-  command->add_option("--tokens", a->tokens, "At most so many tokens")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--temperature", a->sampling.temperature, "0: always the most likely token; 1: as the model says")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--top-k", a->sampling.top_k, "Only the k most likely tokens; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--top-p", a->sampling.top_p, "Only the most likely tokens that together have this probability")->check(CLI::Range(0.0, 1.0))->capture_default_str();
+  command->add_option("--tokens", a->tokens, "At most so many tokens")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--temperature", a->sampling.temperature, "0: always the most likely token; 1: as the model says")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--top-k", a->sampling.top_k, "Only the k most likely tokens; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--top-p", a->sampling.top_p, "Only the most likely tokens that together have this probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   command->add_option("--seed", a->sampling.seed, "Of the sampling")->capture_default_str();
-  command->callback([&chosen, a] { chosen = [a] { return generate(*a); }; });
+  command->footer(
+      "It stops at the tokenizer's end of document, or after --tokens.\n\n"
+      "Examples:\n"
+      "  trireme generate runs/quickstart/export --prompt \"In the beginning\"\n"
+      "  trireme generate runs/quickstart/export --prompt \"And God said\" --temperature 0.8 --top-p 0.95 --seed 7\n"
+      "  trireme generate Llama-3.2-1B --tokenizer spm:tokenizer.model --prompt \"Dear\" --tokens 50");
+  command->callback([&chosen, a] {
+    chosen = [a] { return with_mpi([&](const comm::Communicator& world) { return generate(world, *a); }); };
+  });
 }
 
 }  // namespace trireme::cli

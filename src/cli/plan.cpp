@@ -69,6 +69,13 @@ void add_plan(CLI::App& app, Action& chosen) {
       ->add_option("--show", arguments->show,
                    "schedule: one step, an op a line; memory: one rank's bytes; traffic: one rank's bytes a step")
       ->check(CLI::IsMember({"summary", "schedule", "memory", "traffic"}));
+  command->footer(
+      "Needs no MPI, no GPU and no data: a login node will do. It finds every mistake that the run would end with\n"
+      "at its start, but for those of token files and weights.\n\n"
+      "Examples:\n"
+      "  trireme plan inputs/quickstart.toml --ranks 4\n"
+      "  trireme plan run.toml --ranks 512 --show memory --set sync.policy=deferred\n"
+      "  trireme plan run.toml --ranks 4 --show schedule | less          one step, an op a line");
   command->callback([&chosen, arguments] { chosen = [arguments] { return plan(*arguments); }; });
 }
 

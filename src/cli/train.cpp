@@ -1,64 +1,128 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/train/run.hpp"
-
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
-#include "trireme/checkpoint/file.hpp"
 #include "trireme/cli/commands.hpp"
+#include "trireme/cli/launcher.hpp"
 #include "trireme/cli/libraries.hpp"
+#include "trireme/cli/log.hpp"
+#include "trireme/cli/run_file.hpp"
+#include "trireme/cli/standard_streams.hpp"
+#include "trireme/cli/with_mpi.hpp"
 #include "trireme/comm/broadcast.hpp"
-#include "trireme/comm/session.hpp"
+#include "trireme/comm/topology.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/data/dataset.hpp"
+#include "trireme/data/tokenizer.hpp"
+#include "trireme/planner/choose.hpp"
 #include "trireme/train/job.hpp"
+#include "trireme/train/output_directory.hpp"
+#include "trireme/train/run.hpp"
 
 namespace trireme::cli {
 namespace {
 
-struct Arguments {
-  std::string run_file;
-  std::vector<std::string> overrides;
-};
+/// Token files up to this size are read whole before the start, so that what is wrong in them is said before anything
+/// is written; larger ones are checked as they are read.
+constexpr std::int64_t read_ahead_bytes = std::int64_t{32} << 20;
 
-/// Everything in the run file that can be wrong, looked at by one rank, so that a mistake is said once. Returns the effective run file.
-std::string preflight(const Arguments& arguments, int ranks) {
-  const config::RunConfig config = config::load_run_file(arguments.run_file, arguments.overrides);
-  (void)config::resolve(config, ranks);
+void check_tokens(const std::vector<data::Dataset>& datasets) {
+  std::vector<std::int32_t> tokens;
+  for (const data::Dataset& dataset : datasets)
+    for (const data::TokenFile& file : dataset.files()) {
+      if (file.tokens() * data::size_of(file.type()) > read_ahead_bytes) continue;
+      constexpr std::int64_t at_once = 1 << 16;
+      for (std::int64_t first = 0; first < file.tokens(); first += at_once) {
+        tokens.resize(static_cast<std::size_t>(std::min(at_once, file.tokens() - first)));
+        file.read(first, tokens);
+      }
+    }
+}
+
+void check_data(const config::RunConfig& config) {
+  const config::Data& data = config.data;
+  if (!data.tokenizer.empty()) (void)data::make_tokenizer(data.tokenizer);  // an export at the end needs it
+  check_tokens(data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size));
+  if (config.train.eval_every > 0)
+    check_tokens(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size));
+}
+
+/// Everything in the run file that can be wrong, looked at by one rank, so that a mistake is said once. Returns the
+/// effective run file.
+std::string preflight(config::RunConfig config, int ranks) {
+  const config::Resolved mesh = config::resolve(config, ranks);
   const config::RunConfig complete = train::complete_model(config);
   const model::Model model = model::build(complete.model);
-  if (!complete.model.from.empty()) (void)train::first_parameters(complete, model);
-  const config::Data& data = complete.data;
-  (void)data::open_datasets(data.train, data.weighted, data.format, data.seq_len, complete.model.vocab_size);
-  if (complete.train.eval_every > 0)
-    (void)data::open_datasets(data.validation, false, data.format, data.seq_len, complete.model.vocab_size);
+  const planner::Choice choice = planner::choose_sync(complete, model, mesh);
+  config.sync = choice.sync;
+  if (!choice.reason.empty()) log::info(choice.reason);
+  train::check_weights(complete, model);
+  check_data(complete);
+  train::check_output_directory(complete);
   return config::print_run_file(config);
 }
 
-int train(const Arguments& arguments) {
-  const comm::Session session(nullptr, nullptr);
-  const comm::Communicator& world = session.world();
-  if (world.rank() == 0 && fault::armed()) log::warning("TRIREME_FAULT is set: this run will break on purpose");
-  const std::string text = comm::broadcast_text(world, world.rank() == 0 ? preflight(arguments, world.size()) : "");
-  const config::RunConfig config = config::parse_run_file(text, arguments.run_file);
+constexpr const char* examples =
+    "Examples:\n"
+    "  mpirun -n 4 --bind-to none trireme train inputs/quickstart.toml\n"
+    "  srun trireme train run.toml --set train.steps=1000 --set run.output=runs/second\n"
+    "  trireme train run.toml                    one rank\n"
+    "  trireme plan run.toml --ranks 64          what it would hold and move, without running it\n\n"
+    "It leaves behind, in run.output: run.toml (the effective run file), metrics.jsonl (a line a step), export/\n"
+    "(weights for trireme generate and Hugging Face, with run.export). TRIREME_LOG=debug says more.\n";
+
+/// Refuses ranks that MPI does not join. They fail alike, so the first speaks; the others give it time.
+void refuse_lone_ranks(const comm::Communicator& world) {
+  const std::optional<Launched> by = launched(environment);
+  if (by && by->ranks != world.size() && by->rank != 0) {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    std::exit(static_cast<int>(ExitCode::environment));
+  }
+  check_launcher(by, world.size());
+}
+
+int train(const comm::Communicator& world, const RunFileArguments& arguments) {
+  install_log({.rank = world.rank(), .host = comm::hostname()}, environment("TRIREME_LOG"));
+  log::debug("MPI is up");
+  refuse_lone_ranks(world);
+  fault::set_rank(world.rank());
+  if (world.rank() == 0 && fault::armed()) {
+    log::warning("TRIREME_FAULT is set: this run will break on purpose");
+    (void)fault::point("train.begin");  // says what is wrong in it, once
+  }
+  const config::RunConfig told = one_run_file(world, arguments);
+  const std::string text = comm::broadcast_text(world, world.rank() == 0 ? preflight(told, world.size()) : "");
+  const config::RunConfig config = config::parse_run_file(text, arguments.path);
+  log::debug("the run file, the weights and the data are right");
   const Libraries libraries(world, config.device.threads);
-  train::run_training(config, world);
-  return 0;
+  return static_cast<int>(train::run_training(config, world));
 }
 
 }  // namespace
 
 void add_train(CLI::App& app, Action& chosen) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<RunFileArguments>();
   CLI::App* command = app.add_subcommand("train", "Train what a run file describes: under mpirun or srun, or alone.");
-  command->add_option("RUN.toml", arguments->run_file, "The run file")->required();
-  command->add_option("--set", arguments->overrides, "section.key=value instead of what the run file says; may be given often");
-  command->footer([] { return "The run file's keys:\n" + config::explain_options(); });
-  command->callback([&chosen, arguments] { chosen = [arguments] { return train(*arguments); }; });
+  command->add_option("RUN.toml", arguments->path, "The run file")->required();
+  command->add_option("--set", arguments->overrides,
+                      "section.key=value instead of what the run file says; may be given often");
+  command->footer([] { return examples + ("\nThe run file's keys:\n" + config::explain_options()); });
+  command->callback([&chosen, arguments] {
+    chosen = [arguments] {
+      outlive_readers();
+      return with_mpi([&](const comm::Communicator& world) { return train(world, *arguments); });
+    };
+  });
 }
 
 }  // namespace trireme::cli

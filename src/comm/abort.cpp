@@ -74,17 +74,17 @@ void abort_job(ExitCode code, std::string_view message) {
     ::alarm(static_cast<unsigned>(patience.count()));  // no thread to be had: the signal ends the process
   }
 
-  std::string line(message);
-  for (char& c : line)
-    if (c == '\n') c = ' ';
   if (mpi_is_up()) {
+    std::string line(message);
+    for (char& c : line)
+      if (c == '\n') c = ' ';
     wait_unless_first();
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     write_line(fmt::format("[rank {} {}] {}\n", rank, hostname(), line));
     MPI_Abort(MPI_COMM_WORLD, status);
   } else {
-    write_line(fmt::format("[{}] {}\n", hostname(), line));
+    write_line(fmt::format("trireme: error: {}\n", message));
   }
   ::_exit(status);
 }

@@ -36,8 +36,7 @@ std::vector<Option> run_options() {
   s.number("seed", &Run::seed, at_least(0), "of the first weights, and of data.seed");
   s.flag("deterministic", &Run::deterministic, "bitwise repeatable on GPUs, too (CPUs always are)");
   s.flag("overwrite", &Run::overwrite, "an output directory that holds an earlier run may be used");
-  s.choice("export", &Run::export_when, "when a Hugging Face directory is written to <run.output>")
-      .only_yet({"\"never\"", "\"end\""});
+  s.choice("export", &Run::export_when, "when a Hugging Face directory is written to <run.output>");
   return s.take();
 }
 
@@ -61,22 +60,19 @@ std::vector<Option> train_options() {
 std::vector<Option> checkpoint_options() {
   Section<Checkpoint> s("checkpoint", &RunConfig::checkpoint);
   s.path("directory", &Checkpoint::directory, "where checkpoints are").default_is("<run.output>/checkpoints");
-  s.number("every", &Checkpoint::every, between(0, largest_step), "steps between checkpoints (0: never)").not_yet();
-  s.flag("at_end", &Checkpoint::at_end, "a checkpoint after the last step").not_yet();
-  s.number("keep", &Checkpoint::keep, between(1, 1 << 20), "latest checkpoints that stay").not_yet();
+  s.number("every", &Checkpoint::every, between(0, largest_step), "steps between checkpoints (0: never)");
+  s.flag("at_end", &Checkpoint::at_end, "a checkpoint after the last step");
+  s.number("keep", &Checkpoint::keep, between(1, 1 << 20), "latest checkpoints that stay");
   s.number("keep_every", &Checkpoint::keep_every, between(0, largest_step),
-           "checkpoints of every so many steps stay for ever (0: none)")
-      .not_yet();
+           "checkpoints of every so many steps stay for ever (0: none)");
   s.flag("async", &Checkpoint::async, "write while the training goes on").not_yet();
   s.number("ranks_per_file", &Checkpoint::ranks_per_file, between(1, 1 << 20), "ranks that share a file").not_yet();
   s.custom(
        "resume", "auto | none | path", read_resume,
        [](const Checkpoint& checkpoint) { return print_path(checkpoint.resume); },
        "auto: go on from the latest checkpoint, if there is one")
-      .any_text()
-      .only_yet({"\"auto\"", "\"none\""});
-  s.choice("data", &Checkpoint::data, "on resume: go on at the next sample, or at the first of changed token files")
-      .not_yet();
+      .any_text();
+  s.choice("data", &Checkpoint::data, "on resume: go on at the next sample, or at the first of changed token files");
   return s.take();
 }
 

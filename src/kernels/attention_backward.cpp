@@ -3,6 +3,7 @@
 
 #include "kernels/attention_head.hpp"
 #include "kernels/block_product.hpp"
+#include "kernels/transpose.hpp"
 #include "trireme/kernels/lanes.hpp"
 
 namespace trireme::kernels {
@@ -64,21 +65,21 @@ void statistics(Head<const T> d_out, Head<const T> out, const float* logsumexp, 
 }
 
 /// One block of queries against all keys up to it: adds to d_keys and d_values, overwrites d_query_t.
-void backward_block(PackedRows q, PackedRows d_out, std::int64_t begin, const AttentionShape& s, const Workspace& w) {
+void backward_block(std::int64_t begin, const AttentionShape& s, const Workspace& w) {
   const std::int64_t padded = padded_length(s);
   const std::int64_t dim = s.head_dim;
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
-  const float* queries = q.data + begin * q.stride;
-  const float* d_outs = d_out.data + begin * d_out.stride;
-  transpose(queries, q.stride, query_block, dim, w.query_t, query_block);
-  transpose(d_outs, d_out.stride, query_block, dim, w.d_out_t, query_block);
+  const float* queries = w.queries + begin * dim;
+  const float* d_outs = w.d_outs + begin * dim;
+  transpose(queries, dim, query_block, dim, w.query_t, query_block);
+  transpose(d_outs, dim, query_block, dim, w.d_out_t, query_block);
   for (std::int64_t key = 0; key < begin + query_block; key += key_block) {
     const std::int64_t n = std::min(key_block, begin + query_block - key);
     block_product(n, query_block, dim, w.keys + key * dim, dim, w.query_t, query_block, w.p, query_block, false);
     block_product(n, query_block, dim, w.values + key * dim, dim, w.d_out_t, query_block, w.d_s, query_block, false);
     probabilities(w.p, w.d_s, n, key, begin, w.lse + begin, w.delta + begin, scale);
-    block_product(n, dim, query_block, w.p, query_block, d_outs, d_out.stride, w.d_values + key * dim, dim, true);
-    block_product(n, dim, query_block, w.d_s, query_block, queries, q.stride, w.d_keys + key * dim, dim, true);
+    block_product(n, dim, query_block, w.p, query_block, d_outs, dim, w.d_values + key * dim, dim, true);
+    block_product(n, dim, query_block, w.d_s, query_block, queries, dim, w.d_keys + key * dim, dim, true);
     block_product(dim, query_block, n, w.keys_t + key, padded, w.d_s, query_block, w.d_query_t, query_block, key > 0);
   }
 }
@@ -110,12 +111,12 @@ void backward_heads(const BackwardArguments<T>& a, const AttentionShape& s, std:
   const std::int64_t group = s.heads / s.kv_heads;
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const Head d_out_head(a.d_out, s, sequence, head);
-    const PackedRows q(Head(a.q, s, sequence, head), s, w.queries);
-    const PackedRows d_out(d_out_head, s, w.d_outs);
+    pack(Head(a.q, s, sequence, head), s, w.queries);
+    pack(d_out_head, s, w.d_outs);
     statistics(d_out_head, Head(a.out, s, sequence, head), a.logsumexp + (sequence * s.heads + head) * s.seq_len, s, w);
     const Head d_q(a.d_q, s, sequence, head);
     for (std::int64_t begin = 0; begin < s.seq_len; begin += query_block) {
-      backward_block(q, d_out, begin, s, w);
+      backward_block(begin, s, w);
       transpose(w.d_query_t, query_block, s.head_dim, query_block, w.d_query, s.head_dim);
       unpack(w.d_query, std::min(query_block, s.seq_len - begin), s.head_dim, d_q.data + begin * d_q.stride,
              d_q.stride);

@@ -3,6 +3,7 @@
 
 #include "kernels/attention_head.hpp"
 #include "kernels/block_product.hpp"
+#include "kernels/transpose.hpp"
 #include "trireme/kernels/lanes.hpp"
 
 namespace trireme::kernels {
@@ -39,9 +40,11 @@ void softmax_row(float* row, std::int64_t visible, std::int64_t n, float scale, 
   std::fill(row + visible, row + n, 0.0F);
 }
 
-/// One query head. keys_t: [head_dim, padded]; values: [padded, head_dim].
+static_assert(query_block % panel_width == 0 && key_block % panel_width == 0);
+
+/// One query head. q, values: [padded, head_dim]; keys_t: [padded / 64, head_dim, 64].
 template <class T>
-void forward_head(PackedRows q, const float* keys_t, const float* values, const AttentionShape& s, Head<T> out,
+void forward_head(const float* q, const float* keys_t, const float* values, const AttentionShape& s, Head<T> out,
                   float* logsumexp, float* scores, float* sums) {
   const std::int64_t padded = padded_length(s);
   const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
@@ -49,8 +52,10 @@ void forward_head(PackedRows q, const float* keys_t, const float* values, const 
   for (std::int64_t begin = 0; begin < padded; begin += query_block) {
     for (std::int64_t key = 0; key < begin + query_block; key += key_block) {
       const std::int64_t n = std::min(key_block, begin + query_block - key);
-      block_product(query_block, n, s.head_dim, q.data + begin * q.stride, q.stride, keys_t + key, padded, scores,
-                    key_block, false);
+      for (std::int64_t panel = 0; panel < n; panel += panel_width) {
+        block_product(query_block, panel_width, s.head_dim, q + begin * s.head_dim, s.head_dim,
+                      keys_t + (key + panel) * s.head_dim, panel_width, scores + panel, key_block, false);
+      }
       for (std::int64_t r = 0; r < query_block; ++r) {
         softmax_row(scores + r * key_block, std::min(n, begin + r + 1 - key), n, scale, running.top[r], running.sum[r],
                     sums + r * s.head_dim, s.head_dim, key == 0);
@@ -82,12 +87,15 @@ void forward_heads(const ForwardArguments<T>& a, const AttentionShape& s, std::i
   float* queries = values + size;
   float* scores = queries + size;
   float* sums = scores + query_block * key_block;
-  pack_transposed(Head(a.k, s, sequence, kv_head), s, keys_t);
+  pack(Head(a.k, s, sequence, kv_head), s, values);
+  for (std::int64_t panel = 0; panel < padded_length(s); panel += panel_width) {
+    transpose(values + panel * s.head_dim, s.head_dim, panel_width, s.head_dim, keys_t + panel * s.head_dim, panel_width);
+  }
   pack(Head(a.v, s, sequence, kv_head), s, values);
   const std::int64_t group = s.heads / s.kv_heads;
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const PackedRows q(Head(a.q, s, sequence, head), s, queries);
-    forward_head(q, keys_t, values, s, Head(a.out, s, sequence, head),
+    pack(Head(a.q, s, sequence, head), s, queries);
+    forward_head(queries, keys_t, values, s, Head(a.out, s, sequence, head),
                  a.logsumexp + (sequence * s.heads + head) * s.seq_len, scores, sums);
   }
 }

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "kernels/rows.hpp"
-#include "kernels/transpose.hpp"
 #include "trireme/kernels/attention.hpp"
 
 /// Attention of one key and value head and the query heads that share it, in blocks: everything in fp32, whatever the
@@ -38,32 +37,6 @@ void pack(Head<T> head, const AttentionShape& s, float* to) {
   }
   std::fill(to + s.seq_len * s.head_dim, to + padded_length(s) * s.head_dim, 0.0F);
 }
-
-/// Copies a head to fp32 [head_dim, padded].
-template <class T>
-void pack_transposed(Head<T> head, const AttentionShape& s, float* to) {
-  const std::int64_t padded = padded_length(s);
-  transpose(head.data, head.stride, s.seq_len, s.head_dim, to, padded);
-  for (std::int64_t d = 0; d < s.head_dim; ++d) std::fill(to + d * padded + s.seq_len, to + (d + 1) * padded, 0.0F);
-}
-
-/// fp32 rows that are whole blocks already, or a packed copy of them.
-struct PackedRows {
-  const float* data;
-  std::int64_t stride;
-
-  template <class T>
-  PackedRows(Head<T> head, const AttentionShape& s, float* scratch) : data(scratch), stride(s.head_dim) {
-    if constexpr (std::is_same_v<T, const float>) {
-      if (s.seq_len % query_block == 0) {
-        data = head.data;
-        stride = head.stride;
-        return;
-      }
-    }
-    pack(head, s, scratch);
-  }
-};
 
 /// Floats of workspace that a worker needs.
 std::int64_t forward_workspace(const AttentionShape& s);

@@ -5,9 +5,11 @@
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.hpp"
+#include "trireme/checkpoint/file.hpp"
 #include "trireme/model/model.hpp"
 
 namespace trireme::train {
@@ -40,6 +42,25 @@ Json traffic_json(const comm::TrafficTable& table, Member member) {
   for (const auto& [group, operations] : table)
     for (const auto& [operation, traffic] : operations) out[group][operation] = member(traffic);
   return out;
+}
+
+/// True for a whole line of a step up to `last`; a kill may have left half a line.
+bool keeps(const std::string& line, std::int64_t last) {
+  const Json row = Json::parse(line, nullptr, false);
+  return row.is_object() && row.contains("step") && row["step"].is_number_integer() && row["step"] <= last;
+}
+
+/// Cuts the file back to the steps up to `last`, by another name first, so that a kill loses nothing.
+void keep_lines(const std::string& path, std::int64_t last) {
+  std::ifstream before(path);
+  std::string kept;
+  for (std::string line; std::getline(before, line);)
+    if (keeps(line, last)) kept += line + "\n";
+  if (!before.eof()) return;  // there is none
+  checkpoint::write_text(path + ".partial", kept);
+  std::error_code error;
+  std::filesystem::rename(path + ".partial", path, error);
+  if (error) throw WriteError(fmt::format("{}: cannot be replaced: {}; check its permissions", path, error.message()));
 }
 
 }  // namespace
@@ -79,7 +100,9 @@ std::string to_json(const EvalRow& row) {
   return out.dump();
 }
 
-MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(path, std::ios::trunc) {
+MetricsFile::MetricsFile(const std::string& path, std::int64_t keep_steps) : path_(path) {
+  if (keep_steps > 0) keep_lines(path, keep_steps);
+  file_.open(path, keep_steps > 0 ? std::ios::app : std::ios::trunc);
   if (!file_)
     throw WriteError(fmt::format("{}: cannot be created. Is run.output a directory that you may write to?", path));
 }

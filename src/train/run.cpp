@@ -12,6 +12,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/file.hpp"
 #include "trireme/comm/abort.hpp"
 #include "trireme/comm/topology.hpp"
@@ -19,12 +20,15 @@
 #include "trireme/optim/learning_rate.hpp"
 #include "trireme/schedule/text.hpp"
 #include "trireme/train/banner.hpp"
+#include "trireme/train/checkpointing.hpp"
 #include "trireme/train/export.hpp"
 #include "trireme/train/job.hpp"
 #include "trireme/train/metrics.hpp"
 #include "trireme/train/output.hpp"
 #include "trireme/train/output_directory.hpp"
 #include "trireme/train/progress.hpp"
+#include "trireme/train/replicas.hpp"
+#include "trireme/train/stop_signals.hpp"
 #include "trireme/train/terminal.hpp"
 #include "trireme/train/threads.hpp"
 #include "trireme/train/trace.hpp"
@@ -54,31 +58,34 @@ class Run {
         watchdog_({.timeout_seconds = watchdog_share * config_.comm.timeout_seconds, .dump_path = dump_path()},
                   nullptr),
         job_(config_, world, job_options()),
+        checkpoints_(job_, world),
         output_(STDOUT_FILENO),
         progress_(output_, config_.train.steps, rewrites_lines(surroundings())) {
     fault::set_rank(rank_);
-    if (rank_ == 0) {
-      prepare_output_directory(config_);
-      metrics_.emplace(config_.run.output + "/metrics.jsonl");
-    }
+    if (saves_checkpoints(config_)) stop_signals_.emplace();
+    if (rank_ == 0) prepare_output_directory(config_);
     job_.control().barrier();
   }
 
-  void operator()() {
+  ExitCode operator()() {
     watchdog_.mark("reading the parameters", 0);
-    job_.store().fill(first_parameters(config_));
+    state_ = checkpoints_.begin();
+    first_step_ = state_.step;
+    if (rank_ == 0) metrics_.emplace(config_.run.output + "/metrics.jsonl", first_step_);
     if (rank_ == 0) output_.write(banner(job_, topology_, threads_) + "\n");
-    data::SamplerState from;
-    from.position = config_.data.skip_to.value_or(0);
     data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
-                             job_.batch_shape(), from);
-    for (std::int64_t step = 0; step < config_.train.steps; ++step) {
+                             job_.batch_shape(), {.position = state_.samples, .taken = state_.taken});
+    for (std::int64_t step = first_step_; step < config_.train.steps; ++step) {
+      stopping_ = stop_signals_ && checkpoints_.stop_requested(StopSignals::received() != 0);
       train_step(reader, step);
-      if (evaluates_after(step)) evaluate(step);
+      if (evaluates_after(step) && !stopping_) evaluate(step);
+      if (checkpoints_.due_after(step) || stopping_) save(step);
+      if (stopping_ && step + 1 < config_.train.steps) return stopped();
     }
     watchdog_.rest();
     progress_.finish();
-    if (config_.run.export_when == config::Export::end) export_at_end();
+    if (config_.run.export_when == config::Export::end) export_to(config_.run.output + "/export");
+    return ExitCode::done;
   }
 
  private:
@@ -99,6 +106,9 @@ class Run {
             .hang_dump_path = dump_path()};
   }
 
+  [[nodiscard]] std::int64_t replica_check_every() const {
+    return config_.train.replica_check_every > 0 ? config_.train.replica_check_every : config_.metrics.every;
+  }
   [[nodiscard]] bool evaluates_after(std::int64_t step) const {
     return config_.train.eval_every > 0 && (step + 1) % config_.train.eval_every == 0;
   }
@@ -108,7 +118,8 @@ class Run {
   }
   /// Lanes come to rest after steps that something else follows than the next step.
   [[nodiscard]] bool rests_after(std::int64_t step) const {
-    return step + 1 == config_.train.steps || evaluates_after(step) || traces(step);
+    return step + 1 == config_.train.steps || evaluates_after(step) || traces(step) || stopping_ ||
+           checkpoints_.due_after(step);
   }
 
   void train_step(data::BatchReader& reader, std::int64_t step) {
@@ -122,6 +133,12 @@ class Run {
     const executor::StepResult result = job_.step(batch, lr, rests_after(step));
     if (job_.options().record_timeline) take_timeline(step);
     count_skips(result, step);
+    state_.step = step + 1;
+    state_.tokens += config_.batch.global * config_.data.seq_len;
+    state_.learning_rate = lr;
+    state_.samples = reader.state().position;
+    state_.taken = reader.state().taken;
+    if (job_.mesh().replicate > 1 && (step + 1) % replica_check_every() == 0) check_replicas(job_);
     if ((step + 1) % config_.metrics.every == 0 || step + 1 == config_.train.steps)
       report(step, lr, seconds_since(begin), data_seconds, result);
     give_up_after_many_skips(step);
@@ -129,25 +146,25 @@ class Run {
 
   void count_skips(const executor::StepResult& result, std::int64_t step) {
     if (!result.skipped) {
-      skipped_in_a_row_ = 0;
+      state_.skipped_in_a_row = 0;
       return;
     }
-    ++skipped_;
+    ++state_.skipped;
     if (rank_ == 0)
       log::warning(fmt::format("step {}: loss {} or gradient norm {} is not finite; the step is skipped", step + 1,
                                result.loss, result.grad_norm));
-    ++skipped_in_a_row_;
+    ++state_.skipped_in_a_row;
   }
 
   /// All ranks count alike, so the first one speaks for them.
   void give_up_after_many_skips(std::int64_t step) const {
-    if (skipped_in_a_row_ < std::max<std::int64_t>(1, config_.train.max_skipped_steps)) return;
+    if (state_.skipped_in_a_row < std::max<std::int64_t>(1, config_.train.max_skipped_steps)) return;
     if (rank_ != 0) comm::await_end_of_job();
     throw NumericsError(
         fmt::format("{} step{} in a row had a loss or gradient norm that is not finite (train.max_skipped_steps); the "
                     "last is step {}. Lower optimizer.lr, lengthen lr.warmup_steps, or pass over the data with "
                     "data.skip_to.",
-                    skipped_in_a_row_, skipped_in_a_row_ == 1 ? "" : "s", step + 1));
+                    state_.skipped_in_a_row, state_.skipped_in_a_row == 1 ? "" : "s", step + 1));
   }
 
   void report(std::int64_t step, double lr, double step_seconds, double data_seconds,
@@ -158,7 +175,7 @@ class Run {
                 .loss = result.loss,
                 .grad_norm = result.grad_norm,
                 .lr = lr,
-                .tokens = (step + 1) * config_.batch.global * config_.data.seq_len,
+                .tokens = state_.tokens,
                 .target_tokens = static_cast<std::int64_t>(job_.step_targets()),
                 .step_seconds = step_seconds,
                 .data_seconds = data_seconds,
@@ -167,7 +184,7 @@ class Run {
                 .tokens_per_second_per_rank = tokens / step_seconds / job_.mesh().ranks(),
                 .restart_count = restart_count(),
                 .skipped = result.skipped,
-                .skipped_steps = skipped_,
+                .skipped_steps = state_.skipped,
                 .memory = device::memory_use(),
                 .rss = device::rss_bytes(),
                 .traffic = job_.step_traffic()};
@@ -199,14 +216,32 @@ class Run {
   /// Keeps the spans of the steps that are asked for; a lane's work ahead belongs to the step it is for.
   void take_timeline(std::int64_t step) {
     for (const executor::Span& span : job_.executor().timeline().take())
-      if (traces(span.step)) spans_.push_back(span);
+      if (traces(first_step_ + span.step)) spans_.push_back(span);
     if (!traces(step) || spans_.empty()) return;
     checkpoint::write_text(fmt::format("{}/trace-rank{}.json", config_.run.output, rank_),
                            chrome_trace(spans_, job_.executor().schedule(), job_.model(), rank_));
   }
 
-  void export_at_end() {
-    const std::string directory = config_.run.output + "/export";
+  /// Lanes at rest.
+  void save(std::int64_t step) {
+    watchdog_.mark("saving a checkpoint", step);
+    const std::string said = checkpoints_.save(state_);
+    if (rank_ == 0) output_.write(said);
+    if (config_.run.export_when == config::Export::every_checkpoint)
+      export_to(fmt::format("{}/export-{}", config_.run.output, checkpoint::step_name(state_.step)));
+  }
+
+  /// The end of a run that a signal asked for: the same command line goes on.
+  [[nodiscard]] ExitCode stopped() {
+    watchdog_.rest();
+    progress_.finish();
+    if (rank_ == 0)
+      output_.write(
+          fmt::format("stopped by a signal after step {}: the same command goes on from there\n", state_.step));
+    return ExitCode::requeue;
+  }
+
+  void export_to(const std::string& directory) {
     export_huggingface(job_, directory, true);
     if (rank_ == 0) output_.write(fmt::format("exported {}\n", directory));
   }
@@ -217,20 +252,23 @@ class Run {
   int threads_;
   comm::Watchdog watchdog_;
   Job job_;
+  Checkpointing checkpoints_;
+  std::optional<StopSignals> stop_signals_;  ///< absent: nothing to save, signals end the run
   Output output_;
   ProgressLine progress_;
   std::optional<MetricsFile> metrics_;
   std::vector<executor::Span> spans_;
-  std::int64_t skipped_ = 0;
-  std::int64_t skipped_in_a_row_ = 0;
+  checkpoint::State state_;
+  std::int64_t first_step_ = 0;
+  bool stopping_ = false;  ///< after this step
 };
 
 }  // namespace
 
-void run_training(const config::RunConfig& config, const comm::Communicator& world) {
+ExitCode run_training(const config::RunConfig& config, const comm::Communicator& world) {
   Run run(config, world);
   try {
-    run();
+    return run();
   } catch (...) {
     comm::abort_job_for_current_exception();  // here, while lanes run: ending them would wait for the other ranks
   }

@@ -61,13 +61,12 @@ TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {
   const std::string text = explain_options();
   EXPECT_THAT(text, HasSubstr("true | false"));
   EXPECT_THAT(text, HasSubstr("hidden_size / heads"));
-  EXPECT_THAT(text, HasSubstr("[yet only \"never\", \"end\"]"));
+  EXPECT_THAT(text, HasSubstr("[yet only \"auto\", \"cpu\"]"));
   EXPECT_THAT(text, HasSubstr("[reserved: not yet available]"));
 }
 
 TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
   const std::vector<std::pair<std::string, std::string>> at_default_and_not = {
-      {"run.export=end", "run.export=every_checkpoint"},
       {"mesh.tensor=1", "mesh.tensor=2"},
       {"mesh.sequence_parallel=false", "mesh.sequence_parallel=true"},
       {"mesh.context=1", "mesh.context=2"},
@@ -84,13 +83,8 @@ TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
       {"memory.offload_fraction=1", "memory.offload_fraction=0.5"},
       {"loss.z_loss=0", "loss.z_loss=1e-4"},
       {"data.document_mask=false", "data.document_mask=true"},
-      {"checkpoint.every=0", "checkpoint.every=10"},
-      {"checkpoint.keep=2", "checkpoint.keep=3"},
-      {"checkpoint.at_end=false", "checkpoint.at_end=true"},
       {"checkpoint.async=false", "checkpoint.async=true"},
       {"checkpoint.ranks_per_file=1", "checkpoint.ranks_per_file=2"},
-      {"checkpoint.resume=none", "checkpoint.resume=step-00000100"},
-      {"checkpoint.data=continue", "checkpoint.data=restart"},
       {"metrics.memory_snapshot=false", "metrics.memory_snapshot=true"},
       {"device.type=cpu", "device.type=cuda"},
       {"comm.backend=mpi", "comm.backend=nccl"},

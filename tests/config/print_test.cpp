@@ -84,7 +84,7 @@ RunConfig everything_set() {
              .stop_before_limit_seconds = 5.5};
   c.checkpoint = {.directory = "ck",
                   .every = 1,
-                  .at_end = true,
+                  .at_end = false,
                   .keep = 3,
                   .keep_every = 4,
                   .async = true,

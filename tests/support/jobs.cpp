@@ -132,12 +132,15 @@ Outcome train_job(const config::RunConfig& config, const comm::Communicator& wor
   return outcome;
 }
 
-Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world, const std::set<int>& skipped) {
+Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world, const std::set<int>& skipped,
+                  at::ScalarType type) {
   const auto steps = static_cast<std::size_t>(config.train.steps);
   Curve curve{std::vector<double>(steps), std::vector<double>(steps)};
-  if (world.rank() == 0)
-    curve = plain_train(config, whole_parameters(config, lively_values(values_seed)),
-                        static_cast<int>(config.train.steps), skipped);
+  if (world.rank() == 0) {
+    Parameters parameters = whole_parameters(config, lively_values(values_seed));
+    for (auto& [name, value] : parameters) value = value.to(type);
+    curve = plain_train(config, parameters, static_cast<int>(config.train.steps), skipped);
+  }
   for (std::vector<double>* values : {&curve.losses, &curve.grad_norms})
     broadcast(values->data(), steps * sizeof(double), world);
   return curve;

@@ -61,9 +61,10 @@ using AfterStep = std::function<void(train::Job& job, int step)>;
 [[nodiscard]] Outcome train_job(const config::RunConfig& config, const comm::Communicator& world,
                                 const train::JobOptions& options = {}, const AfterStep& after_step = {});
 
-/// The plain program's curve for the same run: computed on rank 0, on all ranks. Collective over `world`.
+/// The plain program's curve for the same run, in fp32 or fp64: computed on rank 0, on all ranks. Collective over
+/// `world`.
 [[nodiscard]] Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world,
-                                const std::set<int>& skipped = {});
+                                const std::set<int>& skipped = {}, at::ScalarType type = at::kFloat);
 
 /// Where two curves differ most, relative to `expected`.
 struct Deviation {

@@ -16,7 +16,7 @@
 /// not from Trireme's code.
 namespace trireme::test {
 
-/// Parameters in full, fp32, by Hugging Face name.
+/// Parameters in full by Hugging Face name: fp32, or fp64 to see what rounding does.
 using Parameters = std::map<std::string, at::Tensor>;
 
 /// Llama's logits: [B, T, vocab]. tokens: [B, T] int64.

@@ -15,6 +15,8 @@ class File {
   [[nodiscard]] static File open(const std::string& path);
   /// Creates or empties a file for writing. Throws WriteError.
   [[nodiscard]] static File create(const std::string& path);
+  /// Opens a file that is there, to write into it. Throws WriteError.
+  [[nodiscard]] static File update(const std::string& path);
 
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -31,6 +33,11 @@ class File {
   void read_at(std::int64_t offset, std::span<std::byte> bytes) const;
   /// Writes all of `bytes` after what was written before. Throws WriteError.
   void write(std::span<const std::byte> bytes);
+  /// Writes all of `bytes` at `offset` of a file opened by `update`. Throws WriteError.
+  void write_at(std::int64_t offset, std::span<const std::byte> bytes);
+  /// Sets space aside for the first `bytes` bytes, so that a full disk shows before anything is written; file systems
+  /// that cannot are left alone. Throws WriteError.
+  void reserve(std::int64_t bytes);
   /// Flushes the file to disk and closes it. Throws WriteError.
   void sync_and_close();
 

@@ -155,7 +155,7 @@ struct Train {
 struct Checkpoint {
   std::string directory;  ///< <run.output>/checkpoints when absent
   std::int64_t every = 0;
-  bool at_end = false;
+  bool at_end = true;
   std::int64_t keep = 2;
   std::int64_t keep_every = 0;
   bool async = false;

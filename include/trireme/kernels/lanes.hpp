@@ -17,7 +17,7 @@ using Eight = float __attribute__((vector_size(32)));
 using EightBits = std::uint32_t __attribute__((vector_size(32)));
 using EightHalves = std::uint16_t __attribute__((vector_size(16)));
 
-inline Eight eight(float x) { return Eight{} + x; }
+inline Eight eight(float x) { return x - Eight{}; }  // a broadcast; adding zero would be an addition
 inline EightBits bits_of(Eight x) { return reinterpret_cast<EightBits>(x); }
 inline Eight from_bits(EightBits x) { return reinterpret_cast<Eight>(x); }
 inline Eight larger(Eight a, Eight b) { return a > b ? a : b; }

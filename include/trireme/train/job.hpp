@@ -83,7 +83,11 @@ class Job {
   [[nodiscard]] comm::Collectives& control() { return *control_; }
   [[nodiscard]] bool lane_threads() const { return lane_threads_; }
   [[nodiscard]] std::string transport_name() const { return gather_->transport_name(); }
+  /// Steps that were not skipped: AdamW's count.
   [[nodiscard]] std::int64_t updates() const { return updates_; }
+  /// Goes on after so many updates, with masters, what is gathered and moments put into the store. Before the first
+  /// step.
+  void restore(std::int64_t updates) { updates_ = updates; }
 
  private:
   [[nodiscard]] std::unique_ptr<comm::Collectives> collectives(comm::Group group, comm::Lane lane,

@@ -48,8 +48,8 @@ struct EvalRow {
 /// Appends lines to metrics.jsonl; each reaches the file before the call returns.
 class MetricsFile {
  public:
-  /// Creates the file anew. Throws WriteError.
-  explicit MetricsFile(const std::string& path);
+  /// Keeps the lines of the first `keep_steps` steps, if there are any. Throws WriteError.
+  explicit MetricsFile(const std::string& path, std::int64_t keep_steps = 0);
   /// Throws WriteError when the line cannot be written.
   void append(const std::string& json);
 

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "trireme/base/error.hpp"
 #include "trireme/comm/communicator.hpp"
 #include "trireme/config/run_config.hpp"
 
 namespace trireme::train {
 
-/// Trains what the run file describes, from its first step to its last: banner, steps, metrics, evaluation, export.
+/// Trains what the run file describes, from its first step to its last: banner, steps, metrics, evaluation, checkpoints, export.
+/// Goes on from a checkpoint as `checkpoint.resume` says. Returns ExitCode::requeue when a signal stopped it after a save.
 /// Collective over `world`. The libraries are up (`device::install_allocator`, Kokkos, threads). Throws Error.
-void run_training(const config::RunConfig& config, const comm::Communicator& world);
+ExitCode run_training(const config::RunConfig& config, const comm::Communicator& world);
 
 }  // namespace trireme::train

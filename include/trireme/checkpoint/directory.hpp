@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/checkpoint/manifest.hpp"
+
+/// A directory of checkpoints: `step-00000100/` is complete; what begins with a point is not, and never will be after
+/// its writer is gone. Only one rank calls these.
+namespace trireme::checkpoint {
+
+/// "step-00000100".
+[[nodiscard]] std::string step_name(std::int64_t step);
+
+/// A directory that carries a checkpoint's name; complete or damaged.
+struct Found {
+  std::int64_t step = 0;
+  std::string path;
+};
+/// All of them in `directory`, the newest first; none when there is no such directory. Throws CheckpointError when it
+/// cannot be read.
+[[nodiscard]] std::vector<Found> list_checkpoints(const std::string& directory);
+
+/// Reads COMMIT, index.h5 against its checksum, and the manifest; looks for every shard file and its size. Throws
+/// CheckpointError naming the file and what is wrong.
+[[nodiscard]] Manifest open_checkpoint(const std::string& path);
+/// The same, as the JSON that `parse_manifest` reads: for one rank that reads and many that are told.
+[[nodiscard]] std::string open_manifest_text(const std::string& path);
+/// Where the manifest lies, for messages: "<path>/index.h5".
+[[nodiscard]] std::string index_path(const std::string& path);
+
+/// Removes what saves that never came to their end, and removals, have left behind. Warns of what cannot be removed.
+void clean_leftovers(const std::string& directory);
+
+/// Gives every checkpoint of a step after `step` another name, `set-aside-<n>-<its name>`: a run that went back to an
+/// older one starts another future. Says so. Throws WriteError.
+void set_aside_newer(const std::string& directory, std::int64_t step);
+
+/// Removes all but the `keep` newest and those of every `keep_every`-th step (0: none), by another name first, so that
+/// a kill leaves no half of one. Warns of what cannot be removed.
+void remove_old(const std::string& directory, std::int64_t keep, std::int64_t keep_every);
+
+}  // namespace trireme::checkpoint

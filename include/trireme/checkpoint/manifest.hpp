@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "trireme/mesh/mesh.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/shard/layout.hpp"
+
+/// What a checkpoint holds, as values. docs/checkpoints.md describes the files.
+namespace trireme::checkpoint {
+
+/// What is saved of every parameter.
+enum class Quantity { parameter, first_moment, second_moment };
+inline constexpr std::array all_quantities{Quantity::parameter, Quantity::first_moment, Quantity::second_moment};
+/// The group that holds it, in every file: "model", "first_moment", "second_moment".
+[[nodiscard]] std::string_view to_text(Quantity quantity);
+
+/// Names with values as text, in order: compared key by key when a run goes on.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+/// One line for each key whose values differ: "key: saved X, now Y"; nothing when all are equal.
+[[nodiscard]] std::vector<std::string> differences(const Facts& saved, const Facts& now);
+
+/// Where a run stands, apart from its tensors.
+struct State {
+  std::int64_t step = 0;              ///< finished steps
+  std::int64_t updates = 0;           ///< AdamW's count: steps that were not skipped
+  std::int64_t skipped = 0;           ///< steps skipped since the run began
+  std::int64_t skipped_in_a_row = 0;  ///< of them, the last ones
+  std::int64_t tokens = 0;            ///< inputs processed
+  std::uint64_t seed = 0;
+  double learning_rate = 0;         ///< of the last step; for people, the next one follows from the step
+  std::int64_t samples = 0;         ///< samples of the run consumed: data::SamplerState::position
+  std::vector<std::int64_t> taken;  ///< data::SamplerState::taken
+  Facts data;                       ///< what the order of the samples depends on
+  std::string run_file;             ///< effective run file
+};
+
+/// Elements that one checksum covers, but for the last of a slice.
+inline constexpr std::int64_t chunk_elements = std::int64_t{1} << 20;
+
+/// A piece of one parameter in a shard file.
+struct SavedSlice {
+  int parameter = 0;                     ///< index in Manifest::parameters
+  shard::Range elements;                 ///< of the parameter, row-major
+  std::int64_t offset = 0;               ///< of its first element, in the dataset
+  std::vector<std::uint64_t> checksums;  ///< XXH3 of every `chunk_elements` of it, as bytes of the file
+};
+
+/// A dataset of a shard file: one part of a block's flat buffer, fp32, contiguous in the file.
+struct SavedDataset {
+  std::string name;  ///< "model/b0"
+  Quantity quantity = Quantity::parameter;
+  std::int64_t elements = 0;
+  std::int64_t byte_offset = 0;  ///< of its first element, in the file
+  std::vector<SavedSlice> slices;
+};
+
+struct SavedFile {
+  std::string path;  ///< relative to the checkpoint: "shards/dp-00003-tp-00.h5"
+  int dp_rank = 0;
+  std::int64_t bytes = 0;
+  std::uint64_t rest = 0;  ///< XXH3 of all bytes that belong to no slice, in order
+  std::vector<SavedDataset> datasets;
+};
+
+struct SavedParameter {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  [[nodiscard]] std::int64_t elements() const;
+};
+
+struct Manifest {
+  State state;
+  mesh::Mesh mesh;
+  Facts model;     ///< architecture and sizes
+  Facts versions;  ///< of the program and its libraries
+  std::vector<SavedParameter> parameters;
+  std::vector<SavedFile> files;
+  std::vector<std::uint64_t> digests;  ///< by dp rank: `shard_digest` of all that it held
+};
+
+/// The format's version that this program writes and reads.
+inline constexpr int format_version = 1;
+
+/// Architecture and sizes of a model, to be compared.
+[[nodiscard]] Facts model_facts(const model::Model& model);
+/// All parameters in the model's order: what SavedSlice::parameter counts.
+[[nodiscard]] std::vector<SavedParameter> saved_parameters(const model::Model& model);
+
+/// "shards/dp-00003-tp-00.h5".
+[[nodiscard]] std::string shard_path(int dp_rank);
+
+[[nodiscard]] std::string file_to_json(const SavedFile& file);
+/// files: what `file_to_json` gave for each of the manifest's files, instead of Manifest::files.
+[[nodiscard]] std::string to_json(const Manifest& manifest, const std::vector<std::string>& files);
+
+/// Reads a manifest that anybody may have written: sizes, ranges, names and paths are checked, and that every element
+/// of every parameter is there once. Throws CheckpointError naming `name` (the file) and what is wrong.
+[[nodiscard]] Manifest parse_manifest(const std::string& name, std::string_view text);
+
+}  // namespace trireme::checkpoint

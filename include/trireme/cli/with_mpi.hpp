@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+#include "trireme/comm/communicator.hpp"
+
+namespace trireme::cli {
+
+/// Runs `body` between MPI's beginning and its end; `world`: all ranks of the job. An exception ends the whole job with
+/// its message and code where it leaves `body`, while MPI is still there to tell the other ranks.
+int with_mpi(const std::function<int(const comm::Communicator& world)>& body);
+
+}  // namespace trireme::cli

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/directory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <vector>
+
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/commit.hpp"
+#include "checkpoint/hdf5.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/fault.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/checkpoint/file.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view step_prefix = "step-";
+constexpr std::int64_t most_commit_bytes = 4096;
+constexpr hsize_t most_manifest_bytes = hsize_t{1} << 31;
+constexpr std::string_view manifest_name = "manifest";
+
+/// The step in a checkpoint's name; -1 for any other name.
+std::int64_t step_of(const std::string& name) {
+  if (!name.starts_with(step_prefix)) return -1;
+  std::int64_t step = -1;
+  const char* end = name.data() + name.size();
+  const auto [stop, problem] = std::from_chars(name.data() + step_prefix.size(), end, step);
+  return problem == std::errc{} && stop == end && step_name(step) == name ? step : -1;
+}
+
+std::vector<fs::path> entries(const std::string& directory) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  if (!fs::exists(directory, error)) return paths;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
+    paths.push_back(it->path());
+  if (error)
+    throw CheckpointError(fmt::format("{}: cannot be read: {}; check its permissions", directory, error.message()));
+  return paths;
+}
+
+void remove_or_warn(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) log::warning(fmt::format("{}: cannot be removed: {}; remove it by hand", path.string(), error.message()));
+}
+
+void check_sizes(const std::string& path, const Manifest& manifest) {
+  Mistakes mistakes;
+  for (const SavedFile& file : manifest.files) {
+    std::error_code error;
+    const std::string name = path + "/" + file.path;
+    const auto size = fs::file_size(name, error);
+    if (error)
+      mistakes.add(fmt::format("{}: {}", name, error.message()));
+    else if (size != static_cast<std::uintmax_t>(file.bytes))
+      mistakes.add(fmt::format("{}: has {} bytes instead of {}", name, size, file.bytes));
+  }
+  if (!mistakes.empty())
+    throw CheckpointError(fmt::format("{} of {} files are missing or of another size: {}; use another checkpoint",
+                                      mistakes.messages().size(), manifest.files.size(), mistakes.messages().front()));
+}
+
+std::string commit_path(const std::string& path) { return path + "/COMMIT"; }
+
+std::uint64_t text_hash(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
+
+/// COMMIT's last line is the checksum of those before it.
+void check_commit(const std::string& path, const std::string& text) {
+  constexpr std::size_t last_line = 17;
+  if (text.size() > last_line) {
+    const std::string body = text.substr(0, text.size() - last_line);
+    if (text.substr(body.size()) == fmt::format("{:016x}\n", text_hash(body))) return;
+  }
+  throw CheckpointError(fmt::format("{}: is damaged; use another checkpoint", commit_path(path)));
+}
+
+}  // namespace
+
+std::string step_name(std::int64_t step) { return fmt::format("{}{:08}", step_prefix, step); }
+
+std::string index_path(const std::string& path) { return path + "/index.h5"; }
+
+std::string commit_text(std::int64_t bytes, std::uint64_t hash) {
+  const std::string text = fmt::format("trireme checkpoint {}\nindex.h5 {} {:016x}\n", format_version, bytes, hash);
+  return text + fmt::format("{:016x}\n", text_hash(text));
+}
+
+FileHash hash_file(const std::string& path) {
+  const File file = File::open(path);
+  Checksum checksum;
+  std::vector<std::byte> buffer(std::size_t{1} << 20);
+  for (std::int64_t at = 0; at < file.size();) {
+    const auto count = std::min<std::int64_t>(static_cast<std::int64_t>(buffer.size()), file.size() - at);
+    const std::span bytes(buffer.data(), static_cast<std::size_t>(count));
+    file.read_at(at, bytes);
+    checksum.add(bytes);
+    at += count;
+  }
+  return {.bytes = file.size(), .hash = checksum.value()};
+}
+
+std::vector<Found> list_checkpoints(const std::string& directory) {
+  std::vector<Found> found;
+  for (const fs::path& path : entries(directory))
+    if (const std::int64_t step = step_of(path.filename().string()); step >= 0) found.push_back({step, path.string()});
+  std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.step > b.step; });
+  return found;
+}
+
+std::string open_manifest_text(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error))
+    throw CheckpointError(fmt::format("{}: there is no such checkpoint; check the path", path));
+  if (!fs::exists(path + "/COMMIT", error))
+    throw CheckpointError(
+        fmt::format("{}/COMMIT: is missing, so the save never came to its end; use another checkpoint", path));
+  const std::string commit = read_text(commit_path(path), most_commit_bytes);
+  check_commit(path, commit);
+  const FileHash index = hash_file(index_path(path));
+  if (commit != commit_text(index.bytes, index.hash))
+    throw CheckpointError(
+        fmt::format("{}: is damaged, or {} is of another checkpoint or version: size and checksum do not fit; use "
+                    "another checkpoint",
+                    index_path(path), commit_path(path)));
+  const h5::Hdf5Lock lock;
+  return h5::read_bytes(index_path(path), std::string(manifest_name), most_manifest_bytes);
+}
+
+Manifest open_checkpoint(const std::string& path) {
+  Manifest manifest = parse_manifest(index_path(path), open_manifest_text(path));
+  check_sizes(path, manifest);
+  return manifest;
+}
+
+void clean_leftovers(const std::string& directory) {
+  for (const fs::path& path : entries(directory)) {
+    const std::string name = path.filename().string();
+    if (!name.starts_with(".step-") || !(name.ends_with(".partial") || name.ends_with(".removed"))) continue;
+    log::info(fmt::format("{}: removed, an earlier job ended while it was at work on it", path.string()));
+    remove_or_warn(path);
+  }
+}
+
+void set_aside_newer(const std::string& directory, std::int64_t step) {
+  for (const Found& found : list_checkpoints(directory)) {
+    if (found.step <= step) continue;
+    std::error_code error;
+    fs::path target;
+    for (int n = 1; target.empty() || fs::exists(target, error); ++n)
+      target = fs::path(directory) / fmt::format("set-aside-{}-{}", n, step_name(found.step));
+    fs::rename(found.path, target, error);
+    if (error)
+      throw WriteError(fmt::format("{}: cannot be renamed to {}: {}; move it away by hand", found.path, target.string(),
+                                   error.message()));
+    log::warning(fmt::format("{} is now {}: this run went on from step {}", found.path, target.string(), step));
+  }
+}
+
+void remove_old(const std::string& directory, std::int64_t keep, std::int64_t keep_every) {
+  std::int64_t kept = 0;
+  for (const Found& found : list_checkpoints(directory)) {
+    if (++kept <= keep || (keep_every > 0 && found.step % keep_every == 0)) continue;
+    const fs::path hidden = fs::path(directory) / fmt::format(".{}.removed", step_name(found.step));
+    remove_or_warn(hidden);
+    std::error_code error;
+    fs::rename(found.path, hidden, error);
+    (void)fault::point("ckpt.gc");
+    remove_or_warn(error ? fs::path(found.path) : hidden);
+  }
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/hdf5.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::checkpoint::h5 {
+namespace {
+
+constexpr hsize_t page = 4096;
+
+/// HDF5's clean-up at exit would run into files that it could not write, and crash; MPI calls it at its end as well.
+void prepare_library() {
+  setenv("HDF5_USE_FILE_LOCKING", "BEST_EFFORT", 0);  // file systems without locks
+  H5dont_atexit();
+}
+
+std::mutex& mutex() {
+  static std::mutex only;
+  static const bool prepared = (prepare_library(), true);
+  (void)prepared;
+  return only;
+}
+
+herr_t keep_last(unsigned /*depth*/, const H5E_error2_t* error, void* reason) {
+  if (error->desc != nullptr) *static_cast<std::string*>(reason) = error->desc;
+  return 0;
+}
+
+Properties page_aligned() {
+  Properties access(H5Pcreate(H5P_FILE_ACCESS));
+  H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
+  H5Pset_alignment(access.id(), page, page);
+  H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
+  return access;
+}
+
+/// Without times: the same values make the same file.
+Properties untimed(hid_t kind) {
+  Properties creation(H5Pcreate(kind));
+  H5Pset_obj_track_times(creation.id(), false);
+  return creation;
+}
+
+}  // namespace
+
+Hdf5Lock::Hdf5Lock() : lock_(mutex()) {
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  H5Eclear2(H5E_DEFAULT);
+}
+
+std::string last_reason() {
+  std::string reason;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, keep_last, &reason);
+  return reason.empty() ? "no reason given" : reason;
+}
+
+Writer::Writer(std::string path) : path_(std::move(path)) {
+  const Properties access = page_aligned();
+  const Properties creation = untimed(H5P_FILE_CREATE);
+  file_ = File(check(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), "create the file"));
+}
+
+hid_t Writer::check(hid_t id, std::string_view what) const {
+  if (id < 0)
+    throw WriteError(fmt::format("{}: cannot {}: HDF5 says: {}; check free space, quota and permissions", path_, what,
+                                 last_reason()));
+  return id;
+}
+
+void Writer::check_status(herr_t status, std::string_view what) const { (void)check(status, what); }
+
+void Writer::group(const std::string& name) {
+  const Properties creation = untimed(H5P_GROUP_CREATE);
+  const Group group(check(H5Gcreate2(file_.id(), name.c_str(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+                          fmt::format("create group {}", name)));
+}
+
+void Writer::reserved_floats(const std::string& name, hsize_t elements) {
+  const Properties creation = untimed(H5P_DATASET_CREATE);
+  check_status(H5Pset_layout(creation.id(), H5D_CONTIGUOUS), "describe a dataset");
+  check_status(H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY), "describe a dataset");
+  check_status(H5Pset_fill_time(creation.id(), H5D_FILL_TIME_NEVER), "describe a dataset");
+  const Space space(check(H5Screate_simple(1, &elements, nullptr), "describe a dataset"));
+  const Dataset dataset(
+      check(H5Dcreate2(file_.id(), name.c_str(), H5T_IEEE_F32LE, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+            fmt::format("create dataset {}", name)));
+}
+
+haddr_t Writer::byte_offset(const std::string& name) {
+  const Dataset dataset(check(H5Dopen2(file_.id(), name.c_str(), H5P_DEFAULT), fmt::format("open dataset {}", name)));
+  const haddr_t offset = H5Dget_offset(dataset.id());
+  if (offset == HADDR_UNDEF) (void)check(-1, fmt::format("place dataset {}", name));
+  return offset;
+}
+
+void Writer::bytes(const std::string& name, std::string_view text) {
+  const hsize_t size = text.size();
+  const Space space(check(H5Screate_simple(1, &size, nullptr), "describe a dataset"));
+  const Dataset dataset(
+      check(H5Dcreate2(file_.id(), name.c_str(), H5T_STD_U8LE, space.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+            fmt::format("create dataset {}", name)));
+  check_status(H5Dwrite(dataset.id(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()),
+               fmt::format("write dataset {}", name));
+}
+
+void Writer::virtual_floats(const std::string& name, std::span<const hsize_t> shape, const Properties& creation) {
+  const Space space(check(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr),
+                          fmt::format("describe dataset {}", name)));
+  const Dataset dataset(
+      check(H5Dcreate2(file_.id(), name.c_str(), H5T_IEEE_F32LE, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
+            fmt::format("create virtual dataset {}", name)));
+}
+
+void Writer::scalar(const std::string& name, hid_t type, const void* value) {
+  const std::string what = fmt::format("write attribute {}", name);
+  const Space space(check(H5Screate(H5S_SCALAR), what));
+  const Attribute attribute(
+      check(H5Acreate2(file_.id(), name.c_str(), type, space.id(), H5P_DEFAULT, H5P_DEFAULT), what));
+  check_status(H5Awrite(attribute.id(), type, value), what);
+}
+
+void Writer::attribute(const std::string& name, const std::string& text) {
+  const Type type(check(H5Tcopy(H5T_C_S1), "describe a text"));
+  check_status(H5Tset_size(type.id(), text.size() + 1), "describe a text");
+  check_status(H5Tset_cset(type.id(), H5T_CSET_UTF8), "describe a text");
+  scalar(name, type.id(), text.c_str());
+}
+
+void Writer::attribute(const std::string& name, std::int64_t value) { scalar(name, H5T_NATIVE_INT64, &value); }
+void Writer::attribute(const std::string& name, double value) { scalar(name, H5T_NATIVE_DOUBLE, &value); }
+
+void Writer::close() {
+  check_status(H5Fflush(file_.id(), H5F_SCOPE_GLOBAL), "flush the file");
+  if (!file_.close()) (void)check(-1, "close the file");
+}
+
+std::string read_bytes(const std::string& path, const std::string& name, hsize_t most) {
+  const auto check = [&](hid_t id, std::string_view what) {
+    if (id < 0)
+      throw CheckpointError(fmt::format("{}, dataset {}: cannot {}: HDF5 says: {}; use another checkpoint", path, name,
+                                        what, last_reason()));
+    return id;
+  };
+  const File file(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), "open the file"));
+  const Dataset dataset(check(H5Dopen2(file.id(), name.c_str(), H5P_DEFAULT), "open it"));
+  const Space space(check(H5Dget_space(dataset.id()), "ask for its size"));
+  const hssize_t size = H5Sget_simple_extent_npoints(space.id());
+  if (size < 0 || static_cast<hsize_t>(size) > most)
+    throw CheckpointError(fmt::format("{}, dataset {}: has {} bytes, at most {} are expected; use another checkpoint",
+                                      path, name, size, most));
+  std::string text(static_cast<std::size_t>(size), '\0');
+  check(H5Dread(dataset.id(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), "read it");
+  return text;
+}
+
+}  // namespace trireme::checkpoint::h5

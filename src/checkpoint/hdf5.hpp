@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <hdf5.h>
+
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+/// Owned handles of HDF5, and its errors as ours. HDF5 is not thread-safe: whoever calls it holds a `Hdf5Lock`.
+namespace trireme::checkpoint::h5 {
+
+/// The one lock around HDF5 in this process. While it is held, HDF5 prints nothing by itself.
+class Hdf5Lock {
+ public:
+  Hdf5Lock();
+
+ private:
+  std::scoped_lock<std::mutex> lock_;
+};
+
+/// What HDF5 says about the last call that failed, from its error stack: the innermost reason.
+[[nodiscard]] std::string last_reason();
+
+/// Owns an identifier of HDF5.
+template <herr_t (*Close)(hid_t)>
+class Handle {
+ public:
+  explicit Handle(hid_t id = H5I_INVALID_HID) : id_(id) {}
+  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(id_, other.id_);
+    return *this;
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() {
+    if (id_ >= 0) Close(id_);
+  }
+  [[nodiscard]] hid_t id() const { return id_; }
+  /// Closes it now; false when HDF5 says that it failed.
+  [[nodiscard]] bool close() { return Close(std::exchange(id_, H5I_INVALID_HID)) >= 0; }
+
+ private:
+  hid_t id_;
+};
+
+using File = Handle<H5Fclose>;
+using Group = Handle<H5Gclose>;
+using Dataset = Handle<H5Dclose>;
+using Space = Handle<H5Sclose>;
+using Type = Handle<H5Tclose>;
+using Attribute = Handle<H5Aclose>;
+using Properties = Handle<H5Pclose>;
+
+/// A file that is being written. Every failure is a WriteError with its path, the dataset and HDF5's reason.
+class Writer {
+ public:
+  /// Creates the file, its metadata checksummed by HDF5 (superblock 3), large datasets aligned to pages.
+  explicit Writer(std::string path);
+
+  void group(const std::string& name);
+  /// A contiguous 1-D dataset of little-endian fp32 whose space is reserved, not written: [elements], at least 1.
+  void reserved_floats(const std::string& name, hsize_t elements);
+  /// Where a dataset's raw data begins in the file.
+  [[nodiscard]] haddr_t byte_offset(const std::string& name);
+  /// A 1-D dataset of bytes.
+  void bytes(const std::string& name, std::string_view text);
+  /// A fp32 dataset of `shape` made of other files' datasets, as `creation` maps them.
+  void virtual_floats(const std::string& name, std::span<const hsize_t> shape, const Properties& creation);
+  void attribute(const std::string& name, const std::string& text);
+  void attribute(const std::string& name, std::int64_t value);
+  void attribute(const std::string& name, double value);
+  /// Hands everything to the system and closes the file.
+  void close();
+
+  /// `id` unless it is negative. what: "create dataset model/b0".
+  hid_t check(hid_t id, std::string_view what) const;
+  void check_status(herr_t status, std::string_view what) const;
+
+ private:
+  void scalar(const std::string& name, hid_t type, const void* value);
+
+  std::string path_;
+  File file_;
+};
+
+/// The dataset of bytes `name` of a file, of at most `most` bytes. Throws CheckpointError with file and dataset.
+[[nodiscard]] std::string read_bytes(const std::string& path, const std::string& name, hsize_t most);
+
+}  // namespace trireme::checkpoint::h5

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/index_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "checkpoint/hdf5.hpp"
+#include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/file.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+constexpr std::size_t longest_attribute = 60'000;  // HDF5 keeps attributes of less than 64 KiB in the object header
+
+/// A piece of a virtual dataset: `elements` of a row-major parameter of rows of `columns`.
+struct Rectangle {
+  hsize_t row = 0, column = 0, rows = 0, columns = 0;
+};
+
+/// Up to three: the end of a row, whole rows, the beginning of a row.
+std::vector<Rectangle> rectangles(shard::Range elements, std::int64_t columns) {
+  std::vector<Rectangle> pieces;
+  for (std::int64_t at = elements.begin; at < elements.end;) {
+    const std::int64_t row = at / columns;
+    const std::int64_t column = at % columns;
+    const std::int64_t left = elements.end - at;
+    const std::int64_t rows = column == 0 && left >= columns ? left / columns : 1;
+    const std::int64_t wide = rows > 1 || (column == 0 && left >= columns) ? columns : std::min(columns - column, left);
+    pieces.push_back({.row = static_cast<hsize_t>(row),
+                      .column = static_cast<hsize_t>(column),
+                      .rows = static_cast<hsize_t>(rows),
+                      .columns = static_cast<hsize_t>(wide)});
+    at += rows * wide;
+  }
+  return pieces;
+}
+
+/// Where a slice of a parameter lies.
+struct Place {
+  const SavedFile* file;
+  const SavedDataset* dataset;
+  const SavedSlice* slice;
+};
+
+/// Maps `place` into the virtual dataset that `creation` describes, of rows of `columns`.
+void map_slice(const h5::Writer& file, const h5::Properties& creation, const h5::Space& whole, bool matrix,
+               std::int64_t columns, const Place& place) {
+  const hsize_t source_size = static_cast<hsize_t>(place.dataset->elements);
+  auto source_at = static_cast<hsize_t>(place.slice->offset);
+  for (const Rectangle& piece : rectangles(place.slice->elements, columns)) {
+    const hsize_t start[] = {piece.row, piece.column};
+    const hsize_t count[] = {piece.rows, piece.columns};
+    const int skip = matrix ? 0 : 1;  // a vector is one row
+    file.check_status(H5Sselect_hyperslab(whole.id(), H5S_SELECT_SET, start + skip, nullptr, count + skip, nullptr),
+                      "map a slice");
+    const hsize_t source_count = piece.rows * piece.columns;
+    const h5::Space source(file.check(H5Screate_simple(1, &source_size, nullptr), "map a slice"));
+    file.check_status(H5Sselect_hyperslab(source.id(), H5S_SELECT_SET, &source_at, nullptr, &source_count, nullptr),
+                      "map a slice");
+    file.check_status(H5Pset_virtual(creation.id(), whole.id(), place.file->path.c_str(),
+                                     ("/" + place.dataset->name).c_str(), source.id()),
+                      "map a slice");
+    source_at += source_count;
+  }
+}
+
+void write_virtual(h5::Writer& file, Quantity quantity, const SavedParameter& parameter,
+                   const std::vector<Place>& places) {
+  const std::vector<hsize_t> shape(parameter.shape.begin(), parameter.shape.end());
+  const bool matrix = shape.size() > 1;
+  const h5::Properties creation(file.check(H5Pcreate(H5P_DATASET_CREATE), "describe a dataset"));
+  const float missing = std::numeric_limits<float>::quiet_NaN();
+  file.check_status(H5Pset_fill_value(creation.id(), H5T_NATIVE_FLOAT, &missing), "set the fill value");
+  const h5::Space whole(
+      file.check(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), "describe a dataset"));
+  for (const Place& place : places) map_slice(file, creation, whole, matrix, parameter.shape.back(), place);
+  file.virtual_floats(fmt::format("{}/{}", to_text(quantity), parameter.name), shape, creation);
+}
+
+void write_attributes(h5::Writer& file, const Manifest& manifest) {
+  const State& state = manifest.state;
+  file.attribute("format", std::string("trireme checkpoint"));
+  file.attribute("format_version", std::int64_t{format_version});
+  file.attribute("step", state.step);
+  file.attribute("updates", state.updates);
+  file.attribute("tokens", state.tokens);
+  file.attribute("samples", state.samples);
+  file.attribute("seed", static_cast<std::int64_t>(state.seed));
+  file.attribute("learning_rate", state.learning_rate);
+  file.attribute("mesh", manifest.mesh.text());
+  for (const auto& [key, value] : manifest.model) file.attribute(key, value);
+  for (const auto& [key, value] : manifest.versions) file.attribute("version." + key, value);
+  if (state.run_file.size() < longest_attribute) file.attribute("run_file", state.run_file);
+}
+
+void write_datasets(h5::Writer& file, const Manifest& manifest) {
+  std::vector<std::vector<std::vector<Place>>> places(all_quantities.size(),
+                                                      std::vector<std::vector<Place>>(manifest.parameters.size()));
+  for (const SavedFile& source : manifest.files)
+    for (const SavedDataset& dataset : source.datasets)
+      for (const SavedSlice& slice : dataset.slices)
+        places[static_cast<std::size_t>(dataset.quantity)][static_cast<std::size_t>(slice.parameter)].push_back(
+            {&source, &dataset, &slice});
+  for (const Quantity quantity : all_quantities) {
+    file.group(std::string(to_text(quantity)));
+    for (std::size_t p = 0; p < manifest.parameters.size(); ++p)
+      write_virtual(file, quantity, manifest.parameters[p], places[static_cast<std::size_t>(quantity)][p]);
+  }
+}
+
+}  // namespace
+
+void write_index(const std::string& path, const Manifest& manifest, const std::string& json) {
+  {
+    const h5::Hdf5Lock lock;
+    h5::Writer file(index_path(path));
+    write_attributes(file, manifest);
+    write_datasets(file, manifest);
+    file.bytes("manifest", json);
+    file.close();
+  }
+  File::update(index_path(path)).sync_and_close();
+}
+
+}  // namespace trireme::checkpoint

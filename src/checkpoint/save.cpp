@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/save.hpp"
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <charconv>
+#include <filesystem>
+
+#include "checkpoint/commit.hpp"
+#include "checkpoint/index_file.hpp"
+#include "checkpoint/shard_file.hpp"
+#include "trireme/base/build_info.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/fault.hpp"
+#include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/file.hpp"
+#include "trireme/comm/gather.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double room_for_metadata = 1.02;
+constexpr std::int64_t metadata_bytes = std::int64_t{1} << 20;
+
+/// One save, from the temporary directory to the commit.
+class Save {
+ public:
+  Save(const comm::Communicator& world, const Shards& shards, const State& state, const SaveOptions& options)
+      : world_(world),
+        shards_(shards),
+        options_(options),
+        temporary_(fmt::format("{}/.{}.partial", options.directory, step_name(state.step))),
+        final_(fmt::format("{}/{}", options.directory, step_name(state.step))) {
+    manifest_.state = state;
+    manifest_.mesh = shards.mesh;
+    manifest_.model = model_facts(shards.model);
+    manifest_.parameters = saved_parameters(shards.model);
+    const BuildInfo& build = build_info();
+    manifest_.versions = {{"trireme", std::string(build.version)}, {"git", std::string(build.git_hash)}};
+    for (const LibraryVersion& library : build.libraries)
+      manifest_.versions.emplace_back(library.name, library.version);
+  }
+
+  Saved operator()() {
+    first_rank([&] { make_directories(); });
+    std::uint64_t digest = 0;
+    SavedFile file;
+    every_rank([&] {
+      (void)fault::point("ckpt.stage");
+      digest = shard_digest(shards_);
+      file = write_shard_file(temporary_, shards_);
+    });
+    const std::vector<std::string> files = comm::gather_texts(world_, file_to_json(file));
+    for (const std::string& text : comm::gather_texts(world_, fmt::format("{}", digest))) {
+      std::uint64_t& word = manifest_.digests.emplace_back();
+      std::from_chars(text.data(), text.data() + text.size(), word);
+    }
+    const std::int64_t data = data_bytes(shards_.layout);
+    first_rank([&] { finish(files); });
+    first_rank([&] { commit(); });
+    if (world_.rank() == 0) remove_old(options_.directory, options_.keep, options_.keep_every);
+    return {.path = final_, .bytes = Bytes{data}};
+  }
+
+ private:
+  /// Runs `work`; afterwards all ranks know whether it failed on any, and throw alike.
+  template <class Work>
+  void every_rank(Work&& work) {
+    std::string failure;
+    try {
+      work();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    const std::string said = comm::agree_on_failure(world_, failure);
+    if (said.empty()) return;
+    std::error_code ignored;
+    if (world_.rank() == 0) fs::remove_all(temporary_, ignored);
+    throw WriteError(fmt::format("the checkpoint of step {} was not saved; those before it are as they were: {}",
+                                 manifest_.state.step, said));
+  }
+  template <class Work>
+  void first_rank(Work&& work) {
+    every_rank([&] {
+      if (world_.rank() == 0) work();
+    });
+  }
+
+  void make_directories() const {
+    std::error_code error;
+    fs::remove_all(temporary_, error);
+    fs::create_directories(temporary_ + "/shards", error);
+    if (error)
+      throw WriteError(fmt::format("{}: cannot be created: {}; set checkpoint.directory to where you may write",
+                                   temporary_, error.message()));
+    sync_directory(options_.directory);
+    const auto needed =
+        static_cast<std::int64_t>(room_for_metadata * static_cast<double>(data_bytes(shards_.layout))) + metadata_bytes;
+    struct statvfs space {};
+    if (::statvfs(options_.directory.c_str(), &space) != 0) return;
+    const auto available = static_cast<std::int64_t>(space.f_bavail) * static_cast<std::int64_t>(space.f_frsize);
+    if (available < needed)
+      throw WriteError(
+          fmt::format("{}: a checkpoint needs {} ({} bytes), {} ({} bytes) are free; free space or set "
+                      "checkpoint.directory to another file system",
+                      options_.directory, to_text(Bytes{needed}), needed, to_text(Bytes{available}), available));
+  }
+
+  void finish(const std::vector<std::string>& files) {
+    (void)fault::point("ckpt.manifest");
+    const std::string json = to_json(manifest_, files);
+    manifest_ = parse_manifest(index_path(temporary_), json);
+    write_index(temporary_, manifest_, json);
+    const FileHash index = hash_file(index_path(temporary_));
+    write_text(temporary_ + "/COMMIT", commit_text(index.bytes, index.hash));
+    sync_directory(temporary_ + "/shards");
+    sync_directory(temporary_);
+    (void)open_checkpoint(temporary_);
+  }
+
+  void commit() const {
+    set_aside_newer(options_.directory, options_.base_step);
+    (void)fault::point("ckpt.rename");
+    std::error_code error;
+    fs::rename(temporary_, final_, error);
+    if (error) throw WriteError(fmt::format("{}: cannot be renamed to {}: {}", temporary_, final_, error.message()));
+    sync_directory(options_.directory);
+  }
+
+  const comm::Communicator& world_;
+  const Shards& shards_;
+  SaveOptions options_;
+  std::string temporary_;
+  std::string final_;
+  Manifest manifest_;
+};
+
+}  // namespace
+
+Saved save(const comm::Communicator& world, const Shards& shards, const State& state, const SaveOptions& options) {
+  return Save(world, shards, state, options)();
+}
+
+}  // namespace trireme::checkpoint

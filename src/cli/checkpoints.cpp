@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// inspect, verify and export: what can be done with a checkpoint without training. One process, no MPI.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/base/error.hpp"
+#include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/huggingface.hpp"
+#include "trireme/checkpoint/load.hpp"
+#include "trireme/checkpoint/verify.hpp"
+#include "trireme/cli/commands.hpp"
+#include "trireme/config/load.hpp"
+
+namespace trireme::cli {
+namespace {
+
+int inspect(const std::string& path) {
+  fmt::print("{}", checkpoint::describe(path));
+  return 0;
+}
+
+int verify(const std::string& path) {
+  const std::vector<std::string> found = checkpoint::verify(path);
+  for (const std::string& line : found) fmt::print("{}\n", line);
+  if (!found.empty())
+    throw CheckpointError(
+        fmt::format("{}: {} damage{} found; use another checkpoint", path, found.size(), found.size() == 1 ? "" : "s"));
+  fmt::print("{}: every checksum fits\n", path);
+  return 0;
+}
+
+struct ExportArguments {
+  std::string checkpoint;
+  std::string directory;
+  std::string dtype = "bf16";
+  bool overwrite = false;
+};
+
+int export_weights(const ExportArguments& arguments) {
+  const checkpoint::Manifest manifest = checkpoint::open_checkpoint(arguments.checkpoint);
+  const config::RunConfig config =
+      config::parse_run_file(manifest.state.run_file, checkpoint::index_path(arguments.checkpoint));
+  const model::Model model = model::build(config.model);
+  checkpoint::check_model(arguments.checkpoint, manifest, model);
+  checkpoint::Reader reader(arguments.checkpoint, manifest);
+  std::vector<float> whole;
+  checkpoint::write_huggingface(arguments.directory, model,
+                                {.dtype = arguments.dtype == "bf16" ? DType::bf16 : DType::fp32,
+                                 .overwrite = arguments.overwrite,
+                                 .max_position_embeddings = config.data.seq_len},
+                                [&](model::ParamRef ref) -> std::span<const float> {
+                                  const model::Parameter& parameter = model[ref];
+                                  whole.resize(static_cast<std::size_t>(parameter.elements()));
+                                  reader.read(checkpoint::Quantity::parameter, parameter.name,
+                                              {.begin = 0, .end = parameter.elements()}, whole);
+                                  return whole;
+                                });
+  fmt::print("exported {} at step {} to {}\n", arguments.checkpoint, manifest.state.step, arguments.directory);
+  return 0;
+}
+
+/// A subcommand whose only argument is a checkpoint.
+void add_look(CLI::App& app, Action& chosen, const std::string& name, const std::string& meaning,
+              int (*look)(const std::string&)) {
+  const auto path = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand(name, meaning);
+  command->add_option("CHECKPOINT", *path, "A checkpoint, such as runs/first/checkpoints/step-00000100")->required();
+  command->callback([&chosen, path, look] { chosen = [path, look] { return look(*path); }; });
+}
+
+}  // namespace
+
+void add_checkpoints(CLI::App& app, Action& chosen) {
+  add_look(app, chosen, "inspect", "Show what a checkpoint holds: step, mesh, model, tensors.", inspect);
+  add_look(app, chosen, "verify", "Read every byte of a checkpoint against its checksums.", verify);
+  const auto a = std::make_shared<ExportArguments>();
+  CLI::App* command = app.add_subcommand("export", "Write a checkpoint's weights as a Hugging Face directory.");
+  command->add_option("CHECKPOINT", a->checkpoint, "A checkpoint")->required();
+  command->add_option("-o,--output", a->directory, "The directory to write")->required();
+  command->add_option("--dtype", a->dtype, "Of the weights")
+      ->check(CLI::IsMember({"bf16", "fp32"}))
+      ->capture_default_str();
+  command->add_flag("--overwrite", a->overwrite, "Replace an earlier export");
+  command->callback([&chosen, a] { chosen = [a] { return export_weights(*a); }; });
+}
+
+}  // namespace trireme::cli

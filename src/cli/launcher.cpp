@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/cli/launcher.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::cli {
+namespace {
+
+struct Variables {
+  const char* by;
+  const char* ranks;
+  const char* rank;
+};
+
+// A launcher that was itself started by srun leaves srun's variables in place: srun comes last.
+constexpr std::array<Variables, 4> known{{{"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                          {"MVAPICH's launcher", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
+                                          {"a PMI launcher such as MPICH's mpiexec", "PMI_SIZE", "PMI_RANK"},
+                                          {"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}};
+
+}  // namespace
+
+std::optional<Launched> launched(const std::function<std::string(std::string_view)>& variable) {
+  for (const Variables& v : known) {
+    const int ranks = std::atoi(variable(v.ranks).c_str());
+    if (ranks > 0) return Launched{.by = v.by, .ranks = ranks, .rank = std::atoi(variable(v.rank).c_str())};
+  }
+  return std::nullopt;
+}
+
+void check_launcher(const std::optional<Launched>& launched, int mpi_ranks) {
+  if (!launched || launched->ranks == mpi_ranks) return;
+  throw EnvironmentError(fmt::format(
+      "{} started {} tasks, but MPI sees {} rank{}: the launcher and the MPI that trireme was built with do "
+      "not speak to each other. Start it with that MPI's own mpirun, or with srun --mpi=pmix (srun "
+      "--mpi=list shows what there is).",
+      launched->by, launched->ranks, mpi_ranks, mpi_ranks == 1 ? "" : "s"));
+}
+
+std::string environment(std::string_view name) {
+  const char* text = std::getenv(std::string(name).c_str());
+  return text == nullptr ? "" : text;
+}
+
+}  // namespace trireme::cli

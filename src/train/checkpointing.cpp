@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/checkpointing.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/load.hpp"
+#include "trireme/comm/broadcast.hpp"
+#include "trireme/comm/gather.hpp"
+#include "trireme/config/load.hpp"
+#include "trireme/data/dataset.hpp"
+#include "trireme/train/replicas.hpp"
+
+namespace trireme::train {
+namespace {
+
+at::Tensor& tensor_of(store::ParameterStore& store, checkpoint::Quantity quantity, ParamBlock block) {
+  switch (quantity) {
+    case checkpoint::Quantity::parameter: return store.master(block);
+    case checkpoint::Quantity::first_moment: return store.first_moment(block);
+    case checkpoint::Quantity::second_moment: return store.second_moment(block);
+  }
+  throw BugError("unknown quantity");
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace
+
+bool saves_checkpoints(const config::RunConfig& config) {
+  return config.checkpoint.every > 0 || config.checkpoint.at_end;
+}
+
+checkpoint::Facts data_facts(const config::RunConfig& config) {
+  const config::Data& data = config.data;
+  checkpoint::Facts facts{{"data.seq_len", std::to_string(data.seq_len)},
+                          {"data.shuffle", data.shuffle ? "true" : "false"}};
+  if (data.shuffle) facts.emplace_back("data.seed", std::to_string(data.seed.value_or(config.run.seed)));
+  const auto datasets =
+      data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size);
+  std::size_t n = 0;
+  for (const data::Dataset& dataset : datasets)
+    for (const data::TokenFile& file : dataset.files()) {
+      facts.emplace_back(fmt::format("data.train[{}]", n),
+                         fmt::format("{} tokens, contents {:016x}", file.tokens(), file.fingerprint()));
+      if (data.weighted)
+        facts.emplace_back(fmt::format("data.train[{}].weight", n), fmt::format("{}", data.train[n].weight));
+      ++n;
+    }
+  return facts;
+}
+
+checkpoint::Shards shards_of(Job& job) {
+  return {.model = job.model(),
+          .layout = job.layout(),
+          .mesh = job.mesh(),
+          .at = job.at(),
+          .values = [&job](checkpoint::Quantity quantity, ParamBlock block) {
+            at::Tensor& tensor = tensor_of(job.store(), quantity, block);
+            return std::span(tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel()));
+          }};
+}
+
+Checkpointing::Checkpointing(Job& job, const comm::Communicator& world) : job_(job), world_(world.duplicate()) {}
+
+bool Checkpointing::stop_requested(bool here) const { return comm::any_rank(world_, here); }
+
+bool Checkpointing::due_after(std::int64_t step) const {
+  const config::Checkpoint& options = job_.config().checkpoint;
+  return (options.every > 0 && (step + 1) % options.every == 0) ||
+         (options.at_end && step + 1 == job_.config().train.steps);
+}
+
+/// What may be gone on from, the best first; looked for by one rank.
+std::vector<std::string> Checkpointing::candidates() const {
+  const config::Checkpoint& options = job_.config().checkpoint;
+  std::string paths;
+  if (world_.rank() == 0) {
+    checkpoint::clean_leftovers(options.directory);
+    if (options.resume == "auto")
+      for (const checkpoint::Found& found : checkpoint::list_checkpoints(options.directory)) paths += found.path + "\n";
+    else if (options.resume != "none")
+      paths = options.resume;
+  }
+  return lines_of(comm::broadcast_text(world_, std::move(paths)));
+}
+
+checkpoint::State Checkpointing::fresh() {
+  job_.store().fill(first_parameters(job_.config()));
+  checkpoint::State state;
+  state.samples = job_.config().data.skip_to.value_or(0);
+  return state;
+}
+
+/// Refuses other data than the run was trained on, or begins at their first sample where the run file says so.
+void Checkpointing::check_data(const std::string& path, checkpoint::State& state) const {
+  const std::vector<std::string> lines = checkpoint::differences(state.data, data_);
+  if (lines.empty()) return;
+  if (job_.config().checkpoint.data == config::DataOnResume::keep_going)
+    throw CheckpointError(
+        fmt::format("{} was trained on other data: {}. Give the token files and [data] as they were, or set "
+                    "checkpoint.data = restart to begin at the first sample of what is there now.",
+                    path, join(lines, "; ")));
+  if (world_.rank() == 0) log::warning("checkpoint.data = restart: the data are others, their first sample comes next");
+  state.samples = 0;
+  state.taken.clear();
+}
+
+checkpoint::State Checkpointing::resumed(const std::string& path, checkpoint::State state) {
+  check_data(path, state);
+  for (int b = 0; b < job_.model().param_blocks(); ++b)
+    if (job_.store().compute() != DType::fp32)
+      job_.store().wire(ParamBlock{b}).copy_(job_.store().master(ParamBlock{b}));
+  job_.restore(state.updates);
+  if (const std::int64_t skip_to = job_.config().data.skip_to.value_or(0); skip_to > state.samples) {
+    if (world_.rank() == 0)
+      log::info(fmt::format("data.skip_to: samples {} to {} are passed over", state.samples, skip_to));
+    state.samples = skip_to;
+    state.taken.clear();
+  }
+  base_step_ = state.step;
+  saved_step_ = path.starts_with(job_.config().checkpoint.directory + "/") ? state.step : -1;
+  if (world_.rank() == 0) log::info(fmt::format("going on from {}: step {}", path, state.step));
+  return state;
+}
+
+checkpoint::State Checkpointing::begin() {
+  data_.clear();
+  std::string facts;
+  if (world_.rank() == 0)
+    for (const auto& [key, value] : data_facts(job_.config())) facts += key + "\n" + value + "\n";
+  const std::vector<std::string> lines = lines_of(comm::broadcast_text(world_, std::move(facts)));
+  for (std::size_t i = 0; i + 1 < lines.size(); i += 2) data_.emplace_back(lines[i], lines[i + 1]);
+
+  const std::vector<std::string> paths = candidates();
+  if (paths.empty()) return fresh();
+  for (const std::string& path : paths) {
+    try {
+      return resumed(path, checkpoint::load(world_, path, shards_of(job_)).state);
+    } catch (const checkpoint::Damaged& damaged) {
+      if (job_.config().checkpoint.resume != "auto") throw;
+      if (world_.rank() == 0) log::warning(fmt::format("{} cannot be used: {}", path, damaged.what()));
+    }
+  }
+  throw CheckpointError(
+      fmt::format("none of the {} checkpoints in {} can be used; the warnings say why. Move them away to begin anew.",
+                  paths.size(), job_.config().checkpoint.directory));
+}
+
+std::string Checkpointing::save(checkpoint::State state) {
+  if (state.step == saved_step_) return "";
+  const auto begin = std::chrono::steady_clock::now();
+  if (job_.mesh().replicate > 1) check_replicas(job_);
+  const config::RunConfig& config = job_.config();
+  state.updates = job_.updates();
+  state.seed = config.run.seed;
+  state.data = data_;
+  state.run_file = config::print_run_file(config);
+  const checkpoint::Saved saved = checkpoint::save(world_, shards_of(job_), state,
+                                                   {.directory = config.checkpoint.directory,
+                                                    .keep = config.checkpoint.keep,
+                                                    .keep_every = config.checkpoint.keep_every,
+                                                    .base_step = base_step_});
+  saved_step_ = base_step_ = state.step;
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return fmt::format("saved {} ({}, {:.2f} s)\n", saved.path, to_text(saved.bytes), seconds);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/stop_signals.hpp"
+
+namespace trireme::train {
+namespace {
+
+volatile std::sig_atomic_t last_signal = 0;  // a handler can reach nothing else
+
+extern "C" void note(int signal) {
+  if (signal == SIGINT && last_signal != 0) {
+    std::signal(SIGINT, SIG_DFL);
+    std::raise(SIGINT);
+  }
+  last_signal = signal;
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  last_signal = 0;
+  struct sigaction action {};
+  action.sa_handler = note;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &action, &before_[i]);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+StopSignals::~StopSignals() {
+  for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &before_[i], nullptr);
+}
+
+int StopSignals::received() { return last_signal; }
+
+}  // namespace trireme::train
