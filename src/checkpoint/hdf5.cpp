@@ -125,9 +125,10 @@ void Writer::scalar(const std::string& name, hid_t type, const void* value) {
 
 void Writer::attribute(const std::string& name, const std::string& text) {
   const Type type(check(H5Tcopy(H5T_C_S1), "describe a text"));
-  check_status(H5Tset_size(type.id(), text.size() + 1), "describe a text");
+  check_status(H5Tset_size(type.id(), H5T_VARIABLE), "describe a text");
   check_status(H5Tset_cset(type.id(), H5T_CSET_UTF8), "describe a text");
-  scalar(name, type.id(), text.c_str());
+  const char* value = text.c_str();
+  scalar(name, type.id(), &value);
 }
 
 void Writer::attribute(const std::string& name, std::int64_t value) { scalar(name, H5T_NATIVE_INT64, &value); }

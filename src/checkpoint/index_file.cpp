@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/hdf5.hpp"
+#include "checkpoint/room.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/file.hpp"
 
@@ -112,9 +113,19 @@ void write_datasets(h5::Writer& file, const Manifest& manifest) {
   }
 }
 
+/// At most what the file will have: a mapping takes more room than its slice in the manifest.
+std::int64_t most_bytes(const Manifest& manifest, const std::string& json) {
+  constexpr std::int64_t hdf5_bytes = 1 << 17;
+  constexpr std::int64_t hdf5_bytes_a_dataset = 1 << 13;
+  constexpr std::int64_t mapping_to_text = 16;
+  return hdf5_bytes + mapping_to_text * static_cast<std::int64_t>(json.size()) +
+         hdf5_bytes_a_dataset * static_cast<std::int64_t>(all_quantities.size() * manifest.parameters.size());
+}
+
 }  // namespace
 
 void write_index(const std::string& path, const Manifest& manifest, const std::string& json) {
+  require_room(index_path(path), most_bytes(manifest, json));
   {
     const h5::Hdf5Lock lock;
     h5::Writer file(index_path(path));

@@ -2,12 +2,12 @@
 #include "checkpoint/shard_file.hpp"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/hdf5.hpp"
+#include "checkpoint/room.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 
@@ -61,23 +61,11 @@ std::vector<Planned> plan(const Shards& shards) {
   return planned;
 }
 
-void check_size_limit(const std::string& path, std::int64_t bytes) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  if (static_cast<std::uint64_t>(bytes) > limit.rlim_cur)
-    throw WriteError(
-        fmt::format("{}: needs {} bytes, but a file of this process may have {} at most (ulimit -f); raise "
-                    "the limit",
-                    path, bytes, limit.rlim_cur));
-}
-
-/// Says that there is no room before HDF5 finds out: it crashes over a file that it cannot close.
-void find_room(const std::string& path, const std::vector<Planned>& planned) {
+/// At most what the file will have.
+std::int64_t most_bytes(const std::vector<Planned>& planned) {
   std::int64_t bytes = hdf5_bytes;
   for (const Planned& one : planned) bytes += width * one.dataset.elements + hdf5_bytes_a_dataset;
-  check_size_limit(path, bytes);
-  File file = File::create(path);
-  file.reserve(bytes);
+  return bytes;
 }
 
 /// An HDF5 file with all datasets in place and nothing in them.
@@ -152,7 +140,7 @@ SavedFile write_shard_file(const std::string& path, const Shards& shards) {
   SavedFile saved{.path = shard_path(shards.dp_rank()), .dp_rank = shards.dp_rank(), .datasets = {}};
   const std::string name = path + "/" + saved.path;
   std::vector<Planned> planned = plan(shards);
-  find_room(name, planned);
+  require_room(name, most_bytes(planned));
   lay_out(name, planned);
   {
     File file = File::update(name);

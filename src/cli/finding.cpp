@@ -32,8 +32,8 @@ Verdict worst(const Findings& findings) {
 std::string to_text(const Findings& findings) {
   std::string text;
   for (const Finding& finding : findings) {
-    text += fmt::format("{:<8} {:<15} {}\n", word(finding.verdict), finding.subject, finding.found);
-    if (!finding.remedy.empty()) text += fmt::format("{:<24} -> {}\n", "", finding.remedy);
+    text += fmt::format("{:<8} {:<16} {}\n", word(finding.verdict), finding.subject, finding.found);
+    if (!finding.remedy.empty()) text += fmt::format("{:<25} -> {}\n", "", finding.remedy);
   }
   const auto warnings = count(findings, Verdict::warning);
   const auto errors = count(findings, Verdict::error);

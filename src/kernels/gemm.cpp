@@ -26,6 +26,11 @@ const GemmChoice::Products& products_for(const at::Tensor& t) {
   return t.scalar_type() == at::kBFloat16 ? current_choice().bf16 : current_choice().fp32;
 }
 
+/// a b^T by at::mm or oneDNN; either of them may be a transposed view.
+at::Tensor product(GemmLibrary library, const at::Tensor& a, const at::Tensor& b) {
+  return library == GemmLibrary::onednn ? onednn_product(a, b) : at::mm(a, b.t());
+}
+
 /// d_y^T x tile by tile: each tile is computed in the compute type and then converted into, or added to, the fp32
 /// gradient.
 void weight_in_tiles(GemmLibrary library, const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {
@@ -40,20 +45,25 @@ void weight_in_tiles(GemmLibrary library, const at::Tensor& d_y, const at::Tenso
 
 }  // namespace
 
-at::Tensor product(GemmLibrary library, const at::Tensor& a, const at::Tensor& b) {
-  return library == GemmLibrary::onednn ? onednn_product(a, b) : at::mm(a, b.t());
+at::Tensor linear(GemmLibrary library, const at::Tensor& x, const at::Tensor& w) {
+  return library == GemmLibrary::blocked ? blocked_linear(x, w, {}) : product(library, x, w);
 }
 
-at::Tensor linear(GemmLibrary library, const at::Tensor& x, const at::Tensor& w) { return product(library, x, w); }
+at::Tensor linear_add(GemmLibrary library, const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual) {
+  if (library == GemmLibrary::blocked) return blocked_linear(x, w, residual);
+  if (library == GemmLibrary::at) return at::addmm(residual, x, w.t());
+  return product(library, x, w).add_(residual);
+}
 
 at::Tensor linear_backward_input(GemmLibrary library, const at::Tensor& d_y, const at::Tensor& w) {
-  return product(library, d_y, w.t());
+  return library == GemmLibrary::blocked ? blocked_backward_input(d_y, w) : product(library, d_y, w.t());
 }
 
 void linear_backward_weight(GemmLibrary library, const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {
   invariant(grad.tensor.is_contiguous() && grad.tensor.scalar_type() == at::kFloat,
             "linear_backward_weight: the gradient must be contiguous fp32");
-  if (library != GemmLibrary::at || x.scalar_type() != at::kFloat) return weight_in_tiles(library, d_y, x, grad);
+  if (library == GemmLibrary::blocked) return blocked_backward_weight(d_y, x, grad);
+  if (library == GemmLibrary::onednn || x.scalar_type() != at::kFloat) return weight_in_tiles(library, d_y, x, grad);
   at::Tensor to = grad.tensor;
   grad.accumulate ? to.addmm_(d_y.t(), x) : at::mm_out(to, d_y.t(), x);
 }
@@ -61,9 +71,7 @@ void linear_backward_weight(GemmLibrary library, const at::Tensor& d_y, const at
 at::Tensor linear(const at::Tensor& x, const at::Tensor& w) { return linear(products_for(x).forward, x, w); }
 
 at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual) {
-  const GemmLibrary library = products_for(x).forward;
-  if (library == GemmLibrary::at) return at::addmm(residual, x, w.t());
-  return product(library, x, w).add_(residual);
+  return linear_add(products_for(x).forward, x, w, residual);
 }
 
 at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w) {

@@ -72,7 +72,7 @@ GemmLibrary parse_library(std::string_view text) {
   for (const auto& [library, name] : gemm_libraries) {
     if (name == text) return library;
   }
-  throw ConfigError(fmt::format("unknown GEMM library \"{}\": allowed are at and onednn", text));
+  throw ConfigError(fmt::format("unknown GEMM library \"{}\": allowed are at, onednn and blocked", text));
 }
 
 /// Takes what stands before `end` off the front of `text`, and `end` with it.

@@ -9,7 +9,7 @@
 
 namespace trireme::train {
 
-std::string banner(const Job& job, const comm::Topology& topology, int threads) {
+std::string banner(const Job& job, const comm::Topology& topology, int threads, const kernels::GemmChoice& gemm) {
   const config::RunConfig& c = job.config();
   const model::Sizes& s = job.model().sizes;
   const planner::Sizing sizing = planner::sizing_of(c, job.resolved());
@@ -29,6 +29,7 @@ std::string banner(const Job& job, const comm::Topology& topology, int threads) 
       "threads  {} per rank, {} core{} on this node for {} rank{}; communication {}\n", threads, topology.node_cores,
       topology.node_cores == 1 ? "" : "s", topology.node_ranks, topology.node_ranks == 1 ? "" : "s",
       job.lane_threads() ? "on threads of its own" : "runs between compute: no core is left for a thread");
+  out += fmt::format("products {}: forward, input gradient, weight gradient\n", kernels::to_text(gemm));
   const planner::Memory memory = planner::replay_memory(job.schedule(), job.model(), job.layout(), sizing);
   return out + planner::to_text(memory);
 }

@@ -81,6 +81,7 @@ std::string to_json(const StepRow& row) {
   out["tokens_per_second_per_rank"] = row.tokens_per_second_per_rank;
   out["mfu"] = row.mfu ? number(*row.mfu) : Json(nullptr);
   out["flop_rule"] = model::flop_rule();
+  out["gemm"] = row.gemm;
   out["restart_count"] = row.restart_count;
   out["skipped"] = row.skipped;
   out["skipped_steps"] = row.skipped_steps;

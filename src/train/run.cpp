@@ -22,6 +22,7 @@
 #include "trireme/train/banner.hpp"
 #include "trireme/train/checkpointing.hpp"
 #include "trireme/train/export.hpp"
+#include "trireme/train/gemm.hpp"
 #include "trireme/train/job.hpp"
 #include "trireme/train/metrics.hpp"
 #include "trireme/train/output.hpp"
@@ -55,6 +56,7 @@ class Run {
         rank_(world.rank()),
         topology_(comm::probe_topology(world)),
         threads_(use_threads(topology_, config_.device.threads)),
+        gemm_(agree_on_gemm(world)),
         watchdog_({.timeout_seconds = watchdog_share * config_.comm.timeout_seconds, .dump_path = dump_path()},
                   nullptr),
         job_(config_, world, job_options()),
@@ -72,7 +74,7 @@ class Run {
     state_ = checkpoints_.begin();
     first_step_ = state_.step;
     if (rank_ == 0) metrics_.emplace(config_.run.output + "/metrics.jsonl", first_step_);
-    if (rank_ == 0) output_.write(banner(job_, topology_, threads_) + "\n");
+    if (rank_ == 0) output_.write(banner(job_, topology_, threads_, gemm_) + "\n");
     data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
                              job_.batch_shape(), {.position = state_.samples, .taken = state_.taken});
     for (std::int64_t step = first_step_; step < config_.train.steps; ++step) {
@@ -182,6 +184,7 @@ class Run {
                 .exposed_comm_seconds = result.exposed_seconds,
                 .tokens_per_second = tokens / step_seconds,
                 .tokens_per_second_per_rank = tokens / step_seconds / job_.mesh().ranks(),
+                .gemm = kernels::to_text(gemm_),
                 .restart_count = restart_count(),
                 .skipped = result.skipped,
                 .skipped_steps = state_.skipped,
@@ -250,6 +253,7 @@ class Run {
   int rank_;
   comm::Topology topology_;
   int threads_;
+  kernels::GemmChoice gemm_;
   comm::Watchdog watchdog_;
   Job job_;
   Checkpointing checkpoints_;

@@ -24,8 +24,10 @@ namespace trireme::kernels {
 /// Writes or adds d_y^T x, the gradient of `linear` by w, into fp32. d_y: [N, M]; x: [N, K]; grad: [M, K].
 void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
 
-/// Who multiplies. at: at::mm (MKL in fp32, oneDNN in bf16). onednn: libtorch's mkldnn::_linear_pointwise.
-enum class GemmLibrary : std::uint8_t { at, onednn };
+/// Who multiplies. at: at::mm (MKL in fp32, oneDNN in bf16). onednn: libtorch's mkldnn::_linear_pointwise. blocked: our
+/// own kernels, in fp32 arithmetic also for bf16 data (the fastest for bf16 on a CPU whose bf16 instructions are slow or
+/// missing); the same bits for any number of threads.
+enum class GemmLibrary : std::uint8_t { at, onednn, blocked };
 
 /// The library for each shape class: the data type, and which of the three products of a linear layer.
 struct GemmChoice {

@@ -8,7 +8,7 @@
 
 #include "trireme/kernels/gemm.hpp"
 
-/// One product of two matrices by a given library.
+/// Matrix products by a given library.
 namespace trireme::kernels {
 
 struct NamedLibrary {
@@ -16,17 +16,23 @@ struct NamedLibrary {
   std::string_view name;
 };
 /// Every library, as it is written in texts.
-inline constexpr std::array<NamedLibrary, 2> gemm_libraries{{{GemmLibrary::at, "at"}, {GemmLibrary::onednn, "onednn"}}};
-
-/// a b^T for a: [N, K], b: [M, K], either of them possibly a transposed view. Throws where `library` cannot run on this
-/// CPU.
-[[nodiscard]] at::Tensor product(GemmLibrary library, const at::Tensor& a, const at::Tensor& b);
+inline constexpr std::array<NamedLibrary, 3> gemm_libraries{
+    {{GemmLibrary::at, "at"}, {GemmLibrary::onednn, "onednn"}, {GemmLibrary::blocked, "blocked"}}};
 
 /// mkldnn::_linear_pointwise(a, b): oneDNN's matmul, as libtorch's compiler calls it.
 [[nodiscard]] at::Tensor onednn_product(const at::Tensor& a, const at::Tensor& b);
 
-/// The three products of a linear layer by a given library; as the functions of the same names in gemm.hpp.
+/// Our own: fp32 arithmetic whatever the data type. residual: undefined for none. The other two as linear_backward_input
+/// and linear_backward_weight.
+[[nodiscard]] at::Tensor blocked_linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual);
+[[nodiscard]] at::Tensor blocked_backward_input(const at::Tensor& d_y, const at::Tensor& w);
+void blocked_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
+
+/// The products of a linear layer by a given library, as the functions of the same names in gemm.hpp. They throw where
+/// it cannot run on this CPU.
 [[nodiscard]] at::Tensor linear(GemmLibrary library, const at::Tensor& x, const at::Tensor& w);
+[[nodiscard]] at::Tensor linear_add(GemmLibrary library, const at::Tensor& x, const at::Tensor& w,
+                                    const at::Tensor& residual);
 [[nodiscard]] at::Tensor linear_backward_input(GemmLibrary library, const at::Tensor& d_y, const at::Tensor& w);
 void linear_backward_weight(GemmLibrary library, const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
 

@@ -33,8 +33,7 @@ inline Eight widen(EightHalves x) { return from_bits(__builtin_convertvector(x, 
 inline EightHalves narrow(Eight x) {
   const EightBits bits = bits_of(x);
   const EightBits rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
-  const EightBits result = (bits & 0x7fffffffU) > 0x7f800000U ? (bits | 0x400000U) : rounded;
-  return __builtin_convertvector(result >> 16, EightHalves);
+  return __builtin_convertvector((x == x ? rounded : (bits | 0x400000U)) >> 16, EightHalves);
 }
 
 inline Eight load(const float* from, All) {

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace trireme::checkpoint {
+
+/// Throws WriteError unless a file `path` of `bytes` bytes can be had; leaves an empty one there. To be asked before
+/// HDF5 writes: it crashes over a file that it cannot close.
+void require_room(const std::string& path, std::int64_t bytes);
+
+}  // namespace trireme::checkpoint
