@@ -26,6 +26,7 @@ class OutputDirectory : public testing::Test {
         "\"a.bin\"\nseq_len = 8\n[batch]\nglobal = 1\nmicro = 1\n[train]\nsteps = 1\n",
         "test");
     config_.run.output = root_ / "new" / "run";
+    config_.checkpoint.directory = config_.run.output + "/checkpoints";
   }
   ~OutputDirectory() override { fs::remove_all(root_); }
 
@@ -62,6 +63,24 @@ TEST_F(OutputDirectory, IsRefusedWhenItHoldsAnEarlierRun) {
   }
   config_.run.overwrite = true;
   EXPECT_NO_THROW(prepare_output_directory(config_));
+}
+
+TEST_F(OutputDirectory, OfARunThatEndedBeforeItsFirstCheckpointIsTakenAgain) {
+  (void)write("metrics.jsonl", "{}\n");
+  fs::create_directories(config_.checkpoint.directory);
+  EXPECT_NO_THROW(check_output_directory(config_));
+  config_.checkpoint.resume = "none";
+  EXPECT_THROW(check_output_directory(config_), CheckpointError);
+}
+
+TEST_F(OutputDirectory, WithCheckpointsGoesOnUnlessResumeIsNone) {
+  (void)write("metrics.jsonl", "{}\n");
+  fs::create_directories(config_.checkpoint.directory + "/step-00000010");
+  EXPECT_NO_THROW(check_output_directory(config_));
+  config_.checkpoint.resume = "none";
+  EXPECT_THROW(check_output_directory(config_), CheckpointError);
+  config_.run.overwrite = true;
+  EXPECT_NO_THROW(check_output_directory(config_));
 }
 
 TEST_F(OutputDirectory, OfARunThatNeverTookAStepIsTakenAgain) {
