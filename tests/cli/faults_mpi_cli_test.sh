@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Ranks that throw, die, stop or compute nonsense: the job ends within seconds and says why, or goes on alike everywhere.
+# timeout: 300
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+fault() { export TRIREME_FAULT=$1; }
+losses() { json_check "$1" out/metrics.jsonl; rm -r out; }
+
+fault step.begin:throw:1:3
+for lanes in false true; do
+  job 4 train run.toml --set comm.lane_threads=$lanes
+  expect_end 1 "[rank 1 " "fault injected at step.begin"
+  ((seconds < 30)) || fail "it took $seconds s"
+  grep -q "TRIREME_FAULT is set" err.txt || fail "no warning of the fault"
+  rm -r out
+done
+
+fault step.begin:kill:2:3
+job 4 train run.toml
+((status != 0 && seconds < 30)) || fail "a killed rank: exit code $status after $seconds s"
+losses 'assert [r["step"] for r in rows] == list(range(1, len(rows) + 1)) and len(rows) >= 2, "whole lines"'
+
+# A stopped rank is named with the operation that waits for it: over shared memory and MPI, with and without lane threads.
+# With them the other ranks wait in the compute lane, whose watchdog must not speak first.
+fault step.begin:stop:1:2
+for lanes in false true; do
+  for backend in auto mpi; do
+    job 4 train run.toml --set comm.timeout_seconds=4 --set comm.lane_threads=$lanes --set comm.backend=$backend
+    expect_end 7 "Hang: " " on shard/" "comm.timeout_seconds" "hang-rank"
+    ((seconds < 40)) || fail "it took $seconds s"
+    [[ $backend == mpi ]] || expect_end 7 "waits for rank 1"
+    json_check 'assert rows[0]' out/hang-rank"$(sed -n 's/^\[rank \([0-9]*\) .*Hang: .*/\1/p' err.txt)".json
+    rm -r out
+  done
+done
+fault step.begin:stop:0:2
+job 4 train run.toml --set comm.timeout_seconds=4
+expect_end 7 "Hang: " " on shard/"
+rm -r out
+
+# Not a number on one rank: that step is skipped on all of them, nothing is updated, and it is counted.
+fault grad.reduce:nan:1:3
+job 4 train run.toml
+expect_done
+grep -q "warning step 4: .* not finite; the step is skipped" err.txt || fail "no warning"
+grep -q "step=4 .*skipped=true" out.txt || fail "the line of step 4"
+mv out poisoned
+fault grad.reduce:nan:3:3
+job 4 train run.toml --set comm.lane_threads=true
+expect_done
+json_check '
+other = [json.loads(line) for line in open(files[1])]
+assert [r["skipped"] for r in rows] == [False, False, False, True, False, False]
+assert [r["skipped_steps"] for r in rows] == [0, 0, 0, 1, 1, 1]
+assert rows[3]["grad_norm"] is None and rows[3]["tokens"] == 4 * 16 * 32
+assert all(math.isfinite(r["loss"]) for r in rows)
+assert [r["loss"] for r in rows] == [r["loss"] for r in other], "whichever rank it was"
+' poisoned/metrics.jsonl out/metrics.jsonl
+rm -r out
+
+fault grad.reduce:nan:1
+job 4 train run.toml --set train.max_skipped_steps=3
+expect_end 6 "3 steps in a row" "train.max_skipped_steps" "optimizer.lr"
+losses 'assert [r["skipped_steps"] for r in rows] == [1, 2, 3]'
+
+fault step.begin:explode
+job 2 train run.toml
+expect_end 2 "TRIREME_FAULT" "kill, stop, throw"
+expect_no_output

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every mistake gets one message with its remedy and its exit code, within seconds, and leaves nothing half-written.
+# timeout: 400
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+# refused CODE TEXT... -- ARGUMENTS: what `train run.toml ARGUMENTS` on two ranks ends with.
+refused() {
+  local wanted=()
+  while [[ $1 != -- ]]; do
+    wanted+=("$1")
+    shift
+  done
+  shift
+  job 2 train "${@}"
+  expect_end "${wanted[@]}"
+  expect_no_output
+  ((seconds < 30)) || fail "it took $seconds s"
+}
+
+# The run file.
+refused 2 "nowhere.toml" "cannot read" -- nowhere.toml
+refused 2 "data.seqlen" "did you mean data.seq_len" -- run.toml --set data.seqlen=8
+refused 2 "found \"two\"" "integer" -- run.toml --set model.layers=two
+refused 2 "batch.global" "set batch.global" -- run.toml --set batch.global=18 --set batch.micro=2
+refused 2 "2 ranks" "mesh" -- run.toml --set mesh.shard=3
+refused 2 "data-parallel rank" "tensor" -- run.toml --set batch.global=1 --set batch.micro=1
+refused 2 "not yet available" -- run.toml --set memory.offload=optimizer
+sed 's/^seq_len/seqlen/; s/^heads = 4/heads = "4"/' run.toml >bad.toml
+refused 2 "2 mistakes" "bad.toml:9: model.heads" "bad.toml:13: data.seqlen" -- bad.toml
+printf 'steps = \n' >bad.toml
+refused 2 "bad.toml:1" "not valid TOML" -- bad.toml
+head -c 4096 /dev/urandom >bad.toml
+refused 2 "bad.toml" -- bad.toml
+
+# Fault 19: the ranks do not fit, said at once.
+job 3 train run.toml
+expect_end 2 "3 ranks" "batch.global"
+((seconds < 5)) || fail "it took $seconds s to see that 3 ranks do not fit"
+
+# Token files.
+refused 3 "nowhere.bin" "nearest" -- run.toml --set data.train=nowhere.bin
+head -c 1001 tokens.bin >cut.bin
+refused 3 "cut.bin" "truncated" -- run.toml --set data.train=cut.bin
+: >empty.bin
+refused 3 "empty.bin" "empty" -- run.toml --set data.train=empty.bin
+head -c 40 tokens.bin >short.bin
+refused 3 "short.bin" "too few" -- run.toml --set data.train=short.bin
+refused 3 "vocabulary of 100" "position 0" "model.vocab_size" -- run.toml --set model.vocab_size=100
+{ head -c 60000 tokens.bin && printf '\377\377' && tail -c +60003 tokens.bin; } >beyond.bin
+refused 3 "token 65535 at position 30000" "vocabulary" -- run.toml --set data.train=beyond.bin
+refused 3 "beyond.bin" -- run.toml --set train.eval_every=1 --set data.validation=beyond.bin
+
+refused 3 "nowhere.model" -- run.toml --set data.tokenizer=spm:nowhere.model
+
+# Weights.
+job 2 train run.toml --set train.steps=1 --set run.export=end
+expect_done
+mv out/export weights
+rm -r out
+cat >damage.py <<'PY'
+import json, struct, sys
+source, target, what = sys.argv[1:]
+data = open(source, "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header, body = json.loads(data[8 : 8 + size]), data[8 + size :]
+name = "model.layers.1.mlp.up_proj.weight"
+if what == "missing":  # the last one, so that no gap shows
+    last = max((entry["data_offsets"][0], name) for name, entry in header.items() if name != "__metadata__")
+    del header[last[1]]
+    body = body[: last[0]]
+    print(last[1])
+elif what == "shape":
+    header[name]["shape"] = header[name]["shape"][::-1]
+elif what == "beyond":
+    header[name]["data_offsets"][1] += 1 << 40
+text = b"{" * size if what == "header" else json.dumps(header).encode()
+length = 1 << 62 if what == "length" else len(text)
+open(target, "wb").write(struct.pack("<Q", length) + text + (b"" if what == "cut" else body))
+PY
+for what in header length beyond cut missing shape; do
+  cp -r weights "bad-$what"
+  python3 damage.py weights/model.safetensors "bad-$what/model.safetensors" "$what" >>missing.txt
+done
+refused 4 "bad-header/model.safetensors" -- run.toml --set model.from=bad-header
+refused 4 "bad-length/model.safetensors" -- run.toml --set model.from=bad-length
+refused 4 "bad-beyond/model.safetensors" "up_proj" -- run.toml --set model.from=bad-beyond
+refused 4 "bad-cut/model.safetensors" -- run.toml --set model.from=bad-cut
+refused 4 "$(cat missing.txt)" "missing" -- run.toml --set model.from=bad-missing
+refused 4 "model.layers.1.mlp.up_proj.weight" "shape" -- run.toml --set model.from=bad-shape
+refused 4 "nowhere" -- run.toml --set model.from=nowhere
+refused 2 "model.hidden_size" -- run.toml --set model.from=weights --set model.hidden_size=64
+job 2 train run.toml --set model.from=weights --set train.steps=1
+expect_done
+rm -r out
+
+# Places to write.
+: >a-file
+job 2 train run.toml --set run.output=a-file/below
+expect_end 8 "a-file/below" "run.output"
+job 2 train run.toml --set run.output=/proc/trireme
+expect_end 8 "/proc/trireme" "run.output"
+mkdir -p out/export && echo "years of work" >out/export/thesis.tex
+job 2 train run.toml --set run.export=end
+expect_end 4 "thesis.tex"
+[[ $(ls out) == export ]] || fail "a refused run wrote into run.output"
+rm -r out
+
+# Ranks that were told different things.
+contexts() {
+  # shellcheck disable=SC2086
+  launch $MPIEXEC $MPIEXEC_FLAGS -n 1 "$TRIREME" train $1 : -n 2 "$TRIREME" train $2
+}
+sed 's/^seq_len = 32/seq_len = 16/; s/^lr = 1e-2/lr = 0.5/' run.toml >other.toml
+contexts run.toml other.toml
+expect_end 2 "data.seq_len = 32 on rank 0, 16 on rank 1" "optimizer.lr = 0.01 on rank 0, 0.5 on rank 1" "run.toml" "other.toml"
+contexts run.toml "run.toml --set train.steps=7"
+expect_end 2 "train.steps = 6 on rank 0, 7 on rank 1"
+contexts run.toml nowhere.toml
+expect_end 2 "[rank 1 " "nowhere.toml"
+expect_no_output
+contexts "run.toml --set train.steps=2 --set batch.global=18 --set batch.micro=3" "./run.toml --set train.steps=2 --set batch.global=18 --set batch.micro=3"
+expect_done  # other words for the same

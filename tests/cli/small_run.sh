@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Sourced by the tests here: a directory of its own with text, tokens and a run file of a model that trains in a second,
+# and what is said about how a job ended. Environment: TRIREME, MPIEXEC, MPIEXEC_FLAGS.
+# shellcheck shell=bash
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-cli-test.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+# Sentences over a few words: a tiny model learns their letters at once.
+awk 'BEGIN { split("the ship has three banks of oars and sails to the island with wind", w, " ")
+             for (i = 0; i < 9000; ++i) { seed = (seed * 1103515245 + 12345) % 2147483648
+                                          printf "%s%s", w[1 + int(seed / 65536) % 14], (i % 9 == 8) ? ".\n" : " " } }' >text.txt
+"$TRIREME" tokenize --tokenizer bytes -o tokens.bin text.txt >/dev/null
+
+cat >run.toml <<'TOML'
+[run]
+name = "small"
+output = "out"
+[model]
+vocab_size = 257
+hidden_size = 32
+intermediate_size = 64
+layers = 2
+heads = 4
+kv_heads = 2
+[data]
+train = "tokens.bin"
+seq_len = 32
+tokenizer = "bytes"
+[batch]
+global = 16
+micro = 2
+[precision]
+compute = "fp32"
+[optimizer]
+lr = 1e-2
+[lr]
+schedule = "constant"
+[train]
+steps = 6
+[comm]
+timeout_seconds = 60
+TOML
+
+fail() {
+  printf 'FAILED: %s\n--- standard output\n' "$*"
+  tail -n 40 out.txt 2>/dev/null || true
+  printf -- '--- standard error\n'
+  tail -n 40 err.txt 2>/dev/null || true
+  exit 1
+}
+
+# program ARGUMENTS: runs trireme alone; status, seconds, out.txt and err.txt say how it went.
+program() { launch "$TRIREME" "$@"; }
+
+# job RANKS ARGUMENTS: the same under mpirun.
+job() {
+  local ranks=$1
+  shift
+  # shellcheck disable=SC2086  # several options in one variable
+  launch $MPIEXEC $MPIEXEC_FLAGS -n "$ranks" "$TRIREME" "$@"
+}
+
+launch() {
+  local begin=$SECONDS
+  last="$*"
+  status=0
+  timeout 100 "$@" >out.txt 2>err.txt || status=$?
+  seconds=$((SECONDS - begin))
+}
+
+expect_done() { ((status == 0)) || fail "exit code $status of: $last"; }
+
+# expect_end CODE TEXT...: it ended with CODE and exactly one line of ours, the last one, which has every TEXT in it.
+expect_end() {
+  local code=$1 ours
+  shift
+  ((status == code)) || fail "exit code $status, expected $code, of: $last"
+  ours=$(grep -cE '^(\[rank [0-9]+ |trireme: error: )' err.txt || true)
+  ((ours == 1)) || fail "$ours messages of ours, expected 1, of: $last"
+  ours=$(grep -E '^(\[rank [0-9]+ |[0-9]{4}-)' err.txt | tail -n 1) || ours=$(cat err.txt)  # without MPI: several lines
+  local text
+  for text in "$@"; do [[ $ours == *"$text"* ]] || fail "no \"$text\" in the message of: $last"; done
+}
+
+expect_no_output() { [[ ! -e out ]] || fail "run.output was made by: $last"; }
+
+# json_check PYTHON-CODE FILE...: the code sees `rows`, the JSON lines of the first file, and `files`, their names.
+json_check() {
+  local code=$1
+  shift
+  python3 -c "import json, math, sys
+files = sys.argv[1:]
+rows = [json.loads(line) for line in open(files[0])] if files[0].endswith('.jsonl') else [json.load(open(files[0]))]
+$code" "$@" || fail "the check of $1 after: $last"
+}

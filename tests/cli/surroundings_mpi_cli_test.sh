@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Poor surroundings do not stop a run, and who reads standard output decides what it looks like.
+# timeout: 300
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+trains() {
+  rm -rf out
+  job 2 train run.toml
+  expect_done
+  json_check 'assert len(rows) == 6' out/metrics.jsonl
+}
+trains
+cp out/metrics.jsonl usual.jsonl
+same_losses='assert [r["loss"] for r in rows] == [json.loads(line)["loss"] for line in open(files[1])]'
+
+(unset HOME && trains)
+(export LANG=C LC_ALL=C && trains)
+json_check "$same_losses" out/metrics.jsonl usual.jsonl
+(export OMP_NUM_THREADS=0 && trains)
+(export OMP_NUM_THREADS=abc && trains)
+(export OMP_NUM_THREADS=2,1 && trains)
+mkdir read-only && chmod 500 read-only
+if [[ ! -w read-only ]]; then (export TMPDIR=$work/read-only && program train run.toml --set run.overwrite=true && expect_done); fi
+(export TMPDIR=$work/nowhere && program train run.toml --set run.overwrite=true && expect_done)
+
+# Closed streams: nothing of what is said ends up in files.
+rm -rf out
+status=0
+"$TRIREME" train run.toml <&- >&- 2>&- || status=$?
+((status == 0)) || fail "closed streams: exit code $status"
+json_check 'assert len(rows) == 6' out/metrics.jsonl
+(($(grep -c . out/run.toml) > 50)) && ! grep -q "^step=" out/run.toml || fail "run.toml was written into"
+
+# A reader that goes away, and a full disk, are told and outlived.
+rm -rf out
+"$TRIREME" train run.toml 2>err.txt | head -n 1 >out.txt || fail "train | head"
+json_check 'assert len(rows) == 6' out/metrics.jsonl
+grep -q "warning standard output cannot be written" err.txt || fail "no warning of a reader that went away"
+rm -rf out
+"$TRIREME" train run.toml >/dev/full 2>err.txt || fail "train > /dev/full"
+grep -q "No space left" err.txt || fail "no warning of a full disk"
+
+# A person at mpirun's terminal sees one line that rewrites itself; a file, a pipe and NO_COLOR get plain lines.
+watched() { script -qec "$1" /dev/null </dev/null | tr '\r' '@' >seen.txt; }
+rm -rf out
+export TERM=xterm
+run="$MPIEXEC $MPIEXEC_FLAGS -n 2 $TRIREME train run.toml --set run.overwrite=true"
+watched "$run"
+grep -q '@.\[Kstep 6/6  loss ' seen.txt || fail "no progress line on a terminal: $(cat seen.txt)"
+watched "NO_COLOR=1 $run"
+grep -q '^step=6 loss=' seen.txt || fail "NO_COLOR is not honoured: $(cat seen.txt)"
+watched "TERM=dumb $run"
+grep -q '^step=6 loss=' seen.txt || fail "TERM=dumb is not honoured: $(cat seen.txt)"
+watched "$run >file.txt"
+grep -q '^step=6 loss=' file.txt || fail "no plain lines in a file"
+watched "$run | cat"
+grep -q '^step=6 loss=' seen.txt || fail "no plain lines in a pipe: $(cat seen.txt)"
+watched "$MPIEXEC $MPIEXEC_FLAGS -n 2 sh -c '$TRIREME train run.toml --set run.overwrite=true; true' >file.txt"
+grep -q '^step=6 loss=' file.txt || fail "a shell between mpirun and trireme hides the file"
+watched "$TRIREME train run.toml --set run.overwrite=true"
+grep -q '@.\[Kstep 6/6  loss ' seen.txt || fail "no progress line without mpirun: $(cat seen.txt)"
+
+# A launcher that MPI does not know of would train the model once a task.
+rm -rf out
+SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 program train run.toml
+expect_end 5 "srun started 4 tasks" "--mpi=pmix"
+expect_no_output

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# What a run leaves behind: a lower loss, metrics with every key, traces, the effective run file, an export that
+# generates; and the same run again gives the same bits.
+# timeout: 300
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+common=(--set train.steps=24 --set run.export=end --set "data.validation=[\"tokens.bin\"]" --set train.eval_every=8
+        --set train.eval_steps=2 --set metrics.trace_steps=[3,4])
+job 4 train run.toml "${common[@]}"
+expect_done
+[[ ! -s err.txt ]] || fail "something on standard error"
+for text in "Trireme " "parameters.sharded" "threads " "step=24 loss=" "step=8 eval_loss=" "exported out/export"; do
+  grep -q "$text" out.txt || fail "no $text on standard output"
+done
+
+json_check '
+steps = [r for r in rows if "loss" in r]
+evals = [r for r in rows if "eval_loss" in r]
+assert [r["step"] for r in steps] == list(range(1, 25)), "a line a step"
+assert [r["step"] for r in evals] == [8, 16, 24] and all("loss" not in r for r in evals)
+assert steps[-1]["loss"] < steps[0]["loss"] - 1.5, (steps[0]["loss"], steps[-1]["loss"])
+keys = """step time loss grad_norm lr tokens target_tokens step_seconds data_seconds exposed_comm_seconds tokens_per_second
+tokens_per_second_per_rank mfu restart_count memory_peak_bytes comm_bytes comm_calls skipped""".split()
+categories = """parameters.sharded parameters.unsharded gradients.sharded gradients.unsharded optimizer activations
+workspace communication data other""".split()
+for r in steps:
+    assert not set(keys) - set(r), set(keys) - set(r)
+    for space in ("device", "host"):
+        assert not set(categories) - set(r["memory_peak_bytes"][space])
+    assert r["memory_peak_bytes"]["rss"] > 1 << 20
+    assert r["tokens"] == r["step"] * 16 * 32 and r["target_tokens"] == 16 * 32
+    assert r["mfu"] is None and r["skipped"] is False and r["restart_count"] == 0
+    assert r["comm_calls"]["shard"]["all_gather"] > 0 and r["comm_bytes"]["shard"]["reduce_scatter"] > 0
+    assert r["tokens_per_second"] > r["tokens_per_second_per_rank"] > 0
+later = [r["comm_bytes"]["shard"] for r in steps]
+assert all(b == later[0] for b in later), "every step moves the same"
+' out/metrics.jsonl
+
+for rank in 0 1 2 3; do
+  json_check '
+events = rows[0]["traceEvents"]
+lanes = {e["args"]["name"]: e["tid"] for e in events if e["ph"] == "M"}
+assert set(lanes) == {"compute", "gather", "reduce"}, lanes
+spans = [e for e in events if e["ph"] == "X"]
+assert {e["args"]["step"] for e in spans} == {3, 4}
+assert {e["tid"] for e in spans} == set(lanes.values())
+assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in spans)
+' out/trace-rank$rank.json
+done
+[[ ! -e out/trace-rank4.json ]] || fail "a trace of a rank that there is not"
+
+# The effective run file says everything, and is a run file.
+grep -q "^steps = 24 " out/run.toml || fail "the effective run file lacks what --set gave"
+program plan out/run.toml --ranks 4
+expect_done
+json_check 'assert rows[0]["architectures"] == ["LlamaForCausalLM"] and rows[0]["eos_token_id"] == 256' out/export/config.json
+program generate out/export --prompt "the ship" --tokens 20
+expect_done
+(($(wc -c <out.txt) == 29)) && grep -q "^the ship" out.txt || fail "the prompt, 20 letters and a line's end"
+cp out.txt first.txt
+program generate out/export --prompt "the ship" --tokens 20
+cmp out.txt first.txt || fail "greedy generation differs from itself"
+program generate out/export --prompt "the ship" --tokens 20 --temperature 1 --seed 3
+cp out.txt first.txt
+program generate out/export --prompt "the ship" --tokens 20 --temperature 1 --seed 3
+cmp out.txt first.txt || fail "sampling differs from itself"
+program generate out/export --prompt ""
+expect_end 2 "--prompt"
+program generate nowhere --prompt x
+expect_end 4 "nowhere"
+job 2 generate out/export --prompt x
+expect_end 2 "one rank"
+
+# An earlier run is not written over, and nothing of it is touched.
+cp out/metrics.jsonl first.jsonl
+job 4 train run.toml "${common[@]}"
+expect_end 4 "run.overwrite = true" "out"
+cmp out/metrics.jsonl first.jsonl || fail "the refused run wrote"
+
+job 4 train run.toml "${common[@]}" --set run.overwrite=true
+expect_done
+json_check '
+first = [json.loads(line) for line in open(files[1])]
+for a, b in zip(rows, first, strict=True):
+    for key in ("loss", "grad_norm", "eval_loss", "lr"):
+        assert a.get(key) == b.get(key), (key, a, b)
+' out/metrics.jsonl first.jsonl
+
+# Other samples from another start; fewer lines; another transport and lanes change nothing else.
+job 2 train run.toml --set run.output=skipped --set data.skip_to=16 --set data.shuffle=false --set train.steps=3 \
+  --set run.export=end --set data.document_end=46
+expect_done
+json_check 'assert rows[0]["eos_token_id"] == 46' skipped/export/config.json
+job 2 train run.toml --set run.output=whole --set data.shuffle=false --set train.steps=4 --set optimizer.lr=0
+expect_done
+job 2 train run.toml --set run.output=lanes --set data.skip_to=16 --set data.shuffle=false --set train.steps=3 \
+  --set comm.lane_threads=true --set comm.backend=mpi --set metrics.every=2
+expect_done
+json_check '
+whole, lanes = [[json.loads(line) for line in open(f)] for f in files[1:]]
+assert rows[0]["loss"] == whole[1]["loss"], "step 1 from sample 16 is step 2 from sample 0, of a model that learns nothing"
+assert [r["step"] for r in lanes] == [2, 3], "every second step, and the last"
+assert [r["loss"] for r in lanes] == [r["loss"] for r in rows[1:]]
+' skipped/metrics.jsonl whole/metrics.jsonl lanes/metrics.jsonl
