@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Help, version, plan and tokenize need no MPI: they work where MPI_Init would end the program.
+# timeout: 120
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+export OMPI_MCA_pml=nowhere OMPI_MCA_btl=nowhere PMIX_MCA_gds=nowhere
+program doctor
+((status != 0)) || fail "MPI_Init works in an environment that was to break it: this test proves nothing"
+
+for arguments in --help --version "train --help" "plan --help" "tokenize --help" "generate --help" "doctor --help"; do
+  # shellcheck disable=SC2086
+  program $arguments
+  expect_done
+  [[ ! -s err.txt ]] || fail "something on standard error"
+done
+program --version
+grep -q '^trireme 0\.' out.txt && grep -q '^MPI Open MPI' out.txt || fail "no versions"
+program --help
+for word in train plan tokenize generate doctor "Exit codes:" "mpirun -n 4"; do
+  grep -q -- "$word" out.txt || fail "--help does not say $word"
+done
+for command in train plan tokenize generate doctor; do
+  program $command --help
+  grep -q "^Examples:" out.txt || fail "$command --help has no examples"
+done
+
+program plan run.toml --ranks 4
+expect_done
+grep -q "2 microbatches a step" out.txt || fail "plan"
+program plan run.toml --ranks 4 --show schedule
+expect_done
+grep -q "unshard b1" out.txt || fail "plan --show schedule"
+program plan run.toml --ranks 3
+expect_end 2 "3 ranks" "batch.global"
+program tokenize --tokenizer bytes -o again.bin text.txt
+expect_done
+cmp tokens.bin again.bin || fail "tokenize"
+
+# Usage mistakes.
+program
+expect_end 2 "--help"
+program fly
+expect_end 2 "--help"
+program plan run.toml
+expect_end 2 "--ranks"
+program plan nowhere.toml --ranks 2
+expect_end 2 "nowhere.toml"
+program tokenize --tokenizer letters -o x.bin text.txt
+expect_end 2 "letters" "bytes"
+TRIREME_LOG=loud program --version
+expect_end 2 "TRIREME_LOG" "debug, info"
+# A reader that goes away ends a short command quietly; a full disk does not pass for success.
+"$TRIREME" plan run.toml --ranks 4 --show schedule 2>err.txt | head -n 1 >/dev/null || true
+[[ ! -s err.txt ]] || fail "plan | head"
+status=0
+"$TRIREME" plan run.toml --ranks 4 >/dev/full 2>err.txt || status=$?
+((status == 8)) || fail "plan > /dev/full ended with $status"
+
+# Every key of the effective run file is in `train --help`, on a line of its own.
+program train --help
+cat out.txt >help.txt
+awk -F'[][ =]+' '/^\[/ { section = $2 } /^[a-z]/ { print section "." $1 }' "$TRIREME_SOURCE/inputs/quickstart.toml" >keys.txt
+(($(wc -l <keys.txt) > 20)) || fail "few keys"
+while read -r key; do grep -q "^$key " help.txt || fail "train --help does not list $key"; done <keys.txt
