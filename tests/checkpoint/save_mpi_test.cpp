@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Saving and restoring between meshes, and saves that fail.
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "checkpoint/held.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/fault.hpp"
+#include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/load.hpp"
+#include "trireme/checkpoint/verify.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+std::string message_of(const auto& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class SaveTest : public testing::Test {
+ protected:
+  /// Every mesh of at most as many ranks as there are.
+  [[nodiscard]] std::vector<mesh::Mesh> meshes() const {
+    std::vector<mesh::Mesh> all;
+    for (int replicate = 1; replicate <= world_.size(); ++replicate)
+      for (int shard = 1; shard * replicate <= world_.size(); ++shard)
+        all.push_back({.replicate = replicate, .shard = shard, .tensor = 1});
+    return all;
+  }
+
+  /// Runs `body(communicator)` on the ranks that `mesh` needs.
+  template <class Body>
+  void on(const mesh::Mesh& mesh, Body&& body) const {
+    const comm::Communicator some = world_.split(world_.rank() < mesh.ranks() ? 0 : 1, world_.rank());
+    if (world_.rank() < mesh.ranks()) body(some);
+    MPI_Barrier(world_.handle());
+  }
+
+  void save_step(const mesh::Mesh& mesh, std::int64_t step, SaveOptions options) const {
+    if (options.base_step == 0) options.base_step = step - 1;
+    on(mesh, [&](const comm::Communicator& ranks) {
+      Held held(mesh, ranks.rank());
+      held.fill(step);
+      (void)save(ranks, held.shards(), state_at(step), options);
+    });
+  }
+
+  [[nodiscard]] mesh::Mesh whole() const { return {.replicate = 1, .shard = world_.size(), .tensor = 1}; }
+
+  void expect_loads(const mesh::Mesh& mesh, const std::string& path, std::int64_t step) const {
+    on(mesh, [&](const comm::Communicator& ranks) {
+      Held held(mesh, ranks.rank());
+      const Manifest manifest = load(ranks, path, held.shards());
+      EXPECT_TRUE(held.holds(step)) << mesh.text();
+      EXPECT_EQ(manifest.state.step, step);
+      EXPECT_EQ(manifest.state.updates, step - 1);
+      EXPECT_EQ(manifest.state.samples, 12 * step);
+    });
+  }
+
+  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  SharedDirectory directory_{world_};
+};
+
+TEST_F(SaveTest, AnyMeshReadsWhatAnyOtherWrote) {
+  std::int64_t step = 10;
+  for (const mesh::Mesh& writer : meshes()) {
+    save_step(writer, ++step, {.directory = directory_.path()});
+    const std::string path = directory_.path() + "/" + step_name(step);
+    if (world_.rank() == 0) {
+      EXPECT_EQ(verify(path), std::vector<std::string>{}) << writer.text();
+      EXPECT_EQ(files_of(path).size(), 2U + static_cast<std::size_t>(writer.ranks()));
+    }
+    for (const mesh::Mesh& reader : meshes()) expect_loads(reader, path, step);
+  }
+}
+
+TEST_F(SaveTest, KeepsTheNewestAndTheMilestones) {
+  for (const std::int64_t step : {10, 15, 20, 25, 30, 35})
+    save_step(whole(), step, {.directory = directory_.path(), .keep = 2, .keep_every = 20});
+  std::vector<std::int64_t> left;
+  for (const Found& found : list_checkpoints(directory_.path())) left.push_back(found.step);
+  EXPECT_EQ(left, (std::vector<std::int64_t>{35, 30, 20}));
+}
+
+TEST_F(SaveTest, SetsAnotherFutureAside) {
+  save_step(whole(), 10, {.directory = directory_.path()});
+  save_step(whole(), 20, {.directory = directory_.path(), .base_step = 10});
+  save_step(whole(), 20, {.directory = directory_.path(), .base_step = 10});
+  save_step(whole(), 15, {.directory = directory_.path(), .base_step = 10});
+  EXPECT_EQ(list_checkpoints(directory_.path()).front().step, 15);
+  for (const int n : {1, 2})
+    EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/set-aside-" + std::to_string(n) + "-step-00000020"));
+}
+
+TEST_F(SaveTest, AFailureOnOneRankIsEverybodysAndHarmsNothing) {
+  save_step(whole(), 10, {.directory = directory_.path()});
+  fault::set_rank(world_.rank());
+  const int last = world_.size() - 1;
+  for (const std::string point : {"ckpt.stage", "ckpt.write", "ckpt.close", "ckpt.manifest", "ckpt.rename"}) {
+    const int rank = point == "ckpt.manifest" || point == "ckpt.rename" ? 0 : last;
+    setenv("TRIREME_FAULT", (point + ":throw:" + std::to_string(rank)).c_str(), 1);
+    const std::string said = message_of([&] { save_step(whole(), 20, {.directory = directory_.path()}); });
+    unsetenv("TRIREME_FAULT");
+    EXPECT_NE(said.find(point), std::string::npos) << said;
+    EXPECT_NE(said.find("rank " + std::to_string(rank)), std::string::npos) << said;
+    MPI_Barrier(world_.handle());
+    EXPECT_EQ(list_checkpoints(directory_.path()).size(), 1U);
+    EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/.step-00000020.partial"));
+    expect_loads(whole(), directory_.path() + "/step-00000010", 10);
+  }
+  save_step(whole(), 20, {.directory = directory_.path()});
+  expect_loads(whole(), directory_.path() + "/step-00000020", 20);
+}
+
+TEST_F(SaveTest, AFileSizeLimitEndsTheSaveWithItsReason) {
+  save_step(whole(), 10, {.directory = directory_.path()});
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto size = std::filesystem::file_size(directory_.path() + "/step-00000010/" + shard_path(0));
+  for (const rlim_t most : {rlim_t{2'000}, rlim_t{size / 2}, rlim_t{size - 1}}) {
+    const rlimit limit{.rlim_cur = most, .rlim_max = before.rlim_max};
+    if (world_.rank() == world_.size() - 1) setrlimit(RLIMIT_FSIZE, &limit);
+    const std::string said = message_of([&] { save_step(whole(), 20, {.directory = directory_.path()}); });
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_NE(said.find("ulimit -f"), std::string::npos) << said;
+    expect_loads(whole(), directory_.path() + "/step-00000010", 10);
+  }
+}
+
+TEST_F(SaveTest, RefusesAnotherModelNamingTheKeys) {
+  save_step(whole(), 10, {.directory = directory_.path()});
+  config::Model other = small_model();
+  other.vocab_size = 102;
+  other.rope_theta = 5e5;
+  Held held(whole(), world_.rank(), other);
+  const std::string said = message_of([&] { (void)load(world_, directory_.path() + "/step-00000010", held.shards()); });
+  EXPECT_NE(said.find("model.vocab_size: saved 101, now 102"), std::string::npos) << said;
+  EXPECT_NE(said.find("model.rope_theta: saved 10000, now 500000"), std::string::npos) << said;
+  EXPECT_EQ(said.find("hidden_size"), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

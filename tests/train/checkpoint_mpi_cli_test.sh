@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The program is killed at every point of a save and goes on, bit for bit; verify, inspect, export; a signal; a full disk.
+# timeout: 300
+
+work=$(mktemp -d)
+trap 'umount "$work/full" 2>/dev/null || true; rm -rf "$work"' EXIT
+cd "$work"
+export OMP_NUM_THREADS=1
+fail() { printf 'FAILED: %s\n' "$*"; cat log 2>/dev/null; exit 1; }
+
+"$TRIREME" tokenize --tokenizer bytes -o tokens.bin "$TRIREME_SOURCE/LICENSE" >log 2>&1
+cat >run.toml <<RUN
+[model]
+vocab_size = 257
+hidden_size = 20
+intermediate_size = 30
+layers = 2
+heads = 2
+[data]
+train = "tokens.bin"
+seq_len = 16
+[batch]
+global = 8
+micro = 2
+[precision]
+compute = "fp32"
+[train]
+steps = 4
+[checkpoint]
+every = 1
+RUN
+
+train() {  # train NAME [ranks]: exit code in $status
+  status=0
+  # shellcheck disable=SC2086  # several options in one variable
+  $MPIEXEC $MPIEXEC_FLAGS -n "${2:-2}" "$TRIREME" train run.toml --set run.output="$1" >log 2>&1 || status=$?
+}
+losses() { sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/' "$1/metrics.jsonl"; }
+same_end() {  # same_end NAME: the same losses and the same shard files as the unbroken run
+  cmp <(losses unbroken) <(losses "$1") || fail "$1: other losses"
+  for file in unbroken/checkpoints/step-00000004/shards/*; do
+    cmp "$file" "$1/checkpoints/step-00000004/shards/${file##*/}" || fail "$1: other values"
+  done
+}
+
+train unbroken
+((status == 0)) || fail "the unbroken run ended with $status"
+
+for point in stage write close manifest rename gc; do
+  rank=0
+  [[ $point == write ]] && rank=1
+  TRIREME_FAULT=ckpt.$point:kill:$rank:2 train "killed-$point"
+  ((status != 0)) || fail "ckpt.$point: the kill was not seen"
+  train "killed-$point"
+  ((status == 0)) || fail "ckpt.$point: the restart ended with $status"
+  grep -q 'going on from' log || fail "ckpt.$point: it began anew"
+  same_end "killed-$point"
+  [[ -z $(find "killed-$point/checkpoints" -name '.step-*') ]] || fail "ckpt.$point: leftovers"
+done
+
+checkpoint=unbroken/checkpoints/step-00000004
+"$TRIREME" verify $checkpoint >log 2>&1 || fail 'verify refuses a sound checkpoint'
+"$TRIREME" inspect $checkpoint >log 2>&1 || fail 'inspect'
+grep -q 'model.layers.1.mlp.down_proj.weight' log || fail 'inspect shows no tensors'
+"$TRIREME" export $checkpoint -o hf --dtype fp32 >log 2>&1 || fail 'export'
+"$TRIREME" generate hf --prompt 'The ' --tokens 3 >log 2>&1 || fail 'generate from the export'
+
+if python3 -c 'import h5py' 2>/dev/null; then
+  (cd / && python3 - "$work/$checkpoint" "$work/hf") <<'PYTHON' >log 2>&1 || fail 'h5py'
+import json, struct, sys
+import h5py, numpy
+index = h5py.File(sys.argv[1] + "/index.h5", "r")
+with open(sys.argv[2] + "/model.safetensors", "rb") as file:
+    header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    data = file.read()
+header.pop("__metadata__", None)
+assert set(header) == set(index["model"]) == set(index["second_moment"])
+for name, tensor in header.items():
+    begin, end = tensor["data_offsets"]
+    expected = numpy.frombuffer(data[begin:end], "<f4").reshape(tensor["shape"])
+    assert numpy.array_equal(index["model"][name][:], expected), name
+    assert not numpy.isnan(index["first_moment"][name][:]).any(), name
+assert index.attrs["step"] == 4 and "vocab_size = 257" in index.attrs["run_file"]
+PYTHON
+else
+  echo 'h5py is not there: virtual datasets are not looked at'
+fi
+
+# Every copy damaged: named, never begun anew.
+cp -r unbroken damaged
+for file in damaged/checkpoints/step-*/shards/dp-00001-tp-00.h5; do truncate -s -1 "$file"; done
+train damaged
+((status == 4)) || fail "damaged checkpoints: exit code $status"
+grep -q 'dp-00001-tp-00.h5: has' log || fail 'the damaged file is not named'
+status=0
+"$TRIREME" verify damaged/checkpoints/step-00000004 >log 2>&1 || status=$?
+((status == 4)) || fail "verify: exit code $status"
+
+# The launcher forwards SIGUSR1 and gives back 75.
+sed -e 's/^steps = .*/steps = 1000000/' -e 's/^every = .*/every = 0/' -i run.toml
+# shellcheck disable=SC2086  # several options in one variable
+$MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=signalled >log 2>&1 &
+until [[ -s signalled/metrics.jsonl ]]; do
+  sleep 0.05
+  kill -0 $! || fail 'the run ended by itself'
+done
+kill -USR1 $!
+status=0
+wait $! || status=$?
+((status == 75)) || fail "SIGUSR1: exit code $status"
+saved=$(ls signalled/checkpoints)
+[[ $saved == step-* ]] || fail 'SIGUSR1: nothing saved'
+[[ $(wc -l <signalled/metrics.jsonl) == $((10#${saved#step-})) ]] || fail 'SIGUSR1: another step was saved than reported'
+
+mkdir full
+if mount -t tmpfs -o size=256k none full 2>/dev/null; then
+  sed -e 's/^steps = .*/steps = 4/' -e 's/^every = .*/every = 1/' -e 's/^hidden_size = .*/hidden_size = 200/' -i run.toml
+  status=0
+  "$TRIREME" train run.toml --set run.output=small --set checkpoint.directory=full/checkpoints >log 2>&1 || status=$?
+  ((status == 8)) || fail "full disk: exit code $status"
+  grep -q 'are free; free space' log || fail 'full disk: no clear message'
+else
+  echo 'tmpfs cannot be mounted: a full disk is not tried'
+fi
