@@ -89,7 +89,8 @@ void forward_heads(const ForwardArguments<T>& a, const AttentionShape& s, std::i
   float* sums = scores + query_block * key_block;
   pack(Head(a.k, s, sequence, kv_head), s, values);
   for (std::int64_t panel = 0; panel < padded_length(s); panel += panel_width) {
-    transpose(values + panel * s.head_dim, s.head_dim, panel_width, s.head_dim, keys_t + panel * s.head_dim, panel_width);
+    transpose(values + panel * s.head_dim, s.head_dim, panel_width, s.head_dim, keys_t + panel * s.head_dim,
+              panel_width);
   }
   pack(Head(a.v, s, sequence, kv_head), s, values);
   const std::int64_t group = s.heads / s.kv_heads;

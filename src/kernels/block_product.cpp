@@ -31,12 +31,13 @@ void tile(std::int64_t k, const float* a, std::int64_t a_stride, const float* b,
 
 /// Width eights of C's columns, all rows: six rows at a time, then those left.
 template <int Width>
-void columns(std::int64_t m, std::int64_t k, const float* a, std::int64_t a_stride, const float* b, std::int64_t b_stride,
-             float* c, std::int64_t c_stride, bool add) {
+void columns(std::int64_t m, std::int64_t k, const float* a, std::int64_t a_stride, const float* b,
+             std::int64_t b_stride, float* c, std::int64_t c_stride, bool add) {
   constexpr decltype(&tile<1, Width>) by_height[] = {tile<1, Width>, tile<2, Width>, tile<3, Width>,
                                                      tile<4, Width>, tile<5, Width>, tile<6, Width>};
   for (std::int64_t i = 0; i < m; i += 6) {
-    by_height[std::min<std::int64_t>(6, m - i) - 1](k, a + i * a_stride, a_stride, b, b_stride, c + i * c_stride, c_stride, add);
+    by_height[std::min<std::int64_t>(6, m - i) - 1](k, a + i * a_stride, a_stride, b, b_stride, c + i * c_stride,
+                                                    c_stride, add);
   }
 }
 
@@ -63,8 +64,8 @@ void block_product_portable(std::int64_t m, std::int64_t n, std::int64_t k, cons
   if (j < n) last_columns(m, n - j, k, a, a_stride, b + j, b_stride, c + j, c_stride, add);
 }
 
-void block_product(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride, const float* b,
-                   std::int64_t b_stride, float* c, std::int64_t c_stride, bool add) {
+void block_product(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride,
+                   const float* b, std::int64_t b_stride, float* c, std::int64_t c_stride, bool add) {
   fastest_here(m, n, k, a, a_stride, b, b_stride, c, c_stride, add);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Called only where the CPU has AVX-512. No templates: the linker keeps one of several equal instantiations, which might be this file's.
+// Called only where the CPU has AVX-512. No templates: the linker keeps one of several equal instantiations, which
+// might be this file's.
 #include <cstring>
 
 #include "kernels/block_product.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The products of a linear layer by block_product: fp32 inside whatever the operands' types, operands widened while they are packed,
-// gradients of weights summed into their fp32 buffer directly. Work is cut by the sizes only: the same bits for any number of threads.
+// The products of a linear layer by block_product: fp32 inside whatever the operands' types, operands widened while
+// they are packed, gradients of weights summed into their fp32 buffer directly. Work is cut by the sizes only: the same
+// bits for any number of threads.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -73,19 +74,22 @@ template <class T>
 void forward(Rows<const T> x, Rows<const T> w, Rows<const T> residual, Rows<T> out) {
   in_blocks(x.count, token_block, [&](std::int64_t token, std::int64_t tokens) {
     const Widened<T> operand(x, token, tokens, 0, x.width);
-    for_each_panel(w.count, panel_width * (depth + token_block), [&](float* scratch, std::int64_t begin, std::int64_t width) {
-      float* panel = scratch;
-      float* sums = scratch + panel_width * depth;
-      if (residual.data != nullptr) {
-        for (std::int64_t t = 0; t < tokens; ++t) copy_row(residual[token + t] + begin, sums + t * panel_width, width);
-      }
-      in_blocks(x.width, depth, [&](std::int64_t k, std::int64_t terms) {
-        transpose(w[begin] + k, w.stride, width, terms, panel, panel_width);
-        block_product(tokens, width, terms, operand.data() + k, operand.stride(), panel, panel_width, sums, panel_width,
-                      k > 0 || residual.data != nullptr);
-      });
-      for (std::int64_t t = 0; t < tokens; ++t) copy_row(sums + t * panel_width, out[token + t] + begin, width);
-    });
+    for_each_panel(w.count, panel_width * (depth + token_block),
+                   [&](float* scratch, std::int64_t begin, std::int64_t width) {
+                     float* panel = scratch;
+                     float* sums = scratch + panel_width * depth;
+                     if (residual.data != nullptr) {
+                       for (std::int64_t t = 0; t < tokens; ++t)
+                         copy_row(residual[token + t] + begin, sums + t * panel_width, width);
+                     }
+                     in_blocks(x.width, depth, [&](std::int64_t k, std::int64_t terms) {
+                       transpose(w[begin] + k, w.stride, width, terms, panel, panel_width);
+                       block_product(tokens, width, terms, operand.data() + k, operand.stride(), panel, panel_width,
+                                     sums, panel_width, k > 0 || residual.data != nullptr);
+                     });
+                     for (std::int64_t t = 0; t < tokens; ++t)
+                       copy_row(sums + t * panel_width, out[token + t] + begin, width);
+                   });
   });
 }
 
@@ -99,7 +103,8 @@ void backward_input(Rows<const T> d_y, Rows<const T> w, Rows<T> out) {
       const Widened<T> operand(d_y, token, tokens, row, terms);
       for_each_panel(w.width, panel_width * depth, [&](float* panel, std::int64_t begin, std::int64_t width) {
         for (std::int64_t k = 0; k < terms; ++k) copy_row(w[row + k] + begin, panel + k * panel_width, width);
-        block_product(tokens, width, terms, operand.data(), operand.stride(), panel, panel_width, sum + begin, w.width, row > 0);
+        block_product(tokens, width, terms, operand.data(), operand.stride(), panel, panel_width, sum + begin, w.width,
+                      row > 0);
       });
     });
     parallel(tokens, [&](std::int64_t t) { copy_row(sum + t * w.width, out[token + t], w.width); });
@@ -130,8 +135,8 @@ void backward_weight(Rows<const T> d_y, Rows<const T> x, Rows<float> grad, bool 
     for_each_panel(d_y.width, panel_width * token_block, [&](float* d_y_t, std::int64_t row, std::int64_t rows) {
       transpose(d_y[token] + row, d_y.stride, tokens, rows, d_y_t, tokens);
       in_blocks(x.width, panel_width, [&](std::int64_t begin, std::int64_t width) {
-        block_product(rows, width, tokens, d_y_t, tokens, operand + begin * tokens, panel_width, grad[row] + begin, grad.stride,
-                      accumulate || token > 0);
+        block_product(rows, width, tokens, d_y_t, tokens, operand + begin * tokens, panel_width, grad[row] + begin,
+                      grad.stride, accumulate || token > 0);
       });
     });
   });
@@ -142,7 +147,8 @@ void backward_weight(Rows<const T> d_y, Rows<const T> x, Rows<float> grad, bool 
 at::Tensor blocked_linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual) {
   at::Tensor out = at::empty({x.size(0), w.size(0)}, x.options());
   with_type(x, [&]<class T>(T) {
-    forward(rows<const T>(x), rows<const T>(w), residual.defined() ? rows<const T>(residual) : Rows<const T>{}, rows<T>(out));
+    forward(rows<const T>(x), rows<const T>(w), residual.defined() ? rows<const T>(residual) : Rows<const T>{},
+            rows<T>(out));
   });
   return out;
 }

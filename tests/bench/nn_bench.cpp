@@ -103,6 +103,11 @@ void stage(State& state, StageKind kind, DType compute) {
                          .batch = 1,
                          .seq_len = tokens,
                          .loss_scale = 1.0 / tokens};
+  static const bool measured = [] {
+    kernels::set_gemm_choice(kernels::measure_gemm());
+    return true;
+  }();
+  state.SetLabel((measured ? "gemm " : "") + to_text(kernels::gemm_choice()));
   const auto ours = nn::make_stage(kind, sizes(), tokens, compute, 0);
   const at::Tensor x = at::randn({tokens, 512}).to(type), d_y = at::randn({tokens, 512}).to(type);
   const at::Tensor leaf = x.clone().requires_grad_();

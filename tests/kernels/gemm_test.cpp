@@ -22,7 +22,7 @@ struct Sizes {
 /// Whether `library` can multiply `type` on this CPU.
 bool runs(GemmLibrary library, at::ScalarType type) {
   try {
-    (void)product(library, at::randn({8, 8}).to(type), at::randn({8, 8}).to(type));
+    (void)linear(library, at::randn({8, 8}).to(type), at::randn({8, 8}).to(type));
     return true;
   } catch (const std::exception&) {
     return false;
@@ -47,8 +47,9 @@ void compare_with_fp64(GemmLibrary library, at::ScalarType type, Sizes s, double
 }
 
 TEST(Gemm, AgreesWithFp64InEveryLibraryForOddSizes) {
-  for (const auto library : {GemmLibrary::at, GemmLibrary::onednn}) {
-    for (const auto& s : {Sizes{1, 1, 1}, Sizes{7, 3, 5}, Sizes{33, 70, 129}, Sizes{20, 2100, 300}}) {
+  for (const auto& [library, name] : gemm_libraries) {
+    for (const auto& s :
+         {Sizes{1, 1, 1}, Sizes{7, 3, 5}, Sizes{33, 70, 129}, Sizes{20, 2100, 300}, Sizes{530, 90, 540}}) {
       if (runs(library, at::kFloat)) compare_with_fp64(library, at::kFloat, s, 1e-6);
       if (runs(library, at::kBFloat16)) compare_with_fp64(library, at::kBFloat16, s, 4e-3);
     }
@@ -56,24 +57,40 @@ TEST(Gemm, AgreesWithFp64InEveryLibraryForOddSizes) {
 }
 
 TEST(Gemm, AddsTheResidual) {
-  const at::Tensor x = at::randn({19, 31});
-  const at::Tensor w = at::randn({23, 31});
-  const at::Tensor residual = at::randn({19, 23});
-  const GemmChoice before = gemm_choice();
-  for (const auto library : {GemmLibrary::at, GemmLibrary::onednn}) {
-    if (!runs(library, at::kFloat)) continue;
-    set_gemm_choice({.fp32 = {.forward = library}, .bf16 = {}});
-    EXPECT_LT(relative_error(linear_add(x, w, residual), residual + x.mm(w.t())), 1e-6);
+  for (const auto& [library, name] : gemm_libraries) {
+    for (const auto type : {at::kFloat, at::kBFloat16}) {
+      if (!runs(library, type)) continue;
+      const at::Tensor x = at::randn({19, 531}).to(type);
+      const at::Tensor w = at::randn({83, 531}).to(type);
+      const at::Tensor residual = at::randn({19, 83}).to(type);
+      const at::Tensor expected = residual.to(at::kDouble) + x.to(at::kDouble).mm(w.to(at::kDouble).t());
+      EXPECT_LT(relative_error(linear_add(library, x, w, residual), expected), type == at::kFloat ? 1e-6 : 5e-3)
+          << name;
+    }
   }
-  set_gemm_choice(before);
+}
+
+TEST(Gemm, BlockedGivesTheSameBitsOnOneThread) {
+  const at::Tensor x = at::randn({530, 600}), w = at::randn({700, 600}), d_y = at::randn({530, 700});
+  const auto run = [&](const at::Tensor& grad) {
+    linear_backward_weight(GemmLibrary::blocked, d_y, x, {.tensor = grad, .accumulate = false});
+    return std::pair{linear(GemmLibrary::blocked, x, w), linear_backward_input(GemmLibrary::blocked, d_y, w)};
+  };
+  const at::Tensor team_grad = at::randn({700, 600}), one_grad = at::randn({700, 600});
+  const auto team = run(team_grad);
+  std::pair<at::Tensor, at::Tensor> one;
+  test::on_one_thread([&] { one = run(one_grad); });
+  EXPECT_TRUE(test::same_bits(team.first, one.first));
+  EXPECT_TRUE(test::same_bits(team.second, one.second));
+  EXPECT_TRUE(test::same_bits(team_grad, one_grad));
 }
 
 TEST(GemmChoice, PrintsAndParsesBack) {
   const GemmChoice choice{
       .fp32 = {.forward = GemmLibrary::onednn, .backward_input = GemmLibrary::at, .backward_weight = GemmLibrary::at},
       .bf16 = {
-          .forward = GemmLibrary::at, .backward_input = GemmLibrary::onednn, .backward_weight = GemmLibrary::onednn}};
-  EXPECT_EQ(to_text(choice), "fp32=onednn,at,at bf16=at,onednn,onednn");
+          .forward = GemmLibrary::at, .backward_input = GemmLibrary::onednn, .backward_weight = GemmLibrary::blocked}};
+  EXPECT_EQ(to_text(choice), "fp32=onednn,at,at bf16=at,onednn,blocked");
   EXPECT_EQ(parse_gemm_choice(to_text(choice)), choice);
   EXPECT_EQ(to_text(GemmChoice{}), "fp32=at,at,at bf16=at,at,at");
 }

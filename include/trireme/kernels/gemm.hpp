@@ -25,8 +25,8 @@ namespace trireme::kernels {
 void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
 
 /// Who multiplies. at: at::mm (MKL in fp32, oneDNN in bf16). onednn: libtorch's mkldnn::_linear_pointwise. blocked: our
-/// own kernels, in fp32 arithmetic also for bf16 data (the fastest for bf16 on a CPU whose bf16 instructions are slow or
-/// missing); the same bits for any number of threads.
+/// own kernels, in fp32 arithmetic also for bf16 data (the fastest for bf16 on a CPU whose bf16 instructions are slow
+/// or missing); the same bits for any number of threads.
 enum class GemmLibrary : std::uint8_t { at, onednn, blocked };
 
 /// The library for each shape class: the data type, and which of the three products of a linear layer.
