@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/ops/from_blob.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/philox.hpp"
+#include "trireme/comm/collectives.hpp"
+#include "trireme/comm/communicator.hpp"
+#include "trireme/comm/test_transports.hpp"
+#include "trireme/comm/transport.hpp"
+#include "trireme/executor/executor.hpp"
+#include "trireme/schedule/build.hpp"
+#include "trireme/schedule/text.hpp"
+
+/// A bare executor of a small Llama, without run file and token files: for tests of when things happen.
+namespace trireme::executor::test {
+
+struct Setup {
+  int layers = 4;
+  int microbatches = 1;
+  schedule::Policy policy{};
+  Options options{};
+  std::optional<comm::Pace> reduce_pace{};  ///< how slow the reduce lane's link is
+};
+
+class Steps {
+ public:
+  Steps(const comm::Communicator& world, Setup setup)
+      : model_(small_model(setup.layers)),
+        layout_(model_, world.size()),
+        schedule_(schedule::build_step(model_, setup.microbatches, setup.policy)),
+        store_(model_, layout_, world.rank(), store::buffers_for({&schedule_, 1}, model_, true), DType::fp32),
+        layers_(make_layers(model_, seq_len, DType::fp32, 0)),
+        gather_communicator_(world.duplicate()),
+        reduce_communicator_(world.duplicate()),
+        control_communicator_(world.duplicate()),
+        gather_(link(gather_communicator_, "gather", std::nullopt)),
+        reduce_(link(reduce_communicator_, "reduce", setup.reduce_pace)),
+        control_(link(control_communicator_, "control", std::nullopt)),
+        executor_(model_, schedule_, store_, layers_, {.gather = &gather_, .reduce = &reduce_, .control = &control_},
+                  config::Optimizer{}, std::move(setup.options)) {
+    store_.fill(store::initial_values(1));
+    for (int m = 0; m < setup.microbatches; ++m)
+      add_microbatch(world.rank(), m, 1.0 / (setup.microbatches * rows * seq_len * world.size()));
+  }
+
+  /// Every step on the same tokens.
+  StepResult run(bool last) {
+    return executor_.run({.microbatches = microbatches_, .lr = 1e-2, .updates = updates_++}, last);
+  }
+
+  /// The losses and norms of `steps` steps, lanes running ahead from one to the next.
+  std::vector<double> curve(int steps) {
+    std::vector<double> values;
+    for (int step = 0; step < steps; ++step) {
+      const StepResult result = run(step + 1 == steps);
+      values.push_back(result.loss);
+      values.push_back(result.grad_norm);
+    }
+    return values;
+  }
+
+  [[nodiscard]] Executor& executor() { return executor_; }
+  [[nodiscard]] const model::Model& model() const { return model_; }
+  [[nodiscard]] int ops() const { return static_cast<int>(schedule_.ops.size()); }
+  [[nodiscard]] const schedule::Op& op(int index) const { return schedule_.ops[static_cast<std::size_t>(index)]; }
+  /// The last op whose text begins with `text`.
+  [[nodiscard]] int find(const std::string& text) const {
+    for (int i = ops() - 1; i >= 0; --i)
+      if (schedule::print(op(i), model_).starts_with(text)) return i;
+    throw BugError("the schedule has no op " + text);
+  }
+
+ private:
+  static constexpr std::int64_t rows = 2, seq_len = 16;
+
+  static model::Model small_model(int layers) {
+    config::Model config{.vocab_size = 97, .hidden_size = 40, .intermediate_size = 56, .layers = layers, .heads = 4};
+    return model::build(config);
+  }
+
+  static comm::Collectives link(const comm::Communicator& communicator, const std::string& name,
+                                const std::optional<comm::Pace>& pace) {
+    auto transport = comm::make_transport(communicator, {}, comm::TransportChoice::automatic);
+    if (pace) transport = comm::paced(std::move(transport), *pace);
+    return {std::move(transport), name, name, {.deadline = {.timeout_seconds = 60}}};
+  }
+
+  void add_microbatch(int rank, int m, double loss_scale) {
+    std::vector<std::int32_t> tokens;
+    for (std::int64_t i = 0; i < rows * seq_len + 1; ++i)
+      tokens.push_back(
+          static_cast<std::int32_t>(philox4x32(1000 * static_cast<std::uint64_t>(rank) + static_cast<std::uint64_t>(m),
+                                               static_cast<std::uint64_t>(i))[0] %
+                                    97));
+    const auto slice = [&](std::int64_t from) {
+      return at::from_blob(tokens.data() + from, {rows * seq_len}, at::kInt).clone();
+    };
+    microbatches_.push_back(
+        {.inputs = slice(0), .targets = slice(1), .batch = rows, .seq_len = seq_len, .loss_scale = loss_scale});
+  }
+
+  model::Model model_;
+  shard::Layout layout_;
+  schedule::Schedule schedule_;
+  store::ParameterStore store_;
+  Layers layers_;
+  comm::Communicator gather_communicator_, reduce_communicator_, control_communicator_;
+  comm::Collectives gather_, reduce_, control_;
+  std::vector<nn::Microbatch> microbatches_;
+  std::int64_t updates_ = 0;
+  Executor executor_;  ///< last: its lanes use the rest
+};
+
+}  // namespace trireme::executor::test
