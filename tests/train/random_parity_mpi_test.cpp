@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Combinations nobody thought of: random models, meshes and policies against the plain program. TRIREME_TEST_SEED draws
-// others. ranks: 1 2 3 4 6 8 labels: slow timeout: 300
+// others.
+//
+// ranks: 1 2 3 4 6 8
+//
+// labels: slow
+//
+// timeout: 300
 #include <gtest/gtest.h>
 
 #include <algorithm>
