@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a job holds, read from the counters: a rank's part of the state, and as many unsharded buffers as the schedule's
-// rings say. ranks: 1 3
+// rings say.
+//
+// ranks: 1 3
 #include <gtest/gtest.h>
 
 #include "support/jobs.hpp"

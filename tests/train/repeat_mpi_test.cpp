@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What must not change a single bit: running again, and everything that changes when things happen but not what is
-// computed. ranks: 1 3
+// computed.
+//
+// ranks: 1 3
 #include <gtest/gtest.h>
 
 #include "support/jobs.hpp"

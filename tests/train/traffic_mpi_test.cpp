@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Collectives are counted, and the counts are what the policy promises: a policy that silently did nothing would show
-// here. ranks: 1 2 3 4
+// here.
+//
+// ranks: 1 2 3 4
 #include <gtest/gtest.h>
 
 #include "support/jobs.hpp"
