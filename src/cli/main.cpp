@@ -60,6 +60,7 @@ int run(int argc, char** argv) {
   cli::add_tokenize(app, chosen);
   cli::add_generate(app, chosen);
   cli::add_doctor(app, chosen);
+  cli::add_checkpoints(app, chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version

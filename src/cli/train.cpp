@@ -105,8 +105,8 @@ int train(const comm::Communicator& world, const RunFileArguments& arguments) {
   const config::RunConfig config = config::parse_run_file(text, arguments.path);
   log::debug("the run file, the weights and the data are right");
   const Libraries libraries(world, config.device.threads);
-  train::run_training(config, world);
-  return 0;
+  log::debug("the libraries are up");
+  return static_cast<int>(train::run_training(config, world));
 }
 
 }  // namespace

@@ -74,6 +74,7 @@ class Run {
     state_ = checkpoints_.begin();
     first_step_ = state_.step;
     if (rank_ == 0) metrics_.emplace(config_.run.output + "/metrics.jsonl", first_step_);
+    log::debug("the job is set up, its parameters are there");
     if (rank_ == 0) output_.write(banner(job_, topology_, threads_, gemm_) + "\n");
     data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
                              job_.batch_shape(), {.position = state_.samples, .taken = state_.taken});
@@ -134,6 +135,7 @@ class Run {
     const double lr = optim::learning_rate(config_.lr, config_.optimizer.lr, step, config_.train.steps);
     const executor::StepResult result = job_.step(batch, lr, rests_after(step));
     if (job_.options().record_timeline) take_timeline(step);
+    if (step == 0) log::debug("the first step is done");
     count_skips(result, step);
     state_.step = step + 1;
     state_.tokens += config_.batch.global * config_.data.seq_len;

@@ -20,5 +20,6 @@ void add_tokenize(CLI::App& app, Action& chosen);
 void add_generate(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
 /// inspect, verify and export.
+void add_checkpoints(CLI::App& app, Action& chosen);
 
 }  // namespace trireme::cli
