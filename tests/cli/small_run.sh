@@ -40,6 +40,8 @@ lr = 1e-2
 schedule = "constant"
 [train]
 steps = 6
+[checkpoint]
+at_end = false
 [comm]
 timeout_seconds = 60
 TOML
