@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Finds the C++ library of PyTorch without its own CMake package, which insists on a CUDA toolkit where the library was
-# built for CUDA. Looks, in this order, in Libtorch_ROOT, CMAKE_PREFIX_PATH (a PyTorch installation, its `torch` folder
-# or its share/cmake) and the cache that jobs/setup.sh fills.
+# built for CUDA. Looks, in this order, in Libtorch_ROOT, CMAKE_PREFIX_PATH as variable and environment (a PyTorch
+# installation, its `torch` folder or its share/cmake) and the cache that jobs/setup.sh fills.
 #
 # Target: Libtorch::Libtorch (libtorch_cpu, libc10, headers, OpenMP). Variables: Libtorch_FOUND, Libtorch_VERSION,
 # Libtorch_INCLUDE_DIR.
 
 set(_libtorch_hints "")
-foreach(_prefix IN LISTS Libtorch_ROOT CMAKE_PREFIX_PATH)
+set(_libtorch_environment "$ENV{CMAKE_PREFIX_PATH}")
+string(REPLACE ":" ";" _libtorch_environment "${_libtorch_environment}")
+foreach(_prefix IN LISTS Libtorch_ROOT CMAKE_PREFIX_PATH _libtorch_environment)
   list(APPEND _libtorch_hints ${_prefix} ${_prefix}/torch ${_prefix}/../..)
 endforeach()
 file(GLOB _libtorch_cached LIST_DIRECTORIES true ${TRIREME_CACHE}/libtorch-*/torch)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Finds every library. What a site or Spack provides is found first; the cache that jobs/setup.sh fills comes last.
+# Finds every library, for the build and for who builds against an installed Trireme. What a site or Spack provides is
+# found first; the cache that jobs/setup.sh fills comes last.
 
 if(NOT TRIREME_CACHE)
   if(DEFINED ENV{TRIREME_CACHE})
@@ -41,11 +42,11 @@ find_package(HDF5 REQUIRED COMPONENTS C)
 if(NOT HDF5_IS_PARALLEL)
   message(FATAL_ERROR "HDF5 ${HDF5_VERSION} in ${HDF5_INCLUDE_DIRS} was built without MPI. Give a parallel one with -DHDF5_ROOT=...")
 endif()
-add_library(trireme_hdf5 INTERFACE)
-add_library(Trireme::hdf5 ALIAS trireme_hdf5)
-target_include_directories(trireme_hdf5 SYSTEM INTERFACE ${HDF5_INCLUDE_DIRS})
-target_compile_definitions(trireme_hdf5 INTERFACE ${HDF5_DEFINITIONS})
-target_link_libraries(trireme_hdf5 INTERFACE ${HDF5_C_LIBRARIES} MPI::MPI_CXX)
+# An imported target: an installed Trireme names it, and finds it again with this file.
+add_library(Trireme::hdf5 INTERFACE IMPORTED GLOBAL)
+target_include_directories(Trireme::hdf5 SYSTEM INTERFACE ${HDF5_INCLUDE_DIRS})
+target_compile_definitions(Trireme::hdf5 INTERFACE ${HDF5_DEFINITIONS})
+target_link_libraries(Trireme::hdf5 INTERFACE ${HDF5_C_LIBRARIES} MPI::MPI_CXX)
 
 # Trireme::<name> for a library without a CMake package: one header, one library.
 function(trireme_find_library name header library)

@@ -33,6 +33,7 @@ function(trireme_tests)
   endforeach()
   trireme_benchmarks()
   trireme_mpi_main_test()
+  trireme_install_test()
 
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
   set_tests_properties(layering PROPERTIES LABELS values TIMEOUT 60)
@@ -196,4 +197,15 @@ function(trireme_benchmarks)
     trireme_compile_settings(${name})
     target_link_libraries(${name} PRIVATE trireme_bench_main trireme_test_support Trireme::trireme)
   endforeach()
+endfunction()
+
+# Installs the build and builds somebody else's program against it.
+function(trireme_install_test)
+  if(NOT TARGET trireme)
+    return()
+  endif()
+  list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
+  add_test(NAME install COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/install/install_test.sh)
+  set_tests_properties(install PROPERTIES LABELS "machine;slow" TIMEOUT 300 PROCESSORS 2
+    ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;BUILD=${PROJECT_BINARY_DIR};MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
 endfunction()
