@@ -2,9 +2,10 @@
 #include <cmath>
 
 #include "kernels/attention_head.hpp"
-#include "kernels/block_product.hpp"
 #include "kernels/transpose.hpp"
+#include "trireme/kernels/block_product.hpp"
 #include "trireme/kernels/lanes.hpp"
+#include "trireme/kernels/row_kernels.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -38,12 +39,9 @@ void probabilities(float* p, float* d_s, std::int64_t n, std::int64_t key, std::
   for (std::int64_t c = 0; c < n; ++c) {
     float* p_row = p + c * query_block;
     float* d_row = d_s + c * query_block;
-    const std::int64_t hidden = std::max<std::int64_t>(0, key + c - query);  // queries before this key
-    for (std::int64_t r = hidden / 8 * 8; r < query_block; r += 8) {
-      const Eight e = fast_exp<false>(scale * load(p_row + r, All{}) - load(lse + r, All{}));
-      store(p_row + r, e, All{});
-      store(d_row + r, e * (load(d_row + r, All{}) - load(delta + r, All{})) * scale, All{});
-    }
+    const std::int64_t hidden = std::clamp<std::int64_t>(key + c - query, 0, query_block);  // queries before this key
+    const std::int64_t r = hidden / 16 * 16;
+    row_kernels.probabilities(p_row + r, d_row + r, lse + r, delta + r, scale, query_block - r);
     std::fill(p_row, p_row + hidden, 0.0F);
     std::fill(d_row, d_row + hidden, 0.0F);
   }

@@ -2,9 +2,9 @@
 #include <cmath>
 
 #include "kernels/attention_head.hpp"
-#include "kernels/block_product.hpp"
 #include "kernels/transpose.hpp"
-#include "trireme/kernels/lanes.hpp"
+#include "trireme/kernels/block_product.hpp"
+#include "trireme/kernels/row_kernels.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -15,20 +15,10 @@ struct Running {
   float top[query_block], sum[query_block];
 };
 
-/// exp(scale * (row[i] - top)) in place for i < n; returns their sum.
-float exponentials(float* row, std::int64_t n, float scale, float top) {
-  return lane_sum(n, [=](std::int64_t i, auto lanes) {
-    const Eight e = keep(fast_exp<false>(scale * (load(row + i, lanes) - top)), Eight{}, lanes);
-    store(row + i, e, lanes);
-    return e;
-  });
-}
-
 /// Turns a row of raw scores into exponentials; the first `visible` of `n` columns count, the others become zero.
 void softmax_row(float* row, std::int64_t visible, std::int64_t n, float scale, float& top, float& sum, float* out,
                  std::int64_t head_dim, bool first) {
-  const float here = lane_max(
-      visible, [&](std::int64_t i, auto lanes) { return keep(load(row + i, lanes), eight(-INFINITY), lanes); });
+  const float here = row_kernels.maximum(row, visible);
   const float before = top;
   top = first ? here : std::max(before, here);
   if (!first && top != before) {
@@ -36,7 +26,7 @@ void softmax_row(float* row, std::int64_t visible, std::int64_t n, float scale, 
     sum *= shrink;
     for (std::int64_t d = 0; d < head_dim; ++d) out[d] *= shrink;
   }
-  sum = (first ? 0.0F : sum) + exponentials(row, visible, scale, top);
+  sum = (first ? 0.0F : sum) + row_kernels.exponentials(row, visible, scale, top);
   std::fill(row + visible, row + n, 0.0F);
 }
 

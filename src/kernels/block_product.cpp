@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/block_product.hpp"
+#include "trireme/kernels/block_product.hpp"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 // might be this file's.
 #include <cstring>
 
-#include "kernels/block_product.hpp"
+#include "trireme/kernels/block_product.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -34,6 +34,10 @@ TRIREME_AVX512 [[gnu::always_inline]] inline void tile(const Tile& t, const int 
       sums[r][v] = Sixteen{};
       if (t.add) std::memcpy(&sums[r][v], t.c + r * t.c_stride + 16 * v, sizeof(Sixteen));
     }
+  }
+  // The next tile's part of C: in a weight gradient it comes from memory, and k is long enough to fetch it.
+  for (int r = 0; r < height && t.add; ++r) {
+    for (int v = 0; v < width; ++v) __builtin_prefetch(t.c + (height + r) * t.c_stride + 16 * v, 1);
   }
   for (std::int64_t p = 0; p < t.k; ++p) {
     Sixteen row[most_sixteens];

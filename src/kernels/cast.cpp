@@ -3,6 +3,7 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/lanes.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -12,16 +13,17 @@ constexpr std::int64_t chunk = 1 << 14;
 template <class From, class To>
 void convert(const From* from, To* to, std::int64_t n) {
   parallel_chunks(n, chunk, [=](std::int64_t begin, std::int64_t end) {
-#pragma GCC ivdep
-    for (std::int64_t i = begin; i < end; ++i) put(to[i], get(from[i]));
+    in_eights(end - begin,
+              [=](std::int64_t i, auto lanes) { store(to + begin + i, load(from + begin + i, lanes), lanes); });
   });
 }
 
 template <class From>
 void accumulate(const From* from, float* to, std::int64_t n) {
   parallel_chunks(n, chunk, [=](std::int64_t begin, std::int64_t end) {
-#pragma GCC ivdep
-    for (std::int64_t i = begin; i < end; ++i) to[i] += get(from[i]);
+    in_eights(end - begin, [=](std::int64_t i, auto lanes) {
+      store(to + begin + i, load(to + begin + i, lanes) + load(from + begin + i, lanes), lanes);
+    });
   });
 }
 

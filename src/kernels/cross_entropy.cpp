@@ -7,7 +7,7 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
-#include "trireme/kernels/lanes.hpp"
+#include "trireme/kernels/row_kernels.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -20,33 +20,33 @@ void expect_targets(const at::Tensor& logits, const at::Tensor& targets) {
       "cross_entropy: a target is outside the vocabulary");
 }
 
-/// A row's maximum and the sum of exp(logit - maximum): relative to the maximum nothing is lost to a common offset of
-/// the logits.
-struct Softmax {
-  float top, sum;
-  [[nodiscard]] double loss(float logit) const {
-    return std::log(static_cast<double>(sum)) - (static_cast<double>(logit) - static_cast<double>(top));
-  }
-};
-
-template <class T>
-Softmax softmax(const T* row, std::int64_t width) {
-  const float top =
-      lane_max(width, [&](std::int64_t i, auto lanes) { return keep(load(row + i, lanes), eight(-INFINITY), lanes); });
-  const float sum = lane_sum(width, [&](std::int64_t i, auto lanes) {
-    return keep(fast_exp<false>(load(row + i, lanes) - top), Eight{}, lanes);
-  });
-  return {.top = top, .sum = sum};
+double loss_of(Softmax s, float logit) {
+  return std::log(static_cast<double>(s.sum)) - (static_cast<double>(logit) - static_cast<double>(s.top));
 }
 
-template <class T>
-void gradient_row(T* row, std::int32_t target, Softmax s, float scale, std::int64_t width) {
-  const float factor = scale / s.sum;
-  const float at_target = scale * (std::exp(get(row[target]) - s.top) / s.sum - 1.0F);
-  in_eights(width, [=](std::int64_t i, auto lanes) {
-    store(row + i, factor * fast_exp<false>(load(row + i, lanes) - s.top), lanes);
-  });
-  put(row[target], at_target);
+Softmax softmax(const float* row, std::int64_t n) { return row_kernels.softmax_fp32(row, n); }
+Softmax softmax(const c10::BFloat16* row, std::int64_t n) { return row_kernels.softmax_bf16(row, n); }
+
+float target_gradient(Softmax s, float logit, double scale) {
+  return static_cast<float>(scale) * (std::exp(logit - s.top) / s.sum - 1.0F);
+}
+
+/// Turns a row of logits into its gradient; returns its loss.
+double turn_row(float* row, std::int32_t target, double scale, std::int64_t n) {
+  const float logit = row[target];
+  Softmax s{.top = row_kernels.maximum(row, n), .sum = 0};
+  s.sum = row_kernels.exponentials(row, n, 1.0F, s.top);
+  const float factor = static_cast<float>(scale) / s.sum;
+  for (std::int64_t i = 0; i < n; ++i) row[i] *= factor;
+  row[target] = target_gradient(s, logit, scale);
+  return loss_of(s, logit);
+}
+double turn_row(c10::BFloat16* row, std::int32_t target, double scale, std::int64_t n) {
+  const float logit = get(row[target]);
+  const Softmax s = row_kernels.softmax_bf16(row, n);
+  row_kernels.softmax_gradient_bf16(row, s.top, static_cast<float>(scale) / s.sum, n);  // not rounded in between
+  put(row[target], target_gradient(s, logit, scale));
+  return loss_of(s, logit);
 }
 
 template <class PerRow>
@@ -67,7 +67,7 @@ double cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
     const auto matrix = rows<T>(logits);
     return sum_rows(matrix.count, [=](std::int64_t n) {
       if (target[n] < 0) return 0.0;
-      return softmax(matrix[n], matrix.width).loss(get(matrix[n][target[n]]));
+      return loss_of(softmax(matrix[n], matrix.width), get(matrix[n][target[n]]));
     });
   });
 }
@@ -83,10 +83,7 @@ double cross_entropy_backward(const at::Tensor& logits, const at::Tensor& target
         std::fill(row, row + matrix.width, T(0));
         return 0.0;
       }
-      const Softmax s = softmax(row, matrix.width);
-      const double loss = s.loss(get(row[target[n]]));
-      gradient_row(row, target[n], s, static_cast<float>(scale), matrix.width);
-      return loss;
+      return turn_row(row, target[n], scale, matrix.width);
     });
   });
 }

@@ -6,6 +6,7 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/lanes.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -69,8 +70,9 @@ void embedding_scatter_add(const at::Tensor& ids, const at::Tensor& d_out, const
       float* row = to[id[groups.position[static_cast<std::size_t>(groups.begin[group])]]];
       for (std::int64_t i = groups.begin[group]; i < groups.begin[group + 1]; ++i) {
         const T* add = from[groups.position[static_cast<std::size_t>(i)]];
-#pragma GCC ivdep
-        for (std::int64_t d = 0; d < to.width; ++d) row[d] += get(add[d]);
+        in_eights(to.width, [=](std::int64_t d, auto lanes) {
+          store(row + d, load(row + d, lanes) + load(add + d, lanes), lanes);
+        });
       }
     });
   });

@@ -56,14 +56,17 @@ at::Tensor linear_add(GemmLibrary library, const at::Tensor& x, const at::Tensor
 }
 
 at::Tensor linear_backward_input(GemmLibrary library, const at::Tensor& d_y, const at::Tensor& w) {
-  return library == GemmLibrary::blocked ? blocked_backward_input(d_y, w) : product(library, d_y, w.t());
+  if (library == GemmLibrary::blocked) return blocked_backward_input(d_y, w);
+  return product(library, d_y.to(w.scalar_type()), w.t());
 }
 
 void linear_backward_weight(GemmLibrary library, const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {
   invariant(grad.tensor.is_contiguous() && grad.tensor.scalar_type() == at::kFloat,
             "linear_backward_weight: the gradient must be contiguous fp32");
   if (library == GemmLibrary::blocked) return blocked_backward_weight(d_y, x, grad);
-  if (library == GemmLibrary::onednn || x.scalar_type() != at::kFloat) return weight_in_tiles(library, d_y, x, grad);
+  if (library == GemmLibrary::onednn || x.scalar_type() != at::kFloat) {
+    return weight_in_tiles(library, d_y.to(x.scalar_type()), x, grad);
+  }
   at::Tensor to = grad.tensor;
   grad.accumulate ? to.addmm_(d_y.t(), x) : at::mm_out(to, d_y.t(), x);
 }
@@ -74,8 +77,13 @@ at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor
   return linear_add(products_for(x).forward, x, w, residual);
 }
 
+at::Tensor linear_wide(const at::Tensor& x, const at::Tensor& w) {
+  const GemmLibrary library = products_for(x).forward;
+  return library == GemmLibrary::blocked ? blocked_linear_wide(x, w) : linear(library, x, w);
+}
+
 at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w) {
-  return linear_backward_input(products_for(d_y).backward_input, d_y, w);
+  return linear_backward_input(products_for(w).backward_input, d_y, w);
 }
 
 void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 
-#include "kernels/block_product.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
 #include "kernels/transpose.hpp"
+#include "trireme/kernels/block_product.hpp"
 #include "trireme/kernels/gemm_library.hpp"
 #include "trireme/kernels/lanes.hpp"
 
@@ -69,38 +69,56 @@ void for_each_panel(std::int64_t n, std::int64_t floats, const Body& body) {
   });
 }
 
+/// 64 columns of out in fp32: out itself, or a copy that `finish` converts.
+template <class Out>
+struct Sums {
+  float* data;
+  std::int64_t stride;
+
+  Sums(Rows<Out> out, std::int64_t token, std::int64_t begin, float* scratch) : data(scratch), stride(panel_width) {
+    if constexpr (std::is_same_v<Out, float>) {
+      data = out[token] + begin;
+      stride = out.stride;
+    }
+  }
+  void finish(Rows<Out> out, std::int64_t token, std::int64_t tokens, std::int64_t begin, std::int64_t width) const {
+    if constexpr (!std::is_same_v<Out, float>) {
+      for (std::int64_t t = 0; t < tokens; ++t) copy_row(data + t * stride, out[token + t] + begin, width);
+    }
+  }
+};
+
 /// out = residual + x w^T; residual.data may be null.
-template <class T>
-void forward(Rows<const T> x, Rows<const T> w, Rows<const T> residual, Rows<T> out) {
+template <class T, class Out>
+void forward(Rows<const T> x, Rows<const T> w, Rows<const T> residual, Rows<Out> out) {
   in_blocks(x.count, token_block, [&](std::int64_t token, std::int64_t tokens) {
     const Widened<T> operand(x, token, tokens, 0, x.width);
-    for_each_panel(w.count, panel_width * (depth + token_block),
-                   [&](float* scratch, std::int64_t begin, std::int64_t width) {
-                     float* panel = scratch;
-                     float* sums = scratch + panel_width * depth;
-                     if (residual.data != nullptr) {
-                       for (std::int64_t t = 0; t < tokens; ++t)
-                         copy_row(residual[token + t] + begin, sums + t * panel_width, width);
-                     }
-                     in_blocks(x.width, depth, [&](std::int64_t k, std::int64_t terms) {
-                       transpose(w[begin] + k, w.stride, width, terms, panel, panel_width);
-                       block_product(tokens, width, terms, operand.data() + k, operand.stride(), panel, panel_width,
-                                     sums, panel_width, k > 0 || residual.data != nullptr);
-                     });
-                     for (std::int64_t t = 0; t < tokens; ++t)
-                       copy_row(sums + t * panel_width, out[token + t] + begin, width);
-                   });
+    const std::int64_t scratch_floats = panel_width * (depth + token_block);
+    for_each_panel(w.count, scratch_floats, [&](float* scratch, std::int64_t begin, std::int64_t width) {
+      const Sums<Out> sums(out, token, begin, scratch + panel_width * depth);
+      if (residual.data != nullptr) {
+        for (std::int64_t t = 0; t < tokens; ++t) {
+          copy_row(residual[token + t] + begin, sums.data + t * sums.stride, width);
+        }
+      }
+      in_blocks(x.width, depth, [&](std::int64_t k, std::int64_t terms) {
+        transpose(w[begin] + k, w.stride, width, terms, scratch, panel_width);
+        block_product(tokens, width, terms, operand.data() + k, operand.stride(), scratch, panel_width, sums.data,
+                      sums.stride, k > 0 || residual.data != nullptr);
+      });
+      sums.finish(out, token, tokens, begin, width);
+    });
   });
 }
 
 /// out = d_y w.
-template <class T>
-void backward_input(Rows<const T> d_y, Rows<const T> w, Rows<T> out) {
+template <class Upstream, class T>
+void backward_input(Rows<const Upstream> d_y, Rows<const T> w, Rows<T> out) {
   in_blocks(d_y.count, token_block, [&](std::int64_t token, std::int64_t tokens) {
     const at::Tensor sums = workspace(tokens, w.width);
     auto* sum = sums.mutable_data_ptr<float>();
     in_blocks(w.count, depth, [&](std::int64_t row, std::int64_t terms) {
-      const Widened<T> operand(d_y, token, tokens, row, terms);
+      const Widened<Upstream> operand(d_y, token, tokens, row, terms);
       for_each_panel(w.width, panel_width * depth, [&](float* panel, std::int64_t begin, std::int64_t width) {
         for (std::int64_t k = 0; k < terms; ++k) copy_row(w[row + k] + begin, panel + k * panel_width, width);
         block_product(tokens, width, terms, operand.data(), operand.stride(), panel, panel_width, sum + begin, w.width,
@@ -127,8 +145,8 @@ at::Tensor panels_of(Rows<const T> x, std::int64_t token, std::int64_t tokens) {
 }
 
 /// grad (+)= d_y^T x.
-template <class T>
-void backward_weight(Rows<const T> d_y, Rows<const T> x, Rows<float> grad, bool accumulate) {
+template <class Upstream, class T>
+void backward_weight(Rows<const Upstream> d_y, Rows<const T> x, Rows<float> grad, bool accumulate) {
   in_blocks(x.count, token_block, [&](std::int64_t token, std::int64_t tokens) {
     const at::Tensor panels = panels_of(x, token, tokens);
     const auto* operand = panels.const_data_ptr<float>();
@@ -153,15 +171,27 @@ at::Tensor blocked_linear(const at::Tensor& x, const at::Tensor& w, const at::Te
   return out;
 }
 
+at::Tensor blocked_linear_wide(const at::Tensor& x, const at::Tensor& w) {
+  at::Tensor out = at::empty({x.size(0), w.size(0)}, at::kFloat);
+  with_type(x, [&]<class T>(T) { forward(rows<const T>(x), rows<const T>(w), Rows<const T>{}, rows<float>(out)); });
+  return out;
+}
+
 at::Tensor blocked_backward_input(const at::Tensor& d_y, const at::Tensor& w) {
-  at::Tensor out = at::empty({d_y.size(0), w.size(1)}, d_y.options());
-  with_type(d_y, [&]<class T>(T) { backward_input(rows<const T>(d_y), rows<const T>(w), rows<T>(out)); });
+  at::Tensor out = at::empty({d_y.size(0), w.size(1)}, w.options());
+  with_type(w, [&]<class T>(T) {
+    with_type(d_y, [&]<class Upstream>(Upstream) {
+      backward_input(rows<const Upstream>(d_y), rows<const T>(w), rows<T>(out));
+    });
+  });
   return out;
 }
 
 void blocked_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {
   with_type(x, [&]<class T>(T) {
-    backward_weight(rows<const T>(d_y), rows<const T>(x), rows<float>(grad.tensor), grad.accumulate);
+    with_type(d_y, [&]<class Upstream>(Upstream) {
+      backward_weight(rows<const Upstream>(d_y), rows<const T>(x), rows<float>(grad.tensor), grad.accumulate);
+    });
   });
 }
 

@@ -21,7 +21,9 @@ void expect_alike(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 
 template <class T>
 void scale_row(const T* x, const T* weight, float rstd, T* y, std::int64_t width) {
-  for (std::int64_t d = 0; d < width; ++d) put(y[d], get(x[d]) * rstd * get(weight[d]));
+  in_eights(width, [=](std::int64_t d, auto lanes) {
+    store(y + d, load(x + d, lanes) * rstd * load(weight + d, lanes), lanes);
+  });
 }
 
 /// One row of d_x; adds the row's part of the weight's gradient to d_weight [D] fp32.
@@ -32,14 +34,17 @@ void backward_row(const T* d_y, const T* x, const T* weight, float rstd, const T
     return load(d_y + d, lanes) * load(weight + d, lanes) * load(x + d, lanes);
   });
   const float mean = dot * rstd * rstd / static_cast<float>(width);
-#pragma GCC ivdep
-  for (std::int64_t d = 0; d < width; ++d) {
-    const float g = get(d_y[d]);
-    const float value = get(x[d]);
-    d_weight[d] += g * value * rstd;
-    const float through = rstd * (g * get(weight[d]) - value * mean);
-    put(d_x[d], with_residual ? get(d_residual[d]) + through : through);
-  }
+  in_eights(width, [=](std::int64_t d, auto lanes) {
+    const Eight g = load(d_y + d, lanes);
+    const Eight value = load(x + d, lanes);
+    store(d_weight + d, load(d_weight + d, lanes) + g * value * rstd, lanes);
+    const Eight through = rstd * (g * load(weight + d, lanes) - value * mean);
+    if constexpr (with_residual) {
+      store(d_x + d, load(d_residual + d, lanes) + through, lanes);
+    } else {
+      store(d_x + d, through, lanes);
+    }
+  });
 }
 
 }  // namespace

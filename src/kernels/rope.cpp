@@ -9,6 +9,7 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/lanes.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -38,14 +39,14 @@ std::vector<float> frequencies(std::int64_t head_dim, double theta, const std::o
 
 template <class T>
 void rotate_head(T* x, const float* cos, const float* sin, float sign, std::int64_t half) {
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < half; ++i) {
-    const float a = get(x[i]);
-    const float b = get(x[i + half]);
-    const float s = sign * sin[i];
-    put(x[i], a * cos[i] - b * s);
-    put(x[i + half], b * cos[i] + a * s);
-  }
+  in_eights(half, [=](std::int64_t i, auto lanes) {
+    const Eight a = load(x + i, lanes);
+    const Eight b = load(x + i + half, lanes);
+    const Eight c = load(cos + i, lanes);
+    const Eight s = sign * load(sin + i, lanes);
+    store(x + i, a * c - b * s, lanes);
+    store(x + i + half, b * c + a * s, lanes);
+  });
 }
 
 }  // namespace

@@ -3,33 +3,24 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
-#include "trireme/kernels/lanes.hpp"
+#include "trireme/kernels/row_kernels.hpp"
 
 namespace trireme::kernels {
 namespace {
 
-Eight sigmoid(Eight z) { return 1.0F / (1.0F + fast_exp(-z)); }
-
-template <class T>
-void forward_row(const T* gate, const T* up, T* out, std::int64_t width) {
-  in_eights(width, [=](std::int64_t i, auto lanes) {
-    const Eight z = load(gate + i, lanes);
-    store(out + i, z * sigmoid(z) * load(up + i, lanes), lanes);
-  });
+void forward_row(const float* gate, const float* up, float* out, std::int64_t n) {
+  row_kernels.swiglu_fp32(gate, up, out, n);
 }
-
-template <class T>
-void backward_row(const T* d_out, const T* gate, const T* up, T* d_gate, T* d_up, T* out, std::int64_t width) {
-  in_eights(width, [=](std::int64_t i, auto lanes) {
-    const Eight z = load(gate + i, lanes);
-    const Eight u = load(up + i, lanes);
-    const Eight g = load(d_out + i, lanes);
-    const Eight s = sigmoid(z);
-    const Eight silu = z * s;
-    store(d_gate + i, g * u * (s + silu * (1.0F - s)), lanes);
-    store(d_up + i, g * silu, lanes);
-    store(out + i, silu * u, lanes);
-  });
+void forward_row(const c10::BFloat16* gate, const c10::BFloat16* up, c10::BFloat16* out, std::int64_t n) {
+  row_kernels.swiglu_bf16(gate, up, out, n);
+}
+void backward_row(const float* d_out, const float* gate, const float* up, float* d_gate, float* d_up, float* out,
+                  std::int64_t n) {
+  row_kernels.swiglu_backward_fp32(d_out, gate, up, d_gate, d_up, out, n);
+}
+void backward_row(const c10::BFloat16* d_out, const c10::BFloat16* gate, const c10::BFloat16* up, c10::BFloat16* d_gate,
+                  c10::BFloat16* d_up, c10::BFloat16* out, std::int64_t n) {
+  row_kernels.swiglu_backward_bf16(d_out, gate, up, d_gate, d_up, out, n);
 }
 
 }  // namespace

@@ -153,6 +153,10 @@ void memory_kernels(at::ScalarType type, const std::string& suffix) {
                      grad = at::ones({vocab, hidden});
     memory(state, 3 * row, size, [&] { kernels::embedding_scatter_add(t, d, {.tensor = grad, .accumulate = true}); });
   });
+  add("cast_from_fp32", [=](State& state) {
+    const at::Tensor x = random({1 << 22}, at::kFloat), y = random({1 << 22}, type);
+    memory(state, (1 << 22) * (4 + static_cast<double>(size)), 1, [&] { kernels::cast(x, y); });
+  });
   add("add_into", [=](State& state) {
     const at::Tensor x = random({1 << 22}, type), y = at::ones({1 << 22});
     memory(state, (1 << 22) * (1.0 + 8.0 / static_cast<double>(size)), size, [&] { kernels::add_into(x, y); });

@@ -25,6 +25,7 @@ inline constexpr std::array<NamedLibrary, 3> gemm_libraries{
 /// Our own: fp32 arithmetic whatever the data type. residual: undefined for none. The other two as
 /// linear_backward_input and linear_backward_weight.
 [[nodiscard]] at::Tensor blocked_linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual);
+[[nodiscard]] at::Tensor blocked_linear_wide(const at::Tensor& x, const at::Tensor& w);
 [[nodiscard]] at::Tensor blocked_backward_input(const at::Tensor& d_y, const at::Tensor& w);
 void blocked_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
 

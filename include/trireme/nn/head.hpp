@@ -10,8 +10,8 @@ namespace trireme::nn {
 /// all in backward. So in train mode forward only saves x; the loss comes from backward.
 class Head final : public Stage {
  public:
-  /// chunk_tokens: 0 for as many as keep the logits within 32 MB, at least 128.
-  Head(const model::Sizes& sizes, DType compute, std::int64_t chunk_tokens);
+  /// chunk_tokens: 0 for as many as keep the logits within 64 MiB of fp32, at least 256.
+  Head(const model::Sizes& sizes, std::int64_t chunk_tokens);
   Result forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                  Saved& saved) const override;
   Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
