@@ -47,7 +47,8 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
       options_(std::move(options)),
       program_(resolve(schedule_, model, store)),
       parameter_slot_(given_up(schedule_, model)),
-      progress_(static_cast<int>(schedule_.ops.size()), schedule::needs(schedule_, model)) {
+      progress_(static_cast<int>(schedule_.ops.size()),
+                options_.needs ? *options_.needs : schedule::needs(schedule_, model)) {
   last_op_.fill(-1);
   for (std::size_t i = 0; i < schedule_.ops.size(); ++i)
     last_op_[static_cast<std::size_t>(schedule::lane_of(schedule_.ops[i]))] = static_cast<int>(i);

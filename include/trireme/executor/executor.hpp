@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -55,6 +56,8 @@ struct Options {
   /// Told that a lane has ended its last op of a step, on its thread and before anything that waits for that op goes
   /// on.
   std::function<void(schedule::Lane lane, std::int64_t step)> on_lane_end{};
+  /// What lanes wait for, instead of `schedule::needs`: tests leave edges out and see what goes wrong.
+  std::optional<std::vector<schedule::Need>> needs{};
 };
 
 /// What one step needs besides the schedule.
