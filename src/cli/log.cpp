@@ -41,7 +41,8 @@ void install_log(const Logger& logger, std::string_view level) {
   const std::string who = logger.rank == 0 ? "" : fmt::format(" [rank {} {}]", logger.rank, logger.host);
 
   auto spd = std::make_shared<spdlog::logger>("trireme", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  spd->set_formatter(std::make_unique<spdlog::pattern_formatter>("%Y-%m-%dT%H:%M:%S.%eZ %l" + who + " %v",
+  const std::string wipe = logger.clears_line ? "\r\033[K" : "";
+  spd->set_formatter(std::make_unique<spdlog::pattern_formatter>(wipe + "%Y-%m-%dT%H:%M:%S.%eZ %l" + who + " %v",
                                                                  spdlog::pattern_time_type::utc));
   spd->set_level(spdlog_level(least));
   spd->set_error_handler([](const std::string&) {});  // standard error is closed: nobody to tell

@@ -28,6 +28,7 @@
 #include "trireme/train/job.hpp"
 #include "trireme/train/output_directory.hpp"
 #include "trireme/train/run.hpp"
+#include "trireme/train/terminal.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -92,7 +93,11 @@ void refuse_lone_ranks(const comm::Communicator& world) {
 }
 
 int train(const comm::Communicator& world, const RunFileArguments& arguments) {
-  install_log({.rank = world.rank(), .host = comm::hostname()}, environment("TRIREME_LOG"));
+  const bool progress_line = world.rank() == 0 && train::rewrites_lines(train::surroundings());
+  install_log({.rank = world.rank(),
+               .host = comm::hostname(),
+               .clears_line = progress_line && train::errors_show_on_a_terminal()},
+              environment("TRIREME_LOG"));
   log::debug("MPI is up");
   refuse_lone_ranks(world);
   fault::set_rank(world.rank());

@@ -29,27 +29,30 @@ struct File {
   friend bool operator==(const File&, const File&) = default;
 };
 
-std::optional<File> stdout_of(int process) {
+std::string path_of(int process, int descriptor) { return fmt::format("/proc/{}/fd/{}", process, descriptor); }
+
+std::optional<File> file_of(int process, int descriptor) {
   struct stat status {};
-  if (::stat(fmt::format("/proc/{}/fd/1", process).c_str(), &status) != 0) return std::nullopt;
+  if (::stat(path_of(process, descriptor).c_str(), &status) != 0) return std::nullopt;
   return File{.device = status.st_dev, .inode = status.st_ino, .character = S_ISCHR(status.st_mode)};
 }
 
-bool is_terminal(int process) {
-  const int descriptor =
-      ::open(fmt::format("/proc/{}/fd/1", process).c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+bool is_terminal(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return false;
   const bool yes = ::isatty(descriptor) != 0;
   ::close(descriptor);
   return yes;
 }
 
-bool launcher_writes_to_a_terminal() {
-  const std::optional<File> ours = stdout_of(::getpid());
+/// Under Open MPI the launcher is the nearest ancestor that writes into another file than we do, so that a shell
+/// between the two does not hide it.
+bool launcher_writes_to_a_terminal(int descriptor) {
+  const std::optional<File> ours = file_of(::getpid(), descriptor);
   for (int process = ::getppid(); process > 1; process = parent_of(process)) {
-    const std::optional<File> theirs = stdout_of(process);
+    const std::optional<File> theirs = file_of(process, descriptor);
     if (!theirs) return false;
-    if (theirs != ours) return theirs->character && is_terminal(process);
+    if (theirs != ours) return theirs->character && is_terminal(path_of(process, descriptor));
   }
   return false;
 }
@@ -66,8 +69,13 @@ Surroundings surroundings() {
                      .under_open_mpi = !variable("OMPI_COMM_WORLD_RANK").empty(),
                      .term = variable("TERM"),
                      .no_color = !variable("NO_COLOR").empty()};
-  if (found.terminal && found.under_open_mpi) found.launcher_terminal = launcher_writes_to_a_terminal();
+  if (found.terminal && found.under_open_mpi) found.launcher_terminal = launcher_writes_to_a_terminal(STDOUT_FILENO);
   return found;
+}
+
+bool errors_show_on_a_terminal() {
+  const bool under_open_mpi = !variable("OMPI_COMM_WORLD_RANK").empty();
+  return under_open_mpi ? launcher_writes_to_a_terminal(STDERR_FILENO) : ::isatty(STDERR_FILENO) != 0;
 }
 
 bool rewrites_lines(const Surroundings& s) {

@@ -27,8 +27,8 @@ std::string logged(const Logger& logger, const char* level) {
 }
 
 TEST(InstallLog, GivesUtcTimeAndLevelOnRankZero) {
-  EXPECT_THAT(logged({}, ""),
-              MatchesRegex(std::string(time) + "info i \\{not a format\\}\n" + time + "warning w\n" + time + "error e\n"));
+  EXPECT_THAT(logged({}, ""), MatchesRegex(std::string(time) + "info i \\{not a format\\}\n" + time + "warning w\n" +
+                                           time + "error e\n"));
 }
 
 TEST(InstallLog, NamesOtherRanksWhichTellNoInfos) {
@@ -42,6 +42,10 @@ TEST(InstallLog, NamesOtherRanksWhichTellNoInfos) {
 TEST(InstallLog, TellsAsMuchAsAskedFor) {
   EXPECT_THAT(logged({}, "debug"), testing::HasSubstr("debug d\n"));
   EXPECT_THAT(logged({}, "error"), MatchesRegex(std::string(time) + "error e\n"));
+}
+
+TEST(InstallLog, WipesAProgressLineFirst) {
+  EXPECT_TRUE(logged({.clears_line = true}, "error").starts_with("\r\033[K2"));
 }
 
 TEST(InstallLog, RefusesAnotherLevel) { EXPECT_THROW(install_log({}, "loud"), ConfigError); }

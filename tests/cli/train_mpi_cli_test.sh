@@ -77,6 +77,9 @@ cp out/metrics.jsonl first.jsonl
 job 4 train run.toml "${common[@]}"
 expect_end 4 "run.overwrite = true" "out"
 cmp out/metrics.jsonl first.jsonl || fail "the refused run wrote"
+job 4 train run.toml "${common[@]}" --set checkpoint.resume=none
+expect_end 4 "checkpoint.resume" "run.overwrite = true" "out"
+cmp out/metrics.jsonl first.jsonl || fail "the refused run wrote"
 
 job 4 train run.toml "${common[@]}" --set run.overwrite=true
 expect_done

@@ -14,9 +14,11 @@ struct Surroundings {
   bool no_color = false;           ///< NO_COLOR is set (no-color.org)
 };
 
-/// Looks at this process's standard output. Under Open MPI the launcher is the nearest ancestor with another standard
-/// output than ours, so that a shell between the two does not hide it.
+/// Looks at this process's standard output and, under Open MPI, at the launcher's.
 [[nodiscard]] Surroundings surroundings();
+
+/// Whether standard error shows on a terminal in the end.
+[[nodiscard]] bool errors_show_on_a_terminal();
 
 /// Whether a person watches, so that a line may rewrite itself; everything else gets plain lines.
 [[nodiscard]] bool rewrites_lines(const Surroundings& surroundings);
