@@ -73,9 +73,11 @@ std::vector<Option> precision_options() {
 
 std::vector<Option> memory_options() {
   Section<Memory> s("memory", &RunConfig::memory);
-  s.choice("recompute", &Memory::recompute, "activations that are dropped and computed again in backward").not_yet();
-  s.number("recompute_every", &Memory::recompute_every, between(1, 1 << 16), "of so many blocks one recomputes")
-      .not_yet();
+  s.choice(
+      "recompute", &Memory::recompute,
+      "what backward computes again. selective: norms and SwiGLU; block: all but the block's input; none: nothing");
+  s.number("recompute_every", &Memory::recompute_every, between(1, 1 << 16),
+           "of so many blocks one does, the others keep all that backward reads");
   s.flag("activation_offload", &Memory::activation_offload,
          "activations wait in host memory between forward and backward")
       .not_yet();
@@ -89,8 +91,7 @@ std::vector<Option> memory_options() {
   s.number("offload_fraction", &Memory::offload_fraction, between(0, 1),
            "the part of it that does, by bytes, first blocks first")
       .not_yet();
-  s.number("budget", &Memory::budget, above(0), "bytes of a rank that automatic choices keep to")
-      .default_is("none");
+  s.number("budget", &Memory::budget, above(0), "bytes of a rank that automatic choices keep to").default_is("none");
   return s.take();
 }
 

@@ -20,12 +20,27 @@ std::span<float> floats(at::Tensor& tensor) {
   return {tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
 
+/// A block whose forward runs again keeps its input, and of its stages nothing.
+nn::Mode mode_that_keeps(model::Keep keep) {
+  switch (keep) {
+    case model::Keep::input: return nn::Mode::evaluate;
+    case model::Keep::products: return nn::Mode::train;
+    case model::Keep::all: return nn::Mode::train_keep_all;
+  }
+  throw BugError("a forward keeps its input, its products or all");
+}
+
 /// to (+)= from, on a lane's thread, which has no team.
 void put(std::span<const float> from, std::span<float> to, bool add) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] = add ? to[i] + from[i] : from[i];
 }
 
 }  // namespace
+
+void Executor::keep(const store::ActivationStore::Key& key, std::vector<at::Tensor> tensors) {
+  for (const at::Tensor& tensor : tensors) device::charge_to(tensor, {device::Category::activations});
+  activations_.keep(key, std::move(tensors));
+}
 
 void Executor::run(const schedule::Unshard& op) {
   at::Tensor& whole = store_.parameter_buffer(op.slot);
@@ -47,15 +62,15 @@ void Executor::run(const schedule::Reshard& op) {
 
 void Executor::run(const schedule::Forward& op) {
   const device::ChargeTo charge(device::Category::workspace);
+  const nn::Mode mode = options_.mode == nn::Mode::train ? mode_that_keeps(op.keep) : options_.mode;
   for (const StageOperands& operands : program_[static_cast<std::size_t>(op_)]) {
     nn::Saved saved;
-    nn::Result result =
-        layer(op.block, operands.stage)
-            .forward(std::move(hidden_), operands.parameters, microbatch(op.microbatch), options_.mode, saved);
+    if (op.keep == model::Keep::input && operands.stage.value == 0) saved.tensors = {hidden_};
+    nn::Result result = layer(op.block, operands.stage)
+                            .forward(std::move(hidden_), operands.parameters, microbatch(op.microbatch), mode, saved);
     hidden_ = std::move(result.hidden);
-    for (const at::Tensor& tensor : saved.tensors) device::charge_to(tensor, {device::Category::activations});
     if (options_.mode == nn::Mode::train)
-      activations_.keep({op.block, operands.stage, op.microbatch}, std::move(saved.tensors));
+      keep({op.block, operands.stage, op.microbatch}, std::move(saved.tensors));
     else
       loss_sum_ += result.loss_sum;
   }
@@ -66,6 +81,24 @@ void Executor::run(const schedule::Forward& op) {
   }
   links_.control->sum({&loss_sum_, 1});
   result_.loss = loss_sum_ * microbatch(op.microbatch).loss_scale;
+}
+
+void Executor::run(const schedule::Recompute& op) {
+  const device::ChargeTo charge(device::Category::workspace);
+  const auto last = static_cast<int>(model_[op.block].stages.size()) - 1;
+  for (const StageOperands& operands : program_[static_cast<std::size_t>(op_)]) {
+    const store::ActivationStore::Key key{op.block, operands.stage, op.microbatch};
+    std::vector<at::Tensor> input = activations_.take(key);
+    if (operands.stage.value == 0) recomputed_ = std::move(input.front());
+    input.clear();
+    nn::Saved saved;
+    const nn::Mode mode = operands.stage.value == last ? nn::Mode::rebuild : nn::Mode::train;
+    nn::Result result =
+        layer(op.block, operands.stage)
+            .forward(std::move(recomputed_), operands.parameters, microbatch(op.microbatch), mode, saved);
+    recomputed_ = std::move(result.hidden);
+    keep(key, std::move(saved.tensors));
+  }
 }
 
 void Executor::run(const schedule::Backward& op) {

@@ -1,23 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/model/activations.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 #include "trireme/base/error.hpp"
 
 namespace trireme::model {
 
-Bytes saved_bytes(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute) {
-  const std::int64_t width = size_of(compute);
-  constexpr std::int64_t statistic = 4;  // fp32
+std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, Keep keep) {
+  invariant(keep != Keep::input, "a stage that keeps nothing saves no tensors");
+  const auto values = [&](std::int64_t width) { return Bytes{tokens * width * size_of(compute)}; };
+  const auto statistics = [&](std::int64_t width) { return Bytes{tokens * width * 4}; };  // fp32
+  std::vector<Bytes> out;
   switch (kind) {
-    case StageKind::embedding: return {0};
-    case StageKind::attention: {
-      const std::int64_t values = sizes.hidden + 2 * (sizes.heads + sizes.kv_heads) * sizes.head_dim;
-      return {tokens * (width * values + statistic * (1 + sizes.heads))};
-    }
-    case StageKind::mlp: return {tokens * (width * (sizes.hidden + 2 * sizes.intermediate) + statistic)};
-    case StageKind::head: return {tokens * width * sizes.hidden};
+    case StageKind::embedding: return {};
+    case StageKind::attention:
+      out = {values(sizes.hidden), statistics(1), values((sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim),
+             values(sizes.heads * sizes.head_dim), statistics(sizes.heads)};
+      if (keep == Keep::all) out.push_back(values(sizes.hidden));
+      return out;
+    case StageKind::mlp:
+      out = {values(sizes.hidden), statistics(1), values(2 * sizes.intermediate)};
+      if (keep == Keep::all) out.insert(out.end(), {values(sizes.hidden), values(sizes.intermediate)});
+      return out;
+    case StageKind::head: return {values(sizes.hidden)};
   }
-  throw BugError("saved_bytes: unknown kind of stage");
+  throw BugError("saved_tensors: unknown kind of stage");
+}
+
+Bytes saved_bytes(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, Keep keep) {
+  const std::vector<Bytes> tensors = saved_tensors(kind, sizes, tokens, compute, keep);
+  return std::accumulate(tensors.begin(), tensors.end(), Bytes{});
+}
+
+bool recomputes(const ComputeBlock& block) {
+  return std::any_of(block.stages.begin(), block.stages.end(), [](const Stage& stage) {
+    return stage.kind == StageKind::attention || stage.kind == StageKind::mlp;
+  });
 }
 
 }  // namespace trireme::model

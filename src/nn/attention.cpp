@@ -50,8 +50,9 @@ Result Attention::forward(at::Tensor hidden, std::span<const at::Tensor> paramet
   const at::Tensor attended = at::empty({hidden.size(0), sizes_.heads * sizes_.head_dim}, hidden.options());
   const at::Tensor logsumexp = at::empty({microbatch.batch, sizes_.heads, microbatch.seq_len}, rstd.options());
   kernels::causal_attention(parts.q, parts.k, parts.v, shape_of(microbatch, sizes_), attended, logsumexp);
-  at::Tensor out = kernels::linear_add(attended, parameters[4], hidden);
-  if (mode == Mode::train) saved.tensors = {std::move(hidden), rstd, qkv, attended, logsumexp};
+  at::Tensor out = mode == Mode::rebuild ? at::Tensor() : kernels::linear_add(attended, parameters[4], hidden);
+  if (saves(mode)) saved.tensors = {std::move(hidden), rstd, qkv, attended, logsumexp};
+  if (mode == Mode::train_keep_all) saved.tensors.push_back(h);
   return {.hidden = std::move(out)};
 }
 
@@ -75,7 +76,8 @@ Result Attention::backward(at::Tensor d_hidden, std::span<const at::Tensor> para
                                      shape_of(microbatch, sizes_), d_parts.q, d_parts.k, d_parts.v);
   kernels::rotate(d_parts.rotated, table_, microbatch.seq_len, kernels::Rotation::inverse);
 
-  joint_backward_weight(d_qkv, norm_again(x, parameters[0], rstd), grads.subspan(1, 3));
+  const bool kept_all = saved.tensors.size() > 5;
+  joint_backward_weight(d_qkv, kept_all ? saved.tensors[5] : norm_again(x, parameters[0], rstd), grads.subspan(1, 3));
   const at::Tensor d_h = joint_backward_input(d_qkv, parameters.subspan(1, 3));
   kernels::rms_norm_backward(d_h, x, parameters[0], rstd, d_hidden, d_h, grads[0]);
   return {.hidden = d_h};

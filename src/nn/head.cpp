@@ -40,7 +40,7 @@ Result Head::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, 
                      Saved& saved) const {
   const PlainOperators guard;
   expect_call(hidden, microbatch, sizes_.hidden, parameters.size(), 2);
-  if (mode == Mode::train) {
+  if (saves(mode)) {
     saved.tensors = {std::move(hidden)};
     return {};
   }

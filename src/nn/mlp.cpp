@@ -17,10 +17,15 @@ Result Mlp::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, c
   expect_call(hidden, microbatch, sizes_.hidden, parameters.size(), 4);
   const auto [h, rstd] = norm(hidden, parameters[0], sizes_.norm_eps);
   const at::Tensor gate_up = joint_linear(h, parameters.subspan(1, 2));
+  if (mode == Mode::rebuild) {
+    saved.tensors = {std::move(hidden), rstd, gate_up};
+    return {};
+  }
   const at::Tensor inner = at::empty({hidden.size(0), sizes_.intermediate}, hidden.options());
   kernels::swiglu(gate_up, inner);
   at::Tensor out = kernels::linear_add(inner, parameters[3], hidden);
-  if (mode == Mode::train) saved.tensors = {std::move(hidden), rstd, gate_up};
+  if (saves(mode)) saved.tensors = {std::move(hidden), rstd, gate_up};
+  if (mode == Mode::train_keep_all) saved.tensors.insert(saved.tensors.end(), {h, inner});
   return {.hidden = std::move(out)};
 }
 
@@ -34,11 +39,13 @@ Result Mlp::backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters
 
   const at::Tensor d_inner = kernels::linear_backward_input(d_hidden, parameters[3]);
   const at::Tensor d_gate_up = at::empty_like(gate_up);
+  const bool kept_all = saved.tensors.size() > 3;
   const at::Tensor& inner = d_inner;  // overwritten by the forward's value
   kernels::swiglu_backward(d_inner, gate_up, d_gate_up, inner);
-  kernels::linear_backward_weight(d_hidden, inner, grads[3]);
+  kernels::linear_backward_weight(d_hidden, kept_all ? saved.tensors[4] : inner, grads[3]);
 
-  joint_backward_weight(d_gate_up, norm_again(x, parameters[0], rstd), grads.subspan(1, 2));
+  const at::Tensor h = kept_all ? saved.tensors[3] : norm_again(x, parameters[0], rstd);
+  joint_backward_weight(d_gate_up, h, grads.subspan(1, 2));
   const at::Tensor d_h = joint_backward_input(d_gate_up, parameters.subspan(1, 2));
   kernels::rms_norm_backward(d_h, x, parameters[0], rstd, d_hidden, d_h, grads[0]);
   return {.hidden = d_h};

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "planner/activations.hpp"
 #include "trireme/base/text_table.hpp"
-#include "trireme/model/activations.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/passes.hpp"
 
@@ -23,18 +23,6 @@ Bytes ring_bytes(const std::vector<int>& sizes, const model::Model& model, const
         static_cast<int>(std::find(ring_of.begin(), ring_of.end(), static_cast<int>(ring)) - ring_of.begin());
     total += times(layout[ParamBlock{member}].padded() * sizes[ring], element_bytes);
   }
-  return total;
-}
-
-/// What the stages of a compute op save.
-template <class Compute>
-Bytes saved_by(const Compute& op, const model::Model& model, const Sizing& sizing) {
-  const model::ComputeBlock& block = model[op.block];
-  const schedule::StageRange range = schedule::stages_of(block, op.stage);
-  Bytes total;
-  for (int s = range.first; s < range.last; ++s)
-    total +=
-        model::saved_bytes(block.stages[static_cast<std::size_t>(s)].kind, model.sizes, sizing.tokens, sizing.compute);
   return total;
 }
 
@@ -63,16 +51,12 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   }
   memory.gradients_unsharded = ring_bytes(rings.gradients, model, layout, 4);
   memory.optimizer = times(shard, 8);
-  Bytes saved;
+  Activations activations(model, sizing);
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
-    if (const auto* forward = std::get_if<schedule::Forward>(&schedule.ops[i]))
-      saved += saved_by(*forward, model, sizing);
-    if (saved > memory.activations) {
-      memory.activations = saved;
-      memory.activations_peak_op = static_cast<int>(i);
-    }
-    if (const auto* backward = std::get_if<schedule::Backward>(&schedule.ops[i]))
-      saved = saved - saved_by(*backward, model, sizing);
+    const Bytes most = activations.most_during(schedule.ops[i]);
+    if (most <= memory.activations) continue;
+    memory.activations = most;
+    memory.activations_peak_op = static_cast<int>(i);
   }
   return memory;
 }

@@ -52,13 +52,13 @@ struct AccessOf {
   static Resource gradient(Slot slot) { return {Resource::Kind::gradient_slot, slot.ring, slot.index}; }
 
   template <class Compute>
-  void compute(const Compute& op_, bool forward) {
+  void compute(const Compute& op_, Resource::Kind stream, bool reads_saved) {
     for (const ParamBlock block : parameters_read(op, model)) read(residence.slot(block, op, model));
-    update({Resource::Kind::hidden, op_.microbatch.value});
+    update({stream, op_.microbatch.value});
     const StageRange range = stages_of(model[op_.block], op_.stage);
     for (int s = range.first; s < range.last; ++s) {
       const Resource saved{Resource::Kind::saved, op_.block.value, s, op_.microbatch.value};
-      if (!forward) read(saved);
+      if (reads_saved) read(saved);
       write(saved);
     }
   }
@@ -77,9 +77,10 @@ struct AccessOf {
     write(slot);
     residence.leave(reshard.block);
   }
-  void operator()(const Forward& forward) { compute(forward, true); }
+  void operator()(const Forward& forward) { compute(forward, Resource::Kind::hidden, false); }
+  void operator()(const Recompute& recompute) { compute(recompute, Resource::Kind::recomputed, true); }
   void operator()(const Backward& backward) {
-    compute(backward, false);
+    compute(backward, Resource::Kind::hidden, true);
     for (const GradientTarget& target : backward.gradients) {
       if (target.add) read(gradient(target.slot));
       write(gradient(target.slot));
@@ -123,6 +124,8 @@ StageRange stages_of(const model::ComputeBlock& block, const std::optional<Stage
 std::vector<ParamBlock> parameters_read(const Op& op, const model::Model& model) {
   if (const auto* forward = std::get_if<Forward>(&op))
     return blocks_of(model[forward->block], stages_of(model[forward->block], forward->stage));
+  if (const auto* recompute = std::get_if<Recompute>(&op))
+    return blocks_of(model[recompute->block], stages_of(model[recompute->block], recompute->stage));
   const auto* backward = std::get_if<Backward>(&op);
   if (backward == nullptr) return {};
   const model::ComputeBlock& block = model[backward->block];
@@ -130,6 +133,13 @@ std::vector<ParamBlock> parameters_read(const Op& op, const model::Model& model)
   const bool indices_only = std::all_of(block.stages.begin() + range.first, block.stages.begin() + range.last,
                                         [](const model::Stage& s) { return s.kind == model::StageKind::embedding; });
   return indices_only ? std::vector<ParamBlock>{} : blocks_of(block, range);
+}
+
+std::optional<Microbatch> computes(const Op& op) {
+  if (const auto* forward = std::get_if<Forward>(&op)) return forward->microbatch;
+  if (const auto* recompute = std::get_if<Recompute>(&op)) return recompute->microbatch;
+  if (const auto* backward = std::get_if<Backward>(&op)) return backward->microbatch;
+  return std::nullopt;
 }
 
 std::vector<ParamBlock> gradients_written(const Op& op, const model::Model& model) {
@@ -161,6 +171,7 @@ std::string to_text(const Resource& resource, const model::Model& model) {
     case Kind::partial_shard: return "partial gradient shard";
     case Kind::group_copy: return fmt::format("group copy({})", block());
     case Kind::hidden: return fmt::format("hidden(m{})", resource.a);
+    case Kind::recomputed: return fmt::format("recomputed(m{})", resource.a);
     case Kind::saved:
       return fmt::format("activation({}, {}, m{})", model[Block{resource.a}].name,
                          model[Block{resource.a}].stages[static_cast<std::size_t>(resource.b)].name, resource.c);

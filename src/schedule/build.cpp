@@ -41,6 +41,7 @@ Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) 
                       .group = after_forward > 1 && after_forward < mesh.shard
                                    ? std::optional(static_cast<int>(after_forward))
                                    : std::nullopt},
+          .recompute = {.mode = config.memory.recompute, .every = config.memory.recompute_every},
           .prefetch_bytes = config.sync.prefetch_bytes,
           .compute = config.precision.compute,
           .replicas = mesh.replicate};
@@ -50,6 +51,7 @@ std::vector<PassResult> explain_step(const model::Model& model, int microbatches
   Complete has{.unshard = false, .reduction = false, .update = false, .slots = false};
   Builder build(model, policy.replicas);
   build.after("compute_order", compute_order(model, microbatches), has);
+  build.after("insert_recompute", insert_recompute(build.now(), model, policy.recompute), has);
   has.unshard = true;
   build.after("insert_unshard", insert_unshard(build.now(), model, policy.reshard), has);
   has.reduction = true;

@@ -36,6 +36,8 @@ std::optional<Compute> whole_block(const std::vector<Op>& ops, std::size_t first
   for (std::size_t i = 1; i < count; ++i) {
     const auto* next = std::get_if<Compute>(&ops[first + i]);
     if (next == nullptr || next->block != head->block || next->microbatch != head->microbatch) return std::nullopt;
+    if constexpr (std::is_same_v<Compute, Forward>)
+      if (next->keep != head->keep) return std::nullopt;
     if constexpr (std::is_same_v<Compute, Backward>)
       for (const GradientTarget& target : next->gradients)
         if (std::find(whole.gradients.begin(), whole.gradients.end(), target) == whole.gradients.end())
@@ -67,6 +69,9 @@ Schedule fuse_stages(Schedule schedule, const model::Model& model) {
     if (auto forward = whole_block<Forward>(schedule.ops, i, model)) {
       i += static_cast<std::size_t>(stage_count(model, forward->block.value));
       ops.emplace_back(*forward);
+    } else if (auto recompute = whole_block<Recompute>(schedule.ops, i, model)) {
+      i += static_cast<std::size_t>(stage_count(model, recompute->block.value));
+      ops.emplace_back(*recompute);
     } else if (auto backward = whole_block<Backward>(schedule.ops, i, model)) {
       i += static_cast<std::size_t>(stage_count(model, backward->block.value));
       ops.emplace_back(*backward);

@@ -110,7 +110,20 @@ Op parse_backward(Line& line) {
 
 Op parse_forward(Line& line) {
   const auto [block, stage] = line.block();
-  return Forward{block, stage, line.microbatch()};
+  Forward op{.block = block, .stage = stage, .microbatch = line.microbatch()};
+  if (!line.take_if("keep")) return op;
+  if (line.take_if("input"))
+    op.keep = model::Keep::input;
+  else if (line.take_if("all"))
+    op.keep = model::Keep::all;
+  else
+    line.expected("input or all");
+  return op;
+}
+
+Op parse_recompute(Line& line) {
+  const auto [block, stage] = line.block();
+  return Recompute{block, stage, line.microbatch()};
 }
 
 Op parse_unshard(Line& line) {
@@ -143,6 +156,7 @@ const std::map<std::string_view, std::function<Op(Line&)>>& verbs() {
       {"unshard", parse_unshard},
       {"reshard", parse_reshard},
       {"forward", parse_forward},
+      {"recompute", parse_recompute},
       {"backward", parse_backward},
       {"reduce_scatter", parse_reduce_scatter},
       {"all_reduce", parse_all_reduce},
@@ -172,7 +186,8 @@ Schedule parse(std::string_view text, const model::Model& model) {
     } else if (const auto found = verbs().find(verb); found != verbs().end()) {
       out.ops.push_back(found->second(line));
     } else {
-      line.expected("one of step, unshard, reshard, forward, backward, reduce_scatter, all_reduce, clip_norm, update");
+      line.expected(
+          "one of step, unshard, reshard, forward, recompute, backward, reduce_scatter, all_reduce, clip_norm, update");
     }
     if (!line.done()) line.expected("the end of the line");
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <array>
+
 #include "trireme/base/hash.hpp"
 #include "trireme/schedule/text.hpp"
 
@@ -24,7 +26,11 @@ struct Print {
   std::string operator()(const Reshard& op) const {
     return fmt::format("reshard {}{}", model[op.block].name, op.to ? fmt::format(" to {}", *op.to) : "");
   }
-  std::string operator()(const Forward& op) const { return compute("forward", op.block, op.stage, op.microbatch); }
+  std::string operator()(const Forward& op) const {
+    constexpr std::array keeps{" keep input", "", " keep all"};
+    return compute("forward", op.block, op.stage, op.microbatch) + keeps.at(static_cast<std::size_t>(op.keep));
+  }
+  std::string operator()(const Recompute& op) const { return compute("recompute", op.block, op.stage, op.microbatch); }
   std::string operator()(const Backward& op) const {
     std::string text = compute("backward", op.block, op.stage, op.microbatch);
     for (std::size_t i = 0; i < op.gradients.size(); ++i) {

@@ -12,13 +12,6 @@
 namespace trireme::schedule {
 namespace {
 
-bool is_compute(const Op& op) { return std::holds_alternative<Forward>(op) || std::holds_alternative<Backward>(op); }
-
-Microbatch microbatch_of(const Op& op) {
-  if (const auto* forward = std::get_if<Forward>(&op)) return forward->microbatch;
-  return std::get<Backward>(op).microbatch;
-}
-
 /// For every op, the ops that read each parameter block, in order.
 std::map<ParamBlock, std::vector<int>> uses(const std::vector<Op>& ops, const model::Model& model) {
   std::map<ParamBlock, std::vector<int>> found;
@@ -37,7 +30,7 @@ Between between(const std::vector<Op>& ops, int now, const std::vector<int>& use
   if (next == uses_of_block.end()) return {};
   if (*next == now + 1) return {.keep = true};
   const bool same_microbatch =
-      microbatch_of(ops[static_cast<std::size_t>(now)]) == microbatch_of(ops[static_cast<std::size_t>(*next)]);
+      computes(ops[static_cast<std::size_t>(now)]) == computes(ops[static_cast<std::size_t>(*next)]);
   if (!same_microbatch) return {.keep = !policy.after_backward};
   return policy.after_forward ? Between{.group = policy.group} : Between{.keep = true};
 }
@@ -69,7 +62,7 @@ class Prefetcher {
     std::size_t best = ops_.size();
     for (std::size_t i = ops_.size(); i-- > 0;) {
       if (stops(ops_[i], unshard.block)) break;
-      if (!is_compute(ops_[i])) continue;
+      if (!computes(ops_[i])) continue;
       if (!fits(ahead_[i], bytes)) break;
       ahead_[i].bytes += bytes;
       ++ahead_[i].blocks;

@@ -20,6 +20,9 @@ using Contribution = std::tuple<int, int, int>;  // compute block, stage, microb
 using Content = std::multiset<Contribution>;
 using Parameter = std::pair<ParamBlock, int>;
 
+/// What there is of a stage's activations: what its backward reads, or only its block's input.
+enum class Held { input, saved };
+
 /// Replays the ops and notes everything that is wrong.
 class Replay {
  public:
@@ -54,12 +57,30 @@ class Replay {
   }
   void operator()(const Forward& op) {
     each_stage(op, [&](const std::tuple<int, int, int>& key) {
-      if (!saved_.insert(key).second) complain("runs a forward twice before its backward");
+      const auto what = op.keep == model::Keep::input ? Held::input : Held::saved;
+      if (!saved_.emplace(key, what).second) complain("runs a forward twice before its backward");
+    });
+  }
+  void operator()(const Recompute& op) {
+    each_stage(op, [&](const std::tuple<int, int, int>& key) {
+      const auto held = saved_.find(key);
+      if (held == saved_.end() || held->second != Held::input)
+        complain("has no forward before it that kept its block's input only");
+      else
+        held->second = Held::saved;
+      auto [block, stage, microbatch] = key;
+      if (stage > 0 && saved_[{block, stage - 1, microbatch}] != Held::saved)
+        complain("comes before the recompute of the stage whose output it reads");
     });
   }
   void operator()(const Backward& op) {
     each_stage(op, [&](const std::tuple<int, int, int>& key) {
-      if (saved_.erase(key) == 0) complain("has no forward before it, or ran before");
+      const auto held = saved_.find(key);
+      if (held == saved_.end())
+        complain("has no forward before it, or ran before");
+      else if (held->second == Held::input)
+        complain("reads what its forward did not keep and nothing has computed again");
+      if (held != saved_.end()) saved_.erase(held);
       if (complete_.reduction) contribute(op, key);
     });
   }
@@ -185,8 +206,8 @@ class Replay {
       if (complete_.unshard) say(fmt::format("{} is still unsharded", name(block)));
     const bool trains = complete_.reduction || complete_.update;
     if (trains && !saved_.empty())
-      say(fmt::format("{} m{} has no backward", model_[Block{std::get<0>(*saved_.begin())}].name,
-                      std::get<2>(*saved_.begin())));
+      say(fmt::format("{} m{} has no backward", model_[Block{std::get<0>(saved_.begin()->first)}].name,
+                      std::get<2>(saved_.begin()->first)));
     if (!complete_.update) return;
     if (!norm_seen_) say("no clip_norm");
     for (int b = 0; b < model_.param_blocks(); ++b)
@@ -200,7 +221,7 @@ class Replay {
   std::size_t index_ = 0;
   std::vector<std::string> wrong_;
   std::map<ParamBlock, Slot> resident_, gradient_slot_;
-  std::set<std::tuple<int, int, int>> saved_;
+  std::map<std::tuple<int, int, int>, Held> saved_;
   std::map<Parameter, Content> unreduced_, shard_;
   std::set<ParamBlock> has_shard_, reduced_over_replicas_, updated_;
   std::map<ParamBlock, int> group_copy_;

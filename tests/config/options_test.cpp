@@ -76,8 +76,6 @@ TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
       {"model.sliding_window=0", "model.sliding_window=4096"},
       {"model.logit_softcap=0", "model.logit_softcap=30.0"},
       {"precision.moments=fp32", "precision.moments=bf16"},
-      {"memory.recompute=none", "memory.recompute=block"},
-      {"memory.recompute_every=1", "memory.recompute_every=2"},
       {"memory.activation_offload=false", "memory.activation_offload=true"},
       {"memory.offload=none", "memory.offload=optimizer"},
       {"memory.offload_fraction=1", "memory.offload_fraction=0.5"},

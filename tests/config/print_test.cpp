@@ -58,7 +58,7 @@ RunConfig everything_set() {
             .reshard_after_backward = false,
             .prefetch_bytes = Bytes{1LL << 40}};
   c.precision = {.compute = DType::fp32, .reduce = Reduce::bf16_wire, .moments = DType::bf16};
-  c.memory = {.recompute = Recompute::selective,
+  c.memory = {.recompute = Recompute::block,
               .recompute_every = 2,
               .activation_offload = true,
               .activation_offload_min_bytes = Bytes{5},

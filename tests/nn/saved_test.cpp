@@ -42,6 +42,34 @@ TEST(Saved, TakesExactlyTheBytesThatThePlannerCounts) {
   }
 }
 
+TEST(Saved, AreTheTensorsThatThePlannerCountsOneByOne) {
+  for (const auto kind : kinds)
+    for (const auto keep : {model::Keep::products, model::Keep::all}) {
+      const auto sizes = test::odd_sizes();
+      const Mode mode = keep == model::Keep::all ? Mode::train_keep_all : Mode::train;
+      const Saved saved = forward(kind, sizes, DType::bf16, test::flat(kind, sizes, at::kBFloat16, false), mode);
+      std::vector<Bytes> bytes;
+      for (const auto& t : saved.tensors) bytes.push_back({static_cast<std::int64_t>(t.nbytes())});
+      EXPECT_EQ(bytes, model::saved_tensors(kind, sizes, 18, DType::bf16, keep)) << static_cast<int>(kind);
+    }
+}
+
+TEST(Saved, IsRebuiltBitForBitWithoutAnOutput) {
+  for (const auto kind : {StageKind::attention, StageKind::mlp}) {
+    const auto sizes = test::odd_sizes();
+    const test::Flat f = test::flat(kind, sizes, at::kFloat, false);
+    const Microbatch m = test::microbatch(2, 9, sizes.vocab);
+    const at::Tensor x = at::randn({18, sizes.hidden});
+    const auto stage = make_stage(kind, sizes, 9, DType::fp32, 0);
+    Saved first, again;
+    (void)stage->forward(x, f.parameters, m, Mode::train, first);
+    EXPECT_FALSE(stage->forward(x, f.parameters, m, Mode::rebuild, again).hidden.defined());
+    ASSERT_EQ(again.tensors.size(), first.tensors.size());
+    for (std::size_t i = 0; i < first.tensors.size(); ++i)
+      EXPECT_TRUE(test::same_bits(first.tensors[i], again.tensors[i])) << i;
+  }
+}
+
 TEST(Saved, IsEmptyUnlessTraining) {
   for (const auto kind : kinds) {
     for (const auto mode : {Mode::evaluate, Mode::infer}) {

@@ -70,6 +70,25 @@ TEST(ReplayMemory, HoldsEveryGradientUnderDeferredAndARingUnderImmediate) {
   EXPECT_EQ(immediate.gradients_unsharded, Bytes{4 * (layout.padded() - layout[ParamBlock{1}].padded())});
 }
 
+TEST(ReplayMemory, LeavesBlockInputsAndOneBlocksActivationsWhereBlocksAreComputedAgain) {
+  using model::StageKind;
+  const model::Model model = llama();
+  const shard::Layout layout(model, 2);
+  const Sizing sizing{.compute = DType::bf16, .tokens = 32};
+  const auto activations = [&](config::Recompute mode, std::int64_t every) {
+    const auto step = schedule::build_step(model, 2, {.recompute = {.mode = mode, .every = every}});
+    return replay_memory(step, model, layout, sizing).activations;
+  };
+  const Bytes layer = saved(model, sizing, {StageKind::attention, StageKind::mlp});
+  const Bytes head = saved(model, sizing, {StageKind::head});
+  const Bytes input{32 * 72 * 2}, norms{32 * 2 * 72 * 2}, swiglu{32 * 100 * 2};
+  EXPECT_EQ(activations(config::Recompute::block, 1), input + input + layer);
+  EXPECT_EQ(activations(config::Recompute::block, 2), input + (layer + norms + swiglu) + layer);
+  EXPECT_EQ(activations(config::Recompute::selective, 1), layer + layer + layer + head);
+  const Bytes all = layer + norms + swiglu;
+  EXPECT_EQ(activations(config::Recompute::none, 1), all + all + all + head);
+}
+
 TEST(ReplayMemory, CountsTheActivationsOfOneMicrobatchOfAllBlocks) {
   using model::StageKind;
   const model::Model model = llama();

@@ -26,12 +26,15 @@ std::vector<Policy> policies() {
       for (const bool after_backward : {true, false})
         for (const auto& limit : {std::optional<Bytes>{}, std::optional{Bytes{0}}, std::optional{Bytes{1LL << 40}}})
           for (const int replicas : {1, 2})
-            all.push_back({.sync = sync,
-                           .reshard = {.after_forward = group != 1,
-                                       .after_backward = after_backward,
-                                       .group = group > 1 ? std::optional(group) : std::nullopt},
-                           .prefetch_bytes = limit,
-                           .replicas = replicas});
+            all.push_back(
+                {.sync = sync,
+                 .reshard = {.after_forward = group != 1,
+                             .after_backward = after_backward,
+                             .group = group > 1 ? std::optional(group) : std::nullopt},
+                 .recompute = {.mode = all.size() % 3 == 0 ? config::Recompute::block : config::Recompute::selective,
+                               .every = 1 + static_cast<std::int64_t>(all.size() % 2)},
+                 .prefetch_bytes = limit,
+                 .replicas = replicas});
   return all;
 }
 

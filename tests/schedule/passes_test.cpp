@@ -58,6 +58,21 @@ TEST(InsertUnshard, GathersATiedEmbeddingForTheHeadToo) {
   EXPECT_EQ(count(s, model, "reduce_scatter embedding"), 1);
 }
 
+TEST(InsertRecompute, RunsEveryForwardOfTheChosenBlocksAgainAndGathersNoMore) {
+  const model::Model model = testing::llama(5);
+  const auto built = [&](config::Recompute mode, std::int64_t every) {
+    return build_step(model, 2, {.recompute = {.mode = mode, .every = every}});
+  };
+  const Schedule all = built(config::Recompute::block, 1);
+  EXPECT_EQ(count(all, model, "recompute"), 2 * 5);
+  EXPECT_EQ(count(all, model, "unshard"), count(built(config::Recompute::none, 1), model, "unshard"));
+  const Schedule second = built(config::Recompute::block, 2);
+  for (const char* block : {"recompute b0", "recompute b2", "recompute b4"})
+    EXPECT_EQ(count(second, model, block), 2) << block;
+  EXPECT_EQ(count(second, model, "recompute"), 2 * 3);
+  EXPECT_EQ(count(built(config::Recompute::selective, 1), model, "recompute"), 0);
+}
+
 TEST(InsertReduction, ReducesEveryMicrobatchOrOncePerStep) {
   const model::Model model = testing::llama(3);
   const Schedule immediate = build_step(model, 4, {.sync = config::SyncPolicy::immediate, .replicas = 2});

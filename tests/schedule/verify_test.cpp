@@ -27,6 +27,7 @@ struct Broken {
   config::SyncPolicy sync = config::SyncPolicy::immediate;
   int replicas = 1;
   std::optional<int> group{};
+  config::Recompute recompute = config::Recompute::selective;
 };
 
 std::vector<Broken> broken() {
@@ -91,6 +92,22 @@ std::vector<Broken> broken() {
        .edits = {{"reshard b0 to 2\n", "reshard b0 to 4\n"}},
        .says = "that no reshard has left",
        .group = 2},
+      {.name = "NothingComputedAgain",
+       .edits = {{"recompute b1 m0\n", ""}},
+       .says = "reads what its forward did not keep",
+       .recompute = config::Recompute::block},
+      {.name = "ComputedAgainTwice",
+       .edits = {{"recompute b1 m0\n", "recompute b1 m0\nrecompute b1 m0\n"}},
+       .says = "has no forward before it that kept its block's input only",
+       .recompute = config::Recompute::block},
+      {.name = "ComputedAgainInTheWrongOrder",
+       .edits = {{"recompute b1 m0\n", "recompute b1.mlp m0\nrecompute b1.attention m0\n"}},
+       .says = "comes before the recompute of the stage whose output it reads",
+       .recompute = config::Recompute::block},
+      {.name = "ComputedAgainWithoutParameters",
+       .edits = {{"unshard b1 -> ring1.0\nrecompute", "recompute"}},
+       .says = "reads b1, which is not unsharded",
+       .recompute = config::Recompute::block},
       {.name = "ReplicasSummedTwice",
        .edits = {{"all_reduce b1\n", "all_reduce b1\nall_reduce b1\n"}},
        .says = "a second time",
@@ -112,7 +129,13 @@ class BrokenSchedule : public ::testing::TestWithParam<Broken> {};
 TEST_P(BrokenSchedule, IsRejectedAtTheOp) {
   const Broken& b = GetParam();
   const model::Model model = testing::llama(3);
-  const Schedule sound = build_step(model, 2, {.sync = b.sync, .reshard = {.group = b.group}, .replicas = b.replicas});
+  const Schedule sound =
+      build_step(model, 2,
+                 {.sync = b.sync,
+                  .reshard = {.group = b.group},
+                  .recompute = {.mode = b.recompute},
+                  .prefetch_bytes = b.recompute == config::Recompute::block ? std::optional(Bytes{0}) : std::nullopt,
+                  .replicas = b.replicas});
   EXPECT_THAT(verify(sound, model, b.replicas), IsEmpty());
   const auto said = verify(parse(edited(print(sound, model), b), model), model, b.replicas);
   EXPECT_THAT(said, Contains(HasSubstr(b.says)));

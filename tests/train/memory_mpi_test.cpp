@@ -10,6 +10,8 @@
 #include "trireme/device/allocator.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/model/activations.hpp"
+#include "trireme/planner/replay.hpp"
+#include "trireme/schedule/build.hpp"
 #include "trireme/schedule/passes.hpp"
 #include "trireme/shard/layout.hpp"
 
@@ -134,6 +136,21 @@ TEST_F(Memory, ActivationsPeakAtWhatTheStagesOfOneMicrobatchSave) {
         saved += model::saved_bytes(stage.kind, model_.sizes, config.batch.micro * config.data.seq_len, compute).value;
     EXPECT_EQ(use(config).peak[Category::activations].value, saved);
   }
+}
+
+TEST_F(Memory, ActivationsAreWhatThePlannerSaysWhateverIsComputedAgain) {
+  for (const DType compute : {DType::fp32, DType::bf16})
+    for (const auto mode : {config::Recompute::none, config::Recompute::selective, config::Recompute::block})
+      for (const std::int64_t every : {1, 2}) {
+        config::RunConfig config = run({}, compute);
+        config.memory.recompute = mode;
+        config.memory.recompute_every = every;
+        const config::Resolved mesh = config::resolve(config, world_.size());
+        const auto step = schedule::build_step(model_, mesh.accumulation, schedule::policy_of(config, mesh));
+        const planner::Memory planned =
+            planner::replay_memory(step, model_, layout(), planner::sizing_of(config, mesh));
+        EXPECT_EQ(use(config).peak[Category::activations].value, planned.activations.value);
+      }
 }
 
 TEST_F(Memory, AJobGivesEverythingBack) {

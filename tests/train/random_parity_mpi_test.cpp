@@ -74,11 +74,20 @@ config::Sync draw_sync(Draw& draw, std::int64_t shard) {
   return sync;
 }
 
+config::Memory draw_memory(Draw& draw) {
+  using enum config::Recompute;
+  config::Memory memory;
+  memory.recompute = draw.of({none, selective, block});
+  memory.recompute_every = draw.of<std::int64_t>({1, 1, 2});
+  return memory;
+}
+
 config::RunConfig draw_run(Draw& draw, const test::TokenFiles& files, int ranks) {
   config::RunConfig config = test::odd_run(files, steps);
   config.model = draw_model(draw);
   config.mesh.replicate = draw.divisor_of(ranks, 3);
   config.sync = draw_sync(draw, ranks / config.mesh.replicate);
+  config.memory = draw_memory(draw);
   config.data.seq_len = draw.between(5, 15);
   config.data.shuffle = draw.coin();
   if (draw.coin()) config.data.ignore_targets = {test::TokenFiles::silent_token, 20, 21, 22};

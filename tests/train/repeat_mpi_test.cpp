@@ -49,6 +49,21 @@ TEST_F(Repeat, TheSameRunGivesTheSameBits) {
     }
 }
 
+TEST_F(Repeat, RecomputeChangesNoBit) {
+  for (const auto policy : {config::SyncPolicy::immediate, config::SyncPolicy::deferred})
+    for (const DType compute : {DType::fp32, DType::bf16}) {
+      config::RunConfig changed = run(policy, compute);
+      changed.memory.recompute = config::Recompute::none;
+      const test::Outcome expected = outcome(changed);
+      changed.memory.recompute = config::Recompute::selective;
+      expect_same_bits(outcome(changed), expected, "selective");
+      changed.memory.recompute = config::Recompute::block;
+      expect_same_bits(outcome(changed, {.lane_threads = true, .poison = true}), expected, "block");
+      changed.memory.recompute_every = 2;
+      expect_same_bits(outcome(changed), expected, "every second block");
+    }
+}
+
 TEST_F(Repeat, LanesTransportsPrefetchAndReshardingChangeNoBit) {
   for (const auto policy : {config::SyncPolicy::immediate, config::SyncPolicy::deferred}) {
     const config::RunConfig base = run(policy, DType::fp32);

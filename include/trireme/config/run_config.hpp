@@ -109,7 +109,7 @@ struct Precision {
 };
 
 struct Memory {
-  Recompute recompute = Recompute::none;
+  Recompute recompute = Recompute::selective;
   std::int64_t recompute_every = 1;
   bool activation_offload = false;
   Bytes activation_offload_min_bytes{1 << 20};

@@ -103,12 +103,15 @@ class Executor {
   void run(const schedule::Unshard& op);
   void run(const schedule::Reshard& op);
   void run(const schedule::Forward& op);
+  void run(const schedule::Recompute& op);
   void run(const schedule::Backward& op);
   void run(const schedule::ReduceScatter& op);
   void run(const schedule::AllReduce& op);
   void run(const schedule::ClipNorm& op);
   void run(const schedule::Update& op);
 
+  /// Keeps what a stage saved, charged to activations.
+  void keep(const store::ActivationStore::Key& key, std::vector<at::Tensor> tensors);
   [[nodiscard]] DType reduce_wire() const {
     return options_.reduce == config::Reduce::fp32 ? DType::fp32 : DType::bf16;
   }
@@ -138,6 +141,7 @@ class Executor {
   StepInput input_;
   StepResult result_;
   at::Tensor hidden_;
+  at::Tensor recomputed_;  ///< the residual stream of a forward that runs again
   double loss_sum_ = 0;
   double gradient_factor_ = 1;
 

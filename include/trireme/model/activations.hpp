@@ -2,15 +2,37 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "trireme/base/units.hpp"
 #include "trireme/model/model.hpp"
 
 namespace trireme::model {
 
-/// Bytes that a stage saves for its backward, for a microbatch of `tokens` (B*T) tokens. Equal to what `nn/` saves, to
-/// the byte. attention: x, q, k, v, the attention's output; rstd and the log-sum-exp of every head in fp32. mlp: x,
-/// gate, up; rstd in fp32. head: x.
-[[nodiscard]] Bytes saved_bytes(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute);
+/// What a block keeps between forward and backward.
+enum class Keep {
+  /// Only what the block read: its forward runs again before its backward ("activation checkpointing", Chen et al.
+  /// 2016).
+  input,
+  /// What is dear per byte: matrix products, attention and what the block read. What is cheap, the outputs of norms, of
+  /// SwiGLU and of RoPE before its turn, is computed again inside backward (Korthikanti et al. 2022).
+  products,
+  /// All that backward reads: products, and the outputs of norms and of SwiGLU.
+  all,
+};
+
+/// Bytes of each tensor that a stage saves for its backward, in nn's order, for a microbatch of `tokens` (B*T) tokens.
+/// Equal to what `nn/` saves, to the byte. attention: x, rstd, q|k|v, the attention's output, the log-sum-exp of every
+/// head; mlp: x, rstd, gate|up; head: x. rstd and log-sum-exp are fp32. `all` adds the norm's output to attention, and
+/// the norm's and SwiGLU's to mlp. `keep` is not input, which is a block's affair.
+[[nodiscard]] std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
+                                               Keep keep = Keep::products);
+
+/// Whether a block is worth computing again: it keeps more than it read.
+[[nodiscard]] bool recomputes(const ComputeBlock& block);
+
+/// Bytes that a stage saves for its backward: the sum of `saved_tensors`.
+[[nodiscard]] Bytes saved_bytes(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
+                                Keep keep = Keep::products);
 
 }  // namespace trireme::model

@@ -7,7 +7,8 @@ namespace trireme::nn {
 
 /// y = x + down(silu(gate(h)) * up(h)) with h = RMSNorm(x).
 /// Parameters: {post_attention_layernorm [D], gate [I, D], up [I, D], down [D, I]}.
-/// Saves x, rstd and gate|up as one [B*T, 2I]; h and silu(gate) * up are computed again in backward.
+/// Saves x, rstd and gate|up as one [B*T, 2I]; h and silu(gate) * up are computed again in backward unless all
+/// is kept.
 class Mlp final : public Stage {
  public:
   explicit Mlp(const model::Sizes& sizes) : sizes_(sizes) {}

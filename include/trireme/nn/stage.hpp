@@ -16,8 +16,11 @@
 /// Stages with an explicit forward and backward. No autograd graph exists anywhere; no stage keeps a parameter.
 namespace trireme::nn {
 
-/// train: a backward follows. evaluate: the loss only. infer: the logits of each row's last position.
-enum class Mode { train, evaluate, infer };
+/// train: a backward follows; matrix products and attention are saved (model::Keep::products). train_keep_all: so are
+/// the outputs of norms and activation functions. rebuild: what train saves, but no output: the stage runs again only
+/// for that. evaluate: the loss only. infer: the logits of each row's last position.
+enum class Mode { train, train_keep_all, rebuild, evaluate, infer };
+[[nodiscard]] constexpr bool saves(Mode mode) { return mode < Mode::evaluate; }
 
 /// B sequences of T tokens, as one list of B*T tokens, row after row.
 struct Microbatch {
@@ -52,8 +55,8 @@ class Stage {
   virtual ~Stage() = default;
 
   /// hidden: [B*T, D], undefined for the embedding. parameters: views in the compute dtype, in the order that
-  /// model::StageKind documents. Fills `saved` in train mode, with exactly saved_bytes(kind, sizes, B*T, compute)
-  /// bytes; leaves it alone otherwise.
+  /// model::StageKind documents. Fills `saved` in the modes that save, with exactly the tensors and bytes of
+  /// saved_tensors(kind, sizes, B*T, compute, keep); leaves it alone otherwise.
   virtual Result forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
                          Mode mode, Saved& saved) const = 0;
 

@@ -27,7 +27,7 @@ struct Sizing {
 struct Memory {
   Bytes parameters_sharded, parameters_unsharded, parameters_resharded, gradients_sharded, gradients_unsharded,
       optimizer, activations;
-  int activations_peak_op = 0;  ///< the op after which activations are highest
+  int activations_peak_op = 0;  ///< the op during which activations are highest
   [[nodiscard]] Bytes total() const;
 };
 [[nodiscard]] Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model,

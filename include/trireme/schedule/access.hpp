@@ -21,6 +21,7 @@ struct Resource {
     partial_shard,   ///< one microbatch's gradient shard before its sum over the replicas
     group_copy,      ///< a: parameter block; this rank's part of the copy that its group keeps
     hidden,          ///< a: microbatch; the residual stream, or its gradient
+    recomputed,      ///< a: microbatch; the residual stream of a forward that runs again
     saved,           ///< a, b, c: block, stage, microbatch; what a stage keeps for its backward
     norm,            ///< the clip factor and the agreement to skip
   };
@@ -44,6 +45,9 @@ struct Access {
 
 /// Parameter blocks whose values the op reads: none for the backward of an embedding, which reads indices only.
 [[nodiscard]] std::vector<ParamBlock> parameters_read(const Op& op, const model::Model& model);
+
+/// The microbatch of a forward, recompute or backward; nothing for other ops.
+[[nodiscard]] std::optional<Microbatch> computes(const Op& op);
 
 /// Parameter blocks whose gradients the op writes.
 [[nodiscard]] std::vector<ParamBlock> gradients_written(const Op& op, const model::Model& model);

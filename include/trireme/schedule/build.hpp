@@ -14,6 +14,7 @@ namespace trireme::schedule {
 struct Policy {
   config::SyncPolicy sync = config::SyncPolicy::immediate;
   ReshardPolicy reshard;
+  RecomputePolicy recompute{};
   std::optional<Bytes> prefetch_bytes;
   DType compute = DType::fp32;
   int replicas = 1;

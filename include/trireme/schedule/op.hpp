@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/base/ids.hpp"
+#include "trireme/model/activations.hpp"
 
 /// One optimizer step as a value: the verbs. One struct a verb, only its own fields.
 namespace trireme::schedule {
@@ -41,11 +42,13 @@ struct Reshard {
   std::optional<int> to{};
   friend bool operator==(const Reshard&, const Reshard&) = default;
 };
-/// Runs the forward of one stage, or of all stages of a block where `stage` is absent.
+/// Runs the forward of one stage, or of all stages of a block where `stage` is absent. `keep`: what stays for backward;
+/// with `input` that is what the block's first stage reads, and nothing of its other stages.
 struct Forward {
   Block block;
   std::optional<Stage> stage;
   Microbatch microbatch;
+  model::Keep keep = model::Keep::products;
   friend bool operator==(const Forward&, const Forward&) = default;
 };
 /// Runs the backward of one stage, or of all stages of a block in reverse where `stage` is absent.
@@ -83,7 +86,16 @@ struct Update {
   friend bool operator==(const Update&, const Update&) = default;
 };
 
-using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update>;
+/// Runs the forward of one stage, or of all stages of a block, again before its backward, from the input that the
+/// forward kept: leaves what the stages save. The last stage's output is not computed: nobody reads it.
+struct Recompute {
+  Block block;
+  std::optional<Stage> stage;
+  Microbatch microbatch;
+  friend bool operator==(const Recompute&, const Recompute&) = default;
+};
+
+using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute>;
 
 /// Where an op runs: ops of one lane run one after another, in the schedule's order, on every rank.
 enum class Lane : std::uint8_t { compute, gather, reduce };

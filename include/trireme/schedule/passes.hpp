@@ -19,6 +19,15 @@ namespace trireme::schedule {
 /// Forward of every stage once: evaluation and generation.
 [[nodiscard]] Schedule forward_order(const model::Model& model);
 
+/// What blocks keep between forward and backward: every `every`-th block that computes more than its input (the first,
+/// then one of so many) as `mode` says, the others all that backward reads.
+struct RecomputePolicy {
+  config::Recompute mode = config::Recompute::selective;
+  std::int64_t every = 1;
+};
+/// Sets what each forward keeps, and puts a recompute before the backward of each block that keeps its input only.
+[[nodiscard]] Schedule insert_recompute(Schedule schedule, const model::Model& model, RecomputePolicy policy);
+
 /// Gathers each parameter block before an op that reads it and gives it up after one, unless the next compute op reads
 /// it too or the policy keeps it. `after_forward` false keeps a block until its backward; `after_backward` false until
 /// the update.
