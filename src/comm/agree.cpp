@@ -3,19 +3,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/hash.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/comm/broadcast.hpp"
 #include "trireme/comm/communicator.hpp"
 
 namespace trireme::comm {
 namespace {
 
-constexpr std::size_t shown = 200;  // characters of a text that differs
+constexpr std::size_t shown = 200;  // characters of a line that differs
 
 std::uint64_t majority(const std::vector<std::uint64_t>& hashes) {
   std::map<std::uint64_t, int> counts;
@@ -42,13 +43,10 @@ std::vector<int> ranks_where(const std::vector<std::uint64_t>& hashes, auto&& ho
   return ranks;
 }
 
-// The beginning of root's text, on all ranks.
-std::string text_of(const Communicator& communicator, int root, std::string_view text) {
-  std::array<char, shown + 1> buffer{};
-  std::memcpy(buffer.data(), text.data(), std::min(shown, text.size()));
-  check(MPI_Bcast(buffer.data(), static_cast<int>(buffer.size()), MPI_CHAR, root, communicator.handle()),
-        "show what differs");
-  return buffer.data();
+std::string_view next_line(std::string_view& text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(text.size(), line.size() + 1));
+  return line;
 }
 
 }  // namespace
@@ -58,10 +56,21 @@ std::string disagreement(std::string_view key, const std::vector<std::uint64_t>&
   const std::vector<int> with = ranks_where(hashes, [&](std::uint64_t hash) { return hash == common; });
   const std::vector<int> odd = ranks_where(hashes, [&](std::uint64_t hash) { return hash != common; });
   return fmt::format(
-      "The ranks do not agree on {}: {} differ{} from {}. Start every rank with the same run file, the same files and "
+      "The ranks do not agree on {}: {} differ{} from {}. Start every rank with the same run file, the same files and  "
       "the "
       "same build.",
       key, names(odd), odd.size() == 1 ? "s" : "", names(with));
+}
+
+std::string first_difference(const View& a, const View& b) {
+  std::string_view rest_a = a.text, rest_b = b.text;
+  for (int line = 1; !rest_a.empty() || !rest_b.empty(); ++line) {
+    const std::string_view from_a = next_line(rest_a), from_b = next_line(rest_b);
+    if (from_a == from_b) continue;
+    return fmt::format("Line {}: rank {} has `{}`, rank {} has `{}`.", line, a.rank, from_a.substr(0, shown), b.rank,
+                       from_b.substr(0, shown));
+  }
+  return "They differ in the ends of their lines.";
 }
 
 void agree(const Communicator& communicator, std::string_view key, std::string_view text) {
@@ -79,12 +88,11 @@ void agree(const Communicator& communicator, std::string_view key, std::string_v
   const std::uint64_t common = majority(hashes);
   const int usual = ranks_where(hashes, [&](std::uint64_t h) { return h == common; }).front();
   const int odd = ranks_where(hashes, [&](std::uint64_t h) { return h != common; }).front();
-  const std::string usual_text = text_of(communicator, usual, text);
-  const std::string odd_text = text_of(communicator, odd, text);
-  std::string message = disagreement(key, hashes);
-  if (usual_text != odd_text)
-    message += fmt::format(" Rank {} has: {}; rank {} has: {}", usual, usual_text, odd, odd_text);
-  throw ConfigError(message);
+  const std::string usual_text = broadcast_text(communicator, std::string(text), usual);
+  const std::string odd_text = broadcast_text(communicator, std::string(text), odd);
+  throw ConfigError(
+      fmt::format("{} {}", disagreement(key, hashes),
+                  first_difference({.rank = usual, .text = usual_text}, {.rank = odd, .text = odd_text})));
 }
 
 }  // namespace trireme::comm

@@ -8,11 +8,11 @@
 
 namespace trireme::comm {
 
-std::string broadcast_text(const Communicator& communicator, std::string text) {
+std::string broadcast_text(const Communicator& communicator, std::string text, int root) {
   auto size = static_cast<std::int64_t>(text.size());
-  check(MPI_Bcast(&size, 1, MPI_INT64_T, 0, communicator.handle()), "broadcast the size of a text");
+  check(MPI_Bcast(&size, 1, MPI_INT64_T, root, communicator.handle()), "broadcast the size of a text");
   text.resize(static_cast<std::size_t>(size));
-  check(MPI_Bcast(text.data(), static_cast<int>(size), MPI_CHAR, 0, communicator.handle()), "broadcast a text");
+  check(MPI_Bcast(text.data(), static_cast<int>(size), MPI_CHAR, root, communicator.handle()), "broadcast a text");
   return text;
 }
 

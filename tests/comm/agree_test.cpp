@@ -28,5 +28,13 @@ TEST(Disagreement, IsShortForManyRanks) {
           .starts_with("The ranks do not agree on x: rank 77 differs from ranks 0, 1, 2, 3, 4, 5, 6, 7 and 991 more."));
 }
 
+TEST(FirstDifference, PointsAtTheOperation) {
+  EXPECT_EQ(first_difference({.rank = 0, .text = "backward b1\nreduce_scatter b1\nreduce_scatter b0\n"},
+                             {.rank = 3, .text = "backward b1\nreduce_scatter b0\nreduce_scatter b1\n"}),
+            "Line 2: rank 0 has `reduce_scatter b1`, rank 3 has `reduce_scatter b0`.");
+  EXPECT_EQ(first_difference({.rank = 1, .text = "a"}, {.rank = 2, .text = "a\nb"}),
+            "Line 2: rank 1 has ``, rank 2 has `b`.");
+}
+
 }  // namespace
 }  // namespace trireme::comm

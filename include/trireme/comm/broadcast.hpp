@@ -7,7 +7,7 @@ namespace trireme::comm {
 
 class Communicator;
 
-/// The text of rank 0, on every rank: one rank reads a file, not thousands. Collective over `communicator`.
-[[nodiscard]] std::string broadcast_text(const Communicator& communicator, std::string text);
+/// The text of `root`, on every rank: one rank reads a file, not thousands. Collective over `communicator`.
+[[nodiscard]] std::string broadcast_text(const Communicator& communicator, std::string text, int root = 0);
 
 }  // namespace trireme::comm
