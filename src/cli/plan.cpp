@@ -9,6 +9,7 @@
 #include "trireme/cli/commands.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
+#include "trireme/planner/advice.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/replay.hpp"
 #include "trireme/schedule/build.hpp"
@@ -52,6 +53,7 @@ int plan(const Arguments& arguments) {
     fmt::print("{}", planner::to_text(planner::replay_memory(step, model, layout, sizing)));
   if (arguments.show == "summary") fmt::print("\n");
   if (arguments.show != "memory") fmt::print("{}", planner::to_text(planner::replay_traffic(step, layout, sizing)));
+  if (arguments.show == "summary") fmt::print("\n{}", planner::to_text(planner::advise(config, arguments.ranks)));
   return 0;
 }
 

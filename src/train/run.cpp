@@ -211,7 +211,7 @@ class Run {
     const auto result = job_.evaluate(reader, config_.train.eval_steps > 0 ? config_.train.eval_steps : all);
     const EvalRow row{.step = step + 1,
                       .eval_loss = result.loss,
-                      .eval_tokens = result.targets,
+                      .eval_tokens = static_cast<std::int64_t>(result.targets),
                       .eval_seconds = seconds_since(begin)};
     if (rank_ != 0) return;
     metrics_->append(to_json(row));

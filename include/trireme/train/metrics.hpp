@@ -38,7 +38,7 @@ struct StepRow {
 struct EvalRow {
   std::int64_t step = 0;
   double eval_loss = 0;
-  double eval_tokens = 0;
+  std::int64_t eval_tokens = 0;
   double eval_seconds = 0;
 };
 

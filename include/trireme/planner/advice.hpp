@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/units.hpp"
+#include "trireme/config/run_config.hpp"
+#include "trireme/planner/replay.hpp"
+
+/// What fills a rank's memory, and what in the run file would make it less.
+namespace trireme::planner {
+
+/// One change and what it comes to on this run. Bytes are of one rank, traffic of one rank and step.
+struct Remedy {
+  std::string line;       ///< for the run file or --set: `memory.recompute = "block"`
+  Bytes saves;            ///< always positive
+  Bytes more_traffic;     ///< negative where it moves less
+  double more_flops = 0;  ///< as a part of the step's: 0.33 for a whole forward again
+  std::string note;       ///< what else it costs
+  bool fits = false;      ///< with this change alone memory.budget holds; false without a budget
+};
+
+struct Advice {
+  Memory memory;                 ///< as the run file is
+  std::optional<Bytes> budget;   ///< memory.budget
+  std::vector<Remedy> remedies;  ///< the largest saving first; those under 1% of the total are left out
+  std::optional<Bytes>
+      least;  ///< with one sequence a microbatch and all remedies that keep the ranks; set if these were tried
+};
+
+/// Tries every remedy that this version of Trireme has by replaying the step with it: a smaller microbatch, reduction
+/// and reshard policies, recompute, offload, bf16, more ranks, tensor parallelism. Remedies that the run file's other
+/// keys rule out are left out. `config`: complete, `sync.policy` resolved.
+[[nodiscard]] Advice advise(const config::RunConfig& config, int ranks);
+
+/// A diagnosis ("activations are 84% of it") and a table of the remedies; empty where nothing helps.
+[[nodiscard]] std::string to_text(const Advice& advice);
+
+}  // namespace trireme::planner

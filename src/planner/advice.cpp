@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/planner/advice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/base/text_table.hpp"
+#include "trireme/config/load.hpp"
+#include "trireme/schedule/build.hpp"
+#include "trireme/shard/layout.hpp"
+
+namespace trireme::planner {
+namespace {
+
+/// Elements in the matrix products of a block: what its forward costs, but for attention's scores.
+std::int64_t products(const model::Model& model, Block block) {
+  std::int64_t elements = 0;
+  for (const model::Stage& stage : model[block].stages) {
+    if (stage.kind == model::StageKind::embedding) continue;
+    for (const model::ParamRef& ref : stage.parameters)
+      if (model[ref].shape.size() == 2) elements += model[ref].elements();
+  }
+  return elements;
+}
+
+/// What a step needs.
+struct Needs {
+  Memory memory;
+  Bytes traffic;
+  double flops = 0;  ///< in units of one forward of all blocks and microbatches; a backward counts two
+};
+
+Needs needs_of(const config::RunConfig& config, int ranks) {
+  const config::Resolved mesh = config::resolve(config, ranks);
+  const model::Model model = model::build(config.model);
+  const schedule::Schedule step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
+  const shard::Layout layout(model, mesh.shard);
+  const Sizing sizing = sizing_of(config, mesh);
+  Needs needs{.memory = replay_memory(step, model, layout, sizing)};
+  for (const auto& [group, operations] : replay_traffic(step, layout, sizing))
+    for (const auto& [operation, moved] : operations) needs.traffic += moved.bytes;
+  double forward = 0, again = 0;
+  for (const schedule::Op& op : step.ops) {
+    if (const auto* f = std::get_if<schedule::Forward>(&op)) forward += static_cast<double>(products(model, f->block));
+    if (const auto* r = std::get_if<schedule::Recompute>(&op)) again += static_cast<double>(products(model, r->block));
+  }
+  needs.flops = forward > 0 ? 3 + again / forward : 3;
+  return needs;
+}
+
+/// The configuration with some keys changed; nothing where it does not go with the others, or does not exist yet.
+std::optional<config::RunConfig> changed(const config::RunConfig& config, const std::vector<std::string>& overrides) {
+  try {
+    return config::parse_run_file(config::print_run_file(config), "advice", overrides);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<Needs> needs_with(const config::RunConfig& config, const std::vector<std::string>& overrides, int ranks) {
+  const auto with = changed(config, overrides);
+  if (!with) return std::nullopt;
+  try {
+    return needs_of(*with, ranks);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+/// Half of the microbatch, or one sequence where it is odd.
+std::int64_t smaller(std::int64_t micro) { return micro % 2 == 0 ? micro / 2 : 1; }
+
+struct Change {
+  std::string line;
+  std::string_view note{};  ///< what it costs besides bytes and flops
+};
+
+std::vector<Change> changes(const config::RunConfig& config) {
+  return {{fmt::format("batch.micro = {}", smaller(config.batch.micro))},
+          {"sync.policy = \"immediate\""},
+          {"sync.reshard_after_forward = true"},
+          {"sync.reshard_after_backward = true"},
+          {"sync.prefetch_bytes = 0", "gathers are waited for"},
+          {"memory.recompute = \"selective\""},
+          {"memory.recompute = \"block\""},
+          {"memory.activation_offload = true", "copies to and from the host"},
+          {"memory.offload = \"optimizer\"", "the host's cores update"},
+          {"memory.offload = \"parameters\"", "the host's cores update"},
+          {"precision.compute = \"bf16\"", "activations are rounded"},
+          {"mesh.replicate = 1", "gathers cross the replicas"},
+          {fmt::format("mesh.tensor = {}", 2 * config.mesh.tensor), "traffic within each layer"}};
+}
+
+/// What is left with everything that keeps the ranks and the layers whole.
+std::optional<Bytes> least(const config::RunConfig& config, int ranks) {
+  config::RunConfig all = config;
+  for (const auto& [line, note] : changes(config)) {
+    if (line.starts_with("mesh.tensor")) continue;
+    const auto with = changed(all, {line.starts_with("batch.micro") ? "batch.micro = 1" : line});
+    const auto before = needs_with(all, {}, ranks);
+    const auto after = with ? needs_with(*with, {}, ranks) : std::nullopt;
+    if (before && after && after->memory.total() < before->memory.total()) all = *with;
+  }
+  const auto needs = needs_with(all, {}, ranks);
+  return needs ? std::optional(needs->memory.total()) : std::nullopt;
+}
+
+std::string percent(double part) { return fmt::format("{:.0f}%", 100 * part); }
+
+std::string cost(const Remedy& remedy) {
+  std::vector<std::string> costs;
+  if (remedy.more_traffic.value != 0)
+    costs.push_back(fmt::format("{} {} traffic", to_text(Bytes{std::abs(remedy.more_traffic.value)}),
+                                remedy.more_traffic.value > 0 ? "more" : "less"));
+  if (remedy.more_flops > 0.005) costs.push_back(percent(remedy.more_flops) + " more compute");
+  if (!remedy.note.empty()) costs.push_back(remedy.note);
+  return costs.empty() ? "nothing" : join(costs, ", ");
+}
+
+std::string diagnosis(const Advice& advice) {
+  const Memory& m = advice.memory;
+  const auto total = static_cast<double>(m.total().value);
+  const double activations = static_cast<double>(m.activations.value) / total;
+  std::string text =
+      activations > 0.5
+          ? fmt::format(
+                "Activations are {} of the {} that a rank needs: a smaller microbatch, recompute, offload of "
+                "activations or tensor parallelism help.",
+                percent(activations), to_text(m.total()))
+          : fmt::format(
+                "Parameters, gradients and optimizer state are {} of the {} that a rank needs: wider sharding and "
+                "offload help.",
+                percent(1 - activations), to_text(m.total()));
+  if (!advice.budget) return text;
+  if (m.total() <= *advice.budget) return text + fmt::format(" It fits memory.budget = {}.", to_text(*advice.budget));
+  text += fmt::format(" That is {} more than memory.budget = {}.", to_text(m.total() - *advice.budget),
+                      to_text(*advice.budget));
+  if (advice.least && *advice.least > *advice.budget)
+    text += fmt::format(
+        " Even one sequence a microbatch with all of the changes that keep the ranks needs {}: take more ranks, or "
+        "cut the layers with mesh.tensor.",
+        to_text(*advice.least));
+  return text;
+}
+
+}  // namespace
+
+Advice advise(const config::RunConfig& config, int ranks) {
+  const Needs now = needs_of(config, ranks);
+  Advice advice{.memory = now.memory, .budget = config.memory.budget};
+  const auto consider = [&](const Change& change, const std::optional<Needs>& with) {
+    if (!with) return;
+    const Bytes saves = now.memory.total() - with->memory.total();
+    if (saves.value * 100 < now.memory.total().value) return;
+    advice.remedies.push_back({.line = change.line,
+                               .saves = saves,
+                               .more_traffic = with->traffic - now.traffic,
+                               .more_flops = (with->flops - now.flops) / now.flops,
+                               .note = std::string(change.note),
+                               .fits = advice.budget && with->memory.total() <= *advice.budget});
+  };
+  for (const Change& change : changes(config)) consider(change, needs_with(config, {change.line}, ranks));
+  if (config.mesh.shard < 0)
+    consider({fmt::format("{} ranks", 2 * ranks), "twice the machine"}, needs_with(config, {}, 2 * ranks));
+  std::stable_sort(advice.remedies.begin(), advice.remedies.end(),
+                   [](const Remedy& a, const Remedy& b) { return a.saves > b.saves; });
+  if (advice.budget && now.memory.total() > *advice.budget) advice.least = least(config, ranks);
+  return advice;
+}
+
+std::string to_text(const Advice& advice) {
+  if (advice.remedies.empty()) return diagnosis(advice) + "\n";
+  TextTable table({"to need less, one of", "saves a rank", "costs a rank and step", advice.budget ? "" : " "});
+  for (const Remedy& remedy : advice.remedies)
+    table.add({remedy.line, to_text(remedy.saves), cost(remedy), remedy.fits ? "fits" : ""});
+  return diagnosis(advice) + "\n\n" + table.str();
+}
+
+}  // namespace trireme::planner

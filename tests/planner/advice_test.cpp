@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/planner/advice.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trireme/config/load.hpp"
+
+namespace trireme::planner {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+config::RunConfig run(const std::vector<std::string>& overrides) {
+  return config::parse_run_file(R"(
+[run]
+name = "advice"
+[model]
+vocab_size = 1024
+hidden_size = 256
+intermediate_size = 512
+layers = 8
+heads = 4
+[data]
+train = "tokens.bin"
+seq_len = 64
+[batch]
+global = 64
+micro = 4
+[precision]
+compute = "fp32"
+[train]
+steps = 1
+)",
+                                "advice", overrides);
+}
+
+const Remedy* find(const Advice& advice, std::string_view line) {
+  const auto found =
+      std::find_if(advice.remedies.begin(), advice.remedies.end(), [&](const Remedy& r) { return r.line == line; });
+  return found == advice.remedies.end() ? nullptr : &*found;
+}
+
+/// Bytes and traffic of a run, from the planner itself.
+std::pair<Bytes, Bytes> needs(const config::RunConfig& config, int ranks) {
+  const Advice advice = advise(config, ranks);
+  return {advice.memory.total(), advice.memory.activations};
+}
+
+TEST(Advise, SaysWhatEachRemedySavesAsARunWithItWould) {
+  const config::RunConfig config = run({"sync.policy=deferred", "sync.reshard_after_forward=false"});
+  const Bytes total = needs(config, 4).first;
+  const Advice advice = advise(config, 4);
+  ASSERT_GE(advice.remedies.size(), 4U);
+  for (const Remedy& remedy : advice.remedies) {
+    if (remedy.line == "8 ranks") {
+      EXPECT_EQ(remedy.saves, total - needs(config, 8).first);
+      continue;
+    }
+    const config::RunConfig with = run({"sync.policy=deferred", "sync.reshard_after_forward=false", remedy.line});
+    EXPECT_EQ(remedy.saves, total - needs(with, 4).first) << remedy.line;
+    EXPECT_GT(remedy.saves, Bytes{0}) << remedy.line;
+  }
+}
+
+TEST(Advise, ToldTheCostOfRecomputeIsAForwardOfTheLayers) {
+  const Advice advice = advise(run({}), 4);
+  const Remedy* recompute = find(advice, "memory.recompute = \"block\"");
+  ASSERT_NE(recompute, nullptr);
+  EXPECT_GT(recompute->more_flops, 0.25);  // the head is not computed again
+  EXPECT_LE(recompute->more_flops, 1.0 / 3);
+  EXPECT_EQ(recompute->more_traffic, Bytes{0});
+}
+
+TEST(Advise, TakesImmediateGradientsForMoreTraffic) {
+  const Advice advice = advise(run({"sync.policy=deferred"}), 4);
+  const Remedy* immediate = find(advice, "sync.policy = \"immediate\"");
+  ASSERT_NE(immediate, nullptr);
+  EXPECT_GT(immediate->more_traffic, Bytes{0});
+  EXPECT_EQ(immediate->more_flops, 0);
+}
+
+TEST(Advise, TellsWhatFillsTheMemory) {
+  EXPECT_THAT(to_text(advise(run({"data.seq_len=512"}), 4)), HasSubstr("Activations are "));
+  EXPECT_THAT(to_text(advise(run({"data.seq_len=8", "batch.micro=1"}), 1)),
+              HasSubstr("wider sharding and offload help"));
+}
+
+TEST(Advise, ComparesWithTheBudget) {
+  const Bytes total = needs(run({}), 4).first;
+  const auto with_budget = [](Bytes budget) {
+    return to_text(advise(run({"memory.budget=" + std::to_string(budget.value)}), 4));
+  };
+  EXPECT_THAT(with_budget(total), HasSubstr("It fits memory.budget"));
+  EXPECT_THAT(with_budget(total - Bytes{1}), HasSubstr("1 B more than memory.budget"));
+  EXPECT_THAT(with_budget(total - Bytes{1}), HasSubstr("  fits\n"));
+  EXPECT_THAT(with_budget(total - Bytes{1}), Not(HasSubstr("Even one sequence")));
+  EXPECT_THAT(with_budget(Bytes{1000}), HasSubstr("Even one sequence a microbatch"));
+  EXPECT_THAT(with_budget(Bytes{1000}), Not(HasSubstr("  fits\n")));
+}
+
+TEST(Advise, LeavesOutWhatTheRunFileRulesOut) {
+  EXPECT_EQ(find(advise(run({"batch.micro=1", "batch.global=4"}), 4), "8 ranks"), nullptr);  // 8 dp ranks, 4 sequences
+  EXPECT_EQ(find(advise(run({"batch.micro=1"}), 4), "batch.micro = 1"), nullptr);            // nothing changes
+}
+
+}  // namespace
+}  // namespace trireme::planner
