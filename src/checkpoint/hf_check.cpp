@@ -9,12 +9,12 @@
 #include "checkpoint/json.hpp"
 #include "checkpoint/report.hpp"
 #include "trireme/checkpoint/huggingface.hpp"
+#include "trireme/model/huggingface.hpp"
 
 namespace trireme::checkpoint {
 
 namespace {
 
-constexpr std::string_view embedding_name = "model.embed_tokens.weight";
 constexpr std::string_view head_name = "lm_head.weight";
 constexpr std::int64_t compared_elements = 1 << 20;
 
@@ -37,7 +37,7 @@ std::string missing_remedy(std::string_view name) {
 
 }  // namespace
 
-bool HfDirectory::tied_head_equals_embedding() const {
+bool HfDirectory::tied_head_equals_embedding(std::string_view embedding_name) const {
   const TensorInfo* head = find(head_name);
   const TensorInfo* embedding = find(embedding_name);
   if (embedding == nullptr || head->shape != embedding->shape || !head->readable() || !embedding->readable())
@@ -57,16 +57,19 @@ bool HfDirectory::tied_head_equals_embedding() const {
 
 void HfDirectory::check(const model::Model& model) const {
   Mistakes mistakes;
+  const model::HfForm& form = model::hf_form(model.architecture);
   std::set<std::string, std::less<>> used;
   for (const model::ParameterBlock& block : model.parameter_blocks) {
     for (const model::Parameter& parameter : block.parameters) {
-      used.insert(parameter.name);
-      const TensorInfo* tensor = find(parameter.name);
+      const std::string name = name_in_files(parameter.name);
+      used.insert(name);
+      const TensorInfo* tensor = find(name);
+      const std::vector<std::int64_t> shape = shape_in_files(parameter);
       if (tensor == nullptr) {
         mistakes.add(fmt::format("{} is missing; {}", parameter.name, missing_remedy(parameter.name)));
-      } else if (tensor->shape != parameter.shape) {
-        mistakes.add(fmt::format("{} has shape {}, the model has {}; check the sizes", parameter.name, tensor->shape,
-                                 parameter.shape));
+      } else if (tensor->shape != shape) {
+        mistakes.add(
+            fmt::format("{} has shape {}, the model has {}; check the sizes", parameter.name, tensor->shape, shape));
       } else if (!tensor->readable()) {
         mistakes.add(fmt::format("{} has dtype {}; convert it to F32, BF16 or F16", parameter.name, tensor->dtype));
       }
@@ -74,13 +77,15 @@ void HfDirectory::check(const model::Model& model) const {
   }
   std::map<std::string_view, std::vector<std::string>> unused;  // by reason
   for (const auto& [name, file] : file_of_) {
-    if (used.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
+    const bool buffer = std::any_of(form.buffers.begin(), form.buffers.end(),
+                                    [&name = name](std::string_view ending) { return name.ends_with(ending); });
+    if (used.contains(name) || buffer) continue;
     if (name == head_name && model.sizes.tied) {
-      if (tied_head_equals_embedding()) continue;
+      if (tied_head_equals_embedding(name_in_files(form.embedding))) continue;
       mistakes.add(fmt::format(
           "{} differs from {} though the embeddings are tied; set tie_word_embeddings to false in config.json "
           "to use it, or remove the tensor",
-          head_name, embedding_name));
+          head_name, form.embedding));
       continue;
     }
     unused[why_unused(name)].push_back(name);

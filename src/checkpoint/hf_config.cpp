@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +11,7 @@
 #include "checkpoint/json_object.hpp"
 #include "checkpoint/report.hpp"
 #include "trireme/checkpoint/huggingface.hpp"
+#include "trireme/model/huggingface.hpp"
 
 namespace trireme::checkpoint {
 
@@ -25,8 +27,6 @@ struct Unhonoured {
 
 /// Must be absent, null, false, 0 or empty.
 constexpr std::array off = {
-    Unhonoured{"attention_bias", "biases in attention"},
-    Unhonoured{"mlp_bias", "biases in the MLP"},
     Unhonoured{"attention_dropout", "dropout"},
     Unhonoured{"sliding_window", "sliding-window attention"},
     Unhonoured{"use_sliding_window", "sliding-window attention"},
@@ -75,33 +75,52 @@ void refuse_unhonoured(const JsonObject& config) {
   if (!plain) config.unexpected("layer_types", "full_attention only");
 }
 
-void check_architecture(const JsonObject& config, Mistakes& mistakes) {
-  if (!config.has("model_type")) config.missing("model_type");
-  if (const auto type = config.text("model_type"); type && *type != "llama") {
-    mistakes.add(fmt::format("model_type = {}; llama is the one that can be read", in_quotes(*type)));
+/// The form that model_type names; nothing, and a mistake, when it names none.
+const model::HfForm* form_of(const JsonObject& config, Mistakes& mistakes) {
+  const std::optional<std::string> type = config.text("model_type");
+  if (!type) {
+    config.missing("model_type");
+    return nullptr;
   }
-  const json* architectures = config.find("architectures");
-  const bool right =
-      architectures == nullptr || (architectures->is_array() && std::find(architectures->begin(), architectures->end(),
-                                                                          "LlamaForCausalLM") != architectures->end());
-  if (!right) config.unexpected("architectures", "[\"LlamaForCausalLM\"]");
-  if (const auto act = config.text("hidden_act"); act && *act != "silu" && *act != "swish") {
-    mistakes.add(fmt::format("hidden_act = {}; silu is the one that is honoured", in_quotes(*act)));
+  std::vector<std::string_view> known;
+  for (const model::HfForm& form : model::hf_forms()) {
+    if (form.model_type == *type) return &form;
+    known.push_back(form.model_type);
   }
+  mistakes.add(fmt::format("model_type = {}; {} can be read", in_quotes(*type), fmt::join(known, " and ")));
+  return nullptr;
 }
 
-config::Model read_sizes(const JsonObject& config, Mistakes& mistakes) {
+void check_form(const JsonObject& config, const model::HfForm& form, Mistakes& mistakes) {
+  const json* architectures = config.find("architectures");
+  const bool right = architectures == nullptr ||
+                     (architectures->is_array() &&
+                      std::find(architectures->begin(), architectures->end(), form.class_name) != architectures->end());
+  if (!right) config.unexpected("architectures", fmt::format("[\"{}\"]", form.class_name));
+  const auto act = config.text(std::string(form.activation));
+  if (act && std::find(form.activations.begin(), form.activations.end(), *act) == form.activations.end())
+    mistakes.add(fmt::format("{} = {}; {} is the one that is honoured", form.activation, in_quotes(*act),
+                             form.activations.front()));
+  for (const model::HfFlag& flag : form.flags)
+    if (config.flag(std::string(flag.key)).value_or(flag.value) != flag.value)
+      config.unexpected(std::string(flag.key), fmt::format("{}: {} is not honoured", flag.value, flag.feature));
+}
+
+config::Model read_sizes(const JsonObject& config, const model::HfForm& form, Mistakes& mistakes) {
   config::Model model;
-  model.vocab_size = config.required_integer("vocab_size");
-  model.hidden_size = config.required_integer("hidden_size");
-  model.intermediate_size = config.required_integer("intermediate_size");
-  model.layers = config.required_integer("num_hidden_layers");
-  model.heads = config.required_integer("num_attention_heads");
-  model.kv_heads = config.integer("num_key_value_heads", 1).value_or(model.heads);
-  model.head_dim = config.integer("head_dim", 1).value_or(model.hidden_size / std::max<std::int64_t>(1, model.heads));
-  model.norm_eps = config.positive("rms_norm_eps").value_or(1e-6);  // LlamaConfig's own default, not Trireme's
-  model.tie_embeddings = config.flag("tie_word_embeddings").value_or(false);
+  model.architecture = form.architecture;
+  for (const model::HfSize& size : form.sizes) {
+    const std::string key(size.key);
+    model.*size.member = size.required ? config.required_integer(key) : config.integer(key, 1).value_or(0);
+  }
+  for (const model::HfSize& size : form.sizes)
+    if (model.*size.member == 0) model.*size.member = size.times_hidden * model.hidden_size;
+  if (model.kv_heads == 0) model.kv_heads = model.heads;
+  if (model.head_dim == 0) model.head_dim = model.hidden_size / std::max<std::int64_t>(1, model.heads);
+  model.norm_eps = config.positive(std::string(form.norm_eps)).value_or(form.norm_eps_default);
+  model.tie_embeddings = config.flag("tie_word_embeddings").value_or(form.tied_default);
   model.init_std = config.positive("initializer_range").value_or(model.init_std);
+  if (!form.rotary) return model;
   const Rope rope = read_rope(config, mistakes);
   model.rope_theta = rope.theta;
   model.rope_scaling = rope.scaling;
@@ -131,12 +150,17 @@ HfConfig parse_hf_config(std::string_view text, const std::string& file) {
   if (!parsed.is_object()) throw CheckpointError(fmt::format("{}: is not a table; get a sound copy", file));
   Mistakes mistakes;
   const JsonObject config(parsed, "", mistakes);
-  check_architecture(config, mistakes);
+  const model::HfForm* known = form_of(config, mistakes);
+  const model::HfForm& form = known != nullptr ? *known : model::hf_forms().front();
+  check_form(config, form, mistakes);
   refuse_unhonoured(config);
-  HfConfig read{.model = read_sizes(config, mistakes),
-                .max_position_embeddings = config.integer("max_position_embeddings", 1).value_or(0),
-                .bos_token_id = config.integer("bos_token_id", -1),
-                .eos_token_ids = token_ids(config, "eos_token_id")};
+  config::Model model = read_sizes(config, form, mistakes);
+  const std::int64_t positions = model.positions;
+  HfConfig read{
+      .model = std::move(model),
+      .max_position_embeddings = positions > 0 ? positions : config.integer("max_position_embeddings", 1).value_or(0),
+      .bos_token_id = config.integer("bos_token_id", -1),
+      .eos_token_ids = token_ids(config, "eos_token_id")};
   if (read.bos_token_id && *read.bos_token_id < 0) read.bos_token_id.reset();
   raise(mistakes, fmt::format("{}: this model cannot be read as it is", file));
   return read;

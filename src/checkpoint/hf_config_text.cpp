@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "trireme/base/error.hpp"
+#include "trireme/model/huggingface.hpp"
 
 namespace trireme::checkpoint {
 
@@ -33,29 +33,34 @@ ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling) {
 }  // namespace
 
 std::string hf_config_text(const model::Model& model, const HfWriteOptions& options) {
-  invariant(model.architecture == "llama", "llama is the architecture that is exported");
+  const model::HfForm& form = model::hf_form(model.architecture);
   const model::Sizes& sizes = model.sizes;
+  config::Model written;
+  written.vocab_size = sizes.vocab;
+  written.hidden_size = sizes.hidden;
+  written.intermediate_size = sizes.intermediate;
+  written.layers = sizes.layers;
+  written.heads = sizes.heads;
+  written.kv_heads = sizes.kv_heads;
+  written.head_dim = sizes.head_dim;
+  written.positions = sizes.positions;
   ordered_json table;
-  table["architectures"] = {"LlamaForCausalLM"};
-  table["model_type"] = "llama";
-  table["vocab_size"] = sizes.vocab;
-  table["hidden_size"] = sizes.hidden;
-  table["intermediate_size"] = sizes.intermediate;
-  table["num_hidden_layers"] = sizes.layers;
-  table["num_attention_heads"] = sizes.heads;
-  table["num_key_value_heads"] = sizes.kv_heads;
-  table["head_dim"] = sizes.head_dim;
-  table["hidden_act"] = "silu";
+  table["architectures"] = {form.class_name};
+  table["model_type"] = form.model_type;
+  for (const model::HfSize& size : form.sizes) table[std::string(size.key)] = written.*size.member;
+  table[std::string(form.activation)] = form.activations.front();
   table["initializer_range"] =
       std::min(1.0, model.parameter_blocks.front().parameters.front().std);  // transformers 5 allows 0 to 1
-  table["rms_norm_eps"] = sizes.norm_eps;
-  table["rope_theta"] = sizes.rope_theta;
-  table["rope_scaling"] = rope_scaling(sizes.rope_scaling);
-  table["max_position_embeddings"] = options.max_position_embeddings;
+  table[std::string(form.norm_eps)] = sizes.norm_eps;
+  if (form.rotary) {
+    table["rope_theta"] = sizes.rope_theta;
+    table["rope_scaling"] = rope_scaling(sizes.rope_scaling);
+    table["max_position_embeddings"] = options.max_position_embeddings;
+    table["attention_dropout"] = 0.0;
+  }
   table["tie_word_embeddings"] = sizes.tied;
-  table["attention_bias"] = false;
-  table["mlp_bias"] = false;
-  table["attention_dropout"] = 0.0;
+  for (const model::HfFlag& flag : form.flags) table[std::string(flag.key)] = flag.value;
+  for (const std::string_view key : form.dropout) table[std::string(key)] = 0.0;
   add_special_tokens(table, options);
   table["torch_dtype"] = options.dtype == DType::fp32 ? "float32" : "bfloat16";
   return table.dump(2) + "\n";

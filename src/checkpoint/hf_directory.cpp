@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "checkpoint/json.hpp"
 #include "checkpoint/report.hpp"
 #include "trireme/checkpoint/huggingface.hpp"
+#include "trireme/model/huggingface.hpp"
 
 namespace trireme::checkpoint {
 
@@ -117,6 +119,39 @@ std::vector<std::string> HfDirectory::names() const {
 const TensorInfo* HfDirectory::find(std::string_view name) const {
   const auto found = file_of_.find(name);
   return found == file_of_.end() ? nullptr : &files_[found->second].tensors().find(name)->second;
+}
+
+std::string HfDirectory::name_in_files(std::string_view parameter) const {
+  const std::string_view prefix = model::hf_form(config_.model.architecture).optional_prefix;
+  if (!prefix.empty() && parameter.starts_with(prefix) && !file_of_.contains(parameter) &&
+      file_of_.contains(parameter.substr(prefix.size())))
+    parameter.remove_prefix(prefix.size());
+  return std::string(parameter);
+}
+
+std::vector<std::int64_t> shape_in_files(const model::Parameter& parameter) {
+  std::vector<std::int64_t> shape = parameter.full_shape();
+  if (parameter.transposed_in_files) std::reverse(shape.begin(), shape.end());
+  return shape;
+}
+
+void HfDirectory::read_slice(const model::Parameter& parameter, shard::Range elements, std::span<float> values) const {
+  const std::string name = name_in_files(parameter.name);
+  if (!parameter.transposed_in_files) return read_slice(name, elements, values);
+  const std::vector<std::int64_t> shape = parameter.full_shape();
+  const std::int64_t rows = shape[0], columns = shape[1];
+  const std::int64_t first_row = elements.begin / columns;
+  const std::int64_t count = (elements.end + columns - 1) / columns - first_row;
+  std::vector<float> run(static_cast<std::size_t>(count));
+  for (std::int64_t column = 0; column < columns; ++column) {
+    const std::int64_t begin = column * rows + first_row;
+    read_slice(name, {.begin = begin, .end = begin + count}, run);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t element = (first_row + i) * columns + column;
+      if (element >= elements.begin && element < elements.end)
+        values[static_cast<std::size_t>(element - elements.begin)] = run[static_cast<std::size_t>(i)];
+    }
+  }
 }
 
 void HfDirectory::read_slice(std::string_view name, shard::Range elements, std::span<float> values) const {

@@ -45,6 +45,7 @@ config::Model merge_model_config(const config::Model& from_file, const config::M
   take("heads", &config::Model::heads);
   take("kv_heads", &config::Model::kv_heads);
   take("head_dim", &config::Model::head_dim);
+  take("positions", &config::Model::positions);
   take("norm_eps", &config::Model::norm_eps);
   take("rope_theta", &config::Model::rope_theta);
   take("tie_embeddings", &config::Model::tie_embeddings);

@@ -27,10 +27,11 @@ std::vector<Part> cut(const model::Model& model, const HfWriteOptions& options) 
     const model::ParameterBlock& block = model[ParamBlock{b}];
     for (int i = 0; i < static_cast<int>(block.parameters.size()); ++i) {
       const model::Parameter& parameter = block.parameters[static_cast<std::size_t>(i)];
-      const std::int64_t bytes = parameter.elements() * size_of(options.dtype);
+      const std::int64_t bytes = parameter.full_elements() * size_of(options.dtype);
       if (parts.back().bytes > 0 && parts.back().bytes + bytes > options.most_file_bytes.value) parts.emplace_back();
       parts.back().parameters.push_back({.block = {b}, .index = i});
-      parts.back().tensors.push_back({.name = parameter.name, .shape = parameter.shape, .dtype = options.dtype});
+      parts.back().tensors.push_back(
+          {.name = parameter.name, .shape = shape_in_files(parameter), .dtype = options.dtype});
       parts.back().bytes += bytes;
     }
   }
@@ -52,13 +53,27 @@ std::string index_text(const std::vector<Part>& parts) {
   return index.dump(2) + "\n";
 }
 
-void write_part(const std::string& path, const Part& part, const ParameterProvider& provider) {
+/// `values` [rows, columns] as [columns, rows].
+std::vector<float> transposed(std::span<const float> values, std::int64_t rows, std::int64_t columns) {
+  std::vector<float> out(values.size());
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      out[static_cast<std::size_t>(c * rows + r)] = values[static_cast<std::size_t>(r * columns + c)];
+  return out;
+}
+
+void write_part(const std::string& path, const model::Model& model, const Part& part,
+                const ParameterProvider& provider) {
   SafetensorsWriter writer(path, part.tensors);
   for (std::size_t i = 0; i < part.parameters.size(); ++i) {
     const std::span<const float> values = provider(part.parameters[i]);
     invariant(static_cast<std::int64_t>(values.size()) == part.tensors[i].elements(),
               "an exported parameter is given as a whole");
-    writer.append(values);
+    const model::Parameter& parameter = model[part.parameters[i]];
+    if (parameter.transposed_in_files)
+      writer.append(transposed(values, parameter.full_shape()[0], parameter.full_shape()[1]));
+    else
+      writer.append(values);
   }
   writer.finish();
 }
@@ -80,7 +95,7 @@ void write_huggingface(const std::string& directory, const model::Model& model, 
   write_text(target.file("config.json"), hf_config_text(model, options));
   write_text(target.file("generation_config.json"), hf_generation_config_text(options));
   for (std::size_t p = 0; p < parts.size(); ++p)
-    write_part(target.file(file_name(p, parts.size())), parts[p], provider);
+    write_part(target.file(file_name(p, parts.size())), model, parts[p], provider);
   if (parts.size() > 1) write_text(target.file("model.safetensors.index.json"), index_text(parts));
   target.publish();
 }

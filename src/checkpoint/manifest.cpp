@@ -49,6 +49,7 @@ Facts model_facts(const model::Model& model) {
       {"model.kv_heads", std::to_string(s.kv_heads)},     {"model.head_dim", std::to_string(s.head_dim)},
       {"model.norm_eps", fmt::format("{}", s.norm_eps)},  {"model.rope_theta", fmt::format("{}", s.rope_theta)},
       {"model.tie_embeddings", s.tied ? "true" : "false"}};
+  if (s.positions > 0) facts.emplace_back("model.positions", std::to_string(s.positions));
   if (s.rope_scaling)
     facts.emplace_back("model.rope_scaling",
                        fmt::format("factor {}, low_freq_factor {}, high_freq_factor {}, "

@@ -61,7 +61,7 @@ Printed print_rope_scaling(const Model& model) {
 
 std::vector<Option> model_options() {
   Section<Model> s("model", &RunConfig::model);
-  s.word("architecture", &Model::architecture, "the family of models");
+  s.word("architecture", &Model::architecture, "the family of models: llama | gpt2");
   s.size("vocab_size", &Model::vocab_size, 0x7fffffff,
          "tokens of the vocabulary; sizes may be left out with model.from")
       .required_unless("model.from");
@@ -74,7 +74,9 @@ std::vector<Option> model_options() {
   s.size("kv_heads", &Model::kv_heads, largest_count, "key and value heads (grouped-query attention); divides heads")
       .default_is("heads");
   s.size("head_dim", &Model::head_dim, largest_count, "width of one head; even").default_is("hidden_size / heads");
-  s.number("norm_eps", &Model::norm_eps, above(0), "added to the mean square in RMSNorm");
+  s.size("positions", &Model::positions, 1 << 30, "learned positions, at least data.seq_len (gpt2 only)")
+      .default_is("none: rotary ones");
+  s.number("norm_eps", &Model::norm_eps, above(0), "added to the variance (gpt2) or mean square in norms");
   s.number("rope_theta", &Model::rope_theta, above(0), "base of the rotary position frequencies");
   s.custom("rope_scaling", "table", read_rope_scaling, print_rope_scaling,
            std::string("Llama-3.1 scaling of the rotary positions: ") + rope_scaling_form)

@@ -29,10 +29,18 @@ Broken kv_heads_divide_heads(const RunConfig& config) {
 
 Broken head_dim_is_even(const RunConfig& config) {
   const Model& m = config.model;
-  if (m.head_dim % 2 == 0) return std::nullopt;
+  if (m.head_dim % 2 == 0 || m.architecture != "llama") return std::nullopt;
   return fmt::format(
       "heads of {} numbers cannot be rotated in pairs; set model.head_dim or heads so that head_dim is even",
       m.head_dim);
+}
+
+Broken positions_reach_the_sequence(const RunConfig& config) {
+  const std::int64_t positions = config.model.positions;
+  if (positions == 0 || config.data.seq_len <= positions) return std::nullopt;
+  return fmt::format(
+      "{} learned positions do not reach data.seq_len {}; set model.positions = {}, or shorter sequences", positions,
+      config.data.seq_len, config.data.seq_len);
 }
 
 Broken ignored_targets_are_in_the_vocabulary(const RunConfig& config) {
@@ -113,6 +121,7 @@ const std::vector<Rule>& rules() {
       {{"model.heads", "model.hidden_size", "model.head_dim"}, heads_divide_hidden_size},
       {{"model.kv_heads", "model.heads"}, kv_heads_divide_heads},
       {{"model.head_dim", "model.heads", "model.hidden_size"}, head_dim_is_even},
+      {{"model.positions", "data.seq_len"}, positions_reach_the_sequence},
       {{"data.ignore_targets", "model.vocab_size"}, ignored_targets_are_in_the_vocabulary},
       {{"data.document_end", "model.vocab_size"}, document_end_is_in_the_vocabulary},
       {{"data.format", "model.vocab_size"}, vocabulary_fits_the_format},

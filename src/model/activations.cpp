@@ -12,19 +12,35 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
   invariant(keep != Keep::input, "a stage that keeps nothing saves no tensors");
   const auto values = [&](std::int64_t width) { return Bytes{tokens * width * size_of(compute)}; };
   const auto statistics = [&](std::int64_t width) { return Bytes{tokens * width * 4}; };  // fp32
+  const std::int64_t norm = sizes.form.norm == Norm::rms ? 1 : 2;
+  const std::int64_t inner = sizes.form.activation == Activation::swiglu ? 2 : 1;
   std::vector<Bytes> out;
+  const auto add_norm = [&] { out.insert(out.end(), {values(sizes.hidden), statistics(norm)}); };
+  const auto add_attention = [&] {
+    out.insert(out.end(), {values((sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim),
+                           values(sizes.heads * sizes.head_dim), statistics(sizes.heads)});
+  };
   switch (kind) {
-    case StageKind::embedding: return {};
+    case StageKind::embedding:
+    case StageKind::positions:
+    case StageKind::logits: return {};
     case StageKind::attention:
-      out = {values(sizes.hidden), statistics(1), values((sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim),
-             values(sizes.heads * sizes.head_dim), statistics(sizes.heads)};
+      add_norm();
+      add_attention();
       if (keep == Keep::all) out.push_back(values(sizes.hidden));
       return out;
     case StageKind::mlp:
-      out = {values(sizes.hidden), statistics(1), values(2 * sizes.intermediate)};
-      if (keep == Keep::all) out.insert(out.end(), {values(sizes.hidden), values(sizes.intermediate)});
+      add_norm();
+      out.push_back(values(inner * sizes.intermediate));
+      if (keep == Keep::all) out.insert(out.end(), {values(sizes.intermediate), values(sizes.hidden)});
       return out;
     case StageKind::head: return {values(sizes.hidden)};
+    case StageKind::norm: add_norm(); return out;
+    case StageKind::attention_branch: add_attention(); return out;
+    case StageKind::mlp_branch:
+      out = {values(inner * sizes.intermediate)};
+      if (keep == Keep::all) out.push_back(values(sizes.intermediate));
+      return out;
   }
   throw BugError("saved_tensors: unknown kind of stage");
 }

@@ -7,9 +7,9 @@ double flops_per_token(const Model& model, std::int64_t seq_len) {
   std::int64_t in_products = 0;
   for (const ComputeBlock& block : model.compute_blocks) {
     for (const Stage& stage : block.stages) {
-      if (stage.kind == StageKind::embedding) continue;
+      if (looks_up(stage.kind)) continue;
       for (const ParamRef& ref : stage.parameters) {
-        if (model[ref].shape.size() == 2) in_products += model[ref].elements();
+        if (model[ref].shape.size() == 2) in_products += model[ref].full_elements();
       }
     }
   }

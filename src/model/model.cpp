@@ -19,7 +19,7 @@ struct Architecture {
   Model (*build)(const config::Model&);
 };
 
-constexpr std::array architectures = {Architecture{"llama", build_llama}};
+constexpr std::array architectures = {Architecture{"llama", build_llama}, Architecture{"gpt2", build_gpt2}};
 
 }  // namespace
 
@@ -27,10 +27,21 @@ std::int64_t Parameter::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
+std::vector<std::int64_t> Parameter::full_shape() const {
+  std::vector<std::int64_t> full = shape;
+  if (cut && cut->split != Split::replicated) full[cut->split == Split::row ? 1 : 0] = cut->full;
+  return full;
+}
+
+std::int64_t Parameter::full_elements() const {
+  const std::vector<std::int64_t> full = full_shape();
+  return std::accumulate(full.begin(), full.end(), std::int64_t{1}, std::multiplies<>());
+}
+
 std::int64_t Model::elements() const {
   std::int64_t sum = 0;
   for (const ParameterBlock& block : parameter_blocks) {
-    for (const Parameter& parameter : block.parameters) sum += parameter.elements();
+    for (const Parameter& parameter : block.parameters) sum += parameter.full_elements();
   }
   return sum;
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/nn/attention.hpp"
+#include "trireme/kernels/attention.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include "nn/common.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/kernels/attention.hpp"
+#include "trireme/kernels/bias.hpp"
 #include "trireme/kernels/gemm.hpp"
-#include "trireme/kernels/rms_norm.hpp"
+#include "trireme/nn/branch.hpp"
 
 namespace trireme::nn {
 namespace {
@@ -31,56 +31,73 @@ kernels::AttentionShape shape_of(const Microbatch& m, const model::Sizes& s) {
   return {.batch = m.batch, .seq_len = m.seq_len, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
 }
 
+constexpr std::size_t joint_out = 2, separate_out = 3;
+
 }  // namespace
 
-Attention::Attention(const model::Sizes& sizes, std::int64_t max_seq_len)
-    : sizes_(sizes), table_(kernels::rope_table(max_seq_len, sizes.head_dim, sizes.rope_theta, sizes.rope_scaling)) {
+AttentionBranch::AttentionBranch(const model::Sizes& sizes, std::int64_t max_seq_len, bool adds_bias)
+    : sizes_(sizes), adds_bias_(adds_bias) {
   invariant(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "attention: heads is not a multiple of kv_heads");
+  invariant(sizes.form.biases == sizes.form.joint_qkv,
+            "attention: biases come with a joint projection, and only there");
+  if (sizes.form.rotary)
+    table_ = kernels::rope_table(max_seq_len, sizes.head_dim, sizes.rope_theta, sizes.rope_scaling);
 }
 
-Result Attention::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
-                          Mode mode, Saved& saved) const {
-  const PlainOperators guard;
-  expect_call(hidden, microbatch, sizes_.hidden, parameters.size(), 5);
-  const auto [h, rstd] = norm(hidden, parameters[0], sizes_.norm_eps);
-  const at::Tensor qkv = joint_linear(h, parameters.subspan(1, 3));
+at::Tensor AttentionBranch::forward(const at::Tensor& h, const at::Tensor& residual,
+                                    std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
+                                    std::vector<at::Tensor>& saved) const {
+  const bool joint = sizes_.form.joint_qkv;
+  const at::Tensor qkv = joint ? kernels::linear(h, parameters[0]) : joint_linear(h, parameters.first(3));
+  if (joint) kernels::add_bias(qkv, parameters[1]);
   const Parts parts(qkv, sizes_);
-  kernels::rotate(parts.rotated, table_, microbatch.seq_len, kernels::Rotation::forward);
+  if (sizes_.form.rotary) kernels::rotate(parts.rotated, table_, microbatch.seq_len, kernels::Rotation::forward);
 
-  const at::Tensor attended = at::empty({hidden.size(0), sizes_.heads * sizes_.head_dim}, hidden.options());
-  const at::Tensor logsumexp = at::empty({microbatch.batch, sizes_.heads, microbatch.seq_len}, rstd.options());
+  const at::Tensor attended = at::empty({h.size(0), sizes_.heads * sizes_.head_dim}, h.options());
+  const at::Tensor logsumexp =
+      at::empty({microbatch.batch, sizes_.heads, microbatch.seq_len}, h.options().dtype(at::kFloat));
   kernels::causal_attention(parts.q, parts.k, parts.v, shape_of(microbatch, sizes_), attended, logsumexp);
-  at::Tensor out = mode == Mode::rebuild ? at::Tensor() : kernels::linear_add(attended, parameters[4], hidden);
-  if (saves(mode)) saved.tensors = {std::move(hidden), rstd, qkv, attended, logsumexp};
-  if (mode == Mode::train_keep_all) saved.tensors.push_back(h);
-  return {.hidden = std::move(out)};
+  if (saves(mode)) saved.insert(saved.end(), {qkv, attended, logsumexp});
+  if (mode == Mode::rebuild) return {};
+  const std::size_t out = joint ? joint_out : separate_out;
+  at::Tensor y = residual.defined() ? kernels::linear_add(attended, parameters[out], residual)
+                                    : kernels::linear(attended, parameters[out]);
+  if (joint && adds_bias_) kernels::add_bias(y, parameters[out + 1]);
+  return y;
 }
 
-Result Attention::backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
-                           const Microbatch& microbatch, Saved saved) const {
-  const PlainOperators guard;
-  expect_call(d_hidden, microbatch, sizes_.hidden, grads.size(), 5);
-  const at::Tensor& x = saved.tensors[0];
-  const at::Tensor& rstd = saved.tensors[1];
-  const at::Tensor& qkv = saved.tensors[2];
-  const at::Tensor& attended = saved.tensors[3];
-  const at::Tensor& logsumexp = saved.tensors[4];
-
-  const at::Tensor d_attended = kernels::linear_backward_input(d_hidden, parameters[4]);
-  kernels::linear_backward_weight(d_hidden, attended, grads[4]);
-
+at::Tensor AttentionBranch::backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters,
+                                           const Microbatch& microbatch, std::vector<at::Tensor>& saved) const {
+  const bool joint = sizes_.form.joint_qkv;
+  const at::Tensor qkv = saved[0];
+  const at::Tensor attended = saved[1];
+  const at::Tensor logsumexp = saved[2];
+  const at::Tensor d_attended = kernels::linear_backward_input(d_y, parameters[joint ? joint_out : separate_out]);
   const at::Tensor d_qkv = at::empty_like(qkv);
   const Parts parts(qkv, sizes_);
   const Parts d_parts(d_qkv, sizes_);
   kernels::causal_attention_backward(d_attended, parts.q, parts.k, parts.v, attended, logsumexp,
                                      shape_of(microbatch, sizes_), d_parts.q, d_parts.k, d_parts.v);
-  kernels::rotate(d_parts.rotated, table_, microbatch.seq_len, kernels::Rotation::inverse);
+  if (sizes_.form.rotary) kernels::rotate(d_parts.rotated, table_, microbatch.seq_len, kernels::Rotation::inverse);
+  saved = {d_y, attended, d_qkv};
+  return joint ? kernels::linear_backward_input(d_qkv, parameters[0])
+               : joint_backward_input(d_qkv, parameters.first(3));
+}
 
-  const bool kept_all = saved.tensors.size() > 5;
-  joint_backward_weight(d_qkv, kept_all ? saved.tensors[5] : norm_again(x, parameters[0], rstd), grads.subspan(1, 3));
-  const at::Tensor d_h = joint_backward_input(d_qkv, parameters.subspan(1, 3));
-  kernels::rms_norm_backward(d_h, x, parameters[0], rstd, d_hidden, d_h, grads[0]);
-  return {.hidden = d_h};
+void AttentionBranch::backward_weight(const at::Tensor& h, std::span<const Grad> grads,
+                                      const std::vector<at::Tensor>& saved) const {
+  const at::Tensor& d_y = saved[0];
+  const at::Tensor& attended = saved[1];
+  const at::Tensor& d_qkv = saved[2];
+  if (!sizes_.form.joint_qkv) {
+    kernels::linear_backward_weight(d_y, attended, grads[separate_out]);
+    joint_backward_weight(d_qkv, h, grads.first(3));
+    return;
+  }
+  kernels::linear_backward_weight(d_y, attended, grads[joint_out]);
+  kernels::bias_gradient(d_y, grads[joint_out + 1]);
+  kernels::linear_backward_weight(d_qkv, h, grads[0]);
+  kernels::bias_gradient(d_qkv, grads[1]);
 }
 
 }  // namespace trireme::nn

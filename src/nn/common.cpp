@@ -2,25 +2,11 @@
 #include "nn/common.hpp"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/gemm.hpp"
-#include "trireme/kernels/rms_norm.hpp"
 
 namespace trireme::nn {
-
-Normed norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  Normed result{.h = at::empty_like(x), .rstd = at::empty({x.size(0)}, x.options().dtype(at::kFloat))};
-  kernels::rms_norm(x, weight, eps, result.h, result.rstd);
-  return result;
-}
-
-at::Tensor norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd) {
-  at::Tensor h = at::empty_like(x);
-  kernels::rms_norm_again(x, weight, rstd, h);
-  return h;
-}
 
 at::Tensor joined(std::span<const at::Tensor> matrices) {
   const at::Tensor& first = matrices.front();

@@ -15,14 +15,6 @@ namespace trireme::nn {
 /// While it lives, operators go straight to their kernels: no autograd graph, no version counters.
 using PlainOperators = at::AutoDispatchBelowADInplaceOrView;
 
-/// h = RMSNorm(x) and its statistic.
-struct Normed {
-  at::Tensor h;     ///< [N, D]
-  at::Tensor rstd;  ///< [N] fp32
-};
-[[nodiscard]] Normed norm(const at::Tensor& x, const at::Tensor& weight, double eps);
-[[nodiscard]] at::Tensor norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd);
-
 /// Several weights [M_i, K] as one [sum M_i, K] where they lie one after another in one buffer, as in a flat parameter
 /// whose sizes are multiples of the alignment: one product instead of several. An undefined tensor where they do not.
 [[nodiscard]] at::Tensor joined(std::span<const at::Tensor> matrices);

@@ -10,7 +10,6 @@
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/cross_entropy.hpp"
 #include "trireme/kernels/gemm.hpp"
-#include "trireme/kernels/rms_norm.hpp"
 
 namespace trireme::nn {
 namespace {
@@ -24,33 +23,33 @@ std::int64_t chosen_chunk(std::int64_t vocab) {
 }
 
 /// The logits [B, vocab] fp32 of the last position of each of the B rows of x [B*T, D].
-at::Tensor last_logits(const at::Tensor& x, std::span<const at::Tensor> parameters, double eps,
+at::Tensor last_logits(const at::Tensor& x, std::span<const at::Tensor> parameters, const Norm& norm,
                        const Microbatch& microbatch) {
   const at::Tensor last =
       x.view({microbatch.batch, microbatch.seq_len, x.size(1)}).select(1, microbatch.seq_len - 1).contiguous();
-  return kernels::linear_wide(norm(last, parameters[0], eps).h, parameters[1]).to(at::kFloat);
+  return kernels::linear_wide(norm.forward(last, parameters).h, parameters.back()).to(at::kFloat);
 }
 
 }  // namespace
 
 Head::Head(const model::Sizes& sizes, std::int64_t chunk_tokens)
-    : sizes_(sizes), chunk_tokens_(chunk_tokens > 0 ? chunk_tokens : chosen_chunk(sizes.vocab)) {}
+    : hidden_(sizes.hidden), norm_(sizes), chunk_tokens_(chunk_tokens > 0 ? chunk_tokens : chosen_chunk(sizes.vocab)) {}
 
 Result Head::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                      Saved& saved) const {
   const PlainOperators guard;
-  expect_call(hidden, microbatch, sizes_.hidden, parameters.size(), 2);
+  expect_call(hidden, microbatch, hidden_, parameters.size(), norm_.parameters() + 1);
   if (saves(mode)) {
     saved.tensors = {std::move(hidden)};
     return {};
   }
-  if (mode == Mode::infer) return {.hidden = last_logits(hidden, parameters, sizes_.norm_eps, microbatch)};
+  if (mode == Mode::infer) return {.hidden = last_logits(hidden, parameters, norm_, microbatch)};
 
-  const at::Tensor h = norm(hidden, parameters[0], sizes_.norm_eps).h;
+  const at::Tensor h = norm_.forward(hidden, parameters).h;
   Result result;
   for (std::int64_t begin = 0; begin < h.size(0); begin += chunk_tokens_) {
     const std::int64_t end = std::min(h.size(0), begin + chunk_tokens_);
-    const at::Tensor logits = kernels::linear_wide(h.slice(0, begin, end), parameters[1]);
+    const at::Tensor logits = kernels::linear_wide(h.slice(0, begin, end), parameters.back());
     result.loss_sum += kernels::cross_entropy(logits, microbatch.targets.slice(0, begin, end));
   }
   return result;
@@ -60,22 +59,22 @@ Result Head::backward(at::Tensor /*d_hidden*/, std::span<const at::Tensor> param
                       const Microbatch& microbatch, Saved saved) const {
   const PlainOperators guard;
   const at::Tensor& x = saved.tensors[0];
-  expect_call(x, microbatch, sizes_.hidden, grads.size(), 2);
-  const auto [h, rstd] = norm(x, parameters[0], sizes_.norm_eps);
+  expect_call(x, microbatch, hidden_, grads.size(), norm_.parameters() + 1);
+  const auto [h, statistics] = norm_.forward(x, parameters);
+  const at::Tensor& projection = parameters.back();
+  const Grad& grad = grads.back();
   at::Tensor d_h = at::empty_like(x);
   Result result;
   for (std::int64_t begin = 0; begin < h.size(0); begin += chunk_tokens_) {
     const std::int64_t end = std::min(h.size(0), begin + chunk_tokens_);
     const at::Tensor chunk = h.slice(0, begin, end);
-    const at::Tensor logits = kernels::linear_wide(chunk, parameters[1]);
+    const at::Tensor logits = kernels::linear_wide(chunk, projection);
     result.loss_sum +=
         kernels::cross_entropy_backward(logits, microbatch.targets.slice(0, begin, end), microbatch.loss_scale);
-    kernels::linear_backward_weight(logits, chunk,
-                                    {.tensor = grads[1].tensor, .accumulate = grads[1].accumulate || begin > 0});
-    d_h.slice(0, begin, end).copy_(kernels::linear_backward_input(logits, parameters[1]));
+    kernels::linear_backward_weight(logits, chunk, {.tensor = grad.tensor, .accumulate = grad.accumulate || begin > 0});
+    d_h.slice(0, begin, end).copy_(kernels::linear_backward_input(logits, projection));
   }
-  kernels::rms_norm_backward(d_h, x, parameters[0], rstd, {}, d_h, grads[0]);
-  result.hidden = d_h;
+  result.hidden = norm_.backward(d_h, x, parameters, statistics, {}, grads);
   return result;
 }
 

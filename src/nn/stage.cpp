@@ -2,10 +2,10 @@
 #include "trireme/nn/stage.hpp"
 
 #include "trireme/base/error.hpp"
-#include "trireme/nn/attention.hpp"
 #include "trireme/nn/embedding.hpp"
 #include "trireme/nn/head.hpp"
-#include "trireme/nn/mlp.hpp"
+#include "trireme/nn/positions.hpp"
+#include "trireme/nn/residual.hpp"
 
 namespace trireme::nn {
 
@@ -13,9 +13,14 @@ std::unique_ptr<Stage> make_stage(model::StageKind kind, const model::Sizes& siz
                                   DType /*compute*/, std::int64_t loss_chunk_tokens) {
   switch (kind) {
     case model::StageKind::embedding: return std::make_unique<Embedding>();
-    case model::StageKind::attention: return std::make_unique<Attention>(sizes, max_seq_len);
-    case model::StageKind::mlp: return std::make_unique<Mlp>(sizes);
+    case model::StageKind::positions: return std::make_unique<Positions>();
+    case model::StageKind::attention:
+    case model::StageKind::mlp: return std::make_unique<Residual>(sizes, make_branch(kind, sizes, max_seq_len, true));
     case model::StageKind::head: return std::make_unique<Head>(sizes, loss_chunk_tokens);
+    case model::StageKind::norm:
+    case model::StageKind::attention_branch:
+    case model::StageKind::mlp_branch:
+    case model::StageKind::logits: break;
   }
   throw BugError("make_stage: unknown kind of stage");
 }

@@ -131,7 +131,7 @@ std::vector<ParamBlock> parameters_read(const Op& op, const model::Model& model)
   const model::ComputeBlock& block = model[backward->block];
   const StageRange range = stages_of(block, backward->stage);
   const bool indices_only = std::all_of(block.stages.begin() + range.first, block.stages.begin() + range.last,
-                                        [](const model::Stage& s) { return s.kind == model::StageKind::embedding; });
+                                        [](const model::Stage& s) { return model::looks_up(s.kind); });
   return indices_only ? std::vector<ParamBlock>{} : blocks_of(block, range);
 }
 

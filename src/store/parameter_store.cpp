@@ -13,8 +13,8 @@ using device::Category;
 
 Provider initial_values(std::uint64_t seed) {
   return [seed](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
-    if (parameter.filling == model::Filling::ones) {
-      std::fill(out.begin(), out.end(), 1.0F);
+    if (parameter.filling != model::Filling::normal) {
+      std::fill(out.begin(), out.end(), parameter.filling == model::Filling::ones ? 1.0F : 0.0F);
       return;
     }
     const std::uint64_t key = stream_key(seed, parameter.name);

@@ -197,6 +197,9 @@ config::RunConfig complete_model(config::RunConfig config) {
   const model::Sizes sizes = model::build(config.model).sizes;
   config.model.kv_heads = sizes.kv_heads;
   config.model.head_dim = sizes.head_dim;
+  if (sizes.positions > 0 && config.data.seq_len > sizes.positions)
+    throw ConfigError(fmt::format("data.seq_len = {}: the model has learned {} positions; use shorter sequences",
+                                  config.data.seq_len, sizes.positions));
   return config;
 }
 
@@ -208,7 +211,7 @@ store::Provider first_parameters(const config::RunConfig& config) {
   if (config.model.from.empty()) return store::initial_values(config.run.seed);
   auto directory = std::make_shared<checkpoint::HfDirectory>(checkpoint::HfDirectory::open(config.model.from));
   return [directory](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
-    directory->read_slice(parameter.name, elements, out);
+    directory->read_slice(parameter, elements, out);
   };
 }
 

@@ -29,6 +29,7 @@ RunConfig everything_set() {
       .heads = 8,
       .kv_heads = 4,
       .head_dim = 10,
+      .positions = 50,
       .norm_eps = 1.1e-6,
       .rope_theta = 500000.0,
       .rope_scaling =

@@ -70,8 +70,8 @@ inline std::vector<std::vector<std::int64_t>> shapes_of(model::StageKind kind, c
     case model::StageKind::mlp:
       return {{s.hidden}, {s.intermediate, s.hidden}, {s.intermediate, s.hidden}, {s.hidden, s.intermediate}};
     case model::StageKind::head: return {{s.hidden}, {s.vocab, s.hidden}};
+    default: return {};
   }
-  return {};
 }
 
 /// Weights of a trained look: norms spread around 1, q and k large, so that attention is not uniform and a wrong RoPE

@@ -89,13 +89,33 @@ config::RunConfig odd_run(const TokenFiles& files, int steps) {
 store::Provider lively_values(std::uint64_t seed) {
   return [seed](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
     const auto named = [&](const char* part) { return parameter.name.find(part) != std::string::npos; };
-    const bool norm = named("norm");
-    const double std = norm ? 0.3 : named("embed_tokens") ? 0.05 : named("q_proj") || named("k_proj") ? 0.18 : 0.1;
+    const bool bias = named(".bias");
+    const bool norm = !bias && (named("norm") || named(".ln_"));
+    const bool embedding = named("embed_tokens") || named(".wte.") || named(".wpe.");
+    const bool query_key = named("q_proj") || named("k_proj") || named("c_attn.weight");
+    const double std = norm ? 0.3 : embedding ? 0.05 : query_key ? 0.18 : 0.1;
     const std::uint64_t key = stream_key(seed, parameter.name);
     for (std::size_t i = 0; i < out.size(); ++i)
       out[i] =
           static_cast<float>((norm ? 1.0 : 0.0) + std * normal_at(key, static_cast<std::uint64_t>(elements.begin) + i));
   };
+}
+
+config::RunConfig gpt2_run(const TokenFiles& files, int steps) {
+  config::RunConfig config = odd_run(files, steps);
+  config.model = {.architecture = "gpt2",
+                  .vocab_size = 257,
+                  .hidden_size = 72,
+                  .intermediate_size = 100,
+                  .layers = 3,
+                  .heads = 6,
+                  .positions = 17,
+                  .norm_eps = 1e-4,
+                  .tie_embeddings = true};
+  // The key's bias has no true gradient (softmax does not see it): it is all rounding, and must make no step of its
+  // own.
+  config.optimizer.eps = 1e-6;
+  return config;
 }
 
 Parameters whole_parameters(const config::RunConfig& config, const store::Provider& values) {

@@ -40,6 +40,9 @@ class TokenFiles {
 /// A Llama whose sizes divide by nothing, with grouped key and value heads and a head_dim of its own, in fp32.
 [[nodiscard]] config::RunConfig odd_run(const TokenFiles& files, int steps);
 
+/// A GPT-2 whose sizes divide by little, tied, in fp32.
+[[nodiscard]] config::RunConfig gpt2_run(const TokenFiles& files, int steps);
+
 /// Values that make mistakes visible: attention far from uniform, norm weights with a spread, small embeddings.
 [[nodiscard]] store::Provider lively_values(std::uint64_t seed);
 

@@ -110,6 +110,7 @@ struct Forward {
 }  // namespace
 
 at::Tensor plain_logits(const config::Model& model, const Parameters& parameters, const at::Tensor& tokens) {
+  if (model.architecture == "gpt2") return plain_gpt2_logits(model, parameters, tokens);
   return Forward{.model = model, .parameters = parameters}.run(tokens);
 }
 

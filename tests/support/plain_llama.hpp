@@ -12,16 +12,19 @@
 #include "trireme/config/run_config.hpp"
 
 /// The plain program: the oracle of the distributed one. One process, whole parameters, libtorch's own operators under
-/// its autograd, written from the definitions (Hugging Face's Llama, torch.optim.AdamW, DESIGN sections 5 and 7) and
-/// not from Trireme's code.
+/// its autograd, written from the definitions (Hugging Face's Llama and GPT-2, torch.optim.AdamW, DESIGN sections 5 and
+/// 7) and not from Trireme's code.
 namespace trireme::test {
 
 /// Parameters in full by Hugging Face name: fp32, or fp64 to see what rounding does.
 using Parameters = std::map<std::string, at::Tensor>;
 
-/// Llama's logits: [B, T, vocab]. tokens: [B, T] int64.
+/// The logits of the model's architecture: [B, T, vocab]. tokens: [B, T] int64.
 [[nodiscard]] at::Tensor plain_logits(const config::Model& model, const Parameters& parameters,
                                       const at::Tensor& tokens);
+
+[[nodiscard]] at::Tensor plain_gpt2_logits(const config::Model& model, const Parameters& parameters,
+                                           const at::Tensor& tokens);
 
 /// The rows of one optimizer step over the whole job: int64, [batch.global, seq_len] each; targets -1 where they do not
 /// count.

@@ -24,12 +24,18 @@ constexpr double loss_tolerance = 1e-6;
 constexpr double norm_tolerance = 1e-5;
 
 /// What is trained: changes to `odd_run`. Every rank count and policy trains it on the same batches of 48 rows.
-enum class Problem { odd, tied, ignored_targets, everything_else };
+enum class Problem { odd, tied, ignored_targets, everything_else, gpt2, gpt2_untied };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
-  config::RunConfig config = test::odd_run(files, steps);
+  const bool gpt2 = problem == Problem::gpt2 || problem == Problem::gpt2_untied;
+  config::RunConfig config = gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
   switch (problem) {
-    case Problem::odd: break;
+    case Problem::odd:
+    case Problem::gpt2: break;
+    case Problem::gpt2_untied:
+      config.model.tie_embeddings = false;
+      config.data.ignore_targets = {test::TokenFiles::silent_token};
+      break;
     case Problem::tied: config.model.tie_embeddings = true; break;
     case Problem::ignored_targets:
       config.data.ignore_targets = {test::TokenFiles::silent_token, 20, 21, 22, 23};
@@ -115,6 +121,16 @@ std::vector<Case> cases() {
        .problem = Problem::tied,
        .sync = {.policy = deferred, .reshard_after_forward = 1, .reshard_after_backward = false}},
       {.name = "DeferredIgnoredTargets", .problem = Problem::ignored_targets, .sync = {.policy = deferred}},
+      {.name = "ImmediateGpt2", .problem = Problem::gpt2},
+      {.name = "ImmediateAllGpt2Replicated",
+       .problem = Problem::gpt2_untied,
+       .sync = {.policy = immediate_all},
+       .replicate = 2},
+      {.name = "DeferredGpt2KeptUntilUpdate",
+       .problem = Problem::gpt2,
+       .sync = {.policy = deferred, .reshard_after_forward = 1, .reshard_after_backward = false},
+       .transport = mpi},
+      {.name = "DeferredGpt2", .problem = Problem::gpt2_untied, .sync = {.policy = deferred}, .lane_threads = false},
       {.name = "DeferredEverythingElse",
        .problem = Problem::everything_else,
        .sync = {.policy = deferred},

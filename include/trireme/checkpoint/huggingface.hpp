@@ -55,15 +55,20 @@ class HfDirectory {
   /// it, so it is refused.
   void check(const model::Model& model) const;
 
-  /// Reads `elements` (row-major) of parameter `name` into `values`, of the same size. Throws CheckpointError.
+  /// Reads `elements` (row-major) of the tensor `name` into `values`, of the same size. Throws CheckpointError.
   void read_slice(std::string_view name, shard::Range elements, std::span<float> values) const;
+  /// Reads `elements` of the whole parameter, row-major in its own full shape, whatever its name and its order in the
+  /// files.
+  void read_slice(const model::Parameter& parameter, shard::Range elements, std::span<float> values) const;
 
  private:
   HfDirectory(std::string path, HfConfig config) : path_(std::move(path)), config_(std::move(config)) {}
   void open_single();
   void open_indexed();
   [[nodiscard]] const TensorInfo* find(std::string_view name) const;
-  [[nodiscard]] bool tied_head_equals_embedding() const;
+  [[nodiscard]] bool tied_head_equals_embedding(std::string_view embedding_name) const;
+  /// The tensor's name in these files for a parameter: some leave out a prefix.
+  [[nodiscard]] std::string name_in_files(std::string_view parameter) const;
 
   std::string path_;
   HfConfig config_;
@@ -76,6 +81,9 @@ class HfDirectory {
 /// initialisation and `from` stay the run file's. Throws ConfigError listing every value that both give and that
 /// differs.
 [[nodiscard]] config::Model merge_model_config(const config::Model& from_file, const config::Model& from_hf);
+
+/// The shape that the files give a parameter.
+[[nodiscard]] std::vector<std::int64_t> shape_in_files(const model::Parameter& parameter);
 
 struct HfWriteOptions {
   DType dtype = DType::fp32;

@@ -50,8 +50,9 @@ struct Model {
   std::int64_t intermediate_size = 0;
   std::int64_t layers = 0;
   std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;  ///< 0: heads
-  std::int64_t head_dim = 0;  ///< 0: hidden_size / heads
+  std::int64_t kv_heads = 0;   ///< 0: heads
+  std::int64_t head_dim = 0;   ///< 0: hidden_size / heads
+  std::int64_t positions = 0;  ///< learned positions (gpt2); 0: not given
   double norm_eps = 1e-5;
   double rope_theta = 10000.0;
   std::optional<RopeScaling> rope_scaling;
@@ -131,8 +132,8 @@ struct Optimizer {
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  std::vector<std::string> no_decay = {"*norm*", "*.bias"};  ///< globs over Hugging Face parameter names
-  double clip_norm = 1.0;                                    ///< 0: off
+  std::vector<std::string> no_decay = {"*norm*", "*.ln_*", "*.bias"};  ///< globs over Hugging Face parameter names
+  double clip_norm = 1.0;                                              ///< 0: off
 };
 
 struct Lr {

@@ -23,8 +23,9 @@ enum class Keep {
 
 /// Bytes of each tensor that a stage saves for its backward, in nn's order, for a microbatch of `tokens` (B*T) tokens.
 /// Equal to what `nn/` saves, to the byte. attention: x, rstd, q|k|v, the attention's output, the log-sum-exp of every
-/// head; mlp: x, rstd, gate|up; head: x. rstd and log-sum-exp are fp32. `all` adds the norm's output to attention, and
-/// the norm's and SwiGLU's to mlp. `keep` is not input, which is a block's affair.
+/// head; mlp: x, rstd, gate|up; head: x. rstd and log-sum-exp are fp32. `all` adds the norm's output to attention,
+/// and to mlp that of SwiGLU or GELU and the norm's. What tensor parallelism cuts them into saves the same between
+/// them, but never the gathered input of a branch. `keep` is not input, which is a block's affair.
 [[nodiscard]] std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
                                                Keep keep = Keep::products);
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "trireme/nn/norm.hpp"
 #include "trireme/nn/stage.hpp"
 
 namespace trireme::nn {
 
-/// Final norm, logits, softmax cross-entropy. Parameters: {norm [D], lm_head [vocab, D]} (tied: embed_tokens).
+/// Final norm, logits, softmax cross-entropy. Parameters: {norm..., lm_head [vocab, D]} (tied: embed_tokens).
 /// The logits of one chunk of tokens exist at a time: computed, turned into their own gradient in place and used up,
 /// all in backward. So in train mode forward only saves x; the loss comes from backward.
 class Head final : public Stage {
@@ -19,7 +20,8 @@ class Head final : public Stage {
   [[nodiscard]] std::int64_t chunk_tokens() const { return chunk_tokens_; }
 
  private:
-  model::Sizes sizes_;
+  std::int64_t hidden_;
+  Norm norm_;
   std::int64_t chunk_tokens_;
 };
 

@@ -5,20 +5,18 @@
 
 namespace trireme::nn {
 
-/// y = x + down(silu(gate(h)) * up(h)) with h = RMSNorm(x).
-/// Parameters: {post_attention_layernorm [D], gate [I, D], up [I, D], down [D, I]}.
-/// Saves x, rstd and gate|up as one [B*T, 2I]; h and silu(gate) * up are computed again in backward unless all
-/// is kept.
-class Mlp final : public Stage {
+/// y[n] = x[n] + positions[n mod T] for the tokens n of the residual stream: all of the microbatch, or under sequence
+/// parallelism those of this rank. Parameters: {positions [longest sequence, D]}. Saves nothing.
+class Positions final : public Stage {
  public:
-  explicit Mlp(const model::Sizes& sizes) : sizes_(sizes) {}
+  explicit Positions(int part = 0) : part_(part) {}
   Result forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                  Saved& saved) const override;
   Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                   const Microbatch& microbatch, Saved saved) const override;
 
  private:
-  model::Sizes sizes_;
+  int part_;  ///< of the residual stream: the first token here is part_ times as many as there are here
 };
 
 }  // namespace trireme::nn

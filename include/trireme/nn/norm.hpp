@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+
+#include "trireme/kernels/grad.hpp"
+#include "trireme/model/model.hpp"
+
+namespace trireme::nn {
+
+/// RMSNorm {weight} or LayerNorm {weight, bias}, [D] each, as the form of the model says. x: [N, D].
+class Norm {
+ public:
+  explicit Norm(const model::Sizes& sizes) : kind_(sizes.form.norm), eps_(sizes.norm_eps) {}
+
+  /// How many parameters it has: the first ones of its stage.
+  [[nodiscard]] std::size_t parameters() const { return kind_ == model::Norm::rms ? 1 : 2; }
+
+  struct Output {
+    at::Tensor h;           ///< [N, D]
+    at::Tensor statistics;  ///< fp32: rstd [N], or mean and rstd [2, N]
+  };
+  [[nodiscard]] Output forward(const at::Tensor& x, std::span<const at::Tensor> parameters) const;
+  /// h once more, the same bits.
+  [[nodiscard]] at::Tensor again(const at::Tensor& x, std::span<const at::Tensor> parameters,
+                                 const at::Tensor& statistics) const;
+  /// d_residual + the gradient by x; it overwrites d_h. d_residual: undefined for none.
+  [[nodiscard]] at::Tensor backward(const at::Tensor& d_h, const at::Tensor& x, std::span<const at::Tensor> parameters,
+                                    const at::Tensor& statistics, const at::Tensor& d_residual,
+                                    std::span<const kernels::Grad> grads) const;
+
+ private:
+  model::Norm kind_;
+  double eps_;
+};
+
+}  // namespace trireme::nn

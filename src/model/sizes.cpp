@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include "model/building.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::model {
+
+namespace {
+
+constexpr std::int64_t largest_size = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t most_layers = 65536;
+constexpr double largest_model = 0x1p53;  // elements; their bytes still fit 64 bits with room for optimizer state
+
+std::int64_t nearest_divisor(std::int64_t value, std::int64_t wanted) {
+  const std::int64_t start = std::min(wanted, value);
+  for (std::int64_t distance = 0; distance < start; ++distance) {
+    if (value % (start - distance) == 0) return start - distance;
+    if (value % (start + distance) == 0) return start + distance;
+  }
+  return 1;
+}
+
+void check_given(const config::Model& c, Mistakes& mistakes) {
+  const auto positive = [&](std::string_view key, std::int64_t value, std::int64_t largest = largest_size) {
+    if (value == 0) mistakes.add(fmt::format("model.{} is not given; it must be at least 1", key));
+    if (value < 0) mistakes.add(fmt::format("model.{} = {}; it must be at least 1", key, value));
+    if (value > largest) mistakes.add(fmt::format("model.{} = {}; it must be at most {}", key, value, largest));
+  };
+  positive("vocab_size", c.vocab_size);
+  positive("hidden_size", c.hidden_size);
+  positive("intermediate_size", c.intermediate_size);
+  positive("layers", c.layers, most_layers);
+  positive("heads", c.heads);
+  if (c.kv_heads != 0) positive("kv_heads", c.kv_heads);
+  if (c.head_dim != 0) positive("head_dim", c.head_dim);
+}
+
+void check_heads(const config::Model& c, const Form& form, Mistakes& mistakes) {
+  if (c.head_dim == 0 && c.hidden_size % c.heads != 0) {
+    mistakes.add(
+        fmt::format("model.hidden_size = {} is not a multiple of model.heads = {}; use hidden_size = {} or {}, or set "
+                    "model.head_dim",
+                    c.hidden_size, c.heads, std::max(c.heads, c.hidden_size / c.heads * c.heads),
+                    (c.hidden_size / c.heads + 1) * c.heads));
+  } else if (const std::int64_t head_dim = c.head_dim == 0 ? c.hidden_size / c.heads : c.head_dim;
+             form.rotary && head_dim % 2 != 0) {
+    mistakes.add(fmt::format("model.head_dim = {} is odd; rotary embedding turns pairs, use {} or {}", head_dim,
+                             std::max<std::int64_t>(2, head_dim - 1), head_dim + 1));
+  }
+  if (c.kv_heads != 0 && c.heads % c.kv_heads != 0) {
+    mistakes.add(fmt::format("model.kv_heads = {} does not divide model.heads = {}; the nearest that does is {}",
+                             c.kv_heads, c.heads, nearest_divisor(c.heads, c.kv_heads)));
+  }
+}
+
+void check_numbers(const config::Model& c, const Form& form, Mistakes& mistakes) {
+  const auto above_zero = [&](std::string_view key, double value) {
+    if (!(value > 0) || !std::isfinite(value))
+      mistakes.add(fmt::format("model.{} = {}; it must be above 0", key, value));
+  };
+  above_zero("norm_eps", c.norm_eps);
+  if (form.rotary) above_zero("rope_theta", c.rope_theta);
+  if (!(c.init_std >= 0) || !std::isfinite(c.init_std)) {
+    mistakes.add(fmt::format("model.init_std = {}; it must be at least 0", c.init_std));
+  }
+  if (!c.rope_scaling) return;
+  const config::RopeScaling& scaling = *c.rope_scaling;
+  above_zero("rope_scaling.factor", scaling.factor);
+  above_zero("rope_scaling.low_freq_factor", scaling.low_freq_factor);
+  if (!(scaling.high_freq_factor > scaling.low_freq_factor) || !std::isfinite(scaling.high_freq_factor)) {
+    mistakes.add(fmt::format("model.rope_scaling.high_freq_factor = {}; it must be above low_freq_factor = {}",
+                             scaling.high_freq_factor, scaling.low_freq_factor));
+  }
+  if (scaling.original_max_position_embeddings < 1) {
+    mistakes.add(fmt::format("model.rope_scaling.original_max_position_embeddings = {}; it must be at least 1",
+                             scaling.original_max_position_embeddings));
+  }
+}
+
+void check_total(const Sizes& s, Mistakes& mistakes) {
+  const auto hidden = static_cast<double>(s.hidden);
+  const double head_rows = 2.0 * static_cast<double>(s.heads + s.kv_heads) * static_cast<double>(s.head_dim);
+  const double layer = hidden * (head_rows + 3.0 * static_cast<double>(s.intermediate) + 2.0);
+  const double rows = 2.0 * static_cast<double>(s.vocab) + static_cast<double>(s.positions);
+  const double total = static_cast<double>(s.layers) * layer + rows * hidden + hidden;
+  if (total > largest_model) {
+    mistakes.add(fmt::format("the model has {:.3g} parameters; at most {:.3g} can be counted, use smaller sizes", total,
+                             largest_model));
+  }
+}
+
+/// Keys of the other kind of positions, and of what only some forms have, say nothing here: they are refused.
+void check_form(const config::Model& c, const Form& form, Mistakes& mistakes) {
+  const auto unused = [&](std::string_view key, std::string_view why) {
+    mistakes.add(fmt::format("model.{} has no meaning for model.architecture = \"{}\": {}; remove it", key,
+                             c.architecture, why));
+  };
+  const config::Model defaults;
+  if (form.rotary) {
+    if (c.positions != 0) unused("positions", "its positions are rotary");
+    return;
+  }
+  if (c.positions == 0) mistakes.add("model.positions is not given; it must be at least 1, and at least data.seq_len");
+  if (c.positions < 0 || c.positions > largest_size)
+    mistakes.add(fmt::format("model.positions = {}; it must be from 1 to {}", c.positions, largest_size));
+  if (c.rope_theta != defaults.rope_theta) unused("rope_theta", "its positions are learned");
+  if (c.rope_scaling) unused("rope_scaling", "its positions are learned");
+}
+
+void check_joint_qkv(const config::Model& c, Mistakes& mistakes) {
+  if (c.kv_heads != 0 && c.kv_heads != c.heads)
+    mistakes.add(fmt::format("model.kv_heads = {}: model.architecture = \"{}\" has as many as heads, {}", c.kv_heads,
+                             c.architecture, c.heads));
+  if (c.head_dim != 0 && c.head_dim * c.heads != c.hidden_size)
+    mistakes.add(fmt::format("model.head_dim = {}: model.architecture = \"{}\" has hidden_size / heads = {}",
+                             c.head_dim, c.architecture, c.hidden_size / c.heads));
+}
+
+}  // namespace
+
+Sizes completed_sizes(const config::Model& c, const Form& form) {
+  Mistakes mistakes;
+  check_given(c, mistakes);
+  if (mistakes.empty()) check_heads(c, form, mistakes);
+  if (mistakes.empty() && form.joint_qkv) check_joint_qkv(c, mistakes);
+  check_form(c, form, mistakes);
+  check_numbers(c, form, mistakes);
+  mistakes.raise("the model's sizes do not fit together");
+  const Sizes sizes{.vocab = c.vocab_size,
+                    .hidden = c.hidden_size,
+                    .intermediate = c.intermediate_size,
+                    .layers = c.layers,
+                    .heads = c.heads,
+                    .kv_heads = c.kv_heads == 0 ? c.heads : c.kv_heads,
+                    .head_dim = c.head_dim == 0 ? c.hidden_size / c.heads : c.head_dim,
+                    .positions = c.positions,
+                    .norm_eps = c.norm_eps,
+                    .rope_theta = c.rope_theta,
+                    .rope_scaling = c.rope_scaling,
+                    .tied = c.tie_embeddings,
+                    .form = form};
+  check_total(sizes, mistakes);
+  mistakes.raise("the model is too large");
+  return sizes;
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/nn/norm.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include "trireme/kernels/layer_norm.hpp"
+#include "trireme/kernels/rms_norm.hpp"
+
+namespace trireme::nn {
+
+Norm::Output Norm::forward(const at::Tensor& x, std::span<const at::Tensor> parameters) const {
+  const at::Tensor h = at::empty_like(x);
+  const auto fp32 = x.options().dtype(at::kFloat);
+  if (kind_ == model::Norm::rms) {
+    const at::Tensor rstd = at::empty({x.size(0)}, fp32);
+    kernels::rms_norm(x, parameters[0], eps_, h, rstd);
+    return {h, rstd};
+  }
+  const at::Tensor statistics = at::empty({2, x.size(0)}, fp32);
+  kernels::layer_norm(x, parameters[0], parameters[1], eps_, h, statistics);
+  return {h, statistics};
+}
+
+at::Tensor Norm::again(const at::Tensor& x, std::span<const at::Tensor> parameters,
+                       const at::Tensor& statistics) const {
+  at::Tensor h = at::empty_like(x);
+  if (kind_ == model::Norm::rms)
+    kernels::rms_norm_again(x, parameters[0], statistics, h);
+  else
+    kernels::layer_norm_again(x, parameters[0], parameters[1], statistics, h);
+  return h;
+}
+
+at::Tensor Norm::backward(const at::Tensor& d_h, const at::Tensor& x, std::span<const at::Tensor> parameters,
+                          const at::Tensor& statistics, const at::Tensor& d_residual,
+                          std::span<const kernels::Grad> grads) const {
+  if (kind_ == model::Norm::rms)
+    kernels::rms_norm_backward(d_h, x, parameters[0], statistics, d_residual, d_h, grads[0]);
+  else
+    kernels::layer_norm_backward(d_h, x, parameters[0], statistics, d_residual, d_h, grads[0], grads[1]);
+  return d_h;
+}
+
+}  // namespace trireme::nn
