@@ -9,6 +9,7 @@
 #include "device/charged_block.hpp"
 #include "device/ledger.hpp"
 #include "device/out_of_memory.hpp"
+#include "device/recorder.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::device {
@@ -35,19 +36,25 @@ c10::DataPtr allocate_charged(std::size_t bytes, Account account, Kind kind) {
   }
   block->account = account;
   ledger().charge(account, Bytes{static_cast<std::int64_t>(bytes)});
+  recorder().allocated(block->data(), Bytes{static_cast<std::int64_t>(bytes)}, account);
   return {block->data(), block->data(), &free_charged, cpu};
 }
 
 void free_charged(void* data) noexcept {
   if (data == nullptr) return;
   Block& block = Block::of(data);
-  ledger().discharge(block.account, Bytes{static_cast<std::int64_t>(block.requested)});
+  const Bytes bytes{static_cast<std::int64_t>(block.requested)};
+  ledger().discharge(block.account, bytes);
+  recorder().freed(data, bytes, block.account);
   block_cache().give(block);
 }
 
 void recharge(void* data, Account account) noexcept {
   Block& block = Block::of(data);
-  ledger().move(block.account, account, Bytes{static_cast<std::int64_t>(block.requested)});
+  const Bytes bytes{static_cast<std::int64_t>(block.requested)};
+  ledger().move(block.account, account, bytes);
+  recorder().freed(data, bytes, block.account);
+  recorder().allocated(data, bytes, account);
   block.account = account;
 }
 

@@ -5,6 +5,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/comm/abort.hpp"
+#include "trireme/device/history.hpp"
 
 namespace trireme::executor {
 namespace {
@@ -109,8 +110,10 @@ void Executor::lane_loop(schedule::Lane lane, const std::stop_token& stop) {
 
 void Executor::perform(int op, std::int64_t step) {
   if (options_.on_op) options_.on_op(op, step);
+  if (options_.mode == nn::Mode::train) device::set_operation({op, step});
   const auto begin = Clock::now();
   std::visit([this](const auto& verb) { run(verb); }, schedule_.ops[static_cast<std::size_t>(op)]);
+  device::set_operation({});
   if (options_.record_timeline) timeline_.record({step, op, begin, Clock::now()});
   const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op)]);
   if (options_.on_lane_end && last_op_[static_cast<std::size_t>(lane)] == op) options_.on_lane_end(lane, step);

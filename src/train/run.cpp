@@ -17,6 +17,7 @@
 #include "trireme/comm/abort.hpp"
 #include "trireme/comm/topology.hpp"
 #include "trireme/comm/watchdog.hpp"
+#include "trireme/device/history.hpp"
 #include "trireme/optim/learning_rate.hpp"
 #include "trireme/schedule/text.hpp"
 #include "trireme/train/banner.hpp"
@@ -24,6 +25,7 @@
 #include "trireme/train/export.hpp"
 #include "trireme/train/gemm.hpp"
 #include "trireme/train/job.hpp"
+#include "trireme/train/memory_snapshot.hpp"
 #include "trireme/train/metrics.hpp"
 #include "trireme/train/output.hpp"
 #include "trireme/train/output_directory.hpp"
@@ -59,6 +61,7 @@ class Run {
         gemm_(agree_on_gemm(world)),
         watchdog_({.timeout_seconds = watchdog_share * config_.comm.timeout_seconds, .dump_path = dump_path()},
                   nullptr),
+        recorded_(record(config_)),
         job_(config_, world, job_options()),
         checkpoints_(job_, world),
         output_(STDOUT_FILENO),
@@ -109,6 +112,17 @@ class Run {
             .hang_dump_path = dump_path()};
   }
 
+  [[nodiscard]] static bool record(const config::RunConfig& config) {
+    constexpr std::size_t most_events = 500'000;
+    if (config.metrics.memory_snapshot) device::record_memory(most_events);
+    return config.metrics.memory_snapshot;
+  }
+  [[nodiscard]] bool snapshot_after(std::int64_t step) const {
+    const std::vector<std::int64_t>& traced = config_.metrics.trace_steps;
+    const std::int64_t last = traced.empty() ? first_step_ + 2 : *std::max_element(traced.begin(), traced.end());
+    return recorded_ && (step + 1 >= last || step + 1 == config_.train.steps);
+  }
+
   [[nodiscard]] std::int64_t replica_check_every() const {
     return config_.train.replica_check_every > 0 ? config_.train.replica_check_every : config_.metrics.every;
   }
@@ -121,8 +135,8 @@ class Run {
   }
   /// Lanes come to rest after steps that something else follows than the next step.
   [[nodiscard]] bool rests_after(std::int64_t step) const {
-    return step + 1 == config_.train.steps || evaluates_after(step) || traces(step) || stopping_ ||
-           checkpoints_.due_after(step);
+    return step + 1 == config_.train.steps || evaluates_after(step) || traces(step) || snapshot_after(step) ||
+           stopping_ || checkpoints_.due_after(step);
   }
 
   void train_step(data::BatchReader& reader, std::int64_t step) {
@@ -135,6 +149,7 @@ class Run {
     const double lr = optim::learning_rate(config_.lr, config_.optimizer.lr, step, config_.train.steps);
     const executor::StepResult result = job_.step(batch, lr, rests_after(step));
     if (job_.options().record_timeline) take_timeline(step);
+    if (snapshot_after(step)) write_snapshot();
     if (step == 0) log::debug("the first step is done");
     count_skips(result, step);
     state_.step = step + 1;
@@ -228,6 +243,14 @@ class Run {
   }
 
   /// Lanes at rest.
+  void write_snapshot() {
+    checkpoint::write_text(fmt::format("{}/memory-rank{}.pickle", config_.run.output, rank_),
+                           memory_snapshot(device::memory_history(), job_.executor().schedule(), job_.model()));
+    device::record_memory(0);
+    recorded_ = false;
+  }
+
+  /// Lanes at rest.
   void save(std::int64_t step) {
     watchdog_.mark("saving a checkpoint", step);
     const std::string said = checkpoints_.save(state_);
@@ -257,6 +280,7 @@ class Run {
   int threads_;
   kernels::GemmChoice gemm_;
   comm::Watchdog watchdog_;
+  bool recorded_;  ///< metrics.memory_snapshot: all of the memory's history is, until the snapshot is written
   Job job_;
   Checkpointing checkpoints_;
   std::optional<StopSignals> stop_signals_;  ///< absent: nothing to save, signals end the run

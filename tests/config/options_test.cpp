@@ -83,7 +83,6 @@ TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
       {"data.document_mask=false", "data.document_mask=true"},
       {"checkpoint.async=false", "checkpoint.async=true"},
       {"checkpoint.ranks_per_file=1", "checkpoint.ranks_per_file=2"},
-      {"metrics.memory_snapshot=false", "metrics.memory_snapshot=true"},
       {"device.type=cpu", "device.type=cuda"},
       {"comm.backend=mpi", "comm.backend=nccl"},
   };

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "trireme/device/memory.hpp"
+
+/// What was allocated and freed, in order: recorded only when asked for.
+namespace trireme::device {
+
+/// What a thread works on: an op of the schedule and the step since the run began; negative outside of both.
+struct Operation {
+  int op = -1;
+  std::int64_t step = -1;
+};
+/// Says what the calling thread works on from now on.
+void set_operation(Operation operation);
+[[nodiscard]] Operation current_operation();
+
+/// A block that was allocated, freed, or charged to another account (freed from the one, allocated to the other).
+struct MemoryEvent {
+  bool allocated = true;
+  std::uintptr_t address = 0;
+  Bytes size;  ///< as asked for
+  Account account;
+  Operation operation;            ///< of the thread that did it
+  std::int64_t microseconds = 0;  ///< since 1970
+};
+
+struct MemoryHistory {
+  std::vector<MemoryEvent> live;    ///< blocks not freed yet, by the events that allocated them, in order of address
+  std::vector<MemoryEvent> events;  ///< in order of time; only the newest are kept
+  std::int64_t dropped = 0;         ///< older events that were not
+};
+
+/// Records from now on, keeping the newest `most` events (0: stops recording and forgets). Blocks allocated before are
+/// not seen, nor what `Charge` charges.
+void record_memory(std::size_t most);
+/// What was recorded so far.
+[[nodiscard]] MemoryHistory memory_history();
+
+}  // namespace trireme::device
