@@ -6,10 +6,12 @@
 
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "trireme/base/error.hpp"
@@ -18,6 +20,8 @@
 namespace trireme::fault {
 
 namespace {
+
+constexpr std::chrono::milliseconds slowness{50};  // longer than a step of a tiny model
 
 std::atomic<int> current_rank{-1};
 std::atomic<long> current_step{-1};
@@ -42,8 +46,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 
 [[noreturn]] void refuse(std::string_view entry, std::string_view why) {
   throw ConfigError(fmt::format(
-      "TRIREME_FAULT: \"{}\": {}; expected point:action[:rank[:step]] with action kill, stop, throw, exit, usr1 or "
-      "nan; unset the variable for a real run",
+      "TRIREME_FAULT: \"{}\": {}; expected point:action[:rank[:step]] with action kill, stop, slow, throw, exit, "
+      "usr1 or nan; unset the variable for a real run",
       entry, why));
 }
 
@@ -62,8 +66,8 @@ Fault parse(std::string_view entry) {
   if (fields.size() < 2 || fields.size() > 4) refuse(entry, "it has too few or too many fields");
   if (fields[0].empty()) refuse(entry, "the point is empty");
   const std::string_view action = fields[1];
-  const bool known = action == "kill" || action == "stop" || action == "throw" || action == "exit" || action == "nan" ||
-                     action == "usr1";
+  const bool known = action == "kill" || action == "stop" || action == "slow" || action == "throw" ||
+                     action == "exit" || action == "nan" || action == "usr1";
   if (!known) refuse(entry, fmt::format("unknown action \"{}\"", action));
   return {.point = fields[0],
           .action = action,
@@ -82,6 +86,7 @@ bool applies(const Fault& fault, std::string_view point) {
 bool act(std::string_view action, std::string_view point) {
   if (action == "kill") std::raise(SIGKILL);
   if (action == "stop") std::raise(SIGSTOP);
+  if (action == "slow") std::this_thread::sleep_for(slowness);
   if (action == "usr1") std::raise(SIGUSR1);
   if (action == "exit") _exit(1);
   if (action == "throw") throw BugError(fmt::format("fault injected at {} by TRIREME_FAULT", point));

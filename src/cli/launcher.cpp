@@ -4,12 +4,16 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "trireme/base/error.hpp"
 
 namespace trireme::cli {
 namespace {
+
+constexpr const char* srun = "srun";
 
 struct Variables {
   const char* by;
@@ -21,7 +25,7 @@ struct Variables {
 constexpr std::array<Variables, 4> known{{{"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
                                           {"MVAPICH's launcher", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
                                           {"a PMI launcher such as MPICH's mpiexec", "PMI_SIZE", "PMI_RANK"},
-                                          {"srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}};
+                                          {srun, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}};
 
 }  // namespace
 
@@ -40,6 +44,25 @@ void check_launcher(const std::optional<Launched>& launched, int mpi_ranks) {
       "not speak to each other. Start it with that MPI's own mpirun, or with srun --mpi=pmix (srun "
       "--mpi=list shows what there is).",
       launched->by, launched->ranks, mpi_ranks, mpi_ranks == 1 ? "" : "s"));
+}
+
+void check_introduction(const std::optional<Launched>& launched,
+                        const std::function<std::string(std::string_view)>& variable, std::string_view mpi_library) {
+  if (!launched || launched->by != srun || launched->ranks == 1 || !mpi_library.starts_with("Open MPI")) return;
+  for (const char* told : {"PMIX_RANK", "PMI_RANK", "PMI_FD"})
+    if (!variable(told).empty()) return;
+  leave_the_word_to_the_first(launched);
+  throw EnvironmentError(
+      fmt::format("srun started {} tasks without telling Open MPI who is who. Start them with srun --mpi=pmix (srun "
+                  "--mpi=list shows "
+                  "what there is), or with Open MPI's own mpirun.",
+                  launched->ranks));
+}
+
+void leave_the_word_to_the_first(const std::optional<Launched>& launched) {
+  if (!launched || launched->rank == 0) return;
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  std::exit(static_cast<int>(ExitCode::environment));
 }
 
 std::string environment(std::string_view name) {

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "trireme/base/error.hpp"
@@ -58,9 +55,19 @@ void check_data(const config::RunConfig& config) {
     check_tokens(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size));
 }
 
+/// Without a GPU in the build the run would train elsewhere than the run file says.
+void check_device(const config::Device& device) {
+  if (device.type != config::DeviceType::cuda) return;
+  throw EnvironmentError(
+      "device.type = \"cuda\", but this trireme was built without CUDA (TRIREME_CUDA=OFF) and trains on CPUs only. "
+      "Start "
+      "a trireme that was built for GPUs, or set device.type = \"cpu\".");
+}
+
 /// Everything in the run file that can be wrong, looked at by one rank, so that a mistake is said once. Returns the
 /// effective run file.
 std::string preflight(config::RunConfig config, int ranks) {
+  check_device(config.device);
   const config::Resolved mesh = config::resolve(config, ranks);
   const config::RunConfig complete = train::complete_model(config);
   const model::Model model = model::build(complete.model);
@@ -85,10 +92,7 @@ constexpr const char* examples =
 /// Refuses ranks that MPI does not join. They fail alike, so the first speaks; the others give it time.
 void refuse_lone_ranks(const comm::Communicator& world) {
   const std::optional<Launched> by = launched(environment);
-  if (by && by->ranks != world.size() && by->rank != 0) {
-    std::this_thread::sleep_for(std::chrono::seconds(2));
-    std::exit(static_cast<int>(ExitCode::environment));
-  }
+  if (by && by->ranks != world.size()) leave_the_word_to_the_first(by);
   check_launcher(by, world.size());
 }
 

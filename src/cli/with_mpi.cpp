@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/cli/with_mpi.hpp"
 
+#include <array>
+
+#include "trireme/cli/launcher.hpp"
 #include "trireme/comm/abort.hpp"
+#include "trireme/comm/mpi.hpp"
 #include "trireme/comm/session.hpp"
 
 namespace trireme::cli {
 
 int with_mpi(const std::function<int(const comm::Communicator& world)>& body) {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
+  int length = 0;
+  MPI_Get_library_version(library.data(), &length);
+  check_introduction(launched(environment), environment, library.data());
   const comm::Session session(nullptr, nullptr);
   try {
     return body(session.world());

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -17,6 +18,8 @@
 
 namespace trireme::comm {
 namespace {
+
+thread_local double waited = 0;  // seconds
 
 constexpr std::int64_t packed_elements = 1 << 20;  // of a bf16 all-reduce at a time
 
@@ -41,11 +44,14 @@ int Collectives::rank() const { return transport_->rank(); }
 int Collectives::size() const { return transport_->size(); }
 std::string Collectives::transport_name() const { return transport_->name(); }
 
+double seconds_inside_collectives() { return waited; }
+
 template <class Body>
 void Collectives::run(const char* operation, Bytes bytes, Body&& body) {
   Wait wait(flight_->begin(operation, bytes), services_.deadline, *services_.recorder);
   if (size() > 1) body(wait);
   flight_->finish();
+  waited += std::chrono::duration<double>(Clock::now() - wait.operation().started).count();
   if (services_.counters != nullptr) services_.counters->add(traffic_name_, operation, bytes);
 }
 

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/comm/communicator.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include "trireme/base/error.hpp"
+#include "trireme/comm/topology.hpp"
 
 namespace trireme::comm {
 
-Communicator::Communicator(MPI_Comm owned) : handle_(owned), exceptions_at_birth_(std::uncaught_exceptions()) {
+Communicator::Communicator(MPI_Comm owned, Nodes nodes)
+    : handle_(owned), exceptions_at_birth_(std::uncaught_exceptions()), nodes_(std::move(nodes)) {
   try {
     check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "set a communicator's error handler");
     check(MPI_Comm_rank(handle_, &rank_), "read the rank");
@@ -23,7 +29,8 @@ Communicator::Communicator(Communicator&& other) noexcept
     : handle_(std::exchange(other.handle_, MPI_COMM_NULL)),
       rank_(other.rank_),
       size_(other.size_),
-      exceptions_at_birth_(std::uncaught_exceptions()) {}
+      exceptions_at_birth_(std::uncaught_exceptions()),
+      nodes_(std::move(other.nodes_)) {}
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this == &other) return *this;
@@ -31,6 +38,7 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
   handle_ = std::exchange(other.handle_, MPI_COMM_NULL);
   rank_ = other.rank_;
   size_ = other.size_;
+  nodes_ = std::move(other.nodes_);
   return *this;
 }
 
@@ -51,19 +59,23 @@ Communicator Communicator::from(MPI_Comm handle) {
   return Communicator(copy);
 }
 
-Communicator Communicator::duplicate() const { return from(handle_); }
+Communicator Communicator::duplicate() const {
+  Communicator copy = from(handle_);
+  copy.nodes_ = nodes_;
+  return copy;
+}
 
 Communicator Communicator::split(int color, int key) const {
   invariant(color >= 0, "a split's colour is not negative");
   MPI_Comm part = MPI_COMM_NULL;
   check(MPI_Comm_split(handle_, color, key, &part), "split a communicator");
-  return Communicator(part);
+  return Communicator(part, nodes_);
 }
 
 Communicator Communicator::node() const {
   MPI_Comm part = MPI_COMM_NULL;
   check(MPI_Comm_split_type(handle_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part), "find the ranks of this node");
-  return Communicator(part);
+  return Communicator(part, nodes_);
 }
 
 int Communicator::job_rank(int rank) const {
@@ -77,6 +89,27 @@ int Communicator::job_rank(int rank) const {
   MPI_Group_free(&job);
   check(code, "translate a rank");
   return answer;
+}
+
+std::string Communicator::name_of(int rank) const {
+  const int job = job_rank(rank);
+  if (!nodes_ || job < 0 || static_cast<std::size_t>(job) >= nodes_->size()) return fmt::format("rank {}", job);
+  return fmt::format("rank {} on {}", job, (*nodes_)[static_cast<std::size_t>(job)]);
+}
+
+void Communicator::learn_nodes() {
+  constexpr std::size_t longest = 64;
+  std::string mine = hostname();
+  mine.resize(longest);
+  int ranks = 0;
+  check(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "read the job's size");
+  std::string all(longest * static_cast<std::size_t>(ranks), '\0');
+  check(MPI_Allgather(mine.data(), longest, MPI_CHAR, all.data(), longest, MPI_CHAR, MPI_COMM_WORLD),
+        "collect the nodes' names");
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin < all.size(); begin += longest)
+    names.emplace_back(all.c_str() + begin, std::min(longest, std::string_view(all).find('\0', begin) - begin));
+  nodes_ = std::make_shared<const std::vector<std::string>>(std::move(names));
 }
 
 }  // namespace trireme::comm

@@ -5,6 +5,9 @@
 
 #include <fstream>
 #include <string_view>
+#include <utility>
+
+#include "trireme/comm/topology.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -23,10 +26,15 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
+thread_local std::string task_of_thread;
+
 }  // namespace
 
+void doing(std::string task) { task_of_thread = std::move(task); }
+
 std::string to_text(const Operation& operation) {
-  return fmt::format("{} #{} ({}) on {}", operation.name, operation.sequence, to_text(operation.bytes), operation.lane);
+  return fmt::format("{} #{} ({}) on {}{}", operation.name, operation.sequence, to_text(operation.bytes),
+                     operation.lane, operation.task.empty() ? "" : fmt::format(" for \"{}\"", operation.task));
 }
 
 Operation FlightLane::begin(const char* operation, Bytes bytes) {
@@ -36,6 +44,7 @@ Operation FlightLane::begin(const char* operation, Bytes bytes) {
           .name = operation,
           .sequence = ++sequence_,
           .bytes = bytes,
+          .task = task_of_thread,
           .started = Clock::now(),
           .finished = {}};
   return slot;
@@ -72,17 +81,18 @@ std::vector<Operation> FlightRecorder::in_flight() const {
 bool FlightRecorder::dump(const std::string& path, const std::string& reason) const {
   const Clock::time_point now = Clock::now();
   std::ofstream file(path);
-  file << fmt::format("{{\"reason\": {},\n \"operations\": [", quoted(reason));
+  file << fmt::format("{{\"reason\": {},\n \"node\": {},\n \"operations\": [", quoted(reason), quoted(hostname()));
   const std::scoped_lock lock(mutex_);
   const char* separator = "\n";
   for (const auto& lane : lanes_) {
     for (const Operation& o : lane->operations()) {
       file << separator
            << fmt::format(
-                  "  {{\"lane\": {}, \"operation\": {}, \"sequence\": {}, \"bytes\": {}, \"started_seconds_ago\": "
+                  "  {{\"lane\": {}, \"operation\": {}, \"sequence\": {}, \"bytes\": {}, \"task\": {}, "
+                  "\"started_seconds_ago\": "
                   "{:.6f}, "
                   "\"finished_seconds_ago\": {}}}",
-                  quoted(o.lane), quoted(o.name), o.sequence, o.bytes.value, seconds(now - o.started),
+                  quoted(o.lane), quoted(o.name), o.sequence, o.bytes.value, quoted(o.task), seconds(now - o.started),
                   o.finished ? fmt::format("{:.6f}", seconds(now - *o.finished)) : "null");
       separator = ",\n";
     }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/requests.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <set>
 
@@ -26,7 +24,7 @@ Requests::~Requests() {
 
 void Requests::send(const void* from, std::int64_t bytes, int to) {
   for (std::int64_t done = 0; done < bytes; done += piece) {
-    peers_.push_back(everybody);
+    peers_.push_back({.rank = to, .sends = true});
     check(MPI_Isend(static_cast<const std::byte*>(from) + done, static_cast<int>(std::min(piece, bytes - done)),
                     MPI_BYTE, to, tag, communicator_->handle(), &requests_.emplace_back(MPI_REQUEST_NULL)),
           "send");
@@ -35,7 +33,7 @@ void Requests::send(const void* from, std::int64_t bytes, int to) {
 
 void Requests::receive(void* into, std::int64_t bytes, int from) {
   for (std::int64_t done = 0; done < bytes; done += piece) {
-    peers_.push_back(from);
+    peers_.push_back({.rank = from, .sends = false});
     check(MPI_Irecv(static_cast<std::byte*>(into) + done, static_cast<int>(std::min(piece, bytes - done)), MPI_BYTE,
                     from, tag, communicator_->handle(), &requests_.emplace_back(MPI_REQUEST_NULL)),
           "receive");
@@ -43,7 +41,7 @@ void Requests::receive(void* into, std::int64_t bytes, int from) {
 }
 
 MPI_Request* Requests::collective() {
-  peers_.push_back(everybody);
+  peers_.push_back({});
   return &requests_.emplace_back(MPI_REQUEST_NULL);
 }
 
@@ -60,17 +58,18 @@ void Requests::wait_all(Wait& wait) {
   peers_.clear();
 }
 
+// A rank that sends nothing is behind; one that takes nothing may itself wait for another.
 std::string Requests::missing() const {
-  std::set<int> ranks;
+  std::set<int> silent;
+  std::set<int> deaf;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     int done = 0;
     MPI_Request_get_status(requests_[i], &done, MPI_STATUS_IGNORE);
-    if (done == 0 && peers_[i] != everybody) ranks.insert(communicator_->job_rank(peers_[i]));
+    if (done == 0 && peers_[i].rank) (peers_[i].sends ? deaf : silent).insert(*peers_[i].rank);
   }
-  if (ranks.empty()) return "the other ranks of its group";
   std::vector<std::string> names;
-  for (const int rank : ranks) names.push_back(fmt::format("rank {}", rank));
-  return join(names, ", ");
+  for (const int rank : silent.empty() ? deaf : silent) names.push_back(communicator_->name_of(rank));
+  return names.empty() ? "the other ranks of its group" : join(names, ", ");
 }
 
 }  // namespace trireme::comm

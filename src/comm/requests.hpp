@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "trireme/comm/communicator.hpp"
@@ -28,12 +29,15 @@ class Requests {
   void wait_all(Wait& wait);
 
  private:
-  static constexpr int everybody = -1;
+  struct Peer {
+    std::optional<int> rank;  ///< absent: a collective, which waits for whomever
+    bool sends = false;
+  };
   [[nodiscard]] std::string missing() const;
 
   const Communicator* communicator_;
   std::vector<MPI_Request> requests_;
-  std::vector<int> peers_;  // of receives; `everybody` for collectives and sends
+  std::vector<Peer> peers_;  // by request
 };
 
 }  // namespace trireme::comm

@@ -46,6 +46,7 @@ Session::Session(int* argc, char*** argv) : exceptions_at_birth_(std::uncaught_e
   }
   check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "set the error handler");
   world_.emplace(Communicator::from(MPI_COMM_WORLD));
+  world_->learn_nodes();
   last_word_.emplace(*world_);
   set_last_word(&*last_word_);
 }

@@ -121,7 +121,7 @@ std::byte* SharedSegment::half(int rank, std::uint64_t round) const {
 template <class Done>
 void SharedSegment::await_flags(int rank, Wait& wait, Done&& done) {
   Flags& theirs = flags(rank);
-  wait.until([&] { return done(theirs); }, [&] { return fmt::format("rank {}", communicator_->job_rank(rank)); },
+  wait.until([&] { return done(theirs); }, [&] { return communicator_->name_of(rank); },
              [&](Backoff&) {
                // Whoever changes a flag after `seen` was read changes the event too, and sees the sleeper or spoils the
                // wait.

@@ -56,7 +56,11 @@ void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const
     throw HangError(line);
   }
   // The other ranks wait too: time for them to write what they were in, before this one ends them.
-  std::this_thread::sleep_for(std::chrono::duration<double>(std::min(1.0, deadline.timeout_seconds / 2)));
+  constexpr double most_seconds = 5;
+  std::this_thread::sleep_for(std::chrono::duration<double>(std::min(most_seconds, deadline.timeout_seconds / 2)));
+  if (deadline.silent_ranks)
+    if (const std::string silent = deadline.silent_ranks(); !silent.empty())
+      line += fmt::format(" Wrote nothing: {}.", silent);
   abort_job(ExitCode::hang, line);
 }
 

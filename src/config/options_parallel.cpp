@@ -97,7 +97,7 @@ std::vector<Option> memory_options() {
 
 std::vector<Option> device_options() {
   Section<Device> s("device", &RunConfig::device);
-  s.choice("type", &Device::type, "where tensors live").only_yet({"\"auto\"", "\"cpu\""});
+  s.choice("type", &Device::type, "where tensors live");
   s.number("threads", &Device::threads, between(0, 4096), "threads of a rank (0: from the cores it may run on)");
   s.flag("cuda_graphs", &Device::cuda_graphs, "replay steps as CUDA graphs").not_yet();
   return s.take();

@@ -9,11 +9,13 @@
 
 namespace trireme::train {
 
-std::string banner(const Job& job, const comm::Topology& topology, int threads, const kernels::GemmChoice& gemm) {
+std::string banner(const Job& job, const BatchJob& batch_job, const comm::Topology& topology, int threads,
+                   const kernels::GemmChoice& gemm) {
   const config::RunConfig& c = job.config();
   const model::Sizes& s = job.model().sizes;
   const planner::Sizing sizing = planner::sizing_of(c, job.resolved());
   std::string out = fmt::format("Trireme {} ({})  run {}\n", build_info().version, build_info().git_hash, c.run.name);
+  if (const std::string batch = to_text(batch_job); !batch.empty()) out += fmt::format("job      {}\n", batch);
   out += fmt::format(
       "model    {} {} parameters: {} layers, hidden {}, intermediate {}, {} heads ({} kv) of {}, vocabulary {}{}\n",
       job.model().architecture, to_short_text(static_cast<double>(job.model().elements())), s.layers, s.hidden,

@@ -105,11 +105,12 @@ std::unique_ptr<comm::Collectives> Job::collectives(comm::Group group, comm::Lan
 std::unique_ptr<comm::Collectives> Job::collectives(const comm::Communicator& communicator,
                                                     const std::string& traffic_name, const std::string& lane_name,
                                                     comm::Counters& counters) {
-  const comm::Services services{
-      .counters = &counters,
-      .recorder = &recorder_,
-      .deadline = {.timeout_seconds = config_.comm.timeout_seconds, .dump_path = options_.hang_dump_path},
-      .staging = charged_staging()};
+  const comm::Services services{.counters = &counters,
+                                .recorder = &recorder_,
+                                .deadline = {.timeout_seconds = config_.comm.timeout_seconds,
+                                             .dump_path = options_.hang_dump_path,
+                                             .silent_ranks = options_.silent_ranks},
+                                .staging = charged_staging()};
   auto transport = comm::make_transport(communicator, services.staging, options_.transport);
   if (options_.wrap_transport && traffic_name != "control") transport = options_.wrap_transport(std::move(transport));
   return std::make_unique<comm::Collectives>(std::move(transport), traffic_name, lane_name, services);

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <optional>
+#include <utility>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
@@ -15,15 +15,18 @@
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/file.hpp"
 #include "trireme/comm/abort.hpp"
+#include "trireme/comm/gather.hpp"
 #include "trireme/comm/topology.hpp"
 #include "trireme/comm/watchdog.hpp"
 #include "trireme/device/history.hpp"
 #include "trireme/optim/learning_rate.hpp"
 #include "trireme/schedule/text.hpp"
 #include "trireme/train/banner.hpp"
+#include "trireme/train/batch_job.hpp"
 #include "trireme/train/checkpointing.hpp"
 #include "trireme/train/export.hpp"
 #include "trireme/train/gemm.hpp"
+#include "trireme/train/hang_reports.hpp"
 #include "trireme/train/job.hpp"
 #include "trireme/train/memory_snapshot.hpp"
 #include "trireme/train/metrics.hpp"
@@ -31,6 +34,7 @@
 #include "trireme/train/output_directory.hpp"
 #include "trireme/train/progress.hpp"
 #include "trireme/train/replicas.hpp"
+#include "trireme/train/step_times.hpp"
 #include "trireme/train/stop_signals.hpp"
 #include "trireme/train/terminal.hpp"
 #include "trireme/train/threads.hpp"
@@ -42,13 +46,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-std::int64_t restart_count() {
-  const char* text = std::getenv("SLURM_RESTART_COUNT");
-  return text == nullptr ? 0 : std::strtoll(text, nullptr, 10);
-}
-
 /// A collective has its own deadline and knows what it waits for, so it speaks first.
 constexpr double watchdog_share = 1.25;
+
+/// Steps between looks at who is slow: enough for a median that a busy machine does not disturb.
+constexpr std::uint32_t straggler_window = 64;
 
 /// The loop of one run: what is the same for all steps, and what they change.
 class Run {
@@ -56,6 +58,8 @@ class Run {
   Run(const config::RunConfig& config, const comm::Communicator& world)
       : config_(complete_model(config)),
         rank_(world.rank()),
+        world_(world.duplicate()),
+        batch_job_(batch_job()),
         topology_(comm::probe_topology(world)),
         threads_(use_threads(topology_, config_.device.threads)),
         gemm_(agree_on_gemm(world)),
@@ -68,8 +72,13 @@ class Run {
         progress_(output_, config_.train.steps, rewrites_lines(surroundings())) {
     fault::set_rank(rank_);
     if (saves_checkpoints(config_)) stop_signals_.emplace();
-    if (rank_ == 0) prepare_output_directory(config_);
+    if (rank_ == 0) {
+      prepare_output_directory(config_);
+      remove_hang_reports(config_.run.output);
+    }
     job_.control().barrier();
+    warn_of_few_cores();
+    for (const schedule::Op& op : job_.schedule().ops) task_names_.push_back(schedule::print(op, job_.model()));
   }
 
   ExitCode operator()() {
@@ -78,7 +87,7 @@ class Run {
     first_step_ = state_.step;
     if (rank_ == 0) metrics_.emplace(config_.run.output + "/metrics.jsonl", first_step_);
     log::debug("the job is set up, its parameters are there");
-    if (rank_ == 0) output_.write(banner(job_, topology_, threads_, gemm_) + "\n");
+    if (rank_ == 0) output_.write(banner(job_, batch_job_, topology_, threads_, gemm_) + "\n");
     data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
                              job_.batch_shape(), {.position = state_.samples, .taken = state_.taken});
     for (std::int64_t step = first_step_; step < config_.train.steps; ++step) {
@@ -88,6 +97,7 @@ class Run {
       if (checkpoints_.due_after(step) || stopping_) save(step);
       if (stopping_ && step + 1 < config_.train.steps) return stopped();
     }
+    report_step_times();
     watchdog_.rest();
     progress_.finish();
     if (config_.run.export_when == config::Export::end) export_to(config_.run.output + "/export");
@@ -95,7 +105,14 @@ class Run {
   }
 
  private:
-  [[nodiscard]] std::string dump_path() const { return fmt::format("{}/hang-rank{}.json", config_.run.output, rank_); }
+  [[nodiscard]] std::string dump_path() const { return hang_report_path(config_.run.output, rank_); }
+
+  /// Said once, for all nodes.
+  void warn_of_few_cores() const {
+    const std::string here = topology_.node_rank == 0 ? too_few_cores(batch_job_, topology_, threads_) : "";
+    const std::string said = comm::agree_on_failure(world_, here);
+    if (rank_ == 0 && !said.empty()) log::warning(said);
+  }
 
   JobOptions job_options() {
     watchdog_.mark("setting up the job", 0);
@@ -105,11 +122,14 @@ class Run {
             .record_timeline = !config_.metrics.trace_steps.empty(),
             .on_op =
                 [this](int op, std::int64_t step) {
-                  const schedule::Op& verb = job_.executor().schedule().ops[static_cast<std::size_t>(op)];
-                  if (schedule::lane_of(verb) == schedule::Lane::compute)
-                    watchdog_.mark(schedule::print(verb, job_.model()), step);
+                  const auto index = static_cast<std::size_t>(op);
+                  const std::string& task = task_names_[index];
+                  comm::doing(fmt::format("{}, step {}", task, first_step_ + step + 1));
+                  if (schedule::lane_of(job_.schedule().ops[index]) == schedule::Lane::compute)
+                    watchdog_.mark(task, step);
                 },
-            .hang_dump_path = dump_path()};
+            .hang_dump_path = dump_path(),
+            .silent_ranks = [this] { return silent_ranks(config_.run.output, world_); }};
   }
 
   [[nodiscard]] static bool record(const config::RunConfig& config) {
@@ -140,14 +160,18 @@ class Run {
   }
 
   void train_step(data::BatchReader& reader, std::int64_t step) {
+    const auto begin = Clock::now();
+    const double waited = comm::seconds_inside_collectives();
     fault::set_step(static_cast<long>(step));
     (void)fault::point("step.begin");
-    const auto begin = Clock::now();
     const data::StepBatch batch = reader.next();
     const double data_seconds = seconds_since(begin);
     device::reset_peaks();
     const double lr = optim::learning_rate(config_.lr, config_.optimizer.lr, step, config_.train.steps);
     const executor::StepResult result = job_.step(batch, lr, rests_after(step));
+    if (step > first_step_)  // the first one warms up
+      step_times_.add(seconds_since(begin) - (comm::seconds_inside_collectives() - waited) -
+                      (job_.lane_threads() ? result.exposed_seconds : 0));
     if (job_.options().record_timeline) take_timeline(step);
     if (snapshot_after(step)) write_snapshot();
     if (step == 0) log::debug("the first step is done");
@@ -160,7 +184,19 @@ class Run {
     if (job_.mesh().replicate > 1 && (step + 1) % replica_check_every() == 0) check_replicas(job_);
     if ((step + 1) % config_.metrics.every == 0 || step + 1 == config_.train.steps)
       report(step, lr, seconds_since(begin), data_seconds, result);
+    if (step_times_.steps() == straggler_window) report_step_times();
     give_up_after_many_skips(step);
+  }
+
+  /// Names a rank that all others wait for, and leaves every rank's times behind.
+  void report_step_times() {
+    const std::vector<StepTimes> by_rank = StepTimes::gather(world_, std::exchange(step_times_, {}));
+    if (rank_ != 0) return;
+    const auto name = [this](int rank) { return world_.name_of(rank); };
+    const std::optional<Slowest> found = slowest(by_rank);
+    if (!found) return;
+    checkpoint::write_text(config_.run.output + "/step_times.json", to_json(by_rank, name));
+    if (found->straggles() && by_rank.front().steps() == straggler_window) log::warning(to_text(*found, name));
   }
 
   void count_skips(const executor::StepResult& result, std::int64_t step) {
@@ -202,7 +238,7 @@ class Run {
                 .tokens_per_second = tokens / step_seconds,
                 .tokens_per_second_per_rank = tokens / step_seconds / job_.mesh().ranks(),
                 .gemm = kernels::to_text(gemm_),
-                .restart_count = restart_count(),
+                .restart_count = batch_job_.restart_count,
                 .skipped = result.skipped,
                 .skipped_steps = state_.skipped,
                 .memory = device::memory_use(),
@@ -261,6 +297,7 @@ class Run {
 
   /// The end of a run that a signal asked for: the same command line goes on.
   [[nodiscard]] ExitCode stopped() {
+    report_step_times();
     watchdog_.rest();
     progress_.finish();
     if (rank_ == 0)
@@ -276,6 +313,8 @@ class Run {
 
   config::RunConfig config_;
   int rank_;
+  comm::Communicator world_;
+  BatchJob batch_job_;
   comm::Topology topology_;
   int threads_;
   kernels::GemmChoice gemm_;
@@ -288,6 +327,8 @@ class Run {
   ProgressLine progress_;
   std::optional<MetricsFile> metrics_;
   std::vector<executor::Span> spans_;
+  std::vector<std::string> task_names_;  ///< by op of the schedule
+  StepTimes step_times_;                 ///< since they were last reported
   checkpoint::State state_;
   std::int64_t first_step_ = 0;
   bool stopping_ = false;  ///< after this step

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Ranks that throw, die, stop or compute nonsense: the job ends within seconds and says why, or goes on alike everywhere.
-# timeout: 300
+# timeout: 400
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 fault() { export TRIREME_FAULT=$1; }
@@ -27,16 +27,41 @@ fault step.begin:stop:1:2
 for lanes in false true; do
   for backend in auto mpi; do
     job 4 train run.toml --set comm.timeout_seconds=4 --set comm.lane_threads=$lanes --set comm.backend=$backend
-    expect_end 7 "Hang: " " on shard/" "comm.timeout_seconds" "hang-rank"
+    # The operation, for which block and step, who did not write a report, and its node.
+    expect_end 7 "Hang: " " on shard/" "for \"" ", step 3\"" "comm.timeout_seconds" "hang-rank" \
+      "Wrote nothing: rank 1 on $(hostname)."
     ((seconds < 40)) || fail "it took $seconds s"
-    [[ $backend == mpi ]] || expect_end 7 "waits for rank 1"
+    [[ $backend == mpi ]] || expect_end 7 "waits for rank 1 on $(hostname) after"
     json_check 'assert rows[0]' out/hang-rank"$(sed -n 's/^\[rank \([0-9]*\) .*Hang: .*/\1/p' err.txt)".json
+    for rank in 0 2 3; do
+      json_check 'assert any(o["finished_seconds_ago"] is None and o["task"] for o in rows[0]["operations"]), rows[0]' out/hang-rank$rank.json
+    done
     rm -r out
   done
 done
 fault step.begin:stop:0:2
 job 4 train run.toml --set comm.timeout_seconds=4
 expect_end 7 "Hang: " " on shard/"
+rm -r out
+
+# A slow rank fails nothing and is named; every rank's times are left behind.
+for lanes in false true; do
+  fault step.begin:slow:2
+  job 4 train run.toml --set train.steps=66 --set comm.lane_threads=$lanes
+  expect_done
+  grep -q "warning rank 2 on $(hostname) is slow: its own part of a step takes " err.txt || fail "the slow rank is not named"
+  json_check '
+ranks = rows[0]["ranks"]
+assert rows[0]["slowest"].startswith("rank 2 on "), rows[0]["slowest"]
+assert [r["rank"] for r in ranks] == [0, 1, 2, 3] and all(r["steps"] == 1 for r in ranks), "those after the window"
+assert ranks[2]["median_seconds"] >= 0.05
+' out/step_times.json
+  rm -r out
+done
+fault data.read:slow:1
+job 4 train run.toml --set train.steps=66 --set data.prefetch_batches=1
+expect_done
+grep -q "warning rank 1 on $(hostname) is slow" err.txt || fail "the rank with the slow disk is not named"
 rm -r out
 
 # Not a number on one rank: that step is skipped on all of them, nothing is updated, and it is counted.
@@ -66,5 +91,5 @@ losses 'assert [r["skipped_steps"] for r in rows] == [1, 2, 3]'
 
 fault step.begin:explode
 job 2 train run.toml
-expect_end 2 "TRIREME_FAULT" "kill, stop, throw"
+expect_end 2 "TRIREME_FAULT" "kill, stop, slow"
 expect_no_output

@@ -43,6 +43,34 @@ TEST(Launched, KnowsSrunAndMpirun) {
   EXPECT_EQ(slurm->rank, 3);
 }
 
+TEST(CheckIntroduction, RefusesSrunWithoutPmixForOpenMpiOnly) {
+  const auto refused = [](const Variables& variables, std::string_view library) {
+    const auto variable = [&](std::string_view name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::string() : found->second;
+    };
+    try {
+      check_introduction(launched(variable), variable, library);
+    } catch (const EnvironmentError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const Variables step{{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "0"}};
+  EXPECT_THAT(refused(step, "Open MPI v4.1.4"), testing::HasSubstr("srun --mpi=pmix"));
+  EXPECT_EQ(refused(step, "MPICH Version: 4.0.2"), "");
+  EXPECT_EQ(refused({}, "Open MPI v4.1.4"), "");
+  for (const char* told : {"PMIX_RANK", "PMI_RANK", "PMI_FD"}) {
+    Variables with = step;
+    with[told] = "0";
+    EXPECT_EQ(refused(with, "Open MPI v4.1.4"), "") << told;
+  }
+  EXPECT_EQ(refused({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}, "Open MPI v4.1.4"), "");
+  EXPECT_EQ(
+      refused({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, "Open MPI v4.1.4"),
+      "");
+}
+
 TEST(Launched, BelievesTheInnermostLauncher) {
   // mpirun within an allocation starts its daemons by srun, one a node.
   const auto both = launched_with({{"SLURM_STEP_NUM_TASKS", "2"},

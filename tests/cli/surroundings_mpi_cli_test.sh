@@ -65,6 +65,22 @@ grep -q '^step=6 loss=' file.txt || fail "a shell between mpirun and trireme hid
 watched "$TRIREME train run.toml --set run.overwrite=true"
 grep -q '@.\[Kstep 6/6  loss ' seen.txt || fail "no progress line without mpirun: $(cat seen.txt)"
 
+# Under Slurm the job is named, and too few cores are a warning with numbers.
+rm -rf out
+SLURM_JOB_ID=12 SLURM_JOB_NODELIST='n[1-2]' SLURM_RESTART_COUNT=3 SLURM_CPUS_ON_NODE=1 job 2 train run.toml
+expect_done
+grep -q '^job      Slurm 12 on n\[1-2\], restart 3$' out.txt || fail "the banner does not name the job"
+grep -q "warning .*rank 0: .*2 ranks of 1 thread need 2 cores, the job has 1 there" err.txt || fail "no warning of few cores"
+json_check 'assert all(r["restart_count"] == 3 for r in rows)' out/metrics.jsonl
+
+# What this build cannot do is refused before anything is written.
+rm -rf out
+job 2 train run.toml --set device.type=cuda
+expect_end 5 "built without CUDA" 'device.type = "cpu"'
+expect_no_output
+program plan run.toml --ranks 4 --set device.type=cuda
+expect_done
+
 # A launcher that MPI does not know of would train the model once a task.
 rm -rf out
 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 program train run.toml

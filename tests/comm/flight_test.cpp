@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/comm/flight.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
+
+#include "trireme/comm/topology.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -39,19 +43,33 @@ TEST(FlightRecorder, KnowsWhatIsInFlightOnEachLane) {
   EXPECT_EQ(to_text(running.front()), "reduce_scatter #1 (" + to_text(Bytes{1 << 20}) + ") on shard/reduce");
 }
 
+TEST(FlightRecorder, NotesWhatItsThreadDoes) {
+  FlightRecorder recorder;
+  FlightLane& lane = recorder.add_lane("shard/gather");
+  doing("unshard b3 -> ring0.1, step 5");
+  EXPECT_THAT(to_text(lane.begin("all_gather", {8})), testing::EndsWith(R"(for "unshard b3 -> ring0.1, step 5")"));
+  std::thread([&lane] { EXPECT_EQ(lane.begin("all_gather", {8}).task, ""); }).join();
+  doing("");
+  EXPECT_EQ(to_text(lane.begin("all_gather", {8})), "all_gather #3 (8 B) on shard/gather");
+}
+
 TEST(FlightRecorder, DumpsAllLanesAsJson) {
   FlightRecorder recorder;
   FlightLane& lane = recorder.add_lane("shard/gather");
   lane.begin("all_gather", {8});
   lane.finish();
+  doing("clip_norm");
   lane.begin("barrier", {0});
+  doing("");
   const std::filesystem::path path = std::filesystem::temp_directory_path() / "trireme_flight_test.json";
   ASSERT_TRUE(recorder.dump(path.string(), "a \"test\""));
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   EXPECT_NE(text.find(R"("reason": "a \"test\"")"), std::string::npos) << text;
   EXPECT_NE(text.find(R"("operation": "all_gather", "sequence": 1, "bytes": 8)"), std::string::npos) << text;
-  EXPECT_NE(text.find(R"("operation": "barrier", "sequence": 2)"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("operation": "barrier", "sequence": 2, "bytes": 0, "task": "clip_norm")"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\"node\": \"" + hostname() + "\""), std::string::npos) << text;
   EXPECT_NE(text.find(R"("finished_seconds_ago": null)"), std::string::npos) << text;
   std::filesystem::remove(path);
   EXPECT_FALSE(recorder.dump("/no/such/directory/hang.json", "x"));

@@ -21,6 +21,7 @@
 #include "trireme/comm/flight.hpp"
 #include "trireme/comm/groups.hpp"
 #include "trireme/comm/session.hpp"
+#include "trireme/comm/topology.hpp"
 #include "trireme/comm/watchdog.hpp"
 
 namespace trireme::comm {
@@ -132,7 +133,7 @@ void expect_named_hang(const std::string& job) {
   const Ending ending = run_job(job, 3);
   EXPECT_EQ(ending.status, static_cast<int>(ExitCode::hang)) << ending.output;
   EXPECT_THAT(ending.output, HasSubstr("all_gather #3"));
-  EXPECT_THAT(ending.output, HasSubstr("shard/gather still waits for rank 1 after"));
+  EXPECT_THAT(ending.output, HasSubstr("shard/gather still waits for rank 1 on " + hostname() + " after"));
   EXPECT_THAT(ending.output, HasSubstr("comm.timeout_seconds"));
   EXPECT_LT(ending.seconds, timeout_seconds + 15);
   for (const int rank : {0, 2}) {

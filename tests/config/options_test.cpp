@@ -61,7 +61,7 @@ TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {
   const std::string text = explain_options();
   EXPECT_THAT(text, HasSubstr("true | false"));
   EXPECT_THAT(text, HasSubstr("hidden_size / heads"));
-  EXPECT_THAT(text, HasSubstr("[yet only \"auto\", \"cpu\"]"));
+  EXPECT_THAT(text, HasSubstr("[yet only \"auto\", \"mpi\"]"));
   EXPECT_THAT(text, HasSubstr("[reserved: not yet available]"));
 }
 
@@ -83,7 +83,6 @@ TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
       {"data.document_mask=false", "data.document_mask=true"},
       {"checkpoint.async=false", "checkpoint.async=true"},
       {"checkpoint.ranks_per_file=1", "checkpoint.ranks_per_file=2"},
-      {"device.type=cpu", "device.type=cuda"},
       {"comm.backend=mpi", "comm.backend=nccl"},
   };
   for (const auto& [fine, later] : at_default_and_not) {

@@ -10,9 +10,9 @@ void set_rank(int rank);
 void set_step(long step);
 
 /// A named place where tests inject a fault: inert unless TRIREME_FAULT is set to a comma-separated list of
-/// `point:action[:rank[:step]]`, `*` or nothing meaning any. Actions: kill (SIGKILL), stop (SIGSTOP), usr1 (SIGUSR1),
-/// throw (BugError), exit (status 1), nan (returns true; the caller poisons a number). Returns true when a value fault
-/// is to be applied here. Throws ConfigError when the variable does not parse.
+/// `point:action[:rank[:step]]`, `*` or nothing meaning any. Actions: kill (SIGKILL), stop (SIGSTOP), slow (50 ms),
+/// usr1 (SIGUSR1), throw (BugError), exit (status 1), nan (returns true; the caller poisons a number). Returns true
+/// when a value fault is to be applied here. Throws ConfigError when the variable does not parse.
 bool point(std::string_view name);
 
 /// True when TRIREME_FAULT is set: `train` warns.

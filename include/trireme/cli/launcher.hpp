@@ -22,6 +22,14 @@ struct Launched {
 /// launcher belong to different MPIs: every task would train the whole model alone, all writing the same files.
 void check_launcher(const std::optional<Launched>& launched, int mpi_ranks);
 
+/// Throws EnvironmentError when srun started several tasks without telling Open MPI who is who: MPI_Init would end the
+/// process with pages of advice. mpi_library: what MPI_Get_library_version says, which may be asked before MPI_Init.
+void check_introduction(const std::optional<Launched>& launched,
+                        const std::function<std::string(std::string_view)>& variable, std::string_view mpi_library);
+
+/// Ends the process where a check failed on all tasks alike and this is not the first, which gets time to speak.
+void leave_the_word_to_the_first(const std::optional<Launched>& launched);
+
 /// The environment variable `name`; "" when it is not set.
 [[nodiscard]] std::string environment(std::string_view name);
 

@@ -23,6 +23,9 @@ class Transport;
 enum class Group;
 enum class Lane;
 
+/// What this thread has spent in collectives since it began, waiting for others or moving bytes.
+[[nodiscard]] double seconds_inside_collectives();
+
 /// Where a transport gets its staging memory: so that it is charged to the category `communication`.
 /// The memory lives as long as the pointer. The default is plain memory that nobody counts.
 struct StagingSource {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "trireme/comm/mpi.hpp"
 
 namespace trireme::comm {
@@ -32,17 +36,24 @@ class Communicator {
 
   /// The rank in the whole job of the group's member `rank`: for messages that name a rank.
   [[nodiscard]] int job_rank(int rank) const;
+  /// The same with its node, "rank 3 on n2", once this communicator or the one it was made from has learnt the nodes.
+  [[nodiscard]] std::string name_of(int rank) const;
+  /// Learns on which node every rank of the job runs. Collective over the job, O(log ranks) messages; 64 bytes a rank.
+  void learn_nodes();
 
   [[nodiscard]] MPI_Comm handle() const noexcept { return handle_; }
 
  private:
-  explicit Communicator(MPI_Comm owned);
+  using Nodes = std::shared_ptr<const std::vector<std::string>>;  // by rank of the job; null: not learnt
+
+  explicit Communicator(MPI_Comm owned, Nodes nodes = {});
   void release() noexcept;
 
   MPI_Comm handle_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;
   int exceptions_at_birth_ = 0;
+  Nodes nodes_;
 };
 
 }  // namespace trireme::comm

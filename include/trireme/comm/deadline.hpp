@@ -14,6 +14,8 @@ struct Deadline {
   std::function<void(const std::string& message)> on_hang{};
   /// Where to write the flight recorder as JSON before that ("": nowhere), such as run.output/hang-rank3.json.
   std::string dump_path{};
+  /// Asked after the other ranks had time to write theirs: which did not, "rank 3 on n2" ("": nobody). May be absent.
+  std::function<std::string()> silent_ranks{};
 };
 
 }  // namespace trireme::comm

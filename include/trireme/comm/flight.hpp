@@ -21,11 +21,15 @@ struct Operation {
   const char* name = "";       ///< "all_gather"
   std::uint64_t sequence = 0;  ///< counts this lane's operations from 1; the rank with the lowest one is the one behind
   Bytes bytes;
+  std::string task;  ///< what it is for: `doing`
   Clock::time_point started{};
   std::optional<Clock::time_point> finished;
 };
 
-/// "reduce_scatter #17 (12.0 MiB) on shard/reduce".
+/// Says what this thread does from now on, "unshard b3 of step 5": operations that it begins are noted with it.
+void doing(std::string task);
+
+/// "reduce_scatter #17 (12.0 MiB) on shard/reduce", and for what, where that is known.
 [[nodiscard]] std::string to_text(const Operation& operation);
 
 /// The last operations of one lane. Written by the lane's thread, read by any.

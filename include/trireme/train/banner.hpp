@@ -5,13 +5,14 @@
 
 #include "trireme/comm/topology.hpp"
 #include "trireme/kernels/gemm.hpp"
+#include "trireme/train/batch_job.hpp"
 #include "trireme/train/job.hpp"
 
 namespace trireme::train {
 
-/// What a person wants to know before the first step: model size, mesh, batch, policy, bytes per rank by category,
-/// threads.
-[[nodiscard]] std::string banner(const Job& job, const comm::Topology& topology, int threads,
+/// What a person wants to know before the first step: the batch job, model size, mesh, batch, policy, bytes per rank by
+/// category, threads.
+[[nodiscard]] std::string banner(const Job& job, const BatchJob& batch_job, const comm::Topology& topology, int threads,
                                  const kernels::GemmChoice& gemm);
 
 }  // namespace trireme::train

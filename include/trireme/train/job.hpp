@@ -27,8 +27,9 @@ struct JobOptions {
   std::function<std::unique_ptr<comm::Transport>(std::unique_ptr<comm::Transport>)>
       wrap_transport{};  ///< tests: a paced link
   std::function<void(int op, std::int64_t step)> on_op{};
-  std::string hang_dump_path;  ///< comm::Deadline::dump_path
-  bool trains = true;          ///< false: no gradients and optimizer state, forward only
+  std::string hang_dump_path;                   ///< comm::Deadline::dump_path
+  std::function<std::string()> silent_ranks{};  ///< comm::Deadline::silent_ranks
+  bool trains = true;                           ///< false: no gradients and optimizer state, forward only
 };
 
 /// One training job on this rank: the model's parameters, the schedule, and who it talks to. Everything is collective
@@ -127,7 +128,8 @@ class Job {
 /// Throws ConfigError or CheckpointError.
 [[nodiscard]] config::RunConfig complete_model(config::RunConfig config);
 
-/// Throws CheckpointError unless `model.from`'s weights fit `model`, all mistakes at once. For one rank: it may read much.
+/// Throws CheckpointError unless `model.from`'s weights fit `model`, all mistakes at once. For one rank: it may read
+/// much.
 void check_weights(const config::RunConfig& config, const model::Model& model);
 
 /// Where a job's first parameters come from: `model.from`'s weights, or initial values.

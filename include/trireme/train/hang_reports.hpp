@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "trireme/comm/communicator.hpp"
+
+namespace trireme::train {
+
+/// What ranks write when a job hangs: hang-rank3.json in run.output, with the operations that the rank is in.
+[[nodiscard]] std::string hang_report_path(const std::string& output, int rank);
+
+/// Removes the reports of an earlier run.
+void remove_hang_reports(const std::string& output);
+
+/// The ranks that wrote no report, by name, the first few of them; "" when all did, or when nobody's can be seen (no
+/// common file system). Local.
+[[nodiscard]] std::string silent_ranks(const std::string& output, const comm::Communicator& world);
+
+}  // namespace trireme::train

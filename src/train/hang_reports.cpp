@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/hang_reports.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "trireme/base/text.hpp"
+
+namespace trireme::train {
+
+namespace fs = std::filesystem;
+
+std::string hang_report_path(const std::string& output, int rank) {
+  return fmt::format("{}/hang-rank{}.json", output, rank);
+}
+
+void remove_hang_reports(const std::string& output) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(output, error)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("hang-rank") && name.ends_with(".json")) fs::remove(entry.path(), error);
+  }
+}
+
+std::string silent_ranks(const std::string& output, const comm::Communicator& world) {
+  constexpr std::size_t most = 8;
+  std::vector<std::string> silent;
+  std::error_code error;
+  for (int rank = 0; rank < world.size(); ++rank)
+    if (!fs::exists(hang_report_path(output, rank), error)) silent.push_back(world.name_of(rank));
+  if (silent.size() == static_cast<std::size_t>(world.size())) return "";
+  if (silent.size() > most) {
+    silent[most] = fmt::format("and {} more", silent.size() - most);
+    silent.resize(most + 1);
+  }
+  return join(silent, ", ");
+}
+
+}  // namespace trireme::train
