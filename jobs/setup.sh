@@ -4,6 +4,7 @@
 # Installs what Trireme is built with and this machine lacks; says what it does; may be run again at any time.
 #
 #   jobs/setup.sh
+#   jobs/setup.sh --slurm      Slurm and munge as well, for the tests that start a cluster of their own (tests/slurm/cluster.sh)
 #
 # 1. Debian packages (only where apt-get exists; elsewhere the site's modules or Spack provide them).
 # 2. The C++ library of PyTorch, out of the PyPI wheel, and the two small CUDA libraries that it is linked to.
@@ -24,6 +25,11 @@ packages=(
   bible-kjv bible-kjv-text
   python3 unzip ca-certificates
 )
+case ${1:-} in
+  --slurm) if ((EUID == 0)); then packages+=(slurm-wlm munge); fi ;; # only root can start nodes
+  "") ;;
+  *) sed -n '3,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: error: %s\n' "$*" >&2; exit 5; }

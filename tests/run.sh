@@ -10,7 +10,7 @@ set -euo pipefail
 
 readonly source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
-"$source/jobs/setup.sh"
+"$source/jobs/setup.sh" --slurm
 "$source/jobs/build.sh"
 echo "tests: running after ${SECONDS} s"
 exec ctest --test-dir "$("$source/jobs/build.sh" --directory)" --parallel "$(nproc)" --output-on-failure --no-tests=error "$@"

@@ -5,6 +5,7 @@
 #   tests/<layer>/<x>_mpi_test.cpp  one executable each, run at several rank counts (label mpi): <layer>.<x>_mpi_test.ranks4
 #   tests/<layer>/<x>_gpu_test.cpp  one executable per layer (label gpu), skipped where there is no GPU
 #   tests/<layer>/<x>_cli_test.sh   the program under bash (label machine, and mpi if its name says so)
+#   tests/slurm/<x>_slurm_test.sh   batch jobs on a Slurm cluster of two nodes on this machine (label slow), skipped where it cannot be
 #   tests/bench/<x>_bench.cpp       google-benchmark executables: built, never run by ctest
 #   tests/support/                  what machine tests share, and their main functions
 # A test file may override, each on a line of its own:  // ranks: 1 2 3   // timeout: 300   // labels: slow   (# in .sh)
@@ -34,6 +35,7 @@ function(trireme_tests)
   trireme_benchmarks()
   trireme_mpi_main_test()
   trireme_install_test()
+  trireme_slurm_tests()
 
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
   set_tests_properties(layering PROPERTIES LABELS values TIMEOUT 60)
@@ -208,4 +210,19 @@ function(trireme_install_test)
   add_test(NAME install COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/install/install_test.sh)
   set_tests_properties(install PROPERTIES LABELS "machine;slow" TIMEOUT 300 PROCESSORS 2
     ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;BUILD=${PROJECT_BINARY_DIR};MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+endfunction()
+
+# The scripts of jobs/, submitted to a real Slurm.
+function(trireme_slurm_tests)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/slurm/*_slurm_test.sh)
+  if(NOT TARGET trireme)
+    return()
+  endif()
+  foreach(file IN LISTS files)
+    get_filename_component(name ${file} NAME_WE)
+    trireme_test_setting(${file} timeout 300 timeout)
+    add_test(NAME slurm.${name} COMMAND bash -eu -o pipefail ${file} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/slurm)
+    set_tests_properties(slurm.${name} PROPERTIES LABELS "machine;mpi;slow" TIMEOUT ${timeout} PROCESSORS 4 SKIP_RETURN_CODE 77
+      ENVIRONMENT "${trireme_test_environment};TRIREME=$<TARGET_FILE:trireme>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+  endforeach()
 endfunction()

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# Sourced by the batch scripts here, at their end: starts the program on the job's tasks, tells it of the time limit and of
+# preemption, and puts a job back into the queue that was saved in time.
+#
+# The script sets these (all of them may come from the environment instead: sbatch --export=ALL,RUN=other.toml ...):
+#   RUN            the run file
+#   SETTINGS       more settings, "train.steps=2000 optimizer.lr=3e-4" (values without blanks)
+#   TRIREME        the program
+#   MODULES        environment modules to load
+#   MPI_PLUGIN     srun's --mpi=; empty: pmix, or pmi2 where srun has no pmix
+#   SRUN_OPTIONS   binding and whatever else srun is to be told
+#   REQUEUE        yes: a job that saved on a signal goes back into the queue (exit code 75 otherwise)
+#   FAILURES_TOO   yes: a job that broke goes back, too, if it left a newer checkpoint in CHECKPOINTS than it began with
+set -uo pipefail
+
+job_says() { printf 'job %s: %s\n' "${SLURM_JOB_ID:-?}" "$*" >&2; }
+job_fails() { job_says "error: $1"; exit "$2"; }
+
+load_modules() {
+  [[ -n ${MODULES:-} ]] || return 0
+  command -v module >/dev/null || job_fails "MODULES is set, but there is no module command on $(hostname)" 5
+  # shellcheck disable=SC2086  # several modules
+  module load $MODULES || job_fails "module load $MODULES" 5
+}
+
+# How srun tells MPI who is who. An MPI that srun cannot tell starts every rank alone; trireme refuses that with exit code 5.
+mpi_plugin() {
+  [[ -z ${MPI_PLUGIN:-} ]] || { echo "$MPI_PLUGIN"; return; }
+  local known plugin
+  known=$(srun --mpi=list 2>&1)
+  for plugin in pmix pmi2; do
+    if grep -qw "$plugin" <<<"$known"; then echo "$plugin"; return; fi
+  done
+  job_fails "srun knows neither pmix nor pmi2 (srun --mpi=list); set MPI_PLUGIN, or start trireme with MPI's own mpirun" 5
+}
+
+newest_checkpoint() { [[ -z ${CHECKPOINTS:-} ]] || find "$CHECKPOINTS" -maxdepth 1 -name 'step-*' 2>/dev/null | sort | tail -n 1; }
+
+# Waits for the step; signals to this script go to its tasks. wait ends early at every signal.
+await_step() {
+  local code
+  while :; do
+    code=0
+    wait "$step" || code=$?
+    kill -0 "$step" 2>/dev/null || break
+  done
+  # The status that an interrupted wait gave may be the signal's.
+  wait "$step" 2>/dev/null && return 0
+  code=$?
+  return "$code"
+}
+
+tell_step() {
+  job_says "$1 at $(date -u +%H:%M:%S) UTC: asking the ranks to save"
+  # USR1: the same to the program, and srun itself lives on.
+  kill -USR1 "$step" 2>/dev/null || true
+}
+
+# A job that its user cancelled has saved, too, but is not wanted back.
+put_back() {
+  if scontrol --oneliner show job "$SLURM_JOB_ID" | grep -qw 'JobState=CANCELLED'; then
+    job_says "cancelled: it stays out of the queue; sbatch the same script again goes on from the checkpoint"
+    exit 75
+  fi
+  job_says "$1: back into the queue"
+  scontrol requeue "$SLURM_JOB_ID" ||
+    job_fails "could not be put back into the queue; sbatch the same script again: it goes on from the checkpoint" 75
+  # Slurm ends this script now.
+  sleep 60
+  exit 75
+}
+
+# train ARGUMENTS...: what the job is for. Arguments go to trireme train after the run file.
+train() {
+  load_modules
+  command -v "$TRIREME" >/dev/null || job_fails "there is no program $TRIREME: load its module, or set TRIREME" 5
+  [[ -r $RUN ]] || job_fails "cannot read the run file $RUN (from $PWD)" 2
+  local setting arguments=("$RUN") plugin before code=0
+  for setting in ${SETTINGS:-}; do arguments+=(--set "$setting"); done
+  arguments+=("$@")
+  plugin=$(mpi_plugin) || exit $?
+  # srun does not take --cpus-per-task over from sbatch (Slurm 22.05 and later).
+  export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
+  # No core dumps of thousands of ranks.
+  ulimit -c 0
+  before=$(newest_checkpoint)
+  job_says "$SLURM_NTASKS ranks on ${SLURM_JOB_NUM_NODES} nodes ($SLURM_JOB_NODELIST), $OMP_NUM_THREADS threads each, --mpi=$plugin," \
+    "restart ${SLURM_RESTART_COUNT:-0}"
+  # --kill-on-bad-exit=0: ranks that end with 75 must not be shot by the first of them; a rank that fails ends the job itself.
+  # shellcheck disable=SC2086  # several options in one variable
+  srun --mpi="$plugin" --kill-on-bad-exit=0 --wait=60 ${SRUN_OPTIONS:-} "$TRIREME" train "${arguments[@]}" &
+  step=$!
+  trap 'tell_step USR1' USR1
+  trap 'tell_step TERM' TERM
+  await_step || code=$?
+  trap - USR1 TERM
+
+  if ((code == 75)); then
+    [[ ${REQUEUE:-yes} == yes ]] || job_fails "saved, not put back into the queue (REQUEUE=$REQUEUE)" 75
+    put_back "saved"
+  fi
+  # 7: a hang; 128+n: killed, by Slurm or the kernel. Others are mistakes that come again.
+  if [[ ${FAILURES_TOO:-no} == yes ]] && ((code == 7 || code > 128)); then
+    local after
+    after=$(newest_checkpoint)
+    if [[ -n $after && $after != "$before" ]]; then
+      put_back "ended with $code after $(basename "$after") was saved"
+    fi
+    job_says "ended with $code, and no new checkpoint was saved: it would only break again"
+  fi
+  exit "$code"
+}

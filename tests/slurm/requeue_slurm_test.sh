@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Jobs that are warned, killed or preempted save, go back into the queue, and end with the losses of an unbroken run, bit for bit.
+# timeout: 900
+source "$TRIREME_SOURCE/tests/slurm/on_cluster.sh"
+
+# The unbroken run: two nodes of two ranks, over MPI.
+submit cpu.sbatch
+ends 0
+said '^job      Slurm [0-9]+ on n\[1-2\]$'
+said '^mesh     1x4x1 .* on 2 nodes, mpi$'
+said '^step=120 loss='
+rows runs/usual 'assert len(rows) == 120 and rows[-1]["loss"] < rows[0]["loss"] - 2; assert all(r["restart_count"] == 0 for r in rows)'
+
+# Slurm's own signal before the time limit, life after life, until the run is done.
+submit $slowly "SETTINGS=train.steps=120 run.output=runs/limit" cpu.sbatch --time=1 --signal=B:USR1@58
+ends 0 240
+said 'job [0-9]+: USR1 at .* asking the ranks to save'
+said '^stopped by a signal after step [0-9]+'
+said 'saved: back into the queue'
+said '^job      Slurm [0-9]+ on n\[1-2\], restart 1$'
+rows runs/limit "$same_as_usual"'
+counts = [r["restart_count"] for r in rows]
+assert counts == sorted(counts) and counts[0] == 0 and counts[-1] >= 1, counts
+'
+
+# A user's signal, and a job that is not to go back: exit code 75, nothing lost.
+submit $slowly REQUEUE=no "SETTINGS=run.output=runs/asked" cpu.sbatch
+until_true 60 "training" trains_beyond runs/asked 20
+scancel -b --signal=USR1 "$id"
+ends 75
+holds_checkpoint runs/asked/checkpoints || fail "nothing was saved"
+
+# Preemption: Slurm sends SIGTERM and waits; the job comes back when the urgent one is done.
+submit $slowly "SETTINGS=run.output=runs/preempted" cpu.sbatch
+until_true 60 "training" trains_beyond runs/preempted 20
+preempted=$id
+id=$(sbatch --parsable --nodes=2 --ntasks-per-node=1 --exclusive --partition=urgent --time=1 --output=%j.out --wrap 'srun sleep 3')
+ends 0
+id=$preempted
+ends 0
+said '^stopped by a signal after step '
+rows runs/preempted "$same_as_usual"'
+assert rows[-1]["restart_count"] >= 1
+'
+
+# A user who cancels a job still gets a checkpoint, and sbatch of the same script goes on from it.
+submit $slowly "SETTINGS=run.output=runs/cancelled" cpu.sbatch
+until_true 60 "training" trains_beyond runs/cancelled 20
+scancel "$id"
+until_true 60 "over" is_over
+said 'cancelled: it stays out of the queue'
+[[ $(of JobState) == CANCELLED ]] || fail "a cancelled job came back"
+until_true 10 "saved" holds_checkpoint runs/cancelled/checkpoints
+submit "SETTINGS=run.output=runs/cancelled" cpu.sbatch
+ends 0
+rows runs/cancelled "$same_as_usual"

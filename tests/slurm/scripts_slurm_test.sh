@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every script of jobs/ as users submit them: sweeps, GPUs that this build cannot use, wrong surroundings, and plan.sh.
+# timeout: 600
+source "$TRIREME_SOURCE/tests/slurm/on_cluster.sh"
+
+# A sweep: a task a line, comments skipped, each in a directory of its own.
+cat >sweep.txt <<'TEXT'
+# learning rates
+optimizer.lr=1e-3
+optimizer.lr=1e-2 run.seed=7
+
+optimizer.lr=3e-3
+TEXT
+id=$(env "SETTINGS=train.steps=12" sbatch --parsable --array=0-2 --nodes=1 --ntasks-per-node=2 --cpus-per-task=1 --time=10 \
+  --output=%A_%a.out "$TRIREME_SOURCE/jobs/sweep.sbatch")
+until_true 120 "done" eval '[[ -z $(squeue -h -j $id 2>/dev/null) ]]'
+python3 - <<'PYTHON' || fail "the sweep's results"
+import json
+lrs = [[json.loads(line)["lr"] for line in open(f"runs/sweep/{task}/metrics.jsonl")] for task in range(3)]
+assert lrs == [[1e-3] * 12, [1e-2] * 12, [3e-3] * 12], lrs
+assert "seed = 7 " in open("runs/sweep/1/run.toml").read()
+PYTHON
+grep -qE "^job      Slurm [0-9]+ \(${id}_2\) on n[12]$" "${id}_2.out" || fail "the banner of a task of an array"
+submit sweep.sbatch --array=9 --nodes=1
+until_true 60 "over" is_over
+[[ $(of ExitCode) == 2:0 ]] || fail "a task without a line: $(of ExitCode)"
+
+# GPU scripts are accepted by Slurm, and refused by a build without CUDA, which says so and leaves nothing behind.
+submit one_node.sbatch --nodes=1 --gpus-per-node=2
+ends 5
+said '^\[rank 0 n[12]\] device.type = "cuda", but this trireme was built without CUDA'
+submit many_nodes.sbatch --gpus-per-node=2
+ends 5
+said '^\[rank 0 n1\] device.type = "cuda", but this trireme was built without CUDA'
+submit DEVICE=cuda CHECKPOINTS=runs/gpu requeue.sbatch --gpus-per-node=2
+ends 5
+[[ ! -e runs/usual && ! -e runs/gpu ]] || fail "a refused job wrote"
+
+# Fewer cores than the ranks need: a warning with the numbers, not a failure.
+submit "SETTINGS=run.output=runs/few train.steps=3 checkpoint.at_end=false device.threads=3" cpu.sbatch
+ends 0
+said 'warning .*n1: 2 ranks of 3 threads need 6 cores, the job has 2 there'
+said '--cpus-per-task=3'
+
+# srun that does not tell MPI who is who: refused.
+submit MPI_PLUGIN=none "SETTINGS=run.output=runs/none" cpu.sbatch
+ends 5
+said '^trireme: error: srun started 4 tasks without telling Open MPI who is who.*--mpi=pmix|srun started 4 tasks, but MPI sees 1 rank'
+# Tasks that the mesh does not fit.
+submit "SETTINGS=run.output=runs/mesh mesh.shard=3" cpu.sbatch
+ends 2
+said '^\[rank 0 n1\] .*mesh'
+
+# Mistakes around the program: one line, before any rank starts.
+submit RUN=nowhere.toml cpu.sbatch; ends 2; said 'error: cannot read the run file nowhere.toml'
+submit TRIREME=nowhere cpu.sbatch; ends 5; said 'error: there is no program nowhere'
+submit MODULES=nowhere cpu.sbatch; ends 5; said 'error: MODULES is set|error: module load'
+
+# Poor surroundings on the nodes.
+mkdir -p runs/tmp
+submit LANG=C LC_ALL=C TMPDIR=/var/tmp/nowhere "SETTINGS=run.output=runs/poor train.steps=4 checkpoint.at_end=false" cpu.sbatch
+ends 0
+cat >homeless <<SH
+#!/bin/sh
+unset HOME
+exec $TRIREME "\$@" <&- 2>&1
+SH
+chmod +x homeless
+submit "TRIREME=$work/homeless" "SETTINGS=run.output=runs/homeless train.steps=4 checkpoint.at_end=false" cpu.sbatch
+ends 0
+rows_of() { wc -l <"$1/metrics.jsonl"; }
+(($(rows_of runs/poor) == 4 && $(rows_of runs/homeless) == 4)) || fail "poor surroundings"
+touch blocked
+submit "SETTINGS=run.output=blocked/run" cpu.sbatch
+ends 8
+said '^\[rank 0 n1\] run.output blocked/run: cannot be created'
+
+# From the login node: what a script would hold and move.
+sed 's/^micro = 2/micro = 1/' run.toml >plan.toml
+plan() { RUN=plan.toml "$TRIREME_SOURCE/jobs/plan.sh" "$@" >plan.out 2>&1; }
+for script in one_node:4 many_nodes:16 cpu:4 requeue:4 sweep:2; do
+  plan "$TRIREME_SOURCE/jobs/${script%:*}.sbatch" || { cat plan.out; fail "plan.sh ${script%:*}"; }
+  grep -q " of .* ranks$" plan.out || fail "plan.sh ${script%:*} says no ranks"
+done
+plan "$TRIREME_SOURCE/jobs/many_nodes.sbatch" --nodes=2 --ntasks-per-node=4 --show memory || fail "plan.sh with options"
+grep -q "^plan: plan.toml on 2 nodes of 4 ranks$" plan.out || fail "plan.sh's options: $(cat plan.out)"
+if plan nowhere.sbatch; then fail "plan.sh of no script"; fi
+
+# Nothing of a personal path is in what we ship.
+! grep -nE '/home/|/work/|/root' "$TRIREME_SOURCE"/jobs/* || fail "a personal path"
