@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Spack recipe and its environments agree with CMake and with the tree.
+
+The recipe runs here with stand-ins for Spack's directives that note what it declares. Where Spack itself is installed, the
+environments are concretized as well.
+"""
+
+import itertools
+import pathlib
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+import types
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RECIPE = ROOT / "spack/spack_repo/trireme/packages/trireme/package.py"
+ENVIRONMENTS = ["gpu", "cpu", "debian"]
+# What CMake finds, and the package that brings it. Versions are those of find_package.
+PACKAGES = {
+    "fmt": "fmt",
+    "tomlplusplus": "tomlplusplus",
+    "nlohmann_json": "nlohmann-json",
+    "CLI11": "cli11",
+    "spdlog": "spdlog",
+    "MPI": "mpi",
+    "Libtorch": "py-torch",
+    "Kokkos": "kokkos",
+    "HDF5": "hdf5",
+    "xxhash": "xxhash",
+    "sentencepiece": "sentencepiece",
+    "GTest": "googletest",
+    "benchmark": "benchmark",
+    "Python3": "python",
+}
+
+
+class Recorder:
+    """What a recipe declares."""
+
+    def __init__(self):
+        self.variants = {"cuda", "cuda_arch", "build_type", "generator", "ipo"}  # of CMakePackage and CudaPackage
+        self.dependencies = {}  # name -> [(spec, type, when)]
+        self.versions = []
+
+    def load(self):
+        def depends_on(spec, type=("build", "link"), when=None):
+            self.dependencies.setdefault(re.match(r"[a-z0-9-]+", spec)[0], []).append((spec, type, when))
+
+        package = types.ModuleType("spack.package")
+        package.variant = lambda name, default=None, description="", values=None, when=None: self.variants.add(name)
+        package.depends_on = depends_on
+        package.version = lambda name, **how: self.versions.append(name)
+        package.conflicts = package.license = package.maintainers = lambda *a, **k: None
+        package.which = lambda program: program
+        cmake = types.ModuleType("spack_repo.builtin.build_systems.cmake")
+        cmake.CMakePackage = type("CMakePackage", (), {})
+        cmake.generator = lambda *names, default=None: None
+        cuda = types.ModuleType("spack_repo.builtin.build_systems.cuda")
+        cuda.CudaPackage = type("CudaPackage", (), {"cuda_arch_values": ("80", "90", "100")})
+        parents = ["spack", "spack_repo", "spack_repo.builtin", "spack_repo.builtin.build_systems"]
+        for module in [types.ModuleType(name) for name in parents] + [package, cmake, cuda]:
+            sys.modules[module.__name__] = module
+        self.package = runpy.run_path(str(RECIPE))["Trireme"]
+        return self
+
+    def options(self):
+        """CMake option -> the variant that sets it, or None."""
+
+        class Build:
+            run_tests = True
+
+            @staticmethod
+            def define(option, value):
+                return option, None
+
+            @staticmethod
+            def define_from_variant(option, variant):
+                return option, variant
+
+        return dict(self.package.cmake_args(Build()))
+
+
+def cmake_text():
+    files = [ROOT / "CMakeLists.txt", *sorted((ROOT / "src/cmake").glob("*.cmake"))]
+    return re.sub(r"(?m)^ *#.*", "", "\n".join(file.read_text() for file in files))
+
+
+def check(condition, message):
+    if not condition:
+        sys.exit(f"FAILED: {message}")
+
+
+def check_recipe(recipe):
+    text = cmake_text()
+    known = set(re.findall(r"^option\((\w+)", text, re.M)) | set(re.findall(r"^set\((TRIREME_\w+) .* CACHE", text, re.M))
+    for option, variant in recipe.options().items():
+        check(option in known, f"the recipe sets {option}, which is no option of CMake ({sorted(known)})")
+        check(variant is None or variant in recipe.variants, f"{option} is set from {variant}, which is no variant")
+    used = {variant for variant in recipe.options().values() if variant}
+    own = recipe.variants - {"cuda_arch", "build_type", "generator", "ipo"}
+    check(own == used, f"variants that no option takes up: {own - used}")
+    check("main" in recipe.versions, "there is no version main")
+    check(pathlib.Path(recipe.package.git) == ROOT, f"the recipe's sources are in {recipe.package.git}")
+
+    found = re.findall(r"find_package\((\w+)(?: ([\d.]+))?", text) + [
+        (name, "") for name in re.findall(r"^trireme_find_library\((\w+)", text, re.M)
+    ]
+    for name, least in found:
+        if name == "OpenMP":  # the compiler's
+            continue
+        check(name in PACKAGES, f"CMake finds {name}, for which PACKAGES names no package")
+        package = PACKAGES[name]
+        check(package in recipe.dependencies, f"CMake finds {name}, and the recipe depends on no {package}")
+        specs = [spec for spec, _, _ in recipe.dependencies[package]]
+        check(not least or any(f"@{least}:" in spec for spec in specs), f"CMake wants {name} {least}, the recipe {specs}")
+    least = re.search(r"cmake_minimum_required\(VERSION ([\d.]+)", text)[1]
+    check(f"cmake@{least}:" in recipe.dependencies["cmake"][0][0], f"CMake itself is wanted from {least} on")
+    check("+mpi" in recipe.dependencies["hdf5"][0][0], "HDF5 is a parallel one")
+    check("+openmp" in recipe.dependencies["kokkos"][0][0], "Kokkos runs on threads")
+    for package in ("nccl", "py-torch"):
+        archs = [when for _, _, when in recipe.dependencies[package] if when and "cuda_arch=90" in when]
+        check(archs, f"cuda_arch is not handed down to {package}")
+
+
+def entries(text, indent):
+    return re.findall(rf"^ {{{indent}}}([a-z0-9-]+)::?", text, re.M)
+
+
+def section(text, name):
+    lines = text.splitlines()
+    begin = lines.index(f"  {name}:")
+    return "\n".join(itertools.takewhile(lambda line: not re.match(r"  [a-z]", line), lines[begin + 1 :]))
+
+
+def check_environment(name, recipe):
+    path = ROOT / f"spack/envs/{name}/spack.yaml"
+    text = path.read_text()
+    try:
+        import yaml
+
+        check(set(yaml.safe_load(text)) == {"spack"}, f"{path}: has more than spack:")
+    except ImportError:
+        pass
+    check("\t" not in text, f"{path}: a tab")
+    bare = re.sub(r"#.*", "", text)
+    for variant in re.findall(r"[+~](\w+)|(\w+)=", section(bare, "specs")):
+        check("".join(variant) in recipe.variants, f"{path}: trireme has no variant {''.join(variant)}")
+    known = set(recipe.dependencies) | {"all", "openmpi", "mpich", "slurm", "python"}
+    for package in entries(section(bare, "packages"), 4):
+        check(package in known, f"{path}: says something of {package}, which the recipe does not depend on")
+    repo = re.search(r"trireme: (\.\./\S+)", section(bare, "repos"))[1]
+    check((path.parent / repo / "repo.yaml").is_file(), f"{path}: there is no repository in {repo}")
+    source = re.search(r"path: (\S+)", section(bare, "develop"))[1]
+    check((path.parent / source / "CMakeLists.txt").is_file(), f"{path}: there is no source in {source}")
+
+
+def concretize(name):
+    """In a copy, so that no lock file is left in the tree."""
+    with tempfile.TemporaryDirectory(dir=ROOT / "spack/envs") as copy:
+        shutil.copy(ROOT / f"spack/envs/{name}/spack.yaml", copy)
+        done = subprocess.run(["spack", "-e", copy, "concretize"], capture_output=True, text=True)
+        check(done.returncode == 0, f"spack cannot concretize {name}:\n{done.stdout}\n{done.stderr}")
+
+
+def main():
+    recipe = Recorder().load()
+    check_recipe(recipe)
+    index = (ROOT / "spack-repo-index.yaml").read_text()
+    for path in re.findall(r"^  - (\S+)", index, re.M):
+        check((ROOT / path / "repo.yaml").is_file(), f"spack-repo-index.yaml: there is no repository in {path}")
+    for name in ENVIRONMENTS:
+        check_environment(name, recipe)
+        if shutil.which("spack"):
+            concretize(name)
+    print("spack: the recipe and its environments agree with CMake" + (", and concretize" if shutil.which("spack") else ""))
+
+
+main()
