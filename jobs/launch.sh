@@ -58,9 +58,25 @@ tell_step() {
   kill -USR1 "$step" 2>/dev/null || true
 }
 
-# A job that its user cancelled has saved, too, but is not wanted back.
+# Seconds of Slurm's [days-]hours:minutes:seconds; a limit that is no time (UNLIMITED) is far away.
+seconds_of() {
+  [[ $1 =~ ^(([0-9]+)-)?([0-9]+):([0-9]+):([0-9]+)$ ]] || { echo 2000000000; return; }
+  echo $(((10#0${BASH_REMATCH[2]} * 24 + 10#${BASH_REMATCH[3]}) * 3600 + 10#${BASH_REMATCH[4]} * 60 + 10#${BASH_REMATCH[5]}))
+}
+
+# Whether Slurm is ending the job although its time is not up. It calls that COMPLETING, as it does at the limit.
+is_cancelled() {
+  local job state ran limit
+  job=$(scontrol --oneliner show job "$SLURM_JOB_ID" | tr ' ' '\n') || return 1
+  state=$(sed -n 's/^JobState=//p' <<<"$job")
+  ran=$(sed -n 's/^RunTime=//p' <<<"$job")
+  limit=$(sed -n 's/^TimeLimit=//p' <<<"$job")
+  [[ $state == CANCELLED || $state == COMPLETING ]] && (($(seconds_of "$ran") < $(seconds_of "$limit")))
+}
+
+# A job that its user cancelled has saved, too, but is not wanted back. One that is preempted without grace comes back by itself.
 put_back() {
-  if scontrol --oneliner show job "$SLURM_JOB_ID" | grep -qw 'JobState=CANCELLED'; then
+  if is_cancelled; then
     job_says "cancelled: it stays out of the queue; sbatch the same script again goes on from the checkpoint"
     exit 75
   fi
