@@ -70,7 +70,7 @@ int doctor(const comm::Communicator& world) {
 
   append(findings, check_libraries());
   findings.push_back(check_cpu(look_at_cpu()));
-  append(findings, check_environment(look_at_environment(), topology.node_ranks));
+  append(findings, check_environment(look_at_environment(), topology.node_ranks, topology.nodes));
   append(findings, check_speeds(measure_speeds(), at::get_num_threads()));
   const BuildInfo& info = build_info();
   fmt::print("Trireme {} ({}), {}, {} build\n\n{}", info.version, info.git_hash, info.compiler, info.build_type,

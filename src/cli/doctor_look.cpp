@@ -10,12 +10,14 @@
 #include <array>
 #include <clocale>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string_view>
 
 #include "trireme/base/build_info.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/checkpoint/file_system.hpp"
 #include "trireme/comm/mpi.hpp"
 
 namespace trireme::cli {
@@ -138,6 +140,11 @@ EnvironmentFacts look_at_environment() {
   struct statvfs shared {};
   if (writable("/dev/shm") && ::statvfs("/dev/shm", &shared) == 0)
     facts.shared_memory_bytes = static_cast<std::int64_t>(shared.f_bavail) * static_cast<std::int64_t>(shared.f_frsize);
+  std::error_code error;
+  facts.directory = std::filesystem::current_path(error);
+  const checkpoint::FileSystem kind = checkpoint::file_system_of(".");
+  facts.file_system = to_text(kind);
+  facts.shared = kind != checkpoint::FileSystem::local && kind != checkpoint::FileSystem::memory;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
     if (facts.locale.empty()) facts.locale = variable(name);
   if (facts.locale.empty()) facts.locale = "C";

@@ -38,7 +38,7 @@ Findings check_speeds(const Speeds& s, int threads) {
   return {memory, products};
 }
 
-Findings check_environment(const EnvironmentFacts& s, int node_ranks) {
+Findings check_environment(const EnvironmentFacts& s, int node_ranks, int nodes) {
   Findings findings;
   if (!s.omp_num_threads.empty() && (s.omp_num_threads.front() < '1' || s.omp_num_threads.front() > '9'))
     findings.push_back({.verdict = Verdict::warning,
@@ -68,6 +68,12 @@ Findings check_environment(const EnvironmentFacts& s, int node_ranks) {
     findings.back().remedy = fmt::format(
         "Ranks of a node exchange data there, {} for {} of them; without it MPI does, slower. Containers: --shm-size.",
         to_text(Bytes{wanted}), node_ranks);
+  }
+  findings.push_back(
+      {.subject = "working directory", .found = fmt::format("{} lies on {}", s.directory, s.file_system)});
+  if (nodes > 1 && !s.shared) {
+    findings.back().verdict = Verdict::warning;
+    findings.back().remedy = "Make sure that all nodes see it: run.output and checkpoints belong on a file system of all of them.";
   }
   findings.push_back({.subject = "locale", .found = s.locale + "; numbers and messages do not depend on it"});
   if (s.faults_armed)

@@ -9,6 +9,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/checkpoint/file_system.hpp"
 #include "trireme/cli/commands.hpp"
 #include "trireme/cli/launcher.hpp"
 #include "trireme/cli/libraries.hpp"
@@ -22,6 +23,7 @@
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/tokenizer.hpp"
 #include "trireme/planner/choose.hpp"
+#include "trireme/train/checkpointing.hpp"
 #include "trireme/train/job.hpp"
 #include "trireme/train/output_directory.hpp"
 #include "trireme/train/run.hpp"
@@ -64,6 +66,16 @@ void check_device(const config::Device& device) {
       "a trireme that was built for GPUs, or set device.type = \"cpu\".");
 }
 
+/// What the file system of the checkpoints wants to be told before the first save.
+void hint_at_striping(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {
+  if (!train::saves_checkpoints(config)) return;
+  constexpr std::int64_t parameter_and_moments = 3 * 4;  // bytes
+  const std::string hint = checkpoint::striping_hint(
+      checkpoint::file_system_of(config.checkpoint.directory), config.checkpoint.directory,
+      std::int64_t{mesh.replicate} * mesh.shard, Bytes{parameter_and_moments * model.elements()});
+  if (!hint.empty()) log::info(hint);
+}
+
 /// Everything in the run file that can be wrong, looked at by one rank, so that a mistake is said once. Returns the
 /// effective run file.
 std::string preflight(config::RunConfig config, int ranks) {
@@ -77,6 +89,7 @@ std::string preflight(config::RunConfig config, int ranks) {
   train::check_weights(complete, model);
   check_data(complete);
   train::check_output_directory(complete);
+  hint_at_striping(complete, model, mesh);
   return config::print_run_file(config);
 }
 
@@ -130,6 +143,7 @@ void add_train(CLI::App& app, Action& chosen) {
   command->callback([&chosen, arguments] {
     chosen = [arguments] {
       outlive_readers();
+      refuse_ranks_that_nobody_introduced();
       return with_mpi([&](const comm::Communicator& world) { return train(world, *arguments); });
     };
   });

@@ -10,11 +10,14 @@
 
 namespace trireme::cli {
 
-int with_mpi(const std::function<int(const comm::Communicator& world)>& body) {
+void refuse_ranks_that_nobody_introduced() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
   int length = 0;
   MPI_Get_library_version(library.data(), &length);
   check_introduction(launched(environment), environment, library.data());
+}
+
+int with_mpi(const std::function<int(const comm::Communicator& world)>& body) {
   const comm::Session session(nullptr, nullptr);
   try {
     return body(session.world());

@@ -163,11 +163,13 @@ EnvironmentFacts good_environment() {
           .temporary = "/tmp",
           .temporary_writable = true,
           .shared_memory_bytes = std::int64_t{1} << 34,
+          .directory = "/scratch/anna",
+          .file_system = "Lustre",
           .locale = "C.UTF-8"};
 }
 
 TEST(CheckEnvironment, FindsNothingWrongWithAGoodOne) {
-  EXPECT_EQ(worst(check_environment(good_environment(), 8)), Verdict::ok);
+  EXPECT_EQ(worst(check_environment(good_environment(), 8, 2)), Verdict::ok);
 }
 
 TEST(CheckEnvironment, NamesEachTroubleWithItsRemedy) {
@@ -176,12 +178,16 @@ TEST(CheckEnvironment, NamesEachTroubleWithItsRemedy) {
   facts.home = "";
   facts.home_writable = facts.temporary_writable = false;
   facts.shared_memory_bytes = std::int64_t{64} << 20;  // a container's default
+  facts.file_system = "this node's memory";
+  facts.shared = false;
   facts.faults_armed = true;
-  const Findings findings = check_environment(facts, 8);
+  const Findings findings = check_environment(facts, 8, 2);
   expect_trouble(about(findings, "OMP_NUM_THREADS"), Verdict::warning, "\"abc\"");
   expect_trouble(about(findings, "HOME"), Verdict::warning, "not set");
   expect_trouble(about(findings, "TMPDIR"), Verdict::warning, "/tmp cannot be written");
   expect_trouble(about(findings, "/dev/shm"), Verdict::warning, "64 MiB free");
+  expect_trouble(about(findings, "working directory"), Verdict::warning, "/scratch/anna lies on this node's memory");
+  EXPECT_EQ(about(check_environment(facts, 8, 1), "working directory").verdict, Verdict::ok) << "one node sees it";
   expect_trouble(about(findings, "TRIREME_FAULT"), Verdict::warning, "on purpose");
 }
 

@@ -87,9 +87,12 @@ struct EnvironmentFacts {
   std::string temporary;  ///< TMPDIR, or /tmp
   bool temporary_writable = false;
   std::optional<std::int64_t> shared_memory_bytes;  ///< free in /dev/shm
+  std::string directory;                            ///< the working directory, and what it lies on
+  std::string file_system;
+  bool shared = true;  ///< other nodes see it, too
   std::string locale;
   bool faults_armed = false;
 };
-[[nodiscard]] Findings check_environment(const EnvironmentFacts& facts, int node_ranks);
+[[nodiscard]] Findings check_environment(const EnvironmentFacts& facts, int node_ranks, int nodes);
 
 }  // namespace trireme::cli

@@ -11,4 +11,7 @@ namespace trireme::cli {
 /// its message and code where it leaves `body`, while MPI is still there to tell the other ranks.
 int with_mpi(const std::function<int(const comm::Communicator& world)>& body);
 
+/// Before MPI begins: `check_introduction` with what is there. The doctor does without, to look at what is wrong.
+void refuse_ranks_that_nobody_introduced();
+
 }  // namespace trireme::cli
