@@ -5,6 +5,7 @@
 #
 #   jobs/setup.sh
 #   jobs/setup.sh --slurm      Slurm and munge as well, for the tests that start a cluster of their own (tests/slurm/cluster.sh)
+#   jobs/setup.sh --mpich      Debian's MPICH and HDF5 for it as well, for tests/mpich.sh; Open MPI stays what mpirun means
 #
 # 1. Debian packages (only where apt-get exists; elsewhere the site's modules or Spack provide them).
 # 2. The C++ library of PyTorch, out of the PyPI wheel, and the two small CUDA libraries that it is linked to.
@@ -26,9 +27,10 @@ packages=(
   python3 unzip ca-certificates
 )
 case ${1:-} in
+  --mpich) packages+=(mpich libmpich-dev libhdf5-mpich-dev) ;;
   --slurm) if ((EUID == 0)); then packages+=(slurm-wlm munge); fi ;; # only root can start nodes
   "") ;;
-  *) sed -n '3,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '3,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*"; }

@@ -122,8 +122,9 @@ function(trireme_layer_tests layer)
     # Loading libtorch takes most of a second: one ctest per layer.
     trireme_test_executable(${layer}_tests machine ${layer} ${sources})
     add_test(NAME ${layer}.tests COMMAND ${layer}_tests --gtest_brief=1 WORKING_DIRECTORY ${directory})
+    list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
     set_tests_properties(${layer}.tests PROPERTIES LABELS machine TIMEOUT 300 PROCESSORS 2
-      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=2")
+      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=2;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags}")
   endif()
 endfunction()
 

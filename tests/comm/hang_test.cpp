@@ -36,10 +36,13 @@ struct Ending {
 };
 
 Ending run_job(const std::string& job, int ranks) {
-  const char* launcher = std::getenv("MPIEXEC");
+  const auto variable = [](const char* name, const char* otherwise) {
+    const char* text = std::getenv(name);
+    return std::string(text != nullptr ? text : otherwise);
+  };
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string command =
-      std::string(launcher != nullptr ? launcher : "mpirun") + " --oversubscribe --bind-to none -n " +
+      variable("MPIEXEC", "mpirun") + " " + variable("MPIEXEC_FLAGS", "--oversubscribe --bind-to none") + " -n " +
       std::to_string(ranks) + " " + self +
       " --gtest_brief=1 --gtest_catch_exceptions=0 --gtest_also_run_disabled_tests --gtest_filter=Job.DISABLED_" + job +
       " 2>&1";

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds Trireme with Debian's MPICH and HDF5 for it, in a build folder of its own, and runs every test but Slurm's, whose cluster
+# speaks PMIx. Not part of .ci/run: it compiles everything that sees MPI once more.
+#
+#   tests/mpich.sh                   all tests
+#   tests/mpich.sh -R '^comm'        arguments go to ctest
+set -euo pipefail
+
+readonly source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+
+"$source/jobs/setup.sh" --mpich
+export TRIREME_BUILD_DIR
+TRIREME_BUILD_DIR=$("$source/jobs/build.sh" --directory)-mpich
+TRIREME_CMAKE_ARGS="-DMPI_CXX_COMPILER=$(command -v mpicxx.mpich) -DMPIEXEC_EXECUTABLE=$(command -v mpiexec.mpich)
+  -DHDF5_C_COMPILER_EXECUTABLE=$(command -v h5pcc.mpich) -DTRIREME_MPIEXEC_FLAGS=" "$source/jobs/build.sh"
+"$TRIREME_BUILD_DIR/trireme" --version | grep -E '^MPI .*MPICH' || { echo "mpich: error: this build has another MPI" >&2; exit 5; }
+exec ctest --test-dir "$TRIREME_BUILD_DIR" --parallel "$(nproc)" --output-on-failure --no-tests=error --timeout 600 -E '^slurm\.' "$@"
