@@ -79,18 +79,13 @@ std::vector<Option> memory_options() {
   s.number("recompute_every", &Memory::recompute_every, between(1, 1 << 16),
            "of so many blocks one does, the others keep all that backward reads");
   s.flag("activation_offload", &Memory::activation_offload,
-         "activations wait in host memory between forward and backward")
-      .not_yet();
-  s.number("activation_offload_min_bytes", &Memory::activation_offload_min_bytes, Limits{}, "smaller ones stay")
-      .not_yet();
+         "activations wait in host memory between forward and backward, the last layer's excepted");
+  s.number("activation_offload_min_bytes", &Memory::activation_offload_min_bytes, Limits{}, "smaller tensors stay");
   s.number("activation_offload_in_flight", &Memory::activation_offload_in_flight, between(1, 1024),
-           "copies under way at once, at most")
-      .not_yet();
-  s.choice("offload", &Memory::offload, "what lives in host memory: the optimizer, or the parameters with it")
-      .not_yet();
+           "layers copied at once, at most; one more is on the device");
+  s.choice("offload", &Memory::offload, "what lives in host memory: the optimizer, or the parameters with it");
   s.number("offload_fraction", &Memory::offload_fraction, between(0, 1),
-           "the part of it that does, by bytes, first blocks first")
-      .not_yet();
+           "the part of it that does, by bytes, first blocks first");
   s.number("budget", &Memory::budget, above(0), "bytes of a rank that automatic choices keep to").default_is("none");
   return s.take();
 }

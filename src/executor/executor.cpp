@@ -51,6 +51,7 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
       progress_(static_cast<int>(schedule_.ops.size()),
                 options_.needs ? *options_.needs : schedule::needs(schedule_, model)) {
   last_op_.fill(-1);
+  squares_.resize(static_cast<std::size_t>(model.param_blocks()));
   for (std::size_t i = 0; i < schedule_.ops.size(); ++i)
     last_op_[static_cast<std::size_t>(schedule::lane_of(schedule_.ops[i]))] = static_cast<int>(i);
   if (!options_.on_exception) options_.on_exception = [] { comm::abort_job_for_current_exception(); };
@@ -58,8 +59,10 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
     decay_.push_back(optim::decay_ranges(model[ParamBlock{b}], store.layout()[ParamBlock{b}], store.shard_rank(),
                                          optimizer_.no_decay));
   if (!options_.lane_threads) return;
-  for (const schedule::Lane lane : {schedule::Lane::gather, schedule::Lane::reduce})
-    lanes_.emplace_back([this, lane](const std::stop_token& stop) { lane_loop(lane, stop); });
+  host_team_ = optim::Team(options_.host_threads);
+  for (const schedule::Lane lane : schedule::all_lanes)
+    if (lane != schedule::Lane::compute && last_op_[static_cast<std::size_t>(lane)] >= 0)
+      lanes_.emplace_back([this, lane](const std::stop_token& stop) { lane_loop(lane, stop); });
 }
 
 Executor::~Executor() = default;

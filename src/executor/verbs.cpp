@@ -2,6 +2,7 @@
 // What each verb does, one function a verb.
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -44,7 +45,9 @@ void Executor::keep(const store::ActivationStore::Key& key, std::vector<at::Tens
 
 void Executor::run(const schedule::Unshard& op) {
   at::Tensor& whole = store_.parameter_buffer(op.slot);
-  at::Tensor& shard = op.from ? store_.group_copy(op.block) : store_.wire(op.block);
+  at::Tensor& shard = op.from     ? store_.group_copy(op.block)
+                      : op.staged ? store_.upload_buffer(*op.staged)
+                                  : store_.wire(op.block);
   comm::Collectives& link = op.from ? *links_.group_gather : *links_.gather;
   link.all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), store_.compute());
 }
@@ -116,21 +119,25 @@ void Executor::run(const schedule::Backward& op) {
 void Executor::run(const schedule::ReduceScatter& op) {
   at::Tensor& whole = store_.gradient_buffer(op.slot);
   if (fault::point("grad.reduce")) whole.mutable_data_ptr<float>()[0] = std::numeric_limits<float>::quiet_NaN();
-  at::Tensor shard = op.partial ? store_.partial(op.block) : store_.gradient(op.block);
+  at::Tensor shard = op.staged    ? store_.download_buffer(*op.staged)
+                     : op.partial ? store_.partial(op.block)
+                                  : store_.gradient(op.block);
   if (options_.reduce != config::Reduce::bf16) {
     links_.reduce->reduce_scatter(whole.const_data_ptr<float>(), shard.mutable_data_ptr<float>(), shard.numel(),
                                   reduce_wire(), op.add);
     return;
   }
-  at::Tensor sum = store_.partial(op.block);
+  at::Tensor sum = op.staged ? shard : store_.partial(op.block);
   links_.reduce->reduce_scatter(whole.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(),
                                 reduce_wire(), false);
   for (float& value : floats(sum)) value = static_cast<float>(c10::BFloat16(value));
-  if (!op.partial) put(floats(sum), floats(shard), op.add);
+  if (!op.partial && !op.staged) put(floats(sum), floats(shard), op.add);
 }
 
 void Executor::run(const schedule::AllReduce& op) {
-  at::Tensor sum = op.partial ? store_.partial(op.block) : store_.gradient(op.block);
+  at::Tensor sum = op.staged    ? store_.download_buffer(*op.staged)
+                   : op.partial ? store_.partial(op.block)
+                                : store_.gradient(op.block);
   links_.replicate->all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), reduce_wire());
   if (op.partial) put(floats(sum), floats(store_.gradient(op.block)), true);
 }
@@ -139,27 +146,35 @@ void Executor::run(const schedule::ClipNorm&) {
   // The norm counts each element once: replicas hold the same gradients, so one of them speaks for all.
   double squares = 0;
   for (int b = 0; b < model_.param_blocks() && links_.first_replica; ++b)
-    squares += optim::sum_of_squares(floats(store_.gradient(ParamBlock{b})));
+    squares += store_.on_host(ParamBlock{b}) == schedule::OnHost::nothing
+                   ? optim::sum_of_squares(floats(store_.gradient(ParamBlock{b})), compute_team_)
+                   : squares_[static_cast<std::size_t>(b)];
   double sums[2] = {squares, loss_sum_};
   links_.control->sum(sums);
   result_.grad_norm = std::sqrt(sums[0]);
   result_.loss = sums[1] * microbatch(Microbatch{0}).loss_scale;
   result_.skipped = !std::isfinite(result_.grad_norm) || !std::isfinite(result_.loss);
-  gradient_factor_ = optim::clip_factor(result_.grad_norm, optimizer_.clip_norm);
+  decision_ = {.skipped = result_.skipped,
+               .numbers = optim::adamw_step(optimizer_, input_.lr, input_.updates + 1,
+                                            optim::clip_factor(result_.grad_norm, optimizer_.clip_norm))};
 }
 
 void Executor::run(const schedule::Update& op) {
-  if (result_.skipped) return;
-  const auto step = optim::adamw_step(optimizer_, input_.lr, input_.updates + 1, gradient_factor_);
+  if (decision_.skipped) return;
+  const auto begin = Clock::now();
   const optim::AdamWState state{floats(store_.master(op.block)), floats(store_.first_moment(op.block)),
                                 floats(store_.second_moment(op.block))};
   std::span<c10::BFloat16> compute;
   if (store_.compute() == DType::bf16) {
-    at::Tensor& wire = store_.wire(op.block);
+    at::Tensor& wire = store_.host_wire(op.block);
     compute = {wire.mutable_data_ptr<c10::BFloat16>(), static_cast<std::size_t>(wire.numel())};
   }
-  optim::adamw(step, decay_[static_cast<std::size_t>(op.block.value)], floats(store_.gradient(op.block)), state,
-               compute);
+  optim::adamw(decision_.numbers, decay_[static_cast<std::size_t>(op.block.value)], floats(store_.gradient(op.block)),
+               state, compute, team(op.on_host));
+  if (!op.on_host) return;
+  const std::scoped_lock lock(host_work_mutex_);
+  host_work_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  host_work_.bytes += Bytes{store_.master(op.block).numel() * (compute.empty() ? 28 : 30)};
 }
 
 }  // namespace trireme::executor

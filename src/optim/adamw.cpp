@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/optim/adamw.hpp"
 
-#include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cmath>
 
 #include "optim/adamw_pass.hpp"
+#include "optim/team_space.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::optim {
@@ -47,7 +47,7 @@ void check(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<
 
 template <class Gradient>
 void update(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const Gradient> gradient,
-            const AdamWState& state, std::span<c10::BFloat16> compute) {
+            const AdamWState& state, std::span<c10::BFloat16> compute, const Team& team) {
   check<Gradient>(step, ranges, gradient, state, compute);
   const AdamWScalars decaying = scalars(step);
   AdamWScalars steady = decaying;
@@ -69,10 +69,7 @@ void update(const AdamWStep& step, std::span<const DecayRange> ranges, std::span
       run(std::max(begin, range->elements.begin), std::min(end, range->elements.end), range->decays);
     }
   };
-  using Policy = Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::IndexType<std::int64_t>>;
-  const auto tiles = (static_cast<std::int64_t>(gradient.size()) + tile - 1) / tile;
-  Kokkos::parallel_for("adamw", Policy(0, tiles), run_tile);
-  Kokkos::DefaultHostExecutionSpace().fence("adamw is done");
+  parallel(team, (static_cast<std::int64_t>(gradient.size()) + tile - 1) / tile, run_tile);
 }
 
 }  // namespace
@@ -88,13 +85,13 @@ AdamWStep adamw_step(const config::Optimizer& optimizer, double lr, std::int64_t
 }
 
 void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const float> gradient, AdamWState state,
-           std::span<c10::BFloat16> compute) {
-  update(step, ranges, gradient, state, compute);
+           std::span<c10::BFloat16> compute, const Team& team) {
+  update(step, ranges, gradient, state, compute, team);
 }
 
 void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const c10::BFloat16> gradient,
-           AdamWState state, std::span<c10::BFloat16> compute) {
-  update(step, ranges, gradient, state, compute);
+           AdamWState state, std::span<c10::BFloat16> compute, const Team& team) {
+  update(step, ranges, gradient, state, compute, team);
 }
 
 }  // namespace trireme::optim

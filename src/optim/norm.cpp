@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/optim/norm.hpp"
 
-#include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "optim/prefetch.hpp"
+#include "optim/team_space.hpp"
 
 namespace trireme::optim {
 namespace {
@@ -39,7 +39,7 @@ double squares(const float* values, std::int64_t elements) {
 
 }  // namespace
 
-double sum_of_squares(std::span<const float> values) {
+double sum_of_squares(std::span<const float> values, const Team& team) {
   constexpr std::int64_t chunk = std::int64_t{1} << 16;
   const auto elements = static_cast<std::int64_t>(values.size());
   std::vector<double> partial(static_cast<std::size_t>((elements + chunk - 1) / chunk));
@@ -47,9 +47,7 @@ double sum_of_squares(std::span<const float> values) {
     const std::int64_t begin = index * chunk;
     partial[static_cast<std::size_t>(index)] = squares(values.data() + begin, std::min(chunk, elements - begin));
   };
-  using Policy = Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::IndexType<std::int64_t>>;
-  Kokkos::parallel_for("sum of squares", Policy(0, static_cast<std::int64_t>(partial.size())), run_chunk);
-  Kokkos::DefaultHostExecutionSpace().fence("the partial sums are complete");
+  parallel(team, static_cast<std::int64_t>(partial.size()), run_chunk);
   double total = 0;
   for (const double sum : partial) total += sum;
   return total;

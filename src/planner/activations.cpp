@@ -15,18 +15,37 @@ void each_stage(const Compute& op, const model::Model& model, Each each) {
 
 }  // namespace
 
-Bytes Activations::saved(const Key& key, model::Keep keep) const {
+std::vector<Bytes> Activations::saved(const Key& key, model::Keep keep) const {
   const model::ComputeBlock& block = model_[Block{std::get<0>(key)}];
-  return model::saved_bytes(block.stages[static_cast<std::size_t>(std::get<1>(key))].kind, model_.sizes, sizing_.tokens,
-                            sizing_.compute, keep);
+  return model::saved_tensors(block.stages[static_cast<std::size_t>(std::get<1>(key))].kind, model_.sizes,
+                              sizing_.tokens, sizing_.compute, keep);
 }
 
 /// The residual stream that a block reads.
 Bytes Activations::input() const { return {sizing_.tokens * model_.sizes.hidden * size_of(sizing_.compute)}; }
 
-void Activations::hold(const Key& key, Bytes bytes) {
-  total_ = total_ - held_[key] + bytes;
-  held_[key] = bytes;
+void Activations::hold(const Key& key, std::vector<Bytes> tensors) {
+  for (const Bytes bytes : held_[key]) total_ = total_ - bytes;
+  for (const Bytes bytes : tensors) total_ += bytes;
+  held_[key] = std::move(tensors);
+}
+
+void Activations::offload(const schedule::OffloadActivations& op) {
+  Bytes& away = away_[{op.block.value, op.microbatch.value}] = {};
+  for (const auto& [key, tensors] : held_)
+    if (std::get<0>(key) == op.block.value && std::get<2>(key) == op.microbatch.value)
+      for (const Bytes bytes : tensors) away += bytes >= op.min_bytes ? bytes : Bytes{};
+  on_host_ += away;
+}
+
+void Activations::drop(const schedule::DropActivations& op) {
+  total_ = total_ - away_.at({op.block.value, op.microbatch.value});
+}
+
+void Activations::reload(const schedule::ReloadActivations& op) {
+  const Bytes away = away_.at({op.block.value, op.microbatch.value});
+  total_ += away;
+  on_host_ = on_host_ - away;
 }
 
 void Activations::forward(const schedule::Forward& op) {
@@ -34,7 +53,7 @@ void Activations::forward(const schedule::Forward& op) {
     if (op.keep != model::Keep::input)
       hold(key, saved(key, op.keep));
     else if (std::get<1>(key) == 0)
-      hold(key, input());
+      hold(key, {input()});
   });
 }
 
@@ -45,9 +64,12 @@ void Activations::recompute(const schedule::Recompute& op) {
 Bytes Activations::most_during(const schedule::Op& op) {
   if (const auto* verb = std::get_if<schedule::Forward>(&op)) forward(*verb);
   if (const auto* verb = std::get_if<schedule::Recompute>(&op)) recompute(*verb);
+  if (const auto* verb = std::get_if<schedule::OffloadActivations>(&op)) offload(*verb);
+  if (const auto* verb = std::get_if<schedule::DropActivations>(&op)) drop(*verb);
+  if (const auto* verb = std::get_if<schedule::ReloadActivations>(&op)) reload(*verb);
   const Bytes most = total_;
   if (const auto* verb = std::get_if<schedule::Backward>(&op))
-    each_stage(*verb, model_, [&](const Key& key) { hold(key, Bytes{}); });
+    each_stage(*verb, model_, [&](const Key& key) { hold(key, {}); });
   return most;
 }
 

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <tuple>
+#include <vector>
 
 #include "trireme/planner/replay.hpp"
 
@@ -15,20 +16,25 @@ class Activations {
 
   /// Goes past `op`; the most that is held while it runs.
   [[nodiscard]] Bytes most_during(const schedule::Op& op);
+  [[nodiscard]] Bytes on_host() const { return on_host_; }
 
  private:
   using Key = std::tuple<int, int, int>;  ///< compute block, stage, microbatch
 
   void forward(const schedule::Forward& op);
   void recompute(const schedule::Recompute& op);
-  void hold(const Key& key, Bytes bytes);
-  [[nodiscard]] Bytes saved(const Key& key, model::Keep keep) const;
+  void offload(const schedule::OffloadActivations& op);
+  void drop(const schedule::DropActivations& op);
+  void reload(const schedule::ReloadActivations& op);
+  void hold(const Key& key, std::vector<Bytes> tensors);
+  [[nodiscard]] std::vector<Bytes> saved(const Key& key, model::Keep keep) const;
   [[nodiscard]] Bytes input() const;
 
   const model::Model& model_;
   const Sizing& sizing_;
-  std::map<Key, Bytes> held_;
-  Bytes total_;
+  std::map<Key, std::vector<Bytes>> held_;      ///< each tensor
+  std::map<std::tuple<int, int>, Bytes> away_;  ///< of a block and microbatch: copied to the host
+  Bytes total_, on_host_;
 };
 
 }  // namespace trireme::planner

@@ -26,6 +26,29 @@ Bytes ring_bytes(const std::vector<int>& sizes, const model::Model& model, const
   return total;
 }
 
+Bytes shard_ring_bytes(const std::vector<int>& sizes, const model::Model& model, const shard::Layout& layout,
+                       std::int64_t element_bytes) {
+  return {ring_bytes(sizes, model, layout, element_bytes).value / layout.shards()};
+}
+
+/// Masters, what is gathered, gradient shards and moments of every block, where they live.
+void shards(Memory& memory, const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
+            const Sizing& sizing) {
+  const std::vector<schedule::OnHost> where = schedule::on_host(schedule, model);
+  const std::int64_t wire = size_of(sizing.compute);
+  for (int b = 0; b < layout.blocks(); ++b) {
+    const std::int64_t elements = layout[ParamBlock{b}].shard_elements();
+    const schedule::OnHost home = where[static_cast<std::size_t>(b)];
+    const bool host = home != schedule::OnHost::nothing;
+    (host ? memory.host.parameters_sharded : memory.parameters_sharded) +=
+        times(elements, sizing.compute == DType::fp32 ? 4 : 4 + wire);
+    if (home == schedule::OnHost::optimizer) memory.parameters_sharded += times(elements, wire);
+    if (!sizing.trains) continue;
+    (host ? memory.host.gradients_sharded : memory.gradients_sharded) += times(elements, 4);
+    (host ? memory.host.optimizer : memory.optimizer) += times(elements, 8);
+  }
+}
+
 }  // namespace
 
 Bytes Memory::total() const {
@@ -36,24 +59,25 @@ Bytes Memory::total() const {
 Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
                      const Sizing& sizing) {
   const schedule::RingSizes rings = schedule::ring_sizes(schedule, model);
-  const std::int64_t shard = layout.shard_elements();
   Memory memory;
-  memory.parameters_sharded = times(shard, sizing.compute == DType::fp32 ? 4 : 4 + size_of(sizing.compute));
+  shards(memory, schedule, model, layout, sizing);
+  const std::int64_t width = size_of(sizing.compute);
+  memory.parameters_sharded += shard_ring_bytes(rings.uploads, model, layout, width);
   memory.parameters_unsharded = ring_bytes(rings.parameters, model, layout, size_of(sizing.compute));
   if (!sizing.trains) return memory;
   if (const auto group = schedule::copy_group(schedule))
     memory.parameters_resharded = times(layout.padded() / *group, size_of(sizing.compute));
-  memory.gradients_sharded = times(shard, 4);
+  memory.gradients_sharded += shard_ring_bytes(rings.downloads, model, layout, 4);
   if (schedule::has_partial(schedule) || sizing.reduce == config::Reduce::bf16) {
     std::int64_t largest = 0;
     for (int b = 0; b < layout.blocks(); ++b) largest = std::max(largest, layout[ParamBlock{b}].shard_elements());
     memory.gradients_sharded += times(largest, 4);
   }
   memory.gradients_unsharded = ring_bytes(rings.gradients, model, layout, 4);
-  memory.optimizer = times(shard, 8);
   Activations activations(model, sizing);
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
     const Bytes most = activations.most_during(schedule.ops[i]);
+    memory.host.activations = std::max(memory.host.activations, activations.on_host());
     if (most <= memory.activations) continue;
     memory.activations = most;
     memory.activations_peak_op = static_cast<int>(i);
@@ -108,6 +132,12 @@ std::string to_text(const Memory& memory) {
   table.add({"optimizer", to_text(memory.optimizer)});
   table.add({"activations", to_text(memory.activations)});
   table.add({"total", to_text(memory.total())});
+  if (memory.host.total().value == 0) return table.str();
+  table.add({"in host memory: parameters.sharded", to_text(memory.host.parameters_sharded)});
+  table.add({"in host memory: gradients.sharded", to_text(memory.host.gradients_sharded)});
+  table.add({"in host memory: optimizer", to_text(memory.host.optimizer)});
+  table.add({"in host memory: activations", to_text(memory.host.activations)});
+  table.add({"in host memory: total", to_text(memory.host.total())});
   return table.str();
 }
 

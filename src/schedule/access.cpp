@@ -49,6 +49,7 @@ struct AccessOf {
   void write(Resource resource) { out.writes.push_back(resource); }
   void update(Resource resource) { read(resource), write(resource); }
 
+  static Resource staged(Resource::Kind kind, Slot slot) { return {kind, slot.ring, slot.index}; }
   static Resource gradient(Slot slot) { return {Resource::Kind::gradient_slot, slot.ring, slot.index}; }
 
   template <class Compute>
@@ -65,7 +66,14 @@ struct AccessOf {
 
   void operator()(const Unshard& unshard) {
     residence.enter(unshard);
-    read({unshard.from ? Resource::Kind::group_copy : Resource::Kind::master_shard, unshard.block.value});
+    if (unshard.from) {
+      read({Resource::Kind::group_copy, unshard.block.value});
+    } else if (unshard.staged) {
+      update(staged(Resource::Kind::upload_slot, *unshard.staged));
+    } else {
+      read({Resource::Kind::master_shard, unshard.block.value});
+      read({Resource::Kind::device_shard, unshard.block.value});
+    }
     write({Resource::Kind::parameter_slot, unshard.slot.ring, unshard.slot.index});
   }
   void operator()(const Reshard& reshard) {
@@ -88,23 +96,59 @@ struct AccessOf {
   }
   void operator()(const ReduceScatter& reduce) {
     read(gradient(reduce.slot));
+    if (reduce.staged) return write(staged(Resource::Kind::download_slot, *reduce.staged));
     const Resource shard = reduce.partial ? Resource{Resource::Kind::partial_shard}
                                           : Resource{Resource::Kind::gradient_shard, reduce.block.value};
     if (reduce.add) read(shard);
     write(shard);
   }
   void operator()(const AllReduce& reduce) {
+    if (reduce.staged) return update(staged(Resource::Kind::download_slot, *reduce.staged));
     if (reduce.partial) update({Resource::Kind::partial_shard});
     update({Resource::Kind::gradient_shard, reduce.block.value});
   }
   void operator()(const ClipNorm&) {
-    for (int b = 0; b < model.param_blocks(); ++b) read({Resource::Kind::gradient_shard, b});
+    for (int b = 0; b < model.param_blocks(); ++b) {
+      read({Resource::Kind::gradient_shard, b});
+      read({Resource::Kind::norm_part, b});
+    }
     write({Resource::Kind::norm});
   }
   void operator()(const Update& update_) {
     read({Resource::Kind::gradient_shard, update_.block.value});
     read({Resource::Kind::norm});
     update({Resource::Kind::master_shard, update_.block.value});
+  }
+  void operator()(const Upload& upload) {
+    read({Resource::Kind::master_shard, upload.block.value});
+    write(upload.staged ? staged(Resource::Kind::upload_slot, *upload.staged)
+                        : Resource{Resource::Kind::device_shard, upload.block.value});
+  }
+  void operator()(const OffloadGradient& offload) {
+    update(staged(Resource::Kind::download_slot, offload.slot));
+    if (offload.add) read({Resource::Kind::gradient_shard, offload.block.value});
+    write({Resource::Kind::gradient_shard, offload.block.value});
+  }
+  void operator()(const SumSquares& sum) {
+    read({Resource::Kind::gradient_shard, sum.block.value});
+    write({Resource::Kind::norm_part, sum.block.value});
+  }
+  void each_saved(Block block, Microbatch microbatch, void (AccessOf::*touch)(Resource)) {
+    for (int s = 0; s < static_cast<int>(model[block].stages.size()); ++s)
+      (this->*touch)({Resource::Kind::saved, block.value, s, microbatch.value});
+  }
+  void operator()(const OffloadActivations& offload) {
+    each_saved(offload.block, offload.microbatch, &AccessOf::read);
+    write({Resource::Kind::host_copy, offload.block.value, offload.microbatch.value});
+  }
+  void operator()(const DropActivations& drop) {
+    read({Resource::Kind::host_copy, drop.block.value, drop.microbatch.value});
+    each_saved(drop.block, drop.microbatch, &AccessOf::write);
+  }
+  void operator()(const ReloadActivations& reload) {
+    update({Resource::Kind::host_copy, reload.block.value, reload.microbatch.value});
+    each_saved(reload.block, reload.microbatch, &AccessOf::write);
+    each_saved(reload.after, reload.microbatch, &AccessOf::write);
   }
 };
 
@@ -113,7 +157,24 @@ struct AccessOf {
 Lane lane_of(const Op& op) {
   if (std::holds_alternative<Unshard>(op)) return Lane::gather;
   if (std::holds_alternative<ReduceScatter>(op) || std::holds_alternative<AllReduce>(op)) return Lane::reduce;
+  if (std::holds_alternative<OffloadGradient>(op) || std::holds_alternative<OffloadActivations>(op))
+    return Lane::device_to_host;
+  if (std::holds_alternative<Upload>(op) || std::holds_alternative<ReloadActivations>(op)) return Lane::host_to_device;
+  const auto* update = std::get_if<Update>(&op);
+  if (std::holds_alternative<SumSquares>(op) || (update != nullptr && update->on_host)) return Lane::host;
   return Lane::compute;
+}
+
+std::string_view to_text(Lane lane) {
+  switch (lane) {
+    case Lane::compute: return "compute";
+    case Lane::gather: return "gather";
+    case Lane::reduce: return "reduce";
+    case Lane::device_to_host: return "device to host";
+    case Lane::host_to_device: return "host to device";
+    case Lane::host: return "host";
+  }
+  return "?";
 }
 
 StageRange stages_of(const model::ComputeBlock& block, const std::optional<Stage>& stage) {
@@ -175,6 +236,11 @@ std::string to_text(const Resource& resource, const model::Model& model) {
     case Kind::saved:
       return fmt::format("activation({}, {}, m{})", model[Block{resource.a}].name,
                          model[Block{resource.a}].stages[static_cast<std::size_t>(resource.b)].name, resource.c);
+    case Kind::device_shard: return fmt::format("device shard({})", block());
+    case Kind::upload_slot: return fmt::format("up{}.{}", resource.a, resource.b);
+    case Kind::download_slot: return fmt::format("down{}.{}", resource.a, resource.b);
+    case Kind::host_copy: return fmt::format("host copy({}, m{})", model[Block{resource.a}].name, resource.b);
+    case Kind::norm_part: return fmt::format("squares({})", block());
     case Kind::norm: return "norm";
   }
   return "?";

@@ -42,6 +42,10 @@ Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) 
                                    ? std::optional(static_cast<int>(after_forward))
                                    : std::nullopt},
           .recompute = {.mode = config.memory.recompute, .every = config.memory.recompute_every},
+          .activation_offload = {.on = config.memory.activation_offload,
+                                 .min_bytes = config.memory.activation_offload_min_bytes,
+                                 .in_flight = config.memory.activation_offload_in_flight},
+          .offload = {.what = config.memory.offload, .fraction = config.memory.offload_fraction},
           .prefetch_bytes = config.sync.prefetch_bytes,
           .compute = config.precision.compute,
           .replicas = mesh.replicate};
@@ -60,6 +64,9 @@ std::vector<PassResult> explain_step(const model::Model& model, int microbatches
   build.after("insert_update", insert_update(build.now(), model), has);
   build.after("fuse_stages", fuse_stages(build.now(), model), has);
   build.after("prefetch", prefetch(build.now(), model, policy.compute, policy.prefetch_bytes), has);
+  build.after("insert_offload", insert_offload(build.now(), model, policy.offload), has);
+  build.after("insert_activation_offload", insert_activation_offload(build.now(), model, policy.activation_offload),
+              has);
   has.slots = true;
   build.after("assign_slots", assign_slots(build.now(), model), has);
   return build.take();
@@ -74,6 +81,7 @@ Schedule build_forward(const model::Model& model, const Policy& policy) {
   s = insert_unshard(s, model, {});
   s = fuse_stages(s, model);
   s = prefetch(s, model, policy.compute, policy.prefetch_bytes);
+  s = insert_offload(s, model, policy.offload);
   s = assign_slots(s, model);
   const auto wrong =
       verify(s, model, policy.replicas, {.unshard = true, .reduction = false, .update = false, .slots = true});

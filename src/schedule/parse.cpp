@@ -1,100 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
-#include <charconv>
 #include <functional>
 #include <map>
 #include <string>
-#include <vector>
 
-#include "trireme/base/error.hpp"
+#include "schedule/line.hpp"
 #include "trireme/schedule/text.hpp"
 
 namespace trireme::schedule {
 namespace {
-
-/// The words of one line, taken from the left.
-class Line {
- public:
-  Line(std::string_view text, int number, const model::Model& model) : text_(text), number_(number), model_(model) {
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = std::min(text.find(' ', at), text.size());
-      if (end > at) words_.push_back(text.substr(at, end - at));
-      at = end + 1;
-    }
-  }
-
-  [[noreturn]] void expected(std::string_view what) const {
-    throw ConfigError(fmt::format("schedule line {} `{}`: expected {}", number_, text_, what));
-  }
-  [[nodiscard]] bool done() const { return next_ == words_.size(); }
-  bool take_if(std::string_view word) {
-    if (done() || words_[next_] != word) return false;
-    ++next_;
-    return true;
-  }
-  std::string_view take(std::string_view what) {
-    if (done()) expected(what);
-    return words_[next_++];
-  }
-  void take_word(std::string_view word) {
-    if (!take_if(word)) expected(word);
-  }
-  int number(std::string_view digits, std::string_view what) const {
-    int value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc{} || end != digits.data() + digits.size() || value < 0) expected(what);
-    return value;
-  }
-  int count() { return number(take("a number of ranks"), "a number of ranks"); }
-  Slot slot(std::string_view prefix) {
-    const std::string what = fmt::format("a slot such as {}0.1", prefix);
-    std::string_view word = take(what);
-    if (word.ends_with(',')) word.remove_suffix(1);
-    const std::size_t dot = word.find('.');
-    if (!word.starts_with(prefix) || dot == std::string_view::npos) expected(what);
-    return {number(word.substr(prefix.size(), dot - prefix.size()), what), number(word.substr(dot + 1), what)};
-  }
-  ParamBlock param_block() {
-    const std::string_view word = take("a parameter block");
-    for (int b = 0; b < model_.param_blocks(); ++b)
-      if (model_[ParamBlock{b}].name == word) return ParamBlock{b};
-    expected("a parameter block of the model");
-  }
-  std::pair<Block, std::optional<Stage>> block() {
-    const std::string_view word = take("a block");
-    const std::size_t dot = word.find('.');
-    for (int b = 0; b < model_.blocks(); ++b) {
-      const model::ComputeBlock& block = model_[Block{b}];
-      if (block.name != word.substr(0, dot)) continue;
-      if (dot == std::string_view::npos) return {Block{b}, std::nullopt};
-      for (std::size_t s = 0; s < block.stages.size(); ++s)
-        if (block.stages[s].name == word.substr(dot + 1)) return {Block{b}, Stage{static_cast<int>(s)}};
-      expected("a stage of the block");
-    }
-    expected("a block of the model");
-  }
-  Microbatch microbatch() {
-    const std::string_view word = take("a microbatch such as m0");
-    if (!word.starts_with('m')) expected("a microbatch such as m0");
-    return Microbatch{number(word.substr(1), "a microbatch such as m0")};
-  }
-  /// Whether the word just taken ended with a comma: another target follows.
-  [[nodiscard]] bool comma() const { return words_[next_ - 1].ends_with(','); }
-  bool add() {
-    if (take_if("add")) return true;
-    if (done() || words_[next_] != "add,") return false;
-    ++next_;
-    return true;
-  }
-
- private:
-  std::string_view text_;
-  int number_;
-  const model::Model& model_;
-  std::vector<std::string_view> words_;
-  std::size_t next_ = 0;
-};
 
 Op parse_backward(Line& line) {
   const auto [block, stage] = line.block();
@@ -129,8 +42,9 @@ Op parse_recompute(Line& line) {
 Op parse_unshard(Line& line) {
   const ParamBlock block = line.param_block();
   const std::optional<int> from = line.take_if("from") ? std::optional(line.count()) : std::nullopt;
+  const std::optional<Slot> staged = line.slot_if("<-", "up");
   line.take_word("->");
-  return Unshard{block, line.slot("ring"), from};
+  return Unshard{block, line.slot("ring"), from, staged};
 }
 
 Op parse_reduce_scatter(Line& line) {
@@ -138,7 +52,8 @@ Op parse_reduce_scatter(Line& line) {
   line.take_word("<-");
   const Slot slot = line.slot("grad");
   const bool add = line.take_if("add");
-  return ReduceScatter{block, slot, add, !add && line.take_if("partial")};
+  const bool partial = !add && line.take_if("partial");
+  return ReduceScatter{block, slot, add, partial, line.slot_if("->", "down")};
 }
 
 Op parse_reshard(Line& line) {
@@ -148,7 +63,46 @@ Op parse_reshard(Line& line) {
 
 Op parse_all_reduce(Line& line) {
   const ParamBlock block = line.param_block();
-  return AllReduce{block, line.take_if("partial")};
+  const bool partial = line.take_if("partial");
+  return AllReduce{block, partial, line.slot_if("->", "down")};
+}
+
+Op parse_update(Line& line) {
+  const ParamBlock block = line.param_block();
+  if (!line.take_if("on")) return Update{block};
+  line.take_word("host");
+  return Update{block, true};
+}
+
+Op parse_upload(Line& line) {
+  const ParamBlock block = line.param_block();
+  return Upload{block, line.slot_if("->", "up")};
+}
+
+Op parse_offload_gradient(Line& line) {
+  const ParamBlock block = line.param_block();
+  line.take_word("<-");
+  const Slot slot = line.slot("down");
+  return OffloadGradient{block, slot, line.take_if("add")};
+}
+
+Op parse_offload(Line& line) {
+  const Block block = line.block().first;
+  const Microbatch microbatch = line.microbatch();
+  line.take_word("min");
+  return OffloadActivations{block, microbatch, {line.bytes()}};
+}
+
+Op parse_drop(Line& line) {
+  const Block block = line.block().first;
+  return DropActivations{block, line.microbatch()};
+}
+
+Op parse_reload(Line& line) {
+  const Block block = line.block().first;
+  const Microbatch microbatch = line.microbatch();
+  line.take_word("after");
+  return ReloadActivations{block, microbatch, line.block().first};
 }
 
 const std::map<std::string_view, std::function<Op(Line&)>>& verbs() {
@@ -161,7 +115,13 @@ const std::map<std::string_view, std::function<Op(Line&)>>& verbs() {
       {"reduce_scatter", parse_reduce_scatter},
       {"all_reduce", parse_all_reduce},
       {"clip_norm", [](Line&) -> Op { return ClipNorm{}; }},
-      {"update", [](Line& line) -> Op { return Update{line.param_block()}; }},
+      {"update", parse_update},
+      {"upload", parse_upload},
+      {"offload_gradient", parse_offload_gradient},
+      {"sum_squares", [](Line& line) -> Op { return SumSquares{line.param_block()}; }},
+      {"offload", parse_offload},
+      {"drop", parse_drop},
+      {"reload", parse_reload},
   };
   return table;
 }
@@ -186,8 +146,9 @@ Schedule parse(std::string_view text, const model::Model& model) {
     } else if (const auto found = verbs().find(verb); found != verbs().end()) {
       out.ops.push_back(found->second(line));
     } else {
-      line.expected(
-          "one of step, unshard, reshard, forward, recompute, backward, reduce_scatter, all_reduce, clip_norm, update");
+      std::string known = "one of step";
+      for (const auto& [name, parser] : verbs()) known.append(", ").append(name);
+      line.expected(known);
     }
     if (!line.done()) line.expected("the end of the line");
   }

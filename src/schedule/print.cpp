@@ -19,9 +19,13 @@ struct Print {
     return fmt::format("{} {}{} m{}", verb, b.name, part, m.value);
   }
 
+  static std::string slot(std::string_view kind, Slot s) { return fmt::format("{}{}.{}", kind, s.ring, s.index); }
+  static std::string staged(const std::optional<Slot>& s) { return s ? " -> " + slot("down", *s) : ""; }
+
   std::string operator()(const Unshard& op) const {
     const std::string from = op.from ? fmt::format(" from {}", *op.from) : "";
-    return fmt::format("unshard {}{} -> ring{}.{}", model[op.block].name, from, op.slot.ring, op.slot.index);
+    const std::string staged = op.staged ? " <- " + slot("up", *op.staged) : "";
+    return fmt::format("unshard {}{}{} -> {}", model[op.block].name, from, staged, slot("ring", op.slot));
   }
   std::string operator()(const Reshard& op) const {
     return fmt::format("reshard {}{}", model[op.block].name, op.to ? fmt::format(" to {}", *op.to) : "");
@@ -41,14 +45,33 @@ struct Print {
     return text;
   }
   std::string operator()(const ReduceScatter& op) const {
-    return fmt::format("reduce_scatter {} <- grad{}.{}{}", model[op.block].name, op.slot.ring, op.slot.index,
-                       op.add ? " add" : (op.partial ? " partial" : ""));
+    return fmt::format("reduce_scatter {} <- {}{}{}", model[op.block].name, slot("grad", op.slot),
+                       op.add ? " add" : (op.partial ? " partial" : ""), staged(op.staged));
   }
   std::string operator()(const AllReduce& op) const {
-    return fmt::format("all_reduce {}{}", model[op.block].name, op.partial ? " partial" : "");
+    return fmt::format("all_reduce {}{}{}", model[op.block].name, op.partial ? " partial" : "", staged(op.staged));
   }
   std::string operator()(const ClipNorm&) const { return "clip_norm"; }
-  std::string operator()(const Update& op) const { return fmt::format("update {}", model[op.block].name); }
+  std::string operator()(const Update& op) const {
+    return fmt::format("update {}{}", model[op.block].name, op.on_host ? " on host" : "");
+  }
+  std::string operator()(const Upload& op) const {
+    return fmt::format("upload {}{}", model[op.block].name, op.staged ? " -> " + slot("up", *op.staged) : "");
+  }
+  std::string operator()(const OffloadGradient& op) const {
+    return fmt::format("offload_gradient {} <- {}{}", model[op.block].name, slot("down", op.slot),
+                       op.add ? " add" : "");
+  }
+  std::string operator()(const SumSquares& op) const { return fmt::format("sum_squares {}", model[op.block].name); }
+  std::string operator()(const OffloadActivations& op) const {
+    return fmt::format("offload {} m{} min {}", model[op.block].name, op.microbatch.value, op.min_bytes.value);
+  }
+  std::string operator()(const DropActivations& op) const {
+    return fmt::format("drop {} m{}", model[op.block].name, op.microbatch.value);
+  }
+  std::string operator()(const ReloadActivations& op) const {
+    return fmt::format("reload {} m{} after {}", model[op.block].name, op.microbatch.value, model[op.after].name);
+  }
 };
 
 }  // namespace

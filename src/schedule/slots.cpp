@@ -35,12 +35,22 @@ struct Assign {
   const std::vector<int>& ring_of;
   Pool parameters;
   Pool gradients;
+  Pool uploads;
+  Pool downloads;
   std::map<ParamBlock, Slot> parameter_slot{};
   std::map<ParamBlock, Slot> gradient_slot{};
+  std::map<ParamBlock, Slot> upload_slot{};
+  std::map<ParamBlock, Slot> download_slot{};
 
   [[nodiscard]] int ring(ParamBlock block) const { return ring_of[static_cast<std::size_t>(block.value)]; }
 
-  void operator()(Unshard& op) { op.slot = parameter_slot[op.block] = parameters.take(ring(op.block)); }
+  void operator()(Unshard& op) {
+    op.slot = parameter_slot[op.block] = parameters.take(ring(op.block));
+    if (op.staged) uploads.give_back(*(op.staged = upload_slot.at(op.block)));
+  }
+  void operator()(Upload& op) {
+    if (op.staged) op.staged = upload_slot[op.block] = uploads.take(ring(op.block));
+  }
   void operator()(Reshard& op) {
     parameters.give_back(parameter_slot.at(op.block));
     parameter_slot.erase(op.block);
@@ -56,7 +66,12 @@ struct Assign {
     op.slot = gradient_slot.at(op.block);
     gradients.give_back(op.slot);
     gradient_slot.erase(op.block);
+    if (op.staged) op.staged = download_slot[op.block] = downloads.take(ring(op.block));
   }
+  void operator()(AllReduce& op) {
+    if (op.staged) op.staged = download_slot.at(op.block);
+  }
+  void operator()(OffloadGradient& op) { downloads.give_back(op.slot = download_slot.at(op.block)); }
   template <class Other>
   void operator()(Other&) {}
 };
@@ -79,12 +94,17 @@ std::vector<int> rings(const model::Model& model) {
 Schedule assign_slots(Schedule schedule, const model::Model& model) {
   const std::vector<int> ring_of = rings(model);
   const auto count = static_cast<std::size_t>(*std::max_element(ring_of.begin(), ring_of.end()) + 1);
-  Assign assign{.ring_of = ring_of, .parameters = Pool(count), .gradients = Pool(count)};
-  // Two gradient buffers where blocks share a ring: one is reduced while the next block's backward fills the other.
+  Assign assign{.ring_of = ring_of,
+                .parameters = Pool(count),
+                .gradients = Pool(count),
+                .uploads = Pool(count),
+                .downloads = Pool(count)};
+  // Two buffers where blocks share a ring: one is reduced or copied while the next block's backward, sum or copy fills
+  // the other.
   for (std::size_t ring = 0; ring < count; ++ring)
     for (std::ptrdiff_t i = 0;
          i < std::min<std::ptrdiff_t>(2, std::count(ring_of.begin(), ring_of.end(), static_cast<int>(ring))); ++i)
-      assign.gradients.grow(static_cast<int>(ring));
+      for (Pool* pool : {&assign.gradients, &assign.uploads, &assign.downloads}) pool->grow(static_cast<int>(ring));
   for (Op& op : schedule.ops) std::visit(assign, op);
   return schedule;
 }
@@ -102,16 +122,28 @@ bool has_partial(const Schedule& schedule) {
   });
 }
 
+std::vector<OnHost> on_host(const Schedule& schedule, const model::Model& model) {
+  std::vector<OnHost> out(static_cast<std::size_t>(model.param_blocks()), OnHost::nothing);
+  for (const Op& op : schedule.ops)
+    if (const auto* upload = std::get_if<Upload>(&op))
+      out[static_cast<std::size_t>(upload->block.value)] = upload->staged ? OnHost::parameters : OnHost::optimizer;
+  return out;
+}
+
 RingSizes ring_sizes(const Schedule& schedule, const model::Model& model) {
   const std::vector<int> ring_of = rings(model);
   const auto count = static_cast<std::size_t>(*std::max_element(ring_of.begin(), ring_of.end()) + 1);
-  RingSizes sizes{std::vector<int>(count, 0), std::vector<int>(count, 0)};
+  const std::vector<int> none(count, 0);
+  RingSizes sizes{none, none, none, none};
   const auto grow = [](std::vector<int>& ring, Slot slot) {
     int& size = ring[static_cast<std::size_t>(slot.ring)];
     size = std::max(size, slot.index + 1);
   };
   for (const Op& op : schedule.ops) {
     if (const auto* unshard = std::get_if<Unshard>(&op)) grow(sizes.parameters, unshard->slot);
+    if (const auto* upload = std::get_if<Upload>(&op); upload != nullptr && upload->staged)
+      grow(sizes.uploads, *upload->staged);
+    if (const auto* offload = std::get_if<OffloadGradient>(&op)) grow(sizes.downloads, offload->slot);
     if (const auto* backward = std::get_if<Backward>(&op))
       for (const GradientTarget& target : backward->gradients) grow(sizes.gradients, target.slot);
   }

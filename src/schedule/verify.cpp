@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "schedule/host_check.hpp"
 #include "trireme/schedule/passes.hpp"
 #include "trireme/schedule/text.hpp"
 
@@ -27,12 +28,17 @@ enum class Held { input, saved };
 class Replay {
  public:
   Replay(const Schedule& schedule, const model::Model& model, int replicas, Complete complete)
-      : schedule_(schedule), model_(model), replicas_(replicas), complete_(complete) {}
+      : schedule_(schedule),
+        model_(model),
+        replicas_(replicas),
+        complete_(complete),
+        host_(schedule, model, replicas, complete.slots) {}
 
   std::vector<std::string> run() {
     for (index_ = 0; index_ < schedule_.ops.size(); ++index_) {
       parameters();
       std::visit(*this, schedule_.ops[index_]);
+      for (const std::string& what : std::visit(host_, schedule_.ops[index_])) complain(what);
     }
     at_end();
     return std::move(wrong_);
@@ -62,6 +68,7 @@ class Replay {
     });
   }
   void operator()(const Recompute& op) {
+    for (const std::string& what : host_.reads(op.block, op.microbatch)) complain(what);
     each_stage(op, [&](const std::tuple<int, int, int>& key) {
       const auto held = saved_.find(key);
       if (held == saved_.end() || held->second != Held::input)
@@ -74,6 +81,7 @@ class Replay {
     });
   }
   void operator()(const Backward& op) {
+    for (const std::string& what : host_.reads(op.block, op.microbatch)) complain(what);
     each_stage(op, [&](const std::tuple<int, int, int>& key) {
       const auto held = saved_.find(key);
       if (held == saved_.end())
@@ -86,7 +94,7 @@ class Replay {
   }
   void operator()(const ReduceScatter& op) {
     if (norm_seen_) complain("comes after clip_norm, which misses it");
-    if (reduced_over_replicas_.contains(op.block) && !op.partial)
+    if (reduced_over_replicas_.contains(op.block) && !op.partial && !op.staged)
       complain("comes after the block's all_reduce, which misses it");
     if (op.partial && std::exchange(partial_, op.block))
       complain("writes over a partial gradient that was not summed yet");
@@ -94,7 +102,7 @@ class Replay {
     bool any = false;
     for_parameters(op.block, [&](const Parameter& p) {
       Content& shard = shard_[p];
-      if (!op.add && !op.partial && !shard.empty())
+      if (!op.add && !op.partial && !op.staged && !shard.empty())
         complain(fmt::format("overwrites gradients of {} reduced before", name(op.block)));
       any = any || !unreduced_[p].empty();
       shard.merge(unreduced_[p]);
@@ -117,7 +125,8 @@ class Replay {
     if (!has_shard_.contains(op.block)) complain("comes before the block's reduce_scatter");
     if (op.partial && std::exchange(partial_, std::nullopt) != op.block)
       complain("sums a partial gradient that is not the block's");
-    if (!op.partial && !reduced_over_replicas_.insert(op.block).second) complain("sums the replicas a second time");
+    if (!op.partial && !reduced_over_replicas_.insert(op.block).second && !op.staged)
+      complain("sums the replicas a second time");
   }
   void operator()(const ClipNorm&) {
     if (norm_seen_) complain("comes twice");
@@ -130,6 +139,8 @@ class Replay {
     if (!updated_.insert(op.block).second) complain("updates a block twice");
     if (resident_.contains(op.block)) complain("updates a block that is still unsharded: the copy would be stale");
   }
+  template <class Other>
+  void operator()(const Other&) {}  // HostCheck's
 
  private:
   [[nodiscard]] const std::string& name(ParamBlock block) const { return model_[block].name; }
@@ -208,6 +219,7 @@ class Replay {
     if (trains && !saved_.empty())
       say(fmt::format("{} m{} has no backward", model_[Block{std::get<0>(saved_.begin()->first)}].name,
                       std::get<2>(saved_.begin()->first)));
+    for (const std::string& what : host_.at_end()) say(what);
     if (!complete_.update) return;
     if (!norm_seen_) say("no clip_norm");
     for (int b = 0; b < model_.param_blocks(); ++b)
@@ -218,6 +230,7 @@ class Replay {
   const model::Model& model_;
   int replicas_;
   Complete complete_;
+  HostCheck host_;
   std::size_t index_ = 0;
   std::vector<std::string> wrong_;
   std::map<ParamBlock, Slot> resident_, gradient_slot_;

@@ -71,7 +71,8 @@ std::vector<std::string> verify_needs(const Schedule& schedule, const model::Mod
             fmt::format("{} may start before {} has ended with {}", say(b.op), say(a.op), to_text(resource, model)));
       }
 
-  std::array<int, lanes> last{-1, -1, -1};
+  std::array<int, lanes> last;
+  last.fill(-1);
   for (int i = 0; i < 2 * n; ++i) {
     int& previous = last[static_cast<std::size_t>(lane_of(op(i)))];
     if (previous >= 0 && !before.ordered(previous, i))

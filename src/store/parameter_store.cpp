@@ -10,6 +10,7 @@
 namespace trireme::store {
 
 using device::Category;
+using device::Space;
 
 Provider initial_values(std::uint64_t seed) {
   return [seed](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
@@ -33,6 +34,11 @@ Buffers buffers_for(std::span<const schedule::Schedule> schedules, const model::
     const schedule::RingSizes sizes = schedule::ring_sizes(schedule, model);
     grow(all.rings.parameters, sizes.parameters);
     grow(all.rings.gradients, sizes.gradients);
+    grow(all.rings.uploads, sizes.uploads);
+    grow(all.rings.downloads, sizes.downloads);
+    const std::vector<schedule::OnHost> where = schedule::on_host(schedule, model);
+    all.on_host.resize(where.size(), schedule::OnHost::nothing);
+    for (std::size_t b = 0; b < where.size(); ++b) all.on_host[b] = std::max(all.on_host[b], where[b]);
     if (const auto group = schedule::copy_group(schedule)) all.copy_group = group;
     all.partial = all.partial || schedule::has_partial(schedule);
   }
@@ -41,7 +47,7 @@ Buffers buffers_for(std::span<const schedule::Schedule> schedules, const model::
 
 ParameterStore::ParameterStore(const model::Model& model, const shard::Layout& layout, int shard_rank,
                                const Buffers& buffers, DType compute)
-    : model_(model), layout_(layout), shard_rank_(shard_rank), compute_(compute) {
+    : model_(model), layout_(layout), shard_rank_(shard_rank), compute_(compute), on_host_(buffers.on_host) {
   invariant(shard_rank >= 0 && shard_rank < layout.shards(), "the shard rank lies within the layout's shards");
   allocate_shards(buffers);
   allocate_rings(buffers);
@@ -51,17 +57,26 @@ void ParameterStore::allocate_shards(const Buffers& buffers) {
   std::int64_t largest = 0;
   for (int b = 0; b < layout_.blocks(); ++b) {
     const std::int64_t elements = layout_[ParamBlock{b}].shard_elements();
-    master_.push_back(device::buffer(Category::parameters_sharded, elements, DType::fp32));
-    wire_.push_back(compute_ == DType::fp32 ? master_.back()
-                                            : device::buffer(Category::parameters_sharded, elements, compute_));
+    const schedule::OnHost where = on_host(ParamBlock{b});
+    const Space home = where == schedule::OnHost::nothing ? Space::device : Space::host;
+    const auto shard = [&](Category category, DType type) { return device::buffer(category, elements, type, home); };
+    master_.push_back(shard(Category::parameters_sharded, DType::fp32));
+    host_wire_.push_back(compute_ == DType::fp32 ? master_.back() : shard(Category::parameters_sharded, compute_));
+    switch (where) {
+      case schedule::OnHost::nothing: wire_.push_back(host_wire_.back()); break;
+      case schedule::OnHost::optimizer:
+        wire_.push_back(device::buffer(Category::parameters_sharded, elements, compute_));
+        break;
+      case schedule::OnHost::parameters: wire_.emplace_back(); break;
+    }
     if (buffers.copy_group)
       group_copy_.push_back(device::buffer(Category::parameters_resharded,
                                            layout_[ParamBlock{b}].padded() / *buffers.copy_group, compute_));
     largest = std::max(largest, elements);
     if (!buffers.trains) continue;
-    gradient_.push_back(device::buffer(Category::gradients_sharded, elements, DType::fp32));
-    first_moment_.push_back(device::buffer(Category::optimizer, elements, DType::fp32));
-    second_moment_.push_back(device::buffer(Category::optimizer, elements, DType::fp32));
+    gradient_.push_back(shard(Category::gradients_sharded, DType::fp32));
+    first_moment_.push_back(shard(Category::optimizer, DType::fp32));
+    second_moment_.push_back(shard(Category::optimizer, DType::fp32));
   }
   if (buffers.partial) partial_ = device::buffer(Category::gradients_sharded, largest, DType::fp32);
 }
@@ -74,6 +89,13 @@ void ParameterStore::allocate_rings(const Buffers& buffers) {
     const std::int64_t elements = layout_[ParamBlock{static_cast<int>(member)}].padded();
     parameter_ring_.emplace_back();
     gradient_ring_.emplace_back();
+    upload_ring_.emplace_back();
+    download_ring_.emplace_back();
+    const std::int64_t shard = layout_[ParamBlock{static_cast<int>(member)}].shard_elements();
+    for (int i = 0; i < rings.uploads[ring]; ++i)
+      upload_ring_.back().push_back(device::buffer(Category::parameters_sharded, shard, compute_));
+    for (int i = 0; buffers.trains && i < rings.downloads[ring]; ++i)
+      download_ring_.back().push_back(device::buffer(Category::gradients_sharded, shard, DType::fp32));
     for (int i = 0; i < rings.parameters[ring]; ++i)
       parameter_ring_.back().push_back(device::buffer(Category::parameters_unsharded, elements, compute_));
     for (int i = 0; buffers.trains && i < rings.gradients[ring]; ++i)
@@ -87,8 +109,13 @@ void ParameterStore::fill(const Provider& provider) {
     for (const shard::Slice& slice : layout_[ParamBlock{b}].slices(shard_rank_))
       provider(model_[model::ParamRef{ParamBlock{b}, slice.parameter}], slice.elements,
                {master + slice.offset, static_cast<std::size_t>(slice.elements.size())});
-    if (compute_ != DType::fp32) wire_[static_cast<std::size_t>(b)].copy_(master_[static_cast<std::size_t>(b)]);
+    derive_wire(ParamBlock{b});
   }
+}
+
+void ParameterStore::derive_wire(ParamBlock block) {
+  if (compute_ != DType::fp32) host_wire(block).copy_(master(block));
+  if (on_host(block) == schedule::OnHost::optimizer) wire(block).copy_(host_wire(block));
 }
 
 at::Tensor ParameterStore::view(const at::Tensor& flat, model::ParamRef ref) const {

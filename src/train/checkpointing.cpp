@@ -122,9 +122,7 @@ void Checkpointing::check_data(const std::string& path, checkpoint::State& state
 
 checkpoint::State Checkpointing::resumed(const std::string& path, checkpoint::State state) {
   check_data(path, state);
-  for (int b = 0; b < job_.model().param_blocks(); ++b)
-    if (job_.store().compute() != DType::fp32)
-      job_.store().wire(ParamBlock{b}).copy_(job_.store().master(ParamBlock{b}));
+  for (int b = 0; b < job_.model().param_blocks(); ++b) job_.store().derive_wire(ParamBlock{b});
   job_.restore(state.updates);
   if (const std::int64_t skip_to = job_.config().data.skip_to.value_or(0); skip_to > state.samples) {
     if (world_.rank() == 0)

@@ -27,6 +27,7 @@
 #include "trireme/train/export.hpp"
 #include "trireme/train/gemm.hpp"
 #include "trireme/train/hang_reports.hpp"
+#include "trireme/train/host_cores.hpp"
 #include "trireme/train/job.hpp"
 #include "trireme/train/memory_snapshot.hpp"
 #include "trireme/train/metrics.hpp"
@@ -117,6 +118,7 @@ class Run {
   JobOptions job_options() {
     watchdog_.mark("setting up the job", 0);
     return {.lane_threads = config_.comm.lane_threads,
+            .host_threads = host_threads(topology_, threads_),
             .transport = config_.comm.backend == config::Backend::mpi ? comm::TransportChoice::mpi
                                                                       : comm::TransportChoice::automatic,
             .record_timeline = !config_.metrics.trace_steps.empty(),
@@ -175,6 +177,9 @@ class Run {
     if (job_.options().record_timeline) take_timeline(step);
     if (snapshot_after(step)) write_snapshot();
     if (step == 0) log::debug("the first step is done");
+    if (step == first_step_ + 2 && rank_ == 0)
+      if (const std::string said = few_cores_warning(topology_, threads_, job_.executor().host_work()); !said.empty())
+        log::warning(said);
     count_skips(result, step);
     state_.step = step + 1;
     state_.tokens += config_.batch.global * config_.data.seq_len;

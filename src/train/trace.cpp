@@ -2,7 +2,6 @@
 #include "trireme/train/trace.hpp"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "trireme/schedule/text.hpp"
@@ -19,14 +18,17 @@ double microseconds(executor::Clock::duration duration) {
 std::string chrome_trace(std::span<const executor::Span> spans, const schedule::Schedule& schedule,
                          const model::Model& model, int rank) {
   using Json = nlohmann::ordered_json;
-  constexpr std::array<const char*, schedule::lanes> rows{"compute", "gather", "reduce"};
   Json events = Json::array();
-  for (int lane = 0; lane < schedule::lanes; ++lane)
+  for (const schedule::Lane lane : schedule::all_lanes) {
+    const bool used = std::any_of(schedule.ops.begin(), schedule.ops.end(),
+                                  [&](const schedule::Op& op) { return schedule::lane_of(op) == lane; });
+    if (!used) continue;
     events.push_back({{"name", "thread_name"},
                       {"ph", "M"},
                       {"pid", rank},
-                      {"tid", lane},
-                      {"args", {{"name", rows[static_cast<std::size_t>(lane)]}}}});
+                      {"tid", static_cast<int>(lane)},
+                      {"args", {{"name", schedule::to_text(lane)}}}});
+  }
   const auto first =
       std::min_element(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   for (const executor::Span& span : spans) {

@@ -21,6 +21,8 @@ using ::testing::Not;
 std::vector<Policy> policies() {
   std::vector<Policy> all;
   using config::SyncPolicy;
+  constexpr config::Offload offloads[] = {config::Offload::none, config::Offload::optimizer,
+                                          config::Offload::parameters};
   for (const auto sync : {SyncPolicy::immediate, SyncPolicy::deferred, SyncPolicy::immediate_all})
     for (const int group : {0, 1, 2})  // 0: the whole axis, 1: kept
       for (const bool after_backward : {true, false})
@@ -33,6 +35,9 @@ std::vector<Policy> policies() {
                              .group = group > 1 ? std::optional(group) : std::nullopt},
                  .recompute = {.mode = all.size() % 3 == 0 ? config::Recompute::block : config::Recompute::selective,
                                .every = 1 + static_cast<std::int64_t>(all.size() % 2)},
+                 .activation_offload = {.on = all.size() % 4 == 1,
+                                        .in_flight = 1 + static_cast<std::int64_t>(all.size() % 3)},
+                 .offload = {.what = offloads[all.size() % 5 % 3], .fraction = all.size() % 7 < 4 ? 1 : 0.4},
                  .prefetch_bytes = limit,
                  .replicas = replicas});
   return all;

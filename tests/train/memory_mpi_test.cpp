@@ -38,22 +38,32 @@ class Memory : public testing::Test {
 
   /// The peak of every category while two steps run, above what there was before; and the schedule's ring sizes.
   struct Use {
-    device::ByCategory peak;
+    device::ByCategory peak, host;
     schedule::RingSizes rings;
     std::vector<int> ring_of;
   };
   [[nodiscard]] Use use(const config::RunConfig& config) const {
-    const device::ByCategory before = device::memory_use()[device::Space::device].current;
+    const device::MemoryUse before = device::memory_use();
     device::reset_peaks();
     Use found;
     (void)test::train_job(config, world_, {.lane_threads = true}, [&](Job& job, int) {
-      found.peak = device::memory_use()[device::Space::device].peak;
+      const device::MemoryUse use = device::memory_use();
+      found.peak = use[device::Space::device].peak;
+      found.host = use[device::Space::host].peak;
       found.rings = schedule::ring_sizes(job.executor().schedule(), job.model());
       found.ring_of = schedule::rings(job.model());
     });
-    for (const Category category : device::all_categories())
-      found.peak[category] = found.peak[category] - before[category];
+    for (const Category category : device::all_categories()) {
+      found.peak[category] = found.peak[category] - before[device::Space::device].current[category];
+      found.host[category] = found.host[category] - before[device::Space::host].current[category];
+    }
     return found;
+  }
+
+  [[nodiscard]] planner::Memory planned(const config::RunConfig& config) const {
+    const config::Resolved mesh = config::resolve(config, world_.size());
+    const auto step = schedule::build_step(model_, mesh.accumulation, schedule::policy_of(config, mesh));
+    return planner::replay_memory(step, model_, layout(), planner::sizing_of(config, mesh));
   }
 
   [[nodiscard]] shard::Layout layout() const { return {model_, world_.size()}; }
@@ -138,18 +148,59 @@ TEST_F(Memory, ActivationsPeakAtWhatTheStagesOfOneMicrobatchSave) {
   }
 }
 
+/// What the planner says of a run, and that the counters say the same, byte for byte, on the device and on the host.
+#define EXPECT_AS_PLANNED(config)                                                           \
+  do {                                                                                      \
+    const planner::Memory planned_ = planned(config);                                       \
+    const Use found_ = use(config);                                                         \
+    EXPECT_EQ(found_.peak[Category::activations], planned_.activations);                    \
+    EXPECT_EQ(found_.peak[Category::parameters_sharded], planned_.parameters_sharded);      \
+    EXPECT_EQ(found_.peak[Category::gradients_sharded], planned_.gradients_sharded);        \
+    EXPECT_EQ(found_.peak[Category::optimizer], planned_.optimizer);                        \
+    EXPECT_EQ(found_.host[Category::activations], planned_.host.activations);               \
+    EXPECT_EQ(found_.host[Category::parameters_sharded], planned_.host.parameters_sharded); \
+    EXPECT_EQ(found_.host[Category::gradients_sharded], planned_.host.gradients_sharded);   \
+    EXPECT_EQ(found_.host[Category::optimizer], planned_.host.optimizer);                   \
+  } while (false)
+
 TEST_F(Memory, ActivationsAreWhatThePlannerSaysWhateverIsComputedAgain) {
   for (const DType compute : {DType::fp32, DType::bf16})
     for (const auto mode : {config::Recompute::none, config::Recompute::selective, config::Recompute::block})
-      for (const std::int64_t every : {1, 2}) {
+      for (const std::int64_t every : {1, 2})
+        for (const bool offload : {false, true}) {
+          config::RunConfig config = run({}, compute);
+          config.memory = {.recompute = mode,
+                           .recompute_every = every,
+                           .activation_offload = offload,
+                           .activation_offload_min_bytes = Bytes{2000}};
+          EXPECT_AS_PLANNED(config);
+        }
+}
+
+TEST_F(Memory, OffloadingActivationsLeavesTwoBlocksOnTheDevice) {
+  config::RunConfig config = run({});
+  config.model.layers = 6;
+  config.memory = {.activation_offload = true, .activation_offload_min_bytes = {}};
+  const std::int64_t tokens = config.batch.micro * config.data.seq_len;
+  std::int64_t layer = 0;
+  for (const auto kind : {model::StageKind::attention, model::StageKind::mlp})
+    layer += model::saved_bytes(kind, model_.sizes, tokens, DType::fp32).value;
+  const Use found = use(config);
+  EXPECT_EQ(found.peak[Category::activations].value, 2 * layer);
+  EXPECT_EQ(found.host[Category::activations].value, 5 * layer);
+}
+
+TEST_F(Memory, OffloadingTheOptimizerLeavesNoneOfItOnTheDevice) {
+  for (const DType compute : {DType::fp32, DType::bf16})
+    for (const auto what : {config::Offload::optimizer, config::Offload::parameters})
+      for (const double fraction : {1.0, 0.5, 0.0}) {
         config::RunConfig config = run({}, compute);
-        config.memory.recompute = mode;
-        config.memory.recompute_every = every;
-        const config::Resolved mesh = config::resolve(config, world_.size());
-        const auto step = schedule::build_step(model_, mesh.accumulation, schedule::policy_of(config, mesh));
-        const planner::Memory planned =
-            planner::replay_memory(step, model_, layout(), planner::sizing_of(config, mesh));
-        EXPECT_EQ(use(config).peak[Category::activations].value, planned.activations.value);
+        config.memory = {.offload = what, .offload_fraction = fraction};
+        EXPECT_AS_PLANNED(config);
+        if (fraction < 1) continue;
+        const Use found = use(config);
+        EXPECT_EQ(found.peak[Category::optimizer].value, 0);
+        EXPECT_EQ(found.host[Category::optimizer].value, 8 * layout().shard_elements());
       }
 }
 

@@ -79,6 +79,11 @@ config::Memory draw_memory(Draw& draw) {
   config::Memory memory;
   memory.recompute = draw.of({none, selective, block});
   memory.recompute_every = draw.of<std::int64_t>({1, 1, 2});
+  memory.activation_offload = draw.coin();
+  memory.activation_offload_min_bytes = draw.of({Bytes{0}, Bytes{4096}});
+  memory.activation_offload_in_flight = draw.of<std::int64_t>({1, 2});
+  memory.offload = draw.of({config::Offload::none, config::Offload::optimizer, config::Offload::parameters});
+  memory.offload_fraction = draw.of({1.0, 0.5});
   return memory;
 }
 

@@ -64,6 +64,35 @@ TEST_F(Repeat, RecomputeChangesNoBit) {
     }
 }
 
+TEST_F(Repeat, WhereThingsLiveChangesNoBit) {
+  for (const auto policy : {config::SyncPolicy::immediate, config::SyncPolicy::deferred})
+    for (const DType compute : {DType::fp32, DType::bf16}) {
+      const config::RunConfig base = run(policy, compute);
+      const test::Outcome expected = outcome(base);
+      const auto expect_same = [&](const char* what, config::Memory memory,
+                                   JobOptions options = {.lane_threads = true}) {
+        config::RunConfig changed = base;
+        changed.memory = memory;
+        expect_same_bits(outcome(changed, options), expected, what);
+      };
+      const JobOptions poisoned{.lane_threads = true, .host_threads = 2, .poison = true};
+      const JobOptions inline_options{.lane_threads = false};
+      expect_same("optimizer", {.offload = config::Offload::optimizer}, poisoned);
+      expect_same("optimizer, one thread", {.offload = config::Offload::optimizer}, inline_options);
+      expect_same("parameters", {.offload = config::Offload::parameters}, poisoned);
+      expect_same("half of them", {.offload = config::Offload::parameters, .offload_fraction = 0.5}, poisoned);
+      expect_same("activations", {.activation_offload = true, .activation_offload_min_bytes = {}}, poisoned);
+      expect_same("activations, one thread", {.activation_offload = true, .activation_offload_min_bytes = {}},
+                  inline_options);
+      expect_same("block inputs",
+                  {.recompute = config::Recompute::block,
+                   .activation_offload = true,
+                   .activation_offload_min_bytes = Bytes{1000},
+                   .activation_offload_in_flight = 2},
+                  poisoned);
+    }
+}
+
 TEST_F(Repeat, LanesTransportsPrefetchAndReshardingChangeNoBit) {
   for (const auto policy : {config::SyncPolicy::immediate, config::SyncPolicy::deferred}) {
     const config::RunConfig base = run(policy, DType::fp32);

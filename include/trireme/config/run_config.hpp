@@ -114,7 +114,7 @@ struct Memory {
   std::int64_t recompute_every = 1;
   bool activation_offload = false;
   Bytes activation_offload_min_bytes{1 << 20};
-  std::int64_t activation_offload_in_flight = 2;
+  std::int64_t activation_offload_in_flight = 1;
   Offload offload = Offload::none;
   double offload_fraction = 1.0;
   std::optional<Bytes> budget;

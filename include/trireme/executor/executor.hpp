@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <thread>
@@ -16,7 +17,9 @@
 #include "trireme/executor/progress.hpp"
 #include "trireme/executor/timeline.hpp"
 #include "trireme/nn/stage.hpp"
+#include "trireme/optim/adamw.hpp"
 #include "trireme/optim/decay.hpp"
+#include "trireme/optim/team.hpp"
 #include "trireme/schedule/op.hpp"
 #include "trireme/store/activation_store.hpp"
 #include "trireme/store/parameter_store.hpp"
@@ -42,6 +45,7 @@ struct Options {
   /// Gather and reduce lanes have threads of their own. False: everything runs in the schedule's order on the calling
   /// thread, for ranks with one core.
   bool lane_threads = true;
+  int host_threads = 1;  ///< of the host lane: what updates of parameters on the host run on, beside the compute thread
   nn::Mode mode = nn::Mode::train;
   /// How gradients are summed. bf16_wire: terms travel as bf16 and are summed in fp32. bf16: every sum is rounded to
   /// bf16, too.
@@ -65,6 +69,12 @@ struct StepInput {
   std::span<const nn::Microbatch> microbatches;
   double lr = 0;
   std::int64_t updates = 0;  ///< applied before this step: Adam's count
+};
+
+/// What the host lane has done.
+struct HostWork {
+  double seconds = 0;  ///< in updates
+  Bytes bytes;         ///< that those read and wrote
 };
 
 struct StepResult {
@@ -93,6 +103,10 @@ class Executor {
   StepResult run(const StepInput& input, bool last);
 
   [[nodiscard]] const schedule::Schedule& schedule() const { return schedule_; }
+  [[nodiscard]] HostWork host_work() const {
+    const std::scoped_lock lock(host_work_mutex_);
+    return host_work_;
+  }
   [[nodiscard]] Timeline& timeline() { return timeline_; }
 
  private:
@@ -109,9 +123,18 @@ class Executor {
   void run(const schedule::AllReduce& op);
   void run(const schedule::ClipNorm& op);
   void run(const schedule::Update& op);
+  void run(const schedule::Upload& op);
+  void run(const schedule::OffloadGradient& op);
+  void run(const schedule::SumSquares& op);
+  void run(const schedule::OffloadActivations& op);
+  void run(const schedule::DropActivations& op);
+  void run(const schedule::ReloadActivations& op);
 
   /// Keeps what a stage saved, charged to activations.
   void keep(const store::ActivationStore::Key& key, std::vector<at::Tensor> tensors);
+  [[nodiscard]] const optim::Team& team(bool on_host) const {
+    return on_host && options_.lane_threads ? host_team_ : compute_team_;
+  }
   [[nodiscard]] DType reduce_wire() const {
     return options_.reduce == config::Reduce::fp32 ? DType::fp32 : DType::bf16;
   }
@@ -143,7 +166,18 @@ class Executor {
   at::Tensor hidden_;
   at::Tensor recomputed_;  ///< the residual stream of a forward that runs again
   double loss_sum_ = 0;
-  double gradient_factor_ = 1;
+
+  /// What the norm decided, and the numbers of the step: read by updates, which may run while the next step begins.
+  struct Decision {
+    bool skipped = false;
+    optim::AdamWStep numbers{};
+  };
+  Decision decision_;
+  std::vector<double> squares_;  ///< by parameter block, of gradients on the host
+  optim::Team compute_team_;
+  optim::Team host_team_;
+  mutable std::mutex host_work_mutex_;
+  HostWork host_work_;
 
   std::vector<std::jthread> lanes_;  ///< last: they end before what they use
 };

@@ -8,6 +8,7 @@
 
 #include "trireme/config/run_config.hpp"
 #include "trireme/optim/decay.hpp"
+#include "trireme/optim/team.hpp"
 
 namespace trireme::optim {
 
@@ -40,10 +41,10 @@ struct AdamWState {
 ///   beta2^count)) + eps)
 /// gradient: [shard_elements]. compute: [shard_elements] or empty; receives the new masters rounded to bf16.
 /// Elements outside the ranges are neither read nor written. The same bits on any number of threads and on any x86-64
-/// with FMA. Runs on Kokkos' default host space, from one thread at a time; returns when it is done.
+/// with FMA. One call at a time on a team; returns when it is done.
 void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const float> gradient, AdamWState state,
-           std::span<c10::BFloat16> compute = {});
+           std::span<c10::BFloat16> compute = {}, const Team& team = {});
 void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const c10::BFloat16> gradient,
-           AdamWState state, std::span<c10::BFloat16> compute = {});
+           AdamWState state, std::span<c10::BFloat16> compute = {}, const Team& team = {});
 
 }  // namespace trireme::optim

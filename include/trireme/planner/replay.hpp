@@ -28,7 +28,12 @@ struct Memory {
   Bytes parameters_sharded, parameters_unsharded, parameters_resharded, gradients_sharded, gradients_unsharded,
       optimizer, activations;
   int activations_peak_op = 0;  ///< the op during which activations are highest
-  [[nodiscard]] Bytes total() const;
+  /// In host memory.
+  struct Host {
+    Bytes parameters_sharded, gradients_sharded, optimizer, activations;
+    [[nodiscard]] Bytes total() const { return parameters_sharded + gradients_sharded + optimizer + activations; }
+  } host{};
+  [[nodiscard]] Bytes total() const;  ///< on the device
 };
 [[nodiscard]] Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model,
                                    const shard::Layout& layout, const Sizing& sizing);

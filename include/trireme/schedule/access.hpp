@@ -23,6 +23,11 @@ struct Resource {
     hidden,          ///< a: microbatch; the residual stream, or its gradient
     recomputed,      ///< a: microbatch; the residual stream of a forward that runs again
     saved,           ///< a, b, c: block, stage, microbatch; what a stage keeps for its backward
+    device_shard,    ///< a: parameter block; the copy on the device of a shard whose masters live on the host
+    upload_slot,     ///< a, b: ring and index of a shard on its way to an unshard
+    download_slot,   ///< a, b: ring and index of a gradient shard on its way to the host
+    host_copy,       ///< a, b: block, microbatch; activations in host memory
+    norm_part,       ///< a: parameter block; the sum of squares of a gradient on the host
     norm,            ///< the clip factor and the agreement to skip
   };
   Kind kind;

@@ -15,6 +15,8 @@ struct Policy {
   config::SyncPolicy sync = config::SyncPolicy::immediate;
   ReshardPolicy reshard;
   RecomputePolicy recompute{};
+  ActivationOffloadPolicy activation_offload{};
+  OffloadPolicy offload{};
   std::optional<Bytes> prefetch_bytes;
   DType compute = DType::fp32;
   int replicas = 1;

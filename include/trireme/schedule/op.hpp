@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -28,11 +30,12 @@ struct GradientTarget {
 };
 
 /// Gathers the parameters of `block` into `slot`: over the shard axis, or over groups of `from` neighbours out of the
-/// copies that a `Reshard` to the same groups left.
+/// copies that a `Reshard` to the same groups left. `staged`: out of the shard that an `Upload` put there.
 struct Unshard {
   ParamBlock block;
   Slot slot;
   std::optional<int> from{};
+  std::optional<Slot> staged{};
   friend bool operator==(const Unshard&, const Unshard&) = default;
 };
 /// Gives up the unsharded parameters of `block`: their slot may be reused. With `to`, every group of `to` neighbours on
@@ -61,28 +64,32 @@ struct Backward {
   friend bool operator==(const Backward&, const Backward&) = default;
 };
 /// Sums the gradient in `slot` over the shard axis; each rank keeps (`add`: adds to) its shard. `partial`: it goes to a
-/// buffer of its own instead, because replicas are to be summed before it is added.
+/// buffer of its own instead, because replicas are to be summed before it is added. `staged`: it waits there for its
+/// way to the host instead.
 struct ReduceScatter {
   ParamBlock block;
   Slot slot;
   bool add = false;
   bool partial = false;
+  std::optional<Slot> staged{};
   friend bool operator==(const ReduceScatter&, const ReduceScatter&) = default;
 };
-/// Sums the gradient shard over the replicate axis. `partial`: sums what a partial reduce-scatter left, and adds it to
-/// the shard.
+/// Sums the gradient shard over the replicate axis, wherever it lives. `partial`: sums what a partial reduce-scatter
+/// left, and adds it to the shard. `staged`: sums what waits there for its way to the host.
 struct AllReduce {
   ParamBlock block;
   bool partial = false;
+  std::optional<Slot> staged{};
   friend bool operator==(const AllReduce&, const AllReduce&) = default;
 };
 /// Computes the global gradient norm, the clip factor, and the step's loss; agrees whether the step is skipped.
 struct ClipNorm {
   friend bool operator==(const ClipNorm&, const ClipNorm&) = default;
 };
-/// Applies the optimizer to this rank's shard of `block`.
+/// Applies the optimizer to this rank's shard of `block`, where that lives: on the host, with `on_host`.
 struct Update {
   ParamBlock block;
+  bool on_host = false;
   friend bool operator==(const Update&, const Update&) = default;
 };
 
@@ -95,11 +102,60 @@ struct Recompute {
   friend bool operator==(const Recompute&, const Recompute&) = default;
 };
 
-using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute>;
+// What lives in host memory: optimizer state, and parameters with it.
+
+/// Copies this rank's shard of `block`, in the compute dtype, from the host to the device: to where it lives there, or
+/// to `staged`, from which the next unshard gathers.
+struct Upload {
+  ParamBlock block;
+  std::optional<Slot> staged{};
+  friend bool operator==(const Upload&, const Upload&) = default;
+};
+/// Copies the gradient shard that waits in `slot` to the host, or adds it to what is there.
+struct OffloadGradient {
+  ParamBlock block;
+  Slot slot;
+  bool add = false;
+  friend bool operator==(const OffloadGradient&, const OffloadGradient&) = default;
+};
+/// Sums the squares of a gradient shard that lives on the host, for `ClipNorm`.
+struct SumSquares {
+  ParamBlock block;
+  friend bool operator==(const SumSquares&, const SumSquares&) = default;
+};
+
+// What waits in host memory between forward and backward.
+
+/// Copies what a block keeps to the host: tensors of at least `min_bytes`.
+struct OffloadActivations {
+  Block block;
+  Microbatch microbatch;
+  Bytes min_bytes;
+  friend bool operator==(const OffloadActivations&, const OffloadActivations&) = default;
+};
+/// Frees what has been copied to the host.
+struct DropActivations {
+  Block block;
+  Microbatch microbatch;
+  friend bool operator==(const DropActivations&, const DropActivations&) = default;
+};
+/// Copies it back to the device, into the room that the activations of `after` leave once their backward is done.
+struct ReloadActivations {
+  Block block;
+  Microbatch microbatch;
+  Block after;
+  friend bool operator==(const ReloadActivations&, const ReloadActivations&) = default;
+};
+
+using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute,
+                        Upload, OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations>;
 
 /// Where an op runs: ops of one lane run one after another, in the schedule's order, on every rank.
-enum class Lane : std::uint8_t { compute, gather, reduce };
-inline constexpr int lanes = 3;
+enum class Lane : std::uint8_t { compute, gather, reduce, device_to_host, host_to_device, host };
+inline constexpr int lanes = 6;
+inline constexpr std::array all_lanes{Lane::compute,        Lane::gather,         Lane::reduce,
+                                      Lane::device_to_host, Lane::host_to_device, Lane::host};
+[[nodiscard]] std::string_view to_text(Lane lane);
 
 [[nodiscard]] Lane lane_of(const Op& op);
 

@@ -54,6 +54,27 @@ struct ReshardPolicy {
 [[nodiscard]] Schedule prefetch(Schedule schedule, const model::Model& model, DType compute,
                                 std::optional<Bytes> limit);
 
+/// What lives in host memory: `what` of the first blocks whose parameters make up `fraction` of all.
+struct OffloadPolicy {
+  config::Offload what = config::Offload::none;
+  double fraction = 1;
+};
+/// Sends gradient shards to the host as they appear, sums their squares and updates them there, and uploads the new
+/// parameters: after the update, or with `parameters` before each gather (ZeRO-Offload, Ren et al. 2021). Where
+/// replicas sum gradients once a step, they do so on the host. After fusion and prefetch, before slots.
+[[nodiscard]] Schedule insert_offload(Schedule schedule, const model::Model& model, OffloadPolicy policy);
+
+/// What waits in host memory between forward and backward.
+struct ActivationOffloadPolicy {
+  bool on = false;
+  Bytes min_bytes{0};          ///< of a tensor: smaller ones stay
+  std::int64_t in_flight = 1;  ///< blocks that are copied at once, either way
+};
+/// Copies what each block but the last keeps to the host after its forward and back ahead of its backward, so that at
+/// most `in_flight` + 1 blocks' activations are on the device. After insert_recompute and fusion.
+[[nodiscard]] Schedule insert_activation_offload(Schedule schedule, const model::Model& model,
+                                                 ActivationOffloadPolicy policy);
+
 /// Joins the stages of a block into one op where nothing stands between them.
 [[nodiscard]] Schedule fuse_stages(Schedule schedule, const model::Model& model);
 
@@ -69,10 +90,19 @@ struct ReshardPolicy {
 [[nodiscard]] std::optional<int> copy_group(const Schedule& schedule);
 [[nodiscard]] bool has_partial(const Schedule& schedule);
 
-/// Buffers in each ring that the schedule uses, by ring: for parameters, and for gradients.
+/// What of a parameter block lives in host memory: nothing, its masters, moments and reduced gradients, or its shards
+/// with them.
+enum class OnHost { nothing, optimizer, parameters };
+/// By parameter block, as the schedule's uploads say.
+[[nodiscard]] std::vector<OnHost> on_host(const Schedule& schedule, const model::Model& model);
+
+/// Buffers in each ring that the schedule uses, by ring: for parameters, for gradients, and for shards on their way
+/// from and to the host.
 struct RingSizes {
   std::vector<int> parameters;
   std::vector<int> gradients;
+  std::vector<int> uploads{};
+  std::vector<int> downloads{};
 };
 [[nodiscard]] RingSizes ring_sizes(const Schedule& schedule, const model::Model& model);
 

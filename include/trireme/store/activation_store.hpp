@@ -4,14 +4,17 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <mutex>
 #include <tuple>
 #include <vector>
 
 #include "trireme/base/ids.hpp"
+#include "trireme/base/units.hpp"
 
 namespace trireme::store {
 
-/// What stages keep between a forward and its backward.
+/// What stages keep between a forward and its backward, on the device or in host memory. Lanes call it at the same
+/// time, for different keys.
 class ActivationStore {
  public:
   /// Whose activations: one stage of one block in one microbatch.
@@ -19,12 +22,27 @@ class ActivationStore {
 
   /// Keeps `tensors` for the backward of `key`. Throws BugError when something is kept there already.
   void keep(const Key& key, std::vector<at::Tensor> tensors);
-  /// Gives them back and forgets them. Throws BugError when nothing is kept there.
+  /// Gives them back and forgets them. Throws BugError when nothing is kept there, or when it is in host memory.
   [[nodiscard]] std::vector<at::Tensor> take(const Key& key);
+
+  /// Copies the tensors of `key` that have at least `min_bytes` to host memory; they stay until `drop`.
+  void offload(const Key& key, Bytes min_bytes);
+  /// Frees the tensors that `offload` has copied.
+  void drop(const Key& key);
+  /// Copies them back to the device and frees the host's.
+  void reload(const Key& key);
+
   [[nodiscard]] bool empty() const { return kept_.empty(); }
 
  private:
-  std::map<Key, std::vector<at::Tensor>> kept_;
+  struct Kept {
+    std::vector<at::Tensor> tensors;
+    std::vector<at::Tensor> on_host;  ///< by tensor; undefined: it stays on the device
+  };
+  [[nodiscard]] Kept& at(const Key& key);
+
+  mutable std::mutex mutex_;  ///< of the map; what a key holds is one lane's at a time
+  std::map<Key, Kept> kept_;
 };
 
 }  // namespace trireme::store

@@ -25,9 +25,10 @@ using Provider = std::function<void(const model::Parameter& parameter, shard::Ra
 /// What a schedule needs in memory.
 struct Buffers {
   schedule::RingSizes rings;
-  std::optional<int> copy_group{};  ///< groups that keep a copy between forward and backward
-  bool partial = false;             ///< a buffer for gradient shards on their way: to be summed over replicas, or rounded
-  bool trains = true;               ///< false: no gradients and optimizer state
+  std::optional<int> copy_group{};          ///< groups that keep a copy between forward and backward
+  std::vector<schedule::OnHost> on_host{};  ///< by parameter block
+  bool partial = false;  ///< a buffer for gradient shards on their way: to be summed over replicas, or rounded
+  bool trains = true;    ///< false: no gradients and optimizer state
 };
 
 /// The buffers that serve every one of the schedules, which do not run at the same time.
@@ -48,8 +49,17 @@ class ParameterStore {
   /// fp32 masters of this rank's shard, [shard_elements].
   [[nodiscard]] at::Tensor& master(ParamBlock block) { return at(master_, block); }
   /// What is gathered, [shard_elements] in the compute dtype: the masters themselves in fp32, their rounded copy in
-  /// bf16.
+  /// bf16; a copy on the device of `host_wire` where the masters live on the host. Undefined where parameters are
+  /// uploaded for each gather.
   [[nodiscard]] at::Tensor& wire(ParamBlock block) { return at(wire_, block); }
+  /// What an update writes and an upload reads: `wire`, but beside the masters where those live on the host.
+  [[nodiscard]] at::Tensor& host_wire(ParamBlock block) { return at(host_wire_, block); }
+  /// Makes what is gathered equal to the masters again, which something else than an update has changed.
+  void derive_wire(ParamBlock block);
+  /// What of the block lives in host memory.
+  [[nodiscard]] schedule::OnHost on_host(ParamBlock block) const {
+    return on_host_.at(static_cast<std::size_t>(block.value));
+  }
   /// Reduced gradient, AdamW's first and second moment: fp32, [shard_elements].
   [[nodiscard]] at::Tensor& gradient(ParamBlock block) { return at(gradient_, block); }
   [[nodiscard]] at::Tensor& first_moment(ParamBlock block) { return at(first_moment_, block); }
@@ -63,6 +73,10 @@ class ParameterStore {
   /// A ring's buffer: [padded], in the compute dtype; gradients in fp32.
   [[nodiscard]] at::Tensor& parameter_buffer(schedule::Slot slot) { return at(parameter_ring_, slot); }
   [[nodiscard]] at::Tensor& gradient_buffer(schedule::Slot slot) { return at(gradient_ring_, slot); }
+
+  /// A shard on its way from or to the host: [shard_elements], in the compute dtype; gradients in fp32.
+  [[nodiscard]] at::Tensor& upload_buffer(schedule::Slot slot) { return at(upload_ring_, slot); }
+  [[nodiscard]] at::Tensor& download_buffer(schedule::Slot slot) { return at(download_ring_, slot); }
 
   /// Parameter `ref` in the buffer of its block, in its full shape: a view.
   [[nodiscard]] at::Tensor parameter_view(schedule::Slot slot, model::ParamRef ref) {
@@ -92,9 +106,10 @@ class ParameterStore {
   const shard::Layout& layout_;
   int shard_rank_;
   DType compute_;
-  std::vector<at::Tensor> master_, wire_, gradient_, first_moment_, second_moment_, group_copy_;
+  std::vector<schedule::OnHost> on_host_;
+  std::vector<at::Tensor> master_, wire_, host_wire_, gradient_, first_moment_, second_moment_, group_copy_;
   at::Tensor partial_;
-  Ring parameter_ring_, gradient_ring_;
+  Ring parameter_ring_, gradient_ring_, upload_ring_, download_ring_;
 };
 
 }  // namespace trireme::store

@@ -21,6 +21,7 @@ namespace trireme::train {
 /// How a job runs, apart from what the run file says.
 struct JobOptions {
   std::optional<bool> lane_threads;  ///< absent: where a rank has a core to spare for them
+  int host_threads = 1;              ///< executor::Options::host_threads
   comm::TransportChoice transport = comm::TransportChoice::automatic;
   bool poison = false;           ///< executor::Options::poison
   bool record_timeline = false;  ///< executor::Options::record_timeline
