@@ -25,6 +25,7 @@ constexpr std::chrono::milliseconds slowness{50};  // longer than a step of a ti
 
 std::atomic<int> current_rank{-1};
 std::atomic<long> current_step{-1};
+thread_local std::optional<long> step_of_thread;
 
 /// One entry of TRIREME_FAULT.
 struct Fault {
@@ -78,7 +79,7 @@ Fault parse(std::string_view entry) {
 bool applies(const Fault& fault, std::string_view point) {
   const int rank = current_rank;
   const bool here = rank == -1 || !fault.rank || *fault.rank == rank;
-  const bool now = !fault.step || *fault.step == current_step;
+  const bool now = !fault.step || *fault.step == step_of_thread.value_or(current_step);
   return here && now && (fault.point == "*" || fault.point == point);
 }
 
@@ -103,6 +104,8 @@ const char* variable() {
 void set_rank(int rank) { current_rank = rank; }
 
 void set_step(long step) { current_step = step; }
+
+void set_step_of_thread(long step) { step_of_thread = step; }
 
 bool point(std::string_view name) {
   const char* text = variable();

@@ -68,6 +68,21 @@ Facts sorted_facts(const nlohmann::json& object) {
   return facts;
 }
 
+/// The same of a key that may be absent: files of an earlier build lack it.
+Facts facts_or_none(const nlohmann::json& json, const char* key) {
+  return json.contains(key) ? sorted_facts(json.at(key)) : Facts{};
+}
+
+std::vector<PassedOver> passed_over_of(const nlohmann::json& json) {
+  std::vector<PassedOver> all;
+  if (!json.contains("passed_over")) return all;
+  for (const auto& entry : json.at("passed_over"))
+    all.push_back({.step = whole(entry.at(0), "a step"),
+                   .first = whole(entry.at(1), "a sample"),
+                   .end = whole(entry.at(2), "a sample")});
+  return all;
+}
+
 SavedParameter parameter_of(const nlohmann::json& json) {
   SavedParameter parameter{.name = json.at(0).get<std::string>(), .shape = {}};
   double product = 1;
@@ -150,7 +165,10 @@ State state_of(const nlohmann::json& json) {
               .learning_rate = json.at("learning_rate").get<double>(),
               .samples = whole(json.at("samples"), "samples"),
               .taken = {},
+              .passed_over = passed_over_of(json),
               .data = sorted_facts(json.at("data")),
+              .choices = facts_or_none(json, "choices"),
+              .generation = facts_or_none(json, "generation"),
               .run_file = json.at("run_file").get<std::string>()};
   for (const auto& count : json.at("taken")) state.taken.push_back(whole(count, "taken"));
   return state;
@@ -210,6 +228,8 @@ std::string to_json(const Manifest& manifest, const std::vector<std::string>& fi
   Json parameters = Json::array();
   for (const SavedParameter& parameter : manifest.parameters)
     parameters.push_back(Json::array({parameter.name, parameter.shape}));
+  Json passed_over = Json::array();
+  for (const PassedOver& one : state.passed_over) passed_over.push_back(Json::array({one.step, one.first, one.end}));
   Json json{
       {"format", "trireme checkpoint"},
       {"version", format_version},
@@ -222,7 +242,10 @@ std::string to_json(const Manifest& manifest, const std::vector<std::string>& fi
       {"learning_rate", state.learning_rate},
       {"samples", state.samples},
       {"taken", state.taken},
+      {"passed_over", std::move(passed_over)},
       {"data", facts_json(state.data)},
+      {"choices", facts_json(state.choices)},
+      {"generation", facts_json(state.generation)},
       {"mesh",
        {{"replicate", manifest.mesh.replicate}, {"shard", manifest.mesh.shard}, {"tensor", manifest.mesh.tensor}}},
       {"model", facts_json(manifest.model)},

@@ -19,10 +19,11 @@ constexpr std::int64_t width = 4;  // bytes of an element
 constexpr std::int64_t hdf5_bytes = 1 << 16;
 constexpr std::int64_t hdf5_bytes_a_dataset = 1 << 13;
 
-/// A dataset to be written, and where its elements are in memory.
+/// A dataset to be written, and which part of a shard it takes.
 struct Planned {
   SavedDataset dataset;
-  const float* values = nullptr;
+  ParamBlock block{0};
+  std::int64_t begin = 0;  ///< of its first element, in the shard
 };
 
 /// The slices of a block's part, with offsets from the beginning of the part.
@@ -55,7 +56,7 @@ std::vector<Planned> plan(const Shards& shards) {
                            .slices = slices_of_part(shards, block, part, first_parameter)};
       first_parameter += shards.layout[block].parameters();
       if (dataset.slices.empty()) continue;  // padding only
-      planned.push_back({std::move(dataset), shards.values(quantity, block).data() + part.begin});
+      planned.push_back({std::move(dataset), block, part.begin});
     }
   }
   return planned;
@@ -81,12 +82,13 @@ void lay_out(const std::string& path, std::vector<Planned>& planned) {
   file.close();
 }
 
-void write_slices(File& file, Planned& planned) {
+void write_slices(File& file, const Shards& shards, Planned& planned) {
+  const float* const values = shards.values(planned.dataset.quantity, planned.block).data() + planned.begin;
   for (SavedSlice& slice : planned.dataset.slices)
     for (std::int64_t at = 0; at < slice.elements.size(); at += chunk_elements) {
       const std::int64_t count = std::min(chunk_elements, slice.elements.size() - at);
       const std::int64_t first = slice.offset + at;
-      const auto bytes = std::as_bytes(std::span(planned.values + first, static_cast<std::size_t>(count)));
+      const auto bytes = std::as_bytes(std::span(values + first, static_cast<std::size_t>(count)));
       slice.checksums.push_back(checksum(bytes));
       file.write_at(planned.dataset.byte_offset + width * first, bytes);
     }
@@ -146,10 +148,11 @@ SavedFile write_shard_file(const std::string& path, const Shards& shards) {
     File file = File::update(name);
     file.reserve(file.size());
     for (Planned& one : planned) {
-      write_slices(file, one);
+      write_slices(file, shards, one);
       (void)fault::point("ckpt.write");
       saved.datasets.push_back(std::move(one.dataset));
     }
+    (void)fault::point("ckpt.sync");
     file.sync_and_close();
   }
   const File written = File::open(name);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
@@ -20,10 +22,12 @@
 #include "trireme/comm/broadcast.hpp"
 #include "trireme/comm/topology.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/config/names.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/tokenizer.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/train/checkpointing.hpp"
+#include "trireme/train/choices.hpp"
 #include "trireme/train/job.hpp"
 #include "trireme/train/output_directory.hpp"
 #include "trireme/train/run.hpp"
@@ -83,9 +87,14 @@ std::string preflight(config::RunConfig config, int ranks) {
   const config::Resolved mesh = config::resolve(config, ranks);
   const config::RunConfig complete = train::complete_model(config);
   const model::Model model = model::build(complete.model);
-  const planner::Choice choice = planner::choose_sync(complete, model, mesh);
-  config.sync = choice.sync;
-  if (!choice.reason.empty()) log::info(choice.reason);
+  if (const std::optional<config::Sync> saved = train::saved_policy(complete, mesh)) {
+    config.sync = *saved;
+    log::info(fmt::format("sync.policy = auto: {}, as this run began", config::to_text(saved->policy)));
+  } else {
+    const planner::Choice choice = planner::choose_sync(complete, model, mesh);
+    config.sync = choice.sync;
+    if (!choice.reason.empty()) log::info(choice.reason);
+  }
   train::check_weights(complete, model);
   check_data(complete);
   train::check_output_directory(complete);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "comm/await.hpp"
 #include "trireme/comm/communicator.hpp"
 #include "trireme/comm/mpi.hpp"
 
@@ -10,9 +11,12 @@ namespace trireme::comm {
 
 std::string broadcast_text(const Communicator& communicator, std::string text, int root) {
   auto size = static_cast<std::int64_t>(text.size());
-  check(MPI_Bcast(&size, 1, MPI_INT64_T, root, communicator.handle()), "broadcast the size of a text");
+  MPI_Request request = MPI_REQUEST_NULL;
+  await(MPI_Ibcast(&size, 1, MPI_INT64_T, root, communicator.handle(), &request), request,
+        "broadcast the size of a text");
   text.resize(static_cast<std::size_t>(size));
-  check(MPI_Bcast(text.data(), static_cast<int>(size), MPI_CHAR, root, communicator.handle()), "broadcast a text");
+  await(MPI_Ibcast(text.data(), static_cast<int>(size), MPI_CHAR, root, communicator.handle(), &request), request,
+        "broadcast a text");
   return text;
 }
 

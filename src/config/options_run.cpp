@@ -51,9 +51,8 @@ std::vector<Option> train_options() {
   s.number("replica_check_every", &Train::replica_check_every, between(0, largest_step),
            "steps between comparisons of the replicas' state (0: with every line of the metrics)");
   s.number("stop_before_limit_seconds", &Train::stop_before_limit_seconds, above(0),
-           "save and stop so long before the job's time limit")
-      .default_is("none")
-      .not_yet();
+           "save and stop at least so long before the time limit of a Slurm job")
+      .default_is("as a step and a save take");
   return s.take();
 }
 
@@ -65,7 +64,7 @@ std::vector<Option> checkpoint_options() {
   s.number("keep", &Checkpoint::keep, between(1, 1 << 20), "latest checkpoints that stay");
   s.number("keep_every", &Checkpoint::keep_every, between(0, largest_step),
            "checkpoints of every so many steps stay for ever (0: none)");
-  s.flag("async", &Checkpoint::async, "write while the training goes on").not_yet();
+  s.flag("async", &Checkpoint::async, "write while the training goes on, from a copy in host memory");
   s.number("ranks_per_file", &Checkpoint::ranks_per_file, between(1, 1 << 20), "ranks that share a file").not_yet();
   s.custom(
        "resume", "auto | none | path", read_resume,

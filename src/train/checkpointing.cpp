@@ -10,11 +10,14 @@
 #include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/facts.hpp"
 #include "trireme/checkpoint/load.hpp"
 #include "trireme/comm/broadcast.hpp"
 #include "trireme/comm/gather.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/data/dataset.hpp"
+#include "trireme/train/choices.hpp"
+#include "trireme/train/export.hpp"
 #include "trireme/train/replicas.hpp"
 
 namespace trireme::train {
@@ -37,6 +40,18 @@ std::vector<std::string> lines_of(const std::string& text) {
     begin = end + 1;
   }
   return lines;
+}
+
+/// The checkpoints, a line each and the newest first, that a job with this very run file has left: it went on from
+/// `checkpoint.resume` and was stopped, and the same command line goes on, not back.
+std::string made_by_this_run_file(const config::RunConfig& config) {
+  std::string paths;
+  for (const checkpoint::Found& found : checkpoint::list_checkpoints(config.checkpoint.directory)) try {
+      if (checkpoint::open_checkpoint(found.path).state.run_file == config::print_run_file(config))
+        paths += found.path + "\n";
+    } catch (const CheckpointError&) {  // damaged: of no use here
+    }
+  return paths;
 }
 
 }  // namespace
@@ -75,7 +90,8 @@ checkpoint::Shards shards_of(Job& job) {
           }};
 }
 
-Checkpointing::Checkpointing(Job& job, const comm::Communicator& world) : job_(job), world_(world.duplicate()) {}
+Checkpointing::Checkpointing(Job& job, const comm::Communicator& world, int threads)
+    : job_(job), world_(world.duplicate()), threads_(threads), background_(world) {}
 
 bool Checkpointing::stop_requested(bool here) const { return comm::any_rank(world_, here); }
 
@@ -94,7 +110,7 @@ std::vector<std::string> Checkpointing::candidates() const {
     if (options.resume == "auto")
       for (const checkpoint::Found& found : checkpoint::list_checkpoints(options.directory)) paths += found.path + "\n";
     else if (options.resume != "none")
-      paths = options.resume;
+      paths = made_by_this_run_file(job_.config()) + options.resume;
   }
   return lines_of(comm::broadcast_text(world_, std::move(paths)));
 }
@@ -103,6 +119,7 @@ checkpoint::State Checkpointing::fresh() {
   job_.store().fill(first_parameters(job_.config()));
   checkpoint::State state;
   state.samples = job_.config().data.skip_to.value_or(0);
+  if (state.samples > 0) state.passed_over = {{.step = 0, .first = 0, .end = state.samples}};
   return state;
 }
 
@@ -120,13 +137,19 @@ void Checkpointing::check_data(const std::string& path, checkpoint::State& state
   state.taken.clear();
 }
 
-checkpoint::State Checkpointing::resumed(const std::string& path, checkpoint::State state) {
+checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoint::Manifest& manifest) {
+  checkpoint::State state = manifest.state;
   check_data(path, state);
+  const std::vector<std::string> other = take_choices(world_, state.choices, threads_);
+  if (!other.empty() && manifest.mesh == job_.mesh() && world_.rank() == 0)
+    log::warning(
+        fmt::format("the run was saved with other choices, so it does not go on bit for bit: {}", join(other, "; ")));
   for (int b = 0; b < job_.model().param_blocks(); ++b) job_.store().derive_wire(ParamBlock{b});
   job_.restore(state.updates);
   if (const std::int64_t skip_to = job_.config().data.skip_to.value_or(0); skip_to > state.samples) {
     if (world_.rank() == 0)
       log::info(fmt::format("data.skip_to: samples {} to {} are passed over", state.samples, skip_to));
+    state.passed_over.push_back({.step = state.step, .first = state.samples, .end = skip_to});
     state.samples = skip_to;
     state.taken.clear();
   }
@@ -148,9 +171,9 @@ checkpoint::State Checkpointing::begin() {
   if (paths.empty()) return fresh();
   for (const std::string& path : paths) {
     try {
-      return resumed(path, checkpoint::load(world_, path, shards_of(job_)).state);
+      return resumed(path, checkpoint::load(world_, path, shards_of(job_)));
     } catch (const checkpoint::Damaged& damaged) {
-      if (job_.config().checkpoint.resume != "auto") throw;
+      if (job_.config().checkpoint.resume != "auto" && path == paths.back()) throw;
       if (world_.rank() == 0) log::warning(fmt::format("{} cannot be used: {}", path, damaged.what()));
     }
   }
@@ -159,22 +182,78 @@ checkpoint::State Checkpointing::begin() {
                   paths.size(), job_.config().checkpoint.directory));
 }
 
-std::string Checkpointing::save(checkpoint::State state) {
-  if (state.step == saved_step_) return "";
-  const auto begin = std::chrono::steady_clock::now();
+/// Says that a save failed and that the run goes on; it is looked at again when the run ends.
+void Checkpointing::failed(std::int64_t step, const std::exception& error) {
+  failure_ = error.what();
+  if (world_.rank() == 0)
+    log::error(fmt::format("the save of step {} failed, the training goes on: {}", step, failure_));
+}
+
+/// The end of what was written beside the training; waits for it.
+std::string Checkpointing::take_background() {
+  const checkpoint::Ended end = background_.take();
+  save_seconds_ = std::max(save_seconds_, end.seconds);
+  try {
+    if (end.failure) std::rethrow_exception(end.failure);
+  } catch (const WriteError& error) {
+    failed(end.step, error);
+    return "";
+  }
+  failure_.clear();
+  saved_step_ = base_step_ = end.step;
+  return fmt::format("saved {} ({}, {:.2f} s beside the training, which waited {:.2f} s)\n", end.saved.path,
+                     to_text(end.saved.bytes), end.seconds, end.stall_seconds);
+}
+
+std::string Checkpointing::news() { return background_.started() && background_.ended() ? take_background() : ""; }
+
+std::string Checkpointing::finish() {
+  const std::string said = background_.started() ? take_background() : "";
+  if (!failure_.empty()) throw WriteError(failure_);
+  return said;
+}
+
+std::string Checkpointing::save(checkpoint::State state, bool last) {
+  std::string said;
+  if (background_.started()) {
+    if (!background_.ended() && world_.rank() == 0)
+      log::warning(
+          fmt::format("the save of step {} is still being written: the training waits for it before {}; save "
+                      "less often (checkpoint.every), or to a faster disk",
+                      background_.step(), last ? "it ends" : "the next one"));
+    said = take_background();
+  }
+  if (state.step == saved_step_) return said;
   if (job_.mesh().replicate > 1) check_replicas(job_);
   const config::RunConfig& config = job_.config();
   state.updates = job_.updates();
   state.seed = config.run.seed;
   state.data = data_;
+  state.choices = choices_in_force(threads_);
+  if (world_.rank() == 0) state.generation = checkpoint::generation_facts(export_options(config));
   state.run_file = config::print_run_file(config);
-  const checkpoint::Saved saved = checkpoint::save(world_, shards_of(job_), state,
-                                                   {.directory = config.checkpoint.directory,
-                                                    .keep = config.checkpoint.keep,
-                                                    .keep_every = config.checkpoint.keep_every,
-                                                    .base_step = base_step_});
+  return said + write(state, last);
+}
+
+std::string Checkpointing::write(const checkpoint::State& state, bool last) {
+  const auto begin = std::chrono::steady_clock::now();
+  const config::Checkpoint& config = job_.config().checkpoint;
+  const checkpoint::SaveOptions options{
+      .directory = config.directory, .keep = config.keep, .keep_every = config.keep_every, .base_step = base_step_};
+  const checkpoint::Shards shards = shards_of(job_);
+  if (config.async && !last && background_.start(shards, state, options)) return "";
+  checkpoint::Saved saved;
+  try {
+    saved = checkpoint::save(world_, shards, state, options);
+  } catch (const WriteError& error) {
+    if (!config.async || last) throw;
+    failed(state.step, error);
+    return "";
+  }
+  failure_.clear();
   saved_step_ = base_step_ = state.step;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  save_seconds_ = std::max(save_seconds_, seconds);
   return fmt::format("saved {} ({}, {:.2f} s)\n", saved.path, to_text(saved.bytes), seconds);
 }
 

@@ -32,16 +32,19 @@ class Gatherer {
 
 }  // namespace
 
+checkpoint::HfWriteOptions export_options(const config::RunConfig& config) {
+  checkpoint::HfWriteOptions options{.dtype = config.precision.compute, .max_position_embeddings = config.data.seq_len};
+  if (config.data.document_end)
+    options.eos_token_ids = {*config.data.document_end};
+  else if (!config.data.tokenizer.empty())
+    options.eos_token_ids = {data::make_tokenizer(config.data.tokenizer)->document_end()};
+  return options;
+}
+
 void export_huggingface(Job& job, const std::string& directory, bool overwrite) {
   if (job.control().rank() == 0) {
-    checkpoint::HfWriteOptions options{.dtype = job.config().precision.compute,
-                                       .overwrite = overwrite,
-                                       .max_position_embeddings = job.config().data.seq_len};
-    const config::Data& data = job.config().data;
-    if (data.document_end)
-      options.eos_token_ids = {*data.document_end};
-    else if (!data.tokenizer.empty())
-      options.eos_token_ids = {data::make_tokenizer(data.tokenizer)->document_end()};
+    checkpoint::HfWriteOptions options = export_options(job.config());
+    options.overwrite = overwrite;
     checkpoint::write_huggingface(directory, job.model(), options, Gatherer(job));
   } else if (job.at().replicate == 0) {  // the ranks of rank 0's shard group take part in its gathers
     for (int b = 0; b < job.model().param_blocks(); ++b) (void)job.gather_masters(ParamBlock{b});

@@ -66,6 +66,15 @@ kernels::GemmChoice decide() {
 
 }  // namespace
 
+std::string cpu_name() {
+  const std::string type = cpu_type();
+  const std::size_t colon =
+      type.find("model name") == std::string::npos ? std::string::npos : type.find(": ", type.find("model name"));
+  const std::string model =
+      colon == std::string::npos ? "unknown" : type.substr(colon + 2, type.find('\n', colon) - colon - 2);
+  return fmt::format("{} ({:016x})", model, fnv1a(type));
+}
+
 std::string gemm_choice_path() {
   const char* cache = std::getenv("TRIREME_CACHE");
   const char* home = std::getenv("HOME");

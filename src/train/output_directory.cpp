@@ -43,14 +43,21 @@ void check_earlier_run(const config::RunConfig& config) {
                     config.run.output, metrics.string()));
 }
 
+void create(const char* what, const std::string& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error)
+    throw WriteError(fmt::format("{} {}: cannot be created: {}. Set {} to a directory that you may write to.", what,
+                                 directory, error.message(), what));
+}
+
 /// The directory of checkpoints, made and tried: a run must not find out after hours.
 void prepare_checkpoint_directory(const config::RunConfig& config) {
   if (!saves_checkpoints(config)) return;
-  const std::string& directory = config.checkpoint.directory;
-  std::error_code error;
-  fs::create_directories(directory, error);
-  const std::string probe = directory + "/.write-probe";
+  create("checkpoint.directory", config.checkpoint.directory);
+  const std::string probe = config.checkpoint.directory + "/.write-probe";
   checkpoint::write_text(probe, "");
+  std::error_code error;
   fs::remove(probe, error);
 }
 
@@ -62,14 +69,11 @@ void check_output_directory(const config::RunConfig& config) {
     checkpoint::check_export_target(config.run.output + "/export", true);
 }
 
+void create_output_directory(const config::RunConfig& config) { create("run.output", config.run.output); }
+
 void prepare_output_directory(const config::RunConfig& config) {
   check_output_directory(config);
-  std::error_code error;
-  fs::create_directories(config.run.output, error);
-  if (error)
-    throw WriteError(
-        fmt::format("run.output {}: cannot be created: {}. Set run.output to a directory that you may write to.",
-                    config.run.output, error.message()));
+  create_output_directory(config);
   checkpoint::write_text(config.run.output + "/run.toml", config::print_run_file(config));
   prepare_checkpoint_directory(config);
 }

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
@@ -24,6 +26,7 @@
 #include "trireme/train/banner.hpp"
 #include "trireme/train/batch_job.hpp"
 #include "trireme/train/checkpointing.hpp"
+#include "trireme/train/directory_lock.hpp"
 #include "trireme/train/export.hpp"
 #include "trireme/train/gemm.hpp"
 #include "trireme/train/hang_reports.hpp"
@@ -39,6 +42,7 @@
 #include "trireme/train/stop_signals.hpp"
 #include "trireme/train/terminal.hpp"
 #include "trireme/train/threads.hpp"
+#include "trireme/train/time_limit.hpp"
 #include "trireme/train/trace.hpp"
 
 namespace trireme::train {
@@ -68,13 +72,13 @@ class Run {
                   nullptr),
         recorded_(record(config_)),
         job_(config_, world, job_options()),
-        checkpoints_(job_, world),
+        checkpoints_(job_, world, threads_),
         output_(STDOUT_FILENO),
         progress_(output_, config_.train.steps, rewrites_lines(surroundings())) {
     fault::set_rank(rank_);
     if (saves_checkpoints(config_)) stop_signals_.emplace();
     if (rank_ == 0) {
-      prepare_output_directory(config_);
+      take_directories();
       remove_hang_reports(config_.run.output);
     }
     job_.control().barrier();
@@ -85,6 +89,7 @@ class Run {
   ExitCode operator()() {
     watchdog_.mark("reading the parameters", 0);
     state_ = checkpoints_.begin();
+    gemm_ = kernels::gemm_choice();
     first_step_ = state_.step;
     if (rank_ == 0) metrics_.emplace(config_.run.output + "/metrics.jsonl", first_step_);
     log::debug("the job is set up, its parameters are there");
@@ -92,12 +97,14 @@ class Run {
     data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
                              job_.batch_shape(), {.position = state_.samples, .taken = state_.taken});
     for (std::int64_t step = first_step_; step < config_.train.steps; ++step) {
-      stopping_ = stop_signals_ && checkpoints_.stop_requested(StopSignals::received() != 0);
+      if (rank_ == 0) output_.write(checkpoints_.news());
+      stopping_ = stop_signals_ && checkpoints_.stop_requested(StopSignals::received() != 0 || time_is_up());
       train_step(reader, step);
       if (evaluates_after(step) && !stopping_) evaluate(step);
       if (checkpoints_.due_after(step) || stopping_) save(step);
       if (stopping_ && step + 1 < config_.train.steps) return stopped();
     }
+    finish_saves();
     report_step_times();
     watchdog_.rest();
     progress_.finish();
@@ -113,6 +120,27 @@ class Run {
     const std::string here = topology_.node_rank == 0 ? too_few_cores(batch_job_, topology_, threads_) : "";
     const std::string said = comm::agree_on_failure(world_, here);
     if (rank_ == 0 && !said.empty()) log::warning(said);
+  }
+
+  /// No other job may write where this one does. On one rank.
+  void take_directories() {
+    create_output_directory(config_);
+    locks_.emplace_back(std::make_unique<DirectoryLock>(config_.run.output, "run.output"));
+    prepare_output_directory(config_);
+    if (!saves_checkpoints(config_)) return;
+    locks_.emplace_back(std::make_unique<DirectoryLock>(config_.checkpoint.directory, "checkpoint.directory"));
+    time_limit_.emplace(config_.train.stop_before_limit_seconds,
+                        checkpoint::staging_bytes(job_.layout()).value / job_.mesh().replicate);
+  }
+
+  /// Whether the job's end is too near for another step and a save; the first rank's clock decides.
+  [[nodiscard]] bool time_is_up() {
+    if (!time_limit_ || !time_limit_->reached(longest_step_seconds_, checkpoints_.save_seconds())) return false;
+    if (!out_of_time_)
+      log::info(fmt::format("the job ends in {:.0f} s, a step and a save may take {:.0f} s: saving and stopping now",
+                            time_limit_->left(),
+                            time_limit_->reserve(longest_step_seconds_, checkpoints_.save_seconds())));
+    return out_of_time_ = true;
   }
 
   JobOptions job_options() {
@@ -190,6 +218,7 @@ class Run {
     if ((step + 1) % config_.metrics.every == 0 || step + 1 == config_.train.steps)
       report(step, lr, seconds_since(begin), data_seconds, result);
     if (step_times_.steps() == straggler_window) report_step_times();
+    longest_step_seconds_ = std::max(longest_step_seconds_, seconds_since(begin));
     give_up_after_many_skips(step);
   }
 
@@ -293,21 +322,30 @@ class Run {
 
   /// Lanes at rest.
   void save(std::int64_t step) {
+    const bool last = stopping_ || step + 1 == config_.train.steps;
     watchdog_.mark("saving a checkpoint", step);
-    const std::string said = checkpoints_.save(state_);
+    const std::string said = checkpoints_.save(state_, last);
     if (rank_ == 0) output_.write(said);
     if (config_.run.export_when == config::Export::every_checkpoint)
       export_to(fmt::format("{}/export-{}", config_.run.output, checkpoint::step_name(state_.step)));
   }
 
+  /// Nothing is left to be written when a run ends; what failed is an error then.
+  void finish_saves() {
+    watchdog_.mark("waiting for the last save", state_.step - 1);
+    const std::string said = checkpoints_.finish();
+    if (rank_ == 0) output_.write(said);
+  }
+
   /// The end of a run that a signal asked for: the same command line goes on.
   [[nodiscard]] ExitCode stopped() {
+    finish_saves();
     report_step_times();
     watchdog_.rest();
     progress_.finish();
     if (rank_ == 0)
-      output_.write(
-          fmt::format("stopped by a signal after step {}: the same command goes on from there\n", state_.step));
+      output_.write(fmt::format("stopped {} after step {}: the same command goes on from there\n",
+                                out_of_time_ ? "before the job's time limit" : "by a signal", state_.step));
     return ExitCode::requeue;
   }
 
@@ -327,7 +365,9 @@ class Run {
   bool recorded_;  ///< metrics.memory_snapshot: all of the memory's history is, until the snapshot is written
   Job job_;
   Checkpointing checkpoints_;
+  std::vector<std::unique_ptr<DirectoryLock>> locks_;
   std::optional<StopSignals> stop_signals_;  ///< absent: nothing to save, signals end the run
+  std::optional<TimeLimit> time_limit_;      ///< on the first rank
   Output output_;
   ProgressLine progress_;
   std::optional<MetricsFile> metrics_;
@@ -337,6 +377,8 @@ class Run {
   checkpoint::State state_;
   std::int64_t first_step_ = 0;
   bool stopping_ = false;  ///< after this step
+  bool out_of_time_ = false;
+  double longest_step_seconds_ = 0;
 };
 
 }  // namespace

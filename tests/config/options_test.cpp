@@ -78,7 +78,6 @@ TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
       {"precision.moments=fp32", "precision.moments=bf16"},
       {"loss.z_loss=0", "loss.z_loss=1e-4"},
       {"data.document_mask=false", "data.document_mask=true"},
-      {"checkpoint.async=false", "checkpoint.async=true"},
       {"checkpoint.ranks_per_file=1", "checkpoint.ranks_per_file=2"},
       {"comm.backend=mpi", "comm.backend=nccl"},
   };
@@ -86,8 +85,6 @@ TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
     EXPECT_EQ(mistakes_with({fine}), "") << fine;
     EXPECT_THAT(mistakes_with({later}), HasSubstr("not yet available")) << later;
   }
-  EXPECT_THAT(mistakes_with({"train.stop_before_limit_seconds=60"}), HasSubstr("not yet available; leave it out"));
-  EXPECT_THAT(mistakes_with({"train.stop_before_limit_seconds=60"}), HasSubstr("not yet available"));
 }
 
 }  // namespace

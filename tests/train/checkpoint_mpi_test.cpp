@@ -16,6 +16,8 @@
 #include "trireme/checkpoint/load.hpp"
 #include "trireme/comm/broadcast.hpp"
 #include "trireme/train/checkpointing.hpp"
+#include "trireme/train/choices.hpp"
+#include "trireme/train/gemm.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/stop_signals.hpp"
 
@@ -170,6 +172,68 @@ TEST_F(Restart, ASignalOnOneRankSavesOnAllAndAsksForARequeue) {
   expect_same_end(unbroken, broken);
 }
 
+/// What `agree_on_gemm` finds kept on this machine from now on.
+void keep_gemm_choice(const comm::Communicator& world, const std::string& cache, const std::string& choice) {
+  setenv("TRIREME_CACHE", cache.c_str(), 1);
+  if (world.rank() == 0) {
+    fs::create_directories(fs::path(gemm_choice_path()).parent_path());
+    std::ofstream(gemm_choice_path()) << choice << '\n';
+  }
+  MPI_Barrier(world.handle());
+}
+
+TEST_F(Restart, MultipliesWithTheLibrariesOfTheRunBefore) {
+  const config::RunConfig unbroken = run("unbroken", steps);
+  const config::RunConfig other = run("other", steps);
+  config::RunConfig broken = run("broken", 3);
+  keep_gemm_choice(world_, root_ + "/cache", "fp32=blocked,blocked,blocked bf16=at,at,at");
+  (void)train(unbroken, world_.size());
+  (void)train(broken, world_.size());
+  keep_gemm_choice(world_, root_ + "/cache", "fp32=at,at,at bf16=at,at,at");
+  (void)train(other, world_.size());
+  EXPECT_NE(curve(other), curve(unbroken)) << "other libraries, the same bits: this test shows nothing";
+  broken.train.steps = steps;
+  (void)train(broken, world_.size());
+  unsetenv("TRIREME_CACHE");
+  expect_same_end(unbroken, broken);
+  const checkpoint::Manifest manifest =
+      checkpoint::open_checkpoint(broken.checkpoint.directory + "/" + checkpoint::step_name(steps));
+  EXPECT_EQ(checkpoint::differences(manifest.state.choices, choices_in_force(1)), std::vector<std::string>{});
+}
+
+TEST_F(Restart, PassesOverDataFromAnOlderCheckpointOn) {
+  config::RunConfig config = run("run", 4);
+  config.checkpoint.every = 2;
+  (void)train(config, world_.size());
+  const std::int64_t batch = config.batch.global;
+  config.checkpoint.resume = config.checkpoint.directory + "/step-00000002";
+  config.data.skip_to = 5 * batch;
+  config.train.steps = steps;
+  const auto state = [&](int step) {
+    return checkpoint::open_checkpoint(config.checkpoint.directory + "/" + checkpoint::step_name(step)).state;
+  };
+  // A signal after the jump: the same command line goes on from where it stopped, not from the older one again.
+  setenv("TRIREME_FAULT", "step.begin:usr1:0:2", 1);
+  EXPECT_EQ(train(config, world_.size()), ExitCode::requeue);
+  unsetenv("TRIREME_FAULT");
+  EXPECT_EQ(state(4).samples, 7 * batch);
+  EXPECT_EQ(train(config, world_.size()), ExitCode::done);
+  EXPECT_EQ(state(steps).samples, 9 * batch);
+  EXPECT_EQ(state(steps).passed_over,
+            (std::vector<checkpoint::PassedOver>{{.step = 2, .first = 2 * batch, .end = 5 * batch}}));
+  EXPECT_TRUE(fs::exists(config.checkpoint.directory + "/set-aside-1-step-00000004"));
+  EXPECT_EQ(curve(config).losses.size(), static_cast<std::size_t>(steps));
+  MPI_Barrier(world_.handle());
+
+  // Nothing lies between: the run without a jump that begins at the sample gives the same losses from there on.
+  config::RunConfig plain = run("plain", 2);
+  (void)train(plain, world_.size());
+  plain.data.skip_to = 5 * batch;
+  plain.train.steps = steps;
+  (void)train(plain, world_.size());
+  expect_same_end(plain, config);
+}
+
 TEST_F(Restart, OtherDataAreRefusedUnlessAskedFor) {
   config::RunConfig config = run("run", 2);
   (void)train(config, world_.size());
@@ -177,7 +241,7 @@ TEST_F(Restart, OtherDataAreRefusedUnlessAskedFor) {
   config.data.train.pop_back();
   {
     Job job(config, world_, {});
-    Checkpointing checkpoints(job, world_);
+    Checkpointing checkpoints(job, world_, 1);
     EXPECT_THROW((void)checkpoints.begin(), CheckpointError);
   }
   config.checkpoint.data = config::DataOnResume::restart;

@@ -8,6 +8,8 @@ namespace trireme::fault {
 /// Says which rank and step this process is at, so that a fault can be aimed. Rank -1: any.
 void set_rank(int rank);
 void set_step(long step);
+/// The step that the calling thread works for, if another than the process's: a checkpoint's writer lags behind.
+void set_step_of_thread(long step);
 
 /// A named place where tests inject a fault: inert unless TRIREME_FAULT is set to a comma-separated list of
 /// `point:action[:rank[:step]]`, `*` or nothing meaning any. Actions: kill (SIGKILL), stop (SIGSTOP), slow (50 ms),

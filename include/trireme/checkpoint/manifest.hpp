@@ -26,6 +26,14 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 /// One line for each key whose values differ: "key: saved X, now Y"; nothing when all are equal.
 [[nodiscard]] std::vector<std::string> differences(const Facts& saved, const Facts& now);
 
+/// Samples that a run passed over on purpose: those from `first` to before `end`, after step `step`.
+struct PassedOver {
+  std::int64_t step = 0;
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+  friend bool operator==(const PassedOver&, const PassedOver&) = default;
+};
+
 /// Where a run stands, apart from its tensors.
 struct State {
   std::int64_t step = 0;              ///< finished steps
@@ -34,11 +42,14 @@ struct State {
   std::int64_t skipped_in_a_row = 0;  ///< of them, the last ones
   std::int64_t tokens = 0;            ///< inputs processed
   std::uint64_t seed = 0;
-  double learning_rate = 0;         ///< of the last step; for people, the next one follows from the step
-  std::int64_t samples = 0;         ///< samples of the run consumed: data::SamplerState::position
-  std::vector<std::int64_t> taken;  ///< data::SamplerState::taken
-  Facts data;                       ///< what the order of the samples depends on
-  std::string run_file;             ///< effective run file
+  double learning_rate = 0;             ///< of the last step; for people, the next one follows from the step
+  std::int64_t samples = 0;             ///< samples of the run consumed: data::SamplerState::position
+  std::vector<std::int64_t> taken;      ///< data::SamplerState::taken
+  std::vector<PassedOver> passed_over;  ///< by data.skip_to, in the order of the steps
+  Facts data;                           ///< what the order of the samples depends on
+  Facts choices;         ///< what was measured or chosen automatically: a run that goes on takes the same
+  Facts generation;      ///< what an export says of it: max_position_embeddings, bos_token_id, eos_token_ids
+  std::string run_file;  ///< effective run file
 };
 
 /// Elements that one checksum covers, but for the last of a slice.

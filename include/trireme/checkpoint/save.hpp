@@ -16,7 +16,8 @@
 
 namespace trireme::checkpoint {
 
-/// What one rank holds of a run: its shard of every block, fp32 [shard_elements].
+/// What one rank holds of a run: its shard of every block, fp32 [shard_elements]. What `values` gives may be used
+/// until it is called again: who has not all of them at hand can make them one by one.
 struct Shards {
   const model::Model& model;
   const shard::Layout& layout;

@@ -159,7 +159,7 @@ struct Checkpoint {
   bool at_end = true;
   std::int64_t keep = 2;
   std::int64_t keep_every = 0;
-  bool async = false;
+  bool async = true;
   std::int64_t ranks_per_file = 1;
   std::string resume = "auto";  ///< auto | none | a path
   DataOnResume data = DataOnResume::keep_going;

@@ -15,6 +15,9 @@ namespace trireme::train {
 /// threads are set.
 kernels::GemmChoice agree_on_gemm(const comm::Communicator& world);
 
+/// This CPU's model, and a hash of what else its arithmetic depends on: family, stepping, instruction sets.
+[[nodiscard]] std::string cpu_name();
+
 /// Where the choice for this CPU type and build is kept; "" where there is no home directory.
 [[nodiscard]] std::string gemm_choice_path();
 

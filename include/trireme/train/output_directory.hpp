@@ -9,6 +9,9 @@ namespace trireme::train {
 /// rank looks. Throws CheckpointError.
 void check_output_directory(const config::RunConfig& config);
 
+/// Creates run.output. Throws WriteError.
+void create_output_directory(const config::RunConfig& config);
+
 /// Creates run.output with the effective run file in it, after the same check. Throws WriteError as well.
 void prepare_output_directory(const config::RunConfig& config);
 

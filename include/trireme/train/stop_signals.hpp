@@ -6,8 +6,8 @@
 
 namespace trireme::train {
 
-/// While one lives, SIGUSR1, SIGTERM and SIGINT ask for a stop instead of ending the process; a second SIGINT ends it
-/// at once. A file that grows beyond its limit fails with an error, not with a signal.
+/// While one lives, SIGUSR1, SIGUSR2, SIGTERM and SIGINT ask for a stop instead of ending the process; a second SIGINT
+/// ends it at once. A file that grows beyond its limit fails with an error, not with a signal.
 class StopSignals {
  public:
   StopSignals();
@@ -19,7 +19,7 @@ class StopSignals {
   [[nodiscard]] static int received();
 
  private:
-  static constexpr std::array signals{SIGUSR1, SIGTERM, SIGINT};
+  static constexpr std::array signals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
   std::array<struct sigaction, signals.size()> before_{};
 };
 

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/facts.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <cstdio>
+#include <map>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+class Reading {
+ public:
+  Reading(const std::string& name, const Facts& facts) : name_(name), values_(facts.begin(), facts.end()) {}
+
+  [[nodiscard]] bool has(const std::string& key) const { return values_.contains(key); }
+  [[nodiscard]] const std::string& text(const std::string& key) const {
+    const auto found = values_.find(key);
+    if (found == values_.end())
+      throw CheckpointError(fmt::format("{}: {} is missing; use another checkpoint", name_, key));
+    return found->second;
+  }
+  template <class Number>
+  [[nodiscard]] Number number(const std::string& key) const {
+    return number_in<Number>(key, text(key));
+  }
+  [[nodiscard]] std::vector<std::int64_t> numbers(const std::string& key) const {
+    std::vector<std::int64_t> all;
+    const std::string& list = text(key);
+    for (std::size_t begin = 0; begin < list.size();) {
+      const std::size_t end = std::min(list.find(',', begin), list.size());
+      all.push_back(number_in<std::int64_t>(key, list.substr(begin, end - begin)));
+      begin = end + 1;
+    }
+    return all;
+  }
+  [[noreturn]] void refuse(const std::string& key) const {
+    throw CheckpointError(
+        fmt::format("{}: {} = {} cannot be read; use another checkpoint", name_, key, "\"" + text(key) + "\""));
+  }
+
+ private:
+  template <class Number>
+  [[nodiscard]] Number number_in(const std::string& key, const std::string& value) const {
+    Number number{};
+    const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (problem != std::errc{} || end != value.data() + value.size()) refuse(key);
+    return number;
+  }
+
+  std::string name_;
+  std::map<std::string, std::string> values_;
+};
+
+config::RopeScaling rope_scaling_of(const Reading& facts, const std::string& key) {
+  double factor = 0, low = 0, high = 0;
+  long long original = 0;
+  if (std::sscanf(facts.text(key).c_str(),
+                  "factor %lf, low_freq_factor %lf, high_freq_factor %lf, original_max_position_embeddings %lld",
+                  &factor, &low, &high, &original) != 4)
+    facts.refuse(key);
+  return {
+      .factor = factor, .low_freq_factor = low, .high_freq_factor = high, .original_max_position_embeddings = original};
+}
+
+}  // namespace
+
+config::Model model_of(const std::string& name, const Facts& facts) {
+  const Reading read(name, facts);
+  config::Model model;
+  model.architecture = read.text("model.architecture");
+  model.vocab_size = read.number<std::int64_t>("model.vocab_size");
+  model.hidden_size = read.number<std::int64_t>("model.hidden_size");
+  model.intermediate_size = read.number<std::int64_t>("model.intermediate_size");
+  model.layers = read.number<std::int64_t>("model.layers");
+  model.heads = read.number<std::int64_t>("model.heads");
+  model.kv_heads = read.number<std::int64_t>("model.kv_heads");
+  model.head_dim = read.number<std::int64_t>("model.head_dim");
+  model.norm_eps = read.number<double>("model.norm_eps");
+  model.rope_theta = read.number<double>("model.rope_theta");
+  model.tie_embeddings = read.text("model.tie_embeddings") == "true";
+  if (read.has("model.rope_scaling")) model.rope_scaling = rope_scaling_of(read, "model.rope_scaling");
+  return model;
+}
+
+Facts generation_facts(const HfWriteOptions& options) {
+  Facts facts{{"max_position_embeddings", std::to_string(options.max_position_embeddings)}};
+  if (options.bos_token_id) facts.emplace_back("bos_token_id", std::to_string(*options.bos_token_id));
+  if (!options.eos_token_ids.empty())
+    facts.emplace_back("eos_token_ids", fmt::format("{}", fmt::join(options.eos_token_ids, ",")));
+  return facts;
+}
+
+void read_generation(const std::string& name, const Facts& facts, HfWriteOptions& options) {
+  const Reading read(name, facts);
+  if (read.has("max_position_embeddings"))
+    options.max_position_embeddings = read.number<std::int64_t>("max_position_embeddings");
+  if (read.has("bos_token_id")) options.bos_token_id = read.number<std::int64_t>("bos_token_id");
+  if (read.has("eos_token_ids")) options.eos_token_ids = read.numbers("eos_token_ids");
+}
+
+}  // namespace trireme::checkpoint

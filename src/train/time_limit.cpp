@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/time_limit.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <limits>
+
+#include "trireme/base/log.hpp"
+
+namespace trireme::train {
+namespace {
+
+constexpr double slack = 1.5;                  // a step or a save may take longer than the longest so far
+constexpr double first_save_seconds = 20;      // besides its bytes
+constexpr double slow_bytes_per_second = 1e8;  // of one rank, on a busy file system
+
+std::optional<double> end_of_job() {
+  const char* text = std::getenv("SLURM_JOB_END_TIME");
+  if (text == nullptr) return std::nullopt;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  if (end == text || *end != '\0' || seconds <= 0) {
+    log::warning("SLURM_JOB_END_TIME is no time: the run will not stop by itself before the job's limit");
+    return std::nullopt;
+  }
+  return seconds;
+}
+
+}  // namespace
+
+TimeLimit::TimeLimit(std::optional<double> before_limit, std::int64_t rank_bytes)
+    : before_limit_(before_limit.value_or(0)), rank_bytes_(static_cast<double>(rank_bytes)), end_(end_of_job()) {
+  if (before_limit && !end_)
+    log::warning(
+        "train.stop_before_limit_seconds: the end of this job is not known (SLURM_JOB_END_TIME is not set), so only a "
+        "signal stops it");
+}
+
+double TimeLimit::left() const {
+  if (!end_) return std::numeric_limits<double>::infinity();
+  return *end_ - std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+double TimeLimit::reserve(double step_seconds, double save_seconds) const {
+  const double save =
+      save_seconds > 0 ? slack * save_seconds : first_save_seconds + rank_bytes_ / slow_bytes_per_second;
+  const double step = slack * step_seconds;
+  return step + std::max(before_limit_, step + save);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Saves beside the training: killed there, too slow, without memory, and on a full disk.
+# timeout: 300
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+trap 'umount "$work/full" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+# Only what a run computes counts: losses of every step, and its last checkpoint's files.
+same_end() {  # same_end NAME STEP
+  cmp <(losses unbroken) <(losses "$1") || fail "$1: other losses"
+  local file
+  for file in unbroken/checkpoints/step-"$2"/shards/*; do
+    cmp "$file" "$1/checkpoints/step-$2/shards/${file##*/}" || fail "$1: other values"
+  done
+}
+losses() { sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/' "$1/metrics.jsonl"; }
+
+sed -e 's/^steps = .*/steps = 40/' -e 's/^at_end = .*/every = 10/' -i run.toml
+job 2 train run.toml --set run.output=unbroken --set checkpoint.async=false
+expect_done
+grep -q '^saved unbroken/checkpoints/step-00000010 (.*, .* s)$' out.txt || fail 'a save that waits says so'
+
+# Beside the training: the same files, and the training's steps go on meanwhile.
+job 2 train run.toml --set run.output=beside
+expect_done
+same_end beside 00000040
+grep -q '^saved beside/checkpoints/step-00000010 (.* s beside the training, which waited .* s)$' out.txt || fail 'no word of it'
+
+# Killed in the background, while later steps run: the one before is complete, the end is the same.
+for point in stage write sync manifest rename gc; do
+  rank=0
+  [[ $point != write ]] || rank=1
+  TRIREME_FAULT=ckpt.$point:kill:$rank:29 job 2 train run.toml --set run.output=killed
+  ((status != 0 && seconds < 30)) || fail "ckpt.$point: exit code $status after $seconds s"
+  job 2 train run.toml --set run.output=killed
+  expect_done
+  grep -q 'going on from killed/checkpoints/step-000000[23]0' err.txt || fail "ckpt.$point: went on from elsewhere"
+  same_end killed 00000040
+  [[ -z $(find killed/checkpoints -name '.step-*') ]] || fail "ckpt.$point: leftovers"
+  rm -r killed
+done
+
+# One that fails is an error at the next step, and not the end; the next one is written. The last one decides.
+TRIREME_FAULT=ckpt.sync:throw:1:19 job 2 train run.toml --set run.output=failing
+expect_done
+(($(grep -c 'the save of step 20 failed, the training goes on' err.txt) == 1)) || fail 'a failed save was silent'
+same_end failing 00000040
+[[ ! -e failing/checkpoints/step-00000020 && -e failing/checkpoints/step-00000030 ]] || fail 'what was kept'
+TRIREME_FAULT=ckpt.sync:throw:1:39 job 2 train run.toml --set run.output=failing-last
+expect_end 8 'the checkpoint of step 40 was not saved' 'ckpt.sync'
+TRIREME_FAULT=ckpt.sync:throw:1:39 job 2 train run.toml --set run.output=failing-last --set train.steps=45 \
+  --set checkpoint.at_end=false --set run.overwrite=true --set checkpoint.resume=none
+expect_end 8 'the checkpoint of step 40 was not saved' 'ckpt.sync'
+
+# Slower than the time between two: the training waits, and says so.
+job 2 train run.toml --set run.output=often --set checkpoint.every=1 --set train.steps=8
+expect_done
+[[ $(ls often/checkpoints) == $'step-00000007\nstep-00000008' ]] || fail "left: $(ls often/checkpoints)"
+
+# No memory for the copy: the training waits for its saves instead.
+TRIREME_FAULT=ckpt.memory:nan:1 job 2 train run.toml --set run.output=no-memory
+expect_done
+grep -q 'checkpoint.async: the training waits for its saves: rank 1: a copy of what a rank saves takes' err.txt ||
+  fail 'nothing is said of the memory'
+same_end no-memory 00000040
+
+# A full disk: said with the bytes needed and free; the old checkpoint stays; later, with space, the next is written.
+mkdir full
+if mount -t tmpfs -o size=4096k none full 2>/dev/null; then
+  dd if=/dev/zero of=full/filler bs=1k count=2400 2>/dev/null
+  # What has to be free is free for the first one only; then space returns and a later one is written.
+  # shellcheck disable=SC2086  # several options in one variable
+  $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=disk --set checkpoint.keep=1 \
+    --set checkpoint.directory=full/checkpoints --set train.steps=100000 --set checkpoint.every=50 >out.txt 2>err.txt &
+  for ((i = 0; i < 1200; ++i)); do
+    grep -q 'the save of step 100 failed' err.txt && break
+    kill -0 $! || fail 'the full disk ended the run'
+    sleep 0.05
+  done
+  grep -q 'the save of step 100 failed, the training goes on: .* needs .* bytes.* are free; free space' err.txt ||
+    fail 'a full disk has no clear message'
+  [[ $(ls full/checkpoints) == step-00000050 ]] || fail "a full disk: left are $(ls -A full/checkpoints)"
+  "$TRIREME" verify full/checkpoints/step-00000050 >/dev/null || fail 'a full disk: the old checkpoint is damaged'
+  rm full/filler
+  for ((i = 0; i < 1200; ++i)); do
+    [[ $(ls full/checkpoints) != step-00000050 ]] && break
+    sleep 0.05
+  done
+  kill -USR1 $!
+  status=0
+  wait $! || status=$?
+  ((status == 75)) || fail "after the full disk: exit code $status"
+  "$TRIREME" verify full/checkpoints/step-* >/dev/null || fail 'after the full disk: the checkpoint is damaged'
+else
+  echo 'tmpfs cannot be mounted: a full disk is not tried'
+fi

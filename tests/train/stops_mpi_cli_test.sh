@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Signals to one rank, to all, twice, in the first step and during a save; the end of a Slurm job; two jobs in one place.
+# timeout: 300
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+sed -e 's/^steps = .*/steps = 100000/' -e 's/^at_end = .*/at_end = true/' -i run.toml
+unset SLURM_JOB_ID SLURM_JOB_END_TIME
+
+start() {  # start RANKS [--set ...]: a job in the background, in a session of its own; $pid
+  local ranks=$1
+  shift
+  rm -rf out
+  # shellcheck disable=SC2086  # several options in one variable
+  setsid $MPIEXEC $MPIEXEC_FLAGS -n "$ranks" "$TRIREME" train run.toml "$@" >out.txt 2>err.txt &
+  pid=$!
+  last="train run.toml $*"
+}
+await() {  # await FILE: until it is there and has something in it
+  local i
+  for ((i = 0; i < 600; ++i)); do
+    # shellcheck disable=SC2086  # a pattern
+    [[ ! -s $(echo $1) ]] || return 0
+    kill -0 $pid 2>/dev/null || fail "the job ended while $1 was waited for"
+    sleep 0.05
+  done
+  fail "no $1"
+}
+ranks_of() { pgrep -s "$pid" -x trireme; }  # their process numbers, lowest rank first
+expect_stopped() {  # exit code 75, one checkpoint, at the step of the last line, whole
+  status=0
+  wait $pid || status=$?
+  ((status == 75)) || fail "$1: exit code $status"
+  local saved
+  saved=$(ls out/checkpoints)
+  [[ $saved == step-* ]] || fail "$1: what is there is $saved"
+  [[ $(wc -l <out/metrics.jsonl) == $((10#${saved#step-})) ]] || fail "$1: another step was saved than reported"
+  "$TRIREME" verify "out/checkpoints/$saved" >/dev/null || fail "$1: the checkpoint is damaged"
+}
+
+for signal in USR1 USR2 TERM; do
+  start 4
+  await out/metrics.jsonl
+  kill -$signal "$(ranks_of | tail -n 1)"
+  expect_stopped "SIG$signal to one rank"
+done
+
+start 4
+await out/metrics.jsonl
+# shellcheck disable=SC2046  # a number each
+kill -TERM $(ranks_of)
+# shellcheck disable=SC2046
+kill -TERM $(ranks_of) 2>/dev/null || true  # Slurm sends it twice
+expect_stopped 'SIGTERM to all ranks, twice'
+
+# In the first step: it is finished, and saved.
+TRIREME_FAULT=step.begin:usr1:1:0 start 2
+expect_stopped 'SIGUSR1 in the first step'
+((10#$(ls out/checkpoints | sed s/step-//) <= 2)) || fail 'it came late'
+
+# While a save is written: that one comes to its end, another follows.
+TRIREME_FAULT=ckpt.write:usr1:0:3 start 2 --set checkpoint.every=4 --set checkpoint.keep=1
+expect_stopped 'SIGUSR1 during a save'
+grep -q '^saved out/checkpoints/step-00000004' out.txt || fail 'the save was given up'
+
+# The first SIGINT asks for a stop, the second ends a rank at once, and so the job.
+TRIREME_FAULT=step.begin:stop:1:3 start 2
+await out/metrics.jsonl
+rank=$(ranks_of | head -n 1)
+kill -INT "$rank"
+sleep 0.3
+kill -0 "$rank" 2>/dev/null || fail 'the first SIGINT ended it'
+kill -INT "$rank"
+status=0
+wait $pid || status=$?
+((status != 0 && status != 75)) || fail "SIGINT twice: exit code $status"
+
+# What the schedule of the node says: stops in time, says why, goes on by the same command, counts.
+export SLURM_JOB_END_TIME=$(($(date +%s) + 40))
+start 2
+expect_stopped 'the end of the job'
+(($(date +%s) < SLURM_JOB_END_TIME)) || fail 'it stopped late'
+grep -q 'the job ends in .* saving and stopping now' err.txt || fail 'it does not say why'
+grep -q "stopped before the job's time limit" out.txt || fail 'it does not say that it stopped'
+step=$(ls out/checkpoints | sed 's/step-0*//')
+unset SLURM_JOB_END_TIME
+export SLURM_RESTART_COUNT=1
+job 2 train run.toml --set train.steps=$((step + 3))
+expect_done
+json_check "assert [r['step'] for r in rows] == list(range(1, $step + 4))
+assert [r['restart_count'] for r in rows[-4:]] == [0, 1, 1, 1]" out/metrics.jsonl
+job 2 train run.toml --set run.output=other --set train.steps=1 --set train.stop_before_limit_seconds=30
+expect_done
+grep -q 'the end of this job is not known' err.txt || fail 'a limit that is not known is not said'
+unset SLURM_RESTART_COUNT
+
+# A second job in the same place is refused, whether it writes checkpoints or not; afterwards it may begin.
+start 2
+await out/metrics.jsonl
+mv out.txt first.txt
+mv err.txt first-err.txt
+for set in run.output=out 'run.output=second --set checkpoint.directory=out/checkpoints'; do
+  # shellcheck disable=SC2086  # several options
+  job 2 train run.toml --set $set
+  expect_end 4 'is in use by another job: process' "on $(hostname)"
+done
+kill -USR1 "$(ranks_of | tail -n 1)"
+expect_stopped 'the job that was there first'
+# A killed job leaves its lock behind: that is no obstacle, and said.
+start 2
+await out/metrics.jsonl
+# shellcheck disable=SC2046  # a number each
+kill -KILL $(ranks_of)
+wait $pid 2>/dev/null || true
+job 2 train run.toml --set train.steps=3
+expect_done
+grep -q 'was left behind .* taken over' err.txt || fail 'nothing is said of the lock that was left behind'
