@@ -84,6 +84,7 @@ config::Model model_of(const std::string& name, const Facts& facts) {
   model.norm_eps = read.number<double>("model.norm_eps");
   model.rope_theta = read.number<double>("model.rope_theta");
   model.tie_embeddings = read.text("model.tie_embeddings") == "true";
+  if (read.has("model.positions")) model.positions = read.number<std::int64_t>("model.positions");
   if (read.has("model.rope_scaling")) model.rope_scaling = rope_scaling_of(read, "model.rope_scaling");
   return model;
 }

@@ -32,8 +32,10 @@ class Save {
       : world_(world),
         shards_(shards),
         options_(options),
-        temporary_(fmt::format("{}/.{}.partial", options.directory, step_name(state.step))),
-        final_(fmt::format("{}/{}", options.directory, step_name(state.step))) {
+        alone_(!options.name.empty()),
+        name_(alone_ ? options.name : step_name(state.step)),
+        temporary_(fmt::format("{}/.{}.partial", options.directory, name_)),
+        final_(fmt::format("{}/{}", options.directory, name_)) {
     manifest_.state = state;
     manifest_.mesh = shards.mesh;
     manifest_.model = model_facts(shards.model);
@@ -61,7 +63,7 @@ class Save {
     const std::int64_t data = data_bytes(shards_.layout);
     first_rank([&] { finish(files); });
     first_rank([&] { commit(); });
-    if (world_.rank() == 0) remove_old(options_.directory, options_.keep, options_.keep_every);
+    if (world_.rank() == 0 && !alone_) remove_old(options_.directory, options_.keep, options_.keep_every);
     return {.path = final_, .bytes = Bytes{data}};
   }
 
@@ -122,7 +124,7 @@ class Save {
   }
 
   void commit() const {
-    set_aside_newer(options_.directory, options_.base_step);
+    if (!alone_) set_aside_newer(options_.directory, options_.base_step);
     (void)fault::point("ckpt.rename");
     std::error_code error;
     fs::rename(temporary_, final_, error);
@@ -133,6 +135,8 @@ class Save {
   const comm::Communicator& world_;
   const Shards& shards_;
   SaveOptions options_;
+  bool alone_;
+  std::string name_;
   std::string temporary_;
   std::string final_;
   Manifest manifest_;

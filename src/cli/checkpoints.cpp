@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// inspect, verify and export: what can be done with a checkpoint without training. One process, no MPI.
+// inspect, verify, import and export: what can be done with a checkpoint without training. One process.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,11 +11,13 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/facts.hpp"
 #include "trireme/checkpoint/huggingface.hpp"
 #include "trireme/checkpoint/load.hpp"
 #include "trireme/checkpoint/verify.hpp"
+#include "trireme/checkpoint/weights.hpp"
 #include "trireme/cli/commands.hpp"
-#include "trireme/config/load.hpp"
+#include "trireme/cli/with_mpi.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -44,25 +46,33 @@ struct ExportArguments {
 
 int export_weights(const ExportArguments& arguments) {
   const checkpoint::Manifest manifest = checkpoint::open_checkpoint(arguments.checkpoint);
-  const config::RunConfig config =
-      config::parse_run_file(manifest.state.run_file, checkpoint::index_path(arguments.checkpoint));
-  const model::Model model = model::build(config.model);
+  const std::string name = checkpoint::index_path(arguments.checkpoint);
+  const model::Model model = model::build(checkpoint::model_of(name, manifest.model));
   checkpoint::check_model(arguments.checkpoint, manifest, model);
   checkpoint::Reader reader(arguments.checkpoint, manifest);
   std::vector<float> whole;
-  checkpoint::write_huggingface(arguments.directory, model,
-                                {.dtype = arguments.dtype == "bf16" ? DType::bf16 : DType::fp32,
-                                 .overwrite = arguments.overwrite,
-                                 .max_position_embeddings = config.data.seq_len},
-                                [&](model::ParamRef ref) -> std::span<const float> {
-                                  const model::Parameter& parameter = model[ref];
-                                  whole.resize(static_cast<std::size_t>(parameter.elements()));
-                                  reader.read(checkpoint::Quantity::parameter, parameter.name,
-                                              {.begin = 0, .end = parameter.elements()}, whole);
-                                  return whole;
-                                });
+  checkpoint::HfWriteOptions options{.dtype = arguments.dtype == "bf16" ? DType::bf16 : DType::fp32,
+                                     .overwrite = arguments.overwrite};
+  checkpoint::read_generation(name, manifest.state.generation, options);
+  checkpoint::write_huggingface(
+      arguments.directory, model, options, [&](model::ParamRef ref) -> std::span<const float> {
+        const model::Parameter& parameter = model[ref];
+        whole.resize(static_cast<std::size_t>(parameter.elements()));
+        reader.read(checkpoint::Quantity::parameter, parameter.name, {.begin = 0, .end = parameter.elements()}, whole);
+        return whole;
+      });
   fmt::print("exported {} at step {} to {}\n", arguments.checkpoint, manifest.state.step, arguments.directory);
   return 0;
+}
+
+int import_weights(const std::string& from, const std::string& path) {
+  return with_mpi([&](const comm::Communicator& world) {
+    if (world.size() > 1)
+      throw ConfigError(fmt::format("import runs on one rank, not on {}. Start it without mpirun.", world.size()));
+    const checkpoint::Saved saved = checkpoint::import_weights(world, checkpoint::Weights::open(from), path);
+    fmt::print("imported {} as {} ({})\n", from, path, to_text(saved.bytes));
+    return 0;
+  });
 }
 
 /// A subcommand whose only argument is a checkpoint.
@@ -88,6 +98,19 @@ void add_checkpoints(CLI::App& app, Action& chosen) {
       ->capture_default_str();
   command->add_flag("--overwrite", a->overwrite, "Replace an earlier export");
   command->callback([&chosen, a] { chosen = [a] { return export_weights(*a); }; });
+
+  const auto from = std::make_shared<std::string>();
+  const auto path = std::make_shared<std::string>();
+  CLI::App* import = app.add_subcommand("import", "Write a Hugging Face directory's weights as a checkpoint.");
+  import->add_option("HF_DIR", *from, "A Hugging Face directory")->required();
+  import->add_option("-o,--output", *path, "The checkpoint to write; it must not exist")->required();
+  import->footer(
+      "A run takes its weights by model.from = \"CHECKPOINT\" (or HF_DIR itself): its model's sizes may then be left "
+      "out.");
+  import->callback([&chosen, from, path] { chosen = [from, path] { return import_weights(*from, *path);
+};
+}  // namespace trireme::cli
+);
 }
 
 }  // namespace trireme::cli

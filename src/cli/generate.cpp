@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/generate.hpp"
 
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,7 +12,8 @@
 #include <vector>
 
 #include "trireme/base/error.hpp"
-#include "trireme/checkpoint/huggingface.hpp"
+#include "trireme/checkpoint/file.hpp"
+#include "trireme/checkpoint/weights.hpp"
 #include "trireme/cli/commands.hpp"
 #include "trireme/cli/libraries.hpp"
 #include "trireme/cli/with_mpi.hpp"
@@ -25,29 +27,40 @@ struct Arguments {
   std::string prompt;
   std::string tokenizer = "bytes";
   std::int64_t tokens = 200;
+  std::string logits;
   train::Sampling sampling;
 };
 
 /// A run of one rank that only looks at the model: the sequence may be as long as what it was trained on.
-config::RunConfig forward_config(const Arguments& arguments, const checkpoint::HfConfig& hf,
+config::RunConfig forward_config(const Arguments& arguments, const checkpoint::Weights& weights,
                                  std::int64_t prompt_tokens) {
   config::RunConfig config;
   config.model.from = arguments.model;
   config.precision.compute = DType::fp32;
   config.batch = {.global = 1, .micro = 1};
   const std::int64_t wanted = prompt_tokens + arguments.tokens;
-  config.data.seq_len = hf.max_position_embeddings > 0 ? std::min(wanted, hf.max_position_embeddings) : wanted;
+  const std::int64_t longest = weights.generation().max_position_embeddings;
+  config.data.seq_len = longest > 0 ? std::min(wanted, longest) : wanted;
   return train::complete_model(config);
+}
+
+/// Writes the logits after the prompt's last token: fp32, one for each id of the vocabulary.
+void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, const std::string& path) {
+  const std::size_t length = std::min(prompt.size(), static_cast<std::size_t>(job.config().data.seq_len));
+  const at::Tensor tokens =
+      at::tensor(std::vector<std::int32_t>(prompt.end() - static_cast<std::ptrdiff_t>(length), prompt.end()));
+  const at::Tensor logits = job.infer(tokens.reshape({1, static_cast<std::int64_t>(length)}));
+  checkpoint::write_text(path, {static_cast<const char*>(logits.const_data_ptr()), logits.nbytes()});
 }
 
 /// What can be judged without MPI; returns the prompt's tokens.
 std::vector<std::int32_t> encode_prompt(const Arguments& arguments, const data::Tokenizer& tokenizer,
-                                        const checkpoint::HfConfig& hf) {
-  if (tokenizer.vocab_size() > hf.model.vocab_size)
+                                        const config::Model& model) {
+  if (tokenizer.vocab_size() > model.vocab_size)
     throw ConfigError(fmt::format(
         "--tokenizer {} has {} ids, but {} was trained with a vocabulary of {}. Give the tokenizer that made its "
         "training data.",
-        arguments.tokenizer, tokenizer.vocab_size(), arguments.model, hf.model.vocab_size));
+        arguments.tokenizer, tokenizer.vocab_size(), arguments.model, model.vocab_size));
   std::vector<std::int32_t> prompt = tokenizer.encode(arguments.prompt);
   if (prompt.empty())
     throw ConfigError("--prompt is empty: there is nothing to continue. Give at least one character.");
@@ -58,13 +71,14 @@ int generate(const comm::Communicator& world, const Arguments& arguments) {
   if (world.size() > 1)
     throw ConfigError(fmt::format("generate runs on one rank, not on {}. Start it without mpirun.", world.size()));
   const auto tokenizer = data::make_tokenizer(arguments.tokenizer);
-  const checkpoint::HfDirectory directory = checkpoint::HfDirectory::open(arguments.model);
-  const std::vector<std::int32_t> prompt = encode_prompt(arguments, *tokenizer, directory.config());
+  const checkpoint::Weights weights = checkpoint::Weights::open(arguments.model);
+  const std::vector<std::int32_t> prompt = encode_prompt(arguments, *tokenizer, weights.model());
   const Libraries libraries(world, 0);
-  train::Job job(forward_config(arguments, directory.config(), static_cast<std::int64_t>(prompt.size())), world,
+  train::Job job(forward_config(arguments, weights, static_cast<std::int64_t>(prompt.size())), world,
                  {.trains = false});
   train::check_weights(job.config(), job.model());
   job.store().fill(train::first_parameters(job.config()));
+  if (!arguments.logits.empty()) write_logits(job, prompt, arguments.logits);
   std::vector<std::int32_t> text = prompt;
   std::string shown;
   train::generate(job, prompt, arguments.tokens, tokenizer->document_end(), arguments.sampling,
@@ -84,7 +98,8 @@ int generate(const comm::Communicator& world, const Arguments& arguments) {
 void add_generate(CLI::App& app, Action& chosen) {
   const auto a = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("generate", "Continue a text with a model.");
-  command->add_option("MODEL", a->model, "A Hugging Face directory, such as the export of a run")->required();
+  command->add_option("MODEL", a->model, "A checkpoint, or a Hugging Face directory such as the export of a run")
+      ->required();
   command->add_option("--prompt", a->prompt, "The text to continue")->required();
   command->add_option("--tokenizer", a->tokenizer, "bytes, or spm:MODEL")->capture_default_str();
   command->add_option("--tokens", a->tokens, "At most so many tokens")
@@ -99,12 +114,14 @@ void add_generate(CLI::App& app, Action& chosen) {
   command->add_option("--top-p", a->sampling.top_p, "Only the most likely tokens that together have this probability")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  command->add_option("--logits", a->logits, "Also write the logits of the first new token to this file: fp32");
   command->add_option("--seed", a->sampling.seed, "Of the sampling")->capture_default_str();
   command->footer(
       "It stops at the tokenizer's end of document, or after --tokens.\n\n"
       "Examples:\n"
       "  trireme generate runs/quickstart/export --prompt \"In the beginning\"\n"
       "  trireme generate runs/quickstart/export --prompt \"And God said\" --temperature 0.8 --top-p 0.95 --seed 7\n"
+      "  trireme generate runs/quickstart/checkpoints/step-00000100 --prompt \"In the beginning\"\n"
       "  trireme generate Llama-3.2-1B --tokenizer spm:tokenizer.model --prompt \"Dear\" --tokens 50");
   command->callback([&chosen, a] {
     chosen = [a] { return with_mpi([&](const comm::Communicator& world) { return generate(world, *a); }); };

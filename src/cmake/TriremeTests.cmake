@@ -4,7 +4,7 @@
 #   tests/<layer>/<x>_test.cpp      one GoogleTest executable per layer, <layer>_tests (label values or machine)
 #   tests/<layer>/<x>_mpi_test.cpp  one executable each, run at several rank counts (label mpi): <layer>.<x>_mpi_test.ranks4
 #   tests/<layer>/<x>_gpu_test.cpp  one executable per layer (label gpu), skipped where there is no GPU
-#   tests/<layer>/<x>_cli_test.sh   the program under bash (label machine, and mpi if its name says so)
+#   tests/<layer>/<x>_cli_test.sh   the program under bash (label machine, and mpi if its name says so); exit code 77: skipped
 #   tests/slurm/<x>_slurm_test.sh   batch jobs on a Slurm cluster of two nodes on this machine (label slow), skipped where it cannot be
 #   tests/bench/<x>_bench.cpp       google-benchmark executables: built, never run by ctest
 #   tests/support/                  what machine tests share, and their main functions
@@ -178,7 +178,7 @@ function(trireme_cli_tests layer)
       set(processors 4)
     endif()
     add_test(NAME ${layer}.${name} COMMAND bash -eu -o pipefail ${file} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/${layer})
-    set_tests_properties(${layer}.${name} PROPERTIES LABELS "machine;${labels}" TIMEOUT ${timeout} PROCESSORS ${processors}
+    set_tests_properties(${layer}.${name} PROPERTIES LABELS "machine;${labels}" TIMEOUT ${timeout} PROCESSORS ${processors} SKIP_RETURN_CODE 77
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   endforeach()
 endfunction()

@@ -42,6 +42,21 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+/// "section.key" and value of every line of an effective run file that concerns the training itself.
+checkpoint::Facts settings(const std::string& run_file) {
+  checkpoint::Facts facts;
+  std::string section;
+  for (const std::string& line : lines_of(run_file)) {
+    if (line.starts_with("[")) section = line.substr(1, line.find(']') - 1);
+    const std::size_t equals = line.find(" = ");
+    if (equals == std::string::npos || section == "run" || section == "checkpoint" || section == "metrics") continue;
+    const std::size_t begin = equals + 3;
+    facts.emplace_back(section + "." + line.substr(0, equals),
+                       trim(std::string_view(line).substr(begin, std::max(line.rfind(" # "), begin) - begin)));
+  }
+  return facts;
+}
+
 /// The checkpoints, a line each and the newest first, that a job with this very run file has left: it went on from
 /// `checkpoint.resume` and was stopped, and the same command line goes on, not back.
 std::string made_by_this_run_file(const config::RunConfig& config) {
@@ -125,6 +140,7 @@ checkpoint::State Checkpointing::fresh() {
 
 /// Refuses other data than the run was trained on, or begins at their first sample where the run file says so.
 void Checkpointing::check_data(const std::string& path, checkpoint::State& state) const {
+  if (state.data.empty()) return;  // imported: trained on none
   const std::vector<std::string> lines = checkpoint::differences(state.data, data_);
   if (lines.empty()) return;
   if (job_.config().checkpoint.data == config::DataOnResume::keep_going)
@@ -135,6 +151,15 @@ void Checkpointing::check_data(const std::string& path, checkpoint::State& state
   if (world_.rank() == 0) log::warning("checkpoint.data = restart: the data are others, their first sample comes next");
   state.samples = 0;
   state.taken.clear();
+}
+
+/// What of the run file is another than when the checkpoint was saved, and was not refused: it is in force from here
+/// on.
+void Checkpointing::say_what_changed(const std::string& saved) const {
+  if (world_.rank() != 0 || saved.empty()) return;
+  const std::vector<std::string> lines =
+      checkpoint::differences(settings(saved), settings(config::print_run_file(job_.config())));
+  if (!lines.empty()) log::info(fmt::format("other settings from here on: {}", join(lines, "; ")));
 }
 
 checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoint::Manifest& manifest) {
@@ -153,6 +178,7 @@ checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoi
     state.samples = skip_to;
     state.taken.clear();
   }
+  say_what_changed(state.run_file);
   base_step_ = state.step;
   saved_step_ = path.starts_with(job_.config().checkpoint.directory + "/") ? state.step : -1;
   if (world_.rank() == 0) log::info(fmt::format("going on from {}: step {}", path, state.step));

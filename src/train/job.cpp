@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.hpp"
-#include "trireme/checkpoint/huggingface.hpp"
+#include "trireme/checkpoint/weights.hpp"
 #include "trireme/comm/agree.hpp"
 #include "trireme/comm/topology.hpp"
 #include "trireme/comm/transport.hpp"
@@ -199,8 +199,7 @@ at::Tensor Job::gather_masters(ParamBlock block) {
 
 config::RunConfig complete_model(config::RunConfig config) {
   if (!config.model.from.empty())
-    config.model =
-        checkpoint::merge_model_config(config.model, checkpoint::HfDirectory::open(config.model.from).config().model);
+    config.model = checkpoint::merge_model_config(config.model, checkpoint::Weights::open(config.model.from).model());
   const model::Sizes sizes = model::build(config.model).sizes;
   config.model.kv_heads = sizes.kv_heads;
   config.model.head_dim = sizes.head_dim;
@@ -211,14 +210,14 @@ config::RunConfig complete_model(config::RunConfig config) {
 }
 
 void check_weights(const config::RunConfig& config, const model::Model& model) {
-  if (!config.model.from.empty()) checkpoint::HfDirectory::open(config.model.from).check(model);
+  if (!config.model.from.empty()) checkpoint::Weights::open(config.model.from).check(model);
 }
 
 store::Provider first_parameters(const config::RunConfig& config) {
   if (config.model.from.empty()) return store::initial_values(config.run.seed);
-  auto directory = std::make_shared<checkpoint::HfDirectory>(checkpoint::HfDirectory::open(config.model.from));
-  return [directory](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
-    directory->read_slice(parameter, elements, out);
+  auto weights = std::make_shared<checkpoint::Weights>(checkpoint::Weights::open(config.model.from));
+  return [weights](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
+    weights->read(parameter, elements, out);
   };
 }
 

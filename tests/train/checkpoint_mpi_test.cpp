@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs that stop and go on: on the same mesh bit for bit, on any other at the next sample.
+//
+// timeout: 300
+//
 #include <gtest/gtest.h>
 
 #include <csignal>

@@ -41,6 +41,7 @@ struct SaveOptions {
   std::int64_t keep = 2;        ///< newest ones that stay
   std::int64_t keep_every = 0;  ///< those of every so many steps stay, too
   std::int64_t base_step = 0;   ///< where this job went on from: later ones in the directory are of another future
+  std::string name{};           ///< of a checkpoint by itself: no others are set aside or removed; empty: its step's
 };
 
 struct Saved {

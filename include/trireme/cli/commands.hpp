@@ -19,7 +19,7 @@ void add_plan(CLI::App& app, Action& chosen);
 void add_tokenize(CLI::App& app, Action& chosen);
 void add_generate(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
-/// inspect, verify and export.
+/// inspect, verify, import and export.
 void add_checkpoints(CLI::App& app, Action& chosen);
 
 }  // namespace trireme::cli

@@ -60,6 +60,7 @@ class Checkpointing {
   void check_data(const std::string& path, checkpoint::State& state) const;
   [[nodiscard]] std::string take_background();
   [[nodiscard]] std::string write(const checkpoint::State& state, bool last);
+  void say_what_changed(const std::string& saved) const;
   void failed(std::int64_t step, const std::exception& error);
 
   Job& job_;

@@ -125,7 +125,7 @@ class Job {
   bool step_is_first_after_rest_ = true;
 };
 
-/// The run file's model with every size known: from `model.from`'s config.json where it is given, defaults filled in.
+/// The run file's model with every size known: from the weights of `model.from` where it is given, defaults filled in.
 /// Throws ConfigError or CheckpointError.
 [[nodiscard]] config::RunConfig complete_model(config::RunConfig config);
 

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "trireme/checkpoint/huggingface.hpp"
+#include "trireme/checkpoint/load.hpp"
+#include "trireme/checkpoint/save.hpp"
+#include "trireme/comm/communicator.hpp"
+
+namespace trireme::checkpoint {
+
+/// Weights to begin with, whichever a path holds: a Hugging Face directory or a checkpoint. Not collective: every rank
+/// may open it and read its own slices.
+class Weights {
+ public:
+  /// Reads what describes them. Throws CheckpointError, also when `path` is neither.
+  [[nodiscard]] static Weights open(const std::string& path);
+
+  /// Their [model]; no `from`.
+  [[nodiscard]] const config::Model& model() const { return model_; }
+  /// What they say of generation; max_position_embeddings is 0 where they do not say.
+  [[nodiscard]] const HfWriteOptions& generation() const { return generation_; }
+  /// Throws CheckpointError listing what does not fit `model`.
+  void check(const model::Model& model) const;
+  /// Reads `elements` (row-major) of a parameter into `values`. Throws CheckpointError.
+  void read(const model::Parameter& parameter, shard::Range elements, std::span<float> values) const;
+
+ private:
+  Weights() = default;
+
+  std::string path_;
+  config::Model model_;
+  HfWriteOptions generation_;
+  std::optional<HfDirectory> directory_;  ///< one of the two
+  std::unique_ptr<Reader> checkpoint_;
+};
+
+/// Writes the weights at `from` as a checkpoint `path` of step 0: AdamW's moments are zero, no sample is consumed.
+/// Holds one block of parameters in memory. Collective over `alone`, of one rank. Throws CheckpointError (also when
+/// `path` exists) and WriteError.
+Saved import_weights(const comm::Communicator& alone, const Weights& from, const std::string& path);
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Others read our files: h5py every parameter and moment in full through the index, whatever mesh wrote it, and
+# transformers the export, with the same logits to 1e-5.
+# timeout: 600
+# labels: slow
+source "$TRIREME_SOURCE/tests/support/python.sh"
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+sed -e 's/^at_end = .*/every = 3/' -e 's/^global = .*/global = 12/' -e 's/^micro = .*/micro = 1/' -i run.toml
+
+# Saved on 2x2, loaded and saved again by 1, 2, 3 and 6 ranks, and back on 2x2: a step that is skipped changes neither
+# parameters nor moments.
+job 4 train run.toml --set mesh.replicate=2 --set train.steps=3
+expect_done
+skip() {  # skip RANKS OUTPUT STEP [--set ...]: loads, skips the step, saves
+  local ranks=$1 output=$2 step=$3
+  shift 3
+  TRIREME_FAULT=grad.reduce:nan:0:$((step - 1)) job "$ranks" train run.toml --set run.output="$output" \
+    --set train.steps="$step" --set checkpoint.every=1 --set checkpoint.keep=9 "$@"
+  expect_done
+  grep -q "step $step: .* the step is skipped" err.txt || fail "step $step was not skipped"
+  "$TRIREME" verify "$output/checkpoints/step-0000000$step" >/dev/null || fail "$output: damaged"
+}
+for ranks in 1 2 3 6; do
+  cp -r out "on-$ranks"
+  skip "$ranks" "on-$ranks" 4
+  skip 4 "on-$ranks" 5 --set mesh.replicate=2
+done
+
+cat >same.py <<'PYTHON'
+"""same.py REFERENCE OTHER...: every dataset of the indices is equal, bit for bit, and none has a NaN."""
+import sys
+import h5py
+import numpy
+
+def tensors(path):
+    with h5py.File(path + "/index.h5") as index:
+        return {f"{group}/{name}": index[group][name][()] for group in ("model", "first_moment", "second_moment") for name in index[group]}
+
+reference = tensors(sys.argv[1])
+assert len(reference) == 3 * 21, len(reference)
+assert any(numpy.abs(value).max() > 0 for name, value in reference.items() if name.startswith("second_moment"))
+for path in sys.argv[2:]:
+    other = tensors(path)
+    assert other.keys() == reference.keys(), path
+    for name, value in reference.items():
+        assert value.dtype == numpy.float32 and not numpy.isnan(value).any(), name
+        assert value.tobytes() == other[name].tobytes(), (path, name)
+with h5py.File(sys.argv[1] + "/index.h5") as index:
+    assert index.attrs["step"] == 3 and index.attrs["tokens"] == 3 * 12 * 32 and "seq_len = 32" in index.attrs["run_file"]
+PYTHON
+echo "checked by $("$python" -c 'import h5py; print("h5py", h5py.__version__)')"
+"$python" same.py out/checkpoints/step-00000003 on-*/checkpoints/step-0000000? 2>err.txt || fail 'h5py reads other values'
+"$TRIREME" export out/checkpoints/step-00000003 -o hf --dtype fp32 >/dev/null
+"$python" - out/checkpoints/step-00000003 hf <<'PYTHON' 2>err.txt || fail 'the export has other values'
+import sys
+import h5py
+from safetensors.numpy import load_file
+with h5py.File(sys.argv[1] + "/index.h5") as index:
+    exported = load_file(sys.argv[2] + "/model.safetensors")
+    assert exported.keys() == index["model"].keys()
+    for name, value in exported.items():
+        assert value.tobytes() == index["model"][name][()].tobytes(), name
+PYTHON
+
+# The logits of transformers, for models whose attention and norms are far from trivial: what `trireme` says of the same
+# tokens is the loss of a run that only looks, a mean over every position's logits.
+cat >lively.py <<'PYTHON'
+"""lively.py DIRECTORY KIND: a Llama with lively weights; prints its mean loss over rows of tokens, by transformers in fp64 and fp32."""
+import sys
+import numpy
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+directory, kind = sys.argv[1:3]
+torch.manual_seed(7)
+sizes = dict(vocab_size=257, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6,
+             num_key_value_heads=2, head_dim=10, max_position_embeddings=64, rms_norm_eps=1e-5)
+if kind == "scaled":
+    sizes["rope_parameters"] = dict(rope_type="llama3", rope_theta=5000.0, factor=4.0, low_freq_factor=1.0,
+                                    high_freq_factor=4.0, original_max_position_embeddings=16)
+model = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=kind == "tied", **sizes))
+with torch.no_grad():
+    for name, value in model.named_parameters():
+        if "norm" in name:
+            value.uniform_(0.5, 1.5)
+        else:
+            value.normal_(0, 0.25 if "q_proj" in name or "k_proj" in name else 0.08)
+model.save_pretrained(directory)
+PYTHON
+cat >logits.py <<'PYTHON'
+"""logits.py DIRECTORY LOGITS PROMPT: the logits that `trireme` wrote are those of transformers, to 1e-5."""
+import sys
+import numpy
+import torch
+from transformers import LlamaForCausalLM
+
+directory, path, prompt = sys.argv[1:4]
+ours = numpy.fromfile(path, numpy.float32)
+model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32)
+tokens = torch.tensor([list(prompt.encode())])
+with torch.no_grad():
+    theirs = model(tokens).logits[0, -1].numpy()
+off = numpy.abs(ours - theirs).max()
+print(f"{directory}: logits up to {numpy.abs(theirs).max():.3g}, off by {off:.2g}")
+assert ours.shape == theirs.shape and off < 1e-5 and numpy.abs(theirs).max() > 0.1
+PYTHON
+prompt='Oars and sails, three banks of them.'
+for kind in plain tied scaled; do
+  "$python" lively.py "$kind" "$kind" 2>err.txt || fail "transformers writes $kind"
+  "$TRIREME" import "$kind" -o "$kind.checkpoint" >/dev/null
+  "$TRIREME" export "$kind.checkpoint" -o "$kind-exported" --dtype fp32 >/dev/null
+  for from in "$kind" "$kind.checkpoint" "$kind-exported"; do
+    program generate "$from" --prompt "$prompt" --tokens 1 --logits "$kind.logits"
+    expect_done
+    for by in "$kind" "$kind-exported"; do
+      "$python" logits.py "$by" "$kind.logits" "$prompt" >>said 2>err.txt || { cat said; fail "$from: other logits than transformers by $by"; }
+    done
+  done
+done
+cat said

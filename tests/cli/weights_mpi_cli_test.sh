@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Weights go round: out of a run, into a Hugging Face directory, back as a checkpoint, into another run, into a text.
+# timeout: 240
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+sed -e 's/^at_end = .*/every = 2/' -e 's/^name = .*/&\nexport = "every_checkpoint"/' -i run.toml
+same_directory() {  # same_directory A B: the same files with the same bytes
+  diff -r "$1" "$2" >out.txt 2>err.txt || fail "$1 and $2 differ"
+}
+
+job 2 train run.toml --set checkpoint.keep=1 --set checkpoint.keep_every=4
+expect_done
+[[ $(ls out/checkpoints) == $'step-00000004\nstep-00000006' ]] || fail "keep_every: left are $(ls out/checkpoints)"
+for step in 2 4 6; do [[ -s out/export-step-0000000$step/model.safetensors ]] || fail "no export after step $step"; done
+checkpoint=out/checkpoints/step-00000006
+
+program export $checkpoint -o again --dtype fp32
+expect_done
+same_directory again out/export-step-00000006
+grep -q '"eos_token_id": 256' again/config.json || fail 'an export of a checkpoint does not say where text ends'
+
+program import again -o imported
+expect_done
+program verify imported
+expect_done
+program inspect imported
+expect_done
+grep -q '^step 0, 0 updates' out.txt || fail 'what was imported is at step 0'
+program export imported -o third --dtype fp32
+expect_done
+same_directory third again
+program import again -o imported
+expect_end 4 'exists already'
+program import tokens.bin -o other
+expect_end 4 'holds no weights'
+
+# A text is the same out of all of them.
+for model in again $checkpoint imported; do
+  program generate "$model" --prompt 'the ship' --tokens 12
+  expect_done
+  [[ ! -e text ]] && cp out.txt text
+  cmp out.txt text || fail "$model says something else"
+done
+program generate out --prompt 'the ship'
+expect_end 4 'holds no weights'
+
+# A run that begins with them, its model's sizes left out, has the same losses from each.
+sed -e '/^\[model\]/,/^\[data\]/{/^\[/!d}' -e 's/^export = .*//' run.toml >from.toml
+for model in again $checkpoint imported; do
+  job 2 train from.toml --set model.from="$model" --set run.output="from-${model##*/}" --set train.steps=3
+  expect_done
+done
+losses() { sed -E 's/.*"loss":([^,]*),.*/\1/' "$1/metrics.jsonl"; }
+cmp <(losses from-again) <(losses from-step-00000006) || fail 'a run from a checkpoint has other losses'
+cmp <(losses from-again) <(losses from-imported) || fail 'a run from an import has other losses'
+json_check 'assert rows[0]["step"] == 1 and rows[0]["loss"] < 4.5, "it does not begin with the weights"' from-again/metrics.jsonl
+# Gone on from, it is a run at its beginning.
+job 2 train run.toml --set checkpoint.resume=imported --set run.output=resumed --set train.steps=3
+expect_done
+cmp <(losses from-again) <(losses resumed) || fail 'a run resumed from an import has other losses'
+
+printf 'x' | dd of=imported/shards/dp-00000-tp-00.h5 bs=1 seek=9000 conv=notrunc 2>/dev/null
+job 2 train from.toml --set model.from=imported --set run.output=damaged
+expect_end 4 'imported/shards/dp-00000-tp-00.h5' 'damaged'
+job 2 train from.toml --set model.from=again --set model.layers=3 --set run.output=otherwise
+expect_end 2 'model.layers = 3'
