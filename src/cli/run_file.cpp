@@ -27,12 +27,14 @@ constexpr std::uint64_t nothing = std::numeric_limits<std::uint64_t>::max();
 
 /// Whether all texts that were given are the same. Collective; O(log ranks).
 bool all_equal(const Communicator& world, const std::optional<std::string>& text) {
-  // The minimum of the hash and of its complement: both come back unchanged only where all are equal.
+  // The bits that all hashes have, and that all complements have: together every bit only where all are equal. (A
+  // minimum would do, but MPICH 4.0 compares unsigned words as signed ones.)
   const std::uint64_t hash = text ? fnv1a(*text) : 0;
   const std::array<std::uint64_t, 2> mine{text ? hash : nothing, text ? ~hash : nothing};
-  std::array<std::uint64_t, 2> lowest{};
-  check(MPI_Allreduce(mine.data(), lowest.data(), 2, MPI_UINT64_T, MPI_MIN, world.handle()), "compare the run files");
-  return lowest[0] == ~lowest[1];
+  std::array<std::uint64_t, 2> common_bits{};
+  check(MPI_Allreduce(mine.data(), common_bits.data(), 2, MPI_UINT64_T, MPI_BAND, world.handle()),
+        "compare the run files");
+  return common_bits[0] == ~common_bits[1];
 }
 
 /// The lowest rank for which `holds`; the number of ranks when there is none. Collective.

@@ -75,12 +75,13 @@ std::string first_difference(const View& a, const View& b) {
 
 void agree(const Communicator& communicator, std::string_view key, std::string_view text) {
   const std::uint64_t hash = fnv1a(text);
-  // The minimum of the hash and of its complement: both come back unchanged only where all are equal.
+  // The bits that all hashes have, and that all complements have: together every bit only where all are equal. (A
+  // minimum would do, but MPICH 4.0 compares unsigned words as signed ones.)
   const std::array<std::uint64_t, 2> mine{hash, ~hash};
-  std::array<std::uint64_t, 2> lowest{};
-  check(MPI_Allreduce(mine.data(), lowest.data(), 2, MPI_UINT64_T, MPI_MIN, communicator.handle()),
+  std::array<std::uint64_t, 2> common_bits{};
+  check(MPI_Allreduce(mine.data(), common_bits.data(), 2, MPI_UINT64_T, MPI_BAND, communicator.handle()),
         "compare the ranks' views");
-  if (lowest[0] == ~lowest[1]) return;
+  if (common_bits[0] == ~common_bits[1]) return;
 
   std::vector<std::uint64_t> hashes(static_cast<std::size_t>(communicator.size()));
   check(MPI_Allgather(&hash, 1, MPI_UINT64_T, hashes.data(), 1, MPI_UINT64_T, communicator.handle()),
