@@ -36,6 +36,14 @@ mpi_plugin() {
   job_fails "srun knows neither pmix nor pmi2 (srun --mpi=list); set MPI_PLUGIN, or start trireme with MPI's own mpirun" 5
 }
 
+# Until when the job may run, in seconds since 1970: the program stops by itself before it. Slurm says so from 23.02 on.
+say_the_end() {
+  [[ -z ${SLURM_JOB_END_TIME:-} ]] || return 0
+  local end
+  end=$(date -d "$(squeue --noheader --jobs "$SLURM_JOB_ID" --format %e)" +%s 2>/dev/null) || return 0  # no limit
+  export SLURM_JOB_END_TIME=$end
+}
+
 newest_checkpoint() { [[ -z ${CHECKPOINTS:-} ]] || find "$CHECKPOINTS" -maxdepth 1 -name 'step-*' 2>/dev/null | sort | tail -n 1; }
 
 # Waits for the step; signals to this script go to its tasks. wait ends early at every signal.
@@ -53,6 +61,7 @@ await_step() {
 }
 
 tell_step() {
+  told=yes
   job_says "$1 at $(date -u +%H:%M:%S) UTC: asking the ranks to save"
   # USR1: the same to the program, and srun itself lives on.
   kill -USR1 "$step" 2>/dev/null || true
@@ -93,12 +102,14 @@ train() {
   load_modules
   command -v "$TRIREME" >/dev/null || job_fails "there is no program $TRIREME: load its module, or set TRIREME" 5
   [[ -r $RUN ]] || job_fails "cannot read the run file $RUN (from $PWD)" 2
+  told=no
   local setting arguments=("$RUN") plugin before code=0
   for setting in ${SETTINGS:-}; do arguments+=(--set "$setting"); done
   arguments+=("$@")
   plugin=$(mpi_plugin) || exit $?
   # srun does not take --cpus-per-task over from sbatch (Slurm 22.05 and later).
   export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
+  say_the_end
   # No core dumps of thousands of ranks.
   ulimit -c 0
   before=$(newest_checkpoint)
@@ -116,6 +127,10 @@ train() {
   if ((code == 75)); then
     [[ ${REQUEUE:-yes} == yes ]] || job_fails "saved, not put back into the queue (REQUEUE=$REQUEUE)" 75
     put_back "saved"
+  fi
+  # USR1 or TERM ended the ranks while they were starting: nothing was done yet, and nothing is lost.
+  if [[ $told == yes && ${REQUEUE:-yes} == yes ]] && ((code == 138 || code == 143)) && ((${SLURM_RESTART_COUNT:-0} < 10)); then
+    put_back "asked to save before the ranks had begun"
   fi
   # 7: a hang; 128+n: killed, by Slurm or the kernel. Others are mistakes that come again.
   if [[ ${FAILURES_TOO:-no} == yes ]] && ((code == 7 || code > 128)); then
