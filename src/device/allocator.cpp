@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "device/block_cache.hpp"
 #include "device/charged_block.hpp"
@@ -11,11 +12,23 @@
 #include "device/out_of_memory.hpp"
 #include "device/recorder.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/fault.hpp"
 
 namespace trireme::device {
 namespace {
 
 const c10::Device cpu(c10::DeviceType::CPU);
+
+OutOfMemoryHelp& help() {
+  static OutOfMemoryHelp& words = *new OutOfMemoryHelp;
+  return words;
+}
+
+/// A test asks for it by TRIREME_FAULT: within a step only, so that it is an op that fails.
+bool refused_by_a_fault() {
+  static const bool armed = fault::armed();
+  return armed && current_operation().op != no_op && fault::point("memory.allocate");
+}
 
 class ChargingAllocator final : public c10::Allocator {
  public:
@@ -28,11 +41,13 @@ class ChargingAllocator final : public c10::Allocator {
 
 c10::DataPtr allocate_charged(std::size_t bytes, Account account, Kind kind) {
   if (bytes == 0) return {nullptr, nullptr, &free_charged, cpu};
-  Block* block = kind == Kind::exact ? block_cache().take_exact(bytes) : block_cache().take(bytes);
+  Block* block = refused_by_a_fault()  ? nullptr
+                 : kind == Kind::exact ? block_cache().take_exact(bytes)
+                                       : block_cache().take(bytes);
   if (block == nullptr) {
     constexpr auto largest = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max() / 2);
     const Bytes asked{static_cast<std::int64_t>(std::min(bytes, largest))};
-    throw EnvironmentError(out_of_memory_text(account, asked, memory_use()));
+    throw EnvironmentError(out_of_memory_text(account, asked, memory_use(), help()));
   }
   block->account = account;
   ledger().charge(account, Bytes{static_cast<std::int64_t>(bytes)});
@@ -57,6 +72,8 @@ void recharge(void* data, Account account) noexcept {
   recorder().allocated(data, bytes, account);
   block.account = account;
 }
+
+void help_out_of_memory(OutOfMemoryHelp words) { help() = std::move(words); }
 
 void install_allocator() {
   // libtorch keeps the pointer for good, and tensors of static lifetime come back after main: it is never destroyed.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/ledger.hpp"
 
-#include <algorithm>
+#include "trireme/device/history.hpp"
 
 namespace trireme::device {
 
@@ -25,8 +25,12 @@ void Ledger::add(Account account, Bytes bytes) noexcept {
   SpaceUse& use = spaces_[static_cast<std::size_t>(account.space)];
   use.current[account.category] += bytes;
   use.total += bytes;
-  use.peak[account.category] = std::max(use.peak[account.category], use.current[account.category]);
+  if (use.current[account.category] > use.peak[account.category]) {
+    use.peak[account.category] = use.current[account.category];
+    use.peak_ops.category[static_cast<std::size_t>(account.category)] = current_operation().op;
+  }
   if (use.total >= use.peak_total) {
+    if (use.total > use.peak_total) use.peak_ops.total = current_operation().op;
     use.peak_total = use.total;
     use.at_peak = use.current;
   }
@@ -47,6 +51,7 @@ void Ledger::reset_peaks() {
   const std::scoped_lock guard(lock_);
   for (SpaceUse& use : spaces_) {
     use.peak = use.at_peak = use.current;
+    use.peak_ops = {};
     use.peak_total = use.total;
   }
 }

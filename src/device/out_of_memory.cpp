@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/base/text_table.hpp"
+#include "trireme/device/history.hpp"
 
 namespace trireme::device {
 namespace {
@@ -51,19 +52,27 @@ std::string_view remedy(Category largest) {
   return "lower batch.micro";
 }
 
+std::string op_text(const OutOfMemoryHelp& help, int op) {
+  return op == no_op || !help.op_text ? "" : help.op_text(op);
+}
+
 }  // namespace
 
-std::string out_of_memory_text(Account account, Bytes asked, const MemoryUse& use) {
+std::string out_of_memory_text(Account account, Bytes asked, const MemoryUse& use, const OutOfMemoryHelp& help) {
   const std::vector<Row> rows = rows_of(account, asked, use);
-  TextTable table({"category", "memory", "bytes", "of which asked for now"});
+  TextTable table({"category", "memory", "bytes", "of which asked for now", "highest during"});
   for (const Row& row : rows) {
-    table.add({std::string(to_text(row.account.category)), std::string(to_text(row.account.space)),
-               trireme::to_text(row.bytes), row.account == account ? trireme::to_text(asked) : ""});
+    const Account& a = row.account;
+    table.add({std::string(to_text(a.category)), std::string(to_text(a.space)), trireme::to_text(row.bytes),
+               a == account ? trireme::to_text(asked) : "", op_text(help, use[a.space].peak_ops[a.category])});
   }
-  return fmt::format("out of memory: no {} for {} on top of {} reserved ({} of it in use).\n{}What to do: {}.",
-                     trireme::to_text(asked), to_text(account.category), trireme::to_text(use.reserved),
-                     trireme::to_text(use.allocated), table.str(),
-                     remedy(rows.empty() ? account.category : rows.front().account.category));
+  const std::string now = op_text(help, current_operation().op);
+  return fmt::format(
+      "out of memory{}: no {} for {} on top of {} reserved ({} of it in use).\n{}What to do: {}",
+      now.empty() ? "" : fmt::format(" in `{}`", now), trireme::to_text(asked), to_text(account.category),
+      trireme::to_text(use.reserved), trireme::to_text(use.allocated), table.str(),
+      help.advice ? help.advice()
+                  : fmt::format("{}.", remedy(rows.empty() ? account.category : rows.front().account.category)));
 }
 
 }  // namespace trireme::device

@@ -6,6 +6,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/comm/abort.hpp"
 #include "trireme/device/history.hpp"
+#include "trireme/device/memory.hpp"
 
 namespace trireme::executor {
 namespace {
@@ -117,7 +118,7 @@ void Executor::perform(int op, std::int64_t step) {
   const auto begin = Clock::now();
   std::visit([this](const auto& verb) { run(verb); }, schedule_.ops[static_cast<std::size_t>(op)]);
   device::set_operation({});
-  if (options_.record_timeline) timeline_.record({step, op, begin, Clock::now()});
+  if (options_.record_timeline) timeline_.record({step, op, begin, Clock::now(), device::memory_use().spaces});
   const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op)]);
   if (options_.on_lane_end && last_op_[static_cast<std::size_t>(lane)] == op) options_.on_lane_end(lane, step);
   progress_.done(op, step);

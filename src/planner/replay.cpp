@@ -8,6 +8,7 @@
 #include "trireme/base/text_table.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/passes.hpp"
+#include "trireme/schedule/text.hpp"
 
 namespace trireme::planner {
 namespace {
@@ -82,6 +83,9 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
     memory.activations = most;
     memory.activations_peak_op = static_cast<int>(i);
   }
+  if (memory.activations.value > 0)
+    memory.activations_peak =
+        schedule::print(schedule.ops[static_cast<std::size_t>(memory.activations_peak_op)], model);
   return memory;
 }
 
@@ -123,21 +127,24 @@ Traffic replay_traffic(const schedule::Schedule& schedule, const shard::Layout& 
 }
 
 std::string to_text(const Memory& memory) {
-  TextTable table({"memory of one rank", "peak"});
-  table.add({"parameters.sharded", to_text(memory.parameters_sharded)});
-  table.add({"parameters.unsharded", to_text(memory.parameters_unsharded)});
-  table.add({"parameters.resharded", to_text(memory.parameters_resharded)});
-  table.add({"gradients.sharded", to_text(memory.gradients_sharded)});
-  table.add({"gradients.unsharded", to_text(memory.gradients_unsharded)});
-  table.add({"optimizer", to_text(memory.optimizer)});
-  table.add({"activations", to_text(memory.activations)});
-  table.add({"total", to_text(memory.total())});
+  TextTable table({"memory of one rank", "peak", "during"});
+  const auto add = [&](const char* name, Bytes bytes, const std::string& during = "all the step") {
+    table.add({name, to_text(bytes), bytes.value > 0 ? during : ""});
+  };
+  add("parameters.sharded", memory.parameters_sharded);
+  add("parameters.unsharded", memory.parameters_unsharded);
+  add("parameters.resharded", memory.parameters_resharded);
+  add("gradients.sharded", memory.gradients_sharded);
+  add("gradients.unsharded", memory.gradients_unsharded);
+  add("optimizer", memory.optimizer);
+  add("activations", memory.activations, memory.activations_peak);
+  add("total", memory.total(), memory.activations.value > 0 ? memory.activations_peak : "all the step");
   if (memory.host.total().value == 0) return table.str();
-  table.add({"in host memory: parameters.sharded", to_text(memory.host.parameters_sharded)});
-  table.add({"in host memory: gradients.sharded", to_text(memory.host.gradients_sharded)});
-  table.add({"in host memory: optimizer", to_text(memory.host.optimizer)});
-  table.add({"in host memory: activations", to_text(memory.host.activations)});
-  table.add({"in host memory: total", to_text(memory.host.total())});
+  add("in host memory: parameters.sharded", memory.host.parameters_sharded);
+  add("in host memory: gradients.sharded", memory.host.gradients_sharded);
+  add("in host memory: optimizer", memory.host.optimizer);
+  add("in host memory: activations", memory.host.activations, "forward to backward");
+  add("in host memory: total", memory.host.total(), "");
   return table.str();
 }
 

@@ -36,6 +36,22 @@ Json memory_json(const StepRow& row) {
   return out;
 }
 
+/// The op in which each category was highest; those that did not grow in the step are left out.
+Json peak_ops_json(const StepRow& row) {
+  Json out;
+  for (const device::Space space : {device::Space::device, device::Space::host}) {
+    const device::PeakOps& ops = row.memory[space].peak_ops;
+    Json words = Json::object();
+    const auto add = [&](std::string_view name, int op) {
+      if (op != device::no_op && row.op_text) words[std::string(name)] = row.op_text(op);
+    };
+    for (const device::Category category : device::all_categories()) add(device::to_text(category), ops[category]);
+    add("total", ops.total);
+    out[std::string(device::to_text(space))] = std::move(words);
+  }
+  return out;
+}
+
 template <class Member>
 Json traffic_json(const comm::TrafficTable& table, Member member) {
   Json out = Json::object();
@@ -86,6 +102,7 @@ std::string to_json(const StepRow& row) {
   out["skipped"] = row.skipped;
   out["skipped_steps"] = row.skipped_steps;
   out["memory_peak_bytes"] = memory_json(row);
+  out["memory_peak_op"] = peak_ops_json(row);
   out["comm_bytes"] = traffic_json(row.traffic, [](const comm::Traffic& t) { return t.bytes.value; });
   out["comm_calls"] = traffic_json(row.traffic, [](const comm::Traffic& t) { return t.calls; });
   return out.dump();

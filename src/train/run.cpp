@@ -20,8 +20,10 @@
 #include "trireme/comm/gather.hpp"
 #include "trireme/comm/topology.hpp"
 #include "trireme/comm/watchdog.hpp"
+#include "trireme/device/allocator.hpp"
 #include "trireme/device/history.hpp"
 #include "trireme/optim/learning_rate.hpp"
+#include "trireme/planner/advice.hpp"
 #include "trireme/schedule/text.hpp"
 #include "trireme/train/banner.hpp"
 #include "trireme/train/batch_job.hpp"
@@ -36,6 +38,7 @@
 #include "trireme/train/metrics.hpp"
 #include "trireme/train/output.hpp"
 #include "trireme/train/output_directory.hpp"
+#include "trireme/train/peaks.hpp"
 #include "trireme/train/progress.hpp"
 #include "trireme/train/replicas.hpp"
 #include "trireme/train/step_times.hpp"
@@ -84,7 +87,13 @@ class Run {
     job_.control().barrier();
     warn_of_few_cores();
     for (const schedule::Op& op : job_.schedule().ops) task_names_.push_back(schedule::print(op, job_.model()));
+    device::help_out_of_memory(
+        {.op_text = [this](int op) { return op_text(op); },
+         .advice = [this, ranks = world.size()] { return planner::to_text(planner::advise(config_, ranks)); }});
   }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  ~Run() { device::help_out_of_memory({}); }
 
   ExitCode operator()() {
     watchdog_.mark("reading the parameters", 0);
@@ -108,6 +117,8 @@ class Run {
     report_step_times();
     watchdog_.rest();
     progress_.finish();
+    if (rank_ == 0 && first_step_ < config_.train.steps)
+      output_.write("\n" + peaks_.table([this](int op) { return op_text(op); }));
     if (config_.run.export_when == config::Export::end) export_to(config_.run.output + "/export");
     return ExitCode::done;
   }
@@ -202,6 +213,8 @@ class Run {
     if (step > first_step_)  // the first one warms up
       step_times_.add(seconds_since(begin) - (comm::seconds_inside_collectives() - waited) -
                       (job_.lane_threads() ? result.exposed_seconds : 0));
+    const device::MemoryUse memory = device::memory_use();
+    peaks_.add(memory);
     if (job_.options().record_timeline) take_timeline(step);
     if (snapshot_after(step)) write_snapshot();
     if (step == 0) log::debug("the first step is done");
@@ -216,7 +229,7 @@ class Run {
     state_.taken = reader.state().taken;
     if (job_.mesh().replicate > 1 && (step + 1) % replica_check_every() == 0) check_replicas(job_);
     if ((step + 1) % config_.metrics.every == 0 || step + 1 == config_.train.steps)
-      report(step, lr, seconds_since(begin), data_seconds, result);
+      report(step, lr, seconds_since(begin), data_seconds, result, memory);
     if (step_times_.steps() == straggler_window) report_step_times();
     longest_step_seconds_ = std::max(longest_step_seconds_, seconds_since(begin));
     give_up_after_many_skips(step);
@@ -256,8 +269,10 @@ class Run {
                     state_.skipped_in_a_row, state_.skipped_in_a_row == 1 ? "" : "s", step + 1));
   }
 
+  [[nodiscard]] std::string op_text(int op) const { return task_names_[static_cast<std::size_t>(op)]; }
+
   void report(std::int64_t step, double lr, double step_seconds, double data_seconds,
-              const executor::StepResult& result) {
+              const executor::StepResult& result, const device::MemoryUse& memory) {
     if (rank_ != 0) return;
     const double tokens = static_cast<double>(config_.batch.global * config_.data.seq_len);
     StepRow row{.step = step + 1,
@@ -275,7 +290,8 @@ class Run {
                 .restart_count = batch_job_.restart_count,
                 .skipped = result.skipped,
                 .skipped_steps = state_.skipped,
-                .memory = device::memory_use(),
+                .memory = memory,
+                .op_text = [this](int op) { return op_text(op); },
                 .rss = device::rss_bytes(),
                 .traffic = job_.step_traffic()};
     if (config_.metrics.peak_flops)
@@ -372,6 +388,7 @@ class Run {
   ProgressLine progress_;
   std::optional<MetricsFile> metrics_;
   std::vector<executor::Span> spans_;
+  RunPeaks peaks_;
   std::vector<std::string> task_names_;  ///< by op of the schedule
   StepTimes step_times_;                 ///< since they were last reported
   checkpoint::State state_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/trace.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -40,6 +42,17 @@ std::string chrome_trace(std::span<const executor::Span> spans, const schedule::
                       {"ts", microseconds(span.begin - first->begin)},
                       {"dur", microseconds(span.end - span.begin)},
                       {"args", {{"step", span.step + 1}, {"op", span.op}}}});
+    for (const device::Space space : {device::Space::device, device::Space::host}) {
+      Json bytes;
+      for (const device::Category category : device::all_categories())
+        bytes[std::string(device::to_text(category))] =
+            span.memory[static_cast<std::size_t>(space)].current[category].value;
+      events.push_back({{"name", fmt::format("{} memory", device::to_text(space))},
+                        {"ph", "C"},
+                        {"pid", rank},
+                        {"ts", microseconds(span.end - first->begin)},
+                        {"args", std::move(bytes)}});
+    }
   }
   return Json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump();
 }

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/device/history.hpp"
+
 namespace trireme::device {
 namespace {
 
@@ -109,6 +111,23 @@ TEST(ResidentSet, HoldsWhatTheProcessTouched) {
   const ResidentSet after = rss_bytes();
   EXPECT_GT(after.current - before.current, Bytes{size / 2}) << static_cast<int>(touched[size / 2]);
   EXPECT_GE(after.peak, after.current);
+}
+
+TEST(Peaks, RememberTheOpThatReachedThem) {
+  reset_peaks();
+  const auto peak_op = [](Category category) { return memory_use()[Space::host].peak_ops[category]; };
+  EXPECT_EQ(peak_op(Category::data), no_op) << "nothing has grown";
+  set_operation({.op = 4, .step = 1});
+  const Charge first({Category::data, Space::host}, Bytes{1000});
+  set_operation({.op = 5, .step = 1});
+  { const Charge second({Category::data, Space::host}, Bytes{10}); }
+  set_operation({.op = 6, .step = 1});
+  const Charge third({Category::data, Space::host}, Bytes{10});
+  set_operation({});
+  EXPECT_EQ(peak_op(Category::data), 5) << "the first to reach it";
+  EXPECT_EQ(memory_use()[Space::host].peak_ops.total, 5);
+  reset_peaks();
+  EXPECT_EQ(peak_op(Category::data), no_op);
 }
 
 }  // namespace

@@ -99,5 +99,16 @@ TEST(ReplayMemory, CountsTheActivationsOfOneMicrobatchOfAllBlocks) {
   EXPECT_EQ(memory.activations, saved(model, sizing, {StageKind::embedding, StageKind::head}) + layer + layer + layer);
 }
 
+TEST(ReplayMemory, NamesTheOpOfThePeak) {
+  const model::Model model = llama();
+  const shard::Layout layout(model, 2);
+  const auto peak = [&](config::Recompute mode) {
+    const auto step = schedule::build_step(model, 2, {.recompute = {.mode = mode}});
+    return replay_memory(step, model, layout, {.tokens = 32}).activations_peak;
+  };
+  EXPECT_EQ(peak(config::Recompute::selective), "forward head m0");
+  EXPECT_EQ(peak(config::Recompute::block), "recompute b2 m0");
+}
+
 }  // namespace
 }  // namespace trireme::planner

@@ -204,6 +204,26 @@ TEST_F(Memory, OffloadingTheOptimizerLeavesNoneOfItOnTheDevice) {
       }
 }
 
+TEST_F(Memory, CategoriesAddUpToTheAllocatorsOwnCountAtThePeak) {
+  for (const auto offload : {config::Offload::none, config::Offload::parameters}) {
+    config::RunConfig config = run({});
+    config.memory = {.activation_offload = true, .activation_offload_min_bytes = {}, .offload = offload};
+    std::int64_t charged = 0, allocated = 0;
+    // One thread and no shared memory: what is charged is what the allocator gave, at every op.
+    const JobOptions options{
+        .lane_threads = false, .transport = comm::TransportChoice::mpi, .on_op = [&](int, std::int64_t) {
+          const device::MemoryUse use = device::memory_use();
+          const Bytes sum = use[device::Space::device].total + use[device::Space::host].total;
+          if (sum.value <= charged) return;
+          charged = sum.value;
+          allocated = use.allocated.value;
+        }};
+    (void)test::train_job(config, world_, options);
+    EXPECT_GT(charged, 0);
+    EXPECT_NEAR(static_cast<double>(charged) / static_cast<double>(allocated), 1.0, 0.01);
+  }
+}
+
 TEST_F(Memory, AJobGivesEverythingBack) {
   (void)use(run({}));  // what is made once for the process
   const device::ByCategory before = device::memory_use()[device::Space::device].current;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "trireme/base/units.hpp"
 
 /// The allocator behind every libtorch CPU tensor: charges each block to the calling thread's account (`ChargeTo`) and
@@ -10,6 +13,14 @@ namespace trireme::device {
 /// Makes this allocator libtorch's CPU allocator for the rest of the process. Call it once, before the first tensor;
 /// later calls do nothing. Blocks are aligned to 64 bytes, those from 1 MiB on to a page.
 void install_allocator();
+
+/// What the layers above know when memory runs out. Both may be empty.
+struct OutOfMemoryHelp {
+  std::function<std::string(int op)> op_text;  ///< an op of the running schedule, in words
+  std::function<std::string()> advice;         ///< what to change in the run file
+};
+/// Gives them to the message of later failures; empty ones take them back. No allocation runs meanwhile.
+void help_out_of_memory(OutOfMemoryHelp help);
 
 /// Gives all cached blocks back to the system and returns how many bytes that were.
 Bytes trim();

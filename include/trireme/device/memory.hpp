@@ -82,6 +82,17 @@ struct ByCategory {
   [[nodiscard]] Bytes sum() const;
 };
 
+/// Not in an op of a schedule.
+inline constexpr int no_op = -1;
+
+/// The ops in which peaks were reached.
+struct PeakOps {
+  std::array<int, category_count> category;
+  int total = no_op;
+  PeakOps() { category.fill(no_op); }
+  [[nodiscard]] int operator[](Category of) const { return category[static_cast<std::size_t>(of)]; }
+};
+
 /// Use of one memory space.
 struct SpaceUse {
   ByCategory current;
@@ -89,6 +100,7 @@ struct SpaceUse {
   ByCategory at_peak;  ///< the split when the total was last highest: their sum is peak_total
   Bytes total;         ///< sum of current
   Bytes peak_total;
+  PeakOps peak_ops;  ///< no_op where nothing has grown since `reset_peaks`
 };
 
 /// What is charged now and what was charged at most since the last `reset_peaks`; and the allocator's own books.

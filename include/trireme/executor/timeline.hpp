@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "trireme/device/memory.hpp"
 
 namespace trireme::executor {
 
@@ -17,6 +20,7 @@ struct Span {
   int op = 0;
   Clock::time_point begin;
   Clock::time_point end;
+  std::array<device::SpaceUse, device::space_count> memory{};  ///< at its end
 };
 
 /// What ran when, on all lanes of this rank. Lanes write, anybody reads after a drain.

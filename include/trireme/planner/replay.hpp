@@ -27,7 +27,8 @@ struct Sizing {
 struct Memory {
   Bytes parameters_sharded, parameters_unsharded, parameters_resharded, gradients_sharded, gradients_unsharded,
       optimizer, activations;
-  int activations_peak_op = 0;  ///< the op during which activations are highest
+  int activations_peak_op = 0;   ///< the op during which activations are highest
+  std::string activations_peak;  ///< the same in words; the other categories are as large all the step
   /// In host memory.
   struct Host {
     Bytes parameters_sharded, gradients_sharded, optimizer, activations;

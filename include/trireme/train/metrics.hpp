@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -30,6 +31,7 @@ struct StepRow {
   bool skipped = false;
   std::int64_t skipped_steps = 0;  ///< since the run began
   device::MemoryUse memory;
+  std::function<std::string(int op)> op_text{};  ///< an op of the step's schedule in words
   device::ResidentSet rss;
   comm::TrafficTable traffic;
 };

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an offloaded step costs: one rank, one compute thread, accumulation 8, and a core left for the host's work. The
+// same model with everything on the device (that is, in memory of its own account) and with memory.offload, in turns,
+// so that what else the machine does hits both. Steps follow each other without coming to rest, as in training:
+//
+//   OMP_NUM_THREADS=1 mpirun -n 1 --bind-to none build/offload_bench
+//
+// cost = offloaded / plain - 1, of the median seconds of a step; best_cost of the least seconds.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <vector>
+
+#include "trireme/comm/session.hpp"
+#include "trireme/device/allocator.hpp"
+#include "trireme/train/job.hpp"
+
+namespace {
+
+using namespace trireme;
+
+const comm::Communicator& world() {
+  static const comm::Session session(nullptr, nullptr);
+  return session.world();
+}
+
+config::RunConfig run(config::Offload offload, DType compute) {
+  config::RunConfig config;
+  config.model.vocab_size = 4096;
+  config.model.hidden_size = 512;
+  config.model.intermediate_size = 1408;
+  config.model.layers = 6;
+  config.model.heads = 8;
+  config.model.kv_heads = 8;
+  config.model.head_dim = 64;
+  config.data.seq_len = 256;
+  config.precision.compute = compute;
+  config.batch = {.global = 8, .micro = 1};
+  config.memory.offload = offload;
+  config.train.steps = 1;
+  return config;
+}
+
+data::StepBatch batch(const train::Job& job) {
+  std::mt19937 random(1);
+  std::uniform_int_distribution<std::int32_t> token(0, static_cast<std::int32_t>(job.config().model.vocab_size - 1));
+  data::StepBatch out;
+  for (int a = 0; a < job.resolved().accumulation; ++a) {
+    data::MicrobatchTokens tokens;
+    tokens.counted = job.config().data.seq_len;
+    for (std::int64_t i = 0; i < tokens.counted; ++i) {
+      tokens.inputs.push_back(token(random));
+      tokens.targets.push_back(token(random));
+    }
+    out.counted += tokens.counted;
+    out.microbatches.push_back(std::move(tokens));
+  }
+  return out;
+}
+
+/// A job of which a few steps in a row are timed at once.
+struct Runner {
+  static constexpr int in_a_row = 3;
+  Runner(config::Offload offload, DType compute)
+      : job(run(offload, compute), world(), {.lane_threads = true}), tokens(batch(job)) {
+    job.store().fill(store::initial_values(1));
+  }
+  double step() {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < in_a_row; ++i) (void)job.step(tokens, 1e-4, i + 1 == in_a_row);
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / in_a_row);
+    return seconds.back();
+  }
+  [[nodiscard]] double median() const {
+    std::vector<double> sorted = seconds;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+  [[nodiscard]] double best() const { return *std::min_element(seconds.begin(), seconds.end()); }
+  train::Job job;
+  data::StepBatch tokens;
+  std::vector<double> seconds;
+};
+
+void offloaded(benchmark::State& state, config::Offload what, DType compute) {
+  device::install_allocator();
+  Runner plain(config::Offload::none, compute), offload(what, compute);
+  plain.step();
+  offload.step();
+  plain.seconds.clear();
+  offload.seconds.clear();
+  for (auto _ : state) {
+    plain.step();
+    state.SetIterationTime(offload.step());
+  }
+  const executor::HostWork work = offload.job.executor().host_work();
+  state.counters["plain_ms"] = 1e3 * plain.median();
+  state.counters["offloaded_ms"] = 1e3 * offload.median();
+  state.counters["cost"] = offload.median() / plain.median() - 1;
+  state.counters["best_cost"] = offload.best() / plain.best() - 1;
+  state.counters["update_GBps"] = static_cast<double>(work.bytes.value) / work.seconds / 1e9;
+}
+
+void optimizer_fp32(benchmark::State& state) { offloaded(state, config::Offload::optimizer, DType::fp32); }
+void optimizer_bf16(benchmark::State& state) { offloaded(state, config::Offload::optimizer, DType::bf16); }
+void parameters_fp32(benchmark::State& state) { offloaded(state, config::Offload::parameters, DType::fp32); }
+
+BENCHMARK(optimizer_fp32)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(9);
+BENCHMARK(optimizer_bf16)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(9);
+BENCHMARK(parameters_fp32)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(9);
+
+}  // namespace
