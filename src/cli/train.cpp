@@ -31,6 +31,7 @@
 #include "trireme/train/job.hpp"
 #include "trireme/train/output_directory.hpp"
 #include "trireme/train/run.hpp"
+#include "trireme/train/stop_signals.hpp"
 #include "trireme/train/terminal.hpp"
 
 namespace trireme::cli {
@@ -153,6 +154,7 @@ void add_train(CLI::App& app, Action& chosen) {
     chosen = [arguments] {
       outlive_readers();
       refuse_ranks_that_nobody_introduced();
+      train::hold_stop_signals();
       return with_mpi([&](const comm::Communicator& world) { return train(world, *arguments); });
     };
   });

@@ -30,6 +30,27 @@ StopSignals::~StopSignals() {
   for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &before_[i], nullptr);
 }
 
+namespace {
+
+sigset_t held_signals() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM}) sigaddset(&held, signal);
+  return held;
+}
+
+}  // namespace
+
+void hold_stop_signals() {
+  const sigset_t held = held_signals();
+  ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
+}
+
+void release_stop_signals() {
+  const sigset_t held = held_signals();
+  ::pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
+}
+
 int StopSignals::received() { return last_signal; }
 
 }  // namespace trireme::train

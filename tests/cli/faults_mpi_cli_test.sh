@@ -89,6 +89,17 @@ job 4 train run.toml --set train.max_skipped_steps=3
 expect_end 6 "3 steps in a row" "train.max_skipped_steps" "optimizer.lr"
 losses 'assert [r["skipped_steps"] for r in rows] == [1, 2, 3]'
 
+# A signal while the ranks start waits until the run can answer it: it saves after its first step. Without checkpoints there
+# is nothing to save.
+fault train.begin:usr1:0
+job 4 train run.toml --set checkpoint.at_end=true
+((status == 75)) || fail "a signal at the start: exit code $status"
+grep -q "stopped by a signal after step 1:" out.txt || fail "the run was not stopped after its first step"
+rm -r out
+job 4 train run.toml
+((status != 0 && status != 75)) || fail "a signal without checkpoints: exit code $status"
+rm -rf out
+
 fault step.begin:explode
 job 2 train run.toml
 expect_end 2 "TRIREME_FAULT" "kill, stop, slow"

@@ -12,8 +12,11 @@ said '^mesh     1x4x1 .* on 2 nodes, mpi$'
 said '^step=120 loss='
 rows runs/usual 'assert len(rows) == 120 and rows[-1]["loss"] < rows[0]["loss"] - 2; assert all(r["restart_count"] == 0 for r in rows)'
 
+# So slow that a run does not end before its time limit comes near, and begins long before.
+very_slowly=TRIREME_FAULT=step.begin:slow,step.begin:slow,step.begin:slow,step.begin:slow
+
 # Slurm's own signal before the time limit, life after life, until the run is done.
-submit $slowly "SETTINGS=train.steps=120 run.output=runs/limit" cpu.sbatch --time=1 --signal=B:USR1@52
+submit $very_slowly "SETTINGS=run.output=runs/limit" cpu.sbatch --time=1 --signal=B:USR1@48
 ends 0 240
 said 'job [0-9]+: USR1 at .* asking the ranks to save'
 said '^stopped by a signal after step [0-9]+'
@@ -25,7 +28,7 @@ assert counts == sorted(counts) and counts[0] == 0 and counts[-1] >= 1, counts
 '
 
 # Without a signal the run itself stops before the limit: it knows when the job ends.
-submit $slowly "SETTINGS=run.output=runs/alone train.stop_before_limit_seconds=45" cpu.sbatch --time=1 --signal=B:URG@1
+submit $very_slowly "SETTINGS=run.output=runs/alone train.stop_before_limit_seconds=45" cpu.sbatch --time=1 --signal=B:URG@1
 ends 0 240
 said "^stopped before the job's time limit after step [0-9]+"
 said '^job      Slurm [0-9]+ on n\[1-2\], restart 1$'

@@ -23,4 +23,10 @@ class StopSignals {
   std::array<struct sigaction, signals.size()> before_{};
 };
 
+/// Holds SIGUSR1, SIGUSR2 and SIGTERM back until `release_stop_signals`: from before MPI begins until a run can answer
+/// them, so that one that comes while ranks start ends none of them. For the first thread, before there are others.
+void hold_stop_signals();
+/// What came in between is answered now.
+void release_stop_signals();
+
 }  // namespace trireme::train
