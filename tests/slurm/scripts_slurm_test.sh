@@ -59,7 +59,7 @@ submit MODULES=nowhere cpu.sbatch; ends 5; said 'error: MODULES is set|error: mo
 
 # Poor surroundings on the nodes.
 mkdir -p runs/tmp
-submit LANG=C LC_ALL=C TMPDIR=/var/tmp/nowhere "SETTINGS=run.output=runs/poor train.steps=4 checkpoint.at_end=false" cpu.sbatch
+submit LANG=C LC_ALL=C "TMPDIR=$work/nowhere" "SETTINGS=run.output=runs/poor train.steps=4 checkpoint.at_end=false" cpu.sbatch
 ends 0
 cat >homeless <<SH
 #!/bin/sh
