@@ -29,9 +29,9 @@ TEST(RunPeaks, KeepTheHighestStepOfEachCategoryAndItsOp) {
   peaks.add(step(5000, 7, 10));
   peaks.add(step(4000, 9, 2048));
   const std::string table = peaks.table(words);
-  EXPECT_THAT(table, ContainsRegex("activations +4.9 KiB +op 7"));
-  EXPECT_THAT(table, ContainsRegex("optimizer .*2.0 KiB +all the step"));
-  EXPECT_THAT(table, ContainsRegex("all at once +4.9 KiB +op 7"));
+  EXPECT_THAT(table, ContainsRegex("activations +4.88 KiB +op 7"));
+  EXPECT_THAT(table, ContainsRegex("optimizer .*2 KiB +all the step"));
+  EXPECT_THAT(table, ContainsRegex("all at once +4.88 KiB +op 7"));
   EXPECT_THAT(table, testing::Not(testing::HasSubstr("communication"))) << "what nothing used";
 }
 
