@@ -41,6 +41,7 @@
 #include "trireme/train/peaks.hpp"
 #include "trireme/train/progress.hpp"
 #include "trireme/train/replicas.hpp"
+#include "trireme/train/skips.hpp"
 #include "trireme/train/step_times.hpp"
 #include "trireme/train/stop_signals.hpp"
 #include "trireme/train/terminal.hpp"
@@ -222,7 +223,7 @@ class Run {
     if (step == first_step_ + 2 && rank_ == 0)
       if (const std::string said = few_cores_warning(topology_, threads_, job_.executor().host_work()); !said.empty())
         log::warning(said);
-    count_skips(result, step);
+    count_skip(state_, result, step, rank_);
     state_.step = step + 1;
     state_.tokens += config_.batch.global * config_.data.seq_len;
     state_.learning_rate = lr;
@@ -233,7 +234,7 @@ class Run {
       report(step, lr, seconds_since(begin), data_seconds, result, memory);
     if (step_times_.steps() == straggler_window) report_step_times();
     longest_step_seconds_ = std::max(longest_step_seconds_, seconds_since(begin));
-    give_up_after_many_skips(step);
+    give_up_after_many_skips(state_, config_.train.max_skipped_steps, step, rank_);
   }
 
   /// Names a rank that all others wait for, and leaves every rank's times behind.
@@ -245,29 +246,6 @@ class Run {
     if (!found) return;
     checkpoint::write_text(config_.run.output + "/step_times.json", to_json(by_rank, name));
     if (found->straggles() && by_rank.front().steps() == straggler_window) log::warning(to_text(*found, name));
-  }
-
-  void count_skips(const executor::StepResult& result, std::int64_t step) {
-    if (!result.skipped) {
-      state_.skipped_in_a_row = 0;
-      return;
-    }
-    ++state_.skipped;
-    if (rank_ == 0)
-      log::warning(fmt::format("step {}: loss {} or gradient norm {} is not finite; the step is skipped", step + 1,
-                               result.loss, result.grad_norm));
-    ++state_.skipped_in_a_row;
-  }
-
-  /// All ranks count alike, so the first one speaks for them.
-  void give_up_after_many_skips(std::int64_t step) const {
-    if (state_.skipped_in_a_row < std::max<std::int64_t>(1, config_.train.max_skipped_steps)) return;
-    if (rank_ != 0) comm::await_end_of_job();
-    throw NumericsError(
-        fmt::format("{} step{} in a row had a loss or gradient norm that is not finite (train.max_skipped_steps); the "
-                    "last is step {}. Lower optimizer.lr, lengthen lr.warmup_steps, or pass over the data with "
-                    "data.skip_to.",
-                    state_.skipped_in_a_row, state_.skipped_in_a_row == 1 ? "" : "s", step + 1));
   }
 
   [[nodiscard]] std::string op_text(int op) const { return task_names_[static_cast<std::size_t>(op)]; }

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/skips.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/comm/abort.hpp"
+
+namespace trireme::train {
+
+void count_skip(checkpoint::State& state, const executor::StepResult& result, std::int64_t step, int rank) {
+  if (!result.skipped) {
+    state.skipped_in_a_row = 0;
+    return;
+  }
+  ++state.skipped;
+  ++state.skipped_in_a_row;
+  if (rank == 0)
+    log::warning(fmt::format("step {}: loss {} or gradient norm {} is not finite; the step is skipped", step + 1,
+                             result.loss, result.grad_norm));
+}
+
+void give_up_after_many_skips(const checkpoint::State& state, std::int64_t most, std::int64_t step, int rank) {
+  if (state.skipped_in_a_row < std::max<std::int64_t>(1, most)) return;
+  if (rank != 0) comm::await_end_of_job();
+  throw NumericsError(
+      fmt::format("{} step{} in a row had a loss or gradient norm that is not finite (train.max_skipped_steps); the "
+                  "last is step {}. Lower optimizer.lr, lengthen lr.warmup_steps, or pass over the data with "
+                  "data.skip_to.",
+                  state.skipped_in_a_row, state.skipped_in_a_row == 1 ? "" : "s", step + 1));
+}
+
+}  // namespace trireme::train
