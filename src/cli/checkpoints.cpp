@@ -30,6 +30,7 @@ int inspect(const std::string& path) {
 int verify(const std::string& path) {
   const std::vector<std::string> found = checkpoint::verify(path);
   for (const std::string& line : found) fmt::print("{}\n", line);
+  std::fflush(stdout);  // the end of a failed command does not
   if (!found.empty())
     throw CheckpointError(
         fmt::format("{}: {} damage{} found; use another checkpoint", path, found.size(), found.size() == 1 ? "" : "s"));

@@ -12,6 +12,7 @@
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/file_system.hpp"
+#include "trireme/checkpoint/library.hpp"
 #include "trireme/cli/commands.hpp"
 #include "trireme/cli/launcher.hpp"
 #include "trireme/cli/libraries.hpp"
@@ -98,6 +99,7 @@ std::string preflight(config::RunConfig config, int ranks) {
   }
   train::check_weights(complete, model);
   check_data(complete);
+  if (train::saves_checkpoints(complete)) checkpoint::check_hdf5();
   train::check_output_directory(complete);
   hint_at_striping(complete, model, mesh);
   return config::print_run_file(config);

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Restarts with something else than before, places that cannot be written, saves that others look at, wrong libraries.
+# timeout: 300
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+trap 'umount "$work/read-only" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+sed -e 's/^at_end = .*/every = 2/' -i run.toml
+job 2 train run.toml
+expect_done
+# Changed: refused with both values, before anything is computed or moved away.
+refused() {  # refused SETTING TEXT...
+  local setting=$1
+  shift
+  job 2 train run.toml --set train.steps=8 --set "$setting"
+  expect_end 4 'out/checkpoints/step-0000000' "$@"
+  [[ $(ls out/checkpoints) == $'step-00000004\nstep-00000006' ]] || fail "$setting: left are $(ls out/checkpoints)"
+}
+refused model.layers=3 'model.layers: saved 2, now 3'
+refused model.vocab_size=259 'model.vocab_size: saved 257, now 259'
+refused model.tie_embeddings=true 'model.tie_embeddings: saved false, now true'
+refused model.rope_theta=5000 'model.rope_theta: saved 10000, now 5000'
+refused data.seq_len=16 'data.seq_len: saved 32, now 16' 'checkpoint.data = restart'
+refused data.shuffle=false 'data.shuffle: saved true, now false'
+refused run.seed=99 'data.seed: saved 1234, now 99'
+cp tokens.bin kept.bin
+printf '\x41' | dd of=tokens.bin bs=1 seek=64 conv=notrunc 2>/dev/null
+refused train.eval_every=0 'data.train[0]: saved' 'now'
+cp kept.bin tokens.bin
+truncate -s -2 tokens.bin
+refused train.eval_every=0 'data.train[0]: saved' 'now'
+mv kept.bin tokens.bin
+# Changed and allowed: said.
+cp -r out kept
+for setting in optimizer.lr=0.001 precision.compute=bf16 batch.global=8 mesh.replicate=2; do
+  job 2 train run.toml --set train.steps=7 --set "$setting"
+  expect_done
+  grep -Eq "other settings from here on: .*${setting%%=*}: saved .*, now \"?${setting#*=}" err.txt || fail "$setting is not said"
+  rm -rf out
+  cp -r kept out
+done
+
+# Places that cannot be written: found before the first step.
+touch a-file
+job 2 train run.toml --set run.output=elsewhere --set checkpoint.directory=a-file
+expect_end 4 'a-file: cannot be read: Not a directory'
+job 2 train run.toml --set run.output=a-file
+expect_end 8 'run.output a-file' 'cannot be created'
+mkdir read-only
+if mount -t tmpfs -o ro,size=1m none read-only 2>/dev/null; then
+  job 2 train run.toml --set run.output=elsewhere2 --set checkpoint.directory=read-only
+  expect_end 8 'read-only' 'Read-only file system'
+  [[ ! -s elsewhere2/metrics.jsonl ]] || fail 'it computed before it looked'
+fi
+
+# A save under way is nobody else's: who looks on sees what is committed.
+# shellcheck disable=SC2086  # several options in one variable
+TRIREME_FAULT=ckpt.manifest:stop:0:3 setsid $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=stands \
+  --set train.steps=100000 >first.txt 2>&1 &
+first=$!
+until [[ -s stands/checkpoints/.step-00000004.partial/shards/dp-00001-tp-00.h5 && -d stands/checkpoints/step-00000002 ]]; do
+  kill -0 $first || fail 'the first job ended'
+  sleep 0.05
+done
+program verify stands/checkpoints/step-00000002
+expect_done
+program verify stands/checkpoints/.step-00000004.partial
+expect_end 4 '1 damage found'
+grep -q 'COMMIT: is missing' out.txt || fail 'a save under way passes for a checkpoint'
+job 2 train run.toml --set run.output=looks-on --set checkpoint.resume=stands/checkpoints/step-00000002 --set train.steps=3
+expect_done
+[[ -d stands/checkpoints/.step-00000004.partial ]] || fail 'another job cleaned up'
+# shellcheck disable=SC2046  # a number each
+kill -KILL $(pgrep -s $first)
+wait $first 2>/dev/null || true
+
+# Libraries that are others than those it was built with: what was found, what is needed.
+if command -v cc >/dev/null; then
+  echo 'int H5get_libversion(unsigned *a, unsigned *b, unsigned *c) { *a = 1; *b = 99; *c = 7; return 0; }' >hdf5.c
+  cc -shared -fPIC -o hdf5.so hdf5.c
+  last='with another HDF5'
+  # shellcheck disable=SC2086  # several options in one variable
+  launch $MPIEXEC $MPIEXEC_FLAGS -x LD_PRELOAD="$work/hdf5.so" -n 2 "$TRIREME" train run.toml --set run.output=other-hdf5
+  expect_end 5 'HDF5 1.99.7' 'built with'
+  [[ ! -s other-hdf5/metrics.jsonl ]] || fail 'it computed before it looked'
+  printf '%s\n' 'int PMPI_Init_thread(int *, char ***, int, int *);' \
+    'int MPI_Init_thread(int *c, char ***v, int need, int *got) { int e = PMPI_Init_thread(c, v, need, got); *got = 1; return e; }' >mpi.c
+  cc -shared -fPIC -o mpi.so mpi.c
+  # shellcheck disable=SC2086  # several options in one variable
+  launch $MPIEXEC $MPIEXEC_FLAGS -x LD_PRELOAD="$work/mpi.so" -n 1 "$TRIREME" train run.toml --set run.output=few-threads
+  ((status == 5)) || fail "few threads of MPI: exit code $status"
+  grep -q 'MPI_THREAD_MULTIPLE' err.txt || fail 'few threads of MPI: what is needed is not said'
+fi
