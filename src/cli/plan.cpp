@@ -30,7 +30,7 @@ struct Arguments {
 int plan(const Arguments& arguments) {
   config::RunConfig config = train::complete_model(config::load_run_file(arguments.run_file, arguments.overrides));
   const config::Resolved resolved = config::resolve(config, arguments.ranks);
-  const model::Model model = model::build(config.model);
+  const model::Model model = model::build(config.model, planner::tensor_part(config, resolved, 0));
   const planner::Choice choice = planner::choose_sync(config, model, resolved);
   config.sync = choice.sync;
   if (arguments.show == "summary" && !choice.reason.empty()) fmt::print("{}\n", choice.reason);
@@ -52,7 +52,8 @@ int plan(const Arguments& arguments) {
   if (arguments.show != "traffic")
     fmt::print("{}", planner::to_text(planner::replay_memory(step, model, layout, sizing)));
   if (arguments.show == "summary") fmt::print("\n");
-  if (arguments.show != "memory") fmt::print("{}", planner::to_text(planner::replay_traffic(step, layout, sizing)));
+  if (arguments.show != "memory")
+    fmt::print("{}", planner::to_text(planner::replay_traffic(step, model, layout, sizing)));
   if (arguments.show == "summary") fmt::print("\n{}", planner::to_text(planner::advise(config, arguments.ranks)));
   return 0;
 }

@@ -27,6 +27,7 @@
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/tokenizer.hpp"
 #include "trireme/planner/choose.hpp"
+#include "trireme/planner/replay.hpp"
 #include "trireme/train/checkpointing.hpp"
 #include "trireme/train/choices.hpp"
 #include "trireme/train/job.hpp"
@@ -87,8 +88,11 @@ void hint_at_striping(const config::RunConfig& config, const model::Model& model
 std::string preflight(config::RunConfig config, int ranks) {
   check_device(config.device);
   const config::Resolved mesh = config::resolve(config, ranks);
+  if (mesh.tensor > 1 && train::saves_checkpoints(config))
+    throw ConfigError(
+        "checkpoints are not there yet with mesh.tensor > 1; set checkpoint.every = 0 and checkpoint.at_end = false");
   const config::RunConfig complete = train::complete_model(config);
-  const model::Model model = model::build(complete.model);
+  const model::Model model = model::build(complete.model, planner::tensor_part(complete, mesh, 0));
   if (const std::optional<config::Sync> saved = train::saved_policy(complete, mesh)) {
     config.sync = *saved;
     log::info(fmt::format("sync.policy = auto: {}, as this run began", config::to_text(saved->policy)));

@@ -40,10 +40,9 @@ std::vector<Option> mesh_options() {
   s.custom(
       "shard", "integer", read_shard, [](const Mesh& mesh) { return print(mesh.shard); },
       "ranks that share one copy's parameters, gradients and optimizer state (-1: the ranks left)");
-  s.number("tensor", &Mesh::tensor, between(1, most_ranks), "ranks that share each layer's work").not_yet();
+  s.number("tensor", &Mesh::tensor, between(1, most_ranks), "ranks that share each layer's work");
   s.flag("sequence_parallel", &Mesh::sequence_parallel, "norms and residuals are cut along the sequence, too")
-      .default_is("tensor > 1")
-      .only_yet({"false"});
+      .default_is("tensor > 1");
   s.reserved("context", 1, "ranks that share a sequence");
   s.reserved("pipeline", 1, "ranks that share the blocks");
   return s.take();

@@ -53,6 +53,25 @@ std::int64_t fit_batch(const Batch& batch, std::int64_t dp, Mistakes& mistakes) 
   return 0;
 }
 
+/// What the tensor axis asks of the other sections.
+void check_tensor(const RunConfig& config, Mistakes& mistakes) {
+  const std::int64_t tensor = config.mesh.tensor;
+  if (tensor == 1) return;
+  const std::int64_t tokens = config.batch.micro * config.data.seq_len;
+  if (config.mesh.sequence_parallel.value_or(true) && tokens % tensor != 0)
+    mistakes.add(fmt::format(
+        "mesh.sequence_parallel: batch.micro {} x data.seq_len {} = {} tokens cannot be cut into mesh.tensor {} equal "
+        "parts; set data.seq_len = {} or {}, or mesh.sequence_parallel = false",
+        config.batch.micro, config.data.seq_len, tokens, tensor,
+        std::max(tensor, config.data.seq_len / tensor * tensor), (config.data.seq_len / tensor + 1) * tensor));
+  if (config.memory.offload != Offload::none)
+    mistakes.add("memory.offload: is not there yet with mesh.tensor > 1; set \"none\"");
+  if (config.memory.activation_offload)
+    mistakes.add("memory.activation_offload: is not there yet with mesh.tensor > 1; set false");
+  if (config.memory.recompute == Recompute::block)
+    mistakes.add("memory.recompute: \"block\" is not there yet with mesh.tensor > 1; set \"selective\"");
+}
+
 }  // namespace
 
 Resolved resolve(const RunConfig& config, int ranks) {
@@ -67,6 +86,7 @@ Resolved resolve(const RunConfig& config, int ranks) {
         "sync.reshard_after_forward: a group of {} does not divide the shard axis of {}; set true, false or a "
         "divisor",
         group, shard));
+  check_tensor(config, mistakes);
   mistakes.raise(fmt::format("the run file does not fit {} {}:", ranks, ranks == 1 ? "rank" : "ranks"));
   return {.replicate = static_cast<int>(config.mesh.replicate),
           .shard = static_cast<int>(shard),

@@ -43,6 +43,11 @@ Broken positions_reach_the_sequence(const RunConfig& config) {
       config.data.seq_len, config.data.seq_len);
 }
 
+Broken sequence_parallelism_has_its_axis(const RunConfig& config) {
+  if (!config.mesh.sequence_parallel.value_or(false) || config.mesh.tensor > 1) return std::nullopt;
+  return "sequence_parallel cuts the sequence over mesh.tensor, which is 1; set mesh.tensor, or remove the key";
+}
+
 Broken ignored_targets_are_in_the_vocabulary(const RunConfig& config) {
   const std::int64_t vocab_size = config.model.vocab_size;
   const auto& ids = config.data.ignore_targets;
@@ -122,6 +127,7 @@ const std::vector<Rule>& rules() {
       {{"model.kv_heads", "model.heads"}, kv_heads_divide_heads},
       {{"model.head_dim", "model.heads", "model.hidden_size"}, head_dim_is_even},
       {{"model.positions", "data.seq_len"}, positions_reach_the_sequence},
+      {{"mesh.sequence_parallel", "mesh.tensor"}, sequence_parallelism_has_its_axis},
       {{"data.ignore_targets", "model.vocab_size"}, ignored_targets_are_in_the_vocabulary},
       {{"data.document_end", "model.vocab_size"}, document_end_is_in_the_vocabulary},
       {{"data.format", "model.vocab_size"}, vocabulary_fits_the_format},

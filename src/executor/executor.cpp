@@ -33,7 +33,7 @@ Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType co
   for (const model::ComputeBlock& block : model.compute_blocks) {
     layers.emplace_back();
     for (const model::Stage& stage : block.stages)
-      layers.back().push_back(nn::make_stage(stage.kind, model.sizes, max_seq_len, compute, loss_chunk_tokens));
+      layers.back().push_back(nn::make_layer(model, stage, max_seq_len, compute, loss_chunk_tokens));
   }
   return layers;
 }
@@ -59,6 +59,11 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
   for (int b = 0; b < model.param_blocks(); ++b)
     decay_.push_back(optim::decay_ranges(model[ParamBlock{b}], store.layout()[ParamBlock{b}], store.shard_rank(),
                                          optimizer_.no_decay));
+  for (int b = 0; b < model.param_blocks(); ++b) {
+    const shard::BlockLayout& layout = store.layout()[ParamBlock{b}];
+    copied_.push_back(shard::copied_ranges(model[ParamBlock{b}], layout, store.shard_rank()));
+    counted_.push_back(shard::counted_ranges(model[ParamBlock{b}], layout, store.shard_rank()));
+  }
   if (!options_.lane_threads) return;
   host_team_ = optim::Team(options_.host_threads);
   for (const schedule::Lane lane : schedule::all_lanes)
@@ -122,10 +127,6 @@ void Executor::perform(int op, std::int64_t step) {
   const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op)]);
   if (options_.on_lane_end && last_op_[static_cast<std::size_t>(lane)] == op) options_.on_lane_end(lane, step);
   progress_.done(op, step);
-}
-
-const nn::Stage& Executor::layer(Block block, Stage stage) const {
-  return *layers_.at(static_cast<std::size_t>(block.value)).at(static_cast<std::size_t>(stage.value));
 }
 
 }  // namespace trireme::executor

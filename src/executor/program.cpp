@@ -27,6 +27,7 @@ class Resolver {
   }
   std::vector<StageOperands> operator()(const schedule::Forward& op) { return stages(op, {}); }
   std::vector<StageOperands> operator()(const schedule::Recompute& op) { return stages(op, {}); }
+  std::vector<StageOperands> operator()(const schedule::ForwardAgain& op) { return stages(op, {}); }
   std::vector<StageOperands> operator()(const schedule::Backward& op) {
     std::vector<StageOperands> out = stages(op, op.gradients);
     std::reverse(out.begin(), out.end());

@@ -13,6 +13,7 @@
 #include "trireme/executor/executor.hpp"
 #include "trireme/optim/adamw.hpp"
 #include "trireme/optim/norm.hpp"
+#include "trireme/schedule/access.hpp"
 
 namespace trireme::executor {
 namespace {
@@ -66,11 +67,14 @@ void Executor::run(const schedule::Reshard& op) {
 void Executor::run(const schedule::Forward& op) {
   const device::ChargeTo charge(device::Category::workspace);
   const nn::Mode mode = options_.mode == nn::Mode::train ? mode_that_keeps(op.keep) : options_.mode;
+  if (const model::Stage* cut = schedule::cut_stage(model_, op.block, op.stage); cut != nullptr)
+    return forward_cut(op, *cut, mode);
   for (const StageOperands& operands : program_[static_cast<std::size_t>(op_)]) {
     nn::Saved saved;
     if (op.keep == model::Keep::input && operands.stage.value == 0) saved.tensors = {hidden_};
-    nn::Result result = layer(op.block, operands.stage)
-                            .forward(std::move(hidden_), operands.parameters, microbatch(op.microbatch), mode, saved);
+    nn::Result result =
+        layer(op.block, operands.stage)
+            .whole->forward(std::move(hidden_), operands.parameters, microbatch(op.microbatch), mode, saved);
     hidden_ = std::move(result.hidden);
     if (options_.mode == nn::Mode::train)
       keep({op.block, operands.stage, op.microbatch}, std::move(saved.tensors));
@@ -82,8 +86,12 @@ void Executor::run(const schedule::Forward& op) {
     result_.logits = std::move(hidden_);
     return;
   }
+  finish_evaluation(op.microbatch);
+}
+
+void Executor::finish_evaluation(Microbatch m) {
   links_.control->sum({&loss_sum_, 1});
-  result_.loss = loss_sum_ * microbatch(op.microbatch).loss_scale;
+  result_.loss = loss_sum_ * microbatch(m).loss_scale;
 }
 
 void Executor::run(const schedule::Recompute& op) {
@@ -98,7 +106,7 @@ void Executor::run(const schedule::Recompute& op) {
     const nn::Mode mode = operands.stage.value == last ? nn::Mode::rebuild : nn::Mode::train;
     nn::Result result =
         layer(op.block, operands.stage)
-            .forward(std::move(recomputed_), operands.parameters, microbatch(op.microbatch), mode, saved);
+            .whole->forward(std::move(recomputed_), operands.parameters, microbatch(op.microbatch), mode, saved);
     recomputed_ = std::move(result.hidden);
     keep(key, std::move(saved.tensors));
   }
@@ -106,11 +114,13 @@ void Executor::run(const schedule::Recompute& op) {
 
 void Executor::run(const schedule::Backward& op) {
   const device::ChargeTo charge(device::Category::workspace);
+  if (const model::Stage* cut = schedule::cut_stage(model_, op.block, op.stage); cut != nullptr)
+    return backward_cut(op, *cut);
   for (const StageOperands& operands : program_[static_cast<std::size_t>(op_)]) {
     nn::Saved saved{activations_.take({op.block, operands.stage, op.microbatch})};
     nn::Result result = layer(op.block, operands.stage)
-                            .backward(std::move(hidden_), operands.parameters, operands.gradients,
-                                      microbatch(op.microbatch), std::move(saved));
+                            .whole->backward(std::move(hidden_), operands.parameters, operands.gradients,
+                                             microbatch(op.microbatch), std::move(saved));
     hidden_ = std::move(result.hidden);
     loss_sum_ += result.loss_sum;
   }
@@ -143,14 +153,23 @@ void Executor::run(const schedule::AllReduce& op) {
 }
 
 void Executor::run(const schedule::ClipNorm&) {
-  // The norm counts each element once: replicas hold the same gradients, so one of them speaks for all.
+  // The norm counts each element once: replicas hold the same gradients, so one of them speaks for all; so do copies on
+  // the tensor axis. Losses are the same on all of it.
   double squares = 0;
-  for (int b = 0; b < model_.param_blocks() && links_.first_replica; ++b)
-    squares += store_.on_host(ParamBlock{b}) == schedule::OnHost::nothing
-                   ? optim::sum_of_squares(floats(store_.gradient(ParamBlock{b})), compute_team_)
-                   : squares_[static_cast<std::size_t>(b)];
+  for (int b = 0; b < model_.param_blocks() && links_.first_replica; ++b) {
+    if (store_.on_host(ParamBlock{b}) != schedule::OnHost::nothing) {
+      squares += squares_[static_cast<std::size_t>(b)];
+      continue;
+    }
+    for (const shard::Range& range : counted_[static_cast<std::size_t>(b)])
+      squares += optim::sum_of_squares(
+          floats(store_.gradient(ParamBlock{b}))
+              .subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size())),
+          compute_team_);
+  }
   double sums[2] = {squares, loss_sum_};
   links_.control->sum(sums);
+  if (links_.tensor_control != nullptr) links_.tensor_control->sum({sums, 1});
   result_.grad_norm = std::sqrt(sums[0]);
   result_.loss = sums[1] * microbatch(Microbatch{0}).loss_scale;
   result_.skipped = !std::isfinite(result_.grad_norm) || !std::isfinite(result_.loss);

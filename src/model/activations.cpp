@@ -52,8 +52,7 @@ Bytes saved_bytes(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType
 
 bool recomputes(const ComputeBlock& block) {
   return std::any_of(block.stages.begin(), block.stages.end(), [](const Stage& stage) {
-    return stage.kind == StageKind::attention || stage.kind == StageKind::mlp ||
-           stage.kind == StageKind::attention_branch || stage.kind == StageKind::mlp_branch;
+    return stage.kind == StageKind::attention || stage.kind == StageKind::mlp || is_branch(stage.kind);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "trireme/base/error.hpp"
+#include "trireme/model/tensor_plan.hpp"
 
 namespace trireme::model {
 
@@ -17,9 +18,11 @@ namespace {
 struct Architecture {
   std::string_view name;
   Model (*build)(const config::Model&);
+  TensorPlan (*plan)();
 };
 
-constexpr std::array architectures = {Architecture{"llama", build_llama}, Architecture{"gpt2", build_gpt2}};
+constexpr std::array architectures = {Architecture{"llama", build_llama, llama_tensor_plan},
+                                      Architecture{"gpt2", build_gpt2, gpt2_tensor_plan}};
 
 }  // namespace
 
@@ -57,9 +60,11 @@ std::optional<ParamRef> Model::find(std::string_view name) const {
   return std::nullopt;
 }
 
-Model build(const config::Model& config) {
+Model build(const config::Model& config) { return build(config, {}); }
+
+Model build(const config::Model& config, const TensorPart& part) {
   for (const Architecture& architecture : architectures) {
-    if (architecture.name == config.architecture) return architecture.build(config);
+    if (architecture.name == config.architecture) return cut(architecture.build(config), architecture.plan(), part);
   }
   std::vector<std::string_view> known;
   for (const Architecture& architecture : architectures) known.push_back(architecture.name);

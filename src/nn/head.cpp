@@ -12,7 +12,6 @@
 #include "trireme/kernels/gemm.hpp"
 
 namespace trireme::nn {
-namespace {
 
 std::int64_t chosen_chunk(std::int64_t vocab) {
   // Fewer tokens would keep the logits in a smaller cache, but read the weight and its gradient from memory more often:
@@ -21,6 +20,8 @@ std::int64_t chosen_chunk(std::int64_t vocab) {
   constexpr std::int64_t cache_bytes = 64 << 20;
   return std::max<std::int64_t>(256, cache_bytes / (vocab * size_of(DType::fp32)) / 64 * 64);
 }
+
+namespace {
 
 /// The logits [B, vocab] fp32 of the last position of each of the B rows of x [B*T, D].
 at::Tensor last_logits(const at::Tensor& x, std::span<const at::Tensor> parameters, const Norm& norm,

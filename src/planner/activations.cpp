@@ -17,8 +17,10 @@ void each_stage(const Compute& op, const model::Model& model, Each each) {
 
 std::vector<Bytes> Activations::saved(const Key& key, model::Keep keep) const {
   const model::ComputeBlock& block = model_[Block{std::get<0>(key)}];
-  return model::saved_tensors(block.stages[static_cast<std::size_t>(std::get<1>(key))].kind, model_.sizes,
-                              sizing_.tokens, sizing_.compute, keep);
+  const model::StageKind kind = block.stages[static_cast<std::size_t>(std::get<1>(key))].kind;
+  const bool part = kind == model::StageKind::norm && model_.part.sequence_parallel;
+  return model::saved_tensors(kind, model_.held, part ? sizing_.tokens / model_.part.ranks : sizing_.tokens,
+                              sizing_.compute, keep);
 }
 
 /// The residual stream that a block reads.
@@ -68,7 +70,8 @@ Bytes Activations::most_during(const schedule::Op& op) {
   if (const auto* verb = std::get_if<schedule::DropActivations>(&op)) drop(*verb);
   if (const auto* verb = std::get_if<schedule::ReloadActivations>(&op)) reload(*verb);
   const Bytes most = total_;
-  if (const auto* verb = std::get_if<schedule::Backward>(&op))
+  if (const auto* verb = std::get_if<schedule::Backward>(&op);
+      verb != nullptr && verb->part != schedule::BackwardPart::input)
     each_stage(*verb, model_, [&](const Key& key) { hold(key, {}); });
   return most;
 }

@@ -19,7 +19,7 @@ namespace {
 std::int64_t products(const model::Model& model, Block block) {
   std::int64_t elements = 0;
   for (const model::Stage& stage : model[block].stages) {
-    if (stage.kind == model::StageKind::embedding) continue;
+    if (model::looks_up(stage.kind)) continue;
     for (const model::ParamRef& ref : stage.parameters)
       if (model[ref].shape.size() == 2) elements += model[ref].elements();
   }
@@ -35,12 +35,12 @@ struct Needs {
 
 Needs needs_of(const config::RunConfig& config, int ranks) {
   const config::Resolved mesh = config::resolve(config, ranks);
-  const model::Model model = model::build(config.model);
+  const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
   const schedule::Schedule step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
   const shard::Layout layout(model, mesh.shard);
   const Sizing sizing = sizing_of(config, mesh);
   Needs needs{.memory = replay_memory(step, model, layout, sizing)};
-  for (const auto& [group, operations] : replay_traffic(step, layout, sizing))
+  for (const auto& [group, operations] : replay_traffic(step, model, layout, sizing))
     for (const auto& [operation, moved] : operations) needs.traffic += moved.bytes;
   double forward = 0, again = 0;
   for (const schedule::Op& op : step.ops) {

@@ -9,6 +9,7 @@
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/passes.hpp"
 #include "trireme/schedule/text.hpp"
+#include "trireme/shard/copies.hpp"
 
 namespace trireme::planner {
 namespace {
@@ -89,6 +90,12 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   return memory;
 }
 
+model::TensorPart tensor_part(const config::RunConfig& config, const config::Resolved& mesh, int rank) {
+  return {.rank = rank,
+          .ranks = mesh.tensor,
+          .sequence_parallel = mesh.tensor > 1 && config.mesh.sequence_parallel.value_or(true)};
+}
+
 Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh) {
   return {.compute = config.precision.compute,
           .reduce = config.precision.reduce,
@@ -96,7 +103,64 @@ Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh) 
           .replicas = mesh.replicate};
 }
 
-Traffic replay_traffic(const schedule::Schedule& schedule, const shard::Layout& layout, const Sizing& sizing) {
+namespace {
+
+std::int64_t all_reduce_bytes(std::int64_t elements, std::int64_t element_bytes, int ranks) {
+  return 2 * ((elements + ranks - 1) / ranks) * element_bytes * (ranks - 1);
+}
+
+/// What one verb moves on the tensor axis.
+class TensorTraffic {
+ public:
+  TensorTraffic(const model::Model& model, const shard::Layout& layout, const Sizing& sizing)
+      : model_(model),
+        layout_(layout),
+        sizing_(sizing),
+        ranks_(model.part.ranks),
+        stream_(sizing.tokens * model.sizes.hidden),
+        width_(size_of(sizing.compute)) {}
+
+  template <class Add>
+  void operator()(const schedule::GatherSequence&, Add add) const {
+    add("tensor", "all_gather", stream_ / ranks_ * width_ * (ranks_ - 1));
+  }
+  template <class Add>
+  void operator()(const schedule::ScatterSequence&, Add add) const {
+    add("tensor", "reduce_scatter", stream_ / ranks_ * width_ * (ranks_ - 1));
+  }
+  template <class Add>
+  void operator()(const schedule::AllReduceActivation&, Add add) const {
+    add("tensor", "all_reduce", all_reduce_bytes(stream_, width_, ranks_));
+  }
+  template <class Add>
+  void operator()(const schedule::GatherVocabulary&, Add add) const {
+    add("tensor", "all_gather", sizing_.tokens * 3 * 4 * (ranks_ - 1));
+  }
+  template <class Add>
+  void operator()(const schedule::SumCopies& op, Add add) const {
+    const auto ranges = shard::copied_ranges(model_[op.block], layout_[op.block], sizing_.shard_rank);
+    if (!ranges.everywhere.empty())
+      add("tensor", "all_reduce", all_reduce_bytes(shard::elements(ranges.everywhere), 4, ranks_));
+    if (!ranges.in_groups.empty())
+      add("tensor_group", "all_reduce", all_reduce_bytes(shard::elements(ranges.in_groups), 4, ranges.group));
+  }
+  template <class Other, class Add>
+  void operator()(const Other&, Add) const {}
+
+ private:
+  const model::Model& model_;
+  const shard::Layout& layout_;
+  const Sizing& sizing_;
+  int ranks_;
+  std::int64_t stream_;  ///< elements of a microbatch's residual stream
+  std::int64_t width_;
+};
+
+}  // namespace
+
+Traffic replay_traffic(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
+                       const Sizing& sizing) {
+  const TensorTraffic tensor(model, layout, sizing);
   Traffic traffic;
   const auto add = [&](const char* group, const char* operation, std::int64_t bytes) {
     Moved& moved = traffic[group][operation];
@@ -116,11 +180,10 @@ Traffic replay_traffic(const schedule::Schedule& schedule, const shard::Layout& 
           }
           if constexpr (std::is_same_v<Verb, schedule::ReduceScatter>)
             add("shard", "reduce_scatter", layout[verb.block].shard_elements() * wire * (shards - 1));
-          if constexpr (std::is_same_v<Verb, schedule::AllReduce>) {
-            const std::int64_t elements = layout[verb.block].shard_elements();
+          if constexpr (std::is_same_v<Verb, schedule::AllReduce>)
             add("replicate", "all_reduce",
-                2 * ((elements + sizing.replicas - 1) / sizing.replicas) * wire * (sizing.replicas - 1));
-          }
+                all_reduce_bytes(layout[verb.block].shard_elements(), wire, sizing.replicas));
+          tensor(verb, add);
         },
         op);
   return traffic;

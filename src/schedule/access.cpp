@@ -85,10 +85,74 @@ struct AccessOf {
     write(slot);
     residence.leave(reshard.block);
   }
-  void operator()(const Forward& forward) { compute(forward, Resource::Kind::hidden, false); }
+  /// What the one stage of an op reads and writes besides parameters and gradients, where tensor parallelism cut it.
+  void cut_forward(const Forward& forward, const model::Stage& stage) {
+    using Kind = Resource::Kind;
+    const int m = forward.microbatch.value;
+    for (const ParamBlock block : parameters_read(op, model)) read(residence.slot(block, op, model));
+    if (stage.kind == model::StageKind::norm) read({Kind::hidden, m});
+    if (stage.kind == model::StageKind::embedding || stage.kind == model::StageKind::logits)
+      write({Kind::hidden, m});  // nothing is left of it
+    if (model::is_branch(stage.kind) || stage.kind == model::StageKind::logits) read({Kind::branch, m});
+    if (stage.kind == model::StageKind::logits)
+      write({Kind::vocabulary, m});
+    else
+      write({Kind::branch, m});
+    write({Kind::saved, forward.block.value, forward.stage->value, m});
+  }
+  void cut_backward(const Backward& backward, const model::Stage& stage) {
+    using Kind = Resource::Kind;
+    const int m = backward.microbatch.value;
+    const Resource saved{Kind::saved, backward.block.value, backward.stage->value, m};
+    for (const ParamBlock block : parameters_read(op, model)) read(residence.slot(block, op, model));
+    update(saved);
+    if (backward.part == BackwardPart::weight) return read({Kind::branch_again, m});
+    if (stage.kind == model::StageKind::norm) {
+      read({Kind::branch, m});
+      return update({Kind::hidden, m});
+    }
+    if (stage.kind == model::StageKind::logits) {
+      read({Kind::vocabulary, m});
+      return update({Kind::branch, m});
+    }
+    if (stage.leave == model::Join::scatter_sequence) read({Kind::branch, m});
+    if (stage.leave == model::Join::all_reduce_activation) read({Kind::hidden, m});
+    if (stage.kind != model::StageKind::embedding) write({Kind::branch, m});
+  }
+  void operator()(const GatherSequence& gather) {
+    using Kind = Resource::Kind;
+    const int m = gather.microbatch.value;
+    if (gather.pass == Pass::again) return update({Kind::branch_again, m});
+    if (gather.pass == Pass::backward) read({Kind::hidden, m});
+    if (gather.pass == Pass::forward) read({Kind::branch, m});
+    write({Kind::branch, m});
+  }
+  template <class Sum>
+  void sum_activation(const Sum& sum) {
+    update({Resource::Kind::branch, sum.microbatch.value});
+    if (sum.pass == Pass::forward) update({Resource::Kind::hidden, sum.microbatch.value});
+  }
+  void operator()(const ScatterSequence& sum) { sum_activation(sum); }
+  void operator()(const AllReduceActivation& sum) { sum_activation(sum); }
+  void operator()(const GatherVocabulary& gather) { update({Resource::Kind::vocabulary, gather.microbatch.value}); }
+  void operator()(const ForwardAgain& again) {
+    for (const ParamBlock block : parameters_read(op, model)) read(residence.slot(block, op, model));
+    read({Resource::Kind::saved, again.block.value, again.stage.value, again.microbatch.value});
+    write({Resource::Kind::branch_again, again.microbatch.value});
+  }
+  void operator()(const SumCopies& sum) { update({Resource::Kind::gradient_shard, sum.block.value}); }
+
+  void operator()(const Forward& forward) {
+    const model::Stage* cut = cut_stage(model, forward.block, forward.stage);
+    if (cut != nullptr) return cut_forward(forward, *cut);
+    compute(forward, Resource::Kind::hidden, false);
+  }
   void operator()(const Recompute& recompute) { compute(recompute, Resource::Kind::recomputed, true); }
   void operator()(const Backward& backward) {
-    compute(backward, Resource::Kind::hidden, true);
+    if (const model::Stage* cut = cut_stage(model, backward.block, backward.stage); cut != nullptr)
+      cut_backward(backward, *cut);
+    else
+      compute(backward, Resource::Kind::hidden, true);
     for (const GradientTarget& target : backward.gradients) {
       if (target.add) read(gradient(target.slot));
       write(gradient(target.slot));
@@ -156,7 +220,12 @@ struct AccessOf {
 
 Lane lane_of(const Op& op) {
   if (std::holds_alternative<Unshard>(op)) return Lane::gather;
-  if (std::holds_alternative<ReduceScatter>(op) || std::holds_alternative<AllReduce>(op)) return Lane::reduce;
+  if (std::holds_alternative<ReduceScatter>(op) || std::holds_alternative<AllReduce>(op) ||
+      std::holds_alternative<SumCopies>(op))
+    return Lane::reduce;
+  if (std::holds_alternative<GatherSequence>(op) || std::holds_alternative<ScatterSequence>(op) ||
+      std::holds_alternative<AllReduceActivation>(op) || std::holds_alternative<GatherVocabulary>(op))
+    return Lane::tensor;
   if (std::holds_alternative<OffloadGradient>(op) || std::holds_alternative<OffloadActivations>(op))
     return Lane::device_to_host;
   if (std::holds_alternative<Upload>(op) || std::holds_alternative<ReloadActivations>(op)) return Lane::host_to_device;
@@ -173,6 +242,7 @@ std::string_view to_text(Lane lane) {
     case Lane::device_to_host: return "device to host";
     case Lane::host_to_device: return "host to device";
     case Lane::host: return "host";
+    case Lane::tensor: return "tensor";
   }
   return "?";
 }
@@ -182,13 +252,21 @@ StageRange stages_of(const model::ComputeBlock& block, const std::optional<Stage
   return {0, static_cast<int>(block.stages.size())};
 }
 
+const model::Stage* cut_stage(const model::Model& model, Block block, const std::optional<Stage>& stage) {
+  if (!stage) return nullptr;
+  const model::Stage& found = model[block].stages[static_cast<std::size_t>(stage->value)];
+  return model::is_cut(found) ? &found : nullptr;
+}
+
 std::vector<ParamBlock> parameters_read(const Op& op, const model::Model& model) {
+  if (const auto* again = std::get_if<ForwardAgain>(&op))
+    return blocks_of(model[again->block], stages_of(model[again->block], again->stage));
   if (const auto* forward = std::get_if<Forward>(&op))
     return blocks_of(model[forward->block], stages_of(model[forward->block], forward->stage));
   if (const auto* recompute = std::get_if<Recompute>(&op))
     return blocks_of(model[recompute->block], stages_of(model[recompute->block], recompute->stage));
   const auto* backward = std::get_if<Backward>(&op);
-  if (backward == nullptr) return {};
+  if (backward == nullptr || backward->part == BackwardPart::weight) return {};
   const model::ComputeBlock& block = model[backward->block];
   const StageRange range = stages_of(block, backward->stage);
   const bool indices_only = std::all_of(block.stages.begin() + range.first, block.stages.begin() + range.last,
@@ -200,12 +278,13 @@ std::optional<Microbatch> computes(const Op& op) {
   if (const auto* forward = std::get_if<Forward>(&op)) return forward->microbatch;
   if (const auto* recompute = std::get_if<Recompute>(&op)) return recompute->microbatch;
   if (const auto* backward = std::get_if<Backward>(&op)) return backward->microbatch;
+  if (const auto* again = std::get_if<ForwardAgain>(&op)) return again->microbatch;
   return std::nullopt;
 }
 
 std::vector<ParamBlock> gradients_written(const Op& op, const model::Model& model) {
   const auto* backward = std::get_if<Backward>(&op);
-  if (backward == nullptr) return {};
+  if (backward == nullptr || backward->part == BackwardPart::input) return {};
   return blocks_of(model[backward->block], stages_of(model[backward->block], backward->stage));
 }
 
@@ -233,6 +312,9 @@ std::string to_text(const Resource& resource, const model::Model& model) {
     case Kind::group_copy: return fmt::format("group copy({})", block());
     case Kind::hidden: return fmt::format("hidden(m{})", resource.a);
     case Kind::recomputed: return fmt::format("recomputed(m{})", resource.a);
+    case Kind::branch: return fmt::format("branch(m{})", resource.a);
+    case Kind::branch_again: return fmt::format("branch again(m{})", resource.a);
+    case Kind::vocabulary: return fmt::format("vocabulary(m{})", resource.a);
     case Kind::saved:
       return fmt::format("activation({}, {}, m{})", model[Block{resource.a}].name,
                          model[Block{resource.a}].stages[static_cast<std::size_t>(resource.b)].name, resource.c);

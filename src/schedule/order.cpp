@@ -12,16 +12,48 @@ int stage_count(const model::Model& model, int block) {
   return static_cast<int>(model.compute_blocks[static_cast<std::size_t>(block)].stages.size());
 }
 
+using model::Join;
+
+const model::Stage& stage_of(const model::Model& model, Block block, Stage stage) {
+  return model[block].stages[static_cast<std::size_t>(stage.value)];
+}
+
+void append_forward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
+  const model::Stage& stage = stage_of(model, b, s);
+  if (stage.enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Pass::forward});
+  ops.push_back(Forward{b, s, m});
+  if (stage.leave == Join::scatter_sequence) ops.push_back(ScatterSequence{b, s, m, Pass::forward});
+  if (stage.leave == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Pass::forward});
+  if (stage.leave == Join::gather_vocabulary) ops.push_back(GatherVocabulary{b, s, m});
+}
+
 void append_forward(std::vector<Op>& ops, const model::Model& model, int microbatch) {
   for (int b = 0; b < model.blocks(); ++b)
-    for (int s = 0; s < stage_count(model, b); ++s) ops.push_back(Forward{Block{b}, Stage{s}, Microbatch{microbatch}});
+    for (int s = 0; s < stage_count(model, b); ++s)
+      append_forward(ops, model, Block{b}, Stage{s}, Microbatch{microbatch});
+}
+
+/// A branch's backward in two parts: its input's gradient is summed while its weights' are computed, and its input is
+/// gathered again while its input's gradient is computed.
+void append_backward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
+  const model::Stage& stage = stage_of(model, b, s);
+  const auto backward = [&](BackwardPart part) {
+    ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = part});
+  };
+  if (stage.leave == Join::scatter_sequence) ops.push_back(GatherSequence{b, s, m, Pass::backward});
+  const bool branch = model::is_branch(stage.kind);
+  if (branch) ops.push_back(ForwardAgain{b, Stage{s.value - 1}, m});
+  if (branch && stage.enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Pass::again});
+  backward(branch ? BackwardPart::input : BackwardPart::whole);
+  if (stage.enter == Join::gather_sequence) ops.push_back(ScatterSequence{b, s, m, Pass::backward});
+  if (stage.enter == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Pass::backward});
+  if (branch) backward(BackwardPart::weight);
 }
 
 void append_backward(std::vector<Op>& ops, const model::Model& model, int microbatch) {
   for (int b = model.blocks() - 1; b >= 0; --b)
     for (int s = stage_count(model, b) - 1; s >= 0; --s)
-      ops.push_back(
-          Backward{.block = Block{b}, .stage = Stage{s}, .microbatch = Microbatch{microbatch}, .gradients = {}});
+      append_backward(ops, model, Block{b}, Stage{s}, Microbatch{microbatch});
 }
 
 /// Ops `first`.. of the schedule that run all stages of one block in a row, as one op; nothing if they do not.
@@ -31,6 +63,8 @@ std::optional<Compute> whole_block(const std::vector<Op>& ops, std::size_t first
   if (head == nullptr || !head->stage) return std::nullopt;
   const auto count = static_cast<std::size_t>(stage_count(model, head->block.value));
   if (first + count > ops.size()) return std::nullopt;
+  for (const model::Stage& stage : model[head->block].stages)
+    if (model::is_cut(stage)) return std::nullopt;
   Compute whole = *head;
   whole.stage.reset();
   for (std::size_t i = 1; i < count; ++i) {

@@ -9,15 +9,28 @@
 namespace trireme::schedule {
 namespace {
 
-Op parse_backward(Line& line) {
+Op parse_backward(Line& line, BackwardPart part) {
   const auto [block, stage] = line.block();
-  Backward op{.block = block, .stage = stage, .microbatch = line.microbatch(), .gradients = {}};
+  Backward op{.block = block, .stage = stage, .microbatch = line.microbatch(), .gradients = {}, .part = part};
   if (!line.take_if("->")) return op;
   do {
     GradientTarget target{.block = line.param_block(), .slot = line.slot("grad"), .add = false};
     if (!line.comma()) target.add = line.add();
     op.gradients.push_back(target);
   } while (line.comma());
+  return op;
+}
+
+/// A verb of one stage.
+template <class Verb>
+Op parse_stage_verb(Line& line) {
+  const auto [block, stage] = line.block();
+  if (!stage) line.expected("a stage of a block, such as b0.mlp");
+  Verb op{.block = block, .stage = *stage, .microbatch = line.microbatch()};
+  if constexpr (requires { op.pass; }) {
+    if (line.take_if("backward")) op.pass = Pass::backward;
+    if (line.take_if("again")) op.pass = Pass::again;
+  }
   return op;
 }
 
@@ -111,7 +124,15 @@ const std::map<std::string_view, std::function<Op(Line&)>>& verbs() {
       {"reshard", parse_reshard},
       {"forward", parse_forward},
       {"recompute", parse_recompute},
-      {"backward", parse_backward},
+      {"backward", [](Line& line) { return parse_backward(line, BackwardPart::whole); }},
+      {"backward_input", [](Line& line) { return parse_backward(line, BackwardPart::input); }},
+      {"backward_weight", [](Line& line) { return parse_backward(line, BackwardPart::weight); }},
+      {"gather_sequence", parse_stage_verb<GatherSequence>},
+      {"scatter_sequence", parse_stage_verb<ScatterSequence>},
+      {"all_reduce_activation", parse_stage_verb<AllReduceActivation>},
+      {"gather_vocabulary", parse_stage_verb<GatherVocabulary>},
+      {"forward_again", parse_stage_verb<ForwardAgain>},
+      {"sum_copies", [](Line& line) -> Op { return SumCopies{line.param_block()}; }},
       {"reduce_scatter", parse_reduce_scatter},
       {"all_reduce", parse_all_reduce},
       {"clip_norm", [](Line&) -> Op { return ClipNorm{}; }},

@@ -36,7 +36,8 @@ struct Print {
   }
   std::string operator()(const Recompute& op) const { return compute("recompute", op.block, op.stage, op.microbatch); }
   std::string operator()(const Backward& op) const {
-    std::string text = compute("backward", op.block, op.stage, op.microbatch);
+    constexpr std::array verbs{"backward", "backward_input", "backward_weight"};
+    std::string text = compute(verbs[static_cast<std::size_t>(op.part)], op.block, op.stage, op.microbatch);
     for (std::size_t i = 0; i < op.gradients.size(); ++i) {
       const GradientTarget& t = op.gradients[i];
       text += fmt::format("{} {} grad{}.{}{}", i == 0 ? " ->" : ",", model[t.block].name, t.slot.ring, t.slot.index,
@@ -51,6 +52,22 @@ struct Print {
   std::string operator()(const AllReduce& op) const {
     return fmt::format("all_reduce {}{}{}", model[op.block].name, op.partial ? " partial" : "", staged(op.staged));
   }
+  /// A collective of the tensor axis: `gather_sequence b0.attention m0 again`.
+  template <class Verb>
+  [[nodiscard]] std::string tensor(std::string_view verb, const Verb& op) const {
+    constexpr std::array passes{"", " backward", " again"};
+    return compute(verb, op.block, op.stage, op.microbatch) + passes[static_cast<std::size_t>(op.pass)];
+  }
+  std::string operator()(const GatherSequence& op) const { return tensor("gather_sequence", op); }
+  std::string operator()(const ScatterSequence& op) const { return tensor("scatter_sequence", op); }
+  std::string operator()(const AllReduceActivation& op) const { return tensor("all_reduce_activation", op); }
+  std::string operator()(const GatherVocabulary& op) const {
+    return compute("gather_vocabulary", op.block, op.stage, op.microbatch);
+  }
+  std::string operator()(const ForwardAgain& op) const {
+    return compute("forward_again", op.block, op.stage, op.microbatch);
+  }
+  std::string operator()(const SumCopies& op) const { return fmt::format("sum_copies {}", model[op.block].name); }
   std::string operator()(const ClipNorm&) const { return "clip_norm"; }
   std::string operator()(const Update& op) const {
     return fmt::format("update {}{}", model[op.block].name, op.on_host ? " on host" : "");

@@ -63,6 +63,7 @@ Schedule insert_reduction(Schedule schedule, const model::Model& model, config::
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
     Op op = schedule.ops[i];
     auto* backward = std::get_if<Backward>(&op);
+    if (backward != nullptr && backward->part == BackwardPart::input) backward = nullptr;
     if (backward != nullptr) set_targets(*backward, model, written);
     ops.push_back(op);
     if (backward == nullptr) continue;
@@ -75,6 +76,7 @@ Schedule insert_reduction(Schedule schedule, const model::Model& model, config::
       ops.emplace_back(ReduceScatter{.block = block, .slot = {}, .add = again && !partial, .partial = partial});
       std::erase_if(written, [&](const Parameter& p) { return p.first == block; });
       if (replicas > 1 && (final || all)) ops.emplace_back(AllReduce{.block = block, .partial = partial});
+      if (final && model::sums_copies(model[block])) ops.emplace_back(SumCopies{block});
     }
   }
   schedule.ops = std::move(ops);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The passes that place the gathering of parameters.
 #include <algorithm>
+#include <concepts>
 #include <map>
 #include <set>
 
@@ -25,10 +26,30 @@ struct Between {
   bool keep = false;
   std::optional<int> group{};  ///< what groups keep while the block is given up
 };
+/// The compute block of a forward, recompute or backward; of a collective that stands between its stages, too.
+std::optional<Block> works_on(const Op& op) {
+  return std::visit(
+      [](const auto& verb) -> std::optional<Block> {
+        if constexpr (requires {
+                        { verb.block } -> std::same_as<const Block&>;
+                      })
+          return verb.block;
+        else
+          return std::nullopt;
+      },
+      op);
+}
+
+/// Whether all ops between two are of the block of the first: stages that read no parameters, collectives.
+bool stays_in_block(const std::vector<Op>& ops, int now, int next) {
+  const std::optional<Block> block = works_on(ops[static_cast<std::size_t>(now)]);
+  return std::all_of(ops.begin() + now + 1, ops.begin() + next, [&](const Op& op) { return works_on(op) == block; });
+}
+
 Between between(const std::vector<Op>& ops, int now, const std::vector<int>& uses_of_block, ReshardPolicy policy) {
   const auto next = std::upper_bound(uses_of_block.begin(), uses_of_block.end(), now);
   if (next == uses_of_block.end()) return {};
-  if (*next == now + 1) return {.keep = true};
+  if (stays_in_block(ops, now, *next)) return {.keep = true};
   const bool same_microbatch =
       computes(ops[static_cast<std::size_t>(now)]) == computes(ops[static_cast<std::size_t>(*next)]);
   if (!same_microbatch) return {.keep = !policy.after_backward};

@@ -81,6 +81,7 @@ class Replay {
     });
   }
   void operator()(const Backward& op) {
+    if (op.part == BackwardPart::input) return;  // its weight part speaks for both; verify_tensor sees their order
     for (const std::string& what : host_.reads(op.block, op.microbatch)) complain(what);
     each_stage(op, [&](const std::tuple<int, int, int>& key) {
       const auto held = saved_.find(key);
@@ -96,6 +97,7 @@ class Replay {
     if (norm_seen_) complain("comes after clip_norm, which misses it");
     if (reduced_over_replicas_.contains(op.block) && !op.partial && !op.staged)
       complain("comes after the block's all_reduce, which misses it");
+    if (summed_.contains(op.block)) complain("comes after the block's sum_copies, which misses it");
     if (op.partial && std::exchange(partial_, op.block))
       complain("writes over a partial gradient that was not summed yet");
     if (op.add && op.partial) complain("cannot both add and leave a partial gradient");
@@ -128,6 +130,21 @@ class Replay {
     if (!op.partial && !reduced_over_replicas_.insert(op.block).second && !op.staged)
       complain("sums the replicas a second time");
   }
+  void operator()(const SumCopies& op) {
+    if (norm_seen_) complain("comes after clip_norm, which misses it");
+    if (!has_shard_.contains(op.block)) complain("comes before the block's reduce_scatter");
+    if (replicas_ > 1 && !reduced_over_replicas_.contains(op.block)) complain("comes before the block's all_reduce");
+    if (!summed_.insert(op.block).second) complain("sums the copies a second time");
+  }
+  void operator()(const ForwardAgain& op) {
+    if (!saved_.contains({op.block.value, op.stage.value, op.microbatch.value}))
+      complain("has no forward before it, or comes after its backward");
+  }
+  // What stands between stages: verify_tensor.
+  void operator()(const GatherSequence&) {}
+  void operator()(const ScatterSequence&) {}
+  void operator()(const AllReduceActivation&) {}
+  void operator()(const GatherVocabulary&) {}
   void operator()(const ClipNorm&) {
     if (norm_seen_) complain("comes twice");
     norm_seen_ = true;
@@ -209,6 +226,8 @@ class Replay {
     });
     if (replicas_ > 1 && !reduced_over_replicas_.contains(block))
       complain(fmt::format("{} was not summed over the replicas", name(block)));
+    if (model::sums_copies(model_[block]) && !summed_.contains(block))
+      complain(fmt::format("{} was not summed over its copies on the tensor axis", name(block)));
   }
 
   void at_end() {
@@ -236,7 +255,7 @@ class Replay {
   std::map<ParamBlock, Slot> resident_, gradient_slot_;
   std::map<std::tuple<int, int, int>, Held> saved_;
   std::map<Parameter, Content> unreduced_, shard_;
-  std::set<ParamBlock> has_shard_, reduced_over_replicas_, updated_;
+  std::set<ParamBlock> has_shard_, reduced_over_replicas_, updated_, summed_;
   std::map<ParamBlock, int> group_copy_;
   std::optional<ParamBlock> partial_;
   bool norm_seen_ = false;
@@ -245,7 +264,10 @@ class Replay {
 }  // namespace
 
 std::vector<std::string> verify(const Schedule& schedule, const model::Model& model, int replicas, Complete complete) {
-  return Replay(schedule, model, replicas, complete).run();
+  std::vector<std::string> wrong = Replay(schedule, model, replicas, complete).run();
+  const std::vector<std::string> between = verify_tensor(schedule, model);
+  wrong.insert(wrong.end(), between.begin(), between.end());
+  return wrong;
 }
 
 }  // namespace trireme::schedule

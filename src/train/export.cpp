@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/export.hpp"
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "trireme/checkpoint/huggingface.hpp"
 #include "trireme/data/tokenizer.hpp"
+#include "trireme/model/tensor_plan.hpp"
 
 namespace trireme::train {
 namespace {
@@ -16,18 +19,27 @@ class Gatherer {
 
   std::span<const float> operator()(model::ParamRef ref) {
     if (now_ != ref.block) {
-      whole_.reset();
-      whole_ = job_.gather_masters(ref.block);
+      all_.reset();
+      all_ = job_.gather_masters(ref.block);
       now_ = ref.block;
     }
     const shard::Range range = job_.layout()[ref.block].range(ref.index);
-    return {whole_.const_data_ptr<float>() + range.begin, static_cast<std::size_t>(range.size())};
+    const model::Parameter& parameter = job_.model()[ref];
+    if (!parameter.cut) return {all_.const_data_ptr<float>() + range.begin, static_cast<std::size_t>(range.size())};
+    parameter_.assign(static_cast<std::size_t>(parameter.full_elements()), 0.0F);
+    for (int rank = 0; rank < job_.mesh().tensor; ++rank) {
+      const float* held = all_.const_data_ptr<float>() + rank * all_.size(1) + range.begin;
+      for (const model::Run& run : model::runs(model::as_held_by(parameter, rank), 0, range.size()))
+        std::copy_n(held + run.held, run.count, parameter_.begin() + run.whole);
+    }
+    return parameter_;
   }
 
  private:
   Job& job_;
   std::optional<ParamBlock> now_;
-  at::Tensor whole_;
+  at::Tensor all_;                ///< the block as every tensor rank holds it
+  std::vector<float> parameter_;  ///< a whole one, put together
 };
 
 }  // namespace
@@ -42,14 +54,14 @@ checkpoint::HfWriteOptions export_options(const config::RunConfig& config) {
 }
 
 void export_huggingface(Job& job, const std::string& directory, bool overwrite) {
-  if (job.control().rank() == 0) {
+  if (job.at() == mesh::Coordinates{}) {
     checkpoint::HfWriteOptions options = export_options(job.config());
     options.overwrite = overwrite;
     checkpoint::write_huggingface(directory, job.model(), options, Gatherer(job));
-  } else if (job.at().replicate == 0) {  // the ranks of rank 0's shard group take part in its gathers
+  } else if (job.at().replicate == 0) {  // the ranks of rank 0's shard and tensor groups take part in its gathers
     for (int b = 0; b < job.model().param_blocks(); ++b) (void)job.gather_masters(ParamBlock{b});
   }
-  job.control().barrier();
+  job.barrier();
 }
 
 }  // namespace trireme::train

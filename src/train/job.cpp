@@ -13,8 +13,10 @@
 #include "trireme/comm/topology.hpp"
 #include "trireme/comm/transport.hpp"
 #include "trireme/device/buffer.hpp"
+#include "trireme/planner/replay.hpp"
 #include "trireme/schedule/build.hpp"
 #include "trireme/schedule/text.hpp"
+#include "trireme/shard/copies.hpp"
 
 namespace trireme::train {
 namespace {
@@ -56,7 +58,7 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
       resolved_(config::resolve(config, world.size())),
       mesh_{resolved_.replicate, resolved_.shard, resolved_.tensor},
       at_(mesh_.coordinates(Rank{world.rank()})),
-      model_(model::build(config.model)),
+      model_(model::build(config.model, planner::tensor_part(config, resolved_, at_.tensor))),
       layout_(model_, mesh_.shard),
       lane_threads_(options_.lane_threads ? *options_.lane_threads
                                           : world.size() > 1 && spare_core(comm::probe_topology(world))),
@@ -73,6 +75,7 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
   if (mesh_.replicate > 1)
     replicate_ = collectives(comm::Group::replicate, comm::Lane::reduce, traffic_.counters(Lane::reduce));
   control_ = collectives(comm::Group::dp, comm::Lane::control, traffic_.counters(Lane::compute));
+  if (mesh_.tensor > 1) make_tensor_collectives();
 
   std::vector<schedule::Schedule> schedules{forward_schedule_};
   if (options_.trains) schedules.push_back(step);
@@ -96,12 +99,29 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
                                                              .on_lane_end = [this](Lane lane, std::int64_t ended) {
                                                                // Lanes without collectives may end a step after the
                                                                // next one has begun.
-                                                               if (lane <= Lane::reduce)
+                                                               if (lane <= Lane::reduce || lane == Lane::tensor)
                                                                  traffic_.lane_ended(lane, ended);
                                                              }});
 }
 
 Job::~Job() = default;
+
+void Job::make_tensor_collectives() {
+  using schedule::Lane;
+  tensor_ = collectives(comm::Group::tensor, comm::Lane::compute, traffic_.counters(Lane::tensor));
+  copies_ = collectives(comm::Group::tensor, comm::Lane::reduce, traffic_.counters(Lane::reduce));
+  tensor_control_ = collectives(comm::Group::tensor, comm::Lane::control, traffic_.counters(Lane::compute));
+  const int group = shard::copy_group(model_);
+  if (group == 1) return;
+  key_value_group_ = groups_.at(comm::Group::tensor, comm::Lane::reduce).split(at_.tensor / group, at_.tensor);
+  group_copies_ =
+      collectives(*key_value_group_, "tensor_group", "tensor_group/reduce", traffic_.counters(Lane::reduce));
+}
+
+void Job::barrier() {
+  control_->barrier();
+  if (tensor_control_) tensor_control_->barrier();
+}
 
 std::unique_ptr<comm::Collectives> Job::collectives(comm::Group group, comm::Lane lane, comm::Counters& counters) {
   return collectives(groups_.at(group, lane), std::string(comm::traffic_name(group, lane)),
@@ -128,6 +148,10 @@ executor::Links Job::links() {
           .reduce = reduce_.get(),
           .replicate = replicate_.get(),
           .control = control_.get(),
+          .tensor = tensor_.get(),
+          .copies = copies_.get(),
+          .group_copies = group_copies_.get(),
+          .tensor_control = tensor_control_.get(),
           .first_replica = at_.replicate == 0};
 }
 
@@ -191,10 +215,13 @@ at::Tensor Job::infer(const at::Tensor& tokens) {
 
 at::Tensor Job::gather_masters(ParamBlock block) {
   const device::ChargeTo charge(device::Category::workspace);
-  at::Tensor whole = at::empty({layout_[block].padded()}, at::kFloat);
+  at::Tensor held = at::empty({1, layout_[block].padded()}, at::kFloat);
   at::Tensor& shard = store_->master(block);
-  gather_->all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), DType::fp32);
-  return whole;
+  gather_->all_gather(shard.const_data_ptr(), held.mutable_data_ptr(), shard.numel(), DType::fp32);
+  if (!tensor_control_) return held;
+  at::Tensor all = at::empty({mesh_.tensor, layout_[block].padded()}, at::kFloat);
+  tensor_control_->all_gather(held.const_data_ptr(), all.mutable_data_ptr(), held.numel(), DType::fp32);
+  return all;
 }
 
 config::RunConfig complete_model(config::RunConfig config) {
@@ -216,8 +243,17 @@ void check_weights(const config::RunConfig& config, const model::Model& model) {
 store::Provider first_parameters(const config::RunConfig& config) {
   if (config.model.from.empty()) return store::initial_values(config.run.seed);
   auto weights = std::make_shared<checkpoint::Weights>(checkpoint::Weights::open(config.model.from));
-  return [weights](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
-    weights->read(parameter, elements, out);
+  // A transposed parameter is read once as a whole: a tensor rank may ask for many short runs of it.
+  auto whole = std::make_shared<std::pair<std::string, std::vector<float>>>();
+  return [weights, whole](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
+    if (!parameter.transposed_in_files) return weights->read(parameter, elements, out);
+    auto& [name, values] = *whole;
+    if (name != parameter.name) {
+      values.resize(static_cast<std::size_t>(parameter.full_elements()));
+      weights->read(parameter, {.begin = 0, .end = parameter.full_elements()}, values);
+      name = parameter.name;
+    }
+    std::copy_n(values.begin() + elements.begin, elements.size(), out.begin());
   };
 }
 

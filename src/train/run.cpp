@@ -86,7 +86,7 @@ class Run {
       take_directories();
       remove_hang_reports(config_.run.output);
     }
-    job_.control().barrier();
+    job_.barrier();
     warn_of_few_cores();
     for (const schedule::Op& op : job_.schedule().ops) task_names_.push_back(schedule::print(op, job_.model()));
     device::help_out_of_memory(

@@ -104,7 +104,7 @@ struct Runner {
 std::int64_t bytes_of_a_step(const train::Job& job) {
   std::int64_t bytes = 0;
   const auto sizing = planner::sizing_of(job.config(), job.resolved());
-  for (const auto& [group, operations] : planner::replay_traffic(job.schedule(), job.layout(), sizing))
+  for (const auto& [group, operations] : planner::replay_traffic(job.schedule(), job.model(), job.layout(), sizing))
     for (const auto& [operation, moved] : operations) bytes += moved.bytes.value;
   return bytes;
 }

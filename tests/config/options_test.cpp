@@ -67,8 +67,6 @@ TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {
 
 TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
   const std::vector<std::pair<std::string, std::string>> at_default_and_not = {
-      {"mesh.tensor=1", "mesh.tensor=2"},
-      {"mesh.sequence_parallel=false", "mesh.sequence_parallel=true"},
       {"mesh.context=1", "mesh.context=2"},
       {"mesh.pipeline=false", "mesh.pipeline=4"},
       {"model.qk_norm=false", "model.qk_norm=true"},

@@ -37,7 +37,7 @@ TEST(ReplayTraffic, EqualsTheFormula) {
     for (const int microbatches : {1, 4})
       for (const auto sync : {config::SyncPolicy::immediate, config::SyncPolicy::deferred}) {
         const auto schedule = schedule::build_step(model, microbatches, {.sync = sync});
-        const Traffic traffic = replay_traffic(schedule, layout, {.compute = DType::bf16, .tokens = 8});
+        const Traffic traffic = replay_traffic(schedule, model, layout, {.compute = DType::bf16, .tokens = 8});
         const std::int64_t gathered = microbatches * (embedding + 2 * 3 * layer + head) * 2 * (n - 1) / n;
         const std::int64_t reductions = sync == config::SyncPolicy::immediate ? microbatches : 1;
         const std::int64_t reduced = reductions * (embedding + 3 * layer + head) * 4 * (n - 1) / n;
@@ -51,7 +51,7 @@ TEST(ReplayTraffic, OfReplicasDoesNotGrowWithAccumulation) {
   const model::Model model = llama();
   const shard::Layout layout(model, 2);
   const auto bytes = [&](int microbatches) {
-    return replay_traffic(schedule::build_step(model, microbatches, {.replicas = 3}), layout,
+    return replay_traffic(schedule::build_step(model, microbatches, {.replicas = 3}), model, layout,
                           {.tokens = 8, .replicas = 3})
         .at("replicate");
   };

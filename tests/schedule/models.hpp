@@ -8,7 +8,7 @@
 namespace trireme::schedule::testing {
 
 /// A Llama of `layers` layers with sizes that divide by little.
-inline model::Model llama(std::int64_t layers, bool tied = false) {
+inline model::Model llama(std::int64_t layers, bool tied = false, const model::TensorPart& part = {}) {
   config::Model config;
   config.vocab_size = 257;
   config.hidden_size = 72;
@@ -18,7 +18,7 @@ inline model::Model llama(std::int64_t layers, bool tied = false) {
   config.kv_heads = 2;
   config.head_dim = 12;
   config.tie_embeddings = tied;
-  return model::build(config);
+  return model::build(config, part);
 }
 
 }  // namespace trireme::schedule::testing

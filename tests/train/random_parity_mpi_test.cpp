@@ -63,6 +63,25 @@ config::Model draw_model(Draw& draw) {
   return model;
 }
 
+/// Another architecture for some, and sizes that the tensor axis can share.
+void draw_tensor(Draw& draw, config::RunConfig& config, int ranks) {
+  config::Model& model = config.model;
+  const std::int64_t tensor = draw.coin() ? draw.divisor_of(ranks, 4) : 1;
+  const auto up = [](std::int64_t size, std::int64_t multiple) { return (size + multiple - 1) / multiple * multiple; };
+  config.mesh.tensor = tensor;
+  model.heads = up(model.heads, tensor);
+  model.intermediate_size = up(model.intermediate_size, tensor);
+  do model.kv_heads = draw.divisor_of(model.heads, model.heads);
+  while (model.kv_heads % tensor != 0 && tensor % model.kv_heads != 0);
+  if (draw.of({0, 1, 2}) != 0) return;
+  model.architecture = "gpt2";
+  model.hidden_size = up(model.hidden_size, model.heads);
+  model.kv_heads = model.head_dim = 0;
+  model.positions = draw.between(15, 40);
+  model.rope_theta = config::Model{}.rope_theta;
+  model.rope_scaling.reset();
+}
+
 config::Sync draw_sync(Draw& draw, std::int64_t shard) {
   using enum config::SyncPolicy;
   config::Sync sync;
@@ -90,6 +109,8 @@ config::Memory draw_memory(Draw& draw) {
 config::RunConfig draw_run(Draw& draw, const test::TokenFiles& files, int ranks) {
   config::RunConfig config = test::odd_run(files, steps);
   config.model = draw_model(draw);
+  draw_tensor(draw, config, ranks);
+  ranks /= static_cast<int>(config.mesh.tensor);
   config.mesh.replicate = draw.divisor_of(ranks, 3);
   config.sync = draw_sync(draw, ranks / config.mesh.replicate);
   config.memory = draw_memory(draw);
@@ -100,6 +121,10 @@ config::RunConfig draw_run(Draw& draw, const test::TokenFiles& files, int ranks)
   const std::int64_t microbatch_rows = ranks * draw.of<std::int64_t>({1, 3, 4});
   config.batch.micro = (24 + microbatch_rows - 1) / microbatch_rows;
   config.batch.global = config.batch.micro * microbatch_rows;
+  if (config.mesh.tensor > 1) {
+    config.mesh.sequence_parallel = draw.coin() && config.batch.micro * config.data.seq_len % config.mesh.tensor == 0;
+    if (config.memory.recompute == config::Recompute::block) config.memory.recompute = config::Recompute::selective;
+  }
   config.optimizer.lr = 5e-4;
   config.optimizer.eps = 1e-6;  // a gradient that is all rounding makes no step of its own
   config.optimizer.clip_norm = draw.of({0.0, 1.0});

@@ -16,11 +16,12 @@
 #include "trireme/executor/program.hpp"
 #include "trireme/executor/progress.hpp"
 #include "trireme/executor/timeline.hpp"
-#include "trireme/nn/stage.hpp"
+#include "trireme/nn/cut.hpp"
 #include "trireme/optim/adamw.hpp"
 #include "trireme/optim/decay.hpp"
 #include "trireme/optim/team.hpp"
 #include "trireme/schedule/op.hpp"
+#include "trireme/shard/copies.hpp"
 #include "trireme/store/activation_store.hpp"
 #include "trireme/store/parameter_store.hpp"
 
@@ -33,11 +34,16 @@ struct Links {
   comm::Collectives* reduce = nullptr;        ///< shard axis, reduce lane
   comm::Collectives* replicate = nullptr;     ///< replicate axis, reduce lane; null with one replica
   comm::Collectives* control = nullptr;       ///< dp group: norms and losses
-  bool first_replica = true;                  ///< counts in the norm: replicas hold the same gradients
+  // Of the tensor axis; null with one tensor rank.
+  comm::Collectives* tensor = nullptr;          ///< tensor lane: activations
+  comm::Collectives* copies = nullptr;          ///< reduce lane: gradients of parameters that all of it hold
+  comm::Collectives* group_copies = nullptr;    ///< reduce lane: of those that groups of neighbours hold
+  comm::Collectives* tensor_control = nullptr;  ///< the norm
+  bool first_replica = true;                    ///< counts in the norm: replicas hold the same gradients
 };
 
 /// The layers of a model by compute block and stage.
-using Layers = std::vector<std::vector<std::unique_ptr<nn::Stage>>>;
+using Layers = std::vector<std::vector<nn::Layer>>;
 [[nodiscard]] Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute,
                                  std::int64_t loss_chunk_tokens);
 
@@ -121,6 +127,12 @@ class Executor {
   void run(const schedule::Backward& op);
   void run(const schedule::ReduceScatter& op);
   void run(const schedule::AllReduce& op);
+  void run(const schedule::GatherSequence& op);
+  void run(const schedule::ScatterSequence& op);
+  void run(const schedule::AllReduceActivation& op);
+  void run(const schedule::GatherVocabulary& op);
+  void run(const schedule::ForwardAgain& op);
+  void run(const schedule::SumCopies& op);
   void run(const schedule::ClipNorm& op);
   void run(const schedule::Update& op);
   void run(const schedule::Upload& op);
@@ -130,6 +142,14 @@ class Executor {
   void run(const schedule::DropActivations& op);
   void run(const schedule::ReloadActivations& op);
 
+  /// One stage that tensor parallelism cut.
+  void forward_cut(const schedule::Forward& op, const model::Stage& stage, nn::Mode mode);
+  void backward_cut(const schedule::Backward& op, const model::Stage& stage);
+  /// The sum over the tensor axis of `branch_`: forward adds it to the residual stream.
+  void put_sum(const at::Tensor& sum, bool forward);
+  void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Collectives* link);
+  /// The loss of an evaluation, once its last op knows it.
+  void finish_evaluation(Microbatch m);
   /// Keeps what a stage saved, charged to activations.
   void keep(const store::ActivationStore::Key& key, std::vector<at::Tensor> tensors);
   [[nodiscard]] const optim::Team& team(bool on_host) const {
@@ -138,7 +158,7 @@ class Executor {
   [[nodiscard]] DType reduce_wire() const {
     return options_.reduce == config::Reduce::fp32 ? DType::fp32 : DType::bf16;
   }
-  [[nodiscard]] const nn::Stage& layer(Block block, Stage stage) const;
+  [[nodiscard]] const nn::Layer& layer(Block block, Stage stage) const;
   [[nodiscard]] const nn::Microbatch& microbatch(Microbatch m) const {
     return input_.microbatches[static_cast<std::size_t>(m.value)];
   }
@@ -153,18 +173,23 @@ class Executor {
   Program program_;
   std::vector<std::vector<optim::DecayRange>> decay_;  ///< by parameter block
   std::vector<schedule::Slot> parameter_slot_;         ///< of each Reshard, by op
+  std::vector<shard::CopiedRanges> copied_;            ///< by parameter block
+  std::vector<std::vector<shard::Range>> counted_;     ///< in the norm, by parameter block
   std::array<int, schedule::lanes> last_op_{};         ///< of each lane; -1: none
   store::ActivationStore activations_;
   Progress progress_;
   Timeline timeline_;
 
-  // The step that the compute lane is in; only that lane touches these.
+  // The step that the compute lane is in; only that lane touches these, and the tensor lane those that it exchanges.
   std::int64_t step_ = -1;
   int op_ = 0;
   StepInput input_;
   StepResult result_;
   at::Tensor hidden_;
-  at::Tensor recomputed_;  ///< the residual stream of a forward that runs again
+  at::Tensor recomputed_;    ///< the residual stream of a forward that runs again
+  at::Tensor branch_;        ///< between the residual stream and a branch, or its gradient
+  at::Tensor branch_again_;  ///< a branch's input once more
+  at::Tensor vocabulary_;    ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
   double loss_sum_ = 0;
 
   /// What the norm decided, and the numbers of the step: read by updates, which may run while the next step begins.

@@ -62,7 +62,8 @@ enum class StageKind {
   logits,            ///< {projection}: the head without its norm
 };
 
-/// A collective over the tensor axis that stands before or after a stage.
+/// A collective over the tensor axis that stands before or after a stage. Its backward is the other one of gather and
+/// scatter, in reverse; an all-reduce before a stage is in its backward only, one after it in its forward only.
 enum class Join { none, gather_sequence, scatter_sequence, all_reduce_activation, gather_vocabulary };
 
 /// A local piece of a block's forward: reads the residual stream, writes it, saves what backward needs.
@@ -155,6 +156,17 @@ struct Model {
 [[nodiscard]] constexpr bool looks_up(StageKind kind) {
   return kind == StageKind::embedding || kind == StageKind::positions;
 }
+
+/// Whether tensor parallelism cut a stage: a value of its own stands between it and the residual stream.
+[[nodiscard]] constexpr bool is_branch(StageKind kind) {
+  return kind == StageKind::attention_branch || kind == StageKind::mlp_branch;
+}
+[[nodiscard]] inline bool is_cut(const Stage& stage) {
+  return stage.kind == StageKind::norm || stage.leave != Join::none || stage.enter != Join::none;
+}
+
+/// Whether ranks of the tensor axis hold the same parameters of a block and have seen other tokens or heads.
+[[nodiscard]] bool sums_copies(const ParameterBlock& block);
 
 /// Forward + backward FLOPs of one token at sequence length `seq_len`: 6 per parameter that is in a matrix product (the
 /// embedding lookup excluded, the head included) plus 12 * layers * heads * head_dim * seq_len for attention, counted

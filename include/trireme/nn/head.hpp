@@ -6,6 +6,9 @@
 
 namespace trireme::nn {
 
+/// Tokens whose logits exist at once where the run file says nothing.
+[[nodiscard]] std::int64_t chosen_chunk(std::int64_t vocab);
+
 /// Final norm, logits, softmax cross-entropy. Parameters: {norm..., lm_head [vocab, D]} (tied: embed_tokens).
 /// The logits of one chunk of tokens exist at a time: computed, turned into their own gradient in place and used up,
 /// all in backward. So in train mode forward only saves x; the loss comes from backward.

@@ -21,6 +21,7 @@ struct Sizing {
   std::int64_t tokens = 0;  ///< of one microbatch of one rank: micro * seq_len
   int replicas = 1;
   bool trains = true;  ///< false: a forward only, no gradients and optimizer state
+  int shard_rank = 0;  ///< whose: which copied parameters a shard holds differs
 };
 
 /// Bytes of one rank by category, each at its highest; buffers are allocated once, activations rise and fall.
@@ -48,11 +49,15 @@ struct Moved {
 /// What the run file says of one rank's part.
 [[nodiscard]] Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh);
 
-/// By group ("shard", "shard_group" for gathers out of copies that groups keep, "replicate"), then by operation, as in
+/// What tensor rank `rank` holds of the model.
+[[nodiscard]] model::TensorPart tensor_part(const config::RunConfig& config, const config::Resolved& mesh, int rank);
+
+/// By group ("shard", "shard_group" for gathers out of copies that groups keep, "replicate", "tensor",
+/// "tensor_group" for shared key and value heads), then by operation, as in
 /// the metrics; control traffic left out.
 using Traffic = std::map<std::string, std::map<std::string, Moved>>;
-[[nodiscard]] Traffic replay_traffic(const schedule::Schedule& schedule, const shard::Layout& layout,
-                                     const Sizing& sizing);
+[[nodiscard]] Traffic replay_traffic(const schedule::Schedule& schedule, const model::Model& model,
+                                     const shard::Layout& layout, const Sizing& sizing);
 
 /// Tables a person reads.
 [[nodiscard]] std::string to_text(const Memory& memory);

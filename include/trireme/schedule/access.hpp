@@ -22,6 +22,9 @@ struct Resource {
     group_copy,      ///< a: parameter block; this rank's part of the copy that its group keeps
     hidden,          ///< a: microbatch; the residual stream, or its gradient
     recomputed,      ///< a: microbatch; the residual stream of a forward that runs again
+    branch,          ///< a: microbatch; what stands between the residual stream and a branch, or its gradient
+    branch_again,    ///< a: microbatch; a branch's input once more, for the gradients of its weights
+    vocabulary,      ///< a: microbatch; what the ranks of the tensor axis know of their parts of the vocabulary
     saved,           ///< a, b, c: block, stage, microbatch; what a stage keeps for its backward
     device_shard,    ///< a: parameter block; the copy on the device of a shard whose masters live on the host
     upload_slot,     ///< a, b: ring and index of a shard on its way to an unshard
@@ -50,6 +53,9 @@ struct Access {
 
 /// Parameter blocks whose values the op reads: none for the backward of an embedding, which reads indices only.
 [[nodiscard]] std::vector<ParamBlock> parameters_read(const Op& op, const model::Model& model);
+
+/// The stage of an op that tensor parallelism cut: it reads and writes more than the residual stream. Null for others.
+[[nodiscard]] const model::Stage* cut_stage(const model::Model& model, Block block, const std::optional<Stage>& stage);
 
 /// The microbatch of a forward, recompute or backward; nothing for other ops.
 [[nodiscard]] std::optional<Microbatch> computes(const Op& op);

@@ -55,12 +55,16 @@ struct Forward {
   friend bool operator==(const Forward&, const Forward&) = default;
 };
 /// Runs the backward of one stage, or of all stages of a block in reverse where `stage` is absent.
-/// `gradients` has one target for each parameter block that the stages write.
+/// `gradients` has one target for each parameter block that the stages write. A branch's backward may be in two ops:
+/// `input`, the gradient by its input, which can be summed over the tensor axis while `weight` writes those by its
+/// parameters.
+enum class BackwardPart : std::uint8_t { whole, input, weight };
 struct Backward {
   Block block;
   std::optional<Stage> stage;
   Microbatch microbatch;
   std::vector<GradientTarget> gradients;
+  BackwardPart part = BackwardPart::whole;
   friend bool operator==(const Backward&, const Backward&) = default;
 };
 /// Sums the gradient in `slot` over the shard axis; each rank keeps (`add`: adds to) its shard. `partial`: it goes to a
@@ -147,14 +151,69 @@ struct ReloadActivations {
   friend bool operator==(const ReloadActivations&, const ReloadActivations&) = default;
 };
 
-using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute,
-                        Upload, OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations>;
+// Tensor parallelism with sequence parallelism (Shoeybi et al. 2019, Korthikanti et al. 2022). Between the residual
+// stream and a branch stands a value of its own: the norm's output, the branch's term of a sum, their gradients.
+
+/// forward: before a stage or after it in its forward; backward: in its backward; again: what backward needs of the
+/// forward, once more.
+enum class Pass : std::uint8_t { forward, backward, again };
+/// Gathers the sequence over the tensor axis for a stage: the norm's output before its forward (`again`: once more for
+/// its weights' gradients, instead of keeping it), the residual stream's gradient before its backward.
+struct GatherSequence {
+  Block block;
+  Stage stage;
+  Microbatch microbatch;
+  Pass pass = Pass::forward;
+  friend bool operator==(const GatherSequence&, const GatherSequence&) = default;
+};
+/// Sums what the ranks of the tensor axis computed for a stage, and leaves each its part of the sequence. forward: it
+/// is added to the residual stream. backward: the gradient by the stage's input.
+struct ScatterSequence {
+  Block block;
+  Stage stage;
+  Microbatch microbatch;
+  Pass pass = Pass::forward;
+  friend bool operator==(const ScatterSequence&, const ScatterSequence&) = default;
+};
+/// The same without sequence parallelism: every rank gets all of the sum.
+struct AllReduceActivation {
+  Block block;
+  Stage stage;
+  Microbatch microbatch;
+  Pass pass = Pass::forward;
+  friend bool operator==(const AllReduceActivation&, const AllReduceActivation&) = default;
+};
+/// Gathers what each rank knows of its part of the vocabulary: maximum, sum of exponentials and the target's logit of
+/// every token. All ranks know the loss then.
+struct GatherVocabulary {
+  Block block;
+  Stage stage;
+  Microbatch microbatch;
+  friend bool operator==(const GatherVocabulary&, const GatherVocabulary&) = default;
+};
+/// Computes a norm's output once more from what it saved.
+struct ForwardAgain {
+  Block block;
+  Stage stage;
+  Microbatch microbatch;
+  friend bool operator==(const ForwardAgain&, const ForwardAgain&) = default;
+};
+/// Sums the gradients of parameters that several ranks of the tensor axis hold, each having seen other tokens or heads.
+struct SumCopies {
+  ParamBlock block;
+  friend bool operator==(const SumCopies&, const SumCopies&) = default;
+};
+
+using Op =
+    std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute, Upload,
+                 OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations, GatherSequence,
+                 ScatterSequence, AllReduceActivation, GatherVocabulary, ForwardAgain, SumCopies>;
 
 /// Where an op runs: ops of one lane run one after another, in the schedule's order, on every rank.
-enum class Lane : std::uint8_t { compute, gather, reduce, device_to_host, host_to_device, host };
-inline constexpr int lanes = 6;
-inline constexpr std::array all_lanes{Lane::compute,        Lane::gather,         Lane::reduce,
-                                      Lane::device_to_host, Lane::host_to_device, Lane::host};
+enum class Lane : std::uint8_t { compute, gather, reduce, device_to_host, host_to_device, host, tensor };
+inline constexpr int lanes = 7;
+inline constexpr std::array all_lanes{Lane::compute,        Lane::gather, Lane::reduce, Lane::device_to_host,
+                                      Lane::host_to_device, Lane::host,   Lane::tensor};
 [[nodiscard]] std::string_view to_text(Lane lane);
 
 [[nodiscard]] Lane lane_of(const Op& op);

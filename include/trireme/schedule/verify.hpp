@@ -25,6 +25,11 @@ struct Complete {
 [[nodiscard]] std::vector<std::string> verify(const Schedule& schedule, const model::Model& model, int replicas,
                                               Complete complete = {});
 
+/// The part of `verify` that looks at what stands between stages on the tensor axis: a stage reads what was gathered
+/// for it, and nothing runs on a sum that was not completed; every sum is made once; a branch's weights' gradients come
+/// after its input's, from an input that was made again.
+[[nodiscard]] std::vector<std::string> verify_tensor(const Schedule& schedule, const model::Model& model);
+
 /// Checks a set of needs against the accesses: every two conflicting accesses of two consecutive steps must be ordered,
 /// directly or through others, and every lane must keep its order. Independent of how `needs` finds its edges. Empty:
 /// sound.

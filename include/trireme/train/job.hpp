@@ -58,9 +58,12 @@ class Job {
   /// Logits of the last position of each row: [B, vocab] fp32. tokens: [B, T].
   [[nodiscard]] at::Tensor infer(const at::Tensor& tokens);
 
-  /// Gathers the fp32 masters of one parameter block: [padded]. Collective over shard; lanes at rest, as for
-  /// `evaluate`.
+  /// Gathers the fp32 masters of one parameter block as every tensor rank holds it: [tensor, padded]. Collective over
+  /// shard and tensor; lanes at rest, as for `evaluate`.
   [[nodiscard]] at::Tensor gather_masters(ParamBlock block);
+
+  /// Returns after every rank of the job has called it.
+  void barrier();
 
   /// What the last step moved over every group. Control traffic of this rank between steps is not in it.
   [[nodiscard]] const comm::TrafficTable& step_traffic() const { return step_traffic_; }
@@ -98,6 +101,7 @@ class Job {
                                                                const std::string& traffic_name,
                                                                const std::string& lane_name, comm::Counters& counters);
   [[nodiscard]] executor::Links links();
+  void make_tensor_collectives();
   executor::Executor& forward_executor(nn::Mode mode);
   [[nodiscard]] double global_count(const data::StepBatch& batch);
 
@@ -113,7 +117,9 @@ class Job {
   comm::FlightRecorder recorder_;
   StepTraffic traffic_;
   std::optional<comm::Communicator> copy_group_;  ///< neighbours on the shard axis that keep a copy of the parameters
+  std::optional<comm::Communicator> key_value_group_;  ///< neighbours on the tensor axis that share key and value heads
   std::unique_ptr<comm::Collectives> gather_, group_gather_, reduce_, replicate_, control_;
+  std::unique_ptr<comm::Collectives> tensor_, copies_, group_copies_, tensor_control_;
   schedule::Schedule forward_schedule_;
   std::unique_ptr<store::ParameterStore> store_;
   executor::Layers layers_;

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "trireme/kernels/grad.hpp"
+
+// The embedding and the loss where a rank holds tokens [first, first + rows) of the vocabulary only. ids and targets
+// are those of the whole vocabulary, int32 [N]; targets are -1 where not counted.
+namespace trireme::kernels {
+
+/// Writes out[n] = table[ids[n] - first], zeros where another rank holds the row. table: [rows, D]; out: [N, D].
+void embedding_gather_part(const at::Tensor& ids, std::int64_t first, const at::Tensor& table, const at::Tensor& out);
+
+/// Adds d_out[n] to row ids[n] - first of the gradient where it is here; otherwise as embedding_scatter_add.
+void embedding_scatter_add_part(const at::Tensor& ids, std::int64_t first, const at::Tensor& d_out,
+                                const Grad& d_table);
+
+/// What a rank knows of every token: the maximum of its logits, the sum of exp(logit - maximum), and the target's
+/// logit, 0 where another rank has it. logits: [N, rows] fp32 or bf16; statistics: [N, 3] fp32.
+void vocabulary_statistics(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first,
+                           const at::Tensor& statistics);
+
+/// All ranks' statistics, [ranks, N, 3], as the maximum and the sum over the whole vocabulary, [N, 2] fp32. Returns the
+/// sum of the counted tokens' losses, in fp64 in the order of tokens: the same bits on all ranks. Opens no parallel
+/// region.
+[[nodiscard]] double combine_statistics(const at::Tensor& gathered, const at::Tensor& targets,
+                                        const at::Tensor& softmax);
+
+/// Turns logits [N, rows] into scale * (softmax - onehot), zeros in rows not counted. softmax: as combine_statistics
+/// writes it.
+void cross_entropy_gradient_part(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first,
+                                 const at::Tensor& softmax, double scale);
+
+}  // namespace trireme::kernels

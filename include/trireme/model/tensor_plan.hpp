@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "trireme/model/model.hpp"
+
+/// Tensor parallelism as data: a table beside each architecture says how its parameters and its stages are cut
+/// (Shoeybi et al. 2019; sequence parallelism: Korthikanti et al. 2022).
+namespace trireme::model {
+
+/// What is divided among the ranks of the tensor axis.
+enum class Unit { none, heads, kv_heads, intermediate, vocabulary };
+
+/// How the parameters whose names fit are cut. The first rule that fits counts.
+struct ParameterRule {
+  std::string_view names;  ///< a glob over Hugging Face names
+  Split split = Split::replicated;
+  Unit unit = Unit::none;
+  int sections = 1;  ///< each cut alike
+  /// Of a replicated parameter: it works on the residual stream, of which sequence parallelism gives each rank a part.
+  /// Else every rank computes its whole gradient.
+  bool on_residual_stream = false;
+};
+
+/// One of the stages that a whole stage is cut into.
+struct Piece {
+  std::string_view name;
+  StageKind kind;
+  bool norm_parameters;  ///< the norm's, the first ones; else the others
+  Join enter;            ///< where sequence parallelism is left
+  Join leave;            ///< where it is entered again
+};
+struct StageRule {
+  StageKind whole;
+  std::vector<Piece> pieces;  ///< empty: the stage stays as it is, on the residual stream
+};
+
+struct TensorPlan {
+  std::vector<ParameterRule> parameters;
+  std::vector<StageRule> stages;
+};
+
+/// The stages of a decoder of attention and mlp with a norm before each: Llama's and GPT-2's.
+[[nodiscard]] std::vector<StageRule> decoder_stages();
+[[nodiscard]] TensorPlan llama_tensor_plan();
+[[nodiscard]] TensorPlan gpt2_tensor_plan();
+
+/// What one tensor rank holds and runs of a whole model. Throws ConfigError naming every size that does not divide and
+/// the nearest numbers of ranks with which all do; BugError when the plan leaves a parameter or a stage out.
+[[nodiscard]] Model cut(Model whole, const TensorPlan& plan, const TensorPart& part);
+
+/// Consecutive elements that a held parameter and the whole one have in common.
+struct Run {
+  std::int64_t held = 0;   ///< the first one, row-major in `shape`
+  std::int64_t whole = 0;  ///< the first one, row-major in `full_shape()`
+  std::int64_t count = 0;
+};
+/// Where the held elements [begin, end) lie in the whole parameter, in order; padding is left out.
+[[nodiscard]] std::vector<Run> runs(const Parameter& parameter, std::int64_t begin, std::int64_t end);
+
+/// The same parameter as tensor rank `rank` holds it.
+[[nodiscard]] Parameter as_held_by(Parameter parameter, int rank);
+
+/// The tokens of the vocabulary that a tensor rank holds: [first, first + count). Rows beyond are padding.
+struct VocabularyPart {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+[[nodiscard]] VocabularyPart vocabulary_part(std::int64_t vocab, const TensorPart& part);
+
+}  // namespace trireme::model

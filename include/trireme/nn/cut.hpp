@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "trireme/model/tensor_plan.hpp"
+#include "trireme/nn/branch.hpp"
+#include "trireme/nn/norm.hpp"
+#include "trireme/nn/stage.hpp"
+
+/// The stages that tensor parallelism cuts the others into. Every one is local: what ranks exchange stands between
+/// them, as verbs of the schedule.
+namespace trireme::nn {
+
+/// A norm by itself: of all tokens, or under sequence parallelism of this rank's. Saves x and its statistics.
+class NormStage {
+ public:
+  explicit NormStage(const model::Sizes& sizes) : norm_(sizes) {}
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, std::span<const at::Tensor> parameters, Mode mode,
+                                   Saved& saved) const;
+  [[nodiscard]] at::Tensor again(std::span<const at::Tensor> parameters, const std::vector<at::Tensor>& saved) const;
+  /// The gradient by x: d_residual (undefined for none) + that through the norm. Overwrites d_h.
+  [[nodiscard]] at::Tensor backward(const at::Tensor& d_h, const at::Tensor& d_residual,
+                                    std::span<const at::Tensor> parameters, std::span<const Grad> grads,
+                                    const std::vector<at::Tensor>& saved) const;
+
+ private:
+  Norm norm_;
+};
+
+/// The embedding of this rank's part of the vocabulary: its term of the sum over the tensor axis.
+class VocabularyEmbedding {
+ public:
+  explicit VocabularyEmbedding(model::VocabularyPart part) : part_(part) {}
+  [[nodiscard]] at::Tensor forward(std::span<const at::Tensor> parameters, const Microbatch& microbatch) const;
+  void backward(const at::Tensor& d_out, std::span<const Grad> grads, const Microbatch& microbatch) const;
+
+ private:
+  model::VocabularyPart part_;
+};
+
+/// Logits and loss of this rank's part of the vocabulary; the logits of one chunk of tokens exist at a time, and are
+/// computed again in backward: between the two all ranks must know every token's maximum and sum.
+class VocabularyHead {
+ public:
+  /// vocab: of the whole vocabulary. chunk_tokens: 0 for chosen.
+  VocabularyHead(std::int64_t vocab, model::VocabularyPart part, int ranks, std::int64_t chunk_tokens);
+  /// Statistics [N, 3] fp32 (kernels::vocabulary_statistics); in infer the logits of each row's last position,
+  /// [B, ceil(vocab / ranks)] fp32. h: [N, D], normed.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& h, std::span<const at::Tensor> parameters,
+                                   const Microbatch& microbatch, Mode mode) const;
+  /// This rank's term of the gradient by h. softmax: [N, 2] of kernels::combine_statistics.
+  [[nodiscard]] at::Tensor backward(const at::Tensor& h, const at::Tensor& softmax,
+                                    std::span<const at::Tensor> parameters, std::span<const Grad> grads,
+                                    const Microbatch& microbatch) const;
+  /// The whole logits [B, vocab] from those of all ranks [ranks, B, ceil(vocab / ranks)].
+  [[nodiscard]] at::Tensor joined_logits(const at::Tensor& gathered) const;
+
+ private:
+  std::int64_t vocab_;
+  model::VocabularyPart part_;
+  std::int64_t padded_;
+  std::int64_t chunk_tokens_;
+};
+
+/// One stage of a model: whole, or one of the pieces.
+struct Layer {
+  std::unique_ptr<Stage> whole;
+  std::optional<NormStage> norm;
+  std::unique_ptr<Branch> branch;
+  std::optional<VocabularyEmbedding> embedding;
+  std::optional<VocabularyHead> head;
+};
+
+/// The layer of one stage of `model`, as its tensor rank runs it.
+[[nodiscard]] Layer make_layer(const model::Model& model, const model::Stage& stage, std::int64_t max_seq_len,
+                               DType compute, std::int64_t loss_chunk_tokens);
+
+}  // namespace trireme::nn

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "trireme/model/model.hpp"
+#include "trireme/shard/layout.hpp"
+
+/// Which elements of a shard other ranks of the tensor axis hold, too.
+namespace trireme::shard {
+
+/// Elements of a shard whose gradients are summed over copies, in order.
+struct CopiedRanges {
+  std::vector<Range> everywhere;  ///< over the whole tensor axis
+  std::vector<Range> in_groups;   ///< over groups of neighbours on it: shared key and value heads
+  int group = 1;                  ///< how many neighbours
+};
+/// What shard `rank` of a block holds of them.
+[[nodiscard]] CopiedRanges copied_ranges(const model::ParameterBlock& block, const BlockLayout& layout, int rank);
+[[nodiscard]] std::int64_t elements(const std::vector<Range>& ranges);
+
+/// How many neighbours on the tensor axis share a part of some parameter, but not all of the axis; 1 where none do.
+[[nodiscard]] int copy_group(const model::Model& model);
+
+/// Elements of shard `rank` that this rank counts in a norm: of every copy the first one's. Neighbours are merged;
+/// gaps between parameters, which are zero, may be within.
+[[nodiscard]] std::vector<Range> counted_ranges(const model::ParameterBlock& block, const BlockLayout& layout,
+                                                int rank);
+
+}  // namespace trireme::shard

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/shard/copies.hpp"
+
+#include <algorithm>
+
+namespace trireme::shard {
+
+CopiedRanges copied_ranges(const model::ParameterBlock& block, const BlockLayout& layout, int rank) {
+  CopiedRanges found;
+  for (const Slice& slice : layout.slices(rank)) {
+    const auto& cut = block.parameters[static_cast<std::size_t>(slice.parameter)].cut;
+    if (!cut || !cut->sum_gradient) continue;
+    const Range range{.begin = slice.offset, .end = slice.offset + slice.elements.size()};
+    const bool everywhere = cut->split == model::Split::replicated || cut->parts == 1;
+    (everywhere ? found.everywhere : found.in_groups).push_back(range);
+    if (!everywhere) found.group = cut->copies;
+  }
+  return found;
+}
+
+std::int64_t elements(const std::vector<Range>& ranges) {
+  std::int64_t sum = 0;
+  for (const Range& range : ranges) sum += range.size();
+  return sum;
+}
+
+int copy_group(const model::Model& model) {
+  for (const model::ParameterBlock& block : model.parameter_blocks)
+    for (const model::Parameter& parameter : block.parameters)
+      if (parameter.cut && parameter.cut->copies > 1 && parameter.cut->parts > 1) return parameter.cut->copies;
+  return 1;
+}
+
+std::vector<Range> counted_ranges(const model::ParameterBlock& block, const BlockLayout& layout, int rank) {
+  const auto counts = [&](const Slice& slice) {
+    const auto& cut = block.parameters[static_cast<std::size_t>(slice.parameter)].cut;
+    return !cut || cut->copy == 0;
+  };
+  const std::vector<Slice> slices = layout.slices(rank);
+  if (std::all_of(slices.begin(), slices.end(), counts)) return {{.begin = 0, .end = layout.shard_elements()}};
+  std::vector<Range> ranges;
+  bool joined = false;  // the slice before counts, too
+  for (const Slice& slice : slices) {
+    const std::int64_t end = slice.offset + slice.elements.size();
+    if (!counts(slice)) {
+      joined = false;
+    } else if (joined) {
+      ranges.back().end = end;
+    } else {
+      ranges.push_back({.begin = slice.offset, .end = end});
+      joined = true;
+    }
+  }
+  return ranges;
+}
+
+}  // namespace trireme::shard

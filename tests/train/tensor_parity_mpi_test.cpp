@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensor parallelism computes what one plain program computes: both architectures, with and without sequence
+// parallelism, beside sharding and replication.
+//
+// ranks: 2 4 8
+//
+// timeout: 300
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "support/jobs.hpp"
+
+namespace trireme::train {
+namespace {
+
+constexpr int steps = 20;
+constexpr int accumulation = 3;
+
+enum class Problem { llama, tied_llama, gpt2, gpt2_untied };
+
+struct Case {
+  int replicate, tensor;
+  Problem problem;
+  bool sequence_parallel;
+  config::Sync sync;
+  config::Recompute recompute = config::Recompute::selective;
+};
+
+/// 257 tokens of the vocabulary divide by nothing; 4 ranks share the 2 key and value heads of Llama in pairs.
+config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
+  const bool gpt2 = problem == Problem::gpt2 || problem == Problem::gpt2_untied;
+  config::RunConfig config = gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
+  config.model.heads = 8;
+  config.model.tie_embeddings = problem == Problem::tied_llama || problem == Problem::gpt2;
+  if (problem == Problem::tied_llama) config.data.ignore_targets = {test::TokenFiles::silent_token, 20, 21};
+  return config;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  constexpr auto deferred = config::SyncPolicy::deferred, immediate_all = config::SyncPolicy::immediate_all;
+  for (const auto& [replicate, tensor] : {std::pair{1, 2}, {2, 2}, {1, 4}})
+    for (const bool sequence_parallel : {true, false}) {
+      all.push_back({replicate, tensor, Problem::llama, sequence_parallel, {}});
+      all.push_back({replicate, tensor, Problem::tied_llama, sequence_parallel, {.policy = deferred}});
+      all.push_back(
+          {replicate, tensor, Problem::gpt2, sequence_parallel, {.reshard_after_forward = 1}, config::Recompute::none});
+      if (!sequence_parallel) continue;
+      all.push_back({replicate, tensor, Problem::gpt2_untied, sequence_parallel, {.policy = deferred}});
+      all.push_back({replicate,
+                     tensor,
+                     Problem::tied_llama,
+                     sequence_parallel,
+                     {.policy = immediate_all},
+                     config::Recompute::none});
+    }
+  return all;
+}
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  constexpr const char* problems[] = {"Llama", "TiedLlama", "Gpt2", "Gpt2Untied"};
+  constexpr const char* policies[] = {"Immediate", "Deferred", "ImmediateAll", "Auto"};
+  const Case& c = info.param;
+  return std::string(problems[static_cast<int>(c.problem)]) + policies[static_cast<int>(c.sync.policy)] + "Replicate" +
+         std::to_string(c.replicate) + "Tensor" + std::to_string(c.tensor) + (c.sequence_parallel ? "Sequence" : "");
+}
+
+class TensorParity : public testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() {
+    world_ = new comm::Communicator(comm::Communicator::from(MPI_COMM_WORLD));
+    files_ = new test::TokenFiles(*world_, 257);
+  }
+  static void TearDownTestSuite() {
+    if (world_->rank() == 0)
+      std::printf("largest deviations from the plain program: losses %.1e, gradient norms %.1e\n", worst_.loss,
+                  worst_.grad_norm);
+    delete files_;
+    delete world_;
+  }
+  static const test::Curve& plain(Problem problem) {
+    auto& curve = curves_[problem];
+    if (curve.losses.empty()) curve = test::plain_curve(problem_run(problem, *files_), *world_);
+    return curve;
+  }
+
+  static inline comm::Communicator* world_ = nullptr;
+  static inline test::TokenFiles* files_ = nullptr;
+  static inline std::map<Problem, test::Curve> curves_;
+  static inline test::Deviation worst_;
+};
+
+TEST_P(TensorParity, FollowsThePlainProgram) {
+  const Case& c = GetParam();
+  const int ranks = world_->size();
+  if (ranks % (c.replicate * c.tensor) != 0) GTEST_SKIP() << "needs another number of ranks";
+  config::RunConfig config = problem_run(c.problem, *files_);
+  config.mesh = {.replicate = c.replicate, .shard = -1, .tensor = c.tensor, .sequence_parallel = c.sequence_parallel};
+  config.sync = c.sync;
+  config.memory.recompute = c.recompute;
+  config.batch.micro = config.batch.global / (ranks / c.tensor * accumulation);
+  const test::Curve& expected = plain(c.problem);
+  const test::Deviation found = test::deviation(
+      test::train_job(config, *world_, {.lane_threads = c.replicate == 1, .poison = true}).curve, expected);
+  EXPECT_LE(found.loss, 1e-6);
+  EXPECT_LE(found.grad_norm, 1e-5);
+  worst_ = {std::max(worst_.loss, found.loss), std::max(worst_.grad_norm, found.grad_norm)};
+}
+
+INSTANTIATE_TEST_SUITE_P(, TensorParity, testing::ValuesIn(cases()), name_of);
+
+}  // namespace
+}  // namespace trireme::train
