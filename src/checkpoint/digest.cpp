@@ -3,6 +3,7 @@
 
 #include "trireme/base/philox.hpp"
 #include "trireme/checkpoint/save.hpp"
+#include "trireme/shard/copies.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -31,7 +32,8 @@ std::uint64_t shard_digest(const Shards& shards) {
     for (int b = 0; b < shards.model.param_blocks(); ++b) {
       const ParamBlock block{b};
       const std::span<const float> values = shards.values(quantity, block);
-      for (const shard::Slice& slice : shards.layout[block].slices(shards.at.shard))
+      for (const shard::Slice& slice :
+           shard::whole_slices(shards.model[block], shards.layout[block], shards.at.shard, shard::Copies::first))
         sum += digest(
             stream_key(static_cast<std::uint64_t>(quantity), shards.model[{block, slice.parameter}].name),
             slice.elements.begin,

@@ -47,12 +47,22 @@ struct Place {
   const SavedSlice* slice;
 };
 
+/// Whether `next` goes on below `last`: the next row of a matrix's columns that one tensor rank holds. Rows are mapped
+/// together, of which there may be many.
+bool goes_on(const Place& last, const Place& next, std::int64_t columns) {
+  const SavedSlice &a = *last.slice, &b = *next.slice;
+  return last.dataset == next.dataset && a.elements.size() == b.elements.size() && a.elements.size() < columns &&
+         a.elements.begin % columns + a.elements.size() <= columns && b.elements.begin == a.elements.begin + columns &&
+         b.offset == a.offset + a.elements.size();
+}
+
 /// Maps `place` into the virtual dataset that `creation` describes, of rows of `columns`.
 void map_slice(const h5::Writer& file, const h5::Properties& creation, const h5::Space& whole, bool matrix,
-               std::int64_t columns, const Place& place) {
+               std::int64_t columns, const Place& place, std::int64_t rows_below) {
   const hsize_t source_size = static_cast<hsize_t>(place.dataset->elements);
   auto source_at = static_cast<hsize_t>(place.slice->offset);
-  for (const Rectangle& piece : rectangles(place.slice->elements, columns)) {
+  for (Rectangle piece : rectangles(place.slice->elements, columns)) {
+    piece.rows += static_cast<hsize_t>(rows_below);  // only where the slice lies within one row
     const hsize_t start[] = {piece.row, piece.column};
     const hsize_t count[] = {piece.rows, piece.columns};
     const int skip = matrix ? 0 : 1;  // a vector is one row
@@ -78,7 +88,13 @@ void write_virtual(h5::Writer& file, Quantity quantity, const SavedParameter& pa
   file.check_status(H5Pset_fill_value(creation.id(), H5T_NATIVE_FLOAT, &missing), "set the fill value");
   const h5::Space whole(
       file.check(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), "describe a dataset"));
-  for (const Place& place : places) map_slice(file, creation, whole, matrix, parameter.shape.back(), place);
+  const std::int64_t columns = parameter.shape.back();
+  for (std::size_t first = 0; first < places.size();) {
+    std::size_t last = first;
+    while (matrix && last + 1 < places.size() && goes_on(places[last], places[last + 1], columns)) ++last;
+    map_slice(file, creation, whole, matrix, columns, places[first], static_cast<std::int64_t>(last - first));
+    first = last + 1;
+  }
   file.virtual_floats(fmt::format("{}/{}", to_text(quantity), parameter.name), shape, creation);
 }
 

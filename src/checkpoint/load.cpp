@@ -13,6 +13,7 @@
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/comm/broadcast.hpp"
 #include "trireme/comm/gather.hpp"
+#include "trireme/shard/copies.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -22,7 +23,8 @@ constexpr std::size_t most_open_files = 128;
 /// Sum of the digests of what the mesh's first replica held.
 std::uint64_t saved_digest(const Manifest& manifest) {
   std::uint64_t sum = 0;
-  for (int s = 0; s < manifest.mesh.shard; ++s) sum += manifest.digests[static_cast<std::size_t>(s)];
+  const int ranks = manifest.mesh.shard * manifest.mesh.tensor;
+  for (int rank = 0; rank < ranks; ++rank) sum += manifest.digests[static_cast<std::size_t>(rank)];
   return sum;
 }
 
@@ -43,7 +45,7 @@ void read_shards(Reader& reader, const Shards& shards) {
     for (int b = 0; b < shards.model.param_blocks(); ++b) {
       const ParamBlock block{b};
       const std::span<float> values = shards.values(quantity, block);
-      for (const shard::Slice& slice : shards.layout[block].slices(shards.at.shard))
+      for (const shard::Slice& slice : shard::whole_slices(shards.model[block], shards.layout[block], shards.at.shard))
         reader.read(
             quantity, shards.model[{block, slice.parameter}].name, slice.elements,
             values.subspan(static_cast<std::size_t>(slice.offset), static_cast<std::size_t>(slice.elements.size())));
@@ -54,9 +56,10 @@ void read_shards(Reader& reader, const Shards& shards) {
 void check_digest(const comm::Communicator& world, const std::string& path, const Manifest& manifest,
                   const Shards& shards) {
   const std::uint64_t mine = shard_digest(shards);
-  const bool same_shards = manifest.mesh.shard == shards.mesh.shard;
+  const bool same_shards = manifest.mesh.shard == shards.mesh.shard && manifest.mesh.tensor == shards.mesh.tensor;
+  const int first_like_this = shards.at.shard * shards.mesh.tensor + shards.at.tensor;
   const std::uint64_t all = comm::sum_words(world, mine);
-  const bool right = same_shards ? mine == manifest.digests[static_cast<std::size_t>(shards.at.shard)]
+  const bool right = same_shards ? mine == manifest.digests[static_cast<std::size_t>(first_like_this)]
                                  : all == saved_digest(manifest) * static_cast<std::uint64_t>(shards.mesh.replicate);
   const std::string said = comm::agree_on_failure(
       world, right ? ""
@@ -116,8 +119,12 @@ void Reader::read_slice(const Place& place, shard::Range elements, std::span<flo
 void Reader::read(Quantity quantity, std::string_view parameter, shard::Range elements, std::span<float> out) {
   const auto index = index_of_.find(parameter);
   invariant(index != index_of_.end(), "the parameter is in the checkpoint");
-  for (const Place& place : places_[static_cast<std::size_t>(quantity) * manifest_.parameters.size() +
-                                    static_cast<std::size_t>(index->second)]) {
+  const std::vector<Place>& places = places_[static_cast<std::size_t>(quantity) * manifest_.parameters.size() +
+                                             static_cast<std::size_t>(index->second)];
+  const auto first = std::partition_point(
+      places.begin(), places.end(), [&](const Place& place) { return place.slice->elements.end <= elements.begin; });
+  for (auto it = first; it != places.end() && it->slice->elements.begin < elements.end; ++it) {
+    const Place& place = *it;
     const shard::Range common{.begin = std::max(elements.begin, place.slice->elements.begin),
                               .end = std::min(elements.end, place.slice->elements.end)};
     if (common.empty()) continue;

@@ -62,10 +62,13 @@ Facts model_facts(const model::Model& model) {
 std::vector<SavedParameter> saved_parameters(const model::Model& model) {
   std::vector<SavedParameter> parameters;
   for (const model::ParameterBlock& block : model.parameter_blocks)
-    for (const model::Parameter& parameter : block.parameters) parameters.push_back({parameter.name, parameter.shape});
+    for (const model::Parameter& parameter : block.parameters)
+      parameters.push_back({parameter.name, parameter.full_shape()});
   return parameters;
 }
 
-std::string shard_path(int dp_rank) { return fmt::format("shards/dp-{:05}-tp-00.h5", dp_rank); }
+std::string shard_path(int dp_rank, int tensor_rank) {
+  return fmt::format("shards/dp-{:05}-tp-{:02}.h5", dp_rank, tensor_rank);
+}
 
 }  // namespace trireme::checkpoint

@@ -117,10 +117,14 @@ Quantity quantity_of(const std::string& dataset) {
 SavedFile file_of(const nlohmann::json& json, const std::vector<SavedParameter>& parameters) {
   SavedFile file{.path = json.at("path").get<std::string>(),
                  .dp_rank = static_cast<int>(whole(json.at("dp_rank"), "dp_rank", 0, 1 << 30)),
+                 .tensor_rank = json.contains("tensor_rank")
+                                    ? static_cast<int>(whole(json.at("tensor_rank"), "tensor_rank", 0, 1 << 20))
+                                    : 0,
                  .bytes = whole(json.at("bytes"), "a file's bytes"),
                  .rest = from_hex(json.at("rest")),
                  .datasets = {}};
-  require(file.path == shard_path(file.dp_rank), fmt::format("the path {} is not a shard's", in_quotes(file.path)));
+  require(file.path == shard_path(file.dp_rank, file.tensor_rank),
+          fmt::format("the path {} is not a shard's", in_quotes(file.path)));
   for (const auto& entry : json.at("datasets")) {
     SavedDataset dataset{.name = entry.at("name").get<std::string>(),
                          .elements = whole(entry.at("elements"), "a dataset's elements", 1, file.bytes / 4),
@@ -186,15 +190,17 @@ Manifest manifest_of(const nlohmann::json& json) {
     return static_cast<int>(whole(json.at("mesh").at(axis), axis, 1, 1 << 20));
   };
   manifest.mesh = {.replicate = size("replicate"), .shard = size("shard"), .tensor = size("tensor")};
-  require(manifest.mesh.tensor == 1, "its tensor axis is longer than 1, which this program cannot read");
   for (const auto& parameter : json.at("parameters")) manifest.parameters.push_back(parameter_of(parameter));
   require(!manifest.parameters.empty(), "it has no parameters");
   for (const auto& file : json.at("files")) {
     manifest.files.push_back(file_of(file, manifest.parameters));
-    require(manifest.files.back().dp_rank + 1 == static_cast<int>(manifest.files.size()), "files are out of order");
+    const SavedFile& last = manifest.files.back();
+    require(last.dp_rank * manifest.mesh.tensor + last.tensor_rank + 1 == static_cast<int>(manifest.files.size()) &&
+                last.tensor_rank < manifest.mesh.tensor,
+            "files are out of order");
   }
   manifest.digests = hashes(json.at("digests"));
-  require(manifest.digests.size() == static_cast<std::size_t>(manifest.mesh.dp_size()) &&
+  require(manifest.digests.size() == static_cast<std::size_t>(manifest.mesh.ranks()) &&
               manifest.digests.size() == manifest.files.size(),
           "the mesh has another number of ranks than there are files");
   require_cover(manifest);
@@ -215,11 +221,8 @@ std::string file_to_json(const SavedFile& file) {
                         {"byte_offset", dataset.byte_offset},
                         {"slices", std::move(slices)}});
   }
-  return Json{{"path", file.path},
-              {"dp_rank", file.dp_rank},
-              {"bytes", file.bytes},
-              {"rest", hex(file.rest)},
-              {"datasets", std::move(datasets)}}
+  return Json{{"path", file.path},   {"dp_rank", file.dp_rank}, {"tensor_rank", file.tensor_rank},
+              {"bytes", file.bytes}, {"rest", hex(file.rest)},  {"datasets", std::move(datasets)}}
       .dump();
 }
 

@@ -60,7 +60,7 @@ class Save {
       std::uint64_t& word = manifest_.digests.emplace_back();
       std::from_chars(text.data(), text.data() + text.size(), word);
     }
-    const std::int64_t data = data_bytes(shards_.layout);
+    const std::int64_t data = data_bytes(shards_.layout) * shards_.mesh.tensor;
     first_rank([&] { finish(files); });
     first_rank([&] { commit(); });
     if (world_.rank() == 0 && !alone_) remove_old(options_.directory, options_.keep, options_.keep_every);
@@ -99,8 +99,9 @@ class Save {
       throw WriteError(fmt::format("{}: cannot be created: {}; set checkpoint.directory to where you may write",
                                    temporary_, error.message()));
     sync_directory(options_.directory);
-    const auto needed =
-        static_cast<std::int64_t>(room_for_metadata * static_cast<double>(data_bytes(shards_.layout))) + metadata_bytes;
+    const auto needed = static_cast<std::int64_t>(
+                            room_for_metadata * static_cast<double>(data_bytes(shards_.layout) * shards_.mesh.tensor)) +
+                        metadata_bytes;
     struct statvfs space {};
     if (::statvfs(options_.directory.c_str(), &space) != 0) return;
     const auto available = static_cast<std::int64_t>(space.f_bavail) * static_cast<std::int64_t>(space.f_frsize);

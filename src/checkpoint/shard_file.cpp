@@ -10,6 +10,7 @@
 #include "checkpoint/room.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/shard/copies.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -29,7 +30,8 @@ struct Planned {
 /// The slices of a block's part, with offsets from the beginning of the part.
 std::vector<SavedSlice> slices_of_part(const Shards& shards, ParamBlock block, shard::Range part, int first_parameter) {
   std::vector<SavedSlice> slices;
-  for (const shard::Slice& slice : shards.layout[block].slices(shards.at.shard)) {
+  for (const shard::Slice& slice :
+       shard::whole_slices(shards.model[block], shards.layout[block], shards.at.shard, shard::Copies::first)) {
     const std::int64_t begin = std::max(slice.offset, part.begin);
     const std::int64_t end = std::min(slice.offset + slice.elements.size(), part.end);
     if (begin >= end) continue;
@@ -139,7 +141,10 @@ std::uint64_t hash_rest(const File& file, const SavedFile& saved) {
 }
 
 SavedFile write_shard_file(const std::string& path, const Shards& shards) {
-  SavedFile saved{.path = shard_path(shards.dp_rank()), .dp_rank = shards.dp_rank(), .datasets = {}};
+  SavedFile saved{.path = shard_path(shards.dp_rank(), shards.at.tensor),
+                  .dp_rank = shards.dp_rank(),
+                  .tensor_rank = shards.at.tensor,
+                  .datasets = {}};
   const std::string name = path + "/" + saved.path;
   std::vector<Planned> planned = plan(shards);
   require_room(name, most_bytes(planned));

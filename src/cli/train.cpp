@@ -88,9 +88,6 @@ void hint_at_striping(const config::RunConfig& config, const model::Model& model
 std::string preflight(config::RunConfig config, int ranks) {
   check_device(config.device);
   const config::Resolved mesh = config::resolve(config, ranks);
-  if (mesh.tensor > 1 && train::saves_checkpoints(config))
-    throw ConfigError(
-        "checkpoints are not there yet with mesh.tensor > 1; set checkpoint.every = 0 and checkpoint.at_end = false");
   const config::RunConfig complete = train::complete_model(config);
   const model::Model model = model::build(complete.model, planner::tensor_part(complete, mesh, 0));
   if (const std::optional<config::Sync> saved = train::saved_policy(complete, mesh)) {

@@ -53,8 +53,10 @@ Needs needs_of(const config::RunConfig& config, int ranks) {
 
 /// The configuration with some keys changed; nothing where it does not go with the others, or does not exist yet.
 std::optional<config::RunConfig> changed(const config::RunConfig& config, const std::vector<std::string>& overrides) {
+  config::RunConfig given = config;
+  if (config.mesh.tensor == 1) given.mesh.sequence_parallel.reset();  // another mesh has a default of its own
   try {
-    return config::parse_run_file(config::print_run_file(config), "advice", overrides);
+    return config::parse_run_file(config::print_run_file(given), "advice", overrides);
   } catch (const ConfigError&) {
     return std::nullopt;
   }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "trireme/model/tensor_plan.hpp"
+
 namespace trireme::shard {
 
 CopiedRanges copied_ranges(const model::ParameterBlock& block, const BlockLayout& layout, int rank) {
@@ -52,6 +54,20 @@ std::vector<Range> counted_ranges(const model::ParameterBlock& block, const Bloc
     }
   }
   return ranges;
+}
+
+std::vector<Slice> whole_slices(const model::ParameterBlock& block, const BlockLayout& layout, int rank,
+                                Copies copies) {
+  std::vector<Slice> pieces;
+  for (const Slice& slice : layout.slices(rank)) {
+    const model::Parameter& parameter = block.parameters[static_cast<std::size_t>(slice.parameter)];
+    if (copies == Copies::first && parameter.cut && parameter.cut->copy != 0) continue;
+    for (const model::Run& run : model::runs(parameter, slice.elements.begin, slice.elements.end))
+      pieces.push_back({.parameter = slice.parameter,
+                        .elements = {.begin = run.whole, .end = run.whole + run.count},
+                        .offset = slice.offset + run.held - slice.elements.begin});
+  }
+  return pieces;
 }
 
 }  // namespace trireme::shard

@@ -6,23 +6,12 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/device/buffer.hpp"
-#include "trireme/model/tensor_plan.hpp"
+#include "trireme/shard/copies.hpp"
 
 namespace trireme::store {
 
 using device::Category;
 using device::Space;
-
-namespace {
-
-/// Fills one slice of a shard: providers know whole parameters. Padding of a vocabulary is zero.
-void fill_slice(const Provider& provider, const model::Parameter& parameter, const shard::Slice& slice, float* shard) {
-  for (const model::Run& run : model::runs(parameter, slice.elements.begin, slice.elements.end))
-    provider(parameter, {.begin = run.whole, .end = run.whole + run.count},
-             {shard + slice.offset + run.held - slice.elements.begin, static_cast<std::size_t>(run.count)});
-}
-
-}  // namespace
 
 Provider initial_values(std::uint64_t seed) {
   return [seed](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
@@ -118,8 +107,9 @@ void ParameterStore::allocate_rings(const Buffers& buffers) {
 void ParameterStore::fill(const Provider& provider) {
   for (int b = 0; b < layout_.blocks(); ++b) {
     float* master = master_[static_cast<std::size_t>(b)].mutable_data_ptr<float>();
-    for (const shard::Slice& slice : layout_[ParamBlock{b}].slices(shard_rank_))
-      fill_slice(provider, model_[model::ParamRef{ParamBlock{b}, slice.parameter}], slice, master);
+    for (const shard::Slice& slice : shard::whole_slices(model_[ParamBlock{b}], layout_[ParamBlock{b}], shard_rank_))
+      provider(model_[model::ParamRef{ParamBlock{b}, slice.parameter}], slice.elements,
+               {master + slice.offset, static_cast<std::size_t>(slice.elements.size())});
     derive_wire(ParamBlock{b});
   }
 }

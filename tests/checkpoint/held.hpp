@@ -12,6 +12,7 @@
 #include "trireme/base/philox.hpp"
 #include "trireme/checkpoint/save.hpp"
 #include "trireme/comm/broadcast.hpp"
+#include "trireme/shard/copies.hpp"
 
 /// Runs of a small model without a training program around them, for the tests of checkpoints.
 namespace trireme::checkpoint {
@@ -19,9 +20,9 @@ namespace trireme::checkpoint {
 inline config::Model small_model() {
   return {.vocab_size = 101,
           .hidden_size = 36,
-          .intermediate_size = 50,
+          .intermediate_size = 52,
           .layers = 2,
-          .heads = 6,
+          .heads = 4,
           .kv_heads = 2,
           .head_dim = 10};
 }
@@ -30,7 +31,10 @@ inline config::Model small_model() {
 class Held {
  public:
   Held(mesh::Mesh mesh, int rank, const config::Model& sizes = small_model())
-      : model_(model::build(sizes)), layout_(model_, mesh.shard), mesh_(mesh), at_(mesh.coordinates(Rank{rank})) {
+      : at_(mesh.coordinates(Rank{rank})),
+        model_(model::build(sizes, {.rank = at_.tensor, .ranks = mesh.tensor})),
+        layout_(model_, mesh.shard),
+        mesh_(mesh) {
     for (std::size_t q = 0; q < all_quantities.size(); ++q)
       for (int b = 0; b < model_.param_blocks(); ++b)
         values_.emplace_back(static_cast<std::size_t>(layout_[ParamBlock{b}].shard_elements()), 0.0F);
@@ -67,7 +71,8 @@ class Held {
   void each(Visit&& visit) {
     for (const Quantity quantity : all_quantities)
       for (int b = 0; b < model_.param_blocks(); ++b)
-        for (const shard::Slice& slice : layout_[ParamBlock{b}].slices(at_.shard)) {
+        for (const shard::Slice& slice :
+             shard::whole_slices(model_[ParamBlock{b}], layout_[ParamBlock{b}], at_.shard)) {
           const std::uint64_t key =
               stream_key(static_cast<std::uint64_t>(quantity), model_[{ParamBlock{b}, slice.parameter}].name);
           for (std::int64_t i = 0; i < slice.elements.size(); ++i)
@@ -76,10 +81,10 @@ class Held {
         }
   }
 
+  mesh::Coordinates at_;
   model::Model model_;
   shard::Layout layout_;
   mesh::Mesh mesh_;
-  mesh::Coordinates at_;
   std::vector<std::vector<float>> values_;
 };
 

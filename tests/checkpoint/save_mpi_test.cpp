@@ -31,7 +31,9 @@ class SaveTest : public testing::Test {
     std::vector<mesh::Mesh> all;
     for (int replicate = 1; replicate <= world_.size(); ++replicate)
       for (int shard = 1; shard * replicate <= world_.size(); ++shard)
-        all.push_back({.replicate = replicate, .shard = shard, .tensor = 1});
+        for (const int tensor : {1, 2, 4})
+          if (replicate * shard * tensor <= world_.size())
+            all.push_back({.replicate = replicate, .shard = shard, .tensor = tensor});
     return all;
   }
 

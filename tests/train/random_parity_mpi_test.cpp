@@ -124,6 +124,8 @@ config::RunConfig draw_run(Draw& draw, const test::TokenFiles& files, int ranks)
   if (config.mesh.tensor > 1) {
     config.mesh.sequence_parallel = draw.coin() && config.batch.micro * config.data.seq_len % config.mesh.tensor == 0;
     if (config.memory.recompute == config::Recompute::block) config.memory.recompute = config::Recompute::selective;
+    config.memory.activation_offload = false;
+    config.memory.offload = config::Offload::none;
   }
   config.optimizer.lr = 5e-4;
   config.optimizer.eps = 1e-6;  // a gradient that is all rounding makes no step of its own

@@ -75,6 +75,7 @@ struct SavedDataset {
 struct SavedFile {
   std::string path;  ///< relative to the checkpoint: "shards/dp-00003-tp-00.h5"
   int dp_rank = 0;
+  int tensor_rank = 0;
   std::int64_t bytes = 0;
   std::uint64_t rest = 0;  ///< XXH3 of all bytes that belong to no slice, in order
   std::vector<SavedDataset> datasets;
@@ -93,7 +94,7 @@ struct Manifest {
   Facts versions;  ///< of the program and its libraries
   std::vector<SavedParameter> parameters;
   std::vector<SavedFile> files;
-  std::vector<std::uint64_t> digests;  ///< by dp rank: `shard_digest` of all that it held
+  std::vector<std::uint64_t> digests;  ///< by dp rank, then tensor rank: `shard_digest` of all that it held
 };
 
 /// The format's version that this program writes and reads.
@@ -105,7 +106,7 @@ inline constexpr int format_version = 1;
 [[nodiscard]] std::vector<SavedParameter> saved_parameters(const model::Model& model);
 
 /// "shards/dp-00003-tp-00.h5".
-[[nodiscard]] std::string shard_path(int dp_rank);
+[[nodiscard]] std::string shard_path(int dp_rank, int tensor_rank = 0);
 
 [[nodiscard]] std::string file_to_json(const SavedFile& file);
 /// files: what `file_to_json` gave for each of the manifest's files, instead of Manifest::files.

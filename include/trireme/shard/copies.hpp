@@ -27,4 +27,12 @@ struct CopiedRanges {
 [[nodiscard]] std::vector<Range> counted_ranges(const model::ParameterBlock& block, const BlockLayout& layout,
                                                 int rank);
 
+/// Which copies of a part that several tensor ranks hold.
+enum class Copies { all, first };
+/// The pieces of whole parameters that shard `rank` holds: `Slice::elements` is of the whole parameter, whatever part
+/// of it this tensor rank has; in order of offsets, padding left out. first: without what another tensor rank holds,
+/// too, and comes before this one. For uncut parameters these are the layout's slices.
+[[nodiscard]] std::vector<Slice> whole_slices(const model::ParameterBlock& block, const BlockLayout& layout, int rank,
+                                              Copies copies = Copies::all);
+
 }  // namespace trireme::shard
