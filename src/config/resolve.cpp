@@ -68,8 +68,6 @@ void check_tensor(const RunConfig& config, Mistakes& mistakes) {
     mistakes.add("memory.offload: is not there yet with mesh.tensor > 1; set \"none\"");
   if (config.memory.activation_offload)
     mistakes.add("memory.activation_offload: is not there yet with mesh.tensor > 1; set false");
-  if (config.memory.recompute == Recompute::block)
-    mistakes.add("memory.recompute: \"block\" is not there yet with mesh.tensor > 1; set \"selective\"");
 }
 
 }  // namespace

@@ -69,7 +69,28 @@ void Executor::forward_cut(const schedule::Forward& op, const model::Stage& stag
     default:
       branch_ = cut.branch->forward(branch_, {}, operands.parameters, microbatch(op.microbatch), mode, saved.tensors);
   }
-  if (nn::saves(mode)) keep({op.block, *op.stage, op.microbatch}, std::move(saved.tensors));
+  // A block that runs again keeps what its first stage read.
+  if (op.keep == model::Keep::input && op.stage->value == 0) saved.tensors = {hidden_};
+  if (options_.mode == nn::Mode::train) keep({op.block, *op.stage, op.microbatch}, std::move(saved.tensors));
+}
+
+void Executor::recompute_cut(const schedule::Recompute& op, const model::Stage& stage) {
+  const PlainOperators guard;
+  const StageOperands& operands = program_[static_cast<std::size_t>(op_)].front();
+  const nn::Layer& cut = layer(op.block, *op.stage);
+  const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
+  std::vector<at::Tensor> input = activations_.take(key);
+  if (op.stage->value == 0) recomputed_ = std::move(input.front());
+  input.clear();
+  const bool last = op.stage->value + 1 == static_cast<int>(model_[op.block].stages.size());
+  const nn::Mode mode = last ? nn::Mode::rebuild : nn::Mode::train;
+  nn::Saved saved;
+  if (stage.kind == model::StageKind::norm)
+    branch_ = cut.norm->forward(recomputed_, operands.parameters, mode, saved);
+  else
+    branch_ = cut.branch->forward(branch_, {}, operands.parameters, microbatch(op.microbatch), mode, saved.tensors);
+  if (last) recomputed_.reset();
+  keep(key, std::move(saved.tensors));
 }
 
 void Executor::backward_cut(const schedule::Backward& op, const model::Stage& stage) {
@@ -126,27 +147,27 @@ void Executor::run(const schedule::GatherSequence& op) {
 void Executor::run(const schedule::ScatterSequence& op) {
   const device::ChargeTo charge(device::Category::workspace);
   const at::Tensor whole = widened(branch_);
-  const bool forward = op.pass == schedule::Pass::forward;
   const at::Tensor sum = at::empty({whole.size(0) / links_.tensor->size(), whole.size(1)}, whole.options());
   links_.tensor->reduce_scatter(whole.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(),
                                 store_.compute(), false);
-  put_sum(sum, forward);
+  put_sum(sum, op.pass);
 }
 
 void Executor::run(const schedule::AllReduceActivation& op) {
   const device::ChargeTo charge(device::Category::workspace);
   const at::Tensor sum = widened(branch_);
   links_.tensor->all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), store_.compute());
-  put_sum(sum, op.pass == schedule::Pass::forward);
+  put_sum(sum, op.pass);
 }
 
-void Executor::put_sum(const at::Tensor& sum, bool forward) {
+void Executor::put_sum(const at::Tensor& sum, schedule::Pass pass) {
   const at::ScalarType type = branch_.scalar_type();
-  if (!forward) {
+  if (pass == schedule::Pass::backward) {
     branch_ = plus_residual(sum, {}, type);
     return;
   }
-  hidden_ = plus_residual(sum, hidden_, type);
+  at::Tensor& stream = pass == schedule::Pass::forward ? hidden_ : recomputed_;
+  stream = plus_residual(sum, stream, type);
   branch_.reset();
 }
 

@@ -96,6 +96,8 @@ void Executor::finish_evaluation(Microbatch m) {
 
 void Executor::run(const schedule::Recompute& op) {
   const device::ChargeTo charge(device::Category::workspace);
+  if (const model::Stage* cut = schedule::cut_stage(model_, op.block, op.stage); cut != nullptr)
+    return recompute_cut(op, *cut);
   const auto last = static_cast<int>(model_[op.block].stages.size()) - 1;
   for (const StageOperands& operands : program_[static_cast<std::size_t>(op_)]) {
     const store::ActivationStore::Key key{op.block, operands.stage, op.microbatch};

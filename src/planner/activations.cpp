@@ -24,7 +24,10 @@ std::vector<Bytes> Activations::saved(const Key& key, model::Keep keep) const {
 }
 
 /// The residual stream that a block reads.
-Bytes Activations::input() const { return {sizing_.tokens * model_.sizes.hidden * size_of(sizing_.compute)}; }
+Bytes Activations::input() const {
+  const std::int64_t tokens = model_.part.sequence_parallel ? sizing_.tokens / model_.part.ranks : sizing_.tokens;
+  return {tokens * model_.sizes.hidden * size_of(sizing_.compute)};
+}
 
 void Activations::hold(const Key& key, std::vector<Bytes> tensors) {
   for (const Bytes bytes : held_[key]) total_ = total_ - bytes;

@@ -124,13 +124,14 @@ struct AccessOf {
     const int m = gather.microbatch.value;
     if (gather.pass == Pass::again) return update({Kind::branch_again, m});
     if (gather.pass == Pass::backward) read({Kind::hidden, m});
-    if (gather.pass == Pass::forward) read({Kind::branch, m});
+    if (gather.pass != Pass::backward) read({Kind::branch, m});
     write({Kind::branch, m});
   }
   template <class Sum>
   void sum_activation(const Sum& sum) {
     update({Resource::Kind::branch, sum.microbatch.value});
     if (sum.pass == Pass::forward) update({Resource::Kind::hidden, sum.microbatch.value});
+    if (sum.pass == Pass::recompute) update({Resource::Kind::recomputed, sum.microbatch.value});
   }
   void operator()(const ScatterSequence& sum) { sum_activation(sum); }
   void operator()(const AllReduceActivation& sum) { sum_activation(sum); }
@@ -147,7 +148,18 @@ struct AccessOf {
     if (cut != nullptr) return cut_forward(forward, *cut);
     compute(forward, Resource::Kind::hidden, false);
   }
-  void operator()(const Recompute& recompute) { compute(recompute, Resource::Kind::recomputed, true); }
+  void operator()(const Recompute& recompute) {
+    const model::Stage* cut = cut_stage(model, recompute.block, recompute.stage);
+    if (cut == nullptr) return compute(recompute, Resource::Kind::recomputed, true);
+    const int m = recompute.microbatch.value;
+    for (const ParamBlock block : parameters_read(op, model)) read(residence.slot(block, op, model));
+    update({Resource::Kind::saved, recompute.block.value, recompute.stage->value, m});
+    if (cut->kind == model::StageKind::norm)
+      update({Resource::Kind::recomputed, m});
+    else
+      read({Resource::Kind::branch, m});
+    write({Resource::Kind::branch, m});
+  }
   void operator()(const Backward& backward) {
     if (const model::Stage* cut = cut_stage(model, backward.block, backward.stage); cut != nullptr)
       cut_backward(backward, *cut);

@@ -30,6 +30,7 @@ Op parse_stage_verb(Line& line) {
   if constexpr (requires { op.pass; }) {
     if (line.take_if("backward")) op.pass = Pass::backward;
     if (line.take_if("again")) op.pass = Pass::again;
+    if (line.take_if("recompute")) op.pass = Pass::recompute;
   }
   return op;
 }

@@ -55,7 +55,7 @@ struct Print {
   /// A collective of the tensor axis: `gather_sequence b0.attention m0 again`.
   template <class Verb>
   [[nodiscard]] std::string tensor(std::string_view verb, const Verb& op) const {
-    constexpr std::array passes{"", " backward", " again"};
+    constexpr std::array passes{"", " backward", " again", " recompute"};
     return compute(verb, op.block, op.stage, op.microbatch) + passes[static_cast<std::size_t>(op.pass)];
   }
   std::string operator()(const GatherSequence& op) const { return tensor("gather_sequence", op); }

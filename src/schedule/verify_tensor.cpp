@@ -52,6 +52,14 @@ class Between {
     if (stage.enter == Join::all_reduce_activation)
       owe(op.microbatch, print(Op{AllReduceActivation{op.block, *op.stage, op.microbatch, Pass::backward}}, model_));
   }
+  void operator()(const Recompute& op) {
+    expect_no_debt(op.microbatch);
+    if (!op.stage) return;
+    const model::Stage& stage = stage_of(op.block, *op.stage);
+    if (stage.enter == Join::gather_sequence) use({op.block, *op.stage, op.microbatch}, Pass::recompute);
+    if (op.stage->value + 1 < static_cast<int>(model_[op.block].stages.size()))
+      owe(op.microbatch, print_of(stage.leave, op.block, *op.stage, op.microbatch, Pass::recompute));
+  }
   void operator()(const ForwardAgain& op) { again_.insert({op.block, Stage{op.stage.value + 1}, op.microbatch}); }
   void operator()(const GatherSequence& op) {
     const Key key{op.block, op.stage, op.microbatch};

@@ -88,6 +88,22 @@ backward b1.attention_norm m0 -> b1 grad1.0
 )");
 }
 
+TEST(TensorSchedule, ExchangesAgainWhatABlockThatRunsAgainNeeds) {
+  const model::Model model = cut_llama(true);
+  const std::string ops = ops_of(step_text(model, 1, {.recompute = {.mode = config::Recompute::block}}), "b1");
+  EXPECT_NE(ops.find(R"(recompute b1.attention_norm m0
+gather_sequence b1.attention m0 recompute
+recompute b1.attention m0
+scatter_sequence b1.attention m0 recompute
+recompute b1.mlp_norm m0
+gather_sequence b1.mlp m0 recompute
+recompute b1.mlp m0
+gather_sequence b1.mlp m0 backward
+)"),
+            std::string::npos)
+      << ops;
+}
+
 TEST(TensorSchedule, GathersABlocksParametersOnceAForward) {
   for (const bool sequence_parallel : {true, false}) {
     const std::string text = step_text(cut_llama(sequence_parallel));
@@ -116,6 +132,7 @@ TEST(TensorSchedule, IsSoundAndOrderedForEveryPolicyAndParsesBack) {
             const model::Model model = cut_llama(sequence_parallel, tied);
             const Policy policy{.sync = sync,
                                 .reshard = {.after_forward = !keep, .after_backward = !keep},
+                                .recompute = {.mode = tied ? config::Recompute::block : config::Recompute::selective},
                                 .prefetch_bytes = keep ? std::optional(Bytes{1LL << 40}) : std::nullopt,
                                 .replicas = replicas};
             const Schedule schedule = build_step(model, 3, policy);

@@ -123,7 +123,6 @@ config::RunConfig draw_run(Draw& draw, const test::TokenFiles& files, int ranks)
   config.batch.global = config.batch.micro * microbatch_rows;
   if (config.mesh.tensor > 1) {
     config.mesh.sequence_parallel = draw.coin() && config.batch.micro * config.data.seq_len % config.mesh.tensor == 0;
-    if (config.memory.recompute == config::Recompute::block) config.memory.recompute = config::Recompute::selective;
     config.memory.activation_offload = false;
     config.memory.offload = config::Offload::none;
   }

@@ -50,6 +50,12 @@ std::vector<Case> cases() {
       all.push_back({replicate, tensor, Problem::tied_llama, sequence_parallel, {.policy = deferred}});
       all.push_back(
           {replicate, tensor, Problem::gpt2, sequence_parallel, {.reshard_after_forward = 1}, config::Recompute::none});
+      all.push_back({replicate,
+                     tensor,
+                     sequence_parallel ? Problem::llama : Problem::gpt2,
+                     sequence_parallel,
+                     {.reshard_after_backward = false},
+                     config::Recompute::block});
       if (!sequence_parallel) continue;
       all.push_back({replicate, tensor, Problem::gpt2_untied, sequence_parallel, {.policy = deferred}});
       all.push_back({replicate,
@@ -67,7 +73,8 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
   constexpr const char* policies[] = {"Immediate", "Deferred", "ImmediateAll", "Auto"};
   const Case& c = info.param;
   return std::string(problems[static_cast<int>(c.problem)]) + policies[static_cast<int>(c.sync.policy)] + "Replicate" +
-         std::to_string(c.replicate) + "Tensor" + std::to_string(c.tensor) + (c.sequence_parallel ? "Sequence" : "");
+         std::to_string(c.replicate) + "Tensor" + std::to_string(c.tensor) + (c.sequence_parallel ? "Sequence" : "") +
+         (c.recompute == config::Recompute::block ? "Again" : "");
 }
 
 class TensorParity : public testing::TestWithParam<Case> {

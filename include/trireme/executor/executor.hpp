@@ -144,9 +144,10 @@ class Executor {
 
   /// One stage that tensor parallelism cut.
   void forward_cut(const schedule::Forward& op, const model::Stage& stage, nn::Mode mode);
+  void recompute_cut(const schedule::Recompute& op, const model::Stage& stage);
   void backward_cut(const schedule::Backward& op, const model::Stage& stage);
-  /// The sum over the tensor axis of `branch_`: forward adds it to the residual stream.
-  void put_sum(const at::Tensor& sum, bool forward);
+  /// The sum over the tensor axis of `branch_`: forward adds it to the residual stream, or to that which runs again.
+  void put_sum(const at::Tensor& sum, schedule::Pass pass);
   void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Collectives* link);
   /// The loss of an evaluation, once its last op knows it.
   void finish_evaluation(Microbatch m);

@@ -155,8 +155,8 @@ struct ReloadActivations {
 // stream and a branch stands a value of its own: the norm's output, the branch's term of a sum, their gradients.
 
 /// forward: before a stage or after it in its forward; backward: in its backward; again: what backward needs of the
-/// forward, once more.
-enum class Pass : std::uint8_t { forward, backward, again };
+/// forward, once more; recompute: as forward, around a Recompute.
+enum class Pass : std::uint8_t { forward, backward, again, recompute };
 /// Gathers the sequence over the tensor axis for a stage: the norm's output before its forward (`again`: once more for
 /// its weights' gradients, instead of keeping it), the residual stream's gradient before its backward.
 struct GatherSequence {
