@@ -3,16 +3,20 @@
 
 namespace trireme::model {
 
-double flops_per_token(const Model& model, std::int64_t seq_len) {
-  std::int64_t in_products = 0;
-  for (const ComputeBlock& block : model.compute_blocks) {
-    for (const Stage& stage : block.stages) {
-      if (looks_up(stage.kind)) continue;
-      for (const ParamRef& ref : stage.parameters) {
-        if (model[ref].shape.size() == 2) in_products += model[ref].full_elements();
-      }
+std::int64_t product_elements(const Model& model, Block block) {
+  std::int64_t elements = 0;
+  for (const Stage& stage : model[block].stages) {
+    if (looks_up(stage.kind)) continue;
+    for (const ParamRef& ref : stage.parameters) {
+      if (model[ref].shape.size() == 2) elements += model[ref].full_elements();
     }
   }
+  return elements;
+}
+
+double flops_per_token(const Model& model, std::int64_t seq_len) {
+  std::int64_t in_products = 0;
+  for (int block = 0; block < model.blocks(); ++block) in_products += product_elements(model, Block{block});
   const Sizes& sizes = model.sizes;
   const double attention_width = static_cast<double>(sizes.layers) * static_cast<double>(sizes.heads * sizes.head_dim);
   return 6.0 * static_cast<double>(in_products) + 12.0 * attention_width * static_cast<double>(seq_len);

@@ -15,17 +15,6 @@
 namespace trireme::planner {
 namespace {
 
-/// Elements in the matrix products of a block: what its forward costs, but for attention's scores.
-std::int64_t products(const model::Model& model, Block block) {
-  std::int64_t elements = 0;
-  for (const model::Stage& stage : model[block].stages) {
-    if (model::looks_up(stage.kind)) continue;
-    for (const model::ParamRef& ref : stage.parameters)
-      if (model[ref].shape.size() == 2) elements += model[ref].elements();
-  }
-  return elements;
-}
-
 /// What a step needs.
 struct Needs {
   Memory memory;
@@ -43,9 +32,10 @@ Needs needs_of(const config::RunConfig& config, int ranks) {
   for (const auto& [group, operations] : replay_traffic(step, model, layout, sizing))
     for (const auto& [operation, moved] : operations) needs.traffic += moved.bytes;
   double forward = 0, again = 0;
+  const auto cost = [&](Block block) { return static_cast<double>(model::product_elements(model, block)); };
   for (const schedule::Op& op : step.ops) {
-    if (const auto* f = std::get_if<schedule::Forward>(&op)) forward += static_cast<double>(products(model, f->block));
-    if (const auto* r = std::get_if<schedule::Recompute>(&op)) again += static_cast<double>(products(model, r->block));
+    if (const auto* f = std::get_if<schedule::Forward>(&op)) forward += cost(f->block);
+    if (const auto* r = std::get_if<schedule::Recompute>(&op)) again += cost(r->block);
   }
   needs.flops = forward > 0 ? 3 + again / forward : 3;
   return needs;

@@ -49,6 +49,13 @@ TEST(Gpt2, HasThePublishedNumberOfParameters) {
   EXPECT_EQ(build(config).elements(), 124439808);  // gpt2, tied
 }
 
+TEST(Gpt2, LooksPositionsUpAndMultipliesByTheRest) {
+  const Model model = build(gpt2());
+  EXPECT_EQ(product_elements(model, Block{0}), 0);  // token and position embeddings
+  const std::int64_t hidden = model.sizes.hidden, width = model.sizes.heads * model.sizes.head_dim;
+  EXPECT_EQ(product_elements(model, Block{1}), 4 * width * hidden + 2 * model.sizes.intermediate * hidden);
+}
+
 TEST(Gpt2, RefusesWhatItCannotHonour) {
   config::Model config = gpt2();
   config.kv_heads = 3;

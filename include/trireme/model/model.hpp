@@ -168,6 +168,10 @@ struct Model {
 /// Whether ranks of the tensor axis hold the same parameters of a block and have seen other tokens or heads.
 [[nodiscard]] bool sums_copies(const ParameterBlock& block);
 
+/// Elements of a block's parameters that matrix products multiply by: not those of norms, nor what is looked up by
+/// index.
+[[nodiscard]] std::int64_t product_elements(const Model& model, Block block);
+
 /// Forward + backward FLOPs of one token at sequence length `seq_len`: 6 per parameter that is in a matrix product (the
 /// embedding lookup excluded, the head included) plus 12 * layers * heads * head_dim * seq_len for attention, counted
 /// in full (PaLM, Chowdhery et al. 2022, appendix B). `flop_rule()` names it in the metrics.
