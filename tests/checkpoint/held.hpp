@@ -102,10 +102,10 @@ inline State state_at(std::int64_t step) {
   return state;
 }
 
-/// A directory that all ranks see, gone when the test ends. Collective.
+/// A directory that all ranks see, gone when the test has ended on every rank. Collective, its end too.
 class SharedDirectory {
  public:
-  explicit SharedDirectory(const comm::Communicator& world) : owner_(world.rank() == 0) {
+  explicit SharedDirectory(const comm::Communicator& world) : world_(world), owner_(world.rank() == 0) {
     std::string name = (std::filesystem::temp_directory_path() / "trireme-checkpoint-XXXXXX").string();
     if (owner_) {
       EXPECT_NE(::mkdtemp(name.data()), nullptr);
@@ -115,11 +115,13 @@ class SharedDirectory {
   SharedDirectory(const SharedDirectory&) = delete;
   SharedDirectory& operator=(const SharedDirectory&) = delete;
   ~SharedDirectory() {
+    MPI_Barrier(world_.handle());  // others may still look at it
     if (owner_) std::filesystem::remove_all(path_);
   }
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
+  const comm::Communicator& world_;
   bool owner_;
   std::string path_;
 };
