@@ -7,6 +7,7 @@
 #   jobs/build.sh --directory         prints the build folder and does nothing else
 #
 # TRIREME_BUILD_DIR names another build folder, TRIREME_CMAKE_ARGS adds options (-DTRIREME_ARCH=native).
+# Where jobs/setup.sh found a CUDA 13 toolkit the program runs on GPUs and on CPUs; -DTRIREME_CUDA=OFF leaves GPUs out.
 set -euo pipefail
 
 readonly source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -16,10 +17,17 @@ readonly build=${TRIREME_BUILD_DIR:-$cache/build/$(basename "$source")-$(printf 
 
 if [[ ${1:-} == --directory ]]; then echo "$build"; exit; fi
 
+# One build, not two: without a GPU its program does on CPUs what a build without CUDA does (the objects are the same).
+cuda=OFF
+nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
+if [[ -x $nvcc ]] && "$nvcc" --version | grep -q 'release 13\.' && compgen -G "$cache/libtorch-*/torch/lib/libtorch_cuda.so" >/dev/null; then
+  cuda=ON
+fi
+
 mkdir -p "$build"
 # shellcheck disable=SC2086  # several options in one variable
-cmake -S "$source" -B "$build" -G Ninja ${TRIREME_CMAKE_ARGS:-} >"$build/configure.log" 2>&1 ||
+cmake -S "$source" -B "$build" -G Ninja -DTRIREME_CUDA=$cuda ${TRIREME_CMAKE_ARGS:-} >"$build/configure.log" 2>&1 ||
   { cat "$build/configure.log" >&2; echo "build: error: CMake could not configure; see above" >&2; exit 5; }
-grep -E '^-- Found (Libtorch|Kokkos|MPI_CXX|HDF5)' "$build/configure.log" || true
+grep -E '^-- Found (Libtorch|CUDAToolkit|NCCL|Kokkos|MPI_CXX|HDF5)' "$build/configure.log" || true
 NINJA_STATUS='[%f/%t %es] ' nice -n 5 cmake --build "$build" --parallel "$(nproc)" ${@:+--target "$@"}
 echo "build: the program is $build/trireme (built in ${SECONDS} s)"

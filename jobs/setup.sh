@@ -6,12 +6,16 @@
 #   jobs/setup.sh
 #   jobs/setup.sh --slurm      Slurm and munge as well, for the tests that start a cluster of their own (tests/slurm/cluster.sh)
 #   jobs/setup.sh --mpich      Debian's MPICH and HDF5 for it as well, for tests/mpich.sh; Open MPI stays what mpirun means
+#   jobs/setup.sh --cuda       insists on what a build for GPUs needs; without it that comes where a CUDA 13 toolkit is found
+#   jobs/setup.sh --no-cuda    leaves that out all the same
 #
 # 1. Debian packages (only where apt-get exists; elsewhere the site's modules or Spack provide them).
 # 2. The C++ library of PyTorch, out of the PyPI wheel, and the two small CUDA libraries that it is linked to.
 # 3. Kokkos, out of the PyPI source package that carries it, built with OpenMP. A site's own Kokkos goes first in CMake.
+# 4. For GPUs: the CUDA half of the same wheel, and the libraries that it loads: links to the toolkit's, or their wheels.
+#    The toolkit itself is the machine's: nvcc in PATH, in $CUDA_HOME or in /usr/local/cuda.
 #
-# 2 and 3 live in ${TRIREME_CACHE:-~/.cache/trireme}. A part is unpacked aside and renamed when it is whole, so an
+# 2 to 4 live in ${TRIREME_CACHE:-~/.cache/trireme}. A part is unpacked aside and renamed when it is whole, so an
 # interrupted run leaves nothing half-made. TRIREME_SKIP_APT=1 leaves the system's packages alone.
 set -euo pipefail
 
@@ -26,12 +30,16 @@ packages=(
   bible-kjv bible-kjv-text
   python3 unzip ca-certificates
 )
-case ${1:-} in
-  --mpich) packages+=(mpich libmpich-dev libhdf5-mpich-dev) ;;
-  --slurm) if ((EUID == 0)); then packages+=(slurm-wlm munge); fi ;; # only root can start nodes
-  "") ;;
-  *) sed -n '3,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
-esac
+cuda=auto
+for argument; do
+  case $argument in
+    --mpich) packages+=(mpich libmpich-dev libhdf5-mpich-dev) ;;
+    --slurm) if ((EUID == 0)); then packages+=(slurm-wlm munge); fi ;; # only root can start nodes
+    --cuda) cuda=yes ;;
+    --no-cuda) cuda=no ;;
+    *) sed -n '3,20s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  esac
+done
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: error: %s\n' "$*" >&2; exit 5; }
@@ -96,14 +104,22 @@ download_wheel() {
 # Makes a finished folder appear in the cache in one step.
 publish() { rm -rf "$2"; mv -T "$1" "$2"; }
 
+# The wheel as $torch_wheel, downloaded once for both of its halves.
+torch_wheel=
+download_torch() {
+  [[ -z $torch_wheel ]] || return 0
+  download_wheel torch==$torch_version 7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a
+  torch_wheel=$downloaded
+}
+
 install_libtorch() {
   local home=$cache/libtorch-$torch_version stage=$work/libtorch
   if [[ -e $home/torch/lib/libtorch_cpu.so ]]; then say "libtorch $torch_version: $home"; return; fi
   [[ $(uname -m) == x86_64 ]] || fail "the libtorch wheel is for x86_64; give CMake your own with -DLibtorch_ROOT=..."
   mkdir -p "$stage"
   # The folders keep the wheels' places: libtorch_cpu.so finds the others relative to itself. What needs a GPU stays out.
-  download_wheel torch==$torch_version 7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a
-  unzip -q "$downloaded" 'torch/lib/libtorch_cpu.so' 'torch/lib/libc10.so' 'torch/lib/libgomp*' 'torch/include/*' 'torch/share/*' \
+  download_torch
+  unzip -q "$torch_wheel" 'torch/lib/libtorch_cpu.so' 'torch/lib/libc10.so' 'torch/lib/libgomp*' 'torch/include/*' 'torch/share/*' \
     'torch-*/licenses/*' -d "$stage"
   download_wheel nvidia-cuda-runtime==13.0.96 7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
   unzip -q "$downloaded" '*/libcudart.so*' -d "$stage"
@@ -111,6 +127,66 @@ install_libtorch() {
   unzip -q "$downloaded" '*/libcupti.so*' -d "$stage"
   publish "$stage" "$home"
   say "libtorch $torch_version: $home"
+}
+
+# Where the CUDA toolkit lies; nothing where there is none.
+cuda_toolkit() {
+  local nvcc
+  for nvcc in "$(command -v nvcc)" "${CUDA_HOME:-}/bin/nvcc" /usr/local/cuda/bin/nvcc; do
+    if [[ -x $nvcc ]]; then dirname "$(dirname "$(readlink -f "$nvcc")")"; return; fi
+  done
+}
+
+# What libtorch_cuda.so loads: where it looks, the file, and the wheel for a toolkit that does not hold it.
+cuda_libraries="
+cu13        libcublas.so.13          -
+cu13        libcufft.so.12           -
+cu13        libcurand.so.10          -
+cu13        libcusolver.so.12        -
+cu13        libcusparse.so.12        -
+cu13        libnvJitLink.so.13       -
+cu13        libnvrtc.so.13           -
+cu13        libcufile.so.0           nvidia-cufile==1.15.1.6        08a3ecefae5a01c7f5117351c64f17c7c62efa5fffdbe24fc7d298da19cd0b44
+cudnn       libcudnn.so.9            nvidia-cudnn-cu13==9.19.0.56   d20e1734305e9d68889a96e3f35094d733ff1f83932ebe462753973e53a572bf
+nccl        libnccl.so.2             nvidia-nccl-cu13==2.28.9       e4553a30f34195f3fa1da02a6da3d6337d28f2003943aa0a3d247bbc25fefc42
+cusparselt  libcusparseLt.so.0       nvidia-cusparselt-cu13==0.8.0  25e30a8a7323935d4ad0340b95a0b69926eee755767e8e0b1cf8dd85b197d3fd
+nvshmem     libnvshmem_host.so.3     nvidia-nvshmem-cu13==3.4.5     290f0a2ee94c9f3687a02502f3b9299a9f9fe826e6d0287ee18482e78d495b80
+"
+
+install_cuda() {
+  [[ $cuda != no ]] || return 0
+  local home=$cache/libtorch-$torch_version stage=$work/cuda toolkit folder library wheel digest
+  toolkit=$(cuda_toolkit)
+  if [[ -z $toolkit ]]; then
+    [[ $cuda == auto ]] || fail "no CUDA toolkit: nvcc is neither in PATH nor in \$CUDA_HOME (${CUDA_HOME:-unset}) nor in /usr/local/cuda"
+    return 0
+  fi
+  if ! "$toolkit/bin/nvcc" --version | grep -q 'release 13\.'; then
+    [[ $cuda == auto ]] || fail "the CUDA toolkit in $toolkit is not version 13, for which libtorch $torch_version was built"
+    say "CUDA: the toolkit in $toolkit is not version 13: left alone"
+    return 0
+  fi
+  if [[ -e $home/torch/lib/libtorch_cuda.so ]]; then say "CUDA: $toolkit and $home"; return; fi
+  mkdir -p "$stage/nvidia"
+  while read -r folder library wheel digest; do
+    [[ -n $folder ]] || continue
+    mkdir -p "$stage/nvidia/$folder/lib"
+    if [[ -e $toolkit/lib64/$library ]]; then
+      ln -s "$toolkit/lib64/${library%%.*}"*.so.* "$stage/nvidia/$folder/lib/" # with the parts that it loads by name
+    elif [[ $wheel == - ]]; then
+      fail "the CUDA toolkit in $toolkit lacks $library: install all of its libraries, or use --no-cuda"
+    else
+      download_wheel "$wheel" "$digest"
+      unzip -q "$downloaded" 'nvidia/*' -d "$stage"
+    fi
+  done <<<"$cuda_libraries"
+  download_torch
+  unzip -q "$torch_wheel" 'torch/lib/libtorch_cuda.so' 'torch/lib/libc10_cuda.so' 'torch/lib/libtorch_nvshmem.so' -d "$stage"
+  # Beside the CPU's part, which stays in use meanwhile; the library that everything is for comes last.
+  cp -a --no-clobber "$stage/nvidia" "$home/"
+  mv "$stage/torch/lib/libc10_cuda.so" "$stage/torch/lib/libtorch_nvshmem.so" "$home/torch/lib/"
+  mv "$stage/torch/lib/libtorch_cuda.so" "$home/torch/lib/"
+  say "CUDA: $toolkit and $home"
 }
 
 # pip asks a source package for its metadata even if it is only to be downloaded, and this one would fetch a build
@@ -163,5 +239,6 @@ trap 'rm -rf "$work"' EXIT
 
 install_packages
 install_libtorch
+install_cuda
 install_kokkos
 say "done in ${SECONDS} s"

@@ -26,6 +26,7 @@ PACKAGES = {
     "CLI11": "cli11",
     "spdlog": "spdlog",
     "MPI": "mpi",
+    "CUDAToolkit": "cuda",
     "Libtorch": "py-torch",
     "Kokkos": "kokkos",
     "HDF5": "hdf5",

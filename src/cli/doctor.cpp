@@ -42,10 +42,8 @@ Finding check_hdf5_here() {
 
 Findings check_libraries() {
   return {check_openmp(loaded_openmp_runtimes()),
-          check_libtorch(libtorch_versions(), at::get_cpu_capability(), at::get_num_threads()),
-          check_kokkos_here(),
-          check_hdf5_here(),
-          {.subject = "NCCL", .found = "not built: this version trains on CPUs"}};
+          check_libtorch(libtorch_versions(), at::get_cpu_capability(), at::get_num_threads()), check_kokkos_here(),
+          check_hdf5_here()};
 }
 
 /// Waits for rank 0 without taking its cores: it measures. Collective over `world`.
@@ -70,6 +68,7 @@ int doctor(const comm::Communicator& world) {
 
   append(findings, check_libraries());
   findings.push_back(check_cpu(look_at_cpu()));
+  append(findings, check_gpus(device::probe_gpus(), topology.node_ranks));
   append(findings, check_environment(look_at_environment(), topology.node_ranks, topology.nodes));
   append(findings, check_speeds(measure_speeds(), at::get_num_threads()));
   const BuildInfo& info = build_info();

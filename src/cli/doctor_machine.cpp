@@ -18,6 +18,29 @@ Finding check_cpu(const CpuFacts& f) {
   return finding;
 }
 
+Findings check_gpus(const device::GpuProbe& probe, int node_ranks) {
+  if (probe.gpus.empty()) return {{.subject = "GPUs", .found = "none: " + probe.reason}};
+  Findings findings;
+  for (const device::Gpu& gpu : probe.gpus) {
+    findings.push_back(
+        {.subject = fmt::format("GPU {}", gpu.index),
+         .found = fmt::format("{} with {}, compute capability {}.{}, {} multiprocessors, at {}", gpu.name,
+                              to_text(gpu.memory), gpu.major, gpu.minor, gpu.multiprocessors, gpu.bus)});
+    if (gpu.major >= 8) continue;
+    findings.back().verdict = Verdict::warning;
+    findings.back().remedy = "Kernels are built for compute capability 8.0 and later: set device.type = \"cpu\".";
+  }
+  // Slurm may show each rank another one (--gpus-per-task, --gpu-bind): one GPU a rank is no mistake.
+  const int gpus = static_cast<int>(probe.gpus.size());
+  if (gpus > 1 && gpus != node_ranks)
+    findings.push_back(
+        {.verdict = Verdict::warning,
+         .subject = "ranks and GPUs",
+         .found = fmt::format("{} rank{} and {} GPUs on this node", node_ranks, node_ranks == 1 ? "" : "s", gpus),
+         .remedy = "Start one rank a GPU (srun --ntasks-per-node=" + std::to_string(gpus) + ")."});
+  return findings;
+}
+
 Findings check_speeds(const Speeds& s, int threads) {
   const std::string with = fmt::format("with {} thread{}", threads, threads == 1 ? "" : "s");
   Finding memory{
@@ -73,7 +96,8 @@ Findings check_environment(const EnvironmentFacts& s, int node_ranks, int nodes)
       {.subject = "working directory", .found = fmt::format("{} lies on {}", s.directory, s.file_system)});
   if (nodes > 1 && !s.shared) {
     findings.back().verdict = Verdict::warning;
-    findings.back().remedy = "Make sure that all nodes see it: run.output and checkpoints belong on a file system of all of them.";
+    findings.back().remedy =
+        "Make sure that all nodes see it: run.output and checkpoints belong on a file system of all of them.";
   }
   findings.push_back({.subject = "locale", .found = s.locale + "; numbers and messages do not depend on it"});
   if (s.faults_armed)

@@ -26,6 +26,7 @@
 #include "trireme/config/names.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/tokenizer.hpp"
+#include "trireme/device/gpus.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/replay.hpp"
 #include "trireme/train/checkpointing.hpp"
@@ -64,13 +65,16 @@ void check_data(const config::RunConfig& config) {
     check_tokens(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size));
 }
 
-/// Without a GPU in the build the run would train elsewhere than the run file says.
+/// Without a GPU the run would train elsewhere than the run file says.
 void check_device(const config::Device& device) {
   if (device.type != config::DeviceType::cuda) return;
+  const device::GpuProbe found = device::probe_gpus();
+  if (found.gpus.empty())
+    throw EnvironmentError(
+        fmt::format("device.type = \"cuda\", but {}. Start {}, or set device.type = \"cpu\".", found.reason,
+                    device::built_for_gpus() ? "it where it may use a GPU" : "a trireme that was built for GPUs"));
   throw EnvironmentError(
-      "device.type = \"cuda\", but this trireme was built without CUDA (TRIREME_CUDA=OFF) and trains on CPUs only. "
-      "Start "
-      "a trireme that was built for GPUs, or set device.type = \"cpu\".");
+      "device.type = \"cuda\": this version is linked with CUDA, but trains on CPUs only. Set device.type = \"cpu\".");
 }
 
 /// What the file system of the checkpoints wants to be told before the first save.

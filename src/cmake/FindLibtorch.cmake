@@ -4,8 +4,9 @@
 # built for CUDA. Looks, in this order, in Libtorch_ROOT, CMAKE_PREFIX_PATH as variable and environment (a PyTorch
 # installation, its `torch` folder or its share/cmake) and the cache that jobs/setup.sh fills.
 #
-# Target: Libtorch::Libtorch (libtorch_cpu, libc10, headers, OpenMP). Variables: Libtorch_FOUND, Libtorch_VERSION,
-# Libtorch_INCLUDE_DIR.
+# Target: Libtorch::Libtorch (libtorch_cpu, libc10, headers, OpenMP); with the component `cuda` also Libtorch::cuda
+# (libtorch_cuda, libc10_cuda, and the CUDA runtime, which find_package(CUDAToolkit) must have found before).
+# Variables: Libtorch_FOUND, Libtorch_VERSION, Libtorch_INCLUDE_DIR.
 
 set(_libtorch_hints "")
 set(_libtorch_environment "$ENV{CMAKE_PREFIX_PATH}")
@@ -22,7 +23,13 @@ get_filename_component(_libtorch_home "${Libtorch_INCLUDE_DIR}" DIRECTORY)
 # The library beside these headers and no other: two versions would link and then crash.
 find_library(Libtorch_CPU_LIBRARY torch_cpu HINTS ${_libtorch_home}/lib ${_libtorch_home}/lib64 NO_DEFAULT_PATH)
 find_library(Libtorch_C10_LIBRARY c10 HINTS ${_libtorch_home}/lib ${_libtorch_home}/lib64 NO_DEFAULT_PATH)
-mark_as_advanced(Libtorch_INCLUDE_DIR Libtorch_CPU_LIBRARY Libtorch_C10_LIBRARY)
+find_library(Libtorch_CUDA_LIBRARY torch_cuda HINTS ${_libtorch_home}/lib ${_libtorch_home}/lib64 NO_DEFAULT_PATH)
+find_library(Libtorch_C10_CUDA_LIBRARY c10_cuda HINTS ${_libtorch_home}/lib ${_libtorch_home}/lib64 NO_DEFAULT_PATH)
+mark_as_advanced(Libtorch_INCLUDE_DIR Libtorch_CPU_LIBRARY Libtorch_C10_LIBRARY Libtorch_CUDA_LIBRARY Libtorch_C10_CUDA_LIBRARY)
+set(Libtorch_cuda_FOUND FALSE)
+if(Libtorch_CUDA_LIBRARY AND Libtorch_C10_CUDA_LIBRARY)
+  set(Libtorch_cuda_FOUND TRUE)
+endif()
 
 set(Libtorch_VERSION "")
 if(EXISTS ${Libtorch_INCLUDE_DIR}/torch/headeronly/version.h)
@@ -43,7 +50,8 @@ include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Libtorch
   REQUIRED_VARS Libtorch_CPU_LIBRARY Libtorch_C10_LIBRARY Libtorch_INCLUDE_DIR
   VERSION_VAR Libtorch_VERSION
-  REASON_FAILURE_MESSAGE "Run jobs/setup.sh, or give a PyTorch installation with -DLibtorch_ROOT=<its torch folder>.")
+  HANDLE_COMPONENTS
+  REASON_FAILURE_MESSAGE "Run jobs/setup.sh (for GPUs: jobs/setup.sh --cuda), or give a PyTorch installation with -DLibtorch_ROOT=<its torch folder>.")
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
   # One OpenMP runtime in the process: where libtorch brings its own libgomp, all of us link that one.
@@ -61,6 +69,15 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
   set_target_properties(Libtorch::Libtorch PROPERTIES
     IMPORTED_LOCATION ${Libtorch_CPU_LIBRARY}
     INTERFACE_COMPILE_OPTIONS
-      "SHELL:-idirafter ${Libtorch_INCLUDE_DIR};SHELL:-idirafter ${Libtorch_INCLUDE_DIR}/torch/csrc/api/include"
+      "$<$<COMPILE_LANGUAGE:C,CXX>:SHELL:-idirafter ${Libtorch_INCLUDE_DIR} -idirafter ${Libtorch_INCLUDE_DIR}/torch/csrc/api/include>;$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-idirafter,${Libtorch_INCLUDE_DIR},-idirafter,${Libtorch_INCLUDE_DIR}/torch/csrc/api/include>"
     INTERFACE_LINK_LIBRARIES "Libtorch::c10;OpenMP::OpenMP_CXX")
+endif()
+
+if(Libtorch_cuda_FOUND AND TARGET CUDA::cudart AND NOT TARGET Libtorch::cuda)
+  add_library(Libtorch::c10_cuda UNKNOWN IMPORTED)
+  set_target_properties(Libtorch::c10_cuda PROPERTIES IMPORTED_LOCATION ${Libtorch_C10_CUDA_LIBRARY})
+  add_library(Libtorch::cuda INTERFACE IMPORTED)
+  # Nobody names a symbol of libtorch_cuda: loading it registers the operators.
+  set_target_properties(Libtorch::cuda PROPERTIES INTERFACE_LINK_LIBRARIES
+    "-Wl,--no-as-needed,${Libtorch_CUDA_LIBRARY},--as-needed;Libtorch::c10_cuda;Libtorch::Libtorch;CUDA::cudart")
 endif()

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # One static library per layer, made of src/<layer>/*.cpp, linked to the layers above it in the list.
+#
+# Backends by link: a build for GPUs (TRIREME_CUDA) takes src/<layer>/cuda/*.cpp and *.cu, every other one
+# src/<layer>/no_cuda*.cpp, which define the same functions. Everything else is the same object either way. So that the
+# twins stay whole where only builds for GPUs are tested, such a build also links a program out of the no_cuda files.
 
 set_property(GLOBAL PROPERTY trireme_value_layers "")
 set_property(GLOBAL PROPERTY trireme_machine_layers "")
+set_property(GLOBAL PROPERTY trireme_no_cuda_sources "")
 
-# trireme_layer(<layer> [MACHINE] [PUBLIC <libraries>] [PRIVATE <libraries>])
+# trireme_layer(<layer> [MACHINE] [PUBLIC <libraries>] [PRIVATE <libraries>] [CUDA <libraries of a build for GPUs>])
 # The target trireme_<layer>. It sees every layer declared before it. Without sources it is an INTERFACE library.
 function(trireme_layer layer)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "MACHINE" "" "PUBLIC;PRIVATE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "MACHINE" "" "PUBLIC;PRIVATE;CUDA")
   get_property(values GLOBAL PROPERTY trireme_value_layers)
   get_property(machine GLOBAL PROPERTY trireme_machine_layers)
   set(sees ${values} ${machine})
@@ -16,11 +21,25 @@ function(trireme_layer layer)
 
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${layer}/*.cpp)
   list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/src/${layer}/main.cpp)
+  if(TRIREME_CUDA)
+    set(twins ${sources})
+    list(FILTER twins INCLUDE REGEX "/no_cuda[^/]*\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "/no_cuda[^/]*\\.cpp$")
+    set_property(GLOBAL APPEND PROPERTY trireme_no_cuda_sources ${twins})
+    file(GLOB cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${layer}/cuda/*.cpp ${PROJECT_SOURCE_DIR}/src/${layer}/cuda/*.cu)
+    list(APPEND sources ${cuda})
+    # These alone see CUDA's headers: all others compile as they do without it, and are the same object in a cache.
+    set_property(SOURCE ${cuda} APPEND PROPERTY INCLUDE_DIRECTORIES ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
+  endif()
   if(sources)
     add_library(trireme_${layer} STATIC ${sources})
     trireme_compile_settings(trireme_${layer})
     target_include_directories(trireme_${layer} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(trireme_${layer} PUBLIC ${sees} ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
+    if(TRIREME_CUDA)
+      list(TRANSFORM arg_CUDA REPLACE "(.+)" "$<LINK_ONLY:\\1>")
+      target_link_libraries(trireme_${layer} INTERFACE ${arg_CUDA})
+    endif()
   else()
     add_library(trireme_${layer} INTERFACE)
     target_include_directories(trireme_${layer} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
@@ -34,6 +53,19 @@ function(trireme_layer layer)
   endif()
 endfunction()
 
+# In a build for GPUs: the program once more, out of the same objects, with the twins in place of what needs CUDA. A
+# function that they lack stays undefined, or brings in its CUDA half beside them: neither links.
+function(trireme_without_cuda)
+  get_property(twins GLOBAL PROPERTY trireme_no_cuda_sources)
+  if(NOT twins)
+    return()
+  endif()
+  add_executable(trireme_without_cuda ${PROJECT_SOURCE_DIR}/src/cli/main.cpp ${twins})
+  trireme_compile_settings(trireme_without_cuda)
+  target_include_directories(trireme_without_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(trireme_without_cuda PRIVATE Trireme::trireme)
+endfunction()
+
 # The generated source behind trireme::build_info(): versions when configuring, the git hash at every build.
 function(trireme_build_info)
   # "Open MPI v4.1.4, package: ..." -> "Open MPI v4.1.4"; the standard's version where the library does not say.
@@ -42,7 +74,11 @@ function(trireme_build_info)
     set(mpi ${MPI_CXX_VERSION})
   endif()
   set(libraries "")
-  foreach(pair "libtorch=${Libtorch_VERSION}" "Kokkos=${Kokkos_VERSION}" "MPI=${mpi}" "HDF5=${HDF5_VERSION}"
+  set(cuda "")
+  if(TRIREME_CUDA)
+    set(cuda "CUDA=${CUDAToolkit_VERSION}" "NCCL=${NCCL_VERSION}")
+  endif()
+  foreach(pair "libtorch=${Libtorch_VERSION}" ${cuda} "Kokkos=${Kokkos_VERSION}" "MPI=${mpi}" "HDF5=${HDF5_VERSION}"
                "fmt=${fmt_VERSION}" "toml++=${tomlplusplus_VERSION}" "nlohmann-json=${nlohmann_json_VERSION}"
                "CLI11=${CLI11_VERSION}" "spdlog=${spdlog_VERSION}")
     string(REPLACE "=" ";" pair "${pair}")
@@ -80,6 +116,7 @@ function(trireme_program)
     add_executable(trireme ${main})
     trireme_compile_settings(trireme)
     target_link_libraries(trireme PRIVATE Trireme::trireme)
+    trireme_without_cuda()
   else()
     message(STATUS "src/cli/main.cpp does not exist yet: no program")
   endif()

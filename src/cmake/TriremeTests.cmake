@@ -37,6 +37,11 @@ function(trireme_tests)
   trireme_install_test()
   trireme_slurm_tests()
 
+  if(TARGET trireme_without_cuda)
+    add_test(NAME support.without_cuda COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/support/without_cuda_test.sh)
+    set_tests_properties(support.without_cuda PROPERTIES LABELS machine TIMEOUT 60
+      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;PROGRAM=$<TARGET_FILE:trireme_without_cuda>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+  endif()
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
   add_test(NAME spack COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py)
   set_tests_properties(layering spack PROPERTIES LABELS values TIMEOUT 60)

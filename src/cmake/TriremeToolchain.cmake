@@ -21,6 +21,34 @@ if(TRIREME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${TRIREME_CCACHE})
 endif()
 
+# For GPUs: real code for A100 (80) and H100, H200 (90), and PTX, which later ones compile when they load it.
+if(TRIREME_CUDA)
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(CMAKE_CUDA_COMPILER nvcc HINTS $ENV{CUDA_HOME}/bin PATHS /usr/local/cuda/bin)
+    if(NOT CMAKE_CUDA_COMPILER)
+      message(FATAL_ERROR "TRIREME_CUDA=ON needs a CUDA toolkit: nvcc is neither in PATH nor in $CUDA_HOME nor in /usr/local/cuda. "
+        "Give it with -DCMAKE_CUDA_COMPILER=..., or configure with -DTRIREME_CUDA=OFF.")
+    endif()
+  endif()
+  if(NOT CMAKE_CUDA_HOST_COMPILER)
+    set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+  endif()
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  endif()
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared) # one runtime in the process: libtorch's
+  if(TRIREME_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${TRIREME_CCACHE})
+  endif()
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake before 3.26 does not know that nvcc 12 speaks C++20
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+  endif()
+  set(CMAKE_CUDA_STANDARD 20)
+endif()
+
 # -fno-math-errno: errno after sqrt keeps loops from vectorizing (AdamW runs 3 times slower with it).
 set(trireme_flags -fno-math-errno -Wall -Wextra)
 if(TRIREME_ARCH)
@@ -38,7 +66,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   endif()
 endif()
 
+# nvcc: the same for the host's half, and what has to do with kernels. Its own stubs are full of unused parameters.
+list(TRANSFORM trireme_flags PREPEND -Xcompiler= OUTPUT_VARIABLE trireme_cuda_flags)
+list(APPEND trireme_cuda_flags -Xcompiler=-Wno-unused-parameter --expt-relaxed-constexpr --extended-lambda -lineinfo)
+if(TRIREME_WERROR)
+  list(APPEND trireme_cuda_flags --Werror=all-warnings)
+endif()
+
 function(trireme_compile_settings target)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_compile_options(${target} PRIVATE ${trireme_flags})
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:C,CXX>:${trireme_flags}>" "$<$<COMPILE_LANGUAGE:CUDA>:${trireme_cuda_flags}>")
 endfunction()

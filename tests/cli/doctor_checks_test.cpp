@@ -139,6 +139,19 @@ TEST(CheckCpu, WantsWhatTheBuildIsFor) {
   expect_trouble(check_cpu(facts), Verdict::error, "no AVX2");
 }
 
+TEST(CheckGpus, ShowsEachOrWhyThereIsNone) {
+  EXPECT_EQ(worst(check_gpus({.gpus = {}, .reason = "no driver"}, 4)), Verdict::ok);
+  EXPECT_THAT(about(check_gpus({.gpus = {}, .reason = "no driver"}, 4), "GPUs").found, HasSubstr("none: no driver"));
+  device::GpuProbe two;
+  for (const int index : {0, 1})
+    two.gpus.push_back({.index = index, .name = "NVIDIA H200", .memory = {std::int64_t{139} << 30}, .major = 9});
+  EXPECT_EQ(worst(check_gpus(two, 2)), Verdict::ok);
+  EXPECT_THAT(about(check_gpus(two, 2), "GPU 1").found, HasSubstr("NVIDIA H200 with 139 GiB, compute capability 9.0"));
+  expect_trouble(about(check_gpus(two, 4), "ranks and GPUs"), Verdict::warning, "4 ranks and 2 GPUs");
+  two.gpus.back().major = 7;
+  expect_trouble(about(check_gpus(two, 2), "GPU 1"), Verdict::warning, "7.0");
+}
+
 TEST(CheckSpeeds, SaysWhichPrecisionIsFaster) {
   EXPECT_EQ(worst(check_speeds({2e10, 1e11, 4e11}, 1)), Verdict::ok);
   EXPECT_THAT(about(check_speeds({2e10, 1e11, 4e11}, 1), "matrix products").found,

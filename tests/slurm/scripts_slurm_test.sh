@@ -26,13 +26,14 @@ submit sweep.sbatch --array=9 --nodes=1
 until_true 60 "over" is_over
 [[ $(of ExitCode) == 2:0 ]] || fail "a task without a line: $(of ExitCode)"
 
-# GPU scripts are accepted by Slurm, and refused by a build without CUDA, which says so and leaves nothing behind.
+# GPU scripts are accepted by Slurm, and refused where there is no GPU or a build without CUDA, which says so and leaves
+# nothing behind. (The cluster's GPUs are made up.)
 submit one_node.sbatch --nodes=1 --gpus-per-node=2
 ends 5
-said '^\[rank 0 n[12]\] device.type = "cuda", but this trireme was built without CUDA'
+said '^\[rank 0 n[12]\] device.type = "cuda", but (this trireme was built without CUDA|CUDA finds no GPU)'
 submit many_nodes.sbatch --gpus-per-node=2
 ends 5
-said '^\[rank 0 n1\] device.type = "cuda", but this trireme was built without CUDA'
+said '^\[rank 0 n1\] device.type = "cuda", but (this trireme was built without CUDA|CUDA finds no GPU)'
 submit DEVICE=cuda CHECKPOINTS=runs/gpu requeue.sbatch --gpus-per-node=2
 ends 5
 [[ ! -e runs/usual && ! -e runs/gpu ]] || fail "a refused job wrote"

@@ -9,6 +9,7 @@
 #include "trireme/cli/finding.hpp"
 #include "trireme/cli/launcher.hpp"
 #include "trireme/comm/topology.hpp"
+#include "trireme/device/gpus.hpp"
 
 /// The checks of `trireme doctor`: each turns what was looked up into findings, so that each can be tested without the
 /// trouble it finds.
@@ -62,6 +63,9 @@ struct CpuFacts {
   bool bf16 = false;  ///< AVX-512 or AMX
 };
 [[nodiscard]] Finding check_cpu(const CpuFacts& facts);
+
+/// This node's GPUs as one rank sees them.
+[[nodiscard]] Findings check_gpus(const device::GpuProbe& probe, int node_ranks);
 
 /// Measured on one rank with its threads.
 struct Speeds {

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/base/units.hpp"
+
+/// The GPUs of this node, as CUDA shows them to this process.
+namespace trireme::device {
+
+struct Gpu {
+  int index = 0;  ///< CUDA's ordinal: counts the visible ones only (CUDA_VISIBLE_DEVICES, Slurm's --gpus-per-task)
+  std::string name;
+  Bytes memory;
+  int major = 0;  ///< compute capability, such as 9.0
+  int minor = 0;
+  int multiprocessors = 0;
+  std::string bus;  ///< PCI address: equal on two ranks that see the same GPU
+};
+
+/// What was found, and why none can be used where `gpus` is empty.
+struct GpuProbe {
+  std::vector<Gpu> gpus;
+  std::string reason;
+};
+
+/// True where this program was built for GPUs (TRIREME_CUDA=ON).
+[[nodiscard]] bool built_for_gpus();
+
+/// Looks for GPUs; makes no context on any of them, so that a rank costs no memory on those that it does not use.
+[[nodiscard]] GpuProbe probe_gpus();
+
+}  // namespace trireme::device

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/device/gpus.hpp"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "device/cuda/check.hpp"
+
+namespace trireme::device {
+namespace {
+
+Gpu describe(int index) {
+  cudaDeviceProp properties{};
+  cuda::check(cudaGetDeviceProperties(&properties, index), "read a GPU's properties");
+  std::array<char, 32> bus{};
+  cuda::check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), index), "read a GPU's PCI address");
+  return {.index = index,
+          .name = properties.name,
+          .memory = {static_cast<std::int64_t>(properties.totalGlobalMem)},
+          .major = properties.major,
+          .minor = properties.minor,
+          .multiprocessors = properties.multiProcessorCount,
+          .bus = bus.data()};
+}
+
+std::string visible() {
+  const char* value = std::getenv("CUDA_VISIBLE_DEVICES");
+  return value == nullptr ? "CUDA_VISIBLE_DEVICES is not set" : fmt::format("CUDA_VISIBLE_DEVICES = \"{}\"", value);
+}
+
+}  // namespace
+
+bool built_for_gpus() { return true; }
+
+GpuProbe probe_gpus() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    (void)cudaGetLastError();  // the next call would report it again
+    const char* why = status == cudaSuccess ? "no device" : cudaGetErrorString(status);
+    return {.gpus = {}, .reason = fmt::format("CUDA finds no GPU that this process may use ({}; {})", why, visible())};
+  }
+  GpuProbe found;
+  for (int index = 0; index < count; ++index) found.gpus.push_back(describe(index));
+  return found;
+}
+
+}  // namespace trireme::device
