@@ -17,7 +17,7 @@ import types
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECIPE = ROOT / "spack/spack_repo/trireme/packages/trireme/package.py"
-ENVIRONMENTS = ["gpu", "cpu", "debian"]
+ENVIRONMENTS = ["spack.yaml", "spack/envs/cpu/spack.yaml", "spack/envs/debian/spack.yaml"]
 # What CMake finds, and the package that brings it. Versions are those of find_package.
 PACKAGES = {
     "fmt": "fmt",
@@ -137,7 +137,7 @@ def section(text, name):
 
 
 def check_environment(name, recipe):
-    path = ROOT / f"spack/envs/{name}/spack.yaml"
+    path = ROOT / name
     text = path.read_text()
     try:
         import yaml
@@ -149,19 +149,22 @@ def check_environment(name, recipe):
     bare = re.sub(r"#.*", "", text)
     for variant in re.findall(r"[+~](\w+)|(\w+)=", section(bare, "specs")):
         check("".join(variant) in recipe.variants, f"{path}: trireme has no variant {''.join(variant)}")
-    known = set(recipe.dependencies) | {"all", "openmpi", "mpich", "slurm", "python"}
+    known = set(recipe.dependencies) | {"all", "openmpi", "mpich", "slurm", "python", "ninja"}
     for package in entries(section(bare, "packages"), 4):
         check(package in known, f"{path}: says something of {package}, which the recipe does not depend on")
-    repo = re.search(r"trireme: (\.\./\S+)", section(bare, "repos"))[1]
+    repo = re.search(r"trireme: (\.\S+)", section(bare, "repos"))[1]
     check((path.parent / repo / "repo.yaml").is_file(), f"{path}: there is no repository in {repo}")
     source = re.search(r"path: (\S+)", section(bare, "develop"))[1]
     check((path.parent / source / "CMakeLists.txt").is_file(), f"{path}: there is no source in {source}")
 
 
 def concretize(name):
-    """In a copy, so that no lock file is left in the tree."""
-    with tempfile.TemporaryDirectory(dir=ROOT / "spack/envs") as copy:
-        shutil.copy(ROOT / f"spack/envs/{name}/spack.yaml", copy)
+    """In a copy elsewhere, so that no lock file is left in the tree."""
+    folder = (ROOT / name).parent
+    relative = re.compile(r"(?m)^(    trireme: |      path: )(\.\S*)$")
+    text = relative.sub(lambda found: found[1] + str((folder / found[2]).resolve()), (ROOT / name).read_text())
+    with tempfile.TemporaryDirectory() as copy:
+        (pathlib.Path(copy) / "spack.yaml").write_text(text)
         done = subprocess.run(["spack", "-e", copy, "concretize"], capture_output=True, text=True)
         check(done.returncode == 0, f"spack cannot concretize {name}:\n{done.stdout}\n{done.stderr}")
 

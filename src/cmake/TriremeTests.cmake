@@ -44,7 +44,8 @@ function(trireme_tests)
   endif()
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
   add_test(NAME spack COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py)
-  set_tests_properties(layering spack PROPERTIES LABELS values TIMEOUT 60)
+  set_tests_properties(layering PROPERTIES LABELS values TIMEOUT 60)
+  set_tests_properties(spack PROPERTIES LABELS values TIMEOUT 900)  # where there is Spack, it concretizes: a minute each
 endfunction()
 
 # trireme_test_support: everything in tests/support but the main functions, which become libraries of their own.

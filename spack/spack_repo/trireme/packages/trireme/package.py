@@ -30,14 +30,14 @@ class Trireme(CMakePackage, CudaPackage):
 
     depends_on("mpi@3.1:")
     depends_on("hdf5@1.10: +mpi")
-    # PyTorch's C++ library: Spack has no package of it alone.
+    # PyTorch's C++ library: Spack has no package of it alone. Communication is ours, so it may be built without its own.
     depends_on("py-torch@2.8:")
     depends_on("py-torch ~cuda", when="~cuda")
-    depends_on("py-torch +cuda +nccl +distributed", when="+cuda")
+    depends_on("py-torch +cuda", when="+cuda")
     depends_on("cuda@12.4:", when="+cuda")
     depends_on("nccl@2.18:", when="+cuda")
     # Host kernels only, also in builds for GPUs.
-    depends_on("kokkos@4.5: +openmp")
+    depends_on("kokkos@4.5:4 +openmp")
 
     depends_on("fmt@9:")
     depends_on("spdlog@1.10:")
