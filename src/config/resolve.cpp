@@ -64,10 +64,6 @@ void check_tensor(const RunConfig& config, Mistakes& mistakes) {
         "parts; set data.seq_len = {} or {}, or mesh.sequence_parallel = false",
         config.batch.micro, config.data.seq_len, tokens, tensor,
         std::max(tensor, config.data.seq_len / tensor * tensor), (config.data.seq_len / tensor + 1) * tensor));
-  if (config.memory.offload != Offload::none)
-    mistakes.add("memory.offload: is not there yet with mesh.tensor > 1; set \"none\"");
-  if (config.memory.activation_offload)
-    mistakes.add("memory.activation_offload: is not there yet with mesh.tensor > 1; set false");
 }
 
 }  // namespace

@@ -41,8 +41,7 @@ void Executor::run(const schedule::OffloadGradient& op) {
 }
 
 void Executor::run(const schedule::SumSquares& op) {
-  squares_[static_cast<std::size_t>(op.block.value)] =
-      optim::sum_of_squares(floats(store_.gradient(op.block)), team(true));
+  squares_[static_cast<std::size_t>(op.block.value)] = counted_squares(op.block, team(true));
 }
 
 void Executor::run(const schedule::OffloadActivations& op) {

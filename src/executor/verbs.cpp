@@ -154,20 +154,23 @@ void Executor::run(const schedule::AllReduce& op) {
   if (op.partial) put(floats(sum), floats(store_.gradient(op.block)), true);
 }
 
+double Executor::counted_squares(ParamBlock block, const optim::Team& team) {
+  double squares = 0;
+  for (const shard::Range& range : counted_[static_cast<std::size_t>(block.value)])
+    squares += optim::sum_of_squares(
+        floats(store_.gradient(block))
+            .subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size())),
+        team);
+  return squares;
+}
+
 void Executor::run(const schedule::ClipNorm&) {
   // The norm counts each element once: replicas hold the same gradients, so one of them speaks for all; so do copies on
   // the tensor axis. Losses are the same on all of it.
   double squares = 0;
   for (int b = 0; b < model_.param_blocks() && links_.first_replica; ++b) {
-    if (store_.on_host(ParamBlock{b}) != schedule::OnHost::nothing) {
-      squares += squares_[static_cast<std::size_t>(b)];
-      continue;
-    }
-    for (const shard::Range& range : counted_[static_cast<std::size_t>(b)])
-      squares += optim::sum_of_squares(
-          floats(store_.gradient(ParamBlock{b}))
-              .subspan(static_cast<std::size_t>(range.begin), static_cast<std::size_t>(range.size())),
-          compute_team_);
+    const bool on_host = store_.on_host(ParamBlock{b}) != schedule::OnHost::nothing;
+    squares += on_host ? squares_[static_cast<std::size_t>(b)] : counted_squares(ParamBlock{b}, compute_team_);
   }
   double sums[2] = {squares, loss_sum_};
   links_.control->sum(sums);

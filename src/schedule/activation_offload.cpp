@@ -2,8 +2,10 @@
 // The pass that sends activations to host memory between forward and backward.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
-#include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/passes.hpp"
@@ -43,6 +45,21 @@ std::map<Block, Around> around(const model::Model& model, std::int64_t in_flight
   return out;
 }
 
+/// The block and microbatch of an op that is of a backward, or of what is computed and exchanged again for one.
+std::optional<std::pair<Block, Microbatch>> backward_of(const Op& op) {
+  return std::visit(
+      []<class Verb>(const Verb& verb) -> std::optional<std::pair<Block, Microbatch>> {
+        if constexpr (requires { verb.pass; })
+          return verb.pass == Pass::forward ? std::nullopt : std::optional(std::pair{verb.block, verb.microbatch});
+        else if constexpr (std::is_same_v<Verb, Backward> || std::is_same_v<Verb, Recompute> ||
+                           std::is_same_v<Verb, ForwardAgain>)
+          return std::pair{verb.block, verb.microbatch};
+        else
+          return std::nullopt;
+      },
+      op);
+}
+
 template <class Compute>
 bool ends_block(const Compute& op, const model::Model& model) {
   return !op.stage || op.stage->value + 1 == static_cast<int>(model[op.block].stages.size());
@@ -55,16 +72,13 @@ Schedule insert_activation_offload(Schedule schedule, const model::Model& model,
   std::map<Block, Around> of = around(model, policy.in_flight);
   std::vector<Op> ops;
   std::set<std::pair<Block, Microbatch>> back;
-  const auto before_backward = [&](Block block, Microbatch m) {
-    if (!back.insert({block, m}).second) return;
-    for (const auto& [what, after] : of[block].reload) ops.emplace_back(ReloadActivations{what, m, after});
-  };
   for (const Op& op : schedule.ops) {
     const auto* forward = std::get_if<Forward>(&op);
     if (forward != nullptr && (!forward->stage || forward->stage->value == 0))
       for (const Block block : of[forward->block].drop) ops.emplace_back(DropActivations{block, forward->microbatch});
-    if (const auto* recompute = std::get_if<Recompute>(&op)) before_backward(recompute->block, recompute->microbatch);
-    if (const auto* backward = std::get_if<Backward>(&op)) before_backward(backward->block, backward->microbatch);
+    if (const auto backward = backward_of(op); backward && back.insert(*backward).second)
+      for (const auto& [what, after] : of[backward->first].reload)
+        ops.emplace_back(ReloadActivations{what, backward->second, after});
     ops.push_back(op);
     if (forward != nullptr && of[forward->block].offload && ends_block(*forward, model))
       ops.emplace_back(OffloadActivations{forward->block, forward->microbatch, policy.min_bytes});

@@ -82,11 +82,22 @@ HostCheck::Wrong HostCheck::operator()(const OffloadGradient& op) {
   return wrong;
 }
 
+HostCheck::Wrong HostCheck::operator()(const SumCopies& op) {
+  copies_summed_.insert(op.block);
+  if (!host_updates_.contains(op.block)) return {};
+  if (!arrived_.contains(op.block) || waiting_.contains(op.block))
+    return {"misses a gradient that is not on the host yet"};
+  if (unsummed_.contains(op.block)) return {"comes before the replicas have summed the gradient"};
+  return {};
+}
+
 HostCheck::Wrong HostCheck::operator()(const SumSquares& op) {
   squared_.insert(op.block);
   if (!arrived_.contains(op.block) || waiting_.contains(op.block))
     return {"misses a gradient that is not on the host yet"};
   if (unsummed_.contains(op.block)) return {"comes before the replicas have summed the gradient"};
+  if (model::sums_copies(model_[op.block]) && !copies_summed_.contains(op.block))
+    return {"comes before the copies on the tensor axis have summed the gradient"};
   return {};
 }
 

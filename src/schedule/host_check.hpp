@@ -22,6 +22,7 @@ class HostCheck {
   [[nodiscard]] Wrong operator()(const Unshard& op);
   [[nodiscard]] Wrong operator()(const ReduceScatter& op);
   [[nodiscard]] Wrong operator()(const AllReduce& op);
+  [[nodiscard]] Wrong operator()(const SumCopies& op);
   [[nodiscard]] Wrong operator()(const ClipNorm& op);
   [[nodiscard]] Wrong operator()(const Update& op);
   [[nodiscard]] Wrong operator()(const Upload& op);
@@ -51,7 +52,7 @@ class HostCheck {
   int replicas_;
   bool slots_;
   std::vector<OnHost> on_host_;
-  std::set<ParamBlock> host_updates_, arrived_, squared_, updated_, uploaded_, unsummed_, summed_;
+  std::set<ParamBlock> host_updates_, arrived_, squared_, updated_, uploaded_, unsummed_, summed_, copies_summed_;
   std::map<ParamBlock, Waiting> waiting_;
   std::map<ParamBlock, Slot> staged_;
   std::map<std::pair<Block, Microbatch>, Way> away_;

@@ -28,6 +28,7 @@ class Inserter {
     for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
       if (const auto* reduce = std::get_if<ReduceScatter>(&schedule.ops[i])) last_reduce_[reduce->block] = i;
       if (const auto* sum = std::get_if<AllReduce>(&schedule.ops[i])) ++sums_[sum->block];
+      if (const auto* sum = std::get_if<SumCopies>(&schedule.ops[i])) copied_.insert(sum->block);
     }
   }
 
@@ -56,9 +57,13 @@ class Inserter {
     unfinished_.clear();
     if (last_reduce_.at(op.block) != index_) return;
     if (sums_[op.block] == 1) unfinished_.emplace_back(AllReduce{.block = op.block});
+    if (copied_.contains(op.block)) unfinished_.emplace_back(SumCopies{op.block});
     unfinished_.emplace_back(SumSquares{op.block});
   }
   void operator()(const AllReduce& op) {
+    if (!on_host(op.block)) out_.push_back(op);
+  }
+  void operator()(const SumCopies& op) {
     if (!on_host(op.block)) out_.push_back(op);
   }
   void operator()(const ClipNorm& op) {
@@ -82,6 +87,7 @@ class Inserter {
   std::vector<bool> chosen_;
   std::map<ParamBlock, std::size_t> last_reduce_;
   std::map<ParamBlock, int> sums_;  ///< over the replicas, in one step
+  std::set<ParamBlock> copied_;         ///< on the tensor axis
   std::set<ParamBlock> sent_;
   std::size_t index_ = 0;
   std::vector<Op> unfinished_;

@@ -81,8 +81,8 @@ class Replay {
     });
   }
   void operator()(const Backward& op) {
-    if (op.part == BackwardPart::input) return;  // its weight part speaks for both; verify_tensor sees their order
     for (const std::string& what : host_.reads(op.block, op.microbatch)) complain(what);
+    if (op.part == BackwardPart::input) return;  // its weight part speaks for both; verify_tensor sees their order
     each_stage(op, [&](const std::tuple<int, int, int>& key) {
       const auto held = saved_.find(key);
       if (held == saved_.end())
@@ -137,6 +137,7 @@ class Replay {
     if (!summed_.insert(op.block).second) complain("sums the copies a second time");
   }
   void operator()(const ForwardAgain& op) {
+    for (const std::string& what : host_.reads(op.block, op.microbatch)) complain(what);
     if (!saved_.contains({op.block.value, op.stage.value, op.microbatch.value}))
       complain("has no forward before it, or comes after its backward");
   }

@@ -122,17 +122,39 @@ TEST(TensorSchedule, SumsCopiesOnceAfterTheLastReductionWhereTheySawDifferentTok
   EXPECT_EQ(step_text(cut_llama(false)).find("sum_copies"), std::string::npos);
 }
 
+TEST(TensorSchedule, SumsCopiesOnTheHostWhereTheGradientsAre) {
+  const std::string text =
+      step_text(cut_llama(true), 3, {.offload = {.what = config::Offload::optimizer}, .replicas = 2});
+  EXPECT_NE(text.find("all_reduce b1\nsum_copies b1\nsum_squares b1\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("sum_copies b1"), text.rfind("sum_copies b1"));
+}
+
+TEST(TensorSchedule, BringsActivationsBackBeforeAnythingOfTheirBackward) {
+  for (const auto recompute : {config::Recompute::selective, config::Recompute::block}) {
+    const std::string text =
+        step_text(cut_llama(true, false, 3), 1, {.recompute = {.mode = recompute}, .activation_offload = {.on = true}});
+    const std::string next = recompute == config::Recompute::block ? "recompute b2.attention_norm m0\n"
+                                                                   : "gather_sequence b2.mlp m0 backward\n";
+    EXPECT_NE(text.find("reload b1 m0 after head\n" + next), std::string::npos) << text;
+    EXPECT_NE(text.find("offload b1 m0 min 0\nreshard b1\nscatter_sequence b1.mlp m0\n"), std::string::npos) << text;
+  }
+}
+
 TEST(TensorSchedule, IsSoundAndOrderedForEveryPolicyAndParsesBack) {
+  using config::Offload;
   using config::SyncPolicy;
   for (const bool sequence_parallel : {true, false})
     for (const bool tied : {true, false})
       for (const auto sync : {SyncPolicy::immediate, SyncPolicy::deferred, SyncPolicy::immediate_all})
         for (const int replicas : {1, 2})
-          for (const bool keep : {true, false}) {
-            const model::Model model = cut_llama(sequence_parallel, tied);
+          for (const auto& [keep, offload] :
+               {std::pair{true, Offload::none}, {false, Offload::optimizer}, {true, Offload::parameters}}) {
+            const model::Model model = cut_llama(sequence_parallel, tied, 3);
             const Policy policy{.sync = sync,
                                 .reshard = {.after_forward = !keep, .after_backward = !keep},
                                 .recompute = {.mode = tied ? config::Recompute::block : config::Recompute::selective},
+                                .activation_offload = {.on = offload != Offload::none},
+                                .offload = {.what = offload, .fraction = keep ? 0.5 : 1},
                                 .prefetch_bytes = keep ? std::optional(Bytes{1LL << 40}) : std::nullopt,
                                 .replicas = replicas};
             const Schedule schedule = build_step(model, 3, policy);
@@ -184,6 +206,7 @@ TEST(TensorSchedule, GathersABranchsInputAgainWhileItsInputsGradientIsComputed) 
 struct Broken {
   std::string name, from, to, says;
   bool sequence_parallel = true;
+  config::Offload offload = config::Offload::none;
 };
 
 class BrokenTensorSchedule : public ::testing::TestWithParam<Broken> {};
@@ -191,7 +214,8 @@ class BrokenTensorSchedule : public ::testing::TestWithParam<Broken> {};
 TEST_P(BrokenTensorSchedule, IsRejectedAtTheOp) {
   const Broken& b = GetParam();
   const model::Model model = cut_llama(b.sequence_parallel);
-  std::string text = step_text(model, 2);
+  std::string text = step_text(
+      model, 2, {.activation_offload = {.on = b.offload != config::Offload::none}, .offload = {.what = b.offload}});
   const std::size_t at = text.find(b.from);
   ASSERT_NE(at, std::string::npos) << b.from << " is not in\n" << text;
   text.replace(at, b.from.size(), b.to);
@@ -222,7 +246,15 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"ActivationNotSummed", "all_reduce_activation b0.mlp m0\n", "",
                "comes before `all_reduce_activation b0.mlp m0`", false},
         Broken{"ActivationGradientNotSummed", "all_reduce_activation b0.mlp m0 backward\n", "",
-               "comes before `all_reduce_activation b0.mlp m0 backward`", false}),
+               "comes before `all_reduce_activation b0.mlp m0 backward`", false},
+        Broken{"SquaresBeforeTheSumOfCopies", "sum_copies b0\nsum_squares b0\n", "sum_squares b0\nsum_copies b0\n",
+               "comes before the copies on the tensor axis have summed", true, config::Offload::optimizer},
+        Broken{"CopiesSummedBeforeTheGradientIsOnTheHost", "offload_gradient b0 <- down1.1 add\n",
+               "sum_copies b0\noffload_gradient b0 <- down1.1 add\n", "misses a gradient that is not on the host yet",
+               true, config::Offload::optimizer},
+        Broken{"InputMadeAgainOfActivationsOnTheHost", "reload b0 m0 after head\n", "",
+               "`forward_again b0.mlp_norm m0`: reads activations that are in host memory", true,
+               config::Offload::optimizer}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

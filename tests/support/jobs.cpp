@@ -153,12 +153,19 @@ Outcome train_job(const config::RunConfig& config, const comm::Communicator& wor
 }
 
 Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world, const std::set<int>& skipped,
-                  at::ScalarType type) {
+                  at::ScalarType type, double nudge) {
   const auto steps = static_cast<std::size_t>(config.train.steps);
   Curve curve{std::vector<double>(steps), std::vector<double>(steps)};
   if (world.rank() == 0) {
     Parameters parameters = whole_parameters(config, lively_values(values_seed));
-    for (auto& [name, value] : parameters) value = value.to(type);
+    for (auto& [name, value] : parameters) {
+      auto* values = value.mutable_data_ptr<float>();
+      const std::uint64_t key = stream_key(values_seed, "nudge " + name);
+      for (std::int64_t i = 0; nudge != 0 && i < value.numel(); ++i)
+        values[i] *=
+            static_cast<float>(philox4x32(key, static_cast<std::uint64_t>(i))[0] % 2 == 0 ? 1 + nudge : 1 - nudge);
+      value = value.to(type);
+    }
     curve = plain_train(config, parameters, static_cast<int>(config.train.steps), skipped);
   }
   for (std::vector<double>* values : {&curve.losses, &curve.grad_norms})

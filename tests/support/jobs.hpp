@@ -65,9 +65,10 @@ using AfterStep = std::function<void(train::Job& job, int step)>;
                                 const train::JobOptions& options = {}, const AfterStep& after_step = {});
 
 /// The plain program's curve for the same run, in fp32 or fp64: computed on rank 0, on all ranks. Collective over
-/// `world`.
+/// `world`. nudge: every first weight is moved by that part of it, up or down.
 [[nodiscard]] Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world,
-                                const std::set<int>& skipped = {}, at::ScalarType type = at::kFloat);
+                                const std::set<int>& skipped = {}, at::ScalarType type = at::kFloat,
+                                double nudge = 0);
 
 /// Where two curves differ most, relative to `expected`.
 struct Deviation {

@@ -14,6 +14,8 @@
 namespace trireme::train {
 namespace {
 
+using device::Category;
+
 constexpr int accumulation = 3;
 
 class TensorCosts : public testing::Test {
@@ -34,21 +36,26 @@ class TensorCosts : public testing::Test {
 
   struct Costs {
     comm::TrafficTable traffic;
-    planner::Traffic predicted;
-    Bytes activations, predicted_activations;
+    planner::Traffic predicted_traffic;
+    planner::Memory predicted;
+    Bytes activations;
+    device::ByCategory host;
   };
   [[nodiscard]] Costs costs(const config::RunConfig& config, const comm::Communicator& world) const {
-    const Bytes before = device::memory_use()[device::Space::device].current[device::Category::activations];
+    const device::MemoryUse before = device::memory_use();
     device::reset_peaks();
     Costs found;
     (void)test::train_job(config, world, {.lane_threads = true}, [&](Job& job, int) {
       found.traffic = job.step_traffic();
       const planner::Sizing sizing = planner::sizing_of(config, job.resolved());
-      found.predicted = planner::replay_traffic(job.schedule(), job.model(), job.layout(), sizing);
-      found.predicted_activations =
-          planner::replay_memory(job.schedule(), job.model(), job.layout(), sizing).activations;
+      found.predicted_traffic = planner::replay_traffic(job.schedule(), job.model(), job.layout(), sizing);
+      found.predicted = planner::replay_memory(job.schedule(), job.model(), job.layout(), sizing);
     });
-    found.activations = device::memory_use()[device::Space::device].peak[device::Category::activations] - before;
+    const device::MemoryUse use = device::memory_use();
+    found.activations = use[device::Space::device].peak[Category::activations] -
+                        before[device::Space::device].current[Category::activations];
+    for (const Category category : device::all_categories())
+      found.host[category] = use[device::Space::host].peak[category] - before[device::Space::host].current[category];
     return found;
   }
 
@@ -97,7 +104,7 @@ TEST_F(TensorCosts, SequenceParallelTrafficEqualsTheFormula) {
     EXPECT_EQ(scattered.bytes.value, accumulation * (4 * layers + 2) * stream(config));
     EXPECT_EQ(found.traffic.at("tensor").at("all_reduce").calls, layers + 1);
     EXPECT_EQ(found.traffic.at("tensor").at("all_reduce").bytes.value, layers * copies(2) + copies(1));
-    expect_as_predicted(found.traffic, found.predicted);
+    expect_as_predicted(found.traffic, found.predicted_traffic);
   }
 }
 
@@ -108,19 +115,19 @@ TEST_F(TensorCosts, WithoutSequenceParallelismActivationsAreSummedFourTimesALaye
   EXPECT_EQ(summed.calls, accumulation * (4 * config.model.layers + 2))
       << "one more for the embedding, one for the head";
   EXPECT_EQ(summed.bytes.value, 2 * summed.calls * stream(config));
-  expect_as_predicted(found.traffic, found.predicted);
+  expect_as_predicted(found.traffic, found.predicted_traffic);
 }
 
 TEST_F(TensorCosts, SharedKeyAndValueHeadsAreSummedInTheirGroups) {
   config::RunConfig config = run(true);
   config.model.kv_heads = 1;
   const Costs whole = costs(config, world_);
-  expect_as_predicted(whole.traffic, whole.predicted);
+  expect_as_predicted(whole.traffic, whole.predicted_traffic);
   if (world_.size() < 4) return;
   config.model.kv_heads = 2;
   const Costs found = costs(config, world_);
   EXPECT_EQ(found.traffic.at("tensor_group").at("all_reduce").calls, config.model.layers);
-  expect_as_predicted(found.traffic, found.predicted);
+  expect_as_predicted(found.traffic, found.predicted_traffic);
 }
 
 TEST_F(TensorCosts, ActivationsAreARanksPartOfTheWhole) {
@@ -129,15 +136,32 @@ TEST_F(TensorCosts, ActivationsAreARanksPartOfTheWhole) {
     config::RunConfig config = run(true);
     config.memory.recompute = recompute;
     const Costs part = costs(config, world_);
-    EXPECT_EQ(part.activations, part.predicted_activations);
+    EXPECT_EQ(part.activations, part.predicted.activations);
     if (recompute == config::Recompute::none) continue;  // alone it also keeps what is gathered here
     config.mesh = {};
     const Costs whole = costs(config, alone);
-    EXPECT_EQ(whole.activations, whole.predicted_activations);
+    EXPECT_EQ(whole.activations, whole.predicted.activations);
     EXPECT_NEAR(
         static_cast<double>(part.activations.value) * world_.size() / static_cast<double>(whole.activations.value), 1.0,
         0.05);
   }
+}
+
+TEST_F(TensorCosts, WhatIsInHostMemoryIsWhatThePlannerSays) {
+  for (const bool sequence_parallel : {true, false})
+    for (const auto recompute : {config::Recompute::selective, config::Recompute::block})
+      for (const auto offload : {config::Offload::none, config::Offload::optimizer, config::Offload::parameters}) {
+        config::RunConfig config = run(sequence_parallel, DType::bf16);
+        config.memory = {
+            .recompute = recompute, .activation_offload = true, .activation_offload_min_bytes = {}, .offload = offload};
+        const Costs found = costs(config, world_);
+        EXPECT_EQ(found.activations, found.predicted.activations);
+        EXPECT_EQ(found.host[Category::activations], found.predicted.host.activations);
+        EXPECT_EQ(found.host[Category::optimizer], found.predicted.host.optimizer);
+        EXPECT_EQ(found.host[Category::gradients_sharded], found.predicted.host.gradients_sharded);
+        EXPECT_EQ(found.host[Category::parameters_sharded], found.predicted.host.parameters_sharded);
+        expect_as_predicted(found.traffic, found.predicted_traffic);
+      }
 }
 
 }  // namespace

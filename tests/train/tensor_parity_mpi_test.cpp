@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tensor parallelism computes what one plain program computes: both architectures, with and without sequence
-// parallelism, beside sharding and replication.
+// parallelism, beside sharding and replication, with state and activations in host memory.
 //
 // ranks: 2 4 8
 //
@@ -28,7 +28,7 @@ struct Case {
   Problem problem;
   bool sequence_parallel;
   config::Sync sync;
-  config::Recompute recompute = config::Recompute::selective;
+  config::Memory memory{};
 };
 
 /// 257 tokens of the vocabulary divide by nothing; 4 ranks share the 2 key and value heads of Llama in pairs.
@@ -48,14 +48,36 @@ std::vector<Case> cases() {
     for (const bool sequence_parallel : {true, false}) {
       all.push_back({replicate, tensor, Problem::llama, sequence_parallel, {}});
       all.push_back({replicate, tensor, Problem::tied_llama, sequence_parallel, {.policy = deferred}});
-      all.push_back(
-          {replicate, tensor, Problem::gpt2, sequence_parallel, {.reshard_after_forward = 1}, config::Recompute::none});
+      all.push_back({replicate,
+                     tensor,
+                     Problem::gpt2,
+                     sequence_parallel,
+                     {.reshard_after_forward = 1},
+                     {.recompute = config::Recompute::none}});
       all.push_back({replicate,
                      tensor,
                      sequence_parallel ? Problem::llama : Problem::gpt2,
                      sequence_parallel,
                      {.reshard_after_backward = false},
-                     config::Recompute::block});
+                     {.recompute = config::Recompute::block}});
+      all.push_back({replicate,
+                     tensor,
+                     sequence_parallel ? Problem::tied_llama : Problem::gpt2,
+                     sequence_parallel,
+                     {.policy = immediate_all},
+                     {.recompute = config::Recompute::block,
+                      .activation_offload = true,
+                      .activation_offload_min_bytes = {},
+                      .offload = config::Offload::optimizer}});
+      all.push_back({replicate,
+                     tensor,
+                     sequence_parallel ? Problem::gpt2_untied : Problem::llama,
+                     sequence_parallel,
+                     {.policy = deferred, .reshard_after_forward = 1},
+                     {.activation_offload = true,
+                      .activation_offload_min_bytes = {},
+                      .offload = config::Offload::parameters,
+                      .offload_fraction = 0.5}});
       if (!sequence_parallel) continue;
       all.push_back({replicate, tensor, Problem::gpt2_untied, sequence_parallel, {.policy = deferred}});
       all.push_back({replicate,
@@ -63,7 +85,7 @@ std::vector<Case> cases() {
                      Problem::tied_llama,
                      sequence_parallel,
                      {.policy = immediate_all},
-                     config::Recompute::none});
+                     {.recompute = config::Recompute::none}});
     }
   return all;
 }
@@ -71,10 +93,12 @@ std::vector<Case> cases() {
 std::string name_of(const testing::TestParamInfo<Case>& info) {
   constexpr const char* problems[] = {"Llama", "TiedLlama", "Gpt2", "Gpt2Untied"};
   constexpr const char* policies[] = {"Immediate", "Deferred", "ImmediateAll", "Auto"};
+  constexpr const char* offloads[] = {"", "OptimizerOnHost", "ParametersOnHost"};
   const Case& c = info.param;
   return std::string(problems[static_cast<int>(c.problem)]) + policies[static_cast<int>(c.sync.policy)] + "Replicate" +
          std::to_string(c.replicate) + "Tensor" + std::to_string(c.tensor) + (c.sequence_parallel ? "Sequence" : "") +
-         (c.recompute == config::Recompute::block ? "Again" : "");
+         (c.memory.recompute == config::Recompute::block ? "Again" : "") +
+         (c.memory.activation_offload ? "ActivationsOnHost" : "") + offloads[static_cast<int>(c.memory.offload)];
 }
 
 class TensorParity : public testing::TestWithParam<Case> {
@@ -109,7 +133,7 @@ TEST_P(TensorParity, FollowsThePlainProgram) {
   config::RunConfig config = problem_run(c.problem, *files_);
   config.mesh = {.replicate = c.replicate, .shard = -1, .tensor = c.tensor, .sequence_parallel = c.sequence_parallel};
   config.sync = c.sync;
-  config.memory.recompute = c.recompute;
+  config.memory = c.memory;
   config.batch.micro = config.batch.global / (ranks / c.tensor * accumulation);
   const test::Curve& expected = plain(c.problem);
   const test::Deviation found = test::deviation(

@@ -148,6 +148,8 @@ class Executor {
   void backward_cut(const schedule::Backward& op, const model::Stage& stage);
   /// The sum over the tensor axis of `branch_`: forward adds it to the residual stream, or to that which runs again.
   void put_sum(const at::Tensor& sum, schedule::Pass pass);
+  /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
+  double counted_squares(ParamBlock block, const optim::Team& team);
   void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Collectives* link);
   /// The loss of an evaluation, once its last op knows it.
   void finish_evaluation(Microbatch m);
