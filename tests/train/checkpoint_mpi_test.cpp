@@ -2,7 +2,7 @@
 //
 // Runs that stop and go on: on the same mesh bit for bit, on any other at the next sample.
 //
-// timeout: 300
+// timeout: 600
 //
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 //
 // The sacred part: whatever the mesh, the policy and the lanes, a job computes what one plain program computes.
 // ranks: 1 2 3 4
-// timeout: 300
+// timeout: 600
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 //
 // ranks: 2 4 8
 //
-// timeout: 300
+// timeout: 600
 #include <gtest/gtest.h>
 
 #include <algorithm>
