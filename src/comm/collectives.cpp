@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/comm/collectives.hpp"
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
-#include "comm/staging.hpp"
-#include "comm/sum.hpp"
+#include "comm/all_reduce.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/counters.hpp"
 #include "trireme/comm/flight.hpp"
@@ -21,15 +16,14 @@ namespace {
 
 thread_local double waited = 0;  // seconds
 
-constexpr std::int64_t packed_elements = 1 << 20;  // of a bf16 all-reduce at a time
-
-Parts equal_parts(std::int64_t total, int ranks) { return {.total = total, .part = (total + ranks - 1) / ranks}; }
-
 }  // namespace
 
 Collectives::Collectives(std::unique_ptr<Transport> transport, std::string traffic_name, std::string lane_name,
                          Services services)
-    : transport_(std::move(transport)), traffic_name_(std::move(traffic_name)), services_(std::move(services)) {
+    : transport_(std::move(transport)),
+      traffic_name_(std::move(traffic_name)),
+      services_(std::move(services)),
+      all_reduce_(std::make_unique<AllReduce>()) {
   if (services_.recorder == nullptr) {
     own_recorder_ = std::make_unique<FlightRecorder>();
     services_.recorder = own_recorder_.get();
@@ -38,7 +32,8 @@ Collectives::Collectives(std::unique_ptr<Transport> transport, std::string traff
 }
 
 Collectives::Collectives(Collectives&&) noexcept = default;
-Collectives::~Collectives() = default;
+// A transport may still watch what is under way, and report it to the recorder.
+Collectives::~Collectives() { transport_.reset(); }
 
 int Collectives::rank() const { return transport_->rank(); }
 int Collectives::size() const { return transport_->size(); }
@@ -50,7 +45,8 @@ template <class Body>
 void Collectives::run(const char* operation, Bytes bytes, Body&& body) {
   Wait wait(flight_->begin(operation, bytes), services_.deadline, *services_.recorder);
   if (size() > 1) body(wait);
-  flight_->finish();
+  if (size() == 1 || !transport_->ends_later(*flight_, wait.operation(), services_.deadline, *services_.recorder))
+    flight_->finish();
   waited += std::chrono::duration<double>(Clock::now() - wait.operation().started).count();
   if (services_.counters != nullptr) services_.counters->add(traffic_name_, operation, bytes);
 }
@@ -61,7 +57,7 @@ void Collectives::all_gather(const void* shard, void* whole, std::int64_t shard_
     transport_->all_gather(static_cast<const std::byte*>(shard), static_cast<std::byte*>(whole), bytes, wait);
   });
   if (size() == 1 && shard != whole && bytes.total > 0)
-    std::memcpy(whole, shard, static_cast<std::size_t>(bytes.total));
+    transport_->copy_alone(static_cast<const std::byte*>(shard), static_cast<std::byte*>(whole), bytes.total);
 }
 
 void Collectives::reduce_scatter(const float* whole, float* shard, std::int64_t shard_elements, DType wire,
@@ -70,34 +66,13 @@ void Collectives::reduce_scatter(const float* whole, float* shard, std::int64_t 
   invariant(!accumulate || shard != whole + elements.begin(rank()), "a shard within the whole is not accumulated into");
   run("reduce_scatter", scatter_bytes({shard_elements * size_of(wire)}, size()),
       [&](Wait& wait) { transport_->reduce_scatter(whole, shard, elements, wire, accumulate, wait); });
-  if (size() == 1 && shard != whole) {
-    const float* const only[] = {whole};
-    sum_terms(std::span<const float* const>(only), shard, shard_elements, accumulate);
-  }
+  if (size() == 1 && shard != whole) transport_->sum_alone(whole, shard, shard_elements, accumulate);
 }
 
 void Collectives::all_reduce(float* data, std::int64_t elements, DType wire) {
   run("all_reduce", all_reduce_bytes(elements, size_of(wire), size()), [&](Wait& wait) {
-    if (wire == DType::fp32) {
-      const Parts parts = equal_parts(elements, size());
-      float* const mine = data + parts.begin(rank());
-      transport_->reduce_scatter(data, mine, parts, wire, false, wait);
-      const Parts bytes{.total = 4 * parts.total, .part = 4 * parts.part};
-      transport_->all_gather(reinterpret_cast<const std::byte*>(mine), reinterpret_cast<std::byte*>(data), bytes, wait);
-      return;
-    }
-    if (!packed_) packed_ = allocate_staging(services_.staging, packed_elements * sizeof(Bf16));
-    auto* const packed = reinterpret_cast<Bf16*>(packed_.get());
-    for (std::int64_t first = 0; first < elements; first += packed_elements) {
-      const Parts parts = equal_parts(std::min(packed_elements, elements - first), size());
-      float* const block = data + first;
-      float* const mine = block + parts.begin(rank());
-      transport_->reduce_scatter(block, mine, parts, wire, false, wait);
-      round_to_bf16(mine, packed + parts.begin(rank()), parts.length(rank()));
-      const Parts bytes{.total = 2 * parts.total, .part = 2 * parts.part};
-      transport_->all_gather(packed_.get() + bytes.begin(rank()), packed_.get(), bytes, wait);
-      widen(packed, block, parts.total);
-    }
+    if (!transport_->all_reduce(data, elements, wire, wait))
+      (*all_reduce_)(*transport_, services_.staging, data, elements, wire, wait);
   });
 }
 
@@ -105,7 +80,7 @@ void Collectives::sum(std::span<double> values) {
   const std::size_t bytes = values.size_bytes();
   run("sum", scatter_bytes({static_cast<std::int64_t>(bytes)}, size()), [&](Wait& wait) {
     std::vector<double> terms(values.size() * static_cast<std::size_t>(size()));
-    transport_->all_gather(
+    transport_->gather_values(
         reinterpret_cast<const std::byte*>(values.data()), reinterpret_cast<std::byte*>(terms.data()),
         {.total = static_cast<std::int64_t>(bytes) * size(), .part = static_cast<std::int64_t>(bytes)}, wait);
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -119,8 +94,8 @@ void Collectives::sum(std::span<double> values) {
 std::vector<std::uint64_t> Collectives::gather_words(std::uint64_t mine) {
   std::vector<std::uint64_t> words(static_cast<std::size_t>(size()), mine);
   run("gather_words", scatter_bytes({8}, size()), [&](Wait& wait) {
-    transport_->all_gather(reinterpret_cast<const std::byte*>(&mine), reinterpret_cast<std::byte*>(words.data()),
-                           {.total = std::int64_t{8} * size(), .part = 8}, wait);
+    transport_->gather_values(reinterpret_cast<const std::byte*>(&mine), reinterpret_cast<std::byte*>(words.data()),
+                              {.total = std::int64_t{8} * size(), .part = 8}, wait);
   });
   return words;
 }

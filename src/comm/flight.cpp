@@ -55,6 +55,12 @@ void FlightLane::finish() {
   if (sequence_ > 0) ring_[(sequence_ - 1) % ring_.size()].finished = Clock::now();
 }
 
+void FlightLane::finish(std::uint64_t sequence) {
+  const std::scoped_lock lock(mutex_);
+  Operation& slot = ring_[(sequence - 1) % ring_.size()];
+  if (slot.sequence == sequence) slot.finished = Clock::now();
+}
+
 std::vector<Operation> FlightLane::operations() const {
   const std::scoped_lock lock(mutex_);
   std::vector<Operation> kept;
@@ -72,8 +78,12 @@ std::vector<Operation> FlightRecorder::in_flight() const {
   const std::scoped_lock lock(mutex_);
   std::vector<Operation> running;
   for (const auto& lane : lanes_) {
-    std::vector<Operation> kept = lane->operations();
-    if (!kept.empty() && !kept.back().finished) running.push_back(std::move(kept.back()));
+    // Several may be under way on a GPU: the oldest is the one that the others wait for.
+    for (Operation& operation : lane->operations()) {
+      if (operation.finished) continue;
+      running.push_back(std::move(operation));
+      break;
+    }
   }
   return running;
 }

@@ -41,13 +41,13 @@ class ChargingAllocator final : public c10::Allocator {
 
 c10::DataPtr allocate_charged(std::size_t bytes, Account account, Kind kind) {
   if (bytes == 0) return {nullptr, nullptr, &free_charged, cpu};
+  account = in_host_memory(account);
   Block* block = refused_by_a_fault()  ? nullptr
                  : kind == Kind::exact ? block_cache().take_exact(bytes)
                                        : block_cache().take(bytes);
   if (block == nullptr) {
     constexpr auto largest = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max() / 2);
-    const Bytes asked{static_cast<std::int64_t>(std::min(bytes, largest))};
-    throw EnvironmentError(out_of_memory_text(account, asked, memory_use(), help()));
+    throw EnvironmentError(no_memory_text(account, {static_cast<std::int64_t>(std::min(bytes, largest))}));
   }
   block->account = account;
   ledger().charge(account, Bytes{static_cast<std::int64_t>(bytes)});
@@ -67,10 +67,15 @@ void free_charged(void* data) noexcept {
 void recharge(void* data, Account account) noexcept {
   Block& block = Block::of(data);
   const Bytes bytes{static_cast<std::int64_t>(block.requested)};
+  account = in_host_memory(account);
   ledger().move(block.account, account, bytes);
   recorder().freed(data, bytes, block.account);
   recorder().allocated(data, bytes, account);
   block.account = account;
+}
+
+std::string no_memory_text(Account account, Bytes asked) {
+  return out_of_memory_text(account, asked, memory_use(), help());
 }
 
 void help_out_of_memory(OutOfMemoryHelp words) { help() = std::move(words); }

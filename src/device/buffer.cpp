@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/device/buffer.hpp"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/util/accumulate.h>
 
 #include <utility>
 
 #include "device/charged_block.hpp"
+#include "device/gpu_memory.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::device {
@@ -18,11 +21,17 @@ constexpr c10::DispatchKeySet cpu_keys(c10::DispatchKey::CPU);
 
 at::ScalarType to_torch(DType type) { return type == DType::fp32 ? at::kFloat : at::kBFloat16; }
 
-at::Tensor buffer(Category category, std::int64_t elements, DType type, Space space) {
+at::Tensor buffer(Category category, std::int64_t elements, DType type, Space space, at::Device compute) {
   invariant(elements >= 0, "a buffer has no negative size");
+  if (compute.is_cuda() && space == Space::device) {
+    const ChargeTo charge(category);
+    return at::zeros({elements}, at::TensorOptions(to_torch(type)).device(compute));
+  }
   const auto bytes = static_cast<std::size_t>(elements * size_of(type));
-  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, allocate_charged(bytes, {category, space}, Kind::exact),
-                       /*allocator=*/nullptr, /*resizable=*/false);
+  c10::DataPtr memory = allocate_charged(bytes, {category, space}, Kind::exact);
+  if (compute.is_cuda()) memory = page_locked(std::move(memory), bytes);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(memory), /*allocator=*/nullptr,
+                       /*resizable=*/false);
   auto tensor =
       at::detail::make_tensor<c10::TensorImpl>(std::move(storage), cpu_keys, c10::scalarTypeToTypeMeta(to_torch(type)));
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous({elements});
@@ -40,8 +49,11 @@ at::Tensor view(const at::Tensor& buffer, std::int64_t offset, at::IntArrayRef s
   return tensor;
 }
 
+at::Tensor on_host(const at::Tensor& tensor) { return tensor.is_cuda() ? tensor.to(at::kCPU) : tensor; }
+
 void charge_to(const at::Tensor& tensor, Account account) {
   if (!tensor.defined()) return;
+  if (tensor.is_cuda()) return recharge_on_gpu(tensor.storage().data_ptr().get(), account.category);
   const c10::DataPtr& memory = tensor.storage().data_ptr();
   if (memory.get() != nullptr && memory.get_deleter() == &free_charged) recharge(memory.get(), account);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/ledger.hpp"
 
+#include <atomic>
+
 #include "trireme/device/history.hpp"
 
 namespace trireme::device {
@@ -54,6 +56,18 @@ void Ledger::reset_peaks() {
     use.peak_ops = {};
     use.peak_total = use.total;
   }
+}
+
+namespace {
+
+std::atomic<bool> host_memory_apart = false;
+
+}  // namespace
+
+void set_host_memory_apart() { host_memory_apart = true; }
+
+Account in_host_memory(Account account) noexcept {
+  return {account.category, host_memory_apart.load(std::memory_order_relaxed) ? Space::host : account.space};
 }
 
 Ledger& ledger() {

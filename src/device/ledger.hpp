@@ -24,6 +24,11 @@ class Ledger {
   std::array<SpaceUse, space_count> spaces_;
 };
 
+/// Says that the step computes on a GPU: no memory of the host is charged to Space::device any more.
+void set_host_memory_apart();
+/// The account that pays for memory of the host which `account` asked for.
+[[nodiscard]] Account in_host_memory(Account account) noexcept;
+
 /// The process's ledger. Never destroyed: tensors of static lifetime are discharged after main.
 [[nodiscard]] Ledger& ledger();
 

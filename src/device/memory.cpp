@@ -61,7 +61,9 @@ Account current_account() { return account_of_this_thread; }
 ChargeTo::ChargeTo(Account account) : outer_{std::exchange(account_of_this_thread, account)} {}
 ChargeTo::~ChargeTo() { account_of_this_thread = outer_; }
 
-Charge::Charge(Account account, Bytes bytes) : account_{account}, bytes_{bytes} { ledger().charge(account, bytes); }
+Charge::Charge(Account account, Bytes bytes) : account_{in_host_memory(account)}, bytes_{bytes} {
+  ledger().charge(account_, bytes);
+}
 Charge::~Charge() {
   if (bytes_.value != 0) ledger().discharge(account_, bytes_);
 }

@@ -1,12 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // In place of src/device/cuda where Trireme is built for CPUs only.
+#include "device/gpu_memory.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/device/gpus.hpp"
 
 namespace trireme::device {
+namespace {
+
+constexpr const char* reason = "this trireme was built without CUDA (TRIREME_CUDA=OFF)";
+
+}  // namespace
 
 bool built_for_gpus() { return false; }
 
-GpuProbe probe_gpus() { return {.gpus = {}, .reason = "this trireme was built without CUDA (TRIREME_CUDA=OFF)"}; }
+GpuProbe probe_gpus() { return {.gpus = {}, .reason = reason}; }
+
+c10::Device use_gpu(int) { throw BugError(reason); }
+
+c10::DataPtr page_locked(c10::DataPtr, std::size_t) { throw BugError(reason); }
+
+void recharge_on_gpu(const void*, Category) noexcept {}
 
 }  // namespace trireme::device

@@ -13,4 +13,7 @@ namespace trireme::device {
 [[nodiscard]] std::string out_of_memory_text(Account account, Bytes asked, const MemoryUse& use,
                                              const OutOfMemoryHelp& help);
 
+/// The same of this moment, with the help that was given.
+[[nodiscard]] std::string no_memory_text(Account account, Bytes asked);
+
 }  // namespace trireme::device

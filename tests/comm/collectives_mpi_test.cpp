@@ -14,8 +14,10 @@
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/communicator.hpp"
 #include "trireme/comm/counters.hpp"
+#include "trireme/comm/device_transports.hpp"
 #include "trireme/comm/flight.hpp"
 #include "trireme/comm/groups.hpp"
+#include "trireme/comm/transport.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -27,14 +29,18 @@ using test::terms;
 struct Variant {
   TransportChoice choice;
   std::int64_t staging_bytes;
+  bool staged = false;  ///< as tensors on a GPU travel without NCCL; here they lie in the host's memory
 };
 
 // Small staging makes many chunks out of few elements.
 class EveryTransport : public testing::TestWithParam<Variant> {
  protected:
   std::unique_ptr<Collectives> open(const Services& services = {}) const {
-    return make_collectives(world_, Group::shard, Lane::reduce, services, GetParam().choice,
-                            Bytes{GetParam().staging_bytes});
+    const auto& [choice, staging_bytes, staged] = GetParam();
+    if (!staged) return make_collectives(world_, Group::shard, Lane::reduce, services, choice, Bytes{staging_bytes});
+    auto host = make_transport(world_, services.staging, choice);
+    return std::make_unique<Collectives>(staged_transport(std::move(host), at::kCPU, Bytes{staging_bytes}), "shard",
+                                         "shard/reduce", services);
   }
 
   [[nodiscard]] int rank() const { return world_.rank(); }
@@ -55,10 +61,13 @@ INSTANTIATE_TEST_SUITE_P(, EveryTransport,
                          testing::Values(Variant{TransportChoice::mpi, 8 << 20},
                                          Variant{TransportChoice::mpi, 16 << 10},
                                          Variant{TransportChoice::shared_memory, 4 << 20},
-                                         Variant{TransportChoice::shared_memory, 16 << 10}),
+                                         Variant{TransportChoice::shared_memory, 16 << 10},
+                                         Variant{TransportChoice::mpi, 16 << 10, true},
+                                         Variant{TransportChoice::shared_memory, 1 << 20, true}),
                          [](const auto& info) {
                            return std::string(info.param.choice == TransportChoice::mpi ? "Mpi" : "SharedMemory") +
-                                  (info.param.staging_bytes > (1 << 20) ? "" : "ManyChunks");
+                                  (info.param.staging_bytes > (1 << 20) ? "" : "ManyChunks") +
+                                  (info.param.staged ? "Staged" : "");
                          });
 
 TEST_P(EveryTransport, AllGatherPutsEveryShardInRankOrder) {

@@ -15,6 +15,7 @@
 
 namespace trireme::comm {
 
+class AllReduce;
 class Communicator;
 class Counters;
 class FlightLane;
@@ -91,7 +92,7 @@ class Collectives {
   Services services_;
   std::unique_ptr<FlightRecorder> own_recorder_;  // when the services bring none: the deadline needs one
   FlightLane* flight_;
-  std::shared_ptr<std::byte[]> packed_;  // bf16 all-reduce
+  std::unique_ptr<AllReduce> all_reduce_;
 };
 
 /// Which transport `make_collectives` takes.

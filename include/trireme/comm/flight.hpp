@@ -40,6 +40,8 @@ class FlightLane {
   Operation begin(const char* operation, Bytes bytes);
   /// Notes that the operation begun last is done.
   void finish();
+  /// Notes that operation `sequence` is done; nothing where newer ones have taken its place.
+  void finish(std::uint64_t sequence);
   /// Oldest first.
   [[nodiscard]] std::vector<Operation> operations() const;
 

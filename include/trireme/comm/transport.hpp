@@ -11,6 +11,10 @@
 
 namespace trireme::comm {
 
+struct Deadline;
+class FlightLane;
+class FlightRecorder;
+struct Operation;
 class Wait;
 
 /// How `total` items (elements or bytes) lie on the ranks: equal parts in rank order, the last ones short or empty.
@@ -21,9 +25,10 @@ struct Parts {
   [[nodiscard]] std::int64_t length(int rank) const { return std::min((rank + 1) * part, total) - begin(rank); }
 };
 
-/// What moves the bytes of one group on one lane: MPI, shared memory, NCCL later, or a test's fake. `Collectives` owns
-/// one, counts its calls and gives every call a `Wait`, which a transport must use for all waiting. It is called only
-/// when there are two ranks or more.
+/// What moves the bytes of one group on one lane: MPI, shared memory, NCCL, or a test's fake. `Collectives` owns one,
+/// counts its calls and gives every call a `Wait`, which a transport must use for all waiting. Its collectives are
+/// called only when there are two ranks or more. Tensors lie where the step computes; on a GPU a transport works on the
+/// calling thread's current stream, and what it has launched may still be under way when a call returns.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -37,8 +42,21 @@ class Transport {
   /// Terms are rounded to bf16 when wire is bf16. mine: possibly this rank's part of `whole`.
   virtual void reduce_scatter(const float* whole, float* mine, Parts elements, DType wire, bool accumulate,
                               Wait& wait) = 0;
+  /// bytes: in the host's memory.
   virtual void broadcast(std::span<std::byte> bytes, int root, Wait& wait) = 0;
   virtual void barrier(Wait& wait) = 0;
+
+  /// Sums `data` over the ranks in place: a transport's own way, or false where the other collectives make it up.
+  virtual bool all_reduce(float* data, std::int64_t elements, DType wire, Wait& wait);
+  /// `all_gather` of a few bytes in the host's memory.
+  virtual void gather_values(const std::byte* mine, std::byte* all, Parts bytes, Wait& wait);
+  /// What all_gather and reduce_scatter do in a group of one rank.
+  virtual void copy_alone(const std::byte* from, std::byte* to, std::int64_t bytes);
+  virtual void sum_alone(const float* from, float* to, std::int64_t elements, bool accumulate);
+  /// Takes over the end of a call that returned while its work is under way: the transport tells `lane` when that is
+  /// done, and keeps the deadline meanwhile. False where the call has done everything.
+  virtual bool ends_later(FlightLane& lane, const Operation& operation, const Deadline& deadline,
+                          const FlightRecorder& recorder);
 };
 
 }  // namespace trireme::comm

@@ -15,8 +15,13 @@ namespace trireme::device {
 
 /// A persistent buffer: [elements], zeroed, of exactly that size (0 too), charged to (category, space) until the last
 /// tensor that shares it is gone; then its memory goes back to the system. Throws EnvironmentError when there is no
-/// memory.
-[[nodiscard]] at::Tensor buffer(Category category, std::int64_t elements, DType type, Space space = Space::device);
+/// memory. compute: where the step computes. On a GPU a buffer of Space::device lies there, and one of Space::host in
+/// page-locked memory, from and to which copies run beside everything else.
+[[nodiscard]] at::Tensor buffer(Category category, std::int64_t elements, DType type, Space space = Space::device,
+                                at::Device compute = at::kCPU);
+
+/// `tensor` itself if it lies in the host's memory, otherwise a copy of it there.
+[[nodiscard]] at::Tensor on_host(const at::Tensor& tensor);
 
 /// `shape` laid over `buffer` from element `offset` on: shares its memory, copies nothing. buffer: [elements],
 /// contiguous.

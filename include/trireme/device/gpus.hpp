@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <string>
 #include <vector>
 
@@ -27,6 +29,11 @@ struct GpuProbe {
 
 /// True where this program was built for GPUs (TRIREME_CUDA=ON).
 [[nodiscard]] bool built_for_gpus();
+
+/// Makes GPU `index` the one where this process computes: libtorch's allocator there charges its blocks to the calling
+/// thread's category, and the host's memory counts apart from it. Once, before the first tensor on it. Throws
+/// EnvironmentError where it cannot be used.
+[[nodiscard]] c10::Device use_gpu(int index);
 
 /// Looks for GPUs; makes no context on any of them, so that a rank costs no memory on those that it does not use.
 [[nodiscard]] GpuProbe probe_gpus();

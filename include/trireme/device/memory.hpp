@@ -31,7 +31,8 @@ inline constexpr std::size_t category_count = 11;
 /// "parameters.sharded", ...: the names of metrics.jsonl.
 [[nodiscard]] std::string_view to_text(Category category);
 
-/// Which memory: where the step computes, or the host's. On a CPU-only build both are host memory, counted apart.
+/// Which memory: where the step computes, or the host's. Where it computes on the CPU both are host memory, counted
+/// apart; where it computes on a GPU (`use_gpu`) all of the host's memory is Space::host, whoever asks for it.
 enum class Space : std::uint8_t { device, host };
 inline constexpr std::size_t space_count = 2;
 [[nodiscard]] std::string_view to_text(Space space);

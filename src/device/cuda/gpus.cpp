@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/device/gpus.hpp"
 
+#include <ATen/Context.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <array>
 #include <cstdlib>
 
+#include "device/cuda/charging.hpp"
 #include "device/cuda/check.hpp"
+#include "device/ledger.hpp"
+#include "trireme/base/error.hpp"
 
 namespace trireme::device {
 namespace {
@@ -36,6 +40,8 @@ std::string visible() {
 bool built_for_gpus() { return true; }
 
 GpuProbe probe_gpus() {
+  // A queue of the hardware for each lane: launches of one never wait behind another's. Read when CUDA starts.
+  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
@@ -46,6 +52,21 @@ GpuProbe probe_gpus() {
   GpuProbe found;
   for (int index = 0; index < count; ++index) found.gpus.push_back(describe(index));
   return found;
+}
+
+c10::Device use_gpu(int index) {
+  const Gpu gpu = describe(index);
+  constexpr int oldest = 8;  // the build's oldest architecture is 80
+  if (gpu.major < oldest)
+    throw EnvironmentError(
+        fmt::format("GPU {} ({}) has compute capability {}.{}; this trireme was built for {}.0 and later. Set "
+                    "device.type = \"cpu\".",
+                    index, gpu.name, gpu.major, gpu.minor, oldest));
+  cuda::check(cudaSetDevice(index), "use a GPU");
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+  set_host_memory_apart();
+  cuda::charge_gpu_memory();
+  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
 }  // namespace trireme::device

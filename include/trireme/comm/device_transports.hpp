@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+
+#include "trireme/base/units.hpp"
+#include "trireme/comm/collectives.hpp"
+
+/// Transports of tensors on a GPU.
+namespace trireme::comm {
+
+class Communicator;
+class Transport;
+
+/// Pieces that keep a link busy and fit beside everything else.
+inline constexpr Bytes staged_staging{16 << 20};
+
+/// Moves the tensors of `device` in pieces through page-locked memory of the host, and there over `host`: for clusters
+/// without NCCL, and for ranks that share one GPU. The same bits as `host` gives. Calls return when they are done.
+[[nodiscard]] std::unique_ptr<Transport> staged_transport(std::unique_ptr<Transport> host, c10::Device device,
+                                                          Bytes staging_bytes = staged_staging);
+
+/// A group of one rank on `device`: copies.
+[[nodiscard]] std::unique_ptr<Transport> lone_transport(c10::Device device);
+
+/// NCCL on `device`, a communicator of its own, made over `communicator`. Collective over it, one rank a GPU. Calls
+/// launch and return; a thread watches what is under way and ends the job where it takes longer than the deadline, or
+/// where NCCL reports an error. fp32 sums are NCCL's own; bf16 on the wire is an exchange of terms, summed here in fp32
+/// and in rank order. Values in the host's memory go through the GPU. Throws EnvironmentError in a build without NCCL.
+[[nodiscard]] std::unique_ptr<Transport> nccl_transport(const Communicator& communicator, c10::Device device,
+                                                        const Deadline& deadline);
+
+/// How tensors on a GPU travel between ranks.
+enum class DeviceLink { staged, nccl };
+
+/// What moves the tensors on `device` of `communicator`'s group. host: what carries staged pieces. Collective over it.
+[[nodiscard]] std::unique_ptr<Transport> make_device_transport(const Communicator& communicator, c10::Device device,
+                                                               DeviceLink link, const Services& services,
+                                                               TransportChoice host = TransportChoice::automatic);
+
+}  // namespace trireme::comm

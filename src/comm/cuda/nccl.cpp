@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/cuda/nccl.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "trireme/base/error.hpp"
+#include "trireme/comm/flight.hpp"
+
+namespace trireme::comm::nccl {
+namespace {
+
+/// "rank 1 on n1, rank 2 on n1, ...": a few of the other ranks of a group.
+std::string others(const Communicator& communicator) {
+  constexpr int most = 4;
+  std::string names;
+  int named = 0;
+  for (int rank = 0; rank < communicator.size() && named < most; ++rank) {
+    if (rank == communicator.rank()) continue;
+    names += (named++ == 0 ? "" : ", ") + communicator.name_of(rank);
+  }
+  const int more = communicator.size() - 1 - named;
+  return more > 0 ? fmt::format("one of {} and {} more ranks", names, more) : "one of " + names;
+}
+
+}  // namespace
+
+void check(ncclResult_t result, std::string_view what, ncclComm_t handle, std::source_location where) {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  const char* last = ncclGetLastError(handle);
+  throw EnvironmentError(fmt::format(
+      "NCCL could not {}: {}{}{} ({}:{}). NCCL_DEBUG=INFO says more; comm.backend = \"mpi\" does without NCCL.", what,
+      ncclGetErrorString(result), last != nullptr && *last != 0 ? ": " : "", last != nullptr ? last : "",
+      where.file_name(), where.line()));
+}
+
+Handle::Handle(const Communicator& communicator, const Deadline& deadline)
+    : others_(others(communicator)), exceptions_at_birth_(std::uncaught_exceptions()) {
+  ncclUniqueId id{};
+  if (communicator.rank() == 0) check(ncclGetUniqueId(&id), "make an id for a communicator");
+  comm::check(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.handle()), "hand NCCL's id to the other ranks");
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  check(ncclCommInitRankConfig(&handle_, communicator.size(), id, communicator.rank(), &config), "make a communicator");
+  FlightRecorder recorder;
+  Wait wait(recorder.add_lane("nccl").begin("make a communicator", {0}), deadline, recorder);
+  launched("make a communicator", wait);
+}
+
+Handle::~Handle() {
+  if (handle_ == nullptr) return;
+  if (std::uncaught_exceptions() > exceptions_at_birth_ || state() != ncclSuccess) {
+    (void)ncclCommAbort(handle_);
+    return;
+  }
+  (void)ncclCommFinalize(handle_);
+  Backoff backoff;
+  while (state() == ncclInProgress)
+    if (!backoff.brief()) backoff.sleep();
+  (void)ncclCommDestroy(handle_);
+}
+
+void Handle::launched(std::string_view what, Wait& wait) const {
+  ncclResult_t now = ncclInProgress;
+  wait.until([&] { return (now = state()) != ncclInProgress; }, [&] { return others_; });
+  check(now, what, handle_);
+}
+
+ncclResult_t Handle::state() const {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(handle_, &state);
+  return asked == ncclSuccess ? state : asked;
+}
+
+}  // namespace trireme::comm::nccl

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/cuda/nccl.hpp"
+#include "comm/cuda/nccl_watch.hpp"
+#include "comm/device_memory.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/comm/device_transports.hpp"
+#include "trireme/device/memory.hpp"
+
+namespace trireme::comm {
+namespace {
+
+/// Terms of a reduction with bf16 on the wire that lie packed at a time, over all ranks.
+constexpr std::int64_t packed_elements = std::int64_t{8} << 20;
+
+class NcclTransport final : public DeviceTransport {
+ public:
+  NcclTransport(const Communicator& communicator, c10::Device device, const Deadline& deadline)
+      : DeviceTransport(device),
+        rank_(communicator.rank()),
+        size_(communicator.size()),
+        handle_(communicator, deadline),
+        watch_(handle_) {}
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] std::string name() const override { return "nccl"; }
+
+  void all_gather(const std::byte* mine, std::byte* whole, Parts parts, Wait& wait) override {
+    invariant(parts.total == parts.part * size_, "NCCL gathers equal parts");
+    begin();
+    const auto count = static_cast<std::size_t>(parts.part);
+    nccl::check(ncclAllGather(mine, whole, count, ncclInt8, handle_.get(), stream()), "gather", handle_.get());
+    handle_.launched("gather", wait);
+  }
+
+  void reduce_scatter(const float* whole, float* mine, Parts parts, DType wire, bool accumulate, Wait& wait) override {
+    invariant(parts.total == parts.part * size_, "NCCL scatters equal parts");
+    begin();
+    at::Tensor to = floats(mine, {parts.part});
+    if (wire == DType::fp32) {
+      const device::ChargeTo charge(device::Category::communication);
+      at::Tensor sum = accumulate ? at::empty_like(to) : to;
+      nccl::check(ncclReduceScatter(whole, sum.mutable_data_ptr(), static_cast<std::size_t>(parts.part), ncclFloat32,
+                                    ncclSum, handle_.get(), stream()),
+                  "reduce and scatter", handle_.get());
+      handle_.launched("reduce and scatter", wait);
+      if (accumulate) to.add_(sum);
+      return;
+    }
+    const at::Tensor from = floats(whole, {size_, parts.part});
+    const std::int64_t most = std::max<std::int64_t>(1, packed_elements / size_);
+    for (std::int64_t first = 0; first < parts.part; first += most) {
+      const std::int64_t count = std::min(most, parts.part - first);
+      const at::Tensor sum = exchange_and_sum(from.narrow(1, first, count), wait);
+      at::Tensor piece = to.narrow(0, first, count);
+      if (accumulate)
+        piece.add_(sum);
+      else
+        piece.copy_(sum);
+    }
+  }
+
+  bool all_reduce(float* data, std::int64_t elements, DType wire, Wait& wait) override {
+    begin();
+    if (wire == DType::fp32) {
+      nccl::check(
+          ncclAllReduce(data, data, static_cast<std::size_t>(elements), ncclFloat32, ncclSum, handle_.get(), stream()),
+          "reduce", handle_.get());
+      handle_.launched("reduce", wait);
+      return true;
+    }
+    at::Tensor all = floats(data, {elements});
+    for (std::int64_t first = 0; first < elements; first += packed_elements) {
+      const std::int64_t count = std::min(packed_elements, elements - first);
+      const std::int64_t part = (count + size_ - 1) / size_;
+      at::Tensor piece = all.narrow(0, first, count);
+      const device::ChargeTo charge(device::Category::communication);
+      at::Tensor padded = at::zeros({size_ * part}, piece.options());
+      padded.narrow(0, 0, count).copy_(piece);
+      const at::Tensor sum = exchange_and_sum(padded.view({size_, part}), wait).to(at::kBFloat16);
+      at::Tensor gathered = at::empty({size_ * part}, sum.options());
+      nccl::check(ncclAllGather(sum.const_data_ptr(), gathered.mutable_data_ptr(), static_cast<std::size_t>(part),
+                                ncclBfloat16, handle_.get(), stream()),
+                  "gather sums", handle_.get());
+      handle_.launched("gather sums", wait);
+      piece.copy_(gathered.narrow(0, 0, count));
+    }
+    return true;
+  }
+
+  void gather_values(const std::byte* mine, std::byte* all, Parts parts, Wait& wait) override {
+    const at::Tensor own = tensor_at(mine, {parts.part}, at::kByte, at::kCPU).to(device());
+    const at::Tensor gathered = at::empty({parts.total}, own.options());
+    all_gather(static_cast<const std::byte*>(own.const_data_ptr()),
+               static_cast<std::byte*>(gathered.mutable_data_ptr()), parts, wait);
+    to_host(gathered, all, wait);
+  }
+
+  void broadcast(std::span<std::byte> values, int root, Wait& wait) override {
+    begin();
+    const auto count = static_cast<std::int64_t>(values.size());
+    const at::Tensor there = tensor_at(values.data(), {count}, at::kByte, at::kCPU).to(device());
+    nccl::check(ncclBroadcast(there.const_data_ptr(), there.mutable_data_ptr(), values.size(), ncclInt8, root,
+                              handle_.get(), stream()),
+                "broadcast", handle_.get());
+    handle_.launched("broadcast", wait);
+    to_host(there, values.data(), wait);
+  }
+
+  void barrier(Wait& wait) override {
+    std::byte mine{};
+    std::vector<std::byte> all(static_cast<std::size_t>(size_));
+    gather_values(&mine, all.data(), {.total = size_, .part = 1}, wait);
+  }
+
+  bool ends_later(FlightLane& lane, const Operation& operation, const Deadline& deadline,
+                  const FlightRecorder& recorder) override {
+    watch_.add(lane, operation, deadline, recorder, c10::cuda::getCurrentCUDAStream(device().index()).unwrap());
+    return true;
+  }
+
+ private:
+  void begin() { watch_.raise(); }
+  [[nodiscard]] cudaStream_t stream() const { return c10::cuda::getCurrentCUDAStream(device().index()).stream(); }
+
+  /// terms: [size, n] fp32, row r for rank r. Returns this rank's sum [n] fp32 of the rows that all ranks hold for it,
+  /// rounded to bf16, in rank order.
+  at::Tensor exchange_and_sum(const at::Tensor& terms, Wait& wait) {
+    const device::ChargeTo charge(device::Category::communication);
+    const at::Tensor sent = terms.to(at::kBFloat16).contiguous();
+    const at::Tensor received = at::empty(sent.sizes(), sent.options());
+    const auto count = static_cast<std::size_t>(sent.size(1));
+    nccl::check(ncclGroupStart(), "begin an exchange");
+    for (int rank = 0; rank < size_; ++rank) {
+      nccl::check(ncclSend(sent[rank].const_data_ptr(), count, ncclBfloat16, rank, handle_.get(), stream()), "send",
+                  handle_.get());
+      nccl::check(ncclRecv(received[rank].mutable_data_ptr(), count, ncclBfloat16, rank, handle_.get(), stream()),
+                  "receive", handle_.get());
+    }
+    nccl::check(ncclGroupEnd(), "exchange", handle_.get());
+    handle_.launched("exchange", wait);
+    at::Tensor sum = received[0].to(at::kFloat);
+    for (int rank = 1; rank < size_; ++rank) sum.add_(received[rank]);
+    return sum;
+  }
+
+  /// Copies and returns when they are there, within the deadline.
+  void to_host(const at::Tensor& from, std::byte* to, Wait& wait) {
+    const c10::Stream here = c10::cuda::getCurrentCUDAStream(device().index()).unwrap();
+    c10::Event done(c10::DeviceType::CUDA);
+    const at::Tensor landing = at::empty(from.sizes(), from.options().device(at::kCPU).pinned_memory(true));
+    landing.copy_(from, /*non_blocking=*/true);
+    done.record(here);
+    wait.until([&] { return done.query(); }, [] { return std::string("the other ranks of its group"); });
+    std::memcpy(to, landing.const_data_ptr(), landing.nbytes());
+  }
+
+  int rank_, size_;
+  nccl::Handle handle_;
+  nccl::Watch watch_;  ///< after the handle: it ends before that
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> nccl_transport(const Communicator& communicator, c10::Device device,
+                                          const Deadline& deadline) {
+  const c10::cuda::CUDAGuard guard(device);
+  return std::make_unique<NcclTransport>(communicator, device, deadline);
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/cuda/nccl_watch.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "trireme/base/error.hpp"
+#include "trireme/comm/abort.hpp"
+#include "trireme/comm/deadline.hpp"
+#include "trireme/comm/wait.hpp"
+
+namespace trireme::comm::nccl {
+namespace {
+
+/// Far finer than any deadline, and far coarser than a launch.
+constexpr std::chrono::milliseconds between_looks{5};
+
+}  // namespace
+
+Watch::~Watch() {
+  thread_.request_stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Watch::add(FlightLane& lane, const Operation& operation, const Deadline& deadline, const FlightRecorder& recorder,
+                c10::Stream stream) {
+  c10::Event event(stream.device_type());
+  event.record(stream);
+  {
+    const std::scoped_lock lock(mutex_);
+    if (pending_.empty()) head_since_ = Clock::now();
+    pending_.push_back({std::move(event), &lane, operation, &deadline, &recorder});
+  }
+  if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { loop(stop); });
+  changed_.notify_one();
+}
+
+void Watch::raise() {
+  const std::scoped_lock lock(mutex_);
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void Watch::loop(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    if (!changed_.wait(lock, stop, [&] { return !pending_.empty(); })) return;
+    try {
+      look(lock);
+    } catch (...) {
+      failure_ = std::current_exception();
+      return;
+    }
+    changed_.wait_for(lock, stop, between_looks, [] { return false; });
+  }
+}
+
+void Watch::look(std::unique_lock<std::mutex>& lock) {
+  while (!pending_.empty() && pending_.front().event.query()) {
+    pending_.front().lane->finish(pending_.front().operation.sequence);
+    pending_.pop_front();
+    head_since_ = Clock::now();
+  }
+  if (pending_.empty()) return;
+  const Pending& head = pending_.front();
+  if (const ncclResult_t state = handle_.state(); state != ncclSuccess && state != ncclInProgress)
+    return report(head, lock);
+  if (std::chrono::duration<double>(Clock::now() - head_since_).count() > head.deadline->timeout_seconds)
+    report(head, lock);
+}
+
+void Watch::report(const Pending& late, std::unique_lock<std::mutex>& lock) const {
+  const std::string operation = to_text(late.operation);
+  const ncclResult_t state = handle_.state();
+  const Deadline& deadline = *late.deadline;
+  const FlightRecorder& recorder = *late.recorder;
+  lock.unlock();  // the recorder of this lane may be asked meanwhile
+  if (state != ncclSuccess && state != ncclInProgress) {
+    const std::string text =
+        fmt::format("NCCL failed in {}: {}. NCCL_DEBUG=INFO says more; comm.backend = \"mpi\" does without NCCL.",
+                    operation, ncclGetErrorString(state));
+    lock.lock();
+    if (deadline.on_hang) throw EnvironmentError(text);
+    abort_job(ExitCode::environment, text);
+  }
+  try {
+    report_hang(
+        deadline, &recorder,
+        fmt::format(
+            "Hang: {} is not done on the GPU after {} s. A rank of that group, or its node, stopped or left the "
+            "common order of operations: look at the last messages of all ranks. If the step is just "
+            "slow, raise comm.timeout_seconds.",
+            operation, deadline.timeout_seconds));
+  } catch (...) {
+    lock.lock();
+    throw;
+  }
+}
+
+}  // namespace trireme::comm::nccl

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/core/Event.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "comm/cuda/nccl.hpp"
+#include "trireme/comm/flight.hpp"
+
+namespace trireme::comm::nccl {
+
+/// Watches the collectives of one communicator that were launched and are not done: tells the flight recorder when they
+/// are, and reports a hang or NCCL's error where they never will be.
+class Watch {
+ public:
+  /// handle: outlives this.
+  explicit Watch(const Handle& handle) : handle_(handle) {}
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch();
+
+  /// `operation` is done when what the calling thread's current stream holds is. lane, deadline, recorder: outlive it.
+  void add(FlightLane& lane, const Operation& operation, const Deadline& deadline, const FlightRecorder& recorder,
+           c10::Stream stream);
+  /// Throws what a hang or an error has thrown on the watching thread (tests: `Deadline::on_hang`).
+  void raise();
+
+ private:
+  struct Pending {
+    c10::Event event;
+    FlightLane* lane;
+    Operation operation;
+    const Deadline* deadline;
+    const FlightRecorder* recorder;
+  };
+  void loop(const std::stop_token& stop);
+  /// Takes off what is done; when something else is at the head, its time begins.
+  void look(std::unique_lock<std::mutex>& lock);
+  void report(const Pending& late, std::unique_lock<std::mutex>& lock) const;
+
+  const Handle& handle_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Pending> pending_;
+  Clock::time_point head_since_{};
+  std::exception_ptr failure_;
+  std::jthread thread_;  ///< begins with the first operation; last: it ends before what it uses
+};
+
+}  // namespace trireme::comm::nccl

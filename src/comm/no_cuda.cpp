@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// In place of src/comm/cuda where Trireme is built for CPUs only.
+#include "trireme/base/error.hpp"
+#include "trireme/comm/device_transports.hpp"
+#include "trireme/comm/transport.hpp"
+
+namespace trireme::comm {
+
+std::unique_ptr<Transport> nccl_transport(const Communicator&, c10::Device, const Deadline&) {
+  throw EnvironmentError("NCCL was asked for, but this trireme was built without CUDA (TRIREME_CUDA=OFF).");
+}
+
+}  // namespace trireme::comm

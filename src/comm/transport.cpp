@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/comm/transport.hpp"
+
+#include <cstring>
+
+#include "comm/sum.hpp"
+
+namespace trireme::comm {
+
+bool Transport::all_reduce(float*, std::int64_t, DType, Wait&) { return false; }
+
+void Transport::gather_values(const std::byte* mine, std::byte* all, Parts bytes, Wait& wait) {
+  all_gather(mine, all, bytes, wait);
+}
+
+void Transport::copy_alone(const std::byte* from, std::byte* to, std::int64_t bytes) {
+  std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+void Transport::sum_alone(const float* from, float* to, std::int64_t elements, bool accumulate) {
+  const float* const only[] = {from};
+  sum_terms(std::span<const float* const>(only), to, elements, accumulate);
+}
+
+bool Transport::ends_later(FlightLane&, const Operation&, const Deadline&, const FlightRecorder&) { return false; }
+
+}  // namespace trireme::comm

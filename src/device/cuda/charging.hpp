@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace trireme::device::cuda {
+
+/// From now on libtorch's caching allocator on the GPUs charges what it gives to the calling thread's category, and
+/// throws EnvironmentError with the table of categories where it has no more. Once a process, after CUDA is
+/// initialised.
+void charge_gpu_memory();
+
+}  // namespace trireme::device::cuda
