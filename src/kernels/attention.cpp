@@ -6,6 +6,7 @@
 #include "kernels/attention_head.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/cuda.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -38,6 +39,7 @@ void for_each_kv_head(const AttentionShape& s, std::int64_t floats, const Body& 
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
                       const at::Tensor& out, const at::Tensor& logsumexp) {
   expect_shapes(q, k, v, out, logsumexp, shape);
+  if (q.is_cuda()) return cuda::causal_attention(q, k, v, shape, out, logsumexp);
   with_type(q, [&]<class T>(T) {
     const ForwardArguments<T> arguments{.q = rows<const T>(q),
                                         .k = rows<const T>(k),
@@ -56,6 +58,7 @@ void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, con
                                const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v) {
   expect_shapes(q, k, v, out, logsumexp, shape);
   expect_shapes(d_q, d_k, d_v, d_out, logsumexp, shape);
+  if (q.is_cuda()) return cuda::causal_attention_backward(d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v);
   with_type(q, [&]<class T>(T) {
     const BackwardArguments<T> arguments{.d_out = rows<const T>(d_out),
                                          .q = rows<const T>(q),

@@ -5,11 +5,13 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/cuda.hpp"
 
 namespace trireme::kernels {
 
 void add_bias(const at::Tensor& y, const at::Tensor& bias) {
   expect_shape(bias, {y.size(1)}, y.scalar_type(), "add_bias: the bias does not fit y");
+  if (y.is_cuda()) return cuda::add_bias(y, bias);
   with_type(y, [&]<class T>(T) {
     const auto to = rows<T>(y);
     const auto* b = static_cast<const T*>(bias.const_data_ptr());
@@ -24,6 +26,7 @@ void add_bias(const at::Tensor& y, const at::Tensor& bias) {
 void bias_gradient(const at::Tensor& d_y, const Grad& d_bias) {
   constexpr std::int64_t chunk_rows = 64;
   expect_shape(d_bias.tensor, {d_y.size(1)}, at::kFloat, "bias_gradient: the gradient does not fit d_y");
+  if (d_y.is_cuda()) return cuda::bias_gradient(d_y, d_bias);
   with_type(d_y, [&]<class T>(T) {
     const auto from = rows<T>(d_y);
     const std::int64_t width = from.width;

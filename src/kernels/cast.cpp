@@ -3,6 +3,7 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/cuda.hpp"
 #include "trireme/kernels/lanes.hpp"
 
 namespace trireme::kernels {
@@ -41,6 +42,7 @@ void add_into(const c10::BFloat16* from, float* to, std::int64_t n) { accumulate
 
 void cast(const at::Tensor& from, const at::Tensor& to) {
   expect_alike(from, to);
+  if (from.is_cuda()) return cuda::cast(from, to);
   with_type(from, [&]<class From>(From) {
     with_type(to, [&]<class To>(To) {
       convert(static_cast<const From*>(from.const_data_ptr()), static_cast<To*>(to.mutable_data_ptr()), from.numel());
@@ -50,6 +52,7 @@ void cast(const at::Tensor& from, const at::Tensor& to) {
 
 void add_into(const at::Tensor& from, const at::Tensor& to) {
   expect_alike(from, to);
+  if (from.is_cuda()) return cuda::add_into(from, to);
   with_type(from, [&]<class From>(From) {
     accumulate(static_cast<const From*>(from.const_data_ptr()), to.mutable_data_ptr<float>(), from.numel());
   });

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/kernels/cross_entropy.hpp"
 
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/cuda.hpp"
 #include "trireme/kernels/row_kernels.hpp"
 
 namespace trireme::kernels {
 namespace {
 
-void expect_targets(const at::Tensor& logits, const at::Tensor& targets) {
+void expect_vector(const at::Tensor& logits, const at::Tensor& targets) {
   expect_shape(targets, {logits.size(0)}, at::kInt, "cross_entropy: the targets do not fit the logits");
+}
+
+void expect_targets(const at::Tensor& logits, const at::Tensor& targets) {
+  expect_vector(logits, targets);
   const auto* target = targets.const_data_ptr<std::int32_t>();
   invariant(
       std::all_of(target, target + targets.numel(), [&](std::int32_t t) { return t >= -1 && t < logits.size(1); }),
@@ -58,9 +65,31 @@ double sum_rows(std::int64_t count, const PerRow& per_row) {
   return sum;
 }
 
+at::Tensor no_loss(const at::Tensor& logits) { return at::zeros({1}, logits.options().dtype(at::kDouble)); }
+
 }  // namespace
 
+void add_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& loss) {
+  expect_shape(loss, {1}, at::kDouble, "cross_entropy: the loss is one number in fp64");
+  expect_vector(logits, targets);
+  if (logits.is_cuda()) return cuda::cross_entropy(logits, targets, loss);
+  *loss.mutable_data_ptr<double>() += cross_entropy(logits, targets);
+}
+
+void add_cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale,
+                                const at::Tensor& loss) {
+  expect_shape(loss, {1}, at::kDouble, "cross_entropy: the loss is one number in fp64");
+  expect_vector(logits, targets);
+  if (logits.is_cuda()) return cuda::cross_entropy_backward(logits, targets, scale, loss);
+  *loss.mutable_data_ptr<double>() += cross_entropy_backward(logits, targets, scale);
+}
+
 double cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
+  if (logits.is_cuda()) {
+    const at::Tensor loss = no_loss(logits);
+    add_cross_entropy(logits, targets, loss);
+    return loss.item<double>();
+  }
   expect_targets(logits, targets);
   const auto* target = targets.const_data_ptr<std::int32_t>();
   return with_type(logits, [&]<class T>(T) {
@@ -73,6 +102,11 @@ double cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
 }
 
 double cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale) {
+  if (logits.is_cuda()) {
+    const at::Tensor loss = no_loss(logits);
+    add_cross_entropy_backward(logits, targets, scale, loss);
+    return loss.item<double>();
+  }
   expect_targets(logits, targets);
   const auto* target = targets.const_data_ptr<std::int32_t>();
   return with_type(logits, [&]<class T>(T) {

@@ -6,14 +6,18 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/cuda.hpp"
 #include "trireme/kernels/lanes.hpp"
 
 namespace trireme::kernels {
 namespace {
 
-const std::int32_t* expect_ids(const at::Tensor& ids, std::int64_t vocab) {
+void expect_vector(const at::Tensor& ids) {
   invariant(ids.dim() == 1 && ids.scalar_type() == at::kInt && ids.is_contiguous(),
             "embedding: ids must be a contiguous int32 vector");
+}
+
+const std::int32_t* expect_ids(const at::Tensor& ids, std::int64_t vocab) {
   const auto* id = ids.const_data_ptr<std::int32_t>();
   invariant(std::all_of(id, id + ids.numel(), [&](std::int32_t i) { return i >= 0 && i < vocab; }),
             "embedding: a token id is outside the vocabulary");
@@ -43,8 +47,10 @@ Groups group_by_id(const std::int32_t* ids, std::int64_t n) {
 }  // namespace
 
 void embedding_gather(const at::Tensor& ids, const at::Tensor& table, const at::Tensor& out) {
-  const auto* id = expect_ids(ids, table.size(0));
+  expect_vector(ids);
   expect_shape(out, {ids.size(0), table.size(1)}, table.scalar_type(), "embedding_gather: out does not fit");
+  if (table.is_cuda()) return cuda::embedding_gather(ids, table, out);
+  const auto* id = expect_ids(ids, table.size(0));
   with_type(table, [&]<class T>(T) {
     const auto from = rows<T>(table);
     const auto to = rows<T>(out);
@@ -55,9 +61,11 @@ void embedding_gather(const at::Tensor& ids, const at::Tensor& table, const at::
 void embedding_scatter_add(const at::Tensor& ids, const at::Tensor& d_out, const Grad& d_table) {
   invariant(d_table.tensor.dim() == 2 && d_table.tensor.is_contiguous(),
             "embedding_scatter_add: the gradient must be a contiguous matrix");
+  expect_vector(ids);
   const auto to = rows<float>(d_table.tensor);
-  const auto* id = expect_ids(ids, to.count);
   expect_shape(d_out, {ids.size(0), to.width}, d_out.scalar_type(), "embedding_scatter_add: d_out does not fit");
+  if (d_out.is_cuda()) return cuda::embedding_scatter_add(ids, d_out, d_table);
+  const auto* id = expect_ids(ids, to.count);
   if (!d_table.accumulate) {
     parallel_chunks(to.count * to.width, 1 << 16,
                     [=](std::int64_t begin, std::int64_t end) { std::fill(to.data + begin, to.data + end, 0.0F); });

@@ -3,6 +3,7 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/cuda.hpp"
 #include "trireme/kernels/lanes.hpp"
 
 namespace trireme::kernels {
@@ -18,6 +19,7 @@ Eight gate(Eight x) { return 1.0F / (1.0F + fast_exp(-2.0F * root_two_over_pi * 
 
 void gelu_tanh(const at::Tensor& x, const at::Tensor& out) {
   expect_shape(out, x.sizes(), x.scalar_type(), "gelu_tanh: out does not fit x");
+  if (x.is_cuda()) return cuda::gelu_tanh(x, out);
   with_type(x, [&]<class T>(T) {
     const auto from = rows<T>(x);
     const auto to = rows<T>(out);
@@ -33,6 +35,7 @@ void gelu_tanh(const at::Tensor& x, const at::Tensor& out) {
 void gelu_tanh_backward(const at::Tensor& d_out, const at::Tensor& x, const at::Tensor& d_x, const at::Tensor& out) {
   for (const at::Tensor* t : {&d_out, &d_x, &out})
     expect_shape(*t, x.sizes(), x.scalar_type(), "gelu_tanh_backward: a tensor does not fit x");
+  if (x.is_cuda()) return cuda::gelu_tanh_backward(d_out, x, d_x, out);
   with_type(x, [&]<class T>(T) {
     const auto upstream = rows<T>(d_out);
     const auto from = rows<T>(x);

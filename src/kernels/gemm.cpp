@@ -8,6 +8,7 @@
 
 #include "kernels/rows.hpp"
 #include "trireme/kernels/cast.hpp"
+#include "trireme/kernels/cuda.hpp"
 #include "trireme/kernels/gemm_library.hpp"
 
 namespace trireme::kernels {
@@ -71,22 +72,28 @@ void linear_backward_weight(GemmLibrary library, const at::Tensor& d_y, const at
   grad.accumulate ? to.addmm_(d_y.t(), x) : at::mm_out(to, d_y.t(), x);
 }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& w) { return linear(products_for(x).forward, x, w); }
+at::Tensor linear(const at::Tensor& x, const at::Tensor& w) {
+  return x.is_cuda() ? cuda::linear(x, w) : linear(products_for(x).forward, x, w);
+}
 
 at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual) {
+  if (x.is_cuda()) return cuda::linear_add(x, w, residual);
   return linear_add(products_for(x).forward, x, w, residual);
 }
 
 at::Tensor linear_wide(const at::Tensor& x, const at::Tensor& w) {
+  if (x.is_cuda()) return cuda::linear(x, w);
   const GemmLibrary library = products_for(x).forward;
   return library == GemmLibrary::blocked ? blocked_linear_wide(x, w) : linear(library, x, w);
 }
 
 at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w) {
+  if (w.is_cuda()) return cuda::linear_backward_input(d_y, w);
   return linear_backward_input(products_for(w).backward_input, d_y, w);
 }
 
 void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {
+  if (x.is_cuda()) return cuda::linear_backward_weight(d_y, x, grad);
   linear_backward_weight(products_for(x).backward_weight, d_y, x, grad);
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/cuda.hpp"
 #include "trireme/kernels/lanes.hpp"
 
 namespace trireme::kernels {
@@ -65,6 +66,7 @@ void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
                 const at::Tensor& statistics) {
   expect_alike(x, weight, statistics, y);
   expect_shape(bias, weight.sizes(), x.scalar_type(), "layer_norm: the bias does not fit x");
+  if (x.is_cuda()) return cuda::layer_norm(x, weight, bias, eps, y, statistics);
   with_type(x, [&]<class T>(T) {
     const auto from = rows<T>(x);
     const auto to = rows<T>(y);
@@ -91,6 +93,7 @@ void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
 void layer_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       const at::Tensor& statistics, const at::Tensor& y) {
   expect_alike(x, weight, statistics, y);
+  if (x.is_cuda()) return cuda::layer_norm_again(x, weight, bias, statistics, y);
   with_type(x, [&]<class T>(T) {
     const auto from = rows<T>(x);
     const auto to = rows<T>(y);
@@ -112,6 +115,7 @@ void layer_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::T
                  "layer_norm_backward: a gradient does not fit its parameter");
   if (d_residual.defined())
     expect_shape(d_residual, x.sizes(), x.scalar_type(), "layer_norm_backward: d_residual does not fit x");
+  if (x.is_cuda()) return cuda::layer_norm_backward(d_y, x, weight, statistics, d_residual, d_x, d_weight, d_bias);
   with_type(x, [&]<class T>(T) {
     const auto upstream = rows<T>(d_y);
     const auto from = rows<T>(x);

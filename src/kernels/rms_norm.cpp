@@ -6,6 +6,7 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/cuda.hpp"
 #include "trireme/kernels/lanes.hpp"
 
 namespace trireme::kernels {
@@ -51,6 +52,7 @@ void backward_row(const T* d_y, const T* x, const T* weight, float rstd, const T
 
 void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
   expect_alike(x, weight, rstd, y);
+  if (x.is_cuda()) return cuda::rms_norm(x, weight, eps, y, rstd);
   with_type(x, [&]<class T>(T) {
     const auto from = rows<T>(x);
     const auto to = rows<T>(y);
@@ -71,6 +73,7 @@ void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const a
 
 void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y) {
   expect_alike(x, weight, rstd, y);
+  if (x.is_cuda()) return cuda::rms_norm_again(x, weight, rstd, y);
   with_type(x, [&]<class T>(T) {
     const auto from = rows<T>(x);
     const auto to = rows<T>(y);
@@ -87,6 +90,7 @@ void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Ten
   expect_shape(d_weight.tensor, weight.sizes(), at::kFloat, "rms_norm_backward: the gradient does not fit the weight");
   if (d_residual.defined())
     expect_shape(d_residual, x.sizes(), x.scalar_type(), "rms_norm_backward: d_residual does not fit x");
+  if (x.is_cuda()) return cuda::rms_norm_backward(d_y, x, weight, rstd, d_residual, d_x, d_weight);
   with_type(x, [&]<class T>(T) {
     const auto upstream = rows<T>(d_y);
     const auto from = rows<T>(x);

@@ -9,6 +9,7 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/cuda.hpp"
 #include "trireme/kernels/lanes.hpp"
 
 namespace trireme::kernels {
@@ -73,6 +74,7 @@ void rotate(const at::Tensor& x, const RopeTable& table, std::int64_t seq_len, R
   const std::int64_t half = table.cos.size(1);
   invariant(seq_len <= table.cos.size(0), "rotate: the sequence is longer than the table of positions");
   invariant(x.dim() == 2 && x.size(1) % (2 * half) == 0, "rotate: a row of x is not a whole number of heads");
+  if (x.is_cuda()) return cuda::rotate(x, table, seq_len, direction);
   const float sign = direction == Rotation::forward ? 1.0F : -1.0F;
   const auto* cos = table.cos.const_data_ptr<float>();
   const auto* sin = table.sin.const_data_ptr<float>();

@@ -3,6 +3,7 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/cuda.hpp"
 #include "trireme/kernels/row_kernels.hpp"
 
 namespace trireme::kernels {
@@ -28,6 +29,7 @@ void backward_row(const c10::BFloat16* d_out, const c10::BFloat16* gate, const c
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out) {
   const std::int64_t width = gate_up.size(1) / 2;
   expect_shape(out, {gate_up.size(0), width}, gate_up.scalar_type(), "swiglu: out does not fit gate_up");
+  if (gate_up.is_cuda()) return cuda::swiglu(gate_up, out);
   with_type(gate_up, [&]<class T>(T) {
     const auto from = rows<T>(gate_up);
     const auto to = rows<T>(out);
@@ -41,6 +43,7 @@ void swiglu_backward(const at::Tensor& d_out, const at::Tensor& gate_up, const a
   expect_shape(d_out, {gate_up.size(0), width}, gate_up.scalar_type(), "swiglu_backward: d_out does not fit gate_up");
   expect_shape(out, d_out.sizes(), gate_up.scalar_type(), "swiglu_backward: out does not fit gate_up");
   expect_shape(d_gate_up, gate_up.sizes(), gate_up.scalar_type(), "swiglu_backward: d_gate_up does not fit gate_up");
+  if (gate_up.is_cuda()) return cuda::swiglu_backward(d_out, gate_up, d_gate_up, out);
   with_type(gate_up, [&]<class T>(T) {
     const auto from = rows<T>(gate_up);
     const auto upstream = rows<T>(d_out);

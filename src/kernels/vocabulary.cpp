@@ -2,6 +2,7 @@
 #include "trireme/kernels/vocabulary.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +10,7 @@
 
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
+#include "trireme/kernels/cuda.hpp"
 #include "trireme/kernels/embedding.hpp"
 #include "trireme/kernels/row_kernels.hpp"
 
@@ -30,6 +32,7 @@ void softmax_gradient(c10::BFloat16* row, float top, float factor, std::int64_t 
 
 void embedding_gather_part(const at::Tensor& ids, std::int64_t first, const at::Tensor& table, const at::Tensor& out) {
   expect_shape(out, {ids.size(0), table.size(1)}, table.scalar_type(), "embedding_gather_part: out does not fit");
+  if (table.is_cuda()) return cuda::embedding_gather_part(ids, first, table, out);
   const auto* id = ids.const_data_ptr<std::int32_t>();
   with_type(table, [&]<class T>(T) {
     const auto from = rows<T>(table);
@@ -46,6 +49,7 @@ void embedding_gather_part(const at::Tensor& ids, std::int64_t first, const at::
 
 void embedding_scatter_add_part(const at::Tensor& ids, std::int64_t first, const at::Tensor& d_out,
                                 const Grad& d_table) {
+  if (d_out.is_cuda()) return cuda::embedding_scatter_add_part(ids, first, d_out, d_table);
   const auto* id = ids.const_data_ptr<std::int32_t>();
   std::vector<std::int64_t> here;
   for (std::int64_t n = 0; n < ids.size(0); ++n)
@@ -69,6 +73,7 @@ void vocabulary_statistics(const at::Tensor& logits, const at::Tensor& targets, 
                            const at::Tensor& statistics) {
   expect_shape(statistics, {logits.size(0), 3}, at::kFloat, "vocabulary_statistics: the statistics do not fit");
   expect_shape(targets, {logits.size(0)}, at::kInt, "vocabulary_statistics: the targets do not fit the logits");
+  if (logits.is_cuda()) return cuda::vocabulary_statistics(logits, targets, first, statistics);
   const auto* target = targets.const_data_ptr<std::int32_t>();
   with_type(logits, [&]<class T>(T) {
     const auto matrix = rows<T>(logits);
@@ -83,7 +88,19 @@ void vocabulary_statistics(const at::Tensor& logits, const at::Tensor& targets, 
   });
 }
 
+void add_combined_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax,
+                             const at::Tensor& loss) {
+  expect_shape(loss, {1}, at::kDouble, "combine_statistics: the loss is one number in fp64");
+  if (gathered.is_cuda()) return cuda::combine_statistics(gathered, targets, softmax, loss);
+  *loss.mutable_data_ptr<double>() += combine_statistics(gathered, targets, softmax);
+}
+
 double combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax) {
+  if (gathered.is_cuda()) {
+    const at::Tensor loss = at::zeros({1}, gathered.options().dtype(at::kDouble));
+    cuda::combine_statistics(gathered, targets, softmax, loss);
+    return loss.item<double>();
+  }
   const std::int64_t ranks = gathered.size(0), count = gathered.size(1);
   const auto* all = gathered.const_data_ptr<float>();
   const auto* target = targets.const_data_ptr<std::int32_t>();
@@ -107,6 +124,7 @@ double combine_statistics(const at::Tensor& gathered, const at::Tensor& targets,
 
 void cross_entropy_gradient_part(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first,
                                  const at::Tensor& softmax, double scale) {
+  if (logits.is_cuda()) return cuda::cross_entropy_gradient_part(logits, targets, first, softmax, scale);
   const auto* target = targets.const_data_ptr<std::int32_t>();
   with_type(logits, [&]<class T>(T) {
     const auto matrix = rows<T>(logits);

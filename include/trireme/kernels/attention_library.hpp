@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "trireme/kernels/attention.hpp"
+
+/// Who computes attention on a device.
+namespace trireme::kernels {
+
+/// flash, cudnn: libtorch's kernels, for bf16 and heads of a multiple of 8 up to 256 elements. dense: blocks of scores
+/// in fp32 by plain matrix products, for every type and size, slowly; what the other two are checked against.
+enum class AttentionLibrary : std::uint8_t { dense, flash, cudnn };
+
+struct NamedAttention {
+  AttentionLibrary library;
+  std::string_view name;
+};
+/// Every library, as it is written in texts.
+inline constexpr std::array<NamedAttention, 3> attention_libraries{
+    {{AttentionLibrary::dense, "dense"}, {AttentionLibrary::flash, "flash"}, {AttentionLibrary::cudnn, "cudnn"}}};
+[[nodiscard]] std::string_view to_text(AttentionLibrary library);
+/// Throws ConfigError saying what is allowed.
+[[nodiscard]] AttentionLibrary parse_attention_library(std::string_view text);
+
+/// Makes `library` the one used from now on where it can run, flash until it is called; dense runs what it cannot.
+/// Saved values (log-sum-exp) are the same in all of them. Not while another thread computes.
+void set_attention_library(AttentionLibrary library);
+[[nodiscard]] AttentionLibrary attention_library();
+
+/// The faster of flash and cudnn in a forward and a backward of `shape` in bf16 on the current device, of those that
+/// agree with dense there; dense where neither does. Takes some 100 ms. Ranks may differ: let rank 0 decide.
+[[nodiscard]] AttentionLibrary measure_attention(const AttentionShape& shape);
+
+namespace cuda {
+
+/// causal_attention and its backward by a given library. Throws where it cannot run.
+void causal_attention(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const AttentionShape& shape, const at::Tensor& out, const at::Tensor& logsumexp);
+void causal_attention_backward(AttentionLibrary library, const at::Tensor& d_out, const at::Tensor& q,
+                               const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
+                               const at::Tensor& logsumexp, const AttentionShape& shape, const at::Tensor& d_q,
+                               const at::Tensor& d_k, const at::Tensor& d_v);
+[[nodiscard]] AttentionLibrary measure_attention(const AttentionShape& shape);
+
+}  // namespace cuda
+
+}  // namespace trireme::kernels

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "trireme/kernels/attention.hpp"
+#include "trireme/kernels/grad.hpp"
+#include "trireme/kernels/rope.hpp"
+
+/// The twins of the kernels for tensors on a CUDA device: the same contracts. They run on the calling thread's current
+/// stream (c10::cuda) and return at once; workspace comes from the caching allocator. The functions in
+/// trireme::kernels call them where their first tensor is on a device; tests call them beside those. A build without
+/// CUDA has no_cuda.cpp in their place, where each throws BugError.
+namespace trireme::kernels::cuda {
+
+void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd);
+void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y);
+/// The weight's gradient is summed over fixed chunks of rows, then over chunks in a fixed order: no atomics.
+void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                       const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight);
+
+void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps, const at::Tensor& y,
+                const at::Tensor& statistics);
+void layer_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                      const at::Tensor& statistics, const at::Tensor& y);
+void layer_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,
+                         const at::Tensor& statistics, const at::Tensor& d_residual, const at::Tensor& d_x,
+                         const Grad& d_weight, const Grad& d_bias);
+
+/// The table lies on the device of x.
+void rotate(const at::Tensor& x, const RopeTable& table, std::int64_t seq_len, Rotation direction);
+
+void swiglu(const at::Tensor& gate_up, const at::Tensor& out);
+void swiglu_backward(const at::Tensor& d_out, const at::Tensor& gate_up, const at::Tensor& d_gate_up,
+                     const at::Tensor& out);
+void gelu_tanh(const at::Tensor& x, const at::Tensor& out);
+void gelu_tanh_backward(const at::Tensor& d_out, const at::Tensor& x, const at::Tensor& d_x, const at::Tensor& out);
+
+void add_bias(const at::Tensor& y, const at::Tensor& bias);
+void bias_gradient(const at::Tensor& d_y, const Grad& d_bias);
+
+/// ids are not checked before: one outside the table stops the grid with a failed assertion.
+void embedding_gather(const at::Tensor& ids, const at::Tensor& table, const at::Tensor& out);
+/// Sorts the ids; each row of the gradient is written by one thread a column: no atomics.
+void embedding_scatter_add(const at::Tensor& ids, const at::Tensor& d_out, const Grad& d_table);
+void embedding_gather_part(const at::Tensor& ids, std::int64_t first, const at::Tensor& table, const at::Tensor& out);
+void embedding_scatter_add_part(const at::Tensor& ids, std::int64_t first, const at::Tensor& d_out,
+                                const Grad& d_table);
+
+void cast(const at::Tensor& from, const at::Tensor& to);
+void add_into(const at::Tensor& from, const at::Tensor& to);
+
+/// loss: [1] fp64 on the device; the sum is added to it.
+void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& loss);
+void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale, const at::Tensor& loss);
+void vocabulary_statistics(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first,
+                           const at::Tensor& statistics);
+void combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax,
+                        const at::Tensor& loss);
+void cross_entropy_gradient_part(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first,
+                                 const at::Tensor& softmax, double scale);
+
+// Matrix products go to cuBLAS, which sums in fp32: bf16 products into an fp32 gradient are added there.
+[[nodiscard]] at::Tensor linear(const at::Tensor& x, const at::Tensor& w);
+[[nodiscard]] at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual);
+[[nodiscard]] at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w);
+void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
+
+/// By libtorch's flash or cuDNN kernels, or by `dense`: see attention_library.hpp.
+void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
+                      const at::Tensor& out, const at::Tensor& logsumexp);
+void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
+                               const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v);
+
+}  // namespace trireme::kernels::cuda

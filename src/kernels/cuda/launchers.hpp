@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/matrix.hpp"
+
+/// What the .cu files offer to the .cpp files beside them, which know tensors: T is float or c10::BFloat16. Pointers
+/// lie on the device. Everything runs on the current stream and returns at once.
+namespace trireme::kernels::cuda {
+
+/// Rows that the sums of a norm's backward are cut into, and the floats of workspace they need for each parameter.
+[[nodiscard]] std::int64_t norm_chunks(std::int64_t rows);
+/// Rows of workspace [chunks, width] that column_sums needs.
+[[nodiscard]] std::int64_t column_chunks(std::int64_t rows, std::int64_t width, int element_size);
+
+/// grad[d] (+)= the sum over chunks of partial[chunk, d], in a fixed order. Chunks lie `stride` floats apart.
+void sum_chunks(const float* partial, std::int64_t chunks, std::int64_t stride, std::int64_t width, float* grad,
+                bool accumulate);
+
+/// Writes partial [column_chunks, width]: sums of rows.
+template <class T>
+void column_sums(Matrix<const T> from, float* partial);
+
+/// bias: null for RMSNorm. again: statistics are read and not written. rstd: [rows]; mean: [rows], null for RMSNorm.
+template <class T>
+struct NormForward {
+  Matrix<const T> x;
+  const T* weight;
+  const T* bias;
+  float eps;
+  Matrix<T> y;
+  float *mean, *rstd;
+  bool again;
+};
+template <class T>
+void norm_forward(const NormForward<T>& arguments);
+
+/// residual.data may be null. partial: [norm_chunks, width] for RMSNorm, [norm_chunks, 2, width] with a mean (weights,
+/// then biases).
+template <class T>
+struct NormBackward {
+  Matrix<const T> d_y, x;
+  const T* weight;
+  const float *mean, *rstd;
+  Matrix<const T> residual;
+  Matrix<T> d_x;
+  float* partial;
+};
+template <class T>
+void norm_backward(const NormBackward<T>& arguments);
+
+/// The widest rows that norm_backward takes.
+[[nodiscard]] std::int64_t widest_norm();
+
+/// cos, sin: [positions, half]. sign: 1 forward, -1 inverse.
+template <class T>
+void rotate(Matrix<T> x, const float* cos, const float* sin, std::int64_t half, std::int64_t seq_len, float sign);
+
+template <class T>
+void swiglu(Matrix<const T> gate_up, Matrix<T> out);
+template <class T>
+void swiglu_backward(Matrix<const T> d_out, Matrix<const T> gate_up, Matrix<T> d_gate_up, Matrix<T> out);
+template <class T>
+void gelu_tanh(Matrix<const T> x, Matrix<T> out);
+template <class T>
+void gelu_tanh_backward(Matrix<const T> d_out, Matrix<const T> x, Matrix<T> d_x, Matrix<T> out);
+template <class T>
+void add_bias(Matrix<T> y, const T* bias);
+
+template <class From, class To>
+void cast(const From* from, To* to, std::int64_t count);
+template <class From>
+void add_into(const From* from, float* to, std::int64_t count);
+
+/// An id outside [first, first + table.rows) gives zeros where `part`, and stops the grid elsewhere.
+template <class T>
+void embedding_gather(const std::int32_t* ids, std::int64_t first, bool part, Matrix<const T> table, Matrix<T> out);
+/// sorted: ids in rising order; position: where each of them was, equal ids in rising order.
+template <class T>
+void embedding_scatter_add(const std::int32_t* sorted, const std::int64_t* position, std::int64_t first, bool part,
+                           Matrix<const T> d_out, Matrix<float> grad);
+
+/// losses: [rows]. Turns logits into their gradient where `gradient`.
+template <class T>
+void cross_entropy(Matrix<T> logits, const std::int32_t* targets, bool gradient, float scale, double* losses);
+/// statistics: [rows, 3].
+template <class T>
+void vocabulary_statistics(Matrix<const T> logits, const std::int32_t* targets, std::int64_t first, float* statistics);
+/// gathered: [ranks, count, 3]; softmax: [count, 2]; losses: [count].
+void combine_statistics(const float* gathered, std::int64_t ranks, const std::int32_t* targets, std::int64_t count,
+                        float* softmax, double* losses);
+template <class T>
+void cross_entropy_gradient_part(Matrix<T> logits, const std::int32_t* targets, std::int64_t first,
+                                 const float* softmax, float scale);
+/// into[0] += the sum of values, in a fixed order.
+void add_sum(const double* values, std::int64_t count, double* into);
+
+}  // namespace trireme::kernels::cuda

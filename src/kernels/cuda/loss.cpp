@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/empty.h>
+
+#include "kernels/cuda/launchers.hpp"
+#include "kernels/cuda/tensors.hpp"
+#include "trireme/kernels/cuda.hpp"
+
+namespace trireme::kernels::cuda {
+namespace {
+
+void loss_and_gradient(const at::Tensor& logits, const at::Tensor& targets, bool gradient, double scale,
+                       const at::Tensor& loss) {
+  const at::Tensor losses = at::empty({logits.size(0)}, loss.options());
+  with_type(logits, [&]<class T>(T) {
+    cross_entropy(matrix<T>(logits), data<const std::int32_t>(targets), gradient, static_cast<float>(scale),
+                  data<double>(losses));
+  });
+  add_sum(data<const double>(losses), losses.numel(), data<double>(loss));
+}
+
+}  // namespace
+
+void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& loss) {
+  loss_and_gradient(logits, targets, false, 0, loss);
+}
+
+void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale, const at::Tensor& loss) {
+  loss_and_gradient(logits, targets, true, scale, loss);
+}
+
+void vocabulary_statistics(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first,
+                           const at::Tensor& statistics) {
+  with_type(logits, [&]<class T>(T) {
+    vocabulary_statistics(matrix<const T>(logits), data<const std::int32_t>(targets), first, data<float>(statistics));
+  });
+}
+
+void combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax,
+                        const at::Tensor& loss) {
+  const std::int64_t count = gathered.size(1);
+  const at::Tensor losses = at::empty({count}, loss.options());
+  combine_statistics(data<const float>(gathered), gathered.size(0), data<const std::int32_t>(targets), count,
+                     data<float>(softmax), data<double>(losses));
+  add_sum(data<const double>(losses), count, data<double>(loss));
+}
+
+void cross_entropy_gradient_part(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first,
+                                 const at::Tensor& softmax, double scale) {
+  with_type(logits, [&]<class T>(T) {
+    cross_entropy_gradient_part(matrix<T>(logits), data<const std::int32_t>(targets), first, data<const float>(softmax),
+                                static_cast<float>(scale));
+  });
+}
+
+}  // namespace trireme::kernels::cuda

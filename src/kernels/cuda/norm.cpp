@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include "kernels/cuda/launchers.hpp"
+#include "kernels/cuda/tensors.hpp"
+#include "trireme/kernels/cuda.hpp"
+
+namespace trireme::kernels::cuda {
+namespace {
+
+/// statistics: [N], or [2, N] with a bias.
+void forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps, const at::Tensor& y,
+             const at::Tensor& statistics, bool again) {
+  with_type(x, [&]<class T>(T) {
+    auto* known = data<float>(statistics);
+    norm_forward(NormForward<T>{.x = matrix<const T>(x),
+                                .weight = data<const T>(weight),
+                                .bias = bias.defined() ? data<const T>(bias) : nullptr,
+                                .eps = static_cast<float>(eps),
+                                .y = matrix<T>(y),
+                                .mean = bias.defined() ? known : nullptr,
+                                .rstd = bias.defined() ? known + x.size(0) : known,
+                                .again = again});
+  });
+}
+
+/// d_bias: null for RMSNorm.
+void backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& statistics,
+              const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight, const Grad* d_bias) {
+  const std::int64_t rows = x.size(0), width = x.size(1);
+  if (width > widest_norm())
+    throw ConfigError(fmt::format("the norms' device kernels take a hidden size of up to {}, and this model's is {}",
+                                  widest_norm(), width));
+  const std::int64_t chunks = norm_chunks(rows), stride = width * (d_bias != nullptr ? 2 : 1);
+  const at::Tensor workspace = at::empty({chunks, stride}, x.options().dtype(at::kFloat));
+  auto* partial = data<float>(workspace);
+  with_type(x, [&]<class T>(T) {
+    const auto* known = data<const float>(statistics);
+    const NormBackward<T> arguments{.d_y = matrix<const T>(d_y),
+                                    .x = matrix<const T>(x),
+                                    .weight = data<const T>(weight),
+                                    .mean = d_bias != nullptr ? known : nullptr,
+                                    .rstd = d_bias != nullptr ? known + rows : known,
+                                    .residual = matrix<const T>(d_residual),
+                                    .d_x = matrix<T>(d_x),
+                                    .partial = partial};
+    norm_backward(arguments);
+  });
+  sum_chunks(partial, chunks, stride, width, data<float>(d_weight.tensor), d_weight.accumulate);
+  if (d_bias != nullptr)
+    sum_chunks(partial + width, chunks, stride, width, data<float>(d_bias->tensor), d_bias->accumulate);
+}
+
+}  // namespace
+
+void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
+  forward(x, weight, {}, eps, y, rstd, false);
+}
+
+void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y) {
+  forward(x, weight, {}, 0, y, rstd, true);
+}
+
+void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                       const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight) {
+  backward(d_y, x, weight, rstd, d_residual, d_x, d_weight, nullptr);
+}
+
+void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps, const at::Tensor& y,
+                const at::Tensor& statistics) {
+  forward(x, weight, bias, eps, y, statistics, false);
+}
+
+void layer_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                      const at::Tensor& statistics, const at::Tensor& y) {
+  forward(x, weight, bias, 0, y, statistics, true);
+}
+
+void layer_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,
+                         const at::Tensor& statistics, const at::Tensor& d_residual, const at::Tensor& d_x,
+                         const Grad& d_weight, const Grad& d_bias) {
+  backward(d_y, x, weight, statistics, d_residual, d_x, d_weight, &d_bias);
+}
+
+}  // namespace trireme::kernels::cuda

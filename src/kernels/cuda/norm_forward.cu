@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/block.cuh"
+#include "kernels/cuda/launchers.hpp"
+
+namespace trireme::kernels::cuda {
+namespace {
+
+/// One block a row. The row is read again for the second pass: it is in the first-level cache then.
+template <class T, int n, bool centred>
+__global__ void forward_kernel(NormForward<T> a) {
+  __shared__ float scratch[32];
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t width = a.x.width;
+  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * n;
+  const T* from = a.x.data + row * a.x.stride;
+  T* to = a.y.data + row * a.y.stride;
+  const float inverse_width = 1.0F / static_cast<float>(width);
+  float mean = 0, rstd = 0;
+  if (a.again) {
+    mean = centred ? a.mean[row] : 0.0F;
+    rstd = a.rstd[row];
+  } else {
+    if constexpr (centred) {
+      float sum = 0;
+      for (std::int64_t i = threadIdx.x * n; i < width; i += step) {
+        const auto x = load<n>(from + i);
+        for (int k = 0; k < n; ++k) sum += static_cast<float>(x.at[k]);
+      }
+      mean = block_reduce(sum, Sum{}, scratch) * inverse_width;
+    }
+    float squares = 0;
+    for (std::int64_t i = threadIdx.x * n; i < width; i += step) {
+      const auto x = load<n>(from + i);
+      for (int k = 0; k < n; ++k) {
+        const float v = static_cast<float>(x.at[k]) - mean;
+        squares += v * v;
+      }
+    }
+    rstd = 1.0F / sqrtf(block_reduce(squares, Sum{}, scratch) * inverse_width + a.eps);
+    if (threadIdx.x == 0) {
+      a.rstd[row] = rstd;
+      if constexpr (centred) a.mean[row] = mean;
+    }
+  }
+  for (std::int64_t i = threadIdx.x * n; i < width; i += step) {
+    const auto x = load<n>(from + i);
+    const auto w = load<n>(a.weight + i);
+    Pack<T, n> y;
+    if constexpr (centred) {
+      const auto b = load<n>(a.bias + i);
+      for (int k = 0; k < n; ++k)
+        y.at[k] = static_cast<T>((static_cast<float>(x.at[k]) - mean) * rstd * static_cast<float>(w.at[k]) +
+                                 static_cast<float>(b.at[k]));
+    } else {
+      for (int k = 0; k < n; ++k)
+        y.at[k] = static_cast<T>(static_cast<float>(x.at[k]) * rstd * static_cast<float>(w.at[k]));
+    }
+    store<n>(to + i, y);
+  }
+}
+
+template <class T, int n>
+void run(const NormForward<T>& a) {
+  const Grid grid{.blocks = a.x.rows, .threads = threads_for(ceil_div(a.x.width, n), 512)};
+  if (a.bias != nullptr)
+    launch("layer_norm", forward_kernel<T, n, true>, grid, a);
+  else
+    launch("rms_norm", forward_kernel<T, n, false>, grid, a);
+}
+
+}  // namespace
+
+template <class T>
+void norm_forward(const NormForward<T>& a) {
+  constexpr int n = whole_pack<T>;
+  if (fits<n>(a.x) && fits<n>(a.y) && fits<n>(a.weight) && fits<n>(a.bias))
+    run<T, n>(a);
+  else
+    run<T, 1>(a);
+}
+
+template void norm_forward(const NormForward<float>&);
+template void norm_forward(const NormForward<c10::BFloat16>&);
+
+}  // namespace trireme::kernels::cuda

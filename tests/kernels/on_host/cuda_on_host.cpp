@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cuda_runtime.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/launch.cuh"
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace trireme::test {
+namespace {
+
+enum class State { ready, at_block_barrier, at_warp_barrier, done };
+
+struct Fibre {
+  ucontext_t context{};
+  std::unique_ptr<char[]> stack;
+  State state = State::done;
+  std::uint64_t slot = 0;
+};
+
+constexpr std::size_t stack_bytes = 128 << 10;
+constexpr unsigned warp = 32;
+std::vector<Fibre> fibres(1024);
+ucontext_t scheduler;
+const std::function<void()>* body = nullptr;
+
+void enter() {
+  (*body)();
+  fibres[threadIdx.x].state = State::done;
+}
+
+void wait(State state) {
+  Fibre& self = fibres[threadIdx.x];
+  self.state = state;
+  swapcontext(&self.context, &scheduler);
+}
+
+/// Lets threads [begin, end) go on if all of them wait in `state`.
+bool release(unsigned begin, unsigned end, State state) {
+  const auto first = fibres.begin() + begin, last = fibres.begin() + end;
+  if (!std::all_of(first, last, [&](const Fibre& f) { return f.state == state; })) return false;
+  std::for_each(first, last, [](Fibre& f) { f.state = State::ready; });
+  return true;
+}
+
+void run_block() {
+  const unsigned threads = blockDim.x;
+  for (unsigned t = 0; t < threads; ++t) {
+    Fibre& fibre = fibres[t];
+    if (!fibre.stack) fibre.stack = std::make_unique<char[]>(stack_bytes);
+    getcontext(&fibre.context);
+    fibre.context.uc_stack.ss_sp = fibre.stack.get();
+    fibre.context.uc_stack.ss_size = stack_bytes;
+    fibre.context.uc_link = &scheduler;
+    fibre.state = State::ready;
+    makecontext(&fibre.context, enter, 0);
+  }
+  for (;;) {
+    for (unsigned t = 0; t < threads; ++t) {
+      if (fibres[t].state != State::ready) continue;
+      threadIdx.x = t;
+      swapcontext(&scheduler, &fibres[t].context);
+    }
+    if (std::all_of(fibres.begin(), fibres.begin() + threads, [](const Fibre& f) { return f.state == State::done; }))
+      return;
+    bool released = release(0, threads, State::at_block_barrier);
+    for (unsigned t = 0; t < threads; t += warp) released |= release(t, t + warp, State::at_warp_barrier);
+    if (released) continue;
+    std::fprintf(stderr, "a kernel has a barrier or a shuffle that not every thread reaches\n");
+    std::abort();
+  }
+}
+
+}  // namespace
+
+std::uint64_t exchange_in_warp(std::uint64_t bits, int step) {
+  const unsigned self = threadIdx.x;
+  fibres[self].slot = bits;
+  wait(State::at_warp_barrier);
+  const std::uint64_t other = fibres[self ^ static_cast<unsigned>(step)].slot;
+  wait(State::at_warp_barrier);
+  return other;
+}
+
+void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread) {
+  if (block.x == 0 || block.x % warp != 0 || block.x > fibres.size() || block.y * block.z != 1) std::abort();
+  body = &thread;
+  gridDim = grid;
+  blockDim = block;
+  for (unsigned y = 0; y < grid.y; ++y) {
+    for (unsigned x = 0; x < grid.x; ++x) {
+      blockIdx = dim3(x, y);
+      run_block();
+    }
+  }
+}
+
+}  // namespace trireme::test
+
+void __syncthreads() { trireme::test::wait(trireme::test::State::at_block_barrier); }
+
+namespace trireme::kernels::cuda {
+
+cudaStream_t current_stream() { return nullptr; }
+
+void check_launch(cudaError_t result, const char* kernel) {
+  if (result == cudaSuccess) return;
+  std::fprintf(stderr, "%s was not started\n", kernel);
+  std::abort();
+}
+
+}  // namespace trireme::kernels::cuda

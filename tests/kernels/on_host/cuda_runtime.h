@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+
+/// Enough of CUDA to run the kernels of src/*/cuda as plain C++ on the host: the very same sources, compiled with this
+/// header in the place of CUDA's. Blocks run one after the other; the threads of a block are fibres of one thread,
+/// which change at barriers and shuffles. A barrier that not every thread of the block (of the warp, for a shuffle)
+/// reaches ends the process. So index arithmetic, bounds and barriers are tested where there is no GPU; races between
+/// barriers and speed are not.
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __launch_bounds__(threads)
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+using cudaError_t = int;
+using cudaStream_t = void*;
+inline constexpr cudaError_t cudaSuccess = 0;
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  std::size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace trireme::test {
+
+/// Runs `thread` for every thread of every block.
+void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
+
+/// What the thread with index `threadIdx.x ^ step` gave as `bits`; all threads of the warp call it.
+std::uint64_t exchange_in_warp(std::uint64_t bits, int step);
+
+}  // namespace trireme::test
+
+void __syncthreads();
+
+template <class V>
+V __shfl_xor_sync(unsigned mask, V value, int step) {
+  static_assert(sizeof(V) <= sizeof(std::uint64_t));
+  if (mask != 0xffffffffU) std::abort();
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  bits = trireme::test::exchange_in_warp(bits, step);
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline float __fmul_rn(float a, float b) { return a * b; }
+
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  trireme::test::run_grid(config->gridDim, config->blockDim, [&] { kernel(Parameters(arguments)...); });
+  return cudaSuccess;
+}
