@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/executor/executor.hpp"
 
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "trireme/base/error.hpp"
 #include "trireme/comm/abort.hpp"
 #include "trireme/device/history.hpp"
 #include "trireme/device/memory.hpp"
+#include "trireme/schedule/access.hpp"
 
 namespace trireme::executor {
 namespace {
@@ -53,8 +56,11 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
                 options_.needs ? *options_.needs : schedule::needs(schedule_, model)) {
   last_op_.fill(-1);
   squares_.resize(static_cast<std::size_t>(model.param_blocks()));
-  for (std::size_t i = 0; i < schedule_.ops.size(); ++i)
+  clip_op_ = static_cast<int>(schedule_.ops.size());
+  for (std::size_t i = 0; i < schedule_.ops.size(); ++i) {
     last_op_[static_cast<std::size_t>(schedule::lane_of(schedule_.ops[i]))] = static_cast<int>(i);
+    if (std::holds_alternative<schedule::ClipNorm>(schedule_.ops[i])) clip_op_ = static_cast<int>(i);
+  }
   if (!options_.on_exception) options_.on_exception = [] { comm::abort_job_for_current_exception(); };
   for (int b = 0; b < model.param_blocks(); ++b)
     decay_.push_back(optim::decay_ranges(model[ParamBlock{b}], store.layout()[ParamBlock{b}], store.shard_rank(),
@@ -121,10 +127,19 @@ void Executor::perform(int op, std::int64_t step) {
   if (options_.on_op) options_.on_op(op, step);
   if (options_.mode == nn::Mode::train) device::set_operation({op, step});
   const auto begin = Clock::now();
-  std::visit([this](const auto& verb) { run(verb); }, schedule_.ops[static_cast<std::size_t>(op)]);
+  const schedule::Op& now = schedule_.ops[static_cast<std::size_t>(op)];
+  const auto run_verb = [&](const auto& verb) {
+    if constexpr (std::is_void_v<decltype(run(verb))>) {
+      run(verb);
+    } else {
+      const Bytes copied = run(verb);
+      if (options_.on_copy) options_.on_copy(schedule::copy_name(now), copied, op > clip_op_ ? step + 1 : step);
+    }
+  };
+  std::visit(run_verb, now);
   device::set_operation({});
   if (options_.record_timeline) timeline_.record({step, op, begin, Clock::now(), device::memory_use().spaces});
-  const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op)]);
+  const schedule::Lane lane = schedule::lane_of(now);
   if (options_.on_lane_end && last_op_[static_cast<std::size_t>(lane)] == op) options_.on_lane_end(lane, step);
   progress_.done(op, step);
 }

@@ -25,35 +25,42 @@ void each_stage(const model::Model& model, Block block, Microbatch microbatch, E
 
 }  // namespace
 
-void Executor::run(const schedule::Upload& op) {
+Bytes Executor::run(const schedule::Upload& op) {
   const at::Tensor& from = store_.host_wire(op.block);
   at::Tensor& to = op.staged ? store_.upload_buffer(*op.staged) : store_.wire(op.block);
   device::copy(from.const_data_ptr(), to.mutable_data_ptr(), size(from));
+  return size(from);
 }
 
-void Executor::run(const schedule::OffloadGradient& op) {
+Bytes Executor::run(const schedule::OffloadGradient& op) {
   at::Tensor& from = store_.download_buffer(op.slot);
   at::Tensor& to = store_.gradient(op.block);
   if (op.add)
     device::add_to_host(floats(from), floats(to));
   else
     device::copy(from.const_data_ptr(), to.mutable_data_ptr(), size(from));
+  return size(from);
 }
 
 void Executor::run(const schedule::SumSquares& op) {
   squares_[static_cast<std::size_t>(op.block.value)] = counted_squares(op.block, team(true));
 }
 
-void Executor::run(const schedule::OffloadActivations& op) {
-  each_stage(model_, op.block, op.microbatch, [&](const auto& key) { activations_.offload(key, op.min_bytes); });
+Bytes Executor::run(const schedule::OffloadActivations& op) {
+  Bytes copied;
+  each_stage(model_, op.block, op.microbatch,
+             [&](const auto& key) { copied += activations_.offload(key, op.min_bytes); });
+  return copied;
 }
 
 void Executor::run(const schedule::DropActivations& op) {
   each_stage(model_, op.block, op.microbatch, [&](const auto& key) { activations_.drop(key); });
 }
 
-void Executor::run(const schedule::ReloadActivations& op) {
-  each_stage(model_, op.block, op.microbatch, [&](const auto& key) { activations_.reload(key); });
+Bytes Executor::run(const schedule::ReloadActivations& op) {
+  Bytes copied;
+  each_stage(model_, op.block, op.microbatch, [&](const auto& key) { copied += activations_.reload(key); });
+  return copied;
 }
 
 }  // namespace trireme::executor

@@ -17,6 +17,8 @@ class Activations {
   /// Goes past `op`; the most that is held while it runs.
   [[nodiscard]] Bytes most_during(const schedule::Op& op);
   [[nodiscard]] Bytes on_host() const { return on_host_; }
+  /// What the offload or reload that was gone past last copies for a block and microbatch.
+  [[nodiscard]] Bytes away(Block block, Microbatch m) const { return away_.at({block.value, m.value}); }
 
  private:
   using Key = std::tuple<int, int, int>;  ///< compute block, stage, microbatch

@@ -18,7 +18,7 @@ namespace {
 /// What a step needs.
 struct Needs {
   Memory memory;
-  Bytes traffic;
+  Bytes traffic, copies;
   double flops = 0;  ///< in units of one forward of all blocks and microbatches; a backward counts two
 };
 
@@ -30,7 +30,7 @@ Needs needs_of(const config::RunConfig& config, int ranks) {
   const Sizing sizing = sizing_of(config, mesh);
   Needs needs{.memory = replay_memory(step, model, layout, sizing)};
   for (const auto& [group, operations] : replay_traffic(step, model, layout, sizing))
-    for (const auto& [operation, moved] : operations) needs.traffic += moved.bytes;
+    for (const auto& [operation, moved] : operations) (group == "host" ? needs.copies : needs.traffic) += moved.bytes;
   double forward = 0, again = 0;
   const auto cost = [&](Block block) { return static_cast<double>(model::product_elements(model, block)); };
   for (const schedule::Op& op : step.ops) {
@@ -78,7 +78,7 @@ std::vector<Change> changes(const config::RunConfig& config) {
           {"sync.prefetch_bytes = 0", "gathers are waited for"},
           {"memory.recompute = \"selective\""},
           {"memory.recompute = \"block\""},
-          {"memory.activation_offload = true", "copies to and from the host"},
+          {"memory.activation_offload = true"},
           {"memory.offload = \"optimizer\"", "the host's cores update"},
           {"memory.offload = \"parameters\"", "the host's cores update"},
           {"precision.compute = \"bf16\"", "activations are rounded"},
@@ -107,6 +107,8 @@ std::string cost(const Remedy& remedy) {
   if (remedy.more_traffic.value != 0)
     costs.push_back(fmt::format("{} {} traffic", to_text(Bytes{std::abs(remedy.more_traffic.value)}),
                                 remedy.more_traffic.value > 0 ? "more" : "less"));
+  if (remedy.more_copies.value > 0)
+    costs.push_back(fmt::format("{} copied to and from the host", to_text(remedy.more_copies)));
   if (remedy.more_flops > 0.005) costs.push_back(percent(remedy.more_flops) + " more compute");
   if (!remedy.note.empty()) costs.push_back(remedy.note);
   return costs.empty() ? "nothing" : join(costs, ", ");
@@ -150,6 +152,7 @@ Advice advise(const config::RunConfig& config, int ranks) {
     advice.remedies.push_back({.line = change.line,
                                .saves = saves,
                                .more_traffic = with->traffic - now.traffic,
+                               .more_copies = with->copies - now.copies,
                                .more_flops = (with->flops - now.flops) / now.flops,
                                .note = std::string(change.note),
                                .fits = advice.budget && with->memory.total() <= *advice.budget});

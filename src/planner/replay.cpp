@@ -167,12 +167,24 @@ Traffic replay_traffic(const schedule::Schedule& schedule, const model::Model& m
     moved.bytes += Bytes{bytes};
     ++moved.calls;
   };
+  Activations activations(model, sizing);
   const int shards = layout.shards();
   const std::int64_t wire = sizing.reduce == config::Reduce::fp32 ? 4 : 2;
-  for (const schedule::Op& op : schedule.ops)
+  for (const schedule::Op& op : schedule.ops) {
+    if (sizing.trains) (void)activations.most_during(op);
     std::visit(
         [&](const auto& verb) {
           using Verb = std::decay_t<decltype(verb)>;
+          const auto copies = [&](Bytes bytes) {
+            add("host", std::string(schedule::copy_name(op)).c_str(), bytes.value);
+          };
+          if constexpr (std::is_same_v<Verb, schedule::Upload>)
+            copies(times(layout[verb.block].shard_elements(), size_of(sizing.compute)));
+          if constexpr (std::is_same_v<Verb, schedule::OffloadGradient>)
+            copies(times(layout[verb.block].shard_elements(), 4));
+          if constexpr (std::is_same_v<Verb, schedule::OffloadActivations> ||
+                        std::is_same_v<Verb, schedule::ReloadActivations>)
+            copies(activations.away(verb.block, verb.microbatch));
           if constexpr (std::is_same_v<Verb, schedule::Unshard>) {
             const int ranks = verb.from.value_or(shards);
             add(verb.from ? "shard_group" : "shard", "all_gather",
@@ -186,6 +198,7 @@ Traffic replay_traffic(const schedule::Schedule& schedule, const model::Model& m
           tensor(verb, add);
         },
         op);
+  }
   return traffic;
 }
 

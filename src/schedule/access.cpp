@@ -246,6 +246,14 @@ Lane lane_of(const Op& op) {
   return Lane::compute;
 }
 
+std::string_view copy_name(const Op& op) {
+  if (std::holds_alternative<Upload>(op)) return "upload";
+  if (std::holds_alternative<OffloadGradient>(op)) return "offload_gradient";
+  if (std::holds_alternative<OffloadActivations>(op)) return "offload";
+  if (std::holds_alternative<ReloadActivations>(op)) return "reload";
+  return "";
+}
+
 std::string_view to_text(Lane lane) {
   switch (lane) {
     case Lane::compute: return "compute";

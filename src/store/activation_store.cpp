@@ -43,12 +43,15 @@ ActivationStore::Kept& ActivationStore::at(const Key& key) {
   return found->second;
 }
 
-void ActivationStore::offload(const Key& key, Bytes min_bytes) {
+Bytes ActivationStore::offload(const Key& key, Bytes min_bytes) {
   Kept& kept = at(key);
+  Bytes copied;
   for (const at::Tensor& tensor : kept.tensors) {
     const bool moves = tensor.is_contiguous() && static_cast<std::int64_t>(tensor.nbytes()) >= min_bytes.value;
     kept.on_host.push_back(moves ? copy_in(tensor, device::Space::host) : at::Tensor());
+    if (moves) copied += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
   }
+  return copied;
 }
 
 void ActivationStore::drop(const Key& key) {
@@ -57,14 +60,17 @@ void ActivationStore::drop(const Key& key) {
     if (kept.on_host[i].defined()) kept.tensors[i].reset();
 }
 
-void ActivationStore::reload(const Key& key) {
+Bytes ActivationStore::reload(const Key& key) {
   Kept& kept = at(key);
+  Bytes copied;
   for (std::size_t i = 0; i < kept.on_host.size(); ++i) {
     if (!kept.on_host[i].defined()) continue;
     kept.tensors[i] = copy_in(kept.on_host[i], device::Space::device);
+    copied += Bytes{static_cast<std::int64_t>(kept.tensors[i].nbytes())};
     kept.on_host[i].reset();
   }
   kept.on_host.clear();
+  return copied;
 }
 
 }  // namespace trireme::store

@@ -88,20 +88,22 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
   }
   layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens);
   if (!options_.trains) return;
-  executor_ =
-      std::make_unique<executor::Executor>(model_, std::move(step), *store_, layers_, links(), config_.optimizer,
-                                           executor::Options{.lane_threads = lane_threads_,
-                                                             .host_threads = options_.host_threads,
-                                                             .reduce = config_.precision.reduce,
-                                                             .poison = options_.poison,
-                                                             .record_timeline = options_.record_timeline,
-                                                             .on_op = options_.on_op,
-                                                             .on_lane_end = [this](Lane lane, std::int64_t ended) {
-                                                               // Lanes without collectives may end a step after the
-                                                               // next one has begun.
-                                                               if (lane <= Lane::reduce || lane == Lane::tensor)
-                                                                 traffic_.lane_ended(lane, ended);
-                                                             }});
+  executor_ = std::make_unique<executor::Executor>(
+      model_, std::move(step), *store_, layers_, links(), config_.optimizer,
+      executor::Options{.lane_threads = lane_threads_,
+                        .host_threads = options_.host_threads,
+                        .reduce = config_.precision.reduce,
+                        .poison = options_.poison,
+                        .record_timeline = options_.record_timeline,
+                        .on_op = options_.on_op,
+                        .on_lane_end =
+                            [this](Lane lane, std::int64_t ended) {
+                              // Lanes without collectives may end a step after the
+                              // next one has begun.
+                              if (lane <= Lane::reduce || lane == Lane::tensor) traffic_.lane_ended(lane, ended);
+                            },
+                        .on_copy = [this](std::string_view copy, Bytes bytes,
+                                          std::int64_t copied_for) { traffic_.copied(copy, bytes, copied_for); }});
 }
 
 Job::~Job() = default;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/traffic.hpp"
 
+#include <utility>
+
 namespace trireme::train {
 
 void StepTraffic::rest() {
@@ -14,9 +16,17 @@ void StepTraffic::lane_ended(schedule::Lane lane, std::int64_t step) {
   ends_[step][at] = counters_[at].snapshot();
 }
 
+void StepTraffic::copied(std::string_view copy, Bytes bytes, std::int64_t step) {
+  const std::scoped_lock lock(mutex_);
+  comm::Traffic& sum = copies_[step]["host"][std::string(copy)];
+  sum.bytes += bytes;
+  ++sum.calls;
+}
+
 comm::TrafficTable StepTraffic::take(std::int64_t step) {
   const std::scoped_lock lock(mutex_);
   comm::TrafficTable total;
+  if (auto copies = copies_.extract(step)) total = std::move(copies.mapped());
   const ByLane ends = ends_.extract(step).mapped();
   for (std::size_t lane = 0; lane < ends.size(); ++lane)
     for (const auto& [group, operations] : comm::difference(ends[lane], before_[lane]))

@@ -204,6 +204,34 @@ TEST_F(Memory, OffloadingTheOptimizerLeavesNoneOfItOnTheDevice) {
       }
 }
 
+/// Copies between device and host, in the second step and later: the first one begins with what is on the device.
+TEST_F(Memory, CopiesBetweenDeviceAndHostAreWhatThePlannerSays) {
+  for (const DType compute : {DType::fp32, DType::bf16})
+    for (const auto what : {config::Offload::optimizer, config::Offload::parameters})
+      for (const auto sync : {immediate, deferred}) {
+        config::RunConfig config = run({.policy = sync}, compute);
+        config.train.steps = 4;
+        config.memory = {.activation_offload = true,
+                         .activation_offload_min_bytes = Bytes{2000},
+                         .offload = what,
+                         .offload_fraction = 0.7};
+        const config::Resolved mesh = config::resolve(config, world_.size());
+        const auto step = schedule::build_step(model_, mesh.accumulation, schedule::policy_of(config, mesh));
+        const planner::Traffic planned =
+            planner::replay_traffic(step, model_, layout(), planner::sizing_of(config, mesh));
+        ASSERT_EQ(planned.at("host").size(), 4U);
+        (void)test::train_job(config, world_, {.lane_threads = true}, [&](Job& job, int index) {
+          const comm::TrafficTable counted = job.step_traffic();
+          if (index == 0) return;
+          for (const auto& [copy, moved] : planned.at("host")) {
+            const comm::Traffic& found = counted.at("host").find(copy)->second;
+            EXPECT_EQ(found.bytes, moved.bytes) << copy << " in step " << index;
+            EXPECT_EQ(found.calls, moved.calls) << copy << " in step " << index;
+          }
+        });
+      }
+}
+
 TEST_F(Memory, CategoriesAddUpToTheAllocatorsOwnCountAtThePeak) {
   for (const auto offload : {config::Offload::none, config::Offload::parameters}) {
     config::RunConfig config = run({});

@@ -62,5 +62,17 @@ TEST(StepTraffic, CountsNothingThatWasMovedBetweenSteps) {
   EXPECT_EQ(bytes(traffic.take(1), "all_gather"), 2);
 }
 
+TEST(StepTraffic, KeepsCopiesApartByStepAndUnderHost) {
+  StepTraffic traffic;
+  traffic.copied("upload", {7}, 1);
+  traffic.copied("reload", {5}, 0);
+  end(traffic, 0);
+  EXPECT_EQ(traffic.take(0).at("host").size(), 1U);
+  traffic.copied("upload", {4}, 1);
+  end(traffic, 1);
+  const comm::TrafficTable table = traffic.take(1);
+  EXPECT_EQ(table.at("host").find("upload")->second, (comm::Traffic{.bytes = {11}, .calls = 2}));
+}
+
 }  // namespace
 }  // namespace trireme::train

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -66,6 +67,9 @@ struct Options {
   /// Told that a lane has ended its last op of a step, on its thread and before anything that waits for that op goes
   /// on.
   std::function<void(schedule::Lane lane, std::int64_t step)> on_lane_end{};
+  /// Told of every copy between device and host, on the thread that made it. What is copied behind a step's clipping
+  /// counts to the next step, which waits for it: all of a step's copies are told before the step ends.
+  std::function<void(std::string_view copy, Bytes bytes, std::int64_t step)> on_copy{};
   /// What lanes wait for, instead of `schedule::needs`: tests leave edges out and see what goes wrong.
   std::optional<std::vector<schedule::Need>> needs{};
 };
@@ -135,12 +139,13 @@ class Executor {
   void run(const schedule::SumCopies& op);
   void run(const schedule::ClipNorm& op);
   void run(const schedule::Update& op);
-  void run(const schedule::Upload& op);
-  void run(const schedule::OffloadGradient& op);
+  // Copies return their bytes.
+  Bytes run(const schedule::Upload& op);
+  Bytes run(const schedule::OffloadGradient& op);
   void run(const schedule::SumSquares& op);
-  void run(const schedule::OffloadActivations& op);
+  Bytes run(const schedule::OffloadActivations& op);
   void run(const schedule::DropActivations& op);
-  void run(const schedule::ReloadActivations& op);
+  Bytes run(const schedule::ReloadActivations& op);
 
   /// One stage that tensor parallelism cut.
   void forward_cut(const schedule::Forward& op, const model::Stage& stage, nn::Mode mode);
@@ -179,6 +184,7 @@ class Executor {
   std::vector<shard::CopiedRanges> copied_;            ///< by parameter block
   std::vector<std::vector<shard::Range>> counted_;     ///< in the norm, by parameter block
   std::array<int, schedule::lanes> last_op_{};         ///< of each lane; -1: none
+  int clip_op_ = 0;                                    ///< all after it is a step's tail
   store::ActivationStore activations_;
   Progress progress_;
   Timeline timeline_;

@@ -17,6 +17,7 @@ struct Remedy {
   std::string line;       ///< for the run file or --set: `memory.recompute = "block"`
   Bytes saves;            ///< always positive
   Bytes more_traffic;     ///< negative where it moves less
+  Bytes more_copies;      ///< between device and host
   double more_flops = 0;  ///< as a part of the step's: 0.33 for a whole forward again
   std::string note;       ///< what else it costs
   bool fits = false;      ///< with this change alone memory.budget holds; false without a budget

@@ -53,7 +53,7 @@ struct Moved {
 [[nodiscard]] model::TensorPart tensor_part(const config::RunConfig& config, const config::Resolved& mesh, int rank);
 
 /// By group ("shard", "shard_group" for gathers out of copies that groups keep, "replicate", "tensor",
-/// "tensor_group" for shared key and value heads), then by operation, as in
+/// "tensor_group" for shared key and value heads, "host" for copies between device and host), then by operation, as in
 /// the metrics; control traffic left out.
 using Traffic = std::map<std::string, std::map<std::string, Moved>>;
 [[nodiscard]] Traffic replay_traffic(const schedule::Schedule& schedule, const model::Model& model,

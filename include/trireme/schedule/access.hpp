@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/model/model.hpp"
@@ -53,6 +54,9 @@ struct Access {
 
 /// Parameter blocks whose values the op reads: none for the backward of an embedding, which reads indices only.
 [[nodiscard]] std::vector<ParamBlock> parameters_read(const Op& op, const model::Model& model);
+
+/// What metrics and planner call a copy between device and host; empty for an op that is none.
+[[nodiscard]] std::string_view copy_name(const Op& op);
 
 /// The stage of an op that tensor parallelism cut: it reads and writes more than the residual stream. Null for others.
 [[nodiscard]] const model::Stage* cut_stage(const model::Model& model, Block block, const std::optional<Stage>& stage);

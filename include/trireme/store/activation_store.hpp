@@ -25,12 +25,13 @@ class ActivationStore {
   /// Gives them back and forgets them. Throws BugError when nothing is kept there, or when it is in host memory.
   [[nodiscard]] std::vector<at::Tensor> take(const Key& key);
 
-  /// Copies the tensors of `key` that have at least `min_bytes` to host memory; they stay until `drop`.
-  void offload(const Key& key, Bytes min_bytes);
+  /// Copies the tensors of `key` that have at least `min_bytes` to host memory; they stay until `drop`. The bytes
+  /// copied.
+  Bytes offload(const Key& key, Bytes min_bytes);
   /// Frees the tensors that `offload` has copied.
   void drop(const Key& key);
-  /// Copies them back to the device and frees the host's.
-  void reload(const Key& key);
+  /// Copies them back to the device and frees the host's. The bytes copied.
+  Bytes reload(const Key& key);
 
   [[nodiscard]] bool empty() const { return kept_.empty(); }
 

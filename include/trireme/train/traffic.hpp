@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 #include "trireme/comm/counters.hpp"
 #include "trireme/schedule/op.hpp"
@@ -21,6 +22,8 @@ class StepTraffic {
   void rest();
   /// `lane` has ended `step`. Called on the lane's thread.
   void lane_ended(schedule::Lane lane, std::int64_t step);
+  /// A copy between device and host, told on its thread; the table has it under "host".
+  void copied(std::string_view copy, Bytes bytes, std::int64_t step);
   /// What the step moved on all lanes. All lanes have ended it; asked once for each step, in order.
   [[nodiscard]] comm::TrafficTable take(std::int64_t step);
 
@@ -29,6 +32,7 @@ class StepTraffic {
   std::array<comm::Counters, schedule::lanes> counters_;
   std::mutex mutex_;
   std::map<std::int64_t, ByLane> ends_;
+  std::map<std::int64_t, comm::TrafficTable> copies_;
   ByLane before_;
 };
 
