@@ -68,6 +68,15 @@ void check_sizes(const std::string& path, const Manifest& manifest) {
                                       mistakes.messages().size(), manifest.files.size(), mistakes.messages().front()));
 }
 
+/// What `remove_old` removes.
+std::vector<Found> old_ones(const std::string& directory, std::int64_t keep, std::int64_t keep_every) {
+  std::vector<Found> old;
+  std::int64_t kept = 0;
+  for (const Found& found : list_checkpoints(directory))
+    if (++kept > keep && (keep_every == 0 || found.step % keep_every != 0)) old.push_back(found);
+  return old;
+}
+
 std::string commit_path(const std::string& path) { return path + "/COMMIT"; }
 
 std::uint64_t text_hash(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
@@ -164,17 +173,22 @@ void set_aside_newer(const std::string& directory, std::int64_t step) {
   }
 }
 
+bool has_old(const std::string& directory, std::int64_t keep, std::int64_t keep_every) {
+  return !old_ones(directory, keep, keep_every).empty();
+}
+
+void remove_checkpoint(const std::string& path) {
+  const fs::path old = fs::path(path).lexically_normal();
+  const fs::path hidden = old.parent_path() / fmt::format(".{}.removed", old.filename().string());
+  remove_or_warn(hidden);
+  std::error_code error;
+  fs::rename(old, hidden, error);
+  (void)fault::point("ckpt.gc");
+  remove_or_warn(error ? old : hidden);
+}
+
 void remove_old(const std::string& directory, std::int64_t keep, std::int64_t keep_every) {
-  std::int64_t kept = 0;
-  for (const Found& found : list_checkpoints(directory)) {
-    if (++kept <= keep || (keep_every > 0 && found.step % keep_every == 0)) continue;
-    const fs::path hidden = fs::path(directory) / fmt::format(".{}.removed", step_name(found.step));
-    remove_or_warn(hidden);
-    std::error_code error;
-    fs::rename(found.path, hidden, error);
-    (void)fault::point("ckpt.gc");
-    remove_or_warn(error ? fs::path(found.path) : hidden);
-  }
+  for (const Found& found : old_ones(directory, keep, keep_every)) remove_checkpoint(found.path);
 }
 
 }  // namespace trireme::checkpoint

@@ -114,6 +114,8 @@ void File::reserve(std::int64_t bytes) {
     cannot_write(path_, fmt::format("set {} bytes aside", bytes), errno);
 }
 
+void File::forget_pages() const { (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED); }
+
 void File::sync_and_close() {
   if (::fsync(descriptor_) != 0) cannot_write(path_, "flush to disk", errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) cannot_write(path_, "close", errno);

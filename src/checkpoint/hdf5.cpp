@@ -11,6 +11,8 @@ namespace trireme::checkpoint::h5 {
 namespace {
 
 constexpr hsize_t page = 4096;
+constexpr std::size_t most_new_metadata = std::size_t{32}
+                                          << 20;  // HDF5 takes no more; a dataset takes some hundred bytes
 
 /// HDF5's clean-up at exit would run into files that it could not write, and crash; MPI calls it at its end as well.
 void prepare_library() {
@@ -58,8 +60,22 @@ std::string last_reason() {
   return reason.empty() ? "no reason given" : reason;
 }
 
-Writer::Writer(std::string path) : path_(std::move(path)) {
+Writer::Writer(std::string path) : path_(std::move(path)) { create(page_aligned()); }
+
+Writer::Writer(std::string path, MPI_Comm group) : path_(std::move(path)) {
   const Properties access = page_aligned();
+  check_status(H5Pset_fapl_mpio(access.id(), group, MPI_INFO_NULL), "describe the file");
+  check_status(H5Pset_coll_metadata_write(access.id(), true), "describe the file");
+  // The metadata cache talks to the other ranks whenever so much of it is new: that is to be at the end only.
+  H5AC_cache_config_t cache{};
+  cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+  check_status(H5Pget_mdc_config(access.id(), &cache), "describe the file");
+  cache.dirty_bytes_threshold = most_new_metadata;
+  check_status(H5Pset_mdc_config(access.id(), &cache), "describe the file");
+  create(access);
+}
+
+void Writer::create(const Properties& access) {
   const Properties creation = untimed(H5P_FILE_CREATE);
   file_ = File(check(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), "create the file"));
 }
@@ -79,7 +95,7 @@ void Writer::group(const std::string& name) {
                           fmt::format("create group {}", name)));
 }
 
-void Writer::reserved_floats(const std::string& name, hsize_t elements) {
+haddr_t Writer::reserved_floats(const std::string& name, hsize_t elements) {
   const Properties creation = untimed(H5P_DATASET_CREATE);
   check_status(H5Pset_layout(creation.id(), H5D_CONTIGUOUS), "describe a dataset");
   check_status(H5Pset_alloc_time(creation.id(), H5D_ALLOC_TIME_EARLY), "describe a dataset");
@@ -88,10 +104,6 @@ void Writer::reserved_floats(const std::string& name, hsize_t elements) {
   const Dataset dataset(
       check(H5Dcreate2(file_.id(), name.c_str(), H5T_IEEE_F32LE, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT),
             fmt::format("create dataset {}", name)));
-}
-
-haddr_t Writer::byte_offset(const std::string& name) {
-  const Dataset dataset(check(H5Dopen2(file_.id(), name.c_str(), H5P_DEFAULT), fmt::format("open dataset {}", name)));
   const haddr_t offset = H5Dget_offset(dataset.id());
   if (offset == HADDR_UNDEF) (void)check(-1, fmt::format("place dataset {}", name));
   return offset;
@@ -135,8 +147,13 @@ void Writer::attribute(const std::string& name, std::int64_t value) { scalar(nam
 void Writer::attribute(const std::string& name, double value) { scalar(name, H5T_NATIVE_DOUBLE, &value); }
 
 void Writer::close() {
-  check_status(H5Fflush(file_.id(), H5F_SCOPE_GLOBAL), "flush the file");
-  if (!file_.close()) (void)check(-1, "close the file");
+  const herr_t flushed = H5Fflush(file_.id(), H5F_SCOPE_GLOBAL);
+  const std::string reason = flushed < 0 ? last_reason() : "";
+  const bool closed = file_.close();
+  if (flushed < 0)
+    throw WriteError(
+        fmt::format("{}: cannot flush the file: HDF5 says: {}; check free space and quota", path_, reason));
+  if (!closed) (void)check(-1, "close the file");
 }
 
 std::string read_bytes(const std::string& path, const std::string& name, hsize_t most) {

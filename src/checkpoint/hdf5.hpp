@@ -41,7 +41,9 @@ class Handle {
   }
   [[nodiscard]] hid_t id() const { return id_; }
   /// Closes it now; false when HDF5 says that it failed.
-  [[nodiscard]] bool close() { return Close(std::exchange(id_, H5I_INVALID_HID)) >= 0; }
+  [[nodiscard]] bool close() { return Close(release()) >= 0; }
+  /// Gives it up without closing it.
+  hid_t release() { return std::exchange(id_, H5I_INVALID_HID); }
 
  private:
   hid_t id_;
@@ -60,12 +62,15 @@ class Writer {
  public:
   /// Creates the file, its metadata checksummed by HDF5 (superblock 3), large datasets aligned to pages.
   explicit Writer(std::string path);
+  /// The same by all ranks of `group` together (parallel HDF5). They must make the same calls, of which only this one
+  /// and `close` talk to the others: what a rank finds wrong in between is said before anybody waits for it.
+  /// Collective.
+  Writer(std::string path, MPI_Comm group);
 
   void group(const std::string& name);
   /// A contiguous 1-D dataset of little-endian fp32 whose space is reserved, not written: [elements], at least 1.
-  void reserved_floats(const std::string& name, hsize_t elements);
-  /// Where a dataset's raw data begins in the file.
-  [[nodiscard]] haddr_t byte_offset(const std::string& name);
+  /// Returns the byte of the file where its raw data begins.
+  [[nodiscard]] haddr_t reserved_floats(const std::string& name, hsize_t elements);
   /// A 1-D dataset of bytes.
   void bytes(const std::string& name, std::string_view text);
   /// A fp32 dataset of `shape` made of other files' datasets, as `creation` maps them.
@@ -73,14 +78,17 @@ class Writer {
   void attribute(const std::string& name, const std::string& text);
   void attribute(const std::string& name, std::int64_t value);
   void attribute(const std::string& name, double value);
-  /// Hands everything to the system and closes the file.
+  /// Hands everything to the system and closes the file, in any case.
   void close();
+  /// Leaves the file open for good: where other ranks do not close it with this one, HDF5 would wait for them for ever.
+  void abandon() { (void)file_.release(); }
 
   /// `id` unless it is negative. what: "create dataset model/b0".
   hid_t check(hid_t id, std::string_view what) const;
   void check_status(herr_t status, std::string_view what) const;
 
  private:
+  void create(const Properties& access);
   void scalar(const std::string& name, hid_t type, const void* value);
 
   std::string path_;

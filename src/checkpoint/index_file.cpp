@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
 #include <vector>
 
 #include "checkpoint/hdf5.hpp"
+#include "checkpoint/rectangles.hpp"
 #include "checkpoint/room.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/file.hpp"
@@ -17,29 +17,6 @@ namespace {
 
 constexpr std::size_t longest_attribute = 60'000;  // HDF5 keeps attributes of less than 64 KiB in the object header
 
-/// A piece of a virtual dataset: `elements` of a row-major parameter of rows of `columns`.
-struct Rectangle {
-  hsize_t row = 0, column = 0, rows = 0, columns = 0;
-};
-
-/// Up to three: the end of a row, whole rows, the beginning of a row.
-std::vector<Rectangle> rectangles(shard::Range elements, std::int64_t columns) {
-  std::vector<Rectangle> pieces;
-  for (std::int64_t at = elements.begin; at < elements.end;) {
-    const std::int64_t row = at / columns;
-    const std::int64_t column = at % columns;
-    const std::int64_t left = elements.end - at;
-    const std::int64_t rows = column == 0 && left >= columns ? left / columns : 1;
-    const std::int64_t wide = rows > 1 || (column == 0 && left >= columns) ? columns : std::min(columns - column, left);
-    pieces.push_back({.row = static_cast<hsize_t>(row),
-                      .column = static_cast<hsize_t>(column),
-                      .rows = static_cast<hsize_t>(rows),
-                      .columns = static_cast<hsize_t>(wide)});
-    at += rows * wide;
-  }
-  return pieces;
-}
-
 /// Where a slice of a parameter lies.
 struct Place {
   const SavedFile* file;
@@ -47,28 +24,18 @@ struct Place {
   const SavedSlice* slice;
 };
 
-/// Whether `next` goes on below `last`: the next row of a matrix's columns that one tensor rank holds. Rows are mapped
-/// together, of which there may be many.
-bool goes_on(const Place& last, const Place& next, std::int64_t columns) {
-  const SavedSlice &a = *last.slice, &b = *next.slice;
-  return last.dataset == next.dataset && a.elements.size() == b.elements.size() && a.elements.size() < columns &&
-         a.elements.begin % columns + a.elements.size() <= columns && b.elements.begin == a.elements.begin + columns &&
-         b.offset == a.offset + a.elements.size();
-}
-
 /// Maps `place` into the virtual dataset that `creation` describes, of rows of `columns`.
 void map_slice(const h5::Writer& file, const h5::Properties& creation, const h5::Space& whole, bool matrix,
-               std::int64_t columns, const Place& place, std::int64_t rows_below) {
-  const hsize_t source_size = static_cast<hsize_t>(place.dataset->elements);
+               std::int64_t columns, const Place& place) {
+  const auto source_size = static_cast<hsize_t>(place.dataset->elements);
   auto source_at = static_cast<hsize_t>(place.slice->offset);
-  for (Rectangle piece : rectangles(place.slice->elements, columns)) {
-    piece.rows += static_cast<hsize_t>(rows_below);  // only where the slice lies within one row
-    const hsize_t start[] = {piece.row, piece.column};
-    const hsize_t count[] = {piece.rows, piece.columns};
+  for (const Rectangle& piece : rectangles(place.slice->runs, columns)) {
+    const hsize_t start[] = {static_cast<hsize_t>(piece.row), static_cast<hsize_t>(piece.column)};
+    const hsize_t count[] = {static_cast<hsize_t>(piece.rows), static_cast<hsize_t>(piece.columns)};
     const int skip = matrix ? 0 : 1;  // a vector is one row
     file.check_status(H5Sselect_hyperslab(whole.id(), H5S_SELECT_SET, start + skip, nullptr, count + skip, nullptr),
                       "map a slice");
-    const hsize_t source_count = piece.rows * piece.columns;
+    const auto source_count = static_cast<hsize_t>(piece.size());
     const h5::Space source(file.check(H5Screate_simple(1, &source_size, nullptr), "map a slice"));
     file.check_status(H5Sselect_hyperslab(source.id(), H5S_SELECT_SET, &source_at, nullptr, &source_count, nullptr),
                       "map a slice");
@@ -88,13 +55,7 @@ void write_virtual(h5::Writer& file, Quantity quantity, const SavedParameter& pa
   file.check_status(H5Pset_fill_value(creation.id(), H5T_NATIVE_FLOAT, &missing), "set the fill value");
   const h5::Space whole(
       file.check(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), "describe a dataset"));
-  const std::int64_t columns = parameter.shape.back();
-  for (std::size_t first = 0; first < places.size();) {
-    std::size_t last = first;
-    while (matrix && last + 1 < places.size() && goes_on(places[last], places[last + 1], columns)) ++last;
-    map_slice(file, creation, whole, matrix, columns, places[first], static_cast<std::int64_t>(last - first));
-    first = last + 1;
-  }
+  for (const Place& place : places) map_slice(file, creation, whole, matrix, columns_of(parameter), place);
   file.virtual_floats(fmt::format("{}/{}", to_text(quantity), parameter.name), shape, creation);
 }
 

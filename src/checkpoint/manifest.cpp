@@ -67,6 +67,10 @@ std::vector<SavedParameter> saved_parameters(const model::Model& model) {
   return parameters;
 }
 
+std::int64_t files_of(const mesh::Mesh& mesh, std::int64_t ranks_per_file) {
+  return (mesh.dp_size() + ranks_per_file - 1) / ranks_per_file * mesh.tensor;
+}
+
 std::string shard_path(int dp_rank, int tensor_rank) {
   return fmt::format("shards/dp-{:05}-tp-{:02}.h5", dp_rank, tensor_rank);
 }

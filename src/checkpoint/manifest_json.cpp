@@ -3,11 +3,11 @@
 // The manifest as JSON. 64-bit hashes are hexadecimal strings: JSON's numbers are doubles for most readers.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/json.hpp"
+#include "checkpoint/rectangles.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/manifest.hpp"
@@ -95,16 +95,33 @@ SavedParameter parameter_of(const nlohmann::json& json) {
   return parameter;
 }
 
+/// Runs that lie within a parameter; several of them in the same columns of consecutive rows.
+shard::Runs runs_of(const nlohmann::json& json, const SavedParameter& parameter) {
+  const std::int64_t elements = parameter.elements();
+  const std::int64_t columns = columns_of(parameter);
+  shard::Runs runs{.first = whole(json.at(1), "a slice's first element", 0, elements - 1),
+                   .length = whole(json.at(2), "the length of a slice's runs", 1, elements),
+                   .stride = whole(json.at(3), "a slice's stride", 0, columns),
+                   .count = whole(json.at(4), "a slice's number of runs", 1, elements)};
+  if (runs.count == 1)
+    require(runs.stride == 0 && runs.length <= elements - runs.first,
+            fmt::format("a slice of {} is out of range", parameter.name));
+  else
+    require(runs.stride == columns && runs.first % columns + runs.length <= columns &&
+                runs.count <= elements / columns - runs.first / columns,
+            fmt::format("a slice of {} is out of range: its runs are not parts of its rows", parameter.name));
+  return runs;
+}
+
 SavedSlice slice_of(const nlohmann::json& json, const std::vector<SavedParameter>& parameters, std::int64_t room) {
   const auto index = whole(json.at(0), "a parameter's index", 0, static_cast<std::int64_t>(parameters.size()) - 1);
   const SavedParameter& parameter = parameters[static_cast<std::size_t>(index)];
-  SavedSlice slice{.parameter = static_cast<int>(index), .elements = {}, .offset = 0, .checksums = hashes(json.at(4))};
-  slice.elements = {whole(json.at(1), "a slice's begin"), whole(json.at(2), "a slice's end", 1, parameter.elements())};
-  require(!slice.elements.empty(), fmt::format("a slice of {} is empty", parameter.name));
-  slice.offset = whole(json.at(3), "a slice's offset", 0, room - slice.elements.size());
-  const auto chunks = (slice.elements.size() + chunk_elements - 1) / chunk_elements;
-  require(static_cast<std::int64_t>(slice.checksums.size()) == chunks,
-          fmt::format("a slice of {} has {} checksums instead of {}", parameter.name, slice.checksums.size(), chunks));
+  SavedSlice slice{.parameter = static_cast<int>(index), .checksums = hashes(json.at(6))};
+  slice.runs = runs_of(json, parameter);
+  slice.offset = whole(json.at(5), "a slice's offset", 0, room - slice.runs.size());
+  require(static_cast<std::int64_t>(slice.checksums.size()) == slice.chunks(),
+          fmt::format("a slice of {} has {} checksums instead of {}", parameter.name, slice.checksums.size(),
+                      slice.chunks()));
   return slice;
 }
 
@@ -140,22 +157,34 @@ SavedFile file_of(const nlohmann::json& json, const std::vector<SavedParameter>&
 
 /// Every element of every parameter lies in exactly one slice.
 void require_cover(const Manifest& manifest) {
-  std::vector<std::vector<shard::Range>> found(all_quantities.size() * manifest.parameters.size());
+  std::vector<std::vector<Rectangle>> found(all_quantities.size() * manifest.parameters.size());
   for (const SavedFile& file : manifest.files)
     for (const SavedDataset& dataset : file.datasets)
       for (const SavedSlice& slice : dataset.slices)
-        found[static_cast<std::size_t>(dataset.quantity) * manifest.parameters.size() +
-              static_cast<std::size_t>(slice.parameter)]
-            .push_back(slice.elements);
+        for (const Rectangle& part :
+             rectangles(slice.runs, columns_of(manifest.parameters[static_cast<std::size_t>(slice.parameter)])))
+          found[static_cast<std::size_t>(dataset.quantity) * manifest.parameters.size() +
+                static_cast<std::size_t>(slice.parameter)]
+              .push_back(part);
   for (std::size_t i = 0; i < found.size(); ++i) {
     const SavedParameter& parameter = manifest.parameters[i % manifest.parameters.size()];
-    std::sort(found[i].begin(), found[i].end(), [](auto& a, auto& b) { return a.begin < b.begin; });
-    std::int64_t end = 0;
-    for (const shard::Range& range : found[i]) {
-      require(range.begin == end, fmt::format("{} has a gap or an overlap at element {}", parameter.name, end));
-      end = range.end;
-    }
-    require(end == parameter.elements(), fmt::format("{} ends at element {}", parameter.name, end));
+    const std::int64_t columns = columns_of(parameter);
+    const std::string why = not_covered_once(std::move(found[i]), parameter.elements() / columns, columns);
+    require(why.empty(), fmt::format("{} {}", parameter.name, why));
+  }
+}
+
+/// The files are those of the mesh, in order.
+void require_files(const Manifest& manifest) {
+  const mesh::Mesh& mesh = manifest.mesh;
+  require(static_cast<std::int64_t>(manifest.files.size()) == files_of(mesh, manifest.ranks_per_file) &&
+              manifest.digests.size() == static_cast<std::size_t>(mesh.ranks()),
+          "the mesh has another number of ranks than there are files");
+  for (std::size_t i = 0; i < manifest.files.size(); ++i) {
+    const SavedFile& file = manifest.files[i];
+    const auto index = static_cast<std::int64_t>(i);
+    require(file.dp_rank == index / mesh.tensor * manifest.ranks_per_file && file.tensor_rank == index % mesh.tensor,
+            "files are out of order");
   }
 }
 
@@ -192,17 +221,10 @@ Manifest manifest_of(const nlohmann::json& json) {
   manifest.mesh = {.replicate = size("replicate"), .shard = size("shard"), .tensor = size("tensor")};
   for (const auto& parameter : json.at("parameters")) manifest.parameters.push_back(parameter_of(parameter));
   require(!manifest.parameters.empty(), "it has no parameters");
-  for (const auto& file : json.at("files")) {
-    manifest.files.push_back(file_of(file, manifest.parameters));
-    const SavedFile& last = manifest.files.back();
-    require(last.dp_rank * manifest.mesh.tensor + last.tensor_rank + 1 == static_cast<int>(manifest.files.size()) &&
-                last.tensor_rank < manifest.mesh.tensor,
-            "files are out of order");
-  }
+  manifest.ranks_per_file = static_cast<int>(whole(json.at("ranks_per_file"), "ranks_per_file", 1, 1 << 20));
+  for (const auto& file : json.at("files")) manifest.files.push_back(file_of(file, manifest.parameters));
   manifest.digests = hashes(json.at("digests"));
-  require(manifest.digests.size() == static_cast<std::size_t>(manifest.mesh.ranks()) &&
-              manifest.digests.size() == manifest.files.size(),
-          "the mesh has another number of ranks than there are files");
+  require_files(manifest);
   require_cover(manifest);
   return manifest;
 }
@@ -214,8 +236,8 @@ std::string file_to_json(const SavedFile& file) {
   for (const SavedDataset& dataset : file.datasets) {
     Json slices = Json::array();
     for (const SavedSlice& slice : dataset.slices)
-      slices.push_back(
-          {slice.parameter, slice.elements.begin, slice.elements.end, slice.offset, Json(hex(slice.checksums))});
+      slices.push_back({slice.parameter, slice.runs.first, slice.runs.length, slice.runs.stride, slice.runs.count,
+                        slice.offset, Json(hex(slice.checksums))});
     datasets.push_back({{"name", dataset.name},
                         {"elements", dataset.elements},
                         {"byte_offset", dataset.byte_offset},
@@ -251,6 +273,7 @@ std::string to_json(const Manifest& manifest, const std::vector<std::string>& fi
       {"generation", facts_json(state.generation)},
       {"mesh",
        {{"replicate", manifest.mesh.replicate}, {"shard", manifest.mesh.shard}, {"tensor", manifest.mesh.tensor}}},
+      {"ranks_per_file", manifest.ranks_per_file},
       {"model", facts_json(manifest.model)},
       {"versions", facts_json(manifest.versions)},
       {"chunk_elements", chunk_elements},

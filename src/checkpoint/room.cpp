@@ -9,7 +9,7 @@
 
 namespace trireme::checkpoint {
 
-void require_room(const std::string& path, std::int64_t bytes) {
+void require_file_size(const std::string& path, std::int64_t bytes) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       static_cast<std::uint64_t>(bytes) > limit.rlim_cur)
@@ -17,6 +17,10 @@ void require_room(const std::string& path, std::int64_t bytes) {
         fmt::format("{}: needs up to {} bytes, but a file of this process may have {} at most (ulimit -f); raise the "
                     "limit",
                     path, bytes, limit.rlim_cur));
+}
+
+void require_room(const std::string& path, std::int64_t bytes) {
+  require_file_size(path, bytes);
   File::create(path).reserve(bytes);
   (void)File::create(path);  // gives it back
 }

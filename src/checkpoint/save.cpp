@@ -8,8 +8,10 @@
 #include <filesystem>
 
 #include "checkpoint/commit.hpp"
+#include "checkpoint/group_file.hpp"
 #include "checkpoint/index_file.hpp"
 #include "checkpoint/shard_file.hpp"
+#include "checkpoint/shard_plan.hpp"
 #include "trireme/base/build_info.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
@@ -38,6 +40,7 @@ class Save {
         final_(fmt::format("{}/{}", options.directory, name_)) {
     manifest_.state = state;
     manifest_.mesh = shards.mesh;
+    manifest_.ranks_per_file = static_cast<int>(options.ranks_per_file);
     manifest_.model = model_facts(shards.model);
     manifest_.parameters = saved_parameters(shards.model);
     const BuildInfo& build = build_info();
@@ -49,13 +52,14 @@ class Save {
   Saved operator()() {
     first_rank([&] { make_directories(); });
     std::uint64_t digest = 0;
-    SavedFile file;
     every_rank([&] {
       (void)fault::point("ckpt.stage");
       digest = shard_digest(shards_);
-      file = write_shard_file(temporary_, shards_);
     });
-    const std::vector<std::string> files = comm::gather_texts(world_, file_to_json(file));
+    write_shards();
+    std::vector<std::string> files =
+        comm::gather_texts(world_, written_.first ? file_to_json(written_.saved) : std::string());
+    std::erase(files, std::string());  // of ranks whose group's first one has said it
     for (const std::string& text : comm::gather_texts(world_, fmt::format("{}", digest))) {
       std::uint64_t& word = manifest_.digests.emplace_back();
       std::from_chars(text.data(), text.data() + text.size(), word);
@@ -63,7 +67,7 @@ class Save {
     const std::int64_t data = data_bytes(shards_.layout) * shards_.mesh.tensor;
     first_rank([&] { finish(files); });
     first_rank([&] { commit(); });
-    if (world_.rank() == 0 && !alone_) remove_old(options_.directory, options_.keep, options_.keep_every);
+    if (!alone_) make_way();
     return {.path = final_, .bytes = Bytes{data}};
   }
 
@@ -71,14 +75,26 @@ class Save {
   /// Runs `work`; afterwards all ranks know whether it failed on any, and throw alike.
   template <class Work>
   void every_rank(Work&& work) {
-    std::string failure;
+    settle(failure_of(work));
+  }
+  template <class Work>
+  std::string failure_of(Work&& work) {
     try {
       work();
+    } catch (const FailedElsewhere&) {
+      return "";  // that rank says why
+    } catch (const TornFile& torn) {
+      torn_ = true;
+      return torn.what();
     } catch (const std::exception& error) {
-      failure = error.what();
+      return error.what();
     }
+    return "";
+  }
+  void settle(const std::string& failure) {
     const std::string said = comm::agree_on_failure(world_, failure);
     if (said.empty()) return;
+    if (comm::any_rank(world_, torn_)) throw TornFile(said);
     std::error_code ignored;
     if (world_.rank() == 0) fs::remove_all(temporary_, ignored);
     throw WriteError(fmt::format("the checkpoint of step {} was not saved; those before it are as they were: {}",
@@ -112,6 +128,34 @@ class Save {
                       options_.directory, to_text(Bytes{needed}), needed, to_text(Bytes{available}), available));
   }
 
+  /// One file a rank, or one a group.
+  void write_shards() {
+    std::string failure;
+    if (options_.ranks_per_file == 1) {
+      failure = failure_of([&] { written_ = write_shard_file(temporary_, shards_); });
+    } else {
+      const Writers writers = writers_of(shards_.mesh, shards_.dp_rank(), options_.ranks_per_file);
+      const comm::Communicator group =
+          world_.split(writers.first * shards_.mesh.tensor + shards_.at.tensor, shards_.dp_rank());
+      failure = failure_of([&] { written_ = write_group_file(group, temporary_, shards_, options_.ranks_per_file); });
+    }
+    settle(failure);
+  }
+
+  /// Removes what is older than `keep`, when every rank has read from the disk that the new one is what it wrote. Else
+  /// the new one goes.
+  void make_way() {
+    const bool first = world_.rank() == 0;
+    if (!comm::any_rank(world_, first && has_old(options_.directory, options_.keep, options_.keep_every))) return;
+    const std::string failure = failure_of([&] {
+      if (first) (void)open_checkpoint(final_);
+      read_back(final_, written_);
+    });
+    if (comm::any_rank(world_, !failure.empty()) && first) remove_checkpoint(final_);
+    settle(failure);
+    if (first) remove_old(options_.directory, options_.keep, options_.keep_every);
+  }
+
   void finish(const std::vector<std::string>& files) {
     (void)fault::point("ckpt.manifest");
     const std::string json = to_json(manifest_, files);
@@ -141,6 +185,8 @@ class Save {
   std::string temporary_;
   std::string final_;
   Manifest manifest_;
+  WrittenFile written_;
+  bool torn_ = false;
 };
 
 }  // namespace

@@ -28,18 +28,15 @@ void find_strangers(const std::string& path, const Manifest& manifest, std::vect
       found.push_back(fmt::format("{}: does not belong to the checkpoint", entry.path().string()));
 }
 
-void verify_file(const std::string& path, const Manifest& manifest, const SavedFile& saved, Reader& reader,
-                 std::vector<std::string>& found) {
+void verify_file(const std::string& path, const SavedFile& saved, Reader& reader, std::vector<std::string>& found) {
   const std::string name = path + "/" + saved.path;
   std::vector<float> values;
   for (const SavedDataset& dataset : saved.datasets)
     for (const SavedSlice& slice : dataset.slices)
-      for (std::int64_t at = slice.elements.begin; at < slice.elements.end; at += chunk_elements) {
-        const shard::Range part{.begin = at, .end = std::min(at + chunk_elements, slice.elements.end)};
-        values.resize(static_cast<std::size_t>(part.size()));
+      for (std::int64_t c = 0; c < slice.chunks(); ++c) {
+        values.resize(static_cast<std::size_t>(slice.chunk(c).size()));
         try {
-          reader.read(dataset.quantity, manifest.parameters[static_cast<std::size_t>(slice.parameter)].name, part,
-                      values);
+          reader.read_chunk(saved, dataset, slice, c, values);
         } catch (const CheckpointError& error) {
           found.emplace_back(error.what());
         }
@@ -77,7 +74,7 @@ std::vector<std::string> verify(const std::string& path) {
       else if (size != static_cast<std::uintmax_t>(file.bytes))
         found.push_back(fmt::format("{}: has {} bytes instead of {}", name, size, file.bytes));
       else
-        verify_file(path, manifest, file, reader, found);
+        verify_file(path, file, reader, found);
     }
   } catch (const CheckpointError& error) {
     found.emplace_back(error.what());
@@ -97,7 +94,7 @@ std::string describe(const std::string& path) {
       for (const SavedSlice& slice : dataset.slices)
         owners[static_cast<std::size_t>(slice.parameter)].insert(file.dp_rank);
   }
-  TextTable table({"parameter", "shape", "elements", "in files of dp ranks"});
+  TextTable table({"parameter", "shape", "elements", "in files dp-"});
   for (std::size_t p = 0; p < manifest.parameters.size(); ++p) {
     const SavedParameter& parameter = manifest.parameters[p];
     elements += parameter.elements();
@@ -108,10 +105,11 @@ std::string describe(const std::string& path) {
   }
   std::string text = fmt::format(
       "{}\nstep {}, {} updates, {} skipped, {} samples, {} tokens, learning rate {}\n"
-      "saved on {} by trireme {}\n{} parameters; with AdamW's moments {} in {} file{}\n\n",
+      "saved on {} by trireme {}\n{} parameters; with AdamW's moments {} in {} file{}{}\n\n",
       path, state.step, state.updates, state.skipped, state.samples, state.tokens, state.learning_rate,
       manifest.mesh.text(), saved_by(manifest), elements, to_text(Bytes{bytes}), manifest.files.size(),
-      manifest.files.size() == 1 ? "" : "s");
+      manifest.files.size() == 1 ? "" : "s",
+      manifest.ranks_per_file == 1 ? "" : fmt::format(", one for {} dp ranks", manifest.ranks_per_file));
   for (const auto& [key, value] : manifest.model) text += fmt::format("{} = {}\n", key, value);
   return text + "\n" + table.str();
 }

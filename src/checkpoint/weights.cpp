@@ -46,7 +46,7 @@ void Weights::check(const model::Model& model) const {
 
 void Weights::read(const model::Parameter& parameter, shard::Range elements, std::span<float> values) const {
   if (directory_) return directory_->read_slice(parameter, elements, values);
-  checkpoint_->read(Quantity::parameter, parameter.name, elements, values);
+  checkpoint_->read(Quantity::parameter, parameter.name, shard::Runs::of(elements), values);
 }
 
 }  // namespace trireme::checkpoint

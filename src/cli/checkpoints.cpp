@@ -59,7 +59,7 @@ int export_weights(const ExportArguments& arguments) {
       arguments.directory, model, options, [&](model::ParamRef ref) -> std::span<const float> {
         const model::Parameter& parameter = model[ref];
         whole.resize(static_cast<std::size_t>(parameter.elements()));
-        reader.read(checkpoint::Quantity::parameter, parameter.name, {.begin = 0, .end = parameter.elements()}, whole);
+        reader.read(checkpoint::Quantity::parameter, parameter.name, {.length = parameter.elements()}, whole);
         return whole;
       });
   fmt::print("exported {} at step {} to {}\n", arguments.checkpoint, manifest.state.step, arguments.directory);

@@ -65,7 +65,8 @@ std::vector<Option> checkpoint_options() {
   s.number("keep_every", &Checkpoint::keep_every, between(0, largest_step),
            "checkpoints of every so many steps stay for ever (0: none)");
   s.flag("async", &Checkpoint::async, "write while the training goes on, from a copy in host memory");
-  s.number("ranks_per_file", &Checkpoint::ranks_per_file, between(1, 1 << 20), "ranks that share a file").not_yet();
+  s.number("ranks_per_file", &Checkpoint::ranks_per_file, between(1, 1 << 20),
+           "neighbouring dp ranks that share a file");
   s.custom(
        "resume", "auto | none | path", read_resume,
        [](const Checkpoint& checkpoint) { return print_path(checkpoint.resume); },

@@ -264,8 +264,11 @@ std::string Checkpointing::save(checkpoint::State state, bool last) {
 std::string Checkpointing::write(const checkpoint::State& state, bool last) {
   const auto begin = std::chrono::steady_clock::now();
   const config::Checkpoint& config = job_.config().checkpoint;
-  const checkpoint::SaveOptions options{
-      .directory = config.directory, .keep = config.keep, .keep_every = config.keep_every, .base_step = base_step_};
+  const checkpoint::SaveOptions options{.directory = config.directory,
+                                        .keep = config.keep,
+                                        .keep_every = config.keep_every,
+                                        .ranks_per_file = config.ranks_per_file,
+                                        .base_step = base_step_};
   const checkpoint::Shards shards = shards_of(job_);
   if (config.async && !last && background_.start(shards, state, options)) return "";
   checkpoint::Saved saved;

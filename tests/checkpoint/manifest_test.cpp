@@ -31,9 +31,9 @@ std::string sound() {
                            .elements = 64,
                            .byte_offset = at,
                            .slices = {}};
-      if (rank == 0) dataset.slices.push_back({.parameter = 0, .elements = {0, 6}, .offset = 0, .checksums = {9}});
-      const shard::Range half{.begin = 10 * rank, .end = 10 * rank + 10};
-      dataset.slices.push_back({.parameter = 1, .elements = half, .offset = 20, .checksums = {0xabc}});
+      if (rank == 0) dataset.slices.push_back({.parameter = 0, .runs = {.length = 6}, .offset = 0, .checksums = {9}});
+      const shard::Runs half{.first = 10 * rank, .length = 10};
+      dataset.slices.push_back({.parameter = 1, .runs = half, .offset = 20, .checksums = {0xabc}});
       file.datasets.push_back(dataset);
       at += 256;
     }
@@ -67,13 +67,13 @@ TEST(Manifest, ComesBackAsItWasWritten) {
   EXPECT_EQ(manifest.digests, (std::vector<std::uint64_t>{1, 0xffffffffffffffffULL}));
   ASSERT_EQ(manifest.files.size(), 2U);
   const SavedSlice& slice = manifest.files[1].datasets[2].slices[0];
-  EXPECT_EQ(slice.elements, (shard::Range{10, 20}));
+  EXPECT_EQ(slice.runs, (shard::Runs{.first = 10, .length = 10}));
   EXPECT_EQ(slice.checksums, std::vector<std::uint64_t>{0xabc});
   EXPECT_EQ(manifest.files[1].datasets[2].quantity, Quantity::second_moment);
 }
 
 TEST(Manifest, OfAnotherFormatOrVersionIsRefused) {
-  EXPECT_THAT(message_of(with("\"version\":1", "\"version\":2")), HasSubstr("format version 2"));
+  EXPECT_THAT(message_of(with("\"version\":2", "\"version\":3")), HasSubstr("format version 3"));
   EXPECT_THAT(message_of(with("trireme checkpoint", "something else")), HasSubstr("no manifest of Trireme"));
   EXPECT_THAT(message_of("{}"), HasSubstr("index.h5"));
   EXPECT_THAT(message_of("[]"), HasSubstr("index.h5"));
@@ -90,18 +90,58 @@ TEST(Manifest, ThatLeavesItsDirectoryOrItsFilesIsRefused) {
   EXPECT_THAT(message_of(with("shards/dp-00000", "../../etc/00000")), HasSubstr("not a shard's"));
   EXPECT_THAT(message_of(with("\"byte_offset\":100", "\"byte_offset\":900")), HasSubstr("out of range"));
   EXPECT_THAT(message_of(with("\"elements\":64", "\"elements\":9000000000000")), HasSubstr("out of range"));
-  EXPECT_THAT(message_of(with("[1,0,10,20,", "[1,0,10,60,")), HasSubstr("out of range"));
-  EXPECT_THAT(message_of(with("[1,0,10,20,", "[7,0,10,20,")), HasSubstr("out of range"));
+  EXPECT_THAT(message_of(with("[1,0,10,0,1,20,", "[1,0,10,0,1,60,")), HasSubstr("out of range"));
+  EXPECT_THAT(message_of(with("[1,0,10,0,1,20,", "[7,0,10,0,1,20,")), HasSubstr("out of range"));
+  EXPECT_THAT(message_of(with("[1,10,10,0,1,20,", "[1,15,10,0,1,20,")), HasSubstr("out of range"));
   EXPECT_THAT(message_of(with("[4,5]", "[4000000000000,5000000000000]")), HasSubstr("too many elements"));
   EXPECT_THAT(message_of(with("[4,5]", "[-4,-5]")), HasSubstr("out of range"));
 }
 
 TEST(Manifest, WithElementsMissingOrTwiceIsRefused) {
-  EXPECT_THAT(message_of(with("[1,0,10,20,", "[1,0,9,20,")), HasSubstr("b.weight has a gap or an overlap"));
-  EXPECT_THAT(message_of(with("[1,10,20,20,", "[1,10,19,20,")), HasSubstr("b.weight ends at element 19"));
+  EXPECT_THAT(message_of(with("[1,0,10,0,1,20,", "[1,0,9,0,1,20,")), HasSubstr("b.weight lacks 1 of its 20 elements"));
+  EXPECT_THAT(message_of(with("[1,0,10,0,1,20,", "[1,0,11,0,1,20,")),
+              HasSubstr("b.weight has an overlap at element 10"));
   EXPECT_THAT(message_of(with("[\"0000000000000009\"]", "[]")), HasSubstr("0 checksums instead of 1"));
   EXPECT_THAT(message_of(with("\"shard\":2", "\"shard\":3")), HasSubstr("another number of ranks"));
   EXPECT_THAT(message_of(with("\"step\":7", "\"step\":7,\"step\":8")), HasSubstr("twice"));
+}
+
+/// The matrix of `sound` by two tensor ranks: columns 0 to 2 of every row, and 2 to 5.
+std::string by_columns() {
+  std::string text = sound();
+  const auto replace_all = [&](const std::string& what, const std::string& instead) {
+    for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + instead.size()))
+      text.replace(at, what.size(), instead);
+  };
+  replace_all("[1,0,10,0,1,", "[1,0,2,5,4,");
+  replace_all("[1,10,10,0,1,", "[1,2,3,5,4,");
+  return text;
+}
+
+TEST(Manifest, HoldsColumnsOfAMatrixAsOneSlice) {
+  const Manifest manifest = parse_manifest("index.h5", by_columns());
+  EXPECT_EQ(manifest.files[0].datasets[0].slices[1].runs,
+            (shard::Runs{.first = 0, .length = 2, .stride = 5, .count = 4}));
+  EXPECT_EQ(manifest.files[1].datasets[0].slices[0].runs.end(), 20);
+  const auto changed = [](const std::string& what, const std::string& instead) {
+    std::string text = by_columns();
+    return message_of(text.replace(text.find(what), what.size(), instead));
+  };
+  EXPECT_THAT(changed("[1,0,2,5,4,", "[1,0,3,5,4,"), HasSubstr("b.weight has an overlap at element 2"));
+  EXPECT_THAT(changed("[1,0,2,5,4,", "[1,0,2,5,3,"), HasSubstr("b.weight lacks 2 of its 20 elements"));
+  EXPECT_THAT(changed("[1,2,3,5,4,", "[1,3,3,5,4,"), HasSubstr("not parts of its rows"));
+  EXPECT_THAT(changed("[1,2,3,5,4,", "[1,7,3,5,4,"), HasSubstr("not parts of its rows"));
+  EXPECT_THAT(changed("[1,2,3,5,4,", "[1,2,3,4,4,"), HasSubstr("not parts of its rows"));
+  EXPECT_THAT(changed("[1,2,3,5,4,", "[1,2,3,5,9000000000000000000,"), HasSubstr("out of range"));
+}
+
+TEST(Manifest, NamesTheFilesOfGroupsOfRanks) {
+  std::string text = with("\"ranks_per_file\":1", "\"ranks_per_file\":2");
+  EXPECT_THAT(message_of(text), HasSubstr("than there are files"));
+  EXPECT_THAT(message_of(with("\"ranks_per_file\":1", "\"ranks_per_file\":0")), HasSubstr("out of range"));
+  EXPECT_EQ(files_of({.replicate = 2, .shard = 3, .tensor = 2}, 4), 4);
+  EXPECT_EQ(files_of({.replicate = 2, .shard = 3, .tensor = 2}, 100), 2);
+  EXPECT_EQ(files_of({.replicate = 2, .shard = 3, .tensor = 2}, 1), 12);
 }
 
 }  // namespace

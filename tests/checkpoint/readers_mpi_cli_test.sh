@@ -10,7 +10,7 @@ source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 sed -e 's/^at_end = .*/every = 3/' -e 's/^global = .*/global = 12/' -e 's/^micro = .*/micro = 1/' -i run.toml
 
 # Saved on 2x2, loaded and saved again by 1, 2, 3 and 6 ranks, and back on 2x2: a step that is skipped changes neither
-# parameters nor moments.
+# parameters nor moments. Files of one rank, and of groups of 2 and 4.
 job 4 train run.toml --set mesh.replicate=2 --set train.steps=3
 expect_done
 skip() {  # skip RANKS OUTPUT STEP [--set ...]: loads, skips the step, saves
@@ -24,12 +24,18 @@ skip() {  # skip RANKS OUTPUT STEP [--set ...]: loads, skips the step, saves
 }
 for ranks in 1 2 3 6; do
   cp -r out "on-$ranks"
-  skip "$ranks" "on-$ranks" 4
-  skip 4 "on-$ranks" 5 --set mesh.replicate=2
+  skip "$ranks" "on-$ranks" 4 --set checkpoint.ranks_per_file=$((ranks == 6 ? 4 : 1))
+  skip 4 "on-$ranks" 5 --set mesh.replicate=2 --set checkpoint.ranks_per_file=$((ranks == 3 ? 2 : ranks == 6 ? 4 : 1))
+  skip 4 "on-$ranks" 6 --set mesh.tensor=2 --set checkpoint.ranks_per_file=$((ranks == 2 ? 2 : 1))
 done
+[[ $(ls on-6/checkpoints/step-00000004/shards) == $'dp-00000-tp-00.h5\ndp-00004-tp-00.h5' ]] || fail 'groups of 4'
+[[ $(ls on-3/checkpoints/step-00000005/shards) == $'dp-00000-tp-00.h5\ndp-00002-tp-00.h5' ]] || fail 'groups of 2'
+[[ $(ls on-2/checkpoints/step-00000006/shards) == $'dp-00000-tp-00.h5\ndp-00000-tp-01.h5' ]] || fail 'groups of 2 with tensor'
+
 
 cat >same.py <<'PYTHON'
 """same.py REFERENCE OTHER...: every dataset of the indices is equal, bit for bit, and none has a NaN."""
+import json
 import sys
 import h5py
 import numpy
@@ -38,15 +44,33 @@ def tensors(path):
     with h5py.File(path + "/index.h5") as index:
         return {f"{group}/{name}": index[group][name][()] for group in ("model", "first_moment", "second_moment") for name in index[group]}
 
+def by_manifest(path):
+    """The same by docs/checkpoints.md alone: the manifest, and plain reading at its offsets."""
+    with h5py.File(path + "/index.h5") as index:
+        manifest = json.loads(index["manifest"][()].tobytes())
+    assert manifest["format"] == "trireme checkpoint" and manifest["version"] == 2
+    whole = {f"{group}/{name}": numpy.full(numpy.prod(shape), numpy.nan, "<f4")
+             for group in ("model", "first_moment", "second_moment") for name, shape in manifest["parameters"]}
+    for file in manifest["files"]:
+        for dataset in file["datasets"]:
+            for parameter, first, length, stride, count, offset, _ in dataset["slices"]:
+                part = numpy.fromfile(path + "/" + file["path"], "<f4", length * count, offset=dataset["byte_offset"] + 4 * offset)
+                values = whole[dataset["name"].split("/")[0] + "/" + manifest["parameters"][parameter][0]]
+                for i in range(count):
+                    values[first + i * stride:][:length] = part[i * length:][:length]
+    most = max(len(dataset["slices"]) for file in manifest["files"] for dataset in file["datasets"])
+    assert most <= 3 * len(manifest["parameters"]), "a matrix's columns are one slice"
+    return whole
+
 reference = tensors(sys.argv[1])
 assert len(reference) == 3 * 21, len(reference)
 assert any(numpy.abs(value).max() > 0 for name, value in reference.items() if name.startswith("second_moment"))
 for path in sys.argv[2:]:
-    other = tensors(path)
+    other, plain = tensors(path), by_manifest(path)
     assert other.keys() == reference.keys(), path
     for name, value in reference.items():
         assert value.dtype == numpy.float32 and not numpy.isnan(value).any(), name
-        assert value.tobytes() == other[name].tobytes(), (path, name)
+        assert value.tobytes() == other[name].tobytes() == plain[name].tobytes(), (path, name)
 with h5py.File(sys.argv[1] + "/index.h5") as index:
     assert index.attrs["step"] == 3 and index.attrs["tokens"] == 3 * 12 * 32 and "seq_len = 32" in index.attrs["run_file"]
 PYTHON

@@ -5,73 +5,14 @@
 
 #include <csignal>
 
-#include "checkpoint/held.hpp"
-#include "trireme/base/error.hpp"
+#include "checkpoint/saves.hpp"
 #include "trireme/base/fault.hpp"
-#include "trireme/checkpoint/directory.hpp"
-#include "trireme/checkpoint/load.hpp"
 #include "trireme/checkpoint/verify.hpp"
 
 namespace trireme::checkpoint {
 namespace {
 
-std::string message_of(const auto& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-class SaveTest : public testing::Test {
- protected:
-  /// Every mesh of at most as many ranks as there are.
-  [[nodiscard]] std::vector<mesh::Mesh> meshes() const {
-    std::vector<mesh::Mesh> all;
-    for (int replicate = 1; replicate <= world_.size(); ++replicate)
-      for (int shard = 1; shard * replicate <= world_.size(); ++shard)
-        for (const int tensor : {1, 2, 4})
-          if (replicate * shard * tensor <= world_.size())
-            all.push_back({.replicate = replicate, .shard = shard, .tensor = tensor});
-    return all;
-  }
-
-  /// Runs `body(communicator)` on the ranks that `mesh` needs.
-  template <class Body>
-  void on(const mesh::Mesh& mesh, Body&& body) const {
-    const comm::Communicator some = world_.split(world_.rank() < mesh.ranks() ? 0 : 1, world_.rank());
-    if (world_.rank() < mesh.ranks()) body(some);
-    MPI_Barrier(world_.handle());
-  }
-
-  void save_step(const mesh::Mesh& mesh, std::int64_t step, SaveOptions options) const {
-    if (options.base_step == 0) options.base_step = step - 1;
-    on(mesh, [&](const comm::Communicator& ranks) {
-      Held held(mesh, ranks.rank());
-      held.fill(step);
-      (void)save(ranks, held.shards(), state_at(step), options);
-    });
-  }
-
-  [[nodiscard]] mesh::Mesh whole() const { return {.replicate = 1, .shard = world_.size(), .tensor = 1}; }
-
-  void expect_loads(const mesh::Mesh& mesh, const std::string& path, std::int64_t step) const {
-    on(mesh, [&](const comm::Communicator& ranks) {
-      Held held(mesh, ranks.rank());
-      const Manifest manifest = load(ranks, path, held.shards());
-      EXPECT_TRUE(held.holds(step)) << mesh.text();
-      EXPECT_EQ(manifest.state.step, step);
-      EXPECT_EQ(manifest.state.updates, step - 1);
-      EXPECT_EQ(manifest.state.samples, 12 * step);
-    });
-  }
-
-  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
-  SharedDirectory directory_{world_};
-};
-
-TEST_F(SaveTest, AnyMeshReadsWhatAnyOtherWrote) {
+TEST_F(Saves, AnyMeshReadsWhatAnyOtherWrote) {
   std::int64_t step = 10;
   for (const mesh::Mesh& writer : meshes()) {
     save_step(writer, ++step, {.directory = directory_.path()});
@@ -84,7 +25,7 @@ TEST_F(SaveTest, AnyMeshReadsWhatAnyOtherWrote) {
   }
 }
 
-TEST_F(SaveTest, KeepsTheNewestAndTheMilestones) {
+TEST_F(Saves, KeepsTheNewestAndTheMilestones) {
   for (const std::int64_t step : {10, 15, 20, 25, 30, 35})
     save_step(whole(), step, {.directory = directory_.path(), .keep = 2, .keep_every = 20});
   std::vector<std::int64_t> left;
@@ -92,7 +33,7 @@ TEST_F(SaveTest, KeepsTheNewestAndTheMilestones) {
   EXPECT_EQ(left, (std::vector<std::int64_t>{35, 30, 20}));
 }
 
-TEST_F(SaveTest, SetsAnotherFutureAside) {
+TEST_F(Saves, SetsAnotherFutureAside) {
   save_step(whole(), 10, {.directory = directory_.path()});
   save_step(whole(), 20, {.directory = directory_.path(), .base_step = 10});
   save_step(whole(), 20, {.directory = directory_.path(), .base_step = 10});
@@ -102,7 +43,7 @@ TEST_F(SaveTest, SetsAnotherFutureAside) {
     EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/set-aside-" + std::to_string(n) + "-step-00000020"));
 }
 
-TEST_F(SaveTest, AFailureOnOneRankIsEverybodysAndHarmsNothing) {
+TEST_F(Saves, AFailureOnOneRankIsEverybodysAndHarmsNothing) {
   save_step(whole(), 10, {.directory = directory_.path()});
   fault::set_rank(world_.rank());
   const int last = world_.size() - 1;
@@ -122,7 +63,7 @@ TEST_F(SaveTest, AFailureOnOneRankIsEverybodysAndHarmsNothing) {
   expect_loads(whole(), directory_.path() + "/step-00000020", 20);
 }
 
-TEST_F(SaveTest, AFileSizeLimitEndsTheSaveWithItsReason) {
+TEST_F(Saves, AFileSizeLimitEndsTheSaveWithItsReason) {
   save_step(whole(), 10, {.directory = directory_.path()});
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
@@ -138,7 +79,7 @@ TEST_F(SaveTest, AFileSizeLimitEndsTheSaveWithItsReason) {
   }
 }
 
-TEST_F(SaveTest, RefusesAnotherModelNamingTheKeys) {
+TEST_F(Saves, RefusesAnotherModelNamingTheKeys) {
   save_step(whole(), 10, {.directory = directory_.path()});
   config::Model other = small_model();
   other.vocab_size = 102;

@@ -76,7 +76,6 @@ TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
       {"precision.moments=fp32", "precision.moments=bf16"},
       {"loss.z_loss=0", "loss.z_loss=1e-4"},
       {"data.document_mask=false", "data.document_mask=true"},
-      {"checkpoint.ranks_per_file=1", "checkpoint.ranks_per_file=2"},
       {"comm.backend=mpi", "comm.backend=nccl"},
   };
   for (const auto& [fine, later] : at_default_and_not) {

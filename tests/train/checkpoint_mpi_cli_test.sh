@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The program is killed at every point of a save and goes on, bit for bit; verify, inspect, export; a signal; a full disk.
-# timeout: 300
+# timeout: 600
 
 work=$(mktemp -d)
 trap 'umount "$work/full" 2>/dev/null || true; rm -rf "$work"' EXIT
@@ -31,10 +31,13 @@ steps = 4
 every = 1
 RUN
 
-train() {  # train NAME [ranks]: exit code in $status
+train() {  # train NAME [--set ...]: exit code in $status, how long it took in $seconds
+  local name=$1 begin=$SECONDS
+  shift
   status=0
   # shellcheck disable=SC2086  # several options in one variable
-  $MPIEXEC $MPIEXEC_FLAGS -n "${2:-2}" "$TRIREME" train run.toml --set run.output="$1" >log 2>&1 || status=$?
+  $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output="$name" "$@" >log 2>&1 || status=$?
+  seconds=$((SECONDS - begin))
 }
 losses() { sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/' "$1/metrics.jsonl"; }
 same_end() {  # same_end NAME: the same losses and the same shard files as the unbroken run
@@ -47,7 +50,7 @@ same_end() {  # same_end NAME: the same losses and the same shard files as the u
 train unbroken
 ((status == 0)) || fail "the unbroken run ended with $status"
 
-for point in stage write close manifest rename gc; do
+for point in stage write close manifest rename readback gc; do
   rank=0
   [[ $point == write ]] && rank=1
   TRIREME_FAULT=ckpt.$point:kill:$rank:2 train "killed-$point"
@@ -58,6 +61,34 @@ for point in stage write close manifest rename gc; do
   same_end "killed-$point"
   [[ -z $(find "killed-$point/checkpoints" -name '.step-*') ]] || fail "ckpt.$point: leftovers"
 done
+
+# The same with one file for both ranks, saved at once and beside the training.
+for async in false true; do
+  for at in stage:1 write:0 write:1 close:1 torn:0 sync:1 manifest:0 rename:0 readback:1 gc:0; do
+    rm -rf shared
+    TRIREME_FAULT=ckpt.${at%:*}:kill:${at#*:}:2 train shared --set checkpoint.ranks_per_file=2 --set checkpoint.async=$async
+    ((status != 0)) || fail "shared file, ckpt.$at: the kill was not seen"
+    train shared --set checkpoint.ranks_per_file=2 --set checkpoint.async=$async
+    ((status == 0)) || fail "shared file, ckpt.$at: the restart ended with $status"
+    grep -q 'going on from' log || fail "shared file, ckpt.$at: it began anew"
+    cmp <(losses unbroken) <(losses shared) || fail "shared file, ckpt.$at: other losses"
+    [[ $(ls -A shared/checkpoints | tr '\n' ' ') == '.job.lock step-00000003 step-00000004 ' ]] ||
+      fail "shared file, ckpt.$at: left are $(ls -A shared/checkpoints)"
+    [[ $(ls shared/checkpoints/step-00000004/shards) == dp-00000-tp-00.h5 ]] || fail "shared file, ckpt.$at: other files"
+    "$TRIREME" verify shared/checkpoints/step-00000004 >log 2>&1 || fail "shared file, ckpt.$at: damaged"
+  done
+done
+"$TRIREME" inspect shared/checkpoints/step-00000004 >log
+grep -q 'in 1 file, one for 2 dp ranks' log || fail 'inspect says nothing of the shared file'
+# It goes on in files of one rank each, to the same end.
+rm -r shared/checkpoints/step-00000004
+train shared
+((status == 0)) || fail "from a shared file: $status"
+same_end shared
+# HDF5 failing on one rank only ends the job at once, with its reason.
+TRIREME_FAULT=ckpt.torn:nan:1 train torn --set checkpoint.ranks_per_file=2
+((status == 8 && seconds < 30)) || fail "a torn file: exit code $status after $seconds s"
+grep -q 'HDF5 failed on one rank of the group that writes it' log || fail 'a torn file: no message'
 
 checkpoint=unbroken/checkpoints/step-00000004
 "$TRIREME" verify $checkpoint >log 2>&1 || fail 'verify refuses a sound checkpoint'

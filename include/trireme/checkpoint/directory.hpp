@@ -38,8 +38,13 @@ void clean_leftovers(const std::string& directory);
 /// older one starts another future. Says so. Throws WriteError.
 void set_aside_newer(const std::string& directory, std::int64_t step);
 
-/// Removes all but the `keep` newest and those of every `keep_every`-th step (0: none), by another name first, so that
-/// a kill leaves no half of one. Warns of what cannot be removed.
+/// Removes one checkpoint, by another name first, so that a kill leaves no half of it. Warns of what cannot be removed.
+void remove_checkpoint(const std::string& path);
+
+/// Whether `remove_old` would remove any.
+[[nodiscard]] bool has_old(const std::string& directory, std::int64_t keep, std::int64_t keep_every);
+
+/// Removes all but the `keep` newest and those of every `keep_every`-th step (0: none).
 void remove_old(const std::string& directory, std::int64_t keep, std::int64_t keep_every);
 
 }  // namespace trireme::checkpoint

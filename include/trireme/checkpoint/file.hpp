@@ -38,6 +38,9 @@ class File {
   /// Sets space aside for the first `bytes` bytes, so that a full disk shows before anything is written; file systems
   /// that cannot are left alone. Throws WriteError.
   void reserve(std::int64_t bytes);
+  /// Takes the pages of a file that was flushed out of memory, where the system allows it: what is read next comes from
+  /// the disk.
+  void forget_pages() const;
   /// Flushes the file to disk and closes it. Throws WriteError.
   void sync_and_close();
 

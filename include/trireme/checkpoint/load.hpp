@@ -13,6 +13,7 @@
 #include "trireme/checkpoint/manifest.hpp"
 #include "trireme/checkpoint/save.hpp"
 #include "trireme/comm/communicator.hpp"
+#include "trireme/shard/runs.hpp"
 
 namespace trireme::checkpoint {
 
@@ -24,17 +25,22 @@ class Reader {
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
 
-  /// Fills `out` with `elements` (row-major) of a parameter or its moment. Throws CheckpointError naming file and
-  /// dataset when a checksum does not fit or a file cannot be read; BugError for a parameter that is not there.
-  void read(Quantity quantity, std::string_view parameter, shard::Range elements, std::span<float> out);
+  /// Fills `out` with `elements` (row-major) of a parameter or its moment, one run after the other. Throws
+  /// CheckpointError naming file and dataset when a checksum does not fit or a file cannot be read; BugError for a
+  /// parameter that is not there. What is stored in other runs is read once for all that is wanted of it.
+  void read(Quantity quantity, std::string_view parameter, const shard::Runs& elements, std::span<float> out);
+  /// Reads chunk `index` of a slice into `out`, as large as it is. Throws CheckpointError.
+  void read_chunk(const SavedFile& file, const SavedDataset& dataset, const SavedSlice& slice, std::int64_t index,
+                  std::span<float> out);
 
  private:
   struct Place {
     const SavedFile* file;
     const SavedDataset* dataset;
     const SavedSlice* slice;
+    std::int64_t end;  ///< one past the last element of this slice and of all before it in the list
   };
-  void read_slice(const Place& place, shard::Range elements, std::span<float> out);
+  void read_slice(const Place& place, const shard::Runs& elements, std::span<float> out);
   const File& open(const SavedFile& file);
 
   std::string path_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -11,6 +12,7 @@
 #include "trireme/mesh/mesh.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/shard/layout.hpp"
+#include "trireme/shard/runs.hpp"
 
 /// What a checkpoint holds, as values. docs/checkpoints.md describes the files.
 namespace trireme::checkpoint {
@@ -55,15 +57,20 @@ struct State {
 /// Elements that one checksum covers, but for the last of a slice.
 inline constexpr std::int64_t chunk_elements = std::int64_t{1} << 20;
 
-/// A piece of one parameter in a shard file.
+/// A piece of one parameter in a shard file: its runs lie there end to end.
 struct SavedSlice {
   int parameter = 0;                     ///< index in Manifest::parameters
-  shard::Range elements;                 ///< of the parameter, row-major
+  shard::Runs runs;                      ///< elements of the parameter, row-major
   std::int64_t offset = 0;               ///< of its first element, in the dataset
   std::vector<std::uint64_t> checksums;  ///< XXH3 of every `chunk_elements` of it, as bytes of the file
+  [[nodiscard]] std::int64_t chunks() const { return (runs.size() + chunk_elements - 1) / chunk_elements; }
+  /// The elements that checksum `index` covers, counted from the slice's first one.
+  [[nodiscard]] shard::Range chunk(std::int64_t index) const {
+    return {.begin = index * chunk_elements, .end = std::min((index + 1) * chunk_elements, runs.size())};
+  }
 };
 
-/// A dataset of a shard file: one part of a block's flat buffer, fp32, contiguous in the file.
+/// A dataset of a shard file: parts of a block's flat buffer, one for each rank that writes the file, fp32, contiguous.
 struct SavedDataset {
   std::string name;  ///< "model/b0"
   Quantity quantity = Quantity::parameter;
@@ -74,7 +81,7 @@ struct SavedDataset {
 
 struct SavedFile {
   std::string path;  ///< relative to the checkpoint: "shards/dp-00003-tp-00.h5"
-  int dp_rank = 0;
+  int dp_rank = 0;   ///< the lowest of those that write it
   int tensor_rank = 0;
   std::int64_t bytes = 0;
   std::uint64_t rest = 0;  ///< XXH3 of all bytes that belong to no slice, in order
@@ -90,20 +97,27 @@ struct SavedParameter {
 struct Manifest {
   State state;
   mesh::Mesh mesh;
-  Facts model;     ///< architecture and sizes
-  Facts versions;  ///< of the program and its libraries
+  int ranks_per_file = 1;  ///< consecutive dp ranks that share a file; the last file may be of fewer
+  Facts model;             ///< architecture and sizes
+  Facts versions;          ///< of the program and its libraries
   std::vector<SavedParameter> parameters;
   std::vector<SavedFile> files;
   std::vector<std::uint64_t> digests;  ///< by dp rank, then tensor rank: `shard_digest` of all that it held
 };
 
 /// The format's version that this program writes and reads.
-inline constexpr int format_version = 1;
+inline constexpr int format_version = 2;
 
 /// Architecture and sizes of a model, to be compared.
 [[nodiscard]] Facts model_facts(const model::Model& model);
 /// All parameters in the model's order: what SavedSlice::parameter counts.
 [[nodiscard]] std::vector<SavedParameter> saved_parameters(const model::Model& model);
+
+/// Columns of a row: all of a vector's elements.
+[[nodiscard]] inline std::int64_t columns_of(const SavedParameter& parameter) { return parameter.shape.back(); }
+
+/// Files of a checkpoint: each tensor rank has its own.
+[[nodiscard]] std::int64_t files_of(const mesh::Mesh& mesh, std::int64_t ranks_per_file);
 
 /// "shards/dp-00003-tp-00.h5".
 [[nodiscard]] std::string shard_path(int dp_rank, int tensor_rank = 0);

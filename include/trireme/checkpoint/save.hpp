@@ -37,11 +37,12 @@ struct Shards {
 [[nodiscard]] std::uint64_t shard_digest(const Shards& shards);
 
 struct SaveOptions {
-  std::string directory;        ///< of all the run's checkpoints
-  std::int64_t keep = 2;        ///< newest ones that stay
-  std::int64_t keep_every = 0;  ///< those of every so many steps stay, too
-  std::int64_t base_step = 0;   ///< where this job went on from: later ones in the directory are of another future
-  std::string name{};           ///< of a checkpoint by itself: no others are set aside or removed; empty: its step's
+  std::string directory;            ///< of all the run's checkpoints
+  std::int64_t keep = 2;            ///< newest ones that stay
+  std::int64_t keep_every = 0;      ///< those of every so many steps stay, too
+  std::int64_t ranks_per_file = 1;  ///< consecutive dp ranks that share a file, through parallel HDF5
+  std::int64_t base_step = 0;       ///< where this job went on from: later ones in the directory are of another future
+  std::string name{};  ///< of a checkpoint by itself: no others are set aside or removed; empty: its step's
 };
 
 struct Saved {
@@ -50,8 +51,9 @@ struct Saved {
 };
 
 /// Writes a checkpoint and commits it: under a temporary name, checksummed, flushed to disk, renamed when every rank
-/// agrees that nothing failed; then removes old ones. Collective over `world`, a communicator of its own whose ranks
-/// are the mesh's. Throws WriteError on every rank when anything failed on any; what was there before stays.
+/// agrees that nothing failed; then removes old ones, if any, once every rank has read back what it wrote. Collective
+/// over `world`, a communicator of its own whose ranks are the mesh's. Throws WriteError on every rank when anything
+/// failed on any; what was there before stays. Another Error of exit code 8 is one that only the end of the job helps.
 Saved save(const comm::Communicator& world, const Shards& shards, const State& state, const SaveOptions& options);
 
 }  // namespace trireme::checkpoint

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/shard/runs.hpp"
+
+namespace trireme::shard {
+namespace {
+
+/// Whether `next` is the next run of `last`, in a parameter of rows of `columns`.
+bool goes_on(const StridedSlice& last, const Slice& next, std::int64_t columns) {
+  const Runs& runs = last.runs;
+  return last.parameter == next.parameter && runs.length == next.elements.size() &&
+         next.offset == last.offset + runs.size() && next.elements.begin == runs.first + runs.count * columns &&
+         runs.first % columns + runs.length <= columns;
+}
+
+}  // namespace
+
+std::vector<StridedSlice> fold(const model::ParameterBlock& block, const std::vector<Slice>& slices) {
+  std::vector<StridedSlice> folded;
+  for (const Slice& slice : slices) {
+    const std::int64_t columns = block.parameters[static_cast<std::size_t>(slice.parameter)].full_shape().back();
+    if (!folded.empty() && goes_on(folded.back(), slice, columns)) {
+      folded.back().runs.stride = columns;
+      ++folded.back().runs.count;
+    } else {
+      folded.push_back({.parameter = slice.parameter, .runs = Runs::of(slice.elements), .offset = slice.offset});
+    }
+  }
+  return folded;
+}
+
+}  // namespace trireme::shard
