@@ -53,8 +53,9 @@ class Restart : public testing::Test {
   }
 
   /// Trains on the first `ranks` ranks.
-  ExitCode train(config::RunConfig config, int ranks, int replicate = 1) const {
+  ExitCode train(config::RunConfig config, int ranks, int replicate = 1, int tensor = 1) const {
     config.mesh.replicate = replicate;
+    config.mesh.tensor = tensor;
     const comm::Communicator some = world_.split(world_.rank() < ranks ? 0 : 1, world_.rank());
     const ExitCode code = world_.rank() < ranks ? run_training(config, some) : ExitCode::done;
     MPI_Barrier(world_.handle());
@@ -83,7 +84,7 @@ class Restart : public testing::Test {
       for (const checkpoint::SavedParameter& parameter : reader.manifest().parameters) {
         auto& values = all[std::string(to_text(quantity)) + "/" + parameter.name];
         values.resize(static_cast<std::size_t>(parameter.elements()));
-        reader.read(quantity, parameter.name, {.begin = 0, .end = parameter.elements()}, values);
+        reader.read(quantity, parameter.name, {.length = parameter.elements()}, values);
       }
     return all;
   }
@@ -155,6 +156,25 @@ TEST_F(Restart, OnAnotherMeshContinuesAtTheNextSample) {
       EXPECT_LT(off.loss, 1e-6) << replicate << " replicas, then " << ranks << " ranks";
       EXPECT_LT(off.grad_norm, 1e-5) << replicate << " replicas, then " << ranks << " ranks";
     }
+}
+
+TEST_F(Restart, AtAnotherTensorSizeContinuesAtTheNextSample) {
+  if (world_.size() < 4) GTEST_SKIP() << "needs 4 ranks";
+  const config::RunConfig unbroken = run("unbroken", steps);
+  (void)train(unbroken, 4);
+  for (const std::int64_t ranks_per_file : {1, 2}) {
+    config::RunConfig broken = run("broken-" + std::to_string(ranks_per_file), 2);
+    broken.checkpoint.ranks_per_file = ranks_per_file;
+    (void)train(broken, 4, 2, 2);
+    broken.train.steps = 4;
+    (void)train(broken, 2);
+    broken.train.steps = steps;
+    broken.batch.micro = 2;
+    (void)train(broken, 4, 1, 2);
+    const test::Deviation off = test::deviation(curve(broken), curve(unbroken));
+    EXPECT_LT(off.loss, 1e-6) << ranks_per_file;
+    EXPECT_LT(off.grad_norm, 1e-5) << ranks_per_file;
+  }
 }
 
 TEST_F(Restart, ASignalOnOneRankSavesOnAllAndAsksForARequeue) {
