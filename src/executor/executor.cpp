@@ -31,12 +31,13 @@ std::vector<schedule::Slot> given_up(const schedule::Schedule& schedule, const m
 
 }  // namespace
 
-Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens) {
+Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens,
+                   at::Device device) {
   Layers layers;
   for (const model::ComputeBlock& block : model.compute_blocks) {
     layers.emplace_back();
     for (const model::Stage& stage : block.stages)
-      layers.back().push_back(nn::make_layer(model, stage, max_seq_len, compute, loss_chunk_tokens));
+      layers.back().push_back(nn::make_layer(model, stage, max_seq_len, compute, loss_chunk_tokens, device));
   }
   return layers;
 }

@@ -88,8 +88,8 @@ void vocabulary_statistics(const at::Tensor& logits, const at::Tensor& targets, 
   });
 }
 
-void add_combined_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax,
-                             const at::Tensor& loss) {
+void combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax,
+                        const at::Tensor& loss) {
   expect_shape(loss, {1}, at::kDouble, "combine_statistics: the loss is one number in fp64");
   if (gathered.is_cuda()) return cuda::combine_statistics(gathered, targets, softmax, loss);
   *loss.mutable_data_ptr<double>() += combine_statistics(gathered, targets, softmax);

@@ -35,13 +35,14 @@ constexpr std::size_t joint_out = 2, separate_out = 3;
 
 }  // namespace
 
-AttentionBranch::AttentionBranch(const model::Sizes& sizes, std::int64_t max_seq_len, bool adds_bias)
+AttentionBranch::AttentionBranch(const model::Sizes& sizes, std::int64_t max_seq_len, bool adds_bias, at::Device device)
     : sizes_(sizes), adds_bias_(adds_bias) {
   invariant(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "attention: heads is not a multiple of kv_heads");
   invariant(sizes.form.biases == sizes.form.joint_qkv,
             "attention: biases come with a joint projection, and only there");
-  if (sizes.form.rotary)
-    table_ = kernels::rope_table(max_seq_len, sizes.head_dim, sizes.rope_theta, sizes.rope_scaling);
+  if (!sizes.form.rotary) return;
+  table_ = kernels::rope_table(max_seq_len, sizes.head_dim, sizes.rope_theta, sizes.rope_scaling);
+  table_ = {.cos = table_.cos.to(device), .sin = table_.sin.to(device)};
 }
 
 at::Tensor AttentionBranch::forward(const at::Tensor& h, const at::Tensor& residual,

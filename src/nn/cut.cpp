@@ -52,11 +52,12 @@ void VocabularyEmbedding::backward(const at::Tensor& d_out, std::span<const Grad
       {.tensor = grads[0].tensor.narrow(0, 0, part_.count), .accumulate = grads[0].accumulate});
 }
 
-VocabularyHead::VocabularyHead(std::int64_t vocab, model::VocabularyPart part, int ranks, std::int64_t chunk_tokens)
+VocabularyHead::VocabularyHead(std::int64_t vocab, model::VocabularyPart part, int ranks, std::int64_t chunk_tokens,
+                               at::Device device)
     : vocab_(vocab),
       part_(part),
       padded_((vocab + ranks - 1) / ranks),
-      chunk_tokens_(chunk_tokens > 0 ? chunk_tokens : chosen_chunk(padded_)) {}
+      chunk_tokens_(chunk_tokens > 0 ? chunk_tokens : chosen_chunk(padded_, device)) {}
 
 at::Tensor VocabularyHead::forward(const at::Tensor& h, std::span<const at::Tensor> parameters,
                                    const Microbatch& microbatch, Mode mode) const {
@@ -105,23 +106,23 @@ at::Tensor VocabularyHead::joined_logits(const at::Tensor& gathered) const {
 }
 
 Layer make_layer(const model::Model& model, const model::Stage& stage, std::int64_t max_seq_len, DType compute,
-                 std::int64_t loss_chunk_tokens) {
+                 std::int64_t loss_chunk_tokens, at::Device device) {
   using model::StageKind;
   const model::TensorPart& part = model.part;
   Layer layer;
   if (stage.kind == StageKind::positions) {
     layer.whole = std::make_unique<Positions>(part.sequence_parallel ? part.rank : 0);
   } else if (!model::is_cut(stage)) {
-    layer.whole = make_stage(stage.kind, model.held, max_seq_len, compute, loss_chunk_tokens);
+    layer.whole = make_stage(stage.kind, model.held, max_seq_len, compute, loss_chunk_tokens, device);
   } else if (stage.kind == StageKind::norm) {
     layer.norm.emplace(model.sizes);
   } else if (stage.kind == StageKind::embedding) {
     layer.embedding.emplace(model::vocabulary_part(model.sizes.vocab, part));
   } else if (stage.kind == StageKind::logits) {
     layer.head.emplace(model.sizes.vocab, model::vocabulary_part(model.sizes.vocab, part), part.ranks,
-                       loss_chunk_tokens);
+                       loss_chunk_tokens, device);
   } else {
-    layer.branch = make_branch(stage.kind, model.held, max_seq_len, part.rank == 0);
+    layer.branch = make_branch(stage.kind, model.held, max_seq_len, part.rank == 0, device);
   }
   return layer;
 }

@@ -81,10 +81,10 @@ void GeluBranch::backward_weight(const at::Tensor& h, std::span<const Grad> grad
 }
 
 std::unique_ptr<Branch> make_branch(model::StageKind kind, const model::Sizes& sizes, std::int64_t max_seq_len,
-                                    bool adds_bias) {
+                                    bool adds_bias, at::Device device) {
   using model::StageKind;
   if (kind == StageKind::attention || kind == StageKind::attention_branch)
-    return std::make_unique<AttentionBranch>(sizes, max_seq_len, adds_bias);
+    return std::make_unique<AttentionBranch>(sizes, max_seq_len, adds_bias, device);
   invariant(kind == StageKind::mlp || kind == StageKind::mlp_branch, "only attention and mlp have a branch");
   if (sizes.form.activation == model::Activation::gelu_tanh) {
     invariant(sizes.form.biases, "GELU comes with biases");

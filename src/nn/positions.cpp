@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/nn/positions.hpp"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -12,7 +13,9 @@ namespace trireme::nn {
 namespace {
 
 /// The position of each of `count` tokens in its sequence, from token `first` of the microbatch on: int32.
-at::Tensor positions_of(std::int64_t first, std::int64_t count, std::int64_t seq_len) {
+at::Tensor positions_of(std::int64_t first, std::int64_t count, std::int64_t seq_len, at::Device device) {
+  if (device.is_cuda())
+    return at::arange(first, first + count, at::TensorOptions(device).dtype(at::kInt)).remainder_(seq_len);
   at::Tensor ids = at::empty({count}, at::kInt);
   auto* id = ids.mutable_data_ptr<std::int32_t>();
   for (std::int64_t i = 0; i < count; ++i) id[i] = static_cast<std::int32_t>((first + i) % seq_len);
@@ -27,7 +30,8 @@ Result Positions::forward(at::Tensor hidden, std::span<const at::Tensor> paramet
   const std::int64_t count = hidden.size(0);
   invariant(microbatch.seq_len <= parameters[0].size(0), "a sequence is longer than there are learned positions");
   at::Tensor out = at::empty_like(hidden);
-  kernels::embedding_gather(positions_of(part_ * count, count, microbatch.seq_len), parameters[0], out);
+  kernels::embedding_gather(positions_of(part_ * count, count, microbatch.seq_len, hidden.device()), parameters[0],
+                            out);
   return {.hidden = out.add_(hidden)};
 }
 
@@ -35,7 +39,8 @@ Result Positions::backward(at::Tensor d_hidden, std::span<const at::Tensor> /*pa
                            const Microbatch& microbatch, Saved /*saved*/) const {
   const PlainOperators guard;
   const std::int64_t count = d_hidden.size(0);
-  kernels::embedding_scatter_add(positions_of(part_ * count, count, microbatch.seq_len), d_hidden, grads[0]);
+  kernels::embedding_scatter_add(positions_of(part_ * count, count, microbatch.seq_len, d_hidden.device()), d_hidden,
+                                 grads[0]);
   return {.hidden = std::move(d_hidden)};
 }
 

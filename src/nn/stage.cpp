@@ -10,13 +10,14 @@
 namespace trireme::nn {
 
 std::unique_ptr<Stage> make_stage(model::StageKind kind, const model::Sizes& sizes, std::int64_t max_seq_len,
-                                  DType /*compute*/, std::int64_t loss_chunk_tokens) {
+                                  DType /*compute*/, std::int64_t loss_chunk_tokens, at::Device device) {
   switch (kind) {
     case model::StageKind::embedding: return std::make_unique<Embedding>();
     case model::StageKind::positions: return std::make_unique<Positions>();
     case model::StageKind::attention:
-    case model::StageKind::mlp: return std::make_unique<Residual>(sizes, make_branch(kind, sizes, max_seq_len, true));
-    case model::StageKind::head: return std::make_unique<Head>(sizes, loss_chunk_tokens);
+    case model::StageKind::mlp:
+      return std::make_unique<Residual>(sizes, make_branch(kind, sizes, max_seq_len, true, device));
+    case model::StageKind::head: return std::make_unique<Head>(sizes, loss_chunk_tokens, device);
     case model::StageKind::norm:
     case model::StageKind::attention_branch:
     case model::StageKind::mlp_branch:

@@ -43,10 +43,10 @@ struct Links {
   bool first_replica = true;                    ///< counts in the norm: replicas hold the same gradients
 };
 
-/// The layers of a model by compute block and stage.
+/// The layers of a model by compute block and stage. device: where their tensors will lie.
 using Layers = std::vector<std::vector<nn::Layer>>;
 [[nodiscard]] Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute,
-                                 std::int64_t loss_chunk_tokens);
+                                 std::int64_t loss_chunk_tokens, at::Device device = at::kCPU);
 
 struct Options {
   /// Gather and reduce lanes have threads of their own. False: everything runs in the schedule's order on the calling

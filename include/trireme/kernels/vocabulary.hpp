@@ -29,8 +29,8 @@ void vocabulary_statistics(const at::Tensor& logits, const at::Tensor& targets, 
 [[nodiscard]] double combine_statistics(const at::Tensor& gathered, const at::Tensor& targets,
                                         const at::Tensor& softmax);
 /// The same; the sum is added to `loss`, [1] fp64 beside `gathered`, and nothing is waited for.
-void add_combined_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax,
-                             const at::Tensor& loss);
+void combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax,
+                        const at::Tensor& loss);
 
 /// Turns logits [N, rows] into scale * (softmax - onehot), zeros in rows not counted. softmax: as combine_statistics
 /// writes it.

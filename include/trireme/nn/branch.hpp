@@ -42,7 +42,7 @@ class Branch {
 class AttentionBranch final : public Branch {
  public:
   /// adds_bias: this rank adds the bias of o: one of those that are summed does.
-  AttentionBranch(const model::Sizes& sizes, std::int64_t max_seq_len, bool adds_bias);
+  AttentionBranch(const model::Sizes& sizes, std::int64_t max_seq_len, bool adds_bias, at::Device device = at::kCPU);
   [[nodiscard]] std::size_t products() const override { return 3; }
   at::Tensor forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
                      const Microbatch& microbatch, Mode mode, std::vector<at::Tensor>& saved) const override;
@@ -87,8 +87,9 @@ class GeluBranch final : public Branch {
   bool adds_bias_;
 };
 
-/// The branch of a stage of this kind: attention or mlp, whole or cut.
+/// The branch of a stage of this kind: attention or mlp, whole or cut. device: where its tensors will lie.
 [[nodiscard]] std::unique_ptr<Branch> make_branch(model::StageKind kind, const model::Sizes& sizes,
-                                                  std::int64_t max_seq_len, bool adds_bias);
+                                                  std::int64_t max_seq_len, bool adds_bias,
+                                                  at::Device device = at::kCPU);
 
 }  // namespace trireme::nn

@@ -45,7 +45,8 @@ class VocabularyEmbedding {
 class VocabularyHead {
  public:
   /// vocab: of the whole vocabulary. chunk_tokens: 0 for chosen.
-  VocabularyHead(std::int64_t vocab, model::VocabularyPart part, int ranks, std::int64_t chunk_tokens);
+  VocabularyHead(std::int64_t vocab, model::VocabularyPart part, int ranks, std::int64_t chunk_tokens,
+                 at::Device device = at::kCPU);
   /// Statistics [N, 3] fp32 (kernels::vocabulary_statistics); in infer the logits of each row's last position,
   /// [B, ceil(vocab / ranks)] fp32. h: [N, D], normed.
   [[nodiscard]] at::Tensor forward(const at::Tensor& h, std::span<const at::Tensor> parameters,
@@ -73,8 +74,8 @@ struct Layer {
   std::optional<VocabularyHead> head;
 };
 
-/// The layer of one stage of `model`, as its tensor rank runs it.
+/// The layer of one stage of `model`, as its tensor rank runs it. device: where its tensors will lie.
 [[nodiscard]] Layer make_layer(const model::Model& model, const model::Stage& stage, std::int64_t max_seq_len,
-                               DType compute, std::int64_t loss_chunk_tokens);
+                               DType compute, std::int64_t loss_chunk_tokens, at::Device device = at::kCPU);
 
 }  // namespace trireme::nn

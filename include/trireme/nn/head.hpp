@@ -6,16 +6,17 @@
 
 namespace trireme::nn {
 
-/// Tokens whose logits exist at once where the run file says nothing.
-[[nodiscard]] std::int64_t chosen_chunk(std::int64_t vocab);
+/// Tokens whose logits exist at once where the run file says nothing: on the host as many as keep the logits within 64
+/// MiB of fp32, at least 256; on a device within 1 GiB of bf16, at least 1024.
+[[nodiscard]] std::int64_t chosen_chunk(std::int64_t vocab, at::Device device = at::kCPU);
 
 /// Final norm, logits, softmax cross-entropy. Parameters: {norm..., lm_head [vocab, D]} (tied: embed_tokens).
 /// The logits of one chunk of tokens exist at a time: computed, turned into their own gradient in place and used up,
 /// all in backward. So in train mode forward only saves x; the loss comes from backward.
 class Head final : public Stage {
  public:
-  /// chunk_tokens: 0 for as many as keep the logits within 64 MiB of fp32, at least 256.
-  Head(const model::Sizes& sizes, std::int64_t chunk_tokens);
+  /// chunk_tokens: 0 for chosen_chunk.
+  Head(const model::Sizes& sizes, std::int64_t chunk_tokens, at::Device device = at::kCPU);
   Result forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                  Saved& saved) const override;
   Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,

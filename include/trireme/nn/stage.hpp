@@ -46,6 +46,9 @@ struct Result {
   /// Sum of the negative log likelihoods of the counted targets, not scaled. From the head: forward in evaluate,
   /// backward in train.
   double loss_sum = 0;
+  /// The same from a head on a device, [1] fp64 there, so that nobody waits for it: loss_sum is 0 then. Undefined on
+  /// the host.
+  at::Tensor device_loss;
 };
 
 /// A local piece of a block's forward. Const and without state between calls: one object serves every block and
@@ -68,10 +71,10 @@ class Stage {
 };
 
 /// The stage of `kind`. Sequences may be up to `max_seq_len` long. `loss_chunk_tokens`: tokens whose logits exist at
-/// once, in the head; 0: chosen so that they stay in cache.
+/// once, in the head; 0: chosen so that they stay in cache. device: where its tensors will lie.
 [[nodiscard]] std::unique_ptr<Stage> make_stage(model::StageKind kind, const model::Sizes& sizes,
-                                                std::int64_t max_seq_len, DType compute,
-                                                std::int64_t loss_chunk_tokens);
+                                                std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens,
+                                                at::Device device = at::kCPU);
 
 /// What forward saves, to the byte.
 using model::saved_bytes;

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+
+#include "trireme/optim/adamw.hpp"
+#include "trireme/optim/decay.hpp"
+#include "trireme/shard/layout.hpp"
+
+/// The optimizer's passes over tensors where the step computes. On a GPU they are launched on the calling thread's
+/// current stream and return at once.
+namespace trireme::optim {
+
+/// fp32, [elements] each, on the same device.
+struct DeviceState {
+  at::Tensor master, first_moment, second_moment;
+};
+
+/// One AdamW step as `adamw` on spans. gradient: fp32 [elements]. compute: bf16 [elements], which becomes the rounded
+/// masters; undefined: there is none.
+void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, const at::Tensor& gradient,
+           const DeviceState& state, const at::Tensor& compute);
+
+/// Adds the sum of the squares of `range` of `values` to `into`. values: fp32 [elements]; into: fp64 [1] beside it.
+void sum_of_squares(const at::Tensor& values, const shard::Range& range, const at::Tensor& into);
+
+}  // namespace trireme::optim

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/block.cuh"
+#include "optim/cuda/passes.hpp"
+
+namespace trireme::optim::cuda {
+namespace {
+
+using namespace kernels::cuda;
+
+constexpr int n = 4;  // 16 bytes of fp32
+
+/// Every fused multiply-add is written out and no other is made: the bits of the host's update.
+__device__ inline void update(const Numbers& c, bool decays, float gradient, float& m, float& v, float& master) {
+  const float g = __fmul_rn(gradient, c.gradient_factor);
+  m = fmaf(c.one_minus_beta1, g - m, m);
+  v = fmaf(c.one_minus_beta2, __fmul_rn(g, g), __fmul_rn(c.beta2, v));
+  const float decayed = decays ? fmaf(-c.decay, master, master) : master;
+  master = fmaf(-c.step_size, m / fmaf(sqrtf(v), c.second_correction, c.eps), decayed);
+}
+
+struct Update {
+  Numbers numbers;
+  Ranges ranges;
+  Streams streams;
+  std::int64_t first;  ///< element that i counts from
+
+  /// The range that element i lies in or that comes next.
+  [[nodiscard]] __device__ int range_of(std::int64_t i) const {
+    int r = 0;
+    while (r < ranges.count && ranges.end[static_cast<std::size_t>(r)] <= i) ++r;
+    return r;
+  }
+
+  template <int k>
+  __device__ void run(std::int64_t offset) const {
+    const std::int64_t i = first + offset;
+    const auto r = static_cast<std::size_t>(range_of(i));
+    if (r == static_cast<std::size_t>(ranges.count)) return;
+    if (i >= ranges.begin[r] && i + k <= ranges.end[r]) return update_pack<k>(i, ranges.decays[r]);
+    if constexpr (k > 1) {
+      for (int j = 0; j < k; ++j) run<1>(offset + j);
+    }
+  }
+
+  template <int k>
+  __device__ void update_pack(std::int64_t i, bool decays) const {
+    const auto g = load<k>(streams.gradient + i);
+    auto master = load<k>(streams.master + i), m = load<k>(streams.first_moment + i),
+         v = load<k>(streams.second_moment + i);
+    Pack<c10::BFloat16, k> rounded;
+    for (int j = 0; j < k; ++j) {
+      update(numbers, decays, g.at[j], m.at[j], v.at[j], master.at[j]);
+      rounded.at[j] = static_cast<c10::BFloat16>(master.at[j]);
+    }
+    store<k>(streams.master + i, master);
+    store<k>(streams.first_moment + i, m);
+    store<k>(streams.second_moment + i, v);
+    if (streams.compute != nullptr) store<k>(streams.compute + i, rounded);
+  }
+};
+
+}  // namespace
+
+void adamw(const Numbers& numbers, const Ranges& ranges, const Streams& s) {
+  if (ranges.count == 0) return;
+  // Packs are counted from a multiple of their size, so that they are aligned where the shard is.
+  const std::int64_t first = ranges.begin[0] / n * n;
+  const std::int64_t elements = ranges.end[static_cast<std::size_t>(ranges.count - 1)] - first;
+  const Update body{numbers, ranges, s, first};
+  const bool whole = fits<n>(s.gradient) && fits<n>(s.master) && fits<n>(s.first_moment) && fits<n>(s.second_moment) &&
+                     fits<n>(s.compute);
+  whole ? for_range<n>("adamw", elements, body) : for_range<1>("adamw", elements, body);
+}
+
+}  // namespace trireme::optim::cuda

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/optim/device.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+
+#include "kernels/cuda/launchers.hpp"
+#include "kernels/cuda/tensors.hpp"
+#include "optim/cuda/passes.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::optim {
+namespace {
+
+using kernels::cuda::data;
+
+cuda::Numbers numbers(const AdamWStep& step) {
+  const auto count = static_cast<double>(step.count);
+  return {.gradient_factor = static_cast<float>(step.gradient_factor),
+          .one_minus_beta1 = static_cast<float>(1 - step.beta1),
+          .beta2 = static_cast<float>(step.beta2),
+          .one_minus_beta2 = static_cast<float>(1 - step.beta2),
+          .second_correction = static_cast<float>(1 / std::sqrt(1 - std::pow(step.beta2, count))),
+          .eps = static_cast<float>(step.eps),
+          .step_size = static_cast<float>(step.lr / (1 - std::pow(step.beta1, count))),
+          .decay = static_cast<float>(step.lr * step.weight_decay)};
+}
+
+void check(const AdamWStep& step, std::span<const DecayRange> ranges, const at::Tensor& gradient,
+           const DeviceState& state, const at::Tensor& compute) {
+  invariant(step.count >= 1, "Adam counts its updates from 1");
+  for (const at::Tensor& tensor : {gradient, state.master, state.first_moment, state.second_moment})
+    invariant(tensor.scalar_type() == at::kFloat && tensor.numel() == gradient.numel(),
+              "masters and moments are fp32 and as long as the gradient");
+  invariant(!compute.defined() || (compute.scalar_type() == at::kBFloat16 && compute.numel() == gradient.numel()),
+            "the compute copy is bf16 and as long as the gradient");
+  std::int64_t end = 0;
+  for (const DecayRange& range : ranges) {
+    invariant(range.elements.begin >= end && range.elements.end >= range.elements.begin,
+              "ranges are in order and do not overlap");
+    end = range.elements.end;
+  }
+  invariant(end <= gradient.numel(), "ranges lie inside the shard");
+}
+
+}  // namespace
+
+void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, const at::Tensor& gradient,
+           const DeviceState& state, const at::Tensor& compute) {
+  check(step, ranges, gradient, state, compute);
+  const cuda::Streams streams{.gradient = data<const float>(gradient),
+                              .master = data<float>(state.master),
+                              .first_moment = data<float>(state.first_moment),
+                              .second_moment = data<float>(state.second_moment),
+                              .compute = compute.defined() ? data<c10::BFloat16>(compute) : nullptr};
+  const cuda::Numbers of_step = numbers(step);
+  while (!ranges.empty()) {
+    const auto now = ranges.first(std::min<std::size_t>(ranges.size(), cuda::Ranges::most));
+    cuda::Ranges part{.count = static_cast<int>(now.size())};
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      part.begin[i] = now[i].elements.begin;
+      part.end[i] = now[i].elements.end;
+      part.decays[i] = now[i].decays;
+    }
+    cuda::adamw(of_step, part, streams);
+    ranges = ranges.subspan(now.size());
+  }
+}
+
+void sum_of_squares(const at::Tensor& values, const shard::Range& range, const at::Tensor& into) {
+  invariant(values.scalar_type() == at::kFloat && range.begin >= 0 && range.end <= values.numel(),
+            "sum_of_squares: the range does not lie inside the values");
+  invariant(into.scalar_type() == at::kDouble && into.numel() == 1, "sum_of_squares: the sum is one number in fp64");
+  const at::Tensor partial = at::empty({cuda::square_chunks(range.size())}, into.options());
+  cuda::squares(data<const float>(values) + range.begin, range.size(), data<double>(partial));
+  kernels::cuda::add_sum(data<const double>(partial), partial.numel(), data<double>(into));
+}
+
+}  // namespace trireme::optim

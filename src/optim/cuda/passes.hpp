@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/util/BFloat16.h>
+
+#include <array>
+#include <cstdint>
+
+/// What the .cu files offer to device.cpp. Pointers lie on the device, at the first element of the shard.
+namespace trireme::optim::cuda {
+
+/// The numbers of one update as the kernel needs them.
+struct Numbers {
+  float gradient_factor, one_minus_beta1, beta2, one_minus_beta2;
+  float second_correction;  ///< 1 / sqrt(1 - beta2^count)
+  float eps;
+  float step_size;  ///< lr / (1 - beta1^count)
+  float decay;      ///< lr * weight_decay
+};
+
+/// Parts of a shard in rising order; elements between them are left alone.
+struct Ranges {
+  static constexpr int most = 32;
+  std::array<std::int64_t, most> begin{}, end{};
+  std::array<bool, most> decays{};
+  int count = 0;
+};
+
+/// compute: null for none.
+struct Streams {
+  const float* gradient;
+  float *master, *first_moment, *second_moment;
+  c10::BFloat16* compute;
+};
+
+void adamw(const Numbers& numbers, const Ranges& ranges, const Streams& streams);
+
+/// How many partial sums `squares` writes for that many elements.
+[[nodiscard]] std::int64_t square_chunks(std::int64_t elements);
+/// partial[c] = the sum of the squares of chunk c of values, in fp64.
+void squares(const float* values, std::int64_t elements, double* partial);
+
+}  // namespace trireme::optim::cuda
