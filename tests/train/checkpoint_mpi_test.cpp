@@ -165,11 +165,12 @@ TEST_F(Restart, AtAnotherTensorSizeContinuesAtTheNextSample) {
   for (const std::int64_t ranks_per_file : {1, 2}) {
     config::RunConfig broken = run("broken-" + std::to_string(ranks_per_file), 2);
     broken.checkpoint.ranks_per_file = ranks_per_file;
+    broken.batch.micro = 2;
     (void)train(broken, 4, 2, 2);
     broken.train.steps = 4;
     (void)train(broken, 2);
     broken.train.steps = steps;
-    broken.batch.micro = 2;
+    broken.batch.micro = 4;
     (void)train(broken, 4, 1, 2);
     const test::Deviation off = test::deviation(curve(broken), curve(unbroken));
     EXPECT_LT(off.loss, 1e-6) << ranks_per_file;
