@@ -44,9 +44,15 @@ job 4 train run.toml --set comm.timeout_seconds=4
 expect_end 7 "Hang: " " on shard/"
 rm -r out
 
-# A slow rank fails nothing and is named; every rank's times are left behind.
+# A slow rank fails nothing and is named; every rank's times are left behind. slowly POINT RANK TIMES: 50 ms each, so that it
+# shows beside steps that other work on this machine makes long.
+slowly() {
+  local faults
+  faults=$(printf "$1:slow:$2,%.0s" $(seq "$3"))
+  fault "${faults%,}"
+}
 for lanes in false true; do
-  fault step.begin:slow:2
+  slowly step.begin 2 4
   job 4 train run.toml --set train.steps=66 --set comm.lane_threads=$lanes
   expect_done
   grep -q "warning rank 2 on $(hostname) is slow: its own part of a step takes " err.txt || fail "the slow rank is not named"
@@ -58,7 +64,7 @@ assert ranks[2]["median_seconds"] >= 0.05
 ' out/step_times.json
   rm -r out
 done
-fault data.read:slow:1
+slowly data.read 1 8
 job 4 train run.toml --set train.steps=66 --set data.prefetch_batches=1
 expect_done
 grep -q "warning rank 1 on $(hostname) is slow" err.txt || fail "the rank with the slow disk is not named"
