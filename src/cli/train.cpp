@@ -73,8 +73,6 @@ void check_device(const config::Device& device) {
     throw EnvironmentError(
         fmt::format("device.type = \"cuda\", but {}. Start {}, or set device.type = \"cpu\".", found.reason,
                     device::built_for_gpus() ? "it where it may use a GPU" : "a trireme that was built for GPUs"));
-  throw EnvironmentError(
-      "device.type = \"cuda\": this version is linked with CUDA, but trains on CPUs only. Set device.type = \"cpu\".");
 }
 
 /// What the file system of the checkpoints wants to be told before the first save.

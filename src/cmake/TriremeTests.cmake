@@ -3,6 +3,7 @@
 # Registers what lies in tests/ by its name:
 #   tests/<layer>/<x>_test.cpp      one GoogleTest executable per layer, <layer>_tests (label values or machine)
 #   tests/<layer>/<x>_mpi_test.cpp  one executable each, run at several rank counts (label mpi): <layer>.<x>_mpi_test.ranks4
+#   tests/<layer>/<x>_gpu_mpi_test.cpp  the same with GPUs (give it the label gpu), skipped where there is none
 #   tests/<layer>/<x>_gpu_test.cpp  one executable per layer (label gpu), skipped where there is no GPU
 #   tests/<layer>/<x>_cli_test.sh   the program under bash (label machine, and mpi if its name says so); exit code 77: skipped
 #   tests/slurm/<x>_slurm_test.sh   batch jobs on a Slurm cluster of two nodes on this machine (label slow), skipped where it cannot be
@@ -150,6 +151,9 @@ function(trireme_mpi_tests layer)
         COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
       set_tests_properties(${test} PROPERTIES LABELS "mpi;${labels}" TIMEOUT ${timeout} PROCESSORS ${ranks}
         ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1")
+      if(name MATCHES "_gpu_mpi_test$")
+        set_tests_properties(${test} PROPERTIES SKIP_REGULAR_EXPRESSION "CUDA finds no GPU|built without CUDA")
+      endif()
     endforeach()
   endforeach()
 endfunction()

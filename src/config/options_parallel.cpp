@@ -99,8 +99,7 @@ std::vector<Option> device_options() {
 
 std::vector<Option> comm_options() {
   Section<Comm> s("comm", &RunConfig::comm);
-  s.choice("backend", &Comm::backend, "who moves tensors; auto: NCCL on the device, MPI on the host")
-      .only_yet({"\"auto\"", "\"mpi\""});
+  s.choice("backend", &Comm::backend, "who moves tensors; auto: NCCL on the device, MPI on the host");
   s.number("timeout_seconds", &Comm::timeout_seconds, above(0),
            "a collective that takes longer ends the job with exit 7");
   s.flag("lane_threads", &Comm::lane_threads, "collectives run on threads of their own, beside the computation")

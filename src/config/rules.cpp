@@ -119,6 +119,27 @@ Broken evaluation_has_data(const RunConfig& config) {
   return "eval_every needs data.validation; set it, or eval_every = 0";
 }
 
+/// Of which group, device type and operation the first tensor is that NCCL cannot move, as PyTorch's "No backend type
+/// associated with device type cpu" does not say.
+Broken nccl_finds_its_tensors_on_gpus(const RunConfig& config) {
+  if (config.comm.backend != Backend::nccl) return std::nullopt;
+  constexpr const char* remedy =
+      "set comm.backend = \"auto\" (NCCL moves what lies on GPUs, MPI what lies on the host, in the same group)";
+  if (config.device.type == DeviceType::cpu)
+    return fmt::format(
+        "\"nccl\" moves tensors on GPUs only, and device.type = \"cpu\" leaves those of every group in host memory: "
+        "the first "
+        "is all_gather over the group shard, of device type cpu; {}, or device.type = \"cuda\"",
+        remedy);
+  if (config.memory.offload != Offload::none)
+    return fmt::format(
+        "\"nccl\" moves tensors on GPUs only, and memory.offload = \"{}\" keeps gradients in host memory: their norm "
+        "for "
+        "clipping is a sum over the group dp, of device type cpu; {}, or memory.offload = \"none\"",
+        to_text(config.memory.offload), remedy);
+  return std::nullopt;
+}
+
 }  // namespace
 
 const std::vector<Rule>& rules() {
@@ -138,6 +159,7 @@ const std::vector<Rule>& rules() {
       {{"lr.wsd_decay_steps", "lr.schedule"}, wsd_has_its_decay_steps},
       {{"train.eval_every", "data.validation"}, evaluation_has_data},
       {{"sync.policy", "memory.budget"}, automatic_policy_has_a_budget},
+      {{"comm.backend", "device.type", "memory.offload"}, nccl_finds_its_tensors_on_gpus},
   };
   return all;
 }

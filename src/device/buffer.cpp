@@ -10,6 +10,7 @@
 
 #include "device/charged_block.hpp"
 #include "device/gpu_memory.hpp"
+#include "device/pages.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::device {
@@ -29,7 +30,8 @@ at::Tensor buffer(Category category, std::int64_t elements, DType type, Space sp
   }
   const auto bytes = static_cast<std::size_t>(elements * size_of(type));
   c10::DataPtr memory = allocate_charged(bytes, {category, space}, Kind::exact);
-  if (compute.is_cuda()) memory = page_locked(std::move(memory), bytes);
+  // Smaller ones may share a page, which is locked once; they are copied through the driver's own memory.
+  if (compute.is_cuda() && bytes >= own_pages) memory = page_locked(std::move(memory), bytes);
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(memory), /*allocator=*/nullptr,
                        /*resizable=*/false);
   auto tensor =

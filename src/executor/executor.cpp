@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/executor/executor.hpp"
 
+#include <c10/core/StreamGuard.h>
+
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -13,6 +15,24 @@
 
 namespace trireme::executor {
 namespace {
+
+/// What the host's launches wait for: what the lanes need, and each collective for the one before it.
+std::vector<schedule::Need> launch_needs(const schedule::Schedule& schedule, std::vector<schedule::Need> needs) {
+  std::vector<int> collectives;
+  for (int op = 0; op < static_cast<int>(schedule.ops.size()); ++op) {
+    const schedule::Lane lane = schedule::lane_of(schedule.ops[static_cast<std::size_t>(op)]);
+    if (lane == schedule::Lane::gather || lane == schedule::Lane::reduce || lane == schedule::Lane::tensor)
+      collectives.push_back(op);
+  }
+  for (std::size_t i = 0; i < collectives.size(); ++i) {
+    const bool first = i == 0;
+    needs.push_back({.from = first ? collectives.back() : collectives[i - 1],
+                     .to = collectives[i],
+                     .distance = first ? 1 : 0,
+                     .reason = schedule::Reason::lane_order});
+  }
+  return needs;
+}
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -53,8 +73,13 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
       options_(std::move(options)),
       program_(resolve(schedule_, model, store)),
       parameter_slot_(given_up(schedule_, model)),
-      progress_(static_cast<int>(schedule_.ops.size()),
-                options_.needs ? *options_.needs : schedule::needs(schedule_, model)) {
+      activations_(options_.device),
+      progress_(static_cast<int>(schedule_.ops.size()), [&] {
+        std::vector<schedule::Need> needs = options_.needs ? *options_.needs : schedule::needs(schedule_, model);
+        if (options_.device.is_cuda())
+          device_lanes_.emplace(schedule_, needs, options_.device, options_.record_timeline);
+        return options_.ordered_collectives ? launch_needs(schedule_, std::move(needs)) : needs;
+      }()) {
   last_op_.fill(-1);
   squares_.resize(static_cast<std::size_t>(model.param_blocks()));
   clip_op_ = static_cast<int>(schedule_.ops.size());
@@ -85,6 +110,9 @@ StepResult Executor::run(const StepInput& input, bool last) {
   input_ = input;
   result_ = {};
   loss_sum_ = 0;
+  device_loss_.reset();
+  if (device_lanes_ && rested_) device_lanes_->start();
+  rested_ = last;
   progress_.open(last ? step_ : step_ + 1);
   try {
     compute_lane();
@@ -93,6 +121,7 @@ StepResult Executor::run(const StepInput& input, bool last) {
     throw;
   }
   if (last) progress_.drain(step_);
+  if (last && device_lanes_) device_lanes_->drain(timeline_);
   return std::exchange(result_, {});
 }
 
@@ -107,6 +136,7 @@ void Executor::compute_lane() {
       invariant(progress_.ready(op_, step_), "the schedule's order satisfies its needs");
     const auto begin = Clock::now();
     perform(op_, step_);
+    if (device_lanes_) continue;  // streams wait, not the host
     result_.exposed_seconds += seconds(lane == schedule::Lane::compute ? begin - before : Clock::now() - begin);
   }
 }
@@ -127,6 +157,12 @@ void Executor::lane_loop(schedule::Lane lane, const std::stop_token& stop) {
 void Executor::perform(int op, std::int64_t step) {
   if (options_.on_op) options_.on_op(op, step);
   if (options_.mode == nn::Mode::train) device::set_operation({op, step});
+  const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op)]);
+  c10::OptionalStreamGuard on_stream;
+  if (device_lanes_) {
+    if (const auto stream = device_lanes_->stream(lane)) on_stream.reset_stream(*stream);
+    device_lanes_->begin(op, step);
+  }
   const auto begin = Clock::now();
   const schedule::Op& now = schedule_.ops[static_cast<std::size_t>(op)];
   const auto run_verb = [&](const auto& verb) {
@@ -139,8 +175,9 @@ void Executor::perform(int op, std::int64_t step) {
   };
   std::visit(run_verb, now);
   device::set_operation({});
-  if (options_.record_timeline) timeline_.record({step, op, begin, Clock::now(), device::memory_use().spaces});
-  const schedule::Lane lane = schedule::lane_of(now);
+  if (device_lanes_) device_lanes_->end(op, step);
+  if (options_.record_timeline && (!device_lanes_ || lane == schedule::Lane::host))
+    timeline_.record({step, op, begin, Clock::now(), device::memory_use().spaces});
   if (options_.on_lane_end && last_op_[static_cast<std::size_t>(lane)] == op) options_.on_lane_end(lane, step);
   progress_.done(op, step);
 }

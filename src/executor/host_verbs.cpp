@@ -3,6 +3,8 @@
 // its lane's own.
 #include <ATen/core/Tensor.h>
 
+#include "executor/arithmetic.hpp"
+#include "trireme/device/buffer.hpp"
 #include "trireme/device/copy.hpp"
 #include "trireme/executor/executor.hpp"
 #include "trireme/optim/norm.hpp"
@@ -11,10 +13,6 @@ namespace trireme::executor {
 namespace {
 
 Bytes size(const at::Tensor& tensor) { return {static_cast<std::int64_t>(tensor.nbytes())}; }
-
-std::span<float> floats(at::Tensor& tensor) {
-  return {tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
-}
 
 /// What one block keeps in one microbatch, stage by stage.
 template <class Each>
@@ -28,18 +26,36 @@ void each_stage(const model::Model& model, Block block, Microbatch microbatch, E
 Bytes Executor::run(const schedule::Upload& op) {
   const at::Tensor& from = store_.host_wire(op.block);
   at::Tensor& to = op.staged ? store_.upload_buffer(*op.staged) : store_.wire(op.block);
-  device::copy(from.const_data_ptr(), to.mutable_data_ptr(), size(from));
+  if (to.is_cuda())
+    to.copy_(from, /*non_blocking=*/true);
+  else
+    device::copy(from.const_data_ptr(), to.mutable_data_ptr(), size(from));
   return size(from);
 }
 
 Bytes Executor::run(const schedule::OffloadGradient& op) {
   at::Tensor& from = store_.download_buffer(op.slot);
   at::Tensor& to = store_.gradient(op.block);
-  if (op.add)
+  if (from.is_cuda())
+    offload_from_gpu(from, to, op.add);
+  else if (op.add)
     device::add_to_host(floats(from), floats(to));
   else
     device::copy(from.const_data_ptr(), to.mutable_data_ptr(), size(from));
   return size(from);
+}
+
+void Executor::offload_from_gpu(const at::Tensor& from, const at::Tensor& to, bool add) {
+  if (!add) {
+    to.copy_(from, /*non_blocking=*/true);
+    return;
+  }
+  if (!landing_.defined() || landing_.numel() < from.numel())
+    landing_ = device::buffer(device::Category::gradients_sharded, from.numel(), DType::fp32, device::Space::host,
+                              options_.device);
+  const at::Tensor landed = landing_.narrow(0, 0, from.numel());
+  landed.copy_(from);  // returns when it is there: this lane's thread adds, nobody else waits
+  device::add_to_host(floats(landed), floats(to));
 }
 
 void Executor::run(const schedule::SumSquares& op) {

@@ -4,9 +4,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
-#include <cstring>
-
+#include "executor/arithmetic.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/executor/executor.hpp"
@@ -17,32 +17,6 @@ namespace trireme::executor {
 namespace {
 
 using PlainOperators = at::AutoDispatchBelowADInplaceOrView;
-
-/// `from` as fp32; itself if it is.
-at::Tensor widened(const at::Tensor& from) {
-  if (from.scalar_type() == at::kFloat) return from;
-  at::Tensor wide = at::empty(from.sizes(), from.options().dtype(at::kFloat));
-  const auto* in = from.const_data_ptr<c10::BFloat16>();
-  auto* out = wide.mutable_data_ptr<float>();
-  for (std::int64_t i = 0; i < from.numel(); ++i) out[i] = static_cast<float>(in[i]);
-  return wide;
-}
-
-/// sum (+ residual where it is defined), rounded once to `type`. May be `sum` itself, overwritten.
-at::Tensor plus_residual(const at::Tensor& sum, const at::Tensor& residual, at::ScalarType type) {
-  auto* s = sum.mutable_data_ptr<float>();
-  if (type == at::kFloat) {
-    if (!residual.defined()) return sum;
-    const auto* r = residual.const_data_ptr<float>();
-    for (std::int64_t i = 0; i < sum.numel(); ++i) s[i] += r[i];
-    return sum;
-  }
-  at::Tensor narrow = at::empty(sum.sizes(), sum.options().dtype(type));
-  auto* out = narrow.mutable_data_ptr<c10::BFloat16>();
-  const auto* r = residual.defined() ? residual.const_data_ptr<c10::BFloat16>() : nullptr;
-  for (std::int64_t i = 0; i < sum.numel(); ++i) out[i] = s[i] + (r != nullptr ? static_cast<float>(r[i]) : 0.0F);
-  return narrow;
-}
 
 }  // namespace
 
@@ -182,7 +156,13 @@ void Executor::run(const schedule::GatherVocabulary& op) {
     return vocabulary_.reset();
   }
   vocabulary_ = at::empty({gathered.size(1), 2}, gathered.options());
-  loss_sum_ += kernels::combine_statistics(gathered, microbatch(op.microbatch).targets, vocabulary_);
+  const at::Tensor& targets = microbatch(op.microbatch).targets;
+  if (gathered.is_cuda()) {
+    if (!device_loss_.defined()) device_loss_ = at::zeros({1}, gathered.options().dtype(at::kDouble));
+    kernels::combine_statistics(gathered, targets, vocabulary_, device_loss_);
+  } else {
+    loss_sum_ += kernels::combine_statistics(gathered, targets, vocabulary_);
+  }
   if (options_.mode == nn::Mode::evaluate) finish_evaluation(op.microbatch);
 }
 
@@ -195,20 +175,11 @@ void Executor::run(const schedule::SumCopies& op) {
 void Executor::sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Collectives* link) {
   if (ranges.empty()) return;  // on the whole tensor axis alike
   const device::ChargeTo charge(device::Category::workspace);
-  const at::Tensor packed = at::empty({shard::elements(ranges)}, at::kFloat);
-  auto* values = packed.mutable_data_ptr<float>();
-  auto* gradient = store_.gradient(block).mutable_data_ptr<float>();
-  std::int64_t at = 0;
-  for (const shard::Range& range : ranges) {
-    std::memcpy(values + at, gradient + range.begin, static_cast<std::size_t>(range.size()) * sizeof(float));
-    at += range.size();
-  }
-  link->all_reduce(values, packed.numel(), DType::fp32);
-  at = 0;
-  for (const shard::Range& range : ranges) {
-    std::memcpy(gradient + range.begin, values + at, static_cast<std::size_t>(range.size()) * sizeof(float));
-    at += range.size();
-  }
+  const at::Tensor packed = at::empty({shard::elements(ranges)}, store_.gradient(block).options());
+  const at::Tensor& gradient = store_.gradient(block);
+  pack(gradient, ranges, packed);
+  link->all_reduce(packed.mutable_data_ptr<float>(), packed.numel(), DType::fp32);
+  unpack(packed, ranges, gradient);
 }
 
 }  // namespace trireme::executor

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each verb does, one function a verb.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <chrono>
 #include <cmath>
 #include <limits>
 
+#include "executor/arithmetic.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/executor/executor.hpp"
 #include "trireme/optim/adamw.hpp"
+#include "trireme/optim/device.hpp"
 #include "trireme/optim/norm.hpp"
 #include "trireme/schedule/access.hpp"
 
 namespace trireme::executor {
 namespace {
-
-std::span<float> floats(at::Tensor& tensor) {
-  return {tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
-}
 
 /// A block whose forward runs again keeps its input, and of its stages nothing.
 nn::Mode mode_that_keeps(model::Keep keep) {
@@ -30,11 +29,6 @@ nn::Mode mode_that_keeps(model::Keep keep) {
     case model::Keep::all: return nn::Mode::train_keep_all;
   }
   throw BugError("a forward keeps its input, its products or all");
-}
-
-/// to (+)= from, on a lane's thread, which has no team.
-void put(std::span<const float> from, std::span<float> to, bool add) {
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] = add ? to[i] + from[i] : from[i];
 }
 
 }  // namespace
@@ -79,7 +73,7 @@ void Executor::run(const schedule::Forward& op) {
     if (options_.mode == nn::Mode::train)
       keep({op.block, operands.stage, op.microbatch}, std::move(saved.tensors));
     else
-      loss_sum_ += result.loss_sum;
+      add_loss(result);
   }
   if (op.block.value + 1 < model_.blocks() || options_.mode == nn::Mode::train) return;
   if (options_.mode == nn::Mode::infer) {
@@ -89,7 +83,17 @@ void Executor::run(const schedule::Forward& op) {
   finish_evaluation(op.microbatch);
 }
 
+void Executor::add_loss(const nn::Result& result) {
+  loss_sum_ += result.loss_sum;
+  if (!result.device_loss.defined()) return;
+  if (device_loss_.defined())
+    device_loss_.add_(result.device_loss);
+  else
+    device_loss_ = result.device_loss;
+}
+
 void Executor::finish_evaluation(Microbatch m) {
+  if (device_loss_.defined()) loss_sum_ += device_loss_.item<double>();
   links_.control->sum({&loss_sum_, 1});
   result_.loss = loss_sum_ * microbatch(m).loss_scale;
 }
@@ -124,13 +128,13 @@ void Executor::run(const schedule::Backward& op) {
                             .whole->backward(std::move(hidden_), operands.parameters, operands.gradients,
                                              microbatch(op.microbatch), std::move(saved));
     hidden_ = std::move(result.hidden);
-    loss_sum_ += result.loss_sum;
+    add_loss(result);
   }
 }
 
 void Executor::run(const schedule::ReduceScatter& op) {
   at::Tensor& whole = store_.gradient_buffer(op.slot);
-  if (fault::point("grad.reduce")) whole.mutable_data_ptr<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  if (fault::point("grad.reduce")) whole.narrow(0, 0, 1).fill_(std::numeric_limits<float>::quiet_NaN());
   at::Tensor shard = op.staged    ? store_.download_buffer(*op.staged)
                      : op.partial ? store_.partial(op.block)
                                   : store_.gradient(op.block);
@@ -142,8 +146,8 @@ void Executor::run(const schedule::ReduceScatter& op) {
   at::Tensor sum = op.staged ? shard : store_.partial(op.block);
   links_.reduce->reduce_scatter(whole.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(),
                                 reduce_wire(), false);
-  for (float& value : floats(sum)) value = static_cast<float>(c10::BFloat16(value));
-  if (!op.partial && !op.staged) put(floats(sum), floats(shard), op.add);
+  round_to_bf16(sum);
+  if (!op.partial && !op.staged) put(sum, shard, op.add);
 }
 
 void Executor::run(const schedule::AllReduce& op) {
@@ -151,7 +155,7 @@ void Executor::run(const schedule::AllReduce& op) {
                    : op.partial ? store_.partial(op.block)
                                 : store_.gradient(op.block);
   links_.replicate->all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), reduce_wire());
-  if (op.partial) put(floats(sum), floats(store_.gradient(op.block)), true);
+  if (op.partial) put(sum, store_.gradient(op.block), true);
 }
 
 double Executor::counted_squares(ParamBlock block, const optim::Team& team) {
@@ -164,17 +168,36 @@ double Executor::counted_squares(ParamBlock block, const optim::Team& team) {
   return squares;
 }
 
-void Executor::run(const schedule::ClipNorm&) {
+std::array<double, 2> Executor::squares_and_loss() {
   // The norm counts each element once: replicas hold the same gradients, so one of them speaks for all; so do copies on
   // the tensor axis. Losses are the same on all of it.
   double squares = 0;
+  at::Tensor device_squares;
   for (int b = 0; b < model_.param_blocks() && links_.first_replica; ++b) {
-    const bool on_host = store_.on_host(ParamBlock{b}) != schedule::OnHost::nothing;
-    squares += on_host ? squares_[static_cast<std::size_t>(b)] : counted_squares(ParamBlock{b}, compute_team_);
+    const ParamBlock block{b};
+    const at::Tensor& gradient = store_.gradient(block);
+    if (store_.on_host(block) != schedule::OnHost::nothing) {
+      squares += squares_[static_cast<std::size_t>(b)];
+    } else if (gradient.is_cuda()) {
+      if (!device_squares.defined()) device_squares = at::zeros({1}, gradient.options().dtype(at::kDouble));
+      for (const shard::Range& range : counted_[static_cast<std::size_t>(b)])
+        optim::sum_of_squares(gradient, range, device_squares);
+    } else {
+      squares += counted_squares(block, compute_team_);
+    }
   }
-  double sums[2] = {squares, loss_sum_};
+  if (!device_lanes_) return {squares, loss_sum_};
+  // The one wait of a step: for the compute lane, which has seen every gradient.
+  if (device_squares.defined()) squares += device_squares.item<double>();
+  if (device_loss_.defined()) loss_sum_ += device_loss_.item<double>();
+  result_.exposed_seconds = device_lanes_->exposed_seconds();
+  return {squares, loss_sum_};
+}
+
+void Executor::run(const schedule::ClipNorm&) {
+  std::array<double, 2> sums = squares_and_loss();
   links_.control->sum(sums);
-  if (links_.tensor_control != nullptr) links_.tensor_control->sum({sums, 1});
+  if (links_.tensor_control != nullptr) links_.tensor_control->sum({sums.data(), 1});
   result_.grad_norm = std::sqrt(sums[0]);
   result_.loss = sums[1] * microbatch(Microbatch{0}).loss_scale;
   result_.skipped = !std::isfinite(result_.grad_norm) || !std::isfinite(result_.loss);
@@ -183,8 +206,16 @@ void Executor::run(const schedule::ClipNorm&) {
                                             optim::clip_factor(result_.grad_norm, optimizer_.clip_norm))};
 }
 
+void Executor::update_on_device(ParamBlock block) {
+  const at::Tensor compute = store_.compute() == DType::bf16 ? store_.host_wire(block) : at::Tensor();
+  optim::adamw(decision_.numbers, decay_[static_cast<std::size_t>(block.value)], store_.gradient(block),
+               optim::DeviceState{store_.master(block), store_.first_moment(block), store_.second_moment(block)},
+               compute);
+}
+
 void Executor::run(const schedule::Update& op) {
   if (decision_.skipped) return;
+  if (store_.master(op.block).is_cuda()) return update_on_device(op.block);
   const auto begin = Clock::now();
   const optim::AdamWState state{floats(store_.master(op.block)), floats(store_.first_moment(op.block)),
                                 floats(store_.second_moment(op.block))};

@@ -2,6 +2,7 @@
 #include "trireme/store/activation_store.hpp"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 
@@ -12,11 +13,30 @@
 namespace trireme::store {
 namespace {
 
-/// A copy of `tensor` in `space`, made by the calling thread alone.
-at::Tensor copy_in(const at::Tensor& tensor, device::Space space) {
-  const device::ChargeTo charge(device::Category::activations, space);
-  at::Tensor out = at::empty(tensor.sizes(), tensor.options());
-  device::copy(tensor.const_data_ptr(), out.mutable_data_ptr(), Bytes{static_cast<std::int64_t>(tensor.nbytes())});
+/// A copy of `tensor` in the host's memory, made by the calling thread alone, or launched on its stream.
+at::Tensor to_host(const at::Tensor& tensor) {
+  const device::ChargeTo charge(device::Category::activations, device::Space::host);
+  const at::TensorOptions options = tensor.options().device(at::kCPU).pinned_memory(tensor.is_cuda());
+  at::Tensor out = at::empty(tensor.sizes(), options);
+  if (tensor.is_cuda())
+    out.copy_(tensor, /*non_blocking=*/true);
+  else
+    device::copy(tensor.const_data_ptr(), out.mutable_data_ptr(), Bytes{static_cast<std::int64_t>(tensor.nbytes())});
+  return out;
+}
+
+/// The way back, to where `device` says.
+at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
+  const device::ChargeTo charge(device::Category::activations);
+  at::Tensor out = at::empty(tensor.sizes(), tensor.options().device(device).pinned_memory(false));
+  if (device.is_cuda()) {
+    out.copy_(tensor, /*non_blocking=*/true);
+    // It is read, and freed, on the compute lane, the device's default stream: not to be reused here before that is
+    // done.
+    out.record_stream(c10::impl::VirtualGuardImpl(device.type()).getDefaultStream(device));
+  } else {
+    device::copy(tensor.const_data_ptr(), out.mutable_data_ptr(), Bytes{static_cast<std::int64_t>(tensor.nbytes())});
+  }
   return out;
 }
 
@@ -48,7 +68,7 @@ Bytes ActivationStore::offload(const Key& key, Bytes min_bytes) {
   Bytes copied;
   for (const at::Tensor& tensor : kept.tensors) {
     const bool moves = tensor.is_contiguous() && static_cast<std::int64_t>(tensor.nbytes()) >= min_bytes.value;
-    kept.on_host.push_back(moves ? copy_in(tensor, device::Space::host) : at::Tensor());
+    kept.on_host.push_back(moves ? to_host(tensor) : at::Tensor());
     if (moves) copied += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
   }
   return copied;
@@ -65,7 +85,7 @@ Bytes ActivationStore::reload(const Key& key) {
   Bytes copied;
   for (std::size_t i = 0; i < kept.on_host.size(); ++i) {
     if (!kept.on_host[i].defined()) continue;
-    kept.tensors[i] = copy_in(kept.on_host[i], device::Space::device);
+    kept.tensors[i] = to_device(kept.on_host[i], device_);
     copied += Bytes{static_cast<std::int64_t>(kept.tensors[i].nbytes())};
     kept.on_host[i].reset();
   }

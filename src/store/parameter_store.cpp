@@ -47,8 +47,13 @@ Buffers buffers_for(std::span<const schedule::Schedule> schedules, const model::
 }
 
 ParameterStore::ParameterStore(const model::Model& model, const shard::Layout& layout, int shard_rank,
-                               const Buffers& buffers, DType compute)
-    : model_(model), layout_(layout), shard_rank_(shard_rank), compute_(compute), on_host_(buffers.on_host) {
+                               const Buffers& buffers, DType compute, at::Device device)
+    : model_(model),
+      layout_(layout),
+      shard_rank_(shard_rank),
+      compute_(compute),
+      device_(device),
+      on_host_(buffers.on_host) {
   invariant(shard_rank >= 0 && shard_rank < layout.shards(), "the shard rank lies within the layout's shards");
   allocate_shards(buffers);
   allocate_rings(buffers);
@@ -60,26 +65,30 @@ void ParameterStore::allocate_shards(const Buffers& buffers) {
     const std::int64_t elements = layout_[ParamBlock{b}].shard_elements();
     const schedule::OnHost where = on_host(ParamBlock{b});
     const Space home = where == schedule::OnHost::nothing ? Space::device : Space::host;
-    const auto shard = [&](Category category, DType type) { return device::buffer(category, elements, type, home); };
+    const auto shard = [&](Category category, DType type) {
+      return device::buffer(category, elements, type, home, device_);
+    };
     master_.push_back(shard(Category::parameters_sharded, DType::fp32));
     host_wire_.push_back(compute_ == DType::fp32 ? master_.back() : shard(Category::parameters_sharded, compute_));
     switch (where) {
       case schedule::OnHost::nothing: wire_.push_back(host_wire_.back()); break;
       case schedule::OnHost::optimizer:
-        wire_.push_back(device::buffer(Category::parameters_sharded, elements, compute_));
+        wire_.push_back(device::buffer(Category::parameters_sharded, elements, compute_, Space::device, device_));
         break;
       case schedule::OnHost::parameters: wire_.emplace_back(); break;
     }
     if (buffers.copy_group)
       group_copy_.push_back(device::buffer(Category::parameters_resharded,
-                                           layout_[ParamBlock{b}].padded() / *buffers.copy_group, compute_));
+                                           layout_[ParamBlock{b}].padded() / *buffers.copy_group, compute_,
+                                           Space::device, device_));
     largest = std::max(largest, elements);
     if (!buffers.trains) continue;
     gradient_.push_back(shard(Category::gradients_sharded, DType::fp32));
     first_moment_.push_back(shard(Category::optimizer, DType::fp32));
     second_moment_.push_back(shard(Category::optimizer, DType::fp32));
   }
-  if (buffers.partial) partial_ = device::buffer(Category::gradients_sharded, largest, DType::fp32);
+  if (buffers.partial)
+    partial_ = device::buffer(Category::gradients_sharded, largest, DType::fp32, Space::device, device_);
 }
 
 void ParameterStore::allocate_rings(const Buffers& buffers) {
@@ -94,22 +103,28 @@ void ParameterStore::allocate_rings(const Buffers& buffers) {
     download_ring_.emplace_back();
     const std::int64_t shard = layout_[ParamBlock{static_cast<int>(member)}].shard_elements();
     for (int i = 0; i < rings.uploads[ring]; ++i)
-      upload_ring_.back().push_back(device::buffer(Category::parameters_sharded, shard, compute_));
+      upload_ring_.back().push_back(
+          device::buffer(Category::parameters_sharded, shard, compute_, Space::device, device_));
     for (int i = 0; buffers.trains && i < rings.downloads[ring]; ++i)
-      download_ring_.back().push_back(device::buffer(Category::gradients_sharded, shard, DType::fp32));
+      download_ring_.back().push_back(
+          device::buffer(Category::gradients_sharded, shard, DType::fp32, Space::device, device_));
     for (int i = 0; i < rings.parameters[ring]; ++i)
-      parameter_ring_.back().push_back(device::buffer(Category::parameters_unsharded, elements, compute_));
+      parameter_ring_.back().push_back(
+          device::buffer(Category::parameters_unsharded, elements, compute_, Space::device, device_));
     for (int i = 0; buffers.trains && i < rings.gradients[ring]; ++i)
-      gradient_ring_.back().push_back(device::buffer(Category::gradients_unsharded, elements, DType::fp32));
+      gradient_ring_.back().push_back(
+          device::buffer(Category::gradients_unsharded, elements, DType::fp32, Space::device, device_));
   }
 }
 
 void ParameterStore::fill(const Provider& provider) {
   for (int b = 0; b < layout_.blocks(); ++b) {
-    float* master = master_[static_cast<std::size_t>(b)].mutable_data_ptr<float>();
+    const at::Tensor master = device::on_host(master_[static_cast<std::size_t>(b)]);
+    auto* values = master.mutable_data_ptr<float>();
     for (const shard::Slice& slice : shard::whole_slices(model_[ParamBlock{b}], layout_[ParamBlock{b}], shard_rank_))
       provider(model_[model::ParamRef{ParamBlock{b}, slice.parameter}], slice.elements,
-               {master + slice.offset, static_cast<std::size_t>(slice.elements.size())});
+               {values + slice.offset, static_cast<std::size_t>(slice.elements.size())});
+    if (!master_[static_cast<std::size_t>(b)].is_same(master)) master_[static_cast<std::size_t>(b)].copy_(master);
     derive_wire(ParamBlock{b});
   }
 }

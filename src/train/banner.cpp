@@ -10,7 +10,7 @@
 namespace trireme::train {
 
 std::string banner(const Job& job, const BatchJob& batch_job, const comm::Topology& topology, int threads,
-                   const kernels::GemmChoice& gemm) {
+                   const kernels::GemmChoice& gemm, const ComputeDevice& device) {
   const config::RunConfig& c = job.config();
   const model::Sizes& s = job.model().sizes;
   const planner::Sizing sizing = planner::sizing_of(c, job.resolved());
@@ -31,6 +31,16 @@ std::string banner(const Job& job, const BatchJob& batch_job, const comm::Topolo
       "threads  {} per rank, {} core{} on this node for {} rank{}; communication {}\n", threads, topology.node_cores,
       topology.node_cores == 1 ? "" : "s", topology.node_ranks, topology.node_ranks == 1 ? "" : "s",
       job.lane_threads() ? "on threads of its own" : "runs between compute: no core is left for a thread");
+  if (device.gpu)
+    out += fmt::format("device   {} with {}, one for each rank{}\n", device.gpu->name, to_text(device.gpu->memory),
+                       device.link == comm::DeviceLink::nccl || job.mesh().ranks() == 1
+                           ? ""
+                           : " or shared; tensors travel through the host's memory");
+  else
+    out += fmt::format("device   CPU{}\n",
+                       job.config().device.type == config::DeviceType::automatic && device::built_for_gpus()
+                           ? ": no GPU was found"
+                           : "");
   out += fmt::format("products {}: forward, input gradient, weight gradient\n", kernels::to_text(gemm));
   const planner::Memory memory = planner::replay_memory(job.schedule(), job.model(), job.layout(), sizing);
   return out + planner::to_text(memory);

@@ -94,13 +94,13 @@ checkpoint::Facts data_facts(const config::RunConfig& config) {
   return facts;
 }
 
-checkpoint::Shards shards_of(Job& job) {
+checkpoint::Shards shards_of(Job& job, const std::shared_ptr<HostMirror>& mirror) {
   return {.model = job.model(),
           .layout = job.layout(),
           .mesh = job.mesh(),
           .at = job.at(),
-          .values = [&job](checkpoint::Quantity quantity, ParamBlock block) {
-            at::Tensor& tensor = tensor_of(job.store(), quantity, block);
+          .values = [&job, mirror](checkpoint::Quantity quantity, ParamBlock block) {
+            const at::Tensor tensor = mirror->of(tensor_of(job.store(), quantity, block));
             return std::span(tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel()));
           }};
 }
@@ -197,7 +197,10 @@ checkpoint::State Checkpointing::begin() {
   if (paths.empty()) return fresh();
   for (const std::string& path : paths) {
     try {
-      return resumed(path, checkpoint::load(world_, path, shards_of(job_)));
+      const auto mirror = std::make_shared<HostMirror>();
+      const checkpoint::Manifest manifest = checkpoint::load(world_, path, shards_of(job_, mirror));
+      mirror->put_back();
+      return resumed(path, manifest);
     } catch (const checkpoint::Damaged& damaged) {
       if (job_.config().checkpoint.resume != "auto" && path == paths.back()) throw;
       if (world_.rank() == 0) log::warning(fmt::format("{} cannot be used: {}", path, damaged.what()));

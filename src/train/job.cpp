@@ -39,16 +39,32 @@ at::Tensor borrowed(const std::vector<std::int32_t>& tokens) {
   return at::from_blob(const_cast<std::int32_t*>(tokens.data()), {static_cast<std::int64_t>(tokens.size())}, at::kInt);
 }
 
+/// Tokens where the step computes: on a GPU a copy, on its way there when this returns.
+at::Tensor on_device(at::Tensor tokens, at::Device device) {
+  if (!device.is_cuda()) return tokens;
+  const device::ChargeTo charge(device::Category::data);
+  return tokens.pin_memory().to(device, /*non_blocking=*/true);
+}
+
 nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, std::int64_t micro, std::int64_t seq_len,
-                             double loss_scale) {
-  return {.inputs = borrowed(tokens.inputs),
-          .targets = borrowed(tokens.targets),
+                             double loss_scale, at::Device device) {
+  return {.inputs = on_device(borrowed(tokens.inputs), device),
+          .targets = on_device(borrowed(tokens.targets), device),
           .batch = micro,
           .seq_len = seq_len,
           .loss_scale = loss_scale};
 }
 
 bool spare_core(const comm::Topology& topology) { return topology.node_cores > topology.node_ranks; }
+
+/// Lanes have threads where something on them makes the host wait or work: messages over MPI, offload's updates. Over
+/// NCCL without offload one thread launches all lanes.
+bool wants_lane_threads(const config::RunConfig& config, const JobOptions& options, const comm::Communicator& world) {
+  if (options.lane_threads) return *options.lane_threads;
+  const bool offloads = config.memory.offload != config::Offload::none;
+  if (options.device.is_cuda() && (world.size() == 1 || options.link == comm::DeviceLink::nccl)) return offloads;
+  return world.size() > 1 && spare_core(comm::probe_topology(world));
+}
 
 }  // namespace
 
@@ -60,8 +76,7 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
       at_(mesh_.coordinates(Rank{world.rank()})),
       model_(model::build(config.model, planner::tensor_part(config, resolved_, at_.tensor))),
       layout_(model_, mesh_.shard),
-      lane_threads_(options_.lane_threads ? *options_.lane_threads
-                                          : world.size() > 1 && spare_core(comm::probe_topology(world))),
+      lane_threads_(wants_lane_threads(config_, options_, world)),
       groups_(world, mesh_) {
   using schedule::Lane;
   comm::agree(world, "run file", config::print_run_file(config_));
@@ -81,16 +96,20 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
   if (options_.trains) schedules.push_back(step);
   store::Buffers buffers = store::buffers_for(schedules, model_, options_.trains);
   buffers.partial = buffers.partial || (options_.trains && config_.precision.reduce == config::Reduce::bf16);
-  store_ = std::make_unique<store::ParameterStore>(model_, layout_, at_.shard, buffers, config_.precision.compute);
+  store_ = std::make_unique<store::ParameterStore>(model_, layout_, at_.shard, buffers, config_.precision.compute,
+                                                   options_.device);
   if (buffers.copy_group) {
     copy_group_ = groups_.at(comm::Group::shard, comm::Lane::gather).split(at_.shard / *buffers.copy_group, at_.shard);
     group_gather_ = collectives(*copy_group_, "shard_group", "shard_group/gather", traffic_.counters(Lane::gather));
   }
-  layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens);
+  layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens,
+                                  options_.device);
   if (!options_.trains) return;
   executor_ = std::make_unique<executor::Executor>(
       model_, std::move(step), *store_, layers_, links(), config_.optimizer,
       executor::Options{.lane_threads = lane_threads_,
+                        .device = options_.device,
+                        .ordered_collectives = options_.device.is_cuda() && options_.link == comm::DeviceLink::nccl,
                         .host_threads = options_.host_threads,
                         .reduce = config_.precision.reduce,
                         .poison = options_.poison,
@@ -139,7 +158,11 @@ std::unique_ptr<comm::Collectives> Job::collectives(const comm::Communicator& co
                                              .dump_path = options_.hang_dump_path,
                                              .silent_ranks = options_.silent_ranks},
                                 .staging = charged_staging()};
-  auto transport = comm::make_transport(communicator, services.staging, options_.transport);
+  const bool values = traffic_name == "control" && !options_.control_over_link;  // in the host's memory
+  auto transport =
+      options_.device.is_cuda() && !values
+          ? comm::make_device_transport(communicator, options_.device, options_.link, services, options_.transport)
+          : comm::make_transport(communicator, services.staging, options_.transport);
   if (options_.wrap_transport && traffic_name != "control") transport = options_.wrap_transport(std::move(transport));
   return std::make_unique<comm::Collectives>(std::move(transport), traffic_name, lane_name, services);
 }
@@ -176,8 +199,8 @@ executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool las
   const double count = step_targets_ = global_count(batch);
   std::vector<nn::Microbatch> microbatches;
   for (const data::MicrobatchTokens& tokens : batch.microbatches)
-    microbatches.push_back(
-        microbatch_of(tokens, config_.batch.micro, config_.data.seq_len, count > 0 ? 1.0 / count : 0.0));
+    microbatches.push_back(microbatch_of(tokens, config_.batch.micro, config_.data.seq_len,
+                                         count > 0 ? 1.0 / count : 0.0, options_.device));
   executor::StepResult result = executor_->run({.microbatches = microbatches, .lr = lr, .updates = updates_}, last);
   if (!result.skipped) ++updates_;
   step_traffic_ = traffic_.take(steps_++);
@@ -188,8 +211,9 @@ executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool las
 executor::Executor& Job::forward_executor(nn::Mode mode) {
   auto& slot = mode == nn::Mode::evaluate ? evaluator_ : inferrer_;
   if (!slot)
-    slot = std::make_unique<executor::Executor>(model_, forward_schedule_, *store_, layers_, links(), config_.optimizer,
-                                                executor::Options{.lane_threads = false, .mode = mode});
+    slot = std::make_unique<executor::Executor>(
+        model_, forward_schedule_, *store_, layers_, links(), config_.optimizer,
+        executor::Options{.lane_threads = false, .device = options_.device, .mode = mode});
   return *slot;
 }
 
@@ -201,7 +225,7 @@ Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps) {
     double counted = static_cast<double>(batch.counted);
     control_->sum({&counted, 1});
     const std::vector<nn::Microbatch> microbatches{
-        microbatch_of(batch.microbatches.front(), config_.batch.micro, config_.data.seq_len, 1.0)};
+        microbatch_of(batch.microbatches.front(), config_.batch.micro, config_.data.seq_len, 1.0, options_.device)};
     total.loss += run.run({.microbatches = microbatches}, true).loss;
     total.targets += counted;
   }
@@ -210,20 +234,23 @@ Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps) {
 }
 
 at::Tensor Job::infer(const at::Tensor& tokens) {
-  const std::vector<nn::Microbatch> microbatches{
-      {.inputs = tokens.reshape({-1}), .targets = {}, .batch = tokens.size(0), .seq_len = tokens.size(1)}};
-  return forward_executor(nn::Mode::infer).run({.microbatches = microbatches}, true).logits;
+  const std::vector<nn::Microbatch> microbatches{{.inputs = on_device(tokens.reshape({-1}), options_.device),
+                                                  .targets = {},
+                                                  .batch = tokens.size(0),
+                                                  .seq_len = tokens.size(1)}};
+  return device::on_host(forward_executor(nn::Mode::infer).run({.microbatches = microbatches}, true).logits);
 }
 
 at::Tensor Job::gather_masters(ParamBlock block) {
   const device::ChargeTo charge(device::Category::workspace);
-  at::Tensor held = at::empty({1, layout_[block].padded()}, at::kFloat);
-  at::Tensor& shard = store_->master(block);
+  const at::Tensor shard = store_->master(block).to(options_.device);  // offload keeps it on the host
+  at::Tensor held = at::empty({1, layout_[block].padded()}, shard.options());
   gather_->all_gather(shard.const_data_ptr(), held.mutable_data_ptr(), shard.numel(), DType::fp32);
-  if (!tensor_control_) return held;
-  at::Tensor all = at::empty({mesh_.tensor, layout_[block].padded()}, at::kFloat);
+  if (!options_.control_over_link) held = device::on_host(held);  // where the control group's values lie
+  if (!tensor_control_) return device::on_host(held);
+  at::Tensor all = at::empty({mesh_.tensor, layout_[block].padded()}, held.options());
   tensor_control_->all_gather(held.const_data_ptr(), all.mutable_data_ptr(), held.numel(), DType::fp32);
-  return all;
+  return device::on_host(all);
 }
 
 config::RunConfig complete_model(config::RunConfig config) {

@@ -10,8 +10,20 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/device/buffer.hpp"
 
 namespace trireme::train {
+
+namespace {
+
+/// For a test.
+void flip_a_bit(at::Tensor& tensor) {
+  const at::Tensor here = device::on_host(tensor);
+  *static_cast<unsigned char*>(here.mutable_data_ptr()) ^= 1U;
+  if (!here.is_same(tensor)) tensor.copy_(here);
+}
+
+}  // namespace
 
 std::uint64_t state_digest(Job& job) {
   std::uint64_t digest = 0;
@@ -19,7 +31,8 @@ std::uint64_t state_digest(Job& job) {
     store::ParameterStore& store = job.store();
     for (at::Tensor* part :
          {&store.master(ParamBlock{b}), &store.first_moment(ParamBlock{b}), &store.second_moment(ParamBlock{b})})
-      digest = XXH3_64bits_withSeed(part->const_data_ptr(), static_cast<std::size_t>(part->nbytes()), digest);
+      digest = XXH3_64bits_withSeed(device::on_host(*part).const_data_ptr(), static_cast<std::size_t>(part->nbytes()),
+                                    digest);
   }
   return digest;
 }
@@ -41,8 +54,7 @@ std::string drifted(const mesh::Mesh& mesh, const std::vector<std::uint64_t>& di
 }
 
 void check_replicas(Job& job) {
-  if (fault::point("replica.flip"))
-    *static_cast<unsigned char*>(job.store().master(ParamBlock{0}).mutable_data_ptr()) ^= 1U;
+  if (fault::point("replica.flip")) flip_a_bit(job.store().master(ParamBlock{0}));
   const std::string odd = drifted(job.mesh(), job.control().gather_words(state_digest(job)));
   if (odd.empty()) return;
   throw NumericsError(

@@ -28,6 +28,7 @@
 #include "trireme/train/banner.hpp"
 #include "trireme/train/batch_job.hpp"
 #include "trireme/train/checkpointing.hpp"
+#include "trireme/train/compute_device.hpp"
 #include "trireme/train/directory_lock.hpp"
 #include "trireme/train/export.hpp"
 #include "trireme/train/gemm.hpp"
@@ -71,6 +72,7 @@ class Run {
         batch_job_(batch_job()),
         topology_(comm::probe_topology(world)),
         threads_(use_threads(topology_, config_.device.threads)),
+        computes_on_(choose_device(config_, world)),
         gemm_(agree_on_gemm(world)),
         watchdog_({.timeout_seconds = watchdog_share * config_.comm.timeout_seconds, .dump_path = dump_path()},
                   nullptr),
@@ -88,6 +90,7 @@ class Run {
     }
     job_.barrier();
     warn_of_few_cores();
+    if (rank_ == 0 && !computes_on_.remark.empty()) log::info(computes_on_.remark);
     for (const schedule::Op& op : job_.schedule().ops) task_names_.push_back(schedule::print(op, job_.model()));
     device::help_out_of_memory(
         {.op_text = [this](int op) { return op_text(op); },
@@ -104,7 +107,7 @@ class Run {
     first_step_ = state_.step;
     if (rank_ == 0) metrics_.emplace(config_.run.output + "/metrics.jsonl", first_step_);
     log::debug("the job is set up, its parameters are there");
-    if (rank_ == 0) output_.write(banner(job_, batch_job_, topology_, threads_, gemm_) + "\n");
+    if (rank_ == 0) output_.write(banner(job_, batch_job_, topology_, threads_, gemm_, computes_on_) + "\n");
     data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
                              job_.batch_shape(), {.position = state_.samples, .taken = state_.taken});
     for (std::int64_t step = first_step_; step < config_.train.steps; ++step) {
@@ -162,6 +165,9 @@ class Run {
             .host_threads = host_threads(topology_, threads_),
             .transport = config_.comm.backend == config::Backend::mpi ? comm::TransportChoice::mpi
                                                                       : comm::TransportChoice::automatic,
+            .device = computes_on_.device,
+            .link = computes_on_.link,
+            .control_over_link = config_.comm.backend == config::Backend::nccl,
             .record_timeline = !config_.metrics.trace_steps.empty(),
             .on_op =
                 [this](int op, std::int64_t step) {
@@ -273,9 +279,8 @@ class Run {
                 .op_text = [this](int op) { return op_text(op); },
                 .rss = device::rss_bytes(),
                 .traffic = job_.step_traffic()};
-    if (config_.metrics.peak_flops)
-      row.mfu = model::flops_per_token(job_.model(), config_.data.seq_len) * row.tokens_per_second_per_rank /
-                *config_.metrics.peak_flops;
+    if (const std::optional<double> peak = peak_flops(config_, computes_on_))
+      row.mfu = model::flops_per_token(job_.model(), config_.data.seq_len) * row.tokens_per_second_per_rank / *peak;
     metrics_->append(to_json(row));
     progress_.show(row);
   }
@@ -355,6 +360,7 @@ class Run {
   BatchJob batch_job_;
   comm::Topology topology_;
   int threads_;
+  ComputeDevice computes_on_;
   kernels::GemmChoice gemm_;
   comm::Watchdog watchdog_;
   bool recorded_;  ///< metrics.memory_snapshot: all of the memory's history is, until the snapshot is written

@@ -61,7 +61,7 @@ TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {
   const std::string text = explain_options();
   EXPECT_THAT(text, HasSubstr("true | false"));
   EXPECT_THAT(text, HasSubstr("hidden_size / heads"));
-  EXPECT_THAT(text, HasSubstr("[yet only \"auto\", \"mpi\"]"));
+  EXPECT_THAT(text, HasSubstr("[not yet available]"));
   EXPECT_THAT(text, HasSubstr("[reserved: not yet available]"));
 }
 
@@ -76,7 +76,6 @@ TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
       {"precision.moments=fp32", "precision.moments=bf16"},
       {"loss.z_loss=0", "loss.z_loss=1e-4"},
       {"data.document_mask=false", "data.document_mask=true"},
-      {"comm.backend=mpi", "comm.backend=nccl"},
   };
   for (const auto& [fine, later] : at_default_and_not) {
     EXPECT_EQ(mistakes_with({fine}), "") << fine;

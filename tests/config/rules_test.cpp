@@ -72,6 +72,20 @@ TEST(Rules, TokensOfTheRunCanBeCounted) {
               HasSubstr("more than can be counted"));
 }
 
+TEST(Rules, NcclIsNotAskedToMoveTensorsOfTheHost) {
+  EXPECT_EQ(mistakes_with({"comm.backend=nccl"}), "");
+  EXPECT_EQ(mistakes_with({"comm.backend=nccl", "device.type=cuda", "memory.activation_offload=true"}), "");
+  const std::string offload = mistakes_with({"comm.backend=nccl", "memory.offload=optimizer"});
+  for (const char* part : {"memory.offload = \"optimizer\"", "group dp", "device type cpu", "sum",
+                           "comm.backend = \"auto\"", "memory.offload = \"none\""})
+    EXPECT_THAT(offload, HasSubstr(part));
+  const std::string host = mistakes_with({"comm.backend=nccl", "device.type=cpu"});
+  for (const char* part :
+       {"all_gather", "group shard", "device type cpu", "comm.backend = \"auto\"", "device.type = \"cuda\""})
+    EXPECT_THAT(host, HasSubstr(part));
+  EXPECT_EQ(mistakes_with({"comm.backend=auto", "memory.offload=parameters"}), "");
+}
+
 TEST(Rules, AreNotAskedAboutKeysThatWereRefused) {
   EXPECT_THAT(mistakes_with({"model.heads=5", "model.hidden_size=-1"}), Not(HasSubstr("do not divide")));
 }

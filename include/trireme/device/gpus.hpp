@@ -3,7 +3,9 @@
 
 #include <c10/core/Device.h>
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/units.hpp"
@@ -27,11 +29,14 @@ struct GpuProbe {
   std::string reason;
 };
 
+/// What the vendor's table says of dense bf16 products, FLOP/s; nothing for a GPU that is not known here.
+[[nodiscard]] std::optional<double> peak_bf16_flops(std::string_view name);
+
 /// True where this program was built for GPUs (TRIREME_CUDA=ON).
 [[nodiscard]] bool built_for_gpus();
 
 /// Makes GPU `index` the one where this process computes: libtorch's allocator there charges its blocks to the calling
-/// thread's category, and the host's memory counts apart from it. Once, before the first tensor on it. Throws
+/// thread's category, and the host's memory counts apart from it. Before the first tensor on it. Throws
 /// EnvironmentError where it cannot be used.
 [[nodiscard]] c10::Device use_gpu(int index);
 

@@ -14,6 +14,7 @@
 
 #include "trireme/comm/collectives.hpp"
 #include "trireme/config/run_config.hpp"
+#include "trireme/executor/device_lanes.hpp"
 #include "trireme/executor/program.hpp"
 #include "trireme/executor/progress.hpp"
 #include "trireme/executor/timeline.hpp"
@@ -52,6 +53,10 @@ struct Options {
   /// Gather and reduce lanes have threads of their own. False: everything runs in the schedule's order on the calling
   /// thread, for ranks with one core.
   bool lane_threads = true;
+  at::Device device = at::kCPU;  ///< where the store's device buffers lie; lanes are streams of a GPU
+  /// Collectives begin in the schedule's order on this rank, whatever lane they are of: so that all ranks launch them
+  /// on their GPUs alike, where one that is launched early could keep another from running.
+  bool ordered_collectives = false;
   int host_threads = 1;  ///< of the host lane: what updates of parameters on the host run on, beside the compute thread
   nn::Mode mode = nn::Mode::train;
   /// How gradients are summed. bf16_wire: terms travel as bf16 and are summed in fp32. bf16: every sum is rounded to
@@ -156,6 +161,13 @@ class Executor {
   /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
   double counted_squares(ParamBlock block, const optim::Team& team);
   void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Collectives* link);
+  /// Adds to the loss of the step what a stage returned.
+  void add_loss(const nn::Result& result);
+  /// The gradients' squares on this rank and its loss; returns when the compute lane knows them.
+  [[nodiscard]] std::array<double, 2> squares_and_loss();
+  void update_on_device(ParamBlock block);
+  /// to (+)= from, out of the GPU's memory into the host's, on the device-to-host lane.
+  void offload_from_gpu(const at::Tensor& from, const at::Tensor& to, bool add);
   /// The loss of an evaluation, once its last op knows it.
   void finish_evaluation(Microbatch m);
   /// Keeps what a stage saved, charged to activations.
@@ -186,6 +198,7 @@ class Executor {
   std::array<int, schedule::lanes> last_op_{};         ///< of each lane; -1: none
   int clip_op_ = 0;                                    ///< all after it is a step's tail
   store::ActivationStore activations_;
+  std::optional<DeviceLanes> device_lanes_;  ///< on a GPU
   Progress progress_;
   Timeline timeline_;
 
@@ -200,6 +213,9 @@ class Executor {
   at::Tensor branch_again_;  ///< a branch's input once more
   at::Tensor vocabulary_;    ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
   double loss_sum_ = 0;
+  bool rested_ = true;      ///< no lane has run ahead into the step
+  at::Tensor device_loss_;  ///< on a GPU instead: fp64 [1], undefined while there is none
+  at::Tensor landing_;      ///< on a GPU: where gradients arrive in the host's memory that are added there
 
   /// What the norm decided, and the numbers of the step: read by updates, which may run while the next step begins.
   struct Decision {

@@ -20,6 +20,10 @@ class ActivationStore {
   /// Whose activations: one stage of one block in one microbatch.
   using Key = std::tuple<Block, Stage, Microbatch>;
 
+  /// device: where tensors are reloaded to. From and to a GPU copies are launched on the calling thread's current
+  /// stream, through page-locked memory.
+  explicit ActivationStore(at::Device device = at::kCPU) : device_(device) {}
+
   /// Keeps `tensors` for the backward of `key`. Throws BugError when something is kept there already.
   void keep(const Key& key, std::vector<at::Tensor> tensors);
   /// Gives them back and forgets them. Throws BugError when nothing is kept there, or when it is in host memory.
@@ -42,6 +46,7 @@ class ActivationStore {
   };
   [[nodiscard]] Kept& at(const Key& key);
 
+  at::Device device_;
   mutable std::mutex mutex_;  ///< of the map; what a key holds is one lane's at a time
   std::map<Key, Kept> kept_;
 };

@@ -37,11 +37,12 @@ struct Buffers {
 
 /// This rank's parameters, gradients and optimizer state, and the rings of unsharded buffers. All memory is allocated
 /// once, here. Zero-copy flat sharding: unsharded parameters and gradients are views of a block's flat buffer, which
-/// collectives fill and read.
+/// collectives fill and read. On a GPU (`device`) what an offload keeps on the host lies there in page-locked memory,
+/// everything else on the GPU.
 class ParameterStore {
  public:
   ParameterStore(const model::Model& model, const shard::Layout& layout, int shard_rank, const Buffers& buffers,
-                 DType compute);
+                 DType compute, at::Device device = at::kCPU);
 
   /// Fills the masters from `provider`, and what is derived from them.
   void fill(const Provider& provider);
@@ -106,6 +107,7 @@ class ParameterStore {
   const shard::Layout& layout_;
   int shard_rank_;
   DType compute_;
+  at::Device device_;
   std::vector<schedule::OnHost> on_host_;
   std::vector<at::Tensor> master_, wire_, host_wire_, gradient_, first_moment_, second_moment_, group_copy_;
   at::Tensor partial_;

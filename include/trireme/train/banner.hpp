@@ -6,13 +6,14 @@
 #include "trireme/comm/topology.hpp"
 #include "trireme/kernels/gemm.hpp"
 #include "trireme/train/batch_job.hpp"
+#include "trireme/train/compute_device.hpp"
 #include "trireme/train/job.hpp"
 
 namespace trireme::train {
 
 /// What a person wants to know before the first step: the batch job, model size, mesh, batch, policy, bytes per rank by
-/// category, threads.
+/// category, device, threads.
 [[nodiscard]] std::string banner(const Job& job, const BatchJob& batch_job, const comm::Topology& topology, int threads,
-                                 const kernels::GemmChoice& gemm);
+                                 const kernels::GemmChoice& gemm, const ComputeDevice& device);
 
 }  // namespace trireme::train

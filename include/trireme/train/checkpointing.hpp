@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "trireme/checkpoint/background_save.hpp"
 #include "trireme/checkpoint/save.hpp"
 #include "trireme/comm/communicator.hpp"
+#include "trireme/train/host_mirror.hpp"
 #include "trireme/train/job.hpp"
 
 namespace trireme::train {
@@ -18,8 +20,9 @@ namespace trireme::train {
 /// What the order of a run's samples depends on, token files by their contents: a run that goes on must find the same.
 [[nodiscard]] checkpoint::Facts data_facts(const config::RunConfig& config);
 
-/// Masters and moments of this rank as checkpoints hold them. The job must outlive them.
-[[nodiscard]] checkpoint::Shards shards_of(Job& job);
+/// Masters and moments of this rank as checkpoints hold them; on a GPU those in `mirror`. The job must outlive them.
+[[nodiscard]] checkpoint::Shards shards_of(Job& job,
+                                           const std::shared_ptr<HostMirror>& mirror = std::make_shared<HostMirror>());
 
 /// The checkpoints of one run: where it begins, and what it leaves behind.
 class Checkpointing {

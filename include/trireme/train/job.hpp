@@ -8,6 +8,7 @@
 
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/counters.hpp"
+#include "trireme/comm/device_transports.hpp"
 #include "trireme/comm/flight.hpp"
 #include "trireme/comm/groups.hpp"
 #include "trireme/config/load.hpp"
@@ -23,8 +24,11 @@ struct JobOptions {
   std::optional<bool> lane_threads;  ///< absent: where a rank has a core to spare for them
   int host_threads = 1;              ///< executor::Options::host_threads
   comm::TransportChoice transport = comm::TransportChoice::automatic;
-  bool poison = false;           ///< executor::Options::poison
-  bool record_timeline = false;  ///< executor::Options::record_timeline
+  at::Device device = at::kCPU;                      ///< where the step computes
+  comm::DeviceLink link = comm::DeviceLink::staged;  ///< how tensors on a GPU travel
+  bool control_over_link = false;  ///< norms and losses too, as comm.backend = "nccl" wants it; else MPI on the host
+  bool poison = false;             ///< executor::Options::poison
+  bool record_timeline = false;    ///< executor::Options::record_timeline
   std::function<std::unique_ptr<comm::Transport>(std::unique_ptr<comm::Transport>)>
       wrap_transport{};  ///< tests: a paced link
   std::function<void(int op, std::int64_t step)> on_op{};

@@ -93,11 +93,14 @@ void recharge_on_gpu(const void* data, Category category) noexcept { charges().r
 namespace cuda {
 
 void charge_gpu_memory() {
-  c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const TraceEntry& entry) { charges()(entry); });
-  c10::cuda::CUDACachingAllocator::attachOutOfMemoryObserver(
-      [](std::int64_t, std::size_t asked, std::size_t, std::size_t) {
-        throw EnvironmentError(no_memory_text(current_account(), {static_cast<std::int64_t>(asked)}));
-      });
+  static std::once_flag once;
+  std::call_once(once, [] {
+    c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const TraceEntry& entry) { charges()(entry); });
+    c10::cuda::CUDACachingAllocator::attachOutOfMemoryObserver(
+        [](std::int64_t, std::size_t asked, std::size_t, std::size_t) {
+          throw EnvironmentError(no_memory_text(current_account(), {static_cast<std::int64_t>(asked)}));
+        });
+  });
 }
 
 }  // namespace cuda

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "trireme/executor/timeline.hpp"
+#include "trireme/schedule/needs.hpp"
+#include "trireme/schedule/op.hpp"
+
+namespace trireme::executor {
+
+/// The lanes of a schedule as streams of a GPU. An op has "ended" for the host when its work is launched; what it needs
+/// of another lane its stream waits for by an event, so that the host waits for nothing. Only the host's own lane waits
+/// for events, on its thread. Gather and reduce have streams of a higher priority than compute: what they wait for is
+/// small, and compute waits for them.
+///
+/// The compute lane is the device's default stream, on which everything outside of a step runs too. The tensor lane is
+/// the same stream: its tensors come and go with the compute lane's.
+class DeviceLanes {
+ public:
+  DeviceLanes(const schedule::Schedule& schedule, const std::vector<schedule::Need>& needs, c10::Device device,
+              bool record_timeline);
+
+  /// Where the ops of `lane` run; nothing for the host's own lane.
+  [[nodiscard]] std::optional<c10::Stream> stream(schedule::Lane lane) const;
+
+  /// Lanes begin after what the default stream holds: parameters that were filled, restored or read meanwhile. Before
+  /// the first step after a rest.
+  void start();
+  /// Before and after the calling thread launches an op of its lane.
+  void begin(int op, std::int64_t step);
+  void end(int op, std::int64_t step);
+
+  /// Seconds that the compute lane has waited for other lanes since the last call. The compute stream is idle.
+  [[nodiscard]] double exposed_seconds();
+  /// Returns when all lanes are idle, and gives what was recorded of them to `timeline`. No lane launches meanwhile.
+  void drain(Timeline& timeline);
+
+ private:
+  struct Timed {
+    std::int64_t step;
+    int op;
+    c10::Event begin, end;
+    std::array<device::SpaceUse, device::space_count> memory;
+  };
+  /// Recorded before and after the compute lane waits for others.
+  struct Exposed {
+    c10::Event before, after;
+  };
+  [[nodiscard]] schedule::Lane lane_of(int op) const { return lanes_[static_cast<std::size_t>(op)]; }
+  [[nodiscard]] c10::Event& event(int op, std::int64_t step);
+  void begin_clock();
+
+  c10::Device device_;
+  std::vector<schedule::Lane> lanes_;                ///< by op
+  std::vector<std::optional<c10::Stream>> streams_;  ///< by lane
+  std::vector<std::vector<schedule::Need>> waits_;   ///< by op: the last op of each other lane that it needs
+  std::vector<std::vector<c10::Event>> events_;      ///< by op, one for each of the steps that may be under way
+  std::vector<std::optional<Exposed>> exposed_;      ///< by op of the compute lane that waits
+  std::vector<int> waited_;                          ///< ops whose `exposed_` were recorded
+  bool record_timeline_;
+  std::mutex mutex_;
+  std::vector<Timed> timed_;
+  std::vector<std::optional<c10::Event>> began_;  ///< by op
+  std::optional<c10::Event> clock_;               ///< a moment that both clocks know
+  Clock::time_point clock_on_host_{};
+};
+
+}  // namespace trireme::executor

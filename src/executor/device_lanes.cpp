@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/executor/device_lanes.hpp"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "trireme/schedule/access.hpp"
+
+namespace trireme::executor {
+namespace {
+
+using schedule::Lane;
+
+/// The step under way, the next one that lanes may run ahead into, and the one before, which a waiter may still mean.
+constexpr std::int64_t steps_under_way = 3;
+
+c10::Event timing_event(c10::Device device) { return {device.type(), c10::EventFlag::BACKEND_DEFAULT}; }
+
+std::optional<c10::Stream> stream_of(Lane lane, c10::Device device) {
+  const c10::impl::VirtualGuardImpl gpu(device.type());
+  switch (lane) {
+    case Lane::compute:
+    case Lane::tensor: return gpu.getDefaultStream(device);
+    case Lane::gather:
+    case Lane::reduce: return gpu.getStreamFromGlobalPool(device, /*isHighPriority=*/true);
+    case Lane::device_to_host:
+    case Lane::host_to_device: return gpu.getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+    case Lane::host: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+DeviceLanes::DeviceLanes(const schedule::Schedule& schedule, const std::vector<schedule::Need>& needs,
+                         c10::Device device, bool record_timeline)
+    : device_(device),
+      waits_(schedule.ops.size()),
+      events_(schedule.ops.size()),
+      exposed_(schedule.ops.size()),
+      record_timeline_(record_timeline),
+      began_(schedule.ops.size()) {
+  for (const Lane lane : schedule::all_lanes) streams_.push_back(stream_of(lane, device));
+  for (const schedule::Op& op : schedule.ops) lanes_.push_back(schedule::lane_of(op));
+  const auto ops = static_cast<int>(schedule.ops.size());
+  for (const schedule::Need& need : needs) {
+    const auto from = stream(lane_of(need.from));
+    if (!from || from == stream(lane_of(need.to))) continue;  // a stream's own order, or done when the host says so
+    std::vector<schedule::Need>& waits = waits_[static_cast<std::size_t>(need.to)];
+    const auto same = std::find_if(waits.begin(), waits.end(), [&](const schedule::Need& other) {
+      return lane_of(other.from) == lane_of(need.from);
+    });
+    if (same == waits.end())
+      waits.push_back(need);
+    else if (need.from - need.distance * ops > same->from - same->distance * ops)
+      *same = need;
+  }
+  for (const auto& waits : waits_)
+    for (const schedule::Need& need : waits) {
+      auto& events = events_[static_cast<std::size_t>(need.from)];
+      while (static_cast<std::int64_t>(events.size()) < steps_under_way) events.emplace_back(device.type());
+    }
+  for (int op = 0; op < ops; ++op)
+    if (lane_of(op) == Lane::compute && !waits_[static_cast<std::size_t>(op)].empty())
+      exposed_[static_cast<std::size_t>(op)].emplace(Exposed{timing_event(device), timing_event(device)});
+  if (record_timeline_) begin_clock();
+}
+
+std::optional<c10::Stream> DeviceLanes::stream(Lane lane) const { return streams_[static_cast<std::size_t>(lane)]; }
+
+c10::Event& DeviceLanes::event(int op, std::int64_t step) {
+  return events_[static_cast<std::size_t>(op)][static_cast<std::size_t>(step % steps_under_way)];
+}
+
+void DeviceLanes::start() {
+  const std::optional<c10::Stream> compute = stream(Lane::compute);
+  c10::Event filled(device_.type());
+  filled.record(*compute);
+  for (const std::optional<c10::Stream>& lane : streams_)
+    if (lane && *lane != *compute) filled.block(*lane);
+}
+
+void DeviceLanes::begin(int op, std::int64_t step) {
+  const std::optional<c10::Stream> here = stream(lane_of(op));
+  auto& exposed = exposed_[static_cast<std::size_t>(op)];
+  if (exposed) exposed->before.record(*here);
+  for (const schedule::Need& need : waits_[static_cast<std::size_t>(op)]) {
+    if (need.distance > step) continue;  // nothing came before the first step
+    c10::Event& done = event(need.from, step - need.distance);
+    if (here)
+      done.block(*here);
+    else
+      done.synchronize();
+  }
+  if (exposed) {
+    exposed->after.record(*here);
+    waited_.push_back(op);
+  }
+  if (!record_timeline_ || !here) return;
+  auto& began = began_[static_cast<std::size_t>(op)];
+  began.emplace(timing_event(device_));
+  began->record(*here);
+}
+
+void DeviceLanes::end(int op, std::int64_t step) {
+  const std::optional<c10::Stream> here = stream(lane_of(op));
+  if (!here) return;
+  if (!events_[static_cast<std::size_t>(op)].empty()) event(op, step).record(*here);
+  if (!record_timeline_) return;
+  c10::Event ended = timing_event(device_);
+  ended.record(*here);
+  const std::scoped_lock lock(mutex_);
+  timed_.push_back(
+      {step, op, std::move(*began_[static_cast<std::size_t>(op)]), std::move(ended), device::memory_use().spaces});
+}
+
+double DeviceLanes::exposed_seconds() {
+  double milliseconds = 0;
+  for (const int op : waited_) {
+    const Exposed& exposed = *exposed_[static_cast<std::size_t>(op)];
+    milliseconds += exposed.before.elapsedTime(exposed.after);
+  }
+  waited_.clear();
+  return milliseconds * 1e-3;
+}
+
+void DeviceLanes::begin_clock() {
+  const std::optional<c10::Stream> compute = stream(Lane::compute);
+  clock_.emplace(timing_event(device_));
+  clock_->record(*compute);
+  clock_->synchronize();
+  clock_on_host_ = Clock::now();
+}
+
+void DeviceLanes::drain(Timeline& timeline) {
+  const c10::impl::VirtualGuardImpl gpu(device_.type());
+  for (const std::optional<c10::Stream>& lane : streams_)
+    if (lane) gpu.synchronizeStream(*lane);
+  waited_.clear();
+  if (!record_timeline_) return;
+  const auto at = [&](const c10::Event& event) {
+    const std::chrono::duration<double, std::milli> since(clock_->elapsedTime(event));
+    return clock_on_host_ + std::chrono::duration_cast<Clock::duration>(since);
+  };
+  const std::scoped_lock lock(mutex_);
+  for (const Timed& timed : timed_)
+    timeline.record({timed.step, timed.op, at(timed.begin), at(timed.end), timed.memory});
+  timed_.clear();
+  begin_clock();
+}
+
+}  // namespace trireme::executor

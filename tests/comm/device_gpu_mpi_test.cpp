@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Collectives of tensors on a GPU against the same over MPI in the host's memory.
+//
+// ranks: 1 2 4
+//
+// labels: gpu
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "terms.hpp"
+#include "trireme/comm/collectives.hpp"
+#include "trireme/comm/communicator.hpp"
+#include "trireme/comm/device_transports.hpp"
+#include "trireme/comm/flight.hpp"
+#include "trireme/comm/transport.hpp"
+#include "trireme/comm/wait.hpp"
+#include "trireme/device/buffer.hpp"
+#include "trireme/device/gpus.hpp"
+
+namespace trireme::comm {
+namespace {
+
+using Floats = std::vector<float>;
+
+at::Tensor on_gpu(const Floats& values, c10::Device device) {
+  return at::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())}, at::kFloat)
+      .to(device);
+}
+
+Floats on_host(const at::Tensor& tensor) {
+  const at::Tensor here = tensor.to(at::kCPU);
+  return {here.const_data_ptr<float>(), here.const_data_ptr<float>() + here.numel()};
+}
+
+struct Result {
+  Floats gathered, reduced, added, rounded, summed, summed_rounded;
+};
+
+constexpr std::int64_t shard = 10'007;
+
+/// Every collective once: in the host's memory, or on `device`.
+Result run(Collectives& collectives, c10::Device device) {
+  const int rank = collectives.rank(), size = collectives.size();
+  Result result;
+  const auto whole = [&] { return on_gpu(test::terms(rank, size * shard), device); };
+  const auto mine = [&] { return on_gpu(test::terms(rank + 100, shard), device); };
+  at::Tensor from = mine(), to = at::empty({size * shard}, from.options());
+  collectives.all_gather(from.const_data_ptr(), to.mutable_data_ptr(), shard, DType::fp32);
+  result.gathered = on_host(to);
+  const auto reduce = [&](DType wire, bool accumulate) {
+    const at::Tensor terms = whole();
+    at::Tensor sum = mine();
+    collectives.reduce_scatter(terms.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), shard, wire, accumulate);
+    return on_host(sum);
+  };
+  result.reduced = reduce(DType::fp32, false);
+  result.added = reduce(DType::fp32, true);
+  result.rounded = reduce(DType::bf16, true);
+  for (const DType wire : {DType::fp32, DType::bf16}) {
+    at::Tensor data = whole();
+    collectives.all_reduce(data.mutable_data_ptr<float>(), data.numel() - 3, wire);
+    (wire == DType::fp32 ? result.summed : result.summed_rounded) = on_host(data);
+  }
+  return result;
+}
+
+void expect_near(const Floats& values, const Floats& expected, float tolerance, const char* what) {
+  ASSERT_EQ(values.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_NEAR(values[i], expected[i], tolerance * (1 + std::abs(expected[i]))) << what << " at " << i;
+}
+
+void expect_equal(const Result& result, const Result& expected, float tolerance) {
+  expect_near(result.gathered, expected.gathered, 0, "all_gather");
+  expect_near(result.reduced, expected.reduced, tolerance, "reduce_scatter");
+  expect_near(result.added, expected.added, tolerance, "reduce_scatter, added");
+  expect_near(result.rounded, expected.rounded, tolerance, "reduce_scatter, bf16 on the wire");
+  expect_near(result.summed, expected.summed, tolerance, "all_reduce");
+  expect_near(result.summed_rounded, expected.summed_rounded, tolerance, "all_reduce, bf16 on the wire");
+}
+
+class DeviceCollectives : public testing::Test {
+ protected:
+  void SetUp() override {
+    const device::GpuProbe probe = device::probe_gpus();
+    if (probe.gpus.empty()) GTEST_SKIP() << probe.reason;
+    gpus_ = static_cast<int>(probe.gpus.size());
+    device_ = device::use_gpu(world_.rank() % gpus_);
+  }
+  std::unique_ptr<Collectives> open(std::unique_ptr<Transport> transport, const Services& services = {}) {
+    return std::make_unique<Collectives>(std::move(transport), "shard", "shard/reduce", services);
+  }
+  Result expected() { return run(*open(make_transport(world_, {}, TransportChoice::mpi)), at::kCPU); }
+
+  Communicator world_ = Communicator::from(MPI_COMM_WORLD);
+  c10::Device device_ = c10::Device(c10::DeviceType::CPU);
+  int gpus_ = 0;
+};
+
+TEST_F(DeviceCollectives, StagedGiveTheBitsOfMpi) {
+  const auto staged = open(make_device_transport(world_, device_, DeviceLink::staged, {}, TransportChoice::mpi));
+  expect_equal(run(*staged, device_), expected(), 0);
+}
+
+TEST_F(DeviceCollectives, OfNcclAgreeWithMpi) {
+  if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
+  const auto nccl = open(make_device_transport(world_, device_, DeviceLink::nccl, {}));
+  expect_equal(run(*nccl, device_), expected(), 1e-6F);
+}
+
+TEST_F(DeviceCollectives, OfNcclAreWatchedUntilTheyAreDone) {
+  if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
+  // The transport itself: a group of one rank, too, talks to NCCL here.
+  const Deadline deadline;
+  const auto nccl = nccl_transport(world_, device_, deadline);
+  FlightRecorder recorder;
+  FlightLane& lane = recorder.add_lane("shard/gather");
+  const at::Tensor from = on_gpu(test::terms(world_.rank(), shard), device_);
+  const at::Tensor to = at::empty({world_.size() * shard}, from.options());
+  for (int i = 0; i < 3; ++i) {
+    Wait wait(lane.begin("all_gather", {4 * shard}), deadline, recorder);
+    nccl->all_gather(static_cast<const std::byte*>(from.const_data_ptr()),
+                     static_cast<std::byte*>(to.mutable_data_ptr()),
+                     {.total = 4 * shard * world_.size(), .part = 4 * shard}, wait);
+    EXPECT_TRUE(nccl->ends_later(lane, wait.operation(), deadline, recorder));
+  }
+  Wait wait(recorder.add_lane("test").begin("wait", {0}), deadline, recorder);
+  wait.until([&] { return recorder.in_flight().size() == 1; }, [] { return std::string("the watch"); });
+  EXPECT_TRUE(to.narrow(0, world_.rank() * shard, shard).equal(from));
+}
+
+TEST_F(DeviceCollectives, ChargeTheirMemoryToTheGpu) {
+  const auto before = device::memory_use()[device::Space::device].current[device::Category::workspace];
+  const device::ChargeTo charge(device::Category::workspace);
+  const at::Tensor tensor = at::empty({1 << 20}, at::TensorOptions(at::kFloat).device(device_));
+  const auto with = device::memory_use()[device::Space::device].current;
+  EXPECT_GE((with[device::Category::workspace] - before).value, 4 << 20);
+  device::charge_to(tensor, {device::Category::activations});
+  EXPECT_GE(device::memory_use()[device::Space::device].current[device::Category::activations].value, 4 << 20);
+}
+
+TEST_F(DeviceCollectives, BuffersOfTheHostAreCopiedWithoutAStop) {
+  const at::Tensor slab =
+      device::buffer(device::Category::optimizer, 1 << 20, DType::fp32, device::Space::host, device_);
+  EXPECT_TRUE(slab.is_cpu());
+  EXPECT_EQ(slab.abs().max().item<float>(), 0.0F);
+  const at::Tensor there =
+      device::buffer(device::Category::optimizer, 1 << 20, DType::fp32, device::Space::device, device_);
+  EXPECT_TRUE(there.is_cuda());
+  slab.fill_(3);
+  there.copy_(slab, /*non_blocking=*/true);
+  EXPECT_EQ(there.min().item<float>(), 3.0F);
+}
+
+}  // namespace
+}  // namespace trireme::comm

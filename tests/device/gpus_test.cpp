@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/device/gpus.hpp"
+
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include "trireme/device/buffer.hpp"
+
+namespace trireme::device {
+namespace {
+
+TEST(PeakBf16Flops, IsWhatTheDataSheetSays) {
+  EXPECT_EQ(peak_bf16_flops("NVIDIA H200"), 989e12);
+  EXPECT_EQ(peak_bf16_flops("NVIDIA H100 80GB HBM3"), 989e12);
+  EXPECT_EQ(peak_bf16_flops("NVIDIA H100 PCIe"), 756e12);
+  EXPECT_EQ(peak_bf16_flops("NVIDIA A100-SXM4-80GB"), 312e12);
+  EXPECT_EQ(peak_bf16_flops("Quadro K620"), std::nullopt);
+}
+
+TEST(ProbeGpus, SaysWhyThereIsNone) {
+  const GpuProbe probe = probe_gpus();
+  EXPECT_EQ(probe.gpus.empty(), !probe.reason.empty());
+  EXPECT_TRUE(built_for_gpus() || probe.gpus.empty());
+}
+
+TEST(OnHost, IsTheTensorItselfThere) {
+  const at::Tensor tensor = at::empty({3});
+  EXPECT_TRUE(on_host(tensor).is_same(tensor));
+}
+
+}  // namespace
+}  // namespace trireme::device

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training on a GPU computes what the plain program computes on the CPU, in fp32 to 1e-4; ranks that share a GPU, whose
+// tensors travel over MPI, what one rank does.
+//
+// ranks: 1 2 4
+//
+// timeout: 600
+//
+// labels: gpu
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+
+#include "support/jobs.hpp"
+#include "trireme/device/gpus.hpp"
+
+namespace trireme::train {
+namespace {
+
+constexpr int steps = 20;
+constexpr double tolerance = 1e-4;
+
+struct Case {
+  std::string name;
+  bool gpt2 = false;
+  config::Sync sync;
+  config::Memory memory;
+  int replicate = 1;
+  int tensor = 1;
+  int accumulation = 2;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+constexpr auto deferred = config::SyncPolicy::deferred;
+using config::Offload;
+using config::Recompute;
+
+const Case cases[] = {
+    {.name = "Immediate", .memory = {.recompute = Recompute::none}},
+    {.name = "Deferred", .sync = {.policy = deferred}},
+    {.name = "ReplicatedSelective", .memory = {.recompute = Recompute::selective}, .replicate = 2},
+    {.name = "KeptAfterForwardRecomputed",
+     .sync = {.reshard_after_forward = 1},
+     .memory = {.recompute = Recompute::block}},
+    {.name = "ActivationsOffloaded", .memory = {.activation_offload = true}},
+    {.name = "OptimizerOffloaded", .memory = {.offload = Offload::optimizer}},
+    {.name = "ParametersOffloaded", .sync = {.policy = deferred}, .memory = {.offload = Offload::parameters}},
+    {.name = "HalfOffloaded", .memory = {.offload = Offload::parameters, .offload_fraction = 0.5}},
+    {.name = "Gpt2", .gpt2 = true},
+    {.name = "Tensor", .tensor = 2},
+};
+
+class DeviceTraining : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const device::GpuProbe probe = device::probe_gpus();
+    if (probe.gpus.empty()) GTEST_SKIP() << probe.reason;
+    options_.device = device::use_gpu(world_.rank() % static_cast<int>(probe.gpus.size()));
+    options_.poison = true;
+  }
+  config::RunConfig run_of(const Case& c, const test::TokenFiles& files, int ranks) const {
+    config::RunConfig config = c.gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
+    config.sync = c.sync;
+    config.memory = c.memory;
+    config.mesh.replicate = ranks % c.replicate == 0 ? c.replicate : 1;
+    config.mesh.tensor = c.tensor;
+    config.batch.micro = config.batch.global / (ranks / c.tensor * c.accumulation);
+    return config;
+  }
+  static void expect_near(const test::Curve& curve, const test::Curve& expected) {
+    const test::Deviation found = test::deviation(curve, expected);
+    EXPECT_LE(found.loss, tolerance);
+    EXPECT_LE(found.grad_norm, tolerance);
+  }
+
+  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  JobOptions options_;
+};
+
+TEST_P(DeviceTraining, FollowsThePlainProgramOnTheCpu) {
+  const Case& c = GetParam();
+  if (world_.size() % c.tensor != 0) GTEST_SKIP() << "needs another number of ranks";
+  const test::TokenFiles files(world_, 257);
+  const config::RunConfig config = run_of(c, files, world_.size());
+  expect_near(test::train_job(config, world_, options_).curve, test::plain_curve(config, world_));
+}
+
+INSTANTIATE_TEST_SUITE_P(, DeviceTraining, testing::ValuesIn(cases), [](const auto& info) { return info.param.name; });
+
+TEST_F(DeviceTraining, RanksThatShareAGpuAgreeWithOne) {
+  const test::TokenFiles files(world_, 257);
+  const Case usual{};
+  const test::Curve together = test::train_job(run_of(usual, files, world_.size()), world_, options_).curve;
+  const comm::Communicator alone = world_.split(world_.rank(), 0);
+  expect_near(together, test::train_job(run_of(usual, files, 1), alone, options_).curve);
+}
+
+TEST_F(DeviceTraining, CountsTheGpusMemoryApartFromTheHosts) {
+  const test::TokenFiles files(world_, 257);
+  device::MemoryUse use;
+  (void)test::train_job(run_of({}, files, world_.size()), world_, options_,
+                        [&](Job&, int) { use = device::memory_use(); });
+  const device::ByCategory& there = use[device::Space::device].peak;
+  for (const device::Category c : {device::Category::parameters_unsharded, device::Category::optimizer,
+                                   device::Category::activations, device::Category::workspace})
+    EXPECT_GT(there[c].value, 0) << device::to_text(c);
+  EXPECT_EQ(use[device::Space::host].peak[device::Category::parameters_unsharded].value, 0);
+}
+
+}  // namespace
+}  // namespace trireme::train
