@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other side of the comparison: Llama in PyTorch, trained with FSDP2 (fully_shard) over gloo. Started by compare.py.
+"""The other side of the comparison: Llama in PyTorch, trained with FSDP2 (fully_shard) over gloo, or on GPUs over NCCL.
+Started by compare.py and gpu.py.
 
     peer.py weights DIR --shape JSON --seed N     writes a Hugging Face directory with first weights
     peer.py train DIR --settings JSON             under torch.distributed.run: prints one JSON line a step (rank 0)
@@ -8,6 +9,7 @@
 import argparse
 import json
 import math
+import os
 import pathlib
 import sys
 import time
@@ -18,6 +20,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 
@@ -38,8 +41,11 @@ class Attention(nn.Module):
         v = self.v_proj(x).view(b, t, self.kv_heads, self.head_dim).transpose(1, 2)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         group = self.heads // self.kv_heads
-        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if x.is_cuda:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=group > 1)
+        else:
+            k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.o_proj(y.transpose(1, 2).reshape(b, t, -1))
 
 
@@ -90,8 +96,9 @@ class Llama(nn.Module):
         self.head_dim, self.theta = c["head_dim"], c["rope_theta"]
 
     def forward(self, tokens):
-        frequencies = 1.0 / self.theta ** (torch.arange(0, self.head_dim, 2).float() / self.head_dim)
-        angles = torch.outer(torch.arange(tokens.shape[1]).float(), frequencies).repeat(1, 2)
+        here = tokens.device
+        frequencies = 1.0 / self.theta ** (torch.arange(0, self.head_dim, 2, device=here).float() / self.head_dim)
+        angles = torch.outer(torch.arange(tokens.shape[1], device=here).float(), frequencies).repeat(1, 2)
         x = self.model.embed_tokens(tokens)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         for layer in self.model.layers:
@@ -108,6 +115,17 @@ def clip(model, s):
     dist.all_reduce(total)
     nn.utils.clip_grads_with_norm_(model.parameters(), s["clip_norm"], total.sqrt().float())
     return total.sqrt()
+
+
+def prepare(model, s):
+    """Recompute of whole layers and torch.compile layer by layer, as TorchTitan does both, where the settings ask for them."""
+    layers = model.model.layers
+    for name, layer in list(layers.named_children()):
+        if s.get("recompute") == "block":
+            layer = checkpoint_wrapper(layer)
+        if s.get("compile"):
+            layer = torch.compile(layer, fullgraph=True)
+        layers.register_module(name, layer)
 
 
 def shard(model, precision):
@@ -131,7 +149,7 @@ class Batches:
     """Samples in the file's order: sequence j of rank r in a step that starts at sample c is c + r * micro + j."""
 
     def __init__(self, s, rank, ranks):
-        self.tokens = numpy.fromfile(s["tokens"], dtype=numpy.uint16).astype(numpy.int64)
+        self.tokens = numpy.fromfile(s["tokens"], dtype=s.get("token_type", "uint16")).astype(numpy.int64)
         self.s, self.rank, self.ranks = s, rank, ranks
 
     def step(self, step):
@@ -140,15 +158,29 @@ class Batches:
         first = step * micro * self.ranks + self.rank * micro
         rows = [self.tokens[(first + j) % count * t :][: t + 1] for j in range(micro)]
         rows = torch.from_numpy(numpy.stack(rows))
+        rows = rows.to(self.s.get("device", "cpu"))
         return rows[:, :-1], rows[:, 1:]
 
 
+def build(directory, device):
+    """The model with the weights of the directory; with weights of its own where that has none."""
+    with torch.device(device):
+        model = Llama(json.loads((directory / "config.json").read_text()))
+    weights = directory / "model.safetensors"
+    if weights.exists():
+        model.load_state_dict(load_file(weights))
+    return model
+
+
 def train(directory, s):
-    dist.init_process_group("gloo")
+    device = s.get("device", "cpu")
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if device == "cuda" else "gloo")
     torch.set_num_threads(s["threads"])
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = Llama(json.loads((directory / "config.json").read_text()))
-    model.load_state_dict(load_file(directory / "model.safetensors"))
+    model = build(directory, device)
+    prepare(model, s)
     shard(model, s["precision"])
     optimizer, batches = optimizer_for(model, s), Batches(s, rank, ranks)
     for step in range(s["steps"]):
@@ -162,9 +194,11 @@ def train(directory, s):
         optimizer.zero_grad()
         mean = loss.detach().double() / ranks
         dist.all_reduce(mean)
+        mean = mean.cpu()  # waits for the device
         seconds = time.perf_counter() - began
         if rank == 0:
-            print(json.dumps({"step": step + 1, "loss": mean.item(), "grad_norm": norm.item(), "step_seconds": seconds}), flush=True)
+            print(json.dumps({"step": step + 1, "loss": mean.item(), "grad_norm": norm.item(), "step_seconds": seconds,
+                              "peak_bytes": torch.cuda.max_memory_allocated() if device == "cuda" else 0}), flush=True)
     dist.destroy_process_group()
 
 

@@ -1,0 +1,243 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Everything that needs a GPU: tests, parity, memory checker, benchmarks beside PyTorch, the 2,000-step curve.
+#
+#   tests/gpu.sh [STEP...]            on a machine with a GPU and the toolkit: installs, builds, runs
+#   tests/gpu.sh pack DIR             on any machine with the toolkit: builds and gathers in DIR what a bare machine needs (below 64 MiB)
+#   tests/gpu.sh run DIR [STEP...]    on a machine with a GPU, the CUDA libraries and a Python with PyTorch 2.11, and nothing else
+#
+# Steps, in this order where none are named: tests parity kernels speed-1b speed-3b curve sanitizer big. Each has a time limit
+# of its own, and a failing one stops no other. Results go to ${OUT:-gpu-results}: a file a step and summary.txt, which is printed last.
+# The exit code is 0 where every step that was asked for passed.
+#
+#   GPU_SECONDS   what the whole may take (default 580): steps that would not end in time are not begun, and the summary says so
+#   GPU_PYTHON    a Python with PyTorch for the comparisons (default: python3, or the environment that compare.py made)
+set -uo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+self=$here/$(basename "${BASH_SOURCE[0]}")
+readonly here self
+readonly steps_in_order="tests parity kernels speed-1b speed-3b curve sanitizer big"
+readonly limit_bytes=$((64 << 20))
+
+fail() { echo "gpu: error: $*" >&2; exit 5; }
+
+# The build folder, with everything that the steps run.
+build() {
+  local source=$here/..
+  "$source/jobs/setup.sh" --cuda >&2 || fail "jobs/setup.sh --cuda did not end well"
+  # shellcheck disable=SC2046  # a list of targets
+  TRIREME_CMAKE_ARGS="-DTRIREME_CUDA=ON ${TRIREME_CMAKE_ARGS:-}" "$source/jobs/build.sh" trireme kernels_gpu_bench $(gpu_tests) >&2 ||
+    fail "the build for GPUs did not end well"
+  "$source/jobs/build.sh" --directory
+}
+
+# The test programs that need a GPU: one a layer, and one a file of those that need ranks as well.
+gpu_tests() {
+  local file
+  for file in "$here"/*/*_gpu_test.cpp; do basename "$(dirname "$file")"; done | sort -u | sed 's/$/_gpu_tests/'
+  for file in "$here"/*/*_gpu_mpi_test.cpp; do echo "$(basename "$(dirname "$file")")_$(basename "$file" .cpp)"; done
+}
+
+pack() {
+  local to=$1 folder stage program size
+  folder=${GPU_BUILD:-$(build)} || exit 5
+  mkdir -p "$to" || fail "cannot make $to"
+  stage=$(mktemp -d)
+  # shellcheck disable=SC2064  # the folder's name now: it is local
+  trap "rm -rf '$stage'" EXIT
+  mkdir -p "$stage/bin" "$stage/lib" "$stage/openmpi" "$stage/python"
+  for program in trireme kernels_gpu_bench $(gpu_tests); do
+    cp "$folder/$program" "$stage/bin/" || fail "$folder/$program is not built"
+    strip "$stage/bin/$program"
+  done
+  pack_open_mpi "$stage"
+  pack_libraries "$stage"
+  cp "$here"/bench/step_vs_pytorch/*.py "$stage/python/"
+  tar -C "$stage" -c . | xz -T0 -6 >"$to/trireme-gpu.tar.xz" || fail "could not write $to/trireme-gpu.tar.xz"
+  cp "$here/gpu.sh" "$to/gpu.sh"
+  size=$(du -sb "$to" | cut -f1)
+  echo "gpu: packed $(ls "$stage/bin" | wc -l) programs and $(ls "$stage/lib" | wc -l) libraries: $((size >> 20)) MiB in $to"
+  [[ $size -lt $limit_bytes ]] || fail "that is more than 64 MiB"
+}
+
+# Open MPI finds its parts below OPAL_PREFIX when all of them lie there.
+pack_open_mpi() {
+  local stage=$1 plugins
+  plugins=$(ompi_info --path pkglibdir --parsable | cut -d: -f3-) || fail "ompi_info is missing: the pack takes Open MPI with it"
+  mkdir -p "$stage/openmpi/bin" "$stage/openmpi/lib/openmpi3" "$stage/openmpi/share" "$stage/openmpi/etc"
+  cp -L "$(command -v mpirun.openmpi || command -v mpirun)" "$stage/openmpi/bin/mpirun"
+  cp -L "$(command -v orted)" "$stage/openmpi/bin/orted"
+  cp -L "$plugins"/mca_*.so "$stage/openmpi/lib/openmpi3/"
+  # Networks and launchers that one machine does not have: they only ask for libraries.
+  (cd "$stage/openmpi/lib/openmpi3" && rm -f mca_*_{ucx,ofi,psm2,psm,cuda,tm,slurm,lsf,portals4,yalla,mxm,openib,usnic,ucc,hcoll}.so mca_*{pvfs2,lustre,gpfs}*.so)
+  cp -rL "$(ompi_info --path pkgdatadir --parsable | cut -d: -f3-)" "$stage/openmpi/share/openmpi"
+}
+
+# What the programs load beyond libtorch, CUDA and the C and C++ libraries of any Linux of the last years.
+pack_libraries() {
+  local stage=$1 library
+  find "$stage/bin" "$stage/openmpi" -type f \( -perm -u+x -o -name '*.so' \) -exec ldd {} \; 2>/dev/null |
+    awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
+    grep -vE '/(libtorch|libc10|libgomp|libcu(da|bla|dnn|fft|rand|solver|sparse|pti|file)|libnccl|libnv|libcaffe2|libshm|ld-linux)[^/]*$' |
+    grep -vE '/(libc|libm|libmvec|libdl|librt|libpthread|libresolv|libutil|libanl|libstdc\+\+|libgcc_s)\.so[^/]*$' |
+    while read -r library; do cp -L "$library" "$stage/lib/"; done
+}
+
+# Sets python, program paths and the loader's path for a packed folder.
+unpack() {
+  local from=$1 folder
+  root=${TMPDIR:-/tmp}/trireme-gpu
+  mkdir -p "$root" && tar -C "$root" -xJf "$from/trireme-gpu.tar.xz" || fail "cannot unpack $from/trireme-gpu.tar.xz"
+  python=${GPU_PYTHON:-python3}
+  local torch
+  torch=$("$python" -c 'import torch, pathlib; print(pathlib.Path(torch.__file__).parent)') || fail "$python has no PyTorch: name one in GPU_PYTHON"
+  LD_LIBRARY_PATH=$root/lib:$torch/lib
+  for folder in "$torch"/../nvidia/*/lib; do LD_LIBRARY_PATH+=:$folder; done
+  export LD_LIBRARY_PATH OPAL_PREFIX=$root/openmpi OPAL_LIBDIR=$root/openmpi/lib OPAL_PKGLIBDIR=$root/openmpi/lib/openmpi3
+  export OPAL_DATADIR=$root/openmpi/share OPAL_PKGDATADIR=$root/openmpi/share/openmpi OPAL_SYSCONFDIR=$root/openmpi/etc
+  export PATH=$root/openmpi/bin:$PATH
+  bin=$root/bin scripts=$root/python
+}
+
+prepare_here() {
+  bin=${GPU_BUILD:-$(build)} || exit 5
+  scripts=$here/bench/step_vs_pytorch
+  python=${GPU_PYTHON:-python3}
+  if ! "$python" -c 'import torch' 2>/dev/null; then
+    python=$(cd "$scripts" && python3 -c 'import compare; print(compare.peer_python())' | tail -1) || fail "no Python with PyTorch"
+  fi
+}
+
+# ---- The steps. Each prints what it measured and returns whether it passed.
+
+step_tests() {
+  local test ranks failed=0
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || { echo "no GPU here: nothing was tested"; return 1; }
+  "$bin/trireme" --version
+  for test in "$bin"/*_gpu_tests; do
+    echo "== $(basename "$test")"
+    timeout 90 "$test" --gtest_brief=1 || failed=1
+  done
+  for test in "$bin"/*_gpu_mpi_test; do
+    for ranks in 1 2 4; do
+      echo "== $(basename "$test"), $ranks ranks"
+      OMP_NUM_THREADS=2 timeout 60 mpirun --oversubscribe --bind-to none -n $ranks "$test" --gtest_brief=1 || failed=1
+    done
+  done
+  return $failed
+}
+step_parity() { "$python" "$scripts/gpu.py" parity --trireme "$bin/trireme"; }
+step_kernels() { "$bin/kernels_gpu_bench" --benchmark_counters_tabular=true; }
+step_speed-1b() { "$python" "$scripts/gpu.py" speed --trireme "$bin/trireme" --model 1b --micro 4; }
+step_speed-3b() { "$python" "$scripts/gpu.py" speed --trireme "$bin/trireme" --model 3b --micro 2 --steps 12; }
+step_curve() { "$python" "$scripts/gpu.py" curve --trireme "$bin/trireme"; }
+step_sanitizer() {
+  local test failed=0
+  command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not here"; return 1; }
+  for test in kernels optim; do
+    timeout 120 compute-sanitizer --error-exitcode 9 "$bin/${test}_gpu_tests" --gtest_brief=1 --gtest_filter='*OnDevice*-ProductsOnDevice*' || failed=1
+  done
+  return $failed
+}
+# A model of 6 billion parameters below 40 GiB, its parameters in host memory; the trace shows what ran beside what.
+step_big() {
+  local work
+  work=$(mktemp -d)
+  "$python" -c "
+import random, sys
+random.seed(1)
+open('$work/tokens.bin', 'wb').write(random.randbytes(2 * (4 * 2 * 4096 + 1)))"
+  cat >"$work/run.toml" <<TOML
+[run]
+output = "$work/out"
+[model]
+vocab_size = 65536
+hidden_size = 4096
+intermediate_size = 11008
+layers = 28
+heads = 32
+kv_heads = 8
+[data]
+train = "$work/tokens.bin"
+format = "uint16"
+seq_len = 4096
+[batch]
+global = 2
+micro = 2
+[memory]
+offload = "parameters"
+recompute = "block"
+budget = "40GiB"
+[optimizer]
+lr = 1e-4
+[train]
+steps = 4
+[metrics]
+trace_steps = [3]
+[device]
+type = "cuda"
+TOML
+  "$bin/trireme" train "$work/run.toml" && tail -1 "$work/out/metrics.jsonl" && gzip -c "$work"/out/trace-rank0.json >"$OUT/trace-6b.json.gz"
+  local code=$?
+  rm -rf "$work"
+  return $code
+}
+
+limit_of() {
+  case $1 in
+    tests) echo 240 ;; parity) echo 240 ;; kernels) echo 90 ;; speed-1b) echo 420 ;; speed-3b) echo 480 ;; curve) echo 420 ;;
+    sanitizer) echo 240 ;; big) echo 420 ;; *) fail "there is no step $1: $steps_in_order" ;;
+  esac
+}
+# What a step takes at least: it is not begun with less left.
+least_of() { case $1 in tests | parity | kernels | sanitizer) echo 20 ;; *) echo 90 ;; esac; }
+
+run_steps() {
+  local step left limit began code failed=0
+  # shellcheck disable=SC2086  # a list of words
+  [[ $# -gt 0 ]] || set -- $steps_in_order
+  OUT=${OUT:-gpu-results}
+  mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd -P) || fail "cannot make $OUT"
+  export OUT bin scripts python OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+  : >"$OUT/summary.txt"
+  for step in "$@"; do
+    limit=$(limit_of "$step") || exit 5
+    left=$((${GPU_SECONDS:-580} - SECONDS))
+    if [[ $left -lt $(least_of "$step") ]]; then
+      echo "$step: NOT RUN, no time was left (tests/gpu.sh ... $step)" >>"$OUT/summary.txt"
+      failed=1
+      continue
+    fi
+    began=$SECONDS
+    echo "== $step"
+    # In a shell of its own, so that the limit ends all of it.
+    timeout -k 10 $((limit < left ? limit : left)) bash "$self" step "$step" 2>&1 | tee "$OUT/$step.txt"
+    code=${PIPESTATUS[0]}
+    case $code in
+      0) echo "$step: passed in $((SECONDS - began)) s" ;;
+      124 | 137) echo "$step: FAILED, stopped after $((SECONDS - began)) s" ;;
+      *) echo "$step: FAILED with $code after $((SECONDS - began)) s" ;;
+    esac >>"$OUT/summary.txt"
+    [[ $code -eq 0 ]] || failed=1
+  done
+  echo "== summary"
+  cat "$OUT/summary.txt"
+  return $failed
+}
+
+case ${1:-} in
+  step) "step_$2" ;;
+  pack) [[ $# -eq 2 ]] || fail "tests/gpu.sh pack DIR"; pack "$2" ;;
+  run)
+    [[ $# -ge 2 ]] || fail "tests/gpu.sh run DIR [STEP...]"
+    unpack "$2"
+    shift 2
+    run_steps "$@"
+    ;;
+  *)
+    prepare_here
+    run_steps "$@"
+    ;;
+esac
