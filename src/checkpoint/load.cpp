@@ -2,6 +2,7 @@
 #include "trireme/checkpoint/load.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -66,15 +67,19 @@ void check_digest(const comm::Communicator& world, const std::string& path, cons
   if (!said.empty()) throw Damaged(said);
 }
 
+/// Every parameter's shape by its name.
+Facts shapes(const std::vector<SavedParameter>& parameters) {
+  Facts facts;
+  for (const SavedParameter& parameter : parameters)
+    facts.emplace_back(parameter.name, fmt::format("[{}]", fmt::join(parameter.shape, ", ")));
+  return facts;
+}
+
 }  // namespace
 
 void check_model(const std::string& path, const Manifest& manifest, const model::Model& model) {
   std::vector<std::string> lines = differences(manifest.model, model_facts(model));
-  const std::vector<SavedParameter> parameters = saved_parameters(model);
-  for (std::size_t p = 0; lines.empty() && p < std::max(parameters.size(), manifest.parameters.size()); ++p)
-    if (p >= parameters.size() || p >= manifest.parameters.size() ||
-        parameters[p].name != manifest.parameters[p].name || parameters[p].shape != manifest.parameters[p].shape)
-      lines.push_back(fmt::format("parameter {} has another name or shape", p));
+  if (lines.empty()) lines = differences(shapes(manifest.parameters), shapes(saved_parameters(model)));
   if (!lines.empty())
     throw CheckpointError(
         fmt::format("{} is of another model: {}. Set [model] as it was, or begin anew in another "

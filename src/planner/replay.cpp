@@ -69,6 +69,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   if (!sizing.trains) return memory;
   if (const auto group = schedule::copy_group(schedule))
     memory.parameters_resharded = times(layout.padded() / *group, size_of(sizing.compute));
+  if (sizing.saves_beside) memory.host.other = times(layout.shard_elements(), 12);  // masters and both moments
   memory.gradients_sharded += shard_ring_bytes(rings.downloads, model, layout, 4);
   if (schedule::has_partial(schedule) || sizing.reduce == config::Reduce::bf16) {
     std::int64_t largest = 0;
@@ -100,7 +101,9 @@ Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh) 
   return {.compute = config.precision.compute,
           .reduce = config.precision.reduce,
           .tokens = config.batch.micro * config.data.seq_len,
-          .replicas = mesh.replicate};
+          .replicas = mesh.replicate,
+          .saves_beside =
+              config.checkpoint.async && config.checkpoint.every > 0 && config.checkpoint.every < config.train.steps};
 }
 
 namespace {
@@ -220,6 +223,7 @@ std::string to_text(const Memory& memory) {
   add("in host memory: gradients.sharded", memory.host.gradients_sharded);
   add("in host memory: optimizer", memory.host.optimizer);
   add("in host memory: activations", memory.host.activations, "forward to backward");
+  add("in host memory: other", memory.host.other, "copies for checkpoint.async");
   add("in host memory: total", memory.host.total(), "");
   return table.str();
 }

@@ -27,6 +27,37 @@ assert all(e["args"]["optimizer"] == 0 for e in events if e["name"] == "device m
 ' out/trace-rank0.json
 rm -r out
 
+# The copy that a save is written from: `plan` says what the metrics count, to the digits that tables have. None where
+# the only save is the last one.
+copy() {  # copy [--set ...]: bytes that the plan has in host memory besides what the run holds all the time
+  "$TRIREME" plan run.toml --ranks 3 --show memory --set checkpoint.at_end=true "$@" |
+    sed -n 's/^in host memory: other  *\([0-9.]* [KMG]*i*B\) .*/\1/p'
+}
+for settings in "--set checkpoint.every=2" "--set checkpoint.every=2 --set checkpoint.ranks_per_file=2"; do
+  # shellcheck disable=SC2086  # several options in one variable
+  job 3 train run.toml --set batch.global=12 --set batch.micro=1 --set checkpoint.at_end=true $settings
+  expect_done
+  # shellcheck disable=SC2086
+  planned=$(copy --set batch.global=12 --set batch.micro=1 $settings)
+  [[ -n $planned ]] || fail "no copy in the plan of $settings"
+  json_check "
+def text(n):
+    unit = 'B'
+    for unit in ('B', 'KiB', 'MiB', 'GiB'):
+        if n < 1024: break
+        n /= 1024
+    return n, unit
+value, unit = text(max(r['memory_peak_bytes']['host']['other'] for r in rows))
+said, said_unit = '$planned'.split()
+assert unit == said_unit and abs(value - float(said)) <= 0.51 * 10 ** (int(math.log10(value)) - 2), (value, unit, '$planned')
+assert rows[0]['memory_peak_bytes']['host']['other'] == 0, 'before the first save'
+" out/metrics.jsonl
+  rm -r out
+done
+[[ -z $(copy --set batch.global=12 --set batch.micro=1 --set checkpoint.every=6) ]] || fail 'the last save takes no copy'
+[[ -z $(copy --set batch.global=12 --set batch.micro=1 --set checkpoint.every=2 --set checkpoint.async=false) ]] ||
+  fail 'a save that waits takes no copy'
+
 export TRIREME_FAULT=memory.allocate:nan:1:2
 job 2 train run.toml
 expect_end 5 "out of memory in \`" "highest during" "of which asked for now" "What to do" "saves a rank" "memory.recompute = \"block\""

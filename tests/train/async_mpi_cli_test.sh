@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Saves beside the training: killed there, too slow, without memory, and on a full disk.
-# timeout: 300
+# timeout: 600
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 trap 'umount "$work/full" 2>/dev/null || true; rm -rf "$work"' EXIT
 
@@ -63,6 +63,37 @@ expect_done
 grep -q 'checkpoint.async: the training waits for its saves: rank 1: a copy of what a rank saves takes' err.txt ||
   fail 'nothing is said of the memory'
 same_end no-memory 00000040
+
+# The same by a limit on the address space, with a model whose copy is large: what a run that waits for its saves takes, and
+# half a copy.
+large() {  # large NAME [--set ...]: two saves of 29 million parameters
+  job 2 train run.toml --set run.output="$1" --set train.steps=2 --set checkpoint.every=1 --set model.hidden_size=768 \
+    --set model.intermediate_size=2048 --set model.layers=4 --set batch.global=4 "${@:2}"
+}
+cat >peak.sh <<'SH'
+"$@" &
+rank=$!
+while kill -0 $rank 2>/dev/null; do
+  sed -n 's/^VmPeak:[^0-9]*\([0-9]*\) kB/\1/p' /proc/$rank/status >>peaks 2>/dev/null
+  sleep 0.02
+done
+wait $rank
+SH
+program=$TRIREME
+printf '#!/bin/bash\nexec bash %q/peak.sh %q "$@"\n' "$work" "$program" >measured.sh
+# shellcheck disable=SC2016  # read when it runs
+printf '#!/bin/bash\nulimit -v $(cat %q/limit)\nexec %q "$@"\n' "$work" "$program" >limited.sh
+chmod +x measured.sh limited.sh
+TRIREME=$work/measured.sh large waits --set checkpoint.async=false
+expect_done
+copy=$((12 * 29 * 1000 / 2))  # KB of a rank
+echo $(($(sort -n peaks | tail -n 1) + copy / 2)) >limit
+TRIREME=$work/limited.sh large beside-limited
+expect_done
+grep -q 'checkpoint.async: the training waits for its saves: rank 0: ' err.txt || fail 'a limit on memory is not said'
+cmp <(losses waits) <(losses beside-limited) || fail 'a limit on memory: other losses'
+"$TRIREME" verify beside-limited/checkpoints/step-00000001 >/dev/null || fail 'a limit on memory: damaged'
+rm -r waits beside-limited
 
 # A full disk: said with the bytes needed and free; the old checkpoint stays; later, with space, the next is written.
 mkdir full

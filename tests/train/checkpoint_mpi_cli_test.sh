@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The program is killed at every point of a save and goes on, bit for bit; verify, inspect, export; a signal; a full disk.
-# timeout: 600
+# timeout: 900
 
 work=$(mktemp -d)
 trap 'umount "$work/full" 2>/dev/null || true; rm -rf "$work"' EXIT
@@ -60,6 +60,73 @@ for point in stage write close manifest rename readback gc; do
   grep -q 'going on from' log || fail "ckpt.$point: it began anew"
   same_end "killed-$point"
   [[ -z $(find "killed-$point/checkpoints" -name '.step-*') ]] || fail "ckpt.$point: leftovers"
+done
+
+# From the death of one rank in a save to the end of the job: 10 s at most. All of them killed while the first one renames,
+# or removes: the old one or the new one is complete.
+in_background() {  # in_background NAME FAULT: $pid, in a session of its own
+  # shellcheck disable=SC2086  # several options in one variable
+  TRIREME_FAULT=$2 setsid $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output="$1" >log 2>&1 &
+  pid=$!
+}
+ranks_of() { pgrep -s "$pid" -x trireme; }
+for point in write manifest rename; do
+  in_background "ends-$point" "ckpt.$point:stop:0:2"
+  until [[ $(for rank in $(ranks_of); do cut -d ' ' -f 3 "/proc/$rank/stat" 2>/dev/null; done) == *T* ]]; do
+    kill -0 $pid || fail "ckpt.$point: the job ended"
+    sleep 0.05
+  done
+  begin=$SECONDS
+  kill -KILL "$(ranks_of | head -n 1)"
+  wait $pid && fail "ckpt.$point: a killed rank went unseen"
+  ((SECONDS - begin <= 10)) || fail "ckpt.$point: it took $((SECONDS - begin)) s to end after a rank had died"
+done
+for point in rename gc; do
+  in_background "all-$point" "ckpt.$point:stop:0:2"
+  until [[ $(for rank in $(ranks_of); do cut -d ' ' -f 3 "/proc/$rank/stat" 2>/dev/null; done) == *T* ]]; do
+    kill -0 $pid || fail "ckpt.$point: the job ended"
+    sleep 0.05
+  done
+  # shellcheck disable=SC2046  # a number each
+  kill -KILL $(ranks_of)
+  wait $pid && fail "ckpt.$point: the end of all ranks went unseen"
+  newest=$(ls "all-$point/checkpoints" | grep '^step-' | tail -n 1)
+  [[ $newest == $([[ $point == rename ]] && echo step-00000002 || echo step-00000003) ]] || fail "ckpt.$point: the newest is $newest"
+  "$TRIREME" verify "all-$point/checkpoints/$newest" >log 2>&1 || fail "ckpt.$point: $newest is damaged"
+  train "all-$point"
+  ((status == 0)) || fail "ckpt.$point: the restart ended with $status"
+  same_end "all-$point"
+done
+
+# A limit on the size of files, given to ranks that run: said, what was there stays, the training goes on, and without it a
+# later save works.
+await() {  # await TEXT
+  local i
+  for ((i = 0; i < 1200; ++i)); do
+    ! grep -q "$1" log || return 0
+    kill -0 $pid 2>/dev/null || fail "the job ended before: $1"
+    sleep 0.05
+  done
+  fail "never said: $1"
+}
+for ranks_per_file in 1 2; do
+  # shellcheck disable=SC2086  # several options in one variable
+  setsid $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=limited --set train.steps=1000000 \
+    --set checkpoint.every=100 --set metrics.every=100000 --set checkpoint.ranks_per_file=$ranks_per_file >log 2>&1 &
+  pid=$!
+  await '^saved limited/checkpoints/step-00000100'
+  for rank in $(ranks_of); do prlimit --pid "$rank" --fsize=40960:unlimited; done
+  await 'failed, the training goes on: .* may have 40960 at most (ulimit -f); raise the limit'
+  kept=$(ls limited/checkpoints | tail -n 1)
+  "$TRIREME" verify "limited/checkpoints/$kept" >verified || fail 'ulimit -f: the old checkpoint is damaged'
+  for rank in $(ranks_of); do prlimit --pid "$rank" --fsize=unlimited:unlimited; done
+  : >log
+  await '^saved limited/checkpoints/step-'
+  kill -USR1 "$(ranks_of | tail -n 1)"
+  status=0
+  wait $pid || status=$?
+  ((status == 75)) || fail "ulimit -f: exit code $status"
+  rm -r limited
 done
 
 # The same with one file for both ranks, saved at once and beside the training.

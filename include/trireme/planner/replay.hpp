@@ -20,8 +20,9 @@ struct Sizing {
   config::Reduce reduce = config::Reduce::fp32;
   std::int64_t tokens = 0;  ///< of one microbatch of one rank: micro * seq_len
   int replicas = 1;
-  bool trains = true;  ///< false: a forward only, no gradients and optimizer state
-  int shard_rank = 0;  ///< whose: which copied parameters a shard holds differs
+  bool trains = true;         ///< false: a forward only, no gradients and optimizer state
+  int shard_rank = 0;         ///< whose: which copied parameters a shard holds differs
+  bool saves_beside = false;  ///< checkpoints are written from a copy while the training goes on
 };
 
 /// Bytes of one rank by category, each at its highest; buffers are allocated once, activations rise and fall.
@@ -33,7 +34,10 @@ struct Memory {
   /// In host memory.
   struct Host {
     Bytes parameters_sharded, gradients_sharded, optimizer, activations;
-    [[nodiscard]] Bytes total() const { return parameters_sharded + gradients_sharded + optimizer + activations; }
+    Bytes other;  ///< the copy that checkpoint.async writes from: between the first save and the last
+    [[nodiscard]] Bytes total() const {
+      return parameters_sharded + gradients_sharded + optimizer + activations + other;
+    }
   } host{};
   [[nodiscard]] Bytes total() const;  ///< on the device
 };
