@@ -12,6 +12,7 @@
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/comm/gather.hpp"
 #include "trireme/config/names.hpp"
+#include "trireme/kernels/attention_library.hpp"
 #include "trireme/kernels/gemm_library.hpp"
 #include "trireme/train/gemm.hpp"
 
@@ -21,6 +22,7 @@ namespace {
 using kernels::GemmLibrary;
 
 constexpr const char* gemm_key = "gemm";
+constexpr const char* attention_key = "attention";  ///< of runs on GPUs
 
 void try_out(const kernels::GemmChoice::Products& products, at::ScalarType type) {
   const at::Tensor x = at::ones({4, 8}, type);
@@ -61,14 +63,20 @@ std::string newest(const config::Checkpoint& options) {
 }  // namespace
 
 checkpoint::Facts choices_in_force(int threads) {
-  return {
+  checkpoint::Facts facts{
       {gemm_key, kernels::to_text(kernels::gemm_choice())}, {"cpu", cpu_name()}, {"threads", std::to_string(threads)}};
+  if (kernels::attention_was_chosen())
+    facts.emplace_back(attention_key, std::string(kernels::to_text(kernels::attention_library())));
+  return facts;
 }
 
 std::vector<std::string> take_choices(const comm::Communicator& world, const checkpoint::Facts& saved, int threads) {
   if (saved.empty()) return {};
   const auto choice = usable(value_of(saved, gemm_key));
   if (!comm::any_rank(world, !choice)) kernels::set_gemm_choice(*choice);
+  const std::string attention = value_of(saved, attention_key);
+  if (kernels::attention_was_chosen() && !attention.empty())
+    kernels::set_attention_library(kernels::parse_attention_library(attention));
   return checkpoint::differences(saved, choices_in_force(threads));
 }
 

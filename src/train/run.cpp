@@ -29,6 +29,7 @@
 #include "trireme/train/batch_job.hpp"
 #include "trireme/train/checkpointing.hpp"
 #include "trireme/train/compute_device.hpp"
+#include "trireme/train/device_kernels.hpp"
 #include "trireme/train/directory_lock.hpp"
 #include "trireme/train/export.hpp"
 #include "trireme/train/gemm.hpp"
@@ -90,6 +91,7 @@ class Run {
     }
     job_.barrier();
     warn_of_few_cores();
+    if (computes_on_.gpu) choose_device_kernels(config_, job_.model().held, world_);
     if (rank_ == 0 && !computes_on_.remark.empty()) log::info(computes_on_.remark);
     for (const schedule::Op& op : job_.schedule().ops) task_names_.push_back(schedule::print(op, job_.model()));
     device::help_out_of_memory(

@@ -31,9 +31,17 @@ inline constexpr std::array<NamedAttention, 3> attention_libraries{
 /// Saved values (log-sum-exp) are the same in all of them. Not while another thread computes.
 void set_attention_library(AttentionLibrary library);
 [[nodiscard]] AttentionLibrary attention_library();
+/// Whether set_attention_library was called.
+[[nodiscard]] bool attention_was_chosen();
+
+/// From now on libtorch's device kernels sum in one order, run after run: flash attention's backward, cuBLAS on several
+/// streams. Costs some speed; measure_attention leaves cuDNN out then, which promises nothing. Call it before the first
+/// product on a device.
+void set_deterministic();
 
 /// The faster of flash and cudnn in a forward and a backward of `shape` in bf16 on the current device, of those that
-/// agree with dense there; dense where neither does. Takes some 100 ms. Ranks may differ: let rank 0 decide.
+/// agree with dense there; dense where neither does, and flash alone where sums must have one order. Takes some 100 ms.
+/// Ranks may differ: let rank 0 decide.
 [[nodiscard]] AttentionLibrary measure_attention(const AttentionShape& shape);
 
 namespace cuda {
