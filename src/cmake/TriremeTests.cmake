@@ -15,6 +15,9 @@
 set(trireme_test_environment
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_PROC_BIND=false OMP_WAIT_POLICY=passive
   OMPI_MCA_mpi_yield_when_idle=1 GTEST_COLOR=no)
+# Only the tests for GPUs see one: device.type = auto trains on the CPU in all others, wherever they run.
+set(trireme_gpu_test_environment ${trireme_test_environment})
+list(APPEND trireme_test_environment CUDA_VISIBLE_DEVICES=)
 set(TRIREME_MPIEXEC_FLAGS --oversubscribe --bind-to none CACHE STRING "Options of the MPI launcher in the tests")
 mark_as_advanced(TRIREME_MPIEXEC_FLAGS)
 
@@ -152,7 +155,8 @@ function(trireme_mpi_tests layer)
       set_tests_properties(${test} PROPERTIES LABELS "mpi;${labels}" TIMEOUT ${timeout} PROCESSORS ${ranks}
         ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1")
       if(name MATCHES "_gpu_mpi_test$")
-        set_tests_properties(${test} PROPERTIES SKIP_REGULAR_EXPRESSION "CUDA finds no GPU|built without CUDA")
+        set_tests_properties(${test} PROPERTIES ENVIRONMENT "${trireme_gpu_test_environment};OMP_NUM_THREADS=1"
+          SKIP_REGULAR_EXPRESSION "CUDA finds no GPU|built without CUDA")
       endif()
     endforeach()
   endforeach()

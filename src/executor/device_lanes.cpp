@@ -35,7 +35,7 @@ std::optional<c10::Stream> stream_of(Lane lane, c10::Device device) {
 }  // namespace
 
 DeviceLanes::DeviceLanes(const schedule::Schedule& schedule, const std::vector<schedule::Need>& needs,
-                         c10::Device device, bool record_timeline)
+                         c10::Device device, const std::vector<bool>& on_host, bool record_timeline)
     : device_(device),
       waits_(schedule.ops.size()),
       events_(schedule.ops.size()),
@@ -43,15 +43,18 @@ DeviceLanes::DeviceLanes(const schedule::Schedule& schedule, const std::vector<s
       record_timeline_(record_timeline),
       began_(schedule.ops.size()) {
   for (const Lane lane : schedule::all_lanes) streams_.push_back(stream_of(lane, device));
-  for (const schedule::Op& op : schedule.ops) lanes_.push_back(schedule::lane_of(op));
   const auto ops = static_cast<int>(schedule.ops.size());
+  const auto lane_of = [&](int op) { return schedule::lane_of(schedule.ops[static_cast<std::size_t>(op)]); };
+  for (int op = 0; op < ops; ++op)
+    stream_of_op_.push_back(!on_host.empty() && on_host[static_cast<std::size_t>(op)]
+                                ? std::nullopt
+                                : streams_[static_cast<std::size_t>(lane_of(op))]);
   for (const schedule::Need& need : needs) {
-    const auto from = stream(lane_of(need.from));
-    if (!from || from == stream(lane_of(need.to))) continue;  // a stream's own order, or done when the host says so
+    const auto from = stream(need.from);
+    if (!from || from == stream(need.to)) continue;  // done when the host says so, or a stream's own order
     std::vector<schedule::Need>& waits = waits_[static_cast<std::size_t>(need.to)];
-    const auto same = std::find_if(waits.begin(), waits.end(), [&](const schedule::Need& other) {
-      return lane_of(other.from) == lane_of(need.from);
-    });
+    const auto same = std::find_if(waits.begin(), waits.end(),
+                                   [&](const schedule::Need& other) { return stream(other.from) == from; });
     if (same == waits.end())
       waits.push_back(need);
     else if (need.from - need.distance * ops > same->from - same->distance * ops)
@@ -68,14 +71,12 @@ DeviceLanes::DeviceLanes(const schedule::Schedule& schedule, const std::vector<s
   if (record_timeline_) begin_clock();
 }
 
-std::optional<c10::Stream> DeviceLanes::stream(Lane lane) const { return streams_[static_cast<std::size_t>(lane)]; }
-
 c10::Event& DeviceLanes::event(int op, std::int64_t step) {
   return events_[static_cast<std::size_t>(op)][static_cast<std::size_t>(step % steps_under_way)];
 }
 
 void DeviceLanes::start() {
-  const std::optional<c10::Stream> compute = stream(Lane::compute);
+  const std::optional<c10::Stream> compute = streams_.front();
   c10::Event filled(device_.type());
   filled.record(*compute);
   for (const std::optional<c10::Stream>& lane : streams_)
@@ -83,7 +84,7 @@ void DeviceLanes::start() {
 }
 
 void DeviceLanes::begin(int op, std::int64_t step) {
-  const std::optional<c10::Stream> here = stream(lane_of(op));
+  const std::optional<c10::Stream> here = stream(op);
   auto& exposed = exposed_[static_cast<std::size_t>(op)];
   if (exposed) exposed->before.record(*here);
   for (const schedule::Need& need : waits_[static_cast<std::size_t>(op)]) {
@@ -105,7 +106,7 @@ void DeviceLanes::begin(int op, std::int64_t step) {
 }
 
 void DeviceLanes::end(int op, std::int64_t step) {
-  const std::optional<c10::Stream> here = stream(lane_of(op));
+  const std::optional<c10::Stream> here = stream(op);
   if (!here) return;
   if (!events_[static_cast<std::size_t>(op)].empty()) event(op, step).record(*here);
   if (!record_timeline_) return;
@@ -117,6 +118,7 @@ void DeviceLanes::end(int op, std::int64_t step) {
 }
 
 double DeviceLanes::exposed_seconds() {
+  c10::impl::VirtualGuardImpl(device_.type()).synchronizeStream(*streams_.front());
   double milliseconds = 0;
   for (const int op : waited_) {
     const Exposed& exposed = *exposed_[static_cast<std::size_t>(op)];
@@ -127,7 +129,7 @@ double DeviceLanes::exposed_seconds() {
 }
 
 void DeviceLanes::begin_clock() {
-  const std::optional<c10::Stream> compute = stream(Lane::compute);
+  const std::optional<c10::Stream> compute = streams_.front();
   clock_.emplace(timing_event(device_));
   clock_->record(*compute);
   clock_->synchronize();

@@ -34,6 +34,19 @@ std::vector<schedule::Need> launch_needs(const schedule::Schedule& schedule, std
   return needs;
 }
 
+/// Which collectives work on gradients that offload keeps in the host's memory, by op.
+std::vector<bool> reduced_on_host(const schedule::Schedule& schedule, const store::ParameterStore& store) {
+  const auto lies_there = [&](ParamBlock block) { return store.on_host(block) != schedule::OnHost::nothing; };
+  std::vector<bool> there;
+  for (const schedule::Op& op : schedule.ops) {
+    const auto* sum = std::get_if<schedule::AllReduce>(&op);
+    const auto* copies = std::get_if<schedule::SumCopies>(&op);
+    there.push_back((sum != nullptr && !sum->staged && !sum->partial && lies_there(sum->block)) ||
+                    (copies != nullptr && lies_there(copies->block)));
+  }
+  return there;
+}
+
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 /// The slot that each Reshard gives up, by op; other ops have none.
@@ -77,7 +90,8 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
       progress_(static_cast<int>(schedule_.ops.size()), [&] {
         std::vector<schedule::Need> needs = options_.needs ? *options_.needs : schedule::needs(schedule_, model);
         if (options_.device.is_cuda())
-          device_lanes_.emplace(schedule_, needs, options_.device, options_.record_timeline);
+          device_lanes_.emplace(schedule_, needs, options_.device, reduced_on_host(schedule_, store),
+                                options_.record_timeline);
         return options_.ordered_collectives ? launch_needs(schedule_, std::move(needs)) : needs;
       }()) {
   last_op_.fill(-1);
@@ -160,7 +174,7 @@ void Executor::perform(int op, std::int64_t step) {
   const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op)]);
   c10::OptionalStreamGuard on_stream;
   if (device_lanes_) {
-    if (const auto stream = device_lanes_->stream(lane)) on_stream.reset_stream(*stream);
+    if (const auto stream = device_lanes_->stream(op)) on_stream.reset_stream(*stream);
     device_lanes_->begin(op, step);
   }
   const auto begin = Clock::now();
@@ -176,7 +190,7 @@ void Executor::perform(int op, std::int64_t step) {
   std::visit(run_verb, now);
   device::set_operation({});
   if (device_lanes_) device_lanes_->end(op, step);
-  if (options_.record_timeline && (!device_lanes_ || lane == schedule::Lane::host))
+  if (options_.record_timeline && (!device_lanes_ || !device_lanes_->stream(op)))
     timeline_.record({step, op, begin, Clock::now(), device::memory_use().spaces});
   if (options_.on_lane_end && last_op_[static_cast<std::size_t>(lane)] == op) options_.on_lane_end(lane, step);
   progress_.done(op, step);

@@ -168,8 +168,9 @@ void Executor::run(const schedule::GatherVocabulary& op) {
 
 void Executor::run(const schedule::SumCopies& op) {
   const shard::CopiedRanges& ranges = copied_[static_cast<std::size_t>(op.block.value)];
-  sum_ranges(op.block, ranges.everywhere, links_.copies);
-  sum_ranges(op.block, ranges.in_groups, links_.group_copies);
+  const bool on_host = links_.copies_on_host != nullptr && store_.gradient(op.block).is_cpu();
+  sum_ranges(op.block, ranges.everywhere, on_host ? links_.copies_on_host : links_.copies);
+  sum_ranges(op.block, ranges.in_groups, on_host ? links_.group_copies_on_host : links_.group_copies);
 }
 
 void Executor::sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Collectives* link) {

@@ -154,7 +154,9 @@ void Executor::run(const schedule::AllReduce& op) {
   at::Tensor sum = op.staged    ? store_.download_buffer(*op.staged)
                    : op.partial ? store_.partial(op.block)
                                 : store_.gradient(op.block);
-  links_.replicate->all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), reduce_wire());
+  comm::Collectives* const on_host = sum.is_cpu() ? links_.replicate_on_host : nullptr;
+  (on_host != nullptr ? on_host : links_.replicate)
+      ->all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), reduce_wire());
   if (op.partial) put(sum, store_.gradient(op.block), true);
 }
 

@@ -44,7 +44,7 @@ at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
 
 void ActivationStore::keep(const Key& key, std::vector<at::Tensor> tensors) {
   const std::scoped_lock lock(mutex_);
-  invariant(kept_.emplace(key, Kept{std::move(tensors), {}}).second,
+  invariant(kept_.emplace(key, Kept{std::move(tensors), {}, {}}).second,
             "a stage's activations are kept once until its backward takes them");
 }
 
@@ -69,7 +69,11 @@ Bytes ActivationStore::offload(const Key& key, Bytes min_bytes) {
   for (const at::Tensor& tensor : kept.tensors) {
     const bool moves = tensor.is_contiguous() && static_cast<std::int64_t>(tensor.nbytes()) >= min_bytes.value;
     kept.on_host.push_back(moves ? to_host(tensor) : at::Tensor());
-    if (moves) copied += Bytes{static_cast<std::int64_t>(tensor.nbytes())};
+    if (!moves) continue;
+    const Bytes bytes{static_cast<std::int64_t>(tensor.nbytes())};
+    copied += bytes;
+    if (tensor.is_cuda())
+      kept.page_locked.emplace_back(device::Account{device::Category::activations, device::Space::host}, bytes);
   }
   return copied;
 }
@@ -90,6 +94,7 @@ Bytes ActivationStore::reload(const Key& key) {
     kept.on_host[i].reset();
   }
   kept.on_host.clear();
+  kept.page_locked.clear();
   return copied;
 }
 

@@ -8,6 +8,21 @@
 #include "trireme/planner/replay.hpp"
 
 namespace trireme::train {
+namespace {
+
+std::string device_lines(const config::RunConfig& config, const kernels::GemmChoice& gemm, const ComputeDevice& device,
+                         int ranks) {
+  if (device.gpu) {
+    const char* link = device.link == comm::DeviceLink::nccl ? "over NCCL" : "through the host's memory";
+    return fmt::format("device   {} with {}{}\n", device.gpu->name, to_text(device.gpu->memory),
+                       ranks == 1 ? "" : fmt::format("; tensors travel {}", link));
+  }
+  const bool looked = config.device.type == config::DeviceType::automatic && device::built_for_gpus();
+  return fmt::format("device   CPU{}\nproducts {}: forward, input gradient, weight gradient\n",
+                     looked ? ": no GPU was found" : "", kernels::to_text(gemm));
+}
+
+}  // namespace
 
 std::string banner(const Job& job, const BatchJob& batch_job, const comm::Topology& topology, int threads,
                    const kernels::GemmChoice& gemm, const ComputeDevice& device) {
@@ -27,21 +42,13 @@ std::string banner(const Job& job, const BatchJob& batch_job, const comm::Topolo
                      job.resolved().accumulation == 1 ? "" : "es", c.batch.micro, job.mesh().dp_size());
   out += fmt::format("step     {} compute, {} gradients, reshard after forward {}\n", to_text(c.precision.compute),
                      config::to_text(c.sync.policy), c.sync.reshard_after_forward == 1 ? "no" : "yes");
-  out += fmt::format(
-      "threads  {} per rank, {} core{} on this node for {} rank{}; communication {}\n", threads, topology.node_cores,
-      topology.node_cores == 1 ? "" : "s", topology.node_ranks, topology.node_ranks == 1 ? "" : "s",
-      job.lane_threads() ? "on threads of its own" : "runs between compute: no core is left for a thread");
-  if (device.gpu)
-    out += fmt::format("device   {} with {}, one for each rank{}\n", device.gpu->name, to_text(device.gpu->memory),
-                       device.link == comm::DeviceLink::nccl || job.mesh().ranks() == 1
-                           ? ""
-                           : " or shared; tensors travel through the host's memory");
-  else
-    out += fmt::format("device   CPU{}\n",
-                       job.config().device.type == config::DeviceType::automatic && device::built_for_gpus()
-                           ? ": no GPU was found"
-                           : "");
-  out += fmt::format("products {}: forward, input gradient, weight gradient\n", kernels::to_text(gemm));
+  out += fmt::format("threads  {} per rank, {} core{} on this node for {} rank{}; communication {}\n", threads,
+                     topology.node_cores, topology.node_cores == 1 ? "" : "s", topology.node_ranks,
+                     topology.node_ranks == 1 ? "" : "s",
+                     device.gpu           ? "on streams of the GPU"
+                     : job.lane_threads() ? "on threads of its own"
+                                          : "runs between compute: no core is left for a thread");
+  out += device_lines(job.config(), gemm, device, job.mesh().ranks());
   const planner::Memory memory = planner::replay_memory(job.schedule(), job.model(), job.layout(), sizing);
   return out + planner::to_text(memory);
 }

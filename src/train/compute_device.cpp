@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <utility>
 
 #include "trireme/base/error.hpp"
 #include "trireme/comm/gather.hpp"
@@ -20,6 +22,13 @@ bool shares_its_gpu(const comm::Communicator& world, const std::string& bus) {
   const comm::Communicator node = world.node();
   const std::vector<std::string> taken = comm::gather_texts(node, bus);
   return std::count(taken.begin(), taken.end(), bus) > 1;
+}
+
+/// Libraries read these when they start; who has set them knows why.
+void sum_in_one_order() {
+  for (const auto& [name, value] :
+       {std::pair{"CUBLAS_WORKSPACE_CONFIG", ":4096:8"}, {"NCCL_ALGO", "Ring"}, {"NCCL_PROTO", "Simple"}})
+    (void)setenv(name, value, /*overwrite=*/0);
 }
 
 }  // namespace
@@ -80,7 +89,9 @@ ComputeDevice choose_device(const config::RunConfig& config, const comm::Communi
     ranks.shared = comm::any_rank(world, here);
   }
   ComputeDevice chosen = decide_device(config, probe, ranks);
-  if (chosen.gpu) chosen.device = device::use_gpu(chosen.gpu->index);
+  if (!chosen.gpu) return chosen;
+  if (config.run.deterministic) sum_in_one_order();
+  chosen.device = device::use_gpu(chosen.gpu->index);
   return chosen;
 }
 

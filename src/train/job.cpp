@@ -55,6 +55,9 @@ nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, std::int64_t 
           .loss_scale = loss_scale};
 }
 
+/// Ends the names of lanes that move what a GPU's rank keeps in the host's memory.
+constexpr std::string_view on_host = " on the host";
+
 bool spare_core(const comm::Topology& topology) { return topology.node_cores > topology.node_ranks; }
 
 /// Lanes have threads where something on them makes the host wait or work: messages over MPI, offload's updates. Over
@@ -91,6 +94,7 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
     replicate_ = collectives(comm::Group::replicate, comm::Lane::reduce, traffic_.counters(Lane::reduce));
   control_ = collectives(comm::Group::dp, comm::Lane::control, traffic_.counters(Lane::compute));
   if (mesh_.tensor > 1) make_tensor_collectives();
+  if (options_.device.is_cuda() && config_.memory.offload != config::Offload::none) make_host_collectives();
 
   std::vector<schedule::Schedule> schedules{forward_schedule_};
   if (options_.trains) schedules.push_back(step);
@@ -160,11 +164,23 @@ std::unique_ptr<comm::Collectives> Job::collectives(const comm::Communicator& co
                                 .staging = charged_staging()};
   const bool values = traffic_name == "control" && !options_.control_over_link;  // in the host's memory
   auto transport =
-      options_.device.is_cuda() && !values
+      options_.device.is_cuda() && !values && !lane_name.ends_with(on_host)
           ? comm::make_device_transport(communicator, options_.device, options_.link, services, options_.transport)
           : comm::make_transport(communicator, services.staging, options_.transport);
   if (options_.wrap_transport && traffic_name != "control") transport = options_.wrap_transport(std::move(transport));
   return std::make_unique<comm::Collectives>(std::move(transport), traffic_name, lane_name, services);
+}
+
+void Job::make_host_collectives() {
+  using schedule::Lane;
+  comm::Counters& counters = traffic_.counters(Lane::reduce);
+  const auto also = [&](const std::unique_ptr<comm::Collectives>& there, const comm::Communicator& communicator,
+                        const char* group) {
+    return there ? collectives(communicator, group, fmt::format("{}/reduce{}", group, on_host), counters) : nullptr;
+  };
+  replicate_on_host_ = also(replicate_, groups_.at(comm::Group::replicate, comm::Lane::reduce), "replicate");
+  copies_on_host_ = also(copies_, groups_.at(comm::Group::tensor, comm::Lane::reduce), "tensor");
+  if (key_value_group_) group_copies_on_host_ = also(group_copies_, *key_value_group_, "tensor_group");
 }
 
 executor::Links Job::links() {
@@ -177,6 +193,9 @@ executor::Links Job::links() {
           .copies = copies_.get(),
           .group_copies = group_copies_.get(),
           .tensor_control = tensor_control_.get(),
+          .replicate_on_host = replicate_on_host_.get(),
+          .copies_on_host = copies_on_host_.get(),
+          .group_copies_on_host = group_copies_on_host_.get(),
           .first_replica = at_.replicate == 0};
 }
 

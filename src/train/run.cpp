@@ -74,7 +74,7 @@ class Run {
         topology_(comm::probe_topology(world)),
         threads_(use_threads(topology_, config_.device.threads)),
         computes_on_(choose_device(config_, world)),
-        gemm_(agree_on_gemm(world)),
+        gemm_(computes_on_.gpu ? kernels::gemm_choice() : agree_on_gemm(world)),
         watchdog_({.timeout_seconds = watchdog_share * config_.comm.timeout_seconds, .dump_path = dump_path()},
                   nullptr),
         recorded_(record(config_)),

@@ -73,8 +73,7 @@ grep -q '^job      Slurm 12 on n\[1-2\], restart 3$' out.txt || fail "the banner
 grep -q "warning .*rank 0: .*2 ranks of 1 thread need 2 cores, the job has 1 there" err.txt || fail "no warning of few cores"
 json_check 'assert all(r["restart_count"] == 3 for r in rows)' out/metrics.jsonl
 
-# A GPU that is not there is refused before anything is written (tests run on a machine without one, or hide it).
-export CUDA_VISIBLE_DEVICES=
+# A GPU that is not there, or is hidden, is refused before anything is written.
 rm -rf out
 job 2 train run.toml --set device.type=cuda
 expect_end 5 'device.type = "cuda", but ' 'device.type = "cpu"'

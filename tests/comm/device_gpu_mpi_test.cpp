@@ -7,8 +7,12 @@
 // labels: gpu
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <future>
 #include <memory>
 #include <vector>
 
@@ -132,6 +136,27 @@ TEST_F(DeviceCollectives, OfNcclAreWatchedUntilTheyAreDone) {
   Wait wait(recorder.add_lane("test").begin("wait", {0}), deadline, recorder);
   wait.until([&] { return recorder.in_flight().size() == 1; }, [] { return std::string("the watch"); });
   EXPECT_TRUE(to.narrow(0, world_.rank() * shard, shard).equal(from));
+}
+
+TEST_F(DeviceCollectives, OfNcclThatTakeTooLongAreNamed) {
+  if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
+  std::promise<std::string> said;
+  const Deadline deadline{.timeout_seconds = 0.2, .on_hang = [&](const std::string& line) { said.set_value(line); }};
+  FlightRecorder recorder;
+  FlightLane& lane = recorder.add_lane("shard/gather");
+  const auto nccl = nccl_transport(world_, device_, Deadline{});
+  const at::Tensor from = on_gpu(test::terms(world_.rank(), shard), device_);
+  const at::Tensor to = at::empty({world_.size() * shard}, from.options());
+  const at::Tensor busy = at::ones({8192, 8192}, from.options());
+  for (int i = 0; i < 100; ++i) (void)busy.matmul(busy);  // seconds of work before it
+  Wait wait(lane.begin("all_gather", {4 * shard}), deadline, recorder);
+  nccl->all_gather(static_cast<const std::byte*>(from.const_data_ptr()), static_cast<std::byte*>(to.mutable_data_ptr()),
+                   {.total = 4 * shard * world_.size(), .part = 4 * shard}, wait);
+  EXPECT_TRUE(nccl->ends_later(lane, wait.operation(), deadline, recorder));
+  std::future<std::string> line = said.get_future();
+  ASSERT_EQ(line.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_THAT(line.get(), testing::AllOf(testing::HasSubstr("all_gather #1"), testing::HasSubstr("shard/gather")));
+  EXPECT_TRUE(to.narrow(0, world_.rank() * shard, shard).equal(from)) << "it was only slow";
 }
 
 TEST_F(DeviceCollectives, ChargeTheirMemoryToTheGpu) {

@@ -17,19 +17,20 @@
 namespace trireme::executor {
 
 /// The lanes of a schedule as streams of a GPU. An op has "ended" for the host when its work is launched; what it needs
-/// of another lane its stream waits for by an event, so that the host waits for nothing. Only the host's own lane waits
-/// for events, on its thread. Gather and reduce have streams of a higher priority than compute: what they wait for is
-/// small, and compute waits for them.
+/// of another lane its stream waits for by an event, so that the host waits for nothing. Only what works on the host's
+/// memory waits for events, on its thread: the host's own lane, and collectives of what offload keeps there. Gather and
+/// reduce have streams of a higher priority than compute: what they wait for is small, and compute waits for them.
 ///
 /// The compute lane is the device's default stream, on which everything outside of a step runs too. The tensor lane is
 /// the same stream: its tensors come and go with the compute lane's.
 class DeviceLanes {
  public:
+  /// on_host: by op, whether it works on the host's memory although its lane is none of the host's; empty: none does.
   DeviceLanes(const schedule::Schedule& schedule, const std::vector<schedule::Need>& needs, c10::Device device,
-              bool record_timeline);
+              const std::vector<bool>& on_host, bool record_timeline);
 
-  /// Where the ops of `lane` run; nothing for the host's own lane.
-  [[nodiscard]] std::optional<c10::Stream> stream(schedule::Lane lane) const;
+  /// Where an op runs; nothing for one that works on the host's memory.
+  [[nodiscard]] std::optional<c10::Stream> stream(int op) const { return stream_of_op_[static_cast<std::size_t>(op)]; }
 
   /// Lanes begin after what the default stream holds: parameters that were filled, restored or read meanwhile. Before
   /// the first step after a rest.
@@ -38,7 +39,7 @@ class DeviceLanes {
   void begin(int op, std::int64_t step);
   void end(int op, std::int64_t step);
 
-  /// Seconds that the compute lane has waited for other lanes since the last call. The compute stream is idle.
+  /// Seconds that the compute lane has waited for other lanes since the last call. Waits for that lane.
   [[nodiscard]] double exposed_seconds();
   /// Returns when all lanes are idle, and gives what was recorded of them to `timeline`. No lane launches meanwhile.
   void drain(Timeline& timeline);
@@ -54,12 +55,11 @@ class DeviceLanes {
   struct Exposed {
     c10::Event before, after;
   };
-  [[nodiscard]] schedule::Lane lane_of(int op) const { return lanes_[static_cast<std::size_t>(op)]; }
   [[nodiscard]] c10::Event& event(int op, std::int64_t step);
   void begin_clock();
 
   c10::Device device_;
-  std::vector<schedule::Lane> lanes_;                ///< by op
+  std::vector<std::optional<c10::Stream>> stream_of_op_;
   std::vector<std::optional<c10::Stream>> streams_;  ///< by lane
   std::vector<std::vector<schedule::Need>> waits_;   ///< by op: the last op of each other lane that it needs
   std::vector<std::vector<c10::Event>> events_;      ///< by op, one for each of the steps that may be under way

@@ -41,7 +41,11 @@ struct Links {
   comm::Collectives* copies = nullptr;          ///< reduce lane: gradients of parameters that all of it hold
   comm::Collectives* group_copies = nullptr;    ///< reduce lane: of those that groups of neighbours hold
   comm::Collectives* tensor_control = nullptr;  ///< the norm
-  bool first_replica = true;                    ///< counts in the norm: replicas hold the same gradients
+  // On a GPU the same for what offload keeps in the host's memory; null without.
+  comm::Collectives* replicate_on_host = nullptr;
+  comm::Collectives* copies_on_host = nullptr;
+  comm::Collectives* group_copies_on_host = nullptr;
+  bool first_replica = true;  ///< counts in the norm: replicas hold the same gradients
 };
 
 /// The layers of a model by compute block and stage. device: where their tensors will lie.

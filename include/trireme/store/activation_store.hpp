@@ -10,6 +10,7 @@
 
 #include "trireme/base/ids.hpp"
 #include "trireme/base/units.hpp"
+#include "trireme/device/memory.hpp"
 
 namespace trireme::store {
 
@@ -42,7 +43,8 @@ class ActivationStore {
  private:
   struct Kept {
     std::vector<at::Tensor> tensors;
-    std::vector<at::Tensor> on_host;  ///< by tensor; undefined: it stays on the device
+    std::vector<at::Tensor> on_host;          ///< by tensor; undefined: it stays on the device
+    std::vector<device::Charge> page_locked;  ///< of what is there, where libtorch's pool of such memory gave it
   };
   [[nodiscard]] Kept& at(const Key& key);
 

@@ -39,8 +39,8 @@ struct RankGpus {
 [[nodiscard]] ComputeDevice decide_device(const config::RunConfig& config, const device::GpuProbe& probe,
                                           const RankGpus& ranks);
 
-/// Looks for GPUs, decides, and makes this rank's GPU the one where it computes. The same kind on all ranks. Collective
-/// over `world`.
+/// Looks for GPUs, decides, and makes this rank's GPU the one where it computes; with `run.deterministic` NCCL and
+/// cuBLAS are told to sum in one order. The same kind on all ranks. Collective over `world`.
 [[nodiscard]] ComputeDevice choose_device(const config::RunConfig& config, const comm::Communicator& world);
 
 }  // namespace trireme::train

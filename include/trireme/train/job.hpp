@@ -106,6 +106,8 @@ class Job {
                                                                const std::string& lane_name, comm::Counters& counters);
   [[nodiscard]] executor::Links links();
   void make_tensor_collectives();
+  /// On a GPU, for what offload keeps on the host: MPI beside NCCL, in the same groups.
+  void make_host_collectives();
   executor::Executor& forward_executor(nn::Mode mode);
   [[nodiscard]] double global_count(const data::StepBatch& batch);
 
@@ -124,6 +126,7 @@ class Job {
   std::optional<comm::Communicator> key_value_group_;  ///< neighbours on the tensor axis that share key and value heads
   std::unique_ptr<comm::Collectives> gather_, group_gather_, reduce_, replicate_, control_;
   std::unique_ptr<comm::Collectives> tensor_, copies_, group_copies_, tensor_control_;
+  std::unique_ptr<comm::Collectives> replicate_on_host_, copies_on_host_, group_copies_on_host_;
   schedule::Schedule forward_schedule_;
   std::unique_ptr<store::ParameterStore> store_;
   executor::Layers layers_;
