@@ -174,6 +174,8 @@ budget = "40GiB"
 lr = 1e-4
 [train]
 steps = 4
+[checkpoint]
+at_end = false
 [metrics]
 trace_steps = [3]
 [device]

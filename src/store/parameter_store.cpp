@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/store/parameter_store.hpp"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 
 #include "trireme/base/error.hpp"
@@ -20,8 +22,12 @@ Provider initial_values(std::uint64_t seed) {
       return;
     }
     const std::uint64_t key = stream_key(seed, parameter.name);
-    for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = static_cast<float>(parameter.std * normal_at(key, static_cast<std::uint64_t>(elements.begin) + i));
+    // An element depends on nothing but its own number.
+    at::parallel_for(0, static_cast<std::int64_t>(out.size()), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        out[static_cast<std::size_t>(i)] =
+            static_cast<float>(parameter.std * normal_at(key, static_cast<std::uint64_t>(elements.begin + i)));
+    });
   };
 }
 

@@ -98,6 +98,7 @@ class Runs:
                 "batch.micro": self.micro // ranks, "precision.compute": "bf16", "optimizer.lr": LR,
                 "optimizer.weight_decay": WEIGHT_DECAY, "optimizer.eps": EPS, "optimizer.clip_norm": CLIP_NORM,
                 "lr.schedule": "constant", "train.steps": self.steps, "device.type": "cuda", "metrics.peak_flops": PEAK_FLOPS,
+                "checkpoint.at_end": False,
             }
             if self.weights:
                 everything["model.from"] = str(self.directory)
