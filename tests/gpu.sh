@@ -8,7 +8,8 @@
 #   tests/gpu.sh run DIR [STEP...]    on a machine with a GPU, the CUDA libraries and a Python with PyTorch 2.11, and nothing else
 #
 # Steps, in this order where none are named: tests parity kernels speed-1b speed-3b curve sanitizer big. Each has a time limit
-# of its own, and a failing one stops no other. Results go to ${OUT:-gpu-results}: a file a step and summary.txt, which is printed last.
+# of its own, and a failing one stops no other. Results go to ${OUT:-gpu-results}: results.txt with what the steps print, kernels.json,
+# trace-6b.json.gz, and summary.txt, which is printed last.
 # The exit code is 0 where every step that was asked for passed.
 #
 #   GPU_SECONDS   what the whole may take (default 580): steps that would not end in time are not begun, and the summary says so
@@ -129,7 +130,18 @@ step_tests() {
   return $failed
 }
 step_parity() { "$python" "$scripts/gpu.py" parity --trireme "$bin/trireme"; }
-step_kernels() { "$bin/kernels_gpu_bench" --benchmark_counters_tabular=true; }
+# Passes where every kernel ran and those that move memory reach 85% of a copy's speed.
+step_kernels() {
+  "$bin/kernels_gpu_bench" --benchmark_counters_tabular=true --benchmark_out="$OUT/kernels.json" --benchmark_out_format=json || return 1
+  "$python" - "$OUT/kernels.json" <<'PYTHON'
+import json, sys
+rows = json.load(open(sys.argv[1]))["benchmarks"]
+bad = [f"{row['name']}: {row.get('error_message', 'error')}" for row in rows if row.get("error_occurred")]
+bad += [f"{row['name']}: {row['ratio']:.0%} of a copy's speed (goal: 85%)" for row in rows if row.get("ratio", 1) < 0.85]
+print("\n".join(bad) or f"all {len(rows)} ran, none below 85% of a copy's speed")
+sys.exit(bool(bad))
+PYTHON
+}
 step_speed-1b() { "$python" "$scripts/gpu.py" speed --trireme "$bin/trireme" --model 1b --micro 4; }
 step_speed-3b() { "$python" "$scripts/gpu.py" speed --trireme "$bin/trireme" --model 3b --micro 2 --steps 12; }
 step_curve() { "$python" "$scripts/gpu.py" curve --trireme "$bin/trireme"; }
@@ -204,6 +216,7 @@ run_steps() {
   mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd -P) || fail "cannot make $OUT"
   export OUT bin scripts python OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
   : >"$OUT/summary.txt"
+  : >"$OUT/results.txt"
   for step in "$@"; do
     limit=$(limit_of "$step") || exit 5
     left=$((${GPU_SECONDS:-580} - SECONDS))
@@ -213,9 +226,9 @@ run_steps() {
       continue
     fi
     began=$SECONDS
-    echo "== $step"
+    echo "== $step" | tee -a "$OUT/results.txt"
     # In a shell of its own, so that the limit ends all of it.
-    timeout -k 10 $((limit < left ? limit : left)) bash "$self" step "$step" 2>&1 | tee "$OUT/$step.txt"
+    timeout -k 10 $((limit < left ? limit : left)) bash "$self" step "$step" 2>&1 | tee -a "$OUT/results.txt"
     code=${PIPESTATUS[0]}
     case $code in
       0) echo "$step: passed in $((SECONDS - began)) s" ;;
