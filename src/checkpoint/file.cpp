@@ -101,6 +101,8 @@ void File::write_at(std::int64_t offset, std::span<const std::byte> bytes) {
     const ssize_t put = ::pwrite(descriptor_, bytes.data(), std::min(bytes.size(), most_per_call), offset);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) cannot_write(path_, "write", errno);
+    // The disk begins now, not when the kernel has gathered enough, or at the end.
+    (void)::sync_file_range(descriptor_, offset, put, SYNC_FILE_RANGE_WRITE);
     offset += put;
     bytes = bytes.subspan(static_cast<std::size_t>(put));
   }

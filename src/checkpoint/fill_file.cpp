@@ -32,7 +32,8 @@ void place_datasets(h5::Writer& file, std::vector<PlannedDataset>& planned) {
         static_cast<std::int64_t>(file.reserved_floats(one.dataset.name, static_cast<hsize_t>(one.dataset.elements)));
 }
 
-std::vector<WrittenChunk> fill(const std::string& name, const Shards& shards, std::vector<PlannedDataset>& planned) {
+std::vector<WrittenChunk> fill(const std::string& name, const Shards& shards, std::vector<PlannedDataset>& planned,
+                               const Meanwhile& meanwhile) {
   std::vector<WrittenChunk> chunks;
   File file = File::update(name);
   for (std::size_t d = 0; d < planned.size(); ++d) {
@@ -47,6 +48,7 @@ std::vector<WrittenChunk> fill(const std::string& name, const Shards& shards, st
     }
     (void)fault::point("ckpt.write");
   }
+  meanwhile();
   (void)fault::point("ckpt.sync");
   file.sync_and_close();
   return chunks;

@@ -14,10 +14,10 @@ namespace trireme::checkpoint {
 /// Groups, and the planned datasets with nothing in them; notes where they lie.
 void place_datasets(h5::Writer& file, std::vector<PlannedDataset>& planned);
 
-/// Writes the values of dp rank `shards.dp_rank()` to their places in the file `name`, hashing them on the way, and
-/// flushes them to disk. Throws WriteError.
+/// Writes the values of dp rank `shards.dp_rank()` to their places in the file `name`, hashing them on the way, calls
+/// `meanwhile`, and flushes them to disk. Throws WriteError.
 [[nodiscard]] std::vector<WrittenChunk> fill(const std::string& name, const Shards& shards,
-                                             std::vector<PlannedDataset>& planned);
+                                             std::vector<PlannedDataset>& planned, const Meanwhile& meanwhile);
 
 /// What is known of a file whose values are all on disk. Throws CheckpointError.
 [[nodiscard]] WrittenFile described(const std::string& path, SavedFile saved, std::vector<PlannedDataset>& planned,

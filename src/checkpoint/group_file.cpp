@@ -102,7 +102,7 @@ void gather_checksums(const comm::Communicator& group, int first_dp_rank, std::v
 }  // namespace
 
 WrittenFile write_group_file(const comm::Communicator& group, const std::string& path, const Shards& shards,
-                             std::int64_t ranks_per_file) {
+                             std::int64_t ranks_per_file, const Meanwhile& meanwhile) {
   const bool first = group.rank() == 0;
   SavedFile saved{.tensor_rank = shards.at.tensor, .datasets = {}};
   std::string name;
@@ -124,7 +124,7 @@ WrittenFile write_group_file(const comm::Communicator& group, const std::string&
     file.reserve(file.size());
   });
   std::vector<WrittenChunk> chunks;
-  step(group, [&] { chunks = fill(name, shards, planned); });
+  step(group, [&] { chunks = fill(name, shards, planned, meanwhile); });
   gather_checksums(group, saved.dp_rank, planned);
   if (first) return described(path, std::move(saved), planned, std::move(chunks));
   WrittenFile written{.first = false, .saved = std::move(saved), .datasets = {}, .chunks = std::move(chunks)};

@@ -26,6 +26,7 @@ struct TornFile : Error {
 /// tensor rank; a communicator of its own. Collective over `group`; where one rank fails all of them leave at the same
 /// step. Throws WriteError on the rank that failed and FailedElsewhere on the others, or TornFile on all.
 [[nodiscard]] WrittenFile write_group_file(const comm::Communicator& group, const std::string& path,
-                                           const Shards& shards, std::int64_t ranks_per_file);
+                                           const Shards& shards, std::int64_t ranks_per_file,
+                                           const Meanwhile& meanwhile);
 
 }  // namespace trireme::checkpoint

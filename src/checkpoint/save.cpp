@@ -51,12 +51,9 @@ class Save {
 
   Saved operator()() {
     first_rank([&] { make_directories(); });
+    every_rank([] { (void)fault::point("ckpt.stage"); });
     std::uint64_t digest = 0;
-    every_rank([&] {
-      (void)fault::point("ckpt.stage");
-      digest = shard_digest(shards_);
-    });
-    write_shards();
+    write_shards([&] { digest = shard_digest(shards_); });
     std::vector<std::string> files =
         comm::gather_texts(world_, written_.first ? file_to_json(written_.saved) : std::string());
     std::erase(files, std::string());  // of ranks whose group's first one has said it
@@ -129,15 +126,16 @@ class Save {
   }
 
   /// One file a rank, or one a group.
-  void write_shards() {
+  void write_shards(const Meanwhile& meanwhile) {
     std::string failure;
     if (options_.ranks_per_file == 1) {
-      failure = failure_of([&] { written_ = write_shard_file(temporary_, shards_); });
+      failure = failure_of([&] { written_ = write_shard_file(temporary_, shards_, meanwhile); });
     } else {
       const Writers writers = writers_of(shards_.mesh, shards_.dp_rank(), options_.ranks_per_file);
       const comm::Communicator group =
           world_.split(writers.first * shards_.mesh.tensor + shards_.at.tensor, shards_.dp_rank());
-      failure = failure_of([&] { written_ = write_group_file(group, temporary_, shards_, options_.ranks_per_file); });
+      failure = failure_of(
+          [&] { written_ = write_group_file(group, temporary_, shards_, options_.ranks_per_file, meanwhile); });
     }
     settle(failure);
   }

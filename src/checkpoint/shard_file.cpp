@@ -67,7 +67,7 @@ std::uint64_t hash_rest(const File& file, const SavedFile& saved) {
   return checksum.value();
 }
 
-WrittenFile write_shard_file(const std::string& path, const Shards& shards) {
+WrittenFile write_shard_file(const std::string& path, const Shards& shards, const Meanwhile& meanwhile) {
   SavedFile saved{.path = shard_path(shards.dp_rank(), shards.at.tensor),
                   .dp_rank = shards.dp_rank(),
                   .tensor_rank = shards.at.tensor,
@@ -76,7 +76,7 @@ WrittenFile write_shard_file(const std::string& path, const Shards& shards) {
   std::vector<PlannedDataset> planned = plan_file(shards, {.first = shards.dp_rank(), .count = 1});
   require_room(name, most_bytes(planned));
   lay_out(name, planned);
-  std::vector<WrittenChunk> chunks = fill(name, shards, planned);
+  std::vector<WrittenChunk> chunks = fill(name, shards, planned, meanwhile);
   return described(path, std::move(saved), planned, std::move(chunks));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,12 @@ struct WrittenFile {
   std::vector<WrittenChunk> chunks;
 };
 
+/// What a rank does while the disk is busy with what it wrote.
+using Meanwhile = std::function<void()>;
+
 /// Writes this rank's part of its shard to `path`/<shard_path>, flushed to disk, and says what is in it. HDF5 lays the
 /// file out, plain writes fill it: they report a full disk, HDF5 does not always. Throws WriteError.
-[[nodiscard]] WrittenFile write_shard_file(const std::string& path, const Shards& shards);
+[[nodiscard]] WrittenFile write_shard_file(const std::string& path, const Shards& shards, const Meanwhile& meanwhile);
 
 /// Reads what this rank wrote to a file below `path` again, from the disk where the system lets it, and the first rank
 /// all that belongs to no slice. Throws CheckpointError naming file and dataset when it is something else.

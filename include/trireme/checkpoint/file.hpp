@@ -33,7 +33,8 @@ class File {
   void read_at(std::int64_t offset, std::span<std::byte> bytes) const;
   /// Writes all of `bytes` after what was written before. Throws WriteError.
   void write(std::span<const std::byte> bytes);
-  /// Writes all of `bytes` at `offset` of a file opened by `update`. Throws WriteError.
+  /// Writes all of `bytes` at `offset` of a file opened by `update`, and lets the disk begin with them. Throws
+  /// WriteError.
   void write_at(std::int64_t offset, std::span<const std::byte> bytes);
   /// Sets space aside for the first `bytes` bytes, so that a full disk shows before anything is written; file systems
   /// that cannot are left alone. Throws WriteError.
