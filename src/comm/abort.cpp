@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -75,13 +76,17 @@ void abort_job(ExitCode code, std::string_view message) {
   }
 
   if (mpi_is_up()) {
-    std::string line(message);
+    // One line, the last: tables that follow the message after an empty line stand above it.
+    const std::size_t end = std::min(message.find("\n\n"), message.size());
+    std::string line(message.substr(0, end));
     for (char& c : line)
       if (c == '\n') c = ' ';
+    std::string tables(message.substr(std::min(end + 2, message.size())));
+    if (!tables.empty() && tables.back() != '\n') tables += '\n';
     wait_unless_first();
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    write_line(fmt::format("[rank {} {}] {}\n", rank, hostname(), line));
+    write_line(fmt::format("{}[rank {} {}] {}\n", tables, rank, hostname(), line));
     MPI_Abort(MPI_COMM_WORLD, status);
   } else {
     write_line(fmt::format("trireme: error: {}\n", message));

@@ -67,12 +67,12 @@ std::string out_of_memory_text(Account account, Bytes asked, const MemoryUse& us
                a == account ? trireme::to_text(asked) : "", op_text(help, use[a.space].peak_ops[a.category])});
   }
   const std::string now = op_text(help, current_operation().op);
-  return fmt::format(
-      "out of memory{}: no {} for {} on top of {} reserved ({} of it in use).\n{}What to do: {}",
-      now.empty() ? "" : fmt::format(" in `{}`", now), trireme::to_text(asked), to_text(account.category),
-      trireme::to_text(use.reserved), trireme::to_text(use.allocated), table.str(),
-      help.advice ? help.advice()
-                  : fmt::format("{}.", remedy(rows.empty() ? account.category : rows.front().account.category)));
+  return fmt::format("out of memory{}: no {} for {} on top of {} reserved ({} of it in use). What to do: {}{}.\n\n{}{}",
+                     now.empty() ? "" : fmt::format(" in `{}`", now), trireme::to_text(asked),
+                     to_text(account.category), trireme::to_text(use.reserved), trireme::to_text(use.allocated),
+                     remedy(rows.empty() ? account.category : rows.front().account.category),
+                     help.advice ? ", or one of the changes in the table" : "", table.str(),
+                     help.advice ? fmt::format("\n{}", help.advice()) : "");
 }
 
 }  // namespace trireme::device

@@ -57,7 +57,7 @@ Choice choose_sync(const config::RunConfig& config, const model::Model& model, c
   throw ConfigError(
       fmt::format("sync.policy = \"auto\": no policy fits memory.budget = {} on {} ranks. Raise it, take more ranks "
                   "(mesh.shard), or "
-                  "lower batch.micro.\n{}",
+                  "lower batch.micro.\n\n{}",
                   to_text(*config.memory.budget), mesh.dp_size(), table.str()));
 }
 

@@ -93,7 +93,7 @@ TEST(Job, DISABLED_HangsInsideMpi) {
 TEST(Job, DISABLED_ThrowsOnOneRank) {
   const Session session(nullptr, nullptr);
   try {
-    if (session.world().rank() == 1) throw DataError("tokens.bin:\nends early.");
+    if (session.world().rank() == 1) throw DataError("tokens.bin:\nends early.\n\nfile   tokens\na.bin      12");
     const Communicator never = session.world().duplicate();
   } catch (...) {
     abort_job_for_current_exception();
@@ -159,6 +159,7 @@ TEST(ThrowingRank, EndsTheJobWithItsOneLineAndItsCode) {
   EXPECT_EQ(ending.status, static_cast<int>(ExitCode::data)) << ending.output;
   EXPECT_THAT(ending.output, HasSubstr("[rank 1 "));
   EXPECT_THAT(ending.output, HasSubstr("tokens.bin: ends early.\n"));
+  EXPECT_THAT(ending.output, HasSubstr("file   tokens\na.bin      12\n[rank 1 ")) << "a table, above the line";
   EXPECT_LT(ending.seconds, 15);
 }
 
