@@ -6,69 +6,20 @@
 // ranks: 2
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <condition_variable>
-#include <map>
-#include <mutex>
-#include <set>
-
-#include "steps.hpp"
+#include "meetings.hpp"
 
 namespace trireme::executor {
 namespace {
 
+using test::expect_meetings;
+using test::Rendezvous;
+using test::Spans;
+using test::spans_of;
 using test::Steps;
-
-/// Which ops have begun, over all lanes; lanes can wait for one another here.
-class Begun {
- public:
-  void mark(int op, std::int64_t step) {
-    const std::scoped_lock lock(mutex_);
-    begun_.insert({step, op});
-    changed_.notify_all();
-  }
-  /// False when the op has not begun after a long while.
-  [[nodiscard]] bool await(int op, std::int64_t step) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return begun_.contains({step, op}); });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::set<std::pair<std::int64_t, int>> begun_;
-};
-
-/// Before op `waits` begins in step `step`, op `needed` of step `needed_step` must have begun.
-struct Rendezvous {
-  int waits = 0;
-  std::int64_t step = 0;
-  int needed = 0;
-  std::int64_t needed_step = 0;
-  std::string text;
-};
-
-/// Runs `count` steps in which lanes wait for each other as told, and expects that nobody waits in vain.
-void expect_meetings(const comm::Communicator& world, int count,
-                     const std::function<std::vector<Rendezvous>(const Steps&)>& meetings_of) {
-  Begun begun;
-  std::vector<Rendezvous> meetings;
-  test::Setup setup;
-  setup.options.on_op = [&](int op, std::int64_t step) {
-    begun.mark(op, step);
-    for (const Rendezvous& meeting : meetings)
-      if (meeting.waits == op && meeting.step == step) {
-        EXPECT_TRUE(begun.await(meeting.needed, meeting.needed_step)) << meeting.text;
-      }
-  };
-  Steps steps(world, std::move(setup));
-  meetings = meetings_of(steps);
-  (void)steps.curve(count);
-}
 
 TEST(Overlap, ABlocksReductionRunsUnderTheNextBlocksBackward) {
   const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
-  expect_meetings(world, 2, [](const Steps& steps) {
+  expect_meetings(world, 2, {}, [](const Steps& steps) {
     std::vector<Rendezvous> meetings;
     const std::vector<std::string> blocks{"head", "b3", "b2", "b1", "b0", "embedding"};
     for (std::int64_t step : {0, 1})
@@ -82,7 +33,7 @@ TEST(Overlap, ABlocksReductionRunsUnderTheNextBlocksBackward) {
 
 TEST(Overlap, ABlocksGatherRunsUnderTheForwardBeforeIt) {
   const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
-  expect_meetings(world, 2, [](const Steps& steps) {
+  expect_meetings(world, 2, {}, [](const Steps& steps) {
     std::vector<Rendezvous> meetings;
     const std::vector<std::string> blocks{"embedding", "b0", "b1", "b2", "b3", "head"};
     for (std::int64_t step : {0, 1})
@@ -99,7 +50,7 @@ TEST(Overlap, ABlocksGatherRunsUnderTheForwardBeforeIt) {
 
 TEST(Overlap, TheNextStepBeginsBeforeTheLastUpdateOfThisOne) {
   const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
-  expect_meetings(world, 3, [](const Steps& steps) {
+  expect_meetings(world, 3, {}, [](const Steps& steps) {
     const int embedding = 0;
     EXPECT_TRUE(schedule::print(steps.op(embedding), steps.model()).starts_with("unshard embedding"));
     std::vector<Rendezvous> meetings;
@@ -108,16 +59,6 @@ TEST(Overlap, TheNextStepBeginsBeforeTheLastUpdateOfThisOne) {
                           "gathers of the next step wait for all updates of this one"});
     return meetings;
   });
-}
-
-/// The spans of `steps` steps by (step, op).
-using Spans = std::map<std::pair<std::int64_t, int>, Span>;
-Spans spans_of(Steps& steps, int count) {
-  (void)steps.curve(count);
-  Spans spans;
-  for (const Span& span : steps.executor().timeline().take()) spans[{span.step, span.op}] = span;
-  EXPECT_EQ(spans.size(), static_cast<std::size_t>(count * steps.ops()));
-  return spans;
 }
 
 test::Setup over_a_slow_link() {

@@ -28,27 +28,37 @@ struct Setup {
   schedule::Policy policy{};
   Options options{};
   std::optional<comm::Pace> reduce_pace{};  ///< how slow the reduce lane's link is
+  /// All ranks share each layer instead of the parameters; with sequence parallelism or without.
+  std::optional<bool> sequence_parallel{};
+  std::optional<comm::Pace> tensor_pace{};  ///< how slow the tensor lane's link is
 };
 
 class Steps {
  public:
   Steps(const comm::Communicator& world, Setup setup)
-      : model_(small_model(setup.layers)),
-        layout_(model_, world.size()),
+      : model_(small_model(setup.layers, setup.sequence_parallel, world)),
+        dp_(setup.sequence_parallel ? world.split(world.rank(), 0) : world.duplicate()),
+        layout_(model_, dp_.size()),
         schedule_(schedule::build_step(model_, setup.microbatches, setup.policy)),
-        store_(model_, layout_, world.rank(), store::buffers_for({&schedule_, 1}, model_, true), DType::fp32),
+        store_(model_, layout_, dp_.rank(), store::buffers_for({&schedule_, 1}, model_, true), DType::fp32),
         layers_(make_layers(model_, seq_len, DType::fp32, 0)),
-        gather_communicator_(world.duplicate()),
-        reduce_communicator_(world.duplicate()),
-        control_communicator_(world.duplicate()),
+        gather_communicator_(dp_.duplicate()),
+        reduce_communicator_(dp_.duplicate()),
+        control_communicator_(dp_.duplicate()),
+        tensor_communicator_(world.duplicate()),
+        copies_communicator_(world.duplicate()),
+        norm_communicator_(world.duplicate()),
         gather_(link(gather_communicator_, "gather", std::nullopt)),
         reduce_(link(reduce_communicator_, "reduce", setup.reduce_pace)),
         control_(link(control_communicator_, "control", std::nullopt)),
-        executor_(model_, schedule_, store_, layers_, {.gather = &gather_, .reduce = &reduce_, .control = &control_},
-                  config::Optimizer{}, std::move(setup.options)) {
+        tensor_(link(tensor_communicator_, "tensor", setup.tensor_pace)),
+        copies_(link(copies_communicator_, "copies", std::nullopt)),
+        norm_(link(norm_communicator_, "norm", std::nullopt)),
+        executor_(model_, schedule_, store_, layers_, links(setup.sequence_parallel.has_value()), config::Optimizer{},
+                  std::move(setup.options)) {
     store_.fill(store::initial_values(1));
     for (int m = 0; m < setup.microbatches; ++m)
-      add_microbatch(world.rank(), m, 1.0 / (setup.microbatches * rows * seq_len * world.size()));
+      add_microbatch(dp_.rank(), m, 1.0 / (setup.microbatches * rows * seq_len * dp_.size()));
   }
 
   /// Every step on the same tokens.
@@ -81,9 +91,18 @@ class Steps {
  private:
   static constexpr std::int64_t rows = 2, seq_len = 16;
 
-  static model::Model small_model(int layers) {
+  static model::Model small_model(int layers, std::optional<bool> sequence_parallel, const comm::Communicator& world) {
     config::Model config{.vocab_size = 97, .hidden_size = 40, .intermediate_size = 56, .layers = layers, .heads = 4};
-    return model::build(config);
+    if (!sequence_parallel) return model::build(config);
+    return model::build(config, {.rank = world.rank(), .ranks = world.size(), .sequence_parallel = *sequence_parallel});
+  }
+  Links links(bool shares_layers) {
+    Links links{.gather = &gather_, .reduce = &reduce_, .control = &control_};
+    if (!shares_layers) return links;
+    links.tensor = &tensor_;
+    links.copies = &copies_;
+    links.tensor_control = &norm_;
+    return links;
   }
 
   static comm::Collectives link(const comm::Communicator& communicator, const std::string& name,
@@ -108,12 +127,14 @@ class Steps {
   }
 
   model::Model model_;
+  comm::Communicator dp_;
   shard::Layout layout_;
   schedule::Schedule schedule_;
   store::ParameterStore store_;
   Layers layers_;
-  comm::Communicator gather_communicator_, reduce_communicator_, control_communicator_;
-  comm::Collectives gather_, reduce_, control_;
+  comm::Communicator gather_communicator_, reduce_communicator_, control_communicator_, tensor_communicator_,
+      copies_communicator_, norm_communicator_;
+  comm::Collectives gather_, reduce_, control_, tensor_, copies_, norm_;
   std::vector<nn::Microbatch> microbatches_;
   std::int64_t updates_ = 0;
   Executor executor_;  ///< last: its lanes use the rest

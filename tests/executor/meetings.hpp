@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "steps.hpp"
+
+/// Proofs that a lane can go on while another one is kept waiting: nothing is timed.
+namespace trireme::executor::test {
+
+/// Which ops have begun, over all lanes; lanes can wait for one another here.
+class Begun {
+ public:
+  void mark(int op, std::int64_t step) {
+    const std::scoped_lock lock(mutex_);
+    begun_.insert({step, op});
+    changed_.notify_all();
+  }
+  /// False when the op has not begun after a long while.
+  [[nodiscard]] bool await(int op, std::int64_t step) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [&] { return begun_.contains({step, op}); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<std::pair<std::int64_t, int>> begun_;
+};
+
+/// Before op `waits` begins in step `step`, op `needed` of step `needed_step` must have begun.
+struct Rendezvous {
+  int waits = 0;
+  std::int64_t step = 0;
+  int needed = 0;
+  std::int64_t needed_step = 0;
+  std::string text;
+};
+
+/// Runs `count` steps in which lanes wait for each other as told, and expects that nobody waits in vain.
+inline void expect_meetings(const comm::Communicator& world, int count, Setup setup,
+                            const std::function<std::vector<Rendezvous>(const Steps&)>& meetings_of) {
+  Begun begun;
+  std::vector<Rendezvous> meetings;
+  setup.options.on_op = [&](int op, std::int64_t step) {
+    begun.mark(op, step);
+    for (const Rendezvous& meeting : meetings)
+      if (meeting.waits == op && meeting.step == step) {
+        EXPECT_TRUE(begun.await(meeting.needed, meeting.needed_step)) << meeting.text;
+      }
+  };
+  Steps steps(world, std::move(setup));
+  meetings = meetings_of(steps);
+  (void)steps.curve(count);
+}
+
+/// The spans of `steps` steps by (step, op).
+using Spans = std::map<std::pair<std::int64_t, int>, Span>;
+inline Spans spans_of(Steps& steps, int count) {
+  (void)steps.curve(count);
+  Spans spans;
+  for (const Span& span : steps.executor().timeline().take()) spans[{span.step, span.op}] = span;
+  EXPECT_EQ(spans.size(), static_cast<std::size_t>(count * steps.ops()));
+  return spans;
+}
+
+}  // namespace trireme::executor::test

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the tensor axis exchanges runs under the compute that does not need it: weight gradients are computed while
+// input gradients are summed, and a branch's input is gathered again while its input's gradient is computed.
+//
+// ranks: 2
+#include <gtest/gtest.h>
+
+#include "meetings.hpp"
+
+namespace trireme::executor {
+namespace {
+
+using test::Rendezvous;
+using test::Steps;
+
+test::Setup shared_layers(bool sequence_parallel) { return {.sequence_parallel = sequence_parallel}; }
+
+std::string sum_of(const std::string& stage, bool sequence_parallel) {
+  return (sequence_parallel ? "scatter_sequence " : "all_reduce_activation ") + stage + " m0 backward";
+}
+
+const std::vector<std::string> stages{"b3.mlp", "b3.attention", "b2.mlp", "b1.attention", "b0.mlp", "b0.attention"};
+
+TEST(TensorOverlap, AnInputsGradientIsSummedUnderTheWeightGradients) {
+  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  for (const bool sequence_parallel : {true, false})
+    test::expect_meetings(world, 2, shared_layers(sequence_parallel), [&](const Steps& steps) {
+      std::vector<Rendezvous> meetings;
+      for (const std::int64_t step : {0, 1})
+        for (const std::string& stage : stages)
+          meetings.push_back({steps.find(sum_of(stage, sequence_parallel)), step,
+                              steps.find("backward_weight " + stage), step,
+                              "the sum of " + stage + "'s input gradient keeps its weights' from starting"});
+      return meetings;
+    });
+}
+
+TEST(TensorOverlap, ABranchsInputIsGatheredAgainUnderItsInputsGradient) {
+  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  test::expect_meetings(world, 2, shared_layers(true), [&](const Steps& steps) {
+    std::vector<Rendezvous> meetings;
+    for (const std::int64_t step : {0, 1})
+      for (const std::string& stage : stages)
+        meetings.push_back({steps.find("gather_sequence " + stage + " m0 again"), step,
+                            steps.find("backward_input " + stage), step,
+                            "the second gather of " + stage + "'s input keeps its gradient from starting"});
+    return meetings;
+  });
+}
+
+TEST(TensorOverlap, TheTimelineOverASlowLinkShowsBoth) {
+  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  for (const bool sequence_parallel : {true, false}) {
+    test::Setup setup = shared_layers(sequence_parallel);
+    setup.options.record_timeline = true;
+    setup.tensor_pace = comm::Pace{.bytes_per_second = 1e9, .latency_seconds = 0.01};
+    Steps steps(world, std::move(setup));
+    const test::Spans spans = test::spans_of(steps, 2);
+    for (const std::int64_t step : {0, 1})
+      for (const std::string& stage : stages) {
+        const Span& weights = spans.at({step, steps.find("backward_weight " + stage)});
+        const Span& sum = spans.at({step, steps.find(sum_of(stage, sequence_parallel))});
+        EXPECT_LT(weights.begin, sum.end) << stage << " of step " << step;
+        if (!sequence_parallel) continue;
+        const Span& input = spans.at({step, steps.find("backward_input " + stage)});
+        const Span& gather = spans.at({step, steps.find("gather_sequence " + stage + " m0 again")});
+        EXPECT_LT(input.begin, gather.end) << stage << " of step " << step;
+      }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::executor
