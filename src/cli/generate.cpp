@@ -31,26 +31,29 @@ struct Arguments {
   train::Sampling sampling;
 };
 
-/// A run of one rank that only looks at the model: the sequence may be as long as what it was trained on.
+/// A run that only looks at the model, whose ranks share each layer: the sequence may be as long as what it was trained
+/// on.
 config::RunConfig forward_config(const Arguments& arguments, const checkpoint::Weights& weights,
-                                 std::int64_t prompt_tokens) {
+                                 std::int64_t prompt_tokens, int ranks) {
   config::RunConfig config;
   config.model.from = arguments.model;
   config.precision.compute = DType::fp32;
   config.batch = {.global = 1, .micro = 1};
+  config.mesh = {.replicate = 1, .shard = 1, .tensor = ranks};
+  if (ranks > 1) config.mesh.sequence_parallel = false;  // a text grows by one token
   const std::int64_t wanted = prompt_tokens + arguments.tokens;
   const std::int64_t longest = weights.generation().max_position_embeddings;
   config.data.seq_len = longest > 0 ? std::min(wanted, longest) : wanted;
   return train::complete_model(config);
 }
 
-/// Writes the logits after the prompt's last token: fp32, one for each id of the vocabulary.
-void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, const std::string& path) {
+/// Writes the logits after the prompt's last token: fp32, one for each id of the vocabulary. All ranks know them.
+void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, const std::string& path, bool writes) {
   const std::size_t length = std::min(prompt.size(), static_cast<std::size_t>(job.config().data.seq_len));
   const at::Tensor tokens =
       at::tensor(std::vector<std::int32_t>(prompt.end() - static_cast<std::ptrdiff_t>(length), prompt.end()));
   const at::Tensor logits = job.infer(tokens.reshape({1, static_cast<std::int64_t>(length)}));
-  checkpoint::write_text(path, {static_cast<const char*>(logits.const_data_ptr()), logits.nbytes()});
+  if (writes) checkpoint::write_text(path, {static_cast<const char*>(logits.const_data_ptr()), logits.nbytes()});
 }
 
 /// What can be judged without MPI; returns the prompt's tokens.
@@ -68,28 +71,27 @@ std::vector<std::int32_t> encode_prompt(const Arguments& arguments, const data::
 }
 
 int generate(const comm::Communicator& world, const Arguments& arguments) {
-  if (world.size() > 1)
-    throw ConfigError(fmt::format("generate runs on one rank, not on {}. Start it without mpirun.", world.size()));
   const auto tokenizer = data::make_tokenizer(arguments.tokenizer);
   const checkpoint::Weights weights = checkpoint::Weights::open(arguments.model);
   const std::vector<std::int32_t> prompt = encode_prompt(arguments, *tokenizer, weights.model());
   const Libraries libraries(world, 0);
-  train::Job job(forward_config(arguments, weights, static_cast<std::int64_t>(prompt.size())), world,
+  train::Job job(forward_config(arguments, weights, static_cast<std::int64_t>(prompt.size()), world.size()), world,
                  {.trains = false});
   train::check_weights(job.config(), job.model());
   job.store().fill(train::first_parameters(job.config()));
-  if (!arguments.logits.empty()) write_logits(job, prompt, arguments.logits);
+  if (!arguments.logits.empty()) write_logits(job, prompt, arguments.logits, world.rank() == 0);
   std::vector<std::int32_t> text = prompt;
   std::string shown;
   train::generate(job, prompt, arguments.tokens, tokenizer->document_end(), arguments.sampling,
                   [&](std::int32_t token) {
                     text.push_back(token);
+                    if (world.rank() != 0) return;
                     const std::string now = tokenizer->decode(text);
                     fmt::print("{}", std::string_view(now).substr(std::min(shown.size(), now.size())));
                     std::fflush(stdout);
                     shown = now;
                   });
-  fmt::print("\n");
+  if (world.rank() == 0) fmt::print("\n");
   return 0;
 }
 
@@ -117,7 +119,8 @@ void add_generate(CLI::App& app, Action& chosen) {
   command->add_option("--logits", a->logits, "Also write the logits of the first new token to this file: fp32");
   command->add_option("--seed", a->sampling.seed, "Of the sampling")->capture_default_str();
   command->footer(
-      "It stops at the tokenizer's end of document, or after --tokens.\n\n"
+      "It stops at the tokenizer's end of document, or after --tokens. Under mpirun the ranks share each layer, for\n"
+      "models that one cannot hold.\n\n"
       "Examples:\n"
       "  trireme generate runs/quickstart/export --prompt \"In the beginning\"\n"
       "  trireme generate runs/quickstart/export --prompt \"And God said\" --temperature 0.8 --top-p 0.95 --seed 7\n"

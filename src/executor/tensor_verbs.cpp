@@ -37,7 +37,7 @@ void Executor::forward_cut(const schedule::Forward& op, const model::Stage& stag
       break;
     case model::StageKind::logits:
       hidden_.reset();
-      vocabulary_ = cut.head->forward(branch_, operands.parameters, microbatch(op.microbatch), mode);
+      vocabulary_ = cut.head->forward(branch_, operands.parameters, microbatch(op.microbatch), mode, logits_);
       if (!nn::saves(mode)) branch_.reset();
       break;
     default:
@@ -86,7 +86,8 @@ void Executor::backward_cut(const schedule::Backward& op, const model::Stage& st
       hidden_.reset();
       break;
     case model::StageKind::logits:
-      branch_ = cut.head->backward(branch_, vocabulary_, operands.parameters, operands.gradients, m);
+      branch_ =
+          cut.head->backward(branch_, vocabulary_, operands.parameters, operands.gradients, m, std::move(logits_));
       vocabulary_.reset();
       break;
     default:

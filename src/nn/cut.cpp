@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "nn/common.hpp"
 #include "trireme/base/error.hpp"
@@ -60,7 +61,7 @@ VocabularyHead::VocabularyHead(std::int64_t vocab, model::VocabularyPart part, i
       chunk_tokens_(chunk_tokens > 0 ? chunk_tokens : chosen_chunk(padded_, device)) {}
 
 at::Tensor VocabularyHead::forward(const at::Tensor& h, std::span<const at::Tensor> parameters,
-                                   const Microbatch& microbatch, Mode mode) const {
+                                   const Microbatch& microbatch, Mode mode, at::Tensor& first_logits) const {
   const PlainOperators guard;
   const at::Tensor projection = parameters[0].narrow(0, 0, part_.count);
   const auto fp32 = h.options().dtype(at::kFloat);
@@ -72,18 +73,21 @@ at::Tensor VocabularyHead::forward(const at::Tensor& h, std::span<const at::Tens
     return logits;
   }
   at::Tensor statistics = at::empty({h.size(0), 3}, fp32);
-  for (std::int64_t begin = 0; begin < h.size(0); begin += chunk_tokens_) {
+  // Backwards, because the chunk that is there at the end is the one that backward begins with.
+  for (std::int64_t begin = (h.size(0) - 1) / chunk_tokens_ * chunk_tokens_; begin >= 0; begin -= chunk_tokens_) {
     const std::int64_t end = std::min(h.size(0), begin + chunk_tokens_);
-    kernels::vocabulary_statistics(kernels::linear_wide(h.slice(0, begin, end), projection),
-                                   microbatch.targets.slice(0, begin, end), part_.first,
+    first_logits.reset();
+    first_logits = kernels::linear_wide(h.slice(0, begin, end), projection);
+    kernels::vocabulary_statistics(first_logits, microbatch.targets.slice(0, begin, end), part_.first,
                                    statistics.slice(0, begin, end));
   }
+  if (!saves(mode)) first_logits.reset();
   return statistics;
 }
 
 at::Tensor VocabularyHead::backward(const at::Tensor& h, const at::Tensor& softmax,
                                     std::span<const at::Tensor> parameters, std::span<const Grad> grads,
-                                    const Microbatch& microbatch) const {
+                                    const Microbatch& microbatch, at::Tensor first_logits) const {
   const PlainOperators guard;
   const at::Tensor projection = parameters[0].narrow(0, 0, part_.count);
   const at::Tensor grad = grads[0].tensor.narrow(0, 0, part_.count);
@@ -91,7 +95,8 @@ at::Tensor VocabularyHead::backward(const at::Tensor& h, const at::Tensor& softm
   for (std::int64_t begin = 0; begin < h.size(0); begin += chunk_tokens_) {
     const std::int64_t end = std::min(h.size(0), begin + chunk_tokens_);
     const at::Tensor chunk = h.slice(0, begin, end);
-    const at::Tensor logits = kernels::linear_wide(chunk, projection);
+    const at::Tensor logits =
+        begin == 0 ? std::exchange(first_logits, at::Tensor()) : kernels::linear_wide(chunk, projection);
     kernels::cross_entropy_gradient_part(logits, microbatch.targets.slice(0, begin, end), part_.first,
                                          softmax.slice(0, begin, end), microbatch.loss_scale);
     kernels::linear_backward_weight(logits, chunk, {.tensor = grad, .accumulate = grads[0].accumulate || begin > 0});

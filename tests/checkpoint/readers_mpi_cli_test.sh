@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Others read our files: h5py every parameter and moment in full through the index, whatever mesh wrote it, and
-# transformers the export, with the same logits to 1e-5.
+# transformers the export, with the same logits to 1e-5, Llama and GPT-2, on one rank and where 2 or 4 share the layers.
 # timeout: 600
 # labels: slow
 source "$TRIREME_SOURCE/tests/support/python.sh"
@@ -91,26 +91,29 @@ PYTHON
 # The logits of transformers, for models whose attention and norms are far from trivial: what `trireme` says of the same
 # tokens is the loss of a run that only looks, a mean over every position's logits.
 cat >lively.py <<'PYTHON'
-"""lively.py DIRECTORY KIND: a Llama with lively weights; prints its mean loss over rows of tokens, by transformers in fp64 and fp32."""
+"""lively.py DIRECTORY KIND: a Llama or GPT-2 with lively weights, written by transformers."""
 import sys
-import numpy
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 directory, kind = sys.argv[1:3]
 torch.manual_seed(7)
-sizes = dict(vocab_size=257, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=6,
+sizes = dict(vocab_size=257, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=8,
              num_key_value_heads=2, head_dim=10, max_position_embeddings=64, rms_norm_eps=1e-5)
 if kind == "scaled":
     sizes["rope_parameters"] = dict(rope_type="llama3", rope_theta=5000.0, factor=4.0, low_freq_factor=1.0,
                                     high_freq_factor=4.0, original_max_position_embeddings=16)
-model = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=kind == "tied", **sizes))
+if kind.startswith("gpt2"):
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=257, n_embd=48, n_layer=3, n_head=8, n_inner=80, n_positions=64,
+                                       tie_word_embeddings=kind == "gpt2"))
+else:
+    model = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=kind == "tied", **sizes))
 with torch.no_grad():
     for name, value in model.named_parameters():
-        if "norm" in name:
+        if ("norm" in name or ".ln_" in name) and name.endswith("weight"):
             value.uniform_(0.5, 1.5)
         else:
-            value.normal_(0, 0.25 if "q_proj" in name or "k_proj" in name else 0.08)
+            value.normal_(0, 0.25 if "q_proj" in name or "k_proj" in name or "c_attn" in name else 0.08)
 model.save_pretrained(directory)
 PYTHON
 cat >logits.py <<'PYTHON'
@@ -118,11 +121,11 @@ cat >logits.py <<'PYTHON'
 import sys
 import numpy
 import torch
-from transformers import LlamaForCausalLM
+from transformers import AutoModelForCausalLM
 
 directory, path, prompt = sys.argv[1:4]
 ours = numpy.fromfile(path, numpy.float32)
-model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32)
+model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
 tokens = torch.tensor([list(prompt.encode())])
 with torch.no_grad():
     theirs = model(tokens).logits[0, -1].numpy()
@@ -131,7 +134,7 @@ print(f"{directory}: logits up to {numpy.abs(theirs).max():.3g}, off by {off:.2g
 assert ours.shape == theirs.shape and off < 1e-5 and numpy.abs(theirs).max() > 0.1
 PYTHON
 prompt='Oars and sails, three banks of them.'
-for kind in plain tied scaled; do
+for kind in plain tied scaled gpt2 gpt2-untied; do
   "$python" lively.py "$kind" "$kind" 2>err.txt || fail "transformers writes $kind"
   "$TRIREME" import "$kind" -o "$kind.checkpoint" >/dev/null
   "$TRIREME" export "$kind.checkpoint" -o "$kind-exported" --dtype fp32 >/dev/null
@@ -142,5 +145,18 @@ for kind in plain tied scaled; do
       "$python" logits.py "$by" "$kind.logits" "$prompt" >>said 2>err.txt || { cat said; fail "$from: other logits than transformers by $by"; }
     done
   done
+  for ranks in 2 4; do
+    job "$ranks" generate "$kind.checkpoint" --prompt "$prompt" --tokens 1 --logits "$kind.logits"
+    expect_done
+    "$python" logits.py "$kind" "$kind.logits" "$prompt" >>said 2>err.txt || { cat said; fail "$kind on $ranks ranks: other logits than transformers"; }
+  done
 done
+program generate plain --prompt "$prompt" --tokens 20
+expect_done
+mv out.txt alone
+job 2 generate plain --prompt "$prompt" --tokens 20
+expect_done
+cmp out.txt alone || fail 'two ranks that share the layers say something else'
+job 3 generate plain --prompt "$prompt" --tokens 1
+expect_end 2 'mesh.tensor = 3' 'model.heads = 8' 'the nearest that works'
 cat said

@@ -215,6 +215,7 @@ class Executor {
   at::Tensor recomputed_;    ///< the residual stream of a forward that runs again
   at::Tensor branch_;        ///< between the residual stream and a branch, or its gradient
   at::Tensor branch_again_;  ///< a branch's input once more
+  at::Tensor logits_;        ///< of the first chunk of tokens, between the head's forward and backward
   at::Tensor vocabulary_;    ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
   double loss_sum_ = 0;
   bool rested_ = true;      ///< no lane has run ahead into the step

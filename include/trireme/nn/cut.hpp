@@ -40,21 +40,22 @@ class VocabularyEmbedding {
   model::VocabularyPart part_;
 };
 
-/// Logits and loss of this rank's part of the vocabulary; the logits of one chunk of tokens exist at a time, and are
-/// computed again in backward: between the two all ranks must know every token's maximum and sum.
+/// Logits and loss of this rank's part of the vocabulary; the logits of one chunk of tokens exist at a time. Between
+/// forward and backward all ranks must know every token's maximum and sum: the first chunk waits for that, the others
+/// are computed again. Where all tokens are one chunk nothing is.
 class VocabularyHead {
  public:
   /// vocab: of the whole vocabulary. chunk_tokens: 0 for chosen.
   VocabularyHead(std::int64_t vocab, model::VocabularyPart part, int ranks, std::int64_t chunk_tokens,
                  at::Device device = at::kCPU);
   /// Statistics [N, 3] fp32 (kernels::vocabulary_statistics); in infer the logits of each row's last position,
-  /// [B, ceil(vocab / ranks)] fp32. h: [N, D], normed.
+  /// [B, ceil(vocab / ranks)] fp32. h: [N, D], normed. first_logits: becomes what backward takes.
   [[nodiscard]] at::Tensor forward(const at::Tensor& h, std::span<const at::Tensor> parameters,
-                                   const Microbatch& microbatch, Mode mode) const;
+                                   const Microbatch& microbatch, Mode mode, at::Tensor& first_logits) const;
   /// This rank's term of the gradient by h. softmax: [N, 2] of kernels::combine_statistics.
   [[nodiscard]] at::Tensor backward(const at::Tensor& h, const at::Tensor& softmax,
                                     std::span<const at::Tensor> parameters, std::span<const Grad> grads,
-                                    const Microbatch& microbatch) const;
+                                    const Microbatch& microbatch, at::Tensor first_logits) const;
   /// The whole logits [B, vocab] from those of all ranks [ranks, B, ceil(vocab / ranks)].
   [[nodiscard]] at::Tensor joined_logits(const at::Tensor& gathered) const;
 
