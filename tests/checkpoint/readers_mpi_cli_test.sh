@@ -91,66 +91,72 @@ PYTHON
 # The logits of transformers, for models whose attention and norms are far from trivial: what `trireme` says of the same
 # tokens is the loss of a run that only looks, a mean over every position's logits.
 cat >lively.py <<'PYTHON'
-"""lively.py DIRECTORY KIND: a Llama or GPT-2 with lively weights, written by transformers."""
+"""lively.py KIND...: Llamas and GPT-2s with lively weights, written by transformers into a directory each."""
 import sys
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-directory, kind = sys.argv[1:3]
-torch.manual_seed(7)
-sizes = dict(vocab_size=257, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=8,
-             num_key_value_heads=2, head_dim=10, max_position_embeddings=64, rms_norm_eps=1e-5)
-if kind == "scaled":
-    sizes["rope_parameters"] = dict(rope_type="llama3", rope_theta=5000.0, factor=4.0, low_freq_factor=1.0,
-                                    high_freq_factor=4.0, original_max_position_embeddings=16)
-if kind.startswith("gpt2"):
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=257, n_embd=48, n_layer=3, n_head=8, n_inner=80, n_positions=64,
-                                       tie_word_embeddings=kind == "gpt2"))
-else:
-    model = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=kind == "tied", **sizes))
-with torch.no_grad():
-    for name, value in model.named_parameters():
-        if ("norm" in name or ".ln_" in name) and name.endswith("weight"):
-            value.uniform_(0.5, 1.5)
-        else:
-            value.normal_(0, 0.25 if "q_proj" in name or "k_proj" in name or "c_attn" in name else 0.08)
-model.save_pretrained(directory)
+def make(kind):
+    if kind.startswith("gpt2"):
+        return GPT2LMHeadModel(GPT2Config(vocab_size=257, n_embd=48, n_layer=3, n_head=8, n_inner=80, n_positions=64,
+                                          tie_word_embeddings=kind == "gpt2"))
+    sizes = dict(vocab_size=257, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=8,
+                 num_key_value_heads=2, head_dim=10, max_position_embeddings=64, rms_norm_eps=1e-5)
+    if kind == "scaled":
+        sizes["rope_parameters"] = dict(rope_type="llama3", rope_theta=5000.0, factor=4.0, low_freq_factor=1.0,
+                                        high_freq_factor=4.0, original_max_position_embeddings=16)
+    return LlamaForCausalLM(LlamaConfig(tie_word_embeddings=kind == "tied", **sizes))
+
+for kind in sys.argv[1:]:
+    torch.manual_seed(7)
+    model = make(kind)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if ("norm" in name or ".ln_" in name) and name.endswith("weight"):
+                value.uniform_(0.5, 1.5)
+            else:
+                value.normal_(0, 0.25 if "q_proj" in name or "k_proj" in name or "c_attn" in name else 0.08)
+    model.save_pretrained(kind)
 PYTHON
 cat >logits.py <<'PYTHON'
-"""logits.py DIRECTORY LOGITS PROMPT: the logits that `trireme` wrote are those of transformers, to 1e-5."""
+"""logits.py PROMPT KIND...: all logits that `trireme` wrote are those of transformers, to 1e-5, by the model as transformers wrote it and as `trireme` exported it."""
+import glob
 import sys
 import numpy
 import torch
 from transformers import AutoModelForCausalLM
 
-directory, path, prompt = sys.argv[1:4]
-ours = numpy.fromfile(path, numpy.float32)
-model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-tokens = torch.tensor([list(prompt.encode())])
-with torch.no_grad():
-    theirs = model(tokens).logits[0, -1].numpy()
-off = numpy.abs(ours - theirs).max()
-print(f"{directory}: logits up to {numpy.abs(theirs).max():.3g}, off by {off:.2g}")
-assert ours.shape == theirs.shape and off < 1e-5 and numpy.abs(theirs).max() > 0.1
+tokens = torch.tensor([list(sys.argv[1].encode())])
+for kind in sys.argv[2:]:
+    for directory in (kind, kind + "-exported"):
+        with torch.no_grad():
+            theirs = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)(tokens).logits[0, -1].numpy()
+        paths = sorted(glob.glob(kind + ".*.logits"))
+        assert len(paths) == 5, paths
+        for path in paths:
+            ours = numpy.fromfile(path, numpy.float32)
+            off = numpy.abs(ours - theirs).max()
+            print(f"{directory}, {path}: logits up to {numpy.abs(theirs).max():.3g}, off by {off:.2g}", flush=True)
+            assert ours.shape == theirs.shape and off < 1e-5 and numpy.abs(theirs).max() > 0.1
 PYTHON
 prompt='Oars and sails, three banks of them.'
-for kind in plain tied scaled gpt2 gpt2-untied; do
-  "$python" lively.py "$kind" "$kind" 2>err.txt || fail "transformers writes $kind"
+kinds='plain tied scaled gpt2 gpt2-untied'
+# shellcheck disable=SC2086  # several words in one variable
+"$python" lively.py $kinds 2>err.txt || fail 'transformers writes no models'
+for kind in $kinds; do
   "$TRIREME" import "$kind" -o "$kind.checkpoint" >/dev/null
   "$TRIREME" export "$kind.checkpoint" -o "$kind-exported" --dtype fp32 >/dev/null
   for from in "$kind" "$kind.checkpoint" "$kind-exported"; do
-    program generate "$from" --prompt "$prompt" --tokens 1 --logits "$kind.logits"
+    program generate "$from" --prompt "$prompt" --tokens 1 --logits "$kind.from-$from.logits"
     expect_done
-    for by in "$kind" "$kind-exported"; do
-      "$python" logits.py "$by" "$kind.logits" "$prompt" >>said 2>err.txt || { cat said; fail "$from: other logits than transformers by $by"; }
-    done
   done
   for ranks in 2 4; do
-    job "$ranks" generate "$kind.checkpoint" --prompt "$prompt" --tokens 1 --logits "$kind.logits"
+    job "$ranks" generate "$kind.checkpoint" --prompt "$prompt" --tokens 1 --logits "$kind.on-$ranks.logits"
     expect_done
-    "$python" logits.py "$kind" "$kind.logits" "$prompt" >>said 2>err.txt || { cat said; fail "$kind on $ranks ranks: other logits than transformers"; }
   done
 done
+# shellcheck disable=SC2086
+"$python" logits.py "$prompt" $kinds >said 2>err.txt || { cat said; fail 'other logits than transformers'; }
 program generate plain --prompt "$prompt" --tokens 20
 expect_done
 mv out.txt alone

@@ -81,6 +81,29 @@ TEST(Advise, TakesImmediateGradientsForMoreTraffic) {
   EXPECT_EQ(immediate->more_flops, 0);
 }
 
+TEST(Advise, SaysWhatOffloadCopiesBetweenDeviceAndHost) {
+  const Advice advice = advise(run({}), 4);
+  for (const char* line : {"memory.activation_offload = true", "memory.offload = \"optimizer\""}) {
+    const Remedy* remedy = find(advice, line);
+    ASSERT_NE(remedy, nullptr) << line;
+    EXPECT_GT(remedy->more_copies, Bytes{0}) << line;
+    EXPECT_EQ(remedy->more_traffic, Bytes{0}) << line;
+  }
+  EXPECT_THAT(to_text(advice), HasSubstr("copied to and from the host"));
+}
+
+TEST(Advise, OffersEveryRemedyWhereItHelps) {
+  const Advice advice = advise(run({"sync.policy=deferred", "sync.reshard_after_forward=false", "memory.recompute=none",
+                                    "mesh.replicate=2", "data.seq_len=256", "model.vocab_size=32000"}),
+                               8);
+  for (const char* line :
+       {"batch.micro = 2", "sync.policy = \"immediate\"", "sync.reshard_after_forward = true",
+        "memory.recompute = \"selective\"", "memory.recompute = \"block\"", "memory.activation_offload = true",
+        "memory.offload = \"optimizer\"", "memory.offload = \"parameters\"", "precision.compute = \"bf16\"",
+        "mesh.replicate = 1", "mesh.tensor = 2", "16 ranks"})
+    EXPECT_NE(find(advice, line), nullptr) << line << "\n" << to_text(advice);
+}
+
 TEST(Advise, TellsWhatFillsTheMemory) {
   EXPECT_THAT(to_text(advise(run({"data.seq_len=512"}), 4)), HasSubstr("Activations are "));
   EXPECT_THAT(to_text(advise(run({"data.seq_len=8", "batch.micro=1"}), 1)),

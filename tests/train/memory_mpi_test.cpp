@@ -6,6 +6,9 @@
 // ranks: 1 3
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <string>
+
 #include "support/jobs.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/device/memory.hpp"
@@ -232,24 +235,63 @@ TEST_F(Memory, CopiesBetweenDeviceAndHostAreWhatThePlannerSays) {
       }
 }
 
+/// What is charged to all categories on both sides, and what the allocator itself counts.
+struct MemoryTotals {
+  std::int64_t charged = 0, allocated = 0;
+};
+MemoryTotals totals() {
+  const device::MemoryUse use = device::memory_use();
+  return {.charged = (use[device::Space::device].total + use[device::Space::host].total).value,
+          .allocated = use.allocated.value};
+}
+
 TEST_F(Memory, CategoriesAddUpToTheAllocatorsOwnCountAtThePeak) {
   for (const auto offload : {config::Offload::none, config::Offload::parameters}) {
     config::RunConfig config = run({});
     config.memory = {.activation_offload = true, .activation_offload_min_bytes = {}, .offload = offload};
-    std::int64_t charged = 0, allocated = 0;
+    MemoryTotals highest;
     // One thread and no shared memory: what is charged is what the allocator gave, at every op.
     const JobOptions options{
         .lane_threads = false, .transport = comm::TransportChoice::mpi, .on_op = [&](int, std::int64_t) {
-          const device::MemoryUse use = device::memory_use();
-          const Bytes sum = use[device::Space::device].total + use[device::Space::host].total;
-          if (sum.value <= charged) return;
-          charged = sum.value;
-          allocated = use.allocated.value;
+          if (const MemoryTotals now = totals(); now.charged > highest.charged) highest = now;
         }};
     (void)test::train_job(config, world_, options);
-    EXPECT_GT(charged, 0);
-    EXPECT_NEAR(static_cast<double>(charged) / static_cast<double>(allocated), 1.0, 0.01);
+    EXPECT_GT(highest.charged, 0);
+    EXPECT_NEAR(static_cast<double>(highest.charged) / static_cast<double>(highest.allocated), 1.0, 0.01);
   }
+}
+
+/// This rank's part of the windows that ranks of a node share, as the kernel lists them.
+std::int64_t shared_windows(int ranks) {
+  std::int64_t bytes = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const std::size_t name = line.find("/dev/shm/trireme-");
+    if (name == std::string::npos || line.find("last-word", name) != std::string::npos) continue;
+    const std::size_t dash = line.find('-');
+    bytes += std::stoll(line.substr(dash + 1), nullptr, 16) - std::stoll(line, nullptr, 16);
+  }
+  return bytes / ranks;
+}
+
+TEST_F(Memory, WithSharedWindowsCategoriesAddUpToTheAllocatorsCountAndTheKernels) {
+  config::RunConfig config = run({});
+  config.memory = {.activation_offload = true, .activation_offload_min_bytes = {}};
+  const MemoryTotals before = totals();
+  MemoryTotals highest{};
+  std::int64_t windows = 0;
+  const JobOptions options{
+      .lane_threads = false, .transport = comm::TransportChoice::shared_memory, .on_op = [&](int, std::int64_t) {
+        const MemoryTotals now = totals();
+        if (now.charged <= highest.charged) return;
+        highest = now;
+        windows = shared_windows(world_.size());
+      }};
+  (void)test::train_job(config, world_, options);
+  EXPECT_GT(windows, 0) << "nothing to count";
+  EXPECT_NEAR(static_cast<double>(highest.charged - before.charged) /
+                  static_cast<double>(highest.allocated - before.allocated + windows),
+              1.0, 0.01);
 }
 
 TEST_F(Memory, AJobGivesEverythingBack) {

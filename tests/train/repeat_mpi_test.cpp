@@ -93,6 +93,31 @@ TEST_F(Repeat, WhereThingsLiveChangesNoBit) {
     }
 }
 
+TEST_F(Repeat, UnderTensorParallelismNeitherRecomputeNorWhereThingsLiveChangesABit) {
+  if (world_.size() % 2 != 0) GTEST_SKIP() << "needs pairs of ranks";
+  for (const bool sequence_parallel : {true, false})
+    for (const DType compute : {DType::fp32, DType::bf16}) {
+      config::RunConfig base = run(config::SyncPolicy::immediate, compute);
+      base.mesh = {.replicate = 1, .shard = -1, .tensor = 2, .sequence_parallel = sequence_parallel};
+      base.batch.micro *= 2;  // as many microbatches of as many tokens a rank
+      base.memory.recompute = config::Recompute::none;
+      const test::Outcome expected = outcome(base);
+      for (const config::Memory& memory :
+           {config::Memory{.recompute = config::Recompute::selective},
+            {.recompute = config::Recompute::block},
+            {.recompute = config::Recompute::block,
+            .recompute_every = 2,
+            .activation_offload = true,
+            .activation_offload_min_bytes = {}},
+            {.activation_offload = true, .activation_offload_min_bytes = {}, .offload = config::Offload::optimizer},
+            {.offload = config::Offload::parameters, .offload_fraction = 0.5}}) {
+        config::RunConfig changed = base;
+        changed.memory = memory;
+        expect_same_bits(outcome(changed, {.lane_threads = true, .poison = true}), expected, "tensor 2");
+      }
+    }
+}
+
 TEST_F(Repeat, LanesTransportsPrefetchAndReshardingChangeNoBit) {
   for (const auto policy : {config::SyncPolicy::immediate, config::SyncPolicy::deferred}) {
     const config::RunConfig base = run(policy, DType::fp32);
