@@ -88,7 +88,7 @@ bool act(std::string_view action, std::string_view point) {
   if (action == "kill") std::raise(SIGKILL);
   if (action == "stop") std::raise(SIGSTOP);
   if (action == "slow") std::this_thread::sleep_for(slowness);
-  if (action == "usr1") std::raise(SIGUSR1);
+  if (action == "usr1") ::kill(::getpid(), SIGUSR1);
   if (action == "exit") _exit(1);
   if (action == "throw") throw BugError(fmt::format("fault injected at {} by TRIREME_FAULT", point));
   return action == "nan";

@@ -83,8 +83,7 @@ class Run {
         output_(STDOUT_FILENO),
         progress_(output_, config_.train.steps, rewrites_lines(surroundings())) {
     fault::set_rank(rank_);
-    if (saves_checkpoints(config_)) stop_signals_.emplace();
-    release_stop_signals();
+    saves_checkpoints(config_) ? (void)stop_signals_.emplace() : release_stop_signals();
     if (rank_ == 0) {
       take_directories();
       remove_hang_reports(config_.run.output);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/stop_signals.hpp"
 
+#include <ctime>
+
 namespace trireme::train {
 namespace {
 
@@ -14,23 +16,7 @@ extern "C" void note(int signal) {
   last_signal = signal;
 }
 
-}  // namespace
-
-StopSignals::StopSignals() {
-  last_signal = 0;
-  struct sigaction action {};
-  action.sa_handler = note;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &action, &before_[i]);
-  std::signal(SIGXFSZ, SIG_IGN);
-}
-
-StopSignals::~StopSignals() {
-  for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &before_[i], nullptr);
-}
-
-namespace {
+constexpr std::size_t stack_bytes = std::size_t{64} << 10;
 
 sigset_t held_signals() {
   sigset_t held;
@@ -40,6 +26,28 @@ sigset_t held_signals() {
 }
 
 }  // namespace
+
+StopSignals::StopSignals() : stack_(stack_bytes) {
+  last_signal = 0;
+  const sigset_t held = held_signals();
+  ::pthread_sigmask(SIG_BLOCK, &held, &mask_before_);
+  const stack_t stack{.ss_sp = stack_.data(), .ss_flags = 0, .ss_size = stack_.size()};
+  ::sigaltstack(&stack, &stack_before_);
+  // For SIGINT, and for threads of libraries that were there before the others were held.
+  struct sigaction action {};
+  action.sa_handler = note;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &action, &before_[i]);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+StopSignals::~StopSignals() {
+  (void)received();  // what comes so late is no reason to end otherwise
+  ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &before_[i], nullptr);
+  ::sigaltstack(&stack_before_, nullptr);
+}
 
 void hold_stop_signals() {
   const sigset_t held = held_signals();
@@ -51,6 +59,11 @@ void release_stop_signals() {
   ::pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
 
-int StopSignals::received() { return last_signal; }
+int StopSignals::received() {
+  const sigset_t held = held_signals();
+  constexpr timespec at_once{};
+  for (int signal = 0; (signal = ::sigtimedwait(&held, nullptr, &at_once)) > 0;) last_signal = signal;
+  return last_signal;
+}
 
 }  // namespace trireme::train

@@ -3,11 +3,16 @@
 
 #include <array>
 #include <csignal>
+#include <cstddef>
+#include <vector>
 
 namespace trireme::train {
 
 /// While one lives, SIGUSR1, SIGUSR2, SIGTERM and SIGINT ask for a stop instead of ending the process; a second SIGINT
-/// ends it at once. A file that grows beyond its limit fails with an error, not with a signal.
+/// ends it at once. A file that grows beyond its limit fails with an error, not with a signal. For the thread that
+/// computes: it is not interrupted, since libtorch's matrix products use the stack pointer for something else, and a
+/// handler's frame there overwrites the heap (seen in oneDNN's fp32 products on AVX-512, one signal in four). So
+/// signals wait until they are asked for; SIGINT, which must not wait, has a stack of its own.
 class StopSignals {
  public:
   StopSignals();
@@ -15,18 +20,22 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();
 
-  /// Whether one has come; which one.
+  /// Which one has come last; 0: none. For the thread that made the object.
   [[nodiscard]] static int received();
 
  private:
   static constexpr std::array signals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
   std::array<struct sigaction, signals.size()> before_{};
+  sigset_t mask_before_{};
+  std::vector<std::byte> stack_;
+  stack_t stack_before_{};
 };
 
-/// Holds SIGUSR1, SIGUSR2 and SIGTERM back until `release_stop_signals`: from before MPI begins until a run can answer
-/// them, so that one that comes while ranks start ends none of them. For the first thread, before there are others.
+/// Holds SIGUSR1, SIGUSR2 and SIGTERM back, in this thread and those that it starts: from before MPI begins, so that
+/// one that comes while ranks start ends none of them. For the first thread, before there are others. StopSignals finds
+/// what came.
 void hold_stop_signals();
-/// What came in between is answered now.
+/// Lets them end the process again, also those that came in between.
 void release_stop_signals();
 
 }  // namespace trireme::train
