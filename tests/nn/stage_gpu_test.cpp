@@ -155,8 +155,10 @@ TEST_F(StageOnGpu, PartsOfTheVocabularyFollowTheHost) {
     const VocabularyEmbedding embedding(part);
     const Tensors parameters{place(projection)};
     const std::vector<Grad> grads{{.tensor = place(at::full_like(projection, 1.0)), .accumulate = true}};
-    Tensors out{head.forward(place(in.x), parameters, m, Mode::train),
-                head.backward(place(in.x), place(softmax), parameters, grads, m), embedding.forward(parameters, m)};
+    at::Tensor logits;
+    Tensors out{head.forward(place(in.x), parameters, m, Mode::train, logits)};
+    out.push_back(head.backward(place(in.x), place(softmax), parameters, grads, m, std::move(logits)));
+    out.push_back(embedding.forward(parameters, m));
     embedding.backward(place(in.d_y), grads, m);
     out.push_back(grads[0].tensor);
     for (at::Tensor& t : out) t = t.cpu();
