@@ -5,7 +5,7 @@ source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 examine() {
   expect_done
-  for subject in MPI "MPI threads" launcher ranks binding threads OpenMP libtorch Kokkos HDF5 NCCL CPU HOME TMPDIR \
+  for subject in MPI "MPI threads" launcher ranks binding threads OpenMP libtorch Kokkos HDF5 CPU GPUs HOME TMPDIR \
     /dev/shm locale memory "matrix products"; do
     (($(grep -cE "^(ok|warning) +$subject  +[^ ]" out.txt) == 1)) || fail "no single line about $subject"
   done
