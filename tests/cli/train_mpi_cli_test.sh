@@ -69,8 +69,11 @@ program generate out/export --prompt ""
 expect_end 2 "--prompt"
 program generate nowhere --prompt x
 expect_end 4 "nowhere"
-job 2 generate out/export --prompt x
-expect_end 2 "one rank"
+program generate out/export --prompt x --tokens 20
+cp out.txt alone.txt
+job 2 generate out/export --prompt x --tokens 20
+expect_done
+cmp -s alone.txt out.txt || fail "two ranks that share each layer write another text than one"
 
 # An earlier run is not written over, and nothing of it is touched.
 cp out/metrics.jsonl first.jsonl
