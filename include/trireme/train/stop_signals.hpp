@@ -10,9 +10,9 @@ namespace trireme::train {
 
 /// While one lives, SIGUSR1, SIGUSR2, SIGTERM and SIGINT ask for a stop instead of ending the process; a second SIGINT
 /// ends it at once. A file that grows beyond its limit fails with an error, not with a signal. For the thread that
-/// computes: it is not interrupted, since libtorch's matrix products use the stack pointer for something else, and a
-/// handler's frame there overwrites the heap (seen in oneDNN's fp32 products on AVX-512, one signal in four). So
-/// signals wait until they are asked for; SIGINT, which must not wait, has a stack of its own.
+/// computes, which is not interrupted: handlers on its stack broke the heap (seen with oneDNN's fp32 products on
+/// AVX-512, one signal in four, and never with a stack of their own: those products seem to use the stack pointer
+/// otherwise). So signals wait until they are asked for; SIGINT, which must not wait, has a stack of its own.
 class StopSignals {
  public:
   StopSignals();
