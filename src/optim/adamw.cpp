@@ -2,7 +2,6 @@
 #include "trireme/optim/adamw.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "optim/adamw_pass.hpp"
 #include "optim/team_space.hpp"
@@ -15,34 +14,15 @@ namespace {
 /// does.
 constexpr std::int64_t tile = std::int64_t{1} << 15;
 
-AdamWScalars scalars(const AdamWStep& step) {
-  const auto count = static_cast<double>(step.count);
-  return {.gradient_factor = static_cast<float>(step.gradient_factor),
-          .one_minus_beta1 = static_cast<float>(1 - step.beta1),
-          .beta2 = static_cast<float>(step.beta2),
-          .one_minus_beta2 = static_cast<float>(1 - step.beta2),
-          .second_correction = static_cast<float>(1 / std::sqrt(1 - std::pow(step.beta2, count))),
-          .eps = static_cast<float>(step.eps),
-          .step_size = static_cast<float>(step.lr / (1 - std::pow(step.beta1, count))),
-          .decay = static_cast<float>(step.lr * step.weight_decay)};
-}
-
 template <class Gradient>
 void check(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const Gradient> gradient,
            const AdamWState& state, std::span<const c10::BFloat16> compute) {
   const std::size_t elements = gradient.size();
-  invariant(step.count >= 1, "Adam counts its updates from 1");
   invariant(state.master.size() == elements && state.first_moment.size() == elements &&
                 state.second_moment.size() == elements,
             "masters and moments are as long as the gradient");
   invariant(compute.empty() || compute.size() == elements, "the compute copy is as long as the gradient");
-  std::int64_t end = 0;
-  for (const DecayRange& range : ranges) {
-    invariant(range.elements.begin >= end && range.elements.end >= range.elements.begin,
-              "ranges are in order and do not overlap");
-    end = range.elements.end;
-  }
-  invariant(end <= static_cast<std::int64_t>(elements), "ranges lie inside the shard");
+  expect_update(step, ranges, static_cast<std::int64_t>(elements));
 }
 
 template <class Gradient>

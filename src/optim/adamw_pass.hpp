@@ -7,21 +7,10 @@
 #include <cmath>
 #include <cstdint>
 
+#include "optim/adamw_scalars.hpp"
 #include "optim/prefetch.hpp"
 
 namespace trireme::optim {
-
-/// The numbers of one update as the loop needs them.
-struct AdamWScalars {
-  float gradient_factor;
-  float one_minus_beta1;
-  float beta2;
-  float one_minus_beta2;
-  float second_correction;  ///< 1 / sqrt(1 - beta2^count)
-  float eps;
-  float step_size;  ///< lr / (1 - beta1^count)
-  float decay;      ///< lr * weight_decay, or 0
-};
 
 /// The streams of one update, each at its first element. compute may be null.
 template <class Gradient>

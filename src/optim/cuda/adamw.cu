@@ -10,7 +10,7 @@ using namespace kernels::cuda;
 constexpr int n = 4;  // 16 bytes of fp32
 
 /// Every fused multiply-add is written out and no other is made: the bits of the host's update.
-__device__ inline void update(const Numbers& c, bool decays, float gradient, float& m, float& v, float& master) {
+__device__ inline void update(const AdamWScalars& c, bool decays, float gradient, float& m, float& v, float& master) {
   const float g = __fmul_rn(gradient, c.gradient_factor);
   m = fmaf(c.one_minus_beta1, g - m, m);
   v = fmaf(c.one_minus_beta2, __fmul_rn(g, g), __fmul_rn(c.beta2, v));
@@ -19,7 +19,7 @@ __device__ inline void update(const Numbers& c, bool decays, float gradient, flo
 }
 
 struct Update {
-  Numbers numbers;
+  AdamWScalars scalars;
   Ranges ranges;
   Streams streams;
   std::int64_t first;  ///< element that i counts from
@@ -49,7 +49,7 @@ struct Update {
          v = load<k>(streams.second_moment + i);
     Pack<c10::BFloat16, k> rounded;
     for (int j = 0; j < k; ++j) {
-      update(numbers, decays, g.at[j], m.at[j], v.at[j], master.at[j]);
+      update(scalars, decays, g.at[j], m.at[j], v.at[j], master.at[j]);
       rounded.at[j] = static_cast<c10::BFloat16>(master.at[j]);
     }
     store<k>(streams.master + i, master);
@@ -61,12 +61,12 @@ struct Update {
 
 }  // namespace
 
-void adamw(const Numbers& numbers, const Ranges& ranges, const Streams& s) {
+void adamw(const AdamWScalars& scalars, const Ranges& ranges, const Streams& s) {
   if (ranges.count == 0) return;
   // Packs are counted from a multiple of their size, so that they are aligned where the shard is.
   const std::int64_t first = ranges.begin[0] / n * n;
   const std::int64_t elements = ranges.end[static_cast<std::size_t>(ranges.count - 1)] - first;
-  const Update body{numbers, ranges, s, first};
+  const Update body{scalars, ranges, s, first};
   const bool whole = fits<n>(s.gradient) && fits<n>(s.master) && fits<n>(s.first_moment) && fits<n>(s.second_moment) &&
                      fits<n>(s.compute);
   whole ? for_range<n>("adamw", elements, body) : for_range<1>("adamw", elements, body);

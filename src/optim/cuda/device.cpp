@@ -3,8 +3,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include <cmath>
-
 #include "kernels/cuda/launchers.hpp"
 #include "kernels/cuda/tensors.hpp"
 #include "optim/cuda/passes.hpp"
@@ -15,33 +13,14 @@ namespace {
 
 using kernels::cuda::data;
 
-cuda::Numbers numbers(const AdamWStep& step) {
-  const auto count = static_cast<double>(step.count);
-  return {.gradient_factor = static_cast<float>(step.gradient_factor),
-          .one_minus_beta1 = static_cast<float>(1 - step.beta1),
-          .beta2 = static_cast<float>(step.beta2),
-          .one_minus_beta2 = static_cast<float>(1 - step.beta2),
-          .second_correction = static_cast<float>(1 / std::sqrt(1 - std::pow(step.beta2, count))),
-          .eps = static_cast<float>(step.eps),
-          .step_size = static_cast<float>(step.lr / (1 - std::pow(step.beta1, count))),
-          .decay = static_cast<float>(step.lr * step.weight_decay)};
-}
-
 void check(const AdamWStep& step, std::span<const DecayRange> ranges, const at::Tensor& gradient,
            const DeviceState& state, const at::Tensor& compute) {
-  invariant(step.count >= 1, "Adam counts its updates from 1");
   for (const at::Tensor& tensor : {gradient, state.master, state.first_moment, state.second_moment})
     invariant(tensor.scalar_type() == at::kFloat && tensor.numel() == gradient.numel(),
               "masters and moments are fp32 and as long as the gradient");
   invariant(!compute.defined() || (compute.scalar_type() == at::kBFloat16 && compute.numel() == gradient.numel()),
             "the compute copy is bf16 and as long as the gradient");
-  std::int64_t end = 0;
-  for (const DecayRange& range : ranges) {
-    invariant(range.elements.begin >= end && range.elements.end >= range.elements.begin,
-              "ranges are in order and do not overlap");
-    end = range.elements.end;
-  }
-  invariant(end <= gradient.numel(), "ranges lie inside the shard");
+  expect_update(step, ranges, gradient.numel());
 }
 
 }  // namespace
@@ -54,7 +33,7 @@ void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, const at::
                               .first_moment = data<float>(state.first_moment),
                               .second_moment = data<float>(state.second_moment),
                               .compute = compute.defined() ? data<c10::BFloat16>(compute) : nullptr};
-  const cuda::Numbers of_step = numbers(step);
+  const AdamWScalars of_step = scalars(step);
   while (!ranges.empty()) {
     const auto now = ranges.first(std::min<std::size_t>(ranges.size(), cuda::Ranges::most));
     cuda::Ranges part{.count = static_cast<int>(now.size())};

@@ -6,17 +6,10 @@
 #include <array>
 #include <cstdint>
 
+#include "optim/adamw_scalars.hpp"
+
 /// What the .cu files offer to device.cpp. Pointers lie on the device, at the first element of the shard.
 namespace trireme::optim::cuda {
-
-/// The numbers of one update as the kernel needs them.
-struct Numbers {
-  float gradient_factor, one_minus_beta1, beta2, one_minus_beta2;
-  float second_correction;  ///< 1 / sqrt(1 - beta2^count)
-  float eps;
-  float step_size;  ///< lr / (1 - beta1^count)
-  float decay;      ///< lr * weight_decay
-};
 
 /// Parts of a shard in rising order; elements between them are left alone.
 struct Ranges {
@@ -33,7 +26,7 @@ struct Streams {
   c10::BFloat16* compute;
 };
 
-void adamw(const Numbers& numbers, const Ranges& ranges, const Streams& streams);
+void adamw(const AdamWScalars& scalars, const Ranges& ranges, const Streams& streams);
 
 /// How many partial sums `squares` writes for that many elements.
 [[nodiscard]] std::int64_t square_chunks(std::int64_t elements);

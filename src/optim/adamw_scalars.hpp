@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+/// What AdamW's passes on the host and on a device share.
+namespace trireme::optim {
+
+struct AdamWStep;
+struct DecayRange;
+
+/// The numbers of one update as the passes need them.
+struct AdamWScalars {
+  float gradient_factor;
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float second_correction;  ///< 1 / sqrt(1 - beta2^count)
+  float eps;
+  float step_size;  ///< lr / (1 - beta1^count)
+  float decay;      ///< lr * weight_decay, or 0
+};
+[[nodiscard]] AdamWScalars scalars(const AdamWStep& step);
+
+/// Throws BugError unless Adam's count has begun and `ranges` are in order inside a shard of `elements`.
+void expect_update(const AdamWStep& step, std::span<const DecayRange> ranges, std::int64_t elements);
+
+}  // namespace trireme::optim
