@@ -13,50 +13,28 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <vector>
 
+#include "bench/ranks.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/background_save.hpp"
 #include "trireme/checkpoint/file.hpp"
 #include "trireme/checkpoint/load.hpp"
-#include "trireme/comm/session.hpp"
 #include "trireme/device/allocator.hpp"
 
 namespace {
 
 using namespace trireme;
 using namespace trireme::checkpoint;
+using bench::median;
+using bench::timed;
+using bench::world;
 namespace fs = std::filesystem;
 
 constexpr const char* directory = "checkpoint-bench";
 constexpr std::size_t piece = std::size_t{4} << 20;
-
-const comm::Communicator& world() {
-  static const comm::Session session(nullptr, nullptr);
-  static const bool quiet = session.world().rank() == 0 || std::freopen("/dev/null", "w", stdout) != nullptr;
-  benchmark::DoNotOptimize(quiet);
-  return session.world();
-}
-
-/// Seconds of the slowest rank.
-double timed(const std::function<void()>& call) {
-  MPI_Barrier(world().handle());
-  const auto began = std::chrono::steady_clock::now();
-  call();
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, world().handle());
-  return seconds;
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 /// What a rank holds of 168 million parameters and their moments.
 class Held {

@@ -4,44 +4,25 @@
 //
 //   mpirun -n 2 --bind-to none build/comm_bench
 //
-// Columns: milliseconds of one call (median over interleaved repetitions; the slowest rank), GB/s of the whole buffer,
+// Columns: milliseconds of one call (best of interleaved repetitions; the slowest rank), GB/s of the whole buffer,
 // and our rate as a multiple of MPI's own collective and of memcpy.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <vector>
 
+#include "bench/ranks.hpp"
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/groups.hpp"
-#include "trireme/comm/session.hpp"
 
 namespace {
 
 using namespace trireme;
 using namespace trireme::comm;
-
-const Communicator& world() {
-  static const Session session(nullptr, nullptr);
-  static const bool quiet = session.world().rank() == 0 || std::freopen("/dev/null", "w", stdout) != nullptr;
-  benchmark::DoNotOptimize(quiet);
-  return session.world();
-}
-
-// Seconds of the slowest rank.
-double timed(const std::function<void()>& call) {
-  MPI_Barrier(world().handle());
-  const auto began = std::chrono::steady_clock::now();
-  call();
-  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, world().handle());
-  return seconds;
-}
-
-double best(const std::vector<double>& seconds) { return *std::min_element(seconds.begin(), seconds.end()); }
+using bench::best;
+using bench::timed;
+using bench::world;
 
 // Times ours, MPI's own and memcpy in turn, so that whatever else the machine does hits all of them.
 void compare(benchmark::State& state, std::int64_t whole_bytes, const std::function<void()>& ours,

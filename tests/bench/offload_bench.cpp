@@ -9,23 +9,20 @@
 // cost = offloaded / plain - 1, of the median seconds of a step; best_cost of the least seconds.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <chrono>
-#include <random>
 #include <vector>
 
-#include "trireme/comm/session.hpp"
+#include "bench/batch.hpp"
+#include "bench/ranks.hpp"
 #include "trireme/device/allocator.hpp"
-#include "trireme/train/job.hpp"
 
 namespace {
 
 using namespace trireme;
-
-const comm::Communicator& world() {
-  static const comm::Session session(nullptr, nullptr);
-  return session.world();
-}
+using bench::batch;
+using bench::best;
+using bench::median;
+using bench::world;
 
 config::RunConfig run(config::Offload offload, DType compute) {
   config::RunConfig config;
@@ -44,23 +41,6 @@ config::RunConfig run(config::Offload offload, DType compute) {
   return config;
 }
 
-data::StepBatch batch(const train::Job& job) {
-  std::mt19937 random(1);
-  std::uniform_int_distribution<std::int32_t> token(0, static_cast<std::int32_t>(job.config().model.vocab_size - 1));
-  data::StepBatch out;
-  for (int a = 0; a < job.resolved().accumulation; ++a) {
-    data::MicrobatchTokens tokens;
-    tokens.counted = job.config().data.seq_len;
-    for (std::int64_t i = 0; i < tokens.counted; ++i) {
-      tokens.inputs.push_back(token(random));
-      tokens.targets.push_back(token(random));
-    }
-    out.counted += tokens.counted;
-    out.microbatches.push_back(std::move(tokens));
-  }
-  return out;
-}
-
 /// A job of which a few steps in a row are timed at once.
 struct Runner {
   static constexpr int in_a_row = 3;
@@ -74,12 +54,6 @@ struct Runner {
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / in_a_row);
     return seconds.back();
   }
-  [[nodiscard]] double median() const {
-    std::vector<double> sorted = seconds;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[sorted.size() / 2];
-  }
-  [[nodiscard]] double best() const { return *std::min_element(seconds.begin(), seconds.end()); }
   train::Job job;
   data::StepBatch tokens;
   std::vector<double> seconds;
@@ -97,10 +71,10 @@ void offloaded(benchmark::State& state, config::Offload what, DType compute) {
     state.SetIterationTime(offload.step());
   }
   const executor::HostWork work = offload.job.executor().host_work();
-  state.counters["plain_ms"] = 1e3 * plain.median();
-  state.counters["offloaded_ms"] = 1e3 * offload.median();
-  state.counters["cost"] = offload.median() / plain.median() - 1;
-  state.counters["best_cost"] = offload.best() / plain.best() - 1;
+  state.counters["plain_ms"] = 1e3 * median(plain.seconds);
+  state.counters["offloaded_ms"] = 1e3 * median(offload.seconds);
+  state.counters["cost"] = median(offload.seconds) / median(plain.seconds) - 1;
+  state.counters["best_cost"] = best(offload.seconds) / best(plain.seconds) - 1;
   state.counters["update_GBps"] = static_cast<double>(work.bytes.value) / work.seconds / 1e9;
 }
 

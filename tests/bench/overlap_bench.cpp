@@ -13,29 +13,22 @@
 // input gradients and, with sequence parallelism, the second gathers: 4 of a layer's 10 exchanges, without it 2 of 4.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <memory>
-#include <random>
 #include <vector>
 
-#include "trireme/comm/session.hpp"
+#include "bench/batch.hpp"
+#include "bench/ranks.hpp"
 #include "trireme/comm/test_transports.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/planner/replay.hpp"
-#include "trireme/train/job.hpp"
 
 namespace {
 
 using namespace trireme;
-
-const comm::Communicator& world() {
-  static const comm::Session session(nullptr, nullptr);
-  static const bool quiet = session.world().rank() == 0 || std::freopen("/dev/null", "w", stdout) != nullptr;
-  benchmark::DoNotOptimize(quiet);
-  return session.world();
-}
+using bench::batch;
+using bench::median;
+using bench::world;
 
 config::RunConfig run(config::SyncPolicy policy) {
   config::RunConfig config;
@@ -52,23 +45,6 @@ config::RunConfig run(config::SyncPolicy policy) {
   config.batch = {.global = 2 * world().size(), .micro = 1};
   config.train.steps = 1;
   return config;
-}
-
-data::StepBatch batch(const train::Job& job) {
-  std::mt19937 random(static_cast<unsigned>(job.dp_rank().value));
-  std::uniform_int_distribution<std::int32_t> token(0, static_cast<std::int32_t>(job.config().model.vocab_size - 1));
-  data::StepBatch out;
-  for (int a = 0; a < job.resolved().accumulation; ++a) {
-    data::MicrobatchTokens tokens;
-    tokens.counted = job.config().data.seq_len;
-    for (std::int64_t i = 0; i < tokens.counted; ++i) {
-      tokens.inputs.push_back(token(random));
-      tokens.targets.push_back(token(random));
-    }
-    out.counted += tokens.counted;
-    out.microbatches.push_back(std::move(tokens));
-  }
-  return out;
 }
 
 /// A job that is stepped with the others in turn.
@@ -93,11 +69,6 @@ struct Runner {
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     return seconds.back();
   }
-  [[nodiscard]] double median() const {
-    std::vector<double> sorted = seconds;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[sorted.size() / 2];
-  }
   train::Job job;
   data::StepBatch tokens;
   std::vector<double> seconds;
@@ -115,7 +86,7 @@ void hidden(benchmark::State& state, const config::RunConfig& config) {
   device::install_allocator();
   Runner compute(config, false, 0);
   for (int i = 0; i < 3; ++i) compute.step();
-  double third = compute.median() / 3;
+  double third = median(compute.seconds) / 3;
   MPI_Bcast(&third, 1, MPI_DOUBLE, 0, world().handle());
   const double pace = static_cast<double>(bytes_of_a_step(compute.job)) / third;
   Runner lanes(config, true, pace);
@@ -130,11 +101,12 @@ void hidden(benchmark::State& state, const config::RunConfig& config) {
     state.SetIterationTime(lanes.step());
     inlined.step();
   }
-  state.counters["compute_ms"] = 1e3 * compute.median();
-  state.counters["lanes_ms"] = 1e3 * lanes.median();
-  state.counters["inline_ms"] = 1e3 * inlined.median();
+  state.counters["compute_ms"] = 1e3 * median(compute.seconds);
+  state.counters["lanes_ms"] = 1e3 * median(lanes.seconds);
+  state.counters["inline_ms"] = 1e3 * median(inlined.seconds);
   state.counters["link_MB/s"] = pace / 1e6;
-  state.counters["hidden"] = 1 - (lanes.median() - compute.median()) / (inlined.median() - compute.median());
+  state.counters["hidden"] =
+      1 - (median(lanes.seconds) - median(compute.seconds)) / (median(inlined.seconds) - median(compute.seconds));
 }
 
 /// All ranks share each layer.

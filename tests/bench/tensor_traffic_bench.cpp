@@ -15,20 +15,15 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "trireme/comm/session.hpp"
+#include "bench/batch.hpp"
+#include "bench/ranks.hpp"
 #include "trireme/device/allocator.hpp"
-#include "trireme/train/job.hpp"
 
 namespace {
 
 using namespace trireme;
-
-const comm::Communicator& world() {
-  static const comm::Session session(nullptr, nullptr);
-  static const bool quiet = session.world().rank() == 0 || std::freopen("/dev/null", "w", stdout) != nullptr;
-  benchmark::DoNotOptimize(quiet);
-  return session.world();
-}
+using bench::batch;
+using bench::world;
 
 constexpr std::int64_t seq_len = 64, micro = 2, accumulation = 3, hidden = 256;
 
@@ -58,16 +53,7 @@ struct Sent {
 Sent sent(const config::RunConfig& config) {
   train::Job job(config, world(), {.lane_threads = true});
   job.store().fill(store::initial_values(1));
-  data::StepBatch batch;
-  for (std::int64_t a = 0; a < accumulation; ++a) {
-    data::MicrobatchTokens tokens;
-    tokens.counted = micro * seq_len;
-    tokens.inputs.assign(static_cast<std::size_t>(tokens.counted), 1);
-    tokens.targets.assign(static_cast<std::size_t>(tokens.counted), 2);
-    batch.counted += tokens.counted;
-    batch.microbatches.push_back(std::move(tokens));
-  }
-  (void)job.step(batch, 1e-4, true);
+  (void)job.step(batch(job), 1e-4, true);
   Sent found;
   const comm::TrafficTable moved = job.step_traffic();
   const bool sequence_parallel = config.mesh.sequence_parallel.value_or(false);
