@@ -18,6 +18,7 @@
 #include "trireme/base/fault.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/file_system.hpp"
+#include "trireme/cli/with_mpi.hpp"
 #include "trireme/comm/mpi.hpp"
 
 namespace trireme::cli {
@@ -64,11 +65,8 @@ bool writable(const std::string& directory) {
 }  // namespace
 
 MpiFacts look_at_mpi(const Communicator& world) {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
-  int length = 0;
-  check(MPI_Get_library_version(library.data(), &length), "ask for MPI's version");
-  const std::string_view whole(library.data(), static_cast<std::size_t>(length));
-  MpiFacts facts{.library = std::string(whole.substr(0, whole.find_first_of(",\n"))),
+  const std::string library = mpi_library();
+  MpiFacts facts{.library = library.substr(0, library.find_first_of(",\n")),
                  .thread_level_needed = MPI_THREAD_MULTIPLE,
                  .ranks = world.size(),
                  .launched = launched(environment)};

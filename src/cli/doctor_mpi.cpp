@@ -40,7 +40,7 @@ Finding check_threads_of_mpi(const MpiFacts& f) {
 Finding check_launcher_of(const MpiFacts& f) {
   if (!f.launched) return {.subject = "launcher", .found = "none: one rank, started alone"};
   try {
-    check_launcher(f.launched, f.ranks);
+    check_launcher(f.launched, f.ranks, f.library);
   } catch (const EnvironmentError& error) {
     return {.verdict = Verdict::error, .subject = "launcher", .found = f.launched->by, .remedy = error.what()};
   }

@@ -27,6 +27,13 @@ constexpr std::array<Variables, 4> known{{{"Open MPI's mpirun", "OMPI_COMM_WORLD
                                           {"a PMI launcher such as MPICH's mpiexec", "PMI_SIZE", "PMI_RANK"},
                                           {srun, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}};
 
+// By which of srun's plugins an MPI learns who is who, unless it was built in another way than is usual.
+std::string_view plugin_of(std::string_view mpi_library) {
+  for (const std::string_view family : {"MPICH", "Intel(R) MPI", "MVAPICH"})
+    if (mpi_library.find(family) != std::string_view::npos) return "pmi2";
+  return "pmix";
+}
+
 }  // namespace
 
 std::optional<Launched> launched(const std::function<std::string(std::string_view)>& variable) {
@@ -37,13 +44,13 @@ std::optional<Launched> launched(const std::function<std::string(std::string_vie
   return std::nullopt;
 }
 
-void check_launcher(const std::optional<Launched>& launched, int mpi_ranks) {
+void check_launcher(const std::optional<Launched>& launched, int mpi_ranks, std::string_view mpi_library) {
   if (!launched || launched->ranks == mpi_ranks) return;
   throw EnvironmentError(fmt::format(
       "{} started {} tasks, but MPI sees {} rank{}: the launcher and the MPI that trireme was built with do "
-      "not speak to each other. Start it with that MPI's own mpirun, or with srun --mpi=pmix (srun "
+      "not speak to each other. Start it with that MPI's own mpirun, or with srun --mpi={} (srun "
       "--mpi=list shows what there is).",
-      launched->by, launched->ranks, mpi_ranks, mpi_ranks == 1 ? "" : "s"));
+      launched->by, launched->ranks, mpi_ranks, mpi_ranks == 1 ? "" : "s", plugin_of(mpi_library)));
 }
 
 void check_introduction(const std::optional<Launched>& launched,

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@
 #include "trireme/cli/with_mpi.hpp"
 #include "trireme/comm/broadcast.hpp"
 #include "trireme/comm/topology.hpp"
+#include "trireme/comm/watchdog.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/data/dataset.hpp"
@@ -123,7 +125,17 @@ constexpr const char* examples =
 void refuse_lone_ranks(const comm::Communicator& world) {
   const std::optional<Launched> by = launched(environment);
   if (by && by->ranks != world.size()) leave_the_word_to_the_first(by);
-  check_launcher(by, world.size());
+  check_launcher(by, world.size(), mpi_library());
+}
+
+/// comm.timeout_seconds as far as it is known before the run file is read: what the command line says, or the default.
+double seconds_to_start(const RunFileArguments& arguments) {
+  constexpr std::string_view key = "comm.timeout_seconds=";
+  double seconds = config::Comm{}.timeout_seconds;
+  for (const std::string& set : arguments.overrides)
+    if (set.starts_with(key))
+      if (const double said = std::atof(set.c_str() + key.size()); said > 0) seconds = said;
+  return seconds;
 }
 
 int train(const comm::Communicator& world, const RunFileArguments& arguments) {
@@ -139,12 +151,17 @@ int train(const comm::Communicator& world, const RunFileArguments& arguments) {
     log::warning("TRIREME_FAULT is set: this run will break on purpose");
     (void)fault::point("train.begin");  // says what is wrong in it, once
   }
+  // A rank that is stuck before the run begins, in a file system or in a library, ends the job as one that stops later.
+  std::optional<comm::Watchdog> start;
+  start.emplace(comm::Deadline{.timeout_seconds = seconds_to_start(arguments)}, nullptr, "agreeing on the run file");
   const config::RunConfig told = one_run_file(world, arguments);
   const std::string text = comm::broadcast_text(world, world.rank() == 0 ? preflight(told, world.size()) : "");
   const config::RunConfig config = config::parse_run_file(text, arguments.path);
   log::debug("the run file, the weights and the data are right");
+  start.emplace(comm::Deadline{.timeout_seconds = config.comm.timeout_seconds}, nullptr, "starting the libraries");
   const Libraries libraries(world, config.device.threads);
   log::debug("the libraries are up");
+  start.reset();
   return static_cast<int>(train::run_training(config, world));
 }
 

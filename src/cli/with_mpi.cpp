@@ -10,12 +10,14 @@
 
 namespace trireme::cli {
 
-void refuse_ranks_that_nobody_introduced() {
+std::string mpi_library() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
   int length = 0;
-  MPI_Get_library_version(library.data(), &length);
-  check_introduction(launched(environment), environment, library.data());
+  comm::check(MPI_Get_library_version(library.data(), &length), "ask for MPI's version");
+  return {library.data(), static_cast<std::size_t>(length)};
 }
+
+void refuse_ranks_that_nobody_introduced() { check_introduction(launched(environment), environment, mpi_library()); }
 
 int with_mpi(const std::function<int(const comm::Communicator& world)>& body) {
   const comm::Session session(nullptr, nullptr);

@@ -56,9 +56,8 @@ std::string disagreement(std::string_view key, const std::vector<std::uint64_t>&
   const std::vector<int> with = ranks_where(hashes, [&](std::uint64_t hash) { return hash == common; });
   const std::vector<int> odd = ranks_where(hashes, [&](std::uint64_t hash) { return hash != common; });
   return fmt::format(
-      "The ranks do not agree on {}: {} differ{} from {}. Start every rank with the same run file, the same files and  "
-      "the "
-      "same build.",
+      "The ranks do not agree on {}: {} differ{} from {}. Start every rank with the same run file, the same files and "
+      "the same build.",
       key, names(odd), odd.size() == 1 ? "s" : "", names(with));
 }
 

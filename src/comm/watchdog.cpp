@@ -13,6 +13,8 @@ namespace {
 // A collective looks at its own deadline; only one that is stuck inside MPI needs to be found from outside.
 constexpr double grace = 1.1;
 
+constexpr long no_step = -1;
+
 Clock::duration duration(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
@@ -20,10 +22,12 @@ double seconds(Clock::duration d) { return std::chrono::duration<double>(d).coun
 
 }  // namespace
 
-Watchdog::Watchdog(Deadline deadline, const FlightRecorder* recorder)
+Watchdog::Watchdog(Deadline deadline, const FlightRecorder* recorder, std::string_view start)
     : deadline_(std::move(deadline)),
       recorder_(recorder),
-      thread_([this](const std::stop_token& stop) { watch(stop); }) {}
+      thread_([this](const std::stop_token& stop) { watch(stop); }) {
+  if (!start.empty()) mark(start, no_step);
+}
 
 Watchdog::~Watchdog() = default;
 
@@ -45,9 +49,9 @@ std::string Watchdog::overdue() {
   {
     const std::scoped_lock lock(mutex_);
     if (now > expires_)
-      return fmt::format(
-          "Hang: step {} has been in \"{}\" for {:.0f} s. If this step is just slow, raise comm.timeout_seconds.",
-          step_, section_, seconds(now - marked_));
+      return fmt::format("Hang: {} has been in \"{}\" for {:.0f} s. If it is just slow, raise comm.timeout_seconds.",
+                         step_ == no_step ? "the start" : fmt::format("step {}", step_), section_,
+                         seconds(now - marked_));
   }
   if (recorder_ != nullptr)
     for (const Operation& operation : recorder_->in_flight())

@@ -70,13 +70,13 @@ class Run {
       : config_(complete_model(config)),
         rank_(world.rank()),
         world_(world.duplicate()),
+        watchdog_({.timeout_seconds = watchdog_share * config_.comm.timeout_seconds, .dump_path = dump_path()}, nullptr,
+                  "setting up the job"),
         batch_job_(batch_job()),
         topology_(comm::probe_topology(world)),
         threads_(use_threads(topology_, config_.device.threads)),
         computes_on_(choose_device(config_, world)),
         gemm_(computes_on_.gpu ? kernels::gemm_choice() : agree_on_gemm(world)),
-        watchdog_({.timeout_seconds = watchdog_share * config_.comm.timeout_seconds, .dump_path = dump_path()},
-                  nullptr),
         recorded_(record(config_)),
         job_(config_, world, job_options()),
         checkpoints_(job_, world, threads_),
@@ -161,7 +161,6 @@ class Run {
   }
 
   JobOptions job_options() {
-    watchdog_.mark("setting up the job", 0);
     return {.lane_threads = config_.comm.lane_threads,
             .host_threads = host_threads(topology_, threads_),
             .transport = config_.comm.backend == config::Backend::mpi ? comm::TransportChoice::mpi
@@ -358,12 +357,12 @@ class Run {
   config::RunConfig config_;
   int rank_;
   comm::Communicator world_;
+  comm::Watchdog watchdog_;
   BatchJob batch_job_;
   comm::Topology topology_;
   int threads_;
   ComputeDevice computes_on_;
   kernels::GemmChoice gemm_;
-  comm::Watchdog watchdog_;
   bool recorded_;  ///< metrics.memory_snapshot: all of the memory's history is, until the snapshot is written
   Job job_;
   Checkpointing checkpoints_;

@@ -44,6 +44,13 @@ job 4 train run.toml --set comm.timeout_seconds=4
 expect_end 7 "Hang: " " on shard/"
 rm -r out
 
+# One that stops before the run file is agreed upon.
+fault train.begin:stop:0
+job 4 train run.toml --set comm.timeout_seconds=3
+expect_end 7 'Hang: the start has been in "agreeing on the run file" for ' "comm.timeout_seconds"
+((seconds < 40)) || fail "it took $seconds s"
+expect_no_output
+
 # A slow rank fails nothing and is named; every rank's times are left behind. slowly POINT RANK TIMES: 50 ms each, so that it
 # shows beside steps that other work on this machine makes long.
 slowly() {

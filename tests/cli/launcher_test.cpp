@@ -20,9 +20,10 @@ std::optional<Launched> launched_with(const Variables& variables) {
   });
 }
 
-std::string complaint(const std::optional<Launched>& launched, int mpi_ranks) {
+std::string complaint(const std::optional<Launched>& launched, int mpi_ranks,
+                      std::string_view library = "Open MPI v4.1.4") {
   try {
-    check_launcher(launched, mpi_ranks);
+    check_launcher(launched, mpi_ranks, library);
   } catch (const EnvironmentError& error) {
     return error.what();
   }
@@ -87,7 +88,14 @@ TEST(CheckLauncher, RefusesTasksThatMpiDoesNotJoin) {
   EXPECT_EQ(complaint(srun, 4), "");
   EXPECT_EQ(complaint(std::nullopt, 1), "");
   EXPECT_THAT(complaint(srun, 1), testing::HasSubstr("srun started 4 tasks, but MPI sees 1 rank"));
-  EXPECT_THAT(complaint(srun, 1), testing::HasSubstr("--mpi=pmix"));
+}
+
+TEST(CheckLauncher, NamesThePluginThatTheLibraryListensTo) {
+  const Launched srun{.by = "srun", .ranks = 4, .rank = 0};
+  EXPECT_THAT(complaint(srun, 1, "Open MPI v4.1.4"), testing::HasSubstr("--mpi=pmix "));
+  for (const char* library : {"MPICH Version:\t4.0.2", "MPI VERSION    : CRAY MPICH version 8.1.28",
+                              "MVAPICH2 Version: 2.3.7", "Intel(R) MPI Library 2021.11 for Linux* OS"})
+    EXPECT_THAT(complaint(srun, 1, library), testing::HasSubstr("--mpi=pmi2 ")) << library;
 }
 
 }  // namespace

@@ -30,6 +30,12 @@ TEST_F(WatchdogTest, NamesTheSectionThatMadeNoProgress) {
   EXPECT_NE(message.find("comm.timeout_seconds"), std::string::npos) << message;
 }
 
+TEST_F(WatchdogTest, WatchesTheStartBeforeTheFirstStep) {
+  const Watchdog watchdog(deadline(0.1), nullptr, "agreeing on the run file");
+  ASSERT_EQ(report_.wait_for(5s), std::future_status::ready);
+  EXPECT_EQ(report_.get().find("Hang: the start has been in \"agreeing on the run file\" for "), 0U);
+}
+
 TEST_F(WatchdogTest, IsQuietWhileMarksComeAndWhileNothingIsExpected) {
   Watchdog watchdog(deadline(0.4), nullptr);
   EXPECT_EQ(report_.wait_for(500ms), std::future_status::timeout) << "before the first mark";

@@ -20,10 +20,11 @@ struct Launched {
 
 /// Throws EnvironmentError when MPI sees another number of ranks than were started, as it does when program and
 /// launcher belong to different MPIs: every task would train the whole model alone, all writing the same files.
-void check_launcher(const std::optional<Launched>& launched, int mpi_ranks);
+/// mpi_library: what MPI_Get_library_version says; srun tells different libraries by different plugins.
+void check_launcher(const std::optional<Launched>& launched, int mpi_ranks, std::string_view mpi_library);
 
 /// Throws EnvironmentError when srun started several tasks without telling Open MPI who is who: MPI_Init would end the
-/// process with pages of advice. mpi_library: what MPI_Get_library_version says, which may be asked before MPI_Init.
+/// process with pages of advice. MPI_Get_library_version, for mpi_library, may be asked before MPI_Init.
 void check_introduction(const std::optional<Launched>& launched,
                         const std::function<std::string(std::string_view)>& variable, std::string_view mpi_library);
 

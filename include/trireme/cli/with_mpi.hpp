@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "trireme/comm/communicator.hpp"
 
@@ -13,5 +14,8 @@ int with_mpi(const std::function<int(const comm::Communicator& world)>& body);
 
 /// Before MPI begins: `check_introduction` with what is there. The doctor does without, to look at what is wrong.
 void refuse_ranks_that_nobody_introduced();
+
+/// What the MPI that is loaded calls itself, all its lines. May be asked before MPI begins.
+[[nodiscard]] std::string mpi_library();
 
 }  // namespace trireme::cli

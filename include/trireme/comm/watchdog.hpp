@@ -17,7 +17,8 @@ namespace trireme::comm {
 class Watchdog {
  public:
   /// deadline.timeout_seconds: the longest time between two marks. recorder: may be null; must outlive the watchdog.
-  Watchdog(Deadline deadline, const FlightRecorder* recorder);
+  /// start: what begins now, before any step ("": nothing is expected until the first mark).
+  Watchdog(Deadline deadline, const FlightRecorder* recorder, std::string_view start = {});
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
   ~Watchdog();
