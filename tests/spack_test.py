@@ -67,6 +67,13 @@ class Recorder:
         self.package = runpy.run_path(str(RECIPE))["Trireme"]
         return self
 
+    def run_environment(self):
+        """What `spack load` and Spack's modules set, with PREFIX as the place of the installation."""
+        variables = {}
+        installed = types.SimpleNamespace(prefix="PREFIX")
+        self.package.setup_run_environment(installed, types.SimpleNamespace(set=variables.__setitem__))
+        return variables
+
     def options(self):
         """CMake option -> the variant that sets it, or None."""
 
@@ -105,6 +112,10 @@ def check_recipe(recipe):
     check(own == used, f"variants that no option takes up: {own - used}")
     check("main" in recipe.versions, "there is no version main")
     check(pathlib.Path(recipe.package.git) == ROOT, f"the recipe's sources are in {recipe.package.git}")
+
+    own_module = (ROOT / "jobs/modulefile.lua.in").read_text()
+    by_hand = {name: "PREFIX" for name in re.findall(r'setenv\("(\w+)", "@TRIREME_MODULE_ROOT@"\)', own_module)}
+    check(recipe.run_environment() == by_hand, f"Spack sets {recipe.run_environment()}, our modulefile {by_hand}")
 
     found = re.findall(r"find_package\((\w+)(?: ([\d.]+))?", text) + [
         (name, "") for name in re.findall(r"^trireme_find_library\((\w+)", text, re.M)

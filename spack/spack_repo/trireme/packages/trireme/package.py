@@ -67,6 +67,10 @@ class Trireme(CMakePackage, CudaPackage):
             self.define("BUILD_TESTING", self.run_tests),
         ]
 
+    def setup_run_environment(self, env):
+        # The batch scripts in share/trireme/jobs find each other by it, as they do with our own modulefile.
+        env.set("TRIREME_ROOT", self.prefix)
+
     def test_help(self):
         """the installed program explains itself without MPI and without a GPU"""
         trireme = which(self.prefix.bin.trireme)
