@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "executor/lane_thread.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/abort.hpp"
 #include "trireme/device/history.hpp"
@@ -87,7 +88,7 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
       program_(resolve(schedule_, model, store)),
       parameter_slot_(given_up(schedule_, model)),
       activations_(options_.device),
-      progress_(static_cast<int>(schedule_.ops.size()), [&] {
+      progress_(schedule_, [&] {
         std::vector<schedule::Need> needs = options_.needs ? *options_.needs : schedule::needs(schedule_, model);
         if (options_.device.is_cuda())
           device_lanes_.emplace(schedule_, needs, options_.device, reduced_on_host(schedule_, store),
@@ -156,6 +157,7 @@ void Executor::compute_lane() {
 }
 
 void Executor::lane_loop(schedule::Lane lane, const std::stop_token& stop) {
+  prefer_short_slices();
   try {
     for (std::int64_t step = 0;; ++step)
       for (int op = 0; op < static_cast<int>(schedule_.ops.size()); ++op) {

@@ -8,9 +8,10 @@
 //
 //   OMP_NUM_THREADS=1 mpirun -n 2 --bind-to none build/overlap_bench
 //
-// hidden = 1 - (lanes - compute) / (inline - compute), of the median seconds of a step. Under tensor parallelism a
-// layer waits for what it exchanges in forward and for its output's gradient: what can be hidden are the sums of the
-// input gradients and, with sequence parallelism, the second gathers: 4 of a layer's 10 exchanges, without it 2 of 4.
+// hidden = 1 - (lanes - compute) / (inline - compute), of each way's fastest step: what others do on the machine only
+// adds. Under tensor parallelism a layer waits for what it exchanges in forward and for its output's gradient: what can
+// be hidden are the sums of the input gradients and, with sequence parallelism, the second gathers: 4 of a layer's 10
+// exchanges, without it 2 of 4. `hideable` is their share of all, hidden_of_hideable what counts.
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -21,13 +22,14 @@
 #include "bench/ranks.hpp"
 #include "trireme/comm/test_transports.hpp"
 #include "trireme/device/allocator.hpp"
+#include "trireme/model/activations.hpp"
 #include "trireme/planner/replay.hpp"
+#include "trireme/schedule/op.hpp"
 
 namespace {
 
 using namespace trireme;
 using bench::batch;
-using bench::median;
 using bench::world;
 
 config::RunConfig run(config::SyncPolicy policy) {
@@ -82,11 +84,34 @@ std::int64_t bytes_of_a_step(const train::Job& job) {
   return bytes;
 }
 
+/// The share of the communication under which there is something to compute. All of it where parameters are sharded;
+/// on the tensor axis by the number of exchanges, which are of one size but for the loss's few bytes.
+double hideable(const schedule::Schedule& schedule, const model::Model& model) {
+  int exchanges = 0;
+  int under_compute = 0;
+  for (const schedule::Op& op : schedule.ops) {
+    if (schedule::lane_of(op) != schedule::Lane::tensor || std::holds_alternative<schedule::GatherVocabulary>(op))
+      continue;
+    ++exchanges;
+    const auto sums_branch = [&](const auto& sum) {
+      return sum.pass == schedule::Pass::backward &&
+             model::is_branch(model[sum.block].stages[static_cast<std::size_t>(sum.stage.value)].kind);
+    };
+    const auto* gather = std::get_if<schedule::GatherSequence>(&op);
+    const auto* scatter = std::get_if<schedule::ScatterSequence>(&op);
+    const auto* all_reduce = std::get_if<schedule::AllReduceActivation>(&op);
+    if ((gather != nullptr && gather->pass == schedule::Pass::again) || (scatter != nullptr && sums_branch(*scatter)) ||
+        (all_reduce != nullptr && sums_branch(*all_reduce)))
+      ++under_compute;
+  }
+  return exchanges == 0 ? 1 : static_cast<double>(under_compute) / exchanges;
+}
+
 void hidden(benchmark::State& state, const config::RunConfig& config) {
   device::install_allocator();
   Runner compute(config, false, 0);
-  for (int i = 0; i < 3; ++i) compute.step();
-  double third = median(compute.seconds) / 3;
+  for (int i = 0; i < 5; ++i) compute.step();
+  double third = bench::best(compute.seconds) / 3;
   MPI_Bcast(&third, 1, MPI_DOUBLE, 0, world().handle());
   const double pace = static_cast<double>(bytes_of_a_step(compute.job)) / third;
   Runner lanes(config, true, pace);
@@ -101,17 +126,23 @@ void hidden(benchmark::State& state, const config::RunConfig& config) {
     state.SetIterationTime(lanes.step());
     inlined.step();
   }
-  state.counters["compute_ms"] = 1e3 * median(compute.seconds);
-  state.counters["lanes_ms"] = 1e3 * median(lanes.seconds);
-  state.counters["inline_ms"] = 1e3 * median(inlined.seconds);
+  const double alone = bench::best(compute.seconds);
+  const double hidden = 1 - (bench::best(lanes.seconds) - alone) / (bench::best(inlined.seconds) - alone);
+  const double share = hideable(compute.job.schedule(), compute.job.model());
+  state.counters["compute_ms"] = 1e3 * alone;
+  state.counters["lanes_ms"] = 1e3 * bench::best(lanes.seconds);
+  state.counters["inline_ms"] = 1e3 * bench::best(inlined.seconds);
   state.counters["link_MB/s"] = pace / 1e6;
-  state.counters["hidden"] =
-      1 - (median(lanes.seconds) - median(compute.seconds)) / (median(inlined.seconds) - median(compute.seconds));
+  state.counters["hidden"] = hidden;
+  state.counters["hideable"] = share;
+  state.counters["hidden_of_hideable"] = hidden / share;
 }
 
-/// All ranks share each layer.
+/// All ranks share each layer. A short step: what is exchanged in each is little.
 config::RunConfig tensor_run(bool sequence_parallel) {
   config::RunConfig config = run(config::SyncPolicy::deferred);
+  config.model.layers = 4;
+  config.batch = {.global = 1, .micro = 1};
   config.mesh = {.replicate = 1, .shard = 1, .tensor = world().size(), .sequence_parallel = sequence_parallel};
   return config;
 }
@@ -123,7 +154,7 @@ void tensor(benchmark::State& state) { hidden(state, tensor_run(false)); }
 
 BENCHMARK(immediate)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(15);
 BENCHMARK(deferred)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(15);
-BENCHMARK(tensor_with_sequence_parallelism)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(15);
-BENCHMARK(tensor)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(15);
+BENCHMARK(tensor_with_sequence_parallelism)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(40);
+BENCHMARK(tensor)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(40);
 
 }  // namespace
