@@ -37,6 +37,8 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle, std::s
 
 Handle::Handle(const Communicator& communicator, const Deadline& deadline)
     : others_(others(communicator)), exceptions_at_birth_(std::uncaught_exceptions()) {
+  // Not by ncclCommSplit: that wants a communicator of all ranks, whose start-up grows with the job and which nothing
+  // else needs. Ours are small groups that start at the same time, and none is lost when another is aborted.
   ncclUniqueId id{};
   if (communicator.rank() == 0) check(ncclGetUniqueId(&id), "make an id for a communicator");
   comm::check(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.handle()), "hand NCCL's id to the other ranks");

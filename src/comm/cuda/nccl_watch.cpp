@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/cuda/nccl_watch.hpp"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +35,12 @@ void Watch::add(FlightLane& lane, const Operation& operation, const Deadline& de
     if (pending_.empty()) head_since_ = Clock::now();
     pending_.push_back({std::move(event), &lane, operation, &deadline, &recorder});
   }
-  if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { loop(stop); });
+  if (!thread_.joinable())
+    thread_ = std::jthread([this, gpu = stream.device()](const std::stop_token& stop) {
+      // A new thread's GPU is the first one: ending an event would make a context there for every rank of the node.
+      c10::impl::VirtualGuardImpl(gpu.type()).setDevice(gpu);
+      loop(stop);
+    });
   changed_.notify_one();
 }
 
