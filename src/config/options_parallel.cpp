@@ -85,7 +85,10 @@ std::vector<Option> memory_options() {
   s.choice("offload", &Memory::offload, "what lives in host memory: the optimizer, or the parameters with it");
   s.number("offload_fraction", &Memory::offload_fraction, between(0, 1),
            "the part of it that does, by bytes, first blocks first");
-  s.number("budget", &Memory::budget, above(0), "bytes of a rank that automatic choices keep to").default_is("none");
+  s.number("budget", &Memory::budget, above(0),
+           "bytes of a rank that automatic choices keep to; on a GPU no more is allocated, on CPUs a step that takes "
+           "more is a warning")
+      .default_is("none");
   return s.take();
 }
 

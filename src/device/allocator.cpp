@@ -78,6 +78,13 @@ std::string no_memory_text(Account account, Bytes asked) {
   return out_of_memory_text(account, asked, memory_use(), help());
 }
 
+std::string no_gpu_memory_text(Account account, Bytes asked, Bytes reserved, Bytes allocated, Bytes budget) {
+  MemoryUse use = memory_use();
+  use.reserved = reserved;
+  use.allocated = allocated;
+  return out_of_memory_text(account, asked, use, help(), budget);
+}
+
 void help_out_of_memory(OutOfMemoryHelp words) { help() = std::move(words); }
 
 void install_allocator() {

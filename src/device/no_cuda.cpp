@@ -18,6 +18,8 @@ GpuProbe probe_gpus() { return {.gpus = {}, .reason = reason}; }
 
 c10::Device use_gpu(int) { throw BugError(reason); }
 
+void cap_gpu_memory(c10::Device, Bytes, Bytes) { throw BugError(reason); }
+
 c10::DataPtr page_locked(c10::DataPtr, std::size_t) { throw BugError(reason); }
 
 void recharge_on_gpu(const void*, Category) noexcept {}

@@ -58,7 +58,8 @@ std::string op_text(const OutOfMemoryHelp& help, int op) {
 
 }  // namespace
 
-std::string out_of_memory_text(Account account, Bytes asked, const MemoryUse& use, const OutOfMemoryHelp& help) {
+std::string out_of_memory_text(Account account, Bytes asked, const MemoryUse& use, const OutOfMemoryHelp& help,
+                               Bytes budget) {
   const std::vector<Row> rows = rows_of(account, asked, use);
   TextTable table({"category", "memory", "bytes", "of which asked for now", "highest during"});
   for (const Row& row : rows) {
@@ -67,12 +68,15 @@ std::string out_of_memory_text(Account account, Bytes asked, const MemoryUse& us
                a == account ? trireme::to_text(asked) : "", op_text(help, use[a.space].peak_ops[a.category])});
   }
   const std::string now = op_text(help, current_operation().op);
-  return fmt::format("out of memory{}: no {} for {} on top of {} reserved ({} of it in use). What to do: {}{}.\n\n{}{}",
-                     now.empty() ? "" : fmt::format(" in `{}`", now), trireme::to_text(asked),
-                     to_text(account.category), trireme::to_text(use.reserved), trireme::to_text(use.allocated),
-                     remedy(rows.empty() ? account.category : rows.front().account.category),
-                     help.advice ? ", or one of the changes in the table" : "", table.str(),
-                     help.advice ? fmt::format("\n{}", help.advice()) : "");
+  const std::string bound =
+      budget.value > 0 ? fmt::format(", and memory.budget allows {}", trireme::to_text(budget)) : "";
+  return fmt::format(
+      "out of memory{}: no {} for {} on top of {} reserved ({} of it in use){}. What to do: {}{}.\n\n{}{}",
+      now.empty() ? "" : fmt::format(" in `{}`", now), trireme::to_text(asked), to_text(account.category),
+      trireme::to_text(use.reserved), trireme::to_text(use.allocated), bound,
+      remedy(rows.empty() ? account.category : rows.front().account.category),
+      help.advice ? ", or one of the changes in the table" : "", table.str(),
+      help.advice ? fmt::format("\n{}", help.advice()) : "");
 }
 
 }  // namespace trireme::device

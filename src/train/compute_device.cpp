@@ -92,6 +92,7 @@ ComputeDevice choose_device(const config::RunConfig& config, const comm::Communi
   if (!chosen.gpu) return chosen;
   if (config.run.deterministic) sum_in_one_order();
   chosen.device = device::use_gpu(chosen.gpu->index);
+  if (config.memory.budget) device::cap_gpu_memory(chosen.device, *config.memory.budget, chosen.gpu->memory);
   return chosen;
 }
 

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/peaks.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "trireme/base/log.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/base/text_table.hpp"
 
 namespace trireme::train {
@@ -36,6 +44,27 @@ std::string RunPeaks::table(const std::function<std::string(int op)>& op_text) c
   table.add({"all at once", to_text(on_device.peak_total), when(on_device.peak_total, on_device.peak_ops.total),
              to_text(on_host.peak_total), when(on_host.peak_total, on_host.peak_ops.total)});
   return table.str();
+}
+
+std::string over_budget_warning(Bytes budget, const device::SpaceUse& use) {
+  if (use.peak_total <= budget) return {};
+  std::vector<device::Category> largest(device::all_categories().begin(), device::all_categories().end());
+  std::ranges::stable_sort(largest, std::ranges::greater{}, [&](device::Category c) { return use.at_peak[c]; });
+  std::vector<std::string> parts;
+  for (const device::Category c : largest)
+    if (parts.size() < 3 && use.at_peak[c].value > 0)
+      parts.push_back(fmt::format("{} {}", device::to_text(c), to_text(use.at_peak[c])));
+  return fmt::format(
+      "a step took {}, more than memory.budget = {} ({}). On CPUs the budget bounds what automatic choices plan, "
+      "which leaves workspace and communication out; `trireme plan` says what would need less.",
+      to_text(use.peak_total), to_text(budget), join(parts, ", "));
+}
+
+void BudgetWatch::look(const device::SpaceUse& use) {
+  const std::string said = budget_ ? over_budget_warning(*budget_, use) : "";
+  if (said.empty()) return;
+  log::warning(said);
+  budget_.reset();
 }
 
 }  // namespace trireme::train

@@ -223,6 +223,7 @@ class Run {
                       (job_.lane_threads() ? result.exposed_seconds : 0));
     const device::MemoryUse memory = device::memory_use();
     peaks_.add(memory);
+    if (rank_ == 0 && !computes_on_.gpu) budget_.look(memory[device::Space::device]);
     if (job_.options().record_timeline) take_timeline(step);
     if (snapshot_after(step)) write_snapshot();
     if (step == 0) log::debug("the first step is done");
@@ -374,6 +375,7 @@ class Run {
   std::optional<MetricsFile> metrics_;
   std::vector<executor::Span> spans_;
   RunPeaks peaks_;
+  BudgetWatch budget_{config_.memory.budget};
   std::vector<std::string> task_names_;  ///< by op of the schedule
   StepTimes step_times_;                 ///< since they were last reported
   checkpoint::State state_;

@@ -236,6 +236,16 @@ TEST_F(Allocator, BeyondTheLimitSaysWhereMemoryWent) {
   }
 }
 
+TEST_F(Allocator, SaysOnAGpuWhatItsAllocatorHoldsAndTheBudget) {
+  const std::string message =
+      no_gpu_memory_text({Category::workspace, Space::device}, Bytes{std::int64_t{2} << 30},
+                         Bytes{std::int64_t{39} << 30}, Bytes{std::int64_t{38} << 30}, Bytes{std::int64_t{40} << 30});
+  EXPECT_THAT(message, HasSubstr("no 2 GiB for workspace on top of 39 GiB reserved (38 GiB of it in use), and "
+                                 "memory.budget allows 40 GiB"));
+  const std::string without = no_gpu_memory_text({Category::workspace, Space::device}, Bytes{1}, {}, {}, {});
+  EXPECT_THAT(without, testing::Not(HasSubstr("memory.budget allows")));
+}
+
 TEST_F(Allocator, GivesCachedBlocksBackBeforeItReachesTheLimit) {
   bytes(20 << 20);
   set_limit(before_.reserved + Bytes{25 << 20});

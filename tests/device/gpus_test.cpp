@@ -17,6 +17,19 @@ TEST(PeakBf16Flops, IsWhatTheDataSheetSays) {
   EXPECT_EQ(peak_bf16_flops("Quadro K620"), std::nullopt);
 }
 
+TEST(FractionOf, NeverAllowsLessThanWasAskedFor) {
+  const Bytes all{150'121'545'728};  // an H200
+  for (const std::int64_t most :
+       {std::int64_t{1}, std::int64_t{40} << 30, std::int64_t{42'949'672'961}, all.value - 1}) {
+    const double part = fraction_of(Bytes{most}, all);
+    const auto allowed = static_cast<std::int64_t>(part * static_cast<double>(all.value));
+    EXPECT_GE(allowed, most);
+    EXPECT_LE(allowed, most + 16) << "and hardly more";
+    EXPECT_LE(part, 1.0);
+  }
+  EXPECT_EQ(fraction_of(Bytes{2 * all.value}, all), 1.0) << "what the GPU does not have bounds nothing";
+}
+
 TEST(ProbeGpus, SaysWhyThereIsNone) {
   const GpuProbe probe = probe_gpus();
   EXPECT_EQ(probe.gpus.empty(), !probe.reason.empty());

@@ -35,5 +35,14 @@ TEST(RunPeaks, KeepTheHighestStepOfEachCategoryAndItsOp) {
   EXPECT_THAT(table, testing::Not(testing::HasSubstr("communication"))) << "what nothing used";
 }
 
+TEST(OverBudgetWarning, NamesWhatWasLargestWhenMostWasTaken) {
+  device::SpaceUse use;
+  use.peak_total = {5 << 20};
+  use.at_peak[Category::workspace] = {1 << 20};
+  use.at_peak[Category::activations] = {4 << 20};
+  EXPECT_EQ(over_budget_warning(Bytes{5 << 20}, use), "") << "the budget itself is allowed";
+  EXPECT_THAT(over_budget_warning(Bytes{(5 << 20) - 1}, use), testing::HasSubstr("activations 4 MiB, workspace 1 MiB"));
+}
+
 }  // namespace
 }  // namespace trireme::train

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trireme/base/units.hpp"
+#include "trireme/device/memory.hpp"
 
 /// The allocator behind every libtorch CPU tensor: charges each block to the calling thread's account (`ChargeTo`) and
 /// keeps freed blocks for reuse, because page faults on fresh memory cost a CPU step up to 30%.
@@ -21,6 +22,11 @@ struct OutOfMemoryHelp {
 };
 /// Gives them to the message of later failures; empty ones take them back. No allocation runs meanwhile.
 void help_out_of_memory(OutOfMemoryHelp help);
+
+/// The message for `asked` bytes that a GPU does not have: its allocator holds `reserved`, `allocated` of it in use.
+/// budget: what the run file allows; 0: no such bound.
+[[nodiscard]] std::string no_gpu_memory_text(Account account, Bytes asked, Bytes reserved, Bytes allocated,
+                                             Bytes budget);
 
 /// Gives all cached blocks back to the system and returns how many bytes that were.
 Bytes trim();

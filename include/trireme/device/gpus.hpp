@@ -40,6 +40,13 @@ struct GpuProbe {
 /// EnvironmentError where it cannot be used.
 [[nodiscard]] c10::Device use_gpu(int index);
 
+/// From now on libtorch's allocator on `gpu`, which has `all` bytes, takes no more than `most` from it, what it caches
+/// included; beyond that an allocation throws EnvironmentError with the table by category. Outside of it lie what CUDA
+/// itself needs for a process (about 0.5 GiB) and NCCL's buffers.
+void cap_gpu_memory(c10::Device gpu, Bytes most, Bytes all);
+/// The part of `all` that `most` is, from 0 to 1: such that truncating `part * all` never gives less than `most`.
+[[nodiscard]] double fraction_of(Bytes most, Bytes all);
+
 /// Looks for GPUs; makes no context on any of them, so that a rank costs no memory on those that it does not use.
 [[nodiscard]] GpuProbe probe_gpus();
 

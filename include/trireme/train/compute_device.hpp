@@ -40,7 +40,8 @@ struct RankGpus {
                                           const RankGpus& ranks);
 
 /// Looks for GPUs, decides, and makes this rank's GPU the one where it computes; with `run.deterministic` NCCL and
-/// cuBLAS are told to sum in one order. The same kind on all ranks. Collective over `world`.
+/// cuBLAS are told to sum in one order, and with `memory.budget` this rank's allocations end there. The same kind on
+/// all ranks. Collective over `world`.
 [[nodiscard]] ComputeDevice choose_device(const config::RunConfig& config, const comm::Communicator& world);
 
 }  // namespace trireme::train

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "trireme/device/memory.hpp"
@@ -20,6 +21,20 @@ class RunPeaks {
 
  private:
   std::array<device::SpaceUse, device::space_count> spaces_;
+};
+
+/// That a step took more of the memory where it computes than `memory.budget`, and of which categories; empty where it
+/// did not. use: of that step.
+[[nodiscard]] std::string over_budget_warning(Bytes budget, const device::SpaceUse& use);
+
+/// Says once in a run that a step was over the budget: on CPUs it bounds what is planned and not what is taken.
+class BudgetWatch {
+ public:
+  explicit BudgetWatch(std::optional<Bytes> budget) : budget_(budget) {}
+  void look(const device::SpaceUse& use);
+
+ private:
+  std::optional<Bytes> budget_;  ///< nothing: none, or said
 };
 
 }  // namespace trireme::train

@@ -16,11 +16,13 @@
 #include "device/recorder.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/device/allocator.hpp"
+#include "trireme/device/gpus.hpp"
 
 namespace trireme::device {
 namespace {
 
-using c10::cuda::CUDACachingAllocator::TraceEntry;
+namespace CUDACachingAllocator = c10::cuda::CUDACachingAllocator;
+using CUDACachingAllocator::TraceEntry;
 
 void free_page_locked(void* data) noexcept {
   (void)cudaHostUnregister(data);
@@ -73,6 +75,12 @@ class Charges {
   std::map<std::size_t, Charged> charges_;
 };
 
+/// What `cap_gpu_memory` was told; 0: nothing. Set before the first step.
+Bytes& budget() {
+  static Bytes bytes;
+  return bytes;
+}
+
 /// Never destroyed, as the ledger.
 Charges& charges() {
   static Charges& all = *new Charges;
@@ -88,6 +96,12 @@ c10::DataPtr page_locked(c10::DataPtr memory, std::size_t bytes) {
   return {data, data, &free_page_locked, c10::Device(c10::DeviceType::CPU)};
 }
 
+void cap_gpu_memory(c10::Device gpu, Bytes most, Bytes all) {
+  // libtorch knows a fraction only. Beyond it the allocator gives back what it caches, tries again, and then fails.
+  CUDACachingAllocator::setMemoryFraction(fraction_of(most, all), gpu.index());
+  budget() = most;
+}
+
 void recharge_on_gpu(const void* data, Category category) noexcept { charges().recharge(data, category); }
 
 namespace cuda {
@@ -95,11 +109,14 @@ namespace cuda {
 void charge_gpu_memory() {
   static std::once_flag once;
   std::call_once(once, [] {
-    c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const TraceEntry& entry) { charges()(entry); });
-    c10::cuda::CUDACachingAllocator::attachOutOfMemoryObserver(
-        [](std::int64_t, std::size_t asked, std::size_t, std::size_t) {
-          throw EnvironmentError(no_memory_text(current_account(), {static_cast<std::int64_t>(asked)}));
-        });
+    CUDACachingAllocator::attachAllocatorTraceTracker([](const TraceEntry& entry) { charges()(entry); });
+    CUDACachingAllocator::attachOutOfMemoryObserver([](std::int64_t gpu, std::size_t asked, std::size_t, std::size_t) {
+      // Called without the allocator's lock. Its statistics count all kinds of blocks at index 0.
+      const auto statistics = CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(gpu));
+      throw EnvironmentError(no_gpu_memory_text(
+          {current_account().category, Space::device}, {static_cast<std::int64_t>(asked)},
+          {statistics.reserved_bytes[0].current}, {statistics.allocated_bytes[0].current}, budget()));
+    });
   });
 }
 

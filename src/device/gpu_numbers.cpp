@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "trireme/device/gpus.hpp"
@@ -16,6 +18,13 @@ std::optional<double> peak_bf16_flops(std::string_view name) {
   const auto* const found = std::find_if(std::begin(peaks), std::end(peaks),
                                          [&](const auto& peak) { return name.find(peak.first) != name.npos; });
   return found == std::end(peaks) ? std::nullopt : std::optional(found->second);
+}
+
+double fraction_of(Bytes most, Bytes all) {
+  if (most >= all) return 1;
+  const auto whole = static_cast<double>(all.value);
+  const double part = static_cast<double>(most.value) / whole;
+  return static_cast<std::int64_t>(part * whole) >= most.value ? part : std::nextafter(part, 1.0);
 }
 
 }  // namespace trireme::device
