@@ -6,6 +6,7 @@
 
 #include "planner/activations.hpp"
 #include "trireme/base/text_table.hpp"
+#include "trireme/model/logits.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/passes.hpp"
 #include "trireme/schedule/text.hpp"
@@ -51,11 +52,19 @@ void shards(Memory& memory, const schedule::Schedule& schedule, const model::Mod
   }
 }
 
+/// Of the head's backward on a GPU: a chunk's logits, the normed input, its gradient and a chunk of that.
+Bytes head_workspace(const model::Model& model, const Sizing& sizing) {
+  const std::int64_t vocab = (model.sizes.vocab + model.part.ranks - 1) / model.part.ranks;
+  const std::int64_t wanted = sizing.loss_chunk_tokens > 0 ? sizing.loss_chunk_tokens : model::gpu_logits_tokens(vocab);
+  const std::int64_t chunk = std::min(wanted, sizing.tokens);
+  return times(chunk * vocab + (2 * sizing.tokens + chunk) * model.sizes.hidden, size_of(sizing.compute));
+}
+
 }  // namespace
 
 Bytes Memory::total() const {
   return parameters_sharded + parameters_unsharded + parameters_resharded + gradients_sharded + gradients_unsharded +
-         optimizer + activations;
+         optimizer + activations + workspace;
 }
 
 Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
@@ -77,6 +86,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
     memory.gradients_sharded += times(largest, 4);
   }
   memory.gradients_unsharded = ring_bytes(rings.gradients, model, layout, 4);
+  if (sizing.on_gpu) memory.workspace = head_workspace(model, sizing);
   Activations activations(model, sizing);
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
     const Bytes most = activations.most_during(schedule.ops[i]);
@@ -102,6 +112,8 @@ Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh) 
           .reduce = config.precision.reduce,
           .tokens = config.batch.micro * config.data.seq_len,
           .replicas = mesh.replicate,
+          .on_gpu = config.device.type == config::DeviceType::cuda,
+          .loss_chunk_tokens = config.loss.chunk_tokens,
           .saves_beside =
               config.checkpoint.async && config.checkpoint.every > 0 && config.checkpoint.every < config.train.steps};
 }
@@ -217,6 +229,7 @@ std::string to_text(const Memory& memory) {
   add("gradients.unsharded", memory.gradients_unsharded);
   add("optimizer", memory.optimizer);
   add("activations", memory.activations, memory.activations_peak);
+  if (memory.workspace.value > 0) add("workspace: logits", memory.workspace, "backward head");
   add("total", memory.total(), memory.activations.value > 0 ? memory.activations_peak : "all the step");
   if (memory.host.total().value == 0) return table.str();
   add("in host memory: parameters.sharded", memory.host.parameters_sharded);

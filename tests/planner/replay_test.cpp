@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/model/activations.hpp"
+#include "trireme/model/logits.hpp"
 #include "trireme/schedule/build.hpp"
 
 namespace trireme::planner {
@@ -97,6 +98,26 @@ TEST(ReplayMemory, CountsTheActivationsOfOneMicrobatchOfAllBlocks) {
   const Memory memory = replay_memory(schedule::build_step(model, 2, {}), model, layout, sizing);
   const Bytes layer = saved(model, sizing, {StageKind::attention, StageKind::mlp});
   EXPECT_EQ(memory.activations, saved(model, sizing, {StageKind::embedding, StageKind::head}) + layer + layer + layer);
+}
+
+TEST(ReplayMemory, CountsTheLogitsOfAGpusHead) {
+  const model::Model model = llama();
+  const shard::Layout layout(model, 2);
+  const auto step = schedule::build_step(model, 2, {});
+  Sizing sizing{.compute = DType::bf16, .tokens = 32};
+  const Memory on_cpu = replay_memory(step, model, layout, sizing);
+  EXPECT_EQ(on_cpu.workspace, Bytes{0}) << "its chunks stay in the cache";
+  sizing.on_gpu = true;
+  const Memory all_at_once = replay_memory(step, model, layout, sizing);
+  EXPECT_EQ(all_at_once.workspace, Bytes{2 * (32 * 257 + 3 * 32 * 72)});
+  EXPECT_EQ(all_at_once.total(), on_cpu.total() + all_at_once.workspace);
+  sizing.loss_chunk_tokens = 8;
+  EXPECT_EQ(replay_memory(step, model, layout, sizing).workspace, Bytes{2 * (8 * 257 + (2 * 32 + 8) * 72)});
+}
+
+TEST(GpuLogitsTokens, HoldAGibibyteOfBf16AndFewTokensNever) {
+  EXPECT_EQ(model::gpu_logits_tokens(128256) * 128256 * 2 >> 20, 1017);
+  EXPECT_EQ(model::gpu_logits_tokens(1 << 24), 1024);
 }
 
 TEST(ReplayMemory, NamesTheOpOfThePeak) {

@@ -17,9 +17,9 @@ struct Choice {
 
 /// Resolves `sync.policy = "auto"`: of deferred with parameters kept until the update, deferred without reshard,
 /// deferred with reshard, immediate without reshard, immediate with reshard, the first whose predicted bytes
-/// (replay_memory: all but libtorch's workspace and communication staging) fit memory.budget. They are ordered by
-/// traffic, least first. Any other policy is returned as it is. Throws ConfigError when none fits, with what each
-/// needs.
+/// (replay_memory: all but libtorch's workspace, on a GPU the head's excepted, and communication staging) fit
+/// memory.budget. They are ordered by traffic, least first. Any other policy is returned as it is. Throws ConfigError
+/// when none fits, with what each needs.
 [[nodiscard]] Choice choose_sync(const config::RunConfig& config, const model::Model& model,
                                  const config::Resolved& mesh);
 

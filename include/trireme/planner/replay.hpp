@@ -20,15 +20,18 @@ struct Sizing {
   config::Reduce reduce = config::Reduce::fp32;
   std::int64_t tokens = 0;  ///< of one microbatch of one rank: micro * seq_len
   int replicas = 1;
-  bool trains = true;         ///< false: a forward only, no gradients and optimizer state
-  int shard_rank = 0;         ///< whose: which copied parameters a shard holds differs
-  bool saves_beside = false;  ///< checkpoints are written from a copy while the training goes on
+  bool trains = true;                  ///< false: a forward only, no gradients and optimizer state
+  int shard_rank = 0;                  ///< whose: which copied parameters a shard holds differs
+  bool on_gpu = false;                 ///< whose head holds logits of up to 1 GiB at a time
+  std::int64_t loss_chunk_tokens = 0;  ///< 0: chosen
+  bool saves_beside = false;           ///< checkpoints are written from a copy while the training goes on
 };
 
 /// Bytes of one rank by category, each at its highest; buffers are allocated once, activations rise and fall.
 struct Memory {
   Bytes parameters_sharded, parameters_unsharded, parameters_resharded, gradients_sharded, gradients_unsharded,
       optimizer, activations;
+  Bytes workspace;  ///< of a GPU's head: logits, and its input and that one's gradient. Other workspace is not counted
   int activations_peak_op = 0;   ///< the op during which activations are highest
   std::string activations_peak;  ///< the same in words; the other categories are as large all the step
   /// In host memory.
@@ -50,7 +53,7 @@ struct Moved {
   std::int64_t calls = 0;
   friend bool operator==(const Moved&, const Moved&) = default;
 };
-/// What the run file says of one rank's part.
+/// What the run file says of one rank's part. On a GPU where `device.type` is cuda: auto is not known here.
 [[nodiscard]] Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh);
 
 /// What tensor rank `rank` holds of the model.
