@@ -17,7 +17,9 @@
 #include "trireme/cli/commands.hpp"
 #include "trireme/cli/libraries.hpp"
 #include "trireme/cli/with_mpi.hpp"
+#include "trireme/config/names.hpp"
 #include "trireme/data/tokenizer.hpp"
+#include "trireme/train/compute_device.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -28,6 +30,7 @@ struct Arguments {
   std::string tokenizer = "bytes";
   std::int64_t tokens = 200;
   std::string logits;
+  std::string device = "auto";
   train::Sampling sampling;
 };
 
@@ -39,12 +42,23 @@ config::RunConfig forward_config(const Arguments& arguments, const checkpoint::W
   config.model.from = arguments.model;
   config.precision.compute = DType::fp32;
   config.batch = {.global = 1, .micro = 1};
+  for (const auto& [type, name] : config::names_of(config::DeviceType{}))
+    if (arguments.device == name) config.device.type = type;
   config.mesh = {.replicate = 1, .shard = 1, .tensor = ranks};
   if (ranks > 1) config.mesh.sequence_parallel = false;  // a text grows by one token
   const std::int64_t wanted = prompt_tokens + arguments.tokens;
   const std::int64_t longest = weights.generation().max_position_embeddings;
   config.data.seq_len = longest > 0 ? std::min(wanted, longest) : wanted;
   return train::complete_model(config);
+}
+
+/// Where --device says, or where a GPU is.
+train::ComputeDevice chosen_device(const config::RunConfig& config, const comm::Communicator& world) {
+  try {
+    return train::choose_device(config, world);
+  } catch (const EnvironmentError& error) {  // it names the run file's key
+    throw EnvironmentError(fmt::format("{} Here device.type is --device.", error.what()));
+  }
 }
 
 /// Writes the logits after the prompt's last token: fp32, one for each id of the vocabulary. All ranks know them.
@@ -75,8 +89,10 @@ int generate(const comm::Communicator& world, const Arguments& arguments) {
   const checkpoint::Weights weights = checkpoint::Weights::open(arguments.model);
   const std::vector<std::int32_t> prompt = encode_prompt(arguments, *tokenizer, weights.model());
   const Libraries libraries(world, 0);
-  train::Job job(forward_config(arguments, weights, static_cast<std::int64_t>(prompt.size()), world.size()), world,
-                 {.trains = false});
+  const config::RunConfig config =
+      forward_config(arguments, weights, static_cast<std::int64_t>(prompt.size()), world.size());
+  const train::ComputeDevice on = chosen_device(config, world);
+  train::Job job(config, world, {.device = on.device, .link = on.link, .trains = false});
   train::check_weights(job.config(), job.model());
   job.store().fill(train::first_parameters(job.config()));
   if (!arguments.logits.empty()) write_logits(job, prompt, arguments.logits, world.rank() == 0);
@@ -117,6 +133,9 @@ void add_generate(CLI::App& app, Action& chosen) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--logits", a->logits, "Also write the logits of the first new token to this file: fp32");
+  command->add_option("--device", a->device, "Where to compute: auto (a GPU where every rank has one), cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   command->add_option("--seed", a->sampling.seed, "Of the sampling")->capture_default_str();
   command->footer(
       "It stops at the tokenizer's end of document, or after --tokens. Under mpirun the ranks share each layer, for\n"

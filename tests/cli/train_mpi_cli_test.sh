@@ -65,6 +65,10 @@ program generate out/export --prompt "the ship" --tokens 20 --temperature 1 --se
 cp out.txt first.txt
 program generate out/export --prompt "the ship" --tokens 20 --temperature 1 --seed 3
 cmp out.txt first.txt || fail "sampling differs from itself"
+program generate out/export --prompt "the ship" --tokens 20 --device cuda
+expect_end 5 "--device"
+program generate out/export --prompt "the ship" --device tpu
+expect_end 2 "--device"
 program generate out/export --prompt ""
 expect_end 2 "--prompt"
 program generate nowhere --prompt x
