@@ -48,8 +48,10 @@ function(trireme_tests)
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;PROGRAM=$<TARGET_FILE:trireme_without_cuda>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   endif()
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
+  add_test(NAME gpu_judge COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/gpu_judge_test.py)
   add_test(NAME spack COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py)
   set_tests_properties(layering PROPERTIES LABELS values TIMEOUT 60)
+  set_tests_properties(gpu_judge PROPERTIES LABELS values TIMEOUT 300)  # starts dozens of processes
   set_tests_properties(spack PROPERTIES LABELS values TIMEOUT 900)  # where there is Spack, it concretizes: a minute each
 endfunction()
 

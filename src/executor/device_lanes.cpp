@@ -22,6 +22,9 @@ std::optional<c10::Stream> stream_of(Lane lane, c10::Device device) {
   const c10::impl::VirtualGuardImpl gpu(device.type());
   switch (lane) {
     case Lane::compute:
+    // Its tensors are made on one of the two and freed on the other, twice a stage: on a stream of their own each would
+    // be kept from reuse (record_stream) while the host is a microbatch ahead, and one forgotten would be a silent
+    // race.
     case Lane::tensor: return gpu.getDefaultStream(device);
     case Lane::gather:
     case Lane::reduce: return gpu.getStreamFromGlobalPool(device, /*isHighPriority=*/true);

@@ -6,12 +6,16 @@ finds one).
     gpu.py speed --trireme PROGRAM --model 1b     tokens/s, MFU and peak memory: recompute none, selective and block; offload
     gpu.py curve --trireme PROGRAM                bf16 losses of a 160M model over 2,000 steps: mean gap of the last 500
     gpu.py parity --trireme PROGRAM               one GPU against the CPU, fp32 and bf16; four ranks on one GPU against one
+    gpu.py big --trireme PROGRAM                  6 billion parameters below 40 GiB, in host memory; what ran beside what
 
+With --measured FILE each figure is also appended there as a line of JSON, for tests/gpu_judge.py, which knows the goals.
 MFU counts attention in full against 989 TFLOP/s (dense bf16 of an H100 or H200), by Trireme's rule for both programs. Peak
 memory is what nvidia-smi sees, caches included."""
 import argparse
+import array
 import json
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,6 +31,8 @@ SHAPES = {  # Llama 3.2's 1B and 3B, embeddings not tied
            "num_attention_heads": 32, "num_key_value_heads": 8, "seq_len": 4096},
     "3b": {"vocab_size": 128256, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28,
            "num_attention_heads": 24, "num_key_value_heads": 8, "seq_len": 4096},
+    "6b": {"vocab_size": 65536, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 31,
+           "num_attention_heads": 32, "num_key_value_heads": 8, "seq_len": 4096},
     "160m": {"vocab_size": 32000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
              "num_attention_heads": 12, "num_key_value_heads": 12, "seq_len": 1024},
     "small": {"vocab_size": 1000, "hidden_size": 144, "intermediate_size": 304, "num_hidden_layers": 3,
@@ -44,6 +50,13 @@ VARIANTS = {
 }
 PEERS = {"PyTorch eager": {}, "PyTorch compiled": {"compile": True},
          "PyTorch compiled, recompute block": {"compile": True, "recompute": "block"}}
+
+
+def record(arguments, step, **figures):
+    """Appends figures for tests/gpu_judge.py."""
+    if arguments.measured:
+        with open(arguments.measured, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step} | figures) + "\n")
 
 
 class PeakMemory:
@@ -89,8 +102,8 @@ class Runs:
                                f"{(done.stdout + done.stderr)[-1500:]}")
         return done.stdout
 
-    def trireme(self, settings, ranks=1):
-        """The rows of metrics.jsonl."""
+    def trireme(self, settings, ranks=1, trace=None):
+        """The rows of metrics.jsonl. trace: a file to keep the trace of a traced step in."""
         with tempfile.TemporaryDirectory(dir=self.work) as output:
             everything = {
                 "run.output": output, "run.overwrite": True, "data.train": str(self.tokens), "data.format": "uint16",
@@ -113,7 +126,17 @@ class Runs:
             run_file.write_text("".join(f"[{s}]\n" + "\n".join(lines) + "\n" for s, lines in sections.items()))
             launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks] if ranks > 1 else []
             self.run([*launcher, self.a.trireme, "train", run_file])
+            if trace:
+                shutil.copyfile(pathlib.Path(output) / "trace-rank0.json", trace)
             return [json.loads(line) for line in (pathlib.Path(output) / "metrics.jsonl").read_text().splitlines()]
+
+    def logits(self, device):
+        """What generate thinks of the first new token, in fp32, one number for each id."""
+        file = self.work / f"logits-{device}.bin"
+        self.run([self.a.trireme, "generate", self.directory, "--prompt", "In the beginning", "--tokens", 1, "--device", device, "--logits", file])
+        values = array.array("f")
+        values.frombytes(file.read_bytes())
+        return values
 
     def peer(self, settings):
         """The rows that peer.py prints."""
@@ -131,6 +154,7 @@ class Runs:
 
 def speed(arguments, work):
     """A table: ours in every variant, then the peers; False when one did not run."""
+    step = f"speed-{arguments.model}"
     runs = Runs(arguments, work, arguments.model, arguments.steps, arguments.micro)
     print(f"Llama {arguments.model}, bf16, {arguments.micro} x {runs.shape['seq_len']} tokens a step, {arguments.steps} steps")
     print(f"{'':36s} {'tokens/s':>9s} {'MFU':>6s} {'peak GiB':>9s} {'run s':>6s}", flush=True)
@@ -145,18 +169,20 @@ def speed(arguments, work):
                 rows = run(settings)
         except RuntimeError as error:
             print(f"{name:36s} did not run: {error}", flush=True)
+            record(arguments, step, name=name, error=str(error))
             whole = False
             continue
         rate = runs.tokens_per_second(rows)
         if rows[-1].get("mfu"):
             flops_per_token = statistics.median(row["mfu"] * PEAK_FLOPS / row["tokens_per_second"] for row in rows)
-        mfu = f"{rate * flops_per_token / PEAK_FLOPS:6.1%}" if flops_per_token else "     -"
-        print(f"{name:36s} {rate:9.0f} {mfu} {memory.gib:9.1f} {time.monotonic() - began:6.0f}", flush=True)
+        mfu = rate * flops_per_token / PEAK_FLOPS if flops_per_token else None
+        record(arguments, step, name=name, tokens_per_second=rate, mfu=mfu, gib=memory.gib)
+        print(f"{name:36s} {rate:9.0f} {f'{mfu:6.1%}' if mfu else '     -'} {memory.gib:9.1f} {time.monotonic() - began:6.0f}", flush=True)
     return whole
 
 
 def curve(arguments, work):
-    """True when the mean gap of the last quarter is below 0.3%."""
+    """The mean gap of the last quarter; true when it is a number."""
     runs = Runs(arguments, work, "160m", arguments.steps, 8, weights=True)
     ours, theirs = runs.trireme({}), runs.peer({})
     every = max(1, arguments.steps // 40)
@@ -165,11 +191,16 @@ def curve(arguments, work):
     tail = arguments.steps // 4
     gap = abs(statistics.mean(a["loss"] - b["loss"] for a, b in zip(ours[-tail:], theirs[-tail:], strict=True)))
     gap /= statistics.mean(b["loss"] for b in theirs[-tail:])
-    print(f"mean gap of the last {tail} steps: {gap:.3%} (below 0.3%: {'yes' if gap < 0.003 else 'NO'})")
-    return gap < 0.003
+    single = statistics.mean(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(ours[-tail:], theirs[-tail:], strict=True))
+    record(arguments, "curve", steps=arguments.steps, tail=tail, gap=gap, gap_of_single_steps=single)
+    print(f"mean gap of the last {tail} steps: {gap:.3%} (of single steps, without their signs: {single:.3%})")
+    return gap == gap
 
 
 def deviation(ours, theirs, key):
+    """The largest relative difference of a step; infinite where a number is missing."""
+    if any(row[key] is None for row in ours + theirs):
+        return float("inf")
     return max(abs(a[key] - b[key]) / abs(b[key]) for a, b in zip(ours, theirs, strict=True))
 
 
@@ -193,26 +224,94 @@ def parity(arguments, work):
             a, b = runs.trireme(ours, our_ranks), runs.trireme(theirs, their_ranks)
             loss, norm = deviation(a, b, "loss"), deviation(a, b, "grad_norm")
             right = loss <= tolerance and norm <= 10 * tolerance
+            record(arguments, "parity", case=name, loss=loss, norm=norm, allowed=tolerance)
             print(f"{name:48s} loss {loss:.1e}, norm {norm:.1e}, allowed {tolerance:.0e}: {'agree' if right else 'DIFFER'}", flush=True)
         except RuntimeError as error:
             right = False
+            record(arguments, "parity", case=name, error=str(error))
             print(f"{name:48s} did not run: {error}", flush=True)
         whole = whole and right
-    return whole
+    return parity_of_generate(arguments, runs) and whole
+
+
+def parity_of_generate(arguments, runs):
+    """True when generate has the same logits on both, by the largest of them."""
+    name, allowed = "fp32: logits of generate, GPU against CPU", 1e-4
+    try:
+        ours, theirs = runs.logits("cuda"), runs.logits("cpu")
+    except RuntimeError as error:
+        record(arguments, "parity", case=name, error=str(error))
+        print(f"{name:48s} did not run: {error}", flush=True)
+        return False
+    apart = max(abs(a - b) for a, b in zip(ours, theirs, strict=True)) / max(abs(b) for b in theirs)
+    record(arguments, "parity", case=name, loss=apart, norm=0.0, allowed=allowed)
+    print(f"{name:48s} {apart:.1e}, allowed {allowed:.0e}: {'agree' if apart <= allowed else 'DIFFER'}", flush=True)
+    return apart <= allowed
+
+
+def parameters(shape):
+    """Of a Llama whose embeddings are not tied."""
+    hidden, head = shape["hidden_size"], shape["hidden_size"] // shape["num_attention_heads"]
+    attention = 2 * hidden * hidden + 2 * hidden * head * shape["num_key_value_heads"]
+    layer = attention + 3 * hidden * shape["intermediate_size"] + 2 * hidden
+    return 2 * shape["vocab_size"] * hidden + shape["num_hidden_layers"] * layer + hidden
+
+
+def busy(spans):
+    """[begin, end) spans that may overlap, as disjoint ones in order."""
+    joined = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        else:
+            joined.append([begin, end])
+    return joined
+
+
+def overlap(trace):
+    """Of the shorter of computing and moving (copies both ways, updates on the host), the part beside the other."""
+    events = trace["traceEvents"]
+    lanes = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+    spans = {True: [], False: []}
+    for e in events:
+        if e["ph"] == "X" and lanes[e["tid"]] in ("compute", "device to host", "host to device", "host"):
+            spans[lanes[e["tid"]] == "compute"].append((e["ts"], e["ts"] + e["dur"]))
+    compute, moves = busy(spans[True]), busy(spans[False])
+    both = sum(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a in compute for b in moves)
+    shorter = min(sum(end - begin for begin, end in each) for each in (compute, moves))
+    return both / shorter if shorter > 0 else 0.0
+
+
+def big(arguments, work):
+    """A model of 6 billion parameters under memory.budget, its parameters in host memory."""
+    runs = Runs(arguments, work, "6b", 6, 2)
+    trace = arguments.trace or work / "trace.json"
+    with PeakMemory() as memory:
+        rows = runs.trireme({"memory.offload": "parameters", "memory.recompute": "block", "memory.budget": "40GiB",
+                             "metrics.trace_steps": [3], "optimizer.lr": 1e-4}, trace=trace)
+    beside = overlap(json.loads(pathlib.Path(trace).read_text()))
+    losses = [row["loss"] if row["loss"] is not None else float("nan") for row in rows]
+    host = max(row["memory_peak_bytes"]["rss"] for row in rows) / 2**30
+    record(arguments, "big", parameters=parameters(runs.shape), device_gib=memory.gib, host_gib=host, overlap=beside, losses=losses)
+    print(f"{parameters(runs.shape) / 1e9:.2f}e9 parameters: {memory.gib:.1f} GiB of the GPU, {host:.1f} GiB of the host, "
+          f"{runs.tokens_per_second(rows):.0f} tokens/s, losses {losses}; copies and updates beside compute: {beside:.0%}")
+    return True
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["speed", "curve", "parity"])
+    parser.add_argument("action", choices=["speed", "curve", "parity", "big"])
     parser.add_argument("--trireme", type=pathlib.Path, required=True, help="the program")
     parser.add_argument("--model", choices=["1b", "3b", "160m", "small"], default="1b", help="of speed")
     parser.add_argument("--micro", type=int, default=4, help="sequences of a step, of speed")
     parser.add_argument("--steps", type=int, help="20 of speed, 2000 of curve")
     parser.add_argument("--variants", nargs="*", help="of speed: " + ", ".join(VARIANTS))
+    parser.add_argument("--measured", type=pathlib.Path, help="a file for tests/gpu_judge.py, appended to")
+    parser.add_argument("--trace", type=pathlib.Path, help="of big: where its trace goes")
     arguments = parser.parse_args()
     arguments.steps = arguments.steps or (2000 if arguments.action == "curve" else 20)
     with tempfile.TemporaryDirectory(prefix="trireme-gpu-") as work:
-        return 0 if {"speed": speed, "curve": curve, "parity": parity}[arguments.action](arguments, pathlib.Path(work)) else 1
+        return 0 if {"speed": speed, "curve": curve, "parity": parity, "big": big}[arguments.action](arguments, pathlib.Path(work)) else 1
 
 
 if __name__ == "__main__":

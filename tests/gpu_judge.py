@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Judges what tests/gpu.sh measured: a line for each criterion, `PASS|FAIL|NOT RUN  criterion  measured  allowed`.
+
+    gpu_judge.py [--asked STEP,STEP] MEASURED.jsonl [...]     several runs are judged together; the last word of each counts
+
+The exit code is 0 where nothing failed and every step that was asked for was measured in whole. Records are JSON objects, one
+a line, each with a `step`; what else they hold is read below. A record {"step", "ended", "seconds"} closes a step."""
+import argparse
+import json
+import pathlib
+import sys
+
+MFU = {"1b": 0.50, "3b": 0.55}  # of 989 TFLOP/s, attention counted in full
+SPEED_UP, MEMORY = 1.15, 0.90  # against compiled PyTorch FSDP2 on one GPU
+GAP, GAP_STEPS, GAP_TAIL = 0.003, 2000, 500
+BANDWIDTH = 0.85  # of a copy's
+BIG_PARAMETERS, BIG_GIB, BIG_HOST_GIB, OVERLAP = 6e9, 40, 128, 0.5
+PARITY = ("fp32: GPU against CPU", "bf16: GPU against CPU", "fp32: recompute block against none",
+          "fp32: offload of parameters against none", "fp32: four ranks on one GPU by MPI against one",
+          "fp32: two ranks by tensor, MPI, against one", "fp32: logits of generate, GPU against CPU")
+RESIDENT = ("Trireme, recompute none", "Trireme, recompute selective", "Trireme, recompute block")
+OFFLOADED = ("Trireme, offload optimizer", "Trireme, offload parameters", "Trireme, offload activations")
+COMPILED = ("PyTorch compiled", "PyTorch compiled, recompute block")
+STEPS = ("tests", "parity", "kernels", "speed-1b", "speed-3b", "curve", "sanitizer", "big")
+
+
+class Verdicts:
+    def __init__(self):
+        self.lines = []
+
+    def add(self, step, criterion, measured, allowed, passed):
+        """passed: None where nothing was measured."""
+        word = "NOT RUN" if passed is None else "PASS" if passed else "FAIL"
+        self.lines.append((step, word, criterion, measured, allowed))
+
+    def text(self):
+        widths = [max(len(line[i]) for line in self.lines) for i in (1, 2, 3)]
+        return "\n".join(f"{word:{widths[0]}s}  {criterion:{widths[1]}s}  {measured:{widths[2]}s}  {allowed}".rstrip()
+                         for _, word, criterion, measured, allowed in self.lines)
+
+    def words(self, step):
+        return [line[1] for line in self.lines if line[0] == step]
+
+
+def named(records, key="name"):
+    """The last record of each name."""
+    return {record[key]: record for record in records if key in record}
+
+
+def judge_programs(step, records, what, verdicts):
+    ran = list(named(({**r, "key": f"{r['program']} x{r.get('ranks', 1)}"} for r in records if "program" in r), "key").values())
+    failed = [f"{r['program']} ({r.get('ranks', 1)} ranks): {r['code']}" for r in ran if r["code"] != 0]
+    # A test program that skips everything has tested nothing.
+    failed += [f"{r['program']}: skipped all" for r in ran if r["code"] == 0 and r.get("tests", 1) > 0 and r.get("tests") == r.get("skipped")]
+    measured = f"{len(ran)} programs, " + ("none failed" if not failed else "; ".join(failed))
+    verdicts.add(step, what, measured if ran else "", "all pass", not failed if ran else None)
+
+
+def judge_parity(records, verdicts):
+    cases = named(records, "case")
+    for case in PARITY:
+        r = cases.get(case)
+        if r is None:
+            verdicts.add("parity", case, "", "", None)
+        elif "error" in r:
+            verdicts.add("parity", case, "did not run", r["error"][-100:].replace("\n", " "), False)
+        else:
+            right = r["loss"] <= r["allowed"] and r["norm"] <= 10 * r["allowed"]
+            verdicts.add("parity", case, f"loss {r['loss']:.1e}, norm {r['norm']:.1e}",
+                         f"loss {r['allowed']:.0e}, norm {10 * r['allowed']:.0e}", right)
+
+
+def judge_kernels(records, verdicts):
+    kernels = named(records)
+    if not kernels:
+        verdicts.add("kernels", "bandwidth of each kernel", "", f"{BANDWIDTH:.0%} of a copy's", None)
+    for name, r in kernels.items():
+        if "error" in r:
+            verdicts.add("kernels", name, "did not run", r["error"], False)
+        elif "ratio" in r:
+            verdicts.add("kernels", f"bandwidth of {name}", f"{r['ratio']:.0%}", f"{BANDWIDTH:.0%} of a copy's", r["ratio"] >= BANDWIDTH)
+
+
+def fastest(rows, names):
+    return max((rows[n] for n in names if "tokens_per_second" in rows.get(n, {})), key=lambda r: r["tokens_per_second"], default=None)
+
+
+def judge_speed(model, records, verdicts):
+    step, rows = f"speed-{model}", named(records)
+    ours, theirs = fastest(rows, RESIDENT), fastest(rows, COMPILED)
+    mfu = ours.get("mfu") if ours else None
+    verdicts.add(step, f"{model}: MFU, fastest of ours", f"{mfu:.1%} ({ours['name'].removeprefix('Trireme, ')})" if mfu else "",
+                 f"{MFU[model]:.0%} or more", mfu >= MFU[model] if mfu else None if not ours else False)
+    pairs = [("fastest of both", ours, theirs)]
+    pairs.append(("both with recompute block", fastest(rows, RESIDENT[2:]), fastest(rows, COMPILED[1:])))
+    for what, a, b in pairs:
+        both = a is not None and b is not None
+        ratio = a["tokens_per_second"] / b["tokens_per_second"] if both else None
+        verdicts.add(step, f"{model}: speed by compiled FSDP2, {what}", f"{ratio:.2f}x" if both else "", f"{SPEED_UP}x or more",
+                     ratio >= SPEED_UP if both else None)
+        share = a["gib"] / b["gib"] if both and b["gib"] > 0 else None
+        verdicts.add(step, f"{model}: memory by compiled FSDP2, {what}",
+                     f"{share:.0%} ({a['gib']:.1f} of {b['gib']:.1f} GiB)" if share else "", f"{MEMORY:.0%} or less",
+                     share <= MEMORY if share else None)
+    for name in (*RESIDENT, *OFFLOADED, *COMPILED):
+        r = rows.get(name)
+        measured = f"{r['tokens_per_second']:.0f} tokens/s, {r['gib']:.1f} GiB" if r and "error" not in r else "did not" if r else ""
+        verdicts.add(step, f"{model}: {name} runs", measured, "", None if r is None else "error" not in r)
+
+
+def judge_curve(records, verdicts):
+    r = next((r for r in reversed(records) if "gap" in r), None)
+    whole = r is not None and r["steps"] >= GAP_STEPS and r["tail"] >= GAP_TAIL
+    measured = f"{r['gap']:.3%} over the last {r['tail']} of {r['steps']}" if r else ""
+    verdicts.add("curve", "160M, bf16: mean gap to FSDP2", measured, f"below {GAP:.1%} over the last {GAP_TAIL} of {GAP_STEPS}",
+                 whole and r["gap"] < GAP if r else None)
+
+
+def judge_big(records, verdicts):
+    r = next((r for r in reversed(records) if "parameters" in r), {})
+    rows = (("parameters", "6B: parameters", "{:.2f}e9".format, f"{BIG_PARAMETERS * 1e-9:.0f}e9 or more", lambda v: v >= BIG_PARAMETERS, 1e-9),
+            ("device_gib", "6B: memory of the GPU, all of it", "{:.1f} GiB".format, f"{BIG_GIB} GiB or less", lambda v: v <= BIG_GIB, 1),
+            ("host_gib", "6B: memory of the host", "{:.1f} GiB".format, f"{BIG_HOST_GIB} GiB or less", lambda v: v <= BIG_HOST_GIB, 1),
+            ("overlap", "6B: copies and updates beside compute", "{:.0%}".format, f"{OVERLAP:.0%} of the shorter or more",
+             lambda v: v >= OVERLAP, 1))
+    for key, criterion, write, allowed, right, scale in rows:
+        value = r.get(key)
+        # 0 GiB was not seen by anybody.
+        seen = value is not None and (value > 0 or key == "overlap")
+        verdicts.add("big", criterion, write(value * scale) if seen else "", allowed, right(value) if seen else None)
+    losses = r.get("losses")
+    verdicts.add("big", "6B: it trains", f"loss {losses[0]:.3f} to {losses[-1]:.3f}" if losses else "", "the loss falls",
+                 losses[-1] < losses[0] if losses else None)  # false for NaN
+
+
+def judge(records):
+    """All criteria, in the order of the steps."""
+    of = {step: [r for r in records if r["step"] == step] for step in STEPS}
+    verdicts = Verdicts()
+    judge_programs("tests", of["tests"], "tests on the GPU", verdicts)
+    judge_parity(of["parity"], verdicts)
+    judge_kernels(of["kernels"], verdicts)
+    for model in MFU:
+        judge_speed(model, of[f"speed-{model}"], verdicts)
+    judge_curve(of["curve"], verdicts)
+    judge_programs("sanitizer", of["sanitizer"], "compute-sanitizer", verdicts)
+    judge_big(of["big"], verdicts)
+    for step in STEPS:  # how a step ended is not hidden by what it measured before
+        ended = [r for r in of[step] if "ended" in r][-1:]
+        if ended and ended[0]["ended"] != 0:
+            verdicts.add(step, f"step {step} ends well", f"code {ended[0]['ended']} after {ended[0]['seconds']} s", "code 0", False)
+    return verdicts
+
+
+def records_of(text):
+    """The records of a file; a line that a killed step left half-written is none."""
+    records = []
+    for line in text.splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return [r for r in records if isinstance(r, dict) and "step" in r]
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--asked", default="", help="steps that have to be measured, separated by commas")
+    parser.add_argument("files", nargs="+", type=pathlib.Path)
+    a = parser.parse_args(arguments)
+    verdicts = judge([record for file in a.files for record in records_of(file.read_text())])
+    print(verdicts.text())
+    words = [line[1] for line in verdicts.lines]
+    print(f"{words.count('PASS')} passed, {words.count('FAIL')} failed, {words.count('NOT RUN')} not run")
+    missing = any("NOT RUN" in verdicts.words(step) for step in a.asked.split(",") if step)
+    return 1 if "FAIL" in words or missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Feeds made-up measurements to gpu_judge.py, and made-up runs to gpu.py, whose records it judges. Needs no GPU."""
+import contextlib
+import io
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+TESTS = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(TESTS), str(TESTS / "bench" / "step_vs_pytorch")]
+sys.dont_write_bytecode = True
+import gpu  # noqa: E402
+import gpu_judge  # noqa: E402
+
+
+def speed_records(model, ours=1.2, mfu=0.6, gib=80.0):
+    """ours: tokens/s by the peer's; every variant of ours alike."""
+    step = f"speed-{model}"
+    records = [{"step": step, "name": name, "tokens_per_second": 1000 * ours, "mfu": mfu, "gib": gib}
+               for name in (*gpu_judge.RESIDENT, *gpu_judge.OFFLOADED)]
+    return records + [{"step": step, "name": name, "tokens_per_second": 1000.0, "mfu": 0.4, "gib": 100.0} for name in gpu_judge.COMPILED]
+
+
+def all_is_well():
+    records = [{"step": step, "program": f"{step}_x", "ranks": 1, "code": 0, "tests": 3, "skipped": 1} for step in ("tests", "sanitizer")]
+    records += [{"step": "parity", "case": case, "loss": 1e-7, "norm": 5e-6, "allowed": 1e-4} for case in gpu_judge.PARITY]
+    records += [{"step": "kernels", "name": "copy", "ratio": 1.0}, {"step": "kernels", "name": "rms_norm", "ratio": 0.85},
+                {"step": "kernels", "name": "product"}]
+    records += speed_records("1b") + speed_records("3b")
+    records += [{"step": "curve", "steps": 2000, "tail": 500, "gap": 0.001}]
+    records += [{"step": "big", "parameters": 6.03e9, "device_gib": 39.0, "host_gib": 110.0, "overlap": 0.7, "losses": [11.0, 10.5]}]
+    return records + [{"step": step, "ended": 0, "seconds": 9} for step in gpu_judge.STEPS]
+
+
+def changed(step, change, **which):
+    """All is well but for the records of a step that hold `which`, which get `change`."""
+    return [r | change if r["step"] == step and "ended" not in r and all(r.get(k) == v for k, v in which.items()) else r
+            for r in all_is_well()]
+
+
+def verdicts(records):
+    return {criterion: word for _, word, criterion, _, _ in gpu_judge.judge(records).lines}
+
+
+def failing(records):
+    return [criterion for criterion, word in verdicts(records).items() if word != "PASS"]
+
+
+class Judge(unittest.TestCase):
+    def test_passes_what_meets_every_goal(self):
+        self.assertEqual(failing(all_is_well()), [])
+
+    def test_says_not_run_of_everything_when_nothing_was_measured(self):
+        self.assertEqual({word for word in verdicts([]).values()}, {"NOT RUN"})
+
+    def test_fails_each_goal_by_itself(self):
+        resident = {"name": "Trireme, recompute none"}
+        cases = [
+            ("fp32: GPU against CPU", changed("parity", {"loss": 1.1e-4}, case="fp32: GPU against CPU")),
+            ("bf16: GPU against CPU", changed("parity", {"norm": float("nan")}, case="bf16: GPU against CPU")),
+            ("bandwidth of rms_norm", changed("kernels", {"ratio": 0.849}, name="rms_norm")),
+            ("160M, bf16: mean gap to FSDP2", changed("curve", {"gap": 0.003})),
+            ("160M, bf16: mean gap to FSDP2", changed("curve", {"steps": 1999})),
+            ("160M, bf16: mean gap to FSDP2", changed("curve", {"gap": float("nan")})),
+            ("6B: parameters", changed("big", {"parameters": 5.9e9})),
+            ("6B: memory of the GPU, all of it", changed("big", {"device_gib": 40.1})),
+            ("6B: memory of the host", changed("big", {"host_gib": 129.0})),
+            ("6B: copies and updates beside compute", changed("big", {"overlap": 0.49})),
+            ("6B: it trains", changed("big", {"losses": [11.0, float("nan")]})),
+            ("tests on the GPU", changed("tests", {"code": 1})),
+            ("tests on the GPU", changed("tests", {"skipped": 3})),
+            ("compute-sanitizer", changed("sanitizer", {"code": 9})),
+            ("1b: Trireme, offload parameters runs",
+             changed("speed-1b", {"error": "out of memory"}, name="Trireme, offload parameters")),
+        ]
+        for criterion, records in cases:
+            with self.subTest(criterion):
+                self.assertEqual(failing(records), [criterion])
+                self.assertEqual(verdicts(records)[criterion], "FAIL")
+        self.assertEqual(failing(changed("speed-1b", {"mfu": 0.3}, **resident)), ["1b: MFU, fastest of ours"])
+
+    def test_compares_the_fastest_with_the_fastest_and_like_with_like(self):
+        records = [r for r in all_is_well() if r["step"] != "speed-1b"]
+        slow = failing(records + speed_records("1b", ours=1.14))
+        self.assertEqual(slow, ["1b: speed by compiled FSDP2, fastest of both", "1b: speed by compiled FSDP2, both with recompute block"])
+        large = failing(records + speed_records("1b", gib=90.1))
+        self.assertEqual(large, ["1b: memory by compiled FSDP2, fastest of both", "1b: memory by compiled FSDP2, both with recompute block"])
+        self.assertIn("3b: MFU, fastest of ours", failing(records + speed_records("1b") + speed_records("3b", mfu=0.549)))
+
+    def test_a_peer_that_did_not_run_is_no_success(self):
+        records = changed("speed-3b", {"error": "no memory", "tokens_per_second": 0, "gib": 0}, name="PyTorch compiled")
+        self.assertEqual(verdicts(records)["3b: PyTorch compiled runs"], "FAIL")
+        none = [r for r in all_is_well() if r.get("name") not in gpu_judge.COMPILED]
+        self.assertEqual(verdicts(none)["3b: speed by compiled FSDP2, fastest of both"], "NOT RUN")
+
+    def test_a_step_that_was_stopped_fails_beside_what_it_measured(self):
+        records = all_is_well() + [{"step": "curve", "ended": 124, "seconds": 420}]
+        self.assertEqual(failing(records), ["step curve ends well"])
+        self.assertEqual(verdicts(records)["160M, bf16: mean gap to FSDP2"], "PASS")
+
+    def test_a_later_run_takes_the_place_of_an_earlier_one(self):
+        better = [{"step": "kernels", "name": "rms_norm", "ratio": 0.9}]
+        self.assertEqual(failing(changed("kernels", {"ratio": 0.5}, name="rms_norm") + better), [])
+
+    def test_exits_with_1_where_something_asked_for_is_missing_or_wrong(self):
+        with tempfile.TemporaryDirectory() as directory:
+            file = pathlib.Path(directory) / "measured.jsonl"
+
+            def run(records, asked):
+                file.write_text("".join(json.dumps(r) + "\n" for r in records) + '\n{"step": "par')
+                done = subprocess.run([sys.executable, TESTS / "gpu_judge.py", "--asked", asked, file], capture_output=True, text=True, check=False)
+                return done.returncode, done.stdout
+
+            only = [r for r in all_is_well() if r["step"] == "curve"]
+            code, text = run(only, "curve")
+            self.assertEqual(code, 0, text)
+            self.assertRegex(text, r"PASS +160M, bf16: mean gap to FSDP2 +0\.100% over the last 500 of 2000 +below 0\.3%")
+            self.assertRegex(text, r"NOT RUN +tests on the GPU")
+            self.assertEqual(run(only, "curve,big")[0], 1)
+            self.assertEqual(run(changed("curve", {"gap": 0.1}), "curve")[0], 1)
+
+
+class FakeRuns(gpu.Runs):
+    """Rows as the programs print them, from nothing."""
+
+    def __init__(self, arguments, work, model, steps, micro, weights=False):
+        self.shape, self.steps, self.micro = gpu.SHAPES[model], steps, micro
+
+    def rows(self, seconds):
+        return [{"step": s, "loss": 11.0 - 0.1 * s, "grad_norm": 1.0, "step_seconds": seconds, "mfu": 0.6,
+                 "tokens_per_second": self.micro * self.shape["seq_len"] / seconds,
+                 "memory_peak_bytes": {"rss": 100 << 30}} for s in range(self.steps)]
+
+    def trireme(self, settings, ranks=1, trace=None):
+        if settings.get("memory.offload") == "optimizer":
+            raise RuntimeError("out of memory")
+        if trace:
+            lane = [{"ph": "M", "name": "thread_name", "tid": t, "args": {"name": n}} for t, n in ((0, "compute"), (5, "host"))]
+            spans = [{"ph": "X", "tid": t, "ts": b, "dur": d} for t, b, d in ((0, 0, 10), (5, 4, 20))]
+            pathlib.Path(trace).write_text(json.dumps({"traceEvents": lane + spans}))
+        return self.rows(0.5)
+
+    def logits(self, device):
+        return [1.0, -2.0, 3.0 + (1e-6 if device == "cuda" else 0.0)]
+
+    def peer(self, settings):
+        return self.rows(0.6)
+
+
+class FakeMemory:
+    gib = 30.0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+class Measuring(unittest.TestCase):
+    def setUp(self):
+        real = gpu.Runs, gpu.PeakMemory
+        gpu.Runs, gpu.PeakMemory = FakeRuns, FakeMemory
+        self.addCleanup(lambda: (setattr(gpu, "Runs", real[0]), setattr(gpu, "PeakMemory", real[1])))
+
+    def measured(self, action, **arguments):
+        with tempfile.TemporaryDirectory() as directory:
+            file = pathlib.Path(directory) / "measured.jsonl"
+            given = types.SimpleNamespace(measured=file, trace=None, variants=None, **arguments)
+            with contextlib.redirect_stdout(io.StringIO()):
+                action(given, pathlib.Path(directory))
+            return verdicts(gpu_judge.records_of(file.read_text()))
+
+    def test_what_gpu_py_writes_is_what_the_judge_reads(self):
+        speed = self.measured(gpu.speed, model="1b", micro=4, steps=12)
+        self.assertEqual(speed["1b: MFU, fastest of ours"], "PASS")
+        self.assertEqual(speed["1b: speed by compiled FSDP2, fastest of both"], "PASS")
+        self.assertEqual(speed["1b: memory by compiled FSDP2, both with recompute block"], "FAIL")
+        self.assertEqual(speed["1b: Trireme, offload optimizer runs"], "FAIL")
+        self.assertEqual(self.measured(gpu.curve, steps=2000)["160M, bf16: mean gap to FSDP2"], "PASS")
+        self.assertEqual(self.measured(gpu.curve, steps=40)["160M, bf16: mean gap to FSDP2"], "FAIL")
+        parity = self.measured(gpu.parity)
+        self.assertEqual([parity[case] for case in gpu_judge.PARITY], ["PASS"] * len(gpu_judge.PARITY))
+        big = self.measured(gpu.big)
+        self.assertEqual({word for criterion, word in big.items() if criterion.startswith("6B")}, {"PASS"})
+
+    def test_overlap_counts_the_shorter_of_both(self):
+        lanes = [{"ph": "M", "name": "thread_name", "tid": t, "args": {"name": n}}
+                 for t, n in ((0, "compute"), (1, "gather"), (4, "host to device"), (5, "host"))]
+
+        def part(*spans):
+            return gpu.overlap({"traceEvents": lanes + [{"ph": "X", "tid": t, "ts": b, "dur": e - b} for t, b, e in spans]})
+
+        self.assertEqual(part((0, 0, 10), (4, 10, 20)), 0.0)
+        self.assertEqual(part((0, 0, 10), (4, 0, 40)), 1.0)
+        self.assertEqual(part((0, 0, 10), (4, 0, 4), (5, 2, 5)), 1.0)
+        self.assertEqual(part((0, 0, 10), (0, 20, 30), (5, 5, 25)), 0.5)
+        self.assertEqual(part((1, 0, 10)), 0.0)
+
+    def test_a_missing_number_is_an_infinite_deviation(self):
+        self.assertEqual(gpu.deviation([{"loss": None}], [{"loss": 1.0}], "loss"), float("inf"))
+
+    def test_the_big_model_has_six_billion_parameters(self):
+        self.assertGreaterEqual(gpu.parameters(gpu.SHAPES["6b"]), gpu_judge.BIG_PARAMETERS)
+
+
+class Steps(unittest.TestCase):
+    """tests/gpu.sh with made-up programs."""
+
+    def run_script(self, words, programs, results="measured.jsonl"):
+        """gpu.sh WORDS... beside made-up programs: its exit code, its output, and a file that it left."""
+        with tempfile.TemporaryDirectory() as directory:
+            folder = pathlib.Path(directory)
+            (folder / "bin").mkdir()
+            tools = {"nvidia-smi": "echo a GPU", "compute-sanitizer": 'shift 2; exec "$@"', "mpirun": 'shift 5; exec "$@"',
+                     "python": f'[[ $* != "-c import torch" ]] || exit 0; exec {sys.executable} "$@"'}
+            for name, text in (tools | {f"bin/{name}": text for name, text in ({"trireme": "echo trireme"} | programs).items()}).items():
+                (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+                (folder / name).chmod(0o755)
+            environment = {"PATH": f"{folder}:/usr/bin:/bin", "OUT": directory, "bin": f"{directory}/bin", "scripts": "",
+                           "python": f"{directory}/python", "GPU_BUILD": f"{directory}/bin", "GPU_PYTHON": f"{directory}/python"}
+            done = subprocess.run(["bash", TESTS / "gpu.sh", *words], env=environment, capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout + done.stderr, (folder / results).read_text()
+
+    def run_step(self, step, programs):
+        code, _, measured = self.run_script(["step", step], programs)
+        return code, gpu_judge.records_of(measured)
+
+    def test_tests_note_every_program_and_what_it_skipped(self):
+        code, records = self.run_step("tests", {
+            "a_gpu_tests": "echo '[==========] 3 tests from 1 test suite ran.'; echo '[  SKIPPED ] 2 tests.'",
+            "b_gpu_tests": "echo '[==========] 1 test from 1 test suite ran.'; echo '[  SKIPPED ] 1 test.'",
+            "c_gpu_mpi_test": "exit 3"})
+        self.assertEqual(code, 1)
+        by_program = [(r["program"], r["ranks"], r["code"], r["tests"], r["skipped"]) for r in records]
+        self.assertEqual(by_program, [("a_gpu_tests", 1, 0, 3, 2), ("b_gpu_tests", 1, 0, 1, 1), ("c_gpu_mpi_test", 1, 3, 0, 0),
+                                      ("c_gpu_mpi_test", 2, 3, 0, 0), ("c_gpu_mpi_test", 4, 3, 0, 0)])
+        line = gpu_judge.judge(records).lines[0]
+        self.assertEqual(line[1], "FAIL")
+        self.assertIn("b_gpu_tests: skipped all", line[3])
+        self.assertIn("c_gpu_mpi_test (4 ranks): 3", line[3])
+
+    def test_the_sanitizer_passes_where_both_programs_do(self):
+        ran = "echo '[==========] 3 tests from 1 test suite ran.'"
+        code, records = self.run_step("sanitizer", {"kernels_gpu_tests": ran, "optim_gpu_tests": ran})
+        self.assertEqual(code, 0)
+        self.assertEqual(verdicts(records)["compute-sanitizer"], "PASS")
+
+    def test_the_summary_says_how_steps_ended_and_then_the_verdicts(self):
+        ran = "echo '[==========] 3 tests from 1 test suite ran.'"
+        programs = {"kernels_gpu_tests": ran, "optim_gpu_tests": ran}
+        code, output, summary = self.run_script(["sanitizer"], programs, "summary.txt")
+        self.assertEqual(code, 0, output)
+        self.assertRegex(summary, r"^sanitizer: passed in \d+ s\n")
+        self.assertRegex(summary, r"PASS +compute-sanitizer +2 programs, none failed")
+        self.assertRegex(summary, r"NOT RUN +160M")
+        self.assertTrue(output.endswith(summary), "printed last")
+        code, output, summary = self.run_script(["sanitizer", "kernels"], programs | {"kernels_gpu_bench": "exit 4"}, "summary.txt")
+        self.assertEqual(code, 1)
+        self.assertIn("kernels: FAILED with 1", summary)
+        self.assertRegex(summary, r"FAIL +step kernels ends well")
+
+    def test_kernels_hand_on_what_the_benchmark_says(self):
+        rows = [{"name": "rms_norm", "ratio": 0.9}, {"name": "product"}, {"name": "adamw", "error_occurred": True, "error_message": "why"}]
+        bench = f"for word; do case $word in --benchmark_out=*) echo '{json.dumps({'benchmarks': rows})}' >\"${{word#*=}}\" ;; esac; done"
+        code, records = self.run_step("kernels", {"kernels_gpu_bench": bench})
+        self.assertEqual(code, 1)
+        self.assertEqual(verdicts(records)["bandwidth of rms_norm"], "PASS")
+        self.assertEqual(verdicts(records)["adamw"], "FAIL")
+
+
+if __name__ == "__main__":
+    unittest.main()
