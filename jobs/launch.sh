@@ -9,7 +9,7 @@
 #   SETTINGS       more settings, "train.steps=2000 optimizer.lr=3e-4" (values without blanks)
 #   TRIREME        the program
 #   MODULES        environment modules to load
-#   MPI_PLUGIN     srun's --mpi=; empty: pmix, or pmi2 where srun has no pmix
+#   MPI_PLUGIN     srun's --mpi=; empty: pmix, or pmi2 for an MPICH and where srun has no pmix
 #   SRUN_OPTIONS   binding and whatever else srun is to be told
 #   REQUEUE        yes: a job that saved on a signal goes back into the queue (exit code 75 otherwise)
 #   FAILURES_TOO   yes: a job that broke goes back, too, if it left a newer checkpoint in CHECKPOINTS than it began with
@@ -28,9 +28,11 @@ load_modules() {
 # How srun tells MPI who is who. An MPI that srun cannot tell starts every rank alone; trireme refuses that with exit code 5.
 mpi_plugin() {
   [[ -z ${MPI_PLUGIN:-} ]] || { echo "$MPI_PLUGIN"; return; }
-  local known plugin
+  local known plugin plugins=(pmix pmi2)
+  # As they are usually built, MPICH and its relatives listen to PMI only.
+  if grep -qE '^MPI .*(MPICH|MVAPICH|Intel)' <<<"$("$TRIREME" --version 2>/dev/null)"; then plugins=(pmi2 pmix); fi
   known=$(srun --mpi=list 2>&1)
-  for plugin in pmix pmi2; do
+  for plugin in "${plugins[@]}"; do
     if grep -qw "$plugin" <<<"$known"; then echo "$plugin"; return; fi
   done
   job_fails "srun knows neither pmix nor pmi2 (srun --mpi=list); set MPI_PLUGIN, or start trireme with MPI's own mpirun" 5

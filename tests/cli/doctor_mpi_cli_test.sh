@@ -24,4 +24,6 @@ grep -A1 "^warning  OMP_NUM_THREADS" out.txt | grep -q -- "-> Unset it" || fail 
 grep -q "^warning  TRIREME_FAULT" out.txt || fail "TRIREME_FAULT"
 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0 program doctor
 ((status == 5)) || fail "exit code $status where srun and MPI do not meet"
-grep -A1 "^ERROR    launcher" out.txt | grep -q -- "--mpi=pmix" || fail "launcher"
+plugin=pmix
+if grep -q "^ok  *MPI  *MPICH" out.txt; then plugin=pmi2; fi
+grep -A1 "^ERROR    launcher" out.txt | grep -q -- "--mpi=$plugin " || fail "launcher"

@@ -48,7 +48,7 @@ said 'ended with 137, and no new checkpoint was saved'
 # and the other ranks leave behind what they were in.
 submit TRIREME_FAULT=step.begin:stop:3:7 "SETTINGS=run.output=runs/hung comm.timeout_seconds=6 checkpoint.at_end=false" cpu.sbatch
 begin=$SECONDS
-ends 7 60
+gives_up 7 60
 ((SECONDS - begin < 45)) || fail "it took $((SECONDS - begin)) s"
 said '^\[rank [0-2] n[12]\] Hang: [a-z_]+ #[0-9]+ \(.*\) on [a-z]+/[a-z]+ for "[a-z_]+ .*, step 8" still waits for .*Wrote nothing: rank 3 on n2\.'
 for rank in 0 1 2; do

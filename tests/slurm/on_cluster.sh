@@ -102,6 +102,12 @@ ends() {
   [[ $(of ExitCode) == "$code:0" ]] || fail "job $id ended with $(of JobState), ExitCode $(of ExitCode), expected $code"
 }
 
+# gives_up CODE [SECONDS]: the program itself ends the job with CODE. MPICH tells Slurm so over PMI2, whose srun kills the ranks and
+# says 137 of whatever code.
+killed_by_srun=no
+[[ $("$TRIREME" --version) != *MPICH* ]] || killed_by_srun=yes
+gives_up() { if [[ $killed_by_srun == yes ]]; then ends 137 "${@:2}"; else ends "$@"; fi; }
+
 said() { grep -qE -- "$1" "$id.out" || fail "job $id did not say: $1"; }
 trains_beyond() { [[ -s $1/metrics.jsonl ]] && (($(wc -l <"$1/metrics.jsonl") > $2)); }
 holds_checkpoint() { compgen -G "$1/step-*/COMMIT" >/dev/null; }
