@@ -97,9 +97,11 @@ std::vector<Option> data_options() {
   s.flag("shuffle", &Data::shuffle, "a new permutation of the samples each epoch");
   s.number("seed", &Data::seed, at_least(0), "of the permutation").default_is("run.seed");
   s.number("ignore_targets", &Data::ignore_targets, between(0, 0x7fffffff), "token ids that do not count as targets");
-  s.number("document_end", &Data::document_end, between(0, 0x7fffffff), "token id that ends a document; goes with an export")
+  s.number("document_end", &Data::document_end, between(0, 0x7fffffff),
+           "token id that ends a document; goes with an export")
       .default_is("the tokenizer's");
-  s.flag("document_mask", &Data::document_mask, "no attention across documents").not_yet();
+  s.flag("document_mask", &Data::document_mask,
+         "no attention across documents, which data.document_end ends; positions go on");
   s.path("tokenizer", &Data::tokenizer, "what made the tokens: bytes or spm:MODEL; goes with an export")
       .default_is("none");
   s.number("skip_to", &Data::skip_to, between(0, largest_sample), "the run begins at this sample").default_is("none");

@@ -23,6 +23,14 @@ void expect_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
   expect_shape(logsumexp, {s.batch, s.heads, s.seq_len}, at::kFloat, "attention: logsumexp does not fit the shape");
 }
 
+/// The beginnings of documents, or null.
+const std::int32_t* beginnings(const at::Tensor& document_begin, const AttentionShape& s) {
+  if (!document_begin.defined()) return nullptr;
+  invariant(document_begin.is_cpu(), "attention: documents are kept apart on the host only");
+  expect_shape(document_begin, {s.batch * s.seq_len}, at::kInt, "attention: document_begin does not fit the shape");
+  return document_begin.const_data_ptr<std::int32_t>();
+}
+
 /// Calls body(sequence, kv_head, workspace) for every key and value head, with `floats` of workspace for each worker.
 template <class Body>
 void for_each_kv_head(const AttentionShape& s, std::int64_t floats, const Body& body) {
@@ -37,15 +45,18 @@ void for_each_kv_head(const AttentionShape& s, std::int64_t floats, const Body& 
 }  // namespace
 
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
-                      const at::Tensor& out, const at::Tensor& logsumexp) {
+                      const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& document_begin) {
   expect_shapes(q, k, v, out, logsumexp, shape);
+  const std::int32_t* const begins = beginnings(document_begin, shape);
+  invariant(!q.is_cuda() || begins == nullptr, "attention: documents are kept apart on the host only");
   if (q.is_cuda()) return cuda::causal_attention(q, k, v, shape, out, logsumexp);
   with_type(q, [&]<class T>(T) {
     const ForwardArguments<T> arguments{.q = rows<const T>(q),
                                         .k = rows<const T>(k),
                                         .v = rows<const T>(v),
                                         .out = rows<T>(out),
-                                        .logsumexp = logsumexp.mutable_data_ptr<float>()};
+                                        .logsumexp = logsumexp.mutable_data_ptr<float>(),
+                                        .document_begin = begins};
     for_each_kv_head(shape, forward_workspace(shape),
                      [&](std::int64_t sequence, std::int64_t kv_head, float* workspace) {
                        forward_heads(arguments, shape, sequence, kv_head, workspace);
@@ -55,7 +66,10 @@ void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor
 
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
-                               const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v) {
+                               const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v,
+                               const at::Tensor& document_begin) {
+  const std::int32_t* const begins = beginnings(document_begin, shape);
+  invariant(!q.is_cuda() || begins == nullptr, "attention: documents are kept apart on the host only");
   expect_shapes(q, k, v, out, logsumexp, shape);
   expect_shapes(d_q, d_k, d_v, d_out, logsumexp, shape);
   if (q.is_cuda()) return cuda::causal_attention_backward(d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v);
@@ -68,7 +82,8 @@ void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, con
                                          .logsumexp = logsumexp.const_data_ptr<float>(),
                                          .d_q = rows<T>(d_q),
                                          .d_k = rows<T>(d_k),
-                                         .d_v = rows<T>(d_v)};
+                                         .d_v = rows<T>(d_v),
+                                         .document_begin = begins};
     for_each_kv_head(shape, backward_workspace(shape),
                      [&](std::int64_t sequence, std::int64_t kv_head, float* workspace) {
                        backward_heads(arguments, shape, sequence, kv_head, workspace);

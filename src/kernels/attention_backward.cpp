@@ -31,11 +31,12 @@ struct Workspace {
   }
 };
 
-/// p becomes exp(scale * score - lse), d_s becomes p * (d_s - delta) * scale; zero where the key comes after the query.
+/// p becomes exp(scale * score - lse), d_s becomes p * (d_s - delta) * scale; zero where the key comes after the query
+/// or before the first that it sees.
 /// p: raw scores, d_s: gradients of the probabilities, both [n, query_block]; the block's keys start at `key`, its
 /// queries at `query`.
 void probabilities(float* p, float* d_s, std::int64_t n, std::int64_t key, std::int64_t query, const float* lse,
-                   const float* delta, float scale) {
+                   const float* delta, float scale, const FirstKeys& first_keys) {
   for (std::int64_t c = 0; c < n; ++c) {
     float* p_row = p + c * query_block;
     float* d_row = d_s + c * query_block;
@@ -44,6 +45,9 @@ void probabilities(float* p, float* d_s, std::int64_t n, std::int64_t key, std::
     row_kernels.probabilities(p_row + r, d_row + r, lse + r, delta + r, scale, query_block - r);
     std::fill(p_row, p_row + hidden, 0.0F);
     std::fill(d_row, d_row + hidden, 0.0F);
+    const std::int64_t seen = std::upper_bound(first_keys.of, first_keys.of + query_block, key + c) - first_keys.of;
+    std::fill(p_row + seen, p_row + query_block, 0.0F);
+    std::fill(d_row + seen, d_row + query_block, 0.0F);
   }
 }
 
@@ -62,8 +66,11 @@ void statistics(Head<const T> d_out, Head<const T> out, const float* logsumexp, 
   std::fill(w.lse + s.seq_len, w.lse + padded_length(s), 0.0F);
 }
 
-/// One block of queries against all keys up to it: adds to d_keys and d_values, overwrites d_query_t.
-void backward_block(std::int64_t begin, const AttentionShape& s, const Workspace& w) {
+/// One block of queries against all keys up to it that it sees: adds to d_keys and d_values, overwrites d_query_t.
+void backward_block(std::int64_t begin, const AttentionShape& s, const std::int32_t* document_begin,
+                    const Workspace& w) {
+  const FirstKeys first_keys(document_begin, begin, s);
+  const std::int64_t first = first_keys.block();
   const std::int64_t padded = padded_length(s);
   const std::int64_t dim = s.head_dim;
   const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
@@ -71,14 +78,15 @@ void backward_block(std::int64_t begin, const AttentionShape& s, const Workspace
   const float* d_outs = w.d_outs + begin * dim;
   transpose(queries, dim, query_block, dim, w.query_t, query_block);
   transpose(d_outs, dim, query_block, dim, w.d_out_t, query_block);
-  for (std::int64_t key = 0; key < begin + query_block; key += key_block) {
+  for (std::int64_t key = first; key < begin + query_block; key += key_block) {
     const std::int64_t n = std::min(key_block, begin + query_block - key);
     block_product(n, query_block, dim, w.keys + key * dim, dim, w.query_t, query_block, w.p, query_block, false);
     block_product(n, query_block, dim, w.values + key * dim, dim, w.d_out_t, query_block, w.d_s, query_block, false);
-    probabilities(w.p, w.d_s, n, key, begin, w.lse + begin, w.delta + begin, scale);
+    probabilities(w.p, w.d_s, n, key, begin, w.lse + begin, w.delta + begin, scale, first_keys);
     block_product(n, dim, query_block, w.p, query_block, d_outs, dim, w.d_values + key * dim, dim, true);
     block_product(n, dim, query_block, w.d_s, query_block, queries, dim, w.d_keys + key * dim, dim, true);
-    block_product(dim, query_block, n, w.keys_t + key, padded, w.d_s, query_block, w.d_query_t, query_block, key > 0);
+    block_product(dim, query_block, n, w.keys_t + key, padded, w.d_s, query_block, w.d_query_t, query_block,
+                  key > first);
   }
 }
 
@@ -106,6 +114,7 @@ void backward_heads(const BackwardArguments<T>& a, const AttentionShape& s, std:
   pack(Head(a.v, s, sequence, kv_head), s, w.values);
   std::fill(w.d_keys, w.d_keys + size, 0.0F);
   std::fill(w.d_values, w.d_values + size, 0.0F);
+  const std::int32_t* begins = a.document_begin == nullptr ? nullptr : a.document_begin + sequence * s.seq_len;
   const std::int64_t group = s.heads / s.kv_heads;
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const Head d_out_head(a.d_out, s, sequence, head);
@@ -114,7 +123,7 @@ void backward_heads(const BackwardArguments<T>& a, const AttentionShape& s, std:
     statistics(d_out_head, Head(a.out, s, sequence, head), a.logsumexp + (sequence * s.heads + head) * s.seq_len, s, w);
     const Head d_q(a.d_q, s, sequence, head);
     for (std::int64_t begin = 0; begin < s.seq_len; begin += query_block) {
-      backward_block(begin, s, w);
+      backward_block(begin, s, begins, w);
       transpose(w.d_query_t, query_block, s.head_dim, query_block, w.d_query, s.head_dim);
       unpack(w.d_query, std::min(query_block, s.seq_len - begin), s.head_dim, d_q.data + begin * d_q.stride,
              d_q.stride);

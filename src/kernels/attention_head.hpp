@@ -38,6 +38,20 @@ void pack(Head<T> head, const AttentionShape& s, float* to) {
   std::fill(to + s.seq_len * s.head_dim, to + padded_length(s) * s.head_dim, 0.0F);
 }
 
+/// Where a block of `query_block` queries looks: the first key that each of them sees. They never fall from one query
+/// to the next.
+struct FirstKeys {
+  std::int64_t of[query_block] = {};
+
+  /// document_begin: of this sequence, or null. begin: the block's first query; those after seq_len are like the last.
+  FirstKeys(const std::int32_t* document_begin, std::int64_t begin, const AttentionShape& s) {
+    if (document_begin == nullptr) return;
+    for (std::int64_t r = 0; r < query_block; ++r) of[r] = document_begin[std::min(begin + r, s.seq_len - 1)];
+  }
+  /// The first block of keys that any query sees: the multiple of query_block before its first.
+  [[nodiscard]] std::int64_t block() const { return of[0] / query_block * query_block; }
+};
+
 /// Floats of workspace that a worker needs.
 std::int64_t forward_workspace(const AttentionShape& s);
 std::int64_t backward_workspace(const AttentionShape& s);
@@ -47,6 +61,7 @@ struct ForwardArguments {
   Rows<const T> q, k, v;
   Rows<T> out;
   float* logsumexp;
+  const std::int32_t* document_begin;  ///< [B*T], or null
 };
 template <class T>
 void forward_heads(const ForwardArguments<T>& arguments, const AttentionShape& s, std::int64_t sequence,
@@ -57,6 +72,7 @@ struct BackwardArguments {
   Rows<const T> d_out, q, k, v, out;
   const float* logsumexp;
   Rows<T> d_q, d_k, d_v;
+  const std::int32_t* document_begin;  ///< [B*T], or null
 };
 template <class T>
 void backward_heads(const BackwardArguments<T>& arguments, const AttentionShape& s, std::int64_t sequence,

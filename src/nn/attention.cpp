@@ -57,7 +57,8 @@ at::Tensor AttentionBranch::forward(const at::Tensor& h, const at::Tensor& resid
   const at::Tensor attended = at::empty({h.size(0), sizes_.heads * sizes_.head_dim}, h.options());
   const at::Tensor logsumexp =
       at::empty({microbatch.batch, sizes_.heads, microbatch.seq_len}, h.options().dtype(at::kFloat));
-  kernels::causal_attention(parts.q, parts.k, parts.v, shape_of(microbatch, sizes_), attended, logsumexp);
+  kernels::causal_attention(parts.q, parts.k, parts.v, shape_of(microbatch, sizes_), attended, logsumexp,
+                            microbatch.document_begin);
   if (saves(mode)) saved.insert(saved.end(), {qkv, attended, logsumexp});
   if (mode == Mode::rebuild) return {};
   const std::size_t out = joint ? joint_out : separate_out;
@@ -78,7 +79,8 @@ at::Tensor AttentionBranch::backward_input(const at::Tensor& d_y, std::span<cons
   const Parts parts(qkv, sizes_);
   const Parts d_parts(d_qkv, sizes_);
   kernels::causal_attention_backward(d_attended, parts.q, parts.k, parts.v, attended, logsumexp,
-                                     shape_of(microbatch, sizes_), d_parts.q, d_parts.k, d_parts.v);
+                                     shape_of(microbatch, sizes_), d_parts.q, d_parts.k, d_parts.v,
+                                     microbatch.document_begin);
   if (sizes_.form.rotary) kernels::rotate(d_parts.rotated, table_, microbatch.seq_len, kernels::Rotation::inverse);
   saved = {d_y, attended, d_qkv};
   return joint ? kernels::linear_backward_input(d_qkv, parameters[0])

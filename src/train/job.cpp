@@ -13,6 +13,7 @@
 #include "trireme/comm/topology.hpp"
 #include "trireme/comm/transport.hpp"
 #include "trireme/device/buffer.hpp"
+#include "trireme/nn/documents.hpp"
 #include "trireme/planner/replay.hpp"
 #include "trireme/schedule/build.hpp"
 #include "trireme/schedule/text.hpp"
@@ -46,12 +47,21 @@ at::Tensor on_device(at::Tensor tokens, at::Device device) {
   return tokens.pin_memory().to(device, /*non_blocking=*/true);
 }
 
-nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, std::int64_t micro, std::int64_t seq_len,
-                             double loss_scale, at::Device device) {
-  return {.inputs = on_device(borrowed(tokens.inputs), device),
+/// nn::Microbatch::document_begin, where the run file asks for it.
+at::Tensor documents(const config::Data& data, const at::Tensor& inputs, std::int64_t seq_len) {
+  if (!data.document_mask) return {};
+  const device::ChargeTo charge(device::Category::data);
+  return nn::document_begins(inputs, seq_len, *data.document_end);
+}
+
+nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config::RunConfig& config, double loss_scale,
+                             at::Device device) {
+  const at::Tensor inputs = borrowed(tokens.inputs);
+  return {.inputs = on_device(inputs, device),
           .targets = on_device(borrowed(tokens.targets), device),
-          .batch = micro,
-          .seq_len = seq_len,
+          .batch = config.batch.micro,
+          .seq_len = config.data.seq_len,
+          .document_begin = documents(config.data, inputs, config.data.seq_len),
           .loss_scale = loss_scale};
 }
 
@@ -82,6 +92,10 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
       lane_threads_(wants_lane_threads(config_, options_, world)),
       groups_(world, mesh_) {
   using schedule::Lane;
+  if (options_.device.is_cuda() && config_.data.document_mask)
+    throw ConfigError(
+        "data.document_mask = true: on a GPU attention cannot be kept within documents yet. Set device.type = \"cpu\", "
+        "or data.document_mask = false.");
   comm::agree(world, "run file", config::print_run_file(config_));
   const schedule::Policy policy = schedule::policy_of(config_, resolved_);
   schedule::Schedule step = schedule::build_step(model_, resolved_.accumulation, policy);
@@ -218,8 +232,7 @@ executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool las
   const double count = step_targets_ = global_count(batch);
   std::vector<nn::Microbatch> microbatches;
   for (const data::MicrobatchTokens& tokens : batch.microbatches)
-    microbatches.push_back(microbatch_of(tokens, config_.batch.micro, config_.data.seq_len,
-                                         count > 0 ? 1.0 / count : 0.0, options_.device));
+    microbatches.push_back(microbatch_of(tokens, config_, count > 0 ? 1.0 / count : 0.0, options_.device));
   executor::StepResult result = executor_->run({.microbatches = microbatches, .lr = lr, .updates = updates_}, last);
   if (!result.skipped) ++updates_;
   step_traffic_ = traffic_.take(steps_++);
@@ -244,7 +257,7 @@ Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps) {
     double counted = static_cast<double>(batch.counted);
     control_->sum({&counted, 1});
     const std::vector<nn::Microbatch> microbatches{
-        microbatch_of(batch.microbatches.front(), config_.batch.micro, config_.data.seq_len, 1.0, options_.device)};
+        microbatch_of(batch.microbatches.front(), config_, 1.0, options_.device)};
     total.loss += run.run({.microbatches = microbatches}, true).loss;
     total.targets += counted;
   }
@@ -253,10 +266,12 @@ Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps) {
 }
 
 at::Tensor Job::infer(const at::Tensor& tokens) {
-  const std::vector<nn::Microbatch> microbatches{{.inputs = on_device(tokens.reshape({-1}), options_.device),
-                                                  .targets = {},
-                                                  .batch = tokens.size(0),
-                                                  .seq_len = tokens.size(1)}};
+  const std::vector<nn::Microbatch> microbatches{
+      {.inputs = on_device(tokens.reshape({-1}), options_.device),
+       .targets = {},
+       .batch = tokens.size(0),
+       .seq_len = tokens.size(1),
+       .document_begin = documents(config_.data, tokens.reshape({-1}), tokens.size(1))}};
   return device::on_host(forward_executor(nn::Mode::infer).run({.microbatches = microbatches}, true).logits);
 }
 

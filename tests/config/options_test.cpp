@@ -75,7 +75,6 @@ TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
       {"model.logit_softcap=0", "model.logit_softcap=30.0"},
       {"precision.moments=fp32", "precision.moments=bf16"},
       {"loss.z_loss=0", "loss.z_loss=1e-4"},
-      {"data.document_mask=false", "data.document_mask=true"},
   };
   for (const auto& [fine, later] : at_default_and_not) {
     EXPECT_EQ(mistakes_with({fine}), "") << fine;

@@ -4,7 +4,6 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
-#include <ATen/ops/ones.h>
 
 #include <cmath>
 #include <limits>
@@ -17,6 +16,7 @@ namespace {
 struct Forward {
   const config::Model& model;
   const Parameters& parameters;
+  const at::Tensor& unseen;
   std::string layer{};
 
   [[nodiscard]] const at::Tensor& of(const std::string& name) const { return parameters.at("transformer." + name); }
@@ -35,10 +35,9 @@ struct Forward {
           .reshape({rows, positions, model.heads, width / model.heads})
           .transpose(1, 2);
     };
-    const at::Tensor later = at::ones({positions, positions}, at::kBool).triu(1);
     const at::Tensor scores =
         heads(0).matmul(heads(1).transpose(2, 3)) / std::sqrt(static_cast<double>(width / model.heads));
-    const at::Tensor weights = scores.masked_fill(later, -std::numeric_limits<double>::infinity()).softmax(-1);
+    const at::Tensor weights = scores.masked_fill(unseen, -std::numeric_limits<double>::infinity()).softmax(-1);
     return project(weights.matmul(heads(2)).transpose(1, 2).reshape({rows, positions, width}), layer + "attn.c_proj");
   }
 
@@ -55,8 +54,9 @@ struct Forward {
 
 }  // namespace
 
-at::Tensor plain_gpt2_logits(const config::Model& model, const Parameters& parameters, const at::Tensor& tokens) {
-  return Forward{.model = model, .parameters = parameters}.run(tokens);
+at::Tensor plain_gpt2_logits(const config::Model& model, const Parameters& parameters, const at::Tensor& tokens,
+                             const at::Tensor& unseen) {
+  return Forward{.model = model, .parameters = parameters, .unseen = unseen}.run(tokens);
 }
 
 }  // namespace trireme::test

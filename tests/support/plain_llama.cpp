@@ -6,6 +6,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/logical_or.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsqrt.h>
@@ -59,6 +60,7 @@ at::Tensor project(const at::Tensor& x, const at::Tensor& weight) { return x.mat
 struct Forward {
   const config::Model& model;
   const Parameters& parameters;
+  const at::Tensor& unseen;
   std::int64_t head_dim = model.head_dim > 0 ? model.head_dim : model.hidden_size / model.heads;
   std::int64_t kv_heads = model.kv_heads > 0 ? model.kv_heads : model.heads;
   std::string layer{};
@@ -82,9 +84,8 @@ struct Forward {
     k = k * cos + rotate_half(k) * sin;
     k = k.repeat_interleave(model.heads / kv_heads, 1);
     v = v.repeat_interleave(model.heads / kv_heads, 1);
-    const at::Tensor later = at::ones({positions, positions}, at::kBool).triu(1);
     const at::Tensor scores = q.matmul(k.transpose(2, 3)) / std::sqrt(static_cast<double>(head_dim));
-    const at::Tensor weights = scores.masked_fill(later, -std::numeric_limits<double>::infinity()).softmax(-1);
+    const at::Tensor weights = scores.masked_fill(unseen, -std::numeric_limits<double>::infinity()).softmax(-1);
     const at::Tensor mixed = weights.matmul(v).transpose(1, 2).reshape({h.size(0), positions, model.heads * head_dim});
     return project(mixed, of_layer("self_attn.o_proj"));
   }
@@ -109,13 +110,22 @@ struct Forward {
 
 }  // namespace
 
-at::Tensor plain_logits(const config::Model& model, const Parameters& parameters, const at::Tensor& tokens) {
-  if (model.architecture == "gpt2") return plain_gpt2_logits(model, parameters, tokens);
-  return Forward{.model = model, .parameters = parameters}.run(tokens);
+at::Tensor plain_unseen(const at::Tensor& tokens, std::optional<std::int64_t> document_end) {
+  const at::Tensor later = at::ones({tokens.size(1), tokens.size(1)}, at::kBool).triu(1);
+  if (!document_end) return later.expand({tokens.size(0), 1, -1, -1});
+  const at::Tensor ends = (tokens == *document_end).to(at::kLong);
+  const at::Tensor document = ends.cumsum(1) - ends;  // how many ended before
+  return at::logical_or(later, document.unsqueeze(2) != document.unsqueeze(1)).unsqueeze(1);
+}
+
+at::Tensor plain_logits(const config::Model& model, const Parameters& parameters, const at::Tensor& tokens,
+                        const at::Tensor& unseen) {
+  if (model.architecture == "gpt2") return plain_gpt2_logits(model, parameters, tokens, unseen);
+  return Forward{.model = model, .parameters = parameters, .unseen = unseen}.run(tokens);
 }
 
 at::Tensor plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch) {
-  const at::Tensor logits = plain_logits(model, parameters, batch.inputs);
+  const at::Tensor logits = plain_logits(model, parameters, batch.inputs, batch.unseen);
   const at::Tensor losses =
       at::cross_entropy_loss(logits.view({-1, logits.size(2)}), batch.targets.view({-1}), {}, at::Reduction::None, -1);
   return losses.to(at::kDouble).sum() / (batch.targets >= 0).sum();

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,18 +20,27 @@ namespace trireme::test {
 /// Parameters in full by Hugging Face name: fp32, or fp64 to see what rounding does.
 using Parameters = std::map<std::string, at::Tensor>;
 
-/// The logits of the model's architecture: [B, T, vocab]. tokens: [B, T] int64.
+/// What attention does not see, bool [B, 1, T, T] (query, key): what comes later, and with `document_end` what lies in
+/// another document. tokens: [B, T] int64.
+[[nodiscard]] at::Tensor plain_unseen(const at::Tensor& tokens, std::optional<std::int64_t> document_end = {});
+
+/// The logits of the model's architecture: [B, T, vocab]. tokens: [B, T] int64. unseen: plain_unseen.
 [[nodiscard]] at::Tensor plain_logits(const config::Model& model, const Parameters& parameters,
-                                      const at::Tensor& tokens);
+                                      const at::Tensor& tokens, const at::Tensor& unseen);
+[[nodiscard]] inline at::Tensor plain_logits(const config::Model& model, const Parameters& parameters,
+                                             const at::Tensor& tokens) {
+  return plain_logits(model, parameters, tokens, plain_unseen(tokens));
+}
 
 [[nodiscard]] at::Tensor plain_gpt2_logits(const config::Model& model, const Parameters& parameters,
-                                           const at::Tensor& tokens);
+                                           const at::Tensor& tokens, const at::Tensor& unseen);
 
 /// The rows of one optimizer step over the whole job: int64, [batch.global, seq_len] each; targets -1 where they do not
 /// count.
 struct PlainBatch {
   at::Tensor inputs;
   at::Tensor targets;
+  at::Tensor unseen;  ///< plain_unseen
 };
 
 /// The batches of the run file's steps, one after the other. Reads raw uint16 token files.

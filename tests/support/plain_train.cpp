@@ -108,7 +108,10 @@ PlainBatch PlainData::step(std::int64_t step) const {
       targets.push_back(std::ranges::find(ignored, *token) == ignored.end() ? *token : -1);
   }
   const std::int64_t rows = config_.batch.global;
-  return {at::tensor(inputs).view({rows, -1}), at::tensor(targets).view({rows, -1})};
+  const at::Tensor tokens = at::tensor(inputs).view({rows, -1});
+  const auto document_end = config_.data.document_mask ? config_.data.document_end : std::nullopt;
+  return {
+      .inputs = tokens, .targets = at::tensor(targets).view({rows, -1}), .unseen = plain_unseen(tokens, document_end)};
 }
 
 double plain_learning_rate(const config::RunConfig& config, std::int64_t step) {

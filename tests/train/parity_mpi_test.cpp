@@ -24,7 +24,7 @@ constexpr double loss_tolerance = 1e-6;
 constexpr double norm_tolerance = 1e-5;
 
 /// What is trained: changes to `odd_run`. Every rank count and policy trains it on the same batches of 48 rows.
-enum class Problem { odd, tied, ignored_targets, everything_else, gpt2, gpt2_untied };
+enum class Problem { odd, tied, ignored_targets, everything_else, gpt2, gpt2_untied, documents };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   const bool gpt2 = problem == Problem::gpt2 || problem == Problem::gpt2_untied;
@@ -35,6 +35,10 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
     case Problem::gpt2_untied:
       config.model.tie_embeddings = false;
       config.data.ignore_targets = {test::TokenFiles::silent_token};
+      break;
+    case Problem::documents:
+      config.data.document_end = 7;
+      config.data.document_mask = true;
       break;
     case Problem::tied: config.model.tie_embeddings = true; break;
     case Problem::ignored_targets:
@@ -121,6 +125,8 @@ std::vector<Case> cases() {
        .problem = Problem::tied,
        .sync = {.policy = deferred, .reshard_after_forward = 1, .reshard_after_backward = false}},
       {.name = "DeferredIgnoredTargets", .problem = Problem::ignored_targets, .sync = {.policy = deferred}},
+      {.name = "ImmediateDocuments", .problem = Problem::documents},
+      {.name = "DeferredDocuments", .problem = Problem::documents, .sync = {.policy = deferred}, .transport = mpi},
       {.name = "ImmediateGpt2", .problem = Problem::gpt2},
       {.name = "ImmediateAllGpt2Replicated",
        .problem = Problem::gpt2_untied,

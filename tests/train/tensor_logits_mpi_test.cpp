@@ -58,5 +58,28 @@ TEST_F(TensorLogits, AreThePlainPrograms) {
     }
 }
 
+TEST_F(TensorLogits, OfADocumentAreThoseItHasAlone) {
+  constexpr std::int64_t end = 3, before = 9;
+  config::RunConfig config = test::odd_run(files_, 1);
+  config.model.heads = 8;
+  config.mesh = {.replicate = 1, .shard = 1, .tensor = world_.size()};
+  config.batch = {.global = rows, .micro = rows};
+  config.data.document_end = end;
+  const auto logits = [&](bool mask, std::int64_t from) {
+    config.data.document_mask = mask;
+    at::Tensor tokens = at::empty({rows, before + positions}, at::kInt);
+    for (std::int64_t i = 0; i < tokens.numel(); ++i)
+      tokens.mutable_data_ptr<std::int32_t>()[i] = static_cast<std::int32_t>(4 + (37 * i + 11) % 250);
+    for (const std::int64_t last : {4L, before - 1}) tokens.select(1, last).fill_(end);
+    config.data.seq_len = tokens.size(1);
+    Job job(config, world_, {.trains = false});
+    job.store().fill(test::lively_values(7));
+    return job.infer(tokens.slice(1, from).contiguous());
+  };
+  const at::Tensor alone = logits(false, before);
+  EXPECT_LT((logits(true, 0) - alone).abs().max().item<double>(), 1e-5);
+  EXPECT_GT((logits(false, 0) - alone).abs().max().item<double>(), 1e-3) << "other documents change nothing";
+}
+
 }  // namespace
 }  // namespace trireme::train

@@ -38,6 +38,10 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   config.model.heads = 8;
   config.model.tie_embeddings = problem == Problem::tied_llama || problem == Problem::gpt2;
   if (problem == Problem::tied_llama) config.data.ignore_targets = {test::TokenFiles::silent_token, 20, 21};
+  if (problem == Problem::tied_llama || problem == Problem::gpt2_untied) {
+    config.data.document_end = 7;
+    config.data.document_mask = true;
+  }
   return config;
 }
 

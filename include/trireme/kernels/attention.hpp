@@ -15,14 +15,19 @@ struct AttentionShape {
 // Causal attention, softmax(q k^T / sqrt(head_dim)) v, without materialising [T, T] (FlashAttention, Dao et al. 2022).
 // All fp32 or all bf16; rows may be apart. q, out: [B*T, heads * head_dim]; k, v: [B*T, kv_heads * head_dim];
 // logsumexp: [B, heads, T] fp32.
+//
+// document_begin: int32 [B*T], where in its row the document of each token begins: a token sees those of its document
+// only, as if every document were a sequence of its own; what lies in other documents is not computed, block by block.
+// Undefined: rows are one document. On the host only.
 
 /// Writes out and logsumexp.
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
-                      const at::Tensor& out, const at::Tensor& logsumexp);
+                      const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& document_begin = {});
 
 /// Writes d_q, d_k and d_v, shaped as q, k and v.
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
-                               const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v);
+                               const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v,
+                               const at::Tensor& document_begin = {});
 
 }  // namespace trireme::kernels

@@ -28,7 +28,10 @@ struct Microbatch {
   at::Tensor targets;        ///< int32 [B*T], -1 where not counted; undefined for infer
   std::int64_t batch = 0;    ///< B
   std::int64_t seq_len = 0;  ///< T
-  double loss_scale = 1.0;   ///< 1 / non-ignored targets of the global batch: gradients carry it, losses do not
+  /// int32 [B*T]: where in its row the document of each token begins (`document_begins`): attention stays within
+  /// documents. Undefined: it spans the row.
+  at::Tensor document_begin{};
+  double loss_scale = 1.0;  ///< 1 / non-ignored targets of the global batch: gradients carry it, losses do not
 };
 
 using kernels::Grad;
