@@ -23,6 +23,8 @@ namespace {
 
 constexpr std::chrono::seconds patience{5};           // for MPI_Abort, which mpirun and srun answer within one
 constexpr std::chrono::milliseconds head_start{300};  // of the first node, when several fail together
+constexpr std::chrono::milliseconds reading{
+    200};  // of the last line by the launcher: MPICH's drops what it has not read
 
 std::atomic<const LastWord*> last_word = nullptr;
 
@@ -87,6 +89,7 @@ void abort_job(ExitCode code, std::string_view message) {
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     write_line(fmt::format("{}[rank {} {}] {}\n", tables, rank, hostname(), line));
+    std::this_thread::sleep_for(reading);
     MPI_Abort(MPI_COMM_WORLD, status);
   } else {
     write_line(fmt::format("trireme: error: {}\n", message));

@@ -55,6 +55,9 @@ void hold_stop_signals() {
 }
 
 void release_stop_signals() {
+  // MPICH takes SIGUSR1 for failed processes, and nothing would come of it.
+  struct sigaction before {};
+  if (::sigaction(SIGUSR1, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) std::signal(SIGUSR1, SIG_DFL);
   const sigset_t held = held_signals();
   ::pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
