@@ -14,34 +14,12 @@ using model::StageKind;
 using test::relative_error;
 using Tensors = std::vector<at::Tensor>;
 
-model::Sizes sizes() {
-  model::Sizes s = test::odd_sizes();
-  s.heads = s.kv_heads = 4;
-  s.head_dim = 9;
-  s.positions = 23;
-  s.form = {.norm = model::Norm::layer,
-            .activation = model::Activation::gelu_tanh,
-            .rotary = false,
-            .biases = true,
-            .joint_qkv = true};
-  return s;
-}
-
-std::vector<std::vector<std::int64_t>> shapes(StageKind kind) {
-  const model::Sizes s = sizes();
-  const std::int64_t d = s.hidden, i = s.intermediate;
-  if (kind == StageKind::attention) return {{d}, {d}, {3 * d, d}, {3 * d}, {d, d}, {d}};
-  if (kind == StageKind::mlp) return {{d}, {d}, {i, d}, {i}, {d, i}, {d}};
-  if (kind == StageKind::head) return {{d}, {d}, {s.vocab, d}};
-  return {{s.positions, d}};
-}
-
 at::Tensor norm(const at::Tensor& x, const Tensors& p) {
-  return at::layer_norm(x, {x.size(1)}, p[0], p[1], sizes().norm_eps);
+  return at::layer_norm(x, {x.size(1)}, p[0], p[1], test::gpt2_sizes().norm_eps);
 }
 
 at::Tensor expected(StageKind kind, const at::Tensor& x, const Tensors& p, const Microbatch& m) {
-  const model::Sizes s = sizes();
+  const model::Sizes s = test::gpt2_sizes();
   if (kind == StageKind::positions) return x + p[0].slice(0, 0, m.seq_len).repeat({m.batch, 1});
   const at::Tensor h = norm(x, p);
   if (kind == StageKind::mlp) return x + at::gelu(h.matmul(p[2].t()) + p[3], "tanh").matmul(p[4].t()) + p[5];
@@ -62,7 +40,7 @@ struct Call {
   std::vector<Grad> grads;
 
   explicit Call(StageKind kind, bool accumulate) {
-    for (const auto& shape : shapes(kind)) {
+    for (const auto& shape : test::shapes_of(kind, test::gpt2_sizes())) {
       parameters.push_back(0.3 * at::randn(shape));
       grads.push_back({at::full(shape, accumulate ? 1.0 : std::numeric_limits<double>::quiet_NaN()), accumulate});
     }
@@ -80,11 +58,11 @@ class Gpt2Stage : public testing::TestWithParam<std::tuple<StageKind, bool, Mode
 
 TEST_P(Gpt2Stage, AgreesWithAutograd) {
   const auto [kind, accumulate, mode] = GetParam();
-  const Microbatch m = test::microbatch(2, 21, sizes().vocab);
+  const Microbatch m = test::microbatch(2, 21, test::gpt2_sizes().vocab);
   Call run(kind, accumulate);
-  const at::Tensor x = at::randn({42, sizes().hidden});
-  const at::Tensor d_y = at::randn({42, sizes().hidden});
-  const auto stage = make_stage(kind, sizes(), 21, DType::fp32, 0);
+  const at::Tensor x = at::randn({42, test::gpt2_sizes().hidden});
+  const at::Tensor d_y = at::randn({42, test::gpt2_sizes().hidden});
+  const auto stage = make_stage(kind, test::gpt2_sizes(), 21, DType::fp32, 0);
   Saved saved;
   const at::Tensor y = stage->forward(x, run.parameters, m, mode, saved).hidden;
   const Result result = stage->backward(d_y, run.parameters, run.grads, m, std::move(saved));
@@ -100,12 +78,12 @@ TEST_P(Gpt2Stage, AgreesWithAutograd) {
 
 TEST_P(Gpt2Stage, SavesTheBytesThatThePlannerCounts) {
   const auto [kind, accumulate, mode] = GetParam();
-  const Microbatch m = test::microbatch(2, 21, sizes().vocab);
+  const Microbatch m = test::microbatch(2, 21, test::gpt2_sizes().vocab);
   Saved saved;
-  (void)make_stage(kind, sizes(), 21, DType::fp32, 0)
-      ->forward(at::randn({42, sizes().hidden}), Call(kind, accumulate).parameters, m, mode, saved);
+  (void)make_stage(kind, test::gpt2_sizes(), 21, DType::fp32, 0)
+      ->forward(at::randn({42, test::gpt2_sizes().hidden}), Call(kind, accumulate).parameters, m, mode, saved);
   const auto keep = mode == Mode::train ? model::Keep::products : model::Keep::all;
-  const auto bytes = model::saved_tensors(kind, sizes(), 42, DType::fp32, keep);
+  const auto bytes = model::saved_tensors(kind, test::gpt2_sizes(), 42, DType::fp32, keep);
   ASSERT_EQ(saved.tensors.size(), bytes.size());
   for (std::size_t i = 0; i < bytes.size(); ++i)
     EXPECT_EQ(static_cast<std::int64_t>(saved.tensors[i].nbytes()), bytes[i].value) << i;
@@ -116,10 +94,10 @@ INSTANTIATE_TEST_SUITE_P(, Gpt2Stage,
                                           testing::Bool(), testing::Values(Mode::train, Mode::train_keep_all)));
 
 TEST(Gpt2Head, AgreesWithAutograd) {
-  const Microbatch m = test::microbatch(3, 11, sizes().vocab);
+  const Microbatch m = test::microbatch(3, 11, test::gpt2_sizes().vocab);
   Call run(StageKind::head, false);
-  const at::Tensor x = at::randn({33, sizes().hidden});
-  const auto stage = make_stage(StageKind::head, sizes(), 11, DType::fp32, 7);
+  const at::Tensor x = at::randn({33, test::gpt2_sizes().hidden});
+  const auto stage = make_stage(StageKind::head, test::gpt2_sizes(), 11, DType::fp32, 7);
   Saved saved;
   (void)stage->forward(x, run.parameters, m, Mode::train, saved);
   const Result result = stage->backward({}, run.parameters, run.grads, m, std::move(saved));

@@ -40,6 +40,20 @@ inline model::Sizes odd_sizes() {
           .rope_theta = 300};
 }
 
+/// GPT-2's form, with odd_sizes' lengths.
+inline model::Sizes gpt2_sizes() {
+  model::Sizes s = odd_sizes();
+  s.heads = s.kv_heads = 4;
+  s.head_dim = 9;
+  s.positions = 23;
+  s.form = {.norm = model::Norm::layer,
+            .activation = model::Activation::gelu_tanh,
+            .rotary = false,
+            .biases = true,
+            .joint_qkv = true};
+  return s;
+}
+
 /// Sizes whose parameters lie one right after the other in a flat buffer.
 inline model::Sizes even_sizes() {
   return {.vocab = 128,
@@ -62,14 +76,20 @@ struct Flat {
 };
 
 inline std::vector<std::vector<std::int64_t>> shapes_of(model::StageKind kind, const model::Sizes& s) {
+  const std::int64_t d = s.hidden, i = s.intermediate;
+  if (!s.form.rotary) {
+    if (kind == model::StageKind::attention) return {{d}, {d}, {3 * d, d}, {3 * d}, {d, d}, {d}};
+    if (kind == model::StageKind::mlp) return {{d}, {d}, {i, d}, {i}, {d, i}, {d}};
+    if (kind == model::StageKind::head) return {{d}, {d}, {s.vocab, d}};
+    if (kind == model::StageKind::positions) return {{s.positions, d}};
+  }
   const std::int64_t q = s.heads * s.head_dim;
   const std::int64_t kv = s.kv_heads * s.head_dim;
   switch (kind) {
-    case model::StageKind::embedding: return {{s.vocab, s.hidden}};
-    case model::StageKind::attention: return {{s.hidden}, {q, s.hidden}, {kv, s.hidden}, {kv, s.hidden}, {s.hidden, q}};
-    case model::StageKind::mlp:
-      return {{s.hidden}, {s.intermediate, s.hidden}, {s.intermediate, s.hidden}, {s.hidden, s.intermediate}};
-    case model::StageKind::head: return {{s.hidden}, {s.vocab, s.hidden}};
+    case model::StageKind::embedding: return {{s.vocab, d}};
+    case model::StageKind::attention: return {{d}, {q, d}, {kv, d}, {kv, d}, {d, q}};
+    case model::StageKind::mlp: return {{d}, {i, d}, {i, d}, {d, i}};
+    case model::StageKind::head: return {{d}, {s.vocab, d}};
     default: return {};
   }
 }

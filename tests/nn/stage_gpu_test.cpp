@@ -23,29 +23,6 @@ model::Sizes llama(std::int64_t head_dim) {
   return s;
 }
 
-model::Sizes gpt2() {
-  model::Sizes s = test::odd_sizes();
-  s.heads = s.kv_heads = 4;
-  s.head_dim = 9;
-  s.positions = 23;
-  s.form = {.norm = model::Norm::layer,
-            .activation = model::Activation::gelu_tanh,
-            .rotary = false,
-            .biases = true,
-            .joint_qkv = true};
-  return s;
-}
-
-std::vector<std::vector<std::int64_t>> shapes(StageKind kind, const model::Sizes& s) {
-  if (s.form.rotary) return test::shapes_of(kind, s);
-  const std::int64_t d = s.hidden, i = s.intermediate;
-  if (kind == StageKind::attention) return {{d}, {d}, {3 * d, d}, {3 * d}, {d, d}, {d}};
-  if (kind == StageKind::mlp) return {{d}, {d}, {i, d}, {i}, {d, i}, {d}};
-  if (kind == StageKind::head) return {{d}, {d}, {s.vocab, d}};
-  if (kind == StageKind::embedding) return {{s.vocab, d}};
-  return {{s.positions, d}};
-}
-
 /// What a stage gave, on the host.
 struct Output {
   at::Tensor y, d_x;
@@ -66,7 +43,7 @@ struct Input {
       : kind(stage), sizes(s), type(t), mode(m), microbatch(test::microbatch(2, 21, s.vocab)) {
     x = at::randn({42, s.hidden}).to(t);
     d_y = at::randn({42, s.hidden}).to(t);
-    for (const auto& shape : shapes(kind, s))
+    for (const auto& shape : test::shapes_of(kind, s))
       parameters.push_back(((shape.size() == 1 ? 1.0 : 0.0) + 0.3 * at::randn(shape)).to(t));
   }
 };
@@ -120,7 +97,7 @@ TEST_F(StageOnGpu, Gpt2FollowsTheHost) {
   for (const auto type : {at::kFloat, at::kBFloat16})
     for (const auto kind :
          {StageKind::embedding, StageKind::positions, StageKind::attention, StageKind::mlp, StageKind::head})
-      compare(Input(kind, gpt2(), type, Mode::train));
+      compare(Input(kind, test::gpt2_sizes(), type, Mode::train));
 }
 
 TEST_F(StageOnGpu, EvaluatesAndInfersAsTheHostDoes) {
