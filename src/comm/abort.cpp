@@ -2,6 +2,8 @@
 #include "trireme/comm/abort.hpp"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,8 +25,7 @@ namespace {
 
 constexpr std::chrono::seconds patience{5};           // for MPI_Abort, which mpirun and srun answer within one
 constexpr std::chrono::milliseconds head_start{300};  // of the first node, when several fail together
-constexpr std::chrono::milliseconds reading{
-    200};  // of the last line by the launcher: MPICH's drops what it has not read
+constexpr std::chrono::milliseconds reading{500};     // of the last line by the launcher, at most
 
 std::atomic<const LastWord*> last_word = nullptr;
 
@@ -43,6 +44,17 @@ void write_line(const std::string& line) {
     const ssize_t n = ::write(STDERR_FILENO, line.data() + written, line.size() - written);
     if (n < 0 && errno != EINTR) return;
     if (n > 0) written += static_cast<std::size_t>(n);
+  }
+}
+
+// MPICH's launcher drops at an abort what it has not read yet. A pipe tells its writer how much that is.
+void wait_until_read() {
+  struct stat status {};
+  if (::fstat(STDERR_FILENO, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
+  const auto end = std::chrono::steady_clock::now() + reading;
+  int unread = 0;
+  while (::ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
   }
 }
 
@@ -89,7 +101,7 @@ void abort_job(ExitCode code, std::string_view message) {
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     write_line(fmt::format("{}[rank {} {}] {}\n", tables, rank, hostname(), line));
-    std::this_thread::sleep_for(reading);
+    wait_until_read();
     MPI_Abort(MPI_COMM_WORLD, status);
   } else {
     write_line(fmt::format("trireme: error: {}\n", message));
