@@ -3,12 +3,15 @@
 
 #include <c10/util/BFloat16.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <tuple>
 
 #include "optim/adamw_scalars.hpp"
 #include "optim/prefetch.hpp"
+#include "optim/streaming.hpp"
 
 namespace trireme::optim {
 
@@ -33,10 +36,10 @@ struct AdamWStreams {
 }
 
 /// Updates elements [begin, end). Every fused multiply-add is written out, so that vector bodies, their tails and any
-/// vector length round alike.
+/// vector length round alike. `compute` is element `begin` of the copy.
 template <bool with_compute, class Gradient>
 [[gnu::always_inline]] inline void update(const AdamWScalars& c, const AdamWStreams<Gradient>& s, std::int64_t begin,
-                                          std::int64_t end) {
+                                          std::int64_t end, std::uint16_t* compute) {
 #pragma GCC ivdep
   for (std::int64_t i = begin; i < end; ++i) {
     const float g = widen(s.gradient[i]) * c.gradient_factor;
@@ -47,26 +50,33 @@ template <bool with_compute, class Gradient>
     s.first_moment[i] = m;
     s.second_moment[i] = v;
     s.master[i] = updated;
-    if constexpr (with_compute) s.compute[i].x = to_bf16_bits(updated);
+    if constexpr (with_compute) compute[i - begin] = to_bf16_bits(updated);
   }
 }
 
-/// Updates `elements` elements in one pass.
+/// Updates `elements` elements in one pass. The copy's whole lines are written past the caches.
 template <bool with_compute, class Gradient>
 void adamw_pass(const AdamWScalars& scalars, const AdamWStreams<Gradient>& streams, std::int64_t elements) {
-  constexpr std::int64_t group = 32;
+  constexpr auto group = static_cast<std::int64_t>(std::tuple_size_v<Line>);
   const AdamWScalars c = scalars;
   const AdamWStreams<Gradient> s = streams;
+  std::uint16_t* const copy = with_compute ? &s.compute->x : nullptr;
   std::int64_t i = 0;
+  if constexpr (with_compute) {
+    i = std::min(elements, to_next_line(copy));
+    update<with_compute>(c, s, 0, i, copy);
+  }
   for (; i + group <= elements; i += group) {
     prefetch<group, false>(s.gradient + i);
     prefetch<group, true>(s.master + i);
     prefetch<group, true>(s.first_moment + i);
     prefetch<group, true>(s.second_moment + i);
-    if constexpr (with_compute) prefetch<group, true>(s.compute + i);
-    update<with_compute>(c, s, i, i + group);
+    alignas(sizeof(Line)) Line line;
+    update<with_compute>(c, s, i, i + group, line.data());
+    if constexpr (with_compute) stream(line, copy + i);
   }
-  update<with_compute>(c, s, i, elements);
+  update<with_compute>(c, s, i, elements, copy + i);
+  if constexpr (with_compute) end_of_stream();
 }
 
 }  // namespace trireme::optim

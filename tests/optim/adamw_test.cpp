@@ -214,6 +214,33 @@ TEST(AdamW, WritesTheNewMastersInBf16AsLibtorchRounds) {
   for (std::size_t i = 0; i < size; ++i) ASSERT_EQ(compute[i].x, c10::BFloat16(state.master[i]).x) << i;
 }
 
+/// Whole lines of the copy are written past the caches, what is left of a range's first and last line is not.
+TEST(AdamW, WritesTheCopyWhereverItBeginsAndHoweverTheShardIsCut) {
+  const c10::BFloat16 untouched(5.0F);
+  const Floats gradient = normals(4, 1e-2);
+  const Bf16s narrow(gradient.begin(), gradient.end());
+  for (const std::size_t offset : {0U, 1U, 31U}) {
+    std::vector<DecayRange> pieces;
+    std::vector<bool> written(size);
+    for (std::int64_t begin = 0, length = 1; begin < size; begin += length + 2, length = length * 7 % 1009 + 1) {
+      const shard::Range piece{begin, std::min(size, begin + length)};
+      pieces.push_back({piece, true});
+      std::fill(written.begin() + piece.begin, written.begin() + piece.end, true);
+    }
+    const auto expect_copy = [&](const auto& gradients) {
+      State state = warm();
+      Bf16s room(offset + size + 40, untouched);
+      const auto compute = std::span(room).subspan(offset, size);
+      adamw(example, pieces, std::span(gradients), state.spans(), compute);
+      for (std::size_t i = 0; i < size; ++i)
+        ASSERT_EQ(compute[i].x, (written[i] ? c10::BFloat16(state.master[i]) : untouched).x) << offset << ", " << i;
+      for (std::size_t i = 0; i < 40; ++i) ASSERT_EQ(room[offset + size + i].x, untouched.x);
+    };
+    expect_copy(gradient);
+    expect_copy(narrow);
+  }
+}
+
 TEST(AdamW, KeepsANanInTheBf16Copy) {
   Floats gradient(size);
   gradient[77] = std::numeric_limits<float>::quiet_NaN();
