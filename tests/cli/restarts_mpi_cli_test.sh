@@ -3,6 +3,7 @@
 # Restarts with something else than before, places that cannot be written, saves that others look at, wrong libraries.
 # timeout: 300
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+source "$TRIREME_SOURCE/tests/support/processes.sh"
 trap 'umount "$work/read-only" 2>/dev/null || true; rm -rf "$work"' EXIT
 
 sed -e 's/^at_end = .*/every = 2/' -i run.toml
@@ -55,7 +56,7 @@ fi
 
 # A save under way is nobody else's: who looks on sees what is committed.
 # shellcheck disable=SC2086  # several options in one variable
-TRIREME_FAULT=ckpt.manifest:stop:0:3 setsid $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=stands \
+TRIREME_FAULT=ckpt.manifest:stop:0:3 $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=stands \
   --set train.steps=100000 >first.txt 2>&1 &
 first=$!
 until [[ -s stands/checkpoints/.step-00000004.partial/shards/dp-00001-tp-00.h5 && -d stands/checkpoints/step-00000002 ]]; do
@@ -71,7 +72,7 @@ job 2 train run.toml --set run.output=looks-on --set checkpoint.resume=stands/ch
 expect_done
 [[ -d stands/checkpoints/.step-00000004.partial ]] || fail 'another job cleaned up'
 # shellcheck disable=SC2046  # a number each
-kill -KILL $(pgrep -s $first)
+kill -KILL $(processes_of $first)
 wait $first 2>/dev/null || true
 
 # Libraries that are others than those it was built with: what was found, what is needed.
@@ -80,14 +81,14 @@ if command -v cc >/dev/null; then
   cc -shared -fPIC -o hdf5.so hdf5.c
   last='with another HDF5'
   # shellcheck disable=SC2086  # several options in one variable
-  launch $MPIEXEC $MPIEXEC_FLAGS -x LD_PRELOAD="$work/hdf5.so" -n 2 "$TRIREME" train run.toml --set run.output=other-hdf5
+  launch $MPIEXEC $MPIEXEC_FLAGS -n 2 env LD_PRELOAD="$work/hdf5.so" "$TRIREME" train run.toml --set run.output=other-hdf5
   expect_end 5 'HDF5 1.99.7' 'built with'
   [[ ! -s other-hdf5/metrics.jsonl ]] || fail 'it computed before it looked'
   printf '%s\n' 'int PMPI_Init_thread(int *, char ***, int, int *);' \
     'int MPI_Init_thread(int *c, char ***v, int need, int *got) { int e = PMPI_Init_thread(c, v, need, got); *got = 1; return e; }' >mpi.c
   cc -shared -fPIC -o mpi.so mpi.c
   # shellcheck disable=SC2086  # several options in one variable
-  launch $MPIEXEC $MPIEXEC_FLAGS -x LD_PRELOAD="$work/mpi.so" -n 1 "$TRIREME" train run.toml --set run.output=few-threads
+  launch $MPIEXEC $MPIEXEC_FLAGS -n 1 env LD_PRELOAD="$work/mpi.so" "$TRIREME" train run.toml --set run.output=few-threads
   ((status == 5)) || fail "few threads of MPI: exit code $status"
   grep -q 'MPI_THREAD_MULTIPLE' err.txt || fail 'few threads of MPI: what is needed is not said'
 fi

@@ -3,6 +3,8 @@
 # The program is killed at every point of a save and goes on, bit for bit; verify, inspect, export; a signal; a full disk.
 # timeout: 900
 
+source "$TRIREME_SOURCE/tests/support/processes.sh"
+
 work=$(mktemp -d)
 trap 'umount "$work/full" 2>/dev/null || true; rm -rf "$work"' EXIT
 cd "$work"
@@ -64,31 +66,30 @@ done
 
 # From the death of one rank in a save to the end of the job: 10 s at most. All of them killed while the first one renames,
 # or removes: the old one or the new one is complete.
-in_background() {  # in_background NAME FAULT: $pid, in a session of its own
+in_background() {  # in_background NAME FAULT: $pid
   # shellcheck disable=SC2086  # several options in one variable
-  TRIREME_FAULT=$2 setsid $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output="$1" >log 2>&1 &
+  TRIREME_FAULT=$2 $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output="$1" >log 2>&1 &
   pid=$!
 }
-ranks_of() { pgrep -s "$pid" -x trireme; }
 for point in write manifest rename; do
   in_background "ends-$point" "ckpt.$point:stop:0:2"
-  until [[ $(for rank in $(ranks_of); do cut -d ' ' -f 3 "/proc/$rank/stat" 2>/dev/null; done) == *T* ]]; do
+  until [[ $(for rank in $(ranks_of $pid); do cut -d ' ' -f 3 "/proc/$rank/stat" 2>/dev/null; done) == *T* ]]; do
     kill -0 $pid || fail "ckpt.$point: the job ended"
     sleep 0.05
   done
   begin=$SECONDS
-  kill -KILL "$(ranks_of | head -n 1)"
+  kill -KILL "$(ranks_of $pid | head -n 1)"
   wait $pid && fail "ckpt.$point: a killed rank went unseen"
   ((SECONDS - begin <= 10)) || fail "ckpt.$point: it took $((SECONDS - begin)) s to end after a rank had died"
 done
 for point in rename gc; do
   in_background "all-$point" "ckpt.$point:stop:0:2"
-  until [[ $(for rank in $(ranks_of); do cut -d ' ' -f 3 "/proc/$rank/stat" 2>/dev/null; done) == *T* ]]; do
+  until [[ $(for rank in $(ranks_of $pid); do cut -d ' ' -f 3 "/proc/$rank/stat" 2>/dev/null; done) == *T* ]]; do
     kill -0 $pid || fail "ckpt.$point: the job ended"
     sleep 0.05
   done
   # shellcheck disable=SC2046  # a number each
-  kill -KILL $(ranks_of)
+  kill -KILL $(ranks_of $pid)
   wait $pid && fail "ckpt.$point: the end of all ranks went unseen"
   newest=$(ls "all-$point/checkpoints" | grep '^step-' | tail -n 1)
   [[ $newest == $([[ $point == rename ]] && echo step-00000002 || echo step-00000003) ]] || fail "ckpt.$point: the newest is $newest"
@@ -115,14 +116,14 @@ for ranks_per_file in 1 2; do
     --set checkpoint.every=100 --set metrics.every=100000 --set checkpoint.ranks_per_file=$ranks_per_file >log 2>&1 &
   pid=$!
   await '^saved limited/checkpoints/step-00000100'
-  for rank in $(ranks_of); do prlimit --pid "$rank" --fsize=40960:unlimited; done
+  for rank in $(ranks_of $pid); do prlimit --pid "$rank" --fsize=40960:unlimited; done
   await 'failed, the training goes on: .* may have 40960 at most (ulimit -f); raise the limit'
   kept=$(ls limited/checkpoints | tail -n 1)
   "$TRIREME" verify "limited/checkpoints/$kept" >verified || fail 'ulimit -f: the old checkpoint is damaged'
-  for rank in $(ranks_of); do prlimit --pid "$rank" --fsize=unlimited:unlimited; done
+  for rank in $(ranks_of $pid); do prlimit --pid "$rank" --fsize=unlimited:unlimited; done
   : >log
   await '^saved limited/checkpoints/step-'
-  kill -USR1 "$(ranks_of | tail -n 1)"
+  kill -USR1 "$(ranks_of $pid | tail -n 1)"
   status=0
   wait $pid || status=$?
   ((status == 75)) || fail "ulimit -f: exit code $status"

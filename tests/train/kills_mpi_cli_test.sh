@@ -6,6 +6,7 @@
 # timeout: 900
 # labels: slow
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+source "$TRIREME_SOURCE/tests/support/processes.sh"
 
 readonly kills=${TRIREME_TEST_KILLS:-50} last_step=100000000
 sed -e "s/^steps = .*/steps = $last_step/" -e 's/^at_end = .*/every = 3/' -e 's/^hidden_size = .*/hidden_size = 64/' -e 's/^global = .*/global = 64/' -i run.toml
@@ -17,7 +18,7 @@ one=0
 for ((kill = 0; kill < kills; ++kill)); do
   : >out.txt  # or the last restart's lines would be taken for this one's
   # shellcheck disable=SC2086  # several options in one variable
-  setsid $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set checkpoint.ranks_per_file=$((1 + kill / 2 % 2)) \
+  $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set checkpoint.ranks_per_file=$((1 + kill / 2 % 2)) \
     >out.txt 2>err.txt &
   job=$!
   last="restart $kill"
@@ -28,7 +29,7 @@ for ((kill = 0; kill < kills; ++kill)); do
   done
   RANDOM=$((1000 + kill))
   sleep "0.$(printf %03d $((RANDOM % 700)))"
-  mapfile -t ranks < <(pgrep -s $job -x trireme)
+  mapfile -t ranks < <(ranks_of $job)
   if ((kill % 2 == 0)); then
     kill -KILL "${ranks[@]}" 2>/dev/null || true
   else

@@ -3,16 +3,17 @@
 # Signals to one rank, to all, twice, in the first step and during a save; the end of a Slurm job; two jobs in one place.
 # timeout: 300
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+source "$TRIREME_SOURCE/tests/support/processes.sh"
 
 sed -e 's/^steps = .*/steps = 100000/' -e 's/^at_end = .*/at_end = true/' -i run.toml
 unset SLURM_JOB_ID SLURM_JOB_END_TIME
 
-start() {  # start RANKS [--set ...]: a job in the background, in a session of its own; $pid
+start() {  # start RANKS [--set ...]: a job in the background; $pid
   local ranks=$1
   shift
   rm -rf out
   # shellcheck disable=SC2086  # several options in one variable
-  setsid $MPIEXEC $MPIEXEC_FLAGS -n "$ranks" "$TRIREME" train run.toml "$@" >out.txt 2>err.txt &
+  $MPIEXEC $MPIEXEC_FLAGS -n "$ranks" "$TRIREME" train run.toml "$@" >out.txt 2>err.txt &
   pid=$!
   last="train run.toml $*"
 }
@@ -26,7 +27,6 @@ await() {  # await FILE: until it is there and has something in it
   done
   fail "no $1"
 }
-ranks_of() { pgrep -s "$pid" -x trireme; }  # their process numbers, lowest rank first
 expect_stopped() {  # exit code 75, one checkpoint, at the step of the last line, whole
   status=0
   wait $pid || status=$?
@@ -41,16 +41,16 @@ expect_stopped() {  # exit code 75, one checkpoint, at the step of the last line
 for signal in USR1 USR2 TERM; do
   start 4
   await out/metrics.jsonl
-  kill -$signal "$(ranks_of | tail -n 1)"
+  kill -$signal "$(ranks_of $pid | tail -n 1)"
   expect_stopped "SIG$signal to one rank"
 done
 
 start 4
 await out/metrics.jsonl
 # shellcheck disable=SC2046  # a number each
-kill -TERM $(ranks_of)
+kill -TERM $(ranks_of $pid)
 # shellcheck disable=SC2046
-kill -TERM $(ranks_of) 2>/dev/null || true  # Slurm sends it twice
+kill -TERM $(ranks_of $pid) 2>/dev/null || true  # Slurm sends it twice
 expect_stopped 'SIGTERM to all ranks, twice'
 
 # In the first step: it is finished, and saved.
@@ -66,7 +66,7 @@ grep -q '^saved out/checkpoints/step-00000004' out.txt || fail 'the save was giv
 # The first SIGINT asks for a stop, the second ends a rank at once, and so the job.
 TRIREME_FAULT=step.begin:stop:1:3 start 2
 await out/metrics.jsonl
-rank=$(ranks_of | head -n 1)
+rank=$(ranks_of $pid | head -n 1)
 kill -INT "$rank"
 sleep 0.3
 kill -0 "$rank" 2>/dev/null || fail 'the first SIGINT ended it'
@@ -104,13 +104,13 @@ for set in run.output=out 'run.output=second --set checkpoint.directory=out/chec
   job 2 train run.toml --set $set
   expect_end 4 'is in use by another job: process' "on $(hostname)"
 done
-kill -USR1 "$(ranks_of | tail -n 1)"
+kill -USR1 "$(ranks_of $pid | tail -n 1)"
 expect_stopped 'the job that was there first'
 # A killed job leaves its lock behind: that is no obstacle, and said.
 start 2
 await out/metrics.jsonl
 # shellcheck disable=SC2046  # a number each
-kill -KILL $(ranks_of)
+kill -KILL $(ranks_of $pid)
 wait $pid 2>/dev/null || true
 job 2 train run.toml --set train.steps=3
 expect_done
