@@ -100,10 +100,8 @@ std::string preflight(config::RunConfig config, int ranks) {
     config.sync = *saved;
     log::info(fmt::format("sync.policy = auto: {}, as this run began", config::to_text(saved->policy)));
   } else {
-    config::RunConfig planned = complete;
-    if (complete.device.type == config::DeviceType::automatic && !device::probe_gpus().gpus.empty())
-      planned.device.type = config::DeviceType::cuda;  // whose head needs more
-    const planner::Choice choice = planner::choose_sync(planned, model, mesh);
+    const bool gpu = !device::probe_gpus().gpus.empty();  // whose head needs more
+    const planner::Choice choice = planner::choose_sync(planner::computing_on(complete, gpu), model, mesh);
     config.sync = choice.sync;
     if (!choice.reason.empty()) log::info(choice.reason);
   }

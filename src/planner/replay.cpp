@@ -107,6 +107,12 @@ model::TensorPart tensor_part(const config::RunConfig& config, const config::Res
           .sequence_parallel = mesh.tensor > 1 && config.mesh.sequence_parallel.value_or(true)};
 }
 
+config::RunConfig computing_on(config::RunConfig config, bool gpu) {
+  if (config.device.type == config::DeviceType::automatic)
+    config.device.type = gpu ? config::DeviceType::cuda : config::DeviceType::cpu;
+  return config;
+}
+
 Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh) {
   return {.compute = config.precision.compute,
           .reduce = config.precision.reduce,

@@ -28,8 +28,7 @@ std::string banner(const Job& job, const BatchJob& batch_job, const comm::Topolo
                    const kernels::GemmChoice& gemm, const ComputeDevice& device) {
   const config::RunConfig& c = job.config();
   const model::Sizes& s = job.model().sizes;
-  planner::Sizing sizing = planner::sizing_of(c, job.resolved());
-  sizing.on_gpu = device.gpu.has_value();
+  const auto sizing = planner::sizing_of(planner::computing_on(c, device.gpu.has_value()), job.resolved());
   std::string out = fmt::format("Trireme {} ({})  run {}\n", build_info().version, build_info().git_hash, c.run.name);
   if (const std::string batch = to_text(batch_job); !batch.empty()) out += fmt::format("job      {}\n", batch);
   out += fmt::format(

@@ -95,7 +95,8 @@ class Run {
     for (const schedule::Op& op : job_.schedule().ops) task_names_.push_back(schedule::print(op, job_.model()));
     device::help_out_of_memory(
         {.op_text = [this](int op) { return op_text(op); },
-         .advice = [this, ranks = world.size()] { return planner::to_text(planner::advise(config_, ranks)); }});
+         .advice = [told = planner::computing_on(config_, computes_on_.gpu.has_value()),
+                    ranks = world.size()] { return planner::to_text(planner::advise(told, ranks)); }});
   }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/config/load.hpp"
+#include "trireme/planner/replay.hpp"
 
 namespace trireme::planner {
 namespace {
@@ -46,6 +47,13 @@ const Remedy* find(const Advice& advice, std::string_view line) {
 std::pair<Bytes, Bytes> needs(const config::RunConfig& config, int ranks) {
   const Advice advice = advise(config, ranks);
   return {advice.memory.total(), advice.memory.activations};
+}
+
+TEST(Advise, KnowsWhereAutoComputes) {
+  const config::RunConfig config = run({});
+  EXPECT_EQ(advise(computing_on(config, false), 4).memory.workspace, Bytes{0});
+  EXPECT_GT(advise(computing_on(config, true), 4).memory.workspace, Bytes{0}) << "the head's logits";
+  EXPECT_EQ(advise(computing_on(run({"device.type=cpu"}), true), 4).memory.workspace, Bytes{0}) << "asked for";
 }
 
 TEST(Advise, SaysWhatEachRemedySavesAsARunWithItWould) {

@@ -53,7 +53,10 @@ struct Moved {
   std::int64_t calls = 0;
   friend bool operator==(const Moved&, const Moved&) = default;
 };
-/// What the run file says of one rank's part. On a GPU where `device.type` is cuda: auto is not known here.
+/// The run file with `device.type = "auto"` made what it turned out to be.
+[[nodiscard]] config::RunConfig computing_on(config::RunConfig config, bool gpu);
+
+/// What the run file says of one rank's part. On a GPU where `device.type` is cuda, not auto: see computing_on().
 [[nodiscard]] Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh);
 
 /// What tensor rank `rank` holds of the model.
