@@ -96,7 +96,7 @@ std::vector<Option> model_options() {
 
 std::vector<Option> loss_options() {
   Section<Loss> s("loss", &RunConfig::loss);
-  s.number("z_loss", &Loss::z_loss, at_least(0), "weight of the squared log-partition of the logits").not_yet();
+  s.number("z_loss", &Loss::z_loss, at_least(0), "weight of the logits' squared log-partition in the training loss");
   s.number("chunk_tokens", &Loss::chunk_tokens, between(0, 1 << 30), "tokens whose logits exist at once (0: chosen)");
   return s.take();
 }

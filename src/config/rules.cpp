@@ -67,8 +67,7 @@ Broken document_end_is_in_the_vocabulary(const RunConfig& config) {
 Broken masked_documents_have_an_end(const RunConfig& config) {
   if (!config.data.document_mask || config.data.document_end) return std::nullopt;
   return "document_mask keeps attention within documents, and nothing says where they end; set data.document_end to "
-         "the "
-         "token id that ends one (256 for tokenizer \"bytes\"; the end-of-sequence id of a SentencePiece model)";
+         "the token id that ends one (256 for tokenizer \"bytes\"; the end-of-sequence id of a SentencePiece model)";
 }
 
 Broken masked_documents_lie_on_the_host(const RunConfig& config) {

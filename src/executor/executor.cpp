@@ -124,7 +124,7 @@ StepResult Executor::run(const StepInput& input, bool last) {
   ++step_;
   input_ = input;
   result_ = {};
-  loss_sum_ = 0;
+  loss_ = {};
   device_loss_.reset();
   if (device_lanes_ && rested_) device_lanes_->start();
   rested_ = last;

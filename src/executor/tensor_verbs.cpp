@@ -157,12 +157,12 @@ void Executor::run(const schedule::GatherVocabulary& op) {
     return vocabulary_.reset();
   }
   vocabulary_ = at::empty({gathered.size(1), 2}, gathered.options());
-  const at::Tensor& targets = microbatch(op.microbatch).targets;
+  const nn::Microbatch& m = microbatch(op.microbatch);
   if (gathered.is_cuda()) {
-    if (!device_loss_.defined()) device_loss_ = at::zeros({1}, gathered.options().dtype(at::kDouble));
-    kernels::combine_statistics(gathered, targets, vocabulary_, device_loss_);
+    if (!device_loss_.defined()) device_loss_ = at::zeros({2}, gathered.options().dtype(at::kDouble));
+    kernels::combine_statistics(gathered, m.targets, vocabulary_, m.z_loss, device_loss_);
   } else {
-    loss_sum_ += kernels::combine_statistics(gathered, targets, vocabulary_);
+    loss_ += kernels::combine_statistics(gathered, m.targets, vocabulary_, m.z_loss);
   }
   if (options_.mode == nn::Mode::evaluate) finish_evaluation(op.microbatch);
 }

@@ -84,7 +84,7 @@ void Executor::run(const schedule::Forward& op) {
 }
 
 void Executor::add_loss(const nn::Result& result) {
-  loss_sum_ += result.loss_sum;
+  loss_ += result.loss;
   if (!result.device_loss.defined()) return;
   if (device_loss_.defined())
     device_loss_.add_(result.device_loss);
@@ -92,10 +92,18 @@ void Executor::add_loss(const nn::Result& result) {
     device_loss_ = result.device_loss;
 }
 
+void Executor::fetch_loss() {
+  if (!device_loss_.defined()) return;
+  const device::ChargeTo charge(device::Category::workspace);
+  const at::Tensor sums = device::on_host(device_loss_);
+  const auto* const of = sums.const_data_ptr<double>();
+  loss_ += {.cross_entropy = of[0], .z_loss = of[1]};
+}
+
 void Executor::finish_evaluation(Microbatch m) {
-  if (device_loss_.defined()) loss_sum_ += device_loss_.item<double>();
-  links_.control->sum({&loss_sum_, 1});
-  result_.loss = loss_sum_ * microbatch(m).loss_scale;
+  fetch_loss();
+  links_.control->sum({&loss_.cross_entropy, 1});
+  result_.loss = loss_.cross_entropy * microbatch(m).loss_scale;
 }
 
 void Executor::run(const schedule::Recompute& op) {
@@ -170,7 +178,7 @@ double Executor::counted_squares(ParamBlock block, const optim::Team& team) {
   return squares;
 }
 
-std::array<double, 2> Executor::squares_and_loss() {
+std::array<double, 3> Executor::squares_and_losses() {
   // The norm counts each element once: replicas hold the same gradients, so one of them speaks for all; so do copies on
   // the tensor axis. Losses are the same on all of it.
   double squares = 0;
@@ -188,20 +196,22 @@ std::array<double, 2> Executor::squares_and_loss() {
       squares += counted_squares(block, compute_team_);
     }
   }
-  if (!device_lanes_) return {squares, loss_sum_};
+  if (!device_lanes_) return {squares, loss_.cross_entropy, loss_.z_loss};
   // The one wait of a step: for the compute lane, which has seen every gradient.
   if (device_squares.defined()) squares += device_squares.item<double>();
-  if (device_loss_.defined()) loss_sum_ += device_loss_.item<double>();
+  fetch_loss();
   result_.exposed_seconds = device_lanes_->exposed_seconds();
-  return {squares, loss_sum_};
+  return {squares, loss_.cross_entropy, loss_.z_loss};
 }
 
 void Executor::run(const schedule::ClipNorm&) {
-  std::array<double, 2> sums = squares_and_loss();
-  links_.control->sum(sums);
+  const nn::Microbatch& first = microbatch(Microbatch{0});
+  std::array<double, 3> sums = squares_and_losses();
+  links_.control->sum({sums.data(), first.z_loss > 0 ? sums.size() : 2});
   if (links_.tensor_control != nullptr) links_.tensor_control->sum({sums.data(), 1});
   result_.grad_norm = std::sqrt(sums[0]);
-  result_.loss = sums[1] * microbatch(Microbatch{0}).loss_scale;
+  result_.loss = sums[1] * first.loss_scale;
+  if (first.z_loss > 0) result_.z_loss = sums[2] * first.loss_scale;
   result_.skipped = !std::isfinite(result_.grad_norm) || !std::isfinite(result_.loss);
   decision_ = {.skipped = result_.skipped,
                .numbers = optim::adamw_step(optimizer_, input_.lr, input_.updates + 1,

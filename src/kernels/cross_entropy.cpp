@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/losses.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
 #include "trireme/kernels/cuda.hpp"
@@ -27,85 +28,85 @@ void expect_targets(const at::Tensor& logits, const at::Tensor& targets) {
       "cross_entropy: a target is outside the vocabulary");
 }
 
-double loss_of(Softmax s, float logit) {
-  return std::log(static_cast<double>(s.sum)) - (static_cast<double>(logit) - static_cast<double>(s.top));
-}
-
 Softmax softmax(const float* row, std::int64_t n) { return row_kernels.softmax_fp32(row, n); }
 Softmax softmax(const c10::BFloat16* row, std::int64_t n) { return row_kernels.softmax_bf16(row, n); }
 
-float target_gradient(Softmax s, float logit, double scale) {
-  return static_cast<float>(scale) * (std::exp(logit - s.top) / s.sum - 1.0F);
+float target_gradient(Softmax s, float logit, float scale, float weight) {
+  return scale * (weight * (std::exp(logit - s.top) / s.sum) - 1.0F);
 }
 
-/// Turns a row of logits into its gradient; returns its loss.
-double turn_row(float* row, std::int32_t target, double scale, std::int64_t n) {
+/// Turns a row of logits into its gradient; returns its losses.
+LossSums turn_row(float* row, std::int32_t target, float scale, double z_loss, std::int64_t n) {
   const float logit = row[target];
   Softmax s{.top = row_kernels.maximum(row, n), .sum = 0};
   s.sum = row_kernels.exponentials(row, n, 1.0F, s.top);
-  const float factor = static_cast<float>(scale) / s.sum;
+  const float weight = softmax_weight(s.top, s.sum, z_loss);
+  const float factor = scale * weight / s.sum;
   for (std::int64_t i = 0; i < n; ++i) row[i] *= factor;
-  row[target] = target_gradient(s, logit, scale);
-  return loss_of(s, logit);
+  row[target] = target_gradient(s, logit, scale, weight);
+  return token_loss(s.top, s.sum, logit, z_loss);
 }
-double turn_row(c10::BFloat16* row, std::int32_t target, double scale, std::int64_t n) {
+LossSums turn_row(c10::BFloat16* row, std::int32_t target, float scale, double z_loss, std::int64_t n) {
   const float logit = get(row[target]);
   const Softmax s = row_kernels.softmax_bf16(row, n);
-  row_kernels.softmax_gradient_bf16(row, s.top, static_cast<float>(scale) / s.sum, n);  // not rounded in between
-  put(row[target], target_gradient(s, logit, scale));
-  return loss_of(s, logit);
+  const float weight = softmax_weight(s.top, s.sum, z_loss);
+  row_kernels.softmax_gradient_bf16(row, s.top, scale * weight / s.sum, n);  // not rounded in between
+  put(row[target], target_gradient(s, logit, scale, weight));
+  return token_loss(s.top, s.sum, logit, z_loss);
 }
 
 template <class PerRow>
-double sum_rows(std::int64_t count, const PerRow& per_row) {
-  std::vector<double> losses(static_cast<std::size_t>(count));
+LossSums sum_rows(std::int64_t count, const PerRow& per_row) {
+  std::vector<LossSums> losses(static_cast<std::size_t>(count));
   parallel(count, [&](std::int64_t n) { losses[static_cast<std::size_t>(n)] = per_row(n); });
-  double sum = 0;
-  for (const double loss : losses) sum += loss;
-  return sum;
+  LossSums sums;
+  for (const LossSums& of_row : losses) sums += of_row;
+  return sums;
 }
 
-at::Tensor no_loss(const at::Tensor& logits) { return at::zeros({1}, logits.options().dtype(at::kDouble)); }
+at::Tensor no_loss(const at::Tensor& logits) { return at::zeros({2}, logits.options().dtype(at::kDouble)); }
 
 }  // namespace
 
 void add_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& loss) {
-  expect_shape(loss, {1}, at::kDouble, "cross_entropy: the loss is one number in fp64");
+  expect_sums(loss);
   expect_vector(logits, targets);
   if (logits.is_cuda()) return cuda::cross_entropy(logits, targets, loss);
-  *loss.mutable_data_ptr<double>() += cross_entropy(logits, targets);
+  add({.cross_entropy = cross_entropy(logits, targets)}, loss);
 }
 
-void add_cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale,
+void add_cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale, double z_loss,
                                 const at::Tensor& loss) {
-  expect_shape(loss, {1}, at::kDouble, "cross_entropy: the loss is one number in fp64");
+  expect_sums(loss);
   expect_vector(logits, targets);
-  if (logits.is_cuda()) return cuda::cross_entropy_backward(logits, targets, scale, loss);
-  *loss.mutable_data_ptr<double>() += cross_entropy_backward(logits, targets, scale);
+  if (logits.is_cuda()) return cuda::cross_entropy_backward(logits, targets, scale, z_loss, loss);
+  add(cross_entropy_backward(logits, targets, scale, z_loss), loss);
 }
 
 double cross_entropy(const at::Tensor& logits, const at::Tensor& targets) {
   if (logits.is_cuda()) {
     const at::Tensor loss = no_loss(logits);
     add_cross_entropy(logits, targets, loss);
-    return loss.item<double>();
+    return read(loss).cross_entropy;
   }
   expect_targets(logits, targets);
   const auto* target = targets.const_data_ptr<std::int32_t>();
   return with_type(logits, [&]<class T>(T) {
     const auto matrix = rows<T>(logits);
-    return sum_rows(matrix.count, [=](std::int64_t n) {
-      if (target[n] < 0) return 0.0;
-      return loss_of(softmax(matrix[n], matrix.width), get(matrix[n][target[n]]));
+    const LossSums sums = sum_rows(matrix.count, [=](std::int64_t n) {
+      if (target[n] < 0) return LossSums{};
+      const Softmax s = softmax(matrix[n], matrix.width);
+      return token_loss(s.top, s.sum, get(matrix[n][target[n]]), 0);
     });
+    return sums.cross_entropy;
   });
 }
 
-double cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale) {
+LossSums cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale, double z_loss) {
   if (logits.is_cuda()) {
     const at::Tensor loss = no_loss(logits);
-    add_cross_entropy_backward(logits, targets, scale, loss);
-    return loss.item<double>();
+    add_cross_entropy_backward(logits, targets, scale, z_loss, loss);
+    return read(loss);
   }
   expect_targets(logits, targets);
   const auto* target = targets.const_data_ptr<std::int32_t>();
@@ -115,9 +116,9 @@ double cross_entropy_backward(const at::Tensor& logits, const at::Tensor& target
       T* row = matrix[n];
       if (target[n] < 0) {
         std::fill(row, row + matrix.width, T(0));
-        return 0.0;
+        return LossSums{};
       }
-      return turn_row(row, target[n], scale, matrix.width);
+      return turn_row(row, target[n], static_cast<float>(scale), z_loss, matrix.width);
     });
   });
 }

@@ -42,10 +42,13 @@ void embedding_scatter_add_part(const at::Tensor&, std::int64_t, const at::Tenso
 void cast(const at::Tensor&, const at::Tensor&) { refuse(); }
 void add_into(const at::Tensor&, const at::Tensor&) { refuse(); }
 void cross_entropy(const at::Tensor&, const at::Tensor&, const at::Tensor&) { refuse(); }
-void cross_entropy_backward(const at::Tensor&, const at::Tensor&, double, const at::Tensor&) { refuse(); }
+void cross_entropy_backward(const at::Tensor&, const at::Tensor&, double, double, const at::Tensor&) { refuse(); }
 void vocabulary_statistics(const at::Tensor&, const at::Tensor&, std::int64_t, const at::Tensor&) { refuse(); }
-void combine_statistics(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&) { refuse(); }
-void cross_entropy_gradient_part(const at::Tensor&, const at::Tensor&, std::int64_t, const at::Tensor&, double) {
+void combine_statistics(const at::Tensor&, const at::Tensor&, const at::Tensor&, double, const at::Tensor&) {
+  refuse();
+}
+void cross_entropy_gradient_part(const at::Tensor&, const at::Tensor&, std::int64_t, const at::Tensor&, double,
+                                 double) {
   refuse();
 }
 at::Tensor linear(const at::Tensor&, const at::Tensor&) { refuse(); }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/losses.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/rows.hpp"
 #include "trireme/kernels/cuda.hpp"
@@ -88,24 +89,25 @@ void vocabulary_statistics(const at::Tensor& logits, const at::Tensor& targets, 
   });
 }
 
-void combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax,
+void combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax, double z_loss,
                         const at::Tensor& loss) {
-  expect_shape(loss, {1}, at::kDouble, "combine_statistics: the loss is one number in fp64");
-  if (gathered.is_cuda()) return cuda::combine_statistics(gathered, targets, softmax, loss);
-  *loss.mutable_data_ptr<double>() += combine_statistics(gathered, targets, softmax);
+  expect_sums(loss);
+  if (gathered.is_cuda()) return cuda::combine_statistics(gathered, targets, softmax, z_loss, loss);
+  add(combine_statistics(gathered, targets, softmax, z_loss), loss);
 }
 
-double combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax) {
+LossSums combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax,
+                            double z_loss) {
   if (gathered.is_cuda()) {
-    const at::Tensor loss = at::zeros({1}, gathered.options().dtype(at::kDouble));
-    cuda::combine_statistics(gathered, targets, softmax, loss);
-    return loss.item<double>();
+    const at::Tensor loss = at::zeros({2}, gathered.options().dtype(at::kDouble));
+    cuda::combine_statistics(gathered, targets, softmax, z_loss, loss);
+    return read(loss);
   }
   const std::int64_t ranks = gathered.size(0), count = gathered.size(1);
   const auto* all = gathered.const_data_ptr<float>();
   const auto* target = targets.const_data_ptr<std::int32_t>();
   auto* out = softmax.mutable_data_ptr<float>();
-  double loss = 0;
+  LossSums sums;
   for (std::int64_t n = 0; n < count; ++n) {
     const auto of = [&](std::int64_t rank) { return all + (rank * count + n) * 3; };
     float top = of(0)[0];
@@ -117,14 +119,14 @@ double combine_statistics(const at::Tensor& gathered, const at::Tensor& targets,
     }
     out[2 * n] = top;
     out[2 * n + 1] = static_cast<float>(sum);
-    if (target[n] >= 0) loss += std::log(sum) - (logit - static_cast<double>(top));
+    if (target[n] >= 0) sums += token_loss(top, sum, logit, z_loss);
   }
-  return loss;
+  return sums;
 }
 
 void cross_entropy_gradient_part(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first,
-                                 const at::Tensor& softmax, double scale) {
-  if (logits.is_cuda()) return cuda::cross_entropy_gradient_part(logits, targets, first, softmax, scale);
+                                 const at::Tensor& softmax, double scale, double z_loss) {
+  if (logits.is_cuda()) return cuda::cross_entropy_gradient_part(logits, targets, first, softmax, scale, z_loss);
   const auto* target = targets.const_data_ptr<std::int32_t>();
   with_type(logits, [&]<class T>(T) {
     const auto matrix = rows<T>(logits);
@@ -139,8 +141,9 @@ void cross_entropy_gradient_part(const at::Tensor& logits, const at::Tensor& tar
       const std::int64_t column = target[n] - first;
       const bool here = column >= 0 && column < matrix.width;
       const float logit = here ? get(row[column]) : 0.0F;
-      softmax_gradient(row, top, static_cast<float>(scale) / sum, matrix.width);
-      if (here) put(row[column], static_cast<float>(scale) * (std::exp(logit - top) / sum - 1.0F));
+      const float weight = softmax_weight(top, sum, z_loss);
+      softmax_gradient(row, top, static_cast<float>(scale) * weight / sum, matrix.width);
+      if (here) put(row[column], static_cast<float>(scale) * (weight * (std::exp(logit - top) / sum) - 1.0F));
     });
   });
 }

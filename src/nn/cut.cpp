@@ -98,7 +98,7 @@ at::Tensor VocabularyHead::backward(const at::Tensor& h, const at::Tensor& softm
     const at::Tensor logits =
         begin == 0 ? std::exchange(first_logits, at::Tensor()) : kernels::linear_wide(chunk, projection);
     kernels::cross_entropy_gradient_part(logits, microbatch.targets.slice(0, begin, end), part_.first,
-                                         softmax.slice(0, begin, end), microbatch.loss_scale);
+                                         softmax.slice(0, begin, end), microbatch.loss_scale, microbatch.z_loss);
     kernels::linear_backward_weight(logits, chunk, {.tensor = grad, .accumulate = grads[0].accumulate || begin > 0});
     d_h.slice(0, begin, end).copy_(kernels::linear_backward_input(logits, projection));
   }

@@ -38,21 +38,21 @@ at::Tensor last_logits(const at::Tensor& x, std::span<const at::Tensor> paramete
 class LossSum {
  public:
   explicit LossSum(const at::Tensor& x) {
-    if (x.is_cuda()) device_ = at::zeros({1}, x.options().dtype(at::kDouble));
+    if (x.is_cuda()) device_ = at::zeros({2}, x.options().dtype(at::kDouble));
   }
   void add(const at::Tensor& logits, const at::Tensor& targets) {
     if (device_.defined()) return kernels::add_cross_entropy(logits, targets, device_);
-    host_ += kernels::cross_entropy(logits, targets);
+    host_ += {.cross_entropy = kernels::cross_entropy(logits, targets)};
   }
   /// Turns the logits into their gradient.
-  void add_backward(const at::Tensor& logits, const at::Tensor& targets, double scale) {
-    if (device_.defined()) return kernels::add_cross_entropy_backward(logits, targets, scale, device_);
-    host_ += kernels::cross_entropy_backward(logits, targets, scale);
+  void add_backward(const at::Tensor& logits, const at::Tensor& targets, double scale, double z_loss) {
+    if (device_.defined()) return kernels::add_cross_entropy_backward(logits, targets, scale, z_loss, device_);
+    host_ += kernels::cross_entropy_backward(logits, targets, scale, z_loss);
   }
-  [[nodiscard]] Result result() const { return {.hidden = {}, .loss_sum = host_, .device_loss = device_}; }
+  [[nodiscard]] Result result() const { return {.hidden = {}, .loss = host_, .device_loss = device_}; }
 
  private:
-  double host_ = 0;
+  kernels::LossSums host_;
   at::Tensor device_;
 };
 
@@ -97,7 +97,7 @@ Result Head::backward(at::Tensor /*d_hidden*/, std::span<const at::Tensor> param
     const std::int64_t end = std::min(h.size(0), begin + chunk_tokens_);
     const at::Tensor chunk = h.slice(0, begin, end);
     const at::Tensor logits = kernels::linear_wide(chunk, projection);
-    loss.add_backward(logits, microbatch.targets.slice(0, begin, end), microbatch.loss_scale);
+    loss.add_backward(logits, microbatch.targets.slice(0, begin, end), microbatch.loss_scale, microbatch.z_loss);
     kernels::linear_backward_weight(logits, chunk, {.tensor = grad.tensor, .accumulate = grad.accumulate || begin > 0});
     d_h.slice(0, begin, end).copy_(kernels::linear_backward_input(logits, projection));
   }

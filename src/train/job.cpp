@@ -231,8 +231,10 @@ executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool las
   if (step_is_first_after_rest_) traffic_.rest();
   const double count = step_targets_ = global_count(batch);
   std::vector<nn::Microbatch> microbatches;
-  for (const data::MicrobatchTokens& tokens : batch.microbatches)
+  for (const data::MicrobatchTokens& tokens : batch.microbatches) {
     microbatches.push_back(microbatch_of(tokens, config_, count > 0 ? 1.0 / count : 0.0, options_.device));
+    microbatches.back().z_loss = config_.loss.z_loss;
+  }
   executor::StepResult result = executor_->run({.microbatches = microbatches, .lr = lr, .updates = updates_}, last);
   if (!result.skipped) ++updates_;
   step_traffic_ = traffic_.take(steps_++);
@@ -266,12 +268,13 @@ Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps) {
 }
 
 at::Tensor Job::infer(const at::Tensor& tokens) {
+  const at::Tensor inputs = tokens.reshape({-1});
   const std::vector<nn::Microbatch> microbatches{
-      {.inputs = on_device(tokens.reshape({-1}), options_.device),
+      {.inputs = on_device(inputs, options_.device),
        .targets = {},
        .batch = tokens.size(0),
        .seq_len = tokens.size(1),
-       .document_begin = documents(config_.data, tokens.reshape({-1}), tokens.size(1))}};
+       .document_begin = documents(config_.data, inputs, tokens.size(1))}};
   return device::on_host(forward_executor(nn::Mode::infer).run({.microbatches = microbatches}, true).logits);
 }
 

@@ -87,6 +87,7 @@ std::string to_json(const StepRow& row) {
   out["time"] = unix_seconds();
   out["loss"] = number(row.loss);
   out["grad_norm"] = number(row.grad_norm);
+  if (row.z_loss) out["z_loss"] = number(*row.z_loss);
   out["lr"] = row.lr;
   out["tokens"] = row.tokens;
   out["target_tokens"] = row.target_tokens;

@@ -262,6 +262,7 @@ class Run {
               const executor::StepResult& result, const device::MemoryUse& memory) {
     if (rank_ != 0) return;
     const double tokens = static_cast<double>(config_.batch.global * config_.data.seq_len);
+                .z_loss = config_.loss.z_loss > 0 ? std::optional(result.z_loss) : std::nullopt,
     StepRow row{.step = step + 1,
                 .loss = result.loss,
                 .grad_norm = result.grad_norm,

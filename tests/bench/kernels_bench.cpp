@@ -146,7 +146,7 @@ void memory_kernels(at::ScalarType type, const std::string& suffix) {
   add("cross_entropy/backward", [=](State& state) {
     const at::Tensor x = random({256, vocab}, type), t = at::randint(0, vocab, {256}, at::kInt);
     memory(state, 2.0 * 256 * vocab, size,
-           [&] { benchmark::DoNotOptimize(kernels::cross_entropy_backward(x, t, 1.0)); });
+           [&] { benchmark::DoNotOptimize(kernels::cross_entropy_backward(x, t, 1.0, 0)); });
   });
   add("embedding/scatter_add", [=](State& state) {
     const at::Tensor d = random({tokens, hidden}, type), t = at::randint(0, vocab, {tokens}, at::kInt),

@@ -129,9 +129,9 @@ void memory_kernels() {
     memory(s, 12.0 * tokens * inner, [&] { kernels::swiglu_backward(g, x, d, y); });
   });
   add("cross_entropy/backward", [](State& s) {
-    const at::Tensor x = at::randn({4096, vocab}, bf16()), loss = at::zeros({1}, fp32().dtype(at::kDouble)),
+    const at::Tensor x = at::randn({4096, vocab}, bf16()), loss = at::zeros({2}, fp32().dtype(at::kDouble)),
                      t = at::randint(0, vocab, {4096}, fp32().dtype(at::kInt));
-    memory(s, 4.0 * 4096 * vocab, [&] { kernels::add_cross_entropy_backward(x, t, 1.0, loss); });
+    memory(s, 4.0 * 4096 * vocab, [&] { kernels::add_cross_entropy_backward(x, t, 1.0, 0, loss); });
   });
   add("embedding/gather", [](State& s) {
     const at::Tensor table = at::randn({vocab, hidden}, bf16()), y = at::empty({tokens, hidden}, bf16()),

@@ -74,7 +74,6 @@ TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
       {"model.sliding_window=0", "model.sliding_window=4096"},
       {"model.logit_softcap=0", "model.logit_softcap=30.0"},
       {"precision.moments=fp32", "precision.moments=bf16"},
-      {"loss.z_loss=0", "loss.z_loss=1e-4"},
   };
   for (const auto& [fine, later] : at_default_and_not) {
     EXPECT_EQ(mistakes_with({fine}), "") << fine;

@@ -38,15 +38,19 @@ TEST_P(VocabularyParts, TogetherGiveLossAndGradientOfTheWhole) {
     statistics.push_back(at::empty({tokens, 3}, at::kFloat));
     vocabulary_statistics(logits.slice(1, first, first + count).contiguous(), targets, first, statistics.back());
   }
-  const at::Tensor softmax = at::empty({tokens, 2}, at::kFloat);
-  const double loss = combine_statistics(at::stack(statistics), targets, softmax);
+  for (const double z_loss : {0.0, 0.1}) {
+    const at::Tensor softmax = at::empty({tokens, 2}, at::kFloat);
+    const LossSums sums = combine_statistics(at::stack(statistics), targets, softmax, z_loss);
 
-  const at::Tensor whole = logits.clone();
-  EXPECT_NEAR(loss / cross_entropy_backward(whole, targets, 0.25), 1.0, 1e-6);
-  for (const auto& [first, count] : parts) {
-    const at::Tensor part = logits.slice(1, first, first + count).contiguous();
-    cross_entropy_gradient_part(part, targets, first, softmax, 0.25);
-    EXPECT_LT(relative_error(part, whole.slice(1, first, first + count)), tolerance());
+    const at::Tensor whole = logits.clone();
+    const LossSums expected = cross_entropy_backward(whole, targets, 0.25, z_loss);
+    EXPECT_NEAR(sums.cross_entropy / expected.cross_entropy, 1.0, 1e-6);
+    EXPECT_NEAR(sums.z_loss, expected.z_loss, 1e-6 * expected.z_loss);
+    for (const auto& [first, count] : parts) {
+      const at::Tensor part = logits.slice(1, first, first + count).contiguous();
+      cross_entropy_gradient_part(part, targets, first, softmax, 0.25, z_loss);
+      EXPECT_LT(relative_error(part, whole.slice(1, first, first + count)), tolerance());
+    }
   }
 }
 

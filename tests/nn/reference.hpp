@@ -8,6 +8,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
@@ -180,6 +181,12 @@ inline at::Tensor ref_logits(const at::Tensor& x, const std::vector<at::Tensor>&
 inline at::Tensor ref_head(const at::Tensor& x, const std::vector<at::Tensor>& p, const model::Sizes& s,
                            const nn::Microbatch& m) {
   return at::cross_entropy_loss(ref_logits(x, p, s), m.targets.to(at::kLong), {}, /*reduction=sum*/ 2, -1);
+}
+
+/// Sum of z_loss * log(Z)^2 over the counted targets.
+inline at::Tensor ref_z_loss(const at::Tensor& x, const std::vector<at::Tensor>& p, const model::Sizes& s,
+                             const nn::Microbatch& m) {
+  return m.z_loss * (at::logsumexp(ref_logits(x, p, s), 1).pow(2) * (m.targets >= 0)).sum();
 }
 
 /// Copies in fp64 that autograd follows.

@@ -66,8 +66,11 @@ Output run(const Input& in, bool gpu) {
   const Result backward = stage->backward(in.kind == StageKind::head ? at::Tensor() : place(in.d_y), parameters, grads,
                                           m, std::move(saved));
   const auto back = [](const at::Tensor& t) { return t.defined() ? t.cpu() : t; };
-  Output out{.y = back(forward.hidden), .d_x = back(backward.hidden), .grads = {}, .loss = backward.loss_sum};
-  if (backward.device_loss.defined()) out.loss += backward.device_loss.item<double>();
+  Output out{.y = back(forward.hidden),
+             .d_x = back(backward.hidden),
+             .grads = {},
+             .loss = backward.loss.cross_entropy + backward.loss.z_loss};
+  if (backward.device_loss.defined()) out.loss += backward.device_loss.sum().item<double>();
   for (const Grad& grad : grads) out.grads.push_back(grad.tensor.cpu());
   return out;
 }
@@ -110,9 +113,10 @@ TEST_F(StageOnGpu, EvaluatesAndInfersAsTheHostDoes) {
   Saved none;
   const auto host = make_stage(in.kind, in.sizes, 23, DType::fp32, 17);
   const auto gpu = make_stage(in.kind, in.sizes, 23, DType::fp32, 17, at::kCUDA);
-  const double loss = host->forward(in.x, in.parameters, in.microbatch, Mode::evaluate, none).loss_sum;
+  const double loss = host->forward(in.x, in.parameters, in.microbatch, Mode::evaluate, none).loss.cross_entropy;
   const Result result = gpu->forward(to_kernels(in.x), parameters, there, Mode::evaluate, none);
-  EXPECT_NEAR(result.device_loss.item<double>(), loss, 1e-6 * loss);
+  EXPECT_NEAR(result.device_loss[0].item<double>(), loss, 1e-6 * loss);
+  EXPECT_EQ(result.device_loss[1].item<double>(), 0.0);
   EXPECT_LT(relative_error(gpu->forward(to_kernels(in.x), parameters, there, Mode::infer, none).hidden.cpu(),
                            host->forward(in.x, in.parameters, in.microbatch, Mode::infer, none).hidden),
             1e-5);

@@ -65,7 +65,8 @@ void compare_block_stage(StageKind kind, const model::Sizes& sizes, DType comput
 }
 
 void compare_head(const model::Sizes& sizes, DType compute, bool accumulate, std::int64_t chunk, Tolerance tolerance) {
-  const Microbatch m = test::microbatch(3, 11, sizes.vocab);
+  Microbatch m = test::microbatch(3, 11, sizes.vocab);
+  m.z_loss = 0.05;
   test::Flat f = test::flat(StageKind::head, sizes, type_of(compute), accumulate);
   const at::Tensor x = at::randn({33, sizes.hidden}).to(type_of(compute));
   const auto stage = make_stage(StageKind::head, sizes, 32, compute, chunk);
@@ -73,15 +74,17 @@ void compare_head(const model::Sizes& sizes, DType compute, bool accumulate, std
 
   const at::Tensor x64 = x.to(at::kDouble).requires_grad_();
   const auto p64 = test::leaves(f.parameters);
-  const at::Tensor loss = test::ref_head(x64, p64, sizes, m);
-  (loss * m.loss_scale).backward();
-  EXPECT_NEAR(result.loss_sum / loss.item<double>(), 1.0, tolerance.forward);
+  const at::Tensor loss = test::ref_head(x64, p64, sizes, m), z_loss = test::ref_z_loss(x64, p64, sizes, m);
+  ((loss + z_loss) * m.loss_scale).backward();
+  EXPECT_NEAR(result.loss.cross_entropy / loss.item<double>(), 1.0, tolerance.forward);
+  EXPECT_NEAR(result.loss.z_loss / z_loss.item<double>(), 1.0, tolerance.forward);
   EXPECT_LT(relative_error(result.hidden, x64.grad()), tolerance.gradient);
   compare_gradients(f, p64, tolerance.gradient);
 
   Saved none;
-  EXPECT_NEAR(stage->forward(x, f.parameters, m, Mode::evaluate, none).loss_sum / loss.item<double>(), 1.0,
-              tolerance.forward);
+  const kernels::LossSums evaluated = stage->forward(x, f.parameters, m, Mode::evaluate, none).loss;
+  EXPECT_NEAR(evaluated.cross_entropy / loss.item<double>(), 1.0, tolerance.forward);
+  EXPECT_EQ(evaluated.z_loss, 0.0);
   EXPECT_TRUE(none.tensors.empty());
 }
 

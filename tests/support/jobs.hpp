@@ -72,7 +72,7 @@ using AfterStep = std::function<void(train::Job& job, int step)>;
 
 /// Where two curves differ most, relative to `expected`.
 struct Deviation {
-  double loss = 0;
+  double loss = 0;  ///< of the losses, z-losses among them
   double grad_norm = 0;
 };
 [[nodiscard]] Deviation deviation(const Curve& curve, const Curve& expected);

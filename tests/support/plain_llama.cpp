@@ -7,6 +7,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/logical_or.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsqrt.h>
@@ -124,11 +125,14 @@ at::Tensor plain_logits(const config::Model& model, const Parameters& parameters
   return Forward{.model = model, .parameters = parameters, .unseen = unseen}.run(tokens);
 }
 
-at::Tensor plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch) {
+PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch) {
   const at::Tensor logits = plain_logits(model, parameters, batch.inputs, batch.unseen);
   const at::Tensor losses =
       at::cross_entropy_loss(logits.view({-1, logits.size(2)}), batch.targets.view({-1}), {}, at::Reduction::None, -1);
-  return losses.to(at::kDouble).sum() / (batch.targets >= 0).sum();
+  const at::Tensor counted = batch.targets >= 0;
+  const at::Tensor squares = at::logsumexp(logits, 2).to(at::kDouble).pow(2) * counted;
+  return {.cross_entropy = losses.to(at::kDouble).sum() / counted.sum(),
+          .squared_log_z = squares.sum() / counted.sum()};
 }
 
 }  // namespace trireme::test

@@ -57,16 +57,21 @@ class PlainData {
   std::vector<std::int64_t> order_;                 ///< of the samples used so far; empty: the files' own
 };
 
-/// Mean loss over the batch's counted targets, fp64, with its graph.
-[[nodiscard]] at::Tensor plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch);
+/// Means over the batch's counted targets, fp64, with their graph.
+struct PlainLoss {
+  at::Tensor cross_entropy;
+  at::Tensor squared_log_z;  ///< of log(Z)^2, Z the sum of exp(logit)
+};
+[[nodiscard]] PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch);
 
 /// The learning rate of step `step`, from 0.
 [[nodiscard]] double plain_learning_rate(const config::RunConfig& config, std::int64_t step);
 
-/// What a run shows: for each step the loss, and the gradient norm before clipping.
+/// What a run shows: for each step the loss (cross-entropy), the gradient norm before clipping, and the z-loss.
 struct Curve {
   std::vector<double> losses;
   std::vector<double> grad_norms;
+  std::vector<double> z_losses;
   friend bool operator==(const Curve&, const Curve&) = default;
 };
 

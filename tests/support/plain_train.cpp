@@ -137,9 +137,11 @@ Curve plain_train(const config::RunConfig& config, const Parameters& initial, in
   Curve curve;
   for (int step = 0; step < steps; ++step) {
     for (auto& [name, value] : parameters) value.mutable_grad() = at::Tensor();
-    const at::Tensor loss = plain_loss(config.model, parameters, data.step(step));
-    loss.backward();
-    curve.losses.push_back(loss.item<double>());
+    const PlainLoss loss = plain_loss(config.model, parameters, data.step(step));
+    const at::Tensor z_loss = config.loss.z_loss * loss.squared_log_z;
+    (loss.cross_entropy + z_loss).backward();
+    curve.losses.push_back(loss.cross_entropy.item<double>());
+    curve.z_losses.push_back(z_loss.item<double>());
     curve.grad_norms.push_back(clip_gradients(parameters, config.optimizer.clip_norm));
     if (!skipped.contains(step)) optimizer.step(plain_learning_rate(config, step));
   }

@@ -39,6 +39,7 @@ TEST(StepRowAsJson, HasEveryKeyOfTheContract) {
         "memory_peak_bytes", "comm_bytes", "comm_calls", "skipped"})
     EXPECT_TRUE(row.contains(key)) << key;
   EXPECT_FALSE(row.contains("eval_loss"));
+  EXPECT_FALSE(row.contains("z_loss"));
   EXPECT_EQ(keys(row["memory_peak_bytes"]), (std::set<std::string>{"device", "host", "rss"}));
   for (const char* category : {"parameters.sharded", "parameters.unsharded", "gradients.sharded", "gradients.unsharded",
                                "optimizer", "activations", "workspace", "communication", "data", "other"})
@@ -55,6 +56,12 @@ TEST(StepRowAsJson, KeepsEveryBitOfANumber) {
   EXPECT_EQ(read["loss"].get<double>(), row.loss);
   EXPECT_EQ(read["grad_norm"].get<double>(), row.grad_norm);
   EXPECT_EQ(read["tokens"].get<std::int64_t>(), row.tokens);
+}
+
+TEST(StepRowAsJson, CarriesTheZLossWhereThereIsOne) {
+  StepRow row = sample_row();
+  row.z_loss = 0.1 + 0.7;
+  EXPECT_EQ(json::parse(to_json(row))["z_loss"].get<double>(), 0.1 + 0.7);
 }
 
 TEST(StepRowAsJson, WritesNullForWhatIsNotFiniteOrUnknown) {

@@ -24,7 +24,7 @@ constexpr double loss_tolerance = 1e-6;
 constexpr double norm_tolerance = 1e-5;
 
 /// What is trained: changes to `odd_run`. Every rank count and policy trains it on the same batches of 48 rows.
-enum class Problem { odd, tied, ignored_targets, everything_else, gpt2, gpt2_untied, documents };
+enum class Problem { odd, tied, ignored_targets, everything_else, gpt2, gpt2_untied, documents, z_loss };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   const bool gpt2 = problem == Problem::gpt2 || problem == Problem::gpt2_untied;
@@ -39,6 +39,10 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
     case Problem::documents:
       config.data.document_end = 7;
       config.data.document_mask = true;
+      break;
+    case Problem::z_loss:
+      config.loss.z_loss = 1e-2;
+      config.data.ignore_targets = {test::TokenFiles::silent_token};
       break;
     case Problem::tied: config.model.tie_embeddings = true; break;
     case Problem::ignored_targets:
@@ -127,6 +131,8 @@ std::vector<Case> cases() {
       {.name = "DeferredIgnoredTargets", .problem = Problem::ignored_targets, .sync = {.policy = deferred}},
       {.name = "ImmediateDocuments", .problem = Problem::documents},
       {.name = "DeferredDocuments", .problem = Problem::documents, .sync = {.policy = deferred}, .transport = mpi},
+      {.name = "ImmediateZLoss", .problem = Problem::z_loss},
+      {.name = "DeferredZLoss", .problem = Problem::z_loss, .sync = {.policy = deferred}, .transport = mpi},
       {.name = "ImmediateGpt2", .problem = Problem::gpt2},
       {.name = "ImmediateAllGpt2Replicated",
        .problem = Problem::gpt2_untied,

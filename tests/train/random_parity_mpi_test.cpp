@@ -120,6 +120,7 @@ config::RunConfig draw_run(Draw& draw, const test::TokenFiles& files, int ranks)
   if (draw.coin()) config.data.ignore_targets = {test::TokenFiles::silent_token, 20, 21, 22};
   config.data.document_mask = draw.coin();
   if (config.data.document_mask) config.data.document_end = draw.between(0, config.model.vocab_size - 1);
+  config.loss.z_loss = draw.of({0.0, 1e-4, 1e-2});
   // Enough rows that no gradient is mostly rounding: else fp32 itself, not the job, decides where its update goes.
   const std::int64_t microbatch_rows = ranks * draw.of<std::int64_t>({1, 3, 4});
   config.batch.micro = (24 + microbatch_rows - 1) / microbatch_rows;

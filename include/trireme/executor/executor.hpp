@@ -97,7 +97,8 @@ struct HostWork {
 };
 
 struct StepResult {
-  double loss = 0;       ///< mean over the counted targets of the global batch
+  double loss = 0;       ///< cross-entropy, mean over the counted targets of the global batch
+  double z_loss = 0;     ///< weighted, mean alike: training minimises the sum of both
   double grad_norm = 0;  ///< global L2 norm before clipping
   bool skipped = false;  ///< loss or norm was not finite: nothing was updated, on any rank
   double exposed_seconds =
@@ -167,8 +168,10 @@ class Executor {
   void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Collectives* link);
   /// Adds to the loss of the step what a stage returned.
   void add_loss(const nn::Result& result);
-  /// The gradients' squares on this rank and its loss; returns when the compute lane knows them.
-  [[nodiscard]] std::array<double, 2> squares_and_loss();
+  /// Adds to the loss of the step what a GPU has summed; waits for it.
+  void fetch_loss();
+  /// The gradients' squares on this rank, its cross-entropy and its z-loss; returns when the compute lane knows them.
+  [[nodiscard]] std::array<double, 3> squares_and_losses();
   void update_on_device(ParamBlock block);
   /// to (+)= from, out of the GPU's memory into the host's, on the device-to-host lane.
   void offload_from_gpu(const at::Tensor& from, const at::Tensor& to, bool add);
@@ -217,9 +220,9 @@ class Executor {
   at::Tensor branch_again_;  ///< a branch's input once more
   at::Tensor logits_;        ///< of the first chunk of tokens, between the head's forward and backward
   at::Tensor vocabulary_;    ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
-  double loss_sum_ = 0;
+  kernels::LossSums loss_;
   bool rested_ = true;      ///< no lane has run ahead into the step
-  at::Tensor device_loss_;  ///< on a GPU instead: fp64 [1], undefined while there is none
+  at::Tensor device_loss_;  ///< on a GPU instead: fp64 [2], undefined while there is none
   at::Tensor landing_;      ///< on a GPU: where gradients arrive in the host's memory that are added there
 
   /// What the norm decided, and the numbers of the step: read by updates, which may run while the next step begins.

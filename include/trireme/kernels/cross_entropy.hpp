@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/kernels/loss_sums.hpp"
+
 namespace trireme::kernels {
 
 // Softmax cross-entropy of rows of logits [N, vocab] (fp32 or bf16; fp32 inside), targets [N] int32, -1 where not
@@ -12,12 +14,14 @@ namespace trireme::kernels {
 /// Sum over the counted rows of logsumexp(row) - row[target]. Waits for a device.
 [[nodiscard]] double cross_entropy(const at::Tensor& logits, const at::Tensor& targets);
 
-/// The same sum; the logits become scale * (softmax(row) - onehot(target)), zeros in rows not counted.
-[[nodiscard]] double cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale);
+/// The same sum, and that of z_loss * logsumexp(row)^2. The logits become the gradient of both, zeros in rows not
+/// counted: scale * (softmax(row) * (1 + 2 * z_loss * logsumexp(row)) - onehot(target)). z_loss: 0 for none.
+[[nodiscard]] LossSums cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale,
+                                              double z_loss);
 
-/// The same two; the sum is added to `loss`, [1] fp64 beside the logits, and nothing is waited for.
+/// The same two; the sums are added to `loss`, LossSums as [2] fp64 beside the logits, and nothing is waited for.
 void add_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& loss);
-void add_cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale,
+void add_cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale, double z_loss,
                                 const at::Tensor& loss);
 
 }  // namespace trireme::kernels

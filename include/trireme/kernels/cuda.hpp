@@ -52,15 +52,16 @@ void embedding_scatter_add_part(const at::Tensor& ids, std::int64_t first, const
 void cast(const at::Tensor& from, const at::Tensor& to);
 void add_into(const at::Tensor& from, const at::Tensor& to);
 
-/// loss: [1] fp64 on the device; the sum is added to it.
+/// loss: LossSums as [2] fp64 on the device; the sums are added to it.
 void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& loss);
-void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale, const at::Tensor& loss);
+void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& targets, double scale, double z_loss,
+                            const at::Tensor& loss);
 void vocabulary_statistics(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first,
                            const at::Tensor& statistics);
-void combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax,
+void combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax, double z_loss,
                         const at::Tensor& loss);
 void cross_entropy_gradient_part(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first,
-                                 const at::Tensor& softmax, double scale);
+                                 const at::Tensor& softmax, double scale, double z_loss);
 
 // Matrix products go to cuBLAS, which sums in fp32: bf16 products into an fp32 gradient are added there.
 [[nodiscard]] at::Tensor linear(const at::Tensor& x, const at::Tensor& w);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "trireme/kernels/grad.hpp"
+#include "trireme/kernels/loss_sums.hpp"
 
 // The embedding and the loss where a rank holds tokens [first, first + rows) of the vocabulary only. ids and targets
 // are those of the whole vocabulary, int32 [N]; targets are -1 where not counted.
@@ -24,17 +25,17 @@ void vocabulary_statistics(const at::Tensor& logits, const at::Tensor& targets, 
                            const at::Tensor& statistics);
 
 /// All ranks' statistics, [ranks, N, 3], as the maximum and the sum over the whole vocabulary, [N, 2] fp32. Returns the
-/// sum of the counted tokens' losses, in fp64 in the order of tokens: the same bits on all ranks. Opens no parallel
+/// sums of the counted tokens' losses, in fp64 in the order of tokens: the same bits on all ranks. Opens no parallel
 /// region.
-[[nodiscard]] double combine_statistics(const at::Tensor& gathered, const at::Tensor& targets,
-                                        const at::Tensor& softmax);
-/// The same; the sum is added to `loss`, [1] fp64 beside `gathered`, and nothing is waited for.
-void combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax,
+[[nodiscard]] LossSums combine_statistics(const at::Tensor& gathered, const at::Tensor& targets,
+                                          const at::Tensor& softmax, double z_loss);
+/// The same; the sums are added to `loss`, [2] fp64 beside `gathered`, and nothing is waited for.
+void combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax, double z_loss,
                         const at::Tensor& loss);
 
-/// Turns logits [N, rows] into scale * (softmax - onehot), zeros in rows not counted. softmax: as combine_statistics
-/// writes it.
+/// Turns logits [N, rows] into their part of the gradient that cross_entropy_backward gives. softmax: as
+/// combine_statistics writes it.
 void cross_entropy_gradient_part(const at::Tensor& logits, const at::Tensor& targets, std::int64_t first,
-                                 const at::Tensor& softmax, double scale);
+                                 const at::Tensor& softmax, double scale, double z_loss);
 
 }  // namespace trireme::kernels

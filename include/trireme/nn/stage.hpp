@@ -10,6 +10,7 @@
 
 #include "trireme/base/units.hpp"
 #include "trireme/kernels/grad.hpp"
+#include "trireme/kernels/loss_sums.hpp"
 #include "trireme/model/activations.hpp"
 #include "trireme/model/model.hpp"
 
@@ -32,6 +33,7 @@ struct Microbatch {
   /// documents. Undefined: it spans the row.
   at::Tensor document_begin{};
   double loss_scale = 1.0;  ///< 1 / non-ignored targets of the global batch: gradients carry it, losses do not
+  double z_loss = 0.0;      ///< weight of the squared log-partition of the logits, in training
 };
 
 using kernels::Grad;
@@ -46,11 +48,10 @@ struct Result {
   /// [B*T, D] in the compute dtype. Head: undefined in train and evaluate; in infer the logits of each row's last
   /// position, [B, vocab] fp32.
   at::Tensor hidden;
-  /// Sum of the negative log likelihoods of the counted targets, not scaled. From the head: forward in evaluate,
-  /// backward in train.
-  double loss_sum = 0;
-  /// The same from a head on a device, [1] fp64 there, so that nobody waits for it: loss_sum is 0 then. Undefined on
-  /// the host.
+  /// From the head: forward in evaluate, where there is no z-loss; backward in train.
+  kernels::LossSums loss{};
+  /// The same from a head on a device, [2] fp64 there, so that nobody waits for it: `loss` is 0 then. Undefined on the
+  /// host.
   at::Tensor device_loss;
 };
 
@@ -68,7 +69,7 @@ class Stage {
 
   /// d_hidden: gradient of the loss by the stage's output, [B*T, D]; undefined for the head. Writes every gradient in
   /// `grads` (same order as `parameters`). Returns the gradient by the stage's input, undefined for the embedding, and
-  /// from the head the loss sum.
+  /// from the head the loss.
   virtual Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                           const Microbatch& microbatch, Saved saved) const = 0;
 };

@@ -15,8 +15,9 @@ namespace trireme::train {
 /// One training step as metrics.jsonl says it: DESIGN section 8 names the keys.
 struct StepRow {
   std::int64_t step = 0;  ///< finished steps, from 1
-  double loss = 0;
+  double loss = 0;        ///< cross-entropy alone
   double grad_norm = 0;
+  std::optional<double> z_loss{};  ///< what loss.z_loss adds to the loss, where it is above 0
   double lr = 0;
   std::int64_t tokens = 0;         ///< inputs processed since step 0
   std::int64_t target_tokens = 0;  ///< counted targets of this step

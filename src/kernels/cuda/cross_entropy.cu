@@ -33,11 +33,13 @@ __device__ Two softmax_of(const T* row, std::int64_t width, Two* scratch) {
   return block_reduce(s, Join{}, scratch);
 }
 
-/// row[i] = scale * (softmax - onehot); `column` may lie outside the row.
+/// row[i] = scale * (softmax * (1 + 2 * z_loss * logsumexp) - onehot); `column` may lie outside the row.
 template <int n, class T>
-__device__ void turn_row(T* row, std::int64_t width, std::int64_t column, float logit, Two s, float scale) {
-  const float factor = scale / s.b;
-  const float of_target = scale * (expf(logit - s.a) / s.b - 1.0F);
+__device__ void turn_row(T* row, std::int64_t width, std::int64_t column, float logit, Two s, float scale,
+                         float z_loss) {
+  const float weight = 1.0F + 2.0F * z_loss * (s.a + logf(s.b));  // exactly 1 without z-loss
+  const float factor = scale * weight / s.b;
+  const float of_target = scale * (weight * (expf(logit - s.a) / s.b) - 1.0F);
   for (std::int64_t i = threadIdx.x * n; i < width; i += static_cast<std::int64_t>(blockDim.x) * n) {
     auto x = load<n>(row + i);
     for (int k = 0; k < n; ++k) {
@@ -54,11 +56,21 @@ __device__ void clear_row(T* row, std::int64_t width) {
     store<n>(row + i, Pack<T, n>{});
 }
 
-__device__ double loss_of(double sum, double logit, double top) { return log(sum) - (logit - top); }
+/// The losses of tokens, [2, tokens]: cross-entropy, then z-loss.
+struct Losses {
+  double* at;
+  std::int64_t tokens;
+  __device__ void put(std::int64_t token, double sum, double logit, double top, double z_loss) const {
+    const double log_z = top + log(sum);
+    at[token] = log(sum) - (logit - top);
+    at[tokens + token] = z_loss * log_z * log_z;
+  }
+  __device__ void put_none(std::int64_t token) const { at[token] = at[tokens + token] = 0; }
+};
 
 template <class T, int n>
 __global__ void cross_entropy_kernel(Matrix<T> logits, const std::int32_t* targets, bool gradient, float scale,
-                                     double* losses) {
+                                     float z_loss, Losses losses) {
   __shared__ Two scratch[32];
   const std::int64_t n_row = blockIdx.x;
   T* row = logits.data + n_row * logits.stride;
@@ -66,13 +78,13 @@ __global__ void cross_entropy_kernel(Matrix<T> logits, const std::int32_t* targe
   expect(target >= -1 && target < logits.width, "cross_entropy: a target is outside the vocabulary");
   if (target < 0) {
     if (gradient) clear_row<n>(row, logits.width);
-    if (threadIdx.x == 0) losses[n_row] = 0;
+    if (threadIdx.x == 0) losses.put_none(n_row);
     return;
   }
   const float logit = static_cast<float>(row[target]);  // before block_reduce: nobody has written to the row yet
   const Two s = softmax_of<n>(row, logits.width, scratch);
-  if (threadIdx.x == 0) losses[n_row] = loss_of(s.b, logit, s.a);
-  if (gradient) turn_row<n>(row, logits.width, target, logit, s, scale);
+  if (threadIdx.x == 0) losses.put(n_row, s.b, logit, s.a, z_loss);
+  if (gradient) turn_row<n>(row, logits.width, target, logit, s, scale, z_loss);
 }
 
 template <class T, int n>
@@ -96,7 +108,8 @@ struct Combine {
   const std::int32_t* targets;
   std::int64_t count;
   float* softmax;
-  double* losses;
+  float z_loss;
+  Losses losses;
   template <int n>
   __device__ void run(std::int64_t i) const {
     float top = gathered[3 * i];
@@ -109,13 +122,16 @@ struct Combine {
     }
     softmax[2 * i] = top;
     softmax[2 * i + 1] = static_cast<float>(sum);
-    losses[i] = targets[i] >= 0 ? loss_of(sum, logit, top) : 0.0;
+    if (targets[i] >= 0)
+      losses.put(i, sum, logit, top, z_loss);
+    else
+      losses.put_none(i);
   }
 };
 
 template <class T, int n>
 __global__ void gradient_part_kernel(Matrix<T> logits, const std::int32_t* targets, std::int64_t first,
-                                     const float* softmax, float scale) {
+                                     const float* softmax, float scale, float z_loss) {
   const std::int64_t n_row = blockIdx.x;
   T* row = logits.data + n_row * logits.stride;
   if (targets[n_row] < 0) return clear_row<n>(row, logits.width);
@@ -123,7 +139,8 @@ __global__ void gradient_part_kernel(Matrix<T> logits, const std::int32_t* targe
   const bool here = column >= 0 && column < logits.width;
   const float logit = here ? static_cast<float>(row[column]) : 0.0F;
   __syncthreads();  // all have read the target's logit
-  turn_row<n>(row, logits.width, here ? column : -1, logit, Two{softmax[2 * n_row], softmax[2 * n_row + 1]}, scale);
+  turn_row<n>(row, logits.width, here ? column : -1, logit, Two{softmax[2 * n_row], softmax[2 * n_row + 1]}, scale,
+              z_loss);
 }
 
 Grid grid_of(std::int64_t rows, std::int64_t width, int n) {
@@ -133,9 +150,11 @@ Grid grid_of(std::int64_t rows, std::int64_t width, int n) {
 }  // namespace
 
 template <class T>
-void cross_entropy(Matrix<T> logits, const std::int32_t* targets, bool gradient, float scale, double* losses) {
+void cross_entropy(Matrix<T> logits, const std::int32_t* targets, bool gradient, float scale, float z_loss,
+                   double* losses) {
   const auto run = [&](auto kernel, int n) {
-    launch("cross_entropy", kernel, grid_of(logits.rows, logits.width, n), logits, targets, gradient, scale, losses);
+    launch("cross_entropy", kernel, grid_of(logits.rows, logits.width, n), logits, targets, gradient, scale, z_loss,
+           Losses{losses, logits.rows});
   };
   constexpr int n = whole_pack<T>;
   fits<n>(logits) ? run(cross_entropy_kernel<T, n>, n) : run(cross_entropy_kernel<T, 1>, 1);
@@ -151,27 +170,27 @@ void vocabulary_statistics(Matrix<const T> logits, const std::int32_t* targets, 
 }
 
 void combine_statistics(const float* gathered, std::int64_t ranks, const std::int32_t* targets, std::int64_t count,
-                        float* softmax, double* losses) {
-  for_range<1>("combine_statistics", count, Combine{gathered, ranks, targets, count, softmax, losses});
+                        float* softmax, float z_loss, double* losses) {
+  for_range<1>("combine_statistics", count, Combine{gathered, ranks, targets, count, softmax, z_loss, {losses, count}});
 }
 
 template <class T>
 void cross_entropy_gradient_part(Matrix<T> logits, const std::int32_t* targets, std::int64_t first,
-                                 const float* softmax, float scale) {
+                                 const float* softmax, float scale, float z_loss) {
   const auto run = [&](auto kernel, int n) {
     launch("cross_entropy_gradient_part", kernel, grid_of(logits.rows, logits.width, n), logits, targets, first,
-           softmax, scale);
+           softmax, scale, z_loss);
   };
   constexpr int n = whole_pack<T>;
   fits<n>(logits) ? run(gradient_part_kernel<T, n>, n) : run(gradient_part_kernel<T, 1>, 1);
 }
 
-template void cross_entropy(Matrix<float>, const std::int32_t*, bool, float, double*);
+template void cross_entropy(Matrix<float>, const std::int32_t*, bool, float, float, double*);
 template void vocabulary_statistics(Matrix<const float>, const std::int32_t*, std::int64_t, float*);
-template void cross_entropy_gradient_part(Matrix<float>, const std::int32_t*, std::int64_t, const float*, float);
-template void cross_entropy(Matrix<c10::BFloat16>, const std::int32_t*, bool, float, double*);
+template void cross_entropy_gradient_part(Matrix<float>, const std::int32_t*, std::int64_t, const float*, float, float);
+template void cross_entropy(Matrix<c10::BFloat16>, const std::int32_t*, bool, float, float, double*);
 template void vocabulary_statistics(Matrix<const c10::BFloat16>, const std::int32_t*, std::int64_t, float*);
-template void cross_entropy_gradient_part(Matrix<c10::BFloat16>, const std::int32_t*, std::int64_t, const float*,
+template void cross_entropy_gradient_part(Matrix<c10::BFloat16>, const std::int32_t*, std::int64_t, const float*, float,
                                           float);
 
 }  // namespace trireme::kernels::cuda

@@ -81,18 +81,19 @@ template <class T>
 void embedding_scatter_add(const std::int32_t* sorted, const std::int64_t* position, std::int64_t first, bool part,
                            Matrix<const T> d_out, Matrix<float> grad);
 
-/// losses: [rows]. Turns logits into their gradient where `gradient`.
+/// losses: [2, rows], by LossSums. Turns logits into their gradient where `gradient`.
 template <class T>
-void cross_entropy(Matrix<T> logits, const std::int32_t* targets, bool gradient, float scale, double* losses);
+void cross_entropy(Matrix<T> logits, const std::int32_t* targets, bool gradient, float scale, float z_loss,
+                   double* losses);
 /// statistics: [rows, 3].
 template <class T>
 void vocabulary_statistics(Matrix<const T> logits, const std::int32_t* targets, std::int64_t first, float* statistics);
-/// gathered: [ranks, count, 3]; softmax: [count, 2]; losses: [count].
+/// gathered: [ranks, count, 3]; softmax: [count, 2]; losses: [2, count].
 void combine_statistics(const float* gathered, std::int64_t ranks, const std::int32_t* targets, std::int64_t count,
-                        float* softmax, double* losses);
+                        float* softmax, float z_loss, double* losses);
 template <class T>
 void cross_entropy_gradient_part(Matrix<T> logits, const std::int32_t* targets, std::int64_t first,
-                                 const float* softmax, float scale);
+                                 const float* softmax, float scale, float z_loss);
 /// into[0] += the sum of values, in a fixed order.
 void add_sum(const double* values, std::int64_t count, double* into);
 

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+
+#include "kernels/rows.hpp"
+#include "trireme/kernels/loss_sums.hpp"
+
+/// The losses of a token, from the maximum `top` of its logits and their sum of exp(logit - top).
+namespace trireme::kernels {
+
+/// log(Z), where Z is the sum of exp(logit).
+inline double log_partition(double top, double sum) { return top + std::log(sum); }
+
+inline LossSums token_loss(double top, double sum, double target_logit, double z_loss) {
+  const double log_z = log_partition(top, sum);
+  return {.cross_entropy = std::log(sum) - (target_logit - top), .z_loss = z_loss * log_z * log_z};
+}
+
+/// What softmax is multiplied by in the gradient: exactly 1 without z-loss.
+inline float softmax_weight(double top, double sum, double z_loss) {
+  return static_cast<float>(1.0 + 2.0 * z_loss * log_partition(top, sum));
+}
+
+inline void expect_sums(const at::Tensor& loss) {
+  expect_shape(loss, {2}, at::kDouble, "a loss on a device is its two sums in fp64");
+}
+
+/// loss: [2] fp64 on the host.
+inline void add(const LossSums& sums, const at::Tensor& loss) {
+  auto* to = loss.mutable_data_ptr<double>();
+  to[0] += sums.cross_entropy;
+  to[1] += sums.z_loss;
+}
+
+/// Waits for a device.
+inline LossSums read(const at::Tensor& loss) {
+  return {.cross_entropy = loss[0].item<double>(), .z_loss = loss[1].item<double>()};
+}
+
+}  // namespace trireme::kernels
