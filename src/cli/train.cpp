@@ -119,8 +119,9 @@ constexpr const char* examples =
     "  srun trireme train run.toml --set train.steps=1000 --set run.output=runs/second\n"
     "  trireme train run.toml                    one rank\n"
     "  trireme plan run.toml --ranks 64          what it would hold and move, without running it\n\n"
-    "It leaves behind, in run.output: run.toml (the effective run file), metrics.jsonl (a line a step), export/\n"
-    "(weights for trireme generate and Hugging Face, with run.export). TRIREME_LOG=debug says more.\n";
+    "It leaves behind, in run.output: run.toml (the effective run file), metrics.jsonl (a line a step), tensorboard/\n"
+    "(the same as curves, with metrics.tensorboard), export/ (weights for trireme generate and Hugging Face, with\n"
+    "run.export). TRIREME_LOG=debug says more.\n";
 
 /// Refuses ranks that MPI does not join. They fail alike, so the first speaks; the others give it time.
 void refuse_lone_ranks(const comm::Communicator& world) {

@@ -82,7 +82,8 @@ std::vector<Option> metrics_options() {
   s.number("trace_steps", &Metrics::trace_steps, between(1, largest_step), "steps whose timeline is written");
   s.flag("memory_snapshot", &Metrics::memory_snapshot,
          "write memory-rankN.pickle for PyTorch's memory_viz after step 2, or after the last of trace_steps");
-  s.flag("tensorboard", &Metrics::tensorboard, "write TensorBoard events").not_yet();
+  s.flag("tensorboard", &Metrics::tensorboard,
+         "write the metrics as TensorBoard events, too: <run.output>/tensorboard");
   s.number("peak_flops", &Metrics::peak_flops, above(0), "FLOP/s of one rank at best, for mfu").default_is("unknown");
   return s.take();
 }

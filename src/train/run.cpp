@@ -37,12 +37,12 @@
 #include "trireme/train/host_cores.hpp"
 #include "trireme/train/job.hpp"
 #include "trireme/train/memory_snapshot.hpp"
-#include "trireme/train/metrics.hpp"
 #include "trireme/train/output.hpp"
 #include "trireme/train/output_directory.hpp"
 #include "trireme/train/peaks.hpp"
 #include "trireme/train/progress.hpp"
 #include "trireme/train/replicas.hpp"
+#include "trireme/train/row_files.hpp"
 #include "trireme/train/skips.hpp"
 #include "trireme/train/step_times.hpp"
 #include "trireme/train/stop_signals.hpp"
@@ -107,7 +107,7 @@ class Run {
     state_ = checkpoints_.begin();
     gemm_ = kernels::gemm_choice();
     first_step_ = state_.step;
-    if (rank_ == 0) metrics_.emplace(config_.run.output + "/metrics.jsonl", first_step_);
+    if (rank_ == 0) metrics_.emplace(config_, first_step_);
     log::debug("the job is set up, its parameters are there");
     if (rank_ == 0) output_.write(banner(job_, batch_job_, topology_, threads_, gemm_, computes_on_) + "\n");
     data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
@@ -120,10 +120,7 @@ class Run {
       if (checkpoints_.due_after(step) || stopping_) save(step);
       if (stopping_ && step + 1 < config_.train.steps) return stopped();
     }
-    finish_saves();
-    report_step_times();
-    watchdog_.rest();
-    progress_.finish();
+    wind_up();
     if (rank_ == 0 && first_step_ < config_.train.steps)
       output_.write("\n" + peaks_.table([this](int op) { return op_text(op); }));
     if (config_.run.export_when == config::Export::end) export_to(config_.run.output + "/export");
@@ -262,10 +259,10 @@ class Run {
               const executor::StepResult& result, const device::MemoryUse& memory) {
     if (rank_ != 0) return;
     const double tokens = static_cast<double>(config_.batch.global * config_.data.seq_len);
-                .z_loss = config_.loss.z_loss > 0 ? std::optional(result.z_loss) : std::nullopt,
     StepRow row{.step = step + 1,
                 .loss = result.loss,
                 .grad_norm = result.grad_norm,
+                .z_loss = config_.loss.z_loss > 0 ? std::optional(result.z_loss) : std::nullopt,
                 .lr = lr,
                 .tokens = state_.tokens,
                 .target_tokens = static_cast<std::int64_t>(job_.step_targets()),
@@ -284,7 +281,7 @@ class Run {
                 .traffic = job_.step_traffic()};
     if (const std::optional<double> peak = peak_flops(config_, computes_on_))
       row.mfu = model::flops_per_token(job_.model(), config_.data.seq_len) * row.tokens_per_second_per_rank / *peak;
-    metrics_->append(to_json(row));
+    metrics_->append(row);
     progress_.show(row);
   }
 
@@ -302,7 +299,7 @@ class Run {
                       .eval_tokens = static_cast<std::int64_t>(result.targets),
                       .eval_seconds = seconds_since(begin)};
     if (rank_ != 0) return;
-    metrics_->append(to_json(row));
+    metrics_->append(row);
     progress_.show(row);
   }
 
@@ -334,18 +331,18 @@ class Run {
   }
 
   /// Nothing is left to be written when a run ends; what failed is an error then.
-  void finish_saves() {
+  void wind_up() {
     watchdog_.mark("waiting for the last save", state_.step - 1);
     const std::string said = checkpoints_.finish();
     if (rank_ == 0) output_.write(said);
+    report_step_times();
+    watchdog_.rest();
+    progress_.finish();
   }
 
   /// The end of a run that a signal asked for: the same command line goes on.
   [[nodiscard]] ExitCode stopped() {
-    finish_saves();
-    report_step_times();
-    watchdog_.rest();
-    progress_.finish();
+    wind_up();
     if (rank_ == 0)
       output_.write(fmt::format("stopped {} after step {}: the same command goes on from there\n",
                                 out_of_time_ ? "before the job's time limit" : "by a signal", state_.step));
@@ -374,7 +371,7 @@ class Run {
   std::optional<TimeLimit> time_limit_;      ///< on the first rank
   Output output_;
   ProgressLine progress_;
-  std::optional<MetricsFile> metrics_;
+  std::optional<RowFiles> metrics_;  ///< on the first rank
   std::vector<executor::Span> spans_;
   RunPeaks peaks_;
   BudgetWatch budget_{config_.memory.budget};

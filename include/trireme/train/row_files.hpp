@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+
+#include "trireme/config/run_config.hpp"
+#include "trireme/train/event_file.hpp"
+#include "trireme/train/metrics.hpp"
+
+namespace trireme::train {
+
+/// The files in run.output that get every row: metrics.jsonl, and TensorBoard's events in tensorboard/ with
+/// metrics.tensorboard. On one rank.
+class RowFiles {
+ public:
+  /// Keeps the rows of the first `keep_steps` steps, if there are any. Throws WriteError.
+  RowFiles(const config::RunConfig& config, std::int64_t keep_steps);
+  /// The row has reached all files when the call returns. Throws WriteError.
+  void append(const StepRow& row);
+  void append(const EvalRow& row);
+
+ private:
+  MetricsFile metrics_;
+  std::optional<EventFile> events_;
+};
+
+}  // namespace trireme::train
