@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/error.hpp"
@@ -94,12 +95,19 @@ bool act(std::string_view action, std::string_view point) {
   return action == "nan";
 }
 
-const char* variable() {
-  const char* text = std::getenv("TRIREME_FAULT");
-  return text != nullptr && *text != '\0' ? text : nullptr;
+/// What is to break, or nullptr. The environment is read once: libraries may write to it later, beside any thread that
+/// reads it. A text stays where it is, because a thread may be looking at it when another one is armed.
+std::atomic<const std::string*>& current() {
+  static std::atomic<const std::string*> only{[]() -> const std::string* {
+    const char* text = std::getenv("TRIREME_FAULT");
+    return text == nullptr || *text == '\0' ? nullptr : new std::string(text);
+  }()};
+  return only;
 }
 
 }  // namespace
+
+void arm(std::string text) { current() = text.empty() ? nullptr : new std::string(std::move(text)); }
 
 void set_rank(int rank) { current_rank = rank; }
 
@@ -108,16 +116,16 @@ void set_step(long step) { current_step = step; }
 void set_step_of_thread(long step) { step_of_thread = step; }
 
 bool point(std::string_view name) {
-  const char* text = variable();
+  const std::string* text = current();
   if (text == nullptr) return false;
   std::vector<Fault> faults;
-  for (const std::string_view entry : split(text, ',')) faults.push_back(parse(entry));
+  for (const std::string_view entry : split(*text, ',')) faults.push_back(parse(entry));
   bool value_fault = false;
   for (const Fault& fault : faults)
     if (applies(fault, name)) value_fault = act(fault.action, name) || value_fault;
   return value_fault;
 }
 
-bool armed() { return variable() != nullptr; }
+bool armed() { return current() != nullptr; }
 
 }  // namespace trireme::fault

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
 #include "trireme/base/error.hpp"
 
 namespace trireme::checkpoint::h5 {
@@ -15,14 +13,9 @@ constexpr std::size_t most_new_metadata = std::size_t{32}
                                           << 20;  // HDF5 takes no more; a dataset takes some hundred bytes
 
 /// HDF5's clean-up at exit would run into files that it could not write, and crash; MPI calls it at its end as well.
-void prepare_library() {
-  setenv("HDF5_USE_FILE_LOCKING", "BEST_EFFORT", 0);  // file systems without locks
-  H5dont_atexit();
-}
-
 std::mutex& mutex() {
   static std::mutex only;
-  static const bool prepared = (prepare_library(), true);
+  static const bool prepared = H5dont_atexit() >= 0;
   (void)prepared;
   return only;
 }
@@ -32,8 +25,15 @@ herr_t keep_last(unsigned /*depth*/, const H5E_error2_t* error, void* reason) {
   return 0;
 }
 
-Properties page_aligned() {
+/// Locks files where the file system can, unless HDF5_USE_FILE_LOCKING says otherwise.
+Properties lock_if_possible() {
   Properties access(H5Pcreate(H5P_FILE_ACCESS));
+  H5Pset_file_locking(access.id(), /*use_file_locking=*/true, /*ignore_when_disabled=*/true);
+  return access;
+}
+
+Properties page_aligned() {
+  Properties access = lock_if_possible();
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
   H5Pset_alignment(access.id(), page, page);
   H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);
@@ -163,7 +163,8 @@ std::string read_bytes(const std::string& path, const std::string& name, hsize_t
                                         what, last_reason()));
     return id;
   };
-  const File file(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), "open the file"));
+  const Properties access = lock_if_possible();
+  const File file(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), "open the file"));
   const Dataset dataset(check(H5Dopen2(file.id(), name.c_str(), H5P_DEFAULT), "open it"));
   const Space space(check(H5Dget_space(dataset.id()), "ask for its size"));
   const hssize_t size = H5Sget_simple_extent_npoints(space.id());

@@ -3,15 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
 #include "checkpoint/hdf5.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::checkpoint {
 
 void check_hdf5() {
-  setenv("HDF5_DISABLE_VERSION_CHECK", "2", 0);  // or HDF5 aborts in the very call that asks
   unsigned major = 0, minor = 0, release = 0;
   if (H5get_libversion(&major, &minor, &release) >= 0 && major == H5_VERS_MAJOR && minor == H5_VERS_MINOR &&
       release == H5_VERS_RELEASE)

@@ -9,6 +9,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/cli/commands.hpp"
 #include "trireme/cli/launcher.hpp"
+#include "trireme/cli/library_settings.hpp"
 #include "trireme/cli/log.hpp"
 #include "trireme/cli/standard_streams.hpp"
 #include "trireme/comm/abort.hpp"
@@ -79,6 +80,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   cli::open_standard_streams();
+  cli::set_for_libraries();
   try {
     cli::install_log({}, cli::environment("TRIREME_LOG"));
     return run(argc, argv);

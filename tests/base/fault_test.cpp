@@ -13,20 +13,27 @@ namespace {
 
 class Fault : public testing::Test {
  protected:
-  static void arm(const char* text) { setenv("TRIREME_FAULT", text, 1); }
   void TearDown() override {
-    unsetenv("TRIREME_FAULT");
+    arm("");
     set_rank(-1);
     set_step(-1);
   }
 };
 
-TEST_F(Fault, IsInertUnlessTheVariableIsSet) {
+TEST_F(Fault, IsInertUnlessArmed) {
   EXPECT_FALSE(armed());
   EXPECT_FALSE(point("step.begin"));
   arm("");
   EXPECT_FALSE(armed());
   EXPECT_FALSE(point("step.begin"));
+}
+
+TEST_F(Fault, ReadsTheEnvironmentOnce) {
+  ASSERT_FALSE(armed());
+  setenv("TRIREME_FAULT", "step.begin:nan", 1);
+  EXPECT_FALSE(armed()) << "a library that writes to the environment would break a thread that reads it";
+  EXPECT_FALSE(point("step.begin"));
+  unsetenv("TRIREME_FAULT");
 }
 
 TEST_F(Fault, FiresAtItsPointRankAndStepOnly) {
@@ -64,7 +71,7 @@ TEST_F(Fault, ThrowsExitsAndKills) {
   EXPECT_EXIT((void)point("a"), testing::KilledBySignal(SIGKILL), "");
 }
 
-TEST_F(Fault, RefusesAVariableThatDoesNotParse) {
+TEST_F(Fault, RefusesWhatDoesNotParse) {
   for (const char* text : {"a", "a:explode", ":kill", "a:kill:x", "a:kill:1:2:3", "a:kill,", "a:kill:1x"}) {
     arm(text);
     EXPECT_THROW((void)point("b"), ConfigError) << text;

@@ -69,12 +69,12 @@ TEST_F(Background, FailureOnOneRankIsEverybodysAndTheNextOneWorks) {
   const int last = world_.size() - 1;
   for (const std::string point : {"ckpt.stage", "ckpt.write", "ckpt.sync", "ckpt.close"}) {
     // Aimed at the step of the save, not at the one that the training has got to.
-    setenv("TRIREME_FAULT", (point + ":throw:" + std::to_string(last) + ":9").c_str(), 1);
+    fault::arm(point + ":throw:" + std::to_string(last) + ":9");
     fault::set_step(12);
     held_.fill(10);
     ASSERT_TRUE(background.start(held_.shards(), state_at(10), options(0)));
     const Ended end = background.take();
-    unsetenv("TRIREME_FAULT");
+    fault::arm("");
     ASSERT_TRUE(end.failure) << point;
     try {
       std::rethrow_exception(end.failure);
@@ -93,9 +93,9 @@ TEST_F(Background, FailureOnOneRankIsEverybodysAndTheNextOneWorks) {
 TEST_F(Background, WithoutMemoryOnOneRankNobodyBegins) {
   BackgroundSave background(world_);
   const std::int64_t before = device::memory_use()[device::Space::host].total.value;
-  setenv("TRIREME_FAULT", ("ckpt.memory:nan:" + std::to_string(world_.size() - 1)).c_str(), 1);
+  fault::arm("ckpt.memory:nan:" + std::to_string(world_.size() - 1));
   EXPECT_FALSE(background.start(held_.shards(), state_at(10), options(0)));
-  unsetenv("TRIREME_FAULT");
+  fault::arm("");
   EXPECT_FALSE(background.started());
   EXPECT_FALSE(background.start(held_.shards(), state_at(10), options(0))) << "it is not tried again";
   EXPECT_EQ(device::memory_use()[device::Space::host].total.value, before);

@@ -20,7 +20,7 @@ class Groups : public Saves {
  protected:
   static void SetUpTestSuite() { device::install_allocator(); }
   Groups() { fault::set_rank(world_.rank()); }
-  ~Groups() override { unsetenv("TRIREME_FAULT"); }
+  ~Groups() override { fault::arm(""); }
 
   [[nodiscard]] SaveOptions options(std::int64_t ranks_per_file) const {
     return {.directory = directory_.path(), .ranks_per_file = ranks_per_file};
@@ -75,9 +75,9 @@ TEST_F(Groups, FailTogetherWhereOneRankFails) {
                                     "ckpt.sync:1", "ckpt.manifest:0"}) {
       const std::string name = point.substr(0, point.find(':'));
       const int rank = point.ends_with('1') ? last : 0;  // the first of its group or not
-      setenv("TRIREME_FAULT", (name + ":throw:" + std::to_string(rank)).c_str(), 1);
+      fault::arm(name + ":throw:" + std::to_string(rank));
       const std::string said = message_of([&] { save_step(whole(), 20, options(ranks_per_file)); });
-      unsetenv("TRIREME_FAULT");
+      fault::arm("");
       EXPECT_NE(said.find("rank " + std::to_string(rank) + ": fault injected at " + name), std::string::npos) << said;
       MPI_Barrier(world_.handle());
       EXPECT_EQ(steps(), std::vector<std::int64_t>{10});
@@ -107,9 +107,9 @@ TEST_F(Groups, RemoveNoOlderCheckpointUnlessTheNewOneReadsBack) {
       SharedDirectory directory(world_);
       SaveOptions options{.directory = directory.path(), .keep = 1, .ranks_per_file = ranks_per_file};
       save_step(whole(), 10, options);
-      setenv("TRIREME_FAULT", ("ckpt.readback:nan:" + std::to_string(rank)).c_str(), 1);
+      fault::arm("ckpt.readback:nan:" + std::to_string(rank));
       const std::string said = message_of([&] { save_step(whole(), 20, options); });
-      unsetenv("TRIREME_FAULT");
+      fault::arm("");
       EXPECT_NE(said.find("step-00000020/" + shard_path(ranks_per_file == 1 ? rank : 0) + ", dataset model/embedding"),
                 std::string::npos)
           << said;
@@ -126,7 +126,7 @@ TEST_F(Groups, RemoveNoOlderCheckpointUnlessTheNewOneReadsBack) {
 // HDF5 fails on one rank in the middle of what all must do alike: nobody waits, and the job is to end.
 TEST_F(Groups, EndTheJobWhereTheirFileCannotBeClosed) {
   save_step(whole(), 10, options(world_.size()));
-  setenv("TRIREME_FAULT", ("ckpt.torn:nan:" + std::to_string(world_.size() - 1)).c_str(), 1);
+  fault::arm("ckpt.torn:nan:" + std::to_string(world_.size() - 1));
   std::string said;
   try {
     save_step(whole(), 20, options(world_.size()));

@@ -49,9 +49,9 @@ TEST_F(Saves, AFailureOnOneRankIsEverybodysAndHarmsNothing) {
   const int last = world_.size() - 1;
   for (const std::string point : {"ckpt.stage", "ckpt.write", "ckpt.close", "ckpt.manifest", "ckpt.rename"}) {
     const int rank = point == "ckpt.manifest" || point == "ckpt.rename" ? 0 : last;
-    setenv("TRIREME_FAULT", (point + ":throw:" + std::to_string(rank)).c_str(), 1);
+    fault::arm(point + ":throw:" + std::to_string(rank));
     const std::string said = message_of([&] { save_step(whole(), 20, {.directory = directory_.path()}); });
-    unsetenv("TRIREME_FAULT");
+    fault::arm("");
     EXPECT_NE(said.find(point), std::string::npos) << said;
     EXPECT_NE(said.find("rank " + std::to_string(rank)), std::string::npos) << said;
     MPI_Barrier(world_.handle());

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
 #include "data/files.hpp"
+#include "trireme/base/fault.hpp"
 
 namespace trireme::data {
 namespace {
@@ -239,10 +239,10 @@ TEST(BatchReader, ReadsNoFurtherAheadThanItIsAllowed) {
 TEST(BatchReader, PassesTheFaultPointDataRead) {
   const TemporaryDirectory dir;
   const config::Data data = two_files(dir);
-  ::setenv("TRIREME_FAULT", "data.read:throw", 1);
+  fault::arm("data.read:throw");
   BatchReader reader(data, Split::train, vocab_size, 1, {});
   test::expect_parts(test::error_of(ExitCode::bug, [&] { (void)reader.next(); }), {"data.read"});
-  ::unsetenv("TRIREME_FAULT");
+  fault::arm("");
 }
 
 }  // namespace

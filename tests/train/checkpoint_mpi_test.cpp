@@ -15,6 +15,7 @@
 
 #include "support/jobs.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/fault.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/load.hpp"
 #include "trireme/comm/broadcast.hpp"
@@ -187,9 +188,9 @@ TEST_F(Restart, ASignalOnOneRankSavesOnAllAndAsksForARequeue) {
     std::raise(SIGUSR1);
     EXPECT_EQ(StopSignals::received(), SIGUSR1);
   }
-  setenv("TRIREME_FAULT", "step.begin:usr1:0:2", 1);
+  fault::arm("step.begin:usr1:0:2");
   const ExitCode first = train(broken, world_.size());
-  unsetenv("TRIREME_FAULT");
+  fault::arm("");
   EXPECT_EQ(first, ExitCode::requeue);
   EXPECT_EQ(checkpoint::list_checkpoints(broken.checkpoint.directory).front().step, 4);
   EXPECT_EQ(train(broken, world_.size()), ExitCode::done);
@@ -237,9 +238,9 @@ TEST_F(Restart, PassesOverDataFromAnOlderCheckpointOn) {
     return checkpoint::open_checkpoint(config.checkpoint.directory + "/" + checkpoint::step_name(step)).state;
   };
   // A signal after the jump: the same command line goes on from where it stopped, not from the older one again.
-  setenv("TRIREME_FAULT", "step.begin:usr1:0:2", 1);
+  fault::arm("step.begin:usr1:0:2");
   EXPECT_EQ(train(config, world_.size()), ExitCode::requeue);
-  unsetenv("TRIREME_FAULT");
+  fault::arm("");
   EXPECT_EQ(state(4).samples, 7 * batch);
   EXPECT_EQ(train(config, world_.size()), ExitCode::done);
   EXPECT_EQ(state(steps).samples, 9 * batch);

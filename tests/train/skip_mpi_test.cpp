@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 
 #include "support/jobs.hpp"
 #include "support/tensors.hpp"
@@ -23,12 +22,12 @@ class BadGradient {
   BadGradient(const comm::Communicator& world, int rank) {
     fault::set_rank(world.rank());
     fault::set_step(0);
-    ::setenv("TRIREME_FAULT", ("grad.reduce:nan:" + std::to_string(rank) + ":" + std::to_string(bad_step)).c_str(), 1);
+    fault::arm("grad.reduce:nan:" + std::to_string(rank) + ":" + std::to_string(bad_step));
   }
   BadGradient(const BadGradient&) = delete;
   BadGradient& operator=(const BadGradient&) = delete;
   ~BadGradient() {
-    ::unsetenv("TRIREME_FAULT");
+    fault::arm("");
     fault::set_rank(-1);
     fault::set_step(-1);
   }

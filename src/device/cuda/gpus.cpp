@@ -40,8 +40,6 @@ std::string visible() {
 bool built_for_gpus() { return true; }
 
 GpuProbe probe_gpus() {
-  // A queue of the hardware for each lane: launches of one never wait behind another's. Read when CUDA starts.
-  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
