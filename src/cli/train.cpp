@@ -100,7 +100,7 @@ std::string preflight(config::RunConfig config, int ranks) {
     config.sync = *saved;
     log::info(fmt::format("sync.policy = auto: {}, as this run began", config::to_text(saved->policy)));
   } else {
-    const bool gpu = !device::probe_gpus().gpus.empty();  // whose head needs more
+    const bool gpu = complete.device.type == config::DeviceType::automatic && !device::probe_gpus().gpus.empty();
     const planner::Choice choice = planner::choose_sync(planner::computing_on(complete, gpu), model, mesh);
     config.sync = choice.sync;
     if (!choice.reason.empty()) log::info(choice.reason);

@@ -19,6 +19,7 @@
 #include "comm/abort_state.hpp"
 #include "trireme/comm/mpi.hpp"
 #include "trireme/comm/topology.hpp"
+#include "trireme/comm/wait.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -53,8 +54,9 @@ void wait_until_read() {
   if (::fstat(STDERR_FILENO, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
   const auto end = std::chrono::steady_clock::now() + reading;
   int unread = 0;
+  Backoff backoff;
   while (::ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0 && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    if (!backoff.brief()) backoff.sleep();
   }
 }
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/kernels/cross_entropy.hpp"
 
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "kernels/losses.hpp"
@@ -31,10 +28,6 @@ void expect_targets(const at::Tensor& logits, const at::Tensor& targets) {
 Softmax softmax(const float* row, std::int64_t n) { return row_kernels.softmax_fp32(row, n); }
 Softmax softmax(const c10::BFloat16* row, std::int64_t n) { return row_kernels.softmax_bf16(row, n); }
 
-float target_gradient(Softmax s, float logit, float scale, float weight) {
-  return scale * (weight * (std::exp(logit - s.top) / s.sum) - 1.0F);
-}
-
 /// Turns a row of logits into its gradient; returns its losses.
 LossSums turn_row(float* row, std::int32_t target, float scale, double z_loss, std::int64_t n) {
   const float logit = row[target];
@@ -43,7 +36,7 @@ LossSums turn_row(float* row, std::int32_t target, float scale, double z_loss, s
   const float weight = softmax_weight(s.top, s.sum, z_loss);
   const float factor = scale * weight / s.sum;
   for (std::int64_t i = 0; i < n; ++i) row[i] *= factor;
-  row[target] = target_gradient(s, logit, scale, weight);
+  row[target] = target_gradient(s.top, s.sum, logit, scale, weight);
   return token_loss(s.top, s.sum, logit, z_loss);
 }
 LossSums turn_row(c10::BFloat16* row, std::int32_t target, float scale, double z_loss, std::int64_t n) {
@@ -51,7 +44,7 @@ LossSums turn_row(c10::BFloat16* row, std::int32_t target, float scale, double z
   const Softmax s = row_kernels.softmax_bf16(row, n);
   const float weight = softmax_weight(s.top, s.sum, z_loss);
   row_kernels.softmax_gradient_bf16(row, s.top, scale * weight / s.sum, n);  // not rounded in between
-  put(row[target], target_gradient(s, logit, scale, weight));
+  put(row[target], target_gradient(s.top, s.sum, logit, scale, weight));
   return token_loss(s.top, s.sum, logit, z_loss);
 }
 
@@ -63,8 +56,6 @@ LossSums sum_rows(std::int64_t count, const PerRow& per_row) {
   for (const LossSums& of_row : losses) sums += of_row;
   return sums;
 }
-
-at::Tensor no_loss(const at::Tensor& logits) { return at::zeros({2}, logits.options().dtype(at::kDouble)); }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <cmath>
 
@@ -23,6 +24,14 @@ inline LossSums token_loss(double top, double sum, double target_logit, double z
 inline float softmax_weight(double top, double sum, double z_loss) {
   return static_cast<float>(1.0 + 2.0 * z_loss * log_partition(top, sum));
 }
+
+/// Of the logit of a token's target, in its gradient. weight: softmax_weight().
+inline float target_gradient(float top, float sum, float target_logit, float scale, float weight) {
+  return scale * (weight * (std::exp(target_logit - top) / sum) - 1.0F);
+}
+
+/// [2] fp64 zeros where the logits lie.
+inline at::Tensor no_loss(const at::Tensor& logits) { return at::zeros({2}, logits.options().dtype(at::kDouble)); }
 
 inline void expect_sums(const at::Tensor& loss) {
   expect_shape(loss, {2}, at::kDouble, "a loss on a device is its two sums in fp64");

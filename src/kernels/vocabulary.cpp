@@ -2,7 +2,6 @@
 #include "trireme/kernels/vocabulary.hpp"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -99,7 +98,7 @@ void combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, c
 LossSums combine_statistics(const at::Tensor& gathered, const at::Tensor& targets, const at::Tensor& softmax,
                             double z_loss) {
   if (gathered.is_cuda()) {
-    const at::Tensor loss = at::zeros({2}, gathered.options().dtype(at::kDouble));
+    const at::Tensor loss = no_loss(gathered);
     cuda::combine_statistics(gathered, targets, softmax, z_loss, loss);
     return read(loss);
   }
@@ -141,9 +140,9 @@ void cross_entropy_gradient_part(const at::Tensor& logits, const at::Tensor& tar
       const std::int64_t column = target[n] - first;
       const bool here = column >= 0 && column < matrix.width;
       const float logit = here ? get(row[column]) : 0.0F;
-      const float weight = softmax_weight(top, sum, z_loss);
-      softmax_gradient(row, top, static_cast<float>(scale) * weight / sum, matrix.width);
-      if (here) put(row[column], static_cast<float>(scale) * (weight * (std::exp(logit - top) / sum) - 1.0F));
+      const float weight = softmax_weight(top, sum, z_loss), factor = static_cast<float>(scale);
+      softmax_gradient(row, top, factor * weight / sum, matrix.width);
+      if (here) put(row[column], target_gradient(top, sum, logit, factor, weight));
     });
   });
 }

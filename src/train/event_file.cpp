@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <chrono>
 #include <concepts>
 #include <filesystem>
 #include <string_view>
@@ -15,6 +14,7 @@
 
 #include "trireme/base/crc32c.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/unix_time.hpp"
 #include "trireme/comm/topology.hpp"
 
 namespace trireme::train {
@@ -24,10 +24,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view name_begin = "events.out.tfevents.";
-
-double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 // Protocol Buffers' encoding (https://protobuf.dev/programming-guides/encoding): fields with their numbers in front.
 

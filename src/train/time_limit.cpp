@@ -2,11 +2,11 @@
 #include "trireme/train/time_limit.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <limits>
 
 #include "trireme/base/log.hpp"
+#include "trireme/base/unix_time.hpp"
 
 namespace trireme::train {
 namespace {
@@ -39,7 +39,7 @@ TimeLimit::TimeLimit(std::optional<double> before_limit, std::int64_t rank_bytes
 
 double TimeLimit::left() const {
   if (!end_) return std::numeric_limits<double>::infinity();
-  return *end_ - std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return *end_ - unix_seconds();
 }
 
 double TimeLimit::reserve(double step_seconds, double save_seconds) const {
