@@ -2,46 +2,21 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "support/temporary_directory.hpp"
+
 namespace trireme::checkpoint {
 
-/// A new directory that goes away with its owner.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "trireme-checkpoint-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-
-  [[nodiscard]] std::string path() const { return path_.string(); }
-  [[nodiscard]] std::string operator/(std::string_view name) const { return (path_ / name).string(); }
-  /// The names of all entries, sorted.
-  [[nodiscard]] std::vector<std::string> entries() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_))
-      names.push_back(entry.path().filename().string());
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
- private:
-  std::filesystem::path path_;
-};
+using test::TemporaryDirectory;
 
 inline void put_file(const std::string& path, std::string_view bytes) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "support/shared_directory.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/checkpoint/save.hpp"
-#include "trireme/comm/broadcast.hpp"
 #include "trireme/shard/copies.hpp"
 
 /// Runs of a small model without a training program around them, for the tests of checkpoints.
@@ -102,29 +102,7 @@ inline State state_at(std::int64_t step) {
   return state;
 }
 
-/// A directory that all ranks see, gone when the test has ended on every rank. Collective, its end too.
-class SharedDirectory {
- public:
-  explicit SharedDirectory(const comm::Communicator& world) : world_(world), owner_(world.rank() == 0) {
-    std::string name = (std::filesystem::temp_directory_path() / "trireme-checkpoint-XXXXXX").string();
-    if (owner_) {
-      EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    }
-    path_ = comm::broadcast_text(world, name);
-  }
-  SharedDirectory(const SharedDirectory&) = delete;
-  SharedDirectory& operator=(const SharedDirectory&) = delete;
-  ~SharedDirectory() {
-    MPI_Barrier(world_.handle());  // others may still look at it
-    if (owner_) std::filesystem::remove_all(path_);
-  }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  const comm::Communicator& world_;
-  bool owner_;
-  std::string path_;
-};
+using test::SharedDirectory;
 
 inline std::vector<std::string> files_of(const std::string& directory) {
   std::vector<std::string> files;

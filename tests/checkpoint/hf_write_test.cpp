@@ -54,7 +54,7 @@ TEST(WriteHuggingface, NamesItsFilesAsTransformersDoes) {
   const std::string index = get_file(root / "hf/model.safetensors.index.json");
   expect_parts(index, {"\"total_size\": " + std::to_string(2 * small_model(false).elements()), "model-00001-of-0000"});
   EXPECT_TRUE(std::filesystem::exists(root / "hf/model-00001-of-00002.safetensors"));
-  EXPECT_EQ(root.entries(), std::vector<std::string>{"hf"});
+  EXPECT_EQ(root.names(), std::vector<std::string>{"hf"});
 }
 
 TEST(WriteHuggingface, KeepsRopeScalingAndSpecialTokens) {
@@ -104,7 +104,7 @@ TEST(WriteHuggingface, ReplacesAnEarlierExportAsAWhole) {
   write(root / "hf", small_model(true), {.overwrite = true});
   HfDirectory::open(root / "hf").check(small_model(true));
   EXPECT_FALSE(std::filesystem::exists(root / "hf/model.safetensors.index.json"));
-  EXPECT_EQ(root.entries(), std::vector<std::string>{"hf"});
+  EXPECT_EQ(root.names(), std::vector<std::string>{"hf"});
 }
 
 TEST(WriteHuggingface, NeverDeletesFilesOfOthers) {
@@ -129,14 +129,14 @@ TEST(WriteHuggingface, LeavesWhatWasThereWhenItFails) {
   };
   EXPECT_THROW(write_huggingface(root / "hf", model, {.overwrite = true}, failing), WriteError);
   EXPECT_EQ(get_file(root / "hf/model.safetensors"), before);
-  EXPECT_EQ(root.entries(), std::vector<std::string>{"hf"});
+  EXPECT_EQ(root.names(), std::vector<std::string>{"hf"});
 }
 
 TEST(WriteHuggingface, CleansUpAfterAKilledExport) {
   const TemporaryDirectory root;
   put_file(root / ".hf.partial/model.safetensors.partial", "half");
   write(root / "hf", small_model(true), {});
-  EXPECT_EQ(root.entries(), std::vector<std::string>{"hf"});
+  EXPECT_EQ(root.names(), std::vector<std::string>{"hf"});
   EXPECT_EQ(HfDirectory::open(root / "hf").names().size(), tensors_of(small_model(true)).size());
 }
 
@@ -145,7 +145,7 @@ TEST(WriteHuggingface, TreatsAPartOfAParameterAsABug) {
   const std::vector<float> one(1);
   EXPECT_THROW(write_huggingface(root / "hf", small_model(true), {}, [&](model::ParamRef) { return std::span(one); }),
                BugError);
-  EXPECT_TRUE(root.entries().empty());
+  EXPECT_TRUE(root.names().empty());
 }
 
 }  // namespace

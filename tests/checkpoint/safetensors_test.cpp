@@ -140,10 +140,10 @@ TEST(SafetensorsWriter, LeavesNothingWhenItIsNotFinished) {
   {
     SafetensorsWriter writer(directory / "model", specs(DType::fp32));
     writer.append(random_values(10, 5));
-    EXPECT_EQ(directory.entries(), std::vector<std::string>{"model.partial"});
+    EXPECT_EQ(directory.names(), std::vector<std::string>{"model.partial"});
     EXPECT_THROW(writer.finish(), BugError) << "values are missing";
   }
-  EXPECT_TRUE(directory.entries().empty());
+  EXPECT_TRUE(directory.names().empty());
 }
 
 TEST(SafetensorsWriter, TreatsWrongDeclarationsAsBugs) {
@@ -152,7 +152,7 @@ TEST(SafetensorsWriter, TreatsWrongDeclarationsAsBugs) {
   const TensorSpec wide{.name = "wide", .shape = {3}, .dtype = DType::fp32};
   EXPECT_THROW(SafetensorsWriter(directory / "a", {odd, wide}), BugError);
   EXPECT_THROW(SafetensorsWriter(directory / "b", {odd, odd}), BugError);
-  EXPECT_TRUE(directory.entries().empty());
+  EXPECT_TRUE(directory.names().empty());
   SafetensorsWriter writer(directory / "c", {wide, odd});
   EXPECT_THROW(writer.append(std::vector<float>(7)), BugError);
 }
@@ -177,7 +177,7 @@ TEST(SafetensorsWriter, ReportsAFileSystemThatTakesNoMore) {
   ::setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   expect_parts(message, {"model.partial", "cannot write", "File too large"});
-  EXPECT_TRUE(directory.entries().empty());
+  EXPECT_TRUE(directory.names().empty());
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "config/sample_run.hpp"
+#include "support/temporary_directory.hpp"
 #include "trireme/base/philox.hpp"
 
 namespace trireme::config {
@@ -80,14 +81,8 @@ TEST(LoadRunFile, ExpandsVariablesInPaths) {
 
 class RunFiles : public testing::Test {
  protected:
-  void SetUp() override {
-    directory = std::filesystem::temp_directory_path() / ("trireme-config-" + std::to_string(getpid()));
-    std::filesystem::create_directories(directory);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory); }
-
   [[nodiscard]] std::string file_with(std::string_view content) const {
-    const std::string path = directory / "run.toml";
+    std::string path = directory / "run.toml";
     std::ofstream(path, std::ios::binary) << content;
     return path;
   }
@@ -101,7 +96,7 @@ class RunFiles : public testing::Test {
     }
     return "";
   }
-  std::filesystem::path directory;
+  const test::TemporaryDirectory directory;
 };
 
 TEST(LoadRunFile, ReadsTheInputsOfTheRepository) {
@@ -133,7 +128,7 @@ TEST_F(RunFiles, AreReadFromDisk) { EXPECT_EQ(load_run_file(file_with(smallest_r
 
 TEST_F(RunFiles, ThatCannotBeRunFilesAreRefusedByName) {
   EXPECT_THAT(refusal_of(directory / "missing.toml"), HasSubstr("No such file or directory"));
-  EXPECT_THAT(refusal_of(directory), HasSubstr("Is a directory"));
+  EXPECT_THAT(refusal_of(directory.path()), HasSubstr("Is a directory"));
   EXPECT_THAT(refusal_of(file_with("")), HasSubstr("is empty"));
   EXPECT_THAT(refusal_of(file_with(" \n\n")), HasSubstr("is empty"));
   EXPECT_THAT(refusal_of(file_with(std::string("\x7f"

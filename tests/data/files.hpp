@@ -2,47 +2,21 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "support/temporary_directory.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
 
 namespace trireme::data::test {
 
-/// A directory of its own for a test, removed at the end.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "trireme-data-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-
-  [[nodiscard]] std::string operator/(std::string_view name) const { return path_ + "/" + std::string(name); }
-  [[nodiscard]] const std::string& path() const { return path_; }
-  /// Names of the files in it, sorted.
-  [[nodiscard]] std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_))
-      names.push_back(entry.path().filename().string());
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
- private:
-  std::string path_;
-};
+using trireme::test::TemporaryDirectory;
 
 template <class T>
 void append_bytes(std::string& bytes, T value) {

@@ -2,12 +2,10 @@
 #include "support/jobs.hpp"
 
 #include <ATen/ops/empty.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 
@@ -43,24 +41,18 @@ void write(const std::string& path, const std::vector<std::uint16_t>& tokens) {
 
 }  // namespace
 
-TokenFiles::TokenFiles(const comm::Communicator& world, std::int64_t vocab_size)
-    : owner_(world.rank() == 0), directory_((std::filesystem::temp_directory_path() / "trireme-jobs-XXXXXX").string()) {
-  if (owner_) {
-    invariant(::mkdtemp(directory_.data()) != nullptr, "a test makes its directory");
+TokenFiles::TokenFiles(const comm::Communicator& world, std::int64_t vocab_size) : directory_(world) {
+  if (world.rank() == 0) {
     auto first = noisy_tokens(1, 2999, vocab_size);
     std::fill(first.begin() + 300, first.begin() + 450, static_cast<std::uint16_t>(silent_token));
-    write(directory_ + "/a.bin", first);
-    write(directory_ + "/b.bin", noisy_tokens(2, 5003, vocab_size));
+    write(directory_.path() + "/a.bin", first);
+    write(directory_.path() + "/b.bin", noisy_tokens(2, 5003, vocab_size));
   }
-  broadcast(directory_.data(), directory_.size(), world);  // after the files are there
-}
-
-TokenFiles::~TokenFiles() {
-  if (owner_) std::filesystem::remove_all(directory_);
+  MPI_Barrier(world.handle());
 }
 
 std::vector<config::TokenSource> TokenFiles::sources() const {
-  return {{.path = directory_ + "/a.bin"}, {.path = directory_ + "/b.bin"}};
+  return {{.path = directory_.path() + "/a.bin"}, {.path = directory_.path() + "/b.bin"}};
 }
 
 config::RunConfig odd_run(const TokenFiles& files, int steps) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/plain_llama.hpp"
+#include "support/shared_directory.hpp"
 #include "trireme/comm/communicator.hpp"
 #include "trireme/comm/counters.hpp"
 #include "trireme/config/run_config.hpp"
@@ -20,21 +21,16 @@
 /// other.
 namespace trireme::test {
 
-/// Two raw uint16 token files in a directory that all ranks see: rank 0 writes and removes it. Collective over `world`.
+/// Two raw uint16 token files in a directory that all ranks see. Collective over `world`, its end too.
 /// Tokens follow a noisy rule, so that there is something to learn; a stretch of the first file repeats `silent_token`.
 class TokenFiles {
  public:
   TokenFiles(const comm::Communicator& world, std::int64_t vocab_size);
-  TokenFiles(const TokenFiles&) = delete;
-  TokenFiles& operator=(const TokenFiles&) = delete;
-  ~TokenFiles();
-
   [[nodiscard]] std::vector<config::TokenSource> sources() const;
   static constexpr std::int64_t silent_token = 5;
 
  private:
-  bool owner_;
-  std::string directory_;
+  SharedDirectory directory_;
 };
 
 /// A Llama whose sizes divide by nothing, with grouped key and value heads and a head_dim of its own, in fp32.
@@ -67,8 +63,7 @@ using AfterStep = std::function<void(train::Job& job, int step)>;
 /// The plain program's curve for the same run, in fp32 or fp64: computed on rank 0, on all ranks. Collective over
 /// `world`. nudge: every first weight is moved by that part of it, up or down.
 [[nodiscard]] Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world,
-                                const std::set<int>& skipped = {}, at::ScalarType type = at::kFloat,
-                                double nudge = 0);
+                                const std::set<int>& skipped = {}, at::ScalarType type = at::kFloat, double nudge = 0);
 
 /// Where two curves differ most, relative to `expected`.
 struct Deviation {

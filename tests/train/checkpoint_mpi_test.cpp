@@ -18,7 +18,6 @@
 #include "trireme/base/fault.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/load.hpp"
-#include "trireme/comm/broadcast.hpp"
 #include "trireme/train/checkpointing.hpp"
 #include "trireme/train/choices.hpp"
 #include "trireme/train/gemm.hpp"
@@ -33,16 +32,6 @@ constexpr int steps = 6;
 
 class Restart : public testing::Test {
  protected:
-  Restart() {
-    std::string name = (fs::temp_directory_path() / "trireme-restart-XXXXXX").string();
-    if (world_.rank() == 0 && ::mkdtemp(name.data()) == nullptr) throw BugError("a test makes its directory");
-    root_ = comm::broadcast_text(world_, name);
-  }
-  ~Restart() override {
-    MPI_Barrier(world_.handle());
-    if (world_.rank() == 0) fs::remove_all(root_);
-  }
-
   /// A run of `last` steps of six, in a directory of its own; on the last line of a terminal nobody looks.
   [[nodiscard]] config::RunConfig run(const std::string& name, int last) const {
     config::RunConfig config = test::odd_run(files_, last);
@@ -102,7 +91,8 @@ class Restart : public testing::Test {
 
   comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
   test::TokenFiles files_{world_, 257};
-  std::string root_;
+  const test::SharedDirectory directory_{world_};
+  const std::string& root_ = directory_.path();
 };
 
 TEST_F(Restart, OnTheSameMeshContinuesBitForBit) {

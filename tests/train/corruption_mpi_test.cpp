@@ -18,7 +18,6 @@
 #include "trireme/base/philox.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/verify.hpp"
-#include "trireme/comm/broadcast.hpp"
 #include "trireme/train/checkpointing.hpp"
 #include "trireme/train/run.hpp"
 
@@ -33,16 +32,6 @@ constexpr int kinds = 7;
 
 class Corruption : public testing::Test {
  protected:
-  Corruption() {
-    std::string name = (fs::temp_directory_path() / "trireme-corruption-XXXXXX").string();
-    if (world_.rank() == 0 && ::mkdtemp(name.data()) == nullptr) throw BugError("a test makes its directory");
-    root_ = comm::broadcast_text(world_, name);
-  }
-  ~Corruption() override {
-    MPI_Barrier(world_.handle());
-    if (world_.rank() == 0) fs::remove_all(root_);
-  }
-
   [[nodiscard]] config::RunConfig run(const std::string& name, std::int64_t ranks_per_file, std::uint64_t seed) const {
     config::RunConfig config = test::odd_run(files_, 2);
     config.run.seed = seed;
@@ -73,7 +62,8 @@ class Corruption : public testing::Test {
 
   comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
   test::TokenFiles files_{world_, 257};
-  std::string root_;
+  const test::SharedDirectory directory_{world_};
+  const std::string& root_ = directory_.path();
 };
 
 /// The dataset whose values byte `at` of a shard file is part of; "" when of none.

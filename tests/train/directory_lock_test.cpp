@@ -11,6 +11,7 @@
 #include <fstream>
 #include <optional>
 
+#include "support/temporary_directory.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/topology.hpp"
 
@@ -22,13 +23,6 @@ using testing::HasSubstr;
 
 class Lock : public testing::Test {
  protected:
-  Lock() {
-    std::string name = (fs::temp_directory_path() / "trireme-lock-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw BugError("a test makes its directory");
-    directory_ = name;
-  }
-  ~Lock() override { fs::remove_all(directory_); }
-
   [[nodiscard]] std::string refusal(double sign_of_life_seconds = 0.1) const {
     try {
       const DirectoryLock lock(directory_, "run.output", sign_of_life_seconds);
@@ -40,7 +34,8 @@ class Lock : public testing::Test {
   void left_behind(const std::string& text) const { std::ofstream(file()) << text; }
   [[nodiscard]] std::string file() const { return directory_ + "/.job.lock"; }
 
-  std::string directory_;
+  const test::TemporaryDirectory own_;
+  const std::string& directory_ = own_.path();
 };
 
 TEST_F(Lock, RefusesASecondJobNamingTheFirst) {

@@ -5,14 +5,12 @@
 // timeout: 600
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <functional>
-#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
 
-#include "support/jobs.hpp"
+#include "support/parity.hpp"
 
 namespace trireme::train {
 namespace {
@@ -20,8 +18,6 @@ namespace {
 using test::Curve;
 
 constexpr int steps = 20;
-constexpr double loss_tolerance = 1e-6;
-constexpr double norm_tolerance = 1e-5;
 
 /// What is trained: changes to `odd_run`. Every rank count and policy trains it on the same batches of 48 rows.
 enum class Problem { odd, tied, ignored_targets, everything_else, gpt2, gpt2_untied, documents, z_loss };
@@ -150,39 +146,7 @@ std::vector<Case> cases() {
   };
 }
 
-class Parity : public testing::TestWithParam<Case> {
- protected:
-  static void SetUpTestSuite() {
-    world_ = new comm::Communicator(comm::Communicator::from(MPI_COMM_WORLD));
-    files_ = new test::TokenFiles(*world_, 257);
-  }
-  static void TearDownTestSuite() {
-    if (world_->rank() == 0)
-      std::printf("largest deviations from the plain program: losses %.1e, gradient norms %.1e\n", worst_.loss,
-                  worst_.grad_norm);
-    delete files_;
-    delete world_;
-  }
-
-  /// Collective over the world, the first time.
-  static const Curve& plain(Problem problem) {
-    auto& curve = curves_[problem];
-    if (curve.losses.empty()) curve = test::plain_curve(problem_run(problem, *files_), *world_);
-    return curve;
-  }
-
-  static void expect_parity(const Curve& curve, const Curve& expected) {
-    const test::Deviation found = test::deviation(curve, expected);
-    EXPECT_LE(found.loss, loss_tolerance);
-    EXPECT_LE(found.grad_norm, norm_tolerance);
-    worst_ = {std::max(worst_.loss, found.loss), std::max(worst_.grad_norm, found.grad_norm)};
-  }
-
-  static inline comm::Communicator* world_ = nullptr;
-  static inline test::TokenFiles* files_ = nullptr;
-  static inline std::map<Problem, Curve> curves_;
-  static inline test::Deviation worst_;
-};
+class Parity : public test::ParityTest<Case> {};
 
 config::RunConfig case_run(const Case& c, const test::TokenFiles& files, int ranks) {
   config::RunConfig config = problem_run(c.problem, files);
@@ -241,7 +205,7 @@ TEST_F(Parity, WouldSeeAWrongModel) {
     mistake(wrong.model);
     return test::deviation(test::train_job(wrong, *world_).curve, expected).loss;
   };
-  EXPECT_LT(moved([](config::Model&) {}), loss_tolerance);
+  EXPECT_LT(moved([](config::Model&) {}), test::loss_tolerance);
   EXPECT_GT(moved([](config::Model& m) { m.rope_theta = 10000; }), 1e-4);
   EXPECT_GT(moved([](config::Model& m) { m.rope_scaling.reset(); }), 1e-4);
   EXPECT_GT(moved([](config::Model& m) { m.rope_scaling->factor = 8; }), 1e-4);

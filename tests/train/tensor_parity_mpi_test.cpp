@@ -8,12 +8,10 @@
 // timeout: 600
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <map>
 #include <string>
 #include <tuple>
 
-#include "support/jobs.hpp"
+#include "support/parity.hpp"
 
 namespace trireme::train {
 namespace {
@@ -107,30 +105,7 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
          (c.memory.activation_offload ? "ActivationsOnHost" : "") + offloads[static_cast<int>(c.memory.offload)];
 }
 
-class TensorParity : public testing::TestWithParam<Case> {
- protected:
-  static void SetUpTestSuite() {
-    world_ = new comm::Communicator(comm::Communicator::from(MPI_COMM_WORLD));
-    files_ = new test::TokenFiles(*world_, 257);
-  }
-  static void TearDownTestSuite() {
-    if (world_->rank() == 0)
-      std::printf("largest deviations from the plain program: losses %.1e, gradient norms %.1e\n", worst_.loss,
-                  worst_.grad_norm);
-    delete files_;
-    delete world_;
-  }
-  static const test::Curve& plain(Problem problem) {
-    auto& curve = curves_[problem];
-    if (curve.losses.empty()) curve = test::plain_curve(problem_run(problem, *files_), *world_);
-    return curve;
-  }
-
-  static inline comm::Communicator* world_ = nullptr;
-  static inline test::TokenFiles* files_ = nullptr;
-  static inline std::map<Problem, test::Curve> curves_;
-  static inline test::Deviation worst_;
-};
+class TensorParity : public test::ParityTest<Case> {};
 
 TEST_P(TensorParity, FollowsThePlainProgram) {
   const Case& c = GetParam();
@@ -142,11 +117,7 @@ TEST_P(TensorParity, FollowsThePlainProgram) {
   config.memory = c.memory;
   config.batch.micro = config.batch.global / (ranks / c.tensor * accumulation);
   const test::Curve& expected = plain(c.problem);
-  const test::Deviation found = test::deviation(
-      test::train_job(config, *world_, {.lane_threads = c.replicate == 1, .poison = true}).curve, expected);
-  EXPECT_LE(found.loss, 1e-6);
-  EXPECT_LE(found.grad_norm, 1e-5);
-  worst_ = {std::max(worst_.loss, found.loss), std::max(worst_.grad_norm, found.grad_norm)};
+  expect_parity(test::train_job(config, *world_, {.lane_threads = c.replicate == 1, .poison = true}).curve, expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(, TensorParity, testing::ValuesIn(cases()), name_of);
