@@ -10,6 +10,7 @@
 #   tests/bench/<x>_bench.cpp       google-benchmark executables: built, never run by ctest
 #   tests/support/                  what machine tests share, and their main functions
 # A test file may override, each on a line of its own:  // ranks: 1 2 3   // timeout: 300   // labels: slow   (# in .sh)
+# and a .sh that leaves cores idle:  # processors: 1   (of those that one ctest shares out; 4 where ranks are started)
 
 # One ctest runs at a time per core: a rank is one thread, unless its test file says otherwise.
 set(trireme_test_environment
@@ -246,6 +247,7 @@ function(trireme_cli_tests layer)
       list(APPEND labels mpi)
       set(processors 4)
     endif()
+    trireme_test_setting(${file} processors ${processors} processors)
     add_test(NAME ${layer}.${name} COMMAND bash -eu -o pipefail ${file} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/${layer})
     set_tests_properties(${layer}.${name} PROPERTIES LABELS "machine;${labels}" TIMEOUT ${timeout} PROCESSORS ${processors} SKIP_RETURN_CODE 77
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")

@@ -7,6 +7,7 @@
 # labels: slow
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
+export OMPI_MCA_odls_base_sigkill_timeout=0  # or mpirun waits a second for ranks that it ends: dozens of times here
 
 readonly kills=${TRIREME_TEST_KILLS:-50} last_step=100000000
 sed -e "s/^steps = .*/steps = $last_step/" -e 's/^at_end = .*/every = 3/' -e 's/^hidden_size = .*/hidden_size = 64/' -e 's/^global = .*/global = 64/' -i run.toml
