@@ -67,6 +67,11 @@ class Trireme(CMakePackage, CudaPackage):
             self.define("BUILD_TESTING", self.run_tests),
         ]
 
+    def check(self):
+        """What `spack install --test=root` runs: all tests but the slow ones, which take another half hour."""
+        with working_dir(self.build_directory):
+            ctest("--output-on-failure", "--parallel", str(make_jobs), "-LE", "slow")
+
     def setup_run_environment(self, env):
         # The batch scripts in share/trireme/jobs find each other by it, as they do with our own modulefile.
         env.set("TRIREME_ROOT", self.prefix)
