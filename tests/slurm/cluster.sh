@@ -31,12 +31,19 @@ check_machine() {
     cannot "the kernel refuses namespaces (unshare -m -u): a container without CAP_SYS_ADMIN?"
 }
 
-# Three ports that nobody listens at: another cluster may be up.
+# Three ports that nobody listens at, as another cluster may be up, and that no outgoing connection is given meanwhile.
 free_ports() {
   python3 - <<'PYTHON'
-import socket
-held = [socket.socket() for _ in range(3)]
-for s in held: s.bind(("127.0.0.1", 0))
+import pathlib, random, socket
+first_outgoing = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+held = []
+while len(held) < 3:
+    s = socket.socket()
+    try:
+        s.bind(("", random.randrange(10240, first_outgoing) if first_outgoing > 11000 else 0))
+    except OSError:
+        continue
+    held.append(s)
 print(*[s.getsockname()[1] for s in held])
 PYTHON
 }
