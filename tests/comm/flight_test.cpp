@@ -5,11 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
 
+#include "support/temporary_directory.hpp"
 #include "trireme/comm/topology.hpp"
 
 namespace trireme::comm {
@@ -61,8 +61,9 @@ TEST(FlightRecorder, DumpsAllLanesAsJson) {
   doing("clip_norm");
   lane.begin("barrier", {0});
   doing("");
-  const std::filesystem::path path = std::filesystem::temp_directory_path() / "trireme_flight_test.json";
-  ASSERT_TRUE(recorder.dump(path.string(), "a \"test\""));
+  const test::TemporaryDirectory directory;
+  const std::string path = directory / "hang.json";
+  ASSERT_TRUE(recorder.dump(path, "a \"test\""));
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   EXPECT_NE(text.find(R"("reason": "a \"test\"")"), std::string::npos) << text;
@@ -71,7 +72,6 @@ TEST(FlightRecorder, DumpsAllLanesAsJson) {
       << text;
   EXPECT_NE(text.find("\"node\": \"" + hostname() + "\""), std::string::npos) << text;
   EXPECT_NE(text.find(R"("finished_seconds_ago": null)"), std::string::npos) << text;
-  std::filesystem::remove(path);
   EXPECT_FALSE(recorder.dump("/no/such/directory/hang.json", "x"));
 }
 

@@ -6,14 +6,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <functional>
 #include <limits>
 
+#include "support/temporary_directory.hpp"
 #include "train/event_reader.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/unix_time.hpp"
 
 namespace trireme::train {
 namespace {
@@ -71,9 +72,6 @@ TEST(EventRecord, HasAChecksumOverEveryBit) {
 
 class EventFileTest : public testing::Test {
  protected:
-  EventFileTest() { std::filesystem::remove_all(root_); }
-  ~EventFileTest() override { std::filesystem::remove_all(root_); }
-
   /// A file with `loss` at the steps from `keep_steps` + 1 to `last`.
   std::string write(std::int64_t keep_steps, std::int64_t last, double loss) const {
     EventFile file(directory_, keep_steps);
@@ -82,12 +80,12 @@ class EventFileTest : public testing::Test {
     return file.path();
   }
 
-  const std::string root_ = testing::TempDir() + "trireme_event_file_test";
-  const std::string directory_ = root_ + "/run/tensorboard";
+  const test::TemporaryDirectory root_;
+  const std::string directory_ = root_ / "run/tensorboard";
 };
 
 TEST_F(EventFileTest, BeginsWithItsVersionAndTheStepThatFollows) {
-  const double before = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double before = unix_seconds();
   const EventFile file(directory_, 40);
   const std::vector<ReadEvent> events = read_events(bytes_of(file.path()));
   ASSERT_EQ(events.size(), 2U);
@@ -172,7 +170,7 @@ std::string message_of(const std::function<void()>& action) {
 }
 
 TEST_F(EventFileTest, SaysWhatToDoWhereItCannotBegin) {
-  std::filesystem::create_directories(root_ + "/run");
+  std::filesystem::create_directories(root_ / "run");
   std::ofstream(directory_) << "a file";
   EXPECT_THAT(message_of([&] { EventFile file(directory_); }),
               testing::AllOf(HasSubstr(directory_), HasSubstr("run.output"), HasSubstr("metrics.tensorboard")));

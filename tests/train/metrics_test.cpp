@@ -4,12 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "support/temporary_directory.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::train {
@@ -91,13 +91,11 @@ TEST(EvalRowAsJson, CarriesEvalLossAndNeverLoss) {
 
 class MetricsFileTest : public testing::Test {
  protected:
-  ~MetricsFileTest() override { std::filesystem::remove_all(directory_); }
-  std::string directory_ = testing::TempDir() + "trireme_metrics_test";
+  const test::TemporaryDirectory directory_;
 };
 
 TEST_F(MetricsFileTest, HasEachLineBeforeAppendReturns) {
-  std::filesystem::create_directories(directory_);
-  const std::string path = directory_ + "/metrics.jsonl";
+  const std::string path = directory_ / "metrics.jsonl";
   MetricsFile file(path);
   for (int step = 1; step <= 3; ++step) {
     file.append(to_json(StepRow{.step = step}));
@@ -117,7 +115,7 @@ TEST_F(MetricsFileTest, SaysWhatToDoWhenItCannotBeWritten) {
     }
     return std::string();
   };
-  EXPECT_THAT(message_of([&] { MetricsFile file(directory_ + "/nowhere/metrics.jsonl"); }), HasSubstr("run.output"));
+  EXPECT_THAT(message_of([&] { MetricsFile file(directory_ / "nowhere/metrics.jsonl"); }), HasSubstr("run.output"));
   MetricsFile full("/dev/full");
   EXPECT_THAT(message_of([&] { full.append(to_json(StepRow{})); }), HasSubstr("disk full"));
 }

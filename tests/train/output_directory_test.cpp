@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "support/temporary_directory.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/load.hpp"
 
@@ -20,15 +21,13 @@ using testing::HasSubstr;
 class OutputDirectory : public testing::Test {
  protected:
   OutputDirectory() {
-    fs::create_directories(root_);
     config_ = config::parse_run_file(
         "[model]\nvocab_size = 17\nhidden_size = 8\nintermediate_size = 8\nlayers = 1\nheads = 1\n[data]\ntrain = "
         "\"a.bin\"\nseq_len = 8\n[batch]\nglobal = 1\nmicro = 1\n[train]\nsteps = 1\n",
         "test");
-    config_.run.output = root_ / "new" / "run";
+    config_.run.output = root_ / "new/run";
     config_.checkpoint.directory = config_.run.output + "/checkpoints";
   }
-  ~OutputDirectory() override { fs::remove_all(root_); }
 
   [[nodiscard]] std::string write(const std::string& name, const std::string& text) const {
     fs::create_directories(config_.run.output);
@@ -36,7 +35,7 @@ class OutputDirectory : public testing::Test {
     return config_.run.output + "/" + name;
   }
 
-  fs::path root_ = fs::path(testing::TempDir()) / "trireme_output_directory_test";
+  const test::TemporaryDirectory root_;
   config::RunConfig config_;
 };
 
@@ -49,7 +48,7 @@ TEST_F(OutputDirectory, IsMadeWithTheEffectiveRunFileInIt) {
 
 TEST_F(OutputDirectory, IsNotTouchedByTheCheck) {
   check_output_directory(config_);
-  EXPECT_TRUE(fs::is_empty(root_));
+  EXPECT_TRUE(fs::is_empty(root_.path()));
 }
 
 TEST_F(OutputDirectory, IsRefusedWhenItHoldsAnEarlierRun) {

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "support/temporary_directory.hpp"
 #include "train/event_reader.hpp"
 #include "trireme/base/error.hpp"
 
@@ -13,11 +14,7 @@ namespace {
 
 class RowFilesTest : public testing::Test {
  protected:
-  RowFilesTest() {
-    std::filesystem::remove_all(config_.run.output);
-    std::filesystem::create_directories(config_.run.output);
-  }
-  ~RowFilesTest() override { std::filesystem::remove_all(config_.run.output); }
+  RowFilesTest() { config_.run.output = directory_.path(); }
 
   void write(std::int64_t keep_steps, std::int64_t last) const {
     RowFiles files(config_, keep_steps);
@@ -28,11 +25,8 @@ class RowFilesTest : public testing::Test {
   }
   [[nodiscard]] std::string events() const { return config_.run.output + "/tensorboard"; }
 
-  config::RunConfig config_ = [] {
-    config::RunConfig config;
-    config.run.output = testing::TempDir() + "trireme_row_files_test";
-    return config;
-  }();
+  const test::TemporaryDirectory directory_;
+  config::RunConfig config_;
 };
 
 /// The points of `key` in metrics.jsonl.
