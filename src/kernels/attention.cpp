@@ -24,9 +24,9 @@ void expect_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 }
 
 /// The beginnings of documents, or null.
-const std::int32_t* beginnings(const at::Tensor& document_begin, const at::Tensor& q, const AttentionShape& s) {
+const std::int32_t* beginnings(const at::Tensor& document_begin, const AttentionShape& s) {
   if (!document_begin.defined()) return nullptr;
-  invariant(document_begin.is_cpu() && q.is_cpu(), "attention: documents are kept apart on the host only");
+  invariant(document_begin.is_cpu(), "attention: the borders of documents lie on the host");
   expect_shape(document_begin, {s.batch * s.seq_len}, at::kInt, "attention: document_begin does not fit the shape");
   return document_begin.const_data_ptr<std::int32_t>();
 }
@@ -47,8 +47,8 @@ void for_each_kv_head(const AttentionShape& s, std::int64_t floats, const Body& 
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
                       const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& document_begin) {
   expect_shapes(q, k, v, out, logsumexp, shape);
-  const std::int32_t* const begins = beginnings(document_begin, q, shape);
-  if (q.is_cuda()) return cuda::causal_attention(q, k, v, shape, out, logsumexp);
+  const std::int32_t* const begins = beginnings(document_begin, shape);
+  if (q.is_cuda()) return cuda::causal_attention(q, k, v, shape, out, logsumexp, document_begin);
   with_type(q, [&]<class T>(T) {
     const ForwardArguments<T> arguments{.q = rows<const T>(q),
                                         .k = rows<const T>(k),
@@ -67,10 +67,11 @@ void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, con
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
                                const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v,
                                const at::Tensor& document_begin) {
-  const std::int32_t* const begins = beginnings(document_begin, q, shape);
+  const std::int32_t* const begins = beginnings(document_begin, shape);
   expect_shapes(q, k, v, out, logsumexp, shape);
   expect_shapes(d_q, d_k, d_v, d_out, logsumexp, shape);
-  if (q.is_cuda()) return cuda::causal_attention_backward(d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v);
+  if (q.is_cuda())
+    return cuda::causal_attention_backward(d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v, document_begin);
   with_type(q, [&]<class T>(T) {
     const BackwardArguments<T> arguments{.d_out = rows<const T>(d_out),
                                          .q = rows<const T>(q),

@@ -50,7 +50,7 @@ TEST_F(ProductsOnDevice, LinearFollowsFp64) {
 
 /// Output, log-sum-exp and gradients by q, k and v. library: none for the host's.
 std::vector<at::Tensor> attend(const AttentionShape& s, const at::Tensor& qkv, const at::Tensor& d_out,
-                               std::optional<AttentionLibrary> library) {
+                               std::optional<AttentionLibrary> library, const at::Tensor& documents = {}) {
   const auto place = [&](const at::Tensor& t) { return library ? to_kernels(t) : t.clone(); };
   const at::Tensor all = place(qkv), d_all = place(at::full_like(qkv, NAN)), g = place(d_out),
                    out = place(at::full_like(d_out, NAN)), lse = place(at::full({s.batch, s.heads, s.seq_len}, NAN));
@@ -59,20 +59,22 @@ std::vector<at::Tensor> attend(const AttentionShape& s, const at::Tensor& qkv, c
   const auto k = [&](const at::Tensor& t) { return t.slice(1, q_end, k_end); };
   const auto v = [&](const at::Tensor& t) { return t.slice(1, k_end); };
   if (library) {
-    cuda::causal_attention(*library, q(all), k(all), v(all), s, out, lse);
-    cuda::causal_attention_backward(*library, g, q(all), k(all), v(all), out, lse, s, q(d_all), k(d_all), v(d_all));
+    cuda::causal_attention(*library, q(all), k(all), v(all), s, out, lse, documents);
+    cuda::causal_attention_backward(*library, g, q(all), k(all), v(all), out, lse, s, q(d_all), k(d_all), v(d_all),
+                                    documents);
   } else {
-    causal_attention(q(all), k(all), v(all), s, out, lse);
-    causal_attention_backward(g, q(all), k(all), v(all), out, lse, s, q(d_all), k(d_all), v(d_all));
+    causal_attention(q(all), k(all), v(all), s, out, lse, documents);
+    causal_attention_backward(g, q(all), k(all), v(all), out, lse, s, q(d_all), k(d_all), v(d_all), documents);
   }
   return {out.cpu(), lse.cpu(), q(d_all).cpu(), k(d_all).cpu(), v(d_all).cpu()};
 }
 
-void compare_attention(AttentionLibrary library, const AttentionShape& s, at::ScalarType type, double tolerance) {
+void compare_attention(AttentionLibrary library, const AttentionShape& s, at::ScalarType type, double tolerance,
+                       const at::Tensor& documents = {}) {
   const std::int64_t tokens = s.batch * s.seq_len;
   const at::Tensor qkv = at::randn({tokens, (s.heads + 2 * s.kv_heads) * s.head_dim}).to(type),
                    d_out = at::randn({tokens, s.heads * s.head_dim}).to(type);
-  const auto device = attend(s, qkv, d_out, library), host = attend(s, qkv, d_out, std::nullopt);
+  const auto device = attend(s, qkv, d_out, library, documents), host = attend(s, qkv, d_out, std::nullopt, documents);
   for (std::size_t i = 0; i < host.size(); ++i)
     EXPECT_LT(relative_error(device[i], host[i]), tolerance) << to_text(library) << ", tensor " << i;
 }
@@ -82,6 +84,31 @@ TEST_F(ProductsOnDevice, DenseAttentionFollowsTheHost) {
     compare_attention(AttentionLibrary::dense, s, at::kFloat, 1e-5);
     compare_attention(AttentionLibrary::dense, s, at::kBFloat16, 1e-2);
   }
+}
+
+/// Documents of several lengths, a row's first and last token alone among them.
+at::Tensor documents_of(const AttentionShape& s) {
+  const at::Tensor begins = at::empty({s.batch * s.seq_len}, at::kInt);
+  auto* const out = begins.mutable_data_ptr<std::int32_t>();
+  for (std::int64_t row = 0; row < s.batch; ++row) {
+    std::int32_t begin = 0;
+    for (std::int64_t t = 0; t < s.seq_len; ++t) {
+      if (t == 1 || t == s.seq_len - 1 || t % (7 + 10 * row) == 3) begin = static_cast<std::int32_t>(t);
+      out[row * s.seq_len + t] = begin;
+    }
+  }
+  return begins;
+}
+
+TEST_F(ProductsOnDevice, DocumentsFollowTheHost) {
+  for (const auto& s : {AttentionShape{2, 13, 6, 2, 10}, {3, 90, 4, 4, 16}}) {
+    compare_attention(AttentionLibrary::dense, s, at::kFloat, 1e-5, documents_of(s));
+    compare_attention(AttentionLibrary::dense, s, at::kBFloat16, 1e-2, documents_of(s));
+  }
+  if (!test::on_gpu()) return;  // the rest is libtorch's
+  for (const auto library : {AttentionLibrary::flash, AttentionLibrary::cudnn})
+    for (const auto& s : {AttentionShape{2, 128, 4, 2, 64}, {3, 77, 6, 2, 32}})
+      compare_attention(library, s, at::kBFloat16, 2e-2, documents_of(s));
 }
 
 TEST_F(ProductsOnDevice, FlashAndCudnnAttentionFollowTheHost) {

@@ -16,9 +16,9 @@ struct AttentionShape {
 // All fp32 or all bf16; rows may be apart. q, out: [B*T, heads * head_dim]; k, v: [B*T, kv_heads * head_dim];
 // logsumexp: [B, heads, T] fp32.
 //
-// document_begin: int32 [B*T], where in its row the document of each token begins: a token sees those of its document
-// only, as if every document were a sequence of its own; what lies in other documents is not computed, block by block.
-// Undefined: rows are one document. On the host only.
+// document_begin: int32 [B*T] on the host, wherever the rest lies: where in its row the document of each token begins.
+// A token sees those of its document only, as if every document were a sequence of its own; what lies in other
+// documents is not computed, block by block. Undefined: rows are one document.
 
 /// Writes out and logsumexp.
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,

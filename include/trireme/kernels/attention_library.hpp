@@ -46,13 +46,15 @@ void set_deterministic();
 
 namespace cuda {
 
-/// causal_attention and its backward by a given library. Throws where it cannot run.
+/// causal_attention and its backward by a given library. Throws where it cannot run. Documents are computed one by one,
+/// by flash where the library is cuDNN.
 void causal_attention(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                      const AttentionShape& shape, const at::Tensor& out, const at::Tensor& logsumexp);
+                      const AttentionShape& shape, const at::Tensor& out, const at::Tensor& logsumexp,
+                      const at::Tensor& document_begin = {});
 void causal_attention_backward(AttentionLibrary library, const at::Tensor& d_out, const at::Tensor& q,
                                const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
                                const at::Tensor& logsumexp, const AttentionShape& shape, const at::Tensor& d_q,
-                               const at::Tensor& d_k, const at::Tensor& d_v);
+                               const at::Tensor& d_k, const at::Tensor& d_v, const at::Tensor& document_begin = {});
 [[nodiscard]] AttentionLibrary measure_attention(const AttentionShape& shape);
 
 }  // namespace cuda

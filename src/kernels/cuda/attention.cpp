@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <vector>
 
 #include "kernels/cuda/attention_heads.hpp"
 #include "trireme/base/error.hpp"
@@ -40,10 +41,8 @@ AttentionLibrary library_for(const at::Tensor& q, const AttentionShape& s) {
   return fused ? attention_library() : AttentionLibrary::dense;
 }
 
-}  // namespace
-
-void causal_attention(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                      const AttentionShape& s, const at::Tensor& out, const at::Tensor& logsumexp) {
+void attend(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+            const AttentionShape& s, const at::Tensor& out, const at::Tensor& logsumexp) {
   const at::Tensor q4 = by_head(q, s, s.heads), k4 = by_head(k, s, s.kv_heads), v4 = by_head(v, s, s.kv_heads);
   const auto put = [&](const at::Tensor& result, const at::Tensor& lse) {
     by_head(out, s, s.heads).copy_(result);
@@ -65,10 +64,9 @@ void causal_attention(AttentionLibrary library, const at::Tensor& q, const at::T
   throw BugError("attention: unknown library");
 }
 
-void causal_attention_backward(AttentionLibrary library, const at::Tensor& d_out, const at::Tensor& q,
-                               const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
-                               const at::Tensor& logsumexp, const AttentionShape& s, const at::Tensor& d_q,
-                               const at::Tensor& d_k, const at::Tensor& d_v) {
+void attend_backward(AttentionLibrary library, const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k,
+                     const at::Tensor& v, const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& s,
+                     const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v) {
   const auto heads = [&](const at::Tensor& x, std::int64_t n) { return by_head(x, s, n); };
   switch (library) {
     case AttentionLibrary::dense: return dense_attention_backward(d_out, q, k, v, out, logsumexp, s, d_q, d_k, d_v);
@@ -89,15 +87,73 @@ void causal_attention_backward(AttentionLibrary library, const at::Tensor& d_out
   throw BugError("attention: unknown library");
 }
 
+/// One document, a sequence of its own: where its tokens lie among all of them, and in its row.
+struct Document {
+  std::int64_t row, begin, end;
+  std::int64_t seq_len;  ///< of the row
+
+  [[nodiscard]] AttentionShape shape(AttentionShape of_rows) const {
+    of_rows.batch = 1;
+    of_rows.seq_len = end - begin;
+    return of_rows;
+  }
+  [[nodiscard]] at::Tensor tokens(const at::Tensor& x) const {
+    return x.slice(0, row * seq_len + begin, row * seq_len + end);
+  }
+  [[nodiscard]] at::Tensor logsumexp(const at::Tensor& all) const {
+    return all.slice(0, row, row + 1).slice(2, begin, end);
+  }
+};
+
+std::vector<Document> documents(const at::Tensor& document_begin, const AttentionShape& s) {
+  const auto* const begins = document_begin.const_data_ptr<std::int32_t>();
+  std::vector<Document> found;
+  for (std::int64_t row = 0; row < s.batch; ++row)
+    for (std::int64_t t = 0; t < s.seq_len; ++t) {
+      const std::int64_t begin = begins[row * s.seq_len + t];
+      if (t == begin) found.push_back({row, begin, t, s.seq_len});
+      found.back().end = t + 1;
+    }
+  return found;
+}
+
+/// cuDNN would make a plan for every length of a document.
+AttentionLibrary for_any_length(AttentionLibrary library) {
+  return library == AttentionLibrary::cudnn ? AttentionLibrary::flash : library;
+}
+
+}  // namespace
+
+void causal_attention(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const AttentionShape& shape, const at::Tensor& out, const at::Tensor& logsumexp,
+                      const at::Tensor& document_begin) {
+  if (!document_begin.defined()) return attend(library, q, k, v, shape, out, logsumexp);
+  for (const Document& d : documents(document_begin, shape))
+    attend(for_any_length(library), d.tokens(q), d.tokens(k), d.tokens(v), d.shape(shape), d.tokens(out),
+           d.logsumexp(logsumexp));
+}
+
+void causal_attention_backward(AttentionLibrary library, const at::Tensor& d_out, const at::Tensor& q,
+                               const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
+                               const at::Tensor& logsumexp, const AttentionShape& shape, const at::Tensor& d_q,
+                               const at::Tensor& d_k, const at::Tensor& d_v, const at::Tensor& document_begin) {
+  if (!document_begin.defined()) return attend_backward(library, d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v);
+  for (const Document& d : documents(document_begin, shape))
+    attend_backward(for_any_length(library), d.tokens(d_out), d.tokens(q), d.tokens(k), d.tokens(v), d.tokens(out),
+                    d.logsumexp(logsumexp).contiguous(), d.shape(shape), d.tokens(d_q), d.tokens(d_k), d.tokens(d_v));
+}
+
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
-                      const at::Tensor& out, const at::Tensor& logsumexp) {
-  causal_attention(library_for(q, shape), q, k, v, shape, out, logsumexp);
+                      const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& document_begin) {
+  causal_attention(library_for(q, shape), q, k, v, shape, out, logsumexp, document_begin);
 }
 
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
-                               const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v) {
-  causal_attention_backward(library_for(q, shape), d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v);
+                               const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v,
+                               const at::Tensor& document_begin) {
+  causal_attention_backward(library_for(q, shape), d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v,
+                            document_begin);
 }
 
 }  // namespace trireme::kernels::cuda
