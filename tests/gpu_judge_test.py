@@ -129,7 +129,7 @@ class FakeRuns(gpu.Runs):
     """Rows as the programs print them, from nothing."""
 
     def __init__(self, arguments, work, model, steps, micro, weights=False):
-        self.shape, self.steps, self.micro = gpu.SHAPES[model], steps, micro
+        self.shape, self.steps, self.micro, self.tokens = gpu.SHAPES[model], steps, micro, work / "tokens.bin"
 
     def rows(self, seconds):
         return [{"step": s, "loss": 11.0 - 0.1 * s, "grad_norm": 1.0, "step_seconds": seconds, "mfu": 0.6,

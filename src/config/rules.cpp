@@ -70,11 +70,6 @@ Broken masked_documents_have_an_end(const RunConfig& config) {
          "the token id that ends one (256 for tokenizer \"bytes\"; the end-of-sequence id of a SentencePiece model)";
 }
 
-Broken masked_documents_lie_on_the_host(const RunConfig& config) {
-  if (!config.data.document_mask || config.device.type != DeviceType::cuda) return std::nullopt;
-  return "document_mask is honoured on CPUs only yet; set device.type = \"cpu\", or document_mask = false";
-}
-
 Broken vocabulary_fits_the_format(const RunConfig& config) {
   if (config.data.format != TokenFormat::uint16 || config.model.vocab_size <= 65536) return std::nullopt;
   return fmt::format("uint16 tokens cannot reach model.vocab_size {}; set data.format = \"uint32\"",
@@ -151,6 +146,28 @@ Broken nccl_finds_its_tensors_on_gpus(const RunConfig& config) {
   return std::nullopt;
 }
 
+/// Graphs repeat what was recorded, so nothing that differs from step to step may be an argument of it.
+Broken graphs_repeat_what_was_recorded(const RunConfig& config) {
+  if (!config.device.cuda_graphs) return std::nullopt;
+  if (config.device.type == DeviceType::cpu)
+    return "cuda_graphs are launched on GPUs, and device.type is \"cpu\"; remove one of the two";
+  if (config.mesh.tensor > 1)
+    return fmt::format(
+        "cuda_graphs hold no collectives, and mesh.tensor = {} puts them between the parts of a layer; "
+        "set cuda_graphs = false, or mesh.tensor = 1",
+        config.mesh.tensor);
+  if (config.memory.activation_offload)
+    return "cuda_graphs keep activations where they were recorded, and memory.activation_offload moves them; set one "
+           "of the two to false";
+  if (!config.data.ignore_targets.empty())
+    return "cuda_graphs repeat the factor of the loss, which data.ignore_targets makes another one in every step; set "
+           "cuda_graphs = false, or remove data.ignore_targets";
+  if (config.data.document_mask)
+    return "cuda_graphs repeat the borders of documents, which data.document_mask makes others in every step; set one "
+           "of the two to false";
+  return std::nullopt;
+}
+
 }  // namespace
 
 const std::vector<Rule>& rules() {
@@ -163,7 +180,6 @@ const std::vector<Rule>& rules() {
       {{"data.ignore_targets", "model.vocab_size"}, ignored_targets_are_in_the_vocabulary},
       {{"data.document_end", "model.vocab_size"}, document_end_is_in_the_vocabulary},
       {{"data.document_mask", "data.document_end"}, masked_documents_have_an_end},
-      {{"data.document_mask", "device.type"}, masked_documents_lie_on_the_host},
       {{"data.format", "model.vocab_size"}, vocabulary_fits_the_format},
       {{"batch.global", "batch.micro"}, micro_divides_global},
       {{"train.steps", "batch.global", "data.seq_len"}, tokens_can_be_counted},
@@ -173,6 +189,9 @@ const std::vector<Rule>& rules() {
       {{"train.eval_every", "data.validation"}, evaluation_has_data},
       {{"sync.policy", "memory.budget"}, automatic_policy_has_a_budget},
       {{"comm.backend", "device.type", "memory.offload"}, nccl_finds_its_tensors_on_gpus},
+      {{"device.cuda_graphs", "device.type", "mesh.tensor", "memory.activation_offload", "data.ignore_targets",
+        "data.document_mask"},
+       graphs_repeat_what_was_recorded},
   };
   return all;
 }

@@ -4,6 +4,7 @@
 #include "device/gpu_memory.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/device/gpus.hpp"
+#include "trireme/device/graphs.hpp"
 
 namespace trireme::device {
 namespace {
@@ -21,6 +22,8 @@ c10::Device use_gpu(int) { throw BugError(reason); }
 void cap_gpu_memory(c10::Device, Bytes, Bytes) { throw BugError(reason); }
 
 c10::DataPtr page_locked(c10::DataPtr, std::size_t) { throw BugError(reason); }
+
+std::unique_ptr<Graphs> make_graphs(c10::Device) { throw BugError(reason); }
 
 void recharge_on_gpu(const void*, Category) noexcept {}
 

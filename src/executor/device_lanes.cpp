@@ -86,11 +86,11 @@ void DeviceLanes::start() {
     if (lane && *lane != *compute) filled.block(*lane);
 }
 
-void DeviceLanes::begin(int op, std::int64_t step) {
-  const std::optional<c10::Stream> here = stream(op);
-  auto& exposed = exposed_[static_cast<std::size_t>(op)];
+void DeviceLanes::begin(int first, std::int64_t step) {
+  const std::optional<c10::Stream> here = stream(first);
+  auto& exposed = exposed_[static_cast<std::size_t>(first)];
   if (exposed) exposed->before.record(*here);
-  for (const schedule::Need& need : waits_[static_cast<std::size_t>(op)]) {
+  for (const schedule::Need& need : waits_[static_cast<std::size_t>(first)]) {
     if (need.distance > step) continue;  // nothing came before the first step
     c10::Event& done = event(need.from, step - need.distance);
     if (here)
@@ -100,24 +100,24 @@ void DeviceLanes::begin(int op, std::int64_t step) {
   }
   if (exposed) {
     exposed->after.record(*here);
-    waited_.push_back(op);
+    waited_.push_back(first);
   }
   if (!record_timeline_ || !here) return;
-  auto& began = began_[static_cast<std::size_t>(op)];
+  auto& began = began_[static_cast<std::size_t>(first)];
   began.emplace(timing_event(device_));
   began->record(*here);
 }
 
-void DeviceLanes::end(int op, std::int64_t step) {
-  const std::optional<c10::Stream> here = stream(op);
+void DeviceLanes::end(int first, int last, std::int64_t step) {
+  const std::optional<c10::Stream> here = stream(last);
   if (!here) return;
-  if (!events_[static_cast<std::size_t>(op)].empty()) event(op, step).record(*here);
+  if (!events_[static_cast<std::size_t>(last)].empty()) event(last, step).record(*here);
   if (!record_timeline_) return;
   c10::Event ended = timing_event(device_);
   ended.record(*here);
   const std::scoped_lock lock(mutex_);
-  timed_.push_back(
-      {step, op, std::move(*began_[static_cast<std::size_t>(op)]), std::move(ended), device::memory_use().spaces});
+  timed_.push_back({step, first, last, std::move(*began_[static_cast<std::size_t>(first)]), std::move(ended),
+                    device::memory_use().spaces});
 }
 
 double DeviceLanes::exposed_seconds() {
@@ -151,7 +151,7 @@ void DeviceLanes::drain(Timeline& timeline) {
   };
   const std::scoped_lock lock(mutex_);
   for (const Timed& timed : timed_)
-    timeline.record({timed.step, timed.op, at(timed.begin), at(timed.end), timed.memory});
+    timeline.record({timed.step, timed.op, timed.last, at(timed.begin), at(timed.end), timed.memory});
   timed_.clear();
   begin_clock();
 }

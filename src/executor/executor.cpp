@@ -12,6 +12,7 @@
 #include "trireme/comm/abort.hpp"
 #include "trireme/device/history.hpp"
 #include "trireme/device/memory.hpp"
+#include "trireme/executor/segments.hpp"
 #include "trireme/schedule/access.hpp"
 
 namespace trireme::executor {
@@ -111,6 +112,13 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
     copied_.push_back(shard::copied_ranges(model[ParamBlock{b}], layout, store.shard_rank()));
     counted_.push_back(shard::counted_ranges(model[ParamBlock{b}], layout, store.shard_rank()));
   }
+  if (options_.graphs) {
+    segments_ = segments(schedule_, options_.needs ? *options_.needs : schedule::needs(schedule_, model));
+    segment_of_.assign(schedule_.ops.size(), -1);
+    graph_of_.assign(segments_.size(), -1);
+    for (std::size_t i = 0; i < segments_.size(); ++i)
+      for (const int op : segments_[i]) segment_of_[static_cast<std::size_t>(op)] = static_cast<int>(i);
+  }
   if (!options_.lane_threads) return;
   host_team_ = optim::Team(options_.host_threads);
   for (const schedule::Lane lane : schedule::all_lanes)
@@ -123,9 +131,14 @@ Executor::~Executor() = default;
 StepResult Executor::run(const StepInput& input, bool last) {
   ++step_;
   input_ = input;
+  if (options_.graphs) input_.microbatches = kept(input.microbatches);
   result_ = {};
   loss_ = {};
-  device_loss_.reset();
+  device_loss_ = graphs_loss_;  // undefined without
+  if (options_.graphs && step_ == recording_step) {
+    invariant(rested_, "lanes rest before graphs are recorded");
+    options_.graphs->make_room();
+  }
   if (device_lanes_ && rested_) device_lanes_->start();
   rested_ = last;
   progress_.open(last ? step_ : step_ + 1);
@@ -134,6 +147,10 @@ StepResult Executor::run(const StepInput& input, bool last) {
   } catch (...) {
     options_.on_exception();
     throw;
+  }
+  if (options_.graphs && step_ == recording_step) {
+    graphs_loss_ = device_loss_;
+    graphs_memory_ = device::Charge({device::Category::activations, device::Space::device}, options_.graphs->memory());
   }
   if (last) progress_.drain(step_);
   if (last && device_lanes_) device_lanes_->drain(timeline_);
@@ -144,13 +161,18 @@ void Executor::compute_lane() {
   for (op_ = 0; op_ < static_cast<int>(schedule_.ops.size()); ++op_) {
     const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op_)]);
     if (lane != schedule::Lane::compute && options_.lane_threads) continue;
+    const std::vector<int>* const segment = segment_here();
+    if (segment != nullptr && segment->front() != op_) continue;  // launched with its first
     const auto before = Clock::now();
     if (options_.lane_threads)
       invariant(progress_.wait(op_, step_, {}), "the compute lane is never asked to stop");
     else
       invariant(progress_.ready(op_, step_), "the schedule's order satisfies its needs");
     const auto begin = Clock::now();
-    perform(op_, step_);
+    if (segment != nullptr)
+      run_graph(*segment);
+    else
+      perform(op_, step_);
     if (device_lanes_) continue;  // streams wait, not the host
     result_.exposed_seconds += seconds(lane == schedule::Lane::compute ? begin - before : Clock::now() - begin);
   }
@@ -170,18 +192,75 @@ void Executor::lane_loop(schedule::Lane lane, const std::stop_token& stop) {
   }
 }
 
+const std::vector<int>* Executor::segment_here() const {
+  if (segment_of_.empty() || step_ < recording_step) return nullptr;
+  const int segment = segment_of_[static_cast<std::size_t>(op_)];
+  return segment < 0 ? nullptr : &segments_[static_cast<std::size_t>(segment)];
+}
+
+void Executor::run_graph(const std::vector<int>& segment) {
+  const int first = op_;
+  int& graph = graph_of_[static_cast<std::size_t>(segment_of_[static_cast<std::size_t>(first)])];
+  perform(segment, step_, [&] {
+    if (graph < 0)
+      graph = options_.graphs->record([&] {
+        for (const int op : segment) run_verb(op_ = op, step_);
+      });
+    options_.graphs->launch(graph);
+  });
+  op_ = first;
+}
+
+std::span<const nn::Microbatch> Executor::kept(std::span<const nn::Microbatch> microbatches) {
+  const device::ChargeTo charge(device::Category::data);
+  const bool first = microbatches_.empty();
+  if (first) microbatches_.assign(microbatches.begin(), microbatches.end());
+  for (std::size_t i = 0; i < microbatches.size(); ++i) {
+    nn::Microbatch& here = microbatches_[i];
+    const nn::Microbatch& now = microbatches[i];
+    invariant(here.batch == now.batch && here.seq_len == now.seq_len && here.loss_scale == now.loss_scale &&
+                  here.z_loss == now.z_loss && !now.document_begin.defined(),
+              "graphs take microbatches of one shape, with one factor of the loss");
+    if (first) {
+      here.inputs = now.inputs.clone();
+      here.targets = now.targets.clone();
+    } else {
+      here.inputs.copy_(now.inputs, /*non_blocking=*/true);
+      here.targets.copy_(now.targets, /*non_blocking=*/true);
+    }
+  }
+  return microbatches_;
+}
+
 void Executor::perform(int op, std::int64_t step) {
-  if (options_.on_op) options_.on_op(op, step);
-  if (options_.mode == nn::Mode::train) device::set_operation({op, step});
-  const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op)]);
+  perform(std::span(&op, 1), step, [&] { run_verb(op, step); });
+}
+
+void Executor::perform(std::span<const int> ops, std::int64_t step, const std::function<void()>& work) {
+  const int first = ops.front(), last = ops.back();
+  if (options_.on_op)
+    for (const int op : ops) options_.on_op(op, step);
+  const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(first)]);
   c10::OptionalStreamGuard on_stream;
   if (device_lanes_) {
-    if (const auto stream = device_lanes_->stream(op)) on_stream.reset_stream(*stream);
-    device_lanes_->begin(op, step);
+    if (const auto stream = device_lanes_->stream(first)) on_stream.reset_stream(*stream);
+    device_lanes_->begin(first, step);
   }
   const auto begin = Clock::now();
+  work();
+  if (device_lanes_) device_lanes_->end(first, last, step);
+  if (options_.record_timeline && (!device_lanes_ || !device_lanes_->stream(first)))
+    timeline_.record({step, first, last, begin, Clock::now(), device::memory_use().spaces});
+  for (const int op : ops) {
+    if (options_.on_lane_end && last_op_[static_cast<std::size_t>(lane)] == op) options_.on_lane_end(lane, step);
+    progress_.done(op, step);
+  }
+}
+
+void Executor::run_verb(int op, std::int64_t step) {
+  if (options_.mode == nn::Mode::train) device::set_operation({op, step});
   const schedule::Op& now = schedule_.ops[static_cast<std::size_t>(op)];
-  const auto run_verb = [&](const auto& verb) {
+  const auto run_it = [&](const auto& verb) {
     if constexpr (std::is_void_v<decltype(run(verb))>) {
       run(verb);
     } else {
@@ -189,13 +268,8 @@ void Executor::perform(int op, std::int64_t step) {
       if (options_.on_copy) options_.on_copy(schedule::copy_name(now), copied, op > clip_op_ ? step + 1 : step);
     }
   };
-  std::visit(run_verb, now);
+  std::visit(run_it, now);
   device::set_operation({});
-  if (device_lanes_) device_lanes_->end(op, step);
-  if (options_.record_timeline && (!device_lanes_ || !device_lanes_->stream(op)))
-    timeline_.record({step, op, begin, Clock::now(), device::memory_use().spaces});
-  if (options_.on_lane_end && last_op_[static_cast<std::size_t>(lane)] == op) options_.on_lane_end(lane, step);
-  progress_.done(op, step);
 }
 
 }  // namespace trireme::executor

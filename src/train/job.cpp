@@ -13,6 +13,7 @@
 #include "trireme/comm/topology.hpp"
 #include "trireme/comm/transport.hpp"
 #include "trireme/device/buffer.hpp"
+#include "trireme/device/graphs.hpp"
 #include "trireme/nn/documents.hpp"
 #include "trireme/planner/replay.hpp"
 #include "trireme/schedule/build.hpp"
@@ -65,6 +66,16 @@ nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config:
           .loss_scale = loss_scale};
 }
 
+/// device.cuda_graphs
+std::shared_ptr<device::Graphs> graphs_of(at::Device device) {
+  if (!device.is_cuda())
+    throw EnvironmentError(
+        "device.cuda_graphs = true: this run computes on CPUs, for want of a GPU for every rank. Set "
+        "device.cuda_graphs "
+        "= false, or device.type = \"cuda\" to hear what is missing.");
+  return device::make_graphs(device);
+}
+
 /// Ends the names of lanes that move what a GPU's rank keeps in the host's memory.
 constexpr std::string_view on_host = " on the host";
 
@@ -92,10 +103,6 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
       lane_threads_(wants_lane_threads(config_, options_, world)),
       groups_(world, mesh_) {
   using schedule::Lane;
-  if (options_.device.is_cuda() && config_.data.document_mask)
-    throw ConfigError(
-        "data.document_mask = true: on a GPU attention cannot be kept within documents yet. Set device.type = \"cpu\", "
-        "or data.document_mask = false.");
   comm::agree(world, "run file", config::print_run_file(config_));
   const schedule::Policy policy = schedule::policy_of(config_, resolved_);
   schedule::Schedule step = schedule::build_step(model_, resolved_.accumulation, policy);
@@ -130,6 +137,7 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
                         .ordered_collectives = options_.device.is_cuda() && options_.link == comm::DeviceLink::nccl,
                         .host_threads = options_.host_threads,
                         .reduce = config_.precision.reduce,
+                        .graphs = config_.device.cuda_graphs ? graphs_of(options_.device) : nullptr,
                         .poison = options_.poison,
                         .record_timeline = options_.record_timeline,
                         .on_op = options_.on_op,
@@ -229,6 +237,7 @@ double Job::global_count(const data::StepBatch& batch) {
 
 executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool last) {
   if (step_is_first_after_rest_) traffic_.rest();
+  last = last || executor_->must_rest();
   const double count = step_targets_ = global_count(batch);
   std::vector<nn::Microbatch> microbatches;
   for (const data::MicrobatchTokens& tokens : batch.microbatches) {
@@ -269,12 +278,11 @@ Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps) {
 
 at::Tensor Job::infer(const at::Tensor& tokens) {
   const at::Tensor inputs = tokens.reshape({-1});
-  const std::vector<nn::Microbatch> microbatches{
-      {.inputs = on_device(inputs, options_.device),
-       .targets = {},
-       .batch = tokens.size(0),
-       .seq_len = tokens.size(1),
-       .document_begin = documents(config_.data, inputs, tokens.size(1))}};
+  const std::vector<nn::Microbatch> microbatches{{.inputs = on_device(inputs, options_.device),
+                                                  .targets = {},
+                                                  .batch = tokens.size(0),
+                                                  .seq_len = tokens.size(1),
+                                                  .document_begin = documents(config_.data, inputs, tokens.size(1))}};
   return device::on_host(forward_executor(nn::Mode::infer).run({.microbatches = microbatches}, true).logits);
 }
 

@@ -15,6 +15,12 @@ double microseconds(executor::Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
+/// The ops that a span stands for.
+std::string name_of(const executor::Span& span, const schedule::Schedule& schedule, const model::Model& model) {
+  const auto text = [&](int op) { return schedule::print(schedule.ops[static_cast<std::size_t>(op)], model); };
+  return span.last == span.op ? text(span.op) : fmt::format("{} ... {}", text(span.op), text(span.last));
+}
+
 }  // namespace
 
 std::string chrome_trace(std::span<const executor::Span> spans, const schedule::Schedule& schedule,
@@ -35,7 +41,7 @@ std::string chrome_trace(std::span<const executor::Span> spans, const schedule::
       std::min_element(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   for (const executor::Span& span : spans) {
     const schedule::Op& op = schedule.ops[static_cast<std::size_t>(span.op)];
-    events.push_back({{"name", schedule::print(op, model)},
+    events.push_back({{"name", name_of(span, schedule, model)},
                       {"ph", "X"},
                       {"pid", rank},
                       {"tid", static_cast<int>(schedule::lane_of(op))},

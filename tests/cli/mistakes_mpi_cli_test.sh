@@ -27,7 +27,9 @@ refused 2 "found \"two\"" "integer" -- run.toml --set model.layers=two
 refused 2 "batch.global" "set batch.global" -- run.toml --set batch.global=18 --set batch.micro=2
 refused 2 "2 ranks" "mesh" -- run.toml --set mesh.shard=3
 refused 2 "data-parallel rank" "tensor" -- run.toml --set batch.global=1 --set batch.micro=1
-refused 2 "not yet available" -- run.toml --set device.cuda_graphs=true
+refused 2 "not yet available" -- run.toml --set precision.moments=bf16
+refused 2 "cuda_graphs" "device.type" -- run.toml --set device.cuda_graphs=true --set device.type=cpu
+refused 5 "computes on CPUs" -- run.toml --set device.cuda_graphs=true
 sed 's/^seq_len/seqlen/; s/^heads = 4/heads = "4"/' run.toml >bad.toml
 refused 2 "2 mistakes" "bad.toml:9: model.heads" "bad.toml:13: data.seqlen" -- bad.toml
 printf 'steps = \n' >bad.toml

@@ -44,12 +44,22 @@ TEST(Rules, TokenIdsAreInTheVocabulary) {
               HasSubstr("token id 320 is beyond model.vocab_size 320"));
   EXPECT_THAT(mistakes_with({"data.document_end=320"}), HasSubstr("ids go from 0 to 319"));
   EXPECT_THAT(mistakes_with({"data.document_mask=true"}), HasSubstr("set data.document_end"));
-  EXPECT_THAT(mistakes_with({"data.document_mask=true", "data.document_end=3", "device.type=cuda"}),
-              HasSubstr("on CPUs only yet"));
   EXPECT_EQ(mistakes_with({"data.document_mask=true", "data.document_end=3"}), "");
   EXPECT_EQ(with({"data.document_end=319"}).data.document_end, 319);
   EXPECT_THAT(mistakes_with({"data.format=uint16", "model.vocab_size=65537"}), HasSubstr("uint32"));
   EXPECT_EQ(mistakes_with({"data.format=uint16", "model.vocab_size=65536"}), "");
+}
+
+TEST(Rules, GraphsAreRefusedWhereStepsDiffer) {
+  const std::string graphs = "device.cuda_graphs=true";
+  EXPECT_EQ(mistakes_with({graphs}), "");
+  EXPECT_EQ(mistakes_with({graphs, "memory.offload=parameters", "memory.recompute=block"}), "");
+  EXPECT_THAT(mistakes_with({graphs, "device.type=cpu"}), HasSubstr("launched on GPUs"));
+  EXPECT_THAT(mistakes_with({graphs, "mesh.tensor=2"}), HasSubstr("mesh.tensor = 2"));
+  EXPECT_THAT(mistakes_with({graphs, "memory.activation_offload=true"}), HasSubstr("memory.activation_offload moves"));
+  EXPECT_THAT(mistakes_with({graphs, "data.ignore_targets=[3]"}), HasSubstr("remove data.ignore_targets"));
+  EXPECT_THAT(mistakes_with({graphs, "data.document_mask=true", "data.document_end=3"}),
+              HasSubstr("the borders of documents"));
 }
 
 TEST(Rules, MicroDividesGlobal) {

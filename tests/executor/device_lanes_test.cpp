@@ -14,6 +14,7 @@
 #include <string>
 
 #include "trireme/config/run_config.hpp"
+#include "trireme/executor/segments.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/build.hpp"
 #include "trireme/schedule/text.hpp"
@@ -49,7 +50,9 @@ class MadeUpDevice final : public c10::impl::DeviceGuardImplInterface {
   void setDevice(c10::Device) const override {}
   void uncheckedSetDevice(c10::Device) const noexcept override {}
   c10::Stream getStream(c10::Device device) const override { return getDefaultStream(device); }
-  c10::Stream getDefaultStream(c10::Device device) const override { return c10::Stream(c10::Stream::UNSAFE, device, 0); }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::UNSAFE, device, 0);
+  }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
     return c10::Stream(c10::Stream::UNSAFE, device, ++ordering().last);
   }
@@ -96,25 +99,35 @@ class DeviceLanesOf : public testing::TestWithParam<Case> {
  protected:
   DeviceLanesOf() { ordering() = {}; }
 
-  /// Launches four steps as one thread does, calling check(to, step) after each op; `happened` knows those before.
+  /// Launches four steps as one thread does, calling check(to, step) after each op; `happened` knows those before. The
+  /// ops of `segments` are launched as one, with the first of them.
   template <class Check>
-  void launch(const std::vector<schedule::Need>& needs, Check check) {
+  void launch(const std::vector<schedule::Need>& needs, Check check,
+              const std::vector<std::vector<int>>& segments = {}) {
     DeviceLanes lanes(schedule_, needs, {made_up, 0}, on_host_, false);
     lanes.start();
+    std::map<int, std::vector<int>> with;  // what is launched, by the first op
+    for (int op = 0; op < static_cast<int>(schedule_.ops.size()); ++op) with[op] = {op};
+    for (const std::vector<int>& segment : segments) {
+      for (const int op : segment) with.erase(op);
+      with[segment.front()] = segment;
+    }
     for (std::int64_t step = 0; step < 4; ++step)
-      for (int op = 0; op < static_cast<int>(schedule_.ops.size()); ++op) {
-        const auto stream = lanes.stream(op);
-        lanes.begin(op, step);
-        Happened& now = happened_[{step, op}];
-        if (stream) {
-          Clock& clock = ordering().streams[stream->id()];
-          ++clock[stream->id()];
-          now = {stream->id(), clock[stream->id()], clock};
-        } else {
-          now = {-1, 0, ordering().host};
+      for (const auto& [first, ops] : with) {
+        lanes.begin(first, step);
+        for (const int op : ops) {
+          const auto stream = lanes.stream(op);
+          Happened& now = happened_[{step, op}];
+          if (stream) {
+            Clock& clock = ordering().streams[stream->id()];
+            ++clock[stream->id()];
+            now = {stream->id(), clock[stream->id()], clock};
+          } else {
+            now = {-1, 0, ordering().host};
+          }
+          check(op, step);
         }
-        check(op, step);
-        lanes.end(op, step);
+        lanes.end(first, ops.back(), step);
       }
   }
 
@@ -163,6 +176,17 @@ TEST_P(DeviceLanesOf, MakeTheHostWaitWhereACollectiveWorksOnItsMemory) {
     for (const schedule::Need& need : needs)
       EXPECT_TRUE(need.to != op || need.distance > step || is_after(op, step, need.from, step - need.distance));
   });
+}
+
+TEST_P(DeviceLanesOf, MakeSegmentsWaitForAllThatTheirOpsNeed) {
+  const std::vector<schedule::Need> needs = schedule::needs(schedule_, model_);
+  const auto check = [&](int op, std::int64_t step) {
+    for (const schedule::Need& need : needs)
+      EXPECT_TRUE(need.to != op || need.distance > step || is_after(op, step, need.from, step - need.distance))
+          << schedule::print(schedule_.ops[static_cast<std::size_t>(op)], model_) << " of step " << step
+          << " ran before " << schedule::print(schedule_.ops[static_cast<std::size_t>(need.from)], model_);
+  };
+  launch(needs, check, segments(schedule_, needs));
 }
 
 TEST_P(DeviceLanesOf, LetLanesRunBesideEachOtherWhereNothingIsNeeded) {

@@ -57,11 +57,22 @@ class Steps {
         executor_(model_, schedule_, store_, layers_, links(setup.sequence_parallel.has_value()), config::Optimizer{},
                   std::move(setup.options)) {
     store_.fill(store::initial_values(1));
-    for (int m = 0; m < setup.microbatches; ++m)
-      add_microbatch(dp_.rank(), m, 1.0 / (setup.microbatches * rows * seq_len * dp_.size()));
+    microbatches_.resize(static_cast<std::size_t>(setup.microbatches));
+    take_tokens(0);
   }
 
-  /// Every step on the same tokens.
+  /// Those of the steps that follow: others for each `seed`.
+  void take_tokens(int seed) {
+    for (std::size_t m = 0; m < microbatches_.size(); ++m)
+      microbatches_[m] = microbatch(
+          100 * (100 * seed + dp_.rank()) + static_cast<int>(m),
+          1.0 / static_cast<double>(microbatches_.size() * rows * seq_len * static_cast<std::size_t>(dp_.size())));
+  }
+  void scale_loss(double by) {
+    for (nn::Microbatch& m : microbatches_) m.loss_scale *= by;
+  }
+
+  /// On the tokens that were taken last.
   StepResult run(bool last) {
     return executor_.run({.microbatches = microbatches_, .lr = 1e-2, .updates = updates_++}, last);
   }
@@ -112,18 +123,14 @@ class Steps {
     return {std::move(transport), name, name, {.deadline = {.timeout_seconds = 60}}};
   }
 
-  void add_microbatch(int rank, int m, double loss_scale) {
+  static nn::Microbatch microbatch(int seed, double loss_scale) {
     std::vector<std::int32_t> tokens;
-    for (std::int64_t i = 0; i < rows * seq_len + 1; ++i)
-      tokens.push_back(
-          static_cast<std::int32_t>(philox4x32(1000 * static_cast<std::uint64_t>(rank) + static_cast<std::uint64_t>(m),
-                                               static_cast<std::uint64_t>(i))[0] %
-                                    97));
+    for (std::uint64_t i = 0; i < rows * seq_len + 1; ++i)
+      tokens.push_back(static_cast<std::int32_t>(philox4x32(static_cast<std::uint64_t>(seed), i)[0] % 97));
     const auto slice = [&](std::int64_t from) {
       return at::from_blob(tokens.data() + from, {rows * seq_len}, at::kInt).clone();
     };
-    microbatches_.push_back(
-        {.inputs = slice(0), .targets = slice(1), .batch = rows, .seq_len = seq_len, .loss_scale = loss_scale});
+    return {.inputs = slice(0), .targets = slice(1), .batch = rows, .seq_len = seq_len, .loss_scale = loss_scale};
   }
 
   model::Model model_;

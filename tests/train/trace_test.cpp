@@ -22,7 +22,8 @@ class ChromeTrace : public testing::Test {
     const auto start = executor::Clock::now();
     std::vector<executor::Span> spans;
     for (int op = static_cast<int>(schedule_.ops.size()) - 1; op >= 0; --op)
-      spans.push_back({4, op, start + op * microseconds(1000), start + op * microseconds(1000) + microseconds(250)});
+      spans.push_back(
+          {4, op, op, start + op * microseconds(1000), start + op * microseconds(1000) + microseconds(250)});
     return json::parse(chrome_trace(spans, schedule_, model_, rank));
   }
 

@@ -35,9 +35,10 @@ class DeviceLanes {
   /// Lanes begin after what the default stream holds: parameters that were filled, restored or read meanwhile. Before
   /// the first step after a rest.
   void start();
-  /// Before and after the calling thread launches an op of its lane.
-  void begin(int op, std::int64_t step);
-  void end(int op, std::int64_t step);
+  /// Before and after the calling thread launches ops of its lane, of which only `first` needs something of other lanes
+  /// and only `last` is needed there.
+  void begin(int first, std::int64_t step);
+  void end(int first, int last, std::int64_t step);
 
   /// Seconds that the compute lane has waited for other lanes since the last call. Waits for that lane.
   [[nodiscard]] double exposed_seconds();
@@ -47,7 +48,7 @@ class DeviceLanes {
  private:
   struct Timed {
     std::int64_t step;
-    int op;
+    int op, last;
     c10::Event begin, end;
     std::array<device::SpaceUse, device::space_count> memory;
   };

@@ -14,6 +14,8 @@
 
 #include "trireme/comm/collectives.hpp"
 #include "trireme/config/run_config.hpp"
+#include "trireme/device/graphs.hpp"
+#include "trireme/device/memory.hpp"
 #include "trireme/executor/device_lanes.hpp"
 #include "trireme/executor/program.hpp"
 #include "trireme/executor/progress.hpp"
@@ -66,6 +68,9 @@ struct Options {
   /// How gradients are summed. bf16_wire: terms travel as bf16 and are summed in fp32. bf16: every sum is rounded to
   /// bf16, too.
   config::Reduce reduce = config::Reduce::fp32;
+  /// What the compute lane launches is recorded in the second step and launched as graphs from then on (`segments`).
+  /// Null: op by op. Needs uncut layers and activations that stay.
+  std::shared_ptr<device::Graphs> graphs{};
   /// Fills a slot with NaN when its block is given up: a test that nothing reads it later.
   bool poison = false;
   bool record_timeline = false;
@@ -121,6 +126,8 @@ class Executor {
   /// (checkpoint, evaluation, end), so all lanes come to rest; else gather and reduce lanes run ahead into the next
   /// step as far as needs allow.
   StepResult run(const StepInput& input, bool last);
+  /// Whether lanes have to rest after the next step, `last`: the one after it records graphs.
+  [[nodiscard]] bool must_rest() const { return options_.graphs && step_ + 2 == recording_step; }
 
   [[nodiscard]] const schedule::Schedule& schedule() const { return schedule_; }
   [[nodiscard]] HostWork host_work() const {
@@ -130,9 +137,20 @@ class Executor {
   [[nodiscard]] Timeline& timeline() { return timeline_; }
 
  private:
+  /// Runs ops of one lane that other lanes know as one; work() does what they do.
+  void perform(std::span<const int> ops, std::int64_t step, const std::function<void()>& work);
   void perform(int op, std::int64_t step);
+  void run_verb(int op, std::int64_t step);
   void lane_loop(schedule::Lane lane, const std::stop_token& stop);
   void compute_lane();
+
+  /// The first step finds what its kernels need (plans, workspaces); the next one is recorded.
+  static constexpr std::int64_t recording_step = 1;
+  /// The segment that begins with op `op_`, to be launched as one; null where ops are launched by themselves.
+  [[nodiscard]] const std::vector<int>* segment_here() const;
+  void run_graph(const std::vector<int>& segment);
+  /// The same tokens in tensors that are there as long as the graphs, which have read them.
+  [[nodiscard]] std::span<const nn::Microbatch> kept(std::span<const nn::Microbatch> microbatches);
 
   void run(const schedule::Unshard& op);
   void run(const schedule::Reshard& op);
@@ -224,6 +242,14 @@ class Executor {
   bool rested_ = true;      ///< no lane has run ahead into the step
   at::Tensor device_loss_;  ///< on a GPU instead: fp64 [2], undefined while there is none
   at::Tensor landing_;      ///< on a GPU: where gradients arrive in the host's memory that are added there
+
+  // Where options_.graphs are; of the compute lane alone.
+  std::vector<std::vector<int>> segments_;
+  std::vector<int> segment_of_;               ///< by op; -1: launched by itself
+  std::vector<int> graph_of_;                 ///< by segment; -1: not recorded yet
+  std::vector<nn::Microbatch> microbatches_;  ///< what the graphs read
+  at::Tensor graphs_loss_;                    ///< where they sum the loss on a GPU
+  device::Charge graphs_memory_;
 
   /// What the norm decided, and the numbers of the step: read by updates, which may run while the next step begins.
   struct Decision {

@@ -14,10 +14,11 @@ namespace trireme::executor {
 
 using Clock = std::chrono::steady_clock;
 
-/// When one op of the schedule ran.
+/// When one op of the schedule ran, or several that were launched as one.
 struct Span {
   std::int64_t step = 0;
   int op = 0;
+  int last = 0;  ///< of those that were launched with `op`
   Clock::time_point begin;
   Clock::time_point end;
   std::array<device::SpaceUse, device::space_count> memory{};  ///< at its end

@@ -3,7 +3,7 @@
 """Trireme beside PyTorch FSDP2, eager and torch.compile, on one GPU, in one run. Its Python must have PyTorch (tests/gpu.sh
 finds one).
 
-    gpu.py speed --trireme PROGRAM --model 1b     tokens/s, MFU and peak memory: recompute none, selective and block; offload
+    gpu.py speed --trireme PROGRAM --model 1b     tokens/s, MFU and peak memory: recompute none, selective and block; CUDA graphs; offload
     gpu.py curve --trireme PROGRAM                bf16 losses of a 160M model over 2,000 steps: mean gap of the last 500
     gpu.py parity --trireme PROGRAM               one GPU against the CPU, fp32 and bf16; four ranks on one GPU against one
     gpu.py big --trireme PROGRAM                  6 billion parameters below 40 GiB, in host memory; what ran beside what
@@ -43,6 +43,7 @@ MODEL_KEYS = {"vocab_size": "vocab_size", "hidden_size": "hidden_size", "interme
 VARIANTS = {
     "recompute none": {"memory.recompute": "none"},
     "recompute selective": {"memory.recompute": "selective"},
+    "recompute selective, graphs": {"memory.recompute": "selective", "device.cuda_graphs": True},
     "recompute block": {"memory.recompute": "block"},
     "offload optimizer": {"memory.recompute": "selective", "memory.offload": "optimizer"},
     "offload parameters": {"memory.recompute": "selective", "memory.offload": "parameters"},
@@ -128,7 +129,8 @@ class Runs:
             self.run([*launcher, self.a.trireme, "train", run_file])
             if trace:
                 shutil.copyfile(pathlib.Path(output) / "trace-rank0.json", trace)
-            return [json.loads(line) for line in (pathlib.Path(output) / "metrics.jsonl").read_text().splitlines()]
+            rows = [json.loads(line) for line in (pathlib.Path(output) / "metrics.jsonl").read_text().splitlines()]
+            return [row for row in rows if "loss" in row]  # the others are evaluations
 
     def logits(self, device):
         """What generate thinks of the first new token, in fp32, one number for each id."""
@@ -208,11 +210,20 @@ def parity(arguments, work):
     """True when the GPU agrees with the CPU and four ranks on it agree with one."""
     runs = Runs(arguments, work, "small", 20, 8, weights=True)
     fp32 = {"precision.compute": "fp32"}
+    apart = fp32 | {"data.document_mask": True, "data.document_end": 7}
+    # Microbatches without an own gather or reduction among others, and evaluations between replays.
+    accumulated = {"batch.micro": 2, "sync.policy": "deferred", "sync.reshard_after_forward": False,
+                   "sync.reshard_after_backward": False, "train.eval_every": 5, "train.eval_steps": 1,
+                   "data.validation": str(runs.tokens)}
     cases = {
         "fp32: GPU against CPU": (fp32, 1, fp32 | {"device.type": "cpu"}, 1, 1e-4),
         "bf16: GPU against CPU": ({}, 1, {"device.type": "cpu"}, 1, 2e-2),
         "fp32: recompute block against none": (fp32 | {"memory.recompute": "block"}, 1, fp32 | {"memory.recompute": "none"}, 1, 1e-6),
         "fp32: offload of parameters against none": (fp32 | {"memory.offload": "parameters"}, 1, fp32, 1, 1e-5),
+        "fp32: documents kept apart, GPU against CPU": (apart, 1, apart | {"device.type": "cpu"}, 1, 1e-4),
+        "bf16: graphs against op by op": (accumulated | {"device.cuda_graphs": True}, 1, accumulated, 1, 1e-6),
+        "bf16: graphs and offload against offload": (
+            {"device.cuda_graphs": True, "memory.offload": "parameters"}, 1, {"memory.offload": "parameters"}, 1, 1e-6),
         "fp32: four ranks on one GPU by MPI against one": (fp32 | {"comm.backend": "mpi"}, 4, fp32, 1, 1e-5),
         "fp32: two ranks by tensor, MPI, against one": (fp32 | {"comm.backend": "mpi", "mesh.tensor": 2}, 2, fp32, 1, 1e-5),
     }
