@@ -38,6 +38,7 @@ function(trireme_tests)
     trireme_emulated_tests(${layer})
     trireme_cli_tests(${layer})
   endforeach()
+  trireme_made_up_gpu_tests()
   trireme_benchmarks()
   trireme_mpi_main_test()
   trireme_install_test()
@@ -222,6 +223,37 @@ function(trireme_emulated_layer layer)
     endif()
   endforeach()
   trireme_emulated_objects(trireme_${layer}_on_host ${copies})
+endfunction()
+
+# The tests of training on GPUs on one that is made up out of the host (tests/support/made_up_gpu): the layers as they are, with
+# the made-up device, the emulated kernels and the twins of NCCL in place of what needs CUDA. Not with libtorch's CUDA half,
+# which takes that device type for itself: so what its layers link is named here, without it.
+function(trireme_made_up_gpu_tests)
+  file(GLOB gpu CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/made_up_gpu/*.cpp)
+  trireme_emulated_objects(trireme_made_up_gpu ${gpu} ${PROJECT_SOURCE_DIR}/src/comm/no_cuda.cpp)
+  target_link_libraries(trireme_made_up_gpu PRIVATE MPI::MPI_CXX)
+  get_property(values GLOBAL PROPERTY trireme_value_layers)
+  get_property(machine GLOBAL PROPERTY trireme_machine_layers)
+  set(layers ${values} ${machine})
+  list(TRANSFORM layers PREPEND trireme_)
+  set(files "")
+  foreach(layer IN LISTS layers)
+    list(APPEND files $<TARGET_FILE:${layer}>)
+  endforeach()
+  set(target train_made_up_gpu_mpi_test)
+  add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/train/device_gpu_mpi_test.cpp)
+  add_dependencies(${target} ${layers})
+  trireme_test_compile_settings(${target})
+  target_link_libraries(${target} PRIVATE trireme_mpi_main trireme_made_up_gpu trireme_cuda_on_host trireme_kernels_on_host trireme_optim_on_host
+    trireme_test_support -Wl,--start-group ${files} -Wl,--end-group Libtorch::Libtorch MPI::MPI_CXX Kokkos::kokkos fmt::fmt
+    tomlplusplus::tomlplusplus Trireme::xxhash Trireme::hdf5 Trireme::sentencepiece)
+  foreach(ranks 1 2)
+    set(test train.made_up_gpu_mpi_test.ranks${ranks})
+    add_test(NAME ${test}
+      COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
+    set_tests_properties(${test} PROPERTIES LABELS mpi TIMEOUT 600 PROCESSORS ${ranks}
+      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1")
+  endforeach()
 endfunction()
 
 function(trireme_emulated_objects target)

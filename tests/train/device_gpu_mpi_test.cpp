@@ -13,13 +13,15 @@
 #include <ostream>
 #include <string>
 
+#include "support/gpu.hpp"
 #include "support/jobs.hpp"
 #include "trireme/device/gpus.hpp"
 
 namespace trireme::train {
 namespace {
 
-constexpr int steps = 20;
+/// Few where the GPU is made up (made_up_gpu_mpi_test): the first runs op by op, the second records graphs.
+const int steps = test::on_gpu() ? 20 : 4;
 constexpr double tolerance = 1e-4;
 
 struct Case {
@@ -30,6 +32,8 @@ struct Case {
   int replicate = 1;
   int tensor = 1;
   int accumulation = 2;
+  bool graphs = false;
+  bool documents = false;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -51,6 +55,15 @@ const Case cases[] = {
     {.name = "HalfOffloaded", .memory = {.offload = Offload::parameters, .offload_fraction = 0.5}},
     {.name = "Gpt2", .gpt2 = true},
     {.name = "Tensor", .tensor = 2},
+    {.name = "Documents", .documents = true},
+    {.name = "Graphs", .graphs = true},
+    {.name = "GraphsDeferredKeptAfterForward",
+     .sync = {.policy = deferred, .reshard_after_forward = 1},
+     .accumulation = 4,
+     .graphs = true},
+    {.name = "GraphsRecomputedReplicated", .memory = {.recompute = Recompute::block}, .replicate = 2, .graphs = true},
+    {.name = "GraphsParametersOffloaded", .memory = {.offload = Offload::parameters}, .graphs = true},
+    {.name = "GraphsGpt2", .gpt2 = true, .graphs = true},
 };
 
 class DeviceTraining : public testing::TestWithParam<Case> {
@@ -67,6 +80,12 @@ class DeviceTraining : public testing::TestWithParam<Case> {
     config.memory = c.memory;
     config.mesh.replicate = ranks % c.replicate == 0 ? c.replicate : 1;
     config.mesh.tensor = c.tensor;
+    if (c.documents) {
+      config.data.document_mask = true;
+      config.data.document_end = 7;
+    }
+    config.device.cuda_graphs = c.graphs;
+    if (c.graphs) config.data.ignore_targets.clear();
     config.batch.micro = config.batch.global / (ranks / c.tensor * c.accumulation);
     return config;
   }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#undef _FORTIFY_SOURCE  // it takes a jump to another stack for a mistake
 #include <cuda_runtime.h>
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -12,13 +14,19 @@
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace trireme::test {
+
+void (*launcher)(const std::function<void()>& run) = nullptr;
+
 namespace {
 
 enum class State { ready, at_block_barrier, at_warp_barrier, done };
 
+/// A thread of a block. It is made once (makecontext) and changed to by _longjmp, which leaves signals alone:
+/// swapcontext would enter the kernel twice a change.
 struct Fibre {
   ucontext_t context{};
   std::unique_ptr<char[]> stack;
+  jmp_buf at{};
   State state = State::done;
   std::uint64_t slot = 0;
 };
@@ -26,18 +34,32 @@ struct Fibre {
 constexpr std::size_t stack_bytes = 128 << 10;
 constexpr unsigned warp = 32;
 std::vector<Fibre> fibres(1024);
-ucontext_t scheduler;
+jmp_buf scheduler;
 const std::function<void()>* body = nullptr;
-
-void enter() {
-  (*body)();
-  fibres[threadIdx.x].state = State::done;
-}
 
 void wait(State state) {
   Fibre& self = fibres[threadIdx.x];
   self.state = state;
-  swapcontext(&self.context, &scheduler);
+  if (_setjmp(self.at) == 0) _longjmp(scheduler, 1);
+}
+
+void enter() {
+  for (;;) {
+    (*body)();
+    wait(State::done);
+  }
+}
+
+/// Lets a fibre run until it waits.
+void resume(Fibre& fibre) {
+  if (_setjmp(scheduler) != 0) return;
+  if (fibre.stack) _longjmp(fibre.at, 1);
+  fibre.stack = std::make_unique<char[]>(stack_bytes);
+  getcontext(&fibre.context);
+  fibre.context.uc_stack.ss_sp = fibre.stack.get();
+  fibre.context.uc_stack.ss_size = stack_bytes;
+  makecontext(&fibre.context, enter, 0);
+  setcontext(&fibre.context);
 }
 
 /// Lets threads [begin, end) go on if all of them wait in `state`.
@@ -50,21 +72,12 @@ bool release(unsigned begin, unsigned end, State state) {
 
 void run_block() {
   const unsigned threads = blockDim.x;
-  for (unsigned t = 0; t < threads; ++t) {
-    Fibre& fibre = fibres[t];
-    if (!fibre.stack) fibre.stack = std::make_unique<char[]>(stack_bytes);
-    getcontext(&fibre.context);
-    fibre.context.uc_stack.ss_sp = fibre.stack.get();
-    fibre.context.uc_stack.ss_size = stack_bytes;
-    fibre.context.uc_link = &scheduler;
-    fibre.state = State::ready;
-    makecontext(&fibre.context, enter, 0);
-  }
+  for (unsigned t = 0; t < threads; ++t) fibres[t].state = State::ready;
   for (;;) {
     for (unsigned t = 0; t < threads; ++t) {
       if (fibres[t].state != State::ready) continue;
       threadIdx.x = t;
-      swapcontext(&scheduler, &fibres[t].context);
+      resume(fibres[t]);
     }
     if (std::all_of(fibres.begin(), fibres.begin() + threads, [](const Fibre& f) { return f.state == State::done; }))
       return;

@@ -39,6 +39,9 @@ namespace trireme::test {
 /// Runs `thread` for every thread of every block.
 void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
 
+/// Gets every kernel's run instead, if it is set.
+extern void (*launcher)(const std::function<void()>& run);
+
 /// What the thread with index `threadIdx.x ^ step` gave as `bits`; all threads of the warp call it.
 std::uint64_t exchange_in_warp(std::uint64_t bits, int step);
 
@@ -62,6 +65,12 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  trireme::test::run_grid(config->gridDim, config->blockDim, [&] { kernel(Parameters(arguments)...); });
+  const auto run = [grid = config->gridDim, block = config->blockDim, kernel, ... values = Parameters(arguments)] {
+    trireme::test::run_grid(grid, block, [&] { kernel(values...); });
+  };
+  if (trireme::test::launcher != nullptr)
+    trireme::test::launcher(run);
+  else
+    run();
   return cudaSuccess;
 }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+
+#include "trireme/device/memory.hpp"
+
+namespace trireme::device {
+
+/// Who pays for the blocks that libtorch's allocator gives on the GPU. It may be called while that allocator's lock is
+/// held, and never calls back into it.
+class GpuCharges {
+ public:
+  /// Charges the calling thread's category.
+  void allocated(const void* data, std::size_t size);
+  /// Does nothing for a block that is not known.
+  void freed(const void* data);
+  void recharge(const void* data, Category category) noexcept;
+
+ private:
+  struct Charged {
+    Account account;
+    Bytes bytes;
+  };
+  std::mutex mutex_;
+  std::map<const void*, Charged> charges_;
+};
+
+/// Those of the process. Never destroyed, as the ledger.
+[[nodiscard]] GpuCharges& gpu_charges();
+
+}  // namespace trireme::device
