@@ -5,6 +5,7 @@
 #   tests/<layer>/<x>_mpi_test.cpp  one executable each, run at several rank counts (label mpi): <layer>.<x>_mpi_test.ranks4
 #   tests/<layer>/<x>_gpu_mpi_test.cpp  the same with GPUs (give it the label gpu), skipped where there is none
 #   tests/<layer>/<x>_gpu_test.cpp  one executable per layer (label gpu), skipped where there is no GPU
+#                                   of nn, device, comm and train also on a GPU that is made up out of the host: made_up_gpu.*
 #   tests/<layer>/<x>_cli_test.sh   the program under bash (label machine, and mpi if its name says so); exit code 77: skipped
 #   tests/slurm/<x>_slurm_test.sh   batch jobs on a Slurm cluster of two nodes on this machine (label slow), skipped where it cannot be
 #   tests/bench/<x>_bench.cpp       google-benchmark executables: built, never run by ctest
@@ -191,14 +192,14 @@ function(trireme_emulated_tests layer)
     return()
   endif()
   if(NOT TARGET trireme_kernels_on_host)
-    file(GLOB sources CONFIGURE_DEPENDS ${emulator}/*.cpp)
-    trireme_emulated_objects(trireme_cuda_on_host ${sources})
+    trireme_emulated_objects(trireme_cuda_on_host ${emulator}/cuda_on_host.cpp)
+    trireme_emulated_objects(trireme_gpu_on_host ${emulator}/gpu_on_host.cpp)
     trireme_emulated_layer(kernels)
   endif()
   if(NOT TARGET trireme_${layer}_on_host)
     trireme_emulated_layer(${layer})
   endif()
-  set(objects trireme_cuda_on_host trireme_kernels_on_host trireme_${layer}_on_host)
+  set(objects trireme_cuda_on_host trireme_gpu_on_host trireme_kernels_on_host trireme_${layer}_on_host)
   list(REMOVE_DUPLICATES objects)
   trireme_test_executable(${layer}_emulated_tests machine ${layer} ${tests})
   target_link_libraries(${layer}_emulated_tests PRIVATE ${objects})
@@ -225,35 +226,45 @@ function(trireme_emulated_layer layer)
   trireme_emulated_objects(trireme_${layer}_on_host ${copies})
 endfunction()
 
-# The tests of training on GPUs on one that is made up out of the host (tests/support/made_up_gpu): the layers as they are, with
-# the made-up device, the emulated kernels and the twins of NCCL in place of what needs CUDA. Not with libtorch's CUDA half,
-# which takes that device type for itself: so what its layers link is named here, without it.
+# Tests for GPUs on one that is made up out of the host (tests/support/made_up_gpu): the layers as they are, with the made-up
+# device, the emulated kernels and the twins of NCCL in place of what needs CUDA. Not with libtorch's CUDA half, which takes
+# that device type for itself: so what the layers link is named here, without it.
 function(trireme_made_up_gpu_tests)
-  file(GLOB gpu CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/made_up_gpu/*.cpp)
+  set(support ${PROJECT_SOURCE_DIR}/tests/support/made_up_gpu)
+  set(tests ${PROJECT_SOURCE_DIR}/tests)
+  file(GLOB gpu CONFIGURE_DEPENDS ${support}/*.cpp)
+  list(FILTER gpu EXCLUDE REGEX "_test\\.cpp$")
   trireme_emulated_objects(trireme_made_up_gpu ${gpu} ${PROJECT_SOURCE_DIR}/src/comm/no_cuda.cpp)
   target_link_libraries(trireme_made_up_gpu PRIVATE MPI::MPI_CXX)
-  get_property(values GLOBAL PROPERTY trireme_value_layers)
-  get_property(machine GLOBAL PROPERTY trireme_machine_layers)
-  set(layers ${values} ${machine})
-  list(TRANSFORM layers PREPEND trireme_)
-  set(files "")
-  foreach(layer IN LISTS layers)
-    list(APPEND files $<TARGET_FILE:${layer}>)
-  endforeach()
-  set(target train_made_up_gpu_mpi_test)
-  add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/train/device_gpu_mpi_test.cpp)
-  add_dependencies(${target} ${layers})
-  trireme_test_compile_settings(${target})
-  target_link_libraries(${target} PRIVATE trireme_mpi_main trireme_made_up_gpu trireme_cuda_on_host trireme_kernels_on_host trireme_optim_on_host
-    trireme_test_support -Wl,--start-group ${files} -Wl,--end-group Libtorch::Libtorch MPI::MPI_CXX Kokkos::kokkos fmt::fmt
-    tomlplusplus::tomlplusplus Trireme::xxhash Trireme::hdf5 Trireme::sentencepiece)
-  foreach(ranks 1 2)
-    set(test train.made_up_gpu_mpi_test.ranks${ranks})
-    add_test(NAME ${test}
-      COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
+  trireme_made_up_gpu_test(made_up_gpu_tests machine ${tests}/nn/stage_gpu_test.cpp ${tests}/device/memory_gpu_test.cpp)
+  add_test(NAME made_up_gpu.tests COMMAND made_up_gpu_tests --gtest_brief=1)
+  set_tests_properties(made_up_gpu.tests PROPERTIES LABELS machine TIMEOUT 300 ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1")
+  trireme_made_up_gpu_test(made_up_gpu_mpi_tests mpi ${tests}/comm/device_gpu_mpi_test.cpp ${tests}/train/device_gpu_mpi_test.cpp
+    ${support}/closed_memory_test.cpp)
+  foreach(ranks 1 2 4)
+    set(test made_up_gpu.mpi_tests.ranks${ranks})
+    add_test(NAME ${test} COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
+      $<TARGET_FILE:made_up_gpu_mpi_tests> --gtest_brief=1 --gtest_filter=-*OfNccl*)
     set_tests_properties(${test} PROPERTIES LABELS mpi TIMEOUT 600 PROCESSORS ${ranks}
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1")
   endforeach()
+endfunction()
+
+function(trireme_made_up_gpu_test target main)
+  get_property(values GLOBAL PROPERTY trireme_value_layers)
+  get_property(machine GLOBAL PROPERTY trireme_machine_layers)
+  set(files "")
+  foreach(layer IN LISTS values machine)
+    list(APPEND files $<TARGET_FILE:trireme_${layer}>)
+  endforeach()
+  add_executable(${target} ${ARGN})
+  foreach(layer IN LISTS values machine)
+    add_dependencies(${target} trireme_${layer})
+  endforeach()
+  trireme_test_compile_settings(${target})
+  target_link_libraries(${target} PRIVATE trireme_${main}_main trireme_made_up_gpu trireme_cuda_on_host trireme_kernels_on_host
+    trireme_optim_on_host trireme_test_support -Wl,--start-group ${files} -Wl,--end-group Libtorch::Libtorch MPI::MPI_CXX
+    Kokkos::kokkos fmt::fmt tomlplusplus::tomlplusplus Trireme::xxhash Trireme::hdf5 Trireme::sentencepiece)
 endfunction()
 
 function(trireme_emulated_objects target)

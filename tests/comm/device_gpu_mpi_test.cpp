@@ -31,9 +31,9 @@ namespace {
 
 using Floats = std::vector<float>;
 
-at::Tensor on_gpu(const Floats& values, c10::Device device) {
+at::Tensor copied_to(c10::Device device, const Floats& values) {
   return at::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())}, at::kFloat)
-      .to(device);
+      .to(device, at::kFloat, /*non_blocking=*/false, /*copy=*/true);
 }
 
 Floats on_host(const at::Tensor& tensor) {
@@ -51,8 +51,8 @@ constexpr std::int64_t shard = 10'007;
 Result run(Collectives& collectives, c10::Device device) {
   const int rank = collectives.rank(), size = collectives.size();
   Result result;
-  const auto whole = [&] { return on_gpu(test::terms(rank, size * shard), device); };
-  const auto mine = [&] { return on_gpu(test::terms(rank + 100, shard), device); };
+  const auto whole = [&] { return copied_to(device, test::terms(rank, size * shard)); };
+  const auto mine = [&] { return copied_to(device, test::terms(rank + 100, shard)); };
   at::Tensor from = mine(), to = at::empty({size * shard}, from.options());
   collectives.all_gather(from.const_data_ptr(), to.mutable_data_ptr(), shard, DType::fp32);
   result.gathered = on_host(to);
@@ -124,7 +124,7 @@ TEST_F(DeviceCollectives, OfNcclAreWatchedUntilTheyAreDone) {
   const auto nccl = nccl_transport(world_, device_, deadline);
   FlightRecorder recorder;
   FlightLane& lane = recorder.add_lane("shard/gather");
-  const at::Tensor from = on_gpu(test::terms(world_.rank(), shard), device_);
+  const at::Tensor from = copied_to(device_, test::terms(world_.rank(), shard));
   const at::Tensor to = at::empty({world_.size() * shard}, from.options());
   for (int i = 0; i < 3; ++i) {
     Wait wait(lane.begin("all_gather", {4 * shard}), deadline, recorder);
@@ -145,7 +145,7 @@ TEST_F(DeviceCollectives, OfNcclThatTakeTooLongAreNamed) {
   FlightRecorder recorder;
   FlightLane& lane = recorder.add_lane("shard/gather");
   const auto nccl = nccl_transport(world_, device_, Deadline{});
-  const at::Tensor from = on_gpu(test::terms(world_.rank(), shard), device_);
+  const at::Tensor from = copied_to(device_, test::terms(world_.rank(), shard));
   const at::Tensor to = at::empty({world_.size() * shard}, from.options());
   const at::Tensor busy = at::ones({8192, 8192}, from.options());
   for (int i = 0; i < 100; ++i) (void)busy.matmul(busy);  // seconds of work before it

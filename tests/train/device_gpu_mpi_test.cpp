@@ -20,9 +20,10 @@
 namespace trireme::train {
 namespace {
 
-/// Few where the GPU is made up (made_up_gpu_mpi_test): the first runs op by op, the second records graphs.
+/// Few where the GPU is made up (made_up_gpu.mpi_tests): the first runs op by op, the second records graphs.
 const int steps = test::on_gpu() ? 20 : 4;
-constexpr double tolerance = 1e-4;
+const int rows = test::on_gpu() ? 48 : 16;  // of a step
+constexpr double tolerance = 1e-4, bf16_noise = 1e-2;
 
 struct Case {
   std::string name;
@@ -34,6 +35,7 @@ struct Case {
   int accumulation = 2;
   bool graphs = false;
   bool documents = false;
+  DType compute = DType::fp32;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -56,7 +58,10 @@ const Case cases[] = {
     {.name = "Gpt2", .gpt2 = true},
     {.name = "Tensor", .tensor = 2},
     {.name = "Documents", .documents = true},
+    {.name = "Bf16", .sync = {.policy = deferred}, .compute = DType::bf16},
+    {.name = "Bf16ParametersOffloaded", .memory = {.offload = Offload::parameters}, .compute = DType::bf16},
     {.name = "Graphs", .graphs = true},
+    {.name = "GraphsBf16", .graphs = true, .compute = DType::bf16},
     {.name = "GraphsDeferredKeptAfterForward",
      .sync = {.policy = deferred, .reshard_after_forward = 1},
      .accumulation = 4,
@@ -78,8 +83,10 @@ class DeviceTraining : public testing::TestWithParam<Case> {
     config::RunConfig config = c.gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
     config.sync = c.sync;
     config.memory = c.memory;
+    config.precision.compute = c.compute;
     config.mesh.replicate = ranks % c.replicate == 0 ? c.replicate : 1;
     config.mesh.tensor = c.tensor;
+    config.batch.global = rows;
     if (c.documents) {
       config.data.document_mask = true;
       config.data.document_end = 7;
@@ -89,10 +96,10 @@ class DeviceTraining : public testing::TestWithParam<Case> {
     config.batch.micro = config.batch.global / (ranks / c.tensor * c.accumulation);
     return config;
   }
-  static void expect_near(const test::Curve& curve, const test::Curve& expected) {
+  static void expect_near(const test::Curve& curve, const test::Curve& expected, DType compute = DType::fp32) {
     const test::Deviation found = test::deviation(curve, expected);
-    EXPECT_LE(found.loss, tolerance);
-    EXPECT_LE(found.grad_norm, tolerance);
+    EXPECT_LE(found.loss, compute == DType::fp32 ? tolerance : bf16_noise);
+    EXPECT_LE(found.grad_norm, compute == DType::fp32 ? tolerance : 10 * bf16_noise);
   }
 
   comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
@@ -104,7 +111,7 @@ TEST_P(DeviceTraining, FollowsThePlainProgramOnTheCpu) {
   if (world_.size() % c.tensor != 0) GTEST_SKIP() << "needs another number of ranks";
   const test::TokenFiles files(world_, 257);
   const config::RunConfig config = run_of(c, files, world_.size());
-  expect_near(test::train_job(config, world_, options_).curve, test::plain_curve(config, world_));
+  expect_near(test::train_job(config, world_, options_).curve, test::plain_curve(config, world_), c.compute);
 }
 
 INSTANTIATE_TEST_SUITE_P(, DeviceTraining, testing::ValuesIn(cases), [](const auto& info) { return info.param.name; });
@@ -115,6 +122,31 @@ TEST_F(DeviceTraining, RanksThatShareAGpuAgreeWithOne) {
   const test::Curve together = test::train_job(run_of(usual, files, world_.size()), world_, options_).curve;
   const comm::Communicator alone = world_.split(world_.rank(), 0);
   expect_near(together, test::train_job(run_of(usual, files, 1), alone, options_).curve);
+}
+
+TEST_F(DeviceTraining, GraphsAndEvaluationsLeaveEachOtherAlone) {
+  const test::TokenFiles files(world_, 257);
+  options_.lane_threads = false;  // nothing runs ahead of an evaluation
+  const auto losses = [&](bool graphs, bool evaluates) {
+    config::RunConfig config = run_of({.graphs = graphs}, files, world_.size());
+    config.data.validation = files.sources();
+    test::Curve curve;
+    std::vector<double> evaluated;
+    curve = test::train_job(config, world_, options_, [&](Job& job, int) {
+              data::BatchShape shape = job.batch_shape();
+              shape.accumulation = 1;
+              data::BatchReader reader(config.data, data::Split::validation, config.model.vocab_size, 1, shape);
+              if (evaluates) evaluated.push_back(job.evaluate(reader, 1).loss);
+            }).curve;
+    return std::pair{curve, evaluated};
+  };
+  const auto [alone, none] = losses(true, false);
+  const auto [curve, evaluated] = losses(true, true);
+  const auto [usual, expected] = losses(false, true);
+  EXPECT_EQ(curve.losses, alone.losses);
+  EXPECT_EQ(curve.grad_norms, alone.grad_norms);
+  expect_near(curve, usual);
+  expect_near({evaluated, {}, {}}, {expected, {}, {}});
 }
 
 TEST_F(DeviceTraining, CountsTheGpusMemoryApartFromTheHosts) {
