@@ -240,7 +240,7 @@ function(trireme_made_up_gpu_tests)
   add_test(NAME made_up_gpu.tests COMMAND made_up_gpu_tests --gtest_brief=1)
   set_tests_properties(made_up_gpu.tests PROPERTIES LABELS machine TIMEOUT 300 ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1")
   trireme_made_up_gpu_test(made_up_gpu_mpi_tests mpi ${tests}/comm/device_gpu_mpi_test.cpp ${tests}/train/device_gpu_mpi_test.cpp
-    ${support}/closed_memory_test.cpp)
+    ${tests}/train/random_parity_mpi_test.cpp ${support}/closed_memory_test.cpp)
   foreach(ranks 1 2 4)
     set(test made_up_gpu.mpi_tests.ranks${ranks})
     add_test(NAME ${test} COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}

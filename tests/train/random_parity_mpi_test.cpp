@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Combinations nobody thought of: random models, meshes and policies against the plain program. TRIREME_TEST_SEED draws
-// others.
+// others. In made_up_gpu.mpi_tests on that GPU, with CUDA graphs.
 //
 // ranks: 1 2 3 4 6 8
 //
@@ -20,11 +20,11 @@
 
 #include "support/jobs.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/device/gpus.hpp"
 
 namespace trireme::train {
 namespace {
 
-constexpr int steps = 20;
 constexpr int draws = 6;
 
 /// The same numbers on every rank and machine.
@@ -107,7 +107,7 @@ config::Memory draw_memory(Draw& draw) {
   return memory;
 }
 
-config::RunConfig draw_run(Draw& draw, const test::TokenFiles& files, int ranks) {
+config::RunConfig draw_run(Draw& draw, const test::TokenFiles& files, int ranks, int steps) {
   config::RunConfig config = test::odd_run(files, steps);
   config.model = draw_model(draw);
   draw_tensor(draw, config, ranks);
@@ -134,6 +134,14 @@ config::RunConfig draw_run(Draw& draw, const test::TokenFiles& files, int ranks)
   return config;
 }
 
+/// Without what differs from step to step, or moves.
+void fit_graphs(config::RunConfig& config) {
+  config.device.cuda_graphs = true;
+  config.memory.activation_offload = false;
+  config.data.ignore_targets.clear();
+  config.data.document_mask = false;
+}
+
 /// Whether fp32 can hold the tolerance on this problem at all: a fifth of it lies between the plain program's curves in
 /// fp32, from weights that are a rounding beside them, and in fp64. Peaked attention and few tokens make problems on
 /// which rounding alone moves the curve further.
@@ -151,19 +159,25 @@ bool well_conditioned(const config::RunConfig& config, const test::Curve& fp32, 
 TEST(RandomParity, FollowsThePlainProgram) {
   const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
   const test::TokenFiles files(world, 257);
+  const std::vector<device::Gpu> gpus = device::probe_gpus().gpus;
+  const int steps = gpus.empty() ? 20 : 4;  // a made-up GPU takes its time
   const char* seed = std::getenv("TRIREME_TEST_SEED");
   Draw draw((seed != nullptr ? std::strtoul(seed, nullptr, 10) : 1) * 100 + world.size());
   test::Deviation worst;
-  int tried = 0;
+  int tried = 0, graphs = 0;
   for (int runs = 0; runs < draws && tried < 4 * draws; ++tried) {
-    const config::RunConfig config = draw_run(draw, files, world.size());
-    const JobOptions options = {
-        .lane_threads = draw.coin(),
-        .transport = draw.of({comm::TransportChoice::mpi, comm::TransportChoice::shared_memory}),
-        .poison = true};
+    config::RunConfig config = draw_run(draw, files, world.size(), steps);
+    JobOptions options = {.lane_threads = draw.coin(),
+                          .transport = draw.of({comm::TransportChoice::mpi, comm::TransportChoice::shared_memory}),
+                          .poison = true};
+    if (!gpus.empty()) {
+      options.device = device::use_gpu(world.rank() % static_cast<int>(gpus.size()));
+      if (config.mesh.tensor == 1 && draw.coin()) fit_graphs(config);
+    }
     const test::Curve expected = test::plain_curve(config, world);
     if (!well_conditioned(config, expected, world)) continue;
     ++runs;
+    graphs += config.device.cuda_graphs ? 1 : 0;
     const test::Deviation found = test::deviation(test::train_job(config, world, options).curve, expected);
     EXPECT_LE(found.loss, 1e-6) << config::print_run_file(config);
     EXPECT_LE(found.grad_norm, 1e-5) << config::print_run_file(config);
@@ -171,8 +185,9 @@ TEST(RandomParity, FollowsThePlainProgram) {
   }
   EXPECT_LT(tried, 4 * draws) << "too few problems on which fp32 holds the tolerance";
   if (world.rank() == 0)
-    std::printf("largest deviations from the plain program: losses %.1e, gradient norms %.1e; %d of %d draws\n",
-                worst.loss, worst.grad_norm, draws, tried);
+    std::printf(
+        "largest deviations from the plain program: losses %.1e, gradient norms %.1e; %d of %d draws, %d with graphs\n",
+        worst.loss, worst.grad_norm, draws, tried, graphs);
 }
 
 }  // namespace
