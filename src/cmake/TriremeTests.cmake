@@ -236,10 +236,15 @@ function(trireme_made_up_gpu_tests)
   list(FILTER gpu EXCLUDE REGEX "_test\\.cpp$")
   trireme_emulated_objects(trireme_made_up_gpu ${gpu} ${PROJECT_SOURCE_DIR}/src/comm/no_cuda.cpp)
   target_link_libraries(trireme_made_up_gpu PRIVATE MPI::MPI_CXX)
-  trireme_made_up_gpu_test(made_up_gpu_tests machine ${tests}/nn/stage_gpu_test.cpp ${tests}/device/memory_gpu_test.cpp)
+  trireme_made_up_gpu_program(made_up_gpu_tests trireme_machine_main ${tests}/nn/stage_gpu_test.cpp ${tests}/device/memory_gpu_test.cpp)
   add_test(NAME made_up_gpu.tests COMMAND made_up_gpu_tests --gtest_brief=1)
   set_tests_properties(made_up_gpu.tests PROPERTIES LABELS machine TIMEOUT 300 ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1")
-  trireme_made_up_gpu_test(made_up_gpu_mpi_tests mpi ${tests}/comm/device_gpu_mpi_test.cpp ${tests}/train/device_gpu_mpi_test.cpp
+  trireme_made_up_gpu_program(made_up_gpu_trireme "" ${PROJECT_SOURCE_DIR}/src/cli/main.cpp)
+  list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
+  add_test(NAME made_up_gpu.program COMMAND bash -eu -o pipefail ${support}/program_test.sh)
+  set_tests_properties(made_up_gpu.program PROPERTIES LABELS "machine;mpi" TIMEOUT 300 PROCESSORS 2
+    ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:made_up_gpu_trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+  trireme_made_up_gpu_program(made_up_gpu_mpi_tests trireme_mpi_main ${tests}/comm/device_gpu_mpi_test.cpp ${tests}/train/device_gpu_mpi_test.cpp
     ${tests}/train/random_parity_mpi_test.cpp ${support}/closed_memory_test.cpp)
   foreach(ranks 1 2 4)
     set(test made_up_gpu.mpi_tests.ranks${ranks})
@@ -250,7 +255,7 @@ function(trireme_made_up_gpu_tests)
   endforeach()
 endfunction()
 
-function(trireme_made_up_gpu_test target main)
+function(trireme_made_up_gpu_program target main)
   get_property(values GLOBAL PROPERTY trireme_value_layers)
   get_property(machine GLOBAL PROPERTY trireme_machine_layers)
   set(files "")
@@ -262,9 +267,10 @@ function(trireme_made_up_gpu_test target main)
     add_dependencies(${target} trireme_${layer})
   endforeach()
   trireme_test_compile_settings(${target})
-  target_link_libraries(${target} PRIVATE trireme_${main}_main trireme_made_up_gpu trireme_cuda_on_host trireme_kernels_on_host
+  target_link_libraries(${target} PRIVATE ${main} trireme_made_up_gpu trireme_cuda_on_host trireme_kernels_on_host
     trireme_optim_on_host trireme_test_support -Wl,--start-group ${files} -Wl,--end-group Libtorch::Libtorch MPI::MPI_CXX
-    Kokkos::kokkos fmt::fmt tomlplusplus::tomlplusplus Trireme::xxhash Trireme::hdf5 Trireme::sentencepiece)
+    Kokkos::kokkos fmt::fmt tomlplusplus::tomlplusplus Trireme::xxhash Trireme::hdf5 Trireme::sentencepiece
+    CLI11::CLI11 spdlog::spdlog)
 endfunction()
 
 function(trireme_emulated_objects target)

@@ -64,6 +64,15 @@ ChargeTo::~ChargeTo() { account_of_this_thread = outer_; }
 Charge::Charge(Account account, Bytes bytes) : account_{in_host_memory(account)}, bytes_{bytes} {
   ledger().charge(account_, bytes);
 }
+
+Charge Charge::of_gpu(Category category, Bytes bytes) {
+  Charge charge;
+  charge.account_ = {category, Space::device};
+  charge.bytes_ = bytes;
+  ledger().charge(charge.account_, bytes);
+  return charge;
+}
+
 Charge::~Charge() {
   if (bytes_.value != 0) ledger().discharge(account_, bytes_);
 }

@@ -150,7 +150,7 @@ StepResult Executor::run(const StepInput& input, bool last) {
   }
   if (options_.graphs && step_ == recording_step) {
     graphs_loss_ = device_loss_;
-    graphs_memory_ = device::Charge({device::Category::activations, device::Space::device}, options_.graphs->memory());
+    graphs_memory_ = device::Charge::of_gpu(device::Category::activations, options_.graphs->memory());
   }
   if (last) progress_.drain(step_);
   if (last && device_lanes_) device_lanes_->drain(timeline_);

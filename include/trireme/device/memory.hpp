@@ -65,7 +65,10 @@ class [[nodiscard]] ChargeTo {
 class [[nodiscard]] Charge {
  public:
   Charge() = default;
+  /// Of the host.
   Charge(Account account, Bytes bytes);
+  /// Of a GPU, which nobody's tensor pays for.
+  static Charge of_gpu(Category category, Bytes bytes);
   ~Charge();
   Charge(Charge&& other) noexcept;
   Charge& operator=(Charge&& other) noexcept;
