@@ -36,6 +36,7 @@ struct Case {
   bool graphs = false;
   bool documents = false;
   DType compute = DType::fp32;
+  bool nccl = false;  ///< where every rank has a GPU of its own
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -60,6 +61,11 @@ const Case cases[] = {
     {.name = "Documents", .documents = true},
     {.name = "Bf16", .sync = {.policy = deferred}, .compute = DType::bf16},
     {.name = "Bf16ParametersOffloaded", .memory = {.offload = Offload::parameters}, .compute = DType::bf16},
+    {.name = "Nccl", .nccl = true},
+    {.name = "NcclReplicatedDeferred", .sync = {.policy = deferred}, .replicate = 2, .nccl = true},
+    {.name = "NcclParametersOffloaded", .memory = {.offload = Offload::parameters}, .replicate = 2, .nccl = true},
+    {.name = "NcclTensor", .tensor = 2, .nccl = true},
+    {.name = "NcclGraphs", .graphs = true, .nccl = true},
     {.name = "Graphs", .graphs = true},
     {.name = "GraphsBf16", .graphs = true, .compute = DType::bf16},
     {.name = "GraphsDeferredKeptAfterForward",
@@ -76,7 +82,8 @@ class DeviceTraining : public testing::TestWithParam<Case> {
   void SetUp() override {
     const device::GpuProbe probe = device::probe_gpus();
     if (probe.gpus.empty()) GTEST_SKIP() << probe.reason;
-    options_.device = device::use_gpu(world_.rank() % static_cast<int>(probe.gpus.size()));
+    gpus_ = static_cast<int>(probe.gpus.size());
+    options_.device = device::use_gpu(world_.rank() % gpus_);
     options_.poison = true;
   }
   config::RunConfig run_of(const Case& c, const test::TokenFiles& files, int ranks) const {
@@ -104,11 +111,14 @@ class DeviceTraining : public testing::TestWithParam<Case> {
 
   comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
   JobOptions options_;
+  int gpus_ = 0;
 };
 
 TEST_P(DeviceTraining, FollowsThePlainProgramOnTheCpu) {
   const Case& c = GetParam();
   if (world_.size() % c.tensor != 0) GTEST_SKIP() << "needs another number of ranks";
+  if (c.nccl && gpus_ < world_.size()) GTEST_SKIP() << "needs a GPU for every rank";
+  options_.link = c.nccl ? comm::DeviceLink::nccl : comm::DeviceLink::staged;
   const test::TokenFiles files(world_, 257);
   const config::RunConfig config = run_of(c, files, world_.size());
   expect_near(test::train_job(config, world_, options_).curve, test::plain_curve(config, world_), c.compute);

@@ -172,6 +172,9 @@ TEST(RandomParity, FollowsThePlainProgram) {
                           .poison = true};
     if (!gpus.empty()) {
       options.device = device::use_gpu(world.rank() % static_cast<int>(gpus.size()));
+      if (static_cast<int>(gpus.size()) >= world.size())
+        options.link = draw.of({comm::DeviceLink::staged, comm::DeviceLink::nccl});
+      options.control_over_link = options.link == comm::DeviceLink::nccl && draw.coin();
       if (config.mesh.tensor == 1 && draw.coin()) fit_graphs(config);
     }
     const test::Curve expected = test::plain_curve(config, world);

@@ -3,7 +3,7 @@
 // The made-up GPU in place of src/device/cuda.
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
+#include <cstdlib>
 #include <deque>
 
 #include "device/gpu_charges.hpp"
@@ -54,12 +54,16 @@ class MadeUpGraphs final : public Graphs {
 bool built_for_gpus() { return true; }
 
 GpuProbe probe_gpus() {
-  return {.gpus = {{.index = 0, .name = "a made-up GPU", .memory = {std::int64_t{8} << 30}, .major = 9, .bus = "0"}},
-          .reason = ""};
+  const char* const count = std::getenv("TRIREME_MADE_UP_GPUS");
+  GpuProbe probe;
+  for (int i = 0; i < (count == nullptr ? 1 : std::atoi(count)); ++i)
+    probe.gpus.push_back(
+        {.index = i, .name = "a made-up GPU", .memory = {std::int64_t{8} << 30}, .major = 9, .bus = std::to_string(i)});
+  return probe;
 }
 
-c10::Device use_gpu(int index) {
-  invariant(index == 0, "there is one made-up GPU");
+/// A process has one, whatever its number: nobody sees another process's memory.
+c10::Device use_gpu(int) {
   set_host_memory_apart();
   return {c10::DeviceType::CUDA, 0};
 }

@@ -37,6 +37,13 @@ grep -q "ranks share GPUs: their tensors travel over MPI" err.txt || fail "no wo
 rm -rf out
 job 2 train run.toml --set comm.backend=nccl
 expect_end 5 "wants a GPU of its own for every rank"
+TRIREME_MADE_UP_GPUS=2 job 2 train run.toml
+expect_done
+grep -q "^mesh .*nccl" out.txt || fail "two GPUs, and no NCCL"
+json_check '
+values = [[json.loads(line)["loss"] for line in open(file) if "eval_loss" not in line] for file in files]
+assert all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(*values, strict=True)), values' out/metrics.jsonl single/metrics.jsonl
+rm -rf out
 program train run.toml --set comm.backend=nccl --set memory.offload=parameters
 expect_end 2 "gradients in host memory" "comm.backend = \"auto\""
 
