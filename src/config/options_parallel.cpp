@@ -96,7 +96,8 @@ std::vector<Option> device_options() {
   Section<Device> s("device", &RunConfig::device);
   s.choice("type", &Device::type, "where tensors live");
   s.number("threads", &Device::threads, between(0, 4096), "threads of a rank (0: from the cores it may run on)");
-  s.flag("cuda_graphs", &Device::cuda_graphs, "launch what a microbatch computes as CUDA graphs, recorded in the second step");
+  s.flag("cuda_graphs", &Device::cuda_graphs,
+         "launch what a microbatch computes as CUDA graphs, recorded in the second step");
   return s.take();
 }
 

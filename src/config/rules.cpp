@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "trireme/config/names.hpp"
 
@@ -146,26 +147,21 @@ Broken nccl_finds_its_tensors_on_gpus(const RunConfig& config) {
   return std::nullopt;
 }
 
-/// Graphs repeat what was recorded, so nothing that differs from step to step may be an argument of it.
+/// Graphs repeat what was recorded: nothing that moves, or differs from step to step, may be an argument of it.
 Broken graphs_repeat_what_was_recorded(const RunConfig& config) {
   if (!config.device.cuda_graphs) return std::nullopt;
   if (config.device.type == DeviceType::cpu)
     return "cuda_graphs are launched on GPUs, and device.type is \"cpu\"; remove one of the two";
-  if (config.mesh.tensor > 1)
-    return fmt::format(
-        "cuda_graphs hold no collectives, and mesh.tensor = {} puts them between the parts of a layer; "
-        "set cuda_graphs = false, or mesh.tensor = 1",
-        config.mesh.tensor);
-  if (config.memory.activation_offload)
-    return "cuda_graphs keep activations where they were recorded, and memory.activation_offload moves them; set one "
-           "of the two to false";
-  if (!config.data.ignore_targets.empty())
-    return "cuda_graphs repeat the factor of the loss, which data.ignore_targets makes another one in every step; set "
-           "cuda_graphs = false, or remove data.ignore_targets";
-  if (config.data.document_mask)
-    return "cuda_graphs repeat the borders of documents, which data.document_mask makes others in every step; set one "
-           "of the two to false";
-  return std::nullopt;
+  std::string others;
+  const auto unless = [&](bool fits, std::string_view change) {
+    if (!fits) others += fmt::format("{}{}", others.empty() ? "" : " and ", change);
+  };
+  unless(config.mesh.tensor == 1, "mesh.tensor = 1 (else collectives lie between the parts of a layer)");
+  unless(!config.memory.activation_offload, "memory.activation_offload = false (it moves activations)");
+  unless(config.data.ignore_targets.empty(), "data.ignore_targets = [] (each step has another factor of the loss)");
+  unless(!config.data.document_mask, "data.document_mask = false (each step has other documents)");
+  if (others.empty()) return std::nullopt;
+  return fmt::format("cuda_graphs repeat what was recorded once; set cuda_graphs = false, or {}", others);
 }
 
 }  // namespace

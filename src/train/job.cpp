@@ -70,9 +70,8 @@ nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config:
 std::shared_ptr<device::Graphs> graphs_of(at::Device device) {
   if (!device.is_cuda())
     throw EnvironmentError(
-        "device.cuda_graphs = true: this run computes on CPUs, for want of a GPU for every rank. Set "
-        "device.cuda_graphs "
-        "= false, or device.type = \"cuda\" to hear what is missing.");
+        "device.cuda_graphs = true: this run computes on CPUs, for want of a GPU for every rank. Set device.type = "
+        "\"cuda\" to hear what is missing, or device.cuda_graphs = false.");
   return device::make_graphs(device);
 }
 

@@ -7,9 +7,10 @@
 #include <vector>
 
 /// A GPU made up out of the host, for tests where there is none: tensors of device type CUDA, whose memory only the
-/// device's own work has to touch (`close_memory`). Libtorch's operators run there by its CPU kernels (backend.cpp), ours by the emulator
-/// in tests/kernels/on_host. All of it runs at once, one thing after the other, where it is launched: so this shows
-/// what is computed on which memory, and not that streams wait for each other, which executor/device_lanes_test does.
+/// device's own work has to touch (`close_memory`). Libtorch's operators run there by its CPU kernels (backend.cpp),
+/// ours by the emulator in tests/kernels/on_host. All of it runs at once, one thing after the other, where it is
+/// launched: so this shows what is computed on which memory, and not that streams wait for each other, which
+/// executor/device_lanes_test does.
 namespace trireme::test::gpu {
 
 /// Work of the device, launched by the calling thread: runs, or is recorded while that thread records.

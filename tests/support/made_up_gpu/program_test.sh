@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
 #
 # The program, linked with the made-up GPU: what a user sees of one. Environment: as tests/cli.
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
