@@ -250,7 +250,7 @@ function(trireme_made_up_gpu_tests)
   trireme_made_up_gpu_program(made_up_gpu_trireme "" ${PROJECT_SOURCE_DIR}/src/cli/main.cpp)
   list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
   add_test(NAME made_up_gpu.program COMMAND bash -eu -o pipefail ${support}/program_test.sh)
-  set_tests_properties(made_up_gpu.program PROPERTIES LABELS "machine;mpi" TIMEOUT 300 PROCESSORS 2
+  set_tests_properties(made_up_gpu.program PROPERTIES LABELS "machine;mpi" TIMEOUT 600 PROCESSORS 2
     ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:made_up_gpu_trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   trireme_made_up_gpu_program(made_up_gpu_mpi_tests trireme_mpi_main ${tests}/comm/device_gpu_mpi_test.cpp ${tests}/train/device_gpu_mpi_test.cpp
     ${tests}/train/random_parity_mpi_test.cpp ${support}/closed_memory_test.cpp)

@@ -74,6 +74,7 @@ struct CUDAHooks : at::CUDAHooksInterface {
     invariant(is_there(data), "memory of the host was taken for the GPU's");
     return {cuda, 0};
   }
+  std::string showConfig() const override { return "a GPU made up out of the host"; }
   c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetAllocator(c10::DeviceType::CPU); }
   c10::Allocator* getCUDADeviceAllocator() const override { return &memory(); }
 };

@@ -48,6 +48,17 @@ rm -rf out
 program train run.toml --set comm.backend=nccl --set memory.offload=parameters
 expect_end 2 "gradients in host memory" "comm.backend = \"auto\""
 
+# A run that goes on from its checkpoint, bit for bit.
+program train run.toml --set run.output=saved --set batch.micro=4 --set checkpoint.every=3 --set checkpoint.keep=2
+expect_done
+rm -r saved/checkpoints/step-00000006
+program train run.toml --set run.output=saved --set batch.micro=4 --set checkpoint.every=3 --set checkpoint.keep=2
+expect_done
+grep -q "going on from saved/checkpoints/step-00000003" err.txt || fail "it did not go on"
+json_check '
+values = [[row[key] for row in map(json.loads, open(file)) for key in ("loss", "grad_norm") if key in row] for file in files]
+assert values[0] == values[1], values' saved/metrics.jsonl single/metrics.jsonl
+
 # The same text from both.
 program train run.toml --set run.export=end
 expect_done
