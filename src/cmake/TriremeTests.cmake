@@ -254,12 +254,26 @@ function(trireme_made_up_gpu_tests)
     ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:made_up_gpu_trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   trireme_made_up_gpu_program(made_up_gpu_mpi_tests trireme_mpi_main ${tests}/comm/device_gpu_mpi_test.cpp ${tests}/train/device_gpu_mpi_test.cpp
     ${tests}/train/random_parity_mpi_test.cpp ${support}/closed_memory_test.cpp)
-  foreach(ranks 1 2 4)
-    set(test made_up_gpu.mpi_tests.ranks${ranks})
-    add_test(NAME ${test} COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
-      $<TARGET_FILE:made_up_gpu_mpi_tests> --gtest_brief=1 --gtest_filter=-*OfNcclThatTakeTooLong*)
-    set_tests_properties(${test} PROPERTIES LABELS mpi TIMEOUT 600 PROCESSORS ${ranks}
-      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME_MADE_UP_GPUS=4")
+  foreach(how now late compute_late)
+    set(rank_counts 1 2)
+    if(how STREQUAL "now")
+      list(APPEND rank_counts 4)
+    endif()
+    foreach(ranks IN LISTS rank_counts)
+      if(how STREQUAL "now")
+        set(test made_up_gpu.mpi_tests.ranks${ranks})
+        set(environment "")
+      else()
+        # When work runs: see engine.hpp.
+        set(test made_up_gpu.${how}_mpi_tests.ranks${ranks})
+        string(REPLACE "_" " " words ${how})
+        set(environment "TRIREME_MADE_UP_GPU=${words}")
+      endif()
+      add_test(NAME ${test} COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
+        $<TARGET_FILE:made_up_gpu_mpi_tests> --gtest_brief=1 --gtest_filter=-*OfNcclThatTakeTooLong*)
+      set_tests_properties(${test} PROPERTIES LABELS mpi TIMEOUT 600 PROCESSORS ${ranks}
+        ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME_MADE_UP_GPUS=4;${environment}")
+    endforeach()
   endforeach()
 endfunction()
 

@@ -52,7 +52,7 @@ const Case cases[] = {
     {.name = "KeptAfterForwardRecomputed",
      .sync = {.reshard_after_forward = 1},
      .memory = {.recompute = Recompute::block}},
-    {.name = "ActivationsOffloaded", .memory = {.activation_offload = true}},
+    {.name = "ActivationsOffloaded", .memory = {.activation_offload = true, .activation_offload_min_bytes = Bytes{0}}},
     {.name = "OptimizerOffloaded", .memory = {.offload = Offload::optimizer}},
     {.name = "ParametersOffloaded", .sync = {.policy = deferred}, .memory = {.offload = Offload::parameters}},
     {.name = "HalfOffloaded", .memory = {.offload = Offload::parameters, .offload_fraction = 0.5}},

@@ -21,7 +21,6 @@ namespace {
 
 constexpr auto cuda = c10::DeviceType::CUDA;
 
-/// Streams have names only: their work is done when it is launched.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   Guard() = default;
@@ -31,31 +30,36 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Device getDevice() const override { return {cuda, 0}; }
   void setDevice(c10::Device) const override {}
   void uncheckedSetDevice(c10::Device) const noexcept override {}
-  c10::Stream getStream(c10::Device) const override { return current(); }
+  c10::Stream getStream(c10::Device device) const override { return stream(device, current_stream()); }
   c10::Stream getDefaultStream(c10::Device device) const override { return stream(device, 0); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
     static std::atomic<c10::StreamId> last = 0;
     return stream(device, ++last);
   }
-  c10::Stream exchangeStream(c10::Stream now) const override { return std::exchange(current(), now); }
+  c10::Stream exchangeStream(c10::Stream now) const override {
+    return stream(now.device(), std::exchange(current_stream(), now.id()));
+  }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
-  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override { *event = &event_; }
-  void block(void*, const c10::Stream&) const override {}
-  void synchronizeEvent(void*) const override {}
-  bool queryEvent(void*) const override { return true; }
-  void destroyEvent(void*, c10::DeviceIndex) const noexcept override {}
-  void synchronizeStream(const c10::Stream&) const override {}
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    if (*event == nullptr) *event = new Moment;
+    *static_cast<Moment*>(*event) = moment(stream.id());
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    submit(stream.id(), [then = *static_cast<const Moment*>(event)] { reach(then); });
+  }
+  void synchronizeEvent(void* event) const override { reach(*static_cast<const Moment*>(event)); }
+  bool queryEvent(void* event) const override {
+    reach(*static_cast<const Moment*>(event));  // or nobody would
+    return true;
+  }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Moment*>(event); }
+  void synchronizeStream(const c10::Stream& stream) const override { reach(moment(stream.id())); }
   double elapsedTime(void*, void*, c10::DeviceIndex) const override { return 0.0; }
 
  private:
   static c10::Stream stream(c10::Device device, c10::StreamId id) {
     return c10::Stream(c10::Stream::UNSAFE, device.has_index() ? device : c10::Device(cuda, 0), id);
   }
-  static c10::Stream& current() {
-    thread_local c10::Stream now = stream({cuda, 0}, 0);
-    return now;
-  }
-  static inline int event_ = 0;
 };
 C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 
@@ -147,6 +151,7 @@ class Arguments {
 
 torch::jit::Stack call(const c10::OperatorHandle& op, torch::jit::Stack arguments) {
   const at::AutoDispatchBelowADInplaceOrView kernels_only;
+  const torch::jit::Stack kept = arguments;  // what is returned may refer to what was given
   op.callBoxed(arguments);
   return arguments;
 }
@@ -206,12 +211,17 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const Arguments arguments(originals);
   const torch::jit::Stack& given = arguments.on_host;
 
-  const Running now;
+  // The host waits for what it is told, and for a copy from or to its memory unless that does not block.
+  const bool host = arguments.reads_the_host(), told = schema.name() == "aten::_local_scalar_dense";
+  const bool waits = told || (host && !(schema.name() == "aten::copy_" && given[2].toBool()));
   Recording* const records = recording();
-  invariant(records == nullptr || !(arguments.reads_the_host() || schema.name() == "aten::_local_scalar_dense"),
-            "the host waits for the GPU while its work is recorded");
+  invariant(records == nullptr || !(host || told), "the host waits for the GPU while its work is recorded");
+  if (waits) reach(moment(current_stream()));
+  const bool later = records != nullptr || (late() && !waits);
+
+  const Running now;
   recording() = nullptr;  // what stands in for the device is no work of its own
-  const torch::jit::Stack returned = call(op, records != nullptr ? without_effects(schema, given) : given);
+  const torch::jit::Stack returned = call(op, later ? without_effects(schema, given) : given);
   recording() = records;
   Made made;
   for (std::size_t r = 0; r < returned.size(); ++r) {
@@ -219,7 +229,7 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     stack->push_back(returned[r].isTensor() ? on_device(schema, arguments, originals, r, returned[r].toTensor(), made)
                                             : returned[r]);
   }
-  if (records == nullptr) return copy_into(made, returned);
+  if (!later) return copy_into(made, returned);
   const bool writes = std::any_of(schema.arguments().begin(), schema.arguments().end(), [](const c10::Argument& a) {
     return a.alias_info() != nullptr && a.alias_info()->isWrite();
   });
@@ -236,7 +246,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
   return at::detail::empty_strided_generic(size, stride, &memory(), c10::DispatchKeySet(c10::DispatchKey::CUDA),
                                            type.value_or(at::kFloat));
 }
-void record_stream(at::Tensor&, at::Stream) {}
+void record_stream(at::Tensor& tensor, at::Stream stream) { used_on(tensor.storage().data_ptr().get(), stream.id()); }
 
 /// Products of bf16 with sums in fp32, which libtorch has on GPUs only.
 at::Tensor& mm_wide(const at::Tensor& a, const at::Tensor& b, at::ScalarType type, at::Tensor& out) {

@@ -37,7 +37,9 @@ class ClosedMemory : public testing::Test {
 
 TEST_F(ClosedMemory, IsNotTouchedByAStepOnTheGpu) { train({}); }
 TEST_F(ClosedMemory, IsNotTouchedWhereParametersAreOffloaded) { train({.offload = config::Offload::parameters}); }
-TEST_F(ClosedMemory, IsNotTouchedWhereActivationsAreOffloaded) { train({.activation_offload = true}); }
+TEST_F(ClosedMemory, IsNotTouchedWhereActivationsAreOffloaded) {
+  train({.activation_offload = true, .activation_offload_min_bytes = Bytes{0}});
+}
 TEST_F(ClosedMemory, IsNotTouchedByGraphs) { train({}, true); }
 
 TEST_F(ClosedMemory, IsClosed) {

@@ -38,8 +38,9 @@ class MadeUpGraphs final : public Graphs {
     invariant(graph == next_ || (graph == 0 && next_ == static_cast<int>(graphs_.size())),
               "graphs run in the order in which they were recorded");
     next_ = graph + 1;
-    const test::gpu::Running now;
-    for (const auto& work : graphs_.at(static_cast<std::size_t>(graph)).work) work();
+    test::gpu::submit([&graph = graphs_.at(static_cast<std::size_t>(graph))] {
+      for (const auto& work : graph.work) work();
+    });
   }
   Bytes memory() const override { return {static_cast<std::int64_t>(test::gpu::idle_bytes(pool_))}; }
 

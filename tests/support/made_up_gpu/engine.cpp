@@ -5,9 +5,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "device/gpu_charges.hpp"
 #include "device/out_of_memory.hpp"
@@ -33,9 +38,9 @@ class Memory final : public c10::Allocator {
     const c10::Device here(c10::DeviceType::CUDA, 0);
     if (bytes == 0) return {nullptr, here};
     const std::size_t size = (bytes + granule - 1) / granule * granule;
-    std::byte* const data = take(size, recording() != nullptr ? recording()->pool : 0);
+    std::byte* const data = take(size, {recording() != nullptr ? recording()->pool : 0, current_stream()});
     device::gpu_charges().allocated(data, size);
-    fill(data, size);
+    submit([=] { fill(data, size); });
     return {data, data, &Memory::free, here};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Memory::free; }
@@ -54,7 +59,9 @@ class Memory final : public c10::Allocator {
   [[nodiscard]] std::size_t idle(int pool) {
     const std::scoped_lock lock(mutex_);
     std::size_t bytes = 0;
-    for (const auto& [size, blocks] : free_[pool]) bytes += size * blocks.size();
+    for (const auto& [home, sizes] : free_)
+      for (const auto& [size, blocks] : sizes)
+        if (home.pool == pool) bytes += size * blocks.size();
     return bytes;
   }
   [[nodiscard]] int allocations(int pool) {
@@ -75,21 +82,33 @@ class Memory final : public c10::Allocator {
     return memory;
   }
 
+  void used_on(const void* block, c10::StreamId stream) {
+    const std::scoped_lock lock(mutex_);
+    blocks_.at(static_cast<const std::byte*>(block)).used_on.insert(stream);
+  }
+
  private:
+  /// Whose a block is.
+  struct Home {
+    int pool;
+    c10::StreamId stream;
+    friend auto operator<=>(const Home&, const Home&) = default;
+  };
   struct Block {
     std::size_t size;
-    int pool;
+    Home home;
+    std::set<c10::StreamId> used_on{};
   };
 
-  std::byte* take(std::size_t size, int pool) {
+  std::byte* take(std::size_t size, Home home) {
     const std::scoped_lock lock(mutex_);
     if (in_use_ + size > cap_)
       throw EnvironmentError(
           device::no_gpu_memory_text({device::current_account().category, device::Space::device},
                                      {static_cast<std::int64_t>(size)}, {static_cast<std::int64_t>(in_use_)},
                                      {static_cast<std::int64_t>(in_use_)}, {static_cast<std::int64_t>(cap_)}));
-    ++allocations_[pool];
-    std::vector<std::byte*>& same = free_[pool][size];
+    ++allocations_[home.pool];
+    std::vector<std::byte*>& same = free_[home][size];
     std::byte* data = nullptr;
     if (same.empty()) {
       data = begin_ + used_;
@@ -100,7 +119,7 @@ class Memory final : public c10::Allocator {
       same.pop_back();
     }
     in_use_ += size;
-    blocks_[data] = {size, pool};
+    blocks_[data] = {size, home};
     return data;
   }
   static void free(void* data) {
@@ -108,26 +127,29 @@ class Memory final : public c10::Allocator {
     device::gpu_charges().freed(data);
     const Block block = [&] {
       const std::scoped_lock lock(here.mutex_);
-      return here.blocks_.at(static_cast<std::byte*>(data));
+      return here.blocks_.extract(static_cast<const std::byte*>(data)).mapped();
     }();
-    fill(data, block.size);
+    for (const c10::StreamId stream : block.used_on)
+      submit(block.home.stream, [then = moment(stream)] { reach(then); });
+    // In a recording's order while it records, whatever stream that has.
+    if (recording() != nullptr)
+      submit([=, size = block.size] { fill(data, size); });
+    else
+      submit(block.home.stream, [=, size = block.size] { fill(data, size); });
     const std::scoped_lock lock(here.mutex_);
-    here.blocks_.erase(static_cast<std::byte*>(data));
-    here.free_[block.pool][block.size].push_back(static_cast<std::byte*>(data));
+    here.free_[block.home][block.size].push_back(static_cast<std::byte*>(data));
     here.in_use_ -= block.size;
   }
-  /// NaN in fp32, bf16 and fp64; in the order of the device's work, as all that is done to its memory.
-  static void fill(void* data, std::size_t size) {
-    submit([=] { std::memset(data, 0xff, size); });
-  }
+  /// NaN in fp32, bf16 and fp64.
+  static void fill(void* data, std::size_t size) { std::memset(data, 0xff, size); }
 
   std::mutex mutex_;
   std::byte* begin_ = nullptr;
   std::atomic<std::size_t> used_ = 0;
   std::size_t in_use_ = 0, cap_ = room;
   bool closes_ = false;
-  std::map<std::byte*, Block> blocks_;
-  std::map<int, std::map<std::size_t, std::vector<std::byte*>>> free_;
+  std::map<const std::byte*, Block> blocks_;
+  std::map<Home, std::map<std::size_t, std::vector<std::byte*>>> free_;
   std::map<int, int> allocations_;
 };
 
@@ -137,10 +159,25 @@ std::recursive_mutex& turn() {
 }
 int depth = 0;  // of Running, of the thread whose turn it is
 
+/// What was launched on a stream and has not run.
+struct Queue {
+  std::deque<std::function<void()>> work;
+  std::int64_t launched = 0, done = 0;
+  bool runs = false;
+};
+/// Whoever has the turn may look at them.
+std::map<c10::StreamId, Queue>& queues() {
+  static std::map<c10::StreamId, Queue>& all = *new std::map<c10::StreamId, Queue>;
+  return all;
+}
+
 /// Our kernels, and the allocator, are there before the first tensor.
 [[maybe_unused]] const bool in_place = [] {
   (void)Memory::all();
   test::launcher = [](const std::function<void()>& work) { submit(work); };
+  const char* const how = std::getenv("TRIREME_MADE_UP_GPU");
+  invariant(how == nullptr || std::string_view(how) == "late" || std::string_view(how) == "compute late",
+            "TRIREME_MADE_UP_GPU is unset, late or compute late");
   return true;
 }();
 
@@ -162,13 +199,56 @@ Recording*& recording() {
   return now;
 }
 
+namespace {
+
+std::string_view how() {
+  static const char* const said = std::getenv("TRIREME_MADE_UP_GPU");
+  static const std::string_view is = said == nullptr ? "at once" : said;
+  return is;
+}
+
+}  // namespace
+
+bool late() { return how() != "at once"; }
+
+c10::StreamId& current_stream() {
+  thread_local c10::StreamId now = 0;
+  return now;
+}
+
 void submit(std::function<void()> work) {
-  if (recording() != nullptr) {
+  if (recording() != nullptr)
     recording()->work.push_back(std::move(work));
-    return;
-  }
+  else
+    submit(current_stream(), std::move(work));
+}
+
+void submit(c10::StreamId stream, std::function<void()> work) {
   const Running now;
-  work();
+  if (!late()) return work();
+  Queue& queue = queues()[stream];
+  queue.work.push_back(std::move(work));
+  ++queue.launched;
+  const bool computes = stream == 0;
+  if (how() == "compute late" && !computes && !queue.runs) reach(moment(stream));
+}
+
+Moment moment(c10::StreamId stream) {
+  const Running now;
+  return {stream, queues()[stream].launched};
+}
+
+void reach(const Moment& moment) {
+  const Running now;
+  Queue& queue = queues()[moment.stream];
+  while (queue.done < moment.launched) {
+    invariant(!std::exchange(queue.runs, true), "streams wait for each other in a circle");
+    const std::function<void()> work = std::move(queue.work.front());
+    queue.work.pop_front();
+    work();
+    queue.runs = false;
+    ++queue.done;
+  }
 }
 
 c10::Allocator& memory() { return Memory::all(); }
@@ -180,6 +260,7 @@ int new_pool() {
 std::size_t idle_bytes(int pool) { return Memory::all().idle(pool); }
 int allocations_of(int pool) { return Memory::all().allocations(pool); }
 void cap(std::size_t bytes) { Memory::all().cap(bytes); }
+void used_on(const void* block, c10::StreamId stream) { Memory::all().used_on(block, stream); }
 void close_memory(bool closes) {
   const Running now;
   Memory::all().close(closes);

@@ -63,6 +63,7 @@ struct ncclComm {
   /// Every rank puts something in its place, all look at all places.
   ncclResult_t exchange(const std::function<void(std::byte* mine)>& put, const std::function<void()>& look) const {
     invariant(recording() == nullptr, "no collective is launched while work is recorded");
+    trireme::test::gpu::reach(trireme::test::gpu::moment(trireme::test::gpu::current_stream()));
     {
       const Running now;
       put(slot(rank));
