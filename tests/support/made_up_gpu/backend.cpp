@@ -10,8 +10,10 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
-#include <map>
+#include <algorithm>
+#include <atomic>
 #include <utility>
+#include <vector>
 
 #include "support/made_up_gpu/engine.hpp"
 #include "trireme/base/error.hpp"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The made-up GPU in place of src/device/cuda.
-#include <ATen/ops/empty.h>
-
 #include <cstdlib>
 #include <deque>
+#include <string>
 
 #include "device/gpu_charges.hpp"
 #include "device/gpu_memory.hpp"

@@ -15,9 +15,9 @@
 #include <utility>
 
 #include "device/gpu_charges.hpp"
-#include "device/out_of_memory.hpp"
 #include "kernels/on_host/cuda_runtime.h"
 #include "trireme/base/error.hpp"
+#include "trireme/device/allocator.hpp"
 
 namespace trireme::test::gpu {
 namespace {
@@ -64,10 +64,6 @@ class Memory final : public c10::Allocator {
         if (home.pool == pool) bytes += size * blocks.size();
     return bytes;
   }
-  [[nodiscard]] int allocations(int pool) {
-    const std::scoped_lock lock(mutex_);
-    return allocations_[pool];
-  }
   void cap(std::size_t bytes) {
     const std::scoped_lock lock(mutex_);
     cap_ = bytes;
@@ -107,7 +103,6 @@ class Memory final : public c10::Allocator {
           device::no_gpu_memory_text({device::current_account().category, device::Space::device},
                                      {static_cast<std::int64_t>(size)}, {static_cast<std::int64_t>(in_use_)},
                                      {static_cast<std::int64_t>(in_use_)}, {static_cast<std::int64_t>(cap_)}));
-    ++allocations_[home.pool];
     std::vector<std::byte*>& same = free_[home][size];
     std::byte* data = nullptr;
     if (same.empty()) {
@@ -131,11 +126,7 @@ class Memory final : public c10::Allocator {
     }();
     for (const c10::StreamId stream : block.used_on)
       submit(block.home.stream, [then = moment(stream)] { reach(then); });
-    // In a recording's order while it records, whatever stream that has.
-    if (recording() != nullptr)
-      submit([=, size = block.size] { fill(data, size); });
-    else
-      submit(block.home.stream, [=, size = block.size] { fill(data, size); });
+    submit(block.home.stream, [=, size = block.size] { fill(data, size); });
     const std::scoped_lock lock(here.mutex_);
     here.free_[block.home][block.size].push_back(static_cast<std::byte*>(data));
     here.in_use_ -= block.size;
@@ -150,7 +141,6 @@ class Memory final : public c10::Allocator {
   bool closes_ = false;
   std::map<const std::byte*, Block> blocks_;
   std::map<Home, std::map<std::size_t, std::vector<std::byte*>>> free_;
-  std::map<int, int> allocations_;
 };
 
 std::recursive_mutex& turn() {
@@ -171,13 +161,23 @@ std::map<c10::StreamId, Queue>& queues() {
   return all;
 }
 
+/// TRIREME_MADE_UP_GPU, or what holds without.
+std::string_view how() {
+  static const std::string_view is = [] {
+    const char* const said = std::getenv("TRIREME_MADE_UP_GPU");
+    const std::string_view given = said == nullptr ? "at once" : said;
+    invariant(said == nullptr || given == "late" || given == "compute late",
+              "TRIREME_MADE_UP_GPU is unset, late or compute late");
+    return given;
+  }();
+  return is;
+}
+
 /// Our kernels, and the allocator, are there before the first tensor.
 [[maybe_unused]] const bool in_place = [] {
   (void)Memory::all();
+  (void)how();
   test::launcher = [](const std::function<void()>& work) { submit(work); };
-  const char* const how = std::getenv("TRIREME_MADE_UP_GPU");
-  invariant(how == nullptr || std::string_view(how) == "late" || std::string_view(how) == "compute late",
-            "TRIREME_MADE_UP_GPU is unset, late or compute late");
   return true;
 }();
 
@@ -199,16 +199,6 @@ Recording*& recording() {
   return now;
 }
 
-namespace {
-
-std::string_view how() {
-  static const char* const said = std::getenv("TRIREME_MADE_UP_GPU");
-  static const std::string_view is = said == nullptr ? "at once" : said;
-  return is;
-}
-
-}  // namespace
-
 bool late() { return how() != "at once"; }
 
 c10::StreamId& current_stream() {
@@ -216,21 +206,17 @@ c10::StreamId& current_stream() {
   return now;
 }
 
-void submit(std::function<void()> work) {
-  if (recording() != nullptr)
-    recording()->work.push_back(std::move(work));
-  else
-    submit(current_stream(), std::move(work));
-}
+void submit(std::function<void()> work) { submit(current_stream(), std::move(work)); }
 
 void submit(c10::StreamId stream, std::function<void()> work) {
+  if (recording() != nullptr) return recording()->work.push_back(std::move(work));
   const Running now;
   if (!late()) return work();
   Queue& queue = queues()[stream];
   queue.work.push_back(std::move(work));
   ++queue.launched;
   const bool computes = stream == 0;
-  if (how() == "compute late" && !computes && !queue.runs) reach(moment(stream));
+  if (how() == "compute late" && !computes && !queue.runs) reach({stream, queue.launched});
 }
 
 Moment moment(c10::StreamId stream) {
@@ -258,7 +244,6 @@ int new_pool() {
   return ++pools;
 }
 std::size_t idle_bytes(int pool) { return Memory::all().idle(pool); }
-int allocations_of(int pool) { return Memory::all().allocations(pool); }
 void cap(std::size_t bytes) { Memory::all().cap(bytes); }
 void used_on(const void* block, c10::StreamId stream) { Memory::all().used_on(block, stream); }
 void close_memory(bool closes) {

@@ -20,7 +20,8 @@ namespace trireme::test::gpu {
 
 /// Whether work runs as late as it may.
 [[nodiscard]] bool late();
-/// Work of the device, launched by the calling thread on its current stream: or recorded, while that thread records.
+/// Work of the device, launched by the calling thread on its current stream or another: or recorded, in order, while
+/// that thread records.
 void submit(std::function<void()> work);
 void submit(c10::StreamId stream, std::function<void()> work);
 [[nodiscard]] c10::StreamId& current_stream();
@@ -64,7 +65,5 @@ void used_on(const void* block, c10::StreamId stream);
 void close_memory(bool closes);
 /// The most that may be allocated. Beyond it an allocation throws EnvironmentError as libtorch's does.
 void cap(std::size_t bytes);
-/// How often memory came from a pool.
-[[nodiscard]] int allocations_of(int pool);
 
 }  // namespace trireme::test::gpu
