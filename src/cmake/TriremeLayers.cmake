@@ -2,13 +2,15 @@
 #
 # One static library per layer, made of src/<layer>/*.cpp, linked to the layers above it in the list.
 #
-# Backends by link: a build for GPUs (TRIREME_CUDA) takes src/<layer>/cuda/*.cpp and *.cu, every other one
-# src/<layer>/no_cuda*.cpp, which define the same functions. Everything else is the same object either way. So that the
-# twins stay whole where only builds for GPUs are tested, such a build also links a program out of the no_cuda files.
+# Backends by link: a build for GPUs (TRIREME_CUDA) takes src/<layer>/cuda/*.cpp and *.cu as a library of their own,
+# trireme_<layer>_cuda; every other build takes src/<layer>/no_cuda*.cpp, which define the same functions. All other objects
+# are the same either way. A build for GPUs also links trireme_without_cuda from the no_cuda files and without those
+# libraries: a function that the no_cuda files lack is undefined there.
 
 set_property(GLOBAL PROPERTY trireme_value_layers "")
 set_property(GLOBAL PROPERTY trireme_machine_layers "")
 set_property(GLOBAL PROPERTY trireme_no_cuda_sources "")
+set_property(GLOBAL PROPERTY trireme_external_libraries "")
 
 # trireme_layer(<layer> [MACHINE] [PUBLIC <libraries>] [PRIVATE <libraries>] [CUDA <libraries of a build for GPUs>])
 # The target trireme_<layer>. It sees every layer declared before it. Without sources it is an INTERFACE library.
@@ -22,20 +24,26 @@ function(trireme_layer layer)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${layer}/*.cpp)
   list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/src/${layer}/main.cpp)
   if(TRIREME_CUDA)
-    set(twins ${sources})
-    list(FILTER twins INCLUDE REGEX "/no_cuda[^/]*\\.cpp$")
+    set(no_cuda ${sources})
+    list(FILTER no_cuda INCLUDE REGEX "/no_cuda[^/]*\\.cpp$")
     list(FILTER sources EXCLUDE REGEX "/no_cuda[^/]*\\.cpp$")
-    set_property(GLOBAL APPEND PROPERTY trireme_no_cuda_sources ${twins})
+    set_property(GLOBAL APPEND PROPERTY trireme_no_cuda_sources ${no_cuda})
     file(GLOB cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${layer}/cuda/*.cpp ${PROJECT_SOURCE_DIR}/src/${layer}/cuda/*.cu)
-    list(APPEND sources ${cuda})
-    # These alone see CUDA's headers: all others compile as they do without it, and are the same object in a cache.
-    set_property(SOURCE ${cuda} APPEND PROPERTY INCLUDE_DIRECTORIES ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
   endif()
   if(sources)
     add_library(trireme_${layer} STATIC ${sources})
     trireme_compile_settings(trireme_${layer})
     target_include_directories(trireme_${layer} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(trireme_${layer} PUBLIC ${sees} ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
+    if(cuda)
+      add_library(trireme_${layer}_cuda STATIC ${cuda})
+      trireme_compile_settings(trireme_${layer}_cuda)
+      # Only these see CUDA's headers: all others compile as they do without it, and are the same object in a compiler cache.
+      target_include_directories(trireme_${layer}_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
+      # The two halves of a layer call each other: CMake repeats them on the linker's command line.
+      target_link_libraries(trireme_${layer}_cuda PUBLIC trireme_${layer} PRIVATE ${arg_PRIVATE})
+      target_link_libraries(trireme_${layer} INTERFACE $<LINK_ONLY:trireme_${layer}_cuda>)
+    endif()
     if(TRIREME_CUDA)
       list(TRANSFORM arg_CUDA REPLACE "(.+)" "$<LINK_ONLY:\\1>")
       target_link_libraries(trireme_${layer} INTERFACE ${arg_CUDA})
@@ -46,6 +54,7 @@ function(trireme_layer layer)
     target_link_libraries(trireme_${layer} INTERFACE ${sees} ${arg_PUBLIC})
   endif()
 
+  set_property(GLOBAL APPEND PROPERTY trireme_external_libraries ${arg_PUBLIC} ${arg_PRIVATE})
   if(arg_MACHINE)
     set_property(GLOBAL APPEND PROPERTY trireme_machine_layers ${layer})
   else()
@@ -53,17 +62,34 @@ function(trireme_layer layer)
   endif()
 endfunction()
 
-# In a build for GPUs: the program once more, out of the same objects, with the twins in place of what needs CUDA. A
-# function that they lack stays undefined, or brings in its CUDA half beside them: neither links.
+# Links every layer's own library into `target`, and none of the CUDA halves: what they would define has to come from the
+# target's own sources or objects, or stays undefined.
+function(trireme_link_without_cuda target)
+  get_property(values GLOBAL PROPERTY trireme_value_layers)
+  get_property(machine GLOBAL PROPERTY trireme_machine_layers)
+  get_property(external GLOBAL PROPERTY trireme_external_libraries)
+  list(REMOVE_DUPLICATES external)
+  set(archives "")
+  foreach(layer IN LISTS values machine)
+    get_target_property(type trireme_${layer} TYPE)
+    if(type STREQUAL "STATIC_LIBRARY")
+      list(APPEND archives $<TARGET_FILE:trireme_${layer}>)
+      add_dependencies(${target} trireme_${layer})
+    endif()
+  endforeach()
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${target} PRIVATE -Wl,--start-group ${archives} -Wl,--end-group ${external})
+endfunction()
+
+# In a build for GPUs: the program once more, from the same objects, with the no_cuda files in place of what needs CUDA.
 function(trireme_without_cuda)
-  get_property(twins GLOBAL PROPERTY trireme_no_cuda_sources)
-  if(NOT twins)
+  get_property(no_cuda GLOBAL PROPERTY trireme_no_cuda_sources)
+  if(NOT no_cuda)
     return()
   endif()
-  add_executable(trireme_without_cuda ${PROJECT_SOURCE_DIR}/src/cli/main.cpp ${twins})
+  add_executable(trireme_without_cuda ${PROJECT_SOURCE_DIR}/src/cli/main.cpp ${no_cuda})
   trireme_compile_settings(trireme_without_cuda)
-  target_include_directories(trireme_without_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(trireme_without_cuda PRIVATE Trireme::trireme)
+  trireme_link_without_cuda(trireme_without_cuda)
 endfunction()
 
 # The generated source behind trireme::build_info(): versions when configuring, the git hash at every build.

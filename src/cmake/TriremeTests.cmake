@@ -68,7 +68,6 @@ function(trireme_test_support)
 
   add_library(trireme_test_headers INTERFACE)
   target_include_directories(trireme_test_headers INTERFACE ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(trireme_test_headers INTERFACE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(trireme_test_headers INTERFACE GTest::gtest GTest::gmock)
 
   # Linked before a test's own layer, which provides what the members that the test uses ask for. So a test depends on no
@@ -131,6 +130,8 @@ function(trireme_layer_tests layer)
     # Milliseconds each: one ctest per TEST.
     add_executable(${layer}_tests ${sources})
     trireme_test_compile_settings(${layer}_tests)
+    # Value tests alone read files of the checkout: the objects of all others are the same wherever it lies.
+    target_compile_definitions(${layer}_tests PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     target_link_libraries(${layer}_tests PRIVATE trireme_${layer} trireme_test_headers GTest::gtest_main)
     gtest_discover_tests(${layer}_tests TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES WORKING_DIRECTORY ${directory}
       PROPERTIES LABELS values TIMEOUT 60)
@@ -278,21 +279,11 @@ function(trireme_made_up_gpu_tests)
 endfunction()
 
 function(trireme_made_up_gpu_program target main)
-  get_property(values GLOBAL PROPERTY trireme_value_layers)
-  get_property(machine GLOBAL PROPERTY trireme_machine_layers)
-  set(files "")
-  foreach(layer IN LISTS values machine)
-    list(APPEND files $<TARGET_FILE:trireme_${layer}>)
-  endforeach()
   add_executable(${target} ${ARGN})
-  foreach(layer IN LISTS values machine)
-    add_dependencies(${target} trireme_${layer})
-  endforeach()
   trireme_test_compile_settings(${target})
   target_link_libraries(${target} PRIVATE ${main} trireme_made_up_gpu trireme_cuda_on_host trireme_kernels_on_host
-    trireme_optim_on_host trireme_test_support -Wl,--start-group ${files} -Wl,--end-group Libtorch::Libtorch MPI::MPI_CXX
-    Kokkos::kokkos fmt::fmt tomlplusplus::tomlplusplus Trireme::xxhash Trireme::hdf5 Trireme::sentencepiece
-    CLI11::CLI11 spdlog::spdlog)
+    trireme_optim_on_host trireme_test_support)
+  trireme_link_without_cuda(${target})
 endfunction()
 
 function(trireme_emulated_objects target)

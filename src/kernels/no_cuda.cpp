@@ -56,12 +56,12 @@ at::Tensor linear_add(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
 at::Tensor linear_backward_input(const at::Tensor&, const at::Tensor&) { refuse(); }
 void linear_backward_weight(const at::Tensor&, const at::Tensor&, const Grad&) { refuse(); }
 void causal_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&, const AttentionShape&, const at::Tensor&,
-                      const at::Tensor&) {
+                      const at::Tensor&, const at::Tensor&) {
   refuse();
 }
 void causal_attention_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                const at::Tensor&, const at::Tensor&, const AttentionShape&, const at::Tensor&,
-                               const at::Tensor&, const at::Tensor&) {
+                               const at::Tensor&, const at::Tensor&, const at::Tensor&) {
   refuse();
 }
 AttentionLibrary measure_attention(const AttentionShape&) { refuse(); }
