@@ -85,34 +85,39 @@ std::vector<Option> data_options() {
   Section<Data> s("data", &RunConfig::data);
   s.custom(
        "train", "paths", read_train, [](const Data& data) { return print_files(data.train, data.weighted); },
-       "token files: one, a list (concatenated), or a list of { path, weight } (mixed)")
+       "token files: a path, a list of paths (concatenated), or a list of { path, weight } (mixed)")
       .required();
   s.custom(
        "validation", "paths",
        [](const Value& value, Data& data) { return read_files(value, data.validation, "a path or a list of paths"); },
        [](const Data& data) { return print_files(data.validation, false); }, "token files for evaluation")
       .default_is("none");
-  s.choice("format", &Data::format, "of the token files; auto: .idx beside it, llm.c's magic, else by vocab_size");
-  s.size("seq_len", &Data::seq_len, 1 << 30, "tokens of a sequence").required();
-  s.flag("shuffle", &Data::shuffle, "a new permutation of the samples each epoch");
-  s.number("seed", &Data::seed, at_least(0), "of the permutation").default_is("run.seed");
-  s.number("ignore_targets", &Data::ignore_targets, between(0, 0x7fffffff), "token ids that do not count as targets");
+  s.choice("format", &Data::format,
+           "format of the token files; auto: Megatron if there is an .idx file, llm.c by its header, else uint16 or "
+           "uint32 by vocab_size");
+  s.size("seq_len", &Data::seq_len, 1 << 30, "sequence length in tokens").required();
+  s.flag("shuffle", &Data::shuffle, "shuffle the samples, with a new permutation each epoch");
+  s.number("seed", &Data::seed, at_least(0), "random seed of the permutation").default_is("run.seed");
+  s.number("ignore_targets", &Data::ignore_targets, between(0, 0x7fffffff), "token ids excluded from the loss");
   s.number("document_end", &Data::document_end, between(0, 0x7fffffff),
-           "token id that ends a document; goes with an export")
+           "token id that ends a document; stored in exports")
       .default_is("the tokenizer's");
   s.flag("document_mask", &Data::document_mask,
-         "no attention across documents, which data.document_end ends; positions go on");
-  s.path("tokenizer", &Data::tokenizer, "what made the tokens: bytes or spm:MODEL; goes with an export")
+         "mask attention across documents, separated by data.document_end; position ids are not reset");
+  s.path("tokenizer", &Data::tokenizer, "tokenizer of the token files: bytes or spm:MODEL; stored in exports")
       .default_is("none");
-  s.number("skip_to", &Data::skip_to, between(0, largest_sample), "the run begins at this sample").default_is("none");
-  s.number("prefetch_batches", &Data::prefetch_batches, between(1, 4096), "batches that are read ahead");
+  s.number("skip_to", &Data::skip_to, between(0, largest_sample), "skip to this sample of the data order")
+      .default_is("none");
+  s.number("prefetch_batches", &Data::prefetch_batches, between(1, 4096), "number of batches to prefetch");
   return s.take();
 }
 
 std::vector<Option> batch_options() {
   Section<Batch> s("batch", &RunConfig::batch);
-  s.size("global", &Batch::global, 1 << 30, "sequences of a step over all ranks: accumulation x micro x dp").required();
-  s.size("micro", &Batch::micro, 1 << 30, "sequences of a microbatch of one rank").required();
+  s.size("global", &Batch::global, 1 << 30,
+         "global batch size in sequences: accumulation x micro x data-parallel ranks")
+      .required();
+  s.size("micro", &Batch::micro, 1 << 30, "microbatch size of one rank, in sequences").required();
   return s.take();
 }
 

@@ -61,43 +61,48 @@ Printed print_rope_scaling(const Model& model) {
 
 std::vector<Option> model_options() {
   Section<Model> s("model", &RunConfig::model);
-  s.word("architecture", &Model::architecture, "the family of models: llama | gpt2");
-  s.size("vocab_size", &Model::vocab_size, 0x7fffffff,
-         "tokens of the vocabulary; sizes may be left out with model.from")
+  s.word("architecture", &Model::architecture, "model family: llama | gpt2");
+  s.size("vocab_size", &Model::vocab_size, 0x7fffffff, "vocabulary size; may be omitted with model.from, as all sizes")
       .required_unless("model.from");
   s.size("hidden_size", &Model::hidden_size, largest_width, "width of the residual stream")
       .required_unless("model.from");
-  s.size("intermediate_size", &Model::intermediate_size, largest_width, "width inside the feed-forward part")
+  s.size("intermediate_size", &Model::intermediate_size, largest_width, "width of the feed-forward (MLP) layer")
       .required_unless("model.from");
-  s.size("layers", &Model::layers, largest_count, "transformer blocks").required_unless("model.from");
-  s.size("heads", &Model::heads, largest_count, "attention heads").required_unless("model.from");
-  s.size("kv_heads", &Model::kv_heads, largest_count, "key and value heads (grouped-query attention); divides heads")
+  s.size("layers", &Model::layers, largest_count, "number of transformer blocks").required_unless("model.from");
+  s.size("heads", &Model::heads, largest_count, "number of attention heads").required_unless("model.from");
+  s.size("kv_heads", &Model::kv_heads, largest_count,
+         "number of key and value heads (grouped-query attention); must divide heads")
       .default_is("heads");
-  s.size("head_dim", &Model::head_dim, largest_count, "width of one head; even").default_is("hidden_size / heads");
-  s.size("positions", &Model::positions, 1 << 30, "learned positions, at least data.seq_len (gpt2 only)")
-      .default_is("none: rotary ones");
-  s.number("norm_eps", &Model::norm_eps, above(0), "added to the variance (gpt2) or mean square in norms");
-  s.number("rope_theta", &Model::rope_theta, above(0), "base of the rotary position frequencies");
+  s.size("head_dim", &Model::head_dim, largest_count, "size of one head; must be even with RoPE")
+      .default_is("hidden_size / heads");
+  s.size("positions", &Model::positions, 1 << 30,
+         "number of learned position embeddings, at least data.seq_len (gpt2 only)")
+      .default_is("none: RoPE");
+  s.number("norm_eps", &Model::norm_eps, above(0), "epsilon added to the variance (gpt2) or mean square in the norms");
+  s.number("rope_theta", &Model::rope_theta, above(0), "base of the RoPE frequencies");
   s.custom("rope_scaling", "table", read_rope_scaling, print_rope_scaling,
-           std::string("Llama-3.1 scaling of the rotary positions: ") + rope_scaling_form)
+           std::string("Llama 3.1 RoPE scaling: ") + rope_scaling_form)
       .default_is("none");
-  s.flag("tie_embeddings", &Model::tie_embeddings, "the head uses the embedding's weights");
-  s.choice("init", &Model::init, "first weights; depth_scaled divides those that write the residual by sqrt(2 layers)");
-  s.number("init_std", &Model::init_std, at_least(0), "standard deviation of the first weights");
-  s.path("from", &Model::from, "a Hugging Face directory or a checkpoint to take the weights from, at step 0")
+  s.flag("tie_embeddings", &Model::tie_embeddings, "the output head shares the weights of the token embedding");
+  s.choice(
+      "init", &Model::init,
+      "weight initialization; depth_scaled divides the std of the residual output projections by sqrt(2 * layers)");
+  s.number("init_std", &Model::init_std, at_least(0), "standard deviation of the initial weights");
+  s.path("from", &Model::from, "Hugging Face directory or checkpoint from which to load the weights at step 0")
       .default_is("none");
-  s.reserved("qk_norm", 0, "norms of queries and keys");
-  s.reserved("attention_bias", 0, "biases in attention");
-  s.reserved("mlp_bias", 0, "biases in the feed-forward part");
-  s.reserved("sliding_window", 0, "attention to the last tokens only");
-  s.reserved("logit_softcap", 0, "a soft bound of the logits");
+  s.reserved("qk_norm", 0, "normalization of queries and keys");
+  s.reserved("attention_bias", 0, "biases of the attention projections");
+  s.reserved("mlp_bias", 0, "biases of the feed-forward layer");
+  s.reserved("sliding_window", 0, "size of the attention window");
+  s.reserved("logit_softcap", 0, "soft cap of the logits");
   return s.take();
 }
 
 std::vector<Option> loss_options() {
   Section<Loss> s("loss", &RunConfig::loss);
-  s.number("z_loss", &Loss::z_loss, at_least(0), "weight of the logits' squared log-partition in the training loss");
-  s.number("chunk_tokens", &Loss::chunk_tokens, between(0, 1 << 30), "tokens whose logits exist at once (0: chosen)");
+  s.number("z_loss", &Loss::z_loss, at_least(0), "weight of the z-loss, the mean of log(Z)^2 (PaLM)");
+  s.number("chunk_tokens", &Loss::chunk_tokens, between(0, 1 << 30),
+           "number of tokens whose logits are materialized at once (0: automatic)");
   return s.take();
 }
 
@@ -112,28 +117,29 @@ std::vector<Option> optimizer_options() {
         return std::nullopt;
       },
       [](const Optimizer& optimizer) { return print(optimizer.name); }, "AdamW (Loshchilov and Hutter 2019)");
-  s.number("lr", &Optimizer::lr, at_least(0), "learning rate at its highest");
-  s.number("beta1", &Optimizer::beta1, from_to_below(0, 1), "decay of the first moment");
-  s.number("beta2", &Optimizer::beta2, from_to_below(0, 1), "decay of the second moment");
-  s.number("eps", &Optimizer::eps, at_least(0), "added to the root of the second moment");
+  s.number("lr", &Optimizer::lr, at_least(0), "peak learning rate");
+  s.number("beta1", &Optimizer::beta1, from_to_below(0, 1), "decay rate of the first moment");
+  s.number("beta2", &Optimizer::beta2, from_to_below(0, 1), "decay rate of the second moment");
+  s.number("eps", &Optimizer::eps, at_least(0), "epsilon added to the square root of the second moment");
   s.number("weight_decay", &Optimizer::weight_decay, at_least(0), "decoupled weight decay");
   s.custom(
       "no_decay", "strings", [](const Value& value, Optimizer& optimizer) { return read(value, optimizer.no_decay); },
       [](const Optimizer& optimizer) { return print(optimizer.no_decay); },
-      "parameters without weight decay: globs over Hugging Face names");
-  s.number("clip_norm", &Optimizer::clip_norm, at_least(0), "gradients are scaled down to this global norm (0: off)");
+      "parameters without weight decay: glob patterns over Hugging Face names");
+  s.number("clip_norm", &Optimizer::clip_norm, at_least(0), "clip gradients to this global L2 norm (0: off)");
   return s.take();
 }
 
 std::vector<Option> lr_options() {
   Section<Lr> s("lr", &RunConfig::lr);
   constexpr double largest_step = 0x1p40;
-  s.choice("schedule", &Lr::schedule, "how the learning rate falls after the warm-up");
-  s.number("warmup_steps", &Lr::warmup_steps, between(0, largest_step), "steps of linear warm-up");
-  s.number("end_step", &Lr::end_step, between(1, largest_step), "the step at which the lowest rate is reached")
+  s.choice("schedule", &Lr::schedule, "learning rate schedule after warmup");
+  s.number("warmup_steps", &Lr::warmup_steps, between(0, largest_step), "number of linear warmup steps");
+  s.number("end_step", &Lr::end_step, between(1, largest_step), "step at which the minimum learning rate is reached")
       .default_is("train.steps");
-  s.number("wsd_decay_steps", &Lr::wsd_decay_steps, between(0, largest_step), "length of the fall at the end of wsd");
-  s.number("min_ratio", &Lr::min_ratio, between(0, 1), "the lowest rate as a part of optimizer.lr");
+  s.number("wsd_decay_steps", &Lr::wsd_decay_steps, between(0, largest_step),
+           "number of decay steps at the end of the wsd schedule");
+  s.number("min_ratio", &Lr::min_ratio, between(0, 1), "minimum learning rate, as a fraction of optimizer.lr");
   return s.take();
 }
 

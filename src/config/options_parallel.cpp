@@ -36,37 +36,41 @@ Expected read_shard(const Value& value, Mesh& mesh) {
 
 std::vector<Option> mesh_options() {
   Section<Mesh> s("mesh", &RunConfig::mesh);
-  s.number("replicate", &Mesh::replicate, between(1, most_ranks), "copies of the sharded model (hybrid sharding)");
+  s.number("replicate", &Mesh::replicate, between(1, most_ranks),
+           "number of replicas of the sharded model (hybrid sharding, HSDP)");
   s.custom(
       "shard", "integer", read_shard, [](const Mesh& mesh) { return print(mesh.shard); },
-      "ranks that share one copy's parameters, gradients and optimizer state (-1: the ranks left)");
-  s.number("tensor", &Mesh::tensor, between(1, most_ranks), "ranks that share each layer's work");
-  s.flag("sequence_parallel", &Mesh::sequence_parallel, "norms and residuals are cut along the sequence, too")
+      "number of ranks over which parameters, gradients and optimizer state are sharded (-1: all remaining ranks)");
+  s.number("tensor", &Mesh::tensor, between(1, most_ranks), "tensor-parallel size");
+  s.flag("sequence_parallel", &Mesh::sequence_parallel, "shard norms and residuals along the sequence dimension")
       .default_is("tensor > 1");
-  s.reserved("context", 1, "ranks that share a sequence");
-  s.reserved("pipeline", 1, "ranks that share the blocks");
+  s.reserved("context", 1, "context-parallel size");
+  s.reserved("pipeline", 1, "pipeline-parallel size");
   return s.take();
 }
 
 std::vector<Option> sync_options() {
   Section<Sync> s("sync", &RunConfig::sync);
-  s.choice("policy", &Sync::policy,
-           "gradients are reduced after every microbatch (immediate) or after the last (deferred: less traffic, more "
-           "memory); auto: the least traffic that fits memory.budget");
+  s.choice(
+      "policy", &Sync::policy,
+      "when to reduce gradients: immediate: reduce-scatter after every microbatch; deferred: once per step (less "
+      "traffic, more memory); immediate_all: also all-reduce over replicas after every microbatch; auto: the least "
+      "traffic that fits memory.budget");
   s.custom("reshard_after_forward", "true | false | integer", read_reshard, print_reshard,
-           "free a block's parameters between forward and backward; a number: keep 1/number of them");
+           "free a block's parameters between forward and backward; an integer: reshard to groups of this size");
   s.flag("reshard_after_backward", &Sync::reshard_after_backward,
-         "free a block's parameters after backward (false: at the update)");
-  s.number("prefetch_bytes", &Sync::prefetch_bytes, Limits{}, "parameters gathered ahead of their use, at most")
+         "free a block's parameters after backward (false: keep them until the optimizer step)");
+  s.number("prefetch_bytes", &Sync::prefetch_bytes, Limits{}, "maximum bytes of parameters gathered ahead of their use")
       .default_is("one block");
   return s.take();
 }
 
 std::vector<Option> precision_options() {
   Section<Precision> s("precision", &RunConfig::precision);
-  s.choice("compute", &Precision::compute, "of activations, of matrix products and of the gathered parameters");
-  s.choice("reduce", &Precision::reduce, "of the gradient sums; bf16_wire sends bf16 and sums in fp32");
-  s.choice("moments", &Precision::moments, "of AdamW's two moments").not_yet();
+  s.choice("compute", &Precision::compute, "data type of activations, matrix products and gathered parameters");
+  s.choice("reduce", &Precision::reduce,
+           "data type of gradient reductions; bf16_wire sends bf16 and accumulates in fp32");
+  s.choice("moments", &Precision::moments, "data type of the AdamW moments").not_yet();
   return s.take();
 }
 
@@ -74,40 +78,41 @@ std::vector<Option> memory_options() {
   Section<Memory> s("memory", &RunConfig::memory);
   s.choice(
       "recompute", &Memory::recompute,
-      "what backward computes again. selective: norms and SwiGLU; block: all but the block's input; none: nothing");
-  s.number("recompute_every", &Memory::recompute_every, between(1, 1 << 16),
-           "of so many blocks one does, the others keep all that backward reads");
+      "activation checkpointing: selective: recompute norms and SwiGLU; block: recompute whole blocks; none: keep all "
+      "activations");
+  s.number("recompute_every", &Memory::recompute_every, between(1, 1 << 16), "recompute every Nth block");
   s.flag("activation_offload", &Memory::activation_offload,
-         "activations wait in host memory between forward and backward, the last layer's excepted");
-  s.number("activation_offload_min_bytes", &Memory::activation_offload_min_bytes, Limits{}, "smaller tensors stay");
+         "offload activations to host memory between forward and backward, except those of the last block");
+  s.number("activation_offload_min_bytes", &Memory::activation_offload_min_bytes, Limits{},
+           "minimum size of an offloaded tensor, in bytes");
   s.number("activation_offload_in_flight", &Memory::activation_offload_in_flight, between(1, 1024),
-           "layers copied at once, at most; one more is on the device");
-  s.choice("offload", &Memory::offload, "what lives in host memory: the optimizer, or the parameters with it");
+           "maximum number of blocks whose activations are copied at once");
+  s.choice("offload", &Memory::offload,
+           "what to offload to host memory: optimizer state, or parameters and optimizer state");
   s.number("offload_fraction", &Memory::offload_fraction, between(0, 1),
-           "the part of it that does, by bytes, first blocks first");
+           "fraction offloaded, by bytes, from the first block on");
   s.number("budget", &Memory::budget, above(0),
-           "bytes of a rank that automatic choices keep to; on a GPU no more is allocated, on CPUs a step that takes "
-           "more is a warning")
+           "memory budget of a rank, in bytes: bounds automatic choices; a hard limit on a GPU, a warning on CPUs")
       .default_is("none");
   return s.take();
 }
 
 std::vector<Option> device_options() {
   Section<Device> s("device", &RunConfig::device);
-  s.choice("type", &Device::type, "where tensors live");
-  s.number("threads", &Device::threads, between(0, 4096), "threads of a rank (0: from the cores it may run on)");
+  s.choice("type", &Device::type, "device on which to compute");
+  s.number("threads", &Device::threads, between(0, 4096), "number of CPU threads per rank (0: from the CPU affinity)");
   s.flag("cuda_graphs", &Device::cuda_graphs,
-         "launch what a microbatch computes as CUDA graphs, recorded in the second step");
+         "launch the computation of a microbatch as CUDA graphs, captured in the second step");
   return s.take();
 }
 
 std::vector<Option> comm_options() {
   Section<Comm> s("comm", &RunConfig::comm);
-  s.choice("backend", &Comm::backend, "who moves tensors; auto: NCCL on the device, MPI on the host");
+  s.choice("backend", &Comm::backend, "communication backend; auto: NCCL for device tensors, MPI for host tensors");
   s.number("timeout_seconds", &Comm::timeout_seconds, above(0),
-           "a collective that takes longer ends the job with exit 7");
-  s.flag("lane_threads", &Comm::lane_threads, "collectives run on threads of their own, beside the computation")
-      .default_is("with a core to spare");
+           "timeout of a collective, in seconds; on timeout the job ends with exit code 7");
+  s.flag("lane_threads", &Comm::lane_threads, "run collectives on separate threads, overlapped with computation")
+      .default_is("if a rank has more than one core");
   return s.take();
 }
 

@@ -30,61 +30,66 @@ Expected read_resume(const Value& value, Checkpoint& checkpoint) {
 std::vector<Option> run_options() {
   Section<Run> s("run", &RunConfig::run);
   s.custom(
-       "name", "string", read_name, [](const Run& run) { return print_path(run.name); }, "of the run")
+       "name", "string", read_name, [](const Run& run) { return print_path(run.name); },
+       "name shown in the banner and in logs")
       .any_text();
   s.path("output", &Run::output, "directory of metrics, traces and exports").default_is("runs/<run.name>");
-  s.number("seed", &Run::seed, at_least(0), "of the first weights, and of data.seed");
-  s.flag("deterministic", &Run::deterministic, "bitwise repeatable on GPUs, too (CPUs always are)");
-  s.flag("overwrite", &Run::overwrite, "an output directory that holds an earlier run may be used");
-  s.choice("export", &Run::export_when, "when a Hugging Face directory is written to <run.output>");
+  s.number("seed", &Run::seed, at_least(0), "random seed of weight initialization, and the default of data.seed");
+  s.flag("deterministic", &Run::deterministic, "bitwise reproducible on GPUs (CPU runs always are)");
+  s.flag("overwrite", &Run::overwrite, "allow an output directory that holds an earlier run");
+  s.choice("export", &Run::export_when, "when to write a Hugging Face directory to <run.output>");
   return s.take();
 }
 
 std::vector<Option> train_options() {
   Section<Train> s("train", &RunConfig::train);
-  s.size("steps", &Train::steps, largest_step, "optimizer updates of the whole run").required();
-  s.number("eval_every", &Train::eval_every, between(0, largest_step), "steps between evaluations (0: never)");
+  s.size("steps", &Train::steps, largest_step, "number of optimizer steps of the whole run").required();
+  s.number("eval_every", &Train::eval_every, between(0, largest_step), "evaluate every N steps (0: never)");
   s.number("eval_steps", &Train::eval_steps, between(0, largest_step),
-           "batches of an evaluation (0: all of data.validation)");
+           "number of batches per evaluation (0: all of data.validation)");
   s.number("max_skipped_steps", &Train::max_skipped_steps, between(0, largest_step),
-           "steps in a row without a finite loss before the run gives up");
+           "end the run with exit code 6 after more than N consecutive steps with a non-finite loss or gradient norm");
   s.number("replica_check_every", &Train::replica_check_every, between(0, largest_step),
-           "steps between comparisons of the replicas' state (0: with every line of the metrics)");
+           "compare the state of the replicas every N steps (0: as often as metrics.every)");
   s.number("stop_before_limit_seconds", &Train::stop_before_limit_seconds, above(0),
-           "save and stop at least so long before the time limit of a Slurm job")
-      .default_is("as a step and a save take");
+           "seconds before the Slurm time limit at which the run saves and stops")
+      .default_is("estimated from the time of a step and of a save");
   return s.take();
 }
 
 std::vector<Option> checkpoint_options() {
   Section<Checkpoint> s("checkpoint", &RunConfig::checkpoint);
-  s.path("directory", &Checkpoint::directory, "where checkpoints are").default_is("<run.output>/checkpoints");
-  s.number("every", &Checkpoint::every, between(0, largest_step), "steps between checkpoints (0: never)");
-  s.flag("at_end", &Checkpoint::at_end, "a checkpoint after the last step");
-  s.number("keep", &Checkpoint::keep, between(1, 1 << 20), "latest checkpoints that stay");
+  s.path("directory", &Checkpoint::directory, "directory of the checkpoints").default_is("<run.output>/checkpoints");
+  s.number("every", &Checkpoint::every, between(0, largest_step), "save a checkpoint every N steps (0: never)");
+  s.flag("at_end", &Checkpoint::at_end, "save a checkpoint after the last step");
+  s.number("keep", &Checkpoint::keep, between(1, 1 << 20), "number of most recent checkpoints to keep");
   s.number("keep_every", &Checkpoint::keep_every, between(0, largest_step),
-           "checkpoints of every so many steps stay for ever (0: none)");
-  s.flag("async", &Checkpoint::async, "write while the training goes on, from a copy in host memory");
+           "also keep checkpoints whose step is a multiple of N (0: none)");
+  s.flag("async", &Checkpoint::async, "write in the background, from a copy in host memory");
   s.number("ranks_per_file", &Checkpoint::ranks_per_file, between(1, 1 << 20),
-           "neighbouring dp ranks that share a file");
+           "number of consecutive data-parallel ranks that share a file");
   s.custom(
        "resume", "auto | none | path", read_resume,
        [](const Checkpoint& checkpoint) { return print_path(checkpoint.resume); },
-       "auto: go on from the latest checkpoint, if there is one")
+       "auto: resume from the latest checkpoint, if there is one; none: start at step 0; path: resume from that "
+       "checkpoint")
       .any_text();
-  s.choice("data", &Checkpoint::data, "on resume: go on at the next sample, or at the first of changed token files");
+  s.choice(
+      "data", &Checkpoint::data,
+      "on resume, continue at the next sample, or restart at the first sample (required when the token files changed)");
   return s.take();
 }
 
 std::vector<Option> metrics_options() {
   Section<Metrics> s("metrics", &RunConfig::metrics);
-  s.number("every", &Metrics::every, between(1, largest_step), "steps between lines of metrics.jsonl");
-  s.number("trace_steps", &Metrics::trace_steps, between(1, largest_step), "steps whose timeline is written");
+  s.number("every", &Metrics::every, between(1, largest_step), "write a line to metrics.jsonl every N steps");
+  s.number("trace_steps", &Metrics::trace_steps, between(1, largest_step),
+           "steps whose timeline is written as a Chrome trace");
   s.flag("memory_snapshot", &Metrics::memory_snapshot,
          "write memory-rankN.pickle for PyTorch's memory_viz after step 2, or after the last of trace_steps");
-  s.flag("tensorboard", &Metrics::tensorboard,
-         "write the metrics as TensorBoard events, too: <run.output>/tensorboard");
-  s.number("peak_flops", &Metrics::peak_flops, above(0), "FLOP/s of one rank at best, for mfu").default_is("unknown");
+  s.flag("tensorboard", &Metrics::tensorboard, "also write metrics as TensorBoard events, to <run.output>/tensorboard");
+  s.number("peak_flops", &Metrics::peak_flops, above(0), "peak FLOP/s of one rank, used to compute MFU")
+      .default_is("unknown");
   return s.take();
 }
 

@@ -47,4 +47,30 @@ std::string explain_options() {
   return text;
 }
 
+std::string options_reference() {
+  const auto cell = [](std::string text) {  // Markdown would take these for its own
+    for (std::size_t at = 0; (at = text.find_first_of("|<", at)) != std::string::npos; at += 2) text.insert(at, "\\");
+    return text;
+  };
+  std::string text =
+      "# Run file reference\n\n"
+      "Every key of the TOML run file. This page is generated from the table of options that also provides the parser "
+      "and\n"
+      "`trireme train --help` (`src/config/options_*.cpp`); a test keeps it current: run `config_tests` with\n"
+      "`TRIREME_UPDATE_GOLDENS=1` after a change. Bytes are integers or strings such as \"40GiB\"; `${VAR}` in paths "
+      "is\n"
+      "expanded; `--set section.key=value` overrides the file. Unknown keys and invalid values are errors (exit code "
+      "2),\n"
+      "all reported at once.\n";
+  std::string section;
+  for (const Option& option : options()) {
+    if (option.section != section)
+      text += fmt::format("\n## [{}]\n\n| key | type | default | meaning |\n|---|---|---|---|\n", option.section);
+    section = option.section;
+    text += fmt::format("| `{}` | {} | {} | {}{} |\n", option.name(), cell(option.type), cell(default_of(option)),
+                        cell(option.meaning), availability(option));
+  }
+  return text;
+}
+
 }  // namespace trireme::config

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "config/sample_run.hpp"
@@ -55,6 +58,14 @@ TEST(ExplainOptions, ShowsEveryPromisedKeyOnALineOfItsOwn) {
   const std::string text = "\n" + explain_options();
   for (const auto& [section, keys] : promised)
     for (const std::string& key : keys) EXPECT_THAT(text, HasSubstr("\n" + section + "." + key + " "));
+}
+
+TEST(OptionsReference, IsWhatTheDocumentationSays) {
+  const std::string path = TRIREME_SOURCE_DIR "/docs/run-file.md";
+  if (std::getenv("TRIREME_UPDATE_GOLDENS") != nullptr) std::ofstream(path) << options_reference();
+  std::ifstream file(path);
+  EXPECT_EQ(options_reference(), std::string(std::istreambuf_iterator<char>(file), {}))
+      << "run config_tests with TRIREME_UPDATE_GOLDENS=1 and look at the diff";
 }
 
 TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {

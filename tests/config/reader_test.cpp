@@ -26,12 +26,12 @@ std::string content_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// TRIREME_UPDATE_GOLDEN=1 writes the report anew, so that a diff shows the change.
+// TRIREME_UPDATE_GOLDENS=1 writes the report anew, so that a diff shows the change.
 TEST(RunFileMistakes, AreAllReportedAtOnceInTheOrderOfTheirLines) {
   const std::string report = mistakes_of(content_of(golden + "mistakes.toml"),
                                          {"lr.schedule=cosin", "train.stepz=5", "nonsense", "model.head_dim=[1"}) +
                              "\n";
-  if (std::getenv("TRIREME_UPDATE_GOLDEN") != nullptr) std::ofstream(golden + "mistakes.txt") << report;
+  if (std::getenv("TRIREME_UPDATE_GOLDENS") != nullptr) std::ofstream(golden + "mistakes.txt") << report;
   EXPECT_EQ(report, content_of(golden + "mistakes.txt"));
 }
 

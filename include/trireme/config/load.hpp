@@ -25,6 +25,9 @@ namespace trireme::config {
 /// One line per key: section.key, default, meaning, (type). What `trireme train --help` shows.
 [[nodiscard]] std::string explain_options();
 
+/// The same as a Markdown page: docs/run-file.md.
+[[nodiscard]] std::string options_reference();
+
 /// What depends on the number of ranks: the mesh filled in, accumulation worked out.
 struct Resolved {
   int replicate = 1;

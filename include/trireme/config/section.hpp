@@ -127,7 +127,7 @@ class Section {
       const auto* flag = std::get_if<bool>(&value.data);
       const auto* number = std::get_if<std::int64_t>(&value.data);
       if ((flag != nullptr && !*flag) || (number != nullptr && (*number == off || *number == 0))) return std::nullopt;
-      return "no such key: " + meaning + ": not yet available";
+      return "0 or false: not yet available (" + meaning + ")";
     };
     const auto print_nothing = [](const S& /*section*/) -> Printed { return std::nullopt; };
     Row row = custom(std::move(key), "reserved", read_off, print_nothing, meaning).default_is(*print(off));
