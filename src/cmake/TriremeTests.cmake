@@ -83,6 +83,10 @@ function(trireme_test_support)
     target_link_libraries(trireme_test_support INTERFACE ${libraries})
   endif()
 
+  add_library(system_calls MODULE ${support}/system_calls/system_calls.cpp)
+  trireme_test_compile_settings(system_calls)
+  target_link_libraries(system_calls PRIVATE ${CMAKE_DL_LIBS})
+
   foreach(main IN LISTS mains)
     get_filename_component(name ${main} NAME_WE)
     add_library(trireme_${name} OBJECT ${main})
@@ -312,7 +316,7 @@ function(trireme_cli_tests layer)
     trireme_test_setting(${file} processors ${processors} processors)
     add_test(NAME ${layer}.${name} COMMAND bash -eu -o pipefail ${file} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/${layer})
     set_tests_properties(${layer}.${name} PROPERTIES LABELS "machine;${labels}" TIMEOUT ${timeout} PROCESSORS ${processors} SKIP_RETURN_CODE 77
-      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR};SYSTEM_CALLS=$<TARGET_FILE:system_calls>")
   endforeach()
 endfunction()
 
