@@ -102,6 +102,7 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
   for (std::size_t i = 0; i < schedule_.ops.size(); ++i) {
     last_op_[static_cast<std::size_t>(schedule::lane_of(schedule_.ops[i]))] = static_cast<int>(i);
     if (std::holds_alternative<schedule::ClipNorm>(schedule_.ops[i])) clip_op_ = static_cast<int>(i);
+    if (std::holds_alternative<schedule::Update>(schedule_.ops[i])) updates_.push_back(static_cast<int>(i));
   }
   if (!options_.on_exception) options_.on_exception = [] { comm::abort_job_for_current_exception(); };
   for (int b = 0; b < model.param_blocks(); ++b)
@@ -155,6 +156,10 @@ StepResult Executor::run(const StepInput& input, bool last) {
   if (last) progress_.drain(step_);
   if (last && device_lanes_) device_lanes_->drain(timeline_);
   return std::exchange(result_, {});
+}
+
+void Executor::finish_updates() {
+  if (step_ >= 0) progress_.drain(step_, updates_);
 }
 
 void Executor::compute_lane() {

@@ -9,7 +9,10 @@ namespace trireme::executor {
 
 Progress::Progress(const schedule::Schedule& schedule, const std::vector<schedule::Need>& needs)
     : into_(schedule.ops.size()), ended_(schedule.ops.size()) {
-  for (const schedule::Op& op : schedule.ops) lane_.push_back(schedule::lane_of(op));
+  for (const schedule::Op& op : schedule.ops) {
+    all_.push_back(static_cast<int>(all_.size()));
+    lane_.push_back(schedule::lane_of(op));
+  }
   for (auto& step : ended_) step = -1;
   for (const schedule::Need& need : needs) into_[static_cast<std::size_t>(need.to)].push_back(need);
 }
@@ -47,7 +50,7 @@ bool Progress::wait(int op, std::int64_t step, const std::stop_token& stop) {
 void Progress::wake_the_ready() {
   for (Waiter& waiter : waiters_)
     if (const int op = waiter.op; op >= 0 && ready(op, waiter.step)) waiter.wake();
-  if (const std::int64_t step = drainer_.step; step >= 0 && drained(step)) drainer_.wake();
+  if (const std::int64_t step = drainer_.step; step >= 0 && drained(step, *drained_ops_)) drainer_.wake();
 }
 
 void Progress::done(int op, std::int64_t step) {
@@ -60,15 +63,16 @@ void Progress::open(std::int64_t step) {
   wake_the_ready();
 }
 
-bool Progress::drained(std::int64_t step) const {
-  return std::all_of(ended_.begin(), ended_.end(), [&](const auto& ended) { return ended >= step; });
+bool Progress::drained(std::int64_t step, const std::vector<int>& ops) const {
+  return std::all_of(ops.begin(), ops.end(), [&](int op) { return ended_[static_cast<std::size_t>(op)] >= step; });
 }
 
-void Progress::drain(std::int64_t step) {
+void Progress::drain(std::int64_t step, const std::vector<int>& ops) {
+  drained_ops_ = &ops;
   drainer_.step = step;
   for (;;) {
     const std::uint32_t turn = drainer_.turn;
-    if (drained(step)) break;
+    if (drained(step, ops)) break;
     drainer_.turn.wait(turn);
   }
   drainer_.step = -1;

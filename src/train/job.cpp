@@ -220,6 +220,11 @@ executor::Links Job::links() {
           .first_replica = at_.replicate == 0};
 }
 
+std::string Job::name_of(DpRank dp_rank) const {
+  return fmt::format("dp rank {} ({})", dp_rank.value,
+                     groups_.at(comm::Group::dp, comm::Lane::control).name_of(dp_rank.value));
+}
+
 data::BatchShape Job::batch_shape() const {
   return {.dp_rank = dp_rank().value,
           .dp_size = mesh_.dp_size(),

@@ -126,6 +126,9 @@ class Executor {
   /// (checkpoint, evaluation, end), so all lanes come to rest; else gather and reduce lanes run ahead into the next
   /// step as far as needs allow.
   StepResult run(const StepInput& input, bool last);
+  /// Waits for the updates of the last step, which the host lane may still be at: masters and moments then hold still
+  /// until the next step. Other lanes run on.
+  void finish_updates();
   /// Whether lanes have to rest after the next step, `last`: the one after it records graphs.
   [[nodiscard]] bool must_rest() const { return options_.graphs && step_ + 2 == recording_step; }
 
@@ -222,6 +225,7 @@ class Executor {
   std::vector<std::vector<shard::Range>> counted_;     ///< in the norm, by parameter block
   std::array<int, schedule::lanes> last_op_{};         ///< of each lane; -1: none
   int clip_op_ = 0;                                    ///< all after it is a step's tail
+  std::vector<int> updates_;                           ///< the Update ops
   store::ActivationStore activations_;
   std::optional<DeviceLanes> device_lanes_;  ///< on a GPU
   Progress progress_;

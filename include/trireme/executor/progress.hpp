@@ -30,7 +30,9 @@ class Progress {
   /// Opens all steps up to `step`: lanes may run ahead into it as far as their needs allow.
   void open(std::int64_t step);
   /// Waits until every op of step `step` has ended. One thread at a time.
-  void drain(std::int64_t step);
+  void drain(std::int64_t step) { drain(step, all_); }
+  /// The same for some of the ops. ops: lives as long as this.
+  void drain(std::int64_t step, const std::vector<int>& ops);
 
  private:
   /// A thread that sleeps until `turn` moves. What it waits for is said before it looks for the last time, and read by
@@ -41,7 +43,7 @@ class Progress {
     std::atomic<std::uint32_t> turn{0};
     void wake();
   };
-  [[nodiscard]] bool drained(std::int64_t step) const;
+  [[nodiscard]] bool drained(std::int64_t step, const std::vector<int>& ops) const;
   void wake_the_ready();
 
   std::vector<std::vector<schedule::Need>> into_;  ///< needs by the op that waits
@@ -49,7 +51,9 @@ class Progress {
   std::vector<std::atomic<std::int64_t>> ended_;   ///< last step in which each op has ended; -1: none
   std::atomic<std::int64_t> open_ = -1;
   std::array<Waiter, schedule::lanes> waiters_;  ///< by lane
+  std::vector<int> all_;
   Waiter drainer_;
+  std::atomic<const std::vector<int>*> drained_ops_{&all_};  ///< said before drainer_.step
 };
 
 }  // namespace trireme::executor

@@ -51,6 +51,11 @@ class Job {
   /// Trains one step on this rank's part of the batch. last: see executor::Executor::run.
   executor::StepResult step(const data::StepBatch& batch, double lr, bool last);
 
+  /// Waits until masters and moments hold still: see executor::Executor::finish_updates. Not collective.
+  void finish_updates() {
+    if (executor_) executor_->finish_updates();
+  }
+
   /// Mean loss over the counted targets of `batches`, and their number. Only after a step with `last`, or before the
   /// first.
   struct Evaluation {
@@ -85,6 +90,8 @@ class Job {
   [[nodiscard]] const config::Resolved& resolved() const { return resolved_; }
   [[nodiscard]] const mesh::Mesh& mesh() const { return mesh_; }
   [[nodiscard]] DpRank dp_rank() const { return mesh_.dp_rank(at_); }
+  /// For messages: "dp rank 3 (rank 6 on n2)".
+  [[nodiscard]] std::string name_of(DpRank dp_rank) const;
   [[nodiscard]] data::BatchShape batch_shape() const;
   [[nodiscard]] const model::Model& model() const { return model_; }
   [[nodiscard]] store::ParameterStore& store() { return *store_; }
