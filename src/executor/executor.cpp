@@ -51,19 +51,6 @@ std::vector<bool> reduced_on_host(const schedule::Schedule& schedule, const stor
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-/// The slot that each Reshard gives up, by op; other ops have none.
-std::vector<schedule::Slot> given_up(const schedule::Schedule& schedule, const model::Model& model) {
-  std::vector<schedule::Slot> slots(schedule.ops.size());
-  std::vector<schedule::Slot> now(static_cast<std::size_t>(model.param_blocks()));
-  for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
-    if (const auto* unshard = std::get_if<schedule::Unshard>(&schedule.ops[i]))
-      now[static_cast<std::size_t>(unshard->block.value)] = unshard->slot;
-    if (const auto* reshard = std::get_if<schedule::Reshard>(&schedule.ops[i]))
-      slots[i] = now[static_cast<std::size_t>(reshard->block.value)];
-  }
-  return slots;
-}
-
 }  // namespace
 
 Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens,
@@ -87,7 +74,6 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
       program_(resolve(schedule_, model, store)),
-      parameter_slot_(given_up(schedule_, model)),
       activations_(options_.device),
       progress_(schedule_, [&] {
         std::vector<schedule::Need> needs = options_.needs ? *options_.needs : schedule::needs(schedule_, model);
@@ -97,6 +83,7 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
         return options_.ordered_collectives ? launch_needs(schedule_, std::move(needs)) : needs;
       }()) {
   last_op_.fill(-1);
+  in_flight_.resize(static_cast<std::size_t>(schedule_.microbatches));
   squares_.resize(static_cast<std::size_t>(model.param_blocks()));
   clip_op_ = static_cast<int>(schedule_.ops.size());
   for (std::size_t i = 0; i < schedule_.ops.size(); ++i) {
@@ -163,21 +150,21 @@ void Executor::finish_updates() {
 }
 
 void Executor::compute_lane() {
-  for (op_ = 0; op_ < static_cast<int>(schedule_.ops.size()); ++op_) {
-    const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op_)]);
+  for (int op = 0; op < static_cast<int>(schedule_.ops.size()); ++op) {
+    const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op)]);
     if (lane != schedule::Lane::compute && options_.lane_threads) continue;
-    const std::vector<int>* const segment = segment_here();
-    if (segment != nullptr && segment->front() != op_) continue;  // launched with its first
+    const std::vector<int>* const segment = segment_of(op);
+    if (segment != nullptr && segment->front() != op) continue;  // launched with its first
     const auto before = Clock::now();
     if (options_.lane_threads)
-      invariant(progress_.wait(op_, step_, {}), "the compute lane is never asked to stop");
+      invariant(progress_.wait(op, step_, {}), "the compute lane is never asked to stop");
     else
-      invariant(progress_.ready(op_, step_), "the schedule's order satisfies its needs");
+      invariant(progress_.ready(op, step_), "the schedule's order satisfies its needs");
     const auto begin = Clock::now();
     if (segment != nullptr)
       run_graph(*segment);
     else
-      perform(op_, step_);
+      perform(op, step_);
     if (device_lanes_) continue;  // streams wait, not the host
     result_.exposed_seconds += seconds(lane == schedule::Lane::compute ? begin - before : Clock::now() - begin);
   }
@@ -197,23 +184,21 @@ void Executor::lane_loop(schedule::Lane lane, const std::stop_token& stop) {
   }
 }
 
-const std::vector<int>* Executor::segment_here() const {
+const std::vector<int>* Executor::segment_of(int op) const {
   if (segment_of_.empty() || step_ < recording_step) return nullptr;
-  const int segment = segment_of_[static_cast<std::size_t>(op_)];
+  const int segment = segment_of_[static_cast<std::size_t>(op)];
   return segment < 0 ? nullptr : &segments_[static_cast<std::size_t>(segment)];
 }
 
 void Executor::run_graph(const std::vector<int>& segment) {
-  const int first = op_;
-  int& graph = graph_of_[static_cast<std::size_t>(segment_of_[static_cast<std::size_t>(first)])];
+  int& graph = graph_of_[static_cast<std::size_t>(segment_of_[static_cast<std::size_t>(segment.front())])];
   perform(segment, step_, [&] {
     if (graph < 0)
       graph = options_.graphs->record([&] {
-        for (const int op : segment) run_verb(op_ = op, step_);
+        for (const int op : segment) run_verb(op, step_);
       });
     options_.graphs->launch(graph);
   });
-  op_ = first;
 }
 
 std::span<const nn::Microbatch> Executor::kept(std::span<const nn::Microbatch> microbatches) {
@@ -266,7 +251,9 @@ void Executor::run_verb(int op, std::int64_t step) {
   if (options_.mode == nn::Mode::train) device::set_operation({op, step});
   const schedule::Op& now = schedule_.ops[static_cast<std::size_t>(op)];
   const auto run_it = [&](const auto& verb) {
-    if constexpr (std::is_void_v<decltype(run(verb))>) {
+    if constexpr (requires(const Operands& operands) { run(verb, operands); }) {
+      run(verb, program_[static_cast<std::size_t>(op)]);
+    } else if constexpr (std::is_void_v<decltype(run(verb))>) {
       run(verb);
     } else {
       const Bytes copied = run(verb);

@@ -17,34 +17,35 @@ class Resolver {
  public:
   Resolver(const model::Model& model, store::ParameterStore& store) : model_(model), store_(store) {}
 
-  std::vector<StageOperands> operator()(const schedule::Unshard& op) {
+  Operands operator()(const schedule::Unshard& op) {
     slots_[op.block] = op.slot;
     return {};
   }
-  std::vector<StageOperands> operator()(const schedule::Reshard& op) {
+  Operands operator()(const schedule::Reshard& op) {
+    const schedule::Slot slot = slots_.at(op.block);
     slots_.erase(op.block);
-    return {};
+    return {.freed = slot};
   }
-  std::vector<StageOperands> operator()(const schedule::Forward& op) { return stages(op, {}); }
-  std::vector<StageOperands> operator()(const schedule::Recompute& op) { return stages(op, {}); }
-  std::vector<StageOperands> operator()(const schedule::ForwardAgain& op) { return stages(op, {}); }
-  std::vector<StageOperands> operator()(const schedule::Backward& op) {
-    std::vector<StageOperands> out = stages(op, op.gradients);
-    std::reverse(out.begin(), out.end());
+  Operands operator()(const schedule::Forward& op) { return stages(op, {}); }
+  Operands operator()(const schedule::Recompute& op) { return stages(op, {}); }
+  Operands operator()(const schedule::ForwardAgain& op) { return stages(op, {}); }
+  Operands operator()(const schedule::Backward& op) {
+    Operands out = stages(op, op.gradients);
+    std::reverse(out.stages.begin(), out.stages.end());
     return out;
   }
   template <class Other>
-  std::vector<StageOperands> operator()(const Other&) {
+  Operands operator()(const Other&) {
     return {};
   }
 
  private:
   template <class Compute>
-  std::vector<StageOperands> stages(const Compute& op, const std::vector<schedule::GradientTarget>& targets) {
+  Operands stages(const Compute& op, const std::vector<schedule::GradientTarget>& targets) {
     const auto read = schedule::parameters_read(schedule::Op{op}, model_);
     const model::ComputeBlock& block = model_[op.block];
     const schedule::StageRange range = schedule::stages_of(block, op.stage);
-    std::vector<StageOperands> out;
+    Operands out;
     for (int s = range.first; s < range.last; ++s) {
       StageOperands operands{.stage = Stage{s}, .parameters = {}, .gradients = {}};
       for (const model::ParamRef ref : block.stages[static_cast<std::size_t>(s)].parameters) {
@@ -54,7 +55,7 @@ class Resolver {
           if (target.block == ref.block)
             operands.gradients.push_back({store_.gradient_view(target.slot, ref), target.add});
       }
-      out.push_back(std::move(operands));
+      out.stages.push_back(std::move(operands));
     }
     return out;
   }

@@ -24,96 +24,100 @@ const nn::Layer& Executor::layer(Block block, Stage stage) const {
   return layers_.at(static_cast<std::size_t>(block.value)).at(static_cast<std::size_t>(stage.value));
 }
 
-void Executor::forward_cut(const schedule::Forward& op, const model::Stage& stage, nn::Mode mode) {
+void Executor::forward_cut(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
+                           nn::Mode mode) {
   const PlainOperators guard;
-  const StageOperands& operands = program_[static_cast<std::size_t>(op_)].front();
+  InFlight& now = in_flight(op.microbatch);
   const nn::Layer& cut = layer(op.block, *op.stage);
   nn::Saved saved;
   switch (stage.kind) {
-    case model::StageKind::norm: branch_ = cut.norm->forward(hidden_, operands.parameters, mode, saved); break;
+    case model::StageKind::norm: now.branch = cut.norm->forward(now.hidden, operands.parameters, mode, saved); break;
     case model::StageKind::embedding:
-      hidden_.reset();
-      branch_ = cut.embedding->forward(operands.parameters, microbatch(op.microbatch));
+      now.hidden.reset();
+      now.branch = cut.embedding->forward(operands.parameters, microbatch(op.microbatch));
       break;
     case model::StageKind::logits:
-      hidden_.reset();
-      vocabulary_ = cut.head->forward(branch_, operands.parameters, microbatch(op.microbatch), mode, logits_);
-      if (!nn::saves(mode)) branch_.reset();
+      now.hidden.reset();
+      now.vocabulary = cut.head->forward(now.branch, operands.parameters, microbatch(op.microbatch), mode, now.logits);
+      if (!nn::saves(mode)) now.branch.reset();
       break;
     default:
-      branch_ = cut.branch->forward(branch_, {}, operands.parameters, microbatch(op.microbatch), mode, saved.tensors);
+      now.branch =
+          cut.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch), mode, saved.tensors);
   }
   // A block that runs again keeps what its first stage read.
-  if (op.keep == model::Keep::input && op.stage->value == 0) saved.tensors = {hidden_};
+  if (op.keep == model::Keep::input && op.stage->value == 0) saved.tensors = {now.hidden};
   if (options_.mode == nn::Mode::train) keep({op.block, *op.stage, op.microbatch}, std::move(saved.tensors));
 }
 
-void Executor::recompute_cut(const schedule::Recompute& op, const model::Stage& stage) {
+void Executor::recompute_cut(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands) {
   const PlainOperators guard;
-  const StageOperands& operands = program_[static_cast<std::size_t>(op_)].front();
+  InFlight& now = in_flight(op.microbatch);
   const nn::Layer& cut = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   std::vector<at::Tensor> input = activations_.take(key);
-  if (op.stage->value == 0) recomputed_ = std::move(input.front());
+  if (op.stage->value == 0) now.recomputed = std::move(input.front());
   input.clear();
   const bool last = op.stage->value + 1 == static_cast<int>(model_[op.block].stages.size());
   const nn::Mode mode = last ? nn::Mode::rebuild : nn::Mode::train;
   nn::Saved saved;
   if (stage.kind == model::StageKind::norm)
-    branch_ = cut.norm->forward(recomputed_, operands.parameters, mode, saved);
+    now.branch = cut.norm->forward(now.recomputed, operands.parameters, mode, saved);
   else
-    branch_ = cut.branch->forward(branch_, {}, operands.parameters, microbatch(op.microbatch), mode, saved.tensors);
-  if (last) recomputed_.reset();
+    now.branch =
+        cut.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch), mode, saved.tensors);
+  if (last) now.recomputed.reset();
   keep(key, std::move(saved.tensors));
 }
 
-void Executor::backward_cut(const schedule::Backward& op, const model::Stage& stage) {
+void Executor::backward_cut(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands) {
   const PlainOperators guard;
-  const StageOperands& operands = program_[static_cast<std::size_t>(op_)].front();
+  InFlight& now = in_flight(op.microbatch);
   const nn::Layer& cut = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   const nn::Microbatch& m = microbatch(op.microbatch);
   std::vector<at::Tensor> saved = activations_.take(key);
-  at::Tensor& upstream = stage.leave == model::Join::scatter_sequence ? branch_ : hidden_;
+  at::Tensor& upstream = stage.leave == model::Join::scatter_sequence ? now.branch : now.hidden;
   switch (stage.kind) {
     case model::StageKind::norm:
-      hidden_ = cut.norm->backward(branch_, hidden_, operands.parameters, operands.gradients, saved);
-      branch_.reset();
+      now.hidden = cut.norm->backward(now.branch, now.hidden, operands.parameters, operands.gradients, saved);
+      now.branch.reset();
       break;
     case model::StageKind::embedding:
       cut.embedding->backward(upstream, operands.gradients, m);
-      branch_.reset();
-      hidden_.reset();
+      now.branch.reset();
+      now.hidden.reset();
       break;
     case model::StageKind::logits:
-      branch_ =
-          cut.head->backward(branch_, vocabulary_, operands.parameters, operands.gradients, m, std::move(logits_));
-      vocabulary_.reset();
+      now.branch = cut.head->backward(now.branch, now.vocabulary, operands.parameters, operands.gradients, m,
+                                      std::move(now.logits));
+      now.vocabulary.reset();
       break;
     default:
       if (op.part == schedule::BackwardPart::input) {
-        branch_ = cut.branch->backward_input(upstream, operands.parameters, m, saved);
+        now.branch = cut.branch->backward_input(upstream, operands.parameters, m, saved);
         activations_.keep(key, std::move(saved));
       } else {
-        cut.branch->backward_weight(branch_again_, operands.gradients, saved);
-        branch_again_.reset();
+        cut.branch->backward_weight(now.branch_again, operands.gradients, saved);
+        now.branch_again.reset();
       }
   }
 }
 
-void Executor::run(const schedule::ForwardAgain& op) {
+void Executor::run(const schedule::ForwardAgain& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   const store::ActivationStore::Key key{op.block, op.stage, op.microbatch};
   std::vector<at::Tensor> saved = activations_.take(key);
-  branch_again_ =
-      layer(op.block, op.stage).norm->again(program_[static_cast<std::size_t>(op_)].front().parameters, saved);
+  in_flight(op.microbatch).branch_again =
+      layer(op.block, op.stage).norm->again(operands.stages.front().parameters, saved);
   activations_.keep(key, std::move(saved));
 }
 
 void Executor::run(const schedule::GatherSequence& op) {
   const device::ChargeTo charge(device::Category::workspace);
-  at::Tensor& to = op.pass == schedule::Pass::again ? branch_again_ : branch_;
-  const at::Tensor from = op.pass == schedule::Pass::backward ? hidden_ : to;
+  InFlight& now = in_flight(op.microbatch);
+  at::Tensor& to = op.pass == schedule::Pass::again ? now.branch_again : now.branch;
+  const at::Tensor from = op.pass == schedule::Pass::backward ? now.hidden : to;
   at::Tensor whole = at::empty({from.size(0) * links_.tensor->size(), from.size(1)}, from.options());
   links_.tensor->all_gather(from.const_data_ptr(), whole.mutable_data_ptr(), from.numel(), store_.compute());
   to = std::move(whole);
@@ -121,48 +125,51 @@ void Executor::run(const schedule::GatherSequence& op) {
 
 void Executor::run(const schedule::ScatterSequence& op) {
   const device::ChargeTo charge(device::Category::workspace);
-  const at::Tensor whole = widened(branch_);
+  InFlight& now = in_flight(op.microbatch);
+  const at::Tensor whole = widened(now.branch);
   const at::Tensor sum = at::empty({whole.size(0) / links_.tensor->size(), whole.size(1)}, whole.options());
   links_.tensor->reduce_scatter(whole.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(),
                                 store_.compute(), false);
-  put_sum(sum, op.pass);
+  put_sum(sum, op.pass, now);
 }
 
 void Executor::run(const schedule::AllReduceActivation& op) {
   const device::ChargeTo charge(device::Category::workspace);
-  const at::Tensor sum = widened(branch_);
+  InFlight& now = in_flight(op.microbatch);
+  const at::Tensor sum = widened(now.branch);
   links_.tensor->all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), store_.compute());
-  put_sum(sum, op.pass);
+  put_sum(sum, op.pass, now);
 }
 
-void Executor::put_sum(const at::Tensor& sum, schedule::Pass pass) {
-  const at::ScalarType type = branch_.scalar_type();
+void Executor::put_sum(const at::Tensor& sum, schedule::Pass pass, InFlight& of) {
+  const at::ScalarType type = of.branch.scalar_type();
   if (pass == schedule::Pass::backward) {
-    branch_ = plus_residual(sum, {}, type);
+    of.branch = plus_residual(sum, {}, type);
     return;
   }
-  at::Tensor& stream = pass == schedule::Pass::forward ? hidden_ : recomputed_;
+  at::Tensor& stream = pass == schedule::Pass::forward ? of.hidden : of.recomputed;
   stream = plus_residual(sum, stream, type);
-  branch_.reset();
+  of.branch.reset();
 }
 
 void Executor::run(const schedule::GatherVocabulary& op) {
   const device::ChargeTo charge(device::Category::workspace);
+  InFlight& now = in_flight(op.microbatch);
   const at::Tensor gathered =
-      at::empty({links_.tensor->size(), vocabulary_.size(0), vocabulary_.size(1)}, vocabulary_.options());
-  links_.tensor->all_gather(vocabulary_.const_data_ptr(), gathered.mutable_data_ptr(), vocabulary_.numel(),
+      at::empty({links_.tensor->size(), now.vocabulary.size(0), now.vocabulary.size(1)}, now.vocabulary.options());
+  links_.tensor->all_gather(now.vocabulary.const_data_ptr(), gathered.mutable_data_ptr(), now.vocabulary.numel(),
                             DType::fp32);
   if (options_.mode == nn::Mode::infer) {
     result_.logits = layer(op.block, op.stage).head->joined_logits(gathered);
-    return vocabulary_.reset();
+    return now.vocabulary.reset();
   }
-  vocabulary_ = at::empty({gathered.size(1), 2}, gathered.options());
+  now.vocabulary = at::empty({gathered.size(1), 2}, gathered.options());
   const nn::Microbatch& m = microbatch(op.microbatch);
   if (gathered.is_cuda()) {
     if (!device_loss_.defined()) device_loss_ = at::zeros({2}, gathered.options().dtype(at::kDouble));
-    kernels::combine_statistics(gathered, m.targets, vocabulary_, m.z_loss, device_loss_);
+    kernels::combine_statistics(gathered, m.targets, now.vocabulary, m.z_loss, device_loss_);
   } else {
-    loss_ += kernels::combine_statistics(gathered, m.targets, vocabulary_, m.z_loss);
+    loss_ += kernels::combine_statistics(gathered, m.targets, now.vocabulary, m.z_loss);
   }
   if (options_.mode == nn::Mode::evaluate) finish_evaluation(op.microbatch);
 }

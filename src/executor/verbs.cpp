@@ -47,37 +47,36 @@ void Executor::run(const schedule::Unshard& op) {
   link.all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), store_.compute());
 }
 
-void Executor::run(const schedule::Reshard& op) {
+void Executor::run(const schedule::Reshard& op, const Operands& operands) {
   if (op.to) {
     at::Tensor& copy = store_.group_copy(op.block);
-    const at::Tensor& whole = store_.parameter_buffer(parameter_slot_[static_cast<std::size_t>(op_)]);
+    const at::Tensor& whole = store_.parameter_buffer(*operands.freed);
     copy.copy_(whole.narrow(0, links_.group_gather->rank() * copy.numel(), copy.numel()));
   }
-  if (options_.poison)
-    store_.parameter_buffer(parameter_slot_[static_cast<std::size_t>(op_)])
-        .fill_(std::numeric_limits<float>::quiet_NaN());
+  if (options_.poison) store_.parameter_buffer(*operands.freed).fill_(std::numeric_limits<float>::quiet_NaN());
 }
 
-void Executor::run(const schedule::Forward& op) {
+void Executor::run(const schedule::Forward& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   const nn::Mode mode = options_.mode == nn::Mode::train ? mode_that_keeps(op.keep) : options_.mode;
   if (const model::Stage* cut = schedule::cut_stage(model_, op.block, op.stage); cut != nullptr)
-    return forward_cut(op, *cut, mode);
-  for (const StageOperands& operands : program_[static_cast<std::size_t>(op_)]) {
+    return forward_cut(op, *cut, operands.stages.front(), mode);
+  InFlight& now = in_flight(op.microbatch);
+  for (const StageOperands& stage : operands.stages) {
     nn::Saved saved;
-    if (op.keep == model::Keep::input && operands.stage.value == 0) saved.tensors = {hidden_};
+    if (op.keep == model::Keep::input && stage.stage.value == 0) saved.tensors = {now.hidden};
     nn::Result result =
-        layer(op.block, operands.stage)
-            .whole->forward(std::move(hidden_), operands.parameters, microbatch(op.microbatch), mode, saved);
-    hidden_ = std::move(result.hidden);
+        layer(op.block, stage.stage)
+            .whole->forward(std::move(now.hidden), stage.parameters, microbatch(op.microbatch), mode, saved);
+    now.hidden = std::move(result.hidden);
     if (options_.mode == nn::Mode::train)
-      keep({op.block, operands.stage, op.microbatch}, std::move(saved.tensors));
+      keep({op.block, stage.stage, op.microbatch}, std::move(saved.tensors));
     else
       add_loss(result);
   }
   if (op.block.value + 1 < model_.blocks() || options_.mode == nn::Mode::train) return;
   if (options_.mode == nn::Mode::infer) {
-    result_.logits = std::move(hidden_);
+    result_.logits = std::move(now.hidden);
     return;
   }
   finish_evaluation(op.microbatch);
@@ -106,36 +105,38 @@ void Executor::finish_evaluation(Microbatch m) {
   result_.loss = loss_.cross_entropy * microbatch(m).loss_scale;
 }
 
-void Executor::run(const schedule::Recompute& op) {
+void Executor::run(const schedule::Recompute& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   if (const model::Stage* cut = schedule::cut_stage(model_, op.block, op.stage); cut != nullptr)
-    return recompute_cut(op, *cut);
+    return recompute_cut(op, *cut, operands.stages.front());
+  InFlight& now = in_flight(op.microbatch);
   const auto last = static_cast<int>(model_[op.block].stages.size()) - 1;
-  for (const StageOperands& operands : program_[static_cast<std::size_t>(op_)]) {
-    const store::ActivationStore::Key key{op.block, operands.stage, op.microbatch};
+  for (const StageOperands& stage : operands.stages) {
+    const store::ActivationStore::Key key{op.block, stage.stage, op.microbatch};
     std::vector<at::Tensor> input = activations_.take(key);
-    if (operands.stage.value == 0) recomputed_ = std::move(input.front());
+    if (stage.stage.value == 0) now.recomputed = std::move(input.front());
     input.clear();
     nn::Saved saved;
-    const nn::Mode mode = operands.stage.value == last ? nn::Mode::rebuild : nn::Mode::train;
+    const nn::Mode mode = stage.stage.value == last ? nn::Mode::rebuild : nn::Mode::train;
     nn::Result result =
-        layer(op.block, operands.stage)
-            .whole->forward(std::move(recomputed_), operands.parameters, microbatch(op.microbatch), mode, saved);
-    recomputed_ = std::move(result.hidden);
+        layer(op.block, stage.stage)
+            .whole->forward(std::move(now.recomputed), stage.parameters, microbatch(op.microbatch), mode, saved);
+    now.recomputed = std::move(result.hidden);
     keep(key, std::move(saved.tensors));
   }
 }
 
-void Executor::run(const schedule::Backward& op) {
+void Executor::run(const schedule::Backward& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   if (const model::Stage* cut = schedule::cut_stage(model_, op.block, op.stage); cut != nullptr)
-    return backward_cut(op, *cut);
-  for (const StageOperands& operands : program_[static_cast<std::size_t>(op_)]) {
-    nn::Saved saved{activations_.take({op.block, operands.stage, op.microbatch})};
-    nn::Result result = layer(op.block, operands.stage)
-                            .whole->backward(std::move(hidden_), operands.parameters, operands.gradients,
+    return backward_cut(op, *cut, operands.stages.front());
+  InFlight& now = in_flight(op.microbatch);
+  for (const StageOperands& stage : operands.stages) {
+    nn::Saved saved{activations_.take({op.block, stage.stage, op.microbatch})};
+    nn::Result result = layer(op.block, stage.stage)
+                            .whole->backward(std::move(now.hidden), stage.parameters, stage.gradients,
                                              microbatch(op.microbatch), std::move(saved));
-    hidden_ = std::move(result.hidden);
+    now.hidden = std::move(result.hidden);
     add_loss(result);
   }
 }

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <utility>
+
 #include "trireme/base/error.hpp"
 #include "trireme/schedule/verify.hpp"
 
@@ -51,10 +53,10 @@ Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) 
           .replicas = mesh.replicate};
 }
 
-std::vector<PassResult> explain_step(const model::Model& model, int microbatches, const Policy& policy) {
+std::vector<PassResult> explain_step(const model::Model& model, Schedule order, const Policy& policy) {
   Complete has{.unshard = false, .reduction = false, .update = false, .slots = false};
   Builder build(model, policy.replicas);
-  build.after("compute_order", compute_order(model, microbatches), has);
+  build.after("compute_order", std::move(order), has);
   build.after("insert_recompute", insert_recompute(build.now(), model, policy.recompute), has);
   has.unshard = true;
   build.after("insert_unshard", insert_unshard(build.now(), model, policy.reshard), has);
@@ -73,7 +75,11 @@ std::vector<PassResult> explain_step(const model::Model& model, int microbatches
 }
 
 Schedule build_step(const model::Model& model, int microbatches, const Policy& policy) {
-  return explain_step(model, microbatches, policy).back().schedule;
+  return build_step(model, compute_order(model, microbatches), policy);
+}
+
+Schedule build_step(const model::Model& model, Schedule order, const Policy& policy) {
+  return explain_step(model, std::move(order), policy).back().schedule;
 }
 
 Schedule build_forward(const model::Model& model, const Policy& policy) {

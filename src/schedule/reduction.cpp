@@ -56,7 +56,8 @@ Schedule insert_reduction(Schedule schedule, const model::Model& model, config::
   invariant(policy != config::SyncPolicy::automatic, "an automatic policy is resolved before the schedule is built");
   const bool all = policy == config::SyncPolicy::immediate_all;
   const auto last = last_writers(schedule, model);
-  const Microbatch final_microbatch{schedule.microbatches - 1};
+  std::map<ParamBlock, std::size_t> final_writer;  // of the step, whichever microbatch it is of
+  for (const auto& [key, at] : last) final_writer[key.first] = std::max(final_writer[key.first], at);
   std::set<Parameter> written;
   std::set<ParamBlock> reduced;
   std::vector<Op> ops;
@@ -67,9 +68,9 @@ Schedule insert_reduction(Schedule schedule, const model::Model& model, config::
     if (backward != nullptr) set_targets(*backward, model, written);
     ops.push_back(op);
     if (backward == nullptr) continue;
-    const bool final = backward->microbatch == final_microbatch;
-    if (policy == config::SyncPolicy::deferred && !final) continue;
     for (const ParamBlock block : gradients_written(op, model)) {
+      const bool final = final_writer.at(block) == i;
+      if (!final && policy == config::SyncPolicy::deferred) continue;
       if (last.at({block, backward->microbatch}) != i) continue;
       const bool again = !reduced.insert(block).second;
       const bool partial = again && all && replicas > 1;

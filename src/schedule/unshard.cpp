@@ -50,9 +50,11 @@ Between between(const std::vector<Op>& ops, int now, const std::vector<int>& use
   const auto next = std::upper_bound(uses_of_block.begin(), uses_of_block.end(), now);
   if (next == uses_of_block.end()) return {};
   if (stays_in_block(ops, now, *next)) return {.keep = true};
-  const bool same_microbatch =
-      computes(ops[static_cast<std::size_t>(now)]) == computes(ops[static_cast<std::size_t>(*next)]);
-  if (!same_microbatch) return {.keep = !policy.after_backward};
+  // Whichever microbatch reads it next: what counts is whether its own one comes back to it.
+  const bool comes_back = std::any_of(next, uses_of_block.end(), [&](int use) {
+    return computes(ops[static_cast<std::size_t>(use)]) == computes(ops[static_cast<std::size_t>(now)]);
+  });
+  if (!comes_back) return {.keep = !policy.after_backward};
   return policy.after_forward ? Between{.group = policy.group} : Between{.keep = true};
 }
 

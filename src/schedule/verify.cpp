@@ -266,8 +266,8 @@ class Replay {
 
 std::vector<std::string> verify(const Schedule& schedule, const model::Model& model, int replicas, Complete complete) {
   std::vector<std::string> wrong = Replay(schedule, model, replicas, complete).run();
-  const std::vector<std::string> between = verify_tensor(schedule, model);
-  wrong.insert(wrong.end(), between.begin(), between.end());
+  for (const auto& part : {verify_order(schedule, model), verify_tensor(schedule, model)})
+    wrong.insert(wrong.end(), part.begin(), part.end());
   return wrong;
 }
 

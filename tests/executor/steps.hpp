@@ -3,6 +3,7 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,8 @@ struct Setup {
   int layers = 4;
   int microbatches = 1;
   schedule::Policy policy{};
+  /// A pass over the order of the compute ops, before all others.
+  std::function<schedule::Schedule(const schedule::Schedule&)> reorder{};
   Options options{};
   std::optional<comm::Pace> reduce_pace{};  ///< how slow the reduce lane's link is
   /// All ranks share each layer instead of the parameters; with sequence parallelism or without.
@@ -39,7 +42,7 @@ class Steps {
       : model_(small_model(setup.layers, setup.sequence_parallel, world)),
         dp_(setup.sequence_parallel ? world.split(world.rank(), 0) : world.duplicate()),
         layout_(model_, dp_.size()),
-        schedule_(schedule::build_step(model_, setup.microbatches, setup.policy)),
+        schedule_(built(model_, setup)),
         store_(model_, layout_, dp_.rank(), store::buffers_for({&schedule_, 1}, model_, true), DType::fp32),
         layers_(make_layers(model_, seq_len, DType::fp32, 0)),
         gather_communicator_(dp_.duplicate()),
@@ -106,6 +109,10 @@ class Steps {
     config::Model config{.vocab_size = 97, .hidden_size = 40, .intermediate_size = 56, .layers = layers, .heads = 4};
     if (!sequence_parallel) return model::build(config);
     return model::build(config, {.rank = world.rank(), .ranks = world.size(), .sequence_parallel = *sequence_parallel});
+  }
+  static schedule::Schedule built(const model::Model& model, const Setup& setup) {
+    const schedule::Schedule order = schedule::compute_order(model, setup.microbatches);
+    return schedule::build_step(model, setup.reorder ? setup.reorder(order) : order, setup.policy);
   }
   Links links(bool shares_layers) {
     Links links{.gather = &gather_, .reduce = &reduce_, .control = &control_};

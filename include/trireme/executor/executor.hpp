@@ -140,6 +140,17 @@ class Executor {
   [[nodiscard]] Timeline& timeline() { return timeline_; }
 
  private:
+  /// What stands between the ops of one microbatch, each as `schedule::Resource` names it: two microbatches in flight
+  /// share none of it.
+  struct InFlight {
+    at::Tensor hidden;        ///< the residual stream, or its gradient
+    at::Tensor recomputed;    ///< the residual stream of a forward that runs again
+    at::Tensor branch;        ///< between the residual stream and a branch, or its gradient
+    at::Tensor branch_again;  ///< a branch's input once more
+    at::Tensor logits;        ///< of the first chunk of tokens, between the head's forward and backward
+    at::Tensor vocabulary;    ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
+  };
+
   /// Runs ops of one lane that other lanes know as one; work() does what they do.
   void perform(std::span<const int> ops, std::int64_t step, const std::function<void()>& work);
   void perform(int op, std::int64_t step);
@@ -149,24 +160,24 @@ class Executor {
 
   /// The first step finds what its kernels need (plans, workspaces); the next one is recorded.
   static constexpr std::int64_t recording_step = 1;
-  /// The segment that begins with op `op_`, to be launched as one; null where ops are launched by themselves.
-  [[nodiscard]] const std::vector<int>* segment_here() const;
+  /// The segment that op `op` is in, to be launched as one; null where ops are launched by themselves.
+  [[nodiscard]] const std::vector<int>* segment_of(int op) const;
   void run_graph(const std::vector<int>& segment);
   /// The same tokens in tensors that are there as long as the graphs, which have read them.
   [[nodiscard]] std::span<const nn::Microbatch> kept(std::span<const nn::Microbatch> microbatches);
 
   void run(const schedule::Unshard& op);
-  void run(const schedule::Reshard& op);
-  void run(const schedule::Forward& op);
-  void run(const schedule::Recompute& op);
-  void run(const schedule::Backward& op);
+  void run(const schedule::Reshard& op, const Operands& operands);
+  void run(const schedule::Forward& op, const Operands& operands);
+  void run(const schedule::Recompute& op, const Operands& operands);
+  void run(const schedule::Backward& op, const Operands& operands);
   void run(const schedule::ReduceScatter& op);
   void run(const schedule::AllReduce& op);
   void run(const schedule::GatherSequence& op);
   void run(const schedule::ScatterSequence& op);
   void run(const schedule::AllReduceActivation& op);
   void run(const schedule::GatherVocabulary& op);
-  void run(const schedule::ForwardAgain& op);
+  void run(const schedule::ForwardAgain& op, const Operands& operands);
   void run(const schedule::SumCopies& op);
   void run(const schedule::ClipNorm& op);
   void run(const schedule::Update& op);
@@ -179,11 +190,12 @@ class Executor {
   Bytes run(const schedule::ReloadActivations& op);
 
   /// One stage that tensor parallelism cut.
-  void forward_cut(const schedule::Forward& op, const model::Stage& stage, nn::Mode mode);
-  void recompute_cut(const schedule::Recompute& op, const model::Stage& stage);
-  void backward_cut(const schedule::Backward& op, const model::Stage& stage);
-  /// The sum over the tensor axis of `branch_`: forward adds it to the residual stream, or to that which runs again.
-  void put_sum(const at::Tensor& sum, schedule::Pass pass);
+  void forward_cut(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
+                   nn::Mode mode);
+  void recompute_cut(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
+  void backward_cut(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands);
+  /// The sum over the tensor axis of `of.branch`: forward adds it to the residual stream, or to that which runs again.
+  static void put_sum(const at::Tensor& sum, schedule::Pass pass, InFlight& of);
   /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
   double counted_squares(ParamBlock block, const optim::Team& team);
   void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Collectives* link);
@@ -207,6 +219,7 @@ class Executor {
     return options_.reduce == config::Reduce::fp32 ? DType::fp32 : DType::bf16;
   }
   [[nodiscard]] const nn::Layer& layer(Block block, Stage stage) const;
+  [[nodiscard]] InFlight& in_flight(Microbatch m) { return in_flight_[static_cast<std::size_t>(m.value)]; }
   [[nodiscard]] const nn::Microbatch& microbatch(Microbatch m) const {
     return input_.microbatches[static_cast<std::size_t>(m.value)];
   }
@@ -220,7 +233,6 @@ class Executor {
   Options options_;
   Program program_;
   std::vector<std::vector<optim::DecayRange>> decay_;  ///< by parameter block
-  std::vector<schedule::Slot> parameter_slot_;         ///< of each Reshard, by op
   std::vector<shard::CopiedRanges> copied_;            ///< by parameter block
   std::vector<std::vector<shard::Range>> counted_;     ///< in the norm, by parameter block
   std::array<int, schedule::lanes> last_op_{};         ///< of each lane; -1: none
@@ -233,15 +245,9 @@ class Executor {
 
   // The step that the compute lane is in; only that lane touches these, and the tensor lane those that it exchanges.
   std::int64_t step_ = -1;
-  int op_ = 0;
   StepInput input_;
   StepResult result_;
-  at::Tensor hidden_;
-  at::Tensor recomputed_;    ///< the residual stream of a forward that runs again
-  at::Tensor branch_;        ///< between the residual stream and a branch, or its gradient
-  at::Tensor branch_again_;  ///< a branch's input once more
-  at::Tensor logits_;        ///< of the first chunk of tokens, between the head's forward and backward
-  at::Tensor vocabulary_;    ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
+  std::vector<InFlight> in_flight_;  ///< by microbatch
   kernels::LossSums loss_;
   bool rested_ = true;      ///< no lane has run ahead into the step
   at::Tensor device_loss_;  ///< on a GPU instead: fp64 [2], undefined while there is none

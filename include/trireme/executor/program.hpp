@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "trireme/nn/stage.hpp"
@@ -18,9 +19,12 @@ struct StageOperands {
   std::vector<nn::Grad> gradients;     ///< the same, backward only
 };
 
-/// A schedule with its slots resolved to memory: for every op its stages, in the order they run; empty for ops that
-/// compute nothing.
-using Program = std::vector<std::vector<StageOperands>>;
+/// What one op of a schedule works on, its slots resolved to memory.
+struct Operands {
+  std::vector<StageOperands> stages{};    ///< of an op that computes, in the order they run
+  std::optional<schedule::Slot> freed{};  ///< by a Reshard
+};
+using Program = std::vector<Operands>;  ///< by op
 
 [[nodiscard]] Program resolve(const schedule::Schedule& schedule, const model::Model& model,
                               store::ParameterStore& store);

@@ -28,6 +28,8 @@ struct Policy {
 /// Builds one training step of `microbatches` microbatches; every pass's result is verified.
 /// Throws BugError naming the pass and the op when one is not sound.
 [[nodiscard]] Schedule build_step(const model::Model& model, int microbatches, const Policy& policy);
+/// The same from any order of the compute ops, which `compute_order` gives else: microbatches may overlap.
+[[nodiscard]] Schedule build_step(const model::Model& model, Schedule order, const Policy& policy);
 
 /// Builds one forward only: evaluation and generation.
 [[nodiscard]] Schedule build_forward(const model::Model& model, const Policy& policy);
@@ -37,6 +39,6 @@ struct PassResult {
   std::string pass;
   Schedule schedule;
 };
-[[nodiscard]] std::vector<PassResult> explain_step(const model::Model& model, int microbatches, const Policy& policy);
+[[nodiscard]] std::vector<PassResult> explain_step(const model::Model& model, Schedule order, const Policy& policy);
 
 }  // namespace trireme::schedule

@@ -19,11 +19,17 @@ struct Complete {
 
 /// Everything that is wrong with a schedule, each line pointing at the op (index and text). Empty: sound.
 /// Checked: parameters are unsharded when used, freed once and all freed at the end; no slot holds two blocks at once;
-/// a backward follows its forward once; every microbatch's gradient is reduced exactly once, after its last writer,
-/// into a shard that is overwritten first and added to later; replicas are summed once, after the last reduce-scatter;
-/// the norm sees all gradients; every block is updated once.
+/// stages of a microbatch run in order (`verify_order`); a backward follows its forward once; every microbatch's
+/// gradient is reduced exactly once, after its last writer, into a shard that is overwritten first and added to later;
+/// replicas are summed once, after the last reduce-scatter; the norm sees all gradients; every block is updated once.
 [[nodiscard]] std::vector<std::string> verify(const Schedule& schedule, const model::Model& model, int replicas,
                                               Complete complete = {});
+
+/// The part of `verify` that follows every microbatch through the model: the forwards of its stages and blocks run in
+/// the model's order, its backwards in the reverse order after all of them, a recompute from its block's first stage to
+/// its last, each on what the op before it left; nothing overwrites what stands between two of them. Microbatches may
+/// stand in any order among each other.
+[[nodiscard]] std::vector<std::string> verify_order(const Schedule& schedule, const model::Model& model);
 
 /// The part of `verify` that looks at what stands between stages on the tensor axis: a stage reads what was gathered
 /// for it, and nothing runs on a sum that was not completed; every sum is made once; a branch's weights' gradients come
