@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/plan_time.hpp"
 #include "trireme/cli/commands.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
@@ -23,17 +24,23 @@ namespace {
 struct Arguments {
   std::string run_file;
   std::vector<std::string> overrides;
-  int ranks = 1;
+  std::vector<int> ranks;
   std::string show = "summary";
+  PlanTime time;
 };
 
 int plan(const Arguments& arguments) {
   config::RunConfig config = train::complete_model(config::load_run_file(arguments.run_file, arguments.overrides));
-  const config::Resolved resolved = config::resolve(config, arguments.ranks);
+  const int ranks = arguments.ranks.front();
+  const config::Resolved resolved = config::resolve(config, ranks);
   const model::Model model = model::build(config.model, planner::tensor_part(config, resolved, 0));
   const planner::Choice choice = planner::choose_sync(config, model, resolved);
   config.sync = choice.sync;
   if (arguments.show == "summary" && !choice.reason.empty()) fmt::print("{}\n", choice.reason);
+  const bool timed = !arguments.time.machine.empty();
+  if (timed || arguments.ranks.size() > 1 || arguments.show == "time" || !arguments.time.trace.empty())
+    plan_time(config, arguments.ranks, arguments.show, arguments.time);
+  if (arguments.ranks.size() > 1 || arguments.show == "time") return 0;
   const schedule::Schedule step =
       schedule::build_step(model, resolved.accumulation, schedule::policy_of(config, resolved));
   if (arguments.show == "schedule") {
@@ -46,7 +53,7 @@ int plan(const Arguments& arguments) {
     fmt::print(
         "{} of {} parameters on {} ranks ({} x {} x {}), {} microbatches a step, {} gradients, {} ops in the schedule "
         "({:016x})\n\n",
-        model.architecture, to_short_text(static_cast<double>(model.elements())), arguments.ranks, resolved.replicate,
+        model.architecture, to_short_text(static_cast<double>(model.elements())), ranks, resolved.replicate,
         resolved.shard, resolved.tensor, resolved.accumulation, config::to_text(config.sync.policy), step.ops.size(),
         schedule::hash(step, model));
   if (arguments.show != "traffic")
@@ -54,7 +61,7 @@ int plan(const Arguments& arguments) {
   if (arguments.show == "summary") fmt::print("\n");
   if (arguments.show != "memory")
     fmt::print("{}", planner::to_text(planner::replay_traffic(step, model, layout, sizing)));
-  if (arguments.show == "summary") fmt::print("\n{}", planner::to_text(planner::advise(config, arguments.ranks)));
+  if (arguments.show == "summary") fmt::print("\n{}", planner::to_text(planner::advise(config, ranks)));
   return 0;
 }
 
@@ -65,20 +72,27 @@ void add_plan(CLI::App& app, Action& chosen) {
   CLI::App* command =
       app.add_subcommand("plan", "Say what a run will do, hold and move, on any number of ranks, without running it.");
   command->add_option("RUN.toml", arguments->run_file, "The run file")->required();
-  command->add_option("--ranks", arguments->ranks, "Ranks of the job")->required()->check(CLI::PositiveNumber);
+  command->add_option("--ranks", arguments->ranks, "Ranks of the job; several with commas: a scaling table")
+      ->required()
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::PositiveNumber);
   command->add_option("--set", arguments->overrides,
                       "section.key=value instead of what the run file says; may be given often");
   command
       ->add_option("--show", arguments->show,
-                   "schedule: one step, an op a line; memory: one rank's bytes; traffic: one rank's bytes a step")
-      ->check(CLI::IsMember({"summary", "schedule", "memory", "traffic"}));
+                   "schedule: one step, an op a line; memory: one rank's bytes; traffic: one rank's bytes a step; "
+                   "time: every term of every op's time with its formula")
+      ->check(CLI::IsMember({"summary", "schedule", "memory", "traffic", "time"}));
+  add_plan_time(*command, arguments->time);
   command->footer(
       "Needs no MPI, no GPU and no data: a login node will do. It finds every mistake that the run would end with\n"
       "at its start, but for those of token files and weights.\n\n"
       "Examples:\n"
       "  trireme plan inputs/quickstart.toml --ranks 4\n"
       "  trireme plan run.toml --ranks 512 --show memory --set sync.policy=deferred\n"
-      "  trireme plan run.toml --ranks 4 --show schedule | less          one step, an op a line");
+      "  trireme plan run.toml --ranks 4 --show schedule | less          one step, an op a line\n"
+      "  trireme plan run.toml --ranks 8,64,512 --machine h100            a scaling table");
   command->callback([&chosen, arguments] { chosen = [arguments] { return plan(*arguments); }; });
 }
 

@@ -127,6 +127,21 @@ function(trireme_build_info)
   add_dependencies(trireme_base trireme_git_hash)
 endfunction()
 
+# The machine files of inputs/machines as a source of the planner: the program finds them wherever it is installed.
+function(trireme_shipped_machines)
+  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/inputs/machines/*.toml)
+  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
+  set(machines "")
+  foreach(file IN LISTS files)
+    get_filename_component(name ${file} NAME_WE)
+    file(READ ${file} text)
+    string(APPEND machines "    {\"${name}\", R\"toml(${text})toml\"},\n")
+  endforeach()
+  set(generated ${PROJECT_BINARY_DIR}/generated)
+  configure_file(${PROJECT_SOURCE_DIR}/src/cmake/shipped_machines.cpp.in ${generated}/shipped_machines.cpp @ONLY)
+  target_sources(trireme_planner PRIVATE ${generated}/shipped_machines.cpp)
+endfunction()
+
 # The library target Trireme::trireme (all layers) and, once src/cli/main.cpp exists, the program `trireme`.
 function(trireme_program)
   get_property(values GLOBAL PROPERTY trireme_value_layers)

@@ -32,6 +32,14 @@ grep -q "2 microbatches a step" out.txt || fail "plan"
 program plan run.toml --ranks 4 --show schedule
 expect_done
 grep -q "unshard b1" out.txt || fail "plan --show schedule"
+program plan --machine h100 --ranks 2,4 run.toml
+expect_done
+grep -q "tokens/s" out.txt || fail "plan --ranks 2,4"
+program plan run.toml --ranks 4 --machine local --trace trace.json
+expect_done
+grep -q '"traceEvents"' trace.json || fail "plan --trace"
+program plan run.toml --ranks 4 --show time
+expect_end 2 "time needs a machine"
 program plan run.toml --ranks 3
 expect_end 2 "3 ranks" "batch.global"
 program tokenize --tokenizer bytes -o again.bin text.txt

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/units.hpp"
+
+/// What a cluster can do, in numbers: read from a machine file.
+namespace trireme::planner {
+
+/// Where a machine file's numbers come from.
+enum class Grade { nominal, fitted, measured };
+[[nodiscard]] std::string_view to_text(Grade grade);
+
+/// A link's time over its expected time: of ten runs one is faster than `p10`, one slower than `p90`.
+struct Spread {
+  double p10 = 0.7;
+  double p90 = 1.3;
+};
+
+/// One collective over n ranks costs latency + rank_latency * (n - 1) + its bytes / bandwidth.
+struct Link {
+  double latency = 0;       ///< seconds, per call
+  double rank_latency = 0;  ///< seconds, per call and rank after the first
+  double bandwidth = 0;     ///< bytes per second: of a rank inside a node, of all a node's adapters between nodes
+  Spread spread{};
+};
+
+/// The achieved rate of matrix products of one size.
+struct ProductRate {
+  double flops = 0;  ///< of one product: 2 M N K
+  double rate = 0;   ///< FLOP/s
+};
+
+struct Machine {
+  std::string name;               ///< such as "h100-efa"
+  std::string about;              ///< one line for a person
+  Grade grade = Grade::nominal;   ///< of the numbers below
+  std::vector<std::string> gpus;  ///< words that a measured row's `gpu` column holds for this machine
+  double gpus_per_node = 8;
+  double measured_nodes = 1;  ///< the largest job that the links were measured on
+
+  double peak_flops = 0;              ///< of one GPU in bf16, dense: what MFU divides by
+  std::vector<ProductRate> products;  ///< by size, smallest first; between two sizes the rate is interpolated
+  double fp32_factor = 1;             ///< rate of fp32 products over that of bf16 ones
+  double attention_flops = 0;         ///< FLOP/s over the causal half, times head_dim / (head_dim + 32)
+  double memory_bandwidth = 0;        ///< bytes per second that kernels achieve
+  Bytes memory{};                     ///< of one GPU
+  double watts = 0;                   ///< of one GPU and its part of the node, at load
+  double contention = 0;              ///< how much longer compute takes per second of communication beside it
+
+  double host_bandwidth = 0;         ///< bytes per second between one GPU and host memory, each way
+  double host_memory_bandwidth = 0;  ///< bytes per second that one rank's host update achieves
+  double layer_seconds = 0;          ///< host time to launch one layer's forward and backward
+  double step_seconds = 0;           ///< per step, for all that is not modelled
+
+  Link inside;   ///< between the GPUs of a node
+  Link between;  ///< between nodes
+};
+
+/// Reads a machine file; `name` stands for it in messages. Throws ConfigError with file, line and column, what was
+/// found and what is expected.
+[[nodiscard]] Machine parse_machine(std::string_view text, const std::string& name);
+
+/// The machine file at a path, or the shipped one of that name. Throws ConfigError listing the shipped names.
+[[nodiscard]] Machine load_machine(const std::string& path_or_name);
+
+/// A machine file with the same values.
+[[nodiscard]] std::string print_machine(const Machine& machine);
+
+/// A machine file that the program carries (inputs/machines).
+struct ShippedMachine {
+  std::string_view name;
+  std::string_view text;
+};
+[[nodiscard]] std::span<const ShippedMachine> shipped_machines();
+
+}  // namespace trireme::planner

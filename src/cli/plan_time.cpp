@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan_time.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+
+#include "trireme/base/error.hpp"
+#include "trireme/planner/predict.hpp"
+
+namespace trireme::cli {
+namespace {
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) throw WriteError(fmt::format("{} cannot be written", path));
+}
+
+}  // namespace
+
+void add_plan_time(CLI::App& command, PlanTime& arguments) {
+  command.add_option("--machine", arguments.machine,
+                     "Predict time on this machine: a machine file, or a shipped one by name (h100, h100-efa, h200, "
+                     "a100, a100-40gb, gh200, local)");
+  command.add_option("--trace", arguments.trace, "Write the predicted timeline as a Chrome trace (needs --machine)");
+}
+
+void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, const std::string& show,
+               const PlanTime& arguments) {
+  if (arguments.machine.empty())
+    throw ConfigError("plan: time needs a machine: add --machine h100, another shipped name, or a machine file");
+  const planner::Machine machine = planner::load_machine(arguments.machine);
+  if (ranks.size() > 1) {
+    fmt::print("{}", planner::scaling_table(config, ranks, machine));
+  } else if (show == "time") {
+    fmt::print("{}", planner::explain_time(planner::predict_ops(config, ranks.front(), machine)));
+  } else if (show == "summary") {
+    fmt::print("{}\n", planner::to_text(planner::predict(config, ranks.front(), machine), machine));
+  }
+  if (arguments.trace.empty()) return;
+  write_file(arguments.trace, planner::predicted_trace(planner::predict_ops(config, ranks.front(), machine)));
+}
+
+}  // namespace trireme::cli

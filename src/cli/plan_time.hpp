@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/config/load.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace trireme::cli {
+
+/// What `plan` is asked about time.
+struct PlanTime {
+  std::string machine;  ///< a path or a shipped name; empty: not asked
+  std::string trace;    ///< where the predicted timeline goes
+};
+
+void add_plan_time(CLI::App& command, PlanTime& arguments);
+
+/// Prints what was asked for: a scaling table for several rank counts, every term for show = "time", else the
+/// prediction; writes the trace. Throws ConfigError where a machine is missing, WriteError where the trace cannot be
+/// written.
+void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, const std::string& show,
+               const PlanTime& arguments);
+
+}  // namespace trireme::cli
