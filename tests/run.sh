@@ -1,16 +1,35 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what is missing, builds, and runs every test. Ends with ctest's closing lines and its exit code.
+# Installs what is missing, builds, and runs every test. Ends with what was skipped and why, ctest's closing lines and its exit code.
 #
 #   tests/run.sh                  all tests
 #   tests/run.sh -L values        arguments go to ctest: one label (values, machine, mpi, gpu, slow) ...
 #   tests/run.sh -R '^nn\.'       ... or one layer
+#   tests/run.sh --asan           the tests of the value layers, data and checkpoint, fuzzers included, in a build of their own with
+#                                 AddressSanitizer and UndefinedBehaviorSanitizer
 set -euo pipefail
 
 readonly source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+readonly sanitized_layers='base|config|mesh|model|shard|schedule|planner|data|checkpoint'
 
-"$source/jobs/setup.sh" --slurm
-"$source/jobs/build.sh"
+targets=()
+if [[ ${1:-} == --asan ]]; then
+  shift
+  "$source/jobs/setup.sh" --no-cuda
+  export TRIREME_BUILD_DIR TRIREME_CMAKE_ARGS="--preset asan -DTRIREME_CUDA=OFF ${TRIREME_CMAKE_ARGS:-}"
+  TRIREME_BUILD_DIR=$("$source/jobs/build.sh" --directory)-asan
+  "$source/jobs/build.sh" help >"$TRIREME_BUILD_DIR.targets"
+  mapfile -t targets < <(sed -nE "s/^(($sanitized_layers)_[a-z0-9_]*tests?):.*/\\1/p" "$TRIREME_BUILD_DIR.targets")
+  set -- -R "^($sanitized_layers)\." -E '_cli_test$' "$@"
+  # Open MPI keeps memory to its end. A sanitizer that stops a rank must end the job with its message.
+  export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
+else
+  "$source/jobs/setup.sh" --slurm
+fi
+"$source/jobs/build.sh" ${targets+"${targets[@]}"}
 echo "tests: running after ${SECONDS} s"
-exec ctest --test-dir "$("$source/jobs/build.sh" --directory)" --parallel "$(nproc)" --output-on-failure --no-tests=error "$@"
+report=$(mktemp)
+trap 'rm -f "$report"' EXIT
+ctest --test-dir "$("$source/jobs/build.sh" --directory)" --parallel "$(nproc)" --output-on-failure --no-tests=error \
+  --test-output-size-passed 65536 --output-junit "$report" "$@" 2>&1 | python3 "$source/tests/support/skips.py" "$report"

@@ -5,7 +5,7 @@
 # shellcheck shell=bash
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-cli-test.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+source "$TRIREME_SOURCE/tests/support/skips.sh"
 cd "$work"
 
 # Sentences over a few words: a tiny model learns their letters at once.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "data/files.hpp"
+#include "support/skips_here.hpp"
 
 namespace trireme::data::test {
 
@@ -14,7 +15,8 @@ namespace trireme::data::test {
 class SpmTrainTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (std::system("command -v spm_train > /dev/null") != 0) GTEST_SKIP() << "spm_train is not installed";
+    if (std::system("command -v spm_train > /dev/null") != 0)
+      GTEST_SKIP() << trireme::test::not_here << "spm_train is not installed (Debian: sentencepiece)";
   }
 };
 

@@ -19,7 +19,7 @@ readonly conf=$home/slurm.conf
 readonly nodes=(n1 n2)
 
 say() { printf 'cluster: %s\n' "$*" >&2; }
-cannot() { say "cannot start here: $*"; exit 77; }
+cannot() { say "cannot start here: $*"; echo "skipped: $*" >&2; exit 77; }
 
 check_machine() {
   ((EUID == 0)) || cannot "needs root (slurmd starts jobs for others, and nodes get a /tmp of their own)"

@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
+#include "support/skips_here.hpp"
+
 /// The tests of device kernels. They are built twice: for a GPU, where they are skipped when there is none, and against
 /// the emulator in tests/kernels/on_host, where the same kernels run on host tensors.
 namespace trireme::test {
@@ -18,7 +20,7 @@ namespace trireme::test {
 class GpuTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!kernels_run_here()) GTEST_SKIP() << "no GPU here";
+    if (!kernels_run_here()) GTEST_SKIP() << not_here << "no GPU";
   }
 };
 
