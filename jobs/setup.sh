@@ -66,7 +66,9 @@ install_packages() {
 
   local as_root=()
   if ((EUID != 0)); then
-    command -v sudo >/dev/null || fail "these packages are missing and need root to install: ${missing[*]}"
+    # Without a terminal nobody can give sudo a password: it must not ask.
+    { command -v sudo && { [[ -t 0 ]] || sudo -n true; }; } >/dev/null 2>&1 ||
+      fail "these packages are missing and need root to install: ${missing[*]}"
     as_root=(sudo)
   fi
   say "packages: installing ${missing[*]}"

@@ -50,6 +50,11 @@ function(trireme_tests)
     set_tests_properties(support.without_cuda PROPERTIES LABELS machine TIMEOUT 60
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;PROGRAM=$<TARGET_FILE:trireme_without_cuda>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   endif()
+  if(TRIREME_CUDA)
+    add_test(NAME support.build_without_cuda COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/support/build_without_cuda_test.sh)
+    set_tests_properties(support.build_without_cuda PROPERTIES LABELS "machine;slow" TIMEOUT 1200 PROCESSORS 2
+      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;BUILD=${PROJECT_BINARY_DIR};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+  endif()
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
   add_test(NAME gpu_judge COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/gpu_judge_test.py)
   add_test(NAME spack COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py)

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The program of a machine without CUDA: configured with TRIREME_CUDA=OFF in a folder of its own, otherwise as this build is, so
+# that its objects come from the compiler cache. It builds, starts, and refuses GPUs.
+# Environment: BUILD (a build folder), TRIREME_SOURCE.
+folder=$BUILD-without-cuda  # beside it: a cache with a base_dir takes only folders of the same depth for the same
+fail() { printf 'FAILED: %s\n' "$1"; tail -n 40 "$folder.log"; exit 1; }
+
+mkdir -p "$folder"
+# What this build was configured with, but for what CUDA's files and libraries are.
+sed -nE '/CUDA|NCCL|NVCC|^BUILD_TESTING/!s/^([A-Za-z0-9_.+-]+):(BOOL|STRING|PATH|FILEPATH)=(.*)$/set(\1 [[\3]] CACHE \2 "")/p' \
+  "$BUILD/CMakeCache.txt" >"$folder/as_it_is.cmake"
+[[ -s $folder/as_it_is.cmake ]] || fail "no settings in $BUILD/CMakeCache.txt"
+cmake -S "$TRIREME_SOURCE" -B "$folder" -G Ninja -C "$folder/as_it_is.cmake" -DTRIREME_CUDA=OFF -DBUILD_TESTING=OFF >"$folder.log" 2>&1 ||
+  fail "it cannot be configured"
+cmake --build "$folder" --parallel 2 --target trireme >"$folder.log" 2>&1 || fail "it does not build"
+"$folder/trireme" --version >"$folder.log" 2>&1 || fail "it does not start"
+grep -q '^trireme ' "$folder.log" || fail "it does not say its version"
+PROGRAM=$folder/trireme source "$TRIREME_SOURCE/tests/support/without_cuda_test.sh"
