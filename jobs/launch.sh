@@ -11,8 +11,10 @@
 #   MODULES        environment modules to load
 #   MPI_PLUGIN     srun's --mpi=; empty: pmix, or pmi2 for an MPICH and where srun has no pmix
 #   SRUN_OPTIONS   binding and whatever else srun is to be told
-#   REQUEUE        yes: a job that saved on a signal goes back into the queue (exit code 75 otherwise)
-#   FAILURES_TOO   yes: a job that broke goes back, too, if it left a newer checkpoint in CHECKPOINTS than it began with
+#   REQUEUE        yes: a job that saved on a signal goes back into the queue (exit code 75 otherwise), if it left a newer
+#                  checkpoint than it began with
+#   FAILURES_TOO   yes: a job that broke goes back, too, on the same condition
+#   CHECKPOINTS    checkpoint.directory, where the settings and the run file do not say it in plain lines
 set -uo pipefail
 
 job_says() { printf 'job %s: %s\n' "${SLURM_JOB_ID:-?}" "$*" >&2; }
@@ -46,7 +48,25 @@ say_the_end() {
   export SLURM_JOB_END_TIME=$end
 }
 
-newest_checkpoint() { [[ -z ${CHECKPOINTS:-} ]] || find "$CHECKPOINTS" -maxdepth 1 -name 'step-*' 2>/dev/null | sort | tail -n 1; }
+# setting SECTION KEY: its value in `arguments`, else in the run file, where it stands on a line of its own.
+setting() {
+  local argument value=
+  for argument in "${arguments[@]}"; do [[ $argument != "$1.$2="* ]] || value=${argument#*=}; done
+  [[ -n $value ]] || value=$(awk -v section="[$1]" -v key="$2" '
+    /^[ \t]*\[/ { inside = index($0, section) > 0 }
+    inside && $0 ~ "^[ \t]*" key "[ \t]*=" { sub(/^[^=]*=[ \t]*/, ""); print; exit }' "$RUN")
+  value=${value%%#*}
+  xargs <<<"$value" 2>/dev/null  # without quotes and blanks
+}
+
+checkpoint_directory() {
+  local directory=${CHECKPOINTS:-$(setting checkpoint directory)} output name
+  output=$(setting run output)
+  name=$(setting run name)
+  echo "${directory:-${output:-runs/${name:-run}}/checkpoints}"
+}
+
+newest_checkpoint() { find "$(checkpoint_directory)" -mindepth 2 -maxdepth 2 -path '*/step-*/COMMIT' 2>/dev/null | sort | tail -n 1; }
 
 # Waits for the step; signals to this script go to its tasks. wait ends early at every signal.
 await_step() {
@@ -66,8 +86,14 @@ tell_step() {
   told=yes
   job_says "$1 at $(date -u +%H:%M:%S) UTC: asking the ranks to save"
   # USR1: the same to the program, and srun itself lives on.
-  kill -USR1 "$step" 2>/dev/null || true
+  [[ -z $step ]] || kill -USR1 "$step" 2>/dev/null || true
 }
+
+# From now on: a signal that nothing catches would end this script, and with it the job, while it loads its modules.
+told=no
+step=
+trap 'tell_step USR1' USR1
+trap 'tell_step TERM' TERM
 
 # Seconds of Slurm's [days-]hours:minutes:seconds; a limit that is no time (UNLIMITED) is far away.
 seconds_of() {
@@ -86,10 +112,19 @@ is_cancelled() {
 }
 
 # A job that its user cancelled has saved, too, but is not wanted back. One that is preempted without grace comes back by itself.
+# put_back WHY saved|early: saved, or asked to before the ranks had begun.
 put_back() {
+  local after
+  after=$(newest_checkpoint)
   if is_cancelled; then
     job_says "cancelled: it stays out of the queue; sbatch the same script again goes on from the checkpoint"
     exit 75
+  fi
+  # Each life has to bring the run further than the one before, or the chain would never end.
+  if [[ $2 == saved && -n $before && $after == "$before" ]]; then
+    job_fails "no step since the last life: the newest checkpoint is still $(dirname "$after"). A life is too short for the start, one step and a save: ask for more time (--time, --signal)" 75
+  elif [[ $2 == early || -z $after ]] && ((${SLURM_RESTART_COUNT:-0} >= 10)); then
+    job_fails "ten lives, and this one saved nothing in $(checkpoint_directory) (CHECKPOINTS names another directory): it stays out of the queue" 75
   fi
   job_says "$1: back into the queue"
   scontrol requeue "$SLURM_JOB_ID" ||
@@ -104,9 +139,8 @@ train() {
   load_modules
   command -v "$TRIREME" >/dev/null || job_fails "there is no program $TRIREME: load its module, or set TRIREME" 5
   [[ -r $RUN ]] || job_fails "cannot read the run file $RUN (from $PWD)" 2
-  told=no
-  local setting arguments=("$RUN") plugin before code=0
-  for setting in ${SETTINGS:-}; do arguments+=(--set "$setting"); done
+  local one arguments=("$RUN") plugin before code=0
+  for one in ${SETTINGS:-}; do arguments+=(--set "$one"); done
   arguments+=("$@")
   plugin=$(mpi_plugin) || exit $?
   # srun does not take --cpus-per-task over from sbatch (Slurm 22.05 and later).
@@ -115,31 +149,31 @@ train() {
   # No core dumps of thousands of ranks.
   ulimit -c 0
   before=$(newest_checkpoint)
+  [[ $told == no || ${REQUEUE:-yes} != yes ]] || put_back "asked to save before the ranks had begun" early
   job_says "$SLURM_NTASKS ranks on ${SLURM_JOB_NUM_NODES} nodes ($SLURM_JOB_NODELIST), $OMP_NUM_THREADS threads each, --mpi=$plugin," \
     "restart ${SLURM_RESTART_COUNT:-0}"
   # --kill-on-bad-exit=0: ranks that end with 75 must not be shot by the first of them; a rank that fails ends the job itself.
   # shellcheck disable=SC2086  # several options in one variable
   srun --mpi="$plugin" --kill-on-bad-exit=0 --wait=60 ${SRUN_OPTIONS:-} "$TRIREME" train "${arguments[@]}" &
   step=$!
-  trap 'tell_step USR1' USR1
-  trap 'tell_step TERM' TERM
+  [[ $told == no ]] || kill -USR1 "$step"
   await_step || code=$?
   trap - USR1 TERM
 
   if ((code == 75)); then
     [[ ${REQUEUE:-yes} == yes ]] || job_fails "saved, not put back into the queue (REQUEUE=$REQUEUE)" 75
-    put_back "saved"
+    put_back "saved" saved
   fi
   # USR1 or TERM ended the ranks while they were starting: nothing was done yet, and nothing is lost.
-  if [[ $told == yes && ${REQUEUE:-yes} == yes ]] && ((code == 138 || code == 143)) && ((${SLURM_RESTART_COUNT:-0} < 10)); then
-    put_back "asked to save before the ranks had begun"
+  if [[ $told == yes && ${REQUEUE:-yes} == yes ]] && ((code == 138 || code == 143)); then
+    put_back "asked to save before the ranks had begun" early
   fi
   # 7: a hang; 128+n: killed, by Slurm or the kernel. Others are mistakes that come again.
   if [[ ${FAILURES_TOO:-no} == yes ]] && ((code == 7 || code > 128)); then
     local after
     after=$(newest_checkpoint)
     if [[ -n $after && $after != "$before" ]]; then
-      put_back "ended with $code after $(basename "$after") was saved"
+      put_back "ended with $code after $(basename "$(dirname "$after")") was saved" saved
     fi
     job_says "ended with $code, and no new checkpoint was saved: it would only break again"
   fi
