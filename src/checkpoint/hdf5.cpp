@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "trireme/base/error.hpp"
 
 namespace trireme::checkpoint::h5 {
@@ -57,6 +59,7 @@ Hdf5Lock::Hdf5Lock() : lock_(mutex()) {
 std::string last_reason() {
   std::string reason;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, keep_last, &reason);
+  std::replace(reason.begin(), reason.end(), '\n', ' ');  // of ctime(), in the middle of why a write failed
   return reason.empty() ? "no reason given" : reason;
 }
 

@@ -1,14 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/cli/with_mpi.hpp"
 
-#include <array>
+#include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "trireme/base/error.hpp"
 #include "trireme/cli/launcher.hpp"
 #include "trireme/comm/abort.hpp"
 #include "trireme/comm/mpi.hpp"
 #include "trireme/comm/session.hpp"
 
 namespace trireme::cli {
+namespace {
+
+/// Open MPI keeps files of a job in TMPDIR. mpirun makes them for its ranks; for a program that is started alone
+/// MPI_Init does, and where it may not, ends the process with pages of advice.
+void check_temporary_directory() {
+  if (launched(environment) || !mpi_library().starts_with("Open MPI")) return;
+  const std::string path = environment("TMPDIR");
+  if (path.empty() || ::access(path.c_str(), F_OK) != 0 || ::access(path.c_str(), W_OK | X_OK) == 0) return;
+  throw EnvironmentError(
+      fmt::format("TMPDIR {}: {}; Open MPI requires a directory that you may write to", path, std::strerror(errno)));
+}
+
+}  // namespace
 
 std::string mpi_library() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
@@ -20,6 +39,7 @@ std::string mpi_library() {
 void refuse_ranks_that_nobody_introduced() { check_introduction(launched(environment), environment, mpi_library()); }
 
 int with_mpi(const std::function<int(const comm::Communicator& world)>& body) {
+  check_temporary_directory();
   const comm::Session session(nullptr, nullptr);
   try {
     return body(session.world());

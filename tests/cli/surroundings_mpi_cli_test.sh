@@ -20,8 +20,27 @@ json_check "$same_losses" out/metrics.jsonl usual.jsonl
 (export OMP_NUM_THREADS=0 && trains)
 (export OMP_NUM_THREADS=abc && trains)
 (export OMP_NUM_THREADS=2,1 && trains)
+# A directory that cannot be written: as home it does not matter, else it is refused. The kernel treats root like anybody else
+# once it has no right to overrule permissions.
 mkdir read-only && chmod 500 read-only
-if [[ ! -w read-only ]]; then (export TMPDIR=$work/read-only && program train run.toml --set run.overwrite=true && expect_done); fi
+obeying=()
+((EUID != 0)) || obeying=(setpriv --bounding-set=-dac_override,-dac_read_search --inh-caps=-dac_override,-dac_read_search)
+if "${obeying[@]}" mkdir read-only/probe 2>/dev/null || ! "${obeying[@]}" true 2>/dev/null; then
+  not_tried 'directories that cannot be written: root may write everywhere here'
+else
+  (export HOME=$work/read-only && launch "${obeying[@]}" "$TRIREME" train run.toml --set run.overwrite=true && expect_done)
+  json_check 'assert len(rows) == 6' out/metrics.jsonl
+  if [[ $("$TRIREME" --version) != *MPICH* ]]; then
+    launch env TMPDIR="$work/read-only" "${obeying[@]}" "$TRIREME" train run.toml --set run.overwrite=true
+    expect_end 5 "TMPDIR $work/read-only: Permission denied; Open MPI requires a directory that you may write to"
+  fi
+  launch "${obeying[@]}" "$TRIREME" train run.toml --set run.output=read-only/out
+  expect_end 8 'run.output read-only/out: cannot be created: Permission denied'
+  launch "${obeying[@]}" "$TRIREME" train run.toml --set run.overwrite=true --set checkpoint.at_end=true --set checkpoint.directory=read-only
+  expect_end 8 'read-only' 'Permission denied'
+  launch "${obeying[@]}" "$TRIREME" tokenize --tokenizer bytes -o read-only/tokens.bin text.txt
+  expect_end 8 'read-only/tokens.bin: Permission denied; choose a directory you may write to'
+fi
 (export TMPDIR=$work/nowhere && program train run.toml --set run.overwrite=true && expect_done)
 
 # Closed streams: nothing of what is said ends up in files.

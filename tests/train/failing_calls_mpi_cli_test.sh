@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# System calls that fail in the middle of a save, after every check has passed (tests/support/system_calls): no space, no quota, no
+# permission, an error of the disk. The training goes on, the checkpoint before stays, nothing half is left, a later save
+# works. The same in the last save and before the first step ends the run, with exit code 8.
+# timeout: 600
+# processors: 2
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+source "$TRIREME_SOURCE/tests/support/processes.sh"
+
+sed -e 's/^steps = .*/steps = 1000000/' -e 's/^at_end = .*/every = 40\nkeep = 1/' -i run.toml
+injected="env LD_PRELOAD=$SYSTEM_CALLS SYSTEM_CALLS_RULES=$work/rules"
+rules() { printf '%s\n' "$@" >rules.new && mv rules.new rules; }
+
+start() {  # start [--set ...]: a run of two ranks in the background; $pid
+  rm -rf out rules
+  : >out.txt
+  : >err.txt
+  last="train run.toml $*"
+  # shellcheck disable=SC2086  # several options in one variable
+  $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set metrics.every=1000000 "$@" >>out.txt 2>>err.txt &
+  pid=$!
+}
+await() {  # await FILE FROM PATTERN: a line after line FROM that matches
+  local i
+  for ((i = 0; i < 1800; ++i)); do
+    ! tail -n "+$(($2 + 1))" "$1" | grep -q "$3" || return 0
+    kill -0 $pid 2>/dev/null || fail "the run ended; awaited: $3"
+    sleep 0.05
+  done
+  fail "never said: $3"
+}
+a_save_works() {  # one that begins now is written, and whole
+  local saved
+  await out.txt "$(wc -l <out.txt)" '^saved out/checkpoints/step-'
+  await out.txt "$(wc -l <out.txt)" '^saved out/checkpoints/step-'
+  saved=$(sed -n 's/^saved \([^ ]*\) .*/\1/p' out.txt | tail -n 1)
+  last_saved=${saved##*/}
+}
+survives() {  # survives RULE TEXT
+  rules "$1"
+  await err.txt "$(wc -l <err.txt)" "the save of step [0-9]* failed, the training goes on: .*$2"
+  local kept
+  kept=$(ls out/checkpoints)
+  [[ $kept =~ ^step-[0-9]+$ ]] || fail "$1: what is there is $kept"
+  "$TRIREME" verify "out/checkpoints/$kept" >verified.txt || fail "$1: the checkpoint before is damaged"
+  rm rules
+  a_save_works
+}
+
+start
+a_save_works
+survives 'write 1 8 ENOSPC /shards/' 'rank 1: .*dp-00001-tp-00.h5: cannot write: No space left on device; free space'
+survives 'write 0 1 ENOSPC /shards/' "rank 0: .*dp-00000-tp-00.h5: cannot .*: HDF5 says: .*No space left on device"
+survives 'write 0 1 ENOSPC /index.h5' "rank 0: .*index.h5: cannot .*: HDF5 says: .*No space left on device"
+survives 'write 0 1 EDQUOT /COMMIT' 'COMMIT: cannot write: Disk quota exceeded; free space'
+survives 'write 1 8 EFBIG /shards/' 'rank 1: .*dp-00001-tp-00.h5: cannot write: File too large'
+survives 'allocate 1 1 EDQUOT /shards/' 'rank 1: .*dp-00001-tp-00.h5: cannot set [0-9]* bytes aside: Disk quota exceeded'
+survives 'fsync 1 1 EIO /shards/' 'rank 1: .*dp-00001-tp-00.h5: cannot flush to disk: Input/output error'
+survives 'fsync 0 1 EDQUOT .partial/shards' 'cannot flush .*to disk: Disk quota exceeded; free space'
+survives 'mkdir 0 1 EACCES .partial' '.partial: cannot be created: Permission denied'
+survives 'mkdir 0 1 EDQUOT .partial' '.partial: cannot be created: Disk quota exceeded'
+survives 'create 1 1 EACCES /shards/' 'rank 1: .*dp-00001-tp-00.h5: cannot create: Permission denied'
+survives 'open 1 1 EMFILE .partial/shards/' 'rank 1: .*: cannot open: Too many open files'
+survives 'rename 0 1 EACCES .partial' 'cannot be renamed to .*: Permission denied'
+kill -USR1 $pid
+status=0
+wait $pid || status=$?
+((status == 75)) || fail "after all that: exit code $status"
+left=$(ls -A out/checkpoints)
+[[ $left =~ ^.job.lock.step-[0-9]+$ ]] || fail "left: $left"
+"$TRIREME" verify out/checkpoints/step-* >verified.txt || fail 'the last one is damaged'
+
+# In the last save there is no later one: the run says so, and leaves nothing half.
+for ranks_per_file in 1 2; do
+  rm -rf out
+  rules 'write 0 1 EDQUOT /COMMIT'
+  # shellcheck disable=SC2086  # several options in one variable
+  launch $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set train.steps=2 --set checkpoint.at_end=true \
+    --set checkpoint.ranks_per_file=$ranks_per_file
+  expect_end 8 'the checkpoint of step 2 was not saved' 'COMMIT: cannot write: Disk quota exceeded'
+  [[ $(ls -A out/checkpoints) == .job.lock ]] || fail "left: $(ls -A out/checkpoints)"
+done
+
+# Before the first step: found, and nothing is computed.
+refused() {  # refused RULE TEXT...
+  local rule=$1
+  shift
+  rm -rf out elsewhere
+  rules "$rule"
+  # shellcheck disable=SC2086  # several words
+  launch $injected "$TRIREME" train run.toml --set checkpoint.directory=elsewhere/checkpoints
+  expect_end 8 "$@"
+  [[ ! -s out/metrics.jsonl ]] || fail "$rule: it computed before it looked"
+}
+refused 'mkdir 0 1 EACCES /out' 'run.output out: cannot be created: Permission denied'
+refused 'mkdir 0 1 EDQUOT /elsewhere' 'checkpoint.directory elsewhere/checkpoints: cannot be created: Disk quota exceeded'
+refused 'create 0 1 EACCES /out/.job.lock' 'out/.job.lock: cannot be created: Permission denied'
+refused 'create 0 1 EACCES /elsewhere/checkpoints/.' 'elsewhere/checkpoints/.' 'Permission denied'
+refused 'fsync 0 1 EDQUOT /elsewhere/checkpoints/.' 'elsewhere/checkpoints/.' 'Disk quota exceeded'
+refused 'write 0 1 ENOSPC /out/run.toml' 'out/run.toml' 'No space left on device'

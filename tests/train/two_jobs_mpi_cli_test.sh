@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Two jobs in one place where flock does not work (tests/support/system_calls): the second is refused by what the first wrote in its
+# lock, and a killed job's lock is no obstacle.
+# timeout: 300
+# processors: 2
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+source "$TRIREME_SOURCE/tests/support/processes.sh"
+
+sed -e 's/^at_end = .*/at_end = true/' -i run.toml
+unset SLURM_JOB_ID SLURM_STEP_ID SLURM_RESTART_COUNT
+injected="env LD_PRELOAD=$SYSTEM_CALLS SYSTEM_CALLS_RULES=$work/rules"
+
+start() {  # a job in the background that holds out/; $pid, and $rank of its first rank
+  # shellcheck disable=SC2086  # several options in one variable
+  $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set train.steps=1000000 --set metrics.every=100 >first.txt 2>&1 &
+  pid=$!
+  local i
+  for ((i = 0; i < 1200; ++i)); do
+    [[ ! -s out/metrics.jsonl ]] || break
+    kill -0 $pid 2>/dev/null || fail "the first job ended: $(cat first.txt)"
+    sleep 0.05
+  done
+  rank=$(ranks_of $pid | head -n 1)
+}
+second() {  # second [--set ...]: what another job says
+  # shellcheck disable=SC2086  # several options in one variable
+  launch $injected "$TRIREME" train run.toml --set train.steps=3 "$@"
+}
+refused() {
+  expect_end 4 'is in use by another job:' "process $rank on $(hostname)"
+  kill -0 "$rank" 2>/dev/null || fail 'the first job ended meanwhile'
+}
+
+for error in ENOLCK EOPNOTSUPP; do
+  echo "flock any 1 $error .job.lock" >rules
+  rm -rf out
+  start
+  second
+  refused
+  second --set run.output=elsewhere --set checkpoint.directory=out/checkpoints
+  refused
+  # Killed: it shows no life, and its lock is taken over.
+  # shellcheck disable=SC2046  # a number each
+  kill -KILL $(ranks_of $pid)
+  wait $pid 2>/dev/null || true
+  second
+  expect_done
+done
