@@ -237,10 +237,15 @@ exec 9>"$cache/setup.lock"
 flock 9
 rm -rf "$cache"/setup.tmp.*
 work=$(mktemp -d "$cache/setup.tmp.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+kokkos=
+trap '[[ -z $kokkos ]] || kill "$kokkos" 2>/dev/null; rm -rf "$work"' EXIT
 
 install_packages
+# One is downloaded while the other is compiled.
+install_kokkos &
+kokkos=$!
 install_libtorch
 install_cuda
-install_kokkos
+wait "$kokkos"
+kokkos=
 say "done in ${SECONDS} s"
