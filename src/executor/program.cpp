@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/schedule/access.hpp"
+#include "trireme/schedule/concerns.hpp"
 
 namespace trireme::executor {
 namespace {
@@ -34,10 +35,13 @@ class Resolver {
     std::reverse(out.stages.begin(), out.stages.end());
     return out;
   }
+  // Collectives between stages.
+  Operands operator()(const schedule::GatherSequence&) { return {}; }
+  Operands operator()(const schedule::ScatterSequence&) { return {}; }
+  Operands operator()(const schedule::AllReduceActivation&) { return {}; }
+  Operands operator()(const schedule::GatherVocabulary&) { return {}; }
   template <class Other>
-  Operands operator()(const Other&) {
-    return {};
-  }
+  requires(!schedule::of_stage<Other>) Operands operator()(const Other&) { return {}; }
 
  private:
   template <class Compute>

@@ -35,47 +35,49 @@ void Activations::hold(const Key& key, std::vector<Bytes> tensors) {
   held_[key] = std::move(tensors);
 }
 
-void Activations::offload(const schedule::OffloadActivations& op) {
+Bytes Activations::most_during(const schedule::Op& op) {
+  return std::visit([this](const auto& verb) { return during(verb); }, op);
+}
+
+Bytes Activations::during(const schedule::OffloadActivations& op) {
   Bytes& away = away_[{op.block.value, op.microbatch.value}] = {};
   for (const auto& [key, tensors] : held_)
     if (std::get<0>(key) == op.block.value && std::get<2>(key) == op.microbatch.value)
       for (const Bytes bytes : tensors) away += bytes >= op.min_bytes ? bytes : Bytes{};
   on_host_ += away;
+  return total_;
 }
 
-void Activations::drop(const schedule::DropActivations& op) {
+Bytes Activations::during(const schedule::DropActivations& op) {
   total_ = total_ - away_.at({op.block.value, op.microbatch.value});
+  return total_;
 }
 
-void Activations::reload(const schedule::ReloadActivations& op) {
+Bytes Activations::during(const schedule::ReloadActivations& op) {
   const Bytes away = away_.at({op.block.value, op.microbatch.value});
   total_ += away;
   on_host_ = on_host_ - away;
+  return total_;
 }
 
-void Activations::forward(const schedule::Forward& op) {
+Bytes Activations::during(const schedule::Forward& op) {
   each_stage(op, model_, [&](const Key& key) {
     if (op.keep != model::Keep::input)
       hold(key, saved(key, op.keep));
     else if (std::get<1>(key) == 0)
       hold(key, {input()});
   });
+  return total_;
 }
 
-void Activations::recompute(const schedule::Recompute& op) {
+Bytes Activations::during(const schedule::Recompute& op) {
   each_stage(op, model_, [&](const Key& key) { hold(key, saved(key, model::Keep::products)); });
+  return total_;
 }
 
-Bytes Activations::most_during(const schedule::Op& op) {
-  if (const auto* verb = std::get_if<schedule::Forward>(&op)) forward(*verb);
-  if (const auto* verb = std::get_if<schedule::Recompute>(&op)) recompute(*verb);
-  if (const auto* verb = std::get_if<schedule::OffloadActivations>(&op)) offload(*verb);
-  if (const auto* verb = std::get_if<schedule::DropActivations>(&op)) drop(*verb);
-  if (const auto* verb = std::get_if<schedule::ReloadActivations>(&op)) reload(*verb);
+Bytes Activations::during(const schedule::Backward& op) {
   const Bytes most = total_;
-  if (const auto* verb = std::get_if<schedule::Backward>(&op);
-      verb != nullptr && verb->part != schedule::BackwardPart::input)
-    each_stage(*verb, model_, [&](const Key& key) { hold(key, {}); });
+  if (op.part != schedule::BackwardPart::input) each_stage(op, model_, [&](const Key& key) { hold(key, {}); });
   return most;
 }
 

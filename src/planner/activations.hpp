@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/planner/replay.hpp"
+#include "trireme/schedule/concerns.hpp"
 
 namespace trireme::planner {
 
@@ -23,11 +24,21 @@ class Activations {
  private:
   using Key = std::tuple<int, int, int>;  ///< compute block, stage, microbatch
 
-  void forward(const schedule::Forward& op);
-  void recompute(const schedule::Recompute& op);
-  void offload(const schedule::OffloadActivations& op);
-  void drop(const schedule::DropActivations& op);
-  void reload(const schedule::ReloadActivations& op);
+  // The most that is held during each verb that is of a microbatch.
+  [[nodiscard]] Bytes during(const schedule::Forward& op);
+  [[nodiscard]] Bytes during(const schedule::Recompute& op);
+  [[nodiscard]] Bytes during(const schedule::Backward& op);
+  [[nodiscard]] Bytes during(const schedule::OffloadActivations& op);
+  [[nodiscard]] Bytes during(const schedule::DropActivations& op);
+  [[nodiscard]] Bytes during(const schedule::ReloadActivations& op);
+  // Nothing is kept.
+  [[nodiscard]] Bytes during(const schedule::ForwardAgain&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::GatherSequence&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::ScatterSequence&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::AllReduceActivation&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::GatherVocabulary&) { return total_; }
+  template <class Other>
+  requires(!schedule::of_microbatch<Other>) [[nodiscard]] Bytes during(const Other&) { return total_; }
   void hold(const Key& key, std::vector<Bytes> tensors);
   [[nodiscard]] std::vector<Bytes> saved(const Key& key, model::Keep keep) const;
   [[nodiscard]] Bytes input() const;

@@ -2,15 +2,13 @@
 #include "trireme/planner/replay.hpp"
 
 #include <algorithm>
-#include <type_traits>
 
-#include "planner/activations.hpp"
+#include "planner/verb_bytes.hpp"
 #include "trireme/base/text_table.hpp"
 #include "trireme/model/logits.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/passes.hpp"
 #include "trireme/schedule/text.hpp"
-#include "trireme/shard/copies.hpp"
 
 namespace trireme::planner {
 namespace {
@@ -87,10 +85,10 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   }
   memory.gradients_unsharded = ring_bytes(rings.gradients, model, layout, 4);
   if (sizing.on_gpu) memory.workspace = head_workspace(model, sizing);
-  Activations activations(model, sizing);
+  VerbBytes bytes(model, layout, sizing);
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
-    const Bytes most = activations.most_during(schedule.ops[i]);
-    memory.host.activations = std::max(memory.host.activations, activations.on_host());
+    const Bytes most = bytes.of(schedule.ops[i]).activations;
+    memory.host.activations = std::max(memory.host.activations, bytes.activations_on_host());
     if (most <= memory.activations) continue;
     memory.activations = most;
     memory.activations_peak_op = static_cast<int>(i);
@@ -124,102 +122,16 @@ Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh) 
               config.checkpoint.async && config.checkpoint.every > 0 && config.checkpoint.every < config.train.steps};
 }
 
-namespace {
-
-std::int64_t all_reduce_bytes(std::int64_t elements, std::int64_t element_bytes, int ranks) {
-  return 2 * ((elements + ranks - 1) / ranks) * element_bytes * (ranks - 1);
-}
-
-/// What one verb moves on the tensor axis.
-class TensorTraffic {
- public:
-  TensorTraffic(const model::Model& model, const shard::Layout& layout, const Sizing& sizing)
-      : model_(model),
-        layout_(layout),
-        sizing_(sizing),
-        ranks_(model.part.ranks),
-        stream_(sizing.tokens * model.sizes.hidden),
-        width_(size_of(sizing.compute)) {}
-
-  template <class Add>
-  void operator()(const schedule::GatherSequence&, Add add) const {
-    add("tensor", "all_gather", stream_ / ranks_ * width_ * (ranks_ - 1));
-  }
-  template <class Add>
-  void operator()(const schedule::ScatterSequence&, Add add) const {
-    add("tensor", "reduce_scatter", stream_ / ranks_ * width_ * (ranks_ - 1));
-  }
-  template <class Add>
-  void operator()(const schedule::AllReduceActivation&, Add add) const {
-    add("tensor", "all_reduce", all_reduce_bytes(stream_, width_, ranks_));
-  }
-  template <class Add>
-  void operator()(const schedule::GatherVocabulary&, Add add) const {
-    add("tensor", "all_gather", sizing_.tokens * 3 * 4 * (ranks_ - 1));
-  }
-  template <class Add>
-  void operator()(const schedule::SumCopies& op, Add add) const {
-    const auto ranges = shard::copied_ranges(model_[op.block], layout_[op.block], sizing_.shard_rank);
-    if (!ranges.everywhere.empty())
-      add("tensor", "all_reduce", all_reduce_bytes(shard::elements(ranges.everywhere), 4, ranks_));
-    if (!ranges.in_groups.empty())
-      add("tensor_group", "all_reduce", all_reduce_bytes(shard::elements(ranges.in_groups), 4, ranges.group));
-  }
-  template <class Other, class Add>
-  void operator()(const Other&, Add) const {}
-
- private:
-  const model::Model& model_;
-  const shard::Layout& layout_;
-  const Sizing& sizing_;
-  int ranks_;
-  std::int64_t stream_;  ///< elements of a microbatch's residual stream
-  std::int64_t width_;
-};
-
-}  // namespace
-
 Traffic replay_traffic(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
                        const Sizing& sizing) {
-  const TensorTraffic tensor(model, layout, sizing);
+  VerbBytes bytes(model, layout, sizing);
   Traffic traffic;
-  const auto add = [&](const char* group, const char* operation, std::int64_t bytes) {
-    Moved& moved = traffic[group][operation];
-    moved.bytes += Bytes{bytes};
-    ++moved.calls;
-  };
-  Activations activations(model, sizing);
-  const int shards = layout.shards();
-  const std::int64_t wire = sizing.reduce == config::Reduce::fp32 ? 4 : 2;
-  for (const schedule::Op& op : schedule.ops) {
-    if (sizing.trains) (void)activations.most_during(op);
-    std::visit(
-        [&](const auto& verb) {
-          using Verb = std::decay_t<decltype(verb)>;
-          const auto copies = [&](Bytes bytes) {
-            add("host", std::string(schedule::copy_name(op)).c_str(), bytes.value);
-          };
-          if constexpr (std::is_same_v<Verb, schedule::Upload>)
-            copies(times(layout[verb.block].shard_elements(), size_of(sizing.compute)));
-          if constexpr (std::is_same_v<Verb, schedule::OffloadGradient>)
-            copies(times(layout[verb.block].shard_elements(), 4));
-          if constexpr (std::is_same_v<Verb, schedule::OffloadActivations> ||
-                        std::is_same_v<Verb, schedule::ReloadActivations>)
-            copies(activations.away(verb.block, verb.microbatch));
-          if constexpr (std::is_same_v<Verb, schedule::Unshard>) {
-            const int ranks = verb.from.value_or(shards);
-            add(verb.from ? "shard_group" : "shard", "all_gather",
-                layout[verb.block].padded() / ranks * size_of(sizing.compute) * (ranks - 1));
-          }
-          if constexpr (std::is_same_v<Verb, schedule::ReduceScatter>)
-            add("shard", "reduce_scatter", layout[verb.block].shard_elements() * wire * (shards - 1));
-          if constexpr (std::is_same_v<Verb, schedule::AllReduce>)
-            add("replicate", "all_reduce",
-                all_reduce_bytes(layout[verb.block].shard_elements(), wire, sizing.replicas));
-          tensor(verb, add);
-        },
-        op);
-  }
+  for (const schedule::Op& op : schedule.ops)
+    for (const Transfer& transfer : bytes.of(op).transfers) {
+      Moved& moved = traffic[std::string(transfer.group)][std::string(transfer.operation)];
+      moved.bytes += transfer.bytes;
+      ++moved.calls;
+    }
   return traffic;
 }
 

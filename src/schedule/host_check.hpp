@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/schedule/concerns.hpp"
 #include "trireme/schedule/passes.hpp"
 
 namespace trireme::schedule {
@@ -33,8 +34,11 @@ class HostCheck {
   [[nodiscard]] Wrong operator()(const ReloadActivations& op);
   /// A block's activations are about to be read.
   [[nodiscard]] Wrong reads(Block block, Microbatch microbatch);
+  // Nothing between device and host.
+  [[nodiscard]] Wrong operator()(const Reshard&) { return {}; }
   template <class Other>
-  [[nodiscard]] Wrong operator()(const Other&) {
+  requires(of_stage<Other> || (!of_parameters<Other> && !of_microbatch<Other>)) [[nodiscard]] Wrong operator()(
+      const Other&) {
     return {};
   }
   [[nodiscard]] Wrong at_end() const;

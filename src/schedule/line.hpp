@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "trireme/base/error.hpp"
+#include "trireme/model/model.hpp"
 #include "trireme/schedule/op.hpp"
 
 namespace trireme::schedule {
@@ -87,6 +88,11 @@ class Line {
       expected("a stage of the block");
     }
     expected("a block of the model");
+  }
+  std::pair<Block, Stage> block_and_stage() {
+    const auto [found, stage] = block();
+    if (!stage) expected("a stage of a block, such as b0.mlp");
+    return {found, *stage};
   }
   Microbatch microbatch() {
     const std::string_view word = take("a microbatch such as m0");

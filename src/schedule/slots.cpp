@@ -5,6 +5,7 @@
 #include <map>
 
 #include "trireme/base/error.hpp"
+#include "trireme/schedule/concerns.hpp"
 #include "trireme/schedule/passes.hpp"
 
 namespace trireme::schedule {
@@ -73,7 +74,7 @@ struct Assign {
   }
   void operator()(OffloadGradient& op) { downloads.give_back(op.slot = download_slot.at(op.block)); }
   template <class Other>
-  void operator()(Other&) {}
+  requires(!takes_slot<Other>) void operator()(Other&) {}
 };
 
 }  // namespace

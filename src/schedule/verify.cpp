@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "schedule/host_check.hpp"
+#include "trireme/schedule/concerns.hpp"
 #include "trireme/schedule/passes.hpp"
 #include "trireme/schedule/text.hpp"
 
@@ -157,8 +158,15 @@ class Replay {
     if (!updated_.insert(op.block).second) complain("updates a block twice");
     if (resident_.contains(op.block)) complain("updates a block that is still unsharded: the copy would be stale");
   }
+  // HostCheck's.
+  void operator()(const Upload&) {}
+  void operator()(const OffloadGradient&) {}
+  void operator()(const SumSquares&) {}
+  void operator()(const OffloadActivations&) {}
+  void operator()(const DropActivations&) {}
+  void operator()(const ReloadActivations&) {}
   template <class Other>
-  void operator()(const Other&) {}  // HostCheck's
+  requires(!of_parameters<Other> && !of_microbatch<Other>) void operator()(const Other&) {}
 
  private:
   [[nodiscard]] const std::string& name(ParamBlock block) const { return model_[block].name; }

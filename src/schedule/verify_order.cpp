@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/schedule/access.hpp"
+#include "trireme/schedule/concerns.hpp"
 #include "trireme/schedule/text.hpp"
 #include "trireme/schedule/verify.hpp"
 
@@ -110,20 +111,12 @@ class Order {
   void operator()(const ScatterSequence&) {}
   void operator()(const AllReduceActivation&) {}
   void operator()(const GatherVocabulary&) {}
-  // Nothing of a microbatch's stream.
-  void operator()(const Unshard&) {}
-  void operator()(const Reshard&) {}
-  void operator()(const ReduceScatter&) {}
-  void operator()(const AllReduce&) {}
-  void operator()(const SumCopies&) {}
-  void operator()(const ClipNorm&) {}
-  void operator()(const Update&) {}
-  void operator()(const Upload&) {}
-  void operator()(const OffloadGradient&) {}
-  void operator()(const SumSquares&) {}
+  // What is saved, not the stream.
   void operator()(const OffloadActivations&) {}
   void operator()(const DropActivations&) {}
   void operator()(const ReloadActivations&) {}
+  template <class Other>
+  requires(!of_microbatch<Other>) void operator()(const Other&) {}
 
  private:
   [[nodiscard]] int stages(Block block) const { return static_cast<int>(model_[block].stages.size()); }

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "trireme/schedule/access.hpp"
+#include "trireme/schedule/concerns.hpp"
 #include "trireme/schedule/text.hpp"
 #include "trireme/schedule/verify.hpp"
 
@@ -70,8 +71,12 @@ class Between {
   void operator()(const ScatterSequence& op) { pay(op.microbatch); }
   void operator()(const AllReduceActivation& op) { pay(op.microbatch); }
   void operator()(const GatherVocabulary& op) { pay(op.microbatch); }
+  // What is saved, not what stands between stages.
+  void operator()(const OffloadActivations&) {}
+  void operator()(const DropActivations&) {}
+  void operator()(const ReloadActivations&) {}
   template <class Other>
-  void operator()(const Other&) {}
+  requires(!of_microbatch<Other>) void operator()(const Other&) {}
 
  private:
   using Key = std::tuple<Block, Stage, Microbatch>;

@@ -65,7 +65,6 @@ TEST(Microbatches, WhoseForwardsAreShuffledMakeASoundStep) {
 /// What a schedule computes, as numbers that stand for expressions: of each resource which op wrote it last, from what.
 /// Gradients of one block are sums: their terms have no order.
 std::map<Resource, std::uint64_t> values(const Schedule& schedule, const model::Model& model) {
-  using Kind = Resource::Kind;
   const auto mix = [](std::uint64_t a, std::uint64_t b) {
     return (a ^ (b + 0x9e3779b97f4a7c15U + (a << 6))) * 0x100000001b3U;
   };
@@ -75,7 +74,8 @@ std::map<Resource, std::uint64_t> values(const Schedule& schedule, const model::
     const bool backward = std::holds_alternative<Backward>(schedule.ops[i]);
     const bool reduces = std::holds_alternative<ReduceScatter>(schedule.ops[i]);
     const auto is_sum = [&](const Resource& r) {
-      return (backward && r.kind == Kind::gradient_slot) || (reduces && r.kind == Kind::gradient_shard);
+      return (backward && std::holds_alternative<resource::GradientSlot>(r)) ||
+             (reduces && std::holds_alternative<resource::GradientShard>(r));
     };
     // Which slot a block lies in changes nothing.
     const bool computes = testing::microbatch_of(schedule.ops[i]) >= 0;
@@ -85,9 +85,9 @@ std::map<Resource, std::uint64_t> values(const Schedule& schedule, const model::
     for (const Resource& written : all[i].writes) now[written] = is_sum(written) ? now[written] + result : result;
     if (reduces)
       for (const Resource& read : all[i].reads)
-        if (read.kind == Kind::gradient_slot) now[read] = 0;
+        if (std::holds_alternative<resource::GradientSlot>(read)) now[read] = 0;
   }
-  std::erase_if(now, [](const auto& of) { return of.first.kind != Kind::master_shard; });
+  std::erase_if(now, [](const auto& of) { return !std::holds_alternative<resource::MasterShard>(of.first); });
   return now;
 }
 

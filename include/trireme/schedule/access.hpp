@@ -4,6 +4,7 @@
 #include <compare>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "trireme/model/model.hpp"
@@ -12,34 +13,107 @@
 /// What each op reads and writes: the basis of `needs` and `verify`.
 namespace trireme::schedule {
 
-/// A thing that ops read and write. Which of the numbers mean something depends on the kind.
-struct Resource {
-  enum class Kind {
-    parameter_slot,  ///< a, b: ring and index of an unsharded buffer
-    gradient_slot,   ///< a, b: ring and index of an unsharded gradient buffer
-    master_shard,    ///< a: parameter block; fp32 masters and optimizer state
-    gradient_shard,  ///< a: parameter block
-    partial_shard,   ///< one microbatch's gradient shard before its sum over the replicas
-    group_copy,      ///< a: parameter block; this rank's part of the copy that its group keeps
-    hidden,          ///< a: microbatch; the residual stream, or its gradient
-    recomputed,      ///< a: microbatch; the residual stream of a forward that runs again
-    branch,          ///< a: microbatch; what stands between the residual stream and a branch, or its gradient
-    branch_again,    ///< a: microbatch; a branch's input once more, for the gradients of its weights
-    vocabulary,      ///< a: microbatch; what the ranks of the tensor axis know of their parts of the vocabulary
-    saved,           ///< a, b, c: block, stage, microbatch; what a stage keeps for its backward
-    device_shard,    ///< a: parameter block; the copy on the device of a shard whose masters live on the host
-    upload_slot,     ///< a, b: ring and index of a shard on its way to an unshard
-    download_slot,   ///< a, b: ring and index of a gradient shard on its way to the host
-    host_copy,       ///< a, b: block, microbatch; activations in host memory
-    norm_part,       ///< a: parameter block; the sum of squares of a gradient on the host
-    norm,            ///< the clip factor and the agreement to skip
-  };
-  Kind kind;
-  int a = 0;
-  int b = 0;
-  int c = 0;
-  friend auto operator<=>(const Resource&, const Resource&) = default;
+/// The things that ops read and write, each with what tells it from others of its kind.
+namespace resource {
+
+/// An unsharded buffer.
+struct ParameterSlot {
+  Slot slot;
+  friend auto operator<=>(const ParameterSlot&, const ParameterSlot&) = default;
 };
+/// An unsharded gradient buffer.
+struct GradientSlot {
+  Slot slot;
+  friend auto operator<=>(const GradientSlot&, const GradientSlot&) = default;
+};
+/// Fp32 masters and optimizer state.
+struct MasterShard {
+  ParamBlock block;
+  friend auto operator<=>(const MasterShard&, const MasterShard&) = default;
+};
+struct GradientShard {
+  ParamBlock block;
+  friend auto operator<=>(const GradientShard&, const GradientShard&) = default;
+};
+/// One microbatch's gradient shard before its sum over the replicas.
+struct PartialShard {
+  friend auto operator<=>(const PartialShard&, const PartialShard&) = default;
+};
+/// This rank's part of the copy that its group keeps.
+struct GroupCopy {
+  ParamBlock block;
+  friend auto operator<=>(const GroupCopy&, const GroupCopy&) = default;
+};
+/// The residual stream, or its gradient.
+struct Hidden {
+  Microbatch m;
+  friend auto operator<=>(const Hidden&, const Hidden&) = default;
+};
+/// The residual stream of a forward that runs again.
+struct Recomputed {
+  Microbatch m;
+  friend auto operator<=>(const Recomputed&, const Recomputed&) = default;
+};
+/// What stands between the residual stream and a branch, or its gradient.
+struct Branch {
+  Microbatch m;
+  friend auto operator<=>(const Branch&, const Branch&) = default;
+};
+/// A branch's input once more, for the gradients of its weights.
+struct BranchAgain {
+  Microbatch m;
+  friend auto operator<=>(const BranchAgain&, const BranchAgain&) = default;
+};
+/// What the ranks of the tensor axis know of their parts of the vocabulary.
+struct Vocabulary {
+  Microbatch m;
+  friend auto operator<=>(const Vocabulary&, const Vocabulary&) = default;
+};
+/// What a stage keeps for its backward.
+struct Saved {
+  Block block;
+  Stage stage;
+  Microbatch m;
+  friend auto operator<=>(const Saved&, const Saved&) = default;
+};
+/// The copy on the device of a shard whose masters live on the host.
+struct DeviceShard {
+  ParamBlock block;
+  friend auto operator<=>(const DeviceShard&, const DeviceShard&) = default;
+};
+/// A shard on its way to an unshard.
+struct UploadSlot {
+  Slot slot;
+  friend auto operator<=>(const UploadSlot&, const UploadSlot&) = default;
+};
+/// A gradient shard on its way to the host.
+struct DownloadSlot {
+  Slot slot;
+  friend auto operator<=>(const DownloadSlot&, const DownloadSlot&) = default;
+};
+/// Activations in host memory.
+struct HostCopy {
+  Block block;
+  Microbatch m;
+  friend auto operator<=>(const HostCopy&, const HostCopy&) = default;
+};
+/// The sum of squares of a gradient on the host.
+struct NormPart {
+  ParamBlock block;
+  friend auto operator<=>(const NormPart&, const NormPart&) = default;
+};
+/// The clip factor and the agreement to skip.
+struct Norm {
+  friend auto operator<=>(const Norm&, const Norm&) = default;
+};
+
+}  // namespace resource
+
+using Resource =
+    std::variant<resource::ParameterSlot, resource::GradientSlot, resource::MasterShard, resource::GradientShard,
+                 resource::PartialShard, resource::GroupCopy, resource::Hidden, resource::Recomputed, resource::Branch,
+                 resource::BranchAgain, resource::Vocabulary, resource::Saved, resource::DeviceShard,
+                 resource::UploadSlot, resource::DownloadSlot, resource::HostCopy, resource::NormPart, resource::Norm>;
 
 [[nodiscard]] std::string to_text(const Resource& resource, const model::Model& model);
 

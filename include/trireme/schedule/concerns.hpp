@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <concepts>
+
+#include "trireme/schedule/op.hpp"
+
+/// What a verb's fields say that it concerns: a visitor passes over the verbs that do not concern it by these, and
+/// names every other one, so that a new verb is not passed over by mistake.
+namespace trireme::schedule {
+
+template <class Verb>
+concept of_microbatch = requires(const Verb& verb) {
+  { verb.microbatch } -> std::same_as<const Microbatch&>;
+};
+
+template <class Verb>
+concept of_stage = requires(const Verb& verb) { verb.stage; };
+
+template <class Verb>
+concept of_parameters = requires(const Verb& verb) {
+  { verb.block } -> std::same_as<const ParamBlock&>;
+};
+
+template <class Verb>
+concept takes_slot = requires(const Verb& verb) { verb.slot; } || requires(const Verb& verb) { verb.staged; } ||
+                     requires(const Verb& verb) { verb.gradients; };
+
+}  // namespace trireme::schedule

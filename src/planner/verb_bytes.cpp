@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/verb_bytes.hpp"
+
+#include <utility>
+#include <variant>
+
+#include "trireme/shard/copies.hpp"
+
+namespace trireme::planner {
+namespace {
+
+std::int64_t all_reduce_bytes(std::int64_t elements, std::int64_t element_bytes, int ranks) {
+  return 2 * ((elements + ranks - 1) / ranks) * element_bytes * (ranks - 1);
+}
+
+}  // namespace
+
+VerbBytes::VerbBytes(const model::Model& model, const shard::Layout& layout, const Sizing& sizing)
+    : model_(model),
+      layout_(layout),
+      sizing_(sizing),
+      stream_(sizing.tokens * model.sizes.hidden),
+      width_(size_of(sizing.compute)),
+      wire_(sizing.reduce == config::Reduce::fp32 ? 4 : 2),
+      activations_(model, sizing) {}
+
+OpBytes VerbBytes::of(const schedule::Op& op) {
+  bytes_ = {.activations = activations_.most_during(op)};
+  std::visit([this](const auto& verb) { add(verb); }, op);
+  return std::exchange(bytes_, {});
+}
+
+void VerbBytes::transfer(std::string_view group, std::string_view operation, std::int64_t bytes) {
+  bytes_.transfers.push_back({group, operation, Bytes{bytes}});
+}
+
+// Compute.
+void VerbBytes::add(const schedule::Forward&) {}
+void VerbBytes::add(const schedule::Recompute&) {}
+void VerbBytes::add(const schedule::Backward&) {}
+void VerbBytes::add(const schedule::ForwardAgain&) {}
+
+// Parameters and gradients.
+void VerbBytes::add(const schedule::Unshard& op) {
+  const int ranks = op.from.value_or(layout_.shards());
+  transfer(op.from ? "shard_group" : "shard", "all_gather", layout_[op.block].padded() / ranks * width_ * (ranks - 1));
+}
+void VerbBytes::add(const schedule::Reshard&) {}
+void VerbBytes::add(const schedule::ReduceScatter& op) {
+  transfer("shard", "reduce_scatter", layout_[op.block].shard_elements() * wire_ * (layout_.shards() - 1));
+}
+void VerbBytes::add(const schedule::AllReduce& op) {
+  transfer("replicate", "all_reduce", all_reduce_bytes(layout_[op.block].shard_elements(), wire_, sizing_.replicas));
+}
+void VerbBytes::add(const schedule::Update&) {}
+
+// Between device and host.
+void VerbBytes::add(const schedule::Upload& op) {
+  transfer("host", "upload", layout_[op.block].shard_elements() * width_);
+}
+void VerbBytes::add(const schedule::OffloadGradient& op) {
+  transfer("host", "offload_gradient", layout_[op.block].shard_elements() * 4);
+}
+void VerbBytes::add(const schedule::SumSquares&) {}
+void VerbBytes::add(const schedule::OffloadActivations& op) {
+  transfer("host", "offload", activations_.away(op.block, op.microbatch).value);
+}
+void VerbBytes::add(const schedule::DropActivations&) {}
+void VerbBytes::add(const schedule::ReloadActivations& op) {
+  transfer("host", "reload", activations_.away(op.block, op.microbatch).value);
+}
+
+// The tensor axis.
+void VerbBytes::add(const schedule::GatherSequence&) {
+  transfer("tensor", "all_gather", stream_ / model_.part.ranks * width_ * (model_.part.ranks - 1));
+}
+void VerbBytes::add(const schedule::ScatterSequence&) {
+  transfer("tensor", "reduce_scatter", stream_ / model_.part.ranks * width_ * (model_.part.ranks - 1));
+}
+void VerbBytes::add(const schedule::AllReduceActivation&) {
+  transfer("tensor", "all_reduce", all_reduce_bytes(stream_, width_, model_.part.ranks));
+}
+void VerbBytes::add(const schedule::GatherVocabulary&) {
+  transfer("tensor", "all_gather", sizing_.tokens * 3 * 4 * (model_.part.ranks - 1));
+}
+void VerbBytes::add(const schedule::SumCopies& op) {
+  const auto ranges = shard::copied_ranges(model_[op.block], layout_[op.block], sizing_.shard_rank);
+  if (!ranges.everywhere.empty())
+    transfer("tensor", "all_reduce", all_reduce_bytes(shard::elements(ranges.everywhere), 4, model_.part.ranks));
+  if (!ranges.in_groups.empty())
+    transfer("tensor_group", "all_reduce", all_reduce_bytes(shard::elements(ranges.in_groups), 4, ranges.group));
+}
+
+}  // namespace trireme::planner

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "planner/activations.hpp"
+#include "trireme/planner/replay.hpp"
+#include "trireme/schedule/concerns.hpp"
+#include "trireme/shard/layout.hpp"
+
+namespace trireme::planner {
+
+/// One collective or copy of a rank.
+struct Transfer {
+  std::string_view group, operation;
+  Bytes bytes;  ///< sent, or copied
+};
+
+/// What one op holds and moves on a rank.
+struct OpBytes {
+  Bytes activations;  ///< the most that are on the device while it runs
+  std::vector<Transfer> transfers{};
+};
+
+/// The bytes of every verb while the ops of a schedule run one after another: one function for each verb that names a
+/// block, so that one without does not compile.
+class VerbBytes {
+ public:
+  /// model, layout and sizing outlive it.
+  VerbBytes(const model::Model& model, const shard::Layout& layout, const Sizing& sizing);
+
+  /// Goes past `op`.
+  [[nodiscard]] OpBytes of(const schedule::Op& op);
+  [[nodiscard]] Bytes activations_on_host() const { return activations_.on_host(); }
+
+ private:
+  // What each verb transfers.
+  void add(const schedule::Unshard& op);
+  void add(const schedule::Reshard& op);
+  void add(const schedule::Forward& op);
+  void add(const schedule::Recompute& op);
+  void add(const schedule::Backward& op);
+  void add(const schedule::ForwardAgain& op);
+  void add(const schedule::ReduceScatter& op);
+  void add(const schedule::AllReduce& op);
+  void add(const schedule::Update& op);
+  void add(const schedule::Upload& op);
+  void add(const schedule::OffloadGradient& op);
+  void add(const schedule::SumSquares& op);
+  void add(const schedule::OffloadActivations& op);
+  void add(const schedule::DropActivations& op);
+  void add(const schedule::ReloadActivations& op);
+  void add(const schedule::GatherSequence& op);
+  void add(const schedule::ScatterSequence& op);
+  void add(const schedule::AllReduceActivation& op);
+  void add(const schedule::GatherVocabulary& op);
+  void add(const schedule::SumCopies& op);
+  template <class Other>
+  requires(!schedule::of_parameters<Other> && !schedule::of_microbatch<Other>) void add(const Other&) {
+  }  // control traffic, which is not counted here
+  void transfer(std::string_view group, std::string_view operation, std::int64_t bytes);
+
+  const model::Model& model_;
+  const shard::Layout& layout_;
+  const Sizing& sizing_;
+  std::int64_t stream_;        ///< elements of a microbatch's residual stream
+  std::int64_t width_, wire_;  ///< bytes of an element of parameters and activations; of a reduced gradient's term
+  Activations activations_;
+  OpBytes bytes_;
+};
+
+}  // namespace trireme::planner

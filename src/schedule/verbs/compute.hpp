@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+
+#include "schedule/verbs/verb.hpp"
+
+/// Verbs that run stages.
+namespace trireme::schedule {
+
+/// Of whole stages: the residual stream, and what they save.
+template <class Stream, class Compute>
+void whole_effects(const Compute& op, Effects& on, bool reads_saved) {
+  on.read_parameters();
+  on.update(Stream{op.microbatch});
+  const StageRange range = stages_of(on.model[op.block], op.stage);
+  for (int s = range.first; s < range.last; ++s) {
+    const resource::Saved saved{op.block, Stage{s}, op.microbatch};
+    if (reads_saved) on.read(saved);
+    on.write(saved);
+  }
+}
+
+template <>
+struct Description<Forward> {
+  static constexpr Names<1> names{"forward"};
+  static Lane lane(const Forward&) { return Lane::compute; }
+  static void effects(const Forward& op, Effects& on) {
+    const model::Stage* const cut = cut_stage(on.model, op.block, op.stage);
+    if (cut == nullptr) return whole_effects<resource::Hidden>(op, on, false);
+    using model::StageKind;
+    on.read_parameters();
+    if (cut->kind == StageKind::norm) on.read(resource::Hidden{op.microbatch});
+    if (cut->kind == StageKind::embedding || cut->kind == StageKind::logits)
+      on.write(resource::Hidden{op.microbatch});  // nothing is left of it
+    if (model::is_branch(cut->kind) || cut->kind == StageKind::logits) on.read(resource::Branch{op.microbatch});
+    if (cut->kind == StageKind::logits)
+      on.write(resource::Vocabulary{op.microbatch});
+    else
+      on.write(resource::Branch{op.microbatch});
+    on.write(resource::Saved{op.block, *op.stage, op.microbatch});
+  }
+  static std::string print(const Forward& op, const model::Model& model) {
+    constexpr std::array keeps{" keep input", "", " keep all"};
+    return compute_text(model, op.block, op.stage, op.microbatch) + keeps.at(static_cast<std::size_t>(op.keep));
+  }
+  static Op parse(Line& line, std::string_view) {
+    const auto [block, stage] = line.block();
+    Forward op{.block = block, .stage = stage, .microbatch = line.microbatch()};
+    if (!line.take_if("keep")) return op;
+    if (line.take_if("input"))
+      op.keep = model::Keep::input;
+    else if (line.take_if("all"))
+      op.keep = model::Keep::all;
+    else
+      line.expected("input or all");
+    return op;
+  }
+};
+
+template <>
+struct Description<Recompute> {
+  static constexpr Names<1> names{"recompute"};
+  static Lane lane(const Recompute&) { return Lane::compute; }
+  static void effects(const Recompute& op, Effects& on) {
+    const model::Stage* const cut = cut_stage(on.model, op.block, op.stage);
+    if (cut == nullptr) return whole_effects<resource::Recomputed>(op, on, true);
+    on.read_parameters();
+    on.update(resource::Saved{op.block, *op.stage, op.microbatch});
+    if (cut->kind == model::StageKind::norm)
+      on.update(resource::Recomputed{op.microbatch});
+    else
+      on.read(resource::Branch{op.microbatch});
+    on.write(resource::Branch{op.microbatch});
+  }
+  static std::string print(const Recompute& op, const model::Model& model) {
+    return compute_text(model, op.block, op.stage, op.microbatch);
+  }
+  static Op parse(Line& line, std::string_view) {
+    const auto [block, stage] = line.block();
+    return Recompute{block, stage, line.microbatch()};
+  }
+};
+
+template <>
+struct Description<Backward> {
+  static constexpr Names<3> names{"backward", "backward_input", "backward_weight"};  // by part
+  static Lane lane(const Backward&) { return Lane::compute; }
+  static void effects(const Backward& op, Effects& on) {
+    if (const model::Stage* cut = cut_stage(on.model, op.block, op.stage); cut != nullptr)
+      cut_effects(op, *cut, on);
+    else
+      whole_effects<resource::Hidden>(op, on, true);
+    for (const GradientTarget& target : op.gradients) {
+      if (target.add) on.read(resource::GradientSlot{target.slot});
+      on.write(resource::GradientSlot{target.slot});
+    }
+  }
+  static std::string print(const Backward& op, const model::Model& model) {
+    std::string text = compute_text(model, op.block, op.stage, op.microbatch);
+    for (std::size_t i = 0; i < op.gradients.size(); ++i) {
+      const GradientTarget& t = op.gradients[i];
+      text += fmt::format("{} {} {}{}", i == 0 ? " ->" : ",", model[t.block].name, slot_text("grad", t.slot),
+                          t.add ? " add" : "");
+    }
+    return text;
+  }
+  static Op parse(Line& line, std::string_view name) {
+    const auto part = static_cast<BackwardPart>(std::find(names.begin(), names.end(), name) - names.begin());
+    const auto [block, stage] = line.block();
+    Backward op{.block = block, .stage = stage, .microbatch = line.microbatch(), .gradients = {}, .part = part};
+    if (!line.take_if("->")) return op;
+    do {
+      GradientTarget target{.block = line.param_block(), .slot = line.slot("grad"), .add = false};
+      if (!line.comma()) target.add = line.add();
+      op.gradients.push_back(target);
+    } while (line.comma());
+    return op;
+  }
+
+ private:
+  static void cut_effects(const Backward& op, const model::Stage& stage, Effects& on) {
+    const Microbatch m = op.microbatch;
+    on.read_parameters();
+    on.update(resource::Saved{op.block, *op.stage, m});
+    if (op.part == BackwardPart::weight) return on.read(resource::BranchAgain{m});
+    if (stage.kind == model::StageKind::norm) {
+      on.read(resource::Branch{m});
+      return on.update(resource::Hidden{m});
+    }
+    if (stage.kind == model::StageKind::logits) {
+      on.read(resource::Vocabulary{m});
+      return on.update(resource::Branch{m});
+    }
+    if (stage.leave == model::Join::scatter_sequence) on.read(resource::Branch{m});
+    if (stage.leave == model::Join::all_reduce_activation) on.read(resource::Hidden{m});
+    if (stage.kind != model::StageKind::embedding) on.write(resource::Branch{m});
+  }
+};
+
+template <>
+struct Description<ForwardAgain> {
+  static constexpr Names<1> names{"forward_again"};
+  static Lane lane(const ForwardAgain&) { return Lane::compute; }
+  static void effects(const ForwardAgain& op, Effects& on) {
+    on.read_parameters();
+    on.read(resource::Saved{op.block, op.stage, op.microbatch});
+    on.write(resource::BranchAgain{op.microbatch});
+  }
+  static std::string print(const ForwardAgain& op, const model::Model& model) {
+    return compute_text(model, op.block, op.stage, op.microbatch);
+  }
+  static Op parse(Line& line, std::string_view) {
+    const auto [block, stage] = line.block_and_stage();
+    return ForwardAgain{block, stage, line.microbatch()};
+  }
+};
+
+}  // namespace trireme::schedule
