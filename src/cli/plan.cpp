@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/plan_time.hpp"
@@ -29,6 +30,15 @@ struct Arguments {
   PlanTime time;
 };
 
+/// The passes that build the schedules of a run.
+void print_passes(const model::Model& model, int microbatches, const schedule::Policy& policy) {
+  const auto print = [&](const char* what, schedule::Purpose purpose, schedule::Schedule order) {
+    fmt::print("{}\n{}", what, schedule::to_text(schedule::explain(purpose, model, std::move(order), policy)));
+  };
+  print("training step", schedule::Purpose::train, schedule::compute_order(model, microbatches));
+  print("\nforward of evaluation and generation", schedule::Purpose::forward, schedule::forward_order(model));
+}
+
 int plan(const Arguments& arguments) {
   config::RunConfig config = train::complete_model(config::load_run_file(arguments.run_file, arguments.overrides));
   const int ranks = arguments.ranks.front();
@@ -43,6 +53,10 @@ int plan(const Arguments& arguments) {
   if (arguments.ranks.size() > 1 || arguments.show == "time") return 0;
   const schedule::Schedule step =
       schedule::build_step(model, resolved.accumulation, schedule::policy_of(config, resolved));
+  if (arguments.show == "passes") {
+    print_passes(model, resolved.accumulation, schedule::policy_of(config, resolved));
+    return 0;
+  }
   if (arguments.show == "schedule") {
     fmt::print("{}", schedule::print(step, model));
     return 0;
@@ -81,9 +95,9 @@ void add_plan(CLI::App& app, Action& chosen) {
                       "section.key=value instead of what the run file says; may be given often");
   command
       ->add_option("--show", arguments->show,
-                   "schedule: one step, an op a line; memory: one rank's bytes; traffic: one rank's bytes a step; "
-                   "time: every term of every op's time with its formula")
-      ->check(CLI::IsMember({"summary", "schedule", "memory", "traffic", "time"}));
+                   "schedule: one step, an op a line; passes: what built it, with times; memory: one rank's bytes; "
+                   "traffic: one rank's bytes a step; time: every term of every op's time with its formula")
+      ->check(CLI::IsMember({"summary", "schedule", "passes", "memory", "traffic", "time"}));
   add_plan_time(*command, arguments->time);
   command->footer(
       "Needs no MPI, no GPU and no data: a login node will do. It finds every mistake that the run would end with\n"

@@ -4,33 +4,69 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <string_view>
 #include <utility>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/text_table.hpp"
 #include "trireme/schedule/verify.hpp"
 
 namespace trireme::schedule {
 namespace {
 
-/// Runs passes one after another; each result is verified and can be kept for a person to look at.
-class Builder {
- public:
-  Builder(const model::Model& model, int replicas) : model_(model), replicas_(replicas) {}
+/// Which schedules a pass is for.
+enum class For { all, training };
 
-  void after(std::string pass, Schedule schedule, Complete complete) {
-    const auto wrong = verify(schedule, model_, replicas_, complete);
-    invariant(wrong.empty(),
-              fmt::format("the pass {} built an unsound schedule:\n  {}", pass, fmt::join(wrong, "\n  ")));
-    results_.push_back({std::move(pass), std::move(schedule)});
-  }
-  [[nodiscard]] const Schedule& now() const { return results_.back().schedule; }
-  std::vector<PassResult> take() { return std::move(results_); }
-
- private:
-  const model::Model& model_;
-  int replicas_;
-  std::vector<PassResult> results_;
+/// A pass: what it does, and what the schedule holds from then on.
+struct NamedPass {
+  std::string_view name;
+  For schedules;
+  bool Complete::*adds;  ///< null: nothing that `verify` has to ask for
+  Schedule (*run)(Schedule, const model::Model&, const Policy&, Purpose);
 };
+
+/// All passes, from the order of the compute ops to a schedule that runs.
+constexpr NamedPass passes[] = {
+    {"insert_recompute", For::training, nullptr,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return insert_recompute(std::move(s), model, policy.recompute);
+     }},
+    {"insert_unshard", For::all, &Complete::unshard,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose purpose) {
+       return insert_unshard(std::move(s), model, purpose == Purpose::train ? policy.reshard : ReshardPolicy{});
+     }},
+    {"insert_reduction", For::training, &Complete::reduction,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return insert_reduction(std::move(s), model, policy.sync, policy.replicas);
+     }},
+    {"insert_update", For::training, &Complete::update,
+     [](Schedule s, const model::Model& model, const Policy&, Purpose) { return insert_update(std::move(s), model); }},
+    {"fuse_stages", For::all, nullptr,
+     [](Schedule s, const model::Model& model, const Policy&, Purpose) { return fuse_stages(std::move(s), model); }},
+    {"prefetch", For::all, nullptr,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return prefetch(std::move(s), model, policy.compute, policy.prefetch_bytes);
+     }},
+    {"insert_offload", For::all, nullptr,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return insert_offload(std::move(s), model, policy.offload);
+     }},
+    {"insert_activation_offload", For::training, nullptr,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return insert_activation_offload(std::move(s), model, policy.activation_offload);
+     }},
+    {"assign_slots", For::all, &Complete::slots,
+     [](Schedule s, const model::Model& model, const Policy&, Purpose) { return assign_slots(std::move(s), model); }},
+};
+
+/// Verifies what a pass has built, and measures how long that takes.
+void check(PassResult& result, const model::Model& model, int replicas, Complete has) {
+  const auto begin = Clock::now();
+  const auto wrong = verify(result.schedule, model, replicas, has);
+  result.verify_time = Clock::now() - begin;
+  invariant(wrong.empty(),
+            fmt::format("the pass {} built an unsound schedule:\n  {}", result.pass, fmt::join(wrong, "\n  ")));
+}
 
 }  // namespace
 
@@ -53,25 +89,20 @@ Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) 
           .replicas = mesh.replicate};
 }
 
-std::vector<PassResult> explain_step(const model::Model& model, Schedule order, const Policy& policy) {
+std::vector<PassResult> explain(Purpose purpose, const model::Model& model, Schedule order, const Policy& policy) {
   Complete has{.unshard = false, .reduction = false, .update = false, .slots = false};
-  Builder build(model, policy.replicas);
-  build.after("compute_order", std::move(order), has);
-  build.after("insert_recompute", insert_recompute(build.now(), model, policy.recompute), has);
-  has.unshard = true;
-  build.after("insert_unshard", insert_unshard(build.now(), model, policy.reshard), has);
-  has.reduction = true;
-  build.after("insert_reduction", insert_reduction(build.now(), model, policy.sync, policy.replicas), has);
-  has.update = true;
-  build.after("insert_update", insert_update(build.now(), model), has);
-  build.after("fuse_stages", fuse_stages(build.now(), model), has);
-  build.after("prefetch", prefetch(build.now(), model, policy.compute, policy.prefetch_bytes), has);
-  build.after("insert_offload", insert_offload(build.now(), model, policy.offload), has);
-  build.after("insert_activation_offload", insert_activation_offload(build.now(), model, policy.activation_offload),
-              has);
-  has.slots = true;
-  build.after("assign_slots", assign_slots(build.now(), model), has);
-  return build.take();
+  std::vector<PassResult> results;
+  results.push_back({.pass = "compute_order", .schedule = std::move(order)});
+  check(results.back(), model, policy.replicas, has);
+  for (const NamedPass& pass : passes) {
+    if (pass.schedules == For::training && purpose != Purpose::train) continue;
+    const auto begin = Clock::now();
+    results.push_back({.pass = pass.name, .schedule = pass.run(results.back().schedule, model, policy, purpose)});
+    results.back().time = Clock::now() - begin;
+    if (pass.adds != nullptr) has.*pass.adds = true;
+    check(results.back(), model, policy.replicas, has);
+  }
+  return results;
 }
 
 Schedule build_step(const model::Model& model, int microbatches, const Policy& policy) {
@@ -79,20 +110,22 @@ Schedule build_step(const model::Model& model, int microbatches, const Policy& p
 }
 
 Schedule build_step(const model::Model& model, Schedule order, const Policy& policy) {
-  return explain_step(model, std::move(order), policy).back().schedule;
+  return explain(Purpose::train, model, std::move(order), policy).back().schedule;
 }
 
 Schedule build_forward(const model::Model& model, const Policy& policy) {
-  Schedule s = forward_order(model);
-  s = insert_unshard(s, model, {});
-  s = fuse_stages(s, model);
-  s = prefetch(s, model, policy.compute, policy.prefetch_bytes);
-  s = insert_offload(s, model, policy.offload);
-  s = assign_slots(s, model);
-  const auto wrong =
-      verify(s, model, policy.replicas, {.unshard = true, .reduction = false, .update = false, .slots = true});
-  invariant(wrong.empty(), fmt::format("build_forward built an unsound schedule:\n  {}", fmt::join(wrong, "\n  ")));
-  return s;
+  return explain(Purpose::forward, model, forward_order(model), policy).back().schedule;
+}
+
+std::string to_text(std::span<const PassResult> results) {
+  TextTable table({"pass", "ops", "pass (ms)", "verify (ms)"});
+  const auto milliseconds = [](Clock::duration time) {
+    return fmt::format("{:.2f}", std::chrono::duration<double, std::milli>(time).count());
+  };
+  for (const PassResult& result : results)
+    table.add({std::string(result.pass), std::to_string(result.schedule.ops.size()), milliseconds(result.time),
+               milliseconds(result.verify_time)});
+  return table.str();
 }
 
 }  // namespace trireme::schedule

@@ -40,6 +40,9 @@ expect_done
 grep -q '"traceEvents"' trace.json || fail "plan --trace"
 program plan run.toml --ranks 4 --show time
 expect_end 2 "time needs a machine"
+program plan run.toml --ranks 4 --show passes
+[[ $(grep -c "^assign_slots " out.txt) == 2 ]] || fail "plan --show passes lists the passes of both schedules"
+[[ $(grep -c "^insert_update " out.txt) == 1 ]] || fail "plan --show passes: only training updates"
 program plan run.toml --ranks 3
 expect_end 2 "3 ranks" "batch.global"
 program tokenize --tokenizer bytes -o again.bin text.txt

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/config/load.hpp"
@@ -31,14 +34,24 @@ struct Policy {
 /// The same from any order of the compute ops, which `compute_order` gives else: microbatches may overlap.
 [[nodiscard]] Schedule build_step(const model::Model& model, Schedule order, const Policy& policy);
 
-/// Builds one forward only: evaluation and generation.
+/// Builds one forward only: evaluation and generation. Verified in the same way.
 [[nodiscard]] Schedule build_forward(const model::Model& model, const Policy& policy);
 
-/// A pass by name, and the schedule after it: what `plan --show schedule` can print.
+/// What a schedule is for: a training step, or the forward of evaluation and generation.
+enum class Purpose { train, forward };
+
+using Clock = std::chrono::steady_clock;
+
+/// A pass by name, the schedule after it, and how long the pass and its verification took.
 struct PassResult {
-  std::string pass;
+  std::string_view pass;
   Schedule schedule;
+  Clock::duration time{}, verify_time{};
 };
-[[nodiscard]] std::vector<PassResult> explain_step(const model::Model& model, Schedule order, const Policy& policy);
+/// Runs the passes for `purpose` one after another, on `order`; each result is verified.
+[[nodiscard]] std::vector<PassResult> explain(Purpose purpose, const model::Model& model, Schedule order,
+                                              const Policy& policy);
+/// A table of passes: ops after each, and times.
+[[nodiscard]] std::string to_text(std::span<const PassResult> results);
 
 }  // namespace trireme::schedule
