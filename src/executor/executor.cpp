@@ -7,7 +7,6 @@
 #include <utility>
 #include <variant>
 
-#include "executor/lane_thread.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/abort.hpp"
 #include "trireme/device/history.hpp"
@@ -49,8 +48,6 @@ std::vector<bool> reduced_on_host(const schedule::Schedule& schedule, const stor
   return there;
 }
 
-double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 }  // namespace
 
 Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens,
@@ -74,20 +71,15 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
       program_(resolve(schedule_, model, store)),
-      activations_(options_.device),
-      progress_(schedule_, [&] {
-        std::vector<schedule::Need> needs = options_.needs ? *options_.needs : schedule::needs(schedule_, model);
-        if (options_.device.is_cuda())
-          device_lanes_.emplace(schedule_, needs, options_.device, reduced_on_host(schedule_, store),
-                                options_.record_timeline);
-        return options_.ordered_collectives ? launch_needs(schedule_, std::move(needs)) : needs;
-      }()) {
-  last_op_.fill(-1);
+      activations_(options_.device) {
+  std::vector<schedule::Need> needs = options_.needs ? *options_.needs : schedule::needs(schedule_, model);
+  if (options_.device.is_cuda())
+    device_lanes_.emplace(schedule_, needs, options_.device, reduced_on_host(schedule_, store),
+                          options_.record_timeline);
   in_flight_.resize(static_cast<std::size_t>(schedule_.microbatches));
   squares_.resize(static_cast<std::size_t>(model.param_blocks()));
   clip_op_ = static_cast<int>(schedule_.ops.size());
   for (std::size_t i = 0; i < schedule_.ops.size(); ++i) {
-    last_op_[static_cast<std::size_t>(schedule::lane_of(schedule_.ops[i]))] = static_cast<int>(i);
     if (std::holds_alternative<schedule::ClipNorm>(schedule_.ops[i])) clip_op_ = static_cast<int>(i);
     if (std::holds_alternative<schedule::Update>(schedule_.ops[i])) updates_.push_back(static_cast<int>(i));
   }
@@ -101,17 +93,19 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
     counted_.push_back(shard::counted_ranges(model[ParamBlock{b}], layout, store.shard_rank()));
   }
   if (options_.graphs) {
-    segments_ = segments(schedule_, options_.needs ? *options_.needs : schedule::needs(schedule_, model));
+    segments_ = segments(schedule_, needs);
     segment_of_.assign(schedule_.ops.size(), -1);
     graph_of_.assign(segments_.size(), -1);
     for (std::size_t i = 0; i < segments_.size(); ++i)
       for (const int op : segments_[i]) segment_of_[static_cast<std::size_t>(op)] = static_cast<int>(i);
   }
-  if (!options_.lane_threads) return;
-  host_team_ = optim::Team(options_.host_threads);
-  for (const schedule::Lane lane : schedule::all_lanes)
-    if (lane != schedule::Lane::compute && last_op_[static_cast<std::size_t>(lane)] >= 0)
-      lanes_.emplace_back([this, lane](const std::stop_token& stop) { lane_loop(lane, stop); });
+  if (options_.lane_threads) host_team_ = optim::Team(options_.host_threads);
+  driver_.emplace(schedule_, options_.ordered_collectives ? launch_needs(schedule_, std::move(needs)) : needs,
+                  options_.lane_threads,
+                  Runner{.run = [this](std::span<const int> ops, std::int64_t step) { perform(ops, step); },
+                         .together = [this](int op, std::int64_t step) { return segment_of(op, step); },
+                         .on_lane_end = options_.on_lane_end,
+                         .on_exception = options_.on_exception});
 }
 
 Executor::~Executor() = default;
@@ -129,76 +123,33 @@ StepResult Executor::run(const StepInput& input, bool last) {
   }
   if (device_lanes_ && rested_) device_lanes_->start();
   rested_ = last;
-  progress_.open(last ? step_ : step_ + 1);
-  try {
-    compute_lane();
-  } catch (...) {
-    options_.on_exception();
-    throw;
-  }
+  const double exposed_seconds = driver_->run(step_, last);
+  if (!device_lanes_) result_.exposed_seconds = exposed_seconds;  // else streams wait, not the host
   if (options_.graphs && step_ == recording_step) {
     graphs_loss_ = device_loss_;
     graphs_memory_ = device::Charge::of_gpu(device::Category::activations, options_.graphs->memory());
   }
-  if (last) progress_.drain(step_);
   if (last && device_lanes_) device_lanes_->drain(timeline_);
   return std::exchange(result_, {});
 }
 
 void Executor::finish_updates() {
-  if (step_ >= 0) progress_.drain(step_, updates_);
+  if (step_ >= 0) driver_->finish(step_, updates_);
 }
 
-void Executor::compute_lane() {
-  for (int op = 0; op < static_cast<int>(schedule_.ops.size()); ++op) {
-    const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op)]);
-    if (lane != schedule::Lane::compute && options_.lane_threads) continue;
-    const std::vector<int>* const segment = segment_of(op);
-    if (segment != nullptr && segment->front() != op) continue;  // launched with its first
-    const auto before = Clock::now();
-    if (options_.lane_threads)
-      invariant(progress_.wait(op, step_, {}), "the compute lane is never asked to stop");
-    else
-      invariant(progress_.ready(op, step_), "the schedule's order satisfies its needs");
-    const auto begin = Clock::now();
-    if (segment != nullptr)
-      run_graph(*segment);
-    else
-      perform(op, step_);
-    if (device_lanes_) continue;  // streams wait, not the host
-    result_.exposed_seconds += seconds(lane == schedule::Lane::compute ? begin - before : Clock::now() - begin);
-  }
-}
-
-void Executor::lane_loop(schedule::Lane lane, const std::stop_token& stop) {
-  prefer_short_slices();
-  try {
-    for (std::int64_t step = 0;; ++step)
-      for (int op = 0; op < static_cast<int>(schedule_.ops.size()); ++op) {
-        if (schedule::lane_of(schedule_.ops[static_cast<std::size_t>(op)]) != lane) continue;
-        if (!progress_.wait(op, step, stop)) return;
-        perform(op, step);
-      }
-  } catch (...) {
-    options_.on_exception();
-  }
-}
-
-const std::vector<int>* Executor::segment_of(int op) const {
-  if (segment_of_.empty() || step_ < recording_step) return nullptr;
+const std::vector<int>* Executor::segment_of(int op, std::int64_t step) const {
+  if (segment_of_.empty() || step < recording_step) return nullptr;
   const int segment = segment_of_[static_cast<std::size_t>(op)];
   return segment < 0 ? nullptr : &segments_[static_cast<std::size_t>(segment)];
 }
 
-void Executor::run_graph(const std::vector<int>& segment) {
+void Executor::launch_graph(const std::vector<int>& segment, std::int64_t step) {
   int& graph = graph_of_[static_cast<std::size_t>(segment_of_[static_cast<std::size_t>(segment.front())])];
-  perform(segment, step_, [&] {
-    if (graph < 0)
-      graph = options_.graphs->record([&] {
-        for (const int op : segment) run_verb(op, step_);
-      });
-    options_.graphs->launch(graph);
-  });
+  if (graph < 0)
+    graph = options_.graphs->record([&] {
+      for (const int op : segment) run_verb(op, step);
+    });
+  options_.graphs->launch(graph);
 }
 
 std::span<const nn::Microbatch> Executor::kept(std::span<const nn::Microbatch> microbatches) {
@@ -222,29 +173,23 @@ std::span<const nn::Microbatch> Executor::kept(std::span<const nn::Microbatch> m
   return microbatches_;
 }
 
-void Executor::perform(int op, std::int64_t step) {
-  perform(std::span(&op, 1), step, [&] { run_verb(op, step); });
-}
-
-void Executor::perform(std::span<const int> ops, std::int64_t step, const std::function<void()>& work) {
+void Executor::perform(std::span<const int> ops, std::int64_t step) {
   const int first = ops.front(), last = ops.back();
   if (options_.on_op)
     for (const int op : ops) options_.on_op(op, step);
-  const schedule::Lane lane = schedule::lane_of(schedule_.ops[static_cast<std::size_t>(first)]);
   c10::OptionalStreamGuard on_stream;
   if (device_lanes_) {
     if (const auto stream = device_lanes_->stream(first)) on_stream.reset_stream(*stream);
     device_lanes_->begin(first, step);
   }
   const auto begin = Clock::now();
-  work();
+  if (const std::vector<int>* const segment = segment_of(first, step); segment != nullptr)
+    launch_graph(*segment, step);
+  else
+    run_verb(first, step);
   if (device_lanes_) device_lanes_->end(first, last, step);
   if (options_.record_timeline && (!device_lanes_ || !device_lanes_->stream(first)))
     timeline_.record({step, first, last, begin, Clock::now(), device::memory_use().spaces});
-  for (const int op : ops) {
-    if (options_.on_lane_end && last_op_[static_cast<std::size_t>(lane)] == op) options_.on_lane_end(lane, step);
-    progress_.done(op, step);
-  }
 }
 
 void Executor::run_verb(int op, std::int64_t step) {

@@ -9,7 +9,6 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "trireme/comm/collectives.hpp"
@@ -17,8 +16,8 @@
 #include "trireme/device/graphs.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/executor/device_lanes.hpp"
+#include "trireme/executor/driver.hpp"
 #include "trireme/executor/program.hpp"
-#include "trireme/executor/progress.hpp"
 #include "trireme/executor/timeline.hpp"
 #include "trireme/nn/cut.hpp"
 #include "trireme/optim/adamw.hpp"
@@ -111,7 +110,7 @@ struct StepResult {
   at::Tensor logits;  ///< infer: [B, vocab] fp32
 };
 
-/// Runs a schedule: one small function per verb. Lanes are threads that follow `needs`; the calling thread is the
+/// Runs a schedule: one small function per verb, called by a `Driver`, which decides when. The calling thread is the
 /// compute lane.
 class Executor {
  public:
@@ -151,18 +150,15 @@ class Executor {
     at::Tensor vocabulary;    ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
   };
 
-  /// Runs ops of one lane that other lanes know as one; work() does what they do.
-  void perform(std::span<const int> ops, std::int64_t step, const std::function<void()>& work);
-  void perform(int op, std::int64_t step);
+  /// Runs ops of one lane that other lanes know as one, on that lane's thread and stream.
+  void perform(std::span<const int> ops, std::int64_t step);
   void run_verb(int op, std::int64_t step);
-  void lane_loop(schedule::Lane lane, const std::stop_token& stop);
-  void compute_lane();
 
   /// The first step finds what its kernels need (plans, workspaces); the next one is recorded.
   static constexpr std::int64_t recording_step = 1;
   /// The segment that op `op` is in, to be launched as one; null where ops are launched by themselves.
-  [[nodiscard]] const std::vector<int>* segment_of(int op) const;
-  void run_graph(const std::vector<int>& segment);
+  [[nodiscard]] const std::vector<int>* segment_of(int op, std::int64_t step) const;
+  void launch_graph(const std::vector<int>& segment, std::int64_t step);
   /// The same tokens in tensors that are there as long as the graphs, which have read them.
   [[nodiscard]] std::span<const nn::Microbatch> kept(std::span<const nn::Microbatch> microbatches);
 
@@ -235,12 +231,10 @@ class Executor {
   std::vector<std::vector<optim::DecayRange>> decay_;  ///< by parameter block
   std::vector<shard::CopiedRanges> copied_;            ///< by parameter block
   std::vector<std::vector<shard::Range>> counted_;     ///< in the norm, by parameter block
-  std::array<int, schedule::lanes> last_op_{};         ///< of each lane; -1: none
   int clip_op_ = 0;                                    ///< all after it is a step's tail
   std::vector<int> updates_;                           ///< the Update ops
   store::ActivationStore activations_;
   std::optional<DeviceLanes> device_lanes_;  ///< on a GPU
-  Progress progress_;
   Timeline timeline_;
 
   // The step that the compute lane is in; only that lane touches these, and the tensor lane those that it exchanges.
@@ -273,7 +267,7 @@ class Executor {
   mutable std::mutex host_work_mutex_;
   HostWork host_work_;
 
-  std::vector<std::jthread> lanes_;  ///< last: they end before what they use
+  std::optional<Driver> driver_;  ///< last: its lanes end before what they use
 };
 
 }  // namespace trireme::executor

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "trireme/executor/progress.hpp"
+#include "trireme/schedule/needs.hpp"
+#include "trireme/schedule/op.hpp"
+
+namespace trireme::executor {
+
+/// What a driver calls to get ops done, on the thread of their lane.
+struct Runner {
+  /// Does `ops` of a step, which other lanes know as one.
+  std::function<void(std::span<const int> ops, std::int64_t step)> run;
+  /// The ops of the compute lane that `op` is handed over with, in order; null: by itself. Absent: every op is.
+  std::function<const std::vector<int>*(int op, std::int64_t step)> together{};
+  /// A lane has done its last op of a step: before anything that waits for that op goes on.
+  std::function<void(schedule::Lane lane, std::int64_t step)> on_lane_end{};
+  /// An op threw, on the thread where it did.
+  std::function<void()> on_exception{};
+};
+
+/// Drives the steps of a schedule: which op begins when, on which lane. Lanes are threads that wait as the needs say;
+/// the thread that calls `run` is the compute lane. Knows no tensor and no collective: the runner does the work.
+class Driver {
+ public:
+  /// lane_threads false: everything runs in the schedule's order on the calling thread. schedule outlives the driver.
+  Driver(const schedule::Schedule& schedule, const std::vector<schedule::Need>& needs, bool lane_threads,
+         Runner runner);
+
+  /// Runs step `step`: 0, 1, ... `last`: returns when all lanes have ended it; else they run ahead into the next step
+  /// as far as their needs allow. Returns the seconds in which the compute lane had no work: waiting for others, or
+  /// doing theirs where they have no threads.
+  double run(std::int64_t step, bool last);
+  /// Waits until these ops of the step have ended. ops: lives as long as the driver.
+  void finish(std::int64_t step, const std::vector<int>& ops) { progress_.drain(step, ops); }
+
+ private:
+  [[nodiscard]] schedule::Lane lane(int op) const { return lane_[static_cast<std::size_t>(op)]; }
+  void do_ops(std::span<const int> ops, std::int64_t step);
+  void lane_loop(schedule::Lane lane, const std::stop_token& stop);
+
+  std::vector<schedule::Lane> lane_;            ///< by op
+  std::array<int, schedule::lanes> last_op_{};  ///< of each lane; -1: none
+  bool lane_threads_;
+  Runner runner_;
+  Progress progress_;
+  std::vector<std::jthread> lanes_;  ///< last: they end before what they use
+};
+
+}  // namespace trireme::executor
