@@ -16,7 +16,9 @@ int colour(Group group, const mesh::Mesh& mesh, mesh::Coordinates at) {
     case Group::shard: at.shard = 0; break;
     case Group::tensor: at.tensor = 0; break;
     case Group::dp: at.replicate = at.shard = 0; break;
-    case Group::world: return 0;
+    case Group::world:
+    case Group::shard_group:
+    case Group::tensor_group: return 0;
   }
   return mesh.rank_of(at).value;
 }
@@ -40,6 +42,8 @@ std::string_view to_text(Group group) {
     case Group::tensor: return "tensor";
     case Group::dp: return "dp";
     case Group::world: return "world";
+    case Group::shard_group: return "shard_group";
+    case Group::tensor_group: return "tensor_group";
   }
   return "?";
 }

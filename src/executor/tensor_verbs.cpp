@@ -115,29 +115,32 @@ void Executor::run(const schedule::ForwardAgain& op, const Operands& operands) {
 
 void Executor::run(const schedule::GatherSequence& op) {
   const device::ChargeTo charge(device::Category::workspace);
+  comm::Collectives& tensor = link(comm::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
   at::Tensor& to = op.pass == schedule::Pass::again ? now.branch_again : now.branch;
   const at::Tensor from = op.pass == schedule::Pass::backward ? now.hidden : to;
-  at::Tensor whole = at::empty({from.size(0) * links_.tensor->size(), from.size(1)}, from.options());
-  links_.tensor->all_gather(from.const_data_ptr(), whole.mutable_data_ptr(), from.numel(), store_.compute());
+  at::Tensor whole = at::empty({from.size(0) * tensor.size(), from.size(1)}, from.options());
+  tensor.all_gather(from.const_data_ptr(), whole.mutable_data_ptr(), from.numel(), store_.compute());
   to = std::move(whole);
 }
 
 void Executor::run(const schedule::ScatterSequence& op) {
   const device::ChargeTo charge(device::Category::workspace);
+  comm::Collectives& tensor = link(comm::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
   const at::Tensor whole = widened(now.branch);
-  const at::Tensor sum = at::empty({whole.size(0) / links_.tensor->size(), whole.size(1)}, whole.options());
-  links_.tensor->reduce_scatter(whole.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(),
-                                store_.compute(), false);
+  const at::Tensor sum = at::empty({whole.size(0) / tensor.size(), whole.size(1)}, whole.options());
+  tensor.reduce_scatter(whole.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(), store_.compute(),
+                        false);
   put_sum(sum, op.pass, now);
 }
 
 void Executor::run(const schedule::AllReduceActivation& op) {
   const device::ChargeTo charge(device::Category::workspace);
+  comm::Collectives& tensor = link(comm::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
   const at::Tensor sum = widened(now.branch);
-  links_.tensor->all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), store_.compute());
+  tensor.all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), store_.compute());
   put_sum(sum, op.pass, now);
 }
 
@@ -154,11 +157,11 @@ void Executor::put_sum(const at::Tensor& sum, schedule::Pass pass, InFlight& of)
 
 void Executor::run(const schedule::GatherVocabulary& op) {
   const device::ChargeTo charge(device::Category::workspace);
+  comm::Collectives& tensor = link(comm::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
   const at::Tensor gathered =
-      at::empty({links_.tensor->size(), now.vocabulary.size(0), now.vocabulary.size(1)}, now.vocabulary.options());
-  links_.tensor->all_gather(now.vocabulary.const_data_ptr(), gathered.mutable_data_ptr(), now.vocabulary.numel(),
-                            DType::fp32);
+      at::empty({tensor.size(), now.vocabulary.size(0), now.vocabulary.size(1)}, now.vocabulary.options());
+  tensor.all_gather(now.vocabulary.const_data_ptr(), gathered.mutable_data_ptr(), now.vocabulary.numel(), DType::fp32);
   if (options_.mode == nn::Mode::infer) {
     result_.logits = layer(op.block, op.stage).head->joined_logits(gathered);
     return now.vocabulary.reset();
@@ -176,18 +179,18 @@ void Executor::run(const schedule::GatherVocabulary& op) {
 
 void Executor::run(const schedule::SumCopies& op) {
   const shard::CopiedRanges& ranges = copied_[static_cast<std::size_t>(op.block.value)];
-  const bool on_host = links_.copies_on_host != nullptr && store_.gradient(op.block).is_cpu();
-  sum_ranges(op.block, ranges.everywhere, on_host ? links_.copies_on_host : links_.copies);
-  sum_ranges(op.block, ranges.in_groups, on_host ? links_.group_copies_on_host : links_.group_copies);
+  sum_ranges(op.block, ranges.everywhere, comm::Group::tensor);
+  sum_ranges(op.block, ranges.in_groups, comm::Group::tensor_group);
 }
 
-void Executor::sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Collectives* link) {
+void Executor::sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Group group) {
   if (ranges.empty()) return;  // on the whole tensor axis alike
   const device::ChargeTo charge(device::Category::workspace);
   const at::Tensor packed = at::empty({shard::elements(ranges)}, store_.gradient(block).options());
   const at::Tensor& gradient = store_.gradient(block);
   pack(gradient, ranges, packed);
-  link->all_reduce(packed.mutable_data_ptr<float>(), packed.numel(), DType::fp32);
+  link(group, schedule::Lane::reduce, gradient)
+      .all_reduce(packed.mutable_data_ptr<float>(), packed.numel(), DType::fp32);
   unpack(packed, ranges, gradient);
 }
 

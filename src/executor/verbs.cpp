@@ -43,15 +43,16 @@ void Executor::run(const schedule::Unshard& op) {
   at::Tensor& shard = op.from     ? store_.group_copy(op.block)
                       : op.staged ? store_.upload_buffer(*op.staged)
                                   : store_.wire(op.block);
-  comm::Collectives& link = op.from ? *links_.group_gather : *links_.gather;
-  link.all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), store_.compute());
+  link(op.from ? comm::Group::shard_group : comm::Group::shard, schedule::Lane::gather)
+      .all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), store_.compute());
 }
 
 void Executor::run(const schedule::Reshard& op, const Operands& operands) {
   if (op.to) {
     at::Tensor& copy = store_.group_copy(op.block);
     const at::Tensor& whole = store_.parameter_buffer(*operands.freed);
-    copy.copy_(whole.narrow(0, links_.group_gather->rank() * copy.numel(), copy.numel()));
+    copy.copy_(
+        whole.narrow(0, link(comm::Group::shard_group, schedule::Lane::gather).rank() * copy.numel(), copy.numel()));
   }
   if (options_.poison) store_.parameter_buffer(*operands.freed).fill_(std::numeric_limits<float>::quiet_NaN());
 }
@@ -101,7 +102,7 @@ void Executor::fetch_loss() {
 
 void Executor::finish_evaluation(Microbatch m) {
   fetch_loss();
-  links_.control->sum({&loss_.cross_entropy, 1});
+  link(comm::Group::dp, schedule::Lane::compute).sum({&loss_.cross_entropy, 1});
   result_.loss = loss_.cross_entropy * microbatch(m).loss_scale;
 }
 
@@ -147,14 +148,15 @@ void Executor::run(const schedule::ReduceScatter& op) {
   at::Tensor shard = op.staged    ? store_.download_buffer(*op.staged)
                      : op.partial ? store_.partial(op.block)
                                   : store_.gradient(op.block);
+  comm::Collectives& reduce = link(comm::Group::shard, schedule::Lane::reduce);
   if (options_.reduce != config::Reduce::bf16) {
-    links_.reduce->reduce_scatter(whole.const_data_ptr<float>(), shard.mutable_data_ptr<float>(), shard.numel(),
-                                  reduce_wire(), op.add);
+    reduce.reduce_scatter(whole.const_data_ptr<float>(), shard.mutable_data_ptr<float>(), shard.numel(), reduce_wire(),
+                          op.add);
     return;
   }
   at::Tensor sum = op.staged ? shard : store_.partial(op.block);
-  links_.reduce->reduce_scatter(whole.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(),
-                                reduce_wire(), false);
+  reduce.reduce_scatter(whole.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(), reduce_wire(),
+                        false);
   round_to_bf16(sum);
   if (!op.partial && !op.staged) put(sum, shard, op.add);
 }
@@ -163,9 +165,8 @@ void Executor::run(const schedule::AllReduce& op) {
   at::Tensor sum = op.staged    ? store_.download_buffer(*op.staged)
                    : op.partial ? store_.partial(op.block)
                                 : store_.gradient(op.block);
-  comm::Collectives* const on_host = sum.is_cpu() ? links_.replicate_on_host : nullptr;
-  (on_host != nullptr ? on_host : links_.replicate)
-      ->all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), reduce_wire());
+  link(comm::Group::replicate, schedule::Lane::reduce, sum)
+      .all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), reduce_wire());
   if (op.partial) put(sum, store_.gradient(op.block), true);
 }
 
@@ -184,7 +185,7 @@ std::array<double, 3> Executor::squares_and_losses() {
   // the tensor axis. Losses are the same on all of it.
   double squares = 0;
   at::Tensor device_squares;
-  for (int b = 0; b < model_.param_blocks() && links_.first_replica; ++b) {
+  for (int b = 0; b < model_.param_blocks() && options_.first_replica; ++b) {
     const ParamBlock block{b};
     const at::Tensor& gradient = store_.gradient(block);
     if (store_.on_host(block) != schedule::OnHost::nothing) {
@@ -208,8 +209,9 @@ std::array<double, 3> Executor::squares_and_losses() {
 void Executor::run(const schedule::ClipNorm&) {
   const nn::Microbatch& first = microbatch(Microbatch{0});
   std::array<double, 3> sums = squares_and_losses();
-  links_.control->sum({sums.data(), first.z_loss > 0 ? sums.size() : 2});
-  if (links_.tensor_control != nullptr) links_.tensor_control->sum({sums.data(), 1});
+  link(comm::Group::dp, schedule::Lane::compute).sum({sums.data(), first.z_loss > 0 ? sums.size() : 2});
+  if (comm::Collectives* const tensor = links_.find({comm::Group::tensor, schedule::Lane::compute}); tensor != nullptr)
+    tensor->sum({sums.data(), 1});
   result_.grad_norm = std::sqrt(sums[0]);
   result_.loss = sums[1] * first.loss_scale;
   if (first.z_loss > 0) result_.z_loss = sums[2] * first.loss_scale;

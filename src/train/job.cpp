@@ -75,8 +75,35 @@ std::shared_ptr<device::Graphs> graphs_of(at::Device device) {
   return device::make_graphs(device);
 }
 
-/// Ends the names of lanes that move what a GPU's rank keeps in the host's memory.
-constexpr std::string_view on_host = " on the host";
+/// Whether ops of a lane call collectives.
+bool calls_collectives(schedule::Lane lane) {
+  using schedule::Lane;
+  switch (lane) {
+    case Lane::compute:
+    case Lane::gather:
+    case Lane::reduce:
+    case Lane::tensor: return true;
+    case Lane::device_to_host:
+    case Lane::host_to_device:
+    case Lane::host: return false;
+  }
+  throw BugError("a lane is not of the schedule's");
+}
+
+/// Whose communicators of a group a lane calls: norms, losses and counts have their own.
+comm::Lane communicator_lane(schedule::Lane lane) {
+  using schedule::Lane;
+  switch (lane) {
+    case Lane::compute: return comm::Lane::control;
+    case Lane::gather: return comm::Lane::gather;
+    case Lane::reduce: return comm::Lane::reduce;
+    case Lane::tensor: return comm::Lane::compute;
+    case Lane::device_to_host:
+    case Lane::host_to_device:
+    case Lane::host: break;
+  }
+  throw BugError("a lane without collectives has no communicator");
+}
 
 bool spare_core(const comm::Topology& topology) { return topology.node_cores > topology.node_ranks; }
 
@@ -108,13 +135,12 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
   forward_schedule_ = schedule::build_forward(model_, policy);
   comm::agree(world, "schedule", schedule::print(step, model_));
 
-  gather_ = collectives(comm::Group::shard, comm::Lane::gather, traffic_.counters(Lane::gather));
-  reduce_ = collectives(comm::Group::shard, comm::Lane::reduce, traffic_.counters(Lane::reduce));
-  if (mesh_.replicate > 1)
-    replicate_ = collectives(comm::Group::replicate, comm::Lane::reduce, traffic_.counters(Lane::reduce));
-  control_ = collectives(comm::Group::dp, comm::Lane::control, traffic_.counters(Lane::compute));
-  if (mesh_.tensor > 1) make_tensor_collectives();
-  if (options_.device.is_cuda() && config_.memory.offload != config::Offload::none) make_host_collectives();
+  open({comm::Group::shard, Lane::gather});
+  open({comm::Group::shard, Lane::reduce});
+  if (mesh_.replicate > 1) open({comm::Group::replicate, Lane::reduce});
+  open({comm::Group::dp, Lane::compute});
+  if (mesh_.tensor > 1) open_tensor_links();
+  if (options_.device.is_cuda() && config_.memory.offload != config::Offload::none) open_host_links();
 
   std::vector<schedule::Schedule> schedules{forward_schedule_};
   if (options_.trains) schedules.push_back(step);
@@ -124,17 +150,18 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
                                                    options_.device);
   if (buffers.copy_group) {
     copy_group_ = groups_.at(comm::Group::shard, comm::Lane::gather).split(at_.shard / *buffers.copy_group, at_.shard);
-    group_gather_ = collectives(*copy_group_, "shard_group", "shard_group/gather", traffic_.counters(Lane::gather));
+    open({comm::Group::shard_group, Lane::gather});
   }
   layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens,
                                   options_.device);
   if (!options_.trains) return;
   executor_ = std::make_unique<executor::Executor>(
-      model_, std::move(step), *store_, layers_, links(), config_.optimizer,
+      model_, std::move(step), *store_, layers_, links_, config_.optimizer,
       executor::Options{.lane_threads = lane_threads_,
                         .device = options_.device,
                         .ordered_collectives = options_.device.is_cuda() && options_.link == comm::DeviceLink::nccl,
                         .host_threads = options_.host_threads,
+                        .first_replica = at_.replicate == 0,
                         .reduce = config_.precision.reduce,
                         .graphs = config_.device.cuda_graphs ? graphs_of(options_.device) : nullptr,
                         .poison = options_.poison,
@@ -144,7 +171,7 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
                             [this](Lane lane, std::int64_t ended) {
                               // Lanes without collectives may end a step after the
                               // next one has begun.
-                              if (lane <= Lane::reduce || lane == Lane::tensor) traffic_.lane_ended(lane, ended);
+                              if (calls_collectives(lane)) traffic_.lane_ended(lane, ended);
                             },
                         .on_copy = [this](std::string_view copy, Bytes bytes,
                                           std::int64_t copied_for) { traffic_.copied(copy, bytes, copied_for); }});
@@ -152,72 +179,54 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
 
 Job::~Job() = default;
 
-void Job::make_tensor_collectives() {
+void Job::open_tensor_links() {
   using schedule::Lane;
-  tensor_ = collectives(comm::Group::tensor, comm::Lane::compute, traffic_.counters(Lane::tensor));
-  copies_ = collectives(comm::Group::tensor, comm::Lane::reduce, traffic_.counters(Lane::reduce));
-  tensor_control_ = collectives(comm::Group::tensor, comm::Lane::control, traffic_.counters(Lane::compute));
+  open({comm::Group::tensor, Lane::tensor});
+  open({comm::Group::tensor, Lane::reduce});
+  open({comm::Group::tensor, Lane::compute});
   const int group = shard::copy_group(model_);
   if (group == 1) return;
   key_value_group_ = groups_.at(comm::Group::tensor, comm::Lane::reduce).split(at_.tensor / group, at_.tensor);
-  group_copies_ =
-      collectives(*key_value_group_, "tensor_group", "tensor_group/reduce", traffic_.counters(Lane::reduce));
+  open({comm::Group::tensor_group, Lane::reduce});
 }
 
 void Job::barrier() {
-  control_->barrier();
-  if (tensor_control_) tensor_control_->barrier();
+  control().barrier();
+  if (tensor_control() != nullptr) tensor_control()->barrier();
 }
 
-std::unique_ptr<comm::Collectives> Job::collectives(comm::Group group, comm::Lane lane, comm::Counters& counters) {
-  return collectives(groups_.at(group, lane), std::string(comm::traffic_name(group, lane)),
-                     fmt::format("{}/{}", comm::to_text(group), comm::to_text(lane)), counters);
+const comm::Communicator& Job::communicator(const executor::Link& link) const {
+  if (link.group == comm::Group::shard_group) return *copy_group_;
+  if (link.group == comm::Group::tensor_group) return *key_value_group_;
+  return groups_.at(link.group, communicator_lane(link.lane));
 }
 
-std::unique_ptr<comm::Collectives> Job::collectives(const comm::Communicator& communicator,
-                                                    const std::string& traffic_name, const std::string& lane_name,
-                                                    comm::Counters& counters) {
-  const comm::Services services{.counters = &counters,
+void Job::open(const executor::Link& link) {
+  const comm::Lane lane = communicator_lane(link.lane);
+  const bool control = link.lane == schedule::Lane::compute;
+  const bool host = link.space == device::Space::host;
+  const comm::Services services{.counters = &traffic_.counters(link.lane),
                                 .recorder = &recorder_,
                                 .deadline = {.timeout_seconds = config_.comm.timeout_seconds,
                                              .dump_path = options_.hang_dump_path,
                                              .silent_ranks = options_.silent_ranks},
                                 .staging = charged_staging()};
-  const bool values = traffic_name == "control" && !options_.control_over_link;  // in the host's memory
-  auto transport =
-      options_.device.is_cuda() && !values && !lane_name.ends_with(on_host)
-          ? comm::make_device_transport(communicator, options_.device, options_.link, services, options_.transport)
-          : comm::make_transport(communicator, services.staging, options_.transport);
-  if (options_.wrap_transport && traffic_name != "control") transport = options_.wrap_transport(std::move(transport));
-  return std::make_unique<comm::Collectives>(std::move(transport), traffic_name, lane_name, services);
+  const bool values = control && !options_.control_over_link;  // in the host's memory
+  auto transport = options_.device.is_cuda() && !values && !host
+                       ? comm::make_device_transport(communicator(link), options_.device, options_.link, services,
+                                                     options_.transport)
+                       : comm::make_transport(communicator(link), services.staging, options_.transport);
+  if (options_.wrap_transport && !control) transport = options_.wrap_transport(std::move(transport));
+  auto& opened = collectives_[link] = std::make_unique<comm::Collectives>(
+      std::move(transport), std::string(comm::traffic_name(link.group, lane)),
+      fmt::format("{}/{}{}", comm::to_text(link.group), comm::to_text(lane), host ? " on the host" : ""), services);
+  links_.add(link, *opened);
 }
 
-void Job::make_host_collectives() {
-  using schedule::Lane;
-  comm::Counters& counters = traffic_.counters(Lane::reduce);
-  const auto also = [&](const std::unique_ptr<comm::Collectives>& there, const comm::Communicator& communicator,
-                        const char* group) {
-    return there ? collectives(communicator, group, fmt::format("{}/reduce{}", group, on_host), counters) : nullptr;
-  };
-  replicate_on_host_ = also(replicate_, groups_.at(comm::Group::replicate, comm::Lane::reduce), "replicate");
-  copies_on_host_ = also(copies_, groups_.at(comm::Group::tensor, comm::Lane::reduce), "tensor");
-  if (key_value_group_) group_copies_on_host_ = also(group_copies_, *key_value_group_, "tensor_group");
-}
-
-executor::Links Job::links() {
-  return {.gather = gather_.get(),
-          .group_gather = group_gather_.get(),
-          .reduce = reduce_.get(),
-          .replicate = replicate_.get(),
-          .control = control_.get(),
-          .tensor = tensor_.get(),
-          .copies = copies_.get(),
-          .group_copies = group_copies_.get(),
-          .tensor_control = tensor_control_.get(),
-          .replicate_on_host = replicate_on_host_.get(),
-          .copies_on_host = copies_on_host_.get(),
-          .group_copies_on_host = group_copies_on_host_.get(),
-          .first_replica = at_.replicate == 0};
+void Job::open_host_links() {
+  for (const comm::Group group : {comm::Group::replicate, comm::Group::tensor, comm::Group::tensor_group})
+    if (links_.find({group, schedule::Lane::reduce}) != nullptr)
+      open({group, schedule::Lane::reduce, device::Space::host});
 }
 
 std::string Job::name_of(DpRank dp_rank) const {
@@ -235,7 +244,7 @@ data::BatchShape Job::batch_shape() const {
 double Job::global_count(const data::StepBatch& batch) {
   if (config_.data.ignore_targets.empty()) return static_cast<double>(config_.batch.global * config_.data.seq_len);
   double count = static_cast<double>(batch.counted);
-  control_->sum({&count, 1});
+  control().sum({&count, 1});
   return count;
 }
 
@@ -259,7 +268,7 @@ executor::Executor& Job::forward_executor(nn::Mode mode) {
   auto& slot = mode == nn::Mode::evaluate ? evaluator_ : inferrer_;
   if (!slot)
     slot = std::make_unique<executor::Executor>(
-        model_, forward_schedule_, *store_, layers_, links(), config_.optimizer,
+        model_, forward_schedule_, *store_, layers_, links_, config_.optimizer,
         executor::Options{.lane_threads = false, .device = options_.device, .mode = mode});
   return *slot;
 }
@@ -270,7 +279,7 @@ Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps) {
   for (std::int64_t i = 0; i < steps; ++i) {
     const data::StepBatch batch = reader.next();
     double counted = static_cast<double>(batch.counted);
-    control_->sum({&counted, 1});
+    control().sum({&counted, 1});
     const std::vector<nn::Microbatch> microbatches{
         microbatch_of(batch.microbatches.front(), config_, 1.0, options_.device)};
     total.loss += run.run({.microbatches = microbatches}, true).loss;
@@ -294,11 +303,11 @@ at::Tensor Job::gather_masters(ParamBlock block) {
   const device::ChargeTo charge(device::Category::workspace);
   const at::Tensor shard = store_->master(block).to(options_.device);  // offload keeps it on the host
   at::Tensor held = at::empty({1, layout_[block].padded()}, shard.options());
-  gather_->all_gather(shard.const_data_ptr(), held.mutable_data_ptr(), shard.numel(), DType::fp32);
+  gather().all_gather(shard.const_data_ptr(), held.mutable_data_ptr(), shard.numel(), DType::fp32);
   if (!options_.control_over_link) held = device::on_host(held);  // where the control group's values lie
-  if (!tensor_control_) return device::on_host(held);
+  if (tensor_control() == nullptr) return device::on_host(held);
   at::Tensor all = at::empty({mesh_.tensor, layout_[block].padded()}, held.options());
-  tensor_control_->all_gather(held.const_data_ptr(), all.mutable_data_ptr(), held.numel(), DType::fp32);
+  tensor_control()->all_gather(held.const_data_ptr(), all.mutable_data_ptr(), held.numel(), DType::fp32);
   return device::on_host(all);
 }
 

@@ -115,11 +115,15 @@ class Steps {
     return schedule::build_step(model, setup.reorder ? setup.reorder(order) : order, setup.policy);
   }
   Links links(bool shares_layers) {
-    Links links{.gather = &gather_, .reduce = &reduce_, .control = &control_};
+    using schedule::Lane;
+    Links links;
+    links.add({comm::Group::shard, Lane::gather}, gather_);
+    links.add({comm::Group::shard, Lane::reduce}, reduce_);
+    links.add({comm::Group::dp, Lane::compute}, control_);
     if (!shares_layers) return links;
-    links.tensor = &tensor_;
-    links.copies = &copies_;
-    links.tensor_control = &norm_;
+    links.add({comm::Group::tensor, Lane::tensor}, tensor_);
+    links.add({comm::Group::tensor, Lane::reduce}, copies_);
+    links.add({comm::Group::tensor, Lane::compute}, norm_);
     return links;
   }
 

@@ -16,8 +16,10 @@ enum class Lane { compute, gather, reduce, control };
 inline constexpr std::array all_lanes{Lane::compute, Lane::gather, Lane::reduce, Lane::control};
 [[nodiscard]] std::string_view to_text(Lane lane);
 
-/// The groups of the mesh that this rank belongs to. dp = replicate x shard at one tensor rank, ordered by dp rank.
-enum class Group { replicate, shard, tensor, dp, world };
+/// The groups that this rank belongs to. dp = replicate x shard at one tensor rank, ordered by dp rank. shard_group:
+/// neighbours on the shard axis that keep a copy of the parameters; tensor_group: neighbours on the tensor axis that
+/// share key and value heads. The mesh makes all but these two.
+enum class Group { replicate, shard, tensor, dp, world, shard_group, tensor_group };
 inline constexpr std::array all_groups{Group::replicate, Group::shard, Group::tensor, Group::dp, Group::world};
 [[nodiscard]] std::string_view to_text(Group group);
 

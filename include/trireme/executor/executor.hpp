@@ -11,12 +11,12 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/comm/collectives.hpp"
 #include "trireme/config/run_config.hpp"
 #include "trireme/device/graphs.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/executor/device_lanes.hpp"
 #include "trireme/executor/driver.hpp"
+#include "trireme/executor/links.hpp"
 #include "trireme/executor/program.hpp"
 #include "trireme/executor/timeline.hpp"
 #include "trireme/nn/cut.hpp"
@@ -29,25 +29,6 @@
 #include "trireme/store/parameter_store.hpp"
 
 namespace trireme::executor {
-
-/// The collectives that the ops of a schedule use; each on the communicator of its lane.
-struct Links {
-  comm::Collectives* gather = nullptr;        ///< shard axis, gather lane
-  comm::Collectives* group_gather = nullptr;  ///< groups that keep copies, gather lane; null without them
-  comm::Collectives* reduce = nullptr;        ///< shard axis, reduce lane
-  comm::Collectives* replicate = nullptr;     ///< replicate axis, reduce lane; null with one replica
-  comm::Collectives* control = nullptr;       ///< dp group: norms and losses
-  // Of the tensor axis; null with one tensor rank.
-  comm::Collectives* tensor = nullptr;          ///< tensor lane: activations
-  comm::Collectives* copies = nullptr;          ///< reduce lane: gradients of parameters that all of it hold
-  comm::Collectives* group_copies = nullptr;    ///< reduce lane: of those that groups of neighbours hold
-  comm::Collectives* tensor_control = nullptr;  ///< the norm
-  // On a GPU the same for what offload keeps in the host's memory; null without.
-  comm::Collectives* replicate_on_host = nullptr;
-  comm::Collectives* copies_on_host = nullptr;
-  comm::Collectives* group_copies_on_host = nullptr;
-  bool first_replica = true;  ///< counts in the norm: replicas hold the same gradients
-};
 
 /// The layers of a model by compute block and stage. device: where their tensors will lie.
 using Layers = std::vector<std::vector<nn::Layer>>;
@@ -64,6 +45,7 @@ struct Options {
   bool ordered_collectives = false;
   int host_threads = 1;  ///< of the host lane: what updates of parameters on the host run on, beside the compute thread
   nn::Mode mode = nn::Mode::train;
+  bool first_replica = true;  ///< counts in the norm: replicas hold the same gradients
   /// How gradients are summed. bf16_wire: terms travel as bf16 and are summed in fp32. bf16: every sum is rounded to
   /// bf16, too.
   config::Reduce reduce = config::Reduce::fp32;
@@ -194,7 +176,7 @@ class Executor {
   static void put_sum(const at::Tensor& sum, schedule::Pass pass, InFlight& of);
   /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
   double counted_squares(ParamBlock block, const optim::Team& team);
-  void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Collectives* link);
+  void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Group group);
   /// Adds to the loss of the step what a stage returned.
   void add_loss(const nn::Result& result);
   /// Adds to the loss of the step what a GPU has summed; waits for it.
@@ -213,6 +195,13 @@ class Executor {
   }
   [[nodiscard]] DType reduce_wire() const {
     return options_.reduce == config::Reduce::fp32 ? DType::fp32 : DType::bf16;
+  }
+  /// The collectives of a group on a lane, for tensors in the memory that `tensor` lies in.
+  [[nodiscard]] comm::Collectives& link(comm::Group group, schedule::Lane lane, const at::Tensor& tensor) const {
+    return links_.at({group, lane, tensor.is_cpu() ? device::Space::host : device::Space::device});
+  }
+  [[nodiscard]] comm::Collectives& link(comm::Group group, schedule::Lane lane) const {
+    return links_.at({group, lane});
   }
   [[nodiscard]] const nn::Layer& layer(Block block, Stage stage) const;
   [[nodiscard]] InFlight& in_flight(Microbatch m) { return in_flight_[static_cast<std::size_t>(m.value)]; }

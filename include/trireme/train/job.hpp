@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -96,9 +97,9 @@ class Job {
   [[nodiscard]] const model::Model& model() const { return model_; }
   [[nodiscard]] store::ParameterStore& store() { return *store_; }
   [[nodiscard]] executor::Executor& executor() { return *executor_; }
-  [[nodiscard]] comm::Collectives& control() { return *control_; }
+  [[nodiscard]] comm::Collectives& control() { return links_.at({comm::Group::dp, schedule::Lane::compute}); }
   [[nodiscard]] bool lane_threads() const { return lane_threads_; }
-  [[nodiscard]] std::string transport_name() const { return gather_->transport_name(); }
+  [[nodiscard]] std::string transport_name() const { return gather().transport_name(); }
   /// Steps that were not skipped: AdamW's count.
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   /// Goes on after so many updates, with masters, what is gathered and moments put into the store. Before the first
@@ -106,15 +107,17 @@ class Job {
   void restore(std::int64_t updates) { updates_ = updates; }
 
  private:
-  [[nodiscard]] std::unique_ptr<comm::Collectives> collectives(comm::Group group, comm::Lane lane,
-                                                               comm::Counters& counters);
-  [[nodiscard]] std::unique_ptr<comm::Collectives> collectives(const comm::Communicator& communicator,
-                                                               const std::string& traffic_name,
-                                                               const std::string& lane_name, comm::Counters& counters);
-  [[nodiscard]] executor::Links links();
-  void make_tensor_collectives();
+  [[nodiscard]] comm::Collectives& gather() const { return links_.at({comm::Group::shard, schedule::Lane::gather}); }
+  /// The collectives that sum norms over the tensor axis; null with one tensor rank.
+  [[nodiscard]] comm::Collectives* tensor_control() const {
+    return links_.find({comm::Group::tensor, schedule::Lane::compute});
+  }
+  /// Makes the collectives of a link. Collective over its group.
+  void open(const executor::Link& link);
+  [[nodiscard]] const comm::Communicator& communicator(const executor::Link& link) const;
+  void open_tensor_links();
   /// On a GPU, for what offload keeps on the host: MPI beside NCCL, in the same groups.
-  void make_host_collectives();
+  void open_host_links();
   executor::Executor& forward_executor(nn::Mode mode);
   [[nodiscard]] double global_count(const data::StepBatch& batch);
 
@@ -131,9 +134,8 @@ class Job {
   StepTraffic traffic_;
   std::optional<comm::Communicator> copy_group_;  ///< neighbours on the shard axis that keep a copy of the parameters
   std::optional<comm::Communicator> key_value_group_;  ///< neighbours on the tensor axis that share key and value heads
-  std::unique_ptr<comm::Collectives> gather_, group_gather_, reduce_, replicate_, control_;
-  std::unique_ptr<comm::Collectives> tensor_, copies_, group_copies_, tensor_control_;
-  std::unique_ptr<comm::Collectives> replicate_on_host_, copies_on_host_, group_copies_on_host_;
+  std::map<executor::Link, std::unique_ptr<comm::Collectives>> collectives_;
+  executor::Links links_;
   schedule::Schedule forward_schedule_;
   std::unique_ptr<store::ParameterStore> store_;
   executor::Layers layers_;
