@@ -49,8 +49,8 @@ done
 
 # The network as this machine reaches it: names, proxies, certificates and pip's index; no settings of a user.
 cp /etc/resolv.conf /etc/hosts "$root/etc/"
-mkdir -p "$root/etc/ssl/certs" "$root/etc/apt/apt.conf.d"
-cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/" 2>/dev/null || true
+mkdir -p "$root/etc/apt/apt.conf.d" "$root/usr/local/share"
+cp -r /usr/local/share/ca-certificates "$root/usr/local/share/" 2>/dev/null || true  # the site's own authorities
 cp /etc/pip.conf "$root/etc/" 2>/dev/null || true
 apt-config dump | grep -iE '^Acquire::(https?::proxy|Check-)' >"$root/etc/apt/apt.conf.d/99network" || true
 network=()
