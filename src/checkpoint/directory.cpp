@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <vector>
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view step_prefix = "step-";
 constexpr std::int64_t most_commit_bytes = 4096;
-constexpr hsize_t most_manifest_bytes = hsize_t{1} << 31;
+constexpr std::int64_t most_index_bytes = std::int64_t{1} << 31;
 constexpr std::string_view manifest_name = "manifest";
 
 /// The step in a checkpoint's name; -1 for any other name.
@@ -37,12 +38,13 @@ std::int64_t step_of(const std::string& name) {
 
 std::vector<fs::path> entries(const std::string& directory) {
   std::vector<fs::path> paths;
+  const PathKind kind = status_of(directory).kind;
+  if (kind == PathKind::nothing) return paths;
+  if (kind != PathKind::directory) cannot_read(directory, "be read", ENOTDIR);
   std::error_code error;
-  if (!fs::exists(directory, error)) return paths;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
     paths.push_back(it->path());
-  if (error)
-    throw CheckpointError(fmt::format("{}: cannot be read: {}; check its permissions", directory, error.message()));
+  if (error) cannot_read(directory, "be read", error.value());
   return paths;
 }
 
@@ -55,26 +57,27 @@ void remove_or_warn(const fs::path& path) {
 void check_sizes(const std::string& path, const Manifest& manifest) {
   Mistakes mistakes;
   for (const SavedFile& file : manifest.files) {
-    std::error_code error;
     const std::string name = path + "/" + file.path;
-    const auto size = fs::file_size(name, error);
-    if (error)
-      mistakes.add(fmt::format("{}: {}", name, error.message()));
-    else if (size != static_cast<std::uintmax_t>(file.bytes))
-      mistakes.add(fmt::format("{}: has {} bytes instead of {}", name, size, file.bytes));
+    const PathStatus status = status_of(name);
+    if (status.kind == PathKind::nothing)
+      mistakes.add(fmt::format("{}: No such file or directory", name));
+    else if (status.kind != PathKind::file)
+      mistakes.add(fmt::format("{}: is not a file", name));
+    else if (status.bytes != file.bytes)
+      mistakes.add(fmt::format("{}: has {} bytes instead of {}", name, status.bytes, file.bytes));
   }
   if (!mistakes.empty())
     throw CheckpointError(fmt::format("{} of {} files are missing or of another size: {}; use another checkpoint",
                                       mistakes.messages().size(), manifest.files.size(), mistakes.messages().front()));
 }
 
-/// What `remove_old` removes.
-std::vector<Found> old_ones(const std::string& directory, std::int64_t keep, std::int64_t keep_every) {
-  std::vector<Found> old;
-  std::int64_t kept = 0;
-  for (const Found& found : list_checkpoints(directory))
-    if (++kept > keep && (keep_every == 0 || found.step % keep_every != 0)) old.push_back(found);
-  return old;
+/// Whether run `run_id` committed the checkpoint at `path`; what is damaged is nobody's.
+bool is_of_run(const std::string& path, const std::string& run_id) {
+  try {
+    return run_id_in(open_manifest_text(path)) == run_id;
+  } catch (const CheckpointError&) {
+    return false;
+  }
 }
 
 std::string commit_path(const std::string& path) { return path + "/COMMIT"; }
@@ -125,22 +128,22 @@ std::vector<Found> list_checkpoints(const std::string& directory) {
 }
 
 std::string open_manifest_text(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_directory(path, error))
+  if (status_of(path).kind != PathKind::directory)
     throw CheckpointError(fmt::format("{}: there is no such checkpoint; check the path", path));
-  if (!fs::exists(path + "/COMMIT", error))
+  if (status_of(commit_path(path)).kind == PathKind::nothing)
     throw CheckpointError(
         fmt::format("{}/COMMIT: is missing, so the save never came to its end; use another checkpoint", path));
   const std::string commit = read_text(commit_path(path), most_commit_bytes);
   check_commit(path, commit);
-  const FileHash index = hash_file(index_path(path));
-  if (commit != commit_text(index.bytes, index.hash))
+  // Read once, for its checksum and for HDF5: so what the system could not read is never taken for damage.
+  const std::string index = read_text(index_path(path), most_index_bytes);
+  if (commit != commit_text(static_cast<std::int64_t>(index.size()), text_hash(index)))
     throw CheckpointError(
         fmt::format("{}: is damaged, or {} is of another checkpoint or version: size and checksum do not fit; use "
                     "another checkpoint",
                     index_path(path), commit_path(path)));
   const h5::Hdf5Lock lock;
-  return h5::read_bytes(index_path(path), std::string(manifest_name), most_manifest_bytes);
+  return h5::read_bytes(index, index_path(path), std::string(manifest_name));
 }
 
 Manifest open_checkpoint(const std::string& path) {
@@ -173,8 +176,16 @@ void set_aside_newer(const std::string& directory, std::int64_t step) {
   }
 }
 
-bool has_old(const std::string& directory, std::int64_t keep, std::int64_t keep_every) {
-  return !old_ones(directory, keep, keep_every).empty();
+std::vector<std::string> old_checkpoints(const std::string& saved, const std::string& run_id, std::int64_t keep,
+                                         std::int64_t keep_every) {
+  std::vector<std::string> old;
+  std::int64_t kept = 0;
+  for (const Found& found : list_checkpoints(fs::path(saved).parent_path().string())) {
+    const bool milestone = keep_every > 0 && found.step % keep_every == 0;
+    if ((kept >= keep && milestone) || (found.path != saved && !is_of_run(found.path, run_id))) continue;
+    if (++kept > keep) old.push_back(found.path);
+  }
+  return old;
 }
 
 void remove_checkpoint(const std::string& path) {
@@ -185,10 +196,6 @@ void remove_checkpoint(const std::string& path) {
   fs::rename(old, hidden, error);
   (void)fault::point("ckpt.gc");
   remove_or_warn(error ? old : hidden);
-}
-
-void remove_old(const std::string& directory, std::int64_t keep, std::int64_t keep_every) {
-  for (const Found& found : old_ones(directory, keep, keep_every)) remove_checkpoint(found.path);
 }
 
 }  // namespace trireme::checkpoint

@@ -14,6 +14,8 @@
 namespace trireme::checkpoint {
 namespace {
 
+constexpr std::int64_t most_size = std::int64_t{1} << 31;
+
 class Reading {
  public:
   Reading(const std::string& name, const Facts& facts) : name_(name), values_(facts.begin(), facts.end()) {}
@@ -28,6 +30,12 @@ class Reading {
   template <class Number>
   [[nodiscard]] Number number(const std::string& key) const {
     return number_in<Number>(key, text(key));
+  }
+  /// A size of a model: products of two fit into 64 bits.
+  [[nodiscard]] std::int64_t size(const std::string& key) const {
+    const auto value = number<std::int64_t>(key);
+    if (value < 1 || value > most_size) refuse(key);
+    return value;
   }
   [[nodiscard]] std::vector<std::int64_t> numbers(const std::string& key) const {
     std::vector<std::int64_t> all;
@@ -74,19 +82,31 @@ config::Model model_of(const std::string& name, const Facts& facts) {
   const Reading read(name, facts);
   config::Model model;
   model.architecture = read.text("model.architecture");
-  model.vocab_size = read.number<std::int64_t>("model.vocab_size");
-  model.hidden_size = read.number<std::int64_t>("model.hidden_size");
-  model.intermediate_size = read.number<std::int64_t>("model.intermediate_size");
-  model.layers = read.number<std::int64_t>("model.layers");
-  model.heads = read.number<std::int64_t>("model.heads");
-  model.kv_heads = read.number<std::int64_t>("model.kv_heads");
-  model.head_dim = read.number<std::int64_t>("model.head_dim");
+  model.vocab_size = read.size("model.vocab_size");
+  model.hidden_size = read.size("model.hidden_size");
+  model.intermediate_size = read.size("model.intermediate_size");
+  model.layers = read.size("model.layers");
+  model.heads = read.size("model.heads");
+  model.kv_heads = read.size("model.kv_heads");
+  model.head_dim = read.size("model.head_dim");
   model.norm_eps = read.number<double>("model.norm_eps");
   model.rope_theta = read.number<double>("model.rope_theta");
   model.tie_embeddings = read.text("model.tie_embeddings") == "true";
-  if (read.has("model.positions")) model.positions = read.number<std::int64_t>("model.positions");
+  if (read.has("model.positions")) model.positions = read.size("model.positions");
   if (read.has("model.rope_scaling")) model.rope_scaling = rope_scaling_of(read, "model.rope_scaling");
   return model;
+}
+
+config::Model model_of(const std::string& name, const Manifest& manifest) {
+  config::Model model = model_of(name, manifest.model);
+  require_layers(name, model, manifest.parameters.size());
+  return model;
+}
+
+void require_layers(const std::string& name, const config::Model& model, std::size_t tensors) {
+  if (model.layers > static_cast<std::int64_t>(tensors))
+    throw CheckpointError(fmt::format("{}: claims {} layers, but there are only {} tensors; get a sound copy", name,
+                                      model.layers, tensors));
 }
 
 Facts generation_facts(const HfWriteOptions& options) {

@@ -4,13 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "trireme/base/error.hpp"
+#include "trireme/checkpoint/library.hpp"
 
 namespace trireme::checkpoint::h5 {
 namespace {
 
 constexpr hsize_t page = 4096;
+constexpr const char* no_such_file = "/dev/null/image";  // the name of a file in memory must not be one on the disk
 constexpr std::size_t most_new_metadata = std::size_t{32}
                                           << 20;  // HDF5 takes no more; a dataset takes some hundred bytes
 
@@ -25,6 +28,18 @@ std::mutex& mutex() {
 herr_t keep_last(unsigned /*depth*/, const H5E_error2_t* error, void* reason) {
   if (error->desc != nullptr) *static_cast<std::string*>(reason) = error->desc;
   return 0;
+}
+
+herr_t find_lack_of_memory(unsigned /*depth*/, const H5E_error2_t* error, void* found) {
+  if (error->maj_num == H5E_RESOURCE) *static_cast<bool*>(found) = true;
+  return 0;
+}
+
+/// Whether the last call failed for want of memory.
+bool no_memory() {
+  bool found = false;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, find_lack_of_memory, &found);
+  return found;
 }
 
 /// Locks files where the file system can, unless HDF5_USE_FILE_LOCKING says otherwise.
@@ -52,6 +67,8 @@ Properties untimed(hid_t kind) {
 }  // namespace
 
 Hdf5Lock::Hdf5Lock() : lock_(mutex()) {
+  static const bool checked = (check_hdf5(), true);  // HDF5's own check, which ends the process, is silenced
+  (void)checked;
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   H5Eclear2(H5E_DEFAULT);
 }
@@ -159,21 +176,24 @@ void Writer::close() {
   if (!closed) (void)check(-1, "close the file");
 }
 
-std::string read_bytes(const std::string& path, const std::string& name, hsize_t most) {
+std::string read_bytes(std::string_view image, const std::string& path, const std::string& name) {
   const auto check = [&](hid_t id, std::string_view what) {
-    if (id < 0)
-      throw CheckpointError(fmt::format("{}, dataset {}: cannot {}: HDF5 says: {}; use another checkpoint", path, name,
-                                        what, last_reason()));
-    return id;
+    if (id >= 0) return id;
+    if (no_memory()) throw std::bad_alloc();
+    throw CheckpointError(fmt::format("{}, dataset {}: cannot {}: HDF5 says: {}; use another checkpoint", path, name,
+                                      what, last_reason()));
   };
-  const Properties access = lock_if_possible();
-  const File file(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), "open the file"));
+  const Properties access(check(H5Pcreate(H5P_FILE_ACCESS), "open the file"));
+  check(H5Pset_fapl_core(access.id(), page, /*backing_store=*/false), "open the file");
+  check(H5Pset_file_image(access.id(), const_cast<char*>(image.data()), image.size()), "open the file");
+  const File file(check(H5Fopen(no_such_file, H5F_ACC_RDONLY, access.id()), "open the file"));
   const Dataset dataset(check(H5Dopen2(file.id(), name.c_str(), H5P_DEFAULT), "open it"));
   const Space space(check(H5Dget_space(dataset.id()), "ask for its size"));
   const hssize_t size = H5Sget_simple_extent_npoints(space.id());
-  if (size < 0 || static_cast<hsize_t>(size) > most)
-    throw CheckpointError(fmt::format("{}, dataset {}: has {} bytes, at most {} are expected; use another checkpoint",
-                                      path, name, size, most));
+  if (size < 0 || static_cast<hsize_t>(size) > image.size())
+    throw CheckpointError(
+        fmt::format("{}, dataset {}: claims {} bytes, but the file has only {}; use another checkpoint", path, name,
+                    size, image.size()));
   std::string text(static_cast<std::size_t>(size), '\0');
   check(H5Dread(dataset.id(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), "read it");
   return text;

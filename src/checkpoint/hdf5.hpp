@@ -15,6 +15,7 @@ namespace trireme::checkpoint::h5 {
 /// The one lock around HDF5 in this process. While it is held, HDF5 prints nothing by itself.
 class Hdf5Lock {
  public:
+  /// Throws EnvironmentError when HDF5 is another one than the program was built with.
   Hdf5Lock();
 
  private:
@@ -95,7 +96,8 @@ class Writer {
   File file_;
 };
 
-/// The dataset of bytes `name` of a file, of at most `most` bytes. Throws CheckpointError with file and dataset.
-[[nodiscard]] std::string read_bytes(const std::string& path, const std::string& name, hsize_t most);
+/// The dataset of bytes `name` of a file whose bytes are `image`; `path` stands for it in messages. HDF5 reads nothing
+/// from the disk, so what it refuses is damaged. Throws CheckpointError with file and dataset.
+[[nodiscard]] std::string read_bytes(std::string_view image, const std::string& path, const std::string& name);
 
 }  // namespace trireme::checkpoint::h5

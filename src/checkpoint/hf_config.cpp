@@ -17,6 +17,8 @@ namespace trireme::checkpoint {
 
 namespace {
 
+constexpr std::int64_t most_size = std::int64_t{1} << 31;  // products of two fit into 64 bits
+
 using nlohmann::json;
 
 /// A key whose feature changes the mathematics of the model.
@@ -112,6 +114,9 @@ config::Model read_sizes(const JsonObject& config, const model::HfForm& form, Mi
   for (const model::HfSize& size : form.sizes) {
     const std::string key(size.key);
     model.*size.member = size.required ? config.required_integer(key) : config.integer(key, 1).value_or(0);
+    if (model.*size.member <= most_size) continue;
+    config.unexpected(key, fmt::format("at most {}", most_size));
+    model.*size.member = 1;
   }
   for (const model::HfSize& size : form.sizes)
     if (model.*size.member == 0) model.*size.member = size.times_hidden * model.hidden_size;

@@ -5,7 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <new>
 
+#include "checkpoint/manifest_bytes.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/text.hpp"
@@ -25,16 +27,27 @@ std::uint64_t saved_digest(const Manifest& manifest) {
   return sum;
 }
 
-/// What all ranks agree on went wrong while `work` ran.
+/// Runs `work`; when it failed on any rank, all throw alike: Damaged when bytes are missing or not what was written,
+/// ReadError when any rank could not read. Collective.
 template <class Work>
-std::string failures_of(const comm::Communicator& world, Work&& work) {
+void together(const comm::Communicator& world, Work&& work) {
   std::string failure;
+  bool unreadable = false;
   try {
     work();
+  } catch (const CheckpointError& error) {
+    failure = error.what();
+  } catch (const std::bad_alloc&) {
+    failure = "no memory to read the checkpoint (ENOMEM): nothing was changed; give the job more memory";
+    unreadable = true;
   } catch (const std::exception& error) {
     failure = error.what();
+    unreadable = true;
   }
-  return comm::agree_on_failure(world, failure);
+  const std::string said = comm::agree_on_failure(world, failure);
+  if (said.empty()) return;
+  if (comm::any_rank(world, unreadable)) throw ReadError(said);
+  throw Damaged(said);
 }
 
 void read_shards(Reader& reader, const Shards& shards) {
@@ -89,23 +102,16 @@ void check_model(const std::string& path, const Manifest& manifest, const model:
 
 Manifest load(const comm::Communicator& world, const std::string& path, const Shards& shards) {
   std::string text;
-  std::string said = failures_of(world, [&] {
-    if (world.rank() != 0) return;
-    (void)open_checkpoint(path);
-    text = open_manifest_text(path);
+  together(world, [&] {
+    if (world.rank() == 0) text = encode(open_checkpoint(path));
   });
-  if (!said.empty()) throw Damaged(said);
-  text = comm::broadcast_text(world, std::move(text));
-  Manifest manifest;
-  said = failures_of(world, [&] { manifest = parse_manifest(index_path(path), text); });
-  if (!said.empty()) throw Damaged(said);
+  Manifest manifest = decode(comm::broadcast_text(world, std::move(text)));
   check_model(path, manifest, shards.model);
-  said = failures_of(world, [&] {
+  together(world, [&] {
     (void)fault::point("load.read");
     Reader reader(path, manifest);
     read_shards(reader, shards);
   });
-  if (!said.empty()) throw Damaged(said);
   check_digest(world, path, manifest, shards);
   return manifest;
 }

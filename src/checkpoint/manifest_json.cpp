@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The manifest as JSON. 64-bit hashes are hexadecimal strings: JSON's numbers are doubles for most readers.
+// Reading a manifest: anybody may have written it.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -15,22 +15,9 @@
 namespace trireme::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
+constexpr std::size_t most_run_id = 64;
+constexpr std::int64_t most_ranks = std::int64_t{1} << 20;  // the product of three fits into 64 bits
 constexpr std::int64_t most_elements = std::int64_t{1} << 53;
-
-std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
-
-std::vector<std::string> hex(const std::vector<std::uint64_t>& values) {
-  std::vector<std::string> texts;
-  for (const std::uint64_t value : values) texts.push_back(hex(value));
-  return texts;
-}
-
-Json facts_json(const Facts& facts) {
-  Json object = Json::object();
-  for (const auto& [key, value] : facts) object[key] = value;
-  return object;
-}
 
 /// Reads with checks; what it throws has no file name yet.
 struct Refused : std::runtime_error {
@@ -46,6 +33,17 @@ std::int64_t whole(const nlohmann::json& value, const char* what, std::int64_t l
   const auto number = value.get<std::int64_t>();
   require(number >= least && number <= most, fmt::format("{} = {} is out of range", what, number));
   return number;
+}
+
+std::uint64_t unsigned_word(const nlohmann::json& value, const char* what) {
+  require(value.is_number_unsigned(), fmt::format("{} is no whole number from 0 on", what));
+  return value.get<std::uint64_t>();
+}
+
+/// Adds to a sum that stays within what 64 bits, and doubles, hold.
+void add(std::int64_t& sum, std::int64_t value, const char* what) {
+  require(value <= most_elements - sum, fmt::format("{} are too many", what));
+  sum += value;
 }
 
 std::uint64_t from_hex(const nlohmann::json& value) {
@@ -85,14 +83,34 @@ std::vector<PassedOver> passed_over_of(const nlohmann::json& json) {
 
 SavedParameter parameter_of(const nlohmann::json& json) {
   SavedParameter parameter{.name = json.at(0).get<std::string>(), .shape = {}};
-  double product = 1;
+  std::int64_t product = 1;
   for (const auto& size : json.at(1)) {
     parameter.shape.push_back(whole(size, "a size", 1));
-    product *= static_cast<double>(parameter.shape.back());
+    require(!__builtin_mul_overflow(product, parameter.shape.back(), &product) && product <= most_elements,
+            fmt::format("{} has too many elements", parameter.name));
   }
-  require(product <= static_cast<double>(most_elements), fmt::format("{} has too many elements", parameter.name));
   require(!parameter.shape.empty() && parameter.name.find('/') == std::string::npos, "a parameter has no good name");
   return parameter;
+}
+
+std::vector<SavedParameter> parameters_of(const nlohmann::json& json) {
+  std::vector<SavedParameter> parameters;
+  std::int64_t elements = 0;
+  for (const auto& parameter : json) {
+    parameters.push_back(parameter_of(parameter));
+    add(elements, parameters.back().elements(), "the elements of all parameters");
+  }
+  require(!parameters.empty(), "it has no parameters");
+  return parameters;
+}
+
+mesh::Mesh mesh_of(const nlohmann::json& json) {
+  const auto size = [&](const char* axis) { return whole(json.at(axis), axis, 1, most_ranks); };
+  const std::int64_t replicate = size("replicate"), shard = size("shard"), tensor = size("tensor");
+  require(replicate * shard <= most_ranks && replicate * shard * tensor <= most_ranks,
+          fmt::format("a mesh of {} x {} x {} ranks is out of range", replicate, shard, tensor));
+  return {
+      .replicate = static_cast<int>(replicate), .shard = static_cast<int>(shard), .tensor = static_cast<int>(tensor)};
 }
 
 /// Runs that lie within a parameter; several of them in the same columns of consecutive rows.
@@ -180,8 +198,10 @@ void require_files(const Manifest& manifest) {
   require(static_cast<std::int64_t>(manifest.files.size()) == files_of(mesh, manifest.ranks_per_file) &&
               manifest.digests.size() == static_cast<std::size_t>(mesh.ranks()),
           "the mesh has another number of ranks than there are files");
+  std::int64_t bytes = 0;
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
     const SavedFile& file = manifest.files[i];
+    add(bytes, file.bytes, "the bytes of all files");
     const auto index = static_cast<std::int64_t>(i);
     require(file.dp_rank == index / mesh.tensor * manifest.ranks_per_file && file.tensor_rank == index % mesh.tensor,
             "files are out of order");
@@ -194,15 +214,17 @@ State state_of(const nlohmann::json& json) {
               .skipped = whole(json.at("skipped"), "skipped"),
               .skipped_in_a_row = whole(json.at("skipped_in_a_row"), "skipped_in_a_row"),
               .tokens = whole(json.at("tokens"), "tokens"),
-              .seed = json.at("seed").get<std::uint64_t>(),
+              .seed = unsigned_word(json.at("seed"), "seed"),
               .learning_rate = json.at("learning_rate").get<double>(),
               .samples = whole(json.at("samples"), "samples"),
               .taken = {},
               .passed_over = passed_over_of(json),
+              .run_id = json.contains("run") ? json.at("run").get<std::string>() : "",
               .data = sorted_facts(json.at("data")),
               .choices = facts_or_none(json, "choices"),
               .generation = facts_or_none(json, "generation"),
               .run_file = json.at("run_file").get<std::string>()};
+  require(state.run_id.size() <= most_run_id, "the run's id is too long");
   for (const auto& count : json.at("taken")) state.taken.push_back(whole(count, "taken"));
   return state;
 }
@@ -215,12 +237,8 @@ Manifest manifest_of(const nlohmann::json& json) {
   require(json.at("chunk_elements") == chunk_elements, "chunk_elements is not the format's");
   Manifest manifest{.state = state_of(json), .model = sorted_facts(json.at("model"))};
   manifest.versions = sorted_facts(json.at("versions"));
-  const auto size = [&](const char* axis) {
-    return static_cast<int>(whole(json.at("mesh").at(axis), axis, 1, 1 << 20));
-  };
-  manifest.mesh = {.replicate = size("replicate"), .shard = size("shard"), .tensor = size("tensor")};
-  for (const auto& parameter : json.at("parameters")) manifest.parameters.push_back(parameter_of(parameter));
-  require(!manifest.parameters.empty(), "it has no parameters");
+  manifest.mesh = mesh_of(json.at("mesh"));
+  manifest.parameters = parameters_of(json.at("parameters"));
   manifest.ranks_per_file = static_cast<int>(whole(json.at("ranks_per_file"), "ranks_per_file", 1, 1 << 20));
   for (const auto& file : json.at("files")) manifest.files.push_back(file_of(file, manifest.parameters));
   manifest.digests = hashes(json.at("digests"));
@@ -231,58 +249,11 @@ Manifest manifest_of(const nlohmann::json& json) {
 
 }  // namespace
 
-std::string file_to_json(const SavedFile& file) {
-  Json datasets = Json::array();
-  for (const SavedDataset& dataset : file.datasets) {
-    Json slices = Json::array();
-    for (const SavedSlice& slice : dataset.slices)
-      slices.push_back({slice.parameter, slice.runs.first, slice.runs.length, slice.runs.stride, slice.runs.count,
-                        slice.offset, Json(hex(slice.checksums))});
-    datasets.push_back({{"name", dataset.name},
-                        {"elements", dataset.elements},
-                        {"byte_offset", dataset.byte_offset},
-                        {"slices", std::move(slices)}});
-  }
-  return Json{{"path", file.path},   {"dp_rank", file.dp_rank}, {"tensor_rank", file.tensor_rank},
-              {"bytes", file.bytes}, {"rest", hex(file.rest)},  {"datasets", std::move(datasets)}}
-      .dump();
-}
-
-std::string to_json(const Manifest& manifest, const std::vector<std::string>& files) {
-  const State& state = manifest.state;
-  Json parameters = Json::array();
-  for (const SavedParameter& parameter : manifest.parameters)
-    parameters.push_back(Json::array({parameter.name, parameter.shape}));
-  Json passed_over = Json::array();
-  for (const PassedOver& one : state.passed_over) passed_over.push_back(Json::array({one.step, one.first, one.end}));
-  Json json{
-      {"format", "trireme checkpoint"},
-      {"version", format_version},
-      {"step", state.step},
-      {"updates", state.updates},
-      {"skipped", state.skipped},
-      {"skipped_in_a_row", state.skipped_in_a_row},
-      {"tokens", state.tokens},
-      {"seed", state.seed},
-      {"learning_rate", state.learning_rate},
-      {"samples", state.samples},
-      {"taken", state.taken},
-      {"passed_over", std::move(passed_over)},
-      {"data", facts_json(state.data)},
-      {"choices", facts_json(state.choices)},
-      {"generation", facts_json(state.generation)},
-      {"mesh",
-       {{"replicate", manifest.mesh.replicate}, {"shard", manifest.mesh.shard}, {"tensor", manifest.mesh.tensor}}},
-      {"ranks_per_file", manifest.ranks_per_file},
-      {"model", facts_json(manifest.model)},
-      {"versions", facts_json(manifest.versions)},
-      {"chunk_elements", chunk_elements},
-      {"parameters", std::move(parameters)},
-      {"digests", hex(manifest.digests)},
-      {"run_file", state.run_file}};
-  std::string text = json.dump();
-  text.pop_back();  // the files are JSON already
-  return fmt::format("{},\"files\":[{}]}}", text, join(files, ","));
+std::string run_id_in(std::string_view json) {
+  const std::string before = fmt::format(R"({{"format":"trireme checkpoint","version":{},"run":")", format_version);
+  if (!json.starts_with(before)) return "";
+  const std::string_view rest = json.substr(before.size(), most_run_id + 1);
+  return std::string(rest.substr(0, std::min(rest.find('"'), rest.size())));
 }
 
 Manifest parse_manifest(const std::string& name, std::string_view text) {

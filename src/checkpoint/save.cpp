@@ -15,6 +15,7 @@
 #include "trireme/base/build_info.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/file.hpp"
 #include "trireme/comm/gather.hpp"
@@ -83,6 +84,9 @@ class Save {
     } catch (const TornFile& torn) {
       torn_ = true;
       return torn.what();
+    } catch (const CheckpointError& damage) {
+      damaged_ = true;
+      return damage.what();
     } catch (const std::exception& error) {
       return error.what();
     }
@@ -140,18 +144,33 @@ class Save {
     settle(failure);
   }
 
-  /// Removes what is older than `keep`, when every rank has read from the disk that the new one is what it wrote. Else
-  /// the new one goes.
+  /// Removes what is older than `keep`, when every rank has read from the disk that the new one is what it wrote. When
+  /// it is not, the new one goes; when that cannot be read, all stay.
   void make_way() {
     const bool first = world_.rank() == 0;
-    if (!comm::any_rank(world_, first && has_old(options_.directory, options_.keep, options_.keep_every))) return;
+    std::vector<std::string> old;
+    if (first) try {
+        old = old_checkpoints(final_, manifest_.state.run_id, options_.keep, options_.keep_every);
+      } catch (const Error& error) {
+        log::warning(fmt::format("no older checkpoint is removed: {}", error.what()));
+      }
+    if (!comm::any_rank(world_, !old.empty())) return;
+    damaged_ = false;
     const std::string failure = failure_of([&] {
       if (first) (void)open_checkpoint(final_);
       read_back(final_, written_);
     });
-    if (comm::any_rank(world_, !failure.empty()) && first) remove_checkpoint(final_);
-    settle(failure);
-    if (first) remove_old(options_.directory, options_.keep, options_.keep_every);
+    const std::string said = comm::agree_on_failure(world_, failure);
+    if (!said.empty()) {
+      if (comm::any_rank(world_, !failure.empty() && !damaged_))
+        throw ReadError(
+            fmt::format("{} was written, but could not be read back, and no other checkpoint was removed: "
+                        "{}",
+                        final_, said));
+      if (first) remove_checkpoint(final_);
+      settle(failure);
+    }
+    for (const std::string& path : old) remove_checkpoint(path);
   }
 
   void finish(const std::vector<std::string>& files) {
@@ -185,6 +204,7 @@ class Save {
   Manifest manifest_;
   WrittenFile written_;
   bool torn_ = false;
+  bool damaged_ = false;  ///< what was read on this rank is not what was written
 };
 
 }  // namespace

@@ -3,34 +3,45 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-
+#include "checkpoint/manifest_bytes.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/facts.hpp"
+#include "trireme/checkpoint/file.hpp"
+#include "trireme/comm/broadcast.hpp"
 
 namespace trireme::checkpoint {
 
-namespace fs = std::filesystem;
+bool is_checkpoint(const std::string& path) { return status_of(index_path(path)).kind != PathKind::nothing; }
 
-Weights Weights::open(const std::string& path) {
+Weights Weights::of(const std::string& path, Manifest manifest) {
   Weights weights;
   weights.path_ = path;
-  std::error_code error;
-  if (fs::exists(index_path(path), error)) {
-    Manifest manifest = open_checkpoint(path);
-    weights.model_ = model_of(index_path(path), manifest.model);
-    weights.generation_.max_position_embeddings = 0;
-    read_generation(index_path(path), manifest.state.generation, weights.generation_);
-    weights.checkpoint_ = std::make_unique<Reader>(path, std::move(manifest));
-    return weights;
-  }
+  weights.model_ = model_of(index_path(path), manifest);
+  weights.generation_.max_position_embeddings = 0;
+  read_generation(index_path(path), manifest.state.generation, weights.generation_);
+  weights.checkpoint_ = std::make_unique<Reader>(path, std::move(manifest));
+  return weights;
+}
+
+Weights Weights::open(const comm::Communicator& world, const std::string& path) {
+  std::string bytes;
+  if (world.rank() == 0 && is_checkpoint(path)) bytes = encode(open_checkpoint(path));
+  bytes = comm::broadcast_text(world, std::move(bytes));
+  return bytes.empty() ? open(path) : of(path, decode(bytes));
+}
+
+Weights Weights::open(const std::string& path) {
+  if (is_checkpoint(path)) return of(path, open_checkpoint(path));
   if (!is_huggingface(path))
     throw CheckpointError(
         fmt::format("{}: holds no weights: neither config.json (a Hugging Face directory) nor index.h5 (a checkpoint); "
                     "check the path",
                     path));
+  Weights weights;
+  weights.path_ = path;
   weights.directory_ = HfDirectory::open(path);
+  require_layers(path, weights.directory_->config().model, weights.directory_->names().size());
   const HfConfig& config = weights.directory_->config();
   weights.model_ = config.model;
   weights.generation_.max_position_embeddings = config.max_position_embeddings;

@@ -48,7 +48,7 @@ struct ExportArguments {
 int export_weights(const ExportArguments& arguments) {
   const checkpoint::Manifest manifest = checkpoint::open_checkpoint(arguments.checkpoint);
   const std::string name = checkpoint::index_path(arguments.checkpoint);
-  const model::Model model = model::build(checkpoint::model_of(name, manifest.model));
+  const model::Model model = model::build(checkpoint::model_of(name, manifest));
   checkpoint::check_model(arguments.checkpoint, manifest, model);
   checkpoint::Reader reader(arguments.checkpoint, manifest);
   std::vector<float> whole;

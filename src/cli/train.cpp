@@ -12,8 +12,10 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/file_system.hpp"
 #include "trireme/checkpoint/library.hpp"
+#include "trireme/checkpoint/weights.hpp"
 #include "trireme/cli/commands.hpp"
 #include "trireme/cli/launcher.hpp"
 #include "trireme/cli/libraries.hpp"
@@ -89,6 +91,14 @@ void hint_at_striping(const config::RunConfig& config, const model::Model& model
   if (!hint.empty()) log::info(hint);
 }
 
+/// Whether the run writes or reads a checkpoint: what it needs is looked for before it begins.
+bool needs_hdf5(const config::RunConfig& config) {
+  const config::Checkpoint& options = config.checkpoint;
+  const std::string& from = config.model.from;
+  if (train::saves_checkpoints(config) || (!from.empty() && checkpoint::is_checkpoint(from))) return true;
+  return options.resume == "auto" ? !checkpoint::list_checkpoints(options.directory).empty() : options.resume != "none";
+}
+
 /// Everything in the run file that can be wrong, looked at by one rank, so that a mistake is said once. Returns the
 /// effective run file.
 std::string preflight(config::RunConfig config, int ranks) {
@@ -107,7 +117,7 @@ std::string preflight(config::RunConfig config, int ranks) {
   }
   train::check_weights(complete, model);
   check_data(complete);
-  if (train::saves_checkpoints(complete)) checkpoint::check_hdf5();
+  if (needs_hdf5(complete)) checkpoint::check_hdf5();
   train::check_output_directory(complete);
   hint_at_striping(complete, model, mesh);
   return config::print_run_file(config);
@@ -164,7 +174,7 @@ int train(const comm::Communicator& world, const RunFileArguments& arguments) {
   const Libraries libraries(world, config.device.threads);
   log::debug("the libraries are up");
   start.reset();
-  return static_cast<int>(train::run_training(config, world));
+  return static_cast<int>(train::run_training(config, world, arguments.path));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "train/run_id.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
@@ -18,6 +19,7 @@
 #include "trireme/data/dataset.hpp"
 #include "trireme/train/choices.hpp"
 #include "trireme/train/export.hpp"
+#include "trireme/train/first_parameters.hpp"
 #include "trireme/train/replicas.hpp"
 
 namespace trireme::train {
@@ -121,7 +123,8 @@ std::vector<std::string> Checkpointing::candidates() const {
   const config::Checkpoint& options = job_.config().checkpoint;
   std::string paths;
   if (world_.rank() == 0) {
-    checkpoint::clean_leftovers(options.directory);
+    // The lock is theirs who save; what somebody else's save has left, or is writing, is nothing to others.
+    if (saves_checkpoints(job_.config())) checkpoint::clean_leftovers(options.directory);
     if (options.resume == "auto")
       for (const checkpoint::Found& found : checkpoint::list_checkpoints(options.directory)) paths += found.path + "\n";
     else if (options.resume != "none")
@@ -131,8 +134,9 @@ std::vector<std::string> Checkpointing::candidates() const {
 }
 
 checkpoint::State Checkpointing::fresh() {
-  job_.store().fill(first_parameters(job_.config()));
+  job_.store().fill(first_parameters(job_.config(), world_));
   checkpoint::State state;
+  state.run_id = new_run_id(world_);
   state.samples = job_.config().data.skip_to.value_or(0);
   if (state.samples > 0) state.passed_over = {{.step = 0, .first = 0, .end = state.samples}};
   return state;
@@ -179,6 +183,8 @@ checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoi
     state.taken.clear();
   }
   say_what_changed(state.run_file);
+  // Another run begins where `resume` names its checkpoint: what is there belongs to the one that saved it.
+  if (path == job_.config().checkpoint.resume || state.run_id.empty()) state.run_id = new_run_id(world_);
   base_step_ = state.step;
   saved_step_ = path.starts_with(job_.config().checkpoint.directory + "/") ? state.step : -1;
   if (world_.rank() == 0) log::info(fmt::format("going on from {}: step {}", path, state.step));

@@ -10,6 +10,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/file.hpp"
 #include "trireme/comm/gather.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/kernels/attention_library.hpp"
@@ -92,6 +93,8 @@ std::optional<config::Sync> saved_policy(const config::RunConfig& config, const 
                       saved.memory.budget == config.memory.budget &&
                       saved.precision.compute == config.precision.compute;
     return same ? std::optional(saved.sync) : std::nullopt;
+  } catch (const checkpoint::ReadError&) {
+    throw;
   } catch (const Error&) {
     return std::nullopt;  // said where the checkpoint is loaded
   }

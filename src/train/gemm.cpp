@@ -12,6 +12,8 @@
 #include "trireme/base/build_info.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/hash.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/checkpoint/file.hpp"
 #include "trireme/comm/broadcast.hpp"
 
 namespace trireme::train {
@@ -46,13 +48,15 @@ std::optional<kernels::GemmChoice> kept(const std::string& path) {
   }
 }
 
-/// Written beside and renamed, so that another job never reads half a line.
+/// Another job never reads half a line, and none writes into another one's file. What cannot be kept is measured again.
 void keep(const std::string& path, const kernels::GemmChoice& choice) {
   std::error_code ignored;
   fs::create_directories(fs::path(path).parent_path(), ignored);
-  const std::string partial = path + ".partial";
-  std::ofstream(partial) << kernels::to_text(choice) << '\n';
-  fs::rename(partial, path, ignored);
+  try {
+    checkpoint::replace_text(path, kernels::to_text(choice) + "\n");
+  } catch (const WriteError& error) {
+    log::debug(error.what());
+  }
 }
 
 kernels::GemmChoice decide() {

@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "trireme/base/error.hpp"
-#include "trireme/checkpoint/weights.hpp"
 #include "trireme/comm/agree.hpp"
 #include "trireme/comm/topology.hpp"
 #include "trireme/comm/transport.hpp"
@@ -309,39 +308,6 @@ at::Tensor Job::gather_masters(ParamBlock block) {
   at::Tensor all = at::empty({mesh_.tensor, layout_[block].padded()}, held.options());
   tensor_control()->all_gather(held.const_data_ptr(), all.mutable_data_ptr(), held.numel(), DType::fp32);
   return device::on_host(all);
-}
-
-config::RunConfig complete_model(config::RunConfig config) {
-  if (!config.model.from.empty())
-    config.model = checkpoint::merge_model_config(config.model, checkpoint::Weights::open(config.model.from).model());
-  const model::Sizes sizes = model::build(config.model).sizes;
-  config.model.kv_heads = sizes.kv_heads;
-  config.model.head_dim = sizes.head_dim;
-  if (sizes.positions > 0 && config.data.seq_len > sizes.positions)
-    throw ConfigError(fmt::format("data.seq_len = {}: the model has learned {} positions; use shorter sequences",
-                                  config.data.seq_len, sizes.positions));
-  return config;
-}
-
-void check_weights(const config::RunConfig& config, const model::Model& model) {
-  if (!config.model.from.empty()) checkpoint::Weights::open(config.model.from).check(model);
-}
-
-store::Provider first_parameters(const config::RunConfig& config) {
-  if (config.model.from.empty()) return store::initial_values(config.run.seed);
-  auto weights = std::make_shared<checkpoint::Weights>(checkpoint::Weights::open(config.model.from));
-  // A transposed parameter is read once as a whole: a tensor rank may ask for many short runs of it.
-  auto whole = std::make_shared<std::pair<std::string, std::vector<float>>>();
-  return [weights, whole](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
-    if (!parameter.transposed_in_files) return weights->read(parameter, elements, out);
-    auto& [name, values] = *whole;
-    if (name != parameter.name) {
-      values.resize(static_cast<std::size_t>(parameter.full_elements()));
-      weights->read(parameter, {.begin = 0, .end = parameter.full_elements()}, values);
-      name = parameter.name;
-    }
-    std::copy_n(values.begin() + elements.begin, elements.size(), out.begin());
-  };
 }
 
 }  // namespace trireme::train

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
@@ -61,20 +62,65 @@ void prepare_checkpoint_directory(const config::RunConfig& config) {
   fs::remove(probe, error);
 }
 
+bool same_file(const fs::path& one, const fs::path& other) {
+  std::error_code neither;
+  return !other.empty() && fs::equivalent(one, other, neither);
+}
+
+/// Whether a file may go: a run wrote it, and nobody gave it to this one.
+bool replaceable(const fs::path& path, const std::string& given, std::string_view first_line) {
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(path, error))) return !error || error == std::errc::no_such_file_or_directory;
+  std::string line;
+  return !same_file(path, given) && std::getline(std::ifstream(path), line) && line == first_line;
+}
+
+/// The effective run file, beside whatever a user keeps there by its name.
+void write_run_file(const config::RunConfig& config, const std::string& given) {
+  const fs::path usual = fs::path(config.run.output) / "run.toml";
+  const fs::path other = fs::path(config.run.output) / "run.effective.toml";
+  const std::string text = config::print_run_file(config);
+  for (const fs::path& path : {usual, other}) {
+    if (!replaceable(path, given, std::string_view(text).substr(0, text.find('\n')))) continue;
+    checkpoint::replace_text(path.string(), text);
+    if (path != usual)
+      log::info(
+          fmt::format("{} is yours and stays as it is; the effective run file is {}", usual.string(), path.string()));
+    return;
+  }
+  log::warning(
+      fmt::format("the effective run file is not written: {} and {} are yours", usual.string(), other.string()));
+}
+
+/// An export takes the place of the one before, but not of the weights that the run begins with.
+void check_export_is_no_input(const config::RunConfig& config) {
+  if (config.model.from.empty()) return;
+  std::error_code error;
+  const fs::path from = fs::weakly_canonical(config.model.from, error);
+  const fs::path name = from.has_filename() ? from.filename() : from.parent_path().filename();
+  const fs::path parent = from.has_filename() ? from.parent_path() : from.parent_path().parent_path();
+  if (same_file(parent, config.run.output) && name.string().starts_with("export"))
+    throw CheckpointError(
+        fmt::format("model.from = {} would be replaced by this run's export. Set another run.output, or run.export = "
+                    "never.",
+                    config.model.from));
+}
+
 }  // namespace
 
 void check_output_directory(const config::RunConfig& config) {
   check_earlier_run(config);
-  if (config.run.export_when != config::Export::never)
-    checkpoint::check_export_target(config.run.output + "/export", true);
+  if (config.run.export_when == config::Export::never) return;
+  check_export_is_no_input(config);
+  checkpoint::check_export_target(config.run.output + "/export", true);
 }
 
 void create_output_directory(const config::RunConfig& config) { create("run.output", config.run.output); }
 
-void prepare_output_directory(const config::RunConfig& config) {
+void prepare_output_directory(const config::RunConfig& config, const std::string& run_file) {
   check_output_directory(config);
   create_output_directory(config);
-  checkpoint::write_text(config.run.output + "/run.toml", config::print_run_file(config));
+  write_run_file(config, run_file);
   prepare_checkpoint_directory(config);
 }
 

@@ -32,6 +32,7 @@
 #include "trireme/train/device_kernels.hpp"
 #include "trireme/train/directory_lock.hpp"
 #include "trireme/train/export.hpp"
+#include "trireme/train/first_parameters.hpp"
 #include "trireme/train/gemm.hpp"
 #include "trireme/train/hang_reports.hpp"
 #include "trireme/train/host_cores.hpp"
@@ -66,8 +67,8 @@ constexpr std::uint32_t straggler_window = 64;
 /// The loop of one run: what is the same for all steps, and what they change.
 class Run {
  public:
-  Run(const config::RunConfig& config, const comm::Communicator& world)
-      : config_(complete_model(config)),
+  Run(const config::RunConfig& config, const comm::Communicator& world, const std::string& run_file)
+      : config_(complete_model(config, world)),
         rank_(world.rank()),
         world_(world.duplicate()),
         watchdog_({.timeout_seconds = watchdog_share * config_.comm.timeout_seconds, .dump_path = dump_path()}, nullptr,
@@ -85,7 +86,7 @@ class Run {
     fault::set_rank(rank_);
     saves_checkpoints(config_) ? (void)stop_signals_.emplace() : release_stop_signals();
     if (rank_ == 0) {
-      take_directories();
+      take_directories(run_file);
       remove_hang_reports(config_.run.output);
     }
     job_.barrier();
@@ -138,10 +139,10 @@ class Run {
   }
 
   /// No other job may write where this one does. On one rank.
-  void take_directories() {
+  void take_directories(const std::string& run_file) {
     create_output_directory(config_);
     locks_.emplace_back(std::make_unique<DirectoryLock>(config_.run.output, "run.output"));
-    prepare_output_directory(config_);
+    prepare_output_directory(config_, run_file);
     if (!saves_checkpoints(config_)) return;
     locks_.emplace_back(std::make_unique<DirectoryLock>(config_.checkpoint.directory, "checkpoint.directory"));
     time_limit_.emplace(config_.train.stop_before_limit_seconds,
@@ -386,8 +387,8 @@ class Run {
 
 }  // namespace
 
-ExitCode run_training(const config::RunConfig& config, const comm::Communicator& world) {
-  Run run(config, world);
+ExitCode run_training(const config::RunConfig& config, const comm::Communicator& world, const std::string& run_file) {
+  Run run(config, world, run_file);
   try {
     return run();
   } catch (...) {

@@ -57,7 +57,7 @@ TEST(Facts, ThatAreMissingOrNoNumbersAreRefusedByName) {
       EXPECT_THAT(error.what(), testing::HasSubstr(sound[i].first));
     }
   }
-  EXPECT_THROW((void)model_of("index.h5", {}), CheckpointError);
+  EXPECT_THROW((void)model_of("index.h5", Facts{}), CheckpointError);
 }
 
 TEST(Facts, OfGenerationComeBackAndLeaveTheRestAlone) {

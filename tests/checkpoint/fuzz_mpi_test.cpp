@@ -6,13 +6,18 @@
 // timeout: 600
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
+#include <set>
 
 #include "../../src/checkpoint/commit.hpp"
+#include "../../src/checkpoint/manifest_bytes.hpp"
 #include "checkpoint/held.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/facts.hpp"
 #include "trireme/checkpoint/file.hpp"
+#include "trireme/checkpoint/load.hpp"
 #include "trireme/checkpoint/verify.hpp"
 
 // ranks: 1
@@ -110,6 +115,58 @@ TEST_F(Fuzz, ManifestsAreRefusedOrDescribeEveryElementOnce) {
     }
   }
   EXPECT_GT(refused, 1000);
+}
+
+/// What stands for itself, an overflow away from it, and what no counter takes.
+constexpr std::array<const char*, 16> extremes{"0",
+                                               "-1",
+                                               "1",
+                                               "2147483647",
+                                               "2147483648",
+                                               "4294967295",
+                                               "4294967297",
+                                               "1048576",
+                                               "9007199254740992",
+                                               "9007199254740993",
+                                               "4611686018427387904",
+                                               "9223372036854775807",
+                                               "9223372036854775808",
+                                               "18446744073709551615",
+                                               "1e300",
+                                               "-9223372036854775808"};
+
+TEST_F(Fuzz, ManifestsWithExtremeNumbersOverflowNowhere) {
+  std::vector<std::pair<std::size_t, std::size_t>> numbers;  // where they begin, and how long they are
+  for (std::size_t at = 0; at < manifest_.size();) {
+    const std::size_t begin = manifest_.find_first_of("0123456789", at);
+    if (begin == std::string::npos) break;
+    at = std::min(manifest_.find_first_not_of("0123456789", begin), manifest_.size());
+    numbers.emplace_back(begin, at - begin);
+  }
+  int refused = 0, built = 0;
+  for (std::uint64_t trial = 0; trial < 10'000; ++trial) {
+    std::string text = manifest_;
+    // From the back, so that those before stay where they are; near the front, where there are more kinds of them.
+    std::set<std::uint64_t, std::greater<>> which;
+    for (std::uint64_t i = 0; i <= draw(trial, 0, 3); ++i)
+      which.insert(draw(trial, 3 * i + 1, draw(trial, 3 * i + 2, 2) == 0 ? 100 : numbers.size()));
+    for (const std::uint64_t i : which)
+      text.replace(numbers[i].first, numbers[i].second, extremes[draw(trial, 1000 + i, extremes.size())]);
+    try {
+      const Manifest manifest = parse_manifest("index.h5", text);
+      const std::string bytes = encode(manifest);
+      EXPECT_EQ(encode(decode(bytes)), bytes);
+      EXPECT_EQ(manifest.digests.size(), static_cast<std::size_t>(std::int64_t{manifest.mesh.replicate} *
+                                                                  manifest.mesh.shard * manifest.mesh.tensor));
+      const model::Model model = model::build(model_of("index.h5", manifest));
+      ++built;
+      check_model("index.h5", manifest, model);
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_GT(built, 100);
 }
 
 }  // namespace

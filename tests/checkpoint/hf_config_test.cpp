@@ -140,6 +140,15 @@ TEST(HfConfig, RefusesAnotherArchitectureWithAllItsMistakes) {
        "num_attention_heads is missing", "rms_norm_eps = 0", "tie_word_embeddings = 1"});
 }
 
+TEST(HfConfig, RefusesSizesWhoseProductsOverflow) {
+  expect_parts(message_of<CheckpointError>([] {
+                 (void)parse_hf_config(R"({"model_type": "llama", "vocab_size": 11, "hidden_size": 4611686018427387904,
+                   "intermediate_size": 9223372036854775807, "num_hidden_layers": 1, "num_attention_heads": 1})",
+                                       "c");
+               }),
+               {"hidden_size = 4611686018427387904", "at most 2147483648", "intermediate_size"});
+}
+
 TEST(HfConfig, RefusesWhatIsNotAConfiguration) {
   expect_parts(message_of<CheckpointError>([] { (void)parse_hf_config("{\"a\"", "c"); }), {"c: is not valid JSON"});
   expect_parts(message_of<CheckpointError>([] { (void)parse_hf_config("[]", "c"); }), {"c: is not a table"});

@@ -3,6 +3,7 @@
 
 #include "checkpoint/hf_files.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/checkpoint/weights.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -120,6 +121,18 @@ TEST(HfDirectory, SaysWhatADirectoryLacks) {
   expect_parts(open_message(directory), {"neither model.safetensors nor"});
   put_file(directory / "pytorch_model.bin", "x");
   expect_parts(open_message(directory), {"pytorch_model.bin", "safe_serialization=True"});
+}
+
+TEST(HfDirectory, ClaimsNoMoreLayersThanItHasTensors) {
+  const TemporaryDirectory directory;
+  std::string config = config_text(false);
+  const std::string key = "\"num_hidden_layers\": ";
+  const std::size_t at = config.find(key);
+  ASSERT_NE(at, std::string::npos);
+  config.insert(at + key.size(), "100000");
+  put_file(directory / "config.json", config);
+  put_file(directory / "model.safetensors", weights(tensors_of(small_model(false))));
+  expect_parts(message_of<CheckpointError>([&] { (void)Weights::open(directory.path()); }), {"layers", "tensors"});
 }
 
 TEST(HfCheck, ReportsAllMistakesAtOnce) {

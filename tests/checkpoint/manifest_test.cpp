@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../../src/checkpoint/manifest_bytes.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/load.hpp"
 #include "trireme/model/model.hpp"
@@ -72,6 +73,47 @@ TEST(Manifest, ComesBackAsItWasWritten) {
   EXPECT_EQ(slice.runs, (shard::Runs{.first = 10, .length = 10}));
   EXPECT_EQ(slice.checksums, std::vector<std::uint64_t>{0xabc});
   EXPECT_EQ(manifest.files[1].datasets[2].quantity, Quantity::second_moment);
+}
+
+TEST(Manifest, GoesToOtherRanksAsItIs) {
+  Manifest manifest = parse_manifest("index.h5", sound());
+  manifest.state.run_id = "0123456789abcdef";
+  manifest.state.passed_over = {{.step = 1, .first = 2, .end = 3}};
+  manifest.state.choices = {{"gemm", "at"}};
+  const std::string bytes = encode(manifest);
+  const Manifest there = decode(bytes);
+  std::vector<std::string> files, files_there;
+  for (const SavedFile& file : manifest.files) files.push_back(file_to_json(file));
+  for (const SavedFile& file : there.files) files_there.push_back(file_to_json(file));
+  EXPECT_EQ(to_json(there, files_there), to_json(manifest, files));
+  EXPECT_EQ(there.versions, manifest.versions);
+  for (std::size_t size = 0; size < bytes.size(); size += 7)
+    EXPECT_THROW((void)decode(bytes.substr(0, size)), BugError) << size;
+}
+
+TEST(Manifest, SaysWhoseItIsWithoutBeingParsed) {
+  Manifest manifest;
+  manifest.state.run_id = "0123456789abcdef";
+  EXPECT_EQ(run_id_in(to_json(manifest, {})), "0123456789abcdef");
+  EXPECT_EQ(run_id_in(sound()), "");
+  EXPECT_EQ(run_id_in(with("\"run\":\"\",", "")), "") << "of an earlier build";
+  EXPECT_EQ(parse_manifest("index.h5", with("\"run\":\"\",", "")).state.run_id, "");
+  EXPECT_EQ(run_id_in("{}"), "");
+}
+
+TEST(Manifest, WithNumbersWhoseProductsOrSumsOverflowIsRefused) {
+  // 20857 * 823698 = 4 * 2^32 + 2: two ranks in 32 bits, as there are files and digests.
+  for (const char* mesh :
+       {R"("replicate":20857,"shard":823698,"tensor":1)", R"("replicate":65536,"shard":65537,"tensor":1)",
+        R"("replicate":1048576,"shard":1048576,"tensor":1048576)"})
+    EXPECT_THAT(message_of(with(R"("replicate":1,"shard":2,"tensor":1)", mesh)), HasSubstr("out of range")) << mesh;
+  for (const char* shape : {"[4294967296,4294967296]", "[9007199254740992,2]", "[3037000500,3037000500,2]"})
+    EXPECT_THAT(message_of(with("[4,5]", shape)), HasSubstr("too many elements")) << shape;
+  EXPECT_THAT(message_of(with("[4,5]", "[9007199254740992]")),
+              HasSubstr("the elements of all parameters are too many"));
+  EXPECT_THAT(message_of(with("\"bytes\":1000", "\"bytes\":9007199254740992")), HasSubstr("the bytes of all files"));
+  for (const char* seed : {"-1", "1e300", "18446744073709551616"})
+    EXPECT_NE(message_of(with("\"seed\":0", std::string("\"seed\":") + seed)), "accepted") << seed;
 }
 
 TEST(Manifest, OfAnotherFormatOrVersionIsRefused) {

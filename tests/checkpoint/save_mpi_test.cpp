@@ -33,6 +33,26 @@ TEST_F(Saves, KeepsTheNewestAndTheMilestones) {
   EXPECT_EQ(left, (std::vector<std::int64_t>{35, 30, 20}));
 }
 
+TEST_F(Saves, CountsOnlyWhatItsRunCommitted) {
+  const auto save_of = [&](const std::string& run_id, std::int64_t step) {
+    Held held(whole(), world_.rank());
+    held.fill(step);
+    State state = state_at(step);
+    state.run_id = run_id;
+    (void)save(world_, held.shards(), state, {.directory = directory_.path(), .keep = 2, .base_step = step - 1});
+  };
+  for (const std::int64_t step : {10, 20}) save_of("another run", step);
+  if (world_.rank() == 0)
+    for (const std::int64_t step : {25, 35})
+      std::filesystem::create_directories(directory_.path() + "/" + step_name(step));
+  MPI_Barrier(world_.handle());
+  for (const std::int64_t step : {30, 40, 50}) save_of("this run", step);
+  std::vector<std::int64_t> left;
+  for (const Found& found : list_checkpoints(directory_.path())) left.push_back(found.step);
+  EXPECT_EQ(left, (std::vector<std::int64_t>{50, 40, 25, 20, 10})) << "35 is set aside: it is newer than step 39's";
+  EXPECT_EQ(open_checkpoint(directory_.path() + "/" + step_name(50)).state.run_id, "this run");
+}
+
 TEST_F(Saves, SetsAnotherFutureAside) {
   save_step(whole(), 10, {.directory = directory_.path()});
   save_step(whole(), 20, {.directory = directory_.path(), .base_step = 10});

@@ -40,6 +40,15 @@ for setting in optimizer.lr=0.001 precision.compute=bf16 batch.global=8 mesh.rep
   cp -r kept out
 done
 
+# The run file that is given may be the one that a run left behind: it stays as it is.
+cp out/run.toml given.toml
+cp -r out kept-out
+job 2 train out/run.toml --set train.steps=7
+expect_done
+cmp out/run.toml given.toml || fail 'the run file that was given has changed'
+grep -q '^steps = 7 ' out/run.effective.toml || fail 'the effective run file is not there'
+rm -r out && mv kept-out out
+
 # Places that cannot be written: found before the first step.
 touch a-file
 job 2 train run.toml --set run.output=elsewhere --set checkpoint.directory=a-file
@@ -72,6 +81,9 @@ grep -q 'COMMIT: is missing' out.txt || fail 'a save under way passes for a chec
 job 2 train run.toml --set run.output=looks-on --set checkpoint.resume=stands/checkpoints/step-00000002 --set train.steps=3
 expect_done
 [[ -d stands/checkpoints/.step-00000004.partial ]] || fail 'another job cleaned up'
+job 2 train run.toml --set run.output=saves-nothing --set checkpoint.directory=stands/checkpoints --set checkpoint.every=0 --set checkpoint.at_end=false --set train.steps=3
+expect_done
+[[ -d stands/checkpoints/.step-00000004.partial ]] || fail 'a job that saves nothing cleaned up'
 # shellcheck disable=SC2046  # a number each
 kill -KILL $(processes_of $first)
 wait $first 2>/dev/null || true
@@ -85,6 +97,14 @@ if command -v cc >/dev/null; then
   launch $MPIEXEC $MPIEXEC_FLAGS -n 2 env LD_PRELOAD="$work/hdf5.so" "$TRIREME" train run.toml --set run.output=other-hdf5
   expect_end 5 'HDF5 1.99.7' 'built with'
   [[ ! -s other-hdf5/metrics.jsonl ]] || fail 'it computed before it looked'
+  # Also a run that only reads, and the commands, before HDF5 is asked for anything else.
+  launch env LD_PRELOAD="$work/hdf5.so" "$TRIREME" train run.toml --set run.output=other-hdf5 --set checkpoint.every=0 --set checkpoint.at_end=false \
+    --set checkpoint.resume=stands/checkpoints/step-00000002
+  expect_end 5 'HDF5 1.99.7' 'built with'
+  [[ ! -s other-hdf5/metrics.jsonl ]] || fail 'it computed before it looked'
+  launch env LD_PRELOAD="$work/hdf5.so" "$TRIREME" verify stands/checkpoints/step-00000002
+  ((status == 5)) || fail "verify with another HDF5: exit code $status"
+  grep -q 'HDF5 1.99.7' err.txt || fail 'verify does not say which HDF5 it found'
   printf '%s\n' 'int PMPI_Init_thread(int *, char ***, int, int *);' \
     'int MPI_Init_thread(int *c, char ***v, int need, int *got) { int e = PMPI_Init_thread(c, v, need, got); *got = 1; return e; }' >mpi.c
   cc -shared -fPIC -o mpi.so mpi.c

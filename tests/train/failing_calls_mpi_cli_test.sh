@@ -98,4 +98,4 @@ refused 'mkdir 0 1 EDQUOT /elsewhere' 'checkpoint.directory elsewhere/checkpoint
 refused 'create 0 1 EACCES /out/.job.lock' 'out/.job.lock: cannot be created: Permission denied'
 refused 'create 0 1 EACCES /elsewhere/checkpoints/.' 'elsewhere/checkpoints/.' 'Permission denied'
 refused 'fsync 0 1 EDQUOT /elsewhere/checkpoints/.' 'elsewhere/checkpoints/.' 'Disk quota exceeded'
-refused 'write 0 1 ENOSPC /out/run.toml' 'out/run.toml' 'No space left on device'
+refused 'write 0 1 ENOSPC /out/.run.toml' 'out/.run.toml' 'No space left on device'

@@ -35,15 +35,68 @@ class OutputDirectory : public testing::Test {
     return config_.run.output + "/" + name;
   }
 
+  [[nodiscard]] static std::string text_of(const std::string& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+
   const test::TemporaryDirectory root_;
   config::RunConfig config_;
 };
 
 TEST_F(OutputDirectory, IsMadeWithTheEffectiveRunFileInIt) {
   prepare_output_directory(config_);
+  EXPECT_EQ(config::print_run_file(config::parse_run_file(text_of(config_.run.output + "/run.toml"), "run.toml")),
+            config::print_run_file(config_));
+}
+
+TEST_F(OutputDirectory, LeavesAloneTheRunFileThatWasGiven) {
+  prepare_output_directory(config_);
+  const std::string path = config_.run.output + "/run.toml", other = config_.run.output + "/run.effective.toml";
+  const std::string before = text_of(path);
+  config_.train.steps = 77;
+  prepare_output_directory(config_, root_ / "new/run/../run/run.toml");
+  EXPECT_EQ(text_of(path), before) << "by whatever path";
+  EXPECT_THAT(text_of(other), HasSubstr("steps = 77"));
+  config_.train.steps = 78;
+  prepare_output_directory(config_, other);
+  EXPECT_THAT(text_of(path), HasSubstr("steps = 78"));
+  EXPECT_THAT(text_of(other), HasSubstr("steps = 77"));
+  const std::string mine = write("run.toml", "# mine\n");
+  fs::create_symlink(mine, root_ / "link.toml");
+  config_.train.steps = 79;
+  prepare_output_directory(config_, root_ / "link.toml");
+  EXPECT_EQ(text_of(mine), "# mine\n");
+  EXPECT_THAT(text_of(other), HasSubstr("steps = 79"));
+}
+
+TEST_F(OutputDirectory, KeepsARunFileThatNoRunWrote) {
+  const std::string mine = write("run.toml", "# mine\n[train]\nsteps = 1\n");
+  prepare_output_directory(config_);
+  EXPECT_EQ(text_of(mine), "# mine\n[train]\nsteps = 1\n");
+  EXPECT_TRUE(fs::exists(config_.run.output + "/run.effective.toml"));
+}
+
+TEST_F(OutputDirectory, ReplacesItsRunFileAsAWhole) {
+  prepare_output_directory(config_);
+  const std::string path = config_.run.output + "/run.toml";
+  const std::ifstream reader(path);  // of the file that was there
+  config_.train.steps = 77;
+  prepare_output_directory(config_);
   std::stringstream text;
-  text << std::ifstream(config_.run.output + "/run.toml").rdbuf();
-  EXPECT_EQ(config::print_run_file(config::parse_run_file(text.str(), "run.toml")), config::print_run_file(config_));
+  text << reader.rdbuf();
+  EXPECT_THAT(text.str(), HasSubstr("steps = 1 ")) << "who reads the old one is not cut off";
+  EXPECT_THAT(text_of(path), HasSubstr("steps = 77"));
+}
+
+TEST_F(OutputDirectory, OfTheWeightsThatTheRunBeginsWithIsRefusedForExports) {
+  config_.run.export_when = config::Export::end;
+  fs::create_directories(config_.run.output + "/export");
+  config_.model.from = config_.run.output + "/export/";
+  EXPECT_THROW(check_output_directory(config_), CheckpointError);
+  config_.run.export_when = config::Export::never;
+  EXPECT_NO_THROW(check_output_directory(config_));
 }
 
 TEST_F(OutputDirectory, IsNotTouchedByTheCheck) {

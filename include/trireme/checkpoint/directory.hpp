@@ -20,18 +20,19 @@ struct Found {
   std::string path;
 };
 /// All of them in `directory`, the newest first; none when there is no such directory. Throws CheckpointError when it
-/// cannot be read.
+/// is none, ReadError.
 [[nodiscard]] std::vector<Found> list_checkpoints(const std::string& directory);
 
 /// Reads COMMIT, index.h5 against its checksum, and the manifest; looks for every shard file and its size. Throws
-/// CheckpointError naming the file and what is wrong.
+/// CheckpointError naming the file and what is wrong, ReadError when the system cannot read one.
 [[nodiscard]] Manifest open_checkpoint(const std::string& path);
 /// The same, as the JSON that `parse_manifest` reads: for one rank that reads and many that are told.
 [[nodiscard]] std::string open_manifest_text(const std::string& path);
 /// Where the manifest lies, for messages: "<path>/index.h5".
 [[nodiscard]] std::string index_path(const std::string& path);
 
-/// Removes what saves that never came to their end, and removals, have left behind. Warns of what cannot be removed.
+/// Removes what saves that never came to their end, and removals, have left behind: only for whoever holds the
+/// directory's lock, or it may be another run's save that is under way. Warns of what cannot be removed.
 void clean_leftovers(const std::string& directory);
 
 /// Gives every checkpoint of a step after `step` another name, `set-aside-<n>-<its name>`: a run that went back to an
@@ -41,10 +42,10 @@ void set_aside_newer(const std::string& directory, std::int64_t step);
 /// Removes one checkpoint, by another name first, so that a kill leaves no half of it. Warns of what cannot be removed.
 void remove_checkpoint(const std::string& path);
 
-/// Whether `remove_old` would remove any.
-[[nodiscard]] bool has_old(const std::string& directory, std::int64_t keep, std::int64_t keep_every);
-
-/// Removes all but the `keep` newest and those of every `keep_every`-th step (0: none).
-void remove_old(const std::string& directory, std::int64_t keep, std::int64_t keep_every);
+/// What the run `run_id`, which has just saved `saved`, does not keep beside it when it keeps its `keep` newest
+/// checkpoints and those of every `keep_every`-th step (0: none). Only what this run committed counts, and is among
+/// them. Throws ReadError.
+[[nodiscard]] std::vector<std::string> old_checkpoints(const std::string& saved, const std::string& run_id,
+                                                       std::int64_t keep, std::int64_t keep_every);
 
 }  // namespace trireme::checkpoint

@@ -12,6 +12,11 @@ namespace trireme::checkpoint {
 /// The [model] that `model_facts` described. name: the file, for messages. Throws CheckpointError when a key is missing
 /// or no value of its kind.
 [[nodiscard]] config::Model model_of(const std::string& name, const Facts& facts);
+/// The same of a manifest, whose model has no more layers than it has parameters.
+[[nodiscard]] config::Model model_of(const std::string& name, const Manifest& manifest);
+/// Throws CheckpointError when `model` claims more layers than there are tensors: who builds it allocates by that
+/// number.
+void require_layers(const std::string& name, const config::Model& model, std::size_t tensors);
 
 /// State::generation from an export's options.
 [[nodiscard]] Facts generation_facts(const HfWriteOptions& options);

@@ -48,6 +48,7 @@ struct State {
   std::int64_t samples = 0;             ///< samples of the run consumed: data::SamplerState::position
   std::vector<std::int64_t> taken;      ///< data::SamplerState::taken
   std::vector<PassedOver> passed_over;  ///< by data.skip_to, in the order of the steps
+  std::string run_id;                   ///< of the run that saved: what others leave in a directory is not its own
   Facts data;                           ///< what the order of the samples depends on
   Facts choices;         ///< what was measured or chosen automatically: a run that goes on takes the same
   Facts generation;      ///< what an export says of it: max_position_embeddings, bos_token_id, eos_token_ids
@@ -125,6 +126,9 @@ inline constexpr int format_version = 2;
 [[nodiscard]] std::string file_to_json(const SavedFile& file);
 /// files: what `file_to_json` gave for each of the manifest's files, instead of Manifest::files.
 [[nodiscard]] std::string to_json(const Manifest& manifest, const std::vector<std::string>& files);
+
+/// State::run_id of a manifest that `to_json` wrote, without reading all of it; "" when it has none.
+[[nodiscard]] std::string run_id_in(std::string_view json);
 
 /// Reads a manifest that anybody may have written: sizes, ranges, names and paths are checked, and that every element
 /// of every parameter is there once. Throws CheckpointError naming `name` (the file) and what is wrong.

@@ -38,7 +38,7 @@ struct Shards {
 
 struct SaveOptions {
   std::string directory;            ///< of all the run's checkpoints
-  std::int64_t keep = 2;            ///< newest ones that stay
+  std::int64_t keep = 2;            ///< newest ones of the run that stay
   std::int64_t keep_every = 0;      ///< those of every so many steps stay, too
   std::int64_t ranks_per_file = 1;  ///< consecutive dp ranks that share a file, through parallel HDF5
   std::int64_t base_step = 0;       ///< where this job went on from: later ones in the directory are of another future
@@ -51,9 +51,10 @@ struct Saved {
 };
 
 /// Writes a checkpoint and commits it: under a temporary name, checksummed, flushed to disk, renamed when every rank
-/// agrees that nothing failed; then removes old ones, if any, once every rank has read back what it wrote. Collective
-/// over `world`, a communicator of its own whose ranks are the mesh's. Throws WriteError on every rank when anything
-/// failed on any; what was there before stays. Another Error of exit code 8 is one that only the end of the job helps.
+/// agrees that nothing failed; then removes old ones of the same run, if any, once every rank has read back what it
+/// wrote. Collective over `world`, a communicator of its own whose ranks are the mesh's. Throws WriteError on every
+/// rank when anything failed on any; what was there before stays. ReadError when it could not be read back: then it
+/// stays, too. Another Error of exit code 8 is one that only the end of the job helps.
 Saved save(const comm::Communicator& world, const Shards& shards, const State& state, const SaveOptions& options);
 
 }  // namespace trireme::checkpoint

@@ -13,12 +13,17 @@
 
 namespace trireme::checkpoint {
 
-/// Weights to begin with, whichever a path holds: a Hugging Face directory or a checkpoint. Not collective: every rank
-/// may open it and read its own slices.
+/// Whether there is a checkpoint, complete or not, at `path`.
+[[nodiscard]] bool is_checkpoint(const std::string& path);
+
+/// Weights to begin with, whichever a path holds: a Hugging Face directory or a checkpoint. Every rank reads its own
+/// slices.
 class Weights {
  public:
   /// Reads what describes them. Throws CheckpointError, also when `path` is neither.
   [[nodiscard]] static Weights open(const std::string& path);
+  /// The same for all ranks of `world`; one of them reads what describes a checkpoint. Collective.
+  [[nodiscard]] static Weights open(const comm::Communicator& world, const std::string& path);
 
   /// Their [model]; no `from`.
   [[nodiscard]] const config::Model& model() const { return model_; }
@@ -31,6 +36,7 @@ class Weights {
 
  private:
   Weights() = default;
+  [[nodiscard]] static Weights of(const std::string& path, Manifest manifest);
 
   std::string path_;
   config::Model model_;

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+
 #include "trireme/base/error.hpp"
 #include "trireme/comm/communicator.hpp"
 #include "trireme/config/run_config.hpp"
 
 namespace trireme::train {
 
-/// Trains what the run file describes, from its first step to its last: banner, steps, metrics, evaluation, checkpoints, export.
-/// Goes on from a checkpoint as `checkpoint.resume` says. Returns ExitCode::requeue when a signal stopped it after a save.
-/// Collective over `world`. The libraries are up (`device::install_allocator`, Kokkos, threads). Throws Error.
-ExitCode run_training(const config::RunConfig& config, const comm::Communicator& world);
+/// Trains what the run file describes, from its first step to its last: banner, steps, metrics, evaluation,
+/// checkpoints, export. Goes on from a checkpoint as `checkpoint.resume` says. Returns ExitCode::requeue when a signal
+/// stopped it after a save. Collective over `world`. The libraries are up (`device::install_allocator`, Kokkos,
+/// threads). Throws Error. run_file: the file that `config` was read from; it is never written.
+ExitCode run_training(const config::RunConfig& config, const comm::Communicator& world,
+                      const std::string& run_file = {});
 
 }  // namespace trireme::train

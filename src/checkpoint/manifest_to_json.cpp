@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The manifest as JSON. 64-bit hashes are hexadecimal strings: JSON's numbers are doubles for most readers.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/text.hpp"
+#include "trireme/checkpoint/manifest.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
+
+std::vector<std::string> hex(const std::vector<std::uint64_t>& values) {
+  std::vector<std::string> texts;
+  for (const std::uint64_t value : values) texts.push_back(hex(value));
+  return texts;
+}
+
+Json facts_json(const Facts& facts) {
+  Json object = Json::object();
+  for (const auto& [key, value] : facts) object[key] = value;
+  return object;
+}
+
+}  // namespace
+
+std::string file_to_json(const SavedFile& file) {
+  Json datasets = Json::array();
+  for (const SavedDataset& dataset : file.datasets) {
+    Json slices = Json::array();
+    for (const SavedSlice& slice : dataset.slices)
+      slices.push_back({slice.parameter, slice.runs.first, slice.runs.length, slice.runs.stride, slice.runs.count,
+                        slice.offset, Json(hex(slice.checksums))});
+    datasets.push_back({{"name", dataset.name},
+                        {"elements", dataset.elements},
+                        {"byte_offset", dataset.byte_offset},
+                        {"slices", std::move(slices)}});
+  }
+  return Json{{"path", file.path},   {"dp_rank", file.dp_rank}, {"tensor_rank", file.tensor_rank},
+              {"bytes", file.bytes}, {"rest", hex(file.rest)},  {"datasets", std::move(datasets)}}
+      .dump();
+}
+
+std::string to_json(const Manifest& manifest, const std::vector<std::string>& files) {
+  const State& state = manifest.state;
+  Json parameters = Json::array();
+  for (const SavedParameter& parameter : manifest.parameters)
+    parameters.push_back(Json::array({parameter.name, parameter.shape}));
+  Json passed_over = Json::array();
+  for (const PassedOver& one : state.passed_over) passed_over.push_back(Json::array({one.step, one.first, one.end}));
+  Json json{
+      {"format", "trireme checkpoint"},
+      {"version", format_version},
+      {"run", state.run_id},
+      {"step", state.step},
+      {"updates", state.updates},
+      {"skipped", state.skipped},
+      {"skipped_in_a_row", state.skipped_in_a_row},
+      {"tokens", state.tokens},
+      {"seed", state.seed},
+      {"learning_rate", state.learning_rate},
+      {"samples", state.samples},
+      {"taken", state.taken},
+      {"passed_over", std::move(passed_over)},
+      {"data", facts_json(state.data)},
+      {"choices", facts_json(state.choices)},
+      {"generation", facts_json(state.generation)},
+      {"mesh",
+       {{"replicate", manifest.mesh.replicate}, {"shard", manifest.mesh.shard}, {"tensor", manifest.mesh.tensor}}},
+      {"ranks_per_file", manifest.ranks_per_file},
+      {"model", facts_json(manifest.model)},
+      {"versions", facts_json(manifest.versions)},
+      {"chunk_elements", chunk_elements},
+      {"parameters", std::move(parameters)},
+      {"digests", hex(manifest.digests)},
+      {"run_file", state.run_file}};
+  std::string text = json.dump();
+  text.pop_back();  // the files are JSON already
+  return fmt::format("{},\"files\":[{}]}}", text, join(files, ","));
+}
+
+}  // namespace trireme::checkpoint
