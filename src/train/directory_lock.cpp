@@ -15,7 +15,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <mutex>
+#include <sstream>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
@@ -28,25 +32,53 @@ using std::chrono::milliseconds;
 
 constexpr int tries = 20;  // a job that was just killed may be a moment from its end
 constexpr milliseconds between_tries(100);
+constexpr milliseconds until_others_wrote(1000);
 constexpr double signs_waited_for = 2.5;
 
 /// Who holds a lock, as its file says.
 struct Holder {
-  std::string job;  ///< Slurm's number, or empty
+  std::string job;    ///< Slurm's number, or empty
+  std::string step;   ///< of that job
+  long restarts = 0;  ///< of that job
   std::string host;
   pid_t pid = 0;
+  std::string pids;     ///< where that number is a process's: `numbers_of_processes`
+  std::string started;  ///< when its process did, as the kernel counts
   std::string since;
 
   [[nodiscard]] bool nobody() const { return pid == 0; }
   [[nodiscard]] std::string text() const {
-    return fmt::format("{}process {} on {}, since {}", job.empty() ? "" : fmt::format("job {}, ", job), pid, host,
-                       since);
+    const std::string slurm =
+        job.empty() ? "" : fmt::format("job {}{}, ", job, step.empty() ? "" : fmt::format(", step {}", step));
+    return fmt::format("{}process {} on {}, since {}", slurm, pid, host, since);
   }
 };
 
-std::string job_number() {
-  const char* text = std::getenv("SLURM_JOB_ID");
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);
   return text == nullptr ? "" : text;
+}
+
+long restarts() { return std::atol(variable("SLURM_RESTART_COUNT").c_str()); }
+
+/// This boot of this machine, and the container: elsewhere a process may have the same number.
+std::string numbers_of_processes() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  std::error_code error;
+  const std::string container = std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
+  return boot.empty() || container.empty() ? "" : boot + "/" + container;
+}
+
+/// When a process of this node started, in ticks since the node did; "" when there is none, or it does not show.
+std::string start_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string line, word;
+  if (!std::getline(file, line) || line.rfind(')') == std::string::npos) return "";
+  std::istringstream words(line.substr(line.rfind(')') + 1));
+  constexpr int start_time = 22 - 2;  // the words before stand before the last parenthesis
+  for (int i = 0; i < start_time; ++i) words >> word;
+  return word;
 }
 
 /// What stands after `key` and a blank on a line of its own.
@@ -57,14 +89,22 @@ std::string field(const std::string& text, const std::string& key) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
+Holder holder_of(const std::string& text) {
+  return {.job = field(text, "job"),
+          .step = field(text, "step"),
+          .restarts = std::atol(field(text, "restarts").c_str()),
+          .host = field(text, "host"),
+          .pid = static_cast<pid_t>(std::atol(field(text, "pid").c_str())),
+          .pids = field(text, "pids"),
+          .started = field(text, "started"),
+          .since = field(text, "since")};
+}
+
 Holder holder_in(int descriptor) {
   std::string text(4096, '\0');
   const ssize_t got = ::pread(descriptor, text.data(), text.size(), 0);
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-  return {.job = field(text, "job"),
-          .host = field(text, "host"),
-          .pid = static_cast<pid_t>(std::atol(field(text, "pid").c_str())),
-          .since = field(text, "since")};
+  return holder_of(text);
 }
 
 timespec changed(int descriptor) {
@@ -85,12 +125,30 @@ bool shows_life(int descriptor, double seconds) {
   return false;
 }
 
+/// Whether the holder's process is there, on this node; EPERM: it is somebody else's.
+bool runs_here(const Holder& holder) {
+  if (holder.pid == ::getpid() || (::kill(holder.pid, 0) != 0 && errno != EPERM)) return false;
+  const std::string started = start_of(holder.pid);
+  return started.empty() || holder.started.empty() || started == holder.started;  // or the number is another's now
+}
+
 /// Whether the one that the file names still runs, when the lock itself does not say.
 bool lives(const Holder& holder, int descriptor, bool locked, double sign_of_life_seconds) {
-  if (holder.nobody() || (!holder.job.empty() && holder.job == job_number())) return false;  // requeued
-  if (holder.host == comm::hostname()) return !locked && holder.pid != ::getpid() && ::kill(holder.pid, 0) == 0;
+  if (holder.nobody()) return false;
+  // Slurm starts a job again when all of it has ended. The same start has many steps.
+  if (!holder.job.empty() && holder.job == variable("SLURM_JOB_ID") && holder.restarts < restarts()) return false;
+  if (holder.host == comm::hostname()) {
+    if (locked) return false;  // the kernel knows
+    if (runs_here(holder)) return true;
+    if (!holder.pids.empty() && holder.pids == numbers_of_processes()) return false;
+  }
   log::info(fmt::format("{} may still hold the lock: looking for a sign of life", holder.text()));
   return shows_life(descriptor, signs_waited_for * sign_of_life_seconds);
+}
+
+[[noreturn]] void refuse(const std::string& what, const Holder& holder, const std::string& path) {
+  throw CheckpointError(fmt::format("{} is in use by another job: {} ({}). Wait for its end, or set another directory.",
+                                    what, holder.nobody() ? "it is just starting" : holder.text(), path));
 }
 
 }  // namespace
@@ -124,22 +182,31 @@ void DirectoryLock::take(const std::string& what, double sign_of_life_seconds) {
   }
   const Holder holder = holder_in(descriptor_);
   if (failed == EWOULDBLOCK || lives(holder, descriptor_, failed == 0, sign_of_life_seconds))
-    throw CheckpointError(
-        fmt::format("{} is in use by another job: {} ({}). Wait for its end, or set another directory.", what,
-                    holder.nobody() ? "it is just starting" : holder.text(), path_));
+    refuse(what, holder, path_);
   if (!holder.nobody()) log::info(fmt::format("the lock of {} was left behind ({}): taken over", what, holder.text()));
-  say_whose();
+  const std::string mine = say_whose();
+  if (failed != 0) make_sure(what, mine);
 }
 
-void DirectoryLock::say_whose() const {
-  const std::string job = job_number();
-  const std::string text =
-      fmt::format("{}host {}\npid {}\nsince {:%Y-%m-%d %H:%M:%S}\n", job.empty() ? "" : fmt::format("job {}\n", job),
-                  comm::hostname(), ::getpid(), fmt::localtime(std::time(nullptr)));
+std::string DirectoryLock::say_whose() const {
+  const std::string job = variable("SLURM_JOB_ID");
+  std::string text;
+  if (!job.empty()) text = fmt::format("job {}\nstep {}\nrestarts {}\n", job, variable("SLURM_STEP_ID"), restarts());
+  text += fmt::format("host {}\npid {}\npids {}\nstarted {}\nsince {:%Y-%m-%d %H:%M:%S}\n", comm::hostname(),
+                      ::getpid(), numbers_of_processes(), start_of(::getpid()), fmt::localtime(std::time(nullptr)));
   if (::ftruncate(descriptor_, 0) != 0 ||
-      ::pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+      ::pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      ::fsync(descriptor_) != 0)
     throw WriteError(
         fmt::format("{}: cannot be written: {}; free space, or check the permissions", path_, std::strerror(errno)));
+  return text;
+}
+
+void DirectoryLock::make_sure(const std::string& what, const std::string& mine) const {
+  std::this_thread::sleep_for(until_others_wrote);
+  std::ifstream file(path_);  // opened anew: network file systems look again then
+  const std::string now(std::istreambuf_iterator<char>(file), {});
+  if (now != mine) refuse(what, holder_of(now), path_);
 }
 
 DirectoryLock::~DirectoryLock() {

@@ -8,7 +8,7 @@ namespace trireme::train {
 
 /// Keeps a directory for one job: two that write the same checkpoints would destroy both runs. The lock is the
 /// operating system's, on a file `.job.lock` that says whose it is; it ends with the process, however that ends. Where
-/// locks do not reach other nodes, a sign of life in the file's time does.
+/// locks do not reach other nodes, or do not work at all, a sign of life in the file's time does.
 class DirectoryLock {
  public:
   /// Takes `directory`, which exists. what: its key in the run file, for messages. Throws CheckpointError naming the
@@ -21,7 +21,10 @@ class DirectoryLock {
 
  private:
   void take(const std::string& what, double sign_of_life_seconds);
-  void say_whose() const;
+  /// Writes into the file whose the directory is; returns that.
+  [[nodiscard]] std::string say_whose() const;
+  /// Two that start at once where nothing is locked both find nobody: the last one to write is the holder.
+  void make_sure(const std::string& what, const std::string& mine) const;
 
   std::string path_;
   int descriptor_ = -1;
