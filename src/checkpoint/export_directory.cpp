@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/export_directory.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <system_error>
 
 #include "checkpoint/json.hpp"
@@ -66,36 +72,63 @@ void ExportDirectory::check(const std::string& directory, bool overwrite) {
 }
 
 ExportDirectory::ExportDirectory(const std::string& directory)
-    : final_(resolved(directory)), partial_(sibling(final_, ".partial")) {
+    : final_(resolved(directory)), partial_(sibling(final_, ".partial")), old_(sibling(final_, ".old")) {
   std::error_code error;
+  take_partial();
+  if (!fs::exists(final_, error) && fs::exists(old_, error)) fs::rename(old_, final_, error);  // `exchange` was killed
   fs::remove_all(partial_, error);
   must(error, fmt::format("remove {}, left by an earlier export", partial_.string()));
   fs::create_directories(partial_, error);
   must(error, fmt::format("create {}", partial_.string()));
+  take_partial();
+}
+
+void ExportDirectory::take_partial() {
+  if (lock_ >= 0) ::close(lock_);
+  lock_ = ::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(lock_);
+  throw WriteError(fmt::format(
+      "{}: another export is being written there; wait for its end, or export to another directory", final_.string()));
 }
 
 ExportDirectory::~ExportDirectory() {
   std::error_code ignored;  // an error is already on its way
   if (!published_) fs::remove_all(partial_, ignored);
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void ExportDirectory::exchange() const {
+  if (::syscall(SYS_renameat2, AT_FDCWD, partial_.c_str(), AT_FDCWD, final_.c_str(), RENAME_EXCHANGE) == 0) return;
+  const std::error_code refused(errno, std::generic_category());
+  if (refused.value() != EINVAL && refused.value() != ENOSYS && refused.value() != ENOTSUP)
+    must(refused, fmt::format("exchange {} and {}", partial_.string(), final_.string()));
+  // A file system that cannot exchange, as NFS: for a moment there is no export; a kill in it leaves the old one as
+  // `.<name>.old`.
+  std::error_code error;
+  fs::remove_all(old_, error);
+  must(error, fmt::format("remove {}, left by an earlier export", old_.string()));
+  fs::rename(final_, old_, error);
+  must(error, fmt::format("move {} aside", final_.string()));
+  fs::rename(partial_, final_, error);
+  must(error, fmt::format("rename {} to {}", partial_.string(), final_.string()));
 }
 
 void ExportDirectory::publish() {
   sync_directory(partial_.string());
-  const fs::path old = sibling(final_, ".old");
   std::error_code error;
-  fs::remove_all(old, error);
-  must(error, fmt::format("remove {}, left by an earlier export", old.string()));
-  const bool replaces = fs::exists(final_, error);
-  if (replaces) {
-    fs::rename(final_, old, error);
-    must(error, fmt::format("move {} aside", final_.string()));
+  if (fs::exists(final_, error)) {
+    exchange();
+  } else {
+    fs::rename(partial_, final_, error);
+    must(error, fmt::format("rename {} to {}", partial_.string(), final_.string()));
   }
-  fs::rename(partial_, final_, error);
-  must(error, fmt::format("rename {} to {}", partial_.string(), final_.string()));
   published_ = true;
   sync_directory(final_.has_parent_path() ? final_.parent_path().string() : ".");
-  fs::remove_all(old, error);
-  must(error, fmt::format("remove {}, which was replaced", old.string()));
+  for (const fs::path& replaced : {partial_, old_}) {
+    fs::remove_all(replaced, error);
+    must(error, fmt::format("remove {}, which was replaced", replaced.string()));
+  }
 }
 
 }  // namespace trireme::checkpoint
