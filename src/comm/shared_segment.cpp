@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/futex.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,7 +16,9 @@
 #include <limits>
 #include <string>
 
+#include "comm/dead_segments.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/fault.hpp"
 #include "trireme/base/units.hpp"
 
 namespace trireme::comm {
@@ -78,11 +81,16 @@ SharedSegment::SharedSegment(const Communicator& communicator, std::size_t area_
   int descriptor = -1;
   int error = 0;
   if (rank_ == 0) {
+    static const bool first = (remove_dead_segments(), true);
+    (void)first;
     static std::atomic<unsigned> count = 0;
-    fmt::format_to_n(name.data(), name.size() - 1, "/trireme-{}-{}-{}", ::getpid(), count++,
+    fmt::format_to_n(name.data(), name.size() - 1, "/{}{}-{}-{}", segment_prefix, ::getpid(), count++,
                      Clock::now().time_since_epoch().count());
     descriptor = ::shm_open(name.data(), O_CREAT | O_EXCL | O_RDWR, 0600);
+    // Locked until it has no name any more, by whoever creates it: what nobody has locked was left behind.
     if (descriptor < 0 || ::ftruncate(descriptor, static_cast<off_t>(total_bytes_)) != 0) error = errno;
+    if (descriptor >= 0) (void)::flock(descriptor, LOCK_EX);
+    (void)fault::point("shm.create");
   }
   check(MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, communicator.handle()),
         "share a segment's name");

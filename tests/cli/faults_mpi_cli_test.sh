@@ -21,6 +21,21 @@ job 4 train run.toml
 ((status != 0 && seconds < 30)) || fail "a killed rank: exit code $status after $seconds s"
 losses 'assert [r["step"] for r in rows] == list(range(1, len(rows) + 1)) and len(rows) >= 2, "whole lines"'
 
+# Killed while a segment of shared memory has a name: the next start removes it (any start: perhaps another test's already).
+fault shm.create:kill:0
+job 2 train run.toml
+((status != 0)) || fail 'a killed rank went unseen'
+left=$(for segment in $(find /dev/shm -maxdepth 1 -name 'trireme-*' -newer run.toml); do
+  pid=${segment#/dev/shm/trireme-}
+  [[ -d /proc/${pid%%-*} ]] || echo "$segment"
+done)
+rm -rf out
+unset TRIREME_FAULT
+job 2 train run.toml
+expect_done
+for segment in $left; do [[ ! -e $segment ]] || fail "$segment is still there"; done
+rm -r out
+
 # A stopped rank is named with the operation that waits for it: over shared memory and MPI, with and without lane threads.
 # With them the other ranks wait in the compute lane, whose watchdog must not speak first.
 fault step.begin:stop:1:2
