@@ -43,6 +43,8 @@ struct AllVerbs<std::variant<Verbs...>> {
   }
 };
 
+template struct AllVerbs<Op>;
+
 template <class Verb>
 std::string_view name_of(const Verb& op) {
   if constexpr (requires { op.part; })
