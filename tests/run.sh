@@ -19,9 +19,12 @@ if [[ ${1:-} == --asan ]]; then
   "$source/jobs/setup.sh" --no-cuda
   export TRIREME_BUILD_DIR TRIREME_CMAKE_ARGS="--preset asan -DTRIREME_CUDA=OFF ${TRIREME_CMAKE_ARGS:-}"
   TRIREME_BUILD_DIR=$("$source/jobs/build.sh" --directory)-asan
-  "$source/jobs/build.sh" help >"$TRIREME_BUILD_DIR.targets"
-  mapfile -t targets < <(sed -nE "s/^(($sanitized_layers)_[a-z0-9_]*tests?):.*/\\1/p" "$TRIREME_BUILD_DIR.targets")
-  set -- -R "^($sanitized_layers)\." -E '_cli_test$' "$@"
+  "$source/jobs/build.sh" help >/dev/null  # configures
+  # Not the tests of the program, nor those of files of gigabytes.
+  mapfile -t targets < <(ninja -C "$TRIREME_BUILD_DIR" -t targets all |
+    sed -nE "s/^(($sanitized_layers)_[a-z0-9_]*tests?): .*LINKER.*/\1/p" | grep -v _large_)
+  ((${#targets[@]} >= 10)) || { echo "tests: error: only these targets were found: ${targets[*]}" >&2; exit 1; }
+  set -- -R "^($sanitized_layers)\\." -E '_cli_test$|large_mpi_test' "$@"
   # Open MPI keeps memory to its end. A sanitizer that stops a rank must end the job with its message.
   export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 else
