@@ -95,10 +95,10 @@ Broken tokens_can_be_counted(const RunConfig& config) {
 Broken warmup_ends_before_the_decay(const RunConfig& config) {
   const Lr& lr = config.lr;
   const std::int64_t end = lr.end_step.value_or(0);
-  if (end == 0) return std::nullopt;
+  // A run that ends where its schedule ends may be the first steps of a longer one: a trial of a real run file.
+  if (end == 0 || end == config.train.steps) return std::nullopt;
   if (lr.warmup_steps >= end)
-    return fmt::format("warmup_steps {} reach end_step {} (train.steps unless set); set fewer, or a later lr.end_step",
-                       lr.warmup_steps, end);
+    return fmt::format("warmup_steps {} reach end_step {}; set fewer, or a later lr.end_step", lr.warmup_steps, end);
   if (lr.schedule == LrSchedule::wsd && lr.warmup_steps + lr.wsd_decay_steps > end)
     return fmt::format("warmup_steps {} + wsd_decay_steps {} go beyond end_step {}; set fewer", lr.warmup_steps,
                        lr.wsd_decay_steps, end);

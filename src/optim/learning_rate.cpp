@@ -19,6 +19,7 @@ double learning_rate(const config::Lr& schedule, double lr, std::int64_t step, s
     case config::LrSchedule::cosine: return min + (lr - min) / 2 * (1 + std::cos(std::numbers::pi * x));
     case config::LrSchedule::linear: return lr + (min - lr) * x;
     case config::LrSchedule::wsd: {
+      if (warmup + schedule.wsd_decay_steps > end) return lr;  // the first steps of a longer run
       const std::int64_t decaying = step - (end - schedule.wsd_decay_steps);
       return decaying <= 0
                  ? lr

@@ -67,13 +67,19 @@ TEST(Rules, MicroDividesGlobal) {
 }
 
 TEST(Rules, WarmupAndDecayFitBeforeTheEndStep) {
-  EXPECT_THAT(mistakes_with({"lr.warmup_steps=10"}), HasSubstr("warmup_steps 10 reach end_step 10"));
+  EXPECT_THAT(mistakes_with({"lr.warmup_steps=10", "lr.end_step=9"}), HasSubstr("warmup_steps 10 reach end_step 9"));
   EXPECT_EQ(mistakes_with({"lr.warmup_steps=10", "lr.end_step=11"}), "");
   EXPECT_THAT(mistakes_with({"lr.schedule=wsd"}), HasSubstr("needs lr.wsd_decay_steps"));
-  EXPECT_THAT(mistakes_with({"lr.schedule=wsd", "lr.warmup_steps=5", "lr.wsd_decay_steps=6"}),
-              HasSubstr("go beyond end_step 10"));
+  EXPECT_THAT(mistakes_with({"lr.schedule=wsd", "lr.warmup_steps=5", "lr.wsd_decay_steps=6", "lr.end_step=9"}),
+              HasSubstr("go beyond end_step 9"));
   EXPECT_EQ(mistakes_with({"lr.schedule=wsd", "lr.warmup_steps=5", "lr.wsd_decay_steps=5"}), "");
   EXPECT_THAT(mistakes_with({"lr.wsd_decay_steps=5"}), HasSubstr("have no effect with schedule \"cosine\""));
+}
+
+TEST(Rules, AFewStepsOfALongRunAreAllowed) {
+  EXPECT_EQ(mistakes_with({"lr.warmup_steps=10"}), "");
+  EXPECT_EQ(mistakes_with({"lr.warmup_steps=2000", "train.steps=3"}), "");
+  EXPECT_EQ(mistakes_with({"lr.schedule=wsd", "lr.warmup_steps=2000", "lr.wsd_decay_steps=600", "train.steps=3"}), "");
 }
 
 TEST(Rules, EvaluationNeedsItsData) {

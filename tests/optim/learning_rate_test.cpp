@@ -74,6 +74,16 @@ TEST(LearningRate, FollowsAnEndStepBeyondTheRun) {
   EXPECT_DOUBLE_EQ(at(late, 100), 5e-4);
 }
 
+TEST(LearningRate, OfAFewStepsIsThatOfTheFirstStepsOfALongRun) {
+  for (const LrSchedule schedule : {LrSchedule::cosine, LrSchedule::linear, LrSchedule::wsd, LrSchedule::constant}) {
+    const config::Lr lr{.schedule = schedule, .warmup_steps = 2000, .wsd_decay_steps = 500};
+    for (const std::int64_t step : {0, 1, 2})
+      EXPECT_DOUBLE_EQ(optim::learning_rate(lr, 1e-3, step, 3), optim::learning_rate(lr, 1e-3, step, 100'000));
+  }
+  const config::Lr wsd{.schedule = LrSchedule::wsd, .warmup_steps = 10, .wsd_decay_steps = 500};
+  EXPECT_DOUBLE_EQ(optim::learning_rate(wsd, 1e-3, 50, 100), 1e-3) << "no decay has begun";
+}
+
 TEST(LearningRate, WarmupThatReachesTheEndIsFollowedByTheLeast) {
   const config::Lr warm{.schedule = LrSchedule::cosine, .warmup_steps = 100, .min_ratio = 0.1};
   EXPECT_DOUBLE_EQ(at(warm, 99), 1e-3);
