@@ -80,6 +80,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   cli::open_standard_streams();
+  cli::fail_writes_with_errors();
   cli::set_for_libraries();
   try {
     cli::install_log({}, cli::environment("TRIREME_LOG"));

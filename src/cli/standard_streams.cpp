@@ -23,6 +23,8 @@ void open_standard_streams() {
 
 void outlive_readers() { (void)std::signal(SIGPIPE, SIG_IGN); }
 
+void fail_writes_with_errors() { (void)std::signal(SIGXFSZ, SIG_IGN); }
+
 void flush_standard_output() {
   if (std::fflush(stdout) != 0)
     throw WriteError(fmt::format("Standard output could not be written: {}. Is the disk full?", std::strerror(errno)));

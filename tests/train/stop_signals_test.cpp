@@ -2,7 +2,11 @@
 #include "trireme/train/stop_signals.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <chrono>
+#include <thread>
 
 namespace trireme::train {
 namespace {
@@ -26,6 +30,32 @@ TEST_P(StopSignal, WaitsUntilItIsAskedFor) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, StopSignal, testing::Values(SIGUSR1, SIGUSR2, SIGTERM));
+
+/// How a process ends that asks itself twice to stop and computes on meanwhile.
+int end_of_two_terms(std::chrono::milliseconds apart) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const StopSignals signals;
+    ::kill(::getpid(), SIGTERM);
+    std::this_thread::sleep_for(apart);
+    ::kill(::getpid(), SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ::_exit(StopSignals::received() == SIGTERM ? 75 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(StopSignals, ASecondTermEndsTheProcessAtOnce) {
+  const int status = end_of_two_terms(std::chrono::milliseconds(2100));
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+}
+
+TEST(StopSignals, ATermThatIsDeliveredTwiceIsOneRequest) {
+  const int status = end_of_two_terms(std::chrono::milliseconds(0));
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 75) << status;
+}
 
 volatile std::sig_atomic_t handled = 0;
 

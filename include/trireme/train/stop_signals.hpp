@@ -4,15 +4,17 @@
 #include <array>
 #include <csignal>
 #include <cstddef>
+#include <thread>
 #include <vector>
 
 namespace trireme::train {
 
 /// While one lives, SIGUSR1, SIGUSR2, SIGTERM and SIGINT ask for a stop instead of ending the process; a second SIGINT
-/// ends it at once. A file that grows beyond its limit fails with an error, not with a signal. For the thread that
-/// computes, which is not interrupted: handlers on its stack broke the heap (seen with oneDNN's fp32 products on
-/// AVX-512, one signal in four, and never with a stack of their own: those products seem to use the stack pointer
-/// otherwise). So signals wait until they are asked for; SIGINT, which must not wait, has a stack of its own.
+/// ends it at once, and so does a second SIGTERM more than two seconds after the first (Slurm sends one request twice).
+/// For the thread that computes, which is not interrupted: handlers on its stack broke the heap (seen with oneDNN's
+/// fp32 products on AVX-512, one signal in four, and never with a stack of their own: those products seem to use the
+/// stack pointer otherwise). So signals wait for a thread that takes them, or until they are asked for; SIGINT, which
+/// must not wait, has a stack of its own.
 class StopSignals {
  public:
   StopSignals();
@@ -29,6 +31,8 @@ class StopSignals {
   sigset_t mask_before_{};
   std::vector<std::byte> stack_;
   stack_t stack_before_{};
+  int wake_;
+  std::thread thread_;
 };
 
 /// Holds SIGUSR1, SIGUSR2 and SIGTERM back, in this thread and those that it starts: from before MPI begins, so that
