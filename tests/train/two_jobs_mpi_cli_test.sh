@@ -32,6 +32,8 @@ refused() {
   kill -0 "$rank" 2>/dev/null || fail 'the first job ended meanwhile'
 }
 
+# Two steps of one job of Slurm's are two jobs here.
+export SLURM_JOB_ID=4711
 for error in ENOLCK EOPNOTSUPP; do
   echo "flock any 1 $error .job.lock" >rules
   rm -rf out
@@ -40,10 +42,15 @@ for error in ENOLCK EOPNOTSUPP; do
   refused
   second --set run.output=elsewhere --set checkpoint.directory=out/checkpoints
   refused
+  # Somebody else's process cannot be asked whether it lives: it does.
+  printf '%s\n' "flock any 1 $error .job.lock" "kill any 1 EPERM $rank" >rules
+  second
+  refused
   # Killed: it shows no life, and its lock is taken over.
   # shellcheck disable=SC2046  # a number each
   kill -KILL $(ranks_of $pid)
   wait $pid 2>/dev/null || true
+  echo "flock any 1 $error .job.lock" >rules
   second
   expect_done
 done
