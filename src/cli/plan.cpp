@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/plan_time.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/cli/commands.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
@@ -40,6 +41,12 @@ void print_passes(const model::Model& model, int microbatches, const schedule::P
 }
 
 int plan(const Arguments& arguments) {
+  if (!arguments.time.validate.empty()) {
+    plan_validate(arguments.time);
+    return 0;
+  }
+  if (arguments.run_file.empty()) throw ConfigError("plan: RUN.toml is required");
+  if (arguments.ranks.empty()) throw ConfigError("plan: --ranks is required");
   config::RunConfig config = train::complete_model(config::load_run_file(arguments.run_file, arguments.overrides));
   const int ranks = arguments.ranks.front();
   const config::Resolved resolved = config::resolve(config, ranks);
@@ -85,9 +92,8 @@ void add_plan(CLI::App& app, Action& chosen) {
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
       app.add_subcommand("plan", "Say what a run will do, hold and move, on any number of ranks, without running it.");
-  command->add_option("RUN.toml", arguments->run_file, "The run file")->required();
+  command->add_option("RUN.toml", arguments->run_file, "The run file");
   command->add_option("--ranks", arguments->ranks, "Ranks of the job; several with commas: a scaling table")
-      ->required()
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::PositiveNumber);

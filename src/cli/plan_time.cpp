@@ -5,9 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <fstream>
+#include <iterator>
 
 #include "trireme/base/error.hpp"
 #include "trireme/planner/predict.hpp"
+#include "trireme/planner/validate.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -26,6 +28,12 @@ void add_plan_time(CLI::App& command, PlanTime& arguments) {
                      "Predict time on this machine: a machine file, or a shipped one by name (h100, h100-efa, h200, "
                      "a100, a100-40gb, gh200, local)");
   command.add_option("--trace", arguments.trace, "Write the predicted timeline as a Chrome trace (needs --machine)");
+  CLI::Option* validate = command.add_option(
+      "--validate", arguments.validate,
+      "Predict every row of a CSV of measured runs (docs/planner.md: its columns) and print the errors by family");
+  command
+      .add_flag("--fit", arguments.fit, "With --validate: fit each large fleet on half of its rows, test on the other")
+      ->needs(validate);
 }
 
 void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, const std::string& show,
@@ -42,6 +50,13 @@ void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, c
   }
   if (arguments.trace.empty()) return;
   write_file(arguments.trace, planner::predicted_trace(planner::predict_ops(config, ranks.front(), machine)));
+}
+
+void plan_validate(const PlanTime& arguments) {
+  std::ifstream file(arguments.validate);
+  if (!file) throw ConfigError(fmt::format("--validate {}: cannot be read", arguments.validate));
+  const std::string csv{std::istreambuf_iterator<char>(file), {}};
+  fmt::print("{}", planner::validate(csv, arguments.validate, arguments.fit));
 }
 
 }  // namespace trireme::cli

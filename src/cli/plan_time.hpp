@@ -14,8 +14,10 @@ namespace trireme::cli {
 
 /// What `plan` is asked about time.
 struct PlanTime {
-  std::string machine;  ///< a path or a shipped name; empty: not asked
-  std::string trace;    ///< where the predicted timeline goes
+  std::string machine;   ///< a path or a shipped name; empty: not asked
+  std::string trace;     ///< where the predicted timeline goes
+  std::string validate;  ///< a CSV of measured runs
+  bool fit = false;      ///< also fit machines to its rows
 };
 
 void add_plan_time(CLI::App& command, PlanTime& arguments);
@@ -25,5 +27,8 @@ void add_plan_time(CLI::App& command, PlanTime& arguments);
 /// written.
 void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, const std::string& show,
                const PlanTime& arguments);
+
+/// Predicts every row of the CSV and prints the errors. Throws ConfigError with line and column.
+void plan_validate(const PlanTime& arguments);
 
 }  // namespace trireme::cli

@@ -37,6 +37,8 @@ std::vector<MachineKey> all_keys() {
        "achieved, causal half counted, times head_dim / (head_dim + 32)"},
       {"gpu", "memory_tb_s", 1e12, 1e-4, 1e3, true, [](M& m) -> double& { return m.memory_bandwidth; },
        "achieved by kernels that only move bytes"},
+      {"gpu", "board_watts", 1, 0, 1e5, false, [](M& m) -> double& { return m.board_watts; },
+       "power limit of one GPU that the rates were achieved with"},
       {"gpu", "watts", 1, 0, 1e5, false, [](M& m) -> double& { return m.watts; },
        "of one GPU and its part of the node, at load"},
       {"gpu", "contention", 1, 0, 5, false, [](M& m) -> double& { return m.contention; },

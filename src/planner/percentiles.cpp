@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/percentiles.hpp"
+#include "trireme/planner/percentiles.hpp"
 
 namespace trireme::planner {
 namespace {

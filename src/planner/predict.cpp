@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "planner/percentiles.hpp"
+#include "trireme/planner/percentiles.hpp"
 #include "trireme/schedule/build.hpp"
 
 namespace trireme::planner {

@@ -43,6 +43,9 @@ expect_end 2 "time needs a machine"
 program plan run.toml --ranks 4 --show passes
 [[ $(grep -c "^assign_slots " out.txt) == 2 ]] || fail "plan --show passes lists the passes of both schedules"
 [[ $(grep -c "^insert_update " out.txt) == 1 ]] || fail "plan --show passes: only training updates"
+printf 'model,gpu\n' > runs.csv
+program plan --validate runs.csv
+expect_end 2 "runs.csv:1:1: missing columns"
 program plan run.toml --ranks 3
 expect_end 2 "3 ranks" "batch.global"
 program tokenize --tokenizer bytes -o again.bin text.txt

@@ -49,6 +49,7 @@ struct Machine {
   double attention_flops = 0;         ///< FLOP/s over the causal half, times head_dim / (head_dim + 32)
   double memory_bandwidth = 0;        ///< bytes per second that kernels achieve
   Bytes memory{};                     ///< of one GPU
+  double board_watts = 0;             ///< power limit of one GPU that the rates were achieved with; 0: unknown
   double watts = 0;                   ///< of one GPU and its part of the node, at load
   double contention = 0;              ///< how much longer compute takes per second of communication beside it
 
