@@ -81,6 +81,12 @@ grep -q 'COMMIT: is missing' out.txt || fail 'a save under way passes for a chec
 job 2 train run.toml --set run.output=looks-on --set checkpoint.resume=stands/checkpoints/step-00000002 --set train.steps=3
 expect_done
 [[ -d stands/checkpoints/.step-00000004.partial ]] || fail 'another job cleaned up'
+# The same by a job that does not save, in the very same directory.
+job 2 train run.toml --set run.output=looks-on-too --set checkpoint.directory=stands/checkpoints --set checkpoint.every=0 \
+  --set checkpoint.at_end=false --set train.steps=3
+expect_done
+grep -q 'stands/checkpoints/step-00000002: step 2' err.txt || fail 'it did not take what is committed'
+[[ -d stands/checkpoints/.step-00000004.partial ]] || fail 'a job that does not save cleaned up'
 job 2 train run.toml --set run.output=saves-nothing --set checkpoint.directory=stands/checkpoints --set checkpoint.every=0 --set checkpoint.at_end=false --set train.steps=3
 expect_done
 [[ -d stands/checkpoints/.step-00000004.partial ]] || fail 'a job that saves nothing cleaned up'
