@@ -75,6 +75,19 @@ status=0
 wait $pid || status=$?
 ((status != 0 && status != 75)) || fail "SIGINT twice: exit code $status"
 
+# So does a second SIGTERM that comes later than Slurm's repetition of the first, although a rank hangs.
+TRIREME_FAULT=step.begin:stop:1:3 start 2
+await out/metrics.jsonl
+rank=$(ranks_of $pid | head -n 1)
+kill -TERM "$rank"
+sleep 3
+kill -0 "$rank" 2>/dev/null || fail 'the first SIGTERM ended it'
+kill -TERM "$rank"
+status=0
+wait $pid || status=$?
+((status != 0 && status != 75)) || fail "SIGTERM twice: exit code $status"
+! grep -q 'Hang:' err.txt || fail 'the watchdog ended it, not the second SIGTERM'
+
 # What the schedule of the node says: stops in time, says why, goes on by the same command, counts.
 export SLURM_JOB_END_TIME=$(($(date +%s) + 40))
 start 2
