@@ -7,15 +7,22 @@
 #   jobs/build.sh --directory         prints the build folder and does nothing else
 #
 # TRIREME_BUILD_DIR names another build folder, TRIREME_CMAKE_ARGS adds options (-DTRIREME_ARCH=native).
+# TRIREME_UNITY=OFF compiles each source by itself instead of up to 16 at a time (CMake's UNITY_BUILD): a whole build takes
+# three times as long, one after a change of a source less. It is what to develop with.
 # Where jobs/setup.sh found a CUDA 13 toolkit the program runs on GPUs and on CPUs; -DTRIREME_CUDA=OFF leaves GPUs out.
 set -euo pipefail
 
-readonly source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+readonly source
 readonly cache=${TRIREME_CACHE:-$HOME/.cache/trireme}
 # One folder per checkout: two of them never share objects.
 readonly build=${TRIREME_BUILD_DIR:-$cache/build/$(basename "$source")-$(printf %s "$source" | sha256sum | cut -c1-12)}
 
-if [[ ${1:-} == --directory ]]; then echo "$build"; exit; fi
+case ${1:-} in
+  --directory) echo "$build"; exit ;;
+  --help) sed -n '4,12s/^# \{0,1\}//p' "$0"; exit ;;
+  -*) echo "build: error: unknown option $1: see --help" >&2; exit 2 ;;
+esac
 
 # One build, not two: without a GPU its program does on CPUs what a build without CUDA does (the objects are the same).
 cuda=OFF
@@ -26,7 +33,7 @@ fi
 
 mkdir -p "$build"
 # shellcheck disable=SC2086  # several options in one variable
-cmake -S "$source" -B "$build" -G Ninja -DTRIREME_CUDA=$cuda ${TRIREME_CMAKE_ARGS:-} >"$build/configure.log" 2>&1 ||
+cmake -S "$source" -B "$build" -G Ninja -DTRIREME_CUDA=$cuda -DTRIREME_UNITY="${TRIREME_UNITY:-ON}" ${TRIREME_CMAKE_ARGS:-} >"$build/configure.log" 2>&1 ||
   { cat "$build/configure.log" >&2; echo "build: error: CMake could not configure; see above" >&2; exit 5; }
 grep -E '^-- Found (Libtorch|CUDAToolkit|NCCL|Kokkos|MPI_CXX|HDF5)' "$build/configure.log" || true
 NINJA_STATUS='[%f/%t %es] ' nice -n 5 cmake --build "$build" --parallel "$(nproc)" ${@:+--target "$@"}

@@ -9,7 +9,8 @@
 #   tests/mpich.sh -R '^comm'        arguments go to ctest
 set -euo pipefail
 
-readonly source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+readonly source
 
 "$source/jobs/setup.sh" --mpich --slurm --no-cuda
 export TRIREME_BUILD_DIR

@@ -4,13 +4,14 @@
 # Installs what is missing, builds, and runs every test. Ends with what was skipped and why, ctest's closing lines and its exit code.
 #
 #   tests/run.sh                  all tests
-#   tests/run.sh -L values        arguments go to ctest: one label (values, machine, mpi, gpu, slow) ...
+#   tests/run.sh -L values        arguments go to ctest: one label (values, lint, machine, mpi, gpu, slow) ...
 #   tests/run.sh -R '^nn\.'       ... or one layer
 #   tests/run.sh --asan           the tests of the value layers, data and checkpoint, fuzzers included, in a build of their own with
 #                                 AddressSanitizer and UndefinedBehaviorSanitizer
 set -euo pipefail
 
-readonly source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+readonly source
 readonly sanitized_layers='base|config|mesh|model|shard|schedule|planner|data|checkpoint'
 
 targets=()
@@ -34,5 +35,6 @@ fi
 echo "tests: running after ${SECONDS} s"
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
-ctest --test-dir "$("$source/jobs/build.sh" --directory)" --parallel "$(nproc)" --output-on-failure --no-tests=error \
+# One test more than cores: many of them wait most of the time (see src/cmake/TriremeTests.cmake).
+ctest --test-dir "$("$source/jobs/build.sh" --directory)" --parallel $(($(nproc) + 1)) --output-on-failure --no-tests=error \
   --test-output-size-passed 65536 --output-junit "$report" "$@" 2>&1 | python3 "$source/tests/support/skips.py" "$report"

@@ -14,7 +14,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr std::int64_t most_size = std::int64_t{1} << 31;
+constexpr std::int64_t most_model_size = std::int64_t{1} << 31;
 
 class Reading {
  public:
@@ -34,7 +34,7 @@ class Reading {
   /// A size of a model: products of two fit into 64 bits.
   [[nodiscard]] std::int64_t size(const std::string& key) const {
     const auto value = number<std::int64_t>(key);
-    if (value < 1 || value > most_size) refuse(key);
+    if (value < 1 || value > most_model_size) refuse(key);
     return value;
   }
   [[nodiscard]] std::vector<std::int64_t> numbers(const std::string& key) const {

@@ -13,7 +13,7 @@ namespace trireme::checkpoint {
 
 namespace {
 
-constexpr std::size_t chunk_elements = 1 << 20;
+constexpr std::size_t elements_per_read = 1 << 20;
 
 std::int64_t product(const std::vector<std::int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -22,7 +22,7 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
 /// Reads 16-bit words from `offset` on and converts them one by one.
 template <float (*convert)(std::uint16_t)>
 void read_words(const File& file, std::int64_t offset, std::span<float> values) {
-  std::vector<std::uint16_t> words(std::min(values.size(), chunk_elements));
+  std::vector<std::uint16_t> words(std::min(values.size(), elements_per_read));
   while (!values.empty()) {
     const std::span piece = std::span(words).first(std::min(words.size(), values.size()));
     file.read_at(offset, std::as_writable_bytes(piece));

@@ -15,7 +15,7 @@ namespace trireme::checkpoint {
 
 namespace {
 
-constexpr std::size_t chunk_elements = 1 << 20;
+constexpr std::size_t elements_per_write = 1 << 20;
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void SafetensorsWriter::append(std::span<const float> values) {
 }
 
 void SafetensorsWriter::append_bf16(std::span<const float> values) {
-  std::vector<std::uint16_t> words(std::min(values.size(), chunk_elements));
+  std::vector<std::uint16_t> words(std::min(values.size(), elements_per_write));
   while (!values.empty()) {
     const std::span piece = std::span(words).first(std::min(words.size(), values.size()));
     std::transform(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(piece.size()), piece.begin(),

@@ -24,7 +24,7 @@
 namespace trireme::cli {
 namespace {
 
-struct Arguments {
+struct GenerateArguments {
   std::string model;
   std::string prompt;
   std::string tokenizer = "bytes";
@@ -36,7 +36,7 @@ struct Arguments {
 
 /// A run that only looks at the model, whose ranks share each layer: the sequence may be as long as what it was trained
 /// on.
-config::RunConfig forward_config(const Arguments& arguments, const checkpoint::Weights& weights,
+config::RunConfig forward_config(const GenerateArguments& arguments, const checkpoint::Weights& weights,
                                  std::int64_t prompt_tokens, int ranks) {
   config::RunConfig config;
   config.model.from = arguments.model;
@@ -71,7 +71,7 @@ void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, cons
 }
 
 /// What can be judged without MPI; returns the prompt's tokens.
-std::vector<std::int32_t> encode_prompt(const Arguments& arguments, const data::Tokenizer& tokenizer,
+std::vector<std::int32_t> encode_prompt(const GenerateArguments& arguments, const data::Tokenizer& tokenizer,
                                         const config::Model& model) {
   if (tokenizer.vocab_size() > model.vocab_size)
     throw ConfigError(fmt::format(
@@ -84,7 +84,7 @@ std::vector<std::int32_t> encode_prompt(const Arguments& arguments, const data::
   return prompt;
 }
 
-int generate(const comm::Communicator& world, const Arguments& arguments) {
+int generate(const comm::Communicator& world, const GenerateArguments& arguments) {
   const auto tokenizer = data::make_tokenizer(arguments.tokenizer);
   const checkpoint::Weights weights = checkpoint::Weights::open(arguments.model);
   const std::vector<std::int32_t> prompt = encode_prompt(arguments, *tokenizer, weights.model());
@@ -114,7 +114,7 @@ int generate(const comm::Communicator& world, const Arguments& arguments) {
 }  // namespace
 
 void add_generate(CLI::App& app, Action& chosen) {
-  const auto a = std::make_shared<Arguments>();
+  const auto a = std::make_shared<GenerateArguments>();
   CLI::App* command = app.add_subcommand("generate", "Continue a text with a model.");
   command->add_option("MODEL", a->model, "A checkpoint, or a Hugging Face directory such as the export of a run")
       ->required();

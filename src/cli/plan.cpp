@@ -23,7 +23,7 @@
 namespace trireme::cli {
 namespace {
 
-struct Arguments {
+struct PlanArguments {
   std::string run_file;
   std::vector<std::string> overrides;
   std::vector<int> ranks;
@@ -40,7 +40,7 @@ void print_passes(const model::Model& model, int microbatches, const schedule::P
   print("\nforward of evaluation and generation", schedule::Purpose::forward, schedule::forward_order(model));
 }
 
-int plan(const Arguments& arguments) {
+int plan(const PlanArguments& arguments) {
   if (!arguments.time.validate.empty()) {
     plan_validate(arguments.time);
     return 0;
@@ -89,7 +89,7 @@ int plan(const Arguments& arguments) {
 }  // namespace
 
 void add_plan(CLI::App& app, Action& chosen) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command =
       app.add_subcommand("plan", "Say what a run will do, hold and move, on any number of ranks, without running it.");
   command->add_option("RUN.toml", arguments->run_file, "The run file");

@@ -13,13 +13,13 @@
 namespace trireme::cli {
 namespace {
 
-struct Arguments {
+struct TokenizeArguments {
   std::string tokenizer;
   std::string output;
   std::vector<std::string> inputs;
 };
 
-int tokenize(const Arguments& arguments) {
+int tokenize(const TokenizeArguments& arguments) {
   const auto tokenizer = data::make_tokenizer(arguments.tokenizer);
   const data::TokenizeCounts counts = data::tokenize_files(*tokenizer, arguments.inputs, arguments.output);
   fmt::print("{}: {} {} tokens of {} document{} ({} bytes of text); model.vocab_size must be at least {}\n",
@@ -31,7 +31,7 @@ int tokenize(const Arguments& arguments) {
 }  // namespace
 
 void add_tokenize(CLI::App& app, Action& chosen) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<TokenizeArguments>();
   CLI::App* command = app.add_subcommand("tokenize", "Make a token file from text files, each of them one document.");
   command->add_option("--tokenizer", arguments->tokenizer, "bytes, or spm:MODEL (a SentencePiece model)")->required();
   command

@@ -15,6 +15,9 @@ set(TRIREME_CACHE ${TRIREME_CACHE} CACHE PATH "What jobs/setup.sh fetched and bu
 find_package(fmt 9 REQUIRED)
 find_package(tomlplusplus 3 REQUIRED)
 find_package(nlohmann_json 3.10 REQUIRED)
+if(TRIREME_VALUES_ONLY)
+  return()
+endif()
 find_package(CLI11 2.1 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
 

@@ -16,6 +16,9 @@ set_property(GLOBAL PROPERTY trireme_external_libraries "")
 # The target trireme_<layer>. It sees every layer declared before it. Without sources it is an INTERFACE library.
 function(trireme_layer layer)
   cmake_parse_arguments(PARSE_ARGV 1 arg "MACHINE" "" "PUBLIC;PRIVATE;CUDA")
+  if(arg_MACHINE AND TRIREME_VALUES_ONLY)
+    return()
+  endif()
   get_property(values GLOBAL PROPERTY trireme_value_layers)
   get_property(machine GLOBAL PROPERTY trireme_machine_layers)
   set(sees ${values} ${machine})
@@ -38,6 +41,7 @@ function(trireme_layer layer)
     if(cuda)
       add_library(trireme_${layer}_cuda STATIC ${cuda})
       trireme_compile_settings(trireme_${layer}_cuda)
+      set_target_properties(trireme_${layer}_cuda PROPERTIES UNITY_BUILD OFF) # nvcc compiles most of them
       # Only these see CUDA's headers: all others compile as they do without it, and are the same object in a compiler cache.
       target_include_directories(trireme_${layer}_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
       # The two halves of a layer call each other: CMake repeats them on the linker's command line.
@@ -110,6 +114,9 @@ function(trireme_build_info)
     string(REPLACE "=" ";" pair "${pair}")
     list(GET pair 0 name)
     list(GET pair 1 version)
+    if(NOT version) # the value layers alone
+      continue()
+    endif()
     string(APPEND libraries "    {\"${name}\", \"${version}\"},\n")
   endforeach()
   string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
@@ -123,7 +130,9 @@ function(trireme_build_info)
     BYPRODUCTS ${generated}/git_hash.hpp
     COMMENT "")
   target_sources(trireme_base PRIVATE ${generated}/build_info.cpp)
-  set_source_files_properties(${generated}/build_info.cpp PROPERTIES OBJECT_DEPENDS ${generated}/git_hash.hpp)
+  # Apart in a unity build: it is compiled anew after every commit.
+  set_source_files_properties(${generated}/build_info.cpp PROPERTIES OBJECT_DEPENDS ${generated}/git_hash.hpp
+    SKIP_UNITY_BUILD_INCLUSION ON)
   add_dependencies(trireme_base trireme_git_hash)
 endfunction()
 
@@ -144,6 +153,9 @@ endfunction()
 
 # The library target Trireme::trireme (all layers) and, once src/cli/main.cpp exists, the program `trireme`.
 function(trireme_program)
+  if(TRIREME_VALUES_ONLY)
+    return()
+  endif()
   get_property(values GLOBAL PROPERTY trireme_value_layers)
   get_property(machine GLOBAL PROPERTY trireme_machine_layers)
   set(layers ${values} ${machine})

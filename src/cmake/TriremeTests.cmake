@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Registers what lies in tests/ by its name:
-#   tests/<layer>/<x>_test.cpp      one GoogleTest executable per layer, <layer>_tests (label values or machine)
-#   tests/<layer>/<x>_mpi_test.cpp  one executable each, run at several rank counts (label mpi): <layer>.<x>_mpi_test.ranks4
-#   tests/<layer>/<x>_gpu_mpi_test.cpp  the same with GPUs (give it the label gpu), skipped where there is none
+#   tests/<layer>/<x>_test.cpp      one GoogleTest executable and one ctest per layer, <layer>_tests and <layer>.tests (label values
+#                                   or machine)
+#   tests/<layer>/<x>_mpi_test.cpp  one executable each, <layer>_<x>_mpi_test, in a unity build one per layer, <layer>_mpi_tests,
+#                                   run by source (--file); at several rank counts (label mpi): <layer>.<x>_mpi_test.ranks4
+#   tests/<layer>/<x>_gpu_mpi_test.cpp  the same with GPUs (give it the label gpu), one executable each, skipped where there is none
 #   tests/<layer>/<x>_gpu_test.cpp  one executable per layer (label gpu), skipped where there is no GPU
 #                                   of nn, device, comm and train also on a GPU that is made up out of the host: made_up_gpu.*
 #   tests/<layer>/<x>_cli_test.sh   the program under bash (label machine, and mpi if its name says so); exit code 77: skipped
@@ -11,9 +13,11 @@
 #   tests/bench/<x>_bench.cpp       google-benchmark executables: built, never run by ctest
 #   tests/support/                  what machine tests share, and their main functions
 # A test file may override, each on a line of its own:  // ranks: 1 2 3   // timeout: 300   // labels: slow   (# in .sh)
-# and a .sh that leaves cores idle:  # processors: 1   (of those that one ctest shares out; 4 where ranks are started)
-
-# One ctest runs at a time per core: a rank is one thread, unless its test file says otherwise.
+#
+# ctest shares out the cores (tests/run.sh: one slot more than cores). A rank of a test with computing ranks takes a core; the
+# scripts, which mostly wait for programs to start and to end, take one slot each, whatever they start. What may take longest
+# (timeout) is started first.
+cmake_host_system_information(RESULT trireme_cores QUERY NUMBER_OF_LOGICAL_CORES)
 set(trireme_test_environment
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_PROC_BIND=false OMP_WAIT_POLICY=passive
   OMPI_MCA_mpi_yield_when_idle=1 GTEST_COLOR=no)
@@ -25,13 +29,21 @@ mark_as_advanced(TRIREME_MPIEXEC_FLAGS)
 
 function(trireme_tests)
   find_package(GTest 1.12 REQUIRED)
-  find_package(benchmark REQUIRED)
-  find_package(Python3 REQUIRED COMPONENTS Interpreter)
-  include(GoogleTest)
-  trireme_test_support()
-
+  add_library(trireme_test_headers INTERFACE)
+  target_include_directories(trireme_test_headers INTERFACE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(trireme_test_headers INTERFACE GTest::gtest GTest::gmock)
   get_property(values GLOBAL PROPERTY trireme_value_layers)
   get_property(machine GLOBAL PROPERTY trireme_machine_layers)
+  if(TRIREME_VALUES_ONLY)
+    foreach(layer IN LISTS values)
+      trireme_layer_tests(${layer})
+    endforeach()
+    return()
+  endif()
+
+  find_package(benchmark REQUIRED)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  trireme_test_support()
   foreach(layer IN LISTS values machine)
     trireme_layer_tests(${layer})
     trireme_mpi_tests(${layer})
@@ -58,9 +70,9 @@ function(trireme_tests)
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
   add_test(NAME gpu_judge COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/gpu_judge_test.py)
   add_test(NAME spack COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py)
-  set_tests_properties(layering PROPERTIES LABELS values TIMEOUT 60)
-  set_tests_properties(gpu_judge PROPERTIES LABELS values TIMEOUT 300)  # starts dozens of processes
-  set_tests_properties(spack PROPERTIES LABELS values TIMEOUT 60)
+  set_tests_properties(layering PROPERTIES LABELS lint TIMEOUT 60)
+  set_tests_properties(gpu_judge PROPERTIES LABELS machine TIMEOUT 300)  # starts dozens of processes
+  set_tests_properties(spack PROPERTIES LABELS machine TIMEOUT 60)
   add_test(NAME spack.concretizes COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py --concretize)
   set_tests_properties(spack.concretizes PROPERTIES LABELS "machine;slow" TIMEOUT 900 SKIP_RETURN_CODE 77)  # a minute each
 endfunction()
@@ -72,10 +84,6 @@ function(trireme_test_support)
   set(mains ${sources})
   list(FILTER mains INCLUDE REGEX "_main\\.cpp$")
   list(REMOVE_ITEM sources ${mains})
-
-  add_library(trireme_test_headers INTERFACE)
-  target_include_directories(trireme_test_headers INTERFACE ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(trireme_test_headers INTERFACE GTest::gtest GTest::gmock)
 
   # Linked before a test's own layer, which provides what the members that the test uses ask for. So a test depends on no
   # layer that it does not see.
@@ -129,6 +137,14 @@ function(trireme_test_setting file key default variable)
   set(${variable} ${default} PARENT_SCOPE)
 endfunction()
 
+# Sets `variable` to the slots of a test with so many threads that compute: no more than there are cores.
+function(trireme_processors threads variable)
+  if(threads GREATER trireme_cores)
+    set(threads ${trireme_cores})
+  endif()
+  set(${variable} ${threads} PARENT_SCOPE)
+endfunction()
+
 function(trireme_layer_tests layer)
   set(directory ${PROJECT_SOURCE_DIR}/tests/${layer})
   file(GLOB sources CONFIGURE_DEPENDS ${directory}/*_test.cpp)
@@ -138,16 +154,14 @@ function(trireme_layer_tests layer)
   endif()
   get_property(values GLOBAL PROPERTY trireme_value_layers)
   if(layer IN_LIST values)
-    # Milliseconds each: one ctest per TEST.
     add_executable(${layer}_tests ${sources})
     trireme_test_compile_settings(${layer}_tests)
     # Value tests alone read files of the checkout: the objects of all others are the same wherever it lies.
     target_compile_definitions(${layer}_tests PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     target_link_libraries(${layer}_tests PRIVATE trireme_${layer} trireme_test_headers GTest::gtest_main)
-    gtest_discover_tests(${layer}_tests TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES WORKING_DIRECTORY ${directory}
-      PROPERTIES LABELS values TIMEOUT 60)
+    add_test(NAME ${layer}.tests COMMAND ${layer}_tests --gtest_brief=1 WORKING_DIRECTORY ${directory})
+    set_tests_properties(${layer}.tests PROPERTIES LABELS values TIMEOUT 60)
   else()
-    # Loading libtorch takes most of a second: one ctest per layer.
     trireme_test_executable(${layer}_tests machine ${layer} ${sources})
     add_test(NAME ${layer}.tests COMMAND ${layer}_tests --gtest_brief=1 WORKING_DIRECTORY ${directory})
     list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
@@ -158,18 +172,27 @@ endfunction()
 
 function(trireme_mpi_tests layer)
   file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${layer}/*_mpi_test.cpp)
+  set(shared ${files})
+  list(FILTER shared EXCLUDE REGEX "_gpu_mpi_test\\.cpp$")
+  if(shared AND TRIREME_UNITY)
+    trireme_test_executable(${layer}_mpi_tests mpi ${layer} ${shared})
+  endif()
   foreach(file IN LISTS files)
     get_filename_component(name ${file} NAME_WE)
-    set(target ${layer}_${name})
-    trireme_test_executable(${target} mpi ${layer} ${file})
+    set(command $<TARGET_FILE:${layer}_mpi_tests> --file ${name})
+    if(NOT TRIREME_UNITY OR name MATCHES "_gpu_mpi_test$")
+      trireme_test_executable(${layer}_${name} mpi ${layer} ${file})
+      set(command $<TARGET_FILE:${layer}_${name}>)
+    endif()
     trireme_test_setting(${file} ranks "1;2;4" rank_counts)
     trireme_test_setting(${file} timeout 300 timeout)
     trireme_test_setting(${file} labels "" labels)
     foreach(ranks IN LISTS rank_counts)
+      trireme_processors(${ranks} processors)
       set(test ${layer}.${name}.ranks${ranks})
       add_test(NAME ${test} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/${layer}
-        COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
-      set_tests_properties(${test} PROPERTIES LABELS "mpi;${labels}" TIMEOUT ${timeout} PROCESSORS ${ranks}
+        COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${command})
+      set_tests_properties(${test} PROPERTIES LABELS "mpi;${labels}" TIMEOUT ${timeout} COST ${timeout} PROCESSORS ${processors}
         ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1")
       if(name MATCHES "_gpu_mpi_test$")
         set_tests_properties(${test} PROPERTIES ENVIRONMENT "${trireme_gpu_test_environment};OMP_NUM_THREADS=1"
@@ -254,6 +277,8 @@ function(trireme_made_up_gpu_tests)
     list(APPEND gpu ${PROJECT_BINARY_DIR}/generated/on_host/comm/${name})
   endforeach()
   trireme_emulated_objects(trireme_made_up_gpu ${gpu})
+  # NCCL's own type ncclComm holds what is local to this file: in a file that others include, GCC warns of that.
+  set_source_files_properties(${support}/nccl.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_include_directories(trireme_made_up_gpu BEFORE PRIVATE ${support}/cuda)
   target_link_libraries(trireme_made_up_gpu PRIVATE MPI::MPI_CXX)
   trireme_made_up_gpu_program(made_up_gpu_tests trireme_machine_main ${tests}/nn/stage_gpu_test.cpp ${tests}/device/memory_gpu_test.cpp)
@@ -281,9 +306,10 @@ function(trireme_made_up_gpu_tests)
         string(REPLACE "_" " " words ${how})
         set(environment "TRIREME_MADE_UP_GPU=${words}")
       endif()
+      trireme_processors(${ranks} processors)
       add_test(NAME ${test} COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
         $<TARGET_FILE:made_up_gpu_mpi_tests> --gtest_brief=1 --gtest_filter=-*OfNcclThatTakeTooLong*)
-      set_tests_properties(${test} PROPERTIES LABELS mpi TIMEOUT 600 PROCESSORS ${ranks}
+      set_tests_properties(${test} PROPERTIES LABELS mpi TIMEOUT 600 COST 600 PROCESSORS ${processors}
         ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME_MADE_UP_GPUS=4;${environment}")
     endforeach()
   endforeach()
@@ -315,14 +341,12 @@ function(trireme_cli_tests layer)
     get_filename_component(name ${file} NAME_WE)
     trireme_test_setting(${file} timeout 300 timeout)
     trireme_test_setting(${file} labels "" labels)
-    set(processors 1)
+    math(EXPR longest "2 * ${timeout}") # beside others
     if(name MATCHES mpi)
       list(APPEND labels mpi)
-      set(processors 4)
     endif()
-    trireme_test_setting(${file} processors ${processors} processors)
     add_test(NAME ${layer}.${name} COMMAND bash -eu -o pipefail ${file} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/${layer})
-    set_tests_properties(${layer}.${name} PROPERTIES LABELS "machine;${labels}" TIMEOUT ${timeout} PROCESSORS ${processors} SKIP_RETURN_CODE 77
+    set_tests_properties(${layer}.${name} PROPERTIES LABELS "machine;${labels}" TIMEOUT ${longest} COST ${timeout} SKIP_RETURN_CODE 77
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR};SYSTEM_CALLS=$<TARGET_FILE:system_calls>")
   endforeach()
 endfunction()
@@ -330,7 +354,7 @@ endfunction()
 # The harness of the MPI tests is tested itself: it has to fail when one rank does.
 function(trireme_mpi_main_test)
   set(support ${PROJECT_SOURCE_DIR}/tests/support)
-  trireme_test_executable(mpi_main_probe mpi base ${support}/probe/failing_ranks.cpp)
+  trireme_test_executable(mpi_main_probe mpi base ${support}/probe/failing_ranks.cpp ${support}/probe/other_source.cpp)
   list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
   add_test(NAME support.mpi_main COMMAND bash -eu -o pipefail ${support}/mpi_main_test.sh)
   set_tests_properties(support.mpi_main PROPERTIES LABELS mpi TIMEOUT 60 PROCESSORS 2
@@ -368,7 +392,7 @@ function(trireme_slurm_tests)
     get_filename_component(name ${file} NAME_WE)
     trireme_test_setting(${file} timeout 300 timeout)
     add_test(NAME slurm.${name} COMMAND bash -eu -o pipefail ${file} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/slurm)
-    set_tests_properties(slurm.${name} PROPERTIES LABELS "machine;mpi;slow" TIMEOUT ${timeout} PROCESSORS 4 SKIP_RETURN_CODE 77
+    set_tests_properties(slurm.${name} PROPERTIES LABELS "machine;mpi;slow" TIMEOUT ${timeout} COST ${timeout} RESOURCE_LOCK slurm SKIP_RETURN_CODE 77
       ENVIRONMENT "${trireme_test_environment};TRIREME=$<TARGET_FILE:trireme>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   endforeach()
 endfunction()

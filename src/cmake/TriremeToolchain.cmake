@@ -73,7 +73,27 @@ if(TRIREME_WERROR)
   list(APPEND trireme_cuda_flags --Werror=all-warnings)
 endif()
 
+# Several sources in one compilation, which reads the headers of the libraries once for all of them. Sources with
+# instructions of some CPUs only and those of builds without CUDA stay apart: all other objects are equal in both.
+function(trireme_unity target)
+  get_target_property(sources ${target} SOURCES)
+  set(apart ${sources})
+  list(FILTER apart INCLUDE REGEX "(avx512|/no_cuda[^/]*)\\.cpp$")
+  list(REMOVE_ITEM sources ${apart})
+  set_source_files_properties(${apart} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  # Batches of equal size: with one core each they end together.
+  list(LENGTH sources count)
+  if(count GREATER 1)
+    math(EXPR batches "(${count} + 15) / 16")
+    math(EXPR size "(${count} + ${batches} - 1) / ${batches}")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
+  endif()
+endfunction()
+
 function(trireme_compile_settings target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:C,CXX>:${trireme_flags}>" "$<$<COMPILE_LANGUAGE:CUDA>:${trireme_cuda_flags}>")
+  if(TRIREME_UNITY)
+    trireme_unity(${target})
+  endif()
 endfunction()

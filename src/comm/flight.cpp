@@ -14,7 +14,7 @@ namespace {
 
 double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -91,7 +91,8 @@ std::vector<Operation> FlightRecorder::in_flight() const {
 bool FlightRecorder::dump(const std::string& path, const std::string& reason) const {
   const Clock::time_point now = Clock::now();
   std::ofstream file(path);
-  file << fmt::format("{{\"reason\": {},\n \"node\": {},\n \"operations\": [", quoted(reason), quoted(hostname()));
+  file << fmt::format("{{\"reason\": {},\n \"node\": {},\n \"operations\": [", json_string(reason),
+                      json_string(hostname()));
   const std::scoped_lock lock(mutex_);
   const char* separator = "\n";
   for (const auto& lane : lanes_) {
@@ -102,8 +103,8 @@ bool FlightRecorder::dump(const std::string& path, const std::string& reason) co
                   "\"started_seconds_ago\": "
                   "{:.6f}, "
                   "\"finished_seconds_ago\": {}}}",
-                  quoted(o.lane), quoted(o.name), o.sequence, o.bytes.value, quoted(o.task), seconds(now - o.started),
-                  o.finished ? fmt::format("{:.6f}", seconds(now - *o.finished)) : "null");
+                  json_string(o.lane), json_string(o.name), o.sequence, o.bytes.value, json_string(o.task),
+                  seconds(now - o.started), o.finished ? fmt::format("{:.6f}", seconds(now - *o.finished)) : "null");
       separator = ",\n";
     }
   }

@@ -12,9 +12,10 @@
 namespace trireme::kernels {
 namespace {
 
-constexpr std::int64_t chunk_rows = 32;
+constexpr std::int64_t layer_norm_chunk_rows = 32;
 
-void expect_alike(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& statistics, const at::Tensor& y) {
+void expect_layer_norm_shapes(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& statistics,
+                              const at::Tensor& y) {
   expect_shape(weight, {x.size(1)}, x.scalar_type(), "layer_norm: the weight does not fit x");
   expect_shape(statistics, {2, x.size(0)}, at::kFloat, "layer_norm: the statistics do not fit x");
   expect_shape(y, x.sizes(), x.scalar_type(), "layer_norm: y does not fit x");
@@ -27,8 +28,8 @@ void normalize_row(const T* x, const T* weight, const T* bias, float mean, float
 
 /// One row of d_x; adds the row's parts of the gradients of weight and bias to d_weight and d_bias [D] fp32.
 template <class T, bool with_residual>
-void backward_row(const T* d_y, const T* x, const T* weight, float mean, float rstd, const T* d_residual, T* d_x,
-                  float* d_weight, float* d_bias, std::int64_t width) {
+void layer_norm_backward_row(const T* d_y, const T* x, const T* weight, float mean, float rstd, const T* d_residual,
+                             T* d_x, float* d_weight, float* d_bias, std::int64_t width) {
   const auto n = static_cast<float>(width);
   const float sum_g =
       lane_sum(width, [&](std::int64_t d, auto lanes) { return load(d_y + d, lanes) * load(weight + d, lanes); });
@@ -64,7 +65,7 @@ void put_sums(float* sums, std::int64_t chunks, std::int64_t stride, std::int64_
 
 void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps, const at::Tensor& y,
                 const at::Tensor& statistics) {
-  expect_alike(x, weight, statistics, y);
+  expect_layer_norm_shapes(x, weight, statistics, y);
   expect_shape(bias, weight.sizes(), x.scalar_type(), "layer_norm: the bias does not fit x");
   if (x.is_cuda()) return cuda::layer_norm(x, weight, bias, eps, y, statistics);
   with_type(x, [&]<class T>(T) {
@@ -92,7 +93,7 @@ void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
 
 void layer_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       const at::Tensor& statistics, const at::Tensor& y) {
-  expect_alike(x, weight, statistics, y);
+  expect_layer_norm_shapes(x, weight, statistics, y);
   if (x.is_cuda()) return cuda::layer_norm_again(x, weight, bias, statistics, y);
   with_type(x, [&]<class T>(T) {
     const auto from = rows<T>(x);
@@ -108,7 +109,7 @@ void layer_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::T
 void layer_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,
                          const at::Tensor& statistics, const at::Tensor& d_residual, const at::Tensor& d_x,
                          const Grad& d_weight, const Grad& d_bias) {
-  expect_alike(x, weight, statistics, d_y);
+  expect_layer_norm_shapes(x, weight, statistics, d_y);
   expect_shape(d_x, x.sizes(), x.scalar_type(), "layer_norm_backward: d_x does not fit x");
   for (const Grad* grad : {&d_weight, &d_bias})
     expect_shape(grad->tensor, weight.sizes(), at::kFloat,
@@ -125,12 +126,12 @@ void layer_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::T
     const auto* means = statistics.const_data_ptr<float>();
     const float* rstds = means + from.count;
     const std::int64_t width = from.width;
-    const std::int64_t chunks = (from.count + chunk_rows - 1) / chunk_rows;
+    const std::int64_t chunks = (from.count + layer_norm_chunk_rows - 1) / layer_norm_chunk_rows;
     std::vector<float> partial(static_cast<std::size_t>(chunks * 2 * width), 0.0F);
     float* sums = partial.data();
-    const auto row = d_residual.defined() ? backward_row<T, true> : backward_row<T, false>;
-    parallel_chunks(from.count, chunk_rows, [=](std::int64_t begin, std::int64_t end) {
-      float* weights = sums + begin / chunk_rows * 2 * width;
+    const auto row = d_residual.defined() ? layer_norm_backward_row<T, true> : layer_norm_backward_row<T, false>;
+    parallel_chunks(from.count, layer_norm_chunk_rows, [=](std::int64_t begin, std::int64_t end) {
+      float* weights = sums + begin / layer_norm_chunk_rows * 2 * width;
       for (std::int64_t n = begin; n < end; ++n)
         row(upstream[n], from[n], w, means[n], rstds[n], residual[n], to[n], weights, weights + width, width);
     });

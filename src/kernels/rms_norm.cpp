@@ -12,9 +12,10 @@
 namespace trireme::kernels {
 namespace {
 
-constexpr std::int64_t chunk_rows = 32;
+constexpr std::int64_t rms_norm_chunk_rows = 32;
 
-void expect_alike(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y) {
+void expect_rms_norm_shapes(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
+                            const at::Tensor& y) {
   expect_shape(weight, {x.size(1)}, x.scalar_type(), "rms_norm: the weight does not fit x");
   expect_shape(rstd, {x.size(0)}, at::kFloat, "rms_norm: rstd does not fit x");
   expect_shape(y, x.sizes(), x.scalar_type(), "rms_norm: y does not fit x");
@@ -29,8 +30,8 @@ void scale_row(const T* x, const T* weight, float rstd, T* y, std::int64_t width
 
 /// One row of d_x; adds the row's part of the weight's gradient to d_weight [D] fp32.
 template <class T, bool with_residual>
-void backward_row(const T* d_y, const T* x, const T* weight, float rstd, const T* d_residual, T* d_x, float* d_weight,
-                  std::int64_t width) {
+void rms_norm_backward_row(const T* d_y, const T* x, const T* weight, float rstd, const T* d_residual, T* d_x,
+                           float* d_weight, std::int64_t width) {
   const float dot = lane_sum(width, [&](std::int64_t d, auto lanes) {
     return load(d_y + d, lanes) * load(weight + d, lanes) * load(x + d, lanes);
   });
@@ -51,7 +52,7 @@ void backward_row(const T* d_y, const T* x, const T* weight, float rstd, const T
 }  // namespace
 
 void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
-  expect_alike(x, weight, rstd, y);
+  expect_rms_norm_shapes(x, weight, rstd, y);
   if (x.is_cuda()) return cuda::rms_norm(x, weight, eps, y, rstd);
   with_type(x, [&]<class T>(T) {
     const auto from = rows<T>(x);
@@ -72,7 +73,7 @@ void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const a
 }
 
 void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y) {
-  expect_alike(x, weight, rstd, y);
+  expect_rms_norm_shapes(x, weight, rstd, y);
   if (x.is_cuda()) return cuda::rms_norm_again(x, weight, rstd, y);
   with_type(x, [&]<class T>(T) {
     const auto from = rows<T>(x);
@@ -85,7 +86,7 @@ void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Ten
 
 void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                        const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight) {
-  expect_alike(x, weight, rstd, d_y);
+  expect_rms_norm_shapes(x, weight, rstd, d_y);
   expect_shape(d_x, x.sizes(), x.scalar_type(), "rms_norm_backward: d_x does not fit x");
   expect_shape(d_weight.tensor, weight.sizes(), at::kFloat, "rms_norm_backward: the gradient does not fit the weight");
   if (d_residual.defined())
@@ -99,12 +100,12 @@ void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Ten
     const auto* w = static_cast<const T*>(weight.const_data_ptr());
     const auto* r = rstd.const_data_ptr<float>();
     const std::int64_t width = from.width;
-    const std::int64_t chunks = (from.count + chunk_rows - 1) / chunk_rows;
+    const std::int64_t chunks = (from.count + rms_norm_chunk_rows - 1) / rms_norm_chunk_rows;
     std::vector<float> partial(static_cast<std::size_t>(chunks * width), 0.0F);
     float* sums = partial.data();
-    const auto row = d_residual.defined() ? backward_row<T, true> : backward_row<T, false>;
-    parallel_chunks(from.count, chunk_rows, [=](std::int64_t begin, std::int64_t end) {
-      float* sum = sums + begin / chunk_rows * width;
+    const auto row = d_residual.defined() ? rms_norm_backward_row<T, true> : rms_norm_backward_row<T, false>;
+    parallel_chunks(from.count, rms_norm_chunk_rows, [=](std::int64_t begin, std::int64_t end) {
+      float* sum = sums + begin / rms_norm_chunk_rows * width;
       for (std::int64_t n = begin; n < end; ++n) row(upstream[n], from[n], w, r[n], residual[n], to[n], sum, width);
     });
     auto* grad = d_weight.tensor.mutable_data_ptr<float>();

@@ -25,7 +25,7 @@ void add_norm(std::vector<Parameter>& to, const std::string& name, std::int64_t 
   to.push_back(zeros(name + ".bias", size));
 }
 
-ParameterBlock layer_parameters(const Sizes& s, std::int64_t layer, Stds stds) {
+ParameterBlock gpt2_layer_parameters(const Sizes& s, std::int64_t layer, Stds stds) {
   const auto named = [&](std::string_view name) { return fmt::format("transformer.h.{}.{}", layer, name); };
   ParameterBlock block{.name = fmt::format("b{}", layer), .parameters = {}};
   add_norm(block.parameters, named("ln_1"), s.hidden);
@@ -37,7 +37,7 @@ ParameterBlock layer_parameters(const Sizes& s, std::int64_t layer, Stds stds) {
   return block;
 }
 
-ComputeBlock layer_stages(std::string name, ParamBlock block) {
+ComputeBlock gpt2_layer_stages(std::string name, ParamBlock block) {
   return {
       .name = std::move(name),
       .stages =
@@ -48,7 +48,7 @@ ComputeBlock layer_stages(std::string name, ParamBlock block) {
 
 constexpr ParamBlock tokens{0}, positions{1};
 
-void add_embedding(Model& model, Stds stds) {
+void gpt2_add_embedding(Model& model, Stds stds) {
   const Sizes& s = model.sizes;
   model.parameter_blocks.push_back({.name = "embedding",
                                     .parameters = {matrix("transformer.wte.weight", s.vocab, s.hidden, stds.plain)},
@@ -63,7 +63,7 @@ void add_embedding(Model& model, Stds stds) {
        .reads = {tokens, positions}});
 }
 
-void add_head(Model& model, Stds stds) {
+void gpt2_add_head(Model& model, Stds stds) {
   const Sizes& s = model.sizes;
   const ParamBlock head{model.param_blocks()};
   ParameterBlock parameters{.name = "head", .parameters = {}};
@@ -89,13 +89,13 @@ Model build_gpt2(const config::Model& config) {
   Model model{
       .architecture = "gpt2", .sizes = sizes, .held = sizes, .part = {}, .parameter_blocks = {}, .compute_blocks = {}};
   const Stds stds = stds_of(config, sizes);
-  add_embedding(model, stds);
+  gpt2_add_embedding(model, stds);
   for (std::int64_t layer = 0; layer < sizes.layers; ++layer) {
     const ParamBlock block{model.param_blocks()};
-    model.parameter_blocks.push_back(layer_parameters(sizes, layer, stds));
-    model.compute_blocks.push_back(layer_stages(fmt::format("b{}", layer), block));
+    model.parameter_blocks.push_back(gpt2_layer_parameters(sizes, layer, stds));
+    model.compute_blocks.push_back(gpt2_layer_stages(fmt::format("b{}", layer), block));
   }
-  add_head(model, stds);
+  gpt2_add_head(model, stds);
   return model;
 }
 

@@ -9,7 +9,7 @@ namespace trireme::model {
 
 namespace {
 
-ParameterBlock layer_parameters(const Sizes& s, std::int64_t layer, Stds stds) {
+ParameterBlock llama_layer_parameters(const Sizes& s, std::int64_t layer, Stds stds) {
   const auto named = [&](std::string_view name) { return fmt::format("model.layers.{}.{}.weight", layer, name); };
   const std::int64_t q_rows = s.heads * s.head_dim;
   const std::int64_t kv_rows = s.kv_heads * s.head_dim;
@@ -25,14 +25,14 @@ ParameterBlock layer_parameters(const Sizes& s, std::int64_t layer, Stds stds) {
                          matrix(named("mlp.down_proj"), s.hidden, s.intermediate, stds.residual)}};
 }
 
-ComputeBlock layer_stages(std::string name, ParamBlock block) {
+ComputeBlock llama_layer_stages(std::string name, ParamBlock block) {
   return {.name = std::move(name),
           .stages = {{.name = "attention", .kind = StageKind::attention, .parameters = refs(block, 0, 5)},
                      {.name = "mlp", .kind = StageKind::mlp, .parameters = refs(block, 5, 4)}},
           .reads = {block}};
 }
 
-void add_embedding(Model& model, Stds stds) {
+void llama_add_embedding(Model& model, Stds stds) {
   const Sizes& s = model.sizes;
   model.parameter_blocks.push_back({.name = "embedding",
                                     .parameters = {matrix("model.embed_tokens.weight", s.vocab, s.hidden, stds.plain)},
@@ -44,7 +44,7 @@ void add_embedding(Model& model, Stds stds) {
        .reads = {block}});
 }
 
-void add_head(Model& model, Stds stds) {
+void llama_add_head(Model& model, Stds stds) {
   const Sizes& s = model.sizes;
   const ParamBlock embedding{0};
   const ParamBlock head{model.param_blocks()};
@@ -69,13 +69,13 @@ Model build_llama(const config::Model& config) {
   Model model{
       .architecture = "llama", .sizes = sizes, .held = sizes, .part = {}, .parameter_blocks = {}, .compute_blocks = {}};
   const Stds stds = stds_of(config, sizes);
-  add_embedding(model, stds);
+  llama_add_embedding(model, stds);
   for (std::int64_t layer = 0; layer < model.sizes.layers; ++layer) {
     const ParamBlock block{model.param_blocks()};
-    model.parameter_blocks.push_back(layer_parameters(model.sizes, layer, stds));
-    model.compute_blocks.push_back(layer_stages(fmt::format("b{}", layer), block));
+    model.parameter_blocks.push_back(llama_layer_parameters(model.sizes, layer, stds));
+    model.compute_blocks.push_back(llama_layer_stages(fmt::format("b{}", layer), block));
   }
-  add_head(model, stds);
+  llama_add_head(model, stds);
   return model;
 }
 

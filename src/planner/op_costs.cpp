@@ -14,8 +14,6 @@
 namespace trireme::planner {
 namespace {
 
-double f64(std::int64_t value) { return static_cast<double>(value); }
-
 /// The cost of one op, verb by verb.
 class OpCost {
  public:

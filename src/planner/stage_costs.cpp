@@ -10,8 +10,6 @@
 namespace trireme::planner {
 namespace {
 
-double f64(std::int64_t value) { return static_cast<double>(value); }
-
 /// Of the bytes that a stage's kernels move and of its launches: the part of each phase.
 double part_of(Phase phase) {
   switch (phase) {

@@ -17,9 +17,9 @@ namespace {
 using model::Join;
 
 /// Replays what is between the stages of every microbatch.
-class Between {
+class StageBoundaries {
  public:
-  Between(const Schedule& schedule, const model::Model& model) : schedule_(schedule), model_(model) {}
+  StageBoundaries(const Schedule& schedule, const model::Model& model) : schedule_(schedule), model_(model) {}
 
   std::vector<std::string> run() {
     for (index_ = 0; index_ < schedule_.ops.size(); ++index_) std::visit(*this, schedule_.ops[index_]);
@@ -121,7 +121,7 @@ class Between {
 }  // namespace
 
 std::vector<std::string> verify_tensor(const Schedule& schedule, const model::Model& model) {
-  return Between(schedule, model).run();
+  return StageBoundaries(schedule, model).run();
 }
 
 }  // namespace trireme::schedule

@@ -54,12 +54,12 @@ struct Holder {
   }
 };
 
-std::string variable(const char* name) {
+std::string slurm_variable(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? "" : text;
 }
 
-long restarts() { return std::atol(variable("SLURM_RESTART_COUNT").c_str()); }
+long restarts() { return std::atol(slurm_variable("SLURM_RESTART_COUNT").c_str()); }
 
 /// This boot of this machine, and the container: elsewhere a process may have the same number.
 std::string numbers_of_processes() {
@@ -136,7 +136,7 @@ bool runs_here(const Holder& holder) {
 bool lives(const Holder& holder, int descriptor, bool locked, double sign_of_life_seconds) {
   if (holder.nobody()) return false;
   // Slurm starts a job again when all of it has ended. The same start has many steps.
-  if (!holder.job.empty() && holder.job == variable("SLURM_JOB_ID") && holder.restarts < restarts()) return false;
+  if (!holder.job.empty() && holder.job == slurm_variable("SLURM_JOB_ID") && holder.restarts < restarts()) return false;
   if (holder.host == comm::hostname()) {
     if (locked) return false;  // the kernel knows
     if (runs_here(holder)) return true;
@@ -189,9 +189,10 @@ void DirectoryLock::take(const std::string& what, double sign_of_life_seconds) {
 }
 
 std::string DirectoryLock::say_whose() const {
-  const std::string job = variable("SLURM_JOB_ID");
+  const std::string job = slurm_variable("SLURM_JOB_ID");
   std::string text;
-  if (!job.empty()) text = fmt::format("job {}\nstep {}\nrestarts {}\n", job, variable("SLURM_STEP_ID"), restarts());
+  if (!job.empty())
+    text = fmt::format("job {}\nstep {}\nrestarts {}\n", job, slurm_variable("SLURM_STEP_ID"), restarts());
   text += fmt::format("host {}\npid {}\npids {}\nstarted {}\nsince {:%Y-%m-%d %H:%M:%S}\n", comm::hostname(),
                       ::getpid(), numbers_of_processes(), start_of(::getpid()), fmt::localtime(std::time(nullptr)));
   if (::ftruncate(descriptor_, 0) != 0 ||

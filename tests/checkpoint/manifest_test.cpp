@@ -9,7 +9,7 @@
 #include "trireme/checkpoint/load.hpp"
 #include "trireme/model/model.hpp"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::manifest_test {
 namespace {
 
 using testing::HasSubstr;
@@ -226,4 +226,4 @@ TEST(CheckModel, ListsParametersThatAreMissingTooManyRenamedOrOfAnotherShape) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::manifest_test

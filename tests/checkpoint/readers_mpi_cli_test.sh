@@ -3,7 +3,6 @@
 # Others read our files: h5py every parameter and moment in full through the index, whatever mesh wrote it, and
 # transformers the export, with the same logits to 1e-5, Llama and GPT-2, on one rank and where 2 or 4 share the layers.
 # timeout: 600
-# processors: 1
 # labels: slow
 source "$TRIREME_SOURCE/tests/support/python.sh"
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"

@@ -2,7 +2,6 @@
 #
 # Every mistake gets one message with its remedy and its exit code, within seconds, and leaves nothing half-written.
 # timeout: 400
-# processors: 1
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 export OMPI_MCA_odls_base_sigkill_timeout=0  # or mpirun waits a second for ranks that it ends: dozens of times here
 

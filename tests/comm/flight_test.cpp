@@ -61,7 +61,7 @@ TEST(FlightRecorder, DumpsAllLanesAsJson) {
   doing("clip_norm");
   lane.begin("barrier", {0});
   doing("");
-  const test::TemporaryDirectory directory;
+  const trireme::test::TemporaryDirectory directory;
   const std::string path = directory / "hang.json";
   ASSERT_TRUE(recorder.dump(path, "a \"test\""));
   std::ifstream file(path);

@@ -10,7 +10,7 @@
 #include "trireme/data/megatron_index.hpp"
 #include "trireme/data/token_file.hpp"
 
-namespace trireme::data {
+namespace trireme::data::token_writer_test {
 namespace {
 
 using test::counting;
@@ -127,4 +127,4 @@ TEST(TokenWriter, RefusesTokensBeyondTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace trireme::data
+}  // namespace trireme::data::token_writer_test

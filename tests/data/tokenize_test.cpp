@@ -7,7 +7,7 @@
 #include "data/spm_model.hpp"
 #include "trireme/data/token_file.hpp"
 
-namespace trireme::data {
+namespace trireme::data::tokenize_test {
 namespace {
 
 using test::TemporaryDirectory;
@@ -105,4 +105,4 @@ TEST(Tokenize, RefusesToReplaceItsInputAndToRunWithoutOne) {
 }
 
 }  // namespace
-}  // namespace trireme::data
+}  // namespace trireme::data::tokenize_test

@@ -19,7 +19,7 @@
 #include "trireme/schedule/build.hpp"
 #include "trireme/schedule/text.hpp"
 
-namespace trireme::executor {
+namespace trireme::executor::device_lanes_test {
 namespace {
 
 constexpr auto made_up = c10::DeviceType::PrivateUse1;
@@ -202,4 +202,4 @@ TEST_P(DeviceLanesOf, LetLanesRunBesideEachOtherWhereNothingIsNeeded) {
 INSTANTIATE_TEST_SUITE_P(, DeviceLanesOf, testing::ValuesIn(cases()), [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace trireme::executor
+}  // namespace trireme::executor::device_lanes_test

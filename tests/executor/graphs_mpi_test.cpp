@@ -18,7 +18,7 @@
 #include "steps.hpp"
 #include "trireme/executor/segments.hpp"
 
-namespace trireme::executor {
+namespace trireme::executor::graphs_mpi_test {
 namespace {
 
 /// Graphs of the host, which insist on the rules of a GPU's: what is recorded does not run, and all of it runs in the
@@ -142,4 +142,4 @@ TEST(GraphsOfSteps, RefuseAnotherFactorOfTheLoss) {
 }
 
 }  // namespace
-}  // namespace trireme::executor
+}  // namespace trireme::executor::graphs_mpi_test

@@ -13,7 +13,7 @@
 #include "trireme/schedule/build.hpp"
 #include "trireme/schedule/text.hpp"
 
-namespace trireme::executor {
+namespace trireme::executor::segments_test {
 namespace {
 
 struct Case {
@@ -95,4 +95,4 @@ TEST(Segments, AreWholeMicrobatchesWhereNothingIsGatheredOrReducedInThem) {
 }
 
 }  // namespace
-}  // namespace trireme::executor
+}  // namespace trireme::executor::segments_test

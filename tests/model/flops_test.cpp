@@ -3,7 +3,7 @@
 
 #include "trireme/model/model.hpp"
 
-namespace trireme::model {
+namespace trireme::model::flops_test {
 namespace {
 
 config::Model small(bool tied) {
@@ -32,4 +32,4 @@ TEST(Flops, AreTheSameWithTiedEmbeddings) {
 TEST(Flops, NameTheirRule) { EXPECT_NE(flop_rule().find("PaLM"), std::string_view::npos); }
 
 }  // namespace
-}  // namespace trireme::model
+}  // namespace trireme::model::flops_test

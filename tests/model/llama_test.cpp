@@ -8,7 +8,7 @@
 
 #include "trireme/model/model.hpp"
 
-namespace trireme::model {
+namespace trireme::model::llama_test {
 namespace {
 
 config::Model small(bool tied) {
@@ -159,4 +159,4 @@ TEST(Llama, PlainInitialisationHasOneStandardDeviation) {
 }
 
 }  // namespace
-}  // namespace trireme::model
+}  // namespace trireme::model::llama_test

@@ -4,7 +4,7 @@
 #include "nn/reference.hpp"
 #include "trireme/nn/stage.hpp"
 
-namespace trireme::nn {
+namespace trireme::nn::saved_test {
 namespace {
 
 using model::StageKind;
@@ -99,4 +99,4 @@ TEST(Saved, CarriesNoAutogradGraph) {
 }
 
 }  // namespace
-}  // namespace trireme::nn
+}  // namespace trireme::nn::saved_test

@@ -12,7 +12,7 @@
 #include "trireme/schedule/text.hpp"
 #include "trireme/schedule/verify.hpp"
 
-namespace trireme::schedule {
+namespace trireme::schedule::needs_test {
 namespace {
 
 using ::testing::IsEmpty;
@@ -119,4 +119,4 @@ TEST(Needs, EveryEdgeThatNothingElseImpliesIsSeenMissing) {
 }
 
 }  // namespace
-}  // namespace trireme::schedule
+}  // namespace trireme::schedule::needs_test

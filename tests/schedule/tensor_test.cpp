@@ -13,7 +13,7 @@
 #include "trireme/schedule/text.hpp"
 #include "trireme/schedule/verify.hpp"
 
-namespace trireme::schedule {
+namespace trireme::schedule::tensor_test {
 namespace {
 
 using ::testing::Contains;
@@ -258,4 +258,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace trireme::schedule
+}  // namespace trireme::schedule::tensor_test

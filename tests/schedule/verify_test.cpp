@@ -12,7 +12,7 @@
 #include "trireme/schedule/build.hpp"
 #include "trireme/schedule/text.hpp"
 
-namespace trireme::schedule {
+namespace trireme::schedule::verify_test {
 namespace {
 
 using ::testing::Contains;
@@ -212,4 +212,4 @@ TEST(Parse, NamesTheLineAndWhatItExpected) {
 }
 
 }  // namespace
-}  // namespace trireme::schedule
+}  // namespace trireme::schedule::verify_test

@@ -3,12 +3,14 @@
 // The main function of *_mpi_test.cpp: every rank runs the same tests in the same order. Rank 0 prints the progress,
 // every rank its own failures; the exit code is agreed. A test must not skip a collective after a failure: use EXPECT
 // around collectives, ASSERT only where all ranks see the same. An exception that leaves a test ends the whole job.
+// `--file save_mpi_test` runs the tests of that source only; further arguments are GoogleTest's.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
 #include <Kokkos_Core.hpp>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <string>
 
 namespace {
@@ -44,6 +46,22 @@ class RankFailures : public testing::EmptyTestEventListener {
   std::string test_ = "outside a test";
 };
 
+/// Selects the tests that stand in `<name>.cpp`; false if there are none.
+bool select_tests_of(const std::string& name) {
+  const auto& all = *testing::UnitTest::GetInstance();
+  std::string filter;
+  for (int s = 0; s < all.total_test_suite_count(); ++s) {
+    const testing::TestSuite& suite = *all.GetTestSuite(s);
+    for (int t = 0; t < suite.total_test_count(); ++t) {
+      const testing::TestInfo& test = *suite.GetTestInfo(t);
+      if (std::filesystem::path(test.file()).stem() != name) continue;
+      filter += std::string(filter.empty() ? "" : ":") + suite.name() + "." + test.name();
+    }
+  }
+  if (!filter.empty()) testing::GTEST_FLAG(filter) = filter;
+  return !filter.empty();
+}
+
 int run_all_tests(int rank) {
   try {
     return RUN_ALL_TESTS();
@@ -61,6 +79,10 @@ int run_all_tests(int rank) {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   testing::GTEST_FLAG(catch_exceptions) = false;
+  if (argc == 3 && std::string(argv[1]) == "--file" && !select_tests_of(argv[2])) {
+    std::fprintf(stderr, "no test of %s.cpp is in this program\n", argv[2]);
+    return 2;
+  }
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   int rank = 0;

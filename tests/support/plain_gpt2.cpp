@@ -13,7 +13,7 @@
 namespace trireme::test {
 namespace {
 
-struct Forward {
+struct Gpt2Forward {
   const config::Model& model;
   const Parameters& parameters;
   const at::Tensor& unseen;
@@ -56,7 +56,7 @@ struct Forward {
 
 at::Tensor plain_gpt2_logits(const config::Model& model, const Parameters& parameters, const at::Tensor& tokens,
                              const at::Tensor& unseen) {
-  return Forward{.model = model, .parameters = parameters, .unseen = unseen}.run(tokens);
+  return Gpt2Forward{.model = model, .parameters = parameters, .unseen = unseen}.run(tokens);
 }
 
 }  // namespace trireme::test

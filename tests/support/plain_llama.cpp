@@ -58,7 +58,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 at::Tensor project(const at::Tensor& x, const at::Tensor& weight) { return x.matmul(weight.t()); }
 
 /// One model while it runs: its sizes, and its parameters by short names.
-struct Forward {
+struct LlamaForward {
   const config::Model& model;
   const Parameters& parameters;
   const at::Tensor& unseen;
@@ -122,7 +122,7 @@ at::Tensor plain_unseen(const at::Tensor& tokens, std::optional<std::int64_t> do
 at::Tensor plain_logits(const config::Model& model, const Parameters& parameters, const at::Tensor& tokens,
                         const at::Tensor& unseen) {
   if (model.architecture == "gpt2") return plain_gpt2_logits(model, parameters, tokens, unseen);
-  return Forward{.model = model, .parameters = parameters, .unseen = unseen}.run(tokens);
+  return LlamaForward{.model = model, .parameters = parameters, .unseen = unseen}.run(tokens);
 }
 
 PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch) {

@@ -24,7 +24,7 @@
 #include "trireme/train/run.hpp"
 #include "trireme/train/stop_signals.hpp"
 
-namespace trireme::train {
+namespace trireme::train::checkpoint_mpi_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -274,4 +274,4 @@ TEST_F(Restart, OfAFinishedRunDoesNothing) {
 }
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme::train::checkpoint_mpi_test

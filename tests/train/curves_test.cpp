@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-namespace trireme::train {
+namespace trireme::train::curves_test {
 namespace {
 
 using nlohmann::json;
@@ -128,4 +128,4 @@ TEST(Curves, ShowALossThatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme::train::curves_test

@@ -18,7 +18,7 @@
 #include "trireme/schedule/passes.hpp"
 #include "trireme/shard/layout.hpp"
 
-namespace trireme::train {
+namespace trireme::train::memory_mpi_test {
 namespace {
 
 using device::Category;
@@ -304,4 +304,4 @@ TEST_F(Memory, AJobGivesEverythingBack) {
 }
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme::train::memory_mpi_test

@@ -12,7 +12,7 @@
 #include "support/temporary_directory.hpp"
 #include "trireme/base/error.hpp"
 
-namespace trireme::train {
+namespace trireme::train::metrics_test {
 namespace {
 
 using nlohmann::json;
@@ -121,4 +121,4 @@ TEST_F(MetricsFileTest, SaysWhatToDoWhenItCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme::train::metrics_test

@@ -12,7 +12,7 @@
 
 #include "support/parity.hpp"
 
-namespace trireme::train {
+namespace trireme::train::parity_mpi_test {
 namespace {
 
 using test::Curve;
@@ -213,4 +213,4 @@ TEST_F(Parity, WouldSeeAWrongModel) {
 }
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme::train::parity_mpi_test

@@ -9,7 +9,7 @@
 #include "support/jobs.hpp"
 #include "support/tensors.hpp"
 
-namespace trireme::train {
+namespace trireme::train::repeat_mpi_test {
 namespace {
 
 constexpr int steps = 6;
@@ -147,4 +147,4 @@ TEST_F(Repeat, AllRanksSeeTheSameLossesAndNorms) {
 }
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme::train::repeat_mpi_test

@@ -11,7 +11,7 @@
 #include "trireme/planner/replay.hpp"
 #include "trireme/shard/copies.hpp"
 
-namespace trireme::train {
+namespace trireme::train::tensor_costs_mpi_test {
 namespace {
 
 using device::Category;
@@ -165,4 +165,4 @@ TEST_F(TensorCosts, WhatIsInHostMemoryIsWhatThePlannerSays) {
 }
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme::train::tensor_costs_mpi_test

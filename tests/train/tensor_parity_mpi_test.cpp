@@ -13,7 +13,7 @@
 
 #include "support/parity.hpp"
 
-namespace trireme::train {
+namespace trireme::train::tensor_parity_mpi_test {
 namespace {
 
 constexpr int steps = 20;
@@ -123,4 +123,4 @@ TEST_P(TensorParity, FollowsThePlainProgram) {
 INSTANTIATE_TEST_SUITE_P(, TensorParity, testing::ValuesIn(cases()), name_of);
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme::train::tensor_parity_mpi_test

@@ -9,7 +9,7 @@
 #include "support/jobs.hpp"
 #include "trireme/shard/layout.hpp"
 
-namespace trireme::train {
+namespace trireme::train::traffic_mpi_test {
 namespace {
 
 constexpr int accumulation = 4;
@@ -153,4 +153,4 @@ TEST_F(Traffic, OverReplicasGrowsWithAccumulationOnlyWhenAllIsImmediate) {
 }
 
 }  // namespace
-}  // namespace trireme::train
+}  // namespace trireme::train::traffic_mpi_test

@@ -5,13 +5,13 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr int most_threads = 512;
+constexpr int most_norm_threads = 512;
 
 /// One block a chunk of rows. A thread has `held` packs of columns, the same in every row: it keeps a row's values in
 /// registers between the two passes and the columns' sums between rows, so no two threads ever write to one place. d_x
 /// may be d_y or residual.
 template <class T, int n, int held, bool centred>
-__global__ void __launch_bounds__(most_threads) backward_kernel(NormBackward<T> a, std::int64_t chunk_rows) {
+__global__ void __launch_bounds__(most_norm_threads) backward_kernel(NormBackward<T> a, std::int64_t chunk_rows) {
   __shared__ float scratch[32];
   __shared__ Two scratch_two[32];
   const std::int64_t width = a.x.width;
@@ -80,7 +80,7 @@ constexpr std::int64_t chunk_rows_of(std::int64_t rows) {
 template <class T, int n, int held>
 void run(const NormBackward<T>& a) {
   const Grid grid{.blocks = norm_chunks(a.x.rows),
-                  .threads = threads_for(ceil_div(ceil_div(a.x.width, n), held), most_threads)};
+                  .threads = threads_for(ceil_div(ceil_div(a.x.width, n), held), most_norm_threads)};
   const std::int64_t chunk_rows = chunk_rows_of(a.x.rows);
   if (a.mean != nullptr)
     launch("layer_norm_backward", backward_kernel<T, n, held, true>, grid, a, chunk_rows);
@@ -92,7 +92,7 @@ void run(const NormBackward<T>& a) {
 template <class T, int n, int held, int most>
 void run_with(const NormBackward<T>& a) {
   if constexpr (held < most) {
-    if (a.x.width > std::int64_t{most_threads} * n * held) return run_with<T, n, 2 * held, most>(a);
+    if (a.x.width > std::int64_t{most_norm_threads} * n * held) return run_with<T, n, 2 * held, most>(a);
   }
   run<T, n, held>(a);
 }
@@ -110,7 +110,7 @@ bool in_packs(const NormBackward<T>& a) {
 
 std::int64_t norm_chunks(std::int64_t rows) { return rows == 0 ? 0 : ceil_div(rows, chunk_rows_of(rows)); }
 
-std::int64_t widest_norm() { return std::int64_t{most_threads} * most_columns; }
+std::int64_t widest_norm() { return std::int64_t{most_norm_threads} * most_columns; }
 
 template <class T>
 void norm_backward(const NormBackward<T>& a) {
