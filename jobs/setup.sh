@@ -5,6 +5,7 @@
 #
 #   jobs/setup.sh
 #   jobs/setup.sh --slurm      Slurm and munge as well, for the tests that start a cluster of their own (tests/slurm/cluster.sh)
+#   jobs/setup.sh --lint       clang-format, shellcheck and ruff as well, for tests/lint.sh
 #   jobs/setup.sh --mpich      Debian's MPICH and HDF5 for it as well, for tests/mpich.sh; Open MPI stays what mpirun means
 #   jobs/setup.sh --cuda       insists on what a build for GPUs needs; without it that comes where a CUDA 13 toolkit is found
 #   jobs/setup.sh --no-cuda    leaves that out all the same
@@ -20,7 +21,7 @@
 set -euo pipefail
 
 readonly cache=${TRIREME_CACHE:-$HOME/.cache/trireme}
-readonly torch_version=2.11.0 kokkos_version=4.7.0
+readonly torch_version=2.11.0 kokkos_version=4.7.0 ruff_version=0.17.6
 
 packages=(
   g++ cmake ninja-build ccache git
@@ -30,14 +31,15 @@ packages=(
   bible-kjv bible-kjv-text
   python3 unzip ca-certificates
 )
-cuda=auto
+cuda=auto lint=no
 for argument; do
   case $argument in
     --mpich) packages+=(mpich libmpich-dev libhdf5-mpich-dev) ;;
     --slurm) if ((EUID == 0)); then packages+=(slurm-wlm munge); fi ;; # only root can start nodes
+    --lint) lint=yes; packages+=(clang-format-14 shellcheck) ;;
     --cuda) cuda=yes ;;
     --no-cuda) cuda=no ;;
-    *) sed -n '3,20s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,21s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -231,6 +233,18 @@ install_kokkos() {
   say "Kokkos $kokkos_version: $home"
 }
 
+# Debian has no ruff: its wheel holds the program.
+install_ruff() {
+  local home=$cache/ruff-$ruff_version stage=$work/ruff
+  if [[ -e $home/ruff ]]; then say "ruff $ruff_version: $home"; return; fi
+  mkdir -p "$stage"
+  download_wheel ruff==$ruff_version aa3b08254a732acba246891089a152c47c5733dc36b8ecb76ce8602f8326e5e4
+  unzip -q -j "$downloaded" '*/scripts/ruff' -d "$stage"
+  chmod +x "$stage/ruff"
+  publish "$stage" "$home"
+  say "ruff $ruff_version: $home"
+}
+
 mkdir -p "$cache"
 # One set-up at a time: two builds may start it together.
 exec 9>"$cache/setup.lock"
@@ -246,6 +260,7 @@ install_kokkos &
 kokkos=$!
 install_libtorch
 install_cuda
+[[ $lint == no ]] || install_ruff
 wait "$kokkos"
 kokkos=
 say "done in ${SECONDS} s"

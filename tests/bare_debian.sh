@@ -11,7 +11,8 @@
 # Exit code 77: what it needs is not here.
 set -euo pipefail
 
-readonly source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+readonly source
 say() { printf '\nbare_debian: %s\n' "$*"; }
 fail() { printf 'bare_debian: FAILED: %s\n' "$*" >&2; exit 1; }
 cannot() { printf 'skipped: %s\n' "$*" >&2; exit 77; }

@@ -29,7 +29,7 @@ if [[ ${1:-} == --asan ]]; then
   # Open MPI keeps memory to its end. A sanitizer that stops a rank must end the job with its message.
   export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 else
-  "$source/jobs/setup.sh" --slurm
+  "$source/jobs/setup.sh" --slurm --lint
 fi
 "$source/jobs/build.sh" ${targets+"${targets[@]}"}
 echo "tests: running after ${SECONDS} s"

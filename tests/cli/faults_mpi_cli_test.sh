@@ -25,6 +25,7 @@ losses 'assert [r["step"] for r in rows] == list(range(1, len(rows) + 1)) and le
 fault shm.create:kill:0
 job 2 train run.toml
 ((status != 0)) || fail 'a killed rank went unseen'
+# shellcheck disable=SC2044  # names of ours
 left=$(for segment in $(find /dev/shm -maxdepth 1 -name 'trireme-*' -newer run.toml); do
   pid=${segment#/dev/shm/trireme-}
   [[ -d /proc/${pid%%-*} ]] || echo "$segment"

@@ -70,6 +70,7 @@ launch() {
   last="$*"
   status=0
   timeout 100 "$@" >out.txt 2>err.txt || status=$?
+  # shellcheck disable=SC2034  # used by the tests that source this file
   seconds=$((SECONDS - begin))
 }
 

@@ -24,6 +24,7 @@ json_check "$same_losses" out/metrics.jsonl usual.jsonl
 # once it has no right to overrule permissions.
 mkdir read-only && chmod 500 read-only
 obeying=()
+# shellcheck disable=SC2054  # lists of capabilities
 ((EUID != 0)) || obeying=(setpriv --bounding-set=-dac_override,-dac_read_search --inh-caps=-dac_override,-dac_read_search)
 if "${obeying[@]}" mkdir read-only/probe 2>/dev/null || ! "${obeying[@]}" true 2>/dev/null; then
   not_tried 'directories that cannot be written: root may write everywhere here'

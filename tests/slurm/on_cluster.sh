@@ -52,6 +52,7 @@ TOML
 export TRIREME TRIREME_JOBS=$TRIREME_SOURCE/jobs SRUN_OPTIONS=
 size=(--nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --time=10 --output=%j.out)
 # Steps of 50 ms and more, so that what happens to a job happens while it trains. Numbers stay the same.
+# shellcheck disable=SC2034  # used by the tests that source this file
 slowly=TRIREME_FAULT=step.begin:slow
 
 fail() {
@@ -121,6 +122,7 @@ rows, usual = read(sys.argv[1] + "/metrics.jsonl"), read(sys.argv[2])
 exec(sys.argv[3])' "$1" runs/usual/metrics.jsonl "$2" || fail "the check of $1"
 }
 # Bit for bit: every step once, the same losses and norms as the run that nothing happened to.
+# shellcheck disable=SC2034  # used by the tests that source this file
 same_as_usual='
 assert [r["step"] for r in rows] == [r["step"] for r in usual], "every step once"
 for a, b in zip(rows, usual): assert (a["loss"], a["grad_norm"]) == (b["loss"], b["grad_norm"]), (a["step"], a["loss"], b["loss"])

@@ -9,6 +9,7 @@ not_tried() { printf 'skipped: %s\n' "$*"; untried=1; }  # not_tried WHAT AND WH
 
 end_of_test() {
   local status=$? mount
+  # shellcheck disable=SC2154  # $work: of whoever sources this
   for mount in $(cut -d ' ' -f 2 /proc/mounts | grep "^$work/" || true); do umount "$mount" || true; done
   rm -rf "$work"
   if ((status == 0 && untried)); then exit 77; fi

@@ -92,6 +92,7 @@ for point in rename gc; do
   # shellcheck disable=SC2046  # a number each
   kill -KILL $(ranks_of $pid)
   wait $pid && fail "ckpt.$point: the end of all ranks went unseen"
+  # shellcheck disable=SC2010  # names of ours
   newest=$(ls "all-$point/checkpoints" | grep '^step-' | tail -n 1)
   [[ $newest == $([[ $point == rename ]] && echo step-00000002 || echo step-00000003) ]] || fail "ckpt.$point: the newest is $newest"
   "$TRIREME" verify "all-$point/checkpoints/$newest" >log 2>&1 || fail "ckpt.$point: $newest is damaged"

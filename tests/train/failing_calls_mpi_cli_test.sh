@@ -12,6 +12,7 @@ sed -e 's/^steps = .*/steps = 1000000/' -e 's/^at_end = .*/every = 40\nkeep = 1/
 injected="env LD_PRELOAD=$SYSTEM_CALLS SYSTEM_CALLS_RULES=$work/rules"
 rules() { printf '%s\n' "$@" >rules.new && mv rules.new rules; }
 
+# shellcheck disable=SC2120  # for the arguments of later calls
 start() {  # start [--set ...]: a run of two ranks in the background; $pid
   rm -rf out rules
   : >out.txt
@@ -31,11 +32,8 @@ await() {  # await FILE FROM PATTERN: a line after line FROM that matches
   fail "never said: $3"
 }
 a_save_works() {  # one that begins now is written, and whole
-  local saved
   await out.txt "$(wc -l <out.txt)" '^saved out/checkpoints/step-'
   await out.txt "$(wc -l <out.txt)" '^saved out/checkpoints/step-'
-  saved=$(sed -n 's/^saved \([^ ]*\) .*/\1/p' out.txt | tail -n 1)
-  last_saved=${saved##*/}
 }
 survives() {  # survives RULE TEXT
   rules "$1"

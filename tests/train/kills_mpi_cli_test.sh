@@ -12,6 +12,7 @@ export OMPI_MCA_odls_base_sigkill_timeout=0  # or mpirun waits a second for rank
 readonly kills=${TRIREME_TEST_KILLS:-50} last_step=100000000
 sed -e "s/^steps = .*/steps = $last_step/" -e 's/^at_end = .*/every = 3/' -e 's/^hidden_size = .*/hidden_size = 64/' -e 's/^global = .*/global = 64/' -i run.toml
 losses() { sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/' "$1/metrics.jsonl"; }
+# shellcheck disable=SC2010  # names of ours
 newest() { ls out/checkpoints 2>/dev/null | grep '^step-' | tail -n 1 | sed 's/step-0*//' || true; }
 
 before=0
