@@ -87,7 +87,7 @@ class Inserter {
   std::vector<bool> chosen_;
   std::map<ParamBlock, std::size_t> last_reduce_;
   std::map<ParamBlock, int> sums_;  ///< over the replicas, in one step
-  std::set<ParamBlock> copied_;         ///< on the tensor axis
+  std::set<ParamBlock> copied_;     ///< on the tensor axis
   std::set<ParamBlock> sent_;
   std::size_t index_ = 0;
   std::vector<Op> unfinished_;

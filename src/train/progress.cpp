@@ -32,8 +32,8 @@ void ProgressLine::show(const StepRow& row) {
 
 void ProgressLine::show(const EvalRow& row) {
   finish();
-  output_.write(fmt::format("step={} eval_loss={:.6f} eval_tokens={} eval_seconds={:.3f}\n", row.step,
-                            row.eval_loss, row.eval_tokens, row.eval_seconds));
+  output_.write(fmt::format("step={} eval_loss={:.6f} eval_tokens={} eval_seconds={:.3f}\n", row.step, row.eval_loss,
+                            row.eval_tokens, row.eval_seconds));
 }
 
 void ProgressLine::finish() {

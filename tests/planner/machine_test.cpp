@@ -71,7 +71,8 @@ TEST(Machine, PrintedFilesReadBackTheSame) {
 TEST(Machine, NonsenseIsOneErrorWithLineAndColumn) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {with("gpus_per_node = 8", "gpus_per_node = 0"), "m.toml:10:17: machine.gpus_per_node: expected a number from 1"},
-      {with("gpus_per_node = 8", "gpus_per_node = 2.5"), "m.toml:10:17: machine.gpus_per_node: expected a whole number"},
+      {with("gpus_per_node = 8", "gpus_per_node = 2.5"),
+       "m.toml:10:17: machine.gpus_per_node: expected a whole number"},
       {with("gpus_per_node = 8", "gpus_per_node = true"), "m.toml:10:17: machine.gpus_per_node: expected a number"},
       {with("gpus_per_node = 8", "gpus_per_nod = 8"), "machine.gpus_per_nod: unknown key; did you mean gpus_per_node?"},
       {with("gpus_per_node = 8", ""), "m.toml:5:1: machine.gpus_per_node: missing"},

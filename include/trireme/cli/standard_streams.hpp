@@ -11,7 +11,8 @@ void open_standard_streams();
 /// it and goes on: train::Output says so.
 void outlive_readers();
 
-/// A file that grows beyond its limit (`ulimit -f`) fails with an error, exit code 8, not with a signal: in every command.
+/// A file that grows beyond its limit (`ulimit -f`) fails with an error, exit code 8, not with a signal: in every
+/// command.
 void fail_writes_with_errors();
 
 /// Flushes standard output. Throws WriteError when what was printed could not be written.

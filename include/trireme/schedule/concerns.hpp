@@ -15,7 +15,9 @@ concept of_microbatch = requires(const Verb& verb) {
 };
 
 template <class Verb>
-concept of_stage = requires(const Verb& verb) { verb.stage; };
+concept of_stage = requires(const Verb& verb) {
+  verb.stage;
+};
 
 template <class Verb>
 concept of_parameters = requires(const Verb& verb) {
@@ -23,7 +25,10 @@ concept of_parameters = requires(const Verb& verb) {
 };
 
 template <class Verb>
-concept takes_slot = requires(const Verb& verb) { verb.slot; } || requires(const Verb& verb) { verb.staged; } ||
-                     requires(const Verb& verb) { verb.gradients; };
+concept takes_slot = requires(const Verb& verb) {
+  verb.slot;
+}
+|| requires(const Verb& verb) { verb.staged; }
+|| requires(const Verb& verb) { verb.gradients; };
 
 }  // namespace trireme::schedule
