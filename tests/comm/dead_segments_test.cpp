@@ -21,7 +21,7 @@ class DeadSegments : public testing::Test {
     std::ofstream(root_ / name) << "bytes";
     return name;
   }
-  const test::TemporaryDirectory root_;
+  const trireme::test::TemporaryDirectory root_;
 };
 
 TEST_F(DeadSegments, AreRemovedAndNothingElse) {

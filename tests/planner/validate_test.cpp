@@ -9,7 +9,7 @@
 #include "trireme/planner/fit.hpp"
 #include "trireme/planner/percentiles.hpp"
 
-namespace trireme::planner {
+namespace trireme::planner::validate_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -97,4 +97,4 @@ TEST(PublishedStep, AccumulationAddsMicrobatchesAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace trireme::planner
+}  // namespace trireme::planner::validate_test
