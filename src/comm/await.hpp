@@ -4,20 +4,29 @@
 #include <source_location>
 #include <string_view>
 
+#include "trireme/comm/communicator.hpp"
 #include "trireme/comm/mpi.hpp"
 #include "trireme/comm/wait.hpp"
 
 namespace trireme::comm {
 
+/// Reports that other ranks have not come to `what` by the deadline.
+void report_late(const Deadline& deadline, std::string_view what);
+
 /// Waits for a nonblocking operation with back-off, so that ranks which wait for a slow one (for its disk, say) leave
-/// their cores to whoever computes. code: what the call that began it returned.
-inline void await(int code, MPI_Request& request, std::string_view what,
+/// their cores to whoever computes; to the communicator's deadline. code: what the call that began it returned.
+inline void await(const Communicator& communicator, int code, MPI_Request& request, std::string_view what,
                   std::source_location where = std::source_location::current()) {
   check(code, what, where);
+  const Clock::time_point began = Clock::now();
+  const Deadline* const deadline = communicator.deadline();
   Backoff backoff;
-  for (int done = 0; done == 0;) {
+  for (int done = 0;;) {
     check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what, where);
-    if (done == 0 && !backoff.brief()) backoff.sleep();
+    if (done != 0) return;
+    if (backoff.brief()) continue;
+    if (deadline != nullptr && deadline->passed(began)) report_late(*deadline, what);
+    backoff.sleep();
   }
 }
 

@@ -12,11 +12,11 @@ namespace trireme::comm {
 std::string broadcast_text(const Communicator& communicator, std::string text, int root) {
   auto size = static_cast<std::int64_t>(text.size());
   MPI_Request request = MPI_REQUEST_NULL;
-  await(MPI_Ibcast(&size, 1, MPI_INT64_T, root, communicator.handle(), &request), request,
+  await(communicator, MPI_Ibcast(&size, 1, MPI_INT64_T, root, communicator.handle(), &request), request,
         "broadcast the size of a text");
   text.resize(static_cast<std::size_t>(size));
-  await(MPI_Ibcast(text.data(), static_cast<int>(size), MPI_CHAR, root, communicator.handle(), &request), request,
-        "broadcast a text");
+  await(communicator, MPI_Ibcast(text.data(), static_cast<int>(size), MPI_CHAR, root, communicator.handle(), &request),
+        request, "broadcast a text");
   return text;
 }
 

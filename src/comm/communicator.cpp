@@ -13,8 +13,12 @@
 
 namespace trireme::comm {
 
-Communicator::Communicator(MPI_Comm owned, Nodes nodes)
-    : handle_(owned), exceptions_at_birth_(std::uncaught_exceptions()), nodes_(std::move(nodes)) {
+Communicator::Communicator(MPI_Comm owned, const Communicator* parent)
+    : handle_(owned), exceptions_at_birth_(std::uncaught_exceptions()) {
+  if (parent != nullptr) {
+    nodes_ = parent->nodes_;
+    deadline_ = parent->deadline_;
+  }
   try {
     check(MPI_Comm_set_errhandler(handle_, MPI_ERRORS_RETURN), "set a communicator's error handler");
     check(MPI_Comm_rank(handle_, &rank_), "read the rank");
@@ -30,7 +34,8 @@ Communicator::Communicator(Communicator&& other) noexcept
       rank_(other.rank_),
       size_(other.size_),
       exceptions_at_birth_(std::uncaught_exceptions()),
-      nodes_(std::move(other.nodes_)) {}
+      nodes_(std::move(other.nodes_)),
+      deadline_(std::move(other.deadline_)) {}
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this == &other) return *this;
@@ -39,6 +44,7 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
   rank_ = other.rank_;
   size_ = other.size_;
   nodes_ = std::move(other.nodes_);
+  deadline_ = std::move(other.deadline_);
   return *this;
 }
 
@@ -62,6 +68,7 @@ Communicator Communicator::from(MPI_Comm handle) {
 Communicator Communicator::duplicate() const {
   Communicator copy = from(handle_);
   copy.nodes_ = nodes_;
+  copy.deadline_ = deadline_;
   return copy;
 }
 
@@ -69,13 +76,13 @@ Communicator Communicator::split(int color, int key) const {
   invariant(color >= 0, "a split's colour is not negative");
   MPI_Comm part = MPI_COMM_NULL;
   check(MPI_Comm_split(handle_, color, key, &part), "split a communicator");
-  return Communicator(part, nodes_);
+  return Communicator(part, this);
 }
 
 Communicator Communicator::node() const {
   MPI_Comm part = MPI_COMM_NULL;
   check(MPI_Comm_split_type(handle_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &part), "find the ranks of this node");
-  return Communicator(part, nodes_);
+  return Communicator(part, this);
 }
 
 int Communicator::job_rank(int rank) const {

@@ -32,6 +32,8 @@ thread_local std::string task_of_thread;
 
 void doing(std::string task) { task_of_thread = std::move(task); }
 
+std::string task_of_this_thread() { return task_of_thread; }
+
 std::string to_text(const Operation& operation) {
   return fmt::format("{} #{} ({}) on {}{}", operation.name, operation.sequence, to_text(operation.bytes),
                      operation.lane, operation.task.empty() ? "" : fmt::format(" for \"{}\"", operation.task));

@@ -39,8 +39,8 @@ std::vector<std::string> gather_texts(const Communicator& communicator, const st
   const int mine = static_cast<int>(text.size());
   std::vector<int> sizes(root ? ranks : 0);
   MPI_Request request = MPI_REQUEST_NULL;
-  await(MPI_Igather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, 0, communicator.handle(), &request), request,
-        "gather sizes of texts");
+  await(communicator, MPI_Igather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, 0, communicator.handle(), &request),
+        request, "gather sizes of texts");
   std::vector<int> offsets;
   std::int64_t total = 0;
   for (const int size : sizes) {
@@ -49,7 +49,8 @@ std::vector<std::string> gather_texts(const Communicator& communicator, const st
   }
   invariant(total <= std::numeric_limits<int>::max(), "gathered texts are shorter than 2 GiB together");
   std::string all(static_cast<std::size_t>(total), '\0');
-  await(MPI_Igatherv(text.data(), mine, MPI_CHAR, all.data(), sizes.data(), offsets.data(), MPI_CHAR, 0,
+  await(communicator,
+        MPI_Igatherv(text.data(), mine, MPI_CHAR, all.data(), sizes.data(), offsets.data(), MPI_CHAR, 0,
                      communicator.handle(), &request),
         request, "gather texts");
   std::vector<std::string> texts;
@@ -61,15 +62,15 @@ std::vector<std::string> gather_texts(const Communicator& communicator, const st
 bool any_rank(const Communicator& communicator, bool flag) {
   int set = flag ? 1 : 0;
   MPI_Request request = MPI_REQUEST_NULL;
-  await(MPI_Iallreduce(MPI_IN_PLACE, &set, 1, MPI_INT, MPI_MAX, communicator.handle(), &request), request,
+  await(communicator, MPI_Iallreduce(MPI_IN_PLACE, &set, 1, MPI_INT, MPI_MAX, communicator.handle(), &request), request,
         "agree on a flag");
   return set != 0;
 }
 
 std::uint64_t sum_words(const Communicator& communicator, std::uint64_t word) {
   MPI_Request request = MPI_REQUEST_NULL;
-  await(MPI_Iallreduce(MPI_IN_PLACE, &word, 1, MPI_UINT64_T, MPI_SUM, communicator.handle(), &request), request,
-        "sum words");
+  await(communicator, MPI_Iallreduce(MPI_IN_PLACE, &word, 1, MPI_UINT64_T, MPI_SUM, communicator.handle(), &request),
+        request, "sum words");
   return word;
 }
 

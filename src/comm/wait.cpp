@@ -6,9 +6,11 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
+#include "comm/await.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/abort.hpp"
 
@@ -30,9 +32,12 @@ void Backoff::sleep() {
   std::this_thread::sleep_for(std::clamp(waited / 8, microseconds(5), microseconds(1000)));
 }
 
-bool Wait::expired() const {
-  return std::chrono::duration<double>(Clock::now() - operation_.started).count() > deadline_->timeout_seconds;
+bool Deadline::passed(Clock::time_point since) const {
+  const std::chrono::duration<double> timeout(timeout_seconds);
+  return Clock::now() - since > timeout && (!last_progress || Clock::now() - last_progress() > timeout);
 }
+
+bool Wait::expired() const { return deadline_->passed(operation_.started); }
 
 void Wait::expire(const std::string& missing) {
   report_hang(*deadline_, recorder_,
@@ -42,14 +47,27 @@ void Wait::expire(const std::string& missing) {
                           to_text(operation_), missing, deadline_->timeout_seconds));
 }
 
+void report_late(const Deadline& deadline, std::string_view what) {
+  const std::string task = task_of_this_thread();
+  report_hang(deadline, nullptr,
+              fmt::format("Hang: this rank has waited {} s for the others to {}{}. One of them, or its node or file "
+                          "system, stopped: look at its last messages. If it is just slow, raise comm.timeout_seconds.",
+                          deadline.timeout_seconds, what, task.empty() ? "" : fmt::format(" ({})", task)));
+}
+
 void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const std::string& message) {
   std::string line = message;
-  if (recorder != nullptr && !deadline.dump_path.empty()) {
+  // Without operations to tell of, the report only shows that this rank was able to write one.
+  const bool tells_more = recorder != nullptr || !std::filesystem::exists(deadline.dump_path);
+  if (!deadline.dump_path.empty() && tells_more) {
     static std::mutex one_at_a_time;  // several lanes may be late
     const std::scoped_lock lock(one_at_a_time);
-    line += recorder->dump(deadline.dump_path, message)
-                ? fmt::format(" Operations: {}.", deadline.dump_path)
-                : fmt::format(" ({} could not be written.)", deadline.dump_path);
+    const FlightRecorder none;
+    const bool written = (recorder != nullptr ? recorder : &none)->dump(deadline.dump_path, message);
+    if (!written)
+      line += fmt::format(" ({} could not be written.)", deadline.dump_path);
+    else if (recorder != nullptr)
+      line += fmt::format(" Operations: {}.", deadline.dump_path);
   }
   if (deadline.on_hang) {
     deadline.on_hang(line);

@@ -39,6 +39,11 @@ void Watchdog::mark(std::string_view section, long step, double extra_seconds) {
   expires_ = marked_ + duration(deadline_.timeout_seconds + extra_seconds);
 }
 
+Clock::time_point Watchdog::marked() {
+  const std::scoped_lock lock(mutex_);
+  return marked_;
+}
+
 void Watchdog::rest() {
   const std::scoped_lock lock(mutex_);
   expires_ = Clock::time_point::max();
@@ -47,8 +52,15 @@ void Watchdog::rest() {
 std::string Watchdog::overdue() {
   const Clock::time_point now = Clock::now();
   {
-    const std::scoped_lock lock(mutex_);
-    if (now > expires_)
+    std::unique_lock lock(mutex_);
+    bool late = now > expires_;
+    if (late && deadline_.last_progress) {
+      lock.unlock();  // a file system may make it wait
+      const Clock::time_point last = deadline_.last_progress();
+      lock.lock();
+      late = now > expires_ && seconds(now - last) > deadline_.timeout_seconds;
+    }
+    if (late)
       return fmt::format("Hang: {} has been in \"{}\" for {:.0f} s. If it is just slow, raise comm.timeout_seconds.",
                          step_ == no_step ? "the start" : fmt::format("step {}", step_), section_,
                          seconds(now - marked_));

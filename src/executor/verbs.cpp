@@ -209,6 +209,7 @@ std::array<double, 3> Executor::squares_and_losses() {
 void Executor::run(const schedule::ClipNorm&) {
   const nn::Microbatch& first = microbatch(Microbatch{0});
   std::array<double, 3> sums = squares_and_losses();
+  if (fault::point("loss.sum")) sums[1] = std::numeric_limits<double>::infinity();
   link(comm::Group::dp, schedule::Lane::compute).sum({sums.data(), first.z_loss > 0 ? sums.size() : 2});
   if (comm::Collectives* const tensor = links_.find({comm::Group::tensor, schedule::Lane::compute}); tensor != nullptr)
     tensor->sum({sums.data(), 1});

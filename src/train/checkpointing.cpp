@@ -110,8 +110,6 @@ checkpoint::Shards shards_of(Job& job, const std::shared_ptr<HostMirror>& mirror
 Checkpointing::Checkpointing(Job& job, const comm::Communicator& world, int threads)
     : job_(job), world_(world.duplicate()), threads_(threads), background_(world) {}
 
-bool Checkpointing::stop_requested(bool here) const { return comm::any_rank(world_, here); }
-
 bool Checkpointing::due_after(std::int64_t step) const {
   const config::Checkpoint& options = job_.config().checkpoint;
   return (options.every > 0 && (step + 1) % options.every == 0) ||

@@ -162,16 +162,14 @@ std::string event_record(double wall_time, std::int64_t step, std::span<const Sc
 }
 
 EventFile::EventFile(const std::string& directory, std::int64_t keep_steps)
-    : file_(checkpoint::File::create(next_path(directory, keep_steps))) {
+    : file_(next_path(directory, keep_steps), LogFile::Begin::empty, "events") {
   const double now = unix_seconds();
   // The first file has one, too: TensorBoard takes the first START that it meets for the beginning.
-  const std::string begin = record(version_event(now)) + record(start_event(now, keep_steps + 1));
-  file_.write(std::as_bytes(std::span(begin)));
+  file_.append(record(version_event(now)) + record(start_event(now, keep_steps + 1)));
 }
 
 void EventFile::append(std::int64_t step, std::span<const Scalar> scalars) {
-  const std::string event = event_record(unix_seconds(), step, scalars);
-  file_.write(std::as_bytes(std::span(event)));
+  file_.append(event_record(unix_seconds(), step, scalars));
 }
 
 }  // namespace trireme::train

@@ -2,9 +2,12 @@
 #include "trireme/train/export.hpp"
 
 #include <algorithm>
+#include <exception>
+#include <functional>
 #include <optional>
 #include <vector>
 
+#include "trireme/base/error.hpp"
 #include "trireme/checkpoint/huggingface.hpp"
 #include "trireme/data/tokenizer.hpp"
 #include "trireme/model/tensor_plan.hpp"
@@ -18,11 +21,7 @@ class Gatherer {
   explicit Gatherer(Job& job) : job_(job) {}
 
   std::span<const float> operator()(model::ParamRef ref) {
-    if (now_ != ref.block) {
-      all_.reset();
-      all_ = job_.gather_masters(ref.block);
-      now_ = ref.block;
-    }
+    if (now_ != ref.block) gather(ref.block);
     const shard::Range range = job_.layout()[ref.block].range(ref.index);
     const model::Parameter& parameter = job_.model()[ref];
     if (!parameter.cut) return {all_.const_data_ptr<float>() + range.begin, static_cast<std::size_t>(range.size())};
@@ -35,7 +34,18 @@ class Gatherer {
     return parameter_;
   }
 
+  /// Takes part in the gathers that are left, when nobody asks for more: other ranks count on them.
+  void skip_the_rest() {
+    for (int b = now_ ? now_->value + 1 : 0; b < job_.model().param_blocks(); ++b) gather(ParamBlock{b});
+  }
+
  private:
+  void gather(ParamBlock block) {
+    all_.reset();
+    all_ = job_.gather_masters(block);
+    now_ = block;
+  }
+
   Job& job_;
   std::optional<ParamBlock> now_;
   at::Tensor all_;                ///< the block as every tensor rank holds it
@@ -54,14 +64,22 @@ checkpoint::HfWriteOptions export_options(const config::RunConfig& config) {
 }
 
 void export_huggingface(Job& job, const std::string& directory, bool overwrite) {
+  std::exception_ptr failure;
   if (job.at() == mesh::Coordinates{}) {
     checkpoint::HfWriteOptions options = export_options(job.config());
     options.overwrite = overwrite;
-    checkpoint::write_huggingface(directory, job.model(), options, Gatherer(job));
+    Gatherer gatherer(job);
+    try {
+      checkpoint::write_huggingface(directory, job.model(), options, std::ref(gatherer));
+    } catch (const WriteError&) {
+      failure = std::current_exception();
+      gatherer.skip_the_rest();
+    }
   } else if (job.at().replicate == 0) {  // the ranks of rank 0's shard and tensor groups take part in its gathers
     for (int b = 0; b < job.model().param_blocks(); ++b) (void)job.gather_masters(ParamBlock{b});
   }
   job.barrier();
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace trireme::train

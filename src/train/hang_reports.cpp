@@ -16,8 +16,11 @@ std::string hang_report_path(const std::string& output, int rank) {
   return fmt::format("{}/hang-rank{}.json", output, rank);
 }
 
+std::string heartbeat_path(const std::string& output) { return output + "/.heartbeat"; }
+
 void remove_hang_reports(const std::string& output) {
   std::error_code error;
+  fs::remove(heartbeat_path(output), error);
   for (const fs::directory_entry& entry : fs::directory_iterator(output, error)) {
     const std::string name = entry.path().filename();
     if (name.starts_with("hang-rank") && name.ends_with(".json")) fs::remove(entry.path(), error);

@@ -18,6 +18,7 @@
 #include "trireme/schedule/build.hpp"
 #include "trireme/schedule/text.hpp"
 #include "trireme/shard/copies.hpp"
+#include "trireme/train/agreement.hpp"
 
 namespace trireme::train {
 namespace {
@@ -128,6 +129,7 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
       lane_threads_(wants_lane_threads(config_, options_, world)),
       groups_(world, mesh_) {
   using schedule::Lane;
+  agree_on_build_and_places(world, mesh_, dp_rank());
   comm::agree(world, "run file", config::print_run_file(config_));
   const schedule::Policy policy = schedule::policy_of(config_, resolved_);
   schedule::Schedule step = schedule::build_step(model_, resolved_.accumulation, policy);
@@ -158,7 +160,8 @@ Job::Job(const config::RunConfig& config, const comm::Communicator& world, JobOp
       model_, std::move(step), *store_, layers_, links_, config_.optimizer,
       executor::Options{.lane_threads = lane_threads_,
                         .device = options_.device,
-                        .ordered_collectives = options_.device.is_cuda() && options_.link == comm::DeviceLink::nccl,
+                        .ordered_collectives = options_.ordered_collectives ||
+                                               (options_.device.is_cuda() && options_.link == comm::DeviceLink::nccl),
                         .host_threads = options_.host_threads,
                         .first_replica = at_.replicate == 0,
                         .reduce = config_.precision.reduce,
@@ -208,7 +211,8 @@ void Job::open(const executor::Link& link) {
                                 .recorder = &recorder_,
                                 .deadline = {.timeout_seconds = config_.comm.timeout_seconds,
                                              .dump_path = options_.hang_dump_path,
-                                             .silent_ranks = options_.silent_ranks},
+                                             .silent_ranks = options_.silent_ranks,
+                                             .last_progress = options_.last_progress},
                                 .staging = charged_staging()};
   const bool values = control && !options_.control_over_link;  // in the host's memory
   auto transport = options_.device.is_cuda() && !values && !host
@@ -272,10 +276,14 @@ executor::Executor& Job::forward_executor(nn::Mode mode) {
   return *slot;
 }
 
-Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps) {
+Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps, const std::function<bool()>& goes_on) {
   executor::Executor& run = forward_executor(nn::Mode::evaluate);
   Evaluation total;
   for (std::int64_t i = 0; i < steps; ++i) {
+    if (goes_on && !goes_on()) {
+      total.complete = false;
+      break;
+    }
     const data::StepBatch batch = reader.next();
     double counted = static_cast<double>(batch.counted);
     control().sum({&counted, 1});

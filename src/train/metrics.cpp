@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.hpp"
@@ -56,25 +57,6 @@ Json traffic_json(const comm::TrafficTable& table, Member member) {
   return out;
 }
 
-/// True for a whole line of a step up to `last`; a kill may have left half a line.
-bool keeps(const std::string& line, std::int64_t last) {
-  const Json row = Json::parse(line, nullptr, false);
-  return row.is_object() && row.contains("step") && row["step"].is_number_integer() && row["step"] <= last;
-}
-
-/// Cuts the file back to the steps up to `last`, by another name first, so that a kill loses nothing.
-void keep_lines(const std::string& path, std::int64_t last) {
-  std::ifstream before(path);
-  std::string kept;
-  for (std::string line; std::getline(before, line);)
-    if (keeps(line, last)) kept += line + "\n";
-  if (!before.eof()) return;  // there is none
-  checkpoint::write_text(path + ".partial", kept);
-  std::error_code error;
-  std::filesystem::rename(path + ".partial", path, error);
-  if (error) throw WriteError(fmt::format("{}: cannot be replaced: {}; check its permissions", path, error.message()));
-}
-
 }  // namespace
 
 std::string to_json(const StepRow& row) {
@@ -115,17 +97,36 @@ std::string to_json(const EvalRow& row) {
   return out.dump();
 }
 
-MetricsFile::MetricsFile(const std::string& path, std::int64_t keep_steps) : path_(path) {
-  if (keep_steps > 0) keep_lines(path, keep_steps);
-  file_.open(path, keep_steps > 0 ? std::ios::app : std::ios::trunc);
-  if (!file_)
-    throw WriteError(fmt::format("{}: cannot be created. Is run.output a directory that you may write to?", path));
+KeptLines keep_lines(const std::string& path, std::int64_t keep_steps) {
+  KeptLines kept;
+  std::ifstream file(path);
+  if (!file) return kept;  // there is none
+  std::string text;
+  std::uintmax_t bytes = 0;
+  bool begins_with_them = true;
+  for (std::string line; std::getline(file, line); bytes += line.size() + 1) {
+    // A kill may have left half a line.
+    const Json row = Json::parse(line, nullptr, false);
+    const bool whole = row.is_object() && row.contains("step") && row["step"].is_number_integer();
+    if (!whole || row["step"] > keep_steps) continue;
+    begins_with_them = begins_with_them && bytes == text.size() && !file.eof();  // the end of the line is there, too
+    ++kept.lines;
+    if (row.contains("eval_loss")) kept.evaluated_step = row["step"];
+    text += line + "\n";
+  }
+  std::error_code error;
+  if (begins_with_them) {
+    std::filesystem::resize_file(path, text.size(), error);
+  } else {  // by another name first, so that a kill loses nothing
+    checkpoint::write_text(path + ".partial", text);
+    std::filesystem::rename(path + ".partial", path, error);
+  }
+  if (error) throw WriteError(fmt::format("{}: cannot be replaced: {}; check its permissions", path, error.message()));
+  return kept;
 }
 
-void MetricsFile::append(const std::string& json) {
-  file_ << json << '\n' << std::flush;
-  if (!file_)
-    throw WriteError(fmt::format("{}: a line could not be written. Is the disk full or the quota used up?", path_));
-}
+MetricsFile::MetricsFile(const std::string& path, std::int64_t keep_steps)
+    : kept_(keep_steps > 0 ? keep_lines(path, keep_steps) : KeptLines{}),
+      file_(path, keep_steps > 0 ? LogFile::Begin::append : LogFile::Begin::empty, "lines") {}
 
 }  // namespace trireme::train

@@ -15,13 +15,11 @@
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
-#include "trireme/checkpoint/file.hpp"
 #include "trireme/comm/abort.hpp"
 #include "trireme/comm/gather.hpp"
 #include "trireme/comm/topology.hpp"
 #include "trireme/comm/watchdog.hpp"
 #include "trireme/device/allocator.hpp"
-#include "trireme/device/history.hpp"
 #include "trireme/optim/learning_rate.hpp"
 #include "trireme/planner/advice.hpp"
 #include "trireme/schedule/text.hpp"
@@ -35,22 +33,19 @@
 #include "trireme/train/first_parameters.hpp"
 #include "trireme/train/gemm.hpp"
 #include "trireme/train/hang_reports.hpp"
+#include "trireme/train/heartbeat.hpp"
 #include "trireme/train/host_cores.hpp"
 #include "trireme/train/job.hpp"
-#include "trireme/train/memory_snapshot.hpp"
 #include "trireme/train/output.hpp"
 #include "trireme/train/output_directory.hpp"
 #include "trireme/train/peaks.hpp"
 #include "trireme/train/progress.hpp"
+#include "trireme/train/recorder.hpp"
 #include "trireme/train/replicas.hpp"
-#include "trireme/train/row_files.hpp"
 #include "trireme/train/skips.hpp"
-#include "trireme/train/step_times.hpp"
-#include "trireme/train/stop_signals.hpp"
+#include "trireme/train/stopping.hpp"
 #include "trireme/train/terminal.hpp"
 #include "trireme/train/threads.hpp"
-#include "trireme/train/time_limit.hpp"
-#include "trireme/train/trace.hpp"
 
 namespace trireme::train {
 namespace {
@@ -61,30 +56,30 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 /// A collective has its own deadline and knows what it waits for, so it speaks first.
 constexpr double watchdog_share = 1.25;
 
-/// Steps between looks at who is slow: enough for a median that a busy machine does not disturb.
-constexpr std::uint32_t straggler_window = 64;
-
 /// The loop of one run: what is the same for all steps, and what they change.
 class Run {
  public:
   Run(const config::RunConfig& config, const comm::Communicator& world, const std::string& run_file)
       : config_(complete_model(config, world)),
         rank_(world.rank()),
-        world_(world.duplicate()),
-        watchdog_({.timeout_seconds = watchdog_share * config_.comm.timeout_seconds, .dump_path = dump_path()}, nullptr,
-                  "setting up the job"),
+        heartbeat_(heartbeat_path(config_.run.output), config_.comm.timeout_seconds),
+        world_(with_deadline(world)),
+        watchdog_({.timeout_seconds = watchdog_share * config_.comm.timeout_seconds,
+                   .dump_path = dump_path(),
+                   .last_progress = [this] { return heartbeat_.last(); }},
+                  nullptr, "setting up the job"),
         batch_job_(batch_job()),
         topology_(comm::probe_topology(world)),
         threads_(use_threads(topology_, config_.device.threads)),
         computes_on_(choose_device(config_, world)),
         gemm_(computes_on_.gpu ? kernels::gemm_choice() : agree_on_gemm(world)),
-        recorded_(record(config_)),
+        recorder_(config_, world_),
         job_(config_, world, job_options()),
-        checkpoints_(job_, world, threads_),
+        checkpoints_(job_, world_, threads_),
         output_(STDOUT_FILENO),
         progress_(output_, config_.train.steps, rewrites_lines(surroundings())) {
     fault::set_rank(rank_);
-    saves_checkpoints(config_) ? (void)stop_signals_.emplace() : release_stop_signals();
+    stopping_.emplace(config_, world_);
     if (rank_ == 0) {
       take_directories(run_file);
       remove_hang_reports(config_.run.output);
@@ -104,22 +99,27 @@ class Run {
   ~Run() { device::help_out_of_memory({}); }
 
   ExitCode operator()() {
-    watchdog_.mark("reading the parameters", 0);
-    state_ = checkpoints_.begin();
+    {
+      const FileWork work = file_work("reading the parameters", 0);
+      state_ = checkpoints_.begin();
+    }
     gemm_ = kernels::gemm_choice();
     first_step_ = state_.step;
-    if (rank_ == 0) metrics_.emplace(config_, first_step_);
+    recorder_.begin(first_step_);
     log::debug("the job is set up, its parameters are there");
     if (rank_ == 0) output_.write(banner(job_, batch_job_, topology_, threads_, gemm_, computes_on_) + "\n");
+    if (lacks_an_evaluation() && !evaluate(first_step_ - 1)) return stopped();
     data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
                              job_.batch_shape(), {.position = state_.samples, .taken = state_.taken});
     for (std::int64_t step = first_step_; step < config_.train.steps; ++step) {
       if (rank_ == 0) output_.write(checkpoints_.news());
-      stopping_ = stop_signals_ && checkpoints_.stop_requested(StopSignals::received() != 0 || time_is_up());
+      stops_ = stopping_->asked();
       train_step(reader, step);
-      if (evaluates_after(step) && !stopping_) evaluate(step);
-      if (checkpoints_.due_after(step) || stopping_) save(step);
-      if (stopping_ && step + 1 < config_.train.steps) return stopped();
+      const bool saves = checkpoints_.due_after(step) || stops_;
+      if (saves) save(step);
+      const bool evaluated = !evaluates_after(step) || (!stops_ && evaluate(step));
+      if (!evaluated && !saves) save(step);
+      if (!evaluated || (stops_ && step + 1 < config_.train.steps)) return stopped();
     }
     wind_up();
     if (rank_ == 0 && first_step_ < config_.train.steps)
@@ -145,18 +145,26 @@ class Run {
     prepare_output_directory(config_, run_file);
     if (!saves_checkpoints(config_)) return;
     locks_.emplace_back(std::make_unique<DirectoryLock>(config_.checkpoint.directory, "checkpoint.directory"));
-    time_limit_.emplace(config_.train.stop_before_limit_seconds,
-                        checkpoint::staging_bytes(job_.layout()).value / job_.mesh().replicate);
+    stopping_->watch_time(config_.train.stop_before_limit_seconds,
+                          checkpoint::staging_bytes(job_.layout()).value / job_.mesh().replicate);
   }
 
-  /// Whether the job's end is too near for another step and a save; the first rank's clock decides.
-  [[nodiscard]] bool time_is_up() {
-    if (!time_limit_ || !time_limit_->reached(longest_step_seconds_, checkpoints_.save_seconds())) return false;
-    if (!out_of_time_)
-      log::info(fmt::format("the job ends in {:.0f} s, a step and a save may take {:.0f} s: saving and stopping now",
-                            time_limit_->left(),
-                            time_limit_->reserve(longest_step_seconds_, checkpoints_.save_seconds())));
-    return out_of_time_ = true;
+  /// What waits on it, or on what is made from it, waits no longer than while anything moves: here, or on a rank that
+  /// is at work on files.
+  [[nodiscard]] comm::Communicator with_deadline(const comm::Communicator& world) {
+    comm::Communicator copy = world.duplicate();
+    copy.set_deadline({.timeout_seconds = config_.comm.timeout_seconds,
+                       .dump_path = dump_path(),
+                       .silent_ranks = [this] { return silent_ranks(config_.run.output, world_); },
+                       .last_progress = [this] { return std::max(heartbeat_.last(), watchdog_.marked()); }});
+    return copy;
+  }
+
+  /// The watchdog and the other ranks take bytes that move for progress while the result lives.
+  [[nodiscard]] FileWork file_work(const std::string& what, std::int64_t step) {
+    watchdog_.mark(what, step);
+    comm::doing(fmt::format("{}, step {}", what, step + 1));
+    return FileWork(heartbeat_, [this, what, step] { watchdog_.mark(what, step); });
   }
 
   JobOptions job_options() {
@@ -177,18 +185,8 @@ class Run {
                     watchdog_.mark(task, step);
                 },
             .hang_dump_path = dump_path(),
-            .silent_ranks = [this] { return silent_ranks(config_.run.output, world_); }};
-  }
-
-  [[nodiscard]] static bool record(const config::RunConfig& config) {
-    constexpr std::size_t most_events = 500'000;
-    if (config.metrics.memory_snapshot) device::record_memory(most_events);
-    return config.metrics.memory_snapshot;
-  }
-  [[nodiscard]] bool snapshot_after(std::int64_t step) const {
-    const std::vector<std::int64_t>& traced = config_.metrics.trace_steps;
-    const std::int64_t last = traced.empty() ? first_step_ + 2 : *std::max_element(traced.begin(), traced.end());
-    return recorded_ && (step + 1 >= last || step + 1 == config_.train.steps);
+            .silent_ranks = [this] { return silent_ranks(config_.run.output, world_); },
+            .last_progress = [this] { return heartbeat_.last(); }};
   }
 
   [[nodiscard]] std::int64_t replica_check_every() const {
@@ -197,14 +195,15 @@ class Run {
   [[nodiscard]] bool evaluates_after(std::int64_t step) const {
     return config_.train.eval_every > 0 && (step + 1) % config_.train.eval_every == 0;
   }
-  [[nodiscard]] bool traces(std::int64_t step) const {
-    return std::find(config_.metrics.trace_steps.begin(), config_.metrics.trace_steps.end(), step + 1) !=
-           config_.metrics.trace_steps.end();
+  /// A run that was ended in an evaluation, behind its save, does it when it goes on.
+  [[nodiscard]] bool lacks_an_evaluation() const {
+    return first_step_ > 0 && evaluates_after(first_step_ - 1) &&
+           comm::any_rank(world_, !recorder_.evaluated(first_step_ - 1));
   }
   /// Lanes come to rest after steps that something else follows than the next step.
   [[nodiscard]] bool rests_after(std::int64_t step) const {
-    return step + 1 == config_.train.steps || evaluates_after(step) || traces(step) || snapshot_after(step) ||
-           stopping_ || checkpoints_.due_after(step);
+    return step + 1 == config_.train.steps || evaluates_after(step) || recorder_.rests_after(step) || stops_ ||
+           checkpoints_.due_after(step);
   }
 
   void train_step(data::BatchReader& reader, std::int64_t step) {
@@ -217,14 +216,12 @@ class Run {
     device::reset_peaks();
     const double lr = optim::learning_rate(config_.lr, config_.optimizer.lr, step, config_.train.steps);
     const executor::StepResult result = job_.step(batch, lr, rests_after(step));
-    if (step > first_step_)  // the first one warms up
-      step_times_.add(seconds_since(begin) - (comm::seconds_inside_collectives() - waited) -
-                      (job_.lane_threads() ? result.exposed_seconds : 0));
+    const double own_seconds = seconds_since(begin) - (comm::seconds_inside_collectives() - waited) -
+                               (job_.lane_threads() ? result.exposed_seconds : 0);
     const device::MemoryUse memory = device::memory_use();
     peaks_.add(memory);
     if (rank_ == 0 && !computes_on_.gpu) budget_.look(memory[device::Space::device]);
-    if (job_.options().record_timeline) take_timeline(step);
-    if (snapshot_after(step)) write_snapshot();
+    recorder_.add_step(job_, step, step > first_step_ ? std::optional(own_seconds) : std::nullopt);
     if (step == 0) log::debug("the first step is done");
     if (step == first_step_ + 2 && rank_ == 0)
       if (const std::string said = few_cores_warning(topology_, threads_, job_.executor().host_work()); !said.empty())
@@ -238,20 +235,8 @@ class Run {
     if (job_.mesh().replicate > 1 && (step + 1) % replica_check_every() == 0) check_replicas(job_);
     if ((step + 1) % config_.metrics.every == 0 || step + 1 == config_.train.steps)
       report(step, lr, seconds_since(begin), data_seconds, result, memory);
-    if (step_times_.steps() == straggler_window) report_step_times();
-    longest_step_seconds_ = std::max(longest_step_seconds_, seconds_since(begin));
+    stopping_->took({.step = seconds_since(begin)});
     give_up_after_many_skips(state_, config_.train.max_skipped_steps, step, rank_);
-  }
-
-  /// Names a rank that all others wait for, and leaves every rank's times behind.
-  void report_step_times() {
-    const std::vector<StepTimes> by_rank = StepTimes::gather(world_, std::exchange(step_times_, {}));
-    if (rank_ != 0) return;
-    const auto name = [this](int rank) { return world_.name_of(rank); };
-    const std::optional<Slowest> found = slowest(by_rank);
-    if (!found) return;
-    checkpoint::write_text(config_.run.output + "/step_times.json", to_json(by_rank, name));
-    if (found->straggles() && by_rank.front().steps() == straggler_window) log::warning(to_text(*found, name));
   }
 
   [[nodiscard]] std::string op_text(int op) const { return task_names_[static_cast<std::size_t>(op)]; }
@@ -282,62 +267,69 @@ class Run {
                 .traffic = job_.step_traffic()};
     if (const std::optional<double> peak = peak_flops(config_, computes_on_))
       row.mfu = model::flops_per_token(job_.model(), config_.data.seq_len) * row.tokens_per_second_per_rank / *peak;
-    metrics_->append(row);
+    recorder_.append(row);
     progress_.show(row);
   }
 
-  void evaluate(std::int64_t step) {
-    watchdog_.mark("evaluation", step);
+  /// Lanes at rest. False when the run has to stop: nothing is reported then.
+  [[nodiscard]] bool evaluate(std::int64_t step) {
     const auto begin = Clock::now();
     data::BatchShape shape = job_.batch_shape();
     shape.accumulation = 1;
     data::BatchReader reader(config_.data, data::Split::validation, config_.model.vocab_size, config_.run.seed, shape);
     const std::int64_t all =
         (reader.samples() + shape.global() - 1) / shape.global();  // targets past the last sample do not count
-    const auto result = job_.evaluate(reader, config_.train.eval_steps > 0 ? config_.train.eval_steps : all);
+    comm::doing(fmt::format("evaluation, step {}", step + 1));
+    auto batch_begin = begin;
+    const auto result = job_.evaluate(reader, config_.train.eval_steps > 0 ? config_.train.eval_steps : all, [&] {
+      watchdog_.mark("evaluation", step);
+      (void)fault::point("eval.batch");
+      stopping_->took({.evaluation_batch = seconds_since(std::exchange(batch_begin, Clock::now()))});
+      return !(stops_ = stopping_->asked());
+    });
+    if (!result.complete) {
+      if (rank_ == 0) log::info(fmt::format("the evaluation of step {} is left for the next start", step + 1));
+      return false;
+    }
     const EvalRow row{.step = step + 1,
                       .eval_loss = result.loss,
                       .eval_tokens = static_cast<std::int64_t>(result.targets),
                       .eval_seconds = seconds_since(begin)};
-    if (rank_ != 0) return;
-    metrics_->append(row);
+    if (rank_ != 0) return true;
+    recorder_.append(row);
     progress_.show(row);
-  }
-
-  /// Keeps the spans of the steps that are asked for; a lane's work ahead belongs to the step it is for.
-  void take_timeline(std::int64_t step) {
-    for (const executor::Span& span : job_.executor().timeline().take())
-      if (traces(first_step_ + span.step)) spans_.push_back(span);
-    if (!traces(step) || spans_.empty()) return;
-    checkpoint::write_text(fmt::format("{}/trace-rank{}.json", config_.run.output, rank_),
-                           chrome_trace(spans_, job_.executor().schedule(), job_.model(), rank_));
-  }
-
-  /// Lanes at rest.
-  void write_snapshot() {
-    checkpoint::write_text(fmt::format("{}/memory-rank{}.pickle", config_.run.output, rank_),
-                           memory_snapshot(device::memory_history(), job_.executor().schedule(), job_.model()));
-    device::record_memory(0);
-    recorded_ = false;
+    return true;
   }
 
   /// Lanes at rest.
   void save(std::int64_t step) {
-    const bool last = stopping_ || step + 1 == config_.train.steps;
-    watchdog_.mark("saving a checkpoint", step);
-    const std::string said = checkpoints_.save(state_, last);
-    if (rank_ == 0) output_.write(said);
-    if (config_.run.export_when == config::Export::every_checkpoint)
+    const bool last = stops_ || step + 1 == config_.train.steps;
+    {
+      const FileWork work = file_work("saving a checkpoint", step);
+      const std::string said = checkpoints_.save(state_, last);
+      if (rank_ == 0) output_.write(said);
+    }
+    stopping_->took({.save = checkpoints_.save_seconds()});
+    if (config_.run.export_when != config::Export::every_checkpoint) return;
+    const auto begin = Clock::now();
+    try {
       export_to(fmt::format("{}/export-{}", config_.run.output, checkpoint::step_name(state_.step)));
+    } catch (const WriteError& error) {  // on the first rank: the checkpoint is what matters
+      log::error(fmt::format("the export of step {} failed, the training goes on: {}", state_.step, error.what()));
+    }
+    stopping_->took({.exporting = seconds_since(begin)});
   }
 
   /// Nothing is left to be written when a run ends; what failed is an error then.
   void wind_up() {
-    watchdog_.mark("waiting for the last save", state_.step - 1);
-    const std::string said = checkpoints_.finish();
-    if (rank_ == 0) output_.write(said);
-    report_step_times();
+    {
+      const FileWork work = file_work("waiting for the last save", state_.step - 1);
+      const std::string said = checkpoints_.finish();
+      if (rank_ == 0) output_.write(said);
+    }
+    recorder_.report_step_times();
     watchdog_.rest();
+    if (rank_ == 0) remove_hang_reports(config_.run.output);
     progress_.finish();
   }
 
@@ -346,17 +338,20 @@ class Run {
     wind_up();
     if (rank_ == 0)
       output_.write(fmt::format("stopped {} after step {}: the same command goes on from there\n",
-                                out_of_time_ ? "before the job's time limit" : "by a signal", state_.step));
+                                stopping_->out_of_time() ? "before the job's time limit" : "by a signal", state_.step));
     return ExitCode::requeue;
   }
 
   void export_to(const std::string& directory) {
+    const FileWork work = file_work("exporting the weights", state_.step - 1);
     export_huggingface(job_, directory, true);
+    watchdog_.rest();
     if (rank_ == 0) output_.write(fmt::format("exported {}\n", directory));
   }
 
   config::RunConfig config_;
   int rank_;
+  Heartbeat heartbeat_;
   comm::Communicator world_;
   comm::Watchdog watchdog_;
   BatchJob batch_job_;
@@ -364,25 +359,19 @@ class Run {
   int threads_;
   ComputeDevice computes_on_;
   kernels::GemmChoice gemm_;
-  bool recorded_;  ///< metrics.memory_snapshot: all of the memory's history is, until the snapshot is written
+  Recorder recorder_;
   Job job_;
   Checkpointing checkpoints_;
   std::vector<std::unique_ptr<DirectoryLock>> locks_;
-  std::optional<StopSignals> stop_signals_;  ///< absent: nothing to save, signals end the run
-  std::optional<TimeLimit> time_limit_;      ///< on the first rank
+  std::optional<Stopping> stopping_;
   Output output_;
   ProgressLine progress_;
-  std::optional<RowFiles> metrics_;  ///< on the first rank
-  std::vector<executor::Span> spans_;
   RunPeaks peaks_;
   BudgetWatch budget_{config_.memory.budget};
   std::vector<std::string> task_names_;  ///< by op of the schedule
-  StepTimes step_times_;                 ///< since they were last reported
   checkpoint::State state_;
   std::int64_t first_step_ = 0;
-  bool stopping_ = false;  ///< after this step
-  bool out_of_time_ = false;
-  double longest_step_seconds_ = 0;
+  bool stops_ = false;  ///< after this step
 };
 
 }  // namespace

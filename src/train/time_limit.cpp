@@ -42,11 +42,11 @@ double TimeLimit::left() const {
   return *end_ - unix_seconds();
 }
 
-double TimeLimit::reserve(double step_seconds, double save_seconds) const {
+double TimeLimit::reserve(const Durations& longest) const {
   const double save =
-      save_seconds > 0 ? slack * save_seconds : first_save_seconds + rank_bytes_ / slow_bytes_per_second;
-  const double step = slack * step_seconds;
-  return step + std::max(before_limit_, step + save);
+      longest.save > 0 ? slack * longest.save : first_save_seconds + rank_bytes_ / slow_bytes_per_second;
+  const double step = slack * std::max(longest.step, longest.evaluation_batch);
+  return step + std::max(before_limit_, step + save + slack * longest.exporting);
 }
 
 }  // namespace trireme::train

@@ -60,6 +60,13 @@ job 4 train run.toml --set comm.timeout_seconds=4
 expect_end 7 "Hang: " " on shard/"
 rm -r out
 
+# One that stops in a save that the training waits for.
+fault ckpt.write:stop:1
+job 2 train run.toml --set checkpoint.every=2 --set checkpoint.async=false --set comm.timeout_seconds=4
+expect_end 7 "Hang: " "waited 4 s for the others to" "(saving a checkpoint, step 2)" "comm.timeout_seconds" \
+  "Wrote nothing: rank 1 on $(hostname)."
+rm -r out
+
 # One that stops before the run file is agreed upon.
 fault train.begin:stop:0
 job 4 train run.toml --set comm.timeout_seconds=3
@@ -91,6 +98,14 @@ slowly data.read 1 8
 job 4 train run.toml --set train.steps=66 --set data.prefetch_batches=1
 expect_done
 grep -q "warning rank 1 on $(hostname) is slow" err.txt || fail "the rank with the slow disk is not named"
+rm -r out
+
+# An evaluation may take longer than the timeout, of which each of its batches has one.
+slowly eval.batch 0 40
+job 2 train run.toml --set train.steps=2 --set train.eval_every=2 --set train.eval_steps=7 --set data.validation=tokens.bin \
+  --set comm.timeout_seconds=10
+expect_done
+json_check 'assert [r["eval_seconds"] > 10 for r in rows if "eval_loss" in r] == [True]' out/metrics.jsonl
 rm -r out
 
 # Not a number on one rank: that step is skipped on all of them, nothing is updated, and it is counted.

@@ -19,6 +19,7 @@
 #include "trireme/comm/abort.hpp"
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/flight.hpp"
+#include "trireme/comm/gather.hpp"
 #include "trireme/comm/groups.hpp"
 #include "trireme/comm/session.hpp"
 #include "trireme/comm/topology.hpp"
@@ -131,6 +132,18 @@ TEST(Job, DISABLED_ThrowsOnALane) {
   std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
+// Rank 1 is stuck in something that is no collective; the others wait for its word, on a communicator made from the one
+// with the deadline.
+TEST(Job, DISABLED_WaitsForAFlag) {
+  const Session session(nullptr, nullptr);
+  Communicator world = session.world().duplicate();
+  world.set_deadline({.timeout_seconds = timeout_seconds, .dump_path = dump_path(world.rank())});
+  const Communicator copy = world.duplicate().split(0, world.rank());
+  if (world.rank() == 1) ::raise(SIGSTOP);
+  doing("saving a checkpoint, step 3");
+  static_cast<void>(any_rank(copy, false));
+}
+
 void expect_named_hang(const std::string& job) {
   for (const int rank : {0, 2}) std::filesystem::remove(dump_path(rank));
   const Ending ending = run_job(job, 3);
@@ -147,6 +160,13 @@ void expect_named_hang(const std::string& job) {
 
 TEST(StoppedRank, EndsTheJobWithSevenAndIsNamedOverMpi) { expect_named_hang("StopsARankOverMpi"); }
 TEST(StoppedRank, EndsTheJobWithSevenAndIsNamedOverSharedMemory) { expect_named_hang("StopsARankOverSharedMemory"); }
+
+TEST(StoppedRank, EndsTheJobWhereOthersWaitForItsWord) {
+  const Ending ending = run_job("WaitsForAFlag", 2);
+  EXPECT_EQ(ending.status, static_cast<int>(ExitCode::hang)) << ending.output;
+  EXPECT_THAT(ending.output, HasSubstr("for the others to agree on a flag (saving a checkpoint, step 3)"));
+  EXPECT_TRUE(std::filesystem::remove(dump_path(0)));
+}
 
 TEST(StoppedRank, IsFoundByTheWatchdogWhereTheOthersAreInsideMpi) {
   const Ending ending = run_job("HangsInsideMpi", 2);

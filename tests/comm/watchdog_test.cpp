@@ -47,6 +47,16 @@ TEST_F(WatchdogTest, IsQuietWhileMarksComeAndWhileNothingIsExpected) {
   EXPECT_EQ(report_.wait_for(600ms), std::future_status::timeout) << "at rest";
 }
 
+TEST_F(WatchdogTest, WaitsWhileAnotherRankIsSeenAtWork) {
+  Deadline patient = deadline(0.1);
+  const Clock::time_point end = Clock::now() + 600ms;
+  patient.last_progress = [end] { return std::min(Clock::now(), end); };
+  Watchdog watchdog(patient, nullptr);
+  watchdog.mark("exporting the weights", 3);
+  EXPECT_EQ(report_.wait_for(500ms), std::future_status::timeout);
+  ASSERT_EQ(report_.wait_for(5s), std::future_status::ready);
+}
+
 TEST_F(WatchdogTest, GivesExtraTimeWhereItIsAskedFor) {
   Watchdog watchdog(deadline(0.05), nullptr);
   watchdog.mark("first step", 0, 60);

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "support/file_limit.hpp"
 #include "support/temporary_directory.hpp"
 #include "trireme/base/error.hpp"
 
@@ -106,18 +108,53 @@ TEST_F(MetricsFileTest, HasEachLineBeforeAppendReturns) {
   }
 }
 
-TEST_F(MetricsFileTest, SaysWhatToDoWhenItCannotBeWritten) {
-  const auto message_of = [](const auto& action) {
-    try {
-      action();
-    } catch (const WriteError& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  EXPECT_THAT(message_of([&] { MetricsFile file(directory_ / "nowhere/metrics.jsonl"); }), HasSubstr("run.output"));
+TEST_F(MetricsFileTest, SaysWhatToDoWhereItCannotBegin) {
+  try {
+    MetricsFile file(directory_ / "nowhere/metrics.jsonl");
+    ADD_FAILURE();
+  } catch (const WriteError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("run.output"));
+  }
+}
+
+TEST_F(MetricsFileTest, OutlivesAFullDisk) {
   MetricsFile full("/dev/full");
-  EXPECT_THAT(message_of([&] { full.append(to_json(StepRow{})); }), HasSubstr("disk full"));
+  EXPECT_NO_THROW(full.append(to_json(StepRow{})));
+}
+
+class KeepLines : public MetricsFileTest {
+ protected:
+  [[nodiscard]] std::string after(const std::string& text, std::int64_t keep_steps) {
+    const std::string path = directory_ / "metrics.jsonl";
+    std::ofstream(path, std::ios::trunc) << text;
+    kept_ = keep_lines(path, keep_steps);
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  KeptLines kept_;
+};
+
+TEST_F(KeepLines, CutsBackToAStepOnAFullDisk) {
+  const std::string lines = "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":3}\n";
+  std::string left;
+  {
+    const std::string path = directory_ / "metrics.jsonl";
+    std::ofstream(path) << lines + "{\"step\":3}\n{\"st";
+    const test::FileLimit full(0);
+    kept_ = keep_lines(path, 2);
+    std::ifstream file(path);
+    left = {std::istreambuf_iterator<char>(file), {}};
+  }
+  EXPECT_EQ(left, lines);
+  EXPECT_EQ(kept_.lines, 3);
+  EXPECT_EQ(kept_.evaluated_step, 2);
+}
+
+TEST_F(KeepLines, DropsHalfLinesWhereverTheyAre) {
+  EXPECT_EQ(after("{\"step\":1}\n{\"st\n{\"step\":2}\n", 5), "{\"step\":1}\n{\"step\":2}\n");
+  EXPECT_EQ(after("{\"step\":1}\n{\"step\":2}", 5), "{\"step\":1}\n{\"step\":2}\n") << "only its end was missing";
+  EXPECT_EQ(kept_.evaluated_step, 0);
+  EXPECT_EQ(after("{\"step\":7}\n", 5), "");
 }
 
 }  // namespace

@@ -16,13 +16,13 @@ namespace {
 constexpr int steps = 8;
 constexpr int bad_step = 3;
 
-/// Poisons the gradients of one rank in one step while it lives.
+/// Poisons the gradients of one rank in one step while it lives, or another point's value.
 class BadGradient {
  public:
-  BadGradient(const comm::Communicator& world, int rank) {
+  BadGradient(const comm::Communicator& world, int rank, const std::string& point = "grad.reduce") {
     fault::set_rank(world.rank());
     fault::set_step(0);
-    fault::arm("grad.reduce:nan:" + std::to_string(rank) + ":" + std::to_string(bad_step));
+    fault::arm(point + ":nan:" + std::to_string(rank) + ":" + std::to_string(bad_step));
   }
   BadGradient(const BadGradient&) = delete;
   BadGradient& operator=(const BadGradient&) = delete;
@@ -69,6 +69,19 @@ TEST_F(Skip, IsAgreedByAllRanksAndLeavesNoTrace) {
     for (std::size_t b = 0; b < masters[0].size(); ++b)
       EXPECT_TRUE(test::same_bits(masters[0][b], masters[1][b])) << "block " << b;
   }
+}
+
+// Gradients say nothing of it: only the loss itself does.
+TEST_F(Skip, IsForAnInfiniteLossWithFiniteGradientsToo) {
+  const config::RunConfig config = run(config::SyncPolicy::immediate);
+  const BadGradient fault(world_, world_.size() - 1, "loss.sum");
+  const test::Outcome found = test::train_job(config, world_, {}, [](Job&, int step) { fault::set_step(step + 1); });
+  std::vector<bool> expected(steps, false);
+  expected[bad_step] = true;
+  EXPECT_EQ(found.skipped, expected);
+  EXPECT_TRUE(std::isinf(found.curve.losses[bad_step]));
+  EXPECT_TRUE(std::isfinite(found.curve.grad_norms[bad_step]));
+  EXPECT_TRUE(std::isfinite(found.curve.losses[bad_step + 1]));
 }
 
 TEST_F(Skip, ConsumesItsDataAndLearningRateButNotAdamsCount) {

@@ -47,10 +47,11 @@ done
 
 start 4
 await out/metrics.jsonl
-# shellcheck disable=SC2046  # a number each
-kill -TERM $(ranks_of $pid)
-# shellcheck disable=SC2046
-kill -TERM $(ranks_of $pid) 2>/dev/null || true  # Slurm sends it twice
+ranks=$(ranks_of $pid)
+# shellcheck disable=SC2086  # a number each
+kill -TERM $ranks
+# shellcheck disable=SC2086
+kill -TERM $ranks 2>/dev/null || true  # Slurm sends it twice
 expect_stopped 'SIGTERM to all ranks, twice'
 
 # In the first step: it is finished, and saved.
@@ -63,17 +64,35 @@ TRIREME_FAULT=ckpt.write:usr1:0:3 start 2 --set checkpoint.every=4 --set checkpo
 expect_stopped 'SIGUSR1 during a save'
 grep -q '^saved out/checkpoints/step-00000004' out.txt || fail 'the save was given up'
 
-# The first SIGINT asks for a stop, the second ends a rank at once, and so the job.
-TRIREME_FAULT=step.begin:stop:1:3 start 2
-await out/metrics.jsonl
-rank=$(ranks_of $pid | head -n 1)
-kill -INT "$rank"
-sleep 0.3
-kill -0 "$rank" 2>/dev/null || fail 'the first SIGINT ended it'
-kill -INT "$rank"
-status=0
-wait $pid || status=$?
-((status != 0 && status != 75)) || fail "SIGINT twice: exit code $status"
+# In an evaluation: it ends at once, and is done by the job that goes on.
+TRIREME_FAULT=eval.batch:usr1:1:3 start 2 --set train.eval_every=4 --set data.validation=tokens.bin
+expect_stopped 'SIGUSR1 in an evaluation'
+[[ $(ls out/checkpoints) == step-00000004 ]] || fail 'the evaluation did not end'
+job 2 train run.toml --set train.eval_every=4 --set data.validation=tokens.bin --set train.steps=5
+expect_done
+json_check 'assert [(r["step"], "eval_loss" in r) for r in rows] == [(1, 0), (2, 0), (3, 0), (4, 0), (4, 1), (5, 0)], rows' \
+  out/metrics.jsonl
+
+# A save that is due comes before the evaluation: one that is killed there loses nothing.
+rm -rf out
+TRIREME_FAULT=eval.batch:kill:1:3 job 2 train run.toml --set train.eval_every=4 --set data.validation=tokens.bin \
+  --set checkpoint.every=4 --set checkpoint.async=false
+((status != 0)) || fail 'the kill in the evaluation'
+[[ $(ls out/checkpoints) == step-00000004 ]] || fail "killed in an evaluation: left are $(ls -A out/checkpoints)"
+
+# The first SIGINT or SIGTERM asks for a stop, a second one ends a rank at once, and so the job: here it hangs.
+for signal in INT TERM; do
+  TRIREME_FAULT=step.begin:stop:1:3 start 2
+  await out/metrics.jsonl
+  rank=$(ranks_of $pid | head -n 1)
+  kill -$signal "$rank"
+  sleep 2.2
+  kill -0 "$rank" 2>/dev/null || fail "the first SIG$signal ended it"
+  kill -$signal "$rank"
+  status=0
+  wait $pid || status=$?
+  ((status != 0 && status != 75 && status != 7)) || fail "SIG$signal twice: exit code $status"
+done
 
 # So does a second SIGTERM that comes later than Slurm's repetition of the first, although a rank hangs.
 TRIREME_FAULT=step.begin:stop:1:3 start 2

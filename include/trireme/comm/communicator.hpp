@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "trireme/comm/deadline.hpp"
 #include "trireme/comm/mpi.hpp"
 
 namespace trireme::comm {
@@ -41,12 +43,20 @@ class Communicator {
   /// Learns on which node every rank of the job runs. Collective over the job, O(log ranks) messages; 64 bytes a rank.
   void learn_nodes();
 
+  /// How long the calls that exchange texts and flags (gather.hpp, broadcast.hpp) wait on this communicator and on
+  /// those made from it from now on; without one they wait for ever.
+  void set_deadline(Deadline deadline) { deadline_ = std::make_shared<const Deadline>(std::move(deadline)); }
+  /// Null: none.
+  [[nodiscard]] const Deadline* deadline() const noexcept { return deadline_.get(); }
+
   [[nodiscard]] MPI_Comm handle() const noexcept { return handle_; }
 
  private:
   using Nodes = std::shared_ptr<const std::vector<std::string>>;  // by rank of the job; null: not learnt
 
-  explicit Communicator(MPI_Comm owned, Nodes nodes = {});
+  explicit Communicator(MPI_Comm owned) : Communicator(owned, nullptr) {}
+  /// parent: gives its nodes' names and its deadline; null: none.
+  Communicator(MPI_Comm owned, const Communicator* parent);
   void release() noexcept;
 
   MPI_Comm handle_ = MPI_COMM_NULL;
@@ -54,6 +64,7 @@ class Communicator {
   int size_ = 1;
   int exceptions_at_birth_ = 0;
   Nodes nodes_;
+  std::shared_ptr<const Deadline> deadline_;
 };
 
 }  // namespace trireme::comm

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -16,6 +17,12 @@ struct Deadline {
   std::string dump_path{};
   /// Asked after the other ranks had time to write theirs: which did not, "rank 3 on n2" ("": nobody). May be absent.
   std::function<std::string()> silent_ranks{};
+  /// When any rank was last seen at work that others wait for without a collective that tells (files): asked when a
+  /// deadline has passed, which then counts from there. May be absent. Any thread may call it.
+  std::function<std::chrono::steady_clock::time_point()> last_progress{};
+
+  /// Whether what waits, or has not moved, since then is overdue by now.
+  [[nodiscard]] bool passed(std::chrono::steady_clock::time_point since) const;
 };
 
 }  // namespace trireme::comm

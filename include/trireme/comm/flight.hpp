@@ -28,6 +28,8 @@ struct Operation {
 
 /// Says what this thread does from now on, "unshard b3 of step 5": operations that it begins are noted with it.
 void doing(std::string task);
+/// What it said last; "" before.
+[[nodiscard]] std::string task_of_this_thread();
 
 /// "reduce_scatter #17 (12.0 MiB) on shard/reduce", and for what, where that is known.
 [[nodiscard]] std::string to_text(const Operation& operation);

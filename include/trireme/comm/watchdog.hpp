@@ -26,6 +26,8 @@ class Watchdog {
   /// Says what begins now: `watchdog.mark("forward b3.mlp m0", step)`. extra_seconds: time on top of the limit, for
   /// work that is known to take longer (the first step, a checkpoint).
   void mark(std::string_view section, long step, double extra_seconds = 0);
+  /// When the last mark was made.
+  [[nodiscard]] Clock::time_point marked();
   /// Nothing is expected until the next mark.
   void rest();
 

@@ -53,9 +53,6 @@ class Checkpointing {
   /// Seconds that the longest save of this job took; 0 before the first.
   [[nodiscard]] double save_seconds() const { return save_seconds_; }
 
-  /// Whether a stop was asked for on any rank. Collective.
-  [[nodiscard]] bool stop_requested(bool here) const;
-
  private:
   [[nodiscard]] std::vector<std::string> candidates() const;
   [[nodiscard]] checkpoint::State fresh();

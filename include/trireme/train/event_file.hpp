@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "trireme/checkpoint/file.hpp"
+#include "trireme/train/log_file.hpp"
 
 namespace trireme::train {
 
@@ -29,12 +29,13 @@ class EventFile {
   /// clock says. Of the earlier files, events of the first `keep_steps` steps stay: readers drop later ones when they
   /// come to this file (SessionLog.START). Keeping none removes the earlier files. Throws WriteError.
   explicit EventFile(const std::string& directory, std::int64_t keep_steps = 0);
-  /// Writes the points of a step; they have reached the file when the call returns. Throws WriteError.
+  /// Writes the points of a step; where it can be written, they have reached the file when the call returns. Never
+  /// throws: see LogFile.
   void append(std::int64_t step, std::span<const Scalar> scalars);
   [[nodiscard]] const std::string& path() const { return file_.path(); }
 
  private:
-  checkpoint::File file_;
+  LogFile file_;
 };
 
 }  // namespace trireme::train

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -27,15 +28,17 @@ struct JobOptions {
   comm::TransportChoice transport = comm::TransportChoice::automatic;
   at::Device device = at::kCPU;                      ///< where the step computes
   comm::DeviceLink link = comm::DeviceLink::staged;  ///< how tensors on a GPU travel
-  bool control_over_link = false;  ///< norms and losses too, as comm.backend = "nccl" wants it; else MPI on the host
-  bool poison = false;             ///< executor::Options::poison
-  bool record_timeline = false;    ///< executor::Options::record_timeline
+  bool control_over_link = false;    ///< norms and losses too, as comm.backend = "nccl" wants it; else MPI on the host
+  bool poison = false;               ///< executor::Options::poison
+  bool record_timeline = false;      ///< executor::Options::record_timeline
+  bool ordered_collectives = false;  ///< executor::Options::ordered_collectives; always with NCCL
   std::function<std::unique_ptr<comm::Transport>(std::unique_ptr<comm::Transport>)>
       wrap_transport{};  ///< tests: a paced link
   std::function<void(int op, std::int64_t step)> on_op{};
-  std::string hang_dump_path;                   ///< comm::Deadline::dump_path
-  std::function<std::string()> silent_ranks{};  ///< comm::Deadline::silent_ranks
-  bool trains = true;                           ///< false: no gradients and optimizer state, forward only
+  std::string hang_dump_path;                                              ///< comm::Deadline::dump_path
+  std::function<std::string()> silent_ranks{};                             ///< comm::Deadline::silent_ranks
+  std::function<std::chrono::steady_clock::time_point()> last_progress{};  ///< comm::Deadline::last_progress
+  bool trains = true;  ///< false: no gradients and optimizer state, forward only
 };
 
 /// One training job on this rank: the model's parameters, the schedule, and who it talks to. Everything is collective
@@ -62,8 +65,10 @@ class Job {
   struct Evaluation {
     double loss = 0;
     double targets = 0;
+    bool complete = true;  ///< false: `goes_on` ended it
   };
-  Evaluation evaluate(data::BatchReader& reader, std::int64_t steps);
+  /// goes_on: asked before every batch, the same on every rank.
+  Evaluation evaluate(data::BatchReader& reader, std::int64_t steps, const std::function<bool()>& goes_on = {});
 
   /// Logits of the last position of each row: [B, vocab] fp32. tokens: [B, T].
   [[nodiscard]] at::Tensor infer(const at::Tensor& tokens);

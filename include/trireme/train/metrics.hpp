@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
 
 #include "trireme/comm/counters.hpp"
 #include "trireme/device/memory.hpp"
+#include "trireme/train/log_file.hpp"
 
 namespace trireme::train {
 
@@ -49,17 +49,28 @@ struct EvalRow {
 [[nodiscard]] std::string to_json(const StepRow& row);
 [[nodiscard]] std::string to_json(const EvalRow& row);
 
-/// Appends lines to metrics.jsonl; each reaches the file before the call returns.
+/// What a metrics.jsonl has of the first steps of a run.
+struct KeptLines {
+  std::int64_t lines = 0;
+  std::int64_t evaluated_step = 0;  ///< the last one with an evaluation; 0: none
+};
+
+/// Cuts metrics.jsonl back to the lines of the first `keep_steps` steps, in place where they are what it begins with: a
+/// full disk is no obstacle. Throws WriteError.
+KeptLines keep_lines(const std::string& path, std::int64_t keep_steps);
+
+/// Appends lines to metrics.jsonl; where it can be written, each reaches the file before the call returns.
 class MetricsFile {
  public:
   /// Keeps the lines of the first `keep_steps` steps, if there are any. Throws WriteError.
   explicit MetricsFile(const std::string& path, std::int64_t keep_steps = 0);
-  /// Throws WriteError when the line cannot be written.
-  void append(const std::string& json);
+  /// Never throws: see LogFile.
+  void append(const std::string& json) { file_.append(json + '\n'); }
+  [[nodiscard]] const KeptLines& kept() const { return kept_; }
 
  private:
-  std::string path_;
-  std::ofstream file_;
+  KeptLines kept_;
+  LogFile file_;
 };
 
 }  // namespace trireme::train

@@ -15,9 +15,11 @@ class RowFiles {
  public:
   /// Keeps the rows of the first `keep_steps` steps, if there are any. Throws WriteError.
   RowFiles(const config::RunConfig& config, std::int64_t keep_steps);
-  /// The row has reached all files when the call returns. Throws WriteError.
+  /// Where files can be written, the row has reached them when the call returns. Never throws: see LogFile.
   void append(const StepRow& row);
   void append(const EvalRow& row);
+  /// What metrics.jsonl had of the first `keep_steps` steps.
+  [[nodiscard]] const KeptLines& kept() const { return metrics_.kept(); }
 
  private:
   MetricsFile metrics_;

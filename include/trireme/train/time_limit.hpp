@@ -6,6 +6,14 @@
 
 namespace trireme::train {
 
+/// How long what a run does between two looks at the clock took at most, in seconds; 0: not known yet.
+struct Durations {
+  double step = 0;
+  double save = 0;
+  double evaluation_batch = 0;  ///< an evaluation may stop before each
+  double exporting = 0;         ///< behind a save, with run.export = "every_checkpoint"
+};
+
 /// The end of the job that this process runs in, where the scheduler tells it: SLURM_JOB_END_TIME, in seconds since
 /// 1970.
 class TimeLimit {
@@ -14,13 +22,11 @@ class TimeLimit {
   /// take. Warns when a time before the limit is asked for and the limit is not known; on one rank.
   TimeLimit(std::optional<double> before_limit, std::int64_t rank_bytes);
 
-  /// Whether the step that begins now has to be the last before the save: after another one, the rest of the time would
-  /// not hold it, or be less than asked for. step_seconds, save_seconds: the longest so far; 0: not known yet.
-  [[nodiscard]] bool reached(double step_seconds, double save_seconds) const {
-    return left() < reserve(step_seconds, save_seconds);
-  }
-  /// What has to be left when a step begins after which the run goes on.
-  [[nodiscard]] double reserve(double step_seconds, double save_seconds) const;
+  /// Whether the step, or the batch of an evaluation, that begins now has to be the last before the save: after another
+  /// one, the rest of the time would not hold save and export, or be less than asked for.
+  [[nodiscard]] bool reached(const Durations& longest) const { return left() < reserve(longest); }
+  /// What has to be left when a step or a batch begins after which the run goes on.
+  [[nodiscard]] double reserve(const Durations& longest) const;
   /// Seconds until the end; infinite where none is known.
   [[nodiscard]] double left() const;
 
