@@ -17,8 +17,6 @@
 namespace trireme::test {
 namespace {
 
-constexpr std::uint64_t values_seed = 7;
-
 void broadcast(void* data, std::size_t bytes, const comm::Communicator& world) {
   comm::check(MPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, world.handle()), "broadcast in a test");
 }

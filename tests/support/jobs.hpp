@@ -39,6 +39,9 @@ class TokenFiles {
 /// A GPT-2 whose sizes divide by little, tied, in fp32.
 [[nodiscard]] config::RunConfig gpt2_run(const TokenFiles& files, int steps);
 
+/// Of the first weights of `train_job` and `plain_curve`.
+constexpr std::uint64_t values_seed = 7;
+
 /// Values that make mistakes visible: attention far from uniform, norm weights with a spread, small embeddings.
 [[nodiscard]] store::Provider lively_values(std::uint64_t seed);
 
