@@ -130,6 +130,9 @@ std::vector<Found> list_checkpoints(const std::string& directory) {
 std::string open_manifest_text(const std::string& path) {
   if (status_of(path).kind != PathKind::directory)
     throw CheckpointError(fmt::format("{}: there is no such checkpoint; check the path", path));
+  if (const std::vector<Found> inside = list_checkpoints(path); !inside.empty())
+    throw CheckpointError(fmt::format("{}: is a directory of {} checkpoint{}; name one of them, such as {}", path,
+                                      inside.size(), inside.size() == 1 ? "" : "s", inside.front().path));
   if (status_of(commit_path(path)).kind == PathKind::nothing)
     throw CheckpointError(
         fmt::format("{}/COMMIT: is missing, so the save never came to its end; use another checkpoint", path));

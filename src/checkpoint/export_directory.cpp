@@ -59,7 +59,9 @@ void ExportDirectory::check(const std::string& directory, bool overwrite) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
     if (!overwrite) {
       throw CheckpointError(
-          fmt::format("{}: is not empty; export to another directory or set run.overwrite", directory));
+          fmt::format("{}: is not empty; export to another directory, or replace an earlier export: `trireme export "
+                      "--overwrite`, in a run file run.overwrite = true",
+                      directory));
     }
     const std::string name = entry.path().filename().string();
     if (!is_written_by_us(name)) {

@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/config/rules.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -94,6 +97,10 @@ config::Model model_of(const std::string& name, const Facts& facts) {
   model.tie_embeddings = read.text("model.tie_embeddings") == "true";
   if (read.has("model.positions")) model.positions = read.size("model.positions");
   if (read.has("model.rope_scaling")) model.rope_scaling = rope_scaling_of(read, "model.rope_scaling");
+  std::optional<std::string> wrong = config::beyond_counting(model);
+  if (std::min({model.vocab_size, model.hidden_size, model.layers, model.heads, model.kv_heads, model.head_dim}) < 1)
+    wrong = "a size of the model is 0";
+  if (wrong) throw CheckpointError(fmt::format("{}: {}; use another checkpoint", name, *wrong));
   return model;
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/regular_file.hpp"
 
 namespace trireme::checkpoint {
 
@@ -65,7 +66,9 @@ std::string_view remedy(int error) {
 [[noreturn]] void cannot_write(const std::string& path, std::string_view what, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
   throw WriteError(fmt::format("{}: cannot {}: {}; {}", path, what, reason(error),
-                               full ? "free space or write elsewhere" : "check the directory and its permissions"));
+                               error == EFBIG ? "raise the limit (`ulimit -f`) or write to another file system"
+                               : full         ? "free space or write elsewhere"
+                                              : "check the directory and its permissions"));
 }
 
 /// Tries `call` until it holds, for a second in all where its errno may pass. Returns the errno that stays, or 0.
@@ -92,15 +95,17 @@ void cannot_read(const std::string& path, std::string_view what, int error) {
 }
 
 File File::open(const std::string& path) {
-  File file(path, -1);
-  struct stat status {};
+  RegularFile opened;
   const int error = last_error([&] {
-    if (file.descriptor_ < 0) file.descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    return file.descriptor_ >= 0 && ::fstat(file.descriptor_, &status) == 0;
+    opened = open_regular_file(path);
+    errno = opened.error;
+    return opened.error == 0;
   });
   if (error != 0) cannot_read(path, "open", error);
-  if (!S_ISREG(status.st_mode)) throw CheckpointError(fmt::format("{}: is not a file; check the path", path));
-  file.size_ = status.st_size;
+  if (!opened.opened())
+    throw CheckpointError(fmt::format("{}: cannot open: {}; check the path", path, opened.problem()));
+  File file(path, opened.descriptor);
+  file.size_ = opened.bytes;
   return file;
 }
 

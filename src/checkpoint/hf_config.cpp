@@ -11,6 +11,7 @@
 #include "checkpoint/json_object.hpp"
 #include "checkpoint/report.hpp"
 #include "trireme/checkpoint/huggingface.hpp"
+#include "trireme/config/rules.hpp"
 #include "trireme/model/huggingface.hpp"
 
 namespace trireme::checkpoint {
@@ -119,7 +120,8 @@ config::Model read_sizes(const JsonObject& config, const model::HfForm& form, Mi
     model.*size.member = 1;
   }
   for (const model::HfSize& size : form.sizes)
-    if (model.*size.member == 0) model.*size.member = size.times_hidden * model.hidden_size;
+    if (model.*size.member == 0 && model.hidden_size <= config::largest_width)
+      model.*size.member = size.times_hidden * model.hidden_size;
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   if (model.head_dim == 0) model.head_dim = model.hidden_size / std::max<std::int64_t>(1, model.heads);
   model.norm_eps = config.positive(std::string(form.norm_eps)).value_or(form.norm_eps_default);
@@ -160,6 +162,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& file) {
   check_form(config, form, mistakes);
   refuse_unhonoured(config);
   config::Model model = read_sizes(config, form, mistakes);
+  if (const auto beyond = config::beyond_counting(model)) mistakes.add(*beyond);
   const std::int64_t positions = model.positions;
   HfConfig read{
       .model = std::move(model),

@@ -53,13 +53,17 @@ std::map<std::string, std::string> read_weight_map(const std::string& file) {
 
 bool is_huggingface(const std::string& path) { return exists(in(path, "config.json")); }
 
+HfConfig read_hf_config(const std::string& directory) {
+  const std::string config = in(directory, "config.json");
+  return parse_hf_config(read_text(config, most_config_bytes), config);
+}
+
 HfDirectory HfDirectory::open(const std::string& directory) {
   if (!is_huggingface(directory)) {
     throw CheckpointError(fmt::format("{}: {}; a Hugging Face directory holds config.json and {}", directory,
                                       exists(directory) ? "has no config.json" : "does not exist", single_name));
   }
-  const std::string config = in(directory, "config.json");
-  HfDirectory opened(directory, parse_hf_config(read_text(config, most_config_bytes), config));
+  HfDirectory opened(directory, read_hf_config(directory));
   if (exists(in(directory, single_name))) {
     opened.open_single();
   } else if (exists(in(directory, index_name))) {

@@ -33,6 +33,8 @@ Weights Weights::open(const comm::Communicator& world, const std::string& path) 
 
 Weights Weights::open(const std::string& path) {
   if (is_checkpoint(path)) return of(path, open_checkpoint(path));
+  if (status_of(path).kind == PathKind::directory && !list_checkpoints(path).empty())
+    (void)open_manifest_text(path);  // it says which to name
   if (!is_huggingface(path))
     throw CheckpointError(
         fmt::format("{}: holds no weights: neither config.json (a Hugging Face directory) nor index.h5 (a checkpoint); "
@@ -48,6 +50,11 @@ Weights Weights::open(const std::string& path) {
   weights.generation_.bos_token_id = config.bos_token_id;
   weights.generation_.eos_token_ids = config.eos_token_ids;
   return weights;
+}
+
+config::Model model_of_weights(const std::string& path) {
+  if (is_checkpoint(path) || !is_huggingface(path)) return Weights::open(path).model();
+  return read_hf_config(path).model;
 }
 
 void Weights::check(const model::Model& model) const {

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "trireme/checkpoint/weights.hpp"
 #include "trireme/cli/commands.hpp"
 #include "trireme/cli/libraries.hpp"
+#include "trireme/cli/numbers.hpp"
 #include "trireme/cli/with_mpi.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/data/tokenizer.hpp"
@@ -23,6 +25,8 @@
 
 namespace trireme::cli {
 namespace {
+
+constexpr std::int64_t most_tokens = 1 << 30;
 
 struct GenerateArguments {
   std::string model;
@@ -121,13 +125,13 @@ void add_generate(CLI::App& app, Action& chosen) {
   command->add_option("--prompt", a->prompt, "The text to continue")->required();
   command->add_option("--tokenizer", a->tokenizer, "bytes, or spm:MODEL")->capture_default_str();
   command->add_option("--tokens", a->tokens, "At most so many tokens")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1, most_tokens))
       ->capture_default_str();
   command->add_option("--temperature", a->sampling.temperature, "0: always the most likely token; 1: as the model says")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command->add_option("--top-k", a->sampling.top_k, "Only the k most likely tokens; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, std::numeric_limits<int>::max()))
       ->capture_default_str();
   command->add_option("--top-p", a->sampling.top_p, "Only the most likely tokens that together have this probability")
       ->check(CLI::Range(0.0, 1.0))

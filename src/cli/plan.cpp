@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "cli/plan_time.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/cli/commands.hpp"
+#include "trireme/cli/numbers.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/planner/advice.hpp"
@@ -72,11 +74,12 @@ int plan(const PlanArguments& arguments) {
   const planner::Sizing sizing = planner::sizing_of(config, resolved);
   if (arguments.show == "summary")
     fmt::print(
-        "{} of {} parameters on {} ranks ({} x {} x {}), {} microbatches a step, {} gradients, {} ops in the schedule "
+        "{} of {} parameters on {} ranks ({} x {} x {}), {} {} a step, {} gradients, {} ops in the schedule "
         "({:016x})\n\n",
         model.architecture, to_short_text(static_cast<double>(model.elements())), ranks, resolved.replicate,
-        resolved.shard, resolved.tensor, resolved.accumulation, config::to_text(config.sync.policy), step.ops.size(),
-        schedule::hash(step, model));
+        resolved.shard, resolved.tensor, resolved.accumulation,
+        resolved.accumulation == 1 ? "microbatch" : "microbatches", config::to_text(config.sync.policy),
+        step.ops.size(), schedule::hash(step, model));
   if (arguments.show != "traffic")
     fmt::print("{}", planner::to_text(planner::replay_memory(step, model, layout, sizing)));
   if (arguments.show == "summary") fmt::print("\n");
@@ -96,9 +99,11 @@ void add_plan(CLI::App& app, Action& chosen) {
   command->add_option("--ranks", arguments->ranks, "Ranks of the job; several with commas: a scaling table")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::PositiveNumber);
-  command->add_option("--set", arguments->overrides,
-                      "section.key=value instead of what the run file says; may be given often");
+      ->check(whole_number(1, std::numeric_limits<int>::max()));
+  command
+      ->add_option("--set", arguments->overrides,
+                   "section.key=value instead of what the run file says; may be given often")
+      ->allow_extra_args(false);
   command
       ->add_option("--show", arguments->show,
                    "schedule: one step, an op a line; passes: what built it, with times; memory: one rank's bytes; "

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "trireme/base/error.hpp"
+#include "trireme/data/atomic_file.hpp"
 #include "trireme/planner/predict.hpp"
 #include "trireme/planner/validate.hpp"
 
@@ -15,10 +16,10 @@ namespace trireme::cli {
 namespace {
 
 void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
+  data::AtomicFile file(path);
+  file.write(text);
   file.close();
-  if (!file) throw WriteError(fmt::format("{} cannot be written", path));
+  file.publish();
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -38,6 +39,7 @@
 #include "trireme/train/job.hpp"
 #include "trireme/train/output_directory.hpp"
 #include "trireme/train/run.hpp"
+#include "trireme/train/start_signals.hpp"
 #include "trireme/train/stop_signals.hpp"
 #include "trireme/train/terminal.hpp"
 
@@ -67,6 +69,21 @@ void check_data(const config::RunConfig& config) {
   check_tokens(data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size));
   if (config.train.eval_every > 0)
     check_tokens(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size));
+}
+
+/// Batches that are read ahead lie in host memory, whatever computes.
+void check_prefetch(const config::RunConfig& config, const config::Resolved& mesh) {
+  constexpr double bytes_per_token = 8;  // an input and a target
+  const double tokens = static_cast<double>(mesh.accumulation) * static_cast<double>(config.batch.micro) *
+                        static_cast<double>(config.data.seq_len);
+  const double bytes = static_cast<double>(config.data.prefetch_batches + 1) * tokens * bytes_per_token;
+  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (bytes > memory)
+    throw EnvironmentError(
+        fmt::format("data.prefetch_batches = {}: so many batches of {:.4g} tokens take {:.3g} GB of a rank, but this "
+                    "node has {:.3g} "
+                    "GB of memory. Set fewer, or a smaller batch.",
+                    config.data.prefetch_batches, tokens, bytes / 1e9, memory / 1e9));
 }
 
 /// Without a GPU the run would train elsewhere than the run file says.
@@ -116,6 +133,7 @@ std::string preflight(config::RunConfig config, int ranks) {
     if (!choice.reason.empty()) log::info(choice.reason);
   }
   train::check_weights(complete, model);
+  check_prefetch(complete, config::resolve(complete, ranks));
   check_data(complete);
   if (needs_hdf5(complete)) checkpoint::check_hdf5();
   train::check_output_directory(complete);
@@ -150,7 +168,8 @@ double seconds_to_start(const RunFileArguments& arguments) {
   return seconds;
 }
 
-int train(const comm::Communicator& world, const RunFileArguments& arguments) {
+int train(const comm::Communicator& world, const RunFileArguments& arguments,
+          std::optional<train::StartSignals>& start_signals) {
   const bool progress_line = world.rank() == 0 && train::rewrites_lines(train::surroundings());
   install_log({.rank = world.rank(),
                .host = comm::hostname(),
@@ -174,6 +193,7 @@ int train(const comm::Communicator& world, const RunFileArguments& arguments) {
   const Libraries libraries(world, config.device.threads);
   log::debug("the libraries are up");
   start.reset();
+  start_signals.reset();
   return static_cast<int>(train::run_training(config, world, arguments.path));
 }
 
@@ -183,15 +203,18 @@ void add_train(CLI::App& app, Action& chosen) {
   const auto arguments = std::make_shared<RunFileArguments>();
   CLI::App* command = app.add_subcommand("train", "Train what a run file describes: under mpirun or srun, or alone.");
   command->add_option("RUN.toml", arguments->path, "The run file")->required();
-  command->add_option("--set", arguments->overrides,
-                      "section.key=value instead of what the run file says; may be given often");
+  command
+      ->add_option("--set", arguments->overrides,
+                   "section.key=value instead of what the run file says; may be given often")
+      ->allow_extra_args(false);
   command->footer([] { return examples + ("\nThe run file's keys:\n" + config::explain_options()); });
   command->callback([&chosen, arguments] {
     chosen = [arguments] {
       outlive_readers();
       refuse_ranks_that_nobody_introduced();
       train::hold_stop_signals();
-      return with_mpi([&](const comm::Communicator& world) { return train(world, *arguments); });
+      std::optional<train::StartSignals> start_signals(std::in_place);
+      return with_mpi([&](const comm::Communicator& world) { return train(world, *arguments, start_signals); });
     };
   });
 }

@@ -13,7 +13,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "comm/abort_state.hpp"
@@ -68,6 +70,20 @@ void wait_unless_first() {
   if (!word->on_first_node()) std::this_thread::sleep_for(head_start);
 }
 
+/// What a failed call of the system says about whose turn it is: who gives space to write, or memory and threads.
+ExitCode code_of(const std::error_code& error) {
+  for (const std::errc full : {std::errc::no_space_on_device, std::errc::file_too_large, std::errc::io_error})
+    if (error == full) return ExitCode::write;
+  for (const std::errc none : {std::errc::not_enough_memory, std::errc::resource_unavailable_try_again,
+                               std::errc::too_many_files_open, std::errc::too_many_files_open_in_system})
+    if (error == none) return ExitCode::environment;
+  return ExitCode::bug;
+}
+
+std::string unexpected(const std::exception& error) {
+  return fmt::format("{} (unexpected: report this as a bug in Trireme)", error.what());
+}
+
 }  // namespace
 
 void set_last_word(const LastWord* word) { last_word = word; }
@@ -116,8 +132,16 @@ void abort_job_for_current_exception() {
     throw;
   } catch (const Error& error) {
     abort_job(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    abort_job(
+        ExitCode::environment,
+        "Out of host memory: the system gave no more. Use a smaller model, batch or sequence, more ranks or nodes, "
+        "or raise the limit (`ulimit -v`, the job's --mem); `trireme plan` shows what a rank needs.");
+  } catch (const std::system_error& error) {
+    const ExitCode code = code_of(error.code());
+    abort_job(code, code == ExitCode::bug ? unexpected(error) : error.what());
   } catch (const std::exception& error) {
-    abort_job(ExitCode::bug, fmt::format("{} (unexpected: report this as a bug in Trireme)", error.what()));
+    abort_job(ExitCode::bug, unexpected(error));
   } catch (...) {
     abort_job(ExitCode::bug, "An unknown exception: report this as a bug in Trireme.");
   }

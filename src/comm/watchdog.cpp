@@ -15,8 +15,10 @@ constexpr double grace = 1.1;
 
 constexpr long no_step = -1;
 
+/// At most 30 years, so that a point of time from now on can be counted, whatever a run file says.
 Clock::duration duration(double seconds) {
-  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  constexpr double longest_seconds = 1e9;
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, longest_seconds)));
 }
 double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 

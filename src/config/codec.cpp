@@ -15,7 +15,9 @@ template <class T>
 Expected read_integer(const Value& value, T& target, const Limits& limits) {
   const auto* number = std::get_if<std::int64_t>(&value.data);
   const bool fits = number != nullptr && (std::is_signed_v<T> || *number >= 0);
-  if (!fits || !limits.allow(static_cast<double>(*number))) return "an integer" + limits.text();
+  // As a double 2^53 + 1 is 2^53.
+  const bool beyond = fits && limits.max < 0x1p63 && *number > static_cast<std::int64_t>(limits.max);
+  if (!fits || beyond || !limits.allow(static_cast<double>(*number))) return "an integer" + limits.text();
   target = static_cast<T>(*number);
   return std::nullopt;
 }

@@ -2,12 +2,13 @@
 #include "trireme/config/load.hpp"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <system_error>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/regular_file.hpp"
 #include "trireme/config/reader.hpp"
 #include "trireme/config/toml.hpp"
 
@@ -17,16 +18,25 @@ namespace {
 
 constexpr std::size_t largest_file = 1 << 20;
 
-/// The whole file. Throws ConfigError unless it is a readable file of text of at most 1 MiB.
+/// The whole file. Throws ConfigError unless it is a readable regular file of text of at most 1 MiB.
 std::string read_whole(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
+  const auto refuse = [&](const std::string& problem) {
+    throw ConfigError(fmt::format("{}: cannot read the run file: {}; give the path of a TOML file", path, problem));
+  };
+  const RegularFile file = open_regular_file(path);
+  if (!file.opened()) refuse(file.problem());
   std::string text(largest_file + 1, '\0');
-  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad() || (file.gcount() == 0 && errno != 0))
-    throw ConfigError(
-        fmt::format("{}: cannot read the run file: {}; give the path of a TOML file", path, std::strerror(errno)));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  std::size_t size = 0;
+  int error = 0;
+  while (size < text.size() && error == 0) {
+    const ssize_t got = ::read(file.descriptor, text.data() + size, text.size() - size);
+    if (got == 0) break;
+    if (got > 0) size += static_cast<std::size_t>(got);
+    if (got < 0 && errno != EINTR) error = errno;
+  }
+  ::close(file.descriptor);
+  if (error != 0) refuse(std::generic_category().message(error));
+  text.resize(size);
   if (text.size() > largest_file)
     throw ConfigError(fmt::format("{}: larger than 1 MiB, so it is no run file; give the path of a TOML file", path));
   return text;

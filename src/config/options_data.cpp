@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sections [data] and [batch]: what a step reads.
+#include "trireme/config/rules.hpp"
 #include "trireme/config/section.hpp"
 
 namespace trireme::config {
 
 namespace {
 
-constexpr double largest_sample = 0x1p62;
+constexpr double largest_sample = 0x1p53;  // a mix of sources weighs samples in doubles
 
 Expected read_file(const Value& value, TokenSource& source) {
   if (const Expected expected = read_path(value, source.path)) return expected;
-  return source.path.empty() ? Expected("a path that is not empty") : std::nullopt;
+  if (source.path.empty()) return "a path that is not empty";
+  if (source.path.find_first_of("*?") != std::string::npos)
+    return "the path of one file: wildcards are not expanded, list the files";
+  return std::nullopt;
 }
 
 /// { path = "a.bin", weight = 0.7 }
@@ -23,7 +27,7 @@ Expected read_weighted_file(const Fields& fields, TokenSource& source) {
       expected = read_file(value, source);
       has_path = true;
     } else if (key == "weight") {
-      expected = read(value, source.weight, above(0));
+      expected = read(value, source.weight, between(1e-9, 1e9));
       has_weight = true;
     }
     if (expected) return key + " = " + describe(value) + " where it takes " + *expected;
@@ -95,7 +99,7 @@ std::vector<Option> data_options() {
   s.choice("format", &Data::format,
            "format of the token files; auto: Megatron if there is an .idx file, llm.c by its header, else uint16 or "
            "uint32 by vocab_size");
-  s.size("seq_len", &Data::seq_len, 1 << 30, "sequence length in tokens").required();
+  s.size("seq_len", &Data::seq_len, largest_length, "sequence length in tokens").required();
   s.flag("shuffle", &Data::shuffle, "shuffle the samples, with a new permutation each epoch");
   s.number("seed", &Data::seed, at_least(0), "random seed of the permutation").default_is("run.seed");
   s.number("ignore_targets", &Data::ignore_targets, between(0, 0x7fffffff), "token ids excluded from the loss");

@@ -2,14 +2,12 @@
 // The sections [model], [optimizer], [lr] and [loss]: what is learned, and how.
 #include <array>
 
+#include "trireme/config/rules.hpp"
 #include "trireme/config/section.hpp"
 
 namespace trireme::config {
 
 namespace {
-
-constexpr double largest_width = 1 << 24;
-constexpr double largest_count = 1 << 16;
 
 // --- rope_scaling = { rope_type = "llama3", factor = 8.0, ... }
 // -----------------------------------------------------------
@@ -62,7 +60,8 @@ Printed print_rope_scaling(const Model& model) {
 std::vector<Option> model_options() {
   Section<Model> s("model", &RunConfig::model);
   s.word("architecture", &Model::architecture, "model family: llama | gpt2");
-  s.size("vocab_size", &Model::vocab_size, 0x7fffffff, "vocabulary size; may be omitted with model.from, as all sizes")
+  s.size("vocab_size", &Model::vocab_size, largest_vocabulary,
+         "vocabulary size; may be omitted with model.from, as all sizes")
       .required_unless("model.from");
   s.size("hidden_size", &Model::hidden_size, largest_width, "width of the residual stream")
       .required_unless("model.from");
@@ -75,7 +74,7 @@ std::vector<Option> model_options() {
       .default_is("heads");
   s.size("head_dim", &Model::head_dim, largest_count, "size of one head; must be even with RoPE")
       .default_is("hidden_size / heads");
-  s.size("positions", &Model::positions, 1 << 30,
+  s.size("positions", &Model::positions, largest_length,
          "number of learned position embeddings, at least data.seq_len (gpt2 only)")
       .default_is("none: RoPE");
   s.number("norm_eps", &Model::norm_eps, above(0), "epsilon added to the variance (gpt2) or mean square in the norms");

@@ -7,6 +7,7 @@ namespace trireme::config {
 namespace {
 
 constexpr double most_ranks = 1 << 20;
+constexpr double most_bytes = 0x1p50;  // 1 PiB: sums of them can be counted
 
 /// true (0): to the whole shard axis; false (1): not at all; or a group size.
 Expected read_reshard(const Value& value, Sync& sync) {
@@ -60,7 +61,8 @@ std::vector<Option> sync_options() {
            "free a block's parameters between forward and backward; an integer: reshard to groups of this size");
   s.flag("reshard_after_backward", &Sync::reshard_after_backward,
          "free a block's parameters after backward (false: keep them until the optimizer step)");
-  s.number("prefetch_bytes", &Sync::prefetch_bytes, Limits{}, "maximum bytes of parameters gathered ahead of their use")
+  s.number("prefetch_bytes", &Sync::prefetch_bytes, between(0, most_bytes),
+           "maximum bytes of parameters gathered ahead of their use")
       .default_is("one block");
   return s.take();
 }
@@ -83,7 +85,7 @@ std::vector<Option> memory_options() {
   s.number("recompute_every", &Memory::recompute_every, between(1, 1 << 16), "recompute every Nth block");
   s.flag("activation_offload", &Memory::activation_offload,
          "offload activations to host memory between forward and backward, except those of the last block");
-  s.number("activation_offload_min_bytes", &Memory::activation_offload_min_bytes, Limits{},
+  s.number("activation_offload_min_bytes", &Memory::activation_offload_min_bytes, between(0, most_bytes),
            "minimum size of an offloaded tensor, in bytes");
   s.number("activation_offload_in_flight", &Memory::activation_offload_in_flight, between(1, 1024),
            "maximum number of blocks whose activations are copied at once");
@@ -91,7 +93,7 @@ std::vector<Option> memory_options() {
            "what to offload to host memory: optimizer state, or parameters and optimizer state");
   s.number("offload_fraction", &Memory::offload_fraction, between(0, 1),
            "fraction offloaded, by bytes, from the first block on");
-  s.number("budget", &Memory::budget, above(0),
+  s.number("budget", &Memory::budget, between(1, most_bytes),
            "memory budget of a rank, in bytes: bounds automatic choices; a hard limit on a GPU, a warning on CPUs")
       .default_is("none");
   return s.take();

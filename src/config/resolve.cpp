@@ -53,6 +53,18 @@ std::int64_t fit_batch(const Batch& batch, std::int64_t dp, Mistakes& mistakes) 
   return 0;
 }
 
+/// A step is a list of operations, some for each block and microbatch: it is held, checked and printed as a whole.
+void check_length(const RunConfig& config, std::int64_t accumulation, std::int64_t dp, Mistakes& mistakes) {
+  constexpr std::int64_t longest = 1 << 17;
+  const std::int64_t blocks = config.model.layers + 2;
+  if (accumulation <= longest / blocks) return;
+  const std::int64_t most = std::max<std::int64_t>(1, longest / blocks);
+  mistakes.add(
+      fmt::format("batch.global: {} sequences are {} microbatches of {} on each of {} data-parallel ranks, at most {} "
+                  "with {} layers; set a larger batch.micro or a smaller batch.global, or start more ranks",
+                  config.batch.global, accumulation, config.batch.micro, dp, most, config.model.layers));
+}
+
 /// What the tensor axis asks of the other sections.
 void check_tensor(const RunConfig& config, Mistakes& mistakes) {
   const std::int64_t tensor = config.mesh.tensor;
@@ -74,6 +86,7 @@ Resolved resolve(const RunConfig& config, int ranks) {
   const std::int64_t shard = fit_shard(config.mesh, ranks, mistakes);
   std::int64_t accumulation = 0;
   if (shard > 0) accumulation = fit_batch(config.batch, config.mesh.replicate * shard, mistakes);
+  check_length(config, accumulation, config.mesh.replicate * shard, mistakes);
   const std::int64_t group = config.sync.reshard_after_forward;
   if (shard > 0 && group > 1 && shard % group != 0)
     mistakes.add(fmt::format(

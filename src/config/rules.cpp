@@ -84,6 +84,26 @@ Broken micro_divides_global(const RunConfig& config) {
                      nearest_divisors(b.global, b.micro));
 }
 
+Broken parameters_can_be_counted(const RunConfig& config) { return beyond_counting(config.model); }
+
+/// The bytes of a microbatch's activations are counted in 64 bits, and its tokens in 31.
+Broken microbatch_can_be_counted(const RunConfig& config) {
+  const Model& m = config.model;
+  const double tokens = static_cast<double>(config.batch.micro) * static_cast<double>(config.data.seq_len);
+  if (tokens >= 0x1p31)
+    return fmt::format(
+        "batch.micro {} x data.seq_len {} is {:.3g} tokens in a microbatch, at most 2147483647; set fewer",
+        config.batch.micro, config.data.seq_len, tokens);
+  const auto width = static_cast<double>(std::max({m.hidden_size, m.intermediate_size, m.vocab_size}));
+  constexpr double tensors = 32;  // of a block, that backward may read
+  const double bytes = 4 * tensors * tokens * width * static_cast<double>(std::max<std::int64_t>(1, m.layers));
+  if (bytes < 0x1p60) return std::nullopt;
+  return fmt::format(
+      "a microbatch of {:.3g} tokens makes {:.3g} bytes of activations, more than can be counted; set "
+      "fewer sequences (batch.micro) or shorter ones (data.seq_len)",
+      tokens, bytes);
+}
+
 Broken tokens_can_be_counted(const RunConfig& config) {
   const double tokens = static_cast<double>(config.train.steps) * static_cast<double>(config.batch.global) *
                         static_cast<double>(config.data.seq_len);
@@ -179,6 +199,12 @@ const std::vector<Rule>& rules() {
       {{"data.format", "model.vocab_size"}, vocabulary_fits_the_format},
       {{"batch.global", "batch.micro"}, micro_divides_global},
       {{"train.steps", "batch.global", "data.seq_len"}, tokens_can_be_counted},
+      {{"model.layers", "model.hidden_size", "model.intermediate_size", "model.vocab_size", "model.heads",
+        "model.kv_heads", "model.head_dim"},
+       parameters_can_be_counted},
+      {{"batch.micro", "data.seq_len", "model.layers", "model.hidden_size", "model.intermediate_size",
+        "model.vocab_size"},
+       microbatch_can_be_counted},
       {{"lr.warmup_steps", "lr.end_step", "lr.wsd_decay_steps", "lr.schedule", "train.steps"},
        warmup_ends_before_the_decay},
       {{"lr.wsd_decay_steps", "lr.schedule"}, wsd_has_its_decay_steps},
@@ -190,6 +216,28 @@ const std::vector<Rule>& rules() {
        graphs_repeat_what_was_recorded},
   };
   return all;
+}
+
+std::optional<std::string> beyond_counting(const Model& model) {
+  struct Size {
+    std::string_view name;
+    std::int64_t value;
+    std::int64_t most;
+  };
+  for (const auto& [name, value, most] :
+       {Size{"vocab_size", model.vocab_size, largest_vocabulary}, Size{"hidden_size", model.hidden_size, largest_width},
+        Size{"intermediate_size", model.intermediate_size, largest_width}, Size{"layers", model.layers, largest_count},
+        Size{"heads", model.heads, largest_count}, Size{"kv_heads", model.kv_heads, largest_count},
+        Size{"head_dim", model.head_dim, largest_count}, Size{"positions", model.positions, largest_length}})
+    if (value < 0 || value > most) return fmt::format("{} is {}, at most {} are possible", name, value, most);
+  const auto number = [](std::int64_t size) { return static_cast<double>(size); };
+  const double width = number(model.hidden_size);
+  const double attention = 2 * width * number(model.head_dim) * (number(model.heads) + number(model.kv_heads));
+  const double parameters = number(model.layers) * (attention + 3 * width * number(model.intermediate_size)) +
+                            2 * width * (number(model.vocab_size) + number(model.positions));
+  if (parameters < 0x1p50) return std::nullopt;
+  return fmt::format("a model of these sizes has {:.3g} parameters, at most 1e15 can be counted; set smaller sizes",
+                     parameters);
 }
 
 void complete(RunConfig& config) {

@@ -25,8 +25,8 @@ std::string remedy(int error) {
     case EPERM:
     case EROFS: return "choose a directory you may write to";
     case ENOSPC:
-    case EDQUOT:
-    case EFBIG: return "free space, or choose another file system";
+    case EDQUOT: return "free space, or choose another file system";
+    case EFBIG: return "raise the limit (`ulimit -f`), or choose another file system";
     case EISDIR: return "it is a directory; name a file";
     default: return "choose another file system";
   }

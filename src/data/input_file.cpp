@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include <filesystem>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/regular_file.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::data {
@@ -61,13 +61,18 @@ int Descriptor::close() noexcept {
   return ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
 }
 
-InputFile::InputFile(std::string path, std::string kind) : path_(std::move(path)), kind_(std::move(kind)) {
-  descriptor_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-  if (descriptor_.get() < 0) throw DataError(name() + " " + open_failure(path_, errno));
-  struct stat status {};
-  if (::fstat(descriptor_.get(), &status) != 0) throw DataError(fmt::format("{}: {}", name(), std::strerror(errno)));
-  if (S_ISDIR(status.st_mode)) throw DataError(name() + " is a directory; name the file itself");
-  size_ = status.st_size;
+InputFile::InputFile(std::string path, std::string kind, Pipes pipes) : path_(std::move(path)), kind_(std::move(kind)) {
+  RegularFile opened = open_regular_file(path_);
+  if (opened.kind == "a FIFO" && pipes == Pipes::taken) {
+    // Waits for the writer, as every filter does: what `zcat text.gz |` or <(zcat text.gz) takes its time for.
+    opened = {.descriptor = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC), .kind = {}};
+    if (opened.descriptor < 0) opened.error = errno;
+  }
+  descriptor_ = Descriptor(opened.descriptor);
+  if (!opened.kind.empty())
+    throw DataError(fmt::format("{} is {}, not a regular file; name the file itself", name(), opened.kind));
+  if (!opened.opened()) throw DataError(name() + " " + open_failure(path_, opened.error));
+  size_ = opened.bytes;
 }
 
 void InputFile::read_at(std::int64_t offset, std::span<std::byte> out) const {
@@ -85,6 +90,14 @@ void InputFile::read_at(std::int64_t offset, std::span<std::byte> out) const {
     offset += got;
     out = out.subspan(static_cast<std::size_t>(got));
   }
+}
+
+std::string InputFile::read_whole(std::int64_t most) const {
+  if (size_ > most)
+    throw DataError(fmt::format("{} has {} bytes, at most {} are expected; check the path", name(), size_, most));
+  std::string bytes(static_cast<std::size_t>(size_), '\0');
+  read_at(0, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
 }
 
 std::size_t InputFile::read_next(std::span<char> out) {

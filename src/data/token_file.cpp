@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "data/fingerprint.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/hash.hpp"
 #include "trireme/base/log.hpp"
@@ -136,6 +137,7 @@ void TokenFile::open_megatron(const std::string& index_path) {
   if (index.empty_sequences > 0) {
     log::warning(fmt::format("{}: {} of {} sequences are empty", index_path, index.empty_sequences, index.sequences));
   }
+  index_path_ = index_path;
   format_ = TokenFormat::megatron;
   type_ = index.type;
   tokens_ = index.tokens;
@@ -207,18 +209,9 @@ void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
 }
 
 std::uint64_t TokenFile::fingerprint() const {
-  constexpr std::int64_t blocks = 16;
-  constexpr std::int64_t block_bytes = 4096;
-  std::string sample = fmt::format("{} {} {}", to_text(type_), tokens_, header_bytes_);
-  std::array<std::byte, block_bytes> buffer;
-  const std::int64_t last = std::max<std::int64_t>(0, file_.size() - block_bytes);
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    const std::int64_t offset = last / (blocks - 1) * i + (i == blocks - 1 ? last % (blocks - 1) : 0);
-    const auto bytes = std::span(buffer).first(static_cast<std::size_t>(std::min(block_bytes, file_.size() - offset)));
-    file_.read_at(offset, bytes);
-    sample.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  }
-  return fnv1a(sample);
+  const std::string sizes = fmt::format("{} {} {} {} ", to_text(type_), tokens_, header_bytes_, file_.size());
+  return fnv1a(sizes + sampled_hash(file_) +
+               (index_path_.empty() ? "" : whole_hash(InputFile(index_path_, "token index"))));
 }
 
 }  // namespace trireme::data

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "data/text_check.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/data/input_file.hpp"
 #include "trireme/data/token_writer.hpp"
@@ -25,6 +26,7 @@ void check_arguments(const std::vector<std::string>& inputs, const std::string& 
 /// Encodes one document chunk by chunk; returns its bytes.
 std::int64_t encode_document(const Tokenizer& tokenizer, InputFile& file, TokenWriter& writer,
                              std::size_t chunk_bytes) {
+  TextCheck check(file.name());
   std::string text;  // read but not yet encoded
   std::int64_t encoded = 0;
   while (true) {
@@ -32,6 +34,7 @@ std::int64_t encode_document(const Tokenizer& tokenizer, InputFile& file, TokenW
     text.resize(held + chunk_bytes);
     const std::size_t got = file.read_next(std::span(text).subspan(held));
     text.resize(held + got);
+    if (got > 0) check.add(std::string_view(text).substr(held));
     const std::size_t cut = got == 0 ? text.size() : text_cut(text);
     const auto piece = std::string_view(text).substr(0, cut);
     if (!piece.empty()) writer.append(encoded == 0 ? tokenizer.encode(piece) : tokenizer.encode_continuation(piece));
@@ -39,6 +42,7 @@ std::int64_t encode_document(const Tokenizer& tokenizer, InputFile& file, TokenW
     text.erase(0, cut);
     if (got == 0) break;
   }
+  check.finish();
   const std::int32_t end = tokenizer.document_end();
   writer.append({&end, 1});
   writer.end_document();
@@ -68,7 +72,7 @@ TokenizeCounts tokenize_files(const Tokenizer& tokenizer, const std::vector<std:
   TokenWriter writer(output, tokenizer.vocab_size());
   TokenizeCounts counts;
   for (const std::string& input : inputs) {
-    InputFile file(input, "text file");
+    InputFile file(input, "text file", Pipes::taken);
     counts.text_bytes += encode_document(tokenizer, file, writer, chunk_bytes);
     ++counts.documents;
   }

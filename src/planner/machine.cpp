@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@
 
 #include "planner/machine_keys.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/regular_file.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::planner {
@@ -173,6 +175,12 @@ Machine load_machine(const std::string& path_or_name) {
     if (machine.name == path_or_name) return parse_machine(machine.text, path_or_name + ".toml");
     names.emplace_back(machine.name);
   }
+  const RegularFile opened = open_regular_file(path_or_name);
+  if (opened.opened()) ::close(opened.descriptor);
+  constexpr std::int64_t largest_file = 1 << 20;
+  if (!opened.kind.empty() || opened.bytes > largest_file)
+    throw ConfigError(fmt::format("--machine {}: {}; give a shipped machine's name or a machine file", path_or_name,
+                                  opened.kind.empty() ? "it is larger than 1 MiB" : opened.problem()));
   std::ifstream file(path_or_name);
   if (!file)
     throw ConfigError(fmt::format("--machine {}: no such file, and no shipped machine of that name; shipped are {}",

@@ -25,8 +25,8 @@ config::RunConfig sized(config::RunConfig config) {
   return config;
 }
 
-config::RunConfig completed(config::RunConfig config, const checkpoint::Weights& weights) {
-  config.model = checkpoint::merge_model_config(config.model, weights.model());
+config::RunConfig completed(config::RunConfig config, const config::Model& model) {
+  config.model = checkpoint::merge_model_config(config.model, model);
   return sized(std::move(config));
 }
 
@@ -50,14 +50,14 @@ store::Provider provider(checkpoint::Weights opened) {
 
 config::RunConfig complete_model(config::RunConfig config) {
   if (config.model.from.empty()) return sized(std::move(config));
-  const auto weights = checkpoint::Weights::open(config.model.from);
-  return completed(std::move(config), weights);
+  const config::Model model = checkpoint::model_of_weights(config.model.from);
+  return completed(std::move(config), model);
 }
 
 config::RunConfig complete_model(config::RunConfig config, const comm::Communicator& world) {
   if (config.model.from.empty()) return sized(std::move(config));
-  const auto weights = checkpoint::Weights::open(world, config.model.from);
-  return completed(std::move(config), weights);
+  const config::Model model = checkpoint::Weights::open(world, config.model.from).model();
+  return completed(std::move(config), model);
 }
 
 void check_weights(const config::RunConfig& config, const model::Model& model) {

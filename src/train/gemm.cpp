@@ -38,6 +38,8 @@ std::string libtorch_version() {
 }
 
 std::optional<kernels::GemmChoice> kept(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return std::nullopt;
   std::ifstream file(path);
   std::string line;
   if (!std::getline(file, line)) return std::nullopt;

@@ -44,6 +44,12 @@ for model in again $checkpoint imported; do
 done
 program generate out --prompt 'the ship'
 expect_end 4 'holds no weights'
+program generate out/checkpoints --prompt 'the ship'
+expect_end 4 'is a directory of 2 checkpoints; name one of them, such as out/checkpoints/step-00000006'
+program export $checkpoint -o again
+expect_end 4 'is not empty' '--overwrite'
+mkdir sizes
+cp again/config.json sizes
 
 # A run that begins with them, its model's sizes left out, has the same losses from each.
 sed -e '/^\[model\]/,/^\[data\]/{/^\[/!d}' -e 's/^export = .*//' run.toml >from.toml
@@ -51,6 +57,8 @@ for model in again $checkpoint imported; do
   job 2 train from.toml --set model.from="$model" --set run.output="from-${model##*/}" --set train.steps=3
   expect_done
 done
+program plan from.toml --ranks 1 --set model.from=sizes  # without the weights
+expect_done
 losses() { sed -E 's/.*"loss":([^,]*),.*/\1/' "$1/metrics.jsonl"; }
 cmp <(losses from-again) <(losses from-step-00000006) || fail 'a run from a checkpoint has other losses'
 cmp <(losses from-again) <(losses from-imported) || fail 'a run from an import has other losses'

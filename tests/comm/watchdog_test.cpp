@@ -57,6 +57,15 @@ TEST_F(WatchdogTest, WaitsWhileAnotherRankIsSeenAtWork) {
   ASSERT_EQ(report_.wait_for(5s), std::future_status::ready);
 }
 
+TEST_F(WatchdogTest, ATimeBeyondAllCountingNeverPasses) {
+  for (const double seconds : {1e10, 1e300}) {
+    Watchdog watchdog(deadline(seconds), nullptr, "start");
+    EXPECT_EQ(report_.wait_for(100ms), std::future_status::timeout) << seconds;
+    watchdog.mark("forward", 0, 1e300);
+    EXPECT_EQ(report_.wait_for(1200ms), std::future_status::timeout) << seconds;
+  }
+}
+
 TEST_F(WatchdogTest, GivesExtraTimeWhereItIsAskedFor) {
   Watchdog watchdog(deadline(0.05), nullptr);
   watchdog.mark("first step", 0, 60);

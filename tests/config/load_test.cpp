@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -38,6 +39,11 @@ TEST(LoadRunFile, ReadsEveryFormOfTokenFiles) {
   EXPECT_TRUE(mixed.weighted);
   EXPECT_EQ(mixed.train.at(0).weight, 3.0);
   EXPECT_EQ(mixed.train.at(1).path, "b.bin");
+}
+
+TEST(LoadRunFile, RefusesWildcardsInTokenFiles) {
+  for (const char* set : {"data.train=data/*.bin", "data.train=[\"a.bin\", \"b?.bin\"]", "data.validation=*.bin"})
+    EXPECT_THAT(mistakes_with({set}), HasSubstr("wildcards are not expanded")) << set;
 }
 
 TEST(LoadRunFile, ReadsReshardAfterForwardAsFlagOrGroup) {
@@ -128,7 +134,7 @@ TEST_F(RunFiles, AreReadFromDisk) { EXPECT_EQ(load_run_file(file_with(smallest_r
 
 TEST_F(RunFiles, ThatCannotBeRunFilesAreRefusedByName) {
   EXPECT_THAT(refusal_of(directory / "missing.toml"), HasSubstr("No such file or directory"));
-  EXPECT_THAT(refusal_of(directory.path()), HasSubstr("Is a directory"));
+  EXPECT_THAT(refusal_of(directory.path()), HasSubstr("it is a directory"));
   EXPECT_THAT(refusal_of(file_with("")), HasSubstr("is empty"));
   EXPECT_THAT(refusal_of(file_with(" \n\n")), HasSubstr("is empty"));
   EXPECT_THAT(refusal_of(file_with(std::string("\x7f"
@@ -143,7 +149,12 @@ TEST_F(RunFiles, OfAHundredMegabytesAreRefusedUnread) {
   const std::string path = file_with(smallest_run);
   std::filesystem::resize_file(path, 100 << 20);  // sparse
   EXPECT_THAT(refusal_of(path), HasSubstr("larger than 1 MiB"));
-  EXPECT_THAT(refusal_of("/dev/zero"), HasSubstr("larger than 1 MiB"));
+  EXPECT_THAT(refusal_of("/dev/zero"), HasSubstr("it is a device"));
+}
+
+TEST_F(RunFiles, ThatAreNoRegularFilesAreRefusedWithoutWaiting) {
+  ASSERT_EQ(::mkfifo((directory / "fifo").c_str(), 0600), 0);
+  EXPECT_THAT(refusal_of(directory / "fifo"), HasSubstr("fifo: cannot read the run file: it is a FIFO"));
 }
 
 }  // namespace

@@ -37,6 +37,13 @@ TEST(Resolve, GivesTheRanksLeftToTheShardAxis) {
   EXPECT_EQ(mixed.accumulation, 4);
 }
 
+TEST(Resolve, RefusesAStepOfMoreOperationsThanCanBeHeld) {
+  EXPECT_THAT(refusal_of(run_with({}, {.global = 1 << 30, .micro = 1}), 1),
+              AllOf(HasSubstr("1073741824 microbatches of 1"), HasSubstr("at most 32768 with 2 layers"),
+                    HasSubstr("larger batch.micro")));
+  EXPECT_EQ(resolve(run_with({}, {.global = 1 << 15, .micro = 1}), 1).accumulation, 1 << 15);
+}
+
 TEST(Resolve, RefusesAMeshThatDoesNotFitTheRanks) {
   EXPECT_THAT(refusal_of(run_with({.shard = 3}, {.global = 12, .micro = 1}), 4),
               AllOf(HasSubstr("mesh.shard 3 = 3, but there are 4 ranks"), HasSubstr("start 3 ranks"),

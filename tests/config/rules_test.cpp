@@ -50,6 +50,36 @@ TEST(Rules, TokenIdsAreInTheVocabulary) {
   EXPECT_EQ(mistakes_with({"data.format=uint16", "model.vocab_size=65536"}), "");
 }
 
+TEST(Rules, SizesAreRefusedThatCannotBeCounted) {
+  EXPECT_THAT(mistakes_with({"model.layers=65536", "model.hidden_size=16777216", "model.intermediate_size=16777216",
+                             "model.heads=65536"}),
+              HasSubstr("parameters, at most 1e15"));
+  EXPECT_THAT(mistakes_with({"batch.micro=1073741824", "batch.global=1073741824"}), HasSubstr("at most 2147483647"));
+  EXPECT_THAT(mistakes_with({"data.seq_len=1073741824", "model.vocab_size=2147483647", "batch.micro=1"}),
+              HasSubstr("bytes of activations"));
+  EXPECT_THAT(mistakes_with({"train.steps=1099511627776", "data.seq_len=1048576", "batch.global=16384"}),
+              HasSubstr("more than can be counted"));
+  EXPECT_EQ(mistakes_with({"model.layers=126", "model.hidden_size=16384", "model.intermediate_size=53248",
+                           "model.heads=128", "model.kv_heads=8", "model.vocab_size=128256", "data.seq_len=131072",
+                           "batch.micro=16", "batch.global=16777216"}),
+            "");
+}
+
+TEST(Rules, SizesOfFilesAreBoundedAsThoseOfRunFiles) {
+  EXPECT_EQ(beyond_counting({}), std::nullopt);
+  EXPECT_THAT(beyond_counting({.layers = std::int64_t{1} << 40}).value_or(""), HasSubstr("layers is 1099511627776"));
+  EXPECT_THAT(beyond_counting({.vocab_size = -1}).value_or(""), HasSubstr("vocab_size is -1"));
+}
+
+TEST(Rules, BytesAndWeightsAreBoundedSoThatTheirSumsAreFinite) {
+  for (const char* key : {"sync.prefetch_bytes", "memory.budget", "memory.activation_offload_min_bytes"})
+    EXPECT_THAT(mistakes_with({std::string(key) + "=9223372036854775807"}), HasSubstr(key)) << key;
+  EXPECT_THAT(mistakes_with({"data.train=[{path=\"a\", weight=1e308}, {path=\"b\", weight=1e308}]"}),
+              HasSubstr("weight = 1e+308"));
+  EXPECT_THAT(mistakes_with({"data.skip_to=9007199254740993"}), HasSubstr("data.skip_to"));
+  EXPECT_EQ(with({"data.skip_to=9007199254740992"}).data.skip_to, std::int64_t{1} << 53);
+}
+
 TEST(Rules, GraphsAreRefusedWhereStepsDiffer) {
   const std::string graphs = "device.cuda_graphs=true";
   EXPECT_EQ(mistakes_with({graphs}), "");

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "data/files.hpp"
+#include "trireme/base/philox.hpp"
 
 namespace trireme::data {
 namespace {
@@ -119,6 +121,59 @@ TEST(Sampler, SkippingIsTakingWithoutLooking) {
   (void)take(taken, 31);
   skipped.skip(31);
   EXPECT_EQ(skipped.state(), taken.state());
+}
+
+/// The state after `count` samples, taken one by one.
+SamplerState walked(const std::vector<Source>& sources, std::int64_t count) {
+  Sampler sampler(sources, std::nullopt);
+  sampler.skip(count);
+  return sampler.state();
+}
+
+SamplerState jumped(const std::vector<Source>& sources, std::int64_t position) {
+  Sampler sampler(sources, std::nullopt);
+  sampler.restore({.position = position, .taken = {}});
+  return sampler.state();
+}
+
+TEST(Sampler, FindsAPositionOfAMixWithoutWalkingThere) {
+  std::vector<std::vector<double>> mixes = {{1, 1},    {0.7, 0.2, 0.1}, {3, 1, 1, 1},
+                                            {1, 0, 1}, {5, 1, 1e-4},    {1e-5, 1, 1e-5, 1, 1e-3}};
+  for (std::uint64_t mix = 0; mix < 40; ++mix) {  // weights over up to five orders of magnitude
+    auto& weights = mixes.emplace_back();
+    for (std::uint64_t i = 0; i < 2 + mix % 9; ++i)
+      weights.push_back(std::exp(-static_cast<double>(mix % 13) * uniform_at(mix, i)));
+  }
+  for (std::size_t mix = 0; mix < mixes.size(); ++mix) {
+    std::vector<Source> sources;
+    for (const double weight : mixes[mix]) sources.push_back({.samples = 10, .weight = weight});
+    for (const std::int64_t position : {5'000L, 77'777L, 300'000L + static_cast<std::int64_t>(mix) * 1'001})
+      EXPECT_EQ(jumped(sources, position), walked(sources, position)) << "mix " << mix << " at " << position;
+  }
+}
+
+// Where a light source is about to be taken, 4096 samples do not tell where a walk began.
+TEST(Sampler, WalksFurtherWhereWalksHaveNotMetYet) {
+  std::vector<Source> sources;
+  for (std::uint64_t i = 0; i < 12; ++i) sources.push_back({.samples = 10, .weight = std::exp(-14 * uniform_at(0, i))});
+  for (const std::int64_t position : {113'728, 115'505, 119'059, 129'721})
+    EXPECT_EQ(jumped(sources, position), walked(sources, position)) << position;
+}
+
+TEST(Sampler, FindsAPositionBeyondAllWalking) {
+  const std::vector<Source> sources = {
+      {.samples = 10, .weight = 0.7}, {.samples = 10, .weight = 0.2}, {.samples = 10, .weight = 0.1}};
+  for (const std::int64_t position : {std::int64_t{1'000'000'000'000}, std::int64_t{1} << 53}) {
+    const SamplerState state = jumped(sources, position);
+    EXPECT_EQ(std::accumulate(state.taken.begin(), state.taken.end(), std::int64_t{0}), position);
+    for (std::size_t i = 0; i < sources.size(); ++i)
+      EXPECT_NEAR(static_cast<double>(state.taken[i]) - sources[i].weight * static_cast<double>(position), 0, 2);
+  }
+  SamplerState beside = jumped(sources, 999'999'990'000);  // the walk goes through where the jump arrives
+  Sampler sampler(sources, std::nullopt);
+  sampler.restore(beside);
+  sampler.skip(10'000);
+  EXPECT_EQ(jumped(sources, 1'000'000'000'000), sampler.state());
 }
 
 TEST(Sampler, RefusesAStateOfOtherSources) {

@@ -99,7 +99,7 @@ TEST(TokenWriter, AFullDiskIsAWriteErrorThatLeavesTheOldFileAlone) {
                                       [&] {
                                         write(dir / "x.idx", 50000, {tokens, {1}});
                                       }),
-                       {"cannot write", "File too large", "free space"});
+                       {"cannot write", "File too large", "ulimit -f"});
   }
   EXPECT_EQ(dir.names(), (Names{"x.bin", "x.idx"}));
   EXPECT_EQ(read(dir / "x.bin", 50000), old);

@@ -5,6 +5,7 @@
 
 #include "data/files.hpp"
 #include "data/spm_model.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/data/token_file.hpp"
 
 namespace trireme::data::tokenize_test {
@@ -102,6 +103,58 @@ TEST(Tokenize, RefusesToReplaceItsInputAndToRunWithoutOne) {
   test::expect_parts(test::error_of(ExitCode::usage, [&] { tokenize_files(*tokenizer, {}, dir / "out"); }),
                      {"no text files"});
   EXPECT_EQ(test::file_bytes(dir / "a.txt"), "ab\n");
+}
+
+/// What tokenizing one file of these bytes says; empty when it is taken.
+std::string refusal_of(const std::string& bytes) {
+  const TemporaryDirectory dir;
+  test::write_file(dir / "in", bytes);
+  try {
+    (void)tokenize_files(*make_tokenizer("bytes"), {dir / "in"}, dir / "out.bin");
+  } catch (const DataError& error) {
+    EXPECT_EQ(dir.names(), std::vector<std::string>{"in"}) << "something is left behind";
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Tokenize, RefusesWhatIsNoPlainText) {
+  const auto refused = [](const std::string& bytes, const std::string& why) {
+    const std::string message = refusal_of(bytes);
+    EXPECT_NE(message.find(why), std::string::npos) << message;
+  };
+  refused(std::string("\x1f\x8b\x08\x00", 4) + "rest", "compressed by gzip");
+  refused("\x28\xb5\x2f\xfd...", "compressed by zstd");
+  refused("PAR1...", "Parquet");
+  refused("{\"text\": \"one\"}\n{\"text\": \"two\"}\n", "JSON lines");
+  refused("{\"text\": \"one\"}", "JSON lines");
+  refused(std::string("text\0text", 9), "zero byte at 4");
+  std::string latin;
+  for (int i = 0; i < 100; ++i) latin += "caf\xe9 au lait ";
+  refused(latin, "100 characters of its first 1300 bytes are none, the first at byte 3");
+}
+
+TEST(Tokenize, TakesTextWithAFewBrokenCharactersAndOddOnes) {
+  std::string text(40'000, 'x');
+  for (std::size_t i = 0; i < 20; ++i) text[1000 * i] = '\xff';
+  EXPECT_EQ(refusal_of(text), "") << "20 in 40,000";
+  EXPECT_EQ(refusal_of("{ a brace, and no JSON }\n"), "");
+  EXPECT_EQ(refusal_of("{\"text\": 1}\nand then prose\n"), "");
+  EXPECT_EQ(refusal_of("\xef\xbb\xbf"
+                       "a mark, \xe2\x9a\x93, \xf0\x9f\x9a\xa2, \xed\x9f\xbf"),
+            "");
+}
+
+TEST(Tokenize, CountsBrokenCharactersOverTheEdgesOfChunks) {
+  const TemporaryDirectory dir;
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "\xf0\x9f\x9a\xa2";  // whole ones, cut by every chunk
+  test::write_file(dir / "good", text);
+  test::write_file(dir / "bad", text + std::string(17, '\xc0'));
+  for (const std::size_t chunk : {1, 3, 5, 7}) {
+    (void)tokenize_files(*make_tokenizer("bytes"), {dir / "good"}, dir / "out.bin", chunk);
+    EXPECT_THROW((void)tokenize_files(*make_tokenizer("bytes"), {dir / "bad"}, dir / "out.bin", chunk), DataError);
+  }
 }
 
 }  // namespace

@@ -33,6 +33,9 @@ struct HfConfig {
 /// other than default and llama3.
 [[nodiscard]] HfConfig parse_hf_config(std::string_view text, const std::string& file);
 
+/// The config.json of a directory. Throws CheckpointError.
+[[nodiscard]] HfConfig read_hf_config(const std::string& directory);
+
 /// True when `path` is a directory with a config.json.
 [[nodiscard]] bool is_huggingface(const std::string& path);
 

@@ -50,4 +50,8 @@ class Weights {
 /// `path` exists) and WriteError.
 Saved import_weights(const comm::Communicator& alone, const Weights& from, const std::string& path);
 
+/// The [model] that a checkpoint or a Hugging Face directory describes; of the latter config.json suffices. Throws
+/// CheckpointError.
+[[nodiscard]] config::Model model_of_weights(const std::string& path);
+
 }  // namespace trireme::checkpoint

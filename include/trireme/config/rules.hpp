@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -21,6 +22,16 @@ struct Rule {
 
 /// Every rule across keys. They look at a completed configuration.
 [[nodiscard]] const std::vector<Rule>& rules();
+
+/// The largest sizes of a model: whatever is counted of it fits 64 bits.
+constexpr std::int64_t largest_vocabulary = 0x7fffffff;
+constexpr std::int64_t largest_width = 1 << 24;
+constexpr std::int64_t largest_count = 1 << 16;   ///< of layers and heads, and the width of one head
+constexpr std::int64_t largest_length = 1 << 30;  ///< of a sequence
+
+/// What of a model's sizes, from a run file, a config.json or a checkpoint, is more than can be counted; nothing when
+/// all can. Sizes of 0 are not known yet.
+[[nodiscard]] std::optional<std::string> beyond_counting(const Model& model);
 
 /// Fills in the defaults that depend on other keys, but not on the number of ranks.
 void complete(RunConfig& config);

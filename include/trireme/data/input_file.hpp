@@ -29,12 +29,16 @@ class Descriptor {
   int fd_ = -1;
 };
 
-/// A regular file (or a pipe, for `read_next`) open for reading. Safe to read from several threads by `read_at`.
+/// Whether a pipe may stand for a file, which then is read by `read_next` only.
+enum class Pipes { refused, taken };
+
+/// A regular file (or a pipe) open for reading. Safe to read from several threads by `read_at`.
 class InputFile {
  public:
   /// `kind` names the file in messages: "token file". Throws DataError when there is no such file (naming the nearest
-  /// existing one), it is a directory or cannot be opened.
-  InputFile(std::string path, std::string kind);
+  /// existing one), when it cannot be opened, or when it is a directory, a device, a socket or, without waiting for its
+  /// writer, a FIFO.
+  InputFile(std::string path, std::string kind, Pipes pipes = Pipes::refused);
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// "token file data/x.bin": how messages begin.
@@ -44,6 +48,8 @@ class InputFile {
 
   /// Fills `out` from byte `offset` on. Throws DataError on a read error or when the file ends before `out` is full.
   void read_at(std::int64_t offset, std::span<std::byte> out) const;
+  /// All of it. Throws DataError when it has more than `most` bytes, before anything is allocated.
+  [[nodiscard]] std::string read_whole(std::int64_t most) const;
   /// Reads on from where the last `read_next` stopped; returns the bytes read, 0 at the end. Throws DataError.
   [[nodiscard]] std::size_t read_next(std::span<char> out);
 

@@ -35,8 +35,8 @@ class TokenFile {
   /// not below vocab_size (naming file, position, id) or the file cannot be read; BugError beyond the end.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
 
-  /// 64 bits that tell whether the file changed between runs: its size, type and 16 blocks of its bytes, not its path
-  /// or time.
+  /// 64 bits that tell whether the file changed between runs: its size, type, up to 4 MiB of its bytes, spread over all
+  /// of it, and a Megatron file's whole index; not its path or time.
   [[nodiscard]] std::uint64_t fingerprint() const;
 
  private:
@@ -45,6 +45,7 @@ class TokenFile {
   void open_raw(TokenType type);
 
   InputFile file_;
+  std::string index_path_;  ///< of a Megatron file
   config::TokenFormat format_;
   TokenType type_ = TokenType::uint16;
   std::int64_t vocab_size_;

@@ -26,8 +26,9 @@ inline constexpr std::size_t tokenize_chunk_bytes = 1 << 16;
 
 /// Encodes text files, each one a document followed by the end-of-document id, into `output`: Megatron .bin/.idx when
 /// it ends in .idx, else raw uint16 or uint32 by the vocabulary (TokenWriter). `output` appears only when complete.
-/// Throws DataError for a file that cannot be read, ConfigError when there is none or `output` is one of them,
-/// WriteError when writing fails (disk full).
+/// Throws DataError for a file that cannot be read or is no plain text (compressed, JSON lines, binary, another
+/// encoding than UTF-8; a few bytes that are no UTF-8 are a warning), ConfigError when there is none or `output` is one
+/// of them, WriteError when writing fails (disk full).
 TokenizeCounts tokenize_files(const Tokenizer& tokenizer, const std::vector<std::string>& inputs,
                               const std::string& output, std::size_t chunk_bytes = tokenize_chunk_bytes);
 

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace trireme::cli {
+
+/// A check of a command line's number: nothing when `text` is a whole number from `least` to `most`, else what is
+/// wrong.
+[[nodiscard]] std::string check_whole_number(const std::string& text, std::int64_t least, std::int64_t most);
+
+/// The same for CLI11's `check`.
+[[nodiscard]] inline auto whole_number(std::int64_t least, std::int64_t most) {
+  return [=](const std::string& text) { return check_whole_number(text, least, most); };
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/text_check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
+
+namespace trireme::data {
+namespace {
+
+using namespace std::string_view_literals;
+
+/// A format that is no text, by its first bytes, and what makes text of it.
+struct Format {
+  std::string_view magic;
+  std::string_view name;
+  std::string_view remedy;
+};
+constexpr std::array formats{
+    Format{"\x1f\x8b"sv, "compressed by gzip", "zcat FILE | trireme tokenize ... /dev/stdin"},
+    Format{"\x28\xb5\x2f\xfd"sv, "compressed by zstd", "zstdcat FILE | trireme tokenize ... /dev/stdin"},
+    Format{"\xfd"
+           "7zXZ\0"sv,
+           "compressed by xz", "xzcat FILE | trireme tokenize ... /dev/stdin"},
+    Format{"BZh"sv, "compressed by bzip2", "bzcat FILE | trireme tokenize ... /dev/stdin"},
+    Format{"PK\x03\x04"sv, "a zip archive", "unzip it"},
+    Format{"PAR1"sv, "a Parquet table", "write its text column as plain text"},
+    Format{"%PDF-"sv, "a PDF", "pdftotext FILE"},
+    Format{"\xff\xfe"sv, "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE"},
+    Format{"\xfe\xff"sv, "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE"},
+};
+
+/// Whether the first two lines, or the only one, are JSON objects.
+bool is_json_lines(std::string_view bytes) {
+  for (int line = 0; line < 2; ++line) {
+    const std::size_t end = bytes.find('\n');
+    const std::string_view text = bytes.substr(0, end);
+    if (!text.starts_with('{') || !nlohmann::json::accept(text)) return false;
+    if (end == std::string_view::npos || end + 1 == bytes.size()) return true;
+    bytes.remove_prefix(end + 1);
+  }
+  return true;
+}
+
+}  // namespace
+
+void TextCheck::look_at_beginning(std::string_view bytes) const {
+  for (const auto& [magic, name, remedy] : formats)
+    if (bytes.starts_with(magic))
+      throw DataError(fmt::format("{} is {}, not plain text; make text of it first: {}", name_, name, remedy));
+  if (is_json_lines(bytes))
+    throw DataError(
+        fmt::format("{} holds JSON lines, not plain text: field names and escapes would become tokens; write each "
+                    "text to a file of its own first, or all as one document: jq -r .text FILE",
+                    name_));
+}
+
+void TextCheck::invalid(std::int64_t at) {
+  if (invalid_++ == 0) first_invalid_ = at;
+  missing_ = 0;
+  low_ = 0x80;
+  high_ = 0xBF;
+}
+
+/// The ranges of Unicode 15, table 3-7.
+void TextCheck::count_invalid(std::string_view bytes) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    const std::int64_t at = bytes_ + static_cast<std::int64_t>(i);
+    if (missing_ > 0) {
+      if (byte >= low_ && byte <= high_) {
+        --missing_;
+        low_ = 0x80;
+        high_ = 0xBF;
+        continue;
+      }
+      invalid(begun_);  // this byte may begin another
+    }
+    if (byte < 0x80) {
+      if (byte == 0) throw DataError(fmt::format("{} has a zero byte at {}: it is no text; check the path", name_, at));
+      continue;
+    }
+    if (byte < 0xC2 || byte > 0xF4) {
+      invalid(at);
+      continue;
+    }
+    begun_ = at;
+    missing_ = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : 1;
+    low_ = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80;
+    high_ = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;
+  }
+}
+
+void TextCheck::add(std::string_view bytes) {
+  if (bytes_ == 0) look_at_beginning(bytes);
+  count_invalid(bytes);
+  bytes_ += static_cast<std::int64_t>(bytes.size());
+  constexpr std::int64_t a_few = 16;
+  if (invalid_ > std::max(a_few, bytes_ / 1000))
+    throw DataError(fmt::format(
+        "{} is no UTF-8: {} characters of its first {} bytes are none, the first at byte {}; convert it, as "
+        "with iconv -f LATIN1 -t UTF-8, or check the path",
+        name_, invalid_, bytes_, first_invalid_));
+}
+
+void TextCheck::finish() {
+  if (missing_ > 0) invalid(begun_);
+  if (invalid_ > 0)
+    log::warning(fmt::format("{}: {} {} no UTF-8, the first at byte {}; the bytes are tokenized as they are", name_,
+                             invalid_, invalid_ == 1 ? "character is" : "characters are", first_invalid_));
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace trireme::data {
+
+/// Looks at a text file on its way to the tokenizer: refuses what is no plain text, and counts what of it is no UTF-8.
+class TextCheck {
+ public:
+  /// `name` begins the messages: "text file book.txt".
+  explicit TextCheck(std::string name) : name_(std::move(name)) {}
+
+  /// Takes the next bytes of the file. Throws DataError when the file is compressed, JSON lines or another known
+  /// format, holds a zero byte, or when more than one byte in a thousand, and more than 16, are no UTF-8.
+  void add(std::string_view bytes);
+  /// After the last byte: warns of bytes that are no UTF-8.
+  void finish();
+
+ private:
+  void look_at_beginning(std::string_view bytes) const;
+  void count_invalid(std::string_view bytes);
+  void invalid(std::int64_t at);
+
+  std::string name_;
+  std::int64_t bytes_ = 0;
+  std::int64_t invalid_ = 0;        ///< characters that are no UTF-8
+  std::int64_t first_invalid_ = 0;  ///< at which byte the first stands
+  std::int64_t begun_ = 0;          ///< where the last character of several bytes began
+  int missing_ = 0;                 ///< bytes of the character that has begun
+  unsigned char low_ = 0x80;        ///< what its next byte may be
+  unsigned char high_ = 0xBF;
+};
+
+}  // namespace trireme::data

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# What a user or a file can say gets an answer: extreme values, files that are none, limits on the size of files, a signal
+# before the training.
+# timeout: 400
+# processors: 1
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+source "$TRIREME_SOURCE/tests/support/processes.sh"
+export OMPI_MCA_odls_base_sigkill_timeout=0
+
+nothing_new() {  # nothing_new: no file came into being beside those of `before`
+  ls -A | grep -vE '^(out|err|before)(\.txt)?$' | diff before - || fail "left behind by: $last"
+}
+
+job 1 train run.toml --set run.output=first --set train.steps=1 --set checkpoint.at_end=true \
+  --set model.hidden_size=512 --set model.intermediate_size=1024
+expect_done
+checkpoint=first/checkpoints/step-00000001
+
+# A FIFO, a device or a directory in the place of a file: nothing waits for a writer.
+mkfifo fifo
+mkdir -p hf/empty broken
+mkfifo hf/config.json
+cp -r $checkpoint/. broken
+rm broken/COMMIT
+mkfifo broken/COMMIT
+program plan fifo --ranks 1
+expect_end 2 'fifo: cannot read the run file' 'a FIFO'
+program plan run.toml --ranks 1 --machine fifo
+expect_end 2 '--machine fifo' 'a FIFO'
+program plan run.toml --ranks 1 --set model.from=hf
+expect_end 4 'hf/config.json' 'a FIFO'
+program inspect broken
+expect_end 4 'broken/COMMIT' 'a FIFO'
+program train run.toml --set data.train=fifo
+expect_end 3 'token file fifo is a FIFO'
+program tokenize --tokenizer spm:fifo -o x.bin text.txt
+expect_end 3 'fifo is a FIFO'
+truncate -s 100G sparse
+program tokenize --tokenizer spm:sparse -o x.bin text.txt
+expect_end 3 'sparse has 107374182400 bytes'
+rm sparse
+program tokenize --tokenizer bytes -o x.bin /dev/zero
+expect_end 3 '/dev/zero is a device'
+cat text.txt | "$TRIREME" tokenize --tokenizer bytes -o piped.bin /dev/stdin >out.txt || fail 'a pipe is no text'
+cmp tokens.bin piped.bin || fail 'a pipe gives other tokens than a file'
+
+# Values at the ends of their ranges.
+program train run.toml --set batch.global=1073741824
+expect_end 2 'batch.global' 'microbatches' 'larger batch.micro'
+program train run.toml --set batch.global=1073741824 --set batch.micro=1073741824
+expect_end 2 'tokens in a microbatch'
+program train run.toml --set data.prefetch_batches=4096 --set batch.micro=16384 --set batch.global=32768 --set data.seq_len=4096
+expect_end 5 'data.prefetch_batches'
+program train run.toml --set comm.timeout_seconds=1e10 --set run.output=patient --set train.steps=1
+expect_done
+job 1 train run.toml --set 'data.train=[{path="tokens.bin", weight=2}, {path="piped.bin", weight=1}]' \
+  --set data.skip_to=1000000000000 --set run.output=far --set train.steps=1
+expect_done
+program plan run.toml --ranks -1
+expect_end 2 '--ranks' 'from 1 to 2147483647'
+program plan --ranks 1 --set train.steps=2 run.toml
+expect_done
+
+# A limit on the size of files: exit code 8, and nothing is left behind.
+rm -rf out
+touch out.txt err.txt
+ls -A | grep -vE '^(out|err|before)(\.txt)?$' >before || true
+limited() {  # limited KIB ARGUMENTS: trireme with files of at most KIB; what it says goes through pipes
+  last="$*"
+  local kib=$1
+  shift
+  status=0
+  (
+    ulimit -f "$kib"
+    exec "$TRIREME" "$@"
+  ) 2> >(cat >err.txt) | cat >out.txt || status=$?
+  ((status == 8)) || fail "exit code $status, expected 8, of: $last"
+  nothing_new
+}
+limited 16 tokenize --tokenizer bytes -o large.bin text.txt
+limited 16 tokenize --tokenizer bytes -o large.idx text.txt
+limited 16 plan run.toml --ranks 1 --machine h100 --trace trace.json --set batch.global=128
+limited 16 export $checkpoint -o exported
+"$TRIREME" export $checkpoint -o whole >/dev/null
+ls -A | grep -vE '^(out|err|before)(\.txt)?$' >before
+limited 4096 import whole -o imported  # 4 MiB: Open MPI needs some itself
+status=0
+(
+  ulimit -f 1
+  exec "$TRIREME" plan run.toml --ranks 4 --show schedule
+) >out.txt 2> >(cat >err.txt) || status=$?
+((status == 8)) || fail "plan into a limited file ended with $status"
+
+# SIGTERM ends a start that does not come to its end.
+TRIREME_FAULT=train.begin:stop "$TRIREME" train run.toml --set checkpoint.at_end=true >out.txt 2>err.txt &
+pid=$!
+for ((i = 0; i < 600; ++i)); do
+  [[ $(ps -o stat= -p $pid) != T* ]] || break
+  sleep 0.05
+done
+kill -TERM $pid
+kill -CONT $pid
+status=0
+wait $pid || status=$?
+((status == 143)) || fail "SIGTERM at the start ended it with $status"
+nothing_new
