@@ -117,7 +117,7 @@ put_back() {
   local after
   after=$(newest_checkpoint)
   if is_cancelled; then
-    job_says "cancelled: it stays out of the queue; sbatch the same script again goes on from the checkpoint"
+    job_says "cancelled: it stays out of the queue; submit the same script again to resume from the checkpoint"
     exit 75
   fi
   # Each life has to bring the run further than the one before, or the chain would never end.
@@ -128,7 +128,7 @@ put_back() {
   fi
   job_says "$1: back into the queue"
   scontrol requeue "$SLURM_JOB_ID" ||
-    job_fails "could not be put back into the queue; sbatch the same script again: it goes on from the checkpoint" 75
+    job_fails "could not be put back into the queue; submit the same script again to resume from the checkpoint" 75
   # Slurm ends this script now.
   sleep 60
   exit 75

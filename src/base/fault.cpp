@@ -59,7 +59,7 @@ std::optional<long> aim(std::string_view entry, std::string_view field) {
   long number = 0;
   const auto [end, problem] = std::from_chars(field.data(), field.data() + field.size(), number);
   if (problem != std::errc{} || end != field.data() + field.size())
-    refuse(entry, fmt::format("\"{}\" is no number", field));
+    refuse(entry, fmt::format("\"{}\" is not a number", field));
   return number;
 }
 

@@ -129,7 +129,7 @@ std::vector<Found> list_checkpoints(const std::string& directory) {
 
 std::string open_manifest_text(const std::string& path) {
   if (status_of(path).kind != PathKind::directory)
-    throw CheckpointError(fmt::format("{}: there is no such checkpoint; check the path", path));
+    throw CheckpointError(fmt::format("{}: no such checkpoint; check the path", path));
   if (const std::vector<Found> inside = list_checkpoints(path); !inside.empty())
     throw CheckpointError(fmt::format("{}: is a directory of {} checkpoint{}; name one of them, such as {}", path,
                                       inside.size(), inside.size() == 1 ? "" : "s", inside.front().path));

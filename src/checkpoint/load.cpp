@@ -95,7 +95,7 @@ void check_model(const std::string& path, const Manifest& manifest, const model:
   if (lines.empty()) lines = differences(shapes(manifest.parameters), shapes(saved_parameters(model)));
   if (!lines.empty())
     throw CheckpointError(
-        fmt::format("{} is of another model: {}. Set [model] as it was, or begin anew in another "
+        fmt::format("{} is of another model: {}. Set [model] as it was, or start over in another "
                     "run.output.",
                     path, join(lines, "; ")));
 }

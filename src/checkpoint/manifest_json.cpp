@@ -29,14 +29,14 @@ void require(bool holds, const std::string& what) {
 
 std::int64_t whole(const nlohmann::json& value, const char* what, std::int64_t least = 0,
                    std::int64_t most = most_elements) {
-  require(value.is_number_integer(), fmt::format("{} is no whole number", what));
+  require(value.is_number_integer(), fmt::format("{} is not an integer", what));
   const auto number = value.get<std::int64_t>();
   require(number >= least && number <= most, fmt::format("{} = {} is out of range", what, number));
   return number;
 }
 
 std::uint64_t unsigned_word(const nlohmann::json& value, const char* what) {
-  require(value.is_number_unsigned(), fmt::format("{} is no whole number from 0 on", what));
+  require(value.is_number_unsigned(), fmt::format("{} is not an integer from 0 on", what));
   return value.get<std::uint64_t>();
 }
 
@@ -50,7 +50,7 @@ std::uint64_t from_hex(const nlohmann::json& value) {
   const auto text = value.get<std::string>();
   std::uint64_t number = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
-  require(text.size() == 16 && problem == std::errc{} && end == text.data() + text.size(), "a checksum is no hash");
+  require(text.size() == 16 && problem == std::errc{} && end == text.data() + text.size(), "a checksum is malformed");
   return number;
 }
 
@@ -230,7 +230,7 @@ State state_of(const nlohmann::json& json) {
 }
 
 Manifest manifest_of(const nlohmann::json& json) {
-  require(json.at("format") == "trireme checkpoint", "it is no manifest of Trireme");
+  require(json.at("format") == "trireme checkpoint", "not a Trireme manifest");
   const auto version = whole(json.at("version"), "version");
   require(version == format_version,
           fmt::format("it has format version {}, this program reads version {}", version, format_version));

@@ -21,10 +21,12 @@ Finding check_openmp(const std::vector<std::string>& runtimes) {
   Finding finding{.subject = "OpenMP", .found = runtimes.empty() ? "no runtime is loaded" : join(runtimes, ", ")};
   if (runtimes.size() == 1) return finding;
   finding.verdict = runtimes.empty() ? Verdict::warning : Verdict::error;
-  finding.remedy = runtimes.empty() ? "Everything runs on one thread: libtorch or Kokkos were built without OpenMP."
-                                    : "libtorch and Kokkos must share one: their teams would fight for the cores. Look "
-                                      "for the other with ldd, LD_PRELOAD and "
-                                      "LD_LIBRARY_PATH.";
+  finding.remedy =
+      runtimes.empty()
+          ? "Everything runs on one thread: libtorch or Kokkos were built without OpenMP."
+          : "libtorch and Kokkos must share one OpenMP runtime, or their threads compete for the cores. Look "
+            "for the other with ldd, LD_PRELOAD and "
+            "LD_LIBRARY_PATH.";
   return finding;
 }
 

@@ -37,7 +37,7 @@ Findings check_gpus(const device::GpuProbe& probe, int node_ranks) {
         {.verdict = Verdict::warning,
          .subject = "ranks and GPUs",
          .found = fmt::format("{} rank{} and {} GPUs on this node", node_ranks, node_ranks == 1 ? "" : "s", gpus),
-         .remedy = "Start one rank a GPU (srun --ntasks-per-node=" + std::to_string(gpus) + ")."});
+         .remedy = "Start one rank per GPU (srun --ntasks-per-node=" + std::to_string(gpus) + ")."});
   return findings;
 }
 
@@ -66,8 +66,8 @@ Findings check_environment(const EnvironmentFacts& s, int node_ranks, int nodes)
   if (!s.omp_num_threads.empty() && (s.omp_num_threads.front() < '1' || s.omp_num_threads.front() > '9'))
     findings.push_back({.verdict = Verdict::warning,
                         .subject = "OMP_NUM_THREADS",
-                        .found = fmt::format("\"{}\" is no number of threads; it is passed over", s.omp_num_threads),
-                        .remedy = "Unset it, or give it a number from 1 on."});
+                        .found = fmt::format("\"{}\" is not a thread count; ignored", s.omp_num_threads),
+                        .remedy = "Unset it, or set it to a number of at least 1."});
   findings.push_back({.subject = "HOME", .found = s.home.empty() ? "not set" : s.home});
   if (!s.home_writable) {
     findings.back().verdict = Verdict::warning;
@@ -103,7 +103,7 @@ Findings check_environment(const EnvironmentFacts& s, int node_ranks, int nodes)
   if (s.faults_armed)
     findings.push_back({.verdict = Verdict::warning,
                         .subject = "TRIREME_FAULT",
-                        .found = "is set: runs will break on purpose",
+                        .found = "is set: faults will be injected into runs",
                         .remedy = "Unset it for a real run."});
   return findings;
 }

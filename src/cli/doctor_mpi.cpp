@@ -114,7 +114,7 @@ Findings check_cores(const comm::Topology& topology, const std::vector<RankPlace
   Finding finding{
       .subject = "threads",
       .found = fmt::format("{} of a rank compute; communication {}", threads,
-                           topology.node_cores > topology.node_ranks ? "on threads of its own"
+                           topology.node_cores > topology.node_ranks ? "on separate threads"
                                                                      : "runs between them: no core is left for it")};
   const auto narrow = std::ranges::min_element(places, {}, [](const RankPlace& p) { return p.cores.size(); });
   if (narrow != places.end() && static_cast<int>(narrow->cores.size()) < threads) {

@@ -61,7 +61,7 @@ train::ComputeDevice chosen_device(const config::RunConfig& config, const comm::
   try {
     return train::choose_device(config, world);
   } catch (const EnvironmentError& error) {  // it names the run file's key
-    throw EnvironmentError(fmt::format("{} Here device.type is --device.", error.what()));
+    throw EnvironmentError(fmt::format("{} (device.type is set with --device)", error.what()));
   }
 }
 
@@ -124,7 +124,7 @@ void add_generate(CLI::App& app, Action& chosen) {
       ->required();
   command->add_option("--prompt", a->prompt, "The text to continue")->required();
   command->add_option("--tokenizer", a->tokenizer, "bytes, or spm:MODEL")->capture_default_str();
-  command->add_option("--tokens", a->tokens, "At most so many tokens")
+  command->add_option("--tokens", a->tokens, "Maximum number of tokens to generate")
       ->check(whole_number(1, most_tokens))
       ->capture_default_str();
   command->add_option("--temperature", a->sampling.temperature, "0: always the most likely token; 1: as the model says")
@@ -137,13 +137,13 @@ void add_generate(CLI::App& app, Action& chosen) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--logits", a->logits, "Also write the logits of the first new token to this file: fp32");
-  command->add_option("--device", a->device, "Where to compute: auto (a GPU where every rank has one), cpu or cuda")
+  command->add_option("--device", a->device, "Device: auto (GPU if every rank has one), cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   command->add_option("--seed", a->sampling.seed, "Of the sampling")->capture_default_str();
   command->footer(
-      "It stops at the tokenizer's end of document, or after --tokens. Under mpirun the ranks share each layer, for\n"
-      "models that one cannot hold.\n\n"
+      "Stops at the tokenizer's end-of-document token or after --tokens. Under mpirun the model is tensor-parallel, for\n"
+      "models that do not fit one rank.\n\n"
       "Examples:\n"
       "  trireme generate runs/quickstart/export --prompt \"In the beginning\"\n"
       "  trireme generate runs/quickstart/export --prompt \"And God said\" --temperature 0.8 --top-p 0.95 --seed 7\n"

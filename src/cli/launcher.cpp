@@ -60,9 +60,9 @@ void check_introduction(const std::optional<Launched>& launched,
     if (!variable(told).empty()) return;
   leave_the_word_to_the_first(launched);
   throw EnvironmentError(
-      fmt::format("srun started {} tasks without telling Open MPI who is who. Start them with srun --mpi=pmix (srun "
+      fmt::format("srun started {} tasks without PMIx support for Open MPI. Use srun --mpi=pmix (srun "
                   "--mpi=list shows "
-                  "what there is), or with Open MPI's own mpirun.",
+                  "the available types), or Open MPI's mpirun.",
                   launched->ranks));
 }
 

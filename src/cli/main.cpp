@@ -19,19 +19,20 @@ namespace {
 using namespace trireme;
 
 constexpr const char* about =
-    "Trireme trains Llama-class language models on clusters: full sharding per block, one schedule per step that can "
-    "be read.";
+    "Trireme trains Llama-class language models on HPC clusters. Every training step is a schedule that can be "
+    "printed, "
+    "planned and verified.";
 constexpr const char* first_steps =
     "From text to a model:\n"
-    "  trireme doctor                                                          is this machine fit for it?\n"
+    "  trireme doctor                                                          check this machine\n"
     "  trireme tokenize --tokenizer bytes -o runs/data/quickstart.bin book.txt\n"
-    "  trireme plan inputs/quickstart.toml --ranks 4                           what will it hold and move?\n"
+    "  trireme plan inputs/quickstart.toml --ranks 4                           memory and traffic of one rank\n"
     "  mpirun -n 4 --bind-to none trireme train inputs/quickstart.toml\n"
     "  trireme generate runs/quickstart/export --prompt \"In the beginning\"\n\n"
-    "`trireme COMMAND --help` explains a command; train's shows every key of the run file.\n\n";
+    "`trireme COMMAND --help` describes a command; `trireme train --help` lists every key of the run file.\n\n";
 constexpr const char* exit_codes =
     "Exit codes: 0 done, 1 a bug in Trireme, 2 usage or run file, 3 token files, 4 checkpoints and weights,\n"
-    "5 environment (MPI, libraries, memory), 6 numerics, 7 a hang, 8 failed writes, 75 saved on a signal: requeue me,\n"
+    "5 environment (MPI, libraries, memory), 6 numerics, 7 a hang, 8 failed writes, 75 saved on a signal (requeue),\n"
     "128+n signals.";
 
 std::string version_text() {
@@ -67,7 +68,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& mistake) {
-    fmt::print(stderr, "trireme: error: {}. `trireme --help` shows what there is.\n", mistake.what());
+    fmt::print(stderr, "trireme: error: {}. See `trireme --help`.\n", mistake.what());
     return static_cast<int>(ExitCode::usage);
   }
   check_cpu();

@@ -93,30 +93,31 @@ int plan(const PlanArguments& arguments) {
 
 void add_plan(CLI::App& app, Action& chosen) {
   const auto arguments = std::make_shared<PlanArguments>();
-  CLI::App* command =
-      app.add_subcommand("plan", "Say what a run will do, hold and move, on any number of ranks, without running it.");
+  CLI::App* command = app.add_subcommand(
+      "plan", "Predict memory, traffic and schedule of a run on any number of ranks, without running it.");
   command->add_option("RUN.toml", arguments->run_file, "The run file");
   command->add_option("--ranks", arguments->ranks, "Ranks of the job; several with commas: a scaling table")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(whole_number(1, std::numeric_limits<int>::max()));
   command
-      ->add_option("--set", arguments->overrides,
-                   "section.key=value instead of what the run file says; may be given often")
+      ->add_option("--set", arguments->overrides, "override a key of the run file: section.key=value; may be repeated")
       ->allow_extra_args(false);
   command
-      ->add_option("--show", arguments->show,
-                   "schedule: one step, an op a line; passes: what built it, with times; memory: one rank's bytes; "
-                   "traffic: one rank's bytes a step; time: every term of every op's time with its formula")
+      ->add_option(
+          "--show", arguments->show,
+          "schedule: one step, one op per line; passes: the compiler passes with times; memory: bytes of one rank; "
+          "traffic: bytes of one rank per step; time: every term of the predicted time with its formula")
       ->check(CLI::IsMember({"summary", "schedule", "passes", "memory", "traffic", "time"}));
   add_plan_time(*command, arguments->time);
   command->footer(
-      "Needs no MPI, no GPU and no data: a login node will do. It finds every mistake that the run would end with\n"
-      "at its start, but for those of token files and weights.\n\n"
+      "Runs without MPI, GPU and data, for example on a login node. Reports every error of the run file that `train` "
+      "would\n"
+      "report at start, except those of token files and weights.\n\n"
       "Examples:\n"
       "  trireme plan inputs/quickstart.toml --ranks 4\n"
       "  trireme plan run.toml --ranks 512 --show memory --set sync.policy=deferred\n"
-      "  trireme plan run.toml --ranks 4 --show schedule | less          one step, an op a line\n"
+      "  trireme plan run.toml --ranks 4 --show schedule | less          one step, one op per line\n"
       "  trireme plan run.toml --ranks 8,64,512 --machine h100            a scaling table");
   command->callback([&chosen, arguments] { chosen = [arguments] { return plan(*arguments); }; });
 }

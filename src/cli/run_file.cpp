@@ -98,7 +98,8 @@ View read(const RunFileArguments& arguments, std::string command, bool reads) {
     keys.erase(keys.begin() + most, keys.end() - 1);
   }
   throw ConfigError(
-      fmt::format("The ranks were told different things: {}. Rank 0 was started as \"{}\", rank {} as \"{}\". Give all "
+      fmt::format("The ranks received different run files or --set values: {}. Rank 0 was started as \"{}\", rank {} "
+                  "as \"{}\". Give all "
                   "ranks of a job "
                   "the same run file and the same --set.",
                   join(keys, "; "), view.command, other, command));

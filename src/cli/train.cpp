@@ -204,8 +204,7 @@ void add_train(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand("train", "Train what a run file describes: under mpirun or srun, or alone.");
   command->add_option("RUN.toml", arguments->path, "The run file")->required();
   command
-      ->add_option("--set", arguments->overrides,
-                   "section.key=value instead of what the run file says; may be given often")
+      ->add_option("--set", arguments->overrides, "override a key of the run file: section.key=value; may be repeated")
       ->allow_extra_args(false);
   command->footer([] { return examples + ("\nThe run file's keys:\n" + config::explain_options()); });
   command->callback([&chosen, arguments] {

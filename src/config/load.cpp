@@ -38,7 +38,7 @@ std::string read_whole(const std::string& path) {
   if (error != 0) refuse(std::generic_category().message(error));
   text.resize(size);
   if (text.size() > largest_file)
-    throw ConfigError(fmt::format("{}: larger than 1 MiB, so it is no run file; give the path of a TOML file", path));
+    throw ConfigError(fmt::format("{}: larger than 1 MiB, not a run file; give the path of a TOML file", path));
   return text;
 }
 

@@ -31,22 +31,21 @@ Broken kv_heads_divide_heads(const RunConfig& config) {
 Broken head_dim_is_even(const RunConfig& config) {
   const Model& m = config.model;
   if (m.head_dim % 2 == 0 || m.architecture != "llama") return std::nullopt;
-  return fmt::format(
-      "heads of {} numbers cannot be rotated in pairs; set model.head_dim or heads so that head_dim is even",
-      m.head_dim);
+  return fmt::format("head_dim {} is odd; RoPE requires an even head_dim: change model.head_dim or model.heads",
+                     m.head_dim);
 }
 
 Broken positions_reach_the_sequence(const RunConfig& config) {
   const std::int64_t positions = config.model.positions;
   if (positions == 0 || config.data.seq_len <= positions) return std::nullopt;
   return fmt::format(
-      "{} learned positions do not reach data.seq_len {}; set model.positions = {}, or shorter sequences", positions,
-      config.data.seq_len, config.data.seq_len);
+      "{} learned positions are fewer than data.seq_len {}; set model.positions = {} or a shorter data.seq_len",
+      positions, config.data.seq_len, config.data.seq_len);
 }
 
 Broken sequence_parallelism_has_its_axis(const RunConfig& config) {
   if (!config.mesh.sequence_parallel.value_or(false) || config.mesh.tensor > 1) return std::nullopt;
-  return "sequence_parallel cuts the sequence over mesh.tensor, which is 1; set mesh.tensor, or remove the key";
+  return "sequence_parallel requires mesh.tensor > 1; set mesh.tensor, or remove the key";
 }
 
 Broken ignored_targets_are_in_the_vocabulary(const RunConfig& config) {
@@ -67,8 +66,8 @@ Broken document_end_is_in_the_vocabulary(const RunConfig& config) {
 
 Broken masked_documents_have_an_end(const RunConfig& config) {
   if (!config.data.document_mask || config.data.document_end) return std::nullopt;
-  return "document_mask keeps attention within documents, and nothing says where they end; set data.document_end to "
-         "the token id that ends one (256 for tokenizer \"bytes\"; the end-of-sequence id of a SentencePiece model)";
+  return "document_mask requires data.document_end; set it to "
+         "the token id that ends a document (256 for tokenizer \"bytes\"; the EOS id of a SentencePiece model)";
 }
 
 Broken vocabulary_fits_the_format(const RunConfig& config) {
@@ -127,13 +126,14 @@ Broken warmup_ends_before_the_decay(const RunConfig& config) {
 
 Broken automatic_policy_has_a_budget(const RunConfig& config) {
   if (config.sync.policy != SyncPolicy::automatic || config.memory.budget) return std::nullopt;
-  return "policy \"auto\" chooses by memory.budget; set it to what a rank may use, such as \"60GiB\", or name a policy";
+  return "policy \"auto\" requires memory.budget; set it to the memory that a rank may use, such as \"60GiB\", or set "
+         "a policy";
 }
 
 Broken wsd_has_its_decay_steps(const RunConfig& config) {
   const Lr& lr = config.lr;
   if (lr.schedule == LrSchedule::wsd && lr.wsd_decay_steps == 0)
-    return "schedule \"wsd\" needs lr.wsd_decay_steps, at least 1: the length of its fall";
+    return "schedule \"wsd\" requires lr.wsd_decay_steps >= 1";
   if (lr.schedule != LrSchedule::wsd && lr.wsd_decay_steps > 0)
     return fmt::format(
         "wsd_decay_steps {} have no effect with schedule \"{}\"; set lr.schedule = \"wsd\" or remove them",
@@ -143,7 +143,7 @@ Broken wsd_has_its_decay_steps(const RunConfig& config) {
 
 Broken evaluation_has_data(const RunConfig& config) {
   if (config.train.eval_every == 0 || !config.data.validation.empty()) return std::nullopt;
-  return "eval_every needs data.validation; set it, or eval_every = 0";
+  return "eval_every requires data.validation; set it, or set eval_every = 0";
 }
 
 /// Of which group, device type and operation the first tensor is that NCCL cannot move, as PyTorch's "No backend type
@@ -151,7 +151,7 @@ Broken evaluation_has_data(const RunConfig& config) {
 Broken nccl_finds_its_tensors_on_gpus(const RunConfig& config) {
   if (config.comm.backend != Backend::nccl) return std::nullopt;
   constexpr const char* remedy =
-      "set comm.backend = \"auto\" (NCCL moves what lies on GPUs, MPI what lies on the host, in the same group)";
+      "set comm.backend = \"auto\" (NCCL for device tensors, MPI for host tensors of the same group)";
   if (config.device.type == DeviceType::cpu)
     return fmt::format(
         "\"nccl\" moves tensors on GPUs only, and device.type = \"cpu\" leaves those of every group in host memory: "
@@ -171,17 +171,19 @@ Broken nccl_finds_its_tensors_on_gpus(const RunConfig& config) {
 Broken graphs_repeat_what_was_recorded(const RunConfig& config) {
   if (!config.device.cuda_graphs) return std::nullopt;
   if (config.device.type == DeviceType::cpu)
-    return "cuda_graphs are launched on GPUs, and device.type is \"cpu\"; remove one of the two";
+    return "cuda_graphs requires a GPU, but device.type is \"cpu\"; remove one of the two";
   std::string others;
   const auto unless = [&](bool fits, std::string_view change) {
     if (!fits) others += fmt::format("{}{}", others.empty() ? "" : " and ", change);
   };
-  unless(config.mesh.tensor == 1, "mesh.tensor = 1 (else collectives lie between the parts of a layer)");
-  unless(!config.memory.activation_offload, "memory.activation_offload = false (it moves activations)");
-  unless(config.data.ignore_targets.empty(), "data.ignore_targets = [] (each step has another factor of the loss)");
-  unless(!config.data.document_mask, "data.document_mask = false (each step has other documents)");
+  unless(config.mesh.tensor == 1, "mesh.tensor = 1 (tensor parallelism has collectives within layers)");
+  unless(!config.memory.activation_offload, "memory.activation_offload = false (activations change their address)");
+  unless(config.data.ignore_targets.empty(), "data.ignore_targets = [] (the loss scale varies per step)");
+  unless(!config.data.document_mask, "data.document_mask = false (documents differ per step)");
   if (others.empty()) return std::nullopt;
-  return fmt::format("cuda_graphs repeat what was recorded once; set cuda_graphs = false, or {}", others);
+  return fmt::format(
+      "cuda_graphs replays a captured step and does not support these settings; set cuda_graphs = false, or {}",
+      others);
 }
 
 }  // namespace

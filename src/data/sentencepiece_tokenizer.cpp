@@ -27,7 +27,7 @@ class SentencePieceTokenizer final : public Tokenizer {
           " is JSON: a Hugging Face tokenizer, which Trireme does not read; name the SentencePiece .model file");
     }
     if (model.empty() || !processor_.LoadFromSerializedProto(model).ok()) {
-      throw DataError(file.name() + " is no SentencePiece model; name the .model file that spm_train wrote");
+      throw DataError(file.name() + " is not a SentencePiece model; give the .model file that spm_train wrote");
     }
     if (processor_.eos_id() < 0) {
       throw DataError(file.name() +

@@ -59,7 +59,7 @@ class Replay {
     resident_[op.block] = op.slot;
   }
   void operator()(const Reshard& op) {
-    if (resident_.erase(op.block) == 0) complain("gives up a block that is not unsharded");
+    if (resident_.erase(op.block) == 0) complain("reshards a block that is not unsharded");
     if (op.to) group_copy_[op.block] = *op.to;
   }
   void operator()(const Forward& op) {

@@ -13,7 +13,7 @@ namespace {
 std::string device_lines(const config::RunConfig& config, const kernels::GemmChoice& gemm, const ComputeDevice& device,
                          int ranks) {
   if (device.gpu) {
-    const char* link = device.link == comm::DeviceLink::nccl ? "over NCCL" : "through the host's memory";
+    const char* link = device.link == comm::DeviceLink::nccl ? "over NCCL" : "staged through host memory";
     return fmt::format("device   {} with {}{}\n", device.gpu->name, to_text(device.gpu->memory),
                        ranks == 1 ? "" : fmt::format("; tensors travel {}", link));
   }
@@ -46,8 +46,8 @@ std::string banner(const Job& job, const BatchJob& batch_job, const comm::Topolo
                      topology.node_cores, topology.node_cores == 1 ? "" : "s", topology.node_ranks,
                      topology.node_ranks == 1 ? "" : "s",
                      device.gpu           ? "on streams of the GPU"
-                     : job.lane_threads() ? "on threads of its own"
-                                          : "runs between compute: no core is left for a thread");
+                     : job.lane_threads() ? "on separate threads"
+                                          : "not overlapped: no spare core for communication threads");
   out += device_lines(job.config(), gemm, device, job.mesh().ranks());
   const planner::Memory memory = planner::replay_memory(job.schedule(), job.model(), job.layout(), sizing);
   return out + planner::to_text(memory);

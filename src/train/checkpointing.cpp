@@ -150,7 +150,8 @@ void Checkpointing::check_data(const std::string& path, checkpoint::State& state
         fmt::format("{} was trained on other data: {}. Give the token files and [data] as they were, or set "
                     "checkpoint.data = restart to begin at the first sample of what is there now.",
                     path, join(lines, "; ")));
-  if (world_.rank() == 0) log::warning("checkpoint.data = restart: the data are others, their first sample comes next");
+  if (world_.rank() == 0)
+    log::warning("checkpoint.data = restart: training data changed; starting at its first sample");
   state.samples = 0;
   state.taken.clear();
 }
@@ -161,7 +162,7 @@ void Checkpointing::say_what_changed(const std::string& saved) const {
   if (world_.rank() != 0 || saved.empty()) return;
   const std::vector<std::string> lines =
       checkpoint::differences(settings(saved), settings(config::print_run_file(job_.config())));
-  if (!lines.empty()) log::info(fmt::format("other settings from here on: {}", join(lines, "; ")));
+  if (!lines.empty()) log::info(fmt::format("settings changed since the checkpoint: {}", join(lines, "; ")));
 }
 
 checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoint::Manifest& manifest) {
@@ -169,13 +170,12 @@ checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoi
   check_data(path, state);
   const std::vector<std::string> other = take_choices(world_, state.choices, threads_);
   if (!other.empty() && manifest.mesh == job_.mesh() && world_.rank() == 0)
-    log::warning(
-        fmt::format("the run was saved with other choices, so it does not go on bit for bit: {}", join(other, "; ")));
+    log::warning(fmt::format("automatic settings differ from the checkpoint's, so the run does not resume bitwise: {}",
+                             join(other, "; ")));
   for (int b = 0; b < job_.model().param_blocks(); ++b) job_.store().derive_wire(ParamBlock{b});
   job_.restore(state.updates);
   if (const std::int64_t skip_to = job_.config().data.skip_to.value_or(0); skip_to > state.samples) {
-    if (world_.rank() == 0)
-      log::info(fmt::format("data.skip_to: samples {} to {} are passed over", state.samples, skip_to));
+    if (world_.rank() == 0) log::info(fmt::format("data.skip_to: skipping samples {} to {}", state.samples, skip_to));
     state.passed_over.push_back({.step = state.step, .first = state.samples, .end = skip_to});
     state.samples = skip_to;
     state.taken.clear();
@@ -185,7 +185,7 @@ checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoi
   if (path == job_.config().checkpoint.resume || state.run_id.empty()) state.run_id = new_run_id(world_);
   base_step_ = state.step;
   saved_step_ = path.starts_with(job_.config().checkpoint.directory + "/") ? state.step : -1;
-  if (world_.rank() == 0) log::info(fmt::format("going on from {}: step {}", path, state.step));
+  if (world_.rank() == 0) log::info(fmt::format("resuming from {}: step {}", path, state.step));
   return state;
 }
 
@@ -211,15 +211,14 @@ checkpoint::State Checkpointing::begin() {
     }
   }
   throw CheckpointError(
-      fmt::format("none of the {} checkpoints in {} can be used; the warnings say why. Move them away to begin anew.",
+      fmt::format("none of the {} checkpoints in {} can be used; see the warnings above. Move them away to start over.",
                   paths.size(), job_.config().checkpoint.directory));
 }
 
 /// Says that a save failed and that the run goes on; it is looked at again when the run ends.
 void Checkpointing::failed(std::int64_t step, const std::exception& error) {
   failure_ = error.what();
-  if (world_.rank() == 0)
-    log::error(fmt::format("the save of step {} failed, the training goes on: {}", step, failure_));
+  if (world_.rank() == 0) log::error(fmt::format("saving step {} failed, training continues: {}", step, failure_));
 }
 
 /// The end of what was written beside the training; waits for it.
@@ -234,7 +233,7 @@ std::string Checkpointing::take_background() {
   }
   failure_.clear();
   saved_step_ = base_step_ = end.step;
-  return fmt::format("saved {} ({}, {:.2f} s beside the training, which waited {:.2f} s)\n", end.saved.path,
+  return fmt::format("saved {} ({}, {:.2f} s in the background, training stalled {:.2f} s)\n", end.saved.path,
                      to_text(end.saved.bytes), end.seconds, end.stall_seconds);
 }
 
@@ -251,7 +250,7 @@ std::string Checkpointing::save(checkpoint::State state, bool last) {
   if (background_.started()) {
     if (!background_.ended() && world_.rank() == 0)
       log::warning(
-          fmt::format("the save of step {} is still being written: the training waits for it before {}; save "
+          fmt::format("the save of step {} is still in progress: training waits for it before {}; save "
                       "less often (checkpoint.every), or to a faster disk",
                       background_.step(), last ? "it ends" : "the next one"));
     said = take_background();

@@ -57,7 +57,8 @@ ComputeDevice decide_device(const config::RunConfig& config, const device::GpuPr
           "the first is all_gather over the group shard, of device type cpu ({}). Set comm.backend = \"auto\".",
           ranks.why_without));
     if (config.device.type == DeviceType::cpu || probe.gpus.empty()) return {};
-    return {.remark = fmt::format("device.type = auto: trains on CPUs, although GPUs are here: {}", ranks.why_without)};
+    return {.remark =
+                fmt::format("device.type = auto: training on CPUs although GPUs were found: {}", ranks.why_without)};
   }
   const device::Gpu& gpu =
       probe.gpus.at(static_cast<std::size_t>(gpu_of(static_cast<int>(probe.gpus.size()), ranks.node_rank)));
@@ -67,12 +68,12 @@ ComputeDevice decide_device(const config::RunConfig& config, const device::GpuPr
     chosen.link = comm::DeviceLink::nccl;
   } else if (wants_nccl) {
     throw EnvironmentError(
-        fmt::format("comm.backend = \"nccl\" wants a GPU of its own for every rank, and several ranks of a node take "
+        fmt::format("comm.backend = \"nccl\" requires one GPU per rank, but several ranks of a node use "
                     "{} at {}. Start "
-                    "one rank a GPU, or set comm.backend = \"mpi\".",
+                    "one rank per GPU, or set comm.backend = \"mpi\".",
                     gpu.name, gpu.bus));
   } else {
-    chosen.remark = "ranks share GPUs: their tensors travel over MPI, through the host's memory";
+    chosen.remark = "ranks share GPUs: tensors are staged through host memory and sent over MPI";
   }
   return chosen;
 }

@@ -14,7 +14,9 @@ void choose_device_kernels(const config::RunConfig& config, const model::Sizes& 
   if (config.run.deterministic)
     kernels::set_deterministic();
   else if (speaks)
-    log::info("bits may differ between runs on GPUs: run.deterministic = true makes them the same, at some speed");
+    log::info(
+        "GPU results may differ bitwise between runs; run.deterministic = true makes them reproducible, at some cost "
+        "in speed");
   if (config.precision.compute != DType::bf16) return;  // the dense kernels
   const kernels::AttentionShape shape{.batch = config.batch.micro,
                                       .seq_len = config.data.seq_len,
@@ -24,7 +26,7 @@ void choose_device_kernels(const config::RunConfig& config, const model::Sizes& 
   const std::string chosen =
       comm::broadcast_text(world, speaks ? std::string(kernels::to_text(kernels::measure_attention(shape))) : "");
   kernels::set_attention_library(kernels::parse_attention_library(chosen));
-  if (speaks) log::info(fmt::format("attention by {}, as measured on this GPU", chosen));
+  if (speaks) log::info(fmt::format("attention library: {} (fastest on this GPU)", chosen));
 }
 
 }  // namespace trireme::train

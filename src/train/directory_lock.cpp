@@ -142,7 +142,7 @@ bool lives(const Holder& holder, int descriptor, bool locked, double sign_of_lif
     if (runs_here(holder)) return true;
     if (!holder.pids.empty() && holder.pids == numbers_of_processes()) return false;
   }
-  log::info(fmt::format("{} may still hold the lock: looking for a sign of life", holder.text()));
+  log::info(fmt::format("{} may still hold the lock: checking whether it is alive", holder.text()));
   return shows_life(descriptor, signs_waited_for * sign_of_life_seconds);
 }
 

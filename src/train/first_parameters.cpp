@@ -20,7 +20,7 @@ config::RunConfig sized(config::RunConfig config) {
   config.model.kv_heads = sizes.kv_heads;
   config.model.head_dim = sizes.head_dim;
   if (sizes.positions > 0 && config.data.seq_len > sizes.positions)
-    throw ConfigError(fmt::format("data.seq_len = {}: the model has learned {} positions; use shorter sequences",
+    throw ConfigError(fmt::format("data.seq_len = {} exceeds the model's {} learned positions; use shorter sequences",
                                   config.data.seq_len, sizes.positions));
   return config;
 }

@@ -70,8 +70,8 @@ nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config:
 std::shared_ptr<device::Graphs> graphs_of(at::Device device) {
   if (!device.is_cuda())
     throw EnvironmentError(
-        "device.cuda_graphs = true: this run computes on CPUs, for want of a GPU for every rank. Set device.type = "
-        "\"cuda\" to hear what is missing, or device.cuda_graphs = false.");
+        "device.cuda_graphs = true requires a GPU per rank, but this run computes on CPUs. Set device.type = "
+        "\"cuda\" to see which rank has none, or device.cuda_graphs = false.");
   return device::make_graphs(device);
 }
 

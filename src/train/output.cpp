@@ -27,7 +27,7 @@ bool Output::ready() {
   while (found < 0 && errno == EINTR);
   if (found != 0) return true;  // an error shows when writing
   if (!behind_)
-    log::warning("standard output is not read: lines are dropped until it is; the run goes on, metrics.jsonl has all");
+    log::warning("standard output is not being read: dropping lines; training continues, metrics.jsonl is complete");
   behind_ = true;
   return false;
 }
@@ -42,7 +42,7 @@ void Output::write_all(std::string_view text) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       closed_ = true;
-      log::warning(fmt::format("standard output cannot be written ({}): the run goes on, metrics.jsonl has all",
+      log::warning(fmt::format("standard output cannot be written ({}): training continues, metrics.jsonl is complete",
                                std::strerror(errno)));
       return;
     }
@@ -54,7 +54,7 @@ void Output::write(std::string_view text) {
   if (closed_) return;
   if (behind_ && ready()) {
     behind_ = false;
-    write_all(fmt::format("\n({} line{} dropped: nobody read them)\n", dropped_, dropped_ == 1 ? "" : "s"));
+    write_all(fmt::format("\n({} line{} dropped: standard output was not read)\n", dropped_, dropped_ == 1 ? "" : "s"));
     dropped_ = 0;
   }
   if (!closed_) write_all(text);

@@ -29,18 +29,18 @@ void check_earlier_run(const config::RunConfig& config) {
   const bool ran = fs::exists(metrics, error) && fs::file_size(metrics, error) > 0;
   const bool saved = !checkpoint::list_checkpoints(directory).empty();
   if (config.checkpoint.resume == "none" && (ran || saved))
-    throw CheckpointError(fmt::format(
-        "{} holds an earlier run, and checkpoint.resume is none. Set checkpoint.resume = auto to go on with "
-        "it, another {}, or run.overwrite = true to begin anew.",
-        saved ? directory : config.run.output, saved ? "checkpoint.directory" : "run.output"));
+    throw CheckpointError(
+        fmt::format("{} holds an earlier run, but checkpoint.resume is none. Set checkpoint.resume = auto to resume "
+                    "it, another {}, or run.overwrite = true to start over.",
+                    saved ? directory : config.run.output, saved ? "checkpoint.directory" : "run.output"));
   if (config.checkpoint.resume != "auto" || !ran || saved) return;
   if (fs::is_directory(directory, error))
     log::warning(
-        fmt::format("the earlier run in {} ended before its first checkpoint: beginning anew", config.run.output));
+        fmt::format("the earlier run in {} ended before its first checkpoint: starting at step 0", config.run.output));
   else
     throw CheckpointError(
         fmt::format("run.output {} holds an earlier run ({}), and there is no checkpoint to continue it from. Set "
-                    "another run.output, or run.overwrite = true to begin anew.",
+                    "another run.output, or run.overwrite = true to start over.",
                     config.run.output, metrics.string()));
 }
 

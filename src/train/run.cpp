@@ -100,13 +100,13 @@ class Run {
 
   ExitCode operator()() {
     {
-      const FileWork work = file_work("reading the parameters", 0);
+      const FileWork work = file_work("loading the parameters", 0);
       state_ = checkpoints_.begin();
     }
     gemm_ = kernels::gemm_choice();
     first_step_ = state_.step;
     recorder_.begin(first_step_);
-    log::debug("the job is set up, its parameters are there");
+    log::debug("setup complete, parameters loaded");
     if (rank_ == 0) output_.write(banner(job_, batch_job_, topology_, threads_, gemm_, computes_on_) + "\n");
     if (lacks_an_evaluation() && !evaluate(first_step_ - 1)) return stopped();
     data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
@@ -337,7 +337,7 @@ class Run {
   [[nodiscard]] ExitCode stopped() {
     wind_up();
     if (rank_ == 0)
-      output_.write(fmt::format("stopped {} after step {}: the same command goes on from there\n",
+      output_.write(fmt::format("stopped {} after step {}: run the same command to resume\n",
                                 stopping_->out_of_time() ? "before the job's time limit" : "by a signal", state_.step));
     return ExitCode::requeue;
   }

@@ -28,7 +28,7 @@ void give_up_after_many_skips(const checkpoint::State& state, std::int64_t most,
   if (rank != 0) comm::await_end_of_job();
   throw NumericsError(
       fmt::format("{} step{} in a row had a loss or gradient norm that is not finite (train.max_skipped_steps); the "
-                  "last is step {}. Lower optimizer.lr, lengthen lr.warmup_steps, or pass over the data with "
+                  "last is step {}. Lower optimizer.lr, increase lr.warmup_steps, or skip the data with "
                   "data.skip_to.",
                   state.skipped_in_a_row, state.skipped_in_a_row == 1 ? "" : "s", step + 1));
 }

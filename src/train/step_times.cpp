@@ -67,8 +67,7 @@ std::optional<Slowest> slowest(const std::vector<StepTimes>& by_rank) {
 
 std::string to_text(const Slowest& slowest, const RankName& name) {
   return fmt::format(
-      "{} is slow: its own part of a step takes {:.3g} s, the ranks' median is {:.3g} s. All ranks wait for it: look "
-      "at "
+      "{} is a straggler: its own part of a step takes {:.3g} s, the median over ranks is {:.3g} s. Check "
       "its node (shared cores, heat, disk, another job); step_times.json shows every rank.",
       name(slowest.rank), slowest.median_seconds, slowest.usual_seconds);
 }

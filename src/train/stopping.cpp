@@ -22,8 +22,9 @@ void Stopping::took(const Durations& durations) {
 bool Stopping::time_is_up() {
   if (!time_limit_ || !time_limit_->reached(longest_)) return false;
   if (!out_of_time_)
-    log::info(fmt::format("the job ends in {:.0f} s, a step and a save may take {:.0f} s: saving and stopping now",
-                          time_limit_->left(), time_limit_->reserve(longest_)));
+    log::info(fmt::format(
+        "{:.0f} s are left before the time limit, a step and a save may take {:.0f} s: saving and stopping now",
+        time_limit_->left(), time_limit_->reserve(longest_)));
   return out_of_time_ = true;
 }
 

@@ -21,7 +21,7 @@ std::optional<double> end_of_job() {
   char* end = nullptr;
   const double seconds = std::strtod(text, &end);
   if (end == text || *end != '\0' || seconds <= 0) {
-    log::warning("SLURM_JOB_END_TIME is no time: the run will not stop by itself before the job's limit");
+    log::warning("SLURM_JOB_END_TIME is not a valid time: the run will not stop before the time limit");
     return std::nullopt;
   }
   return seconds;
@@ -33,7 +33,8 @@ TimeLimit::TimeLimit(std::optional<double> before_limit, std::int64_t rank_bytes
     : before_limit_(before_limit.value_or(0)), rank_bytes_(static_cast<double>(rank_bytes)), end_(end_of_job()) {
   if (before_limit && !end_)
     log::warning(
-        "train.stop_before_limit_seconds: the end of this job is not known (SLURM_JOB_END_TIME is not set), so only a "
+        "train.stop_before_limit_seconds: the time limit of this job is unknown (SLURM_JOB_END_TIME is not set), so "
+        "only a "
         "signal stops it");
 }
 

@@ -118,7 +118,7 @@ TEST(Manifest, WithNumbersWhoseProductsOrSumsOverflowIsRefused) {
 
 TEST(Manifest, OfAnotherFormatOrVersionIsRefused) {
   EXPECT_THAT(message_of(with("\"version\":2", "\"version\":3")), HasSubstr("format version 3"));
-  EXPECT_THAT(message_of(with("trireme checkpoint", "something else")), HasSubstr("no manifest of Trireme"));
+  EXPECT_THAT(message_of(with("trireme checkpoint", "something else")), HasSubstr("not a Trireme manifest"));
   EXPECT_THAT(message_of("{}"), HasSubstr("index.h5"));
   EXPECT_THAT(message_of("[]"), HasSubstr("index.h5"));
   EXPECT_THAT(message_of(""), HasSubstr("not valid JSON"));

@@ -85,7 +85,7 @@ TEST(CheckCores, FindsNothingWrongWithCoresForAll) {
       check_cores(node_of(2, 8), {{0, {0, 1, 2, 3, 4, 5, 6, 7}}, {1, {0, 1, 2, 3, 4, 5, 6, 7}}}, 8, 4);
   EXPECT_EQ(worst(findings), Verdict::ok);
   EXPECT_THAT(about(findings, "binding").found, HasSubstr("each of 2 ranks may run on cores 0-7"));
-  EXPECT_THAT(about(findings, "threads").found, HasSubstr("4 of a rank compute; communication on threads of its own"));
+  EXPECT_THAT(about(findings, "threads").found, HasSubstr("4 of a rank compute; communication on separate threads"));
 }
 
 TEST(CheckCores, SeesRanksBoundToACoreEachOfManyMore) {
@@ -98,7 +98,7 @@ TEST(CheckCores, SeesRanksBoundToACoreEachOfManyMore) {
 TEST(CheckCores, SeesMoreRanksThanCores) {
   const Findings findings = check_cores(node_of(4, 2), {{0, {0, 1}}, {1, {0, 1}}, {2, {0, 1}}, {3, {0, 1}}}, 2, 1);
   expect_trouble(about(findings, "binding"), Verdict::warning, "4 ranks share 2 cores");
-  EXPECT_THAT(about(findings, "threads").found, HasSubstr("no core is left"));
+  EXPECT_THAT(about(findings, "threads").found, HasSubstr("no spare core"));
 }
 
 TEST(CheckCores, SeesMoreThreadsThanARankHasCores) {
@@ -201,7 +201,7 @@ TEST(CheckEnvironment, NamesEachTroubleWithItsRemedy) {
   expect_trouble(about(findings, "/dev/shm"), Verdict::warning, "64 MiB free");
   expect_trouble(about(findings, "working directory"), Verdict::warning, "/scratch/anna lies on this node's memory");
   EXPECT_EQ(about(check_environment(facts, 8, 1), "working directory").verdict, Verdict::ok) << "one node sees it";
-  expect_trouble(about(findings, "TRIREME_FAULT"), Verdict::warning, "on purpose");
+  expect_trouble(about(findings, "TRIREME_FAULT"), Verdict::warning, "will be injected");
 }
 
 }  // namespace

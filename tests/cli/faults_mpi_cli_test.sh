@@ -85,7 +85,7 @@ for lanes in false true; do
   slowly step.begin 2 4
   job 4 train run.toml --set train.steps=66 --set comm.lane_threads=$lanes
   expect_done
-  grep -q "warning rank 2 on $(hostname) is slow: its own part of a step takes " err.txt || fail "the slow rank is not named"
+  grep -q "warning rank 2 on $(hostname) is a straggler: its own part of a step takes " err.txt || fail "the slow rank is not named"
   json_check '
 ranks = rows[0]["ranks"]
 assert rows[0]["slowest"].startswith("rank 2 on "), rows[0]["slowest"]
@@ -97,7 +97,7 @@ done
 slowly data.read 1 8
 job 4 train run.toml --set train.steps=66 --set data.prefetch_batches=1
 expect_done
-grep -q "warning rank 1 on $(hostname) is slow" err.txt || fail "the rank with the slow disk is not named"
+grep -q "warning rank 1 on $(hostname) is a straggler" err.txt || fail "the rank with the slow disk is not named"
 rm -r out
 
 # An evaluation may take longer than the timeout, of which each of its batches has one.

@@ -35,7 +35,7 @@ cp -r out kept
 for setting in optimizer.lr=0.001 precision.compute=bf16 batch.global=8 mesh.replicate=2; do
   job 2 train run.toml --set train.steps=7 --set "$setting"
   expect_done
-  grep -Eq "other settings from here on: .*${setting%%=*}: saved .*, now \"?${setting#*=}" err.txt || fail "$setting is not said"
+  grep -Eq "settings changed since the checkpoint: .*${setting%%=*}: saved .*, now \"?${setting#*=}" err.txt || fail "$setting is not said"
   rm -rf out
   cp -r kept out
 done

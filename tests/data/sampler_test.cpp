@@ -19,7 +19,7 @@ std::vector<SamplePlace> take(Sampler& sampler, std::int64_t count) {
   return places;
 }
 
-/// The definition of DESIGN section 7, from the beginning each time: the source of sample k.
+/// The definition (docs/numerics.md), from the beginning each time: the source of sample k.
 std::int64_t plain_source(const std::vector<double>& weights, std::int64_t k) {
   double sum = 0;
   for (const double weight : weights) sum += weight;

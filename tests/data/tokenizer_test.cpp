@@ -44,8 +44,8 @@ TEST(MakeTokenizer, NamesMissingAndForeignModels) {
     return test::error_of(ExitCode::data, [&] { (void)make_tokenizer("spm:" + (dir / name)); });
   };
   test::expect_parts(message("lama.model"), {"SentencePiece model", "lama.model does not exist", "llama.model"});
-  test::expect_parts(message("llama.model"), {"is no SentencePiece model", "spm_train"});
-  test::expect_parts(message("empty.model"), {"is no SentencePiece model"});
+  test::expect_parts(message("llama.model"), {"is not a SentencePiece model", "spm_train"});
+  test::expect_parts(message("empty.model"), {"is not a SentencePiece model"});
   test::expect_parts(message("tokenizer.json"), {"is JSON", "Hugging Face"});
 }
 

@@ -45,7 +45,7 @@ std::vector<Broken> broken() {
        .says = "reads b1, which is not unsharded"},
       {.name = "DoubleReshard",
        .edits = {{"reshard b1\n", "reshard b1\nreshard b1\n"}},
-       .says = "gives up a block that is not unsharded"},
+       .says = "reshards a block that is not unsharded"},
       {.name = "LeftUnsharded",
        .edits = {{"reshard b0\nbackward embedding m1", "backward embedding m1"}},
        .says = "end of step: b0 is still unsharded"},

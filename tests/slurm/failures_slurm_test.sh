@@ -61,5 +61,5 @@ until_true 20 "free of the stopped rank" eval '! pgrep -f "$TRIREME train.*runs/
 # A slow rank fails nothing, and is named with its node.
 submit TRIREME_FAULT=step.begin:slow:2 "SETTINGS=run.output=runs/slow train.steps=70 checkpoint.at_end=false" cpu.sbatch
 ends 0
-said 'warning rank 2 on n2 is slow: its own part of a step takes '
+said 'warning rank 2 on n2 is a straggler: its own part of a step takes '
 rows runs/slow 'assert [r["loss"] for r in rows] == [r["loss"] for r in usual[:70]]'

@@ -13,8 +13,8 @@
 #include "trireme/config/run_config.hpp"
 
 /// The plain program: the oracle of the distributed one. One process, whole parameters, libtorch's own operators under
-/// its autograd, written from the definitions (Hugging Face's Llama and GPT-2, torch.optim.AdamW, DESIGN sections 5 and
-/// 7) and not from Trireme's code.
+/// its autograd, written from the definitions (Hugging Face's Llama and GPT-2, torch.optim.AdamW,
+/// docs/numerics.md) and not from Trireme's code.
 namespace trireme::test {
 
 /// Parameters in full by Hugging Face name: fp32, or fp64 to see what rounding does.

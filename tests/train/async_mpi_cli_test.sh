@@ -23,7 +23,7 @@ grep -q '^saved unbroken/checkpoints/step-00000010 (.*, .* s)$' out.txt || fail 
 job 2 train run.toml --set run.output=beside
 expect_done
 same_end beside 00000040
-grep -q '^saved beside/checkpoints/step-00000010 (.* s beside the training, which waited .* s)$' out.txt || fail 'no word of it'
+grep -q '^saved beside/checkpoints/step-00000010 (.* s in the background, training stalled .* s)$' out.txt || fail 'no word of it'
 
 # Killed in the background, while later steps run: the one before is complete, the end is the same.
 for point in stage write sync manifest rename gc; do
@@ -33,7 +33,7 @@ for point in stage write sync manifest rename gc; do
   ((status != 0 && seconds < 30)) || fail "ckpt.$point: exit code $status after $seconds s"
   job 2 train run.toml --set run.output=killed
   expect_done
-  grep -q 'going on from killed/checkpoints/step-000000[23]0' err.txt || fail "ckpt.$point: went on from elsewhere"
+  grep -q 'resuming from killed/checkpoints/step-000000[23]0' err.txt || fail "ckpt.$point: went on from elsewhere"
   same_end killed 00000040
   [[ -z $(find killed/checkpoints -name '.step-*') ]] || fail "ckpt.$point: leftovers"
   rm -r killed
@@ -42,7 +42,7 @@ done
 # One that fails is an error at the next step, and not the end; the next one is written. The last one decides.
 TRIREME_FAULT=ckpt.sync:throw:1:19 job 2 train run.toml --set run.output=failing
 expect_done
-(($(grep -c 'the save of step 20 failed, the training goes on' err.txt) == 1)) || fail 'a failed save was silent'
+(($(grep -c 'saving step 20 failed, training continues' err.txt) == 1)) || fail 'a failed save was silent'
 same_end failing 00000040
 [[ ! -e failing/checkpoints/step-00000020 && -e failing/checkpoints/step-00000030 ]] || fail 'what was kept'
 TRIREME_FAULT=ckpt.sync:throw:1:39 job 2 train run.toml --set run.output=failing-last
@@ -103,11 +103,11 @@ if mount -t tmpfs -o size=4096k none full 2>/dev/null; then
   $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=disk --set checkpoint.keep=1 \
     --set checkpoint.directory=full/checkpoints --set train.steps=100000 --set checkpoint.every=50 >out.txt 2>err.txt &
   for ((i = 0; i < 1200; ++i)); do
-    grep -q 'the save of step 100 failed' err.txt && break
+    grep -q 'saving step 100 failed' err.txt && break
     kill -0 $! || fail 'the full disk ended the run'
     sleep 0.05
   done
-  grep -q 'the save of step 100 failed, the training goes on: .* needs .* bytes.* are free; free space' err.txt ||
+  grep -q 'saving step 100 failed, training continues: .* needs .* bytes.* are free; free space' err.txt ||
     fail 'a full disk has no clear message'
   [[ $(ls full/checkpoints) == step-00000050 ]] || fail "a full disk: left are $(ls -A full/checkpoints)"
   "$TRIREME" verify full/checkpoints/step-00000050 >/dev/null || fail 'a full disk: the old checkpoint is damaged'

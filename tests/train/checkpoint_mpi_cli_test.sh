@@ -60,7 +60,7 @@ for point in stage write close manifest rename readback gc; do
   ((status != 0)) || fail "ckpt.$point: the kill was not seen"
   train "killed-$point"
   ((status == 0)) || fail "ckpt.$point: the restart ended with $status"
-  grep -q 'going on from' log || fail "ckpt.$point: it began anew"
+  grep -q 'resuming from' log || fail "ckpt.$point: it began anew"
   same_end "killed-$point"
   [[ -z $(find "killed-$point/checkpoints" -name '.step-*') ]] || fail "ckpt.$point: leftovers"
 done
@@ -119,7 +119,7 @@ for ranks_per_file in 1 2; do
   pid=$!
   await '^saved limited/checkpoints/step-00000100'
   for rank in $(ranks_of $pid); do prlimit --pid "$rank" --fsize=40960:unlimited; done
-  await 'failed, the training goes on: .* may have 40960 at most (ulimit -f); raise the limit'
+  await 'failed, training continues: .* may have 40960 at most (ulimit -f); raise the limit'
   kept=$(ls limited/checkpoints | tail -n 1)
   "$TRIREME" verify "limited/checkpoints/$kept" >verified || fail 'ulimit -f: the old checkpoint is damaged'
   for rank in $(ranks_of $pid); do prlimit --pid "$rank" --fsize=unlimited:unlimited; done
@@ -140,7 +140,7 @@ for async in false true; do
     ((status != 0)) || fail "shared file, ckpt.$at: the kill was not seen"
     train shared --set checkpoint.ranks_per_file=2 --set checkpoint.async=$async
     ((status == 0)) || fail "shared file, ckpt.$at: the restart ended with $status"
-    grep -q 'going on from' log || fail "shared file, ckpt.$at: it began anew"
+    grep -q 'resuming from' log || fail "shared file, ckpt.$at: it began anew"
     cmp <(losses unbroken) <(losses shared) || fail "shared file, ckpt.$at: other losses"
     [[ $(ls -A shared/checkpoints | tr '\n' ' ') == '.job.lock step-00000003 step-00000004 ' ]] ||
       fail "shared file, ckpt.$at: left are $(ls -A shared/checkpoints)"

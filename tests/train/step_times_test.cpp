@@ -44,7 +44,7 @@ TEST(Slowest, IsTheLongestMedianNotTheLongestStep) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->rank, 2);
   EXPECT_TRUE(found->straggles());
-  EXPECT_THAT(to_text(*found, named), HasSubstr("rank 2 on n2 is slow"));
+  EXPECT_THAT(to_text(*found, named), HasSubstr("rank 2 on n2 is a straggler"));
 }
 
 TEST(Slowest, IsFoundOfTwoRanksAndNotOfEqualOnes) {

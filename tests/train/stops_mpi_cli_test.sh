@@ -112,7 +112,7 @@ export SLURM_JOB_END_TIME=$(($(date +%s) + 40))
 start 2
 expect_stopped 'the end of the job'
 (($(date +%s) < SLURM_JOB_END_TIME)) || fail 'it stopped late'
-grep -q 'the job ends in .* saving and stopping now' err.txt || fail 'it does not say why'
+grep -q 'left before the time limit.* saving and stopping now' err.txt || fail 'it does not say why'
 grep -q "stopped before the job's time limit" out.txt || fail 'it does not say that it stopped'
 step=$(ls out/checkpoints | sed 's/step-0*//')
 unset SLURM_JOB_END_TIME
@@ -123,7 +123,7 @@ json_check "assert [r['step'] for r in rows] == list(range(1, $step + 4))
 assert [r['restart_count'] for r in rows[-4:]] == [0, 1, 1, 1]" out/metrics.jsonl
 job 2 train run.toml --set run.output=other --set train.steps=1 --set train.stop_before_limit_seconds=30
 expect_done
-grep -q 'the end of this job is not known' err.txt || fail 'a limit that is not known is not said'
+grep -q 'the time limit of this job is unknown' err.txt || fail 'a limit that is not known is not said'
 unset SLURM_RESTART_COUNT
 
 # A second job in the same place is refused, whether it writes checkpoints or not; afterwards it may begin.

@@ -41,7 +41,7 @@ class Traffic : public testing::Test {
   test::TokenFiles files_{world_, 257};
 };
 
-/// The formula of DESIGN and issue 3, apart from any schedule.
+/// The closed formula, independent of any schedule.
 struct Formula {
   model::Model model;
   shard::Layout layout;

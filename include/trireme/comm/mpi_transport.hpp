@@ -16,7 +16,7 @@ inline constexpr Bytes mpi_staging{4 << 20};
 
 /// Collectives over MPI point to point, in chunks: works for every group. `communicator` must outlive it, and nobody
 /// else may use it meanwhile. Reduce-scatter is an all-to-all and our own sum: MPI's own sums in an order that depends
-/// on the algorithm it picks, and runs at a quarter of the speed (DESIGN section 9). staging_bytes: bound of the
+/// on the algorithm it picks, and was measured at a quarter of the speed. staging_bytes: bound of the
 /// receive buffers, allocated at the first reduction.
 [[nodiscard]] std::unique_ptr<Transport> mpi_transport(const Communicator& communicator, const StagingSource& staging,
                                                        Bytes staging_bytes = mpi_staging);

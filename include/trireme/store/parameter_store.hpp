@@ -19,7 +19,7 @@ namespace trireme::store {
 /// Fills `out` with elements `elements` of a parameter: initial values, or weights read from a file.
 using Provider = std::function<void(const model::Parameter& parameter, shard::Range elements, std::span<float> out)>;
 
-/// The initial values of DESIGN section 5: ones, or normal(0, std) by Philox keyed by (seed, name, element).
+/// The initial values (docs/numerics.md): ones, or normal(0, std) by Philox keyed by (seed, name, element).
 [[nodiscard]] Provider initial_values(std::uint64_t seed);
 
 /// What a schedule needs in memory.

@@ -12,7 +12,7 @@
 
 namespace trireme::train {
 
-/// One training step as metrics.jsonl says it: DESIGN section 8 names the keys.
+/// One training step as a line of metrics.jsonl: docs/outputs.md explains the keys.
 struct StepRow {
   std::int64_t step = 0;  ///< finished steps, from 1
   double loss = 0;        ///< cross-entropy alone

@@ -34,10 +34,10 @@ rm -rf out
 # Ranks that share the GPU: over MPI by themselves, not over NCCL.
 job 2 train run.toml --set train.steps=2
 expect_done
-grep -q "ranks share GPUs: their tensors travel over MPI" err.txt || fail "no word about MPI"
+grep -q "ranks share GPUs: tensors are staged through host memory" err.txt || fail "no word about MPI"
 rm -rf out
 job 2 train run.toml --set comm.backend=nccl
-expect_end 5 "wants a GPU of its own for every rank"
+expect_end 5 "requires one GPU per rank"
 TRIREME_MADE_UP_GPUS=2 job 2 train run.toml
 expect_done
 grep -q "^mesh .*nccl" out.txt || fail "two GPUs, and no NCCL"
@@ -54,7 +54,7 @@ expect_done
 rm -r saved/checkpoints/step-00000006
 program train run.toml --set run.output=saved --set batch.micro=4 --set checkpoint.every=3 --set checkpoint.keep=2
 expect_done
-grep -q "going on from saved/checkpoints/step-00000003" err.txt || fail "it did not go on"
+grep -q "resuming from saved/checkpoints/step-00000003" err.txt || fail "it did not go on"
 json_check '
 values = [[row[key] for row in map(json.loads, open(file)) for key in ("loss", "grad_norm") if key in row] for file in files]
 assert values[0] == values[1], values' saved/metrics.jsonl single/metrics.jsonl
