@@ -37,7 +37,7 @@ a_save_works() {  # one that begins now is written, and whole
 }
 survives() {  # survives RULE TEXT
   rules "$1"
-  await err.txt "$(wc -l <err.txt)" "the save of step [0-9]* failed, the training goes on: .*$2"
+  await err.txt "$(wc -l <err.txt)" "saving step [0-9]* failed, training continues: .*$2"
   local kept
   kept=$(ls out/checkpoints)
   [[ $kept =~ ^step-[0-9]+$ ]] || fail "$1: what is there is $kept"
