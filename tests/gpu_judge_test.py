@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Feeds made-up measurements to gpu_judge.py, and made-up runs to gpu.py, whose records it judges. Needs no GPU."""
+"""Feeds simulated measurements to gpu_judge.py, and simulated runs to gpu.py, whose records it judges. Needs no GPU."""
 import contextlib
 import io
 import json
@@ -210,10 +210,10 @@ class Measuring(unittest.TestCase):
 
 
 class Steps(unittest.TestCase):
-    """tests/gpu.sh with made-up programs."""
+    """tests/gpu.sh with simulated programs."""
 
     def run_script(self, words, programs, results="measured.jsonl"):
-        """gpu.sh WORDS... beside made-up programs: its exit code, its output, and a file that it left."""
+        """gpu.sh WORDS... beside simulated programs: its exit code, its output, and a file that it left."""
         with tempfile.TemporaryDirectory() as directory:
             folder = pathlib.Path(directory)
             (folder / "bin").mkdir()

@@ -1,64 +1,142 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Holds the sources to the rules of their layout. Run without arguments: first the rules are tested on planted mistakes,
-then the repository is checked. `layering_test.py DIRECTORY` checks another tree.
+then the repository is checked. `layering_test.py DIRECTORY` checks another tree; `--folders` lists the files per folder.
 
-The rules: a layer includes itself and the layers above it only; the value layers use no third-party library but fmt,
-toml++ and nlohmann-json; no source is longer than 400 lines; the first lines carry the SPDX licence line."""
+The rules:
+- A layer includes itself and the layers before it in LAYERS; a folder of a layer, itself and those before it in FOLDERS.
+- Folders do not include each other in a circle, whatever the tables say.
+- A header in include/ is there for programs that are built on an installed Trireme, or for another layer: it includes no
+  header that is private to src/.
+- The value layers use no third-party library but fmt, toml++ and nlohmann-json.
+- No source is longer than 300 lines, no folder holds more than 25 files; the first lines carry the SPDX licence line."""
 
+import collections
 import pathlib
 import re
 import sys
 import tempfile
 
-LAYERS = """base config mesh model shard schedule planner
-            device comm kernels store nn optim data executor checkpoint train cli""".split()
-VALUES = LAYERS[: LAYERS.index("planner") + 1]
+VALUES = "base config mesh model shard schedule planner huggingface".split()
+LAYERS = (
+    VALUES
+    + """device mpi supervise comm kernels store nn optim tokenizer data timeline executor checkpoint train cli""".split()
+)
+# The folders of a layer, "." for the layer's own, each of which may include those before it. Layers without an entry have
+# none but cuda/.
+FOLDERS = {
+    "base": ". io",
+    "schedule": ". verbs verify passes",
+    "planner": ". time validate",
+    "kernels": ". simd host cuda",
+    "checkpoint": ". save load",
+    "train": "engine record console setup save .",
+    "cli": "start . doctor",
+}
 VALUE_LIBRARIES = ("fmt/", "toml++/", "nlohmann/")
 GENERATED = ("git_hash.hpp",)
-MAX_LINES = 400
+MAX_LINES = 300
+MAX_FILES = 25
+# Files to be split: they may not grow.
+LONGER = {
+    "src/train/engine/job.cpp": 322,
+    "src/train/run.cpp": 389,
+}
+SOURCES = (".cpp", ".hpp", ".h", ".cu", ".cuh")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
 
-def layer_of(root, path):
-    """The layer that a source or header belongs to, or None: src/<layer>/..., include/trireme/<layer>/..."""
-    parts = path.relative_to(root).parts
+def place_of(path):
+    """(layer, folder) of a source or header by its path, or None: src/<layer>/[<folder>/]x, include/trireme/<layer>/..."""
+    parts = pathlib.PurePath(path).parts
     if parts[0] == "src" and len(parts) > 2 and parts[1] != "cmake":
-        return parts[1]
-    if parts[:2] == ("include", "trireme") and len(parts) > 3:
-        return parts[2]
-    return None
+        parts = parts[1:-1]
+    elif parts[:2] == ("include", "trireme") and len(parts) > 3:
+        parts = parts[2:-1]
+    else:
+        return None
+    return parts[0], "/".join(parts[1:]) or "."
 
 
-def included_layer(name):
-    """The layer that an include names: trireme/<layer>/x.hpp, or <layer>/x.hpp for a header that is private to src/."""
+def folders_of(layer):
+    return FOLDERS.get(layer, ". cuda").split()
+
+
+def included_place(name):
+    """(layer, folder) of what an include names: trireme/<layer>/x.hpp, or <layer>/x.hpp for a header that is private to src/."""
     parts = name.split("/")
     if parts[0] == "trireme":
-        return parts[1] if len(parts) > 2 else None
-    return parts[0] if len(parts) > 1 and parts[0] in LAYERS else None
+        return place_of("include/" + name) if len(parts) > 2 else None
+    return place_of("src/" + name) if len(parts) > 1 and parts[0] in LAYERS else None
 
 
-def include_mistakes(layer, quote, name, beside):
-    """What is wrong with one include of a file in `layer`; `beside` says whether the name is a file next to it."""
-    target = included_layer(name)
+def include_mistakes(place, public, quote, name, beside):
+    """What is wrong with one include of a file at `place`; `public`: it lies in include/; `beside`: the name is a file next to it."""
+    layer, folder = place
+    target = included_place(name)
     if target is not None:
-        if target not in LAYERS:
-            yield f"includes {name}: there is no layer '{target}'"
-        elif LAYERS.index(target) > LAYERS.index(layer):
-            yield f"includes {name}: {layer} may not see {target}, which lies below it"
+        if target[0] not in LAYERS:
+            yield f"includes {name}: there is no layer '{target[0]}'"
+        elif LAYERS.index(target[0]) > LAYERS.index(layer):
+            yield f"includes {name}: {layer} may not see {target[0]}, which lies below it"
+        elif target[0] == layer and target[1] not in folders_of(layer):
+            yield f"includes {name}: {layer} has no folder '{target[1]}' in FOLDERS"
+        elif target[0] == layer and folders_of(layer).index(target[1]) > folders_of(layer).index(folder):
+            yield f"includes {name}: {layer}/{folder} may not see {layer}/{target[1]}, which lies below it"
+        if public and not name.startswith("trireme/"):
+            yield f"includes {name}, which is not installed"
     elif layer in VALUES and not beside and name not in GENERATED:
-        standard = quote == "<" and re.fullmatch(r"[a-z_0-9]+|(sys/)?[a-z_0-9]+\.h", name)
+        standard = quote == "<" and re.fullmatch(r"[a-z_0-9]+|(sys/|linux/)?[a-z_0-9]+\.h", name)
         forbidden = name in ("mpi.h", "omp.h", "hdf5.h", "xxhash.h", "cuda_runtime.h", "nccl.h")
         if forbidden or not (standard or name.startswith(VALUE_LIBRARIES)):
             yield f"includes {name}: the value layers use the standard library, fmt, toml++ and nlohmann-json only"
 
 
+def circles(includes):
+    """Strongly connected groups of more than one folder. includes: folder -> folders (Tarjan 1972)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in sorted(includes.get(node, ())):
+            if target not in index:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], index[target])
+        if low[node] == index[node]:
+            group = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for node in sorted(includes):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def shown_folder(place):
+    return place[0] if place[1] == "." else "/".join(place)
+
+
+def crowded(root):
+    """Every folder of src, include and tests with its number of files, subfolders not counted."""
+    for top in ("src", "include", "tests"):
+        for folder in sorted(p for p in [root / top, *(root / top).rglob("*")] if p.is_dir() and p.name != "__pycache__"):
+            files = sum(p.is_file() for p in folder.iterdir())
+            if files:
+                yield folder.relative_to(root), files
+
+
 def mistakes(root):
     """Every mistake in src, include and tests below root, as lines `path:line: what`."""
+    edges = collections.defaultdict(set)
     for folder in ("src", "include", "tests"):
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix not in (".cpp", ".hpp", ".h", ".cu", ".cuh"):
+            if path.suffix not in SOURCES:
                 continue
             shown = path.relative_to(root)
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -66,18 +144,30 @@ def mistakes(root):
                 yield f"{shown}:1: the first line is not '// {SPDX}'"
             if folder == "tests":
                 continue
-            if len(lines) > MAX_LINES:
-                yield f"{shown}:{len(lines)}: {len(lines)} lines; split it, {MAX_LINES} is the most"
-            layer = layer_of(root, path)
-            if layer not in LAYERS:
+            most = LONGER.get(str(shown), MAX_LINES)
+            if len(lines) > most:
+                yield f"{shown}:{len(lines)}: {len(lines)} lines; split it, {most} is the most"
+            place = place_of(shown)
+            if place is None or place[0] not in LAYERS:
                 yield f"{shown}:1: lies in no layer (src/<layer>/x.cpp, include/trireme/<layer>/x.hpp)"
+                continue
+            if place[1] not in folders_of(place[0]):
+                yield f"{shown}:1: lies in no folder that FOLDERS lists for {place[0]}"
                 continue
             for number, line in enumerate(lines, 1):
                 match = INCLUDE.match(line)
                 if match:
                     beside = match[1] == '"' and (path.parent / match[2]).is_file()
-                    for mistake in include_mistakes(layer, match[1], match[2], beside):
+                    target = included_place(match[2])
+                    if target is not None and target != place:
+                        edges[shown_folder(place)].add(shown_folder(target))
+                    for mistake in include_mistakes(place, folder == "include", match[1], match[2], beside):
                         yield f"{shown}:{number}: {mistake}"
+    for group in circles(edges):
+        yield f"{group[0]}: includes itself in a circle through {', '.join(group[1:])}"
+    for folder, files in crowded(root):
+        if files > MAX_FILES:
+            yield f"{folder}: {files} files; open it, {MAX_FILES} is the most"
 
 
 # What is planted, and a part of the message that must come (None: it is fine).
@@ -88,6 +178,13 @@ PLANTED = [
     ("src/nn/a.cpp", '#  include "trireme/executor/a.hpp"', "nn may not see executor"),
     ("src/nn/b.cpp", '#include "executor/private.hpp"', "nn may not see executor"),
     ("src/nn/c.cpp", '#include "trireme/nowhere/a.hpp"', "no layer 'nowhere'"),
+    ("src/schedule/a.cpp", '#include "trireme/schedule/passes/a.hpp"', "schedule/. may not see schedule/passes"),
+    ("src/schedule/verify/a.cpp", '#include "schedule/passes/a.hpp"', "schedule/verify may not see schedule/passes"),
+    ("src/train/engine/a.cpp", '#include "train/run.hpp"', "train/engine may not see train/."),
+    ("src/train/run.cpp", '#include "train/nowhere/a.hpp"', "train has no folder 'nowhere'"),
+    ("src/train/nowhere/a.cpp", "", "lies in no folder"),
+    ("src/comm/a.cpp", '#include "comm/cuda/nccl.hpp"', "comm/. may not see comm/cuda"),
+    ("include/trireme/nn/a.hpp", '#include "nn/private.hpp"', "not installed"),
     ("src/config/a.cpp", "#include <mpi.h>", "value layers use"),
     ("src/mesh/a.cpp", "#include <ATen/ATen.h>", "value layers use"),
     ("src/mesh/b.cpp", "#include <Kokkos_Core.hpp>", "value layers use"),
@@ -97,6 +194,8 @@ PLANTED = [
     ("src/executor/fine.cpp", '#include <mpi.h>\n#include "trireme/base/error.hpp"\n#include "trireme/executor/a.hpp"', None),
     ("src/config/fine.cpp", "#include <toml++/toml.h>\n#include <fmt/core.h>\n#include <vector>\n#include <unistd.h>", None),
     ("include/trireme/base/fine.hpp", "#include <source_location>", None),
+    ("src/schedule/passes/fine.cpp", '#include "trireme/schedule/op.hpp"\n#include "schedule/verify/a.hpp"', None),
+    ("src/optim/cuda/fine.cpp", '#include "kernels/cuda/launchers.hpp"\n#include "optim/device.hpp"', None),
     ("src/cli/main.cpp", '#include "trireme/train/a.hpp"', None),
 ]
 
@@ -114,11 +213,27 @@ def test_planted():
             assert right, f"{path} with {text.strip()!r}: expected {expected!r}, found {found}"
             file.write_text("#pragma once\n")
             assert any("first line" in mistake for mistake in mistakes(root)), f"{path}: a missing licence line went unseen"
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
+    assert not circles({"a": {"b", "c"}, "b": {"c"}})
+    with tempfile.TemporaryDirectory() as directory:
+        root = pathlib.Path(directory)
+        (root / "src/base").mkdir(parents=True)
+        for number in range(MAX_FILES + 1):
+            found = list(mistakes(root))
+            assert found == [], found
+            (root / f"src/base/a{number}.cpp").write_text(f"// {SPDX}\n")
+        assert [f for f in mistakes(root) if "open it" in f], "a crowded folder went unseen"
 
 
 def main():
+    arguments = sys.argv[1:]
+    folders = "--folders" in arguments
+    root = pathlib.Path(next((a for a in arguments if a != "--folders"), pathlib.Path(__file__).parent.parent))
+    if folders:
+        for folder, files in crowded(root):
+            print(f"{files:4} {folder}")
+        return 0
     test_planted()
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
     found = list(mistakes(root))
     print("\n".join(found) or f"layering: {root}: no mistakes; {len(PLANTED)} planted ones were judged rightly")
     return 1 if found else 0

@@ -14,8 +14,8 @@
 #include "checkpoint/hdf5.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/base/io/file.hpp"
 #include "trireme/base/log.hpp"
-#include "trireme/checkpoint/file.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -38,13 +38,13 @@ std::int64_t step_of(const std::string& name) {
 
 std::vector<fs::path> entries(const std::string& directory) {
   std::vector<fs::path> paths;
-  const PathKind kind = status_of(directory).kind;
-  if (kind == PathKind::nothing) return paths;
-  if (kind != PathKind::directory) cannot_read(directory, "be read", ENOTDIR);
+  const io::PathKind kind = io::status_of(directory).kind;
+  if (kind == io::PathKind::nothing) return paths;
+  if (kind != io::PathKind::directory) io::cannot_read(directory, "be read", ENOTDIR);
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
     paths.push_back(it->path());
-  if (error) cannot_read(directory, "be read", error.value());
+  if (error) io::cannot_read(directory, "be read", error.value());
   return paths;
 }
 
@@ -58,10 +58,10 @@ void check_sizes(const std::string& path, const Manifest& manifest) {
   Mistakes mistakes;
   for (const SavedFile& file : manifest.files) {
     const std::string name = path + "/" + file.path;
-    const PathStatus status = status_of(name);
-    if (status.kind == PathKind::nothing)
+    const io::PathStatus status = io::status_of(name);
+    if (status.kind == io::PathKind::nothing)
       mistakes.add(fmt::format("{}: No such file or directory", name));
-    else if (status.kind != PathKind::file)
+    else if (status.kind != io::PathKind::file)
       mistakes.add(fmt::format("{}: is not a file", name));
     else if (status.bytes != file.bytes)
       mistakes.add(fmt::format("{}: has {} bytes instead of {}", name, status.bytes, file.bytes));
@@ -106,7 +106,7 @@ std::string commit_text(std::int64_t bytes, std::uint64_t hash) {
 }
 
 FileHash hash_file(const std::string& path) {
-  const File file = File::open(path);
+  const io::File file = io::File::open(path);
   Checksum checksum;
   std::vector<std::byte> buffer(std::size_t{1} << 20);
   for (std::int64_t at = 0; at < file.size();) {
@@ -128,18 +128,18 @@ std::vector<Found> list_checkpoints(const std::string& directory) {
 }
 
 std::string open_manifest_text(const std::string& path) {
-  if (status_of(path).kind != PathKind::directory)
+  if (io::status_of(path).kind != io::PathKind::directory)
     throw CheckpointError(fmt::format("{}: no such checkpoint; check the path", path));
   if (const std::vector<Found> inside = list_checkpoints(path); !inside.empty())
     throw CheckpointError(fmt::format("{}: is a directory of {} checkpoint{}; name one of them, such as {}", path,
                                       inside.size(), inside.size() == 1 ? "" : "s", inside.front().path));
-  if (status_of(commit_path(path)).kind == PathKind::nothing)
+  if (io::status_of(commit_path(path)).kind == io::PathKind::nothing)
     throw CheckpointError(
         fmt::format("{}/COMMIT: is missing, so the save never came to its end; use another checkpoint", path));
-  const std::string commit = read_text(commit_path(path), most_commit_bytes);
+  const std::string commit = io::read_text(commit_path(path), most_commit_bytes);
   check_commit(path, commit);
   // Read once, for its checksum and for HDF5: so what the system could not read is never taken for damage.
-  const std::string index = read_text(index_path(path), most_index_bytes);
+  const std::string index = io::read_text(index_path(path), most_index_bytes);
   if (commit != commit_text(static_cast<std::int64_t>(index.size()), text_hash(index)))
     throw CheckpointError(
         fmt::format("{}: is damaged, or {} is of another checkpoint or version: size and checksum do not fit; use "

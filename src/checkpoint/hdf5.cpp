@@ -7,7 +7,7 @@
 #include <new>
 
 #include "trireme/base/error.hpp"
-#include "trireme/checkpoint/library.hpp"
+#include "trireme/checkpoint/hdf5_version.hpp"
 
 namespace trireme::checkpoint::h5 {
 namespace {

@@ -18,7 +18,7 @@ std::string_view to_text(Quantity quantity) {
   throw BugError("to_text: unknown quantity");
 }
 
-std::vector<std::string> differences(const Facts& saved, const Facts& now) {
+std::vector<std::string> differences(const Metadata& saved, const Metadata& now) {
   const std::map<std::string, std::string> before(saved.begin(), saved.end());
   const std::map<std::string, std::string> after(now.begin(), now.end());
   std::vector<std::string> lines;
@@ -40,23 +40,23 @@ std::int64_t SavedParameter::elements() const {
   return product;
 }
 
-Facts model_facts(const model::Model& model) {
+Metadata model_metadata(const model::Model& model) {
   const model::Sizes& s = model.sizes;
-  Facts facts{
+  Metadata metadata{
       {"model.architecture", model.architecture},         {"model.vocab_size", std::to_string(s.vocab)},
       {"model.hidden_size", std::to_string(s.hidden)},    {"model.intermediate_size", std::to_string(s.intermediate)},
       {"model.layers", std::to_string(s.layers)},         {"model.heads", std::to_string(s.heads)},
       {"model.kv_heads", std::to_string(s.kv_heads)},     {"model.head_dim", std::to_string(s.head_dim)},
       {"model.norm_eps", fmt::format("{}", s.norm_eps)},  {"model.rope_theta", fmt::format("{}", s.rope_theta)},
       {"model.tie_embeddings", s.tied ? "true" : "false"}};
-  if (s.positions > 0) facts.emplace_back("model.positions", std::to_string(s.positions));
+  if (s.positions > 0) metadata.emplace_back("model.positions", std::to_string(s.positions));
   if (s.rope_scaling)
-    facts.emplace_back("model.rope_scaling",
-                       fmt::format("factor {}, low_freq_factor {}, high_freq_factor {}, "
-                                   "original_max_position_embeddings {}",
-                                   s.rope_scaling->factor, s.rope_scaling->low_freq_factor,
-                                   s.rope_scaling->high_freq_factor, s.rope_scaling->original_max_position_embeddings));
-  return facts;
+    metadata.emplace_back("model.rope_scaling", fmt::format("factor {}, low_freq_factor {}, high_freq_factor {}, "
+                                                            "original_max_position_embeddings {}",
+                                                            s.rope_scaling->factor, s.rope_scaling->low_freq_factor,
+                                                            s.rope_scaling->high_freq_factor,
+                                                            s.rope_scaling->original_max_position_embeddings));
+  return metadata;
 }
 
 std::vector<SavedParameter> saved_parameters(const model::Model& model) {

@@ -67,7 +67,7 @@ class Decoder {
 
 void pass(auto& coder, std::int64_t& value) { coder.value(value); }
 void pass(auto& coder, std::uint64_t& value) { coder.value(value); }
-void pass(auto& coder, PassedOver& value) { coder.value(value); }
+void pass(auto& coder, SkippedSamples& value) { coder.value(value); }
 void pass(auto& coder, std::string& text) { coder.text(text); }
 void pass(auto& coder, std::pair<std::string, std::string>& fact) {
   coder.text(fact.first);
@@ -91,7 +91,7 @@ void pass(auto& coder, SavedParameter& parameter) {
 
 void pass(auto& coder, SavedSlice& slice) {
   coder.value(slice.parameter);
-  coder.value(slice.runs);
+  coder.value(slice.hyperslab);
   coder.value(slice.offset);
   list(coder, slice.checksums);
 }
@@ -120,9 +120,9 @@ void pass(auto& coder, State& state) {
   coder.value(state.seed);
   coder.value(state.learning_rate);
   list(coder, state.taken);
-  list(coder, state.passed_over);
+  list(coder, state.skipped_samples);
   coder.text(state.run_id);
-  for (Facts* facts : {&state.data, &state.choices, &state.generation}) list(coder, *facts);
+  for (Metadata* metadata : {&state.data, &state.tuned_settings, &state.generation}) list(coder, *metadata);
   coder.text(state.run_file);
 }
 

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/json.hpp"
+#include "base/io/json.hpp"
 #include "checkpoint/rectangles.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/text.hpp"
@@ -60,19 +60,19 @@ std::vector<std::uint64_t> hashes(const nlohmann::json& values) {
   return result;
 }
 
-Facts sorted_facts(const nlohmann::json& object) {
-  Facts facts;
-  for (const auto& [key, value] : object.items()) facts.emplace_back(key, value.get<std::string>());
-  return facts;
+Metadata sorted_metadata(const nlohmann::json& object) {
+  Metadata metadata;
+  for (const auto& [key, value] : object.items()) metadata.emplace_back(key, value.get<std::string>());
+  return metadata;
 }
 
 /// The same of a key that may be absent: files of an earlier build lack it.
-Facts facts_or_none(const nlohmann::json& json, const char* key) {
-  return json.contains(key) ? sorted_facts(json.at(key)) : Facts{};
+Metadata metadata_or_none(const nlohmann::json& json, const char* key) {
+  return json.contains(key) ? sorted_metadata(json.at(key)) : Metadata{};
 }
 
-std::vector<PassedOver> passed_over_of(const nlohmann::json& json) {
-  std::vector<PassedOver> all;
+std::vector<SkippedSamples> skipped_samples_of(const nlohmann::json& json) {
+  std::vector<SkippedSamples> all;
   if (!json.contains("passed_over")) return all;
   for (const auto& entry : json.at("passed_over"))
     all.push_back({.step = whole(entry.at(0), "a step"),
@@ -114,29 +114,29 @@ mesh::Mesh mesh_of(const nlohmann::json& json) {
 }
 
 /// Runs that lie within a parameter; several of them in the same columns of consecutive rows.
-shard::Runs runs_of(const nlohmann::json& json, const SavedParameter& parameter) {
+shard::Hyperslab hyperslab_of(const nlohmann::json& json, const SavedParameter& parameter) {
   const std::int64_t elements = parameter.elements();
   const std::int64_t columns = columns_of(parameter);
-  shard::Runs runs{.first = whole(json.at(1), "a slice's first element", 0, elements - 1),
-                   .length = whole(json.at(2), "the length of a slice's runs", 1, elements),
-                   .stride = whole(json.at(3), "a slice's stride", 0, columns),
-                   .count = whole(json.at(4), "a slice's number of runs", 1, elements)};
-  if (runs.count == 1)
-    require(runs.stride == 0 && runs.length <= elements - runs.first,
+  shard::Hyperslab hyperslab{.first = whole(json.at(1), "a slice's first element", 0, elements - 1),
+                             .length = whole(json.at(2), "the length of a slice's runs", 1, elements),
+                             .stride = whole(json.at(3), "a slice's stride", 0, columns),
+                             .count = whole(json.at(4), "a slice's number of runs", 1, elements)};
+  if (hyperslab.count == 1)
+    require(hyperslab.stride == 0 && hyperslab.length <= elements - hyperslab.first,
             fmt::format("a slice of {} is out of range", parameter.name));
   else
-    require(runs.stride == columns && runs.first % columns + runs.length <= columns &&
-                runs.count <= elements / columns - runs.first / columns,
+    require(hyperslab.stride == columns && hyperslab.first % columns + hyperslab.length <= columns &&
+                hyperslab.count <= elements / columns - hyperslab.first / columns,
             fmt::format("a slice of {} is out of range: its runs are not parts of its rows", parameter.name));
-  return runs;
+  return hyperslab;
 }
 
 SavedSlice slice_of(const nlohmann::json& json, const std::vector<SavedParameter>& parameters, std::int64_t room) {
   const auto index = whole(json.at(0), "a parameter's index", 0, static_cast<std::int64_t>(parameters.size()) - 1);
   const SavedParameter& parameter = parameters[static_cast<std::size_t>(index)];
   SavedSlice slice{.parameter = static_cast<int>(index), .checksums = hashes(json.at(6))};
-  slice.runs = runs_of(json, parameter);
-  slice.offset = whole(json.at(5), "a slice's offset", 0, room - slice.runs.size());
+  slice.hyperslab = hyperslab_of(json, parameter);
+  slice.offset = whole(json.at(5), "a slice's offset", 0, room - slice.hyperslab.size());
   require(static_cast<std::int64_t>(slice.checksums.size()) == slice.chunks(),
           fmt::format("a slice of {} has {} checksums instead of {}", parameter.name, slice.checksums.size(),
                       slice.chunks()));
@@ -146,7 +146,7 @@ SavedSlice slice_of(const nlohmann::json& json, const std::vector<SavedParameter
 Quantity quantity_of(const std::string& dataset) {
   for (const Quantity quantity : all_quantities)
     if (dataset.starts_with(std::string(to_text(quantity)) + "/")) return quantity;
-  throw Refused(fmt::format("dataset {} belongs to no known group", in_quotes(dataset)));
+  throw Refused(fmt::format("dataset {} belongs to no known group", io::in_quotes(dataset)));
 }
 
 SavedFile file_of(const nlohmann::json& json, const std::vector<SavedParameter>& parameters) {
@@ -159,7 +159,7 @@ SavedFile file_of(const nlohmann::json& json, const std::vector<SavedParameter>&
                  .rest = from_hex(json.at("rest")),
                  .datasets = {}};
   require(file.path == shard_path(file.dp_rank, file.tensor_rank),
-          fmt::format("the path {} is not a shard's", in_quotes(file.path)));
+          fmt::format("the path {} is not a shard's", io::in_quotes(file.path)));
   for (const auto& entry : json.at("datasets")) {
     SavedDataset dataset{.name = entry.at("name").get<std::string>(),
                          .elements = whole(entry.at("elements"), "a dataset's elements", 1, file.bytes / 4),
@@ -180,7 +180,7 @@ void require_cover(const Manifest& manifest) {
     for (const SavedDataset& dataset : file.datasets)
       for (const SavedSlice& slice : dataset.slices)
         for (const Rectangle& part :
-             rectangles(slice.runs, columns_of(manifest.parameters[static_cast<std::size_t>(slice.parameter)])))
+             rectangles(slice.hyperslab, columns_of(manifest.parameters[static_cast<std::size_t>(slice.parameter)])))
           found[static_cast<std::size_t>(dataset.quantity) * manifest.parameters.size() +
                 static_cast<std::size_t>(slice.parameter)]
               .push_back(part);
@@ -218,11 +218,11 @@ State state_of(const nlohmann::json& json) {
               .learning_rate = json.at("learning_rate").get<double>(),
               .samples = whole(json.at("samples"), "samples"),
               .taken = {},
-              .passed_over = passed_over_of(json),
+              .skipped_samples = skipped_samples_of(json),
               .run_id = json.contains("run") ? json.at("run").get<std::string>() : "",
-              .data = sorted_facts(json.at("data")),
-              .choices = facts_or_none(json, "choices"),
-              .generation = facts_or_none(json, "generation"),
+              .data = sorted_metadata(json.at("data")),
+              .tuned_settings = metadata_or_none(json, "choices"),
+              .generation = metadata_or_none(json, "generation"),
               .run_file = json.at("run_file").get<std::string>()};
   require(state.run_id.size() <= most_run_id, "the run's id is too long");
   for (const auto& count : json.at("taken")) state.taken.push_back(whole(count, "taken"));
@@ -235,8 +235,8 @@ Manifest manifest_of(const nlohmann::json& json) {
   require(version == format_version,
           fmt::format("it has format version {}, this program reads version {}", version, format_version));
   require(json.at("chunk_elements") == chunk_elements, "chunk_elements is not the format's");
-  Manifest manifest{.state = state_of(json), .model = sorted_facts(json.at("model"))};
-  manifest.versions = sorted_facts(json.at("versions"));
+  Manifest manifest{.state = state_of(json), .model = sorted_metadata(json.at("model"))};
+  manifest.versions = sorted_metadata(json.at("versions"));
   manifest.mesh = mesh_of(json.at("mesh"));
   manifest.parameters = parameters_of(json.at("parameters"));
   manifest.ranks_per_file = static_cast<int>(whole(json.at("ranks_per_file"), "ranks_per_file", 1, 1 << 20));
@@ -258,7 +258,7 @@ std::string run_id_in(std::string_view json) {
 
 Manifest parse_manifest(const std::string& name, std::string_view text) {
   try {
-    return manifest_of(parse_json(name, text));
+    return manifest_of(io::parse_json(name, text));
   } catch (const Refused& refused) {
     throw CheckpointError(fmt::format("{}: the manifest cannot be used: {}", name, refused.what()));
   } catch (const nlohmann::json::exception& error) {

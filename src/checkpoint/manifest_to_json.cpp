@@ -21,9 +21,9 @@ std::vector<std::string> hex(const std::vector<std::uint64_t>& values) {
   return texts;
 }
 
-Json facts_json(const Facts& facts) {
+Json metadata_json(const Metadata& metadata) {
   Json object = Json::object();
-  for (const auto& [key, value] : facts) object[key] = value;
+  for (const auto& [key, value] : metadata) object[key] = value;
   return object;
 }
 
@@ -34,8 +34,8 @@ std::string file_to_json(const SavedFile& file) {
   for (const SavedDataset& dataset : file.datasets) {
     Json slices = Json::array();
     for (const SavedSlice& slice : dataset.slices)
-      slices.push_back({slice.parameter, slice.runs.first, slice.runs.length, slice.runs.stride, slice.runs.count,
-                        slice.offset, Json(hex(slice.checksums))});
+      slices.push_back({slice.parameter, slice.hyperslab.first, slice.hyperslab.length, slice.hyperslab.stride,
+                        slice.hyperslab.count, slice.offset, Json(hex(slice.checksums))});
     datasets.push_back({{"name", dataset.name},
                         {"elements", dataset.elements},
                         {"byte_offset", dataset.byte_offset},
@@ -51,8 +51,9 @@ std::string to_json(const Manifest& manifest, const std::vector<std::string>& fi
   Json parameters = Json::array();
   for (const SavedParameter& parameter : manifest.parameters)
     parameters.push_back(Json::array({parameter.name, parameter.shape}));
-  Json passed_over = Json::array();
-  for (const PassedOver& one : state.passed_over) passed_over.push_back(Json::array({one.step, one.first, one.end}));
+  Json skipped_samples = Json::array();
+  for (const SkippedSamples& one : state.skipped_samples)
+    skipped_samples.push_back(Json::array({one.step, one.first, one.end}));
   Json json{
       {"format", "trireme checkpoint"},
       {"version", format_version},
@@ -66,15 +67,15 @@ std::string to_json(const Manifest& manifest, const std::vector<std::string>& fi
       {"learning_rate", state.learning_rate},
       {"samples", state.samples},
       {"taken", state.taken},
-      {"passed_over", std::move(passed_over)},
-      {"data", facts_json(state.data)},
-      {"choices", facts_json(state.choices)},
-      {"generation", facts_json(state.generation)},
+      {"passed_over", std::move(skipped_samples)},
+      {"data", metadata_json(state.data)},
+      {"choices", metadata_json(state.tuned_settings)},
+      {"generation", metadata_json(state.generation)},
       {"mesh",
        {{"replicate", manifest.mesh.replicate}, {"shard", manifest.mesh.shard}, {"tensor", manifest.mesh.tensor}}},
       {"ranks_per_file", manifest.ranks_per_file},
-      {"model", facts_json(manifest.model)},
-      {"versions", facts_json(manifest.versions)},
+      {"model", metadata_json(manifest.model)},
+      {"versions", metadata_json(manifest.versions)},
       {"chunk_elements", chunk_elements},
       {"parameters", std::move(parameters)},
       {"digests", hex(manifest.digests)},

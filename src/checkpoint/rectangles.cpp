@@ -10,13 +10,16 @@
 
 namespace trireme::checkpoint {
 
-std::vector<Rectangle> rectangles(const shard::Runs& runs, std::int64_t columns) {
-  if (runs.count > 1)
-    return {{.row = runs.first / columns, .column = runs.first % columns, .rows = runs.count, .columns = runs.length}};
+std::vector<Rectangle> rectangles(const shard::Hyperslab& hyperslab, std::int64_t columns) {
+  if (hyperslab.count > 1)
+    return {{.row = hyperslab.first / columns,
+             .column = hyperslab.first % columns,
+             .rows = hyperslab.count,
+             .columns = hyperslab.length}};
   std::vector<Rectangle> pieces;
-  for (std::int64_t at = runs.first; at < runs.end();) {
+  for (std::int64_t at = hyperslab.first; at < hyperslab.end();) {
     const std::int64_t column = at % columns;
-    const std::int64_t left = runs.end() - at;
+    const std::int64_t left = hyperslab.end() - at;
     const bool whole_rows = column == 0 && left >= columns;
     const std::int64_t wide = whole_rows ? columns : std::min(columns - column, left);
     pieces.push_back({.row = at / columns, .column = column, .rows = whole_rows ? left / columns : 1, .columns = wide});

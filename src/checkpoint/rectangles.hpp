@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/shard/runs.hpp"
+#include "trireme/shard/hyperslab.hpp"
 
 namespace trireme::checkpoint {
 
@@ -17,7 +17,7 @@ struct Rectangle {
 
 /// `runs` of a parameter of rows of `columns`, in the order of their elements. Up to three for one run: the end of a
 /// row, whole rows, the beginning of a row; one for several, which are parts of rows.
-[[nodiscard]] std::vector<Rectangle> rectangles(const shard::Runs& runs, std::int64_t columns);
+[[nodiscard]] std::vector<Rectangle> rectangles(const shard::Hyperslab& hyperslab, std::int64_t columns);
 
 /// Why `parts` are not every element of `rows` rows of `columns` once; empty when they are. In O(n log n) steps,
 /// however large the matrix is.

@@ -9,15 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "cli/commands.hpp"
+#include "cli/start/with_mpi.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/directory.hpp"
-#include "trireme/checkpoint/facts.hpp"
-#include "trireme/checkpoint/huggingface.hpp"
-#include "trireme/checkpoint/load.hpp"
-#include "trireme/checkpoint/verify.hpp"
-#include "trireme/checkpoint/weights.hpp"
-#include "trireme/cli/commands.hpp"
-#include "trireme/cli/with_mpi.hpp"
+#include "trireme/checkpoint/load/load.hpp"
+#include "trireme/checkpoint/load/verify.hpp"
+#include "trireme/checkpoint/load/weights.hpp"
+#include "trireme/checkpoint/model_metadata.hpp"
+#include "trireme/huggingface/huggingface.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -52,10 +52,10 @@ int export_weights(const ExportArguments& arguments) {
   checkpoint::check_model(arguments.checkpoint, manifest, model);
   checkpoint::Reader reader(arguments.checkpoint, manifest);
   std::vector<float> whole;
-  checkpoint::HfWriteOptions options{.dtype = arguments.dtype == "bf16" ? DType::bf16 : DType::fp32,
-                                     .overwrite = arguments.overwrite};
+  huggingface::HfWriteOptions options{.dtype = arguments.dtype == "bf16" ? DType::bf16 : DType::fp32,
+                                      .overwrite = arguments.overwrite};
   checkpoint::read_generation(name, manifest.state.generation, options);
-  checkpoint::write_huggingface(
+  huggingface::write_huggingface(
       arguments.directory, model, options, [&](model::ParamRef ref) -> std::span<const float> {
         const model::Parameter& parameter = model[ref];
         whole.resize(static_cast<std::size_t>(parameter.elements()));
@@ -67,7 +67,7 @@ int export_weights(const ExportArguments& arguments) {
 }
 
 int import_weights(const std::string& from, const std::string& path) {
-  return with_mpi([&](const comm::Communicator& world) {
+  return with_mpi([&](const mpi::Communicator& world) {
     if (world.size() > 1)
       throw ConfigError(fmt::format("import runs on one rank, not on {}. Start it without mpirun.", world.size()));
     const checkpoint::Saved saved = checkpoint::import_weights(world, checkpoint::Weights::open(from), path);

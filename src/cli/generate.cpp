@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/train/generate.hpp"
+#include "trireme/train/engine/generate.hpp"
 
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
@@ -12,16 +12,17 @@
 #include <string>
 #include <vector>
 
+#include "cli/commands.hpp"
+#include "cli/numbers.hpp"
+#include "cli/start/libraries.hpp"
+#include "cli/start/with_mpi.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/checkpoint/file.hpp"
-#include "trireme/checkpoint/weights.hpp"
-#include "trireme/cli/commands.hpp"
-#include "trireme/cli/libraries.hpp"
-#include "trireme/cli/numbers.hpp"
-#include "trireme/cli/with_mpi.hpp"
+#include "trireme/base/io/file.hpp"
+#include "trireme/checkpoint/load/first_parameters.hpp"
+#include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/config/names.hpp"
-#include "trireme/data/tokenizer.hpp"
-#include "trireme/train/compute_device.hpp"
+#include "trireme/tokenizer/tokenizer.hpp"
+#include "trireme/train/setup/compute_device.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -53,11 +54,11 @@ config::RunConfig forward_config(const GenerateArguments& arguments, const check
   const std::int64_t wanted = prompt_tokens + arguments.tokens;
   const std::int64_t longest = weights.generation().max_position_embeddings;
   config.data.seq_len = longest > 0 ? std::min(wanted, longest) : wanted;
-  return train::complete_model(config);
+  return checkpoint::complete_model(config);
 }
 
 /// Where --device says, or where a GPU is.
-train::ComputeDevice chosen_device(const config::RunConfig& config, const comm::Communicator& world) {
+train::ComputeDevice chosen_device(const config::RunConfig& config, const mpi::Communicator& world) {
   try {
     return train::choose_device(config, world);
   } catch (const EnvironmentError& error) {  // it names the run file's key
@@ -71,11 +72,11 @@ void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, cons
   const at::Tensor tokens =
       at::tensor(std::vector<std::int32_t>(prompt.end() - static_cast<std::ptrdiff_t>(length), prompt.end()));
   const at::Tensor logits = job.infer(tokens.reshape({1, static_cast<std::int64_t>(length)}));
-  if (writes) checkpoint::write_text(path, {static_cast<const char*>(logits.const_data_ptr()), logits.nbytes()});
+  if (writes) io::write_text(path, {static_cast<const char*>(logits.const_data_ptr()), logits.nbytes()});
 }
 
 /// What can be judged without MPI; returns the prompt's tokens.
-std::vector<std::int32_t> encode_prompt(const GenerateArguments& arguments, const data::Tokenizer& tokenizer,
+std::vector<std::int32_t> encode_prompt(const GenerateArguments& arguments, const tokenizer::Tokenizer& tokenizer,
                                         const config::Model& model) {
   if (tokenizer.vocab_size() > model.vocab_size)
     throw ConfigError(fmt::format(
@@ -88,8 +89,8 @@ std::vector<std::int32_t> encode_prompt(const GenerateArguments& arguments, cons
   return prompt;
 }
 
-int generate(const comm::Communicator& world, const GenerateArguments& arguments) {
-  const auto tokenizer = data::make_tokenizer(arguments.tokenizer);
+int generate(const mpi::Communicator& world, const GenerateArguments& arguments) {
+  const auto tokenizer = tokenizer::make_tokenizer(arguments.tokenizer);
   const checkpoint::Weights weights = checkpoint::Weights::open(arguments.model);
   const std::vector<std::int32_t> prompt = encode_prompt(arguments, *tokenizer, weights.model());
   const Libraries libraries(world, 0);
@@ -97,8 +98,8 @@ int generate(const comm::Communicator& world, const GenerateArguments& arguments
       forward_config(arguments, weights, static_cast<std::int64_t>(prompt.size()), world.size());
   const train::ComputeDevice on = chosen_device(config, world);
   train::Job job(config, world, {.device = on.device, .link = on.link, .trains = false});
-  train::check_weights(job.config(), job.model());
-  job.store().fill(train::first_parameters(job.config()));
+  checkpoint::check_weights(job.config(), job.model());
+  job.store().fill(checkpoint::first_parameters(job.config()));
   if (!arguments.logits.empty()) write_logits(job, prompt, arguments.logits, world.rank() == 0);
   std::vector<std::int32_t> text = prompt;
   std::string shown;
@@ -142,7 +143,8 @@ void add_generate(CLI::App& app, Action& chosen) {
       ->capture_default_str();
   command->add_option("--seed", a->sampling.seed, "Of the sampling")->capture_default_str();
   command->footer(
-      "Stops at the tokenizer's end-of-document token or after --tokens. Under mpirun the model is tensor-parallel, for\n"
+      "Stops at the tokenizer's end-of-document token or after --tokens. Under mpirun the model is tensor-parallel, "
+      "for\n"
       "models that do not fit one rank.\n\n"
       "Examples:\n"
       "  trireme generate runs/quickstart/export --prompt \"In the beginning\"\n"
@@ -150,7 +152,7 @@ void add_generate(CLI::App& app, Action& chosen) {
       "  trireme generate runs/quickstart/checkpoints/step-00000100 --prompt \"In the beginning\"\n"
       "  trireme generate Llama-3.2-1B --tokenizer spm:tokenizer.model --prompt \"Dear\" --tokens 50");
   command->callback([&chosen, a] {
-    chosen = [a] { return with_mpi([&](const comm::Communicator& world) { return generate(world, *a); }); };
+    chosen = [a] { return with_mpi([&](const mpi::Communicator& world) { return generate(world, *a); }); };
   });
 }
 

@@ -5,14 +5,14 @@
 #include <cstdio>
 #include <exception>
 
+#include "cli/commands.hpp"
+#include "cli/start/launcher.hpp"
+#include "cli/start/library_settings.hpp"
+#include "cli/start/log.hpp"
+#include "cli/start/standard_streams.hpp"
 #include "trireme/base/build_info.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/cli/commands.hpp"
-#include "trireme/cli/launcher.hpp"
-#include "trireme/cli/library_settings.hpp"
-#include "trireme/cli/log.hpp"
-#include "trireme/cli/standard_streams.hpp"
-#include "trireme/comm/abort.hpp"
+#include "trireme/mpi/abort.hpp"
 
 namespace {
 
@@ -87,6 +87,6 @@ int main(int argc, char** argv) {
     cli::install_log({}, cli::environment("TRIREME_LOG"));
     return run(argc, argv);
   } catch (...) {
-    comm::abort_job_for_current_exception();
+    mpi::abort_job_for_current_exception();
   }
 }

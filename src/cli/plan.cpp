@@ -8,19 +8,19 @@
 #include <utility>
 #include <vector>
 
+#include "cli/commands.hpp"
+#include "cli/numbers.hpp"
 #include "cli/plan_time.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/cli/commands.hpp"
-#include "trireme/cli/numbers.hpp"
+#include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/planner/advice.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/replay.hpp"
-#include "trireme/schedule/build.hpp"
+#include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
 #include "trireme/shard/layout.hpp"
-#include "trireme/train/job.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -49,7 +49,7 @@ int plan(const PlanArguments& arguments) {
   }
   if (arguments.run_file.empty()) throw ConfigError("plan: RUN.toml is required");
   if (arguments.ranks.empty()) throw ConfigError("plan: --ranks is required");
-  config::RunConfig config = train::complete_model(config::load_run_file(arguments.run_file, arguments.overrides));
+  config::RunConfig config = checkpoint::complete_model(config::load_run_file(arguments.run_file, arguments.overrides));
   const int ranks = arguments.ranks.front();
   const config::Resolved resolved = config::resolve(config, ranks);
   const model::Model model = model::build(config.model, planner::tensor_part(config, resolved, 0));
@@ -71,7 +71,7 @@ int plan(const PlanArguments& arguments) {
     return 0;
   }
   const shard::Layout layout(model, resolved.shard);
-  const planner::Sizing sizing = planner::sizing_of(config, resolved);
+  const planner::ReplayOptions replay_options = planner::replay_options_of(config, resolved);
   if (arguments.show == "summary")
     fmt::print(
         "{} of {} parameters on {} ranks ({} x {} x {}), {} {} a step, {} gradients, {} ops in the schedule "
@@ -81,10 +81,10 @@ int plan(const PlanArguments& arguments) {
         resolved.accumulation == 1 ? "microbatch" : "microbatches", config::to_text(config.sync.policy),
         step.ops.size(), schedule::hash(step, model));
   if (arguments.show != "traffic")
-    fmt::print("{}", planner::to_text(planner::replay_memory(step, model, layout, sizing)));
+    fmt::print("{}", planner::to_text(planner::replay_memory(step, model, layout, replay_options)));
   if (arguments.show == "summary") fmt::print("\n");
   if (arguments.show != "memory")
-    fmt::print("{}", planner::to_text(planner::replay_traffic(step, model, layout, sizing)));
+    fmt::print("{}", planner::to_text(planner::replay_traffic(step, model, layout, replay_options)));
   if (arguments.show == "summary") fmt::print("\n{}", planner::to_text(planner::advise(config, ranks)));
   return 0;
 }

@@ -8,15 +8,15 @@
 #include <iterator>
 
 #include "trireme/base/error.hpp"
-#include "trireme/data/atomic_file.hpp"
-#include "trireme/planner/predict.hpp"
-#include "trireme/planner/validate.hpp"
+#include "trireme/base/io/atomic_file.hpp"
+#include "trireme/planner/time/predict.hpp"
+#include "trireme/planner/validate/validate.hpp"
 
 namespace trireme::cli {
 namespace {
 
 void write_file(const std::string& path, const std::string& text) {
-  data::AtomicFile file(path);
+  io::AtomicFile file(path);
   file.write(text);
   file.close();
   file.publish();

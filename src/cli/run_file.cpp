@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/cli/run_file.hpp"
+#include "cli/run_file.hpp"
 
 #include <fmt/format.h>
 
@@ -13,15 +13,15 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/hash.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/comm/abort.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/options.hpp"
+#include "trireme/mpi/abort.hpp"
 
 namespace trireme::cli {
 namespace {
 
-using comm::check;
-using comm::Communicator;
+using mpi::check;
+using mpi::Communicator;
 
 constexpr std::uint64_t nothing = std::numeric_limits<std::uint64_t>::max();
 
@@ -90,7 +90,7 @@ View read(const RunFileArguments& arguments, std::string command, bool reads) {
   const int other = first_rank_where(world, view.config && mine != first_hash);
   const std::string command = text_at_rank_0(world, other, view.command);
   const std::string text = text_at_rank_0(world, other, view.text().value_or(""));
-  if (world.rank() != 0) comm::await_end_of_job();
+  if (world.rank() != 0) mpi::await_end_of_job();
   auto keys = differing_keys(*view.config, 0, config::parse_run_file(text, "the other run file"), other);
   constexpr std::size_t most = 8;
   if (keys.size() > most) {
@@ -120,7 +120,7 @@ std::vector<std::string> differing_keys(const config::RunConfig& first, int firs
   return keys;
 }
 
-config::RunConfig one_run_file(const Communicator& world, const RunFileArguments& arguments) {
+config::RunConfig agree_on_run_file(const Communicator& world, const RunFileArguments& arguments) {
   std::string command = "trireme train " + arguments.path;
   for (const std::string& set : arguments.overrides) command += " --set " + set;
   const bool same_command = all_equal(world, command);
@@ -128,7 +128,7 @@ config::RunConfig one_run_file(const Communicator& world, const RunFileArguments
   const View view = read(arguments, std::move(command), !same_command || first_of_node);
   const int speaker = first_rank_where(world, view.mistake != nullptr);
   if (speaker == world.rank()) std::rethrow_exception(view.mistake);
-  if (speaker < world.size()) comm::await_end_of_job();
+  if (speaker < world.size()) mpi::await_end_of_job();
   if (!all_equal(world, view.text())) refuse(world, view);
   return view.config.value_or(config::RunConfig{});
 }

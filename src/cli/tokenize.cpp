@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/cli/commands.hpp"
+#include "cli/commands.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -20,7 +20,7 @@ struct TokenizeArguments {
 };
 
 int tokenize(const TokenizeArguments& arguments) {
-  const auto tokenizer = data::make_tokenizer(arguments.tokenizer);
+  const auto tokenizer = tokenizer::make_tokenizer(arguments.tokenizer);
   const data::TokenizeCounts counts = data::tokenize_files(*tokenizer, arguments.inputs, arguments.output);
   fmt::print("{}: {} {} tokens of {} document{} ({} bytes of text); model.vocab_size must be at least {}\n",
              counts.tokens_path, counts.tokens, data::to_text(counts.type), counts.documents,

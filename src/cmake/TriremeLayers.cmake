@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# One static library per layer, made of src/<layer>/*.cpp, linked to the layers above it in the list.
+# One static library per layer, made of src/<layer>/*.cpp and src/<layer>/<folder>/*.cpp, linked to the layers above it in
+# the list.
 #
 # Backends by link: a build for GPUs (TRIREME_CUDA) takes src/<layer>/cuda/*.cpp and *.cu as a library of their own,
 # trireme_<layer>_cuda; every other build takes src/<layer>/no_cuda*.cpp, which define the same functions. All other objects
@@ -24,7 +25,8 @@ function(trireme_layer layer)
   set(sees ${values} ${machine})
   list(TRANSFORM sees PREPEND trireme_)
 
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${layer}/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${layer}/*.cpp ${PROJECT_SOURCE_DIR}/src/${layer}/*/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/src/${layer}/cuda/")
   list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/src/${layer}/main.cpp)
   if(TRIREME_CUDA)
     set(no_cuda ${sources})
@@ -168,6 +170,7 @@ function(trireme_program)
   if(main)
     add_executable(trireme ${main})
     trireme_compile_settings(trireme)
+    target_include_directories(trireme PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(trireme PRIVATE Trireme::trireme)
     trireme_without_cuda()
   else()

@@ -16,7 +16,7 @@ Parts equal_parts(std::int64_t total, int ranks) { return {.total = total, .part
 }  // namespace
 
 void AllReduce::operator()(Transport& transport, const StagingSource& staging, float* data, std::int64_t elements,
-                           DType wire, Wait& wait) {
+                           DType wire, mpi::Wait& wait) {
   const int rank = transport.rank();
   if (wire == DType::fp32) {
     const Parts parts = equal_parts(elements, transport.size());

@@ -17,7 +17,7 @@ class AllReduce {
  public:
   /// data: [elements] fp32, in place; any count. wire: fp32, or bf16, which sends terms and sums rounded to bf16.
   void operator()(Transport& transport, const StagingSource& staging, float* data, std::int64_t elements, DType wire,
-                  Wait& wait);
+                  mpi::Wait& wait);
 
  private:
   std::shared_ptr<std::byte[]> packed_;  // bf16

@@ -7,9 +7,9 @@
 #include "comm/all_reduce.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/counters.hpp"
-#include "trireme/comm/flight.hpp"
 #include "trireme/comm/transport.hpp"
-#include "trireme/comm/wait.hpp"
+#include "trireme/mpi/flight.hpp"
+#include "trireme/mpi/wait.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -25,7 +25,7 @@ Collectives::Collectives(std::unique_ptr<Transport> transport, std::string traff
       services_(std::move(services)),
       all_reduce_(std::make_unique<AllReduce>()) {
   if (services_.recorder == nullptr) {
-    own_recorder_ = std::make_unique<FlightRecorder>();
+    own_recorder_ = std::make_unique<mpi::FlightRecorder>();
     services_.recorder = own_recorder_.get();
   }
   flight_ = &services_.recorder->add_lane(lane_name);
@@ -43,17 +43,17 @@ double seconds_inside_collectives() { return waited; }
 
 template <class Body>
 void Collectives::run(const char* operation, Bytes bytes, Body&& body) {
-  Wait wait(flight_->begin(operation, bytes), services_.deadline, *services_.recorder);
+  mpi::Wait wait(flight_->begin(operation, bytes), services_.deadline, *services_.recorder);
   if (size() > 1) body(wait);
   if (size() == 1 || !transport_->ends_later(*flight_, wait.operation(), services_.deadline, *services_.recorder))
     flight_->finish();
-  waited += std::chrono::duration<double>(Clock::now() - wait.operation().started).count();
+  waited += std::chrono::duration<double>(mpi::Clock::now() - wait.operation().started).count();
   if (services_.counters != nullptr) services_.counters->add(traffic_name_, operation, bytes);
 }
 
 void Collectives::all_gather(const void* shard, void* whole, std::int64_t shard_elements, DType type) {
   const Parts bytes{.total = shard_elements * size_of(type) * size(), .part = shard_elements * size_of(type)};
-  run("all_gather", scatter_bytes({bytes.part}, size()), [&](Wait& wait) {
+  run("all_gather", scatter_bytes({bytes.part}, size()), [&](mpi::Wait& wait) {
     transport_->all_gather(static_cast<const std::byte*>(shard), static_cast<std::byte*>(whole), bytes, wait);
   });
   if (size() == 1 && shard != whole && bytes.total > 0)
@@ -65,12 +65,12 @@ void Collectives::reduce_scatter(const float* whole, float* shard, std::int64_t 
   const Parts elements{.total = shard_elements * size(), .part = shard_elements};
   invariant(!accumulate || shard != whole + elements.begin(rank()), "a shard within the whole is not accumulated into");
   run("reduce_scatter", scatter_bytes({shard_elements * size_of(wire)}, size()),
-      [&](Wait& wait) { transport_->reduce_scatter(whole, shard, elements, wire, accumulate, wait); });
+      [&](mpi::Wait& wait) { transport_->reduce_scatter(whole, shard, elements, wire, accumulate, wait); });
   if (size() == 1 && shard != whole) transport_->sum_alone(whole, shard, shard_elements, accumulate);
 }
 
 void Collectives::all_reduce(float* data, std::int64_t elements, DType wire) {
-  run("all_reduce", all_reduce_bytes(elements, size_of(wire), size()), [&](Wait& wait) {
+  run("all_reduce", all_reduce_bytes(elements, size_of(wire), size()), [&](mpi::Wait& wait) {
     if (!transport_->all_reduce(data, elements, wire, wait))
       (*all_reduce_)(*transport_, services_.staging, data, elements, wire, wait);
   });
@@ -78,7 +78,7 @@ void Collectives::all_reduce(float* data, std::int64_t elements, DType wire) {
 
 void Collectives::sum(std::span<double> values) {
   const std::size_t bytes = values.size_bytes();
-  run("sum", scatter_bytes({static_cast<std::int64_t>(bytes)}, size()), [&](Wait& wait) {
+  run("sum", scatter_bytes({static_cast<std::int64_t>(bytes)}, size()), [&](mpi::Wait& wait) {
     std::vector<double> terms(values.size() * static_cast<std::size_t>(size()));
     transport_->gather_values(
         reinterpret_cast<const std::byte*>(values.data()), reinterpret_cast<std::byte*>(terms.data()),
@@ -93,7 +93,7 @@ void Collectives::sum(std::span<double> values) {
 
 std::vector<std::uint64_t> Collectives::gather_words(std::uint64_t mine) {
   std::vector<std::uint64_t> words(static_cast<std::size_t>(size()), mine);
-  run("gather_words", scatter_bytes({8}, size()), [&](Wait& wait) {
+  run("gather_words", scatter_bytes({8}, size()), [&](mpi::Wait& wait) {
     transport_->gather_values(reinterpret_cast<const std::byte*>(&mine), reinterpret_cast<std::byte*>(words.data()),
                               {.total = std::int64_t{8} * size(), .part = 8}, wait);
   });
@@ -102,11 +102,11 @@ std::vector<std::uint64_t> Collectives::gather_words(std::uint64_t mine) {
 
 void Collectives::broadcast(std::span<std::byte> bytes, int root) {
   const auto total = static_cast<std::int64_t>(bytes.size());
-  run("broadcast", {size() > 1 ? total : 0}, [&](Wait& wait) { transport_->broadcast(bytes, root, wait); });
+  run("broadcast", {size() > 1 ? total : 0}, [&](mpi::Wait& wait) { transport_->broadcast(bytes, root, wait); });
 }
 
 void Collectives::barrier() {
-  run("barrier", {0}, [&](Wait& wait) { transport_->barrier(wait); });
+  run("barrier", {0}, [&](mpi::Wait& wait) { transport_->barrier(wait); });
 }
 
 }  // namespace trireme::comm

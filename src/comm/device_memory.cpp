@@ -4,8 +4,8 @@
 #include <ATen/ops/from_blob.h>
 
 #include "trireme/base/error.hpp"
-#include "trireme/comm/communicator.hpp"
 #include "trireme/comm/device_transports.hpp"
+#include "trireme/mpi/communicator.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -16,10 +16,10 @@ class LoneTransport final : public DeviceTransport {
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return 1; }
   [[nodiscard]] std::string name() const override { return "copies"; }
-  void all_gather(const std::byte*, std::byte*, Parts, Wait&) override { never(); }
-  void reduce_scatter(const float*, float*, Parts, DType, bool, Wait&) override { never(); }
-  void broadcast(std::span<std::byte>, int, Wait&) override { never(); }
-  void barrier(Wait&) override { never(); }
+  void all_gather(const std::byte*, std::byte*, Parts, mpi::Wait&) override { never(); }
+  void reduce_scatter(const float*, float*, Parts, DType, bool, mpi::Wait&) override { never(); }
+  void broadcast(std::span<std::byte>, int, mpi::Wait&) override { never(); }
+  void barrier(mpi::Wait&) override { never(); }
 
  private:
   static void never() { throw BugError("a group of one rank has no collectives"); }
@@ -45,8 +45,8 @@ void DeviceTransport::sum_alone(const float* from, float* to, std::int64_t eleme
 
 std::unique_ptr<Transport> lone_transport(c10::Device device) { return std::make_unique<LoneTransport>(device); }
 
-std::unique_ptr<Transport> make_device_transport(const Communicator& communicator, c10::Device device, DeviceLink link,
-                                                 const Services& services, TransportChoice host) {
+std::unique_ptr<Transport> make_device_transport(const mpi::Communicator& communicator, c10::Device device,
+                                                 DeviceLink link, const Services& services, TransportChoice host) {
   if (communicator.size() == 1) return lone_transport(device);
   if (link == DeviceLink::nccl) return nccl_transport(communicator, device, services.deadline);
   return staged_transport(make_transport(communicator, services.staging, host), device);

@@ -53,7 +53,7 @@ std::string_view traffic_name(Group group, Lane lane) {
   return control ? "control" : to_text(group);
 }
 
-Groups::Groups(const Communicator& world, const mesh::Mesh& mesh) {
+Groups::Groups(const mpi::Communicator& world, const mesh::Mesh& mesh) {
   if (mesh.ranks() != world.size())
     throw ConfigError(fmt::format(
         "The mesh {} needs {} ranks, but the job has {}. Start {} ranks, or change [mesh] (shard = -1 takes the "
@@ -70,7 +70,7 @@ Groups::Groups(const Communicator& world, const mesh::Mesh& mesh) {
   }
 }
 
-const Communicator& Groups::at(Group group, Lane lane) const {
+const mpi::Communicator& Groups::at(Group group, Lane lane) const {
   return communicators_[static_cast<std::size_t>(group) * all_lanes.size() + static_cast<std::size_t>(lane)];
 }
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "comm/mpi_transport.hpp"
+#include "comm/shared_memory_transport.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/comm/collectives.hpp"
-#include "trireme/comm/communicator.hpp"
 #include "trireme/comm/groups.hpp"
-#include "trireme/comm/mpi_transport.hpp"
-#include "trireme/comm/shared_memory_transport.hpp"
 #include "trireme/comm/transport.hpp"
+#include "trireme/mpi/communicator.hpp"
 
 namespace trireme::comm {
 namespace {
 
-std::unique_ptr<Transport> shared_memory(const Communicator& communicator, const StagingSource& staging,
+std::unique_ptr<Transport> shared_memory(const mpi::Communicator& communicator, const StagingSource& staging,
                                          std::optional<Bytes> staging_bytes) {
   if (!within_one_node(communicator))
     throw EnvironmentError(fmt::format(
@@ -23,7 +23,7 @@ std::unique_ptr<Transport> shared_memory(const Communicator& communicator, const
   return shared_memory_transport(communicator, staging, staging_bytes.value_or(shared_memory_staging));
 }
 
-std::unique_ptr<Transport> chosen(const Communicator& communicator, const StagingSource& staging,
+std::unique_ptr<Transport> chosen(const mpi::Communicator& communicator, const StagingSource& staging,
                                   std::optional<Bytes> staging_bytes) {
   if (communicator.size() > 1 && within_one_node(communicator)) {
     try {
@@ -38,7 +38,7 @@ std::unique_ptr<Transport> chosen(const Communicator& communicator, const Stagin
 
 }  // namespace
 
-std::unique_ptr<Transport> make_transport(const Communicator& communicator, const StagingSource& staging,
+std::unique_ptr<Transport> make_transport(const mpi::Communicator& communicator, const StagingSource& staging,
                                           TransportChoice choice, std::optional<Bytes> staging_bytes) {
   switch (choice) {
     case TransportChoice::automatic: break;
@@ -48,7 +48,7 @@ std::unique_ptr<Transport> make_transport(const Communicator& communicator, cons
   return chosen(communicator, staging, staging_bytes);
 }
 
-std::unique_ptr<Collectives> make_collectives(const Communicator& communicator, Group group, Lane lane,
+std::unique_ptr<Collectives> make_collectives(const mpi::Communicator& communicator, Group group, Lane lane,
                                               const Services& services, TransportChoice choice,
                                               std::optional<Bytes> staging_bytes) {
   return std::make_unique<Collectives>(make_transport(communicator, services.staging, choice, staging_bytes),

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/comm/mpi_transport.hpp"
+#include "comm/mpi_transport.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <vector>
 
-#include "comm/requests.hpp"
 #include "comm/staging.hpp"
 #include "comm/sum.hpp"
+#include "mpi/requests.hpp"
 #include "trireme/comm/transport.hpp"
 
 namespace trireme::comm {
@@ -20,18 +20,18 @@ constexpr std::int64_t smallest_chunk = 1024;   // elements
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(const Communicator& communicator, StagingSource source, Bytes staging_bytes)
+  MpiTransport(const mpi::Communicator& communicator, StagingSource source, Bytes staging_bytes)
       : communicator_(&communicator), source_(std::move(source)), staging_bytes_(staging_bytes.value) {}
 
   [[nodiscard]] int rank() const override { return communicator_->rank(); }
   [[nodiscard]] int size() const override { return communicator_->size(); }
   [[nodiscard]] std::string name() const override { return "mpi"; }
 
-  void all_gather(const std::byte* mine, std::byte* whole, Parts bytes, Wait& wait) override;
+  void all_gather(const std::byte* mine, std::byte* whole, Parts bytes, mpi::Wait& wait) override;
   void reduce_scatter(const float* whole, float* mine, Parts elements, DType wire, bool accumulate,
-                      Wait& wait) override;
-  void broadcast(std::span<std::byte> bytes, int root, Wait& wait) override;
-  void barrier(Wait& wait) override;
+                      mpi::Wait& wait) override;
+  void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) override;
+  void barrier(mpi::Wait& wait) override;
 
  private:
   template <class Term>
@@ -41,7 +41,7 @@ class MpiTransport final : public Transport {
   [[nodiscard]] int partner(int step) const { return (rank() + step + size()) % size(); }
   std::byte* staging(std::int64_t bytes);
 
-  const Communicator* communicator_;
+  const mpi::Communicator* communicator_;
   StagingSource source_;
   std::int64_t staging_bytes_;
   std::shared_ptr<std::byte[]> staging_;
@@ -57,14 +57,14 @@ std::byte* MpiTransport::staging(std::int64_t bytes) {
   return staging_.get();
 }
 
-void MpiTransport::all_gather(const std::byte* mine, std::byte* whole, Parts bytes, Wait& wait) {
+void MpiTransport::all_gather(const std::byte* mine, std::byte* whole, Parts bytes, mpi::Wait& wait) {
   std::byte* const own = whole + bytes.begin(rank());
   if (mine != own && bytes.length(rank()) > 0) std::memcpy(own, mine, static_cast<std::size_t>(bytes.length(rank())));
-  Requests requests(*communicator_);
+  mpi::Requests requests(*communicator_);
   if (bytes.total <= small_bytes && bytes.total == bytes.part * size()) {
-    check(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole, static_cast<int>(bytes.part), MPI_BYTE,
-                         communicator_->handle(), requests.collective()),
-          "start an all-gather");
+    mpi::check(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, whole, static_cast<int>(bytes.part), MPI_BYTE,
+                              communicator_->handle(), requests.collective()),
+               "start an all-gather");
     requests.wait_all(wait);
     return;
   }
@@ -112,7 +112,7 @@ class MpiTransport::Exchange {
     }
   }
 
-  void finish(float* mine, bool accumulate, Wait& wait) {
+  void finish(float* mine, bool accumulate, mpi::Wait& wait) {
     requests_.wait_all(wait);
     terms_.resize(static_cast<std::size_t>(t_.size()));
     for (int step = 1; step < t_.size(); ++step) terms_[static_cast<std::size_t>(t_.partner(-step))] = slot(step - 1);
@@ -139,13 +139,13 @@ class MpiTransport::Exchange {
   Parts elements_;
   std::int64_t chunk_;
   Term* staging_;
-  Requests requests_;
+  mpi::Requests requests_;
   std::int64_t first_ = 0;
   std::vector<const Term*> terms_;
 };
 
 void MpiTransport::reduce_scatter(const float* whole, float* mine, Parts elements, DType wire, bool accumulate,
-                                  Wait& wait) {
+                                  mpi::Wait& wait) {
   const auto run = [&]<class Term>(Term) {
     const std::int64_t chunk_slots = Exchange<Term>::slots(size()) * static_cast<std::int64_t>(sizeof(Term));
     const std::int64_t chunk = std::min(elements.part, std::max(smallest_chunk, staging_bytes_ / (2 * chunk_slots)));
@@ -167,27 +167,27 @@ void MpiTransport::reduce_scatter(const float* whole, float* mine, Parts element
     run(float{});
 }
 
-void MpiTransport::broadcast(std::span<std::byte> bytes, int root, Wait& wait) {
+void MpiTransport::broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) {
   constexpr std::size_t piece = std::size_t{1} << 30;
-  Requests requests(*communicator_);
+  mpi::Requests requests(*communicator_);
   for (std::size_t done = 0; done < bytes.size(); done += piece) {
     const std::size_t length = std::min(piece, bytes.size() - done);
-    check(MPI_Ibcast(bytes.data() + done, static_cast<int>(length), MPI_BYTE, root, communicator_->handle(),
-                     requests.collective()),
-          "start a broadcast");
+    mpi::check(MPI_Ibcast(bytes.data() + done, static_cast<int>(length), MPI_BYTE, root, communicator_->handle(),
+                          requests.collective()),
+               "start a broadcast");
     requests.wait_all(wait);
   }
 }
 
-void MpiTransport::barrier(Wait& wait) {
-  Requests requests(*communicator_);
-  check(MPI_Ibarrier(communicator_->handle(), requests.collective()), "start a barrier");
+void MpiTransport::barrier(mpi::Wait& wait) {
+  mpi::Requests requests(*communicator_);
+  mpi::check(MPI_Ibarrier(communicator_->handle(), requests.collective()), "start a barrier");
   requests.wait_all(wait);
 }
 
 }  // namespace
 
-std::unique_ptr<Transport> mpi_transport(const Communicator& communicator, const StagingSource& staging,
+std::unique_ptr<Transport> mpi_transport(const mpi::Communicator& communicator, const StagingSource& staging,
                                          Bytes staging_bytes) {
   return std::make_unique<MpiTransport>(communicator, staging, staging_bytes);
 }

@@ -7,7 +7,7 @@
 
 namespace trireme::comm {
 
-std::unique_ptr<Transport> nccl_transport(const Communicator&, c10::Device, const Deadline&) {
+std::unique_ptr<Transport> nccl_transport(const mpi::Communicator&, c10::Device, const mpi::Deadline&) {
   throw EnvironmentError("NCCL was asked for, but this trireme was built without CUDA (TRIREME_CUDA=OFF).");
 }
 

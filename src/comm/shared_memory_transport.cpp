@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/comm/shared_memory_transport.hpp"
+#include "comm/shared_memory_transport.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -20,7 +20,7 @@ void copy_bytes(const std::byte* from, std::byte* to, std::int64_t bytes) {
 
 class SharedMemoryTransport final : public Transport {
  public:
-  SharedMemoryTransport(const Communicator& communicator, const StagingSource& source, Bytes staging_bytes)
+  SharedMemoryTransport(const mpi::Communicator& communicator, const StagingSource& source, Bytes staging_bytes)
       : rank_(communicator.rank()),
         size_(communicator.size()),
         segment_(communicator, static_cast<std::size_t>(staging_bytes.value)) {
@@ -31,19 +31,19 @@ class SharedMemoryTransport final : public Transport {
   [[nodiscard]] int size() const override { return size_; }
   [[nodiscard]] std::string name() const override { return "shared_memory"; }
 
-  void all_gather(const std::byte* mine, std::byte* whole, Parts bytes, Wait& wait) override;
+  void all_gather(const std::byte* mine, std::byte* whole, Parts bytes, mpi::Wait& wait) override;
   void reduce_scatter(const float* whole, float* mine, Parts elements, DType wire, bool accumulate,
-                      Wait& wait) override;
-  void broadcast(std::span<std::byte> bytes, int root, Wait& wait) override;
-  void barrier(Wait& wait) override;
+                      mpi::Wait& wait) override;
+  void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) override;
+  void barrier(mpi::Wait& wait) override;
 
  private:
   template <class Term>
-  void reduce(const float* whole, float* mine, Parts elements, bool accumulate, Wait& wait);
+  void reduce(const float* whole, float* mine, Parts elements, bool accumulate, mpi::Wait& wait);
 
   // Runs `rounds` rounds: write(i) fills this rank's half, read(i) uses the others', one round behind.
   template <class Write, class Read>
-  void exchange(std::int64_t rounds, Wait& wait, Write&& write, Read&& read);
+  void exchange(std::int64_t rounds, mpi::Wait& wait, Write&& write, Read&& read);
 
   [[nodiscard]] std::int64_t half_bytes() const { return static_cast<std::int64_t>(segment_.half_bytes()); }
 
@@ -56,7 +56,7 @@ class SharedMemoryTransport final : public Transport {
 std::int64_t rounds_of(std::int64_t items, std::int64_t chunk) { return (items + chunk - 1) / chunk; }
 
 template <class Write, class Read>
-void SharedMemoryTransport::exchange(std::int64_t rounds, Wait& wait, Write&& write, Read&& read) {
+void SharedMemoryTransport::exchange(std::int64_t rounds, mpi::Wait& wait, Write&& write, Read&& read) {
   const auto write_round = [&](std::int64_t round) {
     segment_.await_free(wait);
     write(round);
@@ -70,7 +70,7 @@ void SharedMemoryTransport::exchange(std::int64_t rounds, Wait& wait, Write&& wr
   }
 }
 
-void SharedMemoryTransport::all_gather(const std::byte* mine, std::byte* whole, Parts bytes, Wait& wait) {
+void SharedMemoryTransport::all_gather(const std::byte* mine, std::byte* whole, Parts bytes, mpi::Wait& wait) {
   std::byte* const own = whole + bytes.begin(rank_);
   if (mine != own) copy_bytes(mine, own, bytes.length(rank_));
   const std::int64_t chunk = half_bytes();
@@ -90,7 +90,7 @@ void SharedMemoryTransport::all_gather(const std::byte* mine, std::byte* whole, 
 }
 
 void SharedMemoryTransport::reduce_scatter(const float* whole, float* mine, Parts elements, DType wire, bool accumulate,
-                                           Wait& wait) {
+                                           mpi::Wait& wait) {
   if (wire == DType::bf16)
     reduce<Bf16>(whole, mine, elements, accumulate, wait);
   else
@@ -99,7 +99,7 @@ void SharedMemoryTransport::reduce_scatter(const float* whole, float* mine, Part
 
 // A half holds a slot for every owner, by rank. In fp32 the own term is taken from `whole`, and its slot stays unused.
 template <class Term>
-void SharedMemoryTransport::reduce(const float* whole, float* mine, Parts elements, bool accumulate, Wait& wait) {
+void SharedMemoryTransport::reduce(const float* whole, float* mine, Parts elements, bool accumulate, mpi::Wait& wait) {
   constexpr bool rounds_terms = sizeof(Term) == 2;
   constexpr std::int64_t alignment = 64 / sizeof(Term);
   const std::int64_t chunk = half_bytes() / (size_ * static_cast<std::int64_t>(sizeof(Term))) / alignment * alignment;
@@ -132,7 +132,7 @@ void SharedMemoryTransport::reduce(const float* whole, float* mine, Parts elemen
       });
 }
 
-void SharedMemoryTransport::broadcast(std::span<std::byte> bytes, int root, Wait& wait) {
+void SharedMemoryTransport::broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) {
   const std::int64_t chunk = half_bytes();
   const auto total = static_cast<std::int64_t>(bytes.size());
   const auto length = [&](std::int64_t round) { return std::min(chunk, total - round * chunk); };
@@ -148,7 +148,7 @@ void SharedMemoryTransport::broadcast(std::span<std::byte> bytes, int root, Wait
       });
 }
 
-void SharedMemoryTransport::barrier(Wait& wait) {
+void SharedMemoryTransport::barrier(mpi::Wait& wait) {
   exchange(
       1, wait, [](std::int64_t) {},
       [&](std::int64_t) {
@@ -159,9 +159,11 @@ void SharedMemoryTransport::barrier(Wait& wait) {
 
 }  // namespace
 
-bool within_one_node(const Communicator& communicator) { return communicator.node().size() == communicator.size(); }
+bool within_one_node(const mpi::Communicator& communicator) {
+  return communicator.node().size() == communicator.size();
+}
 
-std::unique_ptr<Transport> shared_memory_transport(const Communicator& communicator, const StagingSource& staging,
+std::unique_ptr<Transport> shared_memory_transport(const mpi::Communicator& communicator, const StagingSource& staging,
                                                    Bytes staging_bytes) {
   return std::make_unique<SharedMemoryTransport>(communicator, staging, staging_bytes);
 }

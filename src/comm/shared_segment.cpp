@@ -43,9 +43,9 @@ class File {
 };
 
 // The first rank's errno of all ranks' (0: none failed): the same answer everywhere.
-int first_failure(const Communicator& communicator, int error) {
+int first_failure(const mpi::Communicator& communicator, int error) {
   int worst = 0;
-  check(MPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MAX, communicator.handle()), "agree on a shared segment");
+  mpi::check(MPI_Allreduce(&error, &worst, 1, MPI_INT, MPI_MAX, communicator.handle()), "agree on a shared segment");
   return worst;
 }
 
@@ -69,7 +69,7 @@ void wake_all(const std::atomic<std::uint32_t>& word) {
 
 }  // namespace
 
-SharedSegment::SharedSegment(const Communicator& communicator, std::size_t area_bytes)
+SharedSegment::SharedSegment(const mpi::Communicator& communicator, std::size_t area_bytes)
     : communicator_(&communicator),
       rank_(communicator.rank()),
       ranks_(communicator.size()),
@@ -85,15 +85,15 @@ SharedSegment::SharedSegment(const Communicator& communicator, std::size_t area_
     (void)first;
     static std::atomic<unsigned> count = 0;
     fmt::format_to_n(name.data(), name.size() - 1, "/{}{}-{}-{}", segment_prefix, ::getpid(), count++,
-                     Clock::now().time_since_epoch().count());
+                     mpi::Clock::now().time_since_epoch().count());
     descriptor = ::shm_open(name.data(), O_CREAT | O_EXCL | O_RDWR, 0600);
     // Locked until it has no name any more, by whoever creates it: what nobody has locked was left behind.
     if (descriptor < 0 || ::ftruncate(descriptor, static_cast<off_t>(total_bytes_)) != 0) error = errno;
     if (descriptor >= 0) (void)::flock(descriptor, LOCK_EX);
     (void)fault::point("shm.create");
   }
-  check(MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, communicator.handle()),
-        "share a segment's name");
+  mpi::check(MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, communicator.handle()),
+             "share a segment's name");
   error = first_failure(communicator, error);
   if (error == 0 && rank_ != 0) {
     descriptor = ::shm_open(name.data(), O_RDWR, 0600);
@@ -127,10 +127,10 @@ std::byte* SharedSegment::half(int rank, std::uint64_t round) const {
 }
 
 template <class Done>
-void SharedSegment::await_flags(int rank, Wait& wait, Done&& done) {
+void SharedSegment::await_flags(int rank, mpi::Wait& wait, Done&& done) {
   Flags& theirs = flags(rank);
   wait.until([&] { return done(theirs); }, [&] { return communicator_->name_of(rank); },
-             [&](Backoff&) {
+             [&](mpi::Backoff&) {
                // Whoever changes a flag after `seen` was read changes the event too, and sees the sleeper or spoils the
                // wait.
                const std::uint32_t seen = theirs.event.load();
@@ -147,7 +147,7 @@ void SharedSegment::notify() {
   if (own.sleepers.load() > 0) wake_all(own.event);
 }
 
-void SharedSegment::await_free(Wait& wait) {
+void SharedSegment::await_free(mpi::Wait& wait) {
   if (written_ < 2) return;
   for (int rank = 0; rank < ranks_; ++rank)
     if (rank != rank_)
@@ -160,7 +160,7 @@ void SharedSegment::publish() {
   notify();
 }
 
-void SharedSegment::await(int rank, Wait& wait) {
+void SharedSegment::await(int rank, mpi::Wait& wait) {
   await_flags(rank, wait, [this](Flags& theirs) { return theirs.published.load(std::memory_order_acquire) > read_; });
 }
 

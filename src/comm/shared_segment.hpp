@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "trireme/comm/communicator.hpp"
-#include "trireme/comm/wait.hpp"
+#include "trireme/mpi/communicator.hpp"
+#include "trireme/mpi/wait.hpp"
 
 namespace trireme::comm {
 
@@ -23,18 +23,18 @@ class SharedSegment {
  public:
   /// Collective. area_bytes: of one rank, both halves. Throws EnvironmentError on all ranks alike when one cannot map
   /// it.
-  SharedSegment(const Communicator& communicator, std::size_t area_bytes);
+  SharedSegment(const mpi::Communicator& communicator, std::size_t area_bytes);
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
   ~SharedSegment();
 
   [[nodiscard]] std::size_t half_bytes() const { return half_bytes_; }
 
-  void await_free(Wait& wait);
+  void await_free(mpi::Wait& wait);
   [[nodiscard]] std::byte* mine() const { return half(rank_, written_); }
   void publish();
 
-  void await(int rank, Wait& wait);
+  void await(int rank, mpi::Wait& wait);
   [[nodiscard]] const std::byte* of(int rank) const { return half(rank, read_); }
   void release();
 
@@ -50,14 +50,14 @@ class SharedSegment {
 
   // Waits until `done(flags(rank))`, asleep after a short while.
   template <class Done>
-  void await_flags(int rank, Wait& wait, Done&& done);
+  void await_flags(int rank, mpi::Wait& wait, Done&& done);
   // Wakes those who sleep on this rank's flags.
   void notify();
 
   [[nodiscard]] std::byte* half(int rank, std::uint64_t round) const;
   [[nodiscard]] Flags& flags(int rank) const { return reinterpret_cast<Flags*>(memory_)[rank]; }
 
-  const Communicator* communicator_;
+  const mpi::Communicator* communicator_;
   int rank_;
   int ranks_;
   std::size_t half_bytes_;

@@ -24,7 +24,7 @@ class StagedTransport final : public DeviceTransport {
   [[nodiscard]] int size() const override { return host_->size(); }
   [[nodiscard]] std::string name() const override { return "staged " + host_->name(); }
 
-  void all_gather(const std::byte* mine, std::byte* whole, Parts parts, Wait& wait) override {
+  void all_gather(const std::byte* mine, std::byte* whole, Parts parts, mpi::Wait& wait) override {
     invariant(parts.total == parts.part * size(), "a staged all-gather has equal parts");
     const at::Tensor to = bytes(whole, {size(), parts.part});
     const at::Tensor from = bytes(mine, {parts.part});
@@ -39,7 +39,8 @@ class StagedTransport final : public DeviceTransport {
     });
   }
 
-  void reduce_scatter(const float* whole, float* mine, Parts parts, DType wire, bool accumulate, Wait& wait) override {
+  void reduce_scatter(const float* whole, float* mine, Parts parts, DType wire, bool accumulate,
+                      mpi::Wait& wait) override {
     invariant(parts.total == parts.part * size(), "a staged reduce-scatter has equal parts");
     const at::Tensor from = floats(whole, {size(), parts.part});
     at::Tensor to = floats(mine, {parts.part});
@@ -54,7 +55,7 @@ class StagedTransport final : public DeviceTransport {
     });
   }
 
-  bool all_reduce(float* data, std::int64_t elements, DType wire, Wait& wait) override {
+  bool all_reduce(float* data, std::int64_t elements, DType wire, mpi::Wait& wait) override {
     at::Tensor all = floats(data, {elements});
     for (std::int64_t first = 0; first < elements; first += elements_) {
       const std::int64_t count = std::min(elements_, elements - first);
@@ -66,9 +67,11 @@ class StagedTransport final : public DeviceTransport {
     return true;
   }
 
-  void broadcast(std::span<std::byte> bytes, int root, Wait& wait) override { host_->broadcast(bytes, root, wait); }
-  void barrier(Wait& wait) override { host_->barrier(wait); }
-  void gather_values(const std::byte* mine, std::byte* all, Parts bytes, Wait& wait) override {
+  void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) override {
+    host_->broadcast(bytes, root, wait);
+  }
+  void barrier(mpi::Wait& wait) override { host_->barrier(wait); }
+  void gather_values(const std::byte* mine, std::byte* all, Parts bytes, mpi::Wait& wait) override {
     host_->gather_values(mine, all, bytes, wait);
   }
 

@@ -7,9 +7,9 @@
 
 namespace trireme::comm {
 
-bool Transport::all_reduce(float*, std::int64_t, DType, Wait&) { return false; }
+bool Transport::all_reduce(float*, std::int64_t, DType, mpi::Wait&) { return false; }
 
-void Transport::gather_values(const std::byte* mine, std::byte* all, Parts bytes, Wait& wait) {
+void Transport::gather_values(const std::byte* mine, std::byte* all, Parts bytes, mpi::Wait& wait) {
   all_gather(mine, all, bytes, wait);
 }
 
@@ -22,6 +22,8 @@ void Transport::sum_alone(const float* from, float* to, std::int64_t elements, b
   sum_terms(std::span<const float* const>(only), to, elements, accumulate);
 }
 
-bool Transport::ends_later(FlightLane&, const Operation&, const Deadline&, const FlightRecorder&) { return false; }
+bool Transport::ends_later(mpi::FlightLane&, const mpi::Operation&, const mpi::Deadline&, const mpi::FlightRecorder&) {
+  return false;
+}
 
 }  // namespace trireme::comm

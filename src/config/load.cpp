@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <system_error>
 
+#include "config/reader.hpp"
+#include "config/toml.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/base/regular_file.hpp"
-#include "trireme/config/reader.hpp"
-#include "trireme/config/toml.hpp"
+#include "trireme/base/io/regular_file.hpp"
 
 namespace trireme::config {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sections [data] and [batch]: what a step reads.
+#include "config/section.hpp"
 #include "trireme/config/rules.hpp"
-#include "trireme/config/section.hpp"
 
 namespace trireme::config {
 

@@ -2,8 +2,8 @@
 // The sections [model], [optimizer], [lr] and [loss]: what is learned, and how.
 #include <array>
 
+#include "config/section.hpp"
 #include "trireme/config/rules.hpp"
-#include "trireme/config/section.hpp"
 
 namespace trireme::config {
 

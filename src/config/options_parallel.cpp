@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sections [mesh], [sync], [precision], [memory], [device] and [comm]: how the work is spread over the machine.
-#include "trireme/config/section.hpp"
+#include "config/section.hpp"
 
 namespace trireme::config {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sections [run], [train], [checkpoint] and [metrics]: a run from its start to what it leaves behind.
-#include "trireme/config/section.hpp"
+#include "config/section.hpp"
 
 namespace trireme::config {
 
@@ -8,7 +8,7 @@ namespace {
 
 constexpr double largest_step = 0x1p40;
 
-Expected read_name(const Value& value, Run& run) {
+Expected read_name(const Value& value, RunSection& run) {
   std::string name;
   if (const Expected expected = read_path(value, name)) return expected;
   if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
@@ -28,16 +28,17 @@ Expected read_resume(const Value& value, Checkpoint& checkpoint) {
 }  // namespace
 
 std::vector<Option> run_options() {
-  Section<Run> s("run", &RunConfig::run);
+  Section<RunSection> s("run", &RunConfig::run);
   s.custom(
-       "name", "string", read_name, [](const Run& run) { return print_path(run.name); },
+       "name", "string", read_name, [](const RunSection& run) { return print_path(run.name); },
        "name shown in the banner and in logs")
       .any_text();
-  s.path("output", &Run::output, "directory of metrics, traces and exports").default_is("runs/<run.name>");
-  s.number("seed", &Run::seed, at_least(0), "random seed of weight initialization, and the default of data.seed");
-  s.flag("deterministic", &Run::deterministic, "bitwise reproducible on GPUs (CPU runs always are)");
-  s.flag("overwrite", &Run::overwrite, "allow an output directory that holds an earlier run");
-  s.choice("export", &Run::export_when, "when to write a Hugging Face directory to <run.output>");
+  s.path("output", &RunSection::output, "directory of metrics, traces and exports").default_is("runs/<run.name>");
+  s.number("seed", &RunSection::seed, at_least(0),
+           "random seed of weight initialization, and the default of data.seed");
+  s.flag("deterministic", &RunSection::deterministic, "bitwise reproducible on GPUs (CPU runs always are)");
+  s.flag("overwrite", &RunSection::overwrite, "allow an output directory that holds an earlier run");
+  s.choice("export", &RunSection::export_when, "when to write a Hugging Face directory to <run.output>");
   return s.take();
 }
 

@@ -16,8 +16,7 @@ std::string default_of(const Option& option) {
 
 std::string availability(const Option& option) {
   if (option.is_reserved) return " [reserved: not yet available]";
-  if (!option.only_yet) return "";
-  return option.only_yet->empty() ? " [not yet available]" : " [yet only " + join(*option.only_yet, ", ") + "]";
+  return option.not_yet ? " [not yet available]" : "";
 }
 
 }  // namespace

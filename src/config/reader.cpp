@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/config/reader.hpp"
+#include "config/reader.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <limits>
 
+#include "config/toml.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/config/rules.hpp"
-#include "trireme/config/toml.hpp"
 
 namespace trireme::config {
 
@@ -50,16 +50,11 @@ std::string outside_sections(const std::string& key) {
 
 /// True for a value that a feature which does not exist yet may have.
 bool exists_yet(const Option& option, const RunConfig& config) {
-  if (!option.only_yet) return true;
-  const Printed printed = option.print(config);
-  const auto& only = *option.only_yet;
-  return only.empty() ? printed == option.print(RunConfig{})
-                      : std::find(only.begin(), only.end(), printed) != only.end();
+  return !option.not_yet || option.print(config) == option.print(RunConfig{});
 }
 
 /// What can be done about a value that does not exist yet.
 std::string remedy_yet(const Option& option) {
-  if (!option.only_yet->empty()) return "this version takes " + join(*option.only_yet, " or ");
   const Printed only = option.print(RunConfig{});
   return only ? "this version takes " + *only : "leave it out";
 }

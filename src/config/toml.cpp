@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/config/toml.hpp"
+#include "config/toml.hpp"
 
 #include <fmt/core.h>
 #include <toml++/toml.h>

@@ -16,7 +16,7 @@ constexpr std::int64_t block_bytes = 16 << 10;
 constexpr std::int64_t most_blocks = 256;
 
 /// The hash of `bytes` bytes from `offset` on, as text.
-std::string hash_at(const InputFile& file, std::int64_t offset, std::int64_t bytes) {
+std::string hash_at(const io::InputFile& file, std::int64_t offset, std::int64_t bytes) {
   std::string block(static_cast<std::size_t>(bytes), '\0');
   file.read_at(offset, std::as_writable_bytes(std::span(block)));
   return fmt::format("{:x} ", fnv1a(block));
@@ -36,7 +36,7 @@ std::int64_t drawn(std::uint64_t key, std::int64_t i, std::int64_t places) {
 
 }  // namespace
 
-std::string sampled_hash(const InputFile& file) {
+std::string sampled_hash(const io::InputFile& file) {
   std::string hashes;
   if (file.size() <= most_blocks * block_bytes) {
     for (std::int64_t at = 0; at < file.size(); at += block_bytes)
@@ -56,7 +56,7 @@ std::string sampled_hash(const InputFile& file) {
   return hashes;
 }
 
-std::string whole_hash(const InputFile& file) {
+std::string whole_hash(const io::InputFile& file) {
   constexpr std::int64_t at_once = 1 << 20;
   std::uint64_t hash = 0;
   for (std::int64_t at = 0; at < file.size(); at += at_once)

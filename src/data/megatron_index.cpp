@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/data/megatron_index.hpp"
+#include "data/megatron_index.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "trireme/base/error.hpp"
-#include "trireme/data/input_file.hpp"
+#include "trireme/base/io/input_file.hpp"
 
 namespace trireme::data {
 namespace {
@@ -49,7 +49,7 @@ T load(const std::byte* from) {
 template <class T>
 class ArrayReader {
  public:
-  ArrayReader(const InputFile& file, std::int64_t begin, std::int64_t count)
+  ArrayReader(const io::InputFile& file, std::int64_t begin, std::int64_t count)
       : file_(file), begin_(begin), count_(count) {}
 
   T next() {
@@ -63,7 +63,7 @@ class ArrayReader {
   }
 
  private:
-  const InputFile& file_;
+  const io::InputFile& file_;
   std::int64_t begin_;
   std::int64_t count_;
   std::int64_t read_ = 0;
@@ -71,7 +71,7 @@ class ArrayReader {
   std::size_t at_ = 0;
 };
 
-[[noreturn]] void damaged(const InputFile& file, const std::string& what) {
+[[noreturn]] void damaged(const io::InputFile& file, const std::string& what) {
   throw DataError(
       fmt::format("{}: {}; make it again with Megatron's preprocess_data.py or `trireme tokenize`", file.name(), what));
 }
@@ -82,7 +82,7 @@ struct Header {
   std::int64_t entries;  ///< of the document array: documents + 1
 };
 
-Header read_header(const InputFile& file) {
+Header read_header(const io::InputFile& file) {
   if (file.size() < header_bytes) damaged(file, fmt::format("{} bytes are less than the header's 34", file.size()));
   std::array<std::byte, header_bytes> bytes;
   file.read_at(0, bytes);
@@ -111,7 +111,7 @@ Header read_header(const InputFile& file) {
   return {*type, static_cast<std::int64_t>(sequences), static_cast<std::int64_t>(entries)};
 }
 
-void check_documents(const InputFile& file, const Header& header) {
+void check_documents(const io::InputFile& file, const Header& header) {
   ArrayReader<std::int64_t> starts(file, header_bytes + 12 * header.sequences, header.entries);
   std::int64_t previous = 0;
   for (std::int64_t i = 0; i < header.entries; ++i) {
@@ -136,7 +136,7 @@ void append(std::vector<char>& bytes, T value) {
 }  // namespace
 
 MegatronIndex check_megatron_index(const std::string& path, std::int64_t bin_bytes) {
-  const InputFile file(path, "token index");
+  const io::InputFile file(path, "token index");
   const Header header = read_header(file);
   MegatronIndex index{.type = header.type, .sequences = header.sequences, .documents = header.entries - 1};
   ArrayReader<std::int32_t> lengths(file, header_bytes, header.sequences);

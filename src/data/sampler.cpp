@@ -7,9 +7,9 @@
 #include <array>
 #include <cmath>
 
+#include "data/permutation.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/philox.hpp"
-#include "trireme/data/permutation.hpp"
 
 namespace trireme::data {
 namespace {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "data/fingerprint.hpp"
+#include "data/megatron_index.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/hash.hpp"
 #include "trireme/base/log.hpp"
-#include "trireme/data/megatron_index.hpp"
 
 namespace trireme::data {
 namespace {
@@ -44,7 +44,7 @@ std::string token_path(const std::string& path, TokenFormat format) {
   return path;
 }
 
-std::array<std::int32_t, 3> first_words(const InputFile& file) {
+std::array<std::int32_t, 3> first_words(const io::InputFile& file) {
   std::array<std::int32_t, 3> words{};
   const auto bytes = std::as_writable_bytes(std::span(words));
   file.read_at(0, bytes.first(std::min(bytes.size(), static_cast<std::size_t>(file.size()))));
@@ -211,7 +211,21 @@ void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
 std::uint64_t TokenFile::fingerprint() const {
   const std::string sizes = fmt::format("{} {} {} {} ", to_text(type_), tokens_, header_bytes_, file_.size());
   return fnv1a(sizes + sampled_hash(file_) +
-               (index_path_.empty() ? "" : whole_hash(InputFile(index_path_, "token index"))));
+               (index_path_.empty() ? "" : whole_hash(io::InputFile(index_path_, "token index"))));
+}
+
+std::uint64_t TokenFile::old_fingerprint() const {
+  constexpr std::int64_t blocks = 16, block_bytes = 4096;
+  std::string sample = fmt::format("{} {} {}", to_text(type_), tokens_, header_bytes_);
+  std::vector<std::byte> buffer(block_bytes);
+  const std::int64_t last = std::max<std::int64_t>(0, file_.size() - block_bytes);
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::int64_t offset = last / (blocks - 1) * i + (i == blocks - 1 ? last % (blocks - 1) : 0);
+    const auto bytes = std::span(buffer).first(static_cast<std::size_t>(std::min(block_bytes, file_.size() - offset)));
+    file_.read_at(offset, bytes);
+    sample.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return fnv1a(sample);
 }
 
 }  // namespace trireme::data

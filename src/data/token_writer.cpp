@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/data/token_writer.hpp"
+#include "data/token_writer.hpp"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <array>
 #include <filesystem>
 
+#include "data/megatron_index.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/data/megatron_index.hpp"
 
 namespace trireme::data {
 namespace {
@@ -33,7 +33,7 @@ std::string tokens_path(const std::string& output) {
 
 /// Narrows tokens to what the file stores and writes them.
 template <class Stored>
-void write_as(AtomicFile& file, std::span<const std::int32_t> tokens) {
+void write_as(io::AtomicFile& file, std::span<const std::int32_t> tokens) {
   std::array<Stored, 4096> stored;
   while (!tokens.empty()) {
     const auto part = tokens.first(std::min(tokens.size(), stored.size()));
@@ -84,7 +84,7 @@ void TokenWriter::finish() {
   if (sequence_tokens_ > 0) end_document();
   tokens_file_.close();
   if (!index_path_) return tokens_file_.publish();
-  AtomicFile index(*index_path_);
+  io::AtomicFile index(*index_path_);
   index.write(megatron_index_bytes(type_, lengths_, document_starts_));
   index.close();
   // A kill in between leaves an index that does not fit its .bin, which reading refuses.

@@ -6,9 +6,9 @@
 #include <filesystem>
 
 #include "data/text_check.hpp"
+#include "data/token_writer.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/data/input_file.hpp"
-#include "trireme/data/token_writer.hpp"
+#include "trireme/base/io/input_file.hpp"
 
 namespace trireme::data {
 namespace {
@@ -24,7 +24,7 @@ void check_arguments(const std::vector<std::string>& inputs, const std::string& 
 }
 
 /// Encodes one document chunk by chunk; returns its bytes.
-std::int64_t encode_document(const Tokenizer& tokenizer, InputFile& file, TokenWriter& writer,
+std::int64_t encode_document(const tokenizer::Tokenizer& tokenizer, io::InputFile& file, TokenWriter& writer,
                              std::size_t chunk_bytes) {
   TextCheck check(file.name());
   std::string text;  // read but not yet encoded
@@ -66,13 +66,13 @@ std::size_t text_cut(std::string_view text) {
   return text.size();
 }
 
-TokenizeCounts tokenize_files(const Tokenizer& tokenizer, const std::vector<std::string>& inputs,
+TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& inputs,
                               const std::string& output, std::size_t chunk_bytes) {
   check_arguments(inputs, output);
   TokenWriter writer(output, tokenizer.vocab_size());
   TokenizeCounts counts;
   for (const std::string& input : inputs) {
-    InputFile file(input, "text file", Pipes::taken);
+    io::InputFile file(input, "text file", io::Pipes::taken);
     counts.text_bytes += encode_document(tokenizer, file, writer, chunk_bytes);
     ++counts.documents;
   }

@@ -136,10 +136,10 @@ void DeviceLanes::begin_clock() {
   clock_.emplace(timing_event(device_));
   clock_->record(*compute);
   clock_->synchronize();
-  clock_on_host_ = Clock::now();
+  clock_on_host_ = timeline::Clock::now();
 }
 
-void DeviceLanes::drain(Timeline& timeline) {
+void DeviceLanes::drain(timeline::Timeline& timeline) {
   const c10::impl::VirtualGuardImpl gpu(device_.type());
   for (const std::optional<c10::Stream>& lane : streams_)
     if (lane) gpu.synchronizeStream(*lane);
@@ -147,7 +147,7 @@ void DeviceLanes::drain(Timeline& timeline) {
   if (!record_timeline_) return;
   const auto at = [&](const c10::Event& event) {
     const std::chrono::duration<double, std::milli> since(clock_->elapsedTime(event));
-    return clock_on_host_ + std::chrono::duration_cast<Clock::duration>(since);
+    return clock_on_host_ + std::chrono::duration_cast<timeline::Clock::duration>(since);
   };
   const std::scoped_lock lock(mutex_);
   for (const Timed& timed : timed_)

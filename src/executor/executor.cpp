@@ -7,12 +7,13 @@
 #include <utility>
 #include <variant>
 
+#include "executor/segments.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/comm/abort.hpp"
 #include "trireme/device/history.hpp"
 #include "trireme/device/memory.hpp"
-#include "trireme/executor/segments.hpp"
+#include "trireme/mpi/abort.hpp"
 #include "trireme/schedule/access.hpp"
+#include "trireme/schedule/buffers.hpp"
 
 namespace trireme::executor {
 namespace {
@@ -41,7 +42,7 @@ std::vector<bool> reduced_on_host(const schedule::Schedule& schedule, const stor
   std::vector<bool> there;
   for (const schedule::Op& op : schedule.ops) {
     const auto* sum = std::get_if<schedule::AllReduce>(&op);
-    const auto* copies = std::get_if<schedule::SumCopies>(&op);
+    const auto* copies = std::get_if<schedule::AllReduceReplicated>(&op);
     there.push_back((sum != nullptr && !sum->staged && !sum->partial && lies_there(sum->block)) ||
                     (copies != nullptr && lies_there(copies->block)));
   }
@@ -83,7 +84,7 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
     if (std::holds_alternative<schedule::ClipNorm>(schedule_.ops[i])) clip_op_ = static_cast<int>(i);
     if (std::holds_alternative<schedule::Update>(schedule_.ops[i])) updates_.push_back(static_cast<int>(i));
   }
-  if (!options_.on_exception) options_.on_exception = [] { comm::abort_job_for_current_exception(); };
+  if (!options_.on_exception) options_.on_exception = [] { mpi::abort_job_for_current_exception(); };
   for (int b = 0; b < model.param_blocks(); ++b)
     decay_.push_back(optim::decay_ranges(model[ParamBlock{b}], store.layout()[ParamBlock{b}], store.shard_rank(),
                                          optimizer_.no_decay));
@@ -182,14 +183,14 @@ void Executor::perform(std::span<const int> ops, std::int64_t step) {
     if (const auto stream = device_lanes_->stream(first)) on_stream.reset_stream(*stream);
     device_lanes_->begin(first, step);
   }
-  const auto begin = Clock::now();
+  const auto begin = timeline::Clock::now();
   if (const std::vector<int>* const segment = segment_of(first, step); segment != nullptr)
     launch_graph(*segment, step);
   else
     run_verb(first, step);
   if (device_lanes_) device_lanes_->end(first, last, step);
   if (options_.record_timeline && (!device_lanes_ || !device_lanes_->stream(first)))
-    timeline_.record({step, first, last, begin, Clock::now(), device::memory_use().spaces});
+    timeline_.record({step, first, last, begin, timeline::Clock::now(), device::memory_use().spaces});
 }
 
 void Executor::run_verb(int op, std::int64_t step) {

@@ -24,8 +24,8 @@ void each_stage(const model::Model& model, Block block, Microbatch microbatch, E
 }  // namespace
 
 Bytes Executor::run(const schedule::Upload& op) {
-  const at::Tensor& from = store_.host_wire(op.block);
-  at::Tensor& to = op.staged ? store_.upload_buffer(*op.staged) : store_.wire(op.block);
+  const at::Tensor& from = store_.host_compute_shard(op.block);
+  at::Tensor& to = op.staged ? store_.upload_buffer(*op.staged) : store_.compute_shard(op.block);
   if (to.is_cuda())
     to.copy_(from, /*non_blocking=*/true);
   else

@@ -29,7 +29,7 @@ class Resolver {
   }
   Operands operator()(const schedule::Forward& op) { return stages(op, {}); }
   Operands operator()(const schedule::Recompute& op) { return stages(op, {}); }
-  Operands operator()(const schedule::ForwardAgain& op) { return stages(op, {}); }
+  Operands operator()(const schedule::RecomputeNorm& op) { return stages(op, {}); }
   Operands operator()(const schedule::Backward& op) {
     Operands out = stages(op, op.gradients);
     std::reverse(out.stages.begin(), out.stages.end());

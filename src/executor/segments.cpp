@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/executor/segments.hpp"
+#include "executor/segments.hpp"
 
 #include <map>
 #include <optional>

@@ -24,36 +24,40 @@ const nn::Layer& Executor::layer(Block block, Stage stage) const {
   return layers_.at(static_cast<std::size_t>(block.value)).at(static_cast<std::size_t>(stage.value));
 }
 
-void Executor::forward_cut(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
-                           nn::Mode mode) {
+void Executor::forward_partitioned(const schedule::Forward& op, const model::Stage& stage,
+                                   const StageOperands& operands, nn::Mode mode) {
   const PlainOperators guard;
   InFlight& now = in_flight(op.microbatch);
-  const nn::Layer& cut = layer(op.block, *op.stage);
+  const nn::Layer& partitioned = layer(op.block, *op.stage);
   nn::Saved saved;
   switch (stage.kind) {
-    case model::StageKind::norm: now.branch = cut.norm->forward(now.hidden, operands.parameters, mode, saved); break;
+    case model::StageKind::norm:
+      now.branch = partitioned.norm->forward(now.hidden, operands.parameters, mode, saved);
+      break;
     case model::StageKind::embedding:
       now.hidden.reset();
-      now.branch = cut.embedding->forward(operands.parameters, microbatch(op.microbatch));
+      now.branch = partitioned.embedding->forward(operands.parameters, microbatch(op.microbatch));
       break;
     case model::StageKind::logits:
       now.hidden.reset();
-      now.vocabulary = cut.head->forward(now.branch, operands.parameters, microbatch(op.microbatch), mode, now.logits);
+      now.vocabulary =
+          partitioned.head->forward(now.branch, operands.parameters, microbatch(op.microbatch), mode, now.logits);
       if (!nn::saves(mode)) now.branch.reset();
       break;
     default:
-      now.branch =
-          cut.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch), mode, saved.tensors);
+      now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch), mode,
+                                               saved.tensors);
   }
   // A block that runs again keeps what its first stage read.
   if (op.keep == model::Keep::input && op.stage->value == 0) saved.tensors = {now.hidden};
   if (options_.mode == nn::Mode::train) keep({op.block, *op.stage, op.microbatch}, std::move(saved.tensors));
 }
 
-void Executor::recompute_cut(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands) {
+void Executor::recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage,
+                                     const StageOperands& operands) {
   const PlainOperators guard;
   InFlight& now = in_flight(op.microbatch);
-  const nn::Layer& cut = layer(op.block, *op.stage);
+  const nn::Layer& partitioned = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   std::vector<at::Tensor> input = activations_.take(key);
   if (op.stage->value == 0) now.recomputed = std::move(input.front());
@@ -62,49 +66,50 @@ void Executor::recompute_cut(const schedule::Recompute& op, const model::Stage& 
   const nn::Mode mode = last ? nn::Mode::rebuild : nn::Mode::train;
   nn::Saved saved;
   if (stage.kind == model::StageKind::norm)
-    now.branch = cut.norm->forward(now.recomputed, operands.parameters, mode, saved);
+    now.branch = partitioned.norm->forward(now.recomputed, operands.parameters, mode, saved);
   else
-    now.branch =
-        cut.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch), mode, saved.tensors);
+    now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch), mode,
+                                             saved.tensors);
   if (last) now.recomputed.reset();
   keep(key, std::move(saved.tensors));
 }
 
-void Executor::backward_cut(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands) {
+void Executor::backward_partitioned(const schedule::Backward& op, const model::Stage& stage,
+                                    const StageOperands& operands) {
   const PlainOperators guard;
   InFlight& now = in_flight(op.microbatch);
-  const nn::Layer& cut = layer(op.block, *op.stage);
+  const nn::Layer& partitioned = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   const nn::Microbatch& m = microbatch(op.microbatch);
   std::vector<at::Tensor> saved = activations_.take(key);
   at::Tensor& upstream = stage.leave == model::Join::scatter_sequence ? now.branch : now.hidden;
   switch (stage.kind) {
     case model::StageKind::norm:
-      now.hidden = cut.norm->backward(now.branch, now.hidden, operands.parameters, operands.gradients, saved);
+      now.hidden = partitioned.norm->backward(now.branch, now.hidden, operands.parameters, operands.gradients, saved);
       now.branch.reset();
       break;
     case model::StageKind::embedding:
-      cut.embedding->backward(upstream, operands.gradients, m);
+      partitioned.embedding->backward(upstream, operands.gradients, m);
       now.branch.reset();
       now.hidden.reset();
       break;
     case model::StageKind::logits:
-      now.branch = cut.head->backward(now.branch, now.vocabulary, operands.parameters, operands.gradients, m,
-                                      std::move(now.logits));
+      now.branch = partitioned.head->backward(now.branch, now.vocabulary, operands.parameters, operands.gradients, m,
+                                              std::move(now.logits));
       now.vocabulary.reset();
       break;
     default:
       if (op.part == schedule::BackwardPart::input) {
-        now.branch = cut.branch->backward_input(upstream, operands.parameters, m, saved);
+        now.branch = partitioned.branch->backward_input(upstream, operands.parameters, m, saved);
         activations_.keep(key, std::move(saved));
       } else {
-        cut.branch->backward_weight(now.branch_again, operands.gradients, saved);
+        partitioned.branch->backward_weight(now.branch_again, operands.gradients, saved);
         now.branch_again.reset();
       }
   }
 }
 
-void Executor::run(const schedule::ForwardAgain& op, const Operands& operands) {
+void Executor::run(const schedule::RecomputeNorm& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   const store::ActivationStore::Key key{op.block, op.stage, op.microbatch};
   std::vector<at::Tensor> saved = activations_.take(key);
@@ -117,8 +122,8 @@ void Executor::run(const schedule::GatherSequence& op) {
   const device::ChargeTo charge(device::Category::workspace);
   comm::Collectives& tensor = link(comm::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
-  at::Tensor& to = op.pass == schedule::Pass::again ? now.branch_again : now.branch;
-  const at::Tensor from = op.pass == schedule::Pass::backward ? now.hidden : to;
+  at::Tensor& to = op.phase == schedule::Phase::again ? now.branch_again : now.branch;
+  const at::Tensor from = op.phase == schedule::Phase::backward ? now.hidden : to;
   at::Tensor whole = at::empty({from.size(0) * tensor.size(), from.size(1)}, from.options());
   tensor.all_gather(from.const_data_ptr(), whole.mutable_data_ptr(), from.numel(), store_.compute());
   to = std::move(whole);
@@ -132,7 +137,7 @@ void Executor::run(const schedule::ScatterSequence& op) {
   const at::Tensor sum = at::empty({whole.size(0) / tensor.size(), whole.size(1)}, whole.options());
   tensor.reduce_scatter(whole.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(), store_.compute(),
                         false);
-  put_sum(sum, op.pass, now);
+  put_sum(sum, op.phase, now);
 }
 
 void Executor::run(const schedule::AllReduceActivation& op) {
@@ -141,16 +146,16 @@ void Executor::run(const schedule::AllReduceActivation& op) {
   InFlight& now = in_flight(op.microbatch);
   const at::Tensor sum = widened(now.branch);
   tensor.all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), store_.compute());
-  put_sum(sum, op.pass, now);
+  put_sum(sum, op.phase, now);
 }
 
-void Executor::put_sum(const at::Tensor& sum, schedule::Pass pass, InFlight& of) {
+void Executor::put_sum(const at::Tensor& sum, schedule::Phase phase, InFlight& of) {
   const at::ScalarType type = of.branch.scalar_type();
-  if (pass == schedule::Pass::backward) {
+  if (phase == schedule::Phase::backward) {
     of.branch = plus_residual(sum, {}, type);
     return;
   }
-  at::Tensor& stream = pass == schedule::Pass::forward ? of.hidden : of.recomputed;
+  at::Tensor& stream = phase == schedule::Phase::forward ? of.hidden : of.recomputed;
   stream = plus_residual(sum, stream, type);
   of.branch.reset();
 }
@@ -177,7 +182,7 @@ void Executor::run(const schedule::GatherVocabulary& op) {
   if (options_.mode == nn::Mode::evaluate) finish_evaluation(op.microbatch);
 }
 
-void Executor::run(const schedule::SumCopies& op) {
+void Executor::run(const schedule::AllReduceReplicated& op) {
   const shard::CopiedRanges& ranges = copied_[static_cast<std::size_t>(op.block.value)];
   sum_ranges(op.block, ranges.everywhere, comm::Group::tensor);
   sum_ranges(op.block, ranges.in_groups, comm::Group::tensor_group);

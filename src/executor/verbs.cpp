@@ -17,6 +17,7 @@
 #include "trireme/optim/device.hpp"
 #include "trireme/optim/norm.hpp"
 #include "trireme/schedule/access.hpp"
+#include "trireme/schedule/buffers.hpp"
 
 namespace trireme::executor {
 namespace {
@@ -42,7 +43,7 @@ void Executor::run(const schedule::Unshard& op) {
   at::Tensor& whole = store_.parameter_buffer(op.slot);
   at::Tensor& shard = op.from     ? store_.group_copy(op.block)
                       : op.staged ? store_.upload_buffer(*op.staged)
-                                  : store_.wire(op.block);
+                                  : store_.compute_shard(op.block);
   link(op.from ? comm::Group::shard_group : comm::Group::shard, schedule::Lane::gather)
       .all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), store_.compute());
 }
@@ -60,8 +61,8 @@ void Executor::run(const schedule::Reshard& op, const Operands& operands) {
 void Executor::run(const schedule::Forward& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   const nn::Mode mode = options_.mode == nn::Mode::train ? mode_that_keeps(op.keep) : options_.mode;
-  if (const model::Stage* cut = schedule::cut_stage(model_, op.block, op.stage); cut != nullptr)
-    return forward_cut(op, *cut, operands.stages.front(), mode);
+  if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
+    return forward_partitioned(op, *partitioned, operands.stages.front(), mode);
   InFlight& now = in_flight(op.microbatch);
   for (const StageOperands& stage : operands.stages) {
     nn::Saved saved;
@@ -108,8 +109,8 @@ void Executor::finish_evaluation(Microbatch m) {
 
 void Executor::run(const schedule::Recompute& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
-  if (const model::Stage* cut = schedule::cut_stage(model_, op.block, op.stage); cut != nullptr)
-    return recompute_cut(op, *cut, operands.stages.front());
+  if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
+    return recompute_partitioned(op, *partitioned, operands.stages.front());
   InFlight& now = in_flight(op.microbatch);
   const auto last = static_cast<int>(model_[op.block].stages.size()) - 1;
   for (const StageOperands& stage : operands.stages) {
@@ -129,8 +130,8 @@ void Executor::run(const schedule::Recompute& op, const Operands& operands) {
 
 void Executor::run(const schedule::Backward& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
-  if (const model::Stage* cut = schedule::cut_stage(model_, op.block, op.stage); cut != nullptr)
-    return backward_cut(op, *cut, operands.stages.front());
+  if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
+    return backward_partitioned(op, *partitioned, operands.stages.front());
   InFlight& now = in_flight(op.microbatch);
   for (const StageOperands& stage : operands.stages) {
     nn::Saved saved{activations_.take({op.block, stage.stage, op.microbatch})};
@@ -223,7 +224,7 @@ void Executor::run(const schedule::ClipNorm&) {
 }
 
 void Executor::update_on_device(ParamBlock block) {
-  const at::Tensor compute = store_.compute() == DType::bf16 ? store_.host_wire(block) : at::Tensor();
+  const at::Tensor compute = store_.compute() == DType::bf16 ? store_.host_compute_shard(block) : at::Tensor();
   optim::adamw(decision_.numbers, decay_[static_cast<std::size_t>(block.value)], store_.gradient(block),
                optim::DeviceState{store_.master(block), store_.first_moment(block), store_.second_moment(block)},
                compute);
@@ -232,19 +233,19 @@ void Executor::update_on_device(ParamBlock block) {
 void Executor::run(const schedule::Update& op) {
   if (decision_.skipped) return;
   if (store_.master(op.block).is_cuda()) return update_on_device(op.block);
-  const auto begin = Clock::now();
+  const auto begin = timeline::Clock::now();
   const optim::AdamWState state{floats(store_.master(op.block)), floats(store_.first_moment(op.block)),
                                 floats(store_.second_moment(op.block))};
   std::span<c10::BFloat16> compute;
   if (store_.compute() == DType::bf16) {
-    at::Tensor& wire = store_.host_wire(op.block);
+    at::Tensor& wire = store_.host_compute_shard(op.block);
     compute = {wire.mutable_data_ptr<c10::BFloat16>(), static_cast<std::size_t>(wire.numel())};
   }
   optim::adamw(decision_.numbers, decay_[static_cast<std::size_t>(op.block.value)], floats(store_.gradient(op.block)),
                state, compute, team(op.on_host));
   if (!op.on_host) return;
   const std::scoped_lock lock(host_work_mutex_);
-  host_work_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  host_work_.seconds += std::chrono::duration<double>(timeline::Clock::now() - begin).count();
   host_work_.bytes += Bytes{store_.master(op.block).numel() * (compute.empty() ? 28 : 30)};
 }
 

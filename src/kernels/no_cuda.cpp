@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // In a build without CUDA: no tensor lies on a device, so that nobody calls these.
+#include "kernels/cuda.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/attention_library.hpp"
-#include "trireme/kernels/cuda.hpp"
 
 namespace trireme::kernels::cuda {
 namespace {

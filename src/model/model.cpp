@@ -32,7 +32,8 @@ std::int64_t Parameter::elements() const {
 
 std::vector<std::int64_t> Parameter::full_shape() const {
   std::vector<std::int64_t> full = shape;
-  if (cut && cut->split != Split::replicated) full[cut->split == Split::row ? 1 : 0] = cut->full;
+  if (partition && partition->split != Split::replicated)
+    full[partition->split == Split::row ? 1 : 0] = partition->full;
   return full;
 }
 
@@ -64,7 +65,8 @@ Model build(const config::Model& config) { return build(config, {}); }
 
 Model build(const config::Model& config, const TensorPart& part) {
   for (const Architecture& architecture : architectures) {
-    if (architecture.name == config.architecture) return cut(architecture.build(config), architecture.plan(), part);
+    if (architecture.name == config.architecture)
+      return partition(architecture.build(config), architecture.plan(), part);
   }
   std::vector<std::string_view> known;
   for (const Architecture& architecture : architectures) known.push_back(architecture.name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/nn/embedding.hpp"
+#include "nn/embedding.hpp"
 
 #include <ATen/ops/empty.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/nn/head.hpp"
+#include "nn/head.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/nn/positions.hpp"
+#include "nn/positions.hpp"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/nn/residual.hpp"
+#include "nn/residual.hpp"
 
 #include "nn/common.hpp"
 

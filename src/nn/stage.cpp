@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/nn/stage.hpp"
 
+#include "nn/embedding.hpp"
+#include "nn/head.hpp"
+#include "nn/positions.hpp"
+#include "nn/residual.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/nn/embedding.hpp"
-#include "trireme/nn/head.hpp"
-#include "trireme/nn/positions.hpp"
-#include "trireme/nn/residual.hpp"
 
 namespace trireme::nn {
 

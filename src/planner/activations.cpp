@@ -19,14 +19,16 @@ std::vector<Bytes> Activations::saved(const Key& key, model::Keep keep) const {
   const model::ComputeBlock& block = model_[Block{std::get<0>(key)}];
   const model::StageKind kind = block.stages[static_cast<std::size_t>(std::get<1>(key))].kind;
   const bool part = kind == model::StageKind::norm && model_.part.sequence_parallel;
-  return model::saved_tensors(kind, model_.held, part ? sizing_.tokens / model_.part.ranks : sizing_.tokens,
-                              sizing_.compute, keep);
+  return model::saved_tensors(kind, model_.held,
+                              part ? replay_options_.tokens / model_.part.ranks : replay_options_.tokens,
+                              replay_options_.compute, keep);
 }
 
 /// The residual stream that a block reads.
 Bytes Activations::input() const {
-  const std::int64_t tokens = model_.part.sequence_parallel ? sizing_.tokens / model_.part.ranks : sizing_.tokens;
-  return {tokens * model_.sizes.hidden * size_of(sizing_.compute)};
+  const std::int64_t tokens =
+      model_.part.sequence_parallel ? replay_options_.tokens / model_.part.ranks : replay_options_.tokens;
+  return {tokens * model_.sizes.hidden * size_of(replay_options_.compute)};
 }
 
 void Activations::hold(const Key& key, std::vector<Bytes> tensors) {

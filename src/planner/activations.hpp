@@ -13,7 +13,8 @@ namespace trireme::planner {
 /// The activations of one rank while the ops of a schedule run one after another.
 class Activations {
  public:
-  Activations(const model::Model& model, const Sizing& sizing) : model_(model), sizing_(sizing) {}
+  Activations(const model::Model& model, const ReplayOptions& replay_options)
+      : model_(model), replay_options_(replay_options) {}
 
   /// Goes past `op`; the most that is held while it runs.
   [[nodiscard]] Bytes most_during(const schedule::Op& op);
@@ -32,7 +33,7 @@ class Activations {
   [[nodiscard]] Bytes during(const schedule::DropActivations& op);
   [[nodiscard]] Bytes during(const schedule::ReloadActivations& op);
   // Nothing is kept.
-  [[nodiscard]] Bytes during(const schedule::ForwardAgain&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::RecomputeNorm&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::GatherSequence&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::ScatterSequence&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::AllReduceActivation&) { return total_; }
@@ -44,7 +45,7 @@ class Activations {
   [[nodiscard]] Bytes input() const;
 
   const model::Model& model_;
-  const Sizing& sizing_;
+  const ReplayOptions& replay_options_;
   std::map<Key, std::vector<Bytes>> held_;      ///< each tensor
   std::map<std::tuple<int, int>, Bytes> away_;  ///< of a block and microbatch: copied to the host
   Bytes total_, on_host_;

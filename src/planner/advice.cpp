@@ -9,7 +9,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/base/text_table.hpp"
 #include "trireme/config/load.hpp"
-#include "trireme/schedule/build.hpp"
+#include "trireme/schedule/passes/build.hpp"
 #include "trireme/shard/layout.hpp"
 
 namespace trireme::planner {
@@ -27,9 +27,9 @@ Needs needs_of(const config::RunConfig& config, int ranks) {
   const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
   const schedule::Schedule step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
   const shard::Layout layout(model, mesh.shard);
-  const Sizing sizing = sizing_of(config, mesh);
-  Needs needs{.memory = replay_memory(step, model, layout, sizing)};
-  for (const auto& [group, operations] : replay_traffic(step, model, layout, sizing))
+  const ReplayOptions replay_options = replay_options_of(config, mesh);
+  Needs needs{.memory = replay_memory(step, model, layout, replay_options)};
+  for (const auto& [group, operations] : replay_traffic(step, model, layout, replay_options))
     for (const auto& [operation, moved] : operations) (group == "host" ? needs.copies : needs.traffic) += moved.bytes;
   double forward = 0, again = 0;
   const auto cost = [&](Block block) { return static_cast<double>(model::product_elements(model, block)); };

@@ -8,7 +8,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/text_table.hpp"
 #include "trireme/planner/replay.hpp"
-#include "trireme/schedule/build.hpp"
+#include "trireme/schedule/passes/build.hpp"
 
 namespace trireme::planner {
 namespace {
@@ -32,7 +32,7 @@ constexpr std::array candidates{
 
 Bytes needs(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {
   const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
-  return replay_memory(step, model, shard::Layout(model, mesh.shard), sizing_of(config, mesh)).total();
+  return replay_memory(step, model, shard::Layout(model, mesh.shard), replay_options_of(config, mesh)).total();
 }
 
 }  // namespace

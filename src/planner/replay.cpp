@@ -7,7 +7,7 @@
 #include "trireme/base/text_table.hpp"
 #include "trireme/model/logits.hpp"
 #include "trireme/schedule/access.hpp"
-#include "trireme/schedule/passes.hpp"
+#include "trireme/schedule/buffers.hpp"
 #include "trireme/schedule/text.hpp"
 
 namespace trireme::planner {
@@ -34,28 +34,30 @@ Bytes shard_ring_bytes(const std::vector<int>& sizes, const model::Model& model,
 
 /// Masters, what is gathered, gradient shards and moments of every block, where they live.
 void shards(Memory& memory, const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
-            const Sizing& sizing) {
+            const ReplayOptions& replay_options) {
   const std::vector<schedule::OnHost> where = schedule::on_host(schedule, model);
-  const std::int64_t wire = size_of(sizing.compute);
+  const std::int64_t compute_bytes = size_of(replay_options.compute);
   for (int b = 0; b < layout.blocks(); ++b) {
     const std::int64_t elements = layout[ParamBlock{b}].shard_elements();
     const schedule::OnHost home = where[static_cast<std::size_t>(b)];
     const bool host = home != schedule::OnHost::nothing;
     (host ? memory.host.parameters_sharded : memory.parameters_sharded) +=
-        times(elements, sizing.compute == DType::fp32 ? 4 : 4 + wire);
-    if (home == schedule::OnHost::optimizer) memory.parameters_sharded += times(elements, wire);
-    if (!sizing.trains) continue;
+        times(elements, replay_options.compute == DType::fp32 ? 4 : 4 + compute_bytes);
+    if (home == schedule::OnHost::optimizer) memory.parameters_sharded += times(elements, compute_bytes);
+    if (!replay_options.trains) continue;
     (host ? memory.host.gradients_sharded : memory.gradients_sharded) += times(elements, 4);
     (host ? memory.host.optimizer : memory.optimizer) += times(elements, 8);
   }
 }
 
 /// Of the head's backward on a GPU: a chunk's logits, the normed input, its gradient and a chunk of that.
-Bytes head_workspace(const model::Model& model, const Sizing& sizing) {
+Bytes head_workspace(const model::Model& model, const ReplayOptions& replay_options) {
   const std::int64_t vocab = (model.sizes.vocab + model.part.ranks - 1) / model.part.ranks;
-  const std::int64_t wanted = sizing.loss_chunk_tokens > 0 ? sizing.loss_chunk_tokens : model::gpu_logits_tokens(vocab);
-  const std::int64_t chunk = std::min(wanted, sizing.tokens);
-  return times(chunk * vocab + (2 * sizing.tokens + chunk) * model.sizes.hidden, size_of(sizing.compute));
+  const std::int64_t wanted =
+      replay_options.loss_chunk_tokens > 0 ? replay_options.loss_chunk_tokens : model::gpu_logits_tokens(vocab);
+  const std::int64_t chunk = std::min(wanted, replay_options.tokens);
+  return times(chunk * vocab + (2 * replay_options.tokens + chunk) * model.sizes.hidden,
+               size_of(replay_options.compute));
 }
 
 }  // namespace
@@ -66,26 +68,26 @@ Bytes Memory::total() const {
 }
 
 Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
-                     const Sizing& sizing) {
+                     const ReplayOptions& replay_options) {
   const schedule::RingSizes rings = schedule::ring_sizes(schedule, model);
   Memory memory;
-  shards(memory, schedule, model, layout, sizing);
-  const std::int64_t width = size_of(sizing.compute);
+  shards(memory, schedule, model, layout, replay_options);
+  const std::int64_t width = size_of(replay_options.compute);
   memory.parameters_sharded += shard_ring_bytes(rings.uploads, model, layout, width);
-  memory.parameters_unsharded = ring_bytes(rings.parameters, model, layout, size_of(sizing.compute));
-  if (!sizing.trains) return memory;
-  if (const auto group = schedule::copy_group(schedule))
-    memory.parameters_resharded = times(layout.padded() / *group, size_of(sizing.compute));
-  if (sizing.saves_beside) memory.host.other = times(layout.shard_elements(), 12);  // masters and both moments
+  memory.parameters_unsharded = ring_bytes(rings.parameters, model, layout, size_of(replay_options.compute));
+  if (!replay_options.trains) return memory;
+  if (const auto group = schedule::reshard_group(schedule))
+    memory.parameters_resharded = times(layout.padded() / *group, size_of(replay_options.compute));
+  if (replay_options.saves_beside) memory.host.other = times(layout.shard_elements(), 12);  // masters and both moments
   memory.gradients_sharded += shard_ring_bytes(rings.downloads, model, layout, 4);
-  if (schedule::has_partial(schedule) || sizing.reduce == config::Reduce::bf16) {
+  if (schedule::has_partial(schedule) || replay_options.reduce == config::Reduce::bf16) {
     std::int64_t largest = 0;
     for (int b = 0; b < layout.blocks(); ++b) largest = std::max(largest, layout[ParamBlock{b}].shard_elements());
     memory.gradients_sharded += times(largest, 4);
   }
   memory.gradients_unsharded = ring_bytes(rings.gradients, model, layout, 4);
-  if (sizing.on_gpu) memory.workspace = head_workspace(model, sizing);
-  VerbBytes bytes(model, layout, sizing);
+  if (replay_options.on_gpu) memory.workspace = head_workspace(model, replay_options);
+  VerbBytes bytes(model, layout, replay_options);
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
     const Bytes most = bytes.of(schedule.ops[i]).activations;
     memory.host.activations = std::max(memory.host.activations, bytes.activations_on_host());
@@ -111,7 +113,7 @@ config::RunConfig computing_on(config::RunConfig config, bool gpu) {
   return config;
 }
 
-Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh) {
+ReplayOptions replay_options_of(const config::RunConfig& config, const config::Resolved& mesh) {
   return {.compute = config.precision.compute,
           .reduce = config.precision.reduce,
           .tokens = config.batch.micro * config.data.seq_len,
@@ -123,8 +125,8 @@ Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh) 
 }
 
 Traffic replay_traffic(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
-                       const Sizing& sizing) {
-  VerbBytes bytes(model, layout, sizing);
+                       const ReplayOptions& replay_options) {
+  VerbBytes bytes(model, layout, replay_options);
   Traffic traffic;
   for (const schedule::Op& op : schedule.ops)
     for (const Transfer& transfer : bytes.of(op).transfers) {

@@ -15,14 +15,14 @@ std::int64_t all_reduce_bytes(std::int64_t elements, std::int64_t element_bytes,
 
 }  // namespace
 
-VerbBytes::VerbBytes(const model::Model& model, const shard::Layout& layout, const Sizing& sizing)
+VerbBytes::VerbBytes(const model::Model& model, const shard::Layout& layout, const ReplayOptions& replay_options)
     : model_(model),
       layout_(layout),
-      sizing_(sizing),
-      stream_(sizing.tokens * model.sizes.hidden),
-      width_(size_of(sizing.compute)),
-      wire_(sizing.reduce == config::Reduce::fp32 ? 4 : 2),
-      activations_(model, sizing) {}
+      replay_options_(replay_options),
+      stream_(replay_options.tokens * model.sizes.hidden),
+      width_(size_of(replay_options.compute)),
+      wire_(replay_options.reduce == config::Reduce::fp32 ? 4 : 2),
+      activations_(model, replay_options) {}
 
 OpBytes VerbBytes::of(const schedule::Op& op) {
   bytes_ = {.activations = activations_.most_during(op)};
@@ -38,7 +38,7 @@ void VerbBytes::transfer(std::string_view group, std::string_view operation, std
 void VerbBytes::add(const schedule::Forward&) {}
 void VerbBytes::add(const schedule::Recompute&) {}
 void VerbBytes::add(const schedule::Backward&) {}
-void VerbBytes::add(const schedule::ForwardAgain&) {}
+void VerbBytes::add(const schedule::RecomputeNorm&) {}
 
 // Parameters and gradients.
 void VerbBytes::add(const schedule::Unshard& op) {
@@ -50,7 +50,8 @@ void VerbBytes::add(const schedule::ReduceScatter& op) {
   transfer("shard", "reduce_scatter", layout_[op.block].shard_elements() * wire_ * (layout_.shards() - 1));
 }
 void VerbBytes::add(const schedule::AllReduce& op) {
-  transfer("replicate", "all_reduce", all_reduce_bytes(layout_[op.block].shard_elements(), wire_, sizing_.replicas));
+  transfer("replicate", "all_reduce",
+           all_reduce_bytes(layout_[op.block].shard_elements(), wire_, replay_options_.replicas));
 }
 void VerbBytes::add(const schedule::Update&) {}
 
@@ -81,10 +82,10 @@ void VerbBytes::add(const schedule::AllReduceActivation&) {
   transfer("tensor", "all_reduce", all_reduce_bytes(stream_, width_, model_.part.ranks));
 }
 void VerbBytes::add(const schedule::GatherVocabulary&) {
-  transfer("tensor", "all_gather", sizing_.tokens * 3 * 4 * (model_.part.ranks - 1));
+  transfer("tensor", "all_gather", replay_options_.tokens * 3 * 4 * (model_.part.ranks - 1));
 }
-void VerbBytes::add(const schedule::SumCopies& op) {
-  const auto ranges = shard::copied_ranges(model_[op.block], layout_[op.block], sizing_.shard_rank);
+void VerbBytes::add(const schedule::AllReduceReplicated& op) {
+  const auto ranges = shard::copied_ranges(model_[op.block], layout_[op.block], replay_options_.shard_rank);
   if (!ranges.everywhere.empty())
     transfer("tensor", "all_reduce", all_reduce_bytes(shard::elements(ranges.everywhere), 4, model_.part.ranks));
   if (!ranges.in_groups.empty())

@@ -28,7 +28,7 @@ struct OpBytes {
 class VerbBytes {
  public:
   /// model, layout and sizing outlive it.
-  VerbBytes(const model::Model& model, const shard::Layout& layout, const Sizing& sizing);
+  VerbBytes(const model::Model& model, const shard::Layout& layout, const ReplayOptions& replay_options);
 
   /// Goes past `op`.
   [[nodiscard]] OpBytes of(const schedule::Op& op);
@@ -41,7 +41,7 @@ class VerbBytes {
   void add(const schedule::Forward& op);
   void add(const schedule::Recompute& op);
   void add(const schedule::Backward& op);
-  void add(const schedule::ForwardAgain& op);
+  void add(const schedule::RecomputeNorm& op);
   void add(const schedule::ReduceScatter& op);
   void add(const schedule::AllReduce& op);
   void add(const schedule::Update& op);
@@ -55,7 +55,7 @@ class VerbBytes {
   void add(const schedule::ScatterSequence& op);
   void add(const schedule::AllReduceActivation& op);
   void add(const schedule::GatherVocabulary& op);
-  void add(const schedule::SumCopies& op);
+  void add(const schedule::AllReduceReplicated& op);
   template <class Other>
   requires(!schedule::of_parameters<Other> && !schedule::of_microbatch<Other>) void add(const Other&) {
   }  // control traffic, which is not counted here
@@ -63,7 +63,7 @@ class VerbBytes {
 
   const model::Model& model_;
   const shard::Layout& layout_;
-  const Sizing& sizing_;
+  const ReplayOptions& replay_options_;
   std::int64_t stream_;        ///< elements of a microbatch's residual stream
   std::int64_t width_, wire_;  ///< bytes of an element of parameters and activations; of a reduced gradient's term
   Activations activations_;

@@ -39,14 +39,14 @@ StageRange stages_of(const model::ComputeBlock& block, const std::optional<Stage
   return {0, static_cast<int>(block.stages.size())};
 }
 
-const model::Stage* cut_stage(const model::Model& model, Block block, const std::optional<Stage>& stage) {
+const model::Stage* partitioned_stage(const model::Model& model, Block block, const std::optional<Stage>& stage) {
   if (!stage) return nullptr;
   const model::Stage& found = model[block].stages[static_cast<std::size_t>(stage->value)];
-  return model::is_cut(found) ? &found : nullptr;
+  return model::is_partitioned(found) ? &found : nullptr;
 }
 
 std::vector<ParamBlock> parameters_read(const Op& op, const model::Model& model) {
-  if (const auto* again = std::get_if<ForwardAgain>(&op))
+  if (const auto* again = std::get_if<RecomputeNorm>(&op))
     return blocks_of(model[again->block], stages_of(model[again->block], again->stage));
   if (const auto* forward = std::get_if<Forward>(&op))
     return blocks_of(model[forward->block], stages_of(model[forward->block], forward->stage));
@@ -65,7 +65,7 @@ std::optional<Microbatch> computes(const Op& op) {
   if (const auto* forward = std::get_if<Forward>(&op)) return forward->microbatch;
   if (const auto* recompute = std::get_if<Recompute>(&op)) return recompute->microbatch;
   if (const auto* backward = std::get_if<Backward>(&op)) return backward->microbatch;
-  if (const auto* again = std::get_if<ForwardAgain>(&op)) return again->microbatch;
+  if (const auto* again = std::get_if<RecomputeNorm>(&op)) return again->microbatch;
   return std::nullopt;
 }
 

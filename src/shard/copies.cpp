@@ -10,12 +10,12 @@ namespace trireme::shard {
 CopiedRanges copied_ranges(const model::ParameterBlock& block, const BlockLayout& layout, int rank) {
   CopiedRanges found;
   for (const Slice& slice : layout.slices(rank)) {
-    const auto& cut = block.parameters[static_cast<std::size_t>(slice.parameter)].cut;
-    if (!cut || !cut->sum_gradient) continue;
+    const auto& partition = block.parameters[static_cast<std::size_t>(slice.parameter)].partition;
+    if (!partition || !partition->sum_gradient) continue;
     const Range range{.begin = slice.offset, .end = slice.offset + slice.elements.size()};
-    const bool everywhere = cut->split == model::Split::replicated || cut->parts == 1;
+    const bool everywhere = partition->split == model::Split::replicated || partition->parts == 1;
     (everywhere ? found.everywhere : found.in_groups).push_back(range);
-    if (!everywhere) found.group = cut->copies;
+    if (!everywhere) found.group = partition->copies;
   }
   return found;
 }
@@ -26,17 +26,18 @@ std::int64_t elements(const std::vector<Range>& ranges) {
   return sum;
 }
 
-int copy_group(const model::Model& model) {
+int kv_replication_group(const model::Model& model) {
   for (const model::ParameterBlock& block : model.parameter_blocks)
     for (const model::Parameter& parameter : block.parameters)
-      if (parameter.cut && parameter.cut->copies > 1 && parameter.cut->parts > 1) return parameter.cut->copies;
+      if (parameter.partition && parameter.partition->copies > 1 && parameter.partition->parts > 1)
+        return parameter.partition->copies;
   return 1;
 }
 
 std::vector<Range> counted_ranges(const model::ParameterBlock& block, const BlockLayout& layout, int rank) {
   const auto counts = [&](const Slice& slice) {
-    const auto& cut = block.parameters[static_cast<std::size_t>(slice.parameter)].cut;
-    return !cut || cut->copy == 0;
+    const auto& partition = block.parameters[static_cast<std::size_t>(slice.parameter)].partition;
+    return !partition || partition->copy == 0;
   };
   const std::vector<Slice> slices = layout.slices(rank);
   if (std::all_of(slices.begin(), slices.end(), counts)) return {{.begin = 0, .end = layout.shard_elements()}};
@@ -61,8 +62,8 @@ std::vector<Slice> whole_slices(const model::ParameterBlock& block, const BlockL
   std::vector<Slice> pieces;
   for (const Slice& slice : layout.slices(rank)) {
     const model::Parameter& parameter = block.parameters[static_cast<std::size_t>(slice.parameter)];
-    if (copies == Copies::first && parameter.cut && parameter.cut->copy != 0) continue;
-    for (const model::Run& run : model::runs(parameter, slice.elements.begin, slice.elements.end))
+    if (copies == Copies::first && parameter.partition && parameter.partition->copy != 0) continue;
+    for (const model::Extent& run : model::extents(parameter, slice.elements.begin, slice.elements.end))
       pieces.push_back({.parameter = slice.parameter,
                         .elements = {.begin = run.whole, .end = run.whole + run.count},
                         .offset = slice.offset + run.held - slice.elements.begin});

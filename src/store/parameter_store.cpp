@@ -15,7 +15,7 @@ namespace trireme::store {
 using device::Category;
 using device::Space;
 
-Provider initial_values(std::uint64_t seed) {
+ParameterInitializer initial_values(std::uint64_t seed) {
   return [seed](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
     if (parameter.filling != model::Filling::normal) {
       std::fill(out.begin(), out.end(), parameter.filling == model::Filling::ones ? 1.0F : 0.0F);
@@ -46,7 +46,7 @@ Buffers buffers_for(std::span<const schedule::Schedule> schedules, const model::
     const std::vector<schedule::OnHost> where = schedule::on_host(schedule, model);
     all.on_host.resize(where.size(), schedule::OnHost::nothing);
     for (std::size_t b = 0; b < where.size(); ++b) all.on_host[b] = std::max(all.on_host[b], where[b]);
-    if (const auto group = schedule::copy_group(schedule)) all.copy_group = group;
+    if (const auto group = schedule::reshard_group(schedule)) all.reshard_group = group;
     all.partial = all.partial || schedule::has_partial(schedule);
   }
   return all;
@@ -75,17 +75,19 @@ void ParameterStore::allocate_shards(const Buffers& buffers) {
       return device::buffer(category, elements, type, home, device_);
     };
     master_.push_back(shard(Category::parameters_sharded, DType::fp32));
-    host_wire_.push_back(compute_ == DType::fp32 ? master_.back() : shard(Category::parameters_sharded, compute_));
+    host_compute_shard_.push_back(compute_ == DType::fp32 ? master_.back()
+                                                          : shard(Category::parameters_sharded, compute_));
     switch (where) {
-      case schedule::OnHost::nothing: wire_.push_back(host_wire_.back()); break;
+      case schedule::OnHost::nothing: compute_shard_.push_back(host_compute_shard_.back()); break;
       case schedule::OnHost::optimizer:
-        wire_.push_back(device::buffer(Category::parameters_sharded, elements, compute_, Space::device, device_));
+        compute_shard_.push_back(
+            device::buffer(Category::parameters_sharded, elements, compute_, Space::device, device_));
         break;
-      case schedule::OnHost::parameters: wire_.emplace_back(); break;
+      case schedule::OnHost::parameters: compute_shard_.emplace_back(); break;
     }
-    if (buffers.copy_group)
+    if (buffers.reshard_group)
       group_copy_.push_back(device::buffer(Category::parameters_resharded,
-                                           layout_[ParamBlock{b}].padded() / *buffers.copy_group, compute_,
+                                           layout_[ParamBlock{b}].padded() / *buffers.reshard_group, compute_,
                                            Space::device, device_));
     largest = std::max(largest, elements);
     if (!buffers.trains) continue;
@@ -123,7 +125,7 @@ void ParameterStore::allocate_rings(const Buffers& buffers) {
   }
 }
 
-void ParameterStore::fill(const Provider& provider) {
+void ParameterStore::fill(const ParameterInitializer& provider) {
   for (int b = 0; b < layout_.blocks(); ++b) {
     const at::Tensor master = device::on_host(master_[static_cast<std::size_t>(b)]);
     auto* values = master.mutable_data_ptr<float>();
@@ -131,13 +133,13 @@ void ParameterStore::fill(const Provider& provider) {
       provider(model_[model::ParamRef{ParamBlock{b}, slice.parameter}], slice.elements,
                {values + slice.offset, static_cast<std::size_t>(slice.elements.size())});
     if (!master_[static_cast<std::size_t>(b)].is_same(master)) master_[static_cast<std::size_t>(b)].copy_(master);
-    derive_wire(ParamBlock{b});
+    derive_compute_shard(ParamBlock{b});
   }
 }
 
-void ParameterStore::derive_wire(ParamBlock block) {
-  if (compute_ != DType::fp32) host_wire(block).copy_(master(block));
-  if (on_host(block) == schedule::OnHost::optimizer) wire(block).copy_(host_wire(block));
+void ParameterStore::derive_compute_shard(ParamBlock block) {
+  if (compute_ != DType::fp32) host_compute_shard(block).copy_(master(block));
+  if (on_host(block) == schedule::OnHost::optimizer) compute_shard(block).copy_(host_compute_shard(block));
 }
 
 at::Tensor ParameterStore::view(const at::Tensor& flat, model::ParamRef ref) const {

@@ -11,41 +11,41 @@
 #include <utility>
 #include <vector>
 
+#include "train/console/output.hpp"
+#include "train/console/progress.hpp"
+#include "train/engine/nonfinite_steps.hpp"
+#include "train/engine/replicas.hpp"
+#include "train/record/peaks.hpp"
+#include "train/record/recorder.hpp"
+#include "train/save/export.hpp"
+#include "train/save/stopping.hpp"
+#include "train/setup/banner.hpp"
+#include "train/setup/batch_job.hpp"
+#include "train/setup/device_kernels.hpp"
+#include "train/setup/gemm.hpp"
+#include "train/setup/host_cores.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
-#include "trireme/comm/abort.hpp"
-#include "trireme/comm/gather.hpp"
-#include "trireme/comm/topology.hpp"
-#include "trireme/comm/watchdog.hpp"
+#include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/device/allocator.hpp"
+#include "trireme/mpi/abort.hpp"
+#include "trireme/mpi/gather.hpp"
+#include "trireme/mpi/topology.hpp"
 #include "trireme/optim/learning_rate.hpp"
 #include "trireme/planner/advice.hpp"
 #include "trireme/schedule/text.hpp"
-#include "trireme/train/banner.hpp"
-#include "trireme/train/batch_job.hpp"
-#include "trireme/train/checkpointing.hpp"
-#include "trireme/train/compute_device.hpp"
-#include "trireme/train/device_kernels.hpp"
-#include "trireme/train/directory_lock.hpp"
-#include "trireme/train/export.hpp"
-#include "trireme/train/first_parameters.hpp"
-#include "trireme/train/gemm.hpp"
-#include "trireme/train/hang_reports.hpp"
-#include "trireme/train/heartbeat.hpp"
-#include "trireme/train/host_cores.hpp"
-#include "trireme/train/job.hpp"
-#include "trireme/train/output.hpp"
-#include "trireme/train/output_directory.hpp"
-#include "trireme/train/peaks.hpp"
-#include "trireme/train/progress.hpp"
-#include "trireme/train/recorder.hpp"
-#include "trireme/train/replicas.hpp"
-#include "trireme/train/skips.hpp"
-#include "trireme/train/stopping.hpp"
-#include "trireme/train/terminal.hpp"
-#include "trireme/train/threads.hpp"
+#include "trireme/supervise/directory_lock.hpp"
+#include "trireme/supervise/hang_reports.hpp"
+#include "trireme/supervise/heartbeat.hpp"
+#include "trireme/supervise/watchdog.hpp"
+#include "trireme/train/console/terminal.hpp"
+#include "trireme/train/engine/job.hpp"
+#include "trireme/train/save/checkpointing.hpp"
+#include "trireme/train/save/output_directory.hpp"
+#include "trireme/train/setup/compute_device.hpp"
+#include "trireme/train/setup/threads.hpp"
 
 namespace trireme::train {
 namespace {
@@ -57,19 +57,19 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 constexpr double watchdog_share = 1.25;
 
 /// The loop of one run: what is the same for all steps, and what they change.
-class Run {
+class TrainingRun {
  public:
-  Run(const config::RunConfig& config, const comm::Communicator& world, const std::string& run_file)
-      : config_(complete_model(config, world)),
+  TrainingRun(const config::RunConfig& config, const mpi::Communicator& world, const std::string& run_file)
+      : config_(checkpoint::complete_model(config, world)),
         rank_(world.rank()),
-        heartbeat_(heartbeat_path(config_.run.output), config_.comm.timeout_seconds),
+        heartbeat_(supervise::heartbeat_path(config_.run.output), config_.comm.timeout_seconds),
         world_(with_deadline(world)),
         watchdog_({.timeout_seconds = watchdog_share * config_.comm.timeout_seconds,
                    .dump_path = dump_path(),
                    .last_progress = [this] { return heartbeat_.last(); }},
                   nullptr, "setting up the job"),
         batch_job_(batch_job()),
-        topology_(comm::probe_topology(world)),
+        topology_(mpi::probe_topology(world)),
         threads_(use_threads(topology_, config_.device.threads)),
         computes_on_(choose_device(config_, world)),
         gemm_(computes_on_.gpu ? kernels::gemm_choice() : agree_on_gemm(world)),
@@ -77,12 +77,12 @@ class Run {
         job_(config_, world, job_options()),
         checkpoints_(job_, world_, threads_),
         output_(STDOUT_FILENO),
-        progress_(output_, config_.train.steps, rewrites_lines(surroundings())) {
+        progress_(output_, config_.train.steps, rewrites_lines(probe_terminal())) {
     fault::set_rank(rank_);
     stopping_.emplace(config_, world_);
     if (rank_ == 0) {
       take_directories(run_file);
-      remove_hang_reports(config_.run.output);
+      supervise::remove_hang_reports(config_.run.output);
     }
     job_.barrier();
     warn_of_few_cores();
@@ -94,13 +94,13 @@ class Run {
          .advice = [told = planner::computing_on(config_, computes_on_.gpu.has_value()),
                     ranks = world.size()] { return planner::to_text(planner::advise(told, ranks)); }});
   }
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
-  ~Run() { device::help_out_of_memory({}); }
+  TrainingRun(const TrainingRun&) = delete;
+  TrainingRun& operator=(const TrainingRun&) = delete;
+  ~TrainingRun() { device::help_out_of_memory({}); }
 
   ExitCode operator()() {
     {
-      const FileWork work = file_work("loading the parameters", 0);
+      const supervise::FileWork work = file_work("loading the parameters", 0);
       state_ = checkpoints_.begin();
     }
     gemm_ = kernels::gemm_choice();
@@ -129,42 +129,43 @@ class Run {
   }
 
  private:
-  [[nodiscard]] std::string dump_path() const { return hang_report_path(config_.run.output, rank_); }
+  [[nodiscard]] std::string dump_path() const { return supervise::hang_report_path(config_.run.output, rank_); }
 
   /// Said once, for all nodes.
   void warn_of_few_cores() const {
     const std::string here = topology_.node_rank == 0 ? too_few_cores(batch_job_, topology_, threads_) : "";
-    const std::string said = comm::agree_on_failure(world_, here);
+    const std::string said = mpi::agree_on_failure(world_, here);
     if (rank_ == 0 && !said.empty()) log::warning(said);
   }
 
   /// No other job may write where this one does. On one rank.
   void take_directories(const std::string& run_file) {
     create_output_directory(config_);
-    locks_.emplace_back(std::make_unique<DirectoryLock>(config_.run.output, "run.output"));
+    locks_.emplace_back(std::make_unique<supervise::DirectoryLock>(config_.run.output, "run.output"));
     prepare_output_directory(config_, run_file);
     if (!saves_checkpoints(config_)) return;
-    locks_.emplace_back(std::make_unique<DirectoryLock>(config_.checkpoint.directory, "checkpoint.directory"));
+    locks_.emplace_back(
+        std::make_unique<supervise::DirectoryLock>(config_.checkpoint.directory, "checkpoint.directory"));
     stopping_->watch_time(config_.train.stop_before_limit_seconds,
                           checkpoint::staging_bytes(job_.layout()).value / job_.mesh().replicate);
   }
 
   /// What waits on it, or on what is made from it, waits no longer than while anything moves: here, or on a rank that
   /// is at work on files.
-  [[nodiscard]] comm::Communicator with_deadline(const comm::Communicator& world) {
-    comm::Communicator copy = world.duplicate();
+  [[nodiscard]] mpi::Communicator with_deadline(const mpi::Communicator& world) {
+    mpi::Communicator copy = world.duplicate();
     copy.set_deadline({.timeout_seconds = config_.comm.timeout_seconds,
                        .dump_path = dump_path(),
-                       .silent_ranks = [this] { return silent_ranks(config_.run.output, world_); },
+                       .silent_ranks = [this] { return supervise::silent_ranks(config_.run.output, world_); },
                        .last_progress = [this] { return std::max(heartbeat_.last(), watchdog_.marked()); }});
     return copy;
   }
 
   /// The watchdog and the other ranks take bytes that move for progress while the result lives.
-  [[nodiscard]] FileWork file_work(const std::string& what, std::int64_t step) {
+  [[nodiscard]] supervise::FileWork file_work(const std::string& what, std::int64_t step) {
     watchdog_.mark(what, step);
-    comm::doing(fmt::format("{}, step {}", what, step + 1));
-    return FileWork(heartbeat_, [this, what, step] { watchdog_.mark(what, step); });
+    mpi::doing(fmt::format("{}, step {}", what, step + 1));
+    return supervise::FileWork(heartbeat_, [this, what, step] { watchdog_.mark(what, step); });
   }
 
   JobOptions job_options() {
@@ -180,12 +181,12 @@ class Run {
                 [this](int op, std::int64_t step) {
                   const auto index = static_cast<std::size_t>(op);
                   const std::string& task = task_names_[index];
-                  comm::doing(fmt::format("{}, step {}", task, first_step_ + step + 1));
+                  mpi::doing(fmt::format("{}, step {}", task, first_step_ + step + 1));
                   if (schedule::lane_of(job_.schedule().ops[index]) == schedule::Lane::compute)
                     watchdog_.mark(task, step);
                 },
             .hang_dump_path = dump_path(),
-            .silent_ranks = [this] { return silent_ranks(config_.run.output, world_); },
+            .silent_ranks = [this] { return supervise::silent_ranks(config_.run.output, world_); },
             .last_progress = [this] { return heartbeat_.last(); }};
   }
 
@@ -198,7 +199,7 @@ class Run {
   /// A run that was ended in an evaluation, behind its save, does it when it goes on.
   [[nodiscard]] bool lacks_an_evaluation() const {
     return first_step_ > 0 && evaluates_after(first_step_ - 1) &&
-           comm::any_rank(world_, !recorder_.evaluated(first_step_ - 1));
+           mpi::any_rank(world_, !recorder_.evaluated(first_step_ - 1));
   }
   /// Lanes come to rest after steps that something else follows than the next step.
   [[nodiscard]] bool rests_after(std::int64_t step) const {
@@ -226,7 +227,7 @@ class Run {
     if (step == first_step_ + 2 && rank_ == 0)
       if (const std::string said = few_cores_warning(topology_, threads_, job_.executor().host_work()); !said.empty())
         log::warning(said);
-    count_skip(state_, result, step, rank_);
+    count_nonfinite_step(state_, result, step, rank_);
     state_.step = step + 1;
     state_.tokens += config_.batch.global * config_.data.seq_len;
     state_.learning_rate = lr;
@@ -236,7 +237,7 @@ class Run {
     if ((step + 1) % config_.metrics.every == 0 || step + 1 == config_.train.steps)
       report(step, lr, seconds_since(begin), data_seconds, result, memory);
     stopping_->took({.step = seconds_since(begin)});
-    give_up_after_many_skips(state_, config_.train.max_skipped_steps, step, rank_);
+    abort_after_nonfinite_steps(state_, config_.train.max_skipped_steps, step, rank_);
   }
 
   [[nodiscard]] std::string op_text(int op) const { return task_names_[static_cast<std::size_t>(op)]; }
@@ -279,7 +280,7 @@ class Run {
     data::BatchReader reader(config_.data, data::Split::validation, config_.model.vocab_size, config_.run.seed, shape);
     const std::int64_t all =
         (reader.samples() + shape.global() - 1) / shape.global();  // targets past the last sample do not count
-    comm::doing(fmt::format("evaluation, step {}", step + 1));
+    mpi::doing(fmt::format("evaluation, step {}", step + 1));
     auto batch_begin = begin;
     const auto result = job_.evaluate(reader, config_.train.eval_steps > 0 ? config_.train.eval_steps : all, [&] {
       watchdog_.mark("evaluation", step);
@@ -305,7 +306,7 @@ class Run {
   void save(std::int64_t step) {
     const bool last = stops_ || step + 1 == config_.train.steps;
     {
-      const FileWork work = file_work("saving a checkpoint", step);
+      const supervise::FileWork work = file_work("saving a checkpoint", step);
       const std::string said = checkpoints_.save(state_, last);
       if (rank_ == 0) output_.write(said);
     }
@@ -323,13 +324,13 @@ class Run {
   /// Nothing is left to be written when a run ends; what failed is an error then.
   void wind_up() {
     {
-      const FileWork work = file_work("waiting for the last save", state_.step - 1);
+      const supervise::FileWork work = file_work("waiting for the last save", state_.step - 1);
       const std::string said = checkpoints_.finish();
       if (rank_ == 0) output_.write(said);
     }
     recorder_.report_step_times();
     watchdog_.rest();
-    if (rank_ == 0) remove_hang_reports(config_.run.output);
+    if (rank_ == 0) supervise::remove_hang_reports(config_.run.output);
     progress_.finish();
   }
 
@@ -343,7 +344,7 @@ class Run {
   }
 
   void export_to(const std::string& directory) {
-    const FileWork work = file_work("exporting the weights", state_.step - 1);
+    const supervise::FileWork work = file_work("exporting the weights", state_.step - 1);
     export_huggingface(job_, directory, true);
     watchdog_.rest();
     if (rank_ == 0) output_.write(fmt::format("exported {}\n", directory));
@@ -351,18 +352,18 @@ class Run {
 
   config::RunConfig config_;
   int rank_;
-  Heartbeat heartbeat_;
-  comm::Communicator world_;
-  comm::Watchdog watchdog_;
+  supervise::Heartbeat heartbeat_;
+  mpi::Communicator world_;
+  supervise::Watchdog watchdog_;
   BatchJob batch_job_;
-  comm::Topology topology_;
+  mpi::Topology topology_;
   int threads_;
   ComputeDevice computes_on_;
   kernels::GemmChoice gemm_;
   Recorder recorder_;
   Job job_;
   Checkpointing checkpoints_;
-  std::vector<std::unique_ptr<DirectoryLock>> locks_;
+  std::vector<std::unique_ptr<supervise::DirectoryLock>> locks_;
   std::optional<Stopping> stopping_;
   Output output_;
   ProgressLine progress_;
@@ -376,12 +377,12 @@ class Run {
 
 }  // namespace
 
-ExitCode run_training(const config::RunConfig& config, const comm::Communicator& world, const std::string& run_file) {
-  Run run(config, world, run_file);
+ExitCode run_training(const config::RunConfig& config, const mpi::Communicator& world, const std::string& run_file) {
+  TrainingRun run(config, world, run_file);
   try {
     return run();
   } catch (...) {
-    comm::abort_job_for_current_exception();  // here, while lanes run: ending them would wait for the other ranks
+    mpi::abort_job_for_current_exception();  // here, while lanes run: ending them would wait for the other ranks
   }
 }
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <utility>
 
-#include "trireme/train/job.hpp"
+#include "trireme/train/engine/job.hpp"
 
 namespace trireme::bench {
 

@@ -21,15 +21,16 @@
 
 #include "bench/ranks.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/checkpoint/background_save.hpp"
-#include "trireme/checkpoint/file.hpp"
-#include "trireme/checkpoint/load.hpp"
+#include "trireme/base/io/file.hpp"
+#include "trireme/checkpoint/load/load.hpp"
+#include "trireme/checkpoint/save/background_save.hpp"
 #include "trireme/device/allocator.hpp"
 
 namespace {
 
 using namespace trireme;
 using namespace trireme::checkpoint;
+using namespace trireme::io;
 using bench::best;
 using bench::median;
 using bench::timed;
@@ -40,9 +41,9 @@ constexpr const char* directory = "checkpoint-bench";
 constexpr std::size_t piece = std::size_t{4} << 20;
 
 /// What a rank holds of 168 million parameters and their moments.
-class Held {
+class RankShards {
  public:
-  Held()
+  RankShards()
       : mesh_{.replicate = 1, .shard = world().size(), .tensor = 1},
         model_(model::build({.vocab_size = 32000,
                              .hidden_size = 1024,
@@ -81,8 +82,8 @@ class Held {
   std::vector<std::vector<float>> values_;
 };
 
-Held& held() {
-  static Held one;
+RankShards& held() {
+  static RankShards one;
   return one;
 }
 

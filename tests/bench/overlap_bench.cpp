@@ -20,7 +20,7 @@
 
 #include "bench/batch.hpp"
 #include "bench/ranks.hpp"
-#include "trireme/comm/test_transports.hpp"
+#include "support/test_transports.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/model/activations.hpp"
 #include "trireme/planner/replay.hpp"
@@ -78,8 +78,9 @@ struct Runner {
 
 std::int64_t bytes_of_a_step(const train::Job& job) {
   std::int64_t bytes = 0;
-  const auto sizing = planner::sizing_of(job.config(), job.resolved());
-  for (const auto& [group, operations] : planner::replay_traffic(job.schedule(), job.model(), job.layout(), sizing))
+  const auto replay_options = planner::replay_options_of(job.config(), job.resolved());
+  for (const auto& [group, operations] :
+       planner::replay_traffic(job.schedule(), job.model(), job.layout(), replay_options))
     for (const auto& [operation, moved] : operations) bytes += moved.bytes.value;
   return bytes;
 }
@@ -94,14 +95,14 @@ double hideable(const schedule::Schedule& schedule, const model::Model& model) {
       continue;
     ++exchanges;
     const auto sums_branch = [&](const auto& sum) {
-      return sum.pass == schedule::Pass::backward &&
+      return sum.phase == schedule::Phase::backward &&
              model::is_branch(model[sum.block].stages[static_cast<std::size_t>(sum.stage.value)].kind);
     };
     const auto* gather = std::get_if<schedule::GatherSequence>(&op);
     const auto* scatter = std::get_if<schedule::ScatterSequence>(&op);
     const auto* all_reduce = std::get_if<schedule::AllReduceActivation>(&op);
-    if ((gather != nullptr && gather->pass == schedule::Pass::again) || (scatter != nullptr && sums_branch(*scatter)) ||
-        (all_reduce != nullptr && sums_branch(*all_reduce)))
+    if ((gather != nullptr && gather->phase == schedule::Phase::again) ||
+        (scatter != nullptr && sums_branch(*scatter)) || (all_reduce != nullptr && sums_branch(*all_reduce)))
       ++under_compute;
   }
   return exchanges == 0 ? 1 : static_cast<double>(under_compute) / exchanges;

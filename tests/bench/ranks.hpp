@@ -11,14 +11,14 @@
 #include <functional>
 #include <vector>
 
-#include "trireme/comm/session.hpp"
+#include "trireme/mpi/session.hpp"
 
 /// Benchmarks of several ranks: mpirun -n N --bind-to none build/x_bench
 namespace trireme::bench {
 
 /// All ranks; only the first one's output is seen. Collective, the first time.
-inline const comm::Communicator& world() {
-  static const comm::Session session(nullptr, nullptr);
+inline const mpi::Communicator& world() {
+  static const mpi::Session session(nullptr, nullptr);
   static const bool quiet = session.world().rank() == 0 || std::freopen("/dev/null", "w", stdout) != nullptr;
   benchmark::DoNotOptimize(quiet);
   return session.world();

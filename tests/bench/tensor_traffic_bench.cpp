@@ -88,7 +88,7 @@ void bytes_per_token(benchmark::State& state, const char* architecture, bool seq
   if (layer == formula && rest == rest_formula) return;
   std::fprintf(stderr, "%s: counted %g and %g, by the formula %g and %g\n", architecture, layer, rest, formula,
                rest_formula);
-  comm::check(MPI_Abort(MPI_COMM_WORLD, 1), "end the bench");
+  mpi::check(MPI_Abort(MPI_COMM_WORLD, 1), "end the bench");
 }
 
 BENCHMARK_CAPTURE(bytes_per_token, llama_fp32, "llama", true, DType::fp32)->Iterations(1);

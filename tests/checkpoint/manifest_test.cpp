@@ -6,7 +6,7 @@
 
 #include "../../src/checkpoint/manifest_bytes.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/checkpoint/load.hpp"
+#include "trireme/checkpoint/load/load.hpp"
 #include "trireme/model/model.hpp"
 
 namespace trireme::checkpoint::manifest_test {
@@ -34,9 +34,10 @@ std::string sound() {
                            .elements = 64,
                            .byte_offset = at,
                            .slices = {}};
-      if (rank == 0) dataset.slices.push_back({.parameter = 0, .runs = {.length = 6}, .offset = 0, .checksums = {9}});
-      const shard::Runs half{.first = 10 * rank, .length = 10};
-      dataset.slices.push_back({.parameter = 1, .runs = half, .offset = 20, .checksums = {0xabc}});
+      if (rank == 0)
+        dataset.slices.push_back({.parameter = 0, .hyperslab = {.length = 6}, .offset = 0, .checksums = {9}});
+      const shard::Hyperslab half{.first = 10 * rank, .length = 10};
+      dataset.slices.push_back({.parameter = 1, .hyperslab = half, .offset = 20, .checksums = {0xabc}});
       file.datasets.push_back(dataset);
       at += 256;
     }
@@ -70,7 +71,7 @@ TEST(Manifest, ComesBackAsItWasWritten) {
   EXPECT_EQ(manifest.digests, (std::vector<std::uint64_t>{1, 0xffffffffffffffffULL}));
   ASSERT_EQ(manifest.files.size(), 2U);
   const SavedSlice& slice = manifest.files[1].datasets[2].slices[0];
-  EXPECT_EQ(slice.runs, (shard::Runs{.first = 10, .length = 10}));
+  EXPECT_EQ(slice.hyperslab, (shard::Hyperslab{.first = 10, .length = 10}));
   EXPECT_EQ(slice.checksums, std::vector<std::uint64_t>{0xabc});
   EXPECT_EQ(manifest.files[1].datasets[2].quantity, Quantity::second_moment);
 }
@@ -78,8 +79,8 @@ TEST(Manifest, ComesBackAsItWasWritten) {
 TEST(Manifest, GoesToOtherRanksAsItIs) {
   Manifest manifest = parse_manifest("index.h5", sound());
   manifest.state.run_id = "0123456789abcdef";
-  manifest.state.passed_over = {{.step = 1, .first = 2, .end = 3}};
-  manifest.state.choices = {{"gemm", "at"}};
+  manifest.state.skipped_samples = {{.step = 1, .first = 2, .end = 3}};
+  manifest.state.tuned_settings = {{"gemm", "at"}};
   const std::string bytes = encode(manifest);
   const Manifest there = decode(bytes);
   std::vector<std::string> files, files_there;
@@ -164,9 +165,9 @@ std::string by_columns() {
 
 TEST(Manifest, HoldsColumnsOfAMatrixAsOneSlice) {
   const Manifest manifest = parse_manifest("index.h5", by_columns());
-  EXPECT_EQ(manifest.files[0].datasets[0].slices[1].runs,
-            (shard::Runs{.first = 0, .length = 2, .stride = 5, .count = 4}));
-  EXPECT_EQ(manifest.files[1].datasets[0].slices[0].runs.end(), 20);
+  EXPECT_EQ(manifest.files[0].datasets[0].slices[1].hyperslab,
+            (shard::Hyperslab{.first = 0, .length = 2, .stride = 5, .count = 4}));
+  EXPECT_EQ(manifest.files[1].datasets[0].slices[0].hyperslab.end(), 20);
   const auto changed = [](const std::string& what, const std::string& instead) {
     std::string text = by_columns();
     return message_of(text.replace(text.find(what), what.size(), instead));
@@ -197,7 +198,7 @@ TEST(CheckModel, ListsParametersThatAreMissingTooManyRenamedOrOfAnotherShape) {
                                            .kv_heads = 2,
                                            .head_dim = 10});
   Manifest manifest;
-  manifest.model = model_facts(model);
+  manifest.model = model_metadata(model);
   manifest.parameters = saved_parameters(model);
   EXPECT_NO_THROW(check_model("there", manifest, model));
   const auto said = [&](auto&& change) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/cli/run_file.hpp"
+#include "cli/run_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "support/test_transports.hpp"
 #include "terms.hpp"
 #include "trireme/comm/collectives.hpp"
-#include "trireme/comm/test_transports.hpp"
 
 // The arithmetic is private to the layer; the recording fake shows it without MPI.
 namespace trireme::comm {

@@ -12,12 +12,12 @@
 
 #include "terms.hpp"
 #include "trireme/comm/collectives.hpp"
-#include "trireme/comm/communicator.hpp"
 #include "trireme/comm/counters.hpp"
 #include "trireme/comm/device_transports.hpp"
-#include "trireme/comm/flight.hpp"
 #include "trireme/comm/groups.hpp"
 #include "trireme/comm/transport.hpp"
+#include "trireme/mpi/communicator.hpp"
+#include "trireme/mpi/flight.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -46,7 +46,7 @@ class EveryTransport : public testing::TestWithParam<Variant> {
   [[nodiscard]] int rank() const { return world_.rank(); }
   [[nodiscard]] int size() const { return world_.size(); }
 
-  Communicator world_ = Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
 };
 
 constexpr std::int64_t some_counts[] = {0, 1, 7, 64, 1000, 40'001};
@@ -205,9 +205,9 @@ TEST_P(EveryTransport, BarrierReturnsAfterTheLastRankCame) {
   for (int late = 0; late < size(); ++late) {
     if (rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     // The clock is the node's, the same for all ranks.
-    std::int64_t came = Clock::now().time_since_epoch().count();
+    std::int64_t came = mpi::Clock::now().time_since_epoch().count();
     collectives->barrier();
-    std::int64_t left = Clock::now().time_since_epoch().count();
+    std::int64_t left = mpi::Clock::now().time_since_epoch().count();
     MPI_Allreduce(MPI_IN_PLACE, &came, 1, MPI_INT64_T, MPI_MAX, world_.handle());
     MPI_Allreduce(MPI_IN_PLACE, &left, 1, MPI_INT64_T, MPI_MIN, world_.handle());
     EXPECT_GE(left, came);
@@ -225,12 +225,12 @@ TEST_P(EveryTransport, WaitsWithoutKeepingTheCoreBusy) {
 
 TEST_P(EveryTransport, WakesTheRanksThatSleepSoonAfterTheLastOneCame) {
   const auto collectives = open();
-  const auto began = Clock::now();
+  const auto began = mpi::Clock::now();
   for (int i = 0; i < 100; ++i) {
     if (rank() == i % size()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     collectives->barrier();
   }
-  EXPECT_LT(Clock::now() - began, std::chrono::seconds(20));
+  EXPECT_LT(mpi::Clock::now() - began, std::chrono::seconds(20));
 }
 
 TEST_P(EveryTransport, ManyCallsOfChangingSizesStayInStep) {
@@ -298,7 +298,7 @@ TEST_P(EveryTransport, ChargesItsStagingMemoryAndStaysWithinItsBound) {
 }
 
 TEST(MakeCollectives, TakesSharedMemoryWithinANode) {
-  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   const auto collectives = make_collectives(world, Group::shard, Lane::gather, {});
   EXPECT_EQ(collectives->transport_name(), world.size() > 1 ? "shared_memory" : "mpi");
 }

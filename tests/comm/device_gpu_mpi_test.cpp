@@ -18,13 +18,13 @@
 
 #include "terms.hpp"
 #include "trireme/comm/collectives.hpp"
-#include "trireme/comm/communicator.hpp"
 #include "trireme/comm/device_transports.hpp"
-#include "trireme/comm/flight.hpp"
 #include "trireme/comm/transport.hpp"
-#include "trireme/comm/wait.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/device/gpus.hpp"
+#include "trireme/mpi/communicator.hpp"
+#include "trireme/mpi/flight.hpp"
+#include "trireme/mpi/wait.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -101,7 +101,7 @@ class DeviceCollectives : public testing::Test {
   }
   Result expected() { return run(*open(make_transport(world_, {}, TransportChoice::mpi)), at::kCPU); }
 
-  Communicator world_ = Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
   c10::Device device_ = c10::Device(c10::DeviceType::CPU);
   int gpus_ = 0;
 };
@@ -120,20 +120,20 @@ TEST_F(DeviceCollectives, OfNcclAgreeWithMpi) {
 TEST_F(DeviceCollectives, OfNcclAreWatchedUntilTheyAreDone) {
   if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
   // The transport itself: a group of one rank, too, talks to NCCL here.
-  const Deadline deadline;
+  const mpi::Deadline deadline;
   const auto nccl = nccl_transport(world_, device_, deadline);
-  FlightRecorder recorder;
-  FlightLane& lane = recorder.add_lane("shard/gather");
+  mpi::FlightRecorder recorder;
+  mpi::FlightLane& lane = recorder.add_lane("shard/gather");
   const at::Tensor from = copied_to(device_, test::terms(world_.rank(), shard));
   const at::Tensor to = at::empty({world_.size() * shard}, from.options());
   for (int i = 0; i < 3; ++i) {
-    Wait wait(lane.begin("all_gather", {4 * shard}), deadline, recorder);
+    mpi::Wait wait(lane.begin("all_gather", {4 * shard}), deadline, recorder);
     nccl->all_gather(static_cast<const std::byte*>(from.const_data_ptr()),
                      static_cast<std::byte*>(to.mutable_data_ptr()),
                      {.total = 4 * shard * world_.size(), .part = 4 * shard}, wait);
     EXPECT_TRUE(nccl->ends_later(lane, wait.operation(), deadline, recorder));
   }
-  Wait wait(recorder.add_lane("test").begin("wait", {0}), deadline, recorder);
+  mpi::Wait wait(recorder.add_lane("test").begin("wait", {0}), deadline, recorder);
   wait.until([&] { return recorder.in_flight().size() == 1; }, [] { return std::string("the watch"); });
   EXPECT_TRUE(to.narrow(0, world_.rank() * shard, shard).equal(from));
 }
@@ -141,15 +141,16 @@ TEST_F(DeviceCollectives, OfNcclAreWatchedUntilTheyAreDone) {
 TEST_F(DeviceCollectives, OfNcclThatTakeTooLongAreNamed) {
   if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
   std::promise<std::string> said;
-  const Deadline deadline{.timeout_seconds = 0.2, .on_hang = [&](const std::string& line) { said.set_value(line); }};
-  FlightRecorder recorder;
-  FlightLane& lane = recorder.add_lane("shard/gather");
-  const auto nccl = nccl_transport(world_, device_, Deadline{});
+  const mpi::Deadline deadline{.timeout_seconds = 0.2,
+                               .on_hang = [&](const std::string& line) { said.set_value(line); }};
+  mpi::FlightRecorder recorder;
+  mpi::FlightLane& lane = recorder.add_lane("shard/gather");
+  const auto nccl = nccl_transport(world_, device_, mpi::Deadline{});
   const at::Tensor from = copied_to(device_, test::terms(world_.rank(), shard));
   const at::Tensor to = at::empty({world_.size() * shard}, from.options());
   const at::Tensor busy = at::ones({8192, 8192}, from.options());
   for (int i = 0; i < 100; ++i) (void)busy.matmul(busy);  // seconds of work before it
-  Wait wait(lane.begin("all_gather", {4 * shard}), deadline, recorder);
+  mpi::Wait wait(lane.begin("all_gather", {4 * shard}), deadline, recorder);
   nccl->all_gather(static_cast<const std::byte*>(from.const_data_ptr()), static_cast<std::byte*>(to.mutable_data_ptr()),
                    {.total = 4 * shard * world_.size(), .part = 4 * shard}, wait);
   EXPECT_TRUE(nccl->ends_later(lane, wait.operation(), deadline, recorder));

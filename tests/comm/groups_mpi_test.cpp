@@ -20,14 +20,14 @@ std::vector<mesh::Mesh> meshes_of(int ranks) {
 }
 
 // The members' ranks in the world, in the communicator's order.
-std::vector<Rank> members(const Communicator& communicator) {
+std::vector<Rank> members(const mpi::Communicator& communicator) {
   std::vector<Rank> ranks;
   for (int rank = 0; rank < communicator.size(); ++rank) ranks.push_back({communicator.job_rank(rank)});
   return ranks;
 }
 
 TEST(Groups, HoldTheMeshsRanksInOrder) {
-  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   for (const mesh::Mesh& mesh : meshes_of(world.size())) {
     const Groups groups(world, mesh);
     const mesh::Coordinates at = mesh.coordinates({world.rank()});
@@ -43,11 +43,11 @@ TEST(Groups, HoldTheMeshsRanksInOrder) {
 }
 
 TEST(Groups, GiveEveryLaneItsOwnMessages) {
-  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   const Groups groups(world, {.shard = world.size()});
   // A message on one lane is not received on another.
-  const Communicator& gather = groups.at(Group::shard, Lane::gather);
-  const Communicator& reduce = groups.at(Group::shard, Lane::reduce);
+  const mpi::Communicator& gather = groups.at(Group::shard, Lane::gather);
+  const mpi::Communicator& reduce = groups.at(Group::shard, Lane::reduce);
   const int next = (world.rank() + 1) % world.size();
   const int a = 1;
   const int b = 2;
@@ -63,7 +63,7 @@ TEST(Groups, GiveEveryLaneItsOwnMessages) {
 }
 
 TEST(Groups, RefuseAMeshThatDoesNotFitTheRanks) {
-  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   try {
     const Groups groups(world, {.replicate = 2, .shard = world.size()});
     ADD_FAILURE() << "no error";

@@ -16,14 +16,14 @@
 #include <string>
 #include <thread>
 
-#include "trireme/comm/abort.hpp"
 #include "trireme/comm/collectives.hpp"
-#include "trireme/comm/flight.hpp"
-#include "trireme/comm/gather.hpp"
 #include "trireme/comm/groups.hpp"
-#include "trireme/comm/session.hpp"
-#include "trireme/comm/topology.hpp"
-#include "trireme/comm/watchdog.hpp"
+#include "trireme/mpi/abort.hpp"
+#include "trireme/mpi/flight.hpp"
+#include "trireme/mpi/gather.hpp"
+#include "trireme/mpi/session.hpp"
+#include "trireme/mpi/topology.hpp"
+#include "trireme/supervise/watchdog.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -65,8 +65,8 @@ std::string dump_path(int rank) {
 
 // Rank 1 stops before its third all-gather.
 void all_gather_until_a_rank_stops(TransportChoice choice) {
-  const Session session(nullptr, nullptr);
-  FlightRecorder recorder;
+  const mpi::Session session(nullptr, nullptr);
+  mpi::FlightRecorder recorder;
   const auto collectives = make_collectives(
       session.world(), Group::shard, Lane::gather,
       {.recorder = &recorder,
@@ -83,65 +83,65 @@ TEST(Job, DISABLED_StopsARankOverMpi) { all_gather_until_a_rank_stops(TransportC
 TEST(Job, DISABLED_StopsARankOverSharedMemory) { all_gather_until_a_rank_stops(TransportChoice::shared_memory); }
 
 TEST(Job, DISABLED_HangsInsideMpi) {
-  const Session session(nullptr, nullptr);
-  FlightRecorder recorder;
-  Watchdog watchdog({.timeout_seconds = timeout_seconds}, &recorder);
+  const mpi::Session session(nullptr, nullptr);
+  mpi::FlightRecorder recorder;
+  supervise::Watchdog watchdog({.timeout_seconds = timeout_seconds}, &recorder);
   watchdog.mark("create the groups", 0);
   if (session.world().rank() == 0) std::this_thread::sleep_for(std::chrono::hours(1));
   const Groups groups(session.world(), {.shard = session.world().size()});
 }
 
 TEST(Job, DISABLED_ThrowsOnOneRank) {
-  const Session session(nullptr, nullptr);
+  const mpi::Session session(nullptr, nullptr);
   try {
     if (session.world().rank() == 1) throw DataError("tokens.bin:\nends early.\n\nfile   tokens\na.bin      12");
-    const Communicator never = session.world().duplicate();
+    const mpi::Communicator never = session.world().duplicate();
   } catch (...) {
-    abort_job_for_current_exception();
+    mpi::abort_job_for_current_exception();
   }
 }
 
 TEST(Job, DISABLED_ThrowsOnAllRanks) {
-  const Session session(nullptr, nullptr);
-  abort_job(ExitCode::data, "The token is beyond the vocabulary.");
+  const mpi::Session session(nullptr, nullptr);
+  mpi::abort_job(ExitCode::data, "The token is beyond the vocabulary.");
 }
 
 TEST(Job, DISABLED_AbortsFromManyThreads) {
-  const Session session(nullptr, nullptr);
+  const mpi::Session session(nullptr, nullptr);
   std::vector<std::jthread> threads;
-  for (int i = 0; i < 4; ++i) threads.emplace_back([] { abort_job(ExitCode::write, "The disk is full."); });
+  for (int i = 0; i < 4; ++i) threads.emplace_back([] { mpi::abort_job(ExitCode::write, "The disk is full."); });
 }
 
 TEST(Job, DISABLED_UnwindsTheSession) {
   try {
-    const Session session(nullptr, nullptr);
-    const Communicator copy = session.world().duplicate();
+    const mpi::Session session(nullptr, nullptr);
+    const mpi::Communicator copy = session.world().duplicate();
     if (session.world().rank() == 0) throw std::runtime_error("unexpected");
-    check(MPI_Barrier(copy.handle()), "wait for rank 0");
+    mpi::check(MPI_Barrier(copy.handle()), "wait for rank 0");
   } catch (const std::runtime_error&) {
     // Not reached: the others would wait in MPI_Finalize.
   }
 }
 
 TEST(Job, DISABLED_ThrowsOnALane) {
-  const Session session(nullptr, nullptr);
+  const mpi::Session session(nullptr, nullptr);
   std::jthread lane;
   if (session.world().rank() == 1) lane = std::jthread([] { throw NumericsError("The loss is not finite."); });
-  check(MPI_Barrier(session.world().handle()), "wait");
-  const Communicator never = session.world().duplicate();
+  mpi::check(MPI_Barrier(session.world().handle()), "wait");
+  const mpi::Communicator never = session.world().duplicate();
   std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
 // Rank 1 is stuck in something that is no collective; the others wait for its word, on a communicator made from the one
 // with the deadline.
 TEST(Job, DISABLED_WaitsForAFlag) {
-  const Session session(nullptr, nullptr);
-  Communicator world = session.world().duplicate();
+  const mpi::Session session(nullptr, nullptr);
+  mpi::Communicator world = session.world().duplicate();
   world.set_deadline({.timeout_seconds = timeout_seconds, .dump_path = dump_path(world.rank())});
-  const Communicator copy = world.duplicate().split(0, world.rank());
+  const mpi::Communicator copy = world.duplicate().split(0, world.rank());
   if (world.rank() == 1) ::raise(SIGSTOP);
-  doing("saving a checkpoint, step 3");
-  static_cast<void>(any_rank(copy, false));
+  mpi::doing("saving a checkpoint, step 3");
+  static_cast<void>(mpi::any_rank(copy, false));
 }
 
 void expect_named_hang(const std::string& job) {
@@ -149,7 +149,7 @@ void expect_named_hang(const std::string& job) {
   const Ending ending = run_job(job, 3);
   EXPECT_EQ(ending.status, static_cast<int>(ExitCode::hang)) << ending.output;
   EXPECT_THAT(ending.output, HasSubstr("all_gather #3"));
-  EXPECT_THAT(ending.output, HasSubstr("shard/gather still waits for rank 1 on " + hostname() + " after"));
+  EXPECT_THAT(ending.output, HasSubstr("shard/gather still waits for rank 1 on " + mpi::hostname() + " after"));
   EXPECT_THAT(ending.output, HasSubstr("comm.timeout_seconds"));
   EXPECT_LT(ending.seconds, timeout_seconds + 15);
   for (const int rank : {0, 2}) {

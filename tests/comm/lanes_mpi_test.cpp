@@ -7,8 +7,8 @@
 
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/counters.hpp"
-#include "trireme/comm/flight.hpp"
 #include "trireme/comm/groups.hpp"
+#include "trireme/mpi/flight.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -53,11 +53,11 @@ INSTANTIATE_TEST_SUITE_P(, Lanes, testing::Values(TransportChoice::mpi, Transpor
                          [](const auto& info) { return info.param == TransportChoice::mpi ? "Mpi" : "SharedMemory"; });
 
 TEST_P(Lanes, RunAtOnceWithoutMeetingEachOther) {
-  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   ASSERT_EQ(world.size(), 4);
   const Groups groups(world, {.replicate = 2, .shard = 2});
   Counters counters;
-  FlightRecorder recorder;
+  mpi::FlightRecorder recorder;
   const Services services{.counters = &counters, .recorder = &recorder};
   const auto open = [&](Group group, Lane lane) {
     return make_collectives(groups.at(group, lane), group, lane, services, GetParam());

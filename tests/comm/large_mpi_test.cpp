@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "trireme/comm/collectives.hpp"
-#include "trireme/comm/communicator.hpp"
 #include "trireme/comm/groups.hpp"
+#include "trireme/mpi/communicator.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(, LargeBuffers, testing::Values(TransportChoice::mpi, T
                          [](const auto& info) { return info.param == TransportChoice::mpi ? "Mpi" : "SharedMemory"; });
 
 TEST_P(LargeBuffers, AreReducedBeyondTheRangeOfInt) {
-  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   const auto collectives = make_collectives(world, Group::shard, Lane::reduce, {}, GetParam());
   const Repeated whole(2 * part_periods);
   const Repeated shard(part_periods);
@@ -63,7 +63,7 @@ TEST_P(LargeBuffers, AreReducedBeyondTheRangeOfInt) {
 }
 
 TEST_P(LargeBuffers, AreGatheredBeyondTheRangeOfInt) {
-  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   const auto collectives = make_collectives(world, Group::shard, Lane::gather, {}, GetParam());
   const Repeated shard(part_periods);
   const Repeated whole(2 * part_periods);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/comm/test_transports.hpp"
+#include "support/test_transports.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "config/sample_run.hpp"
+#include "config/toml.hpp"
 #include "trireme/config/options.hpp"
-#include "trireme/config/toml.hpp"
 
 namespace trireme::config {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/config/reader.hpp"
+#include "config/reader.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/data/megatron_index.hpp"
+#include "data/megatron_index.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/data/permutation.hpp"
+#include "data/permutation.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "data/files.hpp"
-#include "trireme/data/megatron_index.hpp"
+#include "data/megatron_index.hpp"
 
 namespace trireme::data {
 namespace {
@@ -223,7 +223,7 @@ TEST(TokenFile, ReadsBeyondTwoToThe31Tokens) {
   const TemporaryDirectory dir;
   constexpr std::int64_t tokens = (std::int64_t{1} << 32) + 10;
   {
-    const Descriptor file(::open((dir / "sparse").c_str(), O_WRONLY | O_CREAT, 0600));
+    const io::Descriptor file(::open((dir / "sparse").c_str(), O_WRONLY | O_CREAT, 0600));
     const std::uint16_t last = 77;
     ASSERT_EQ(::pwrite(file.get(), &last, 2, (tokens - 1) * 2), 2);
   }
@@ -253,7 +253,7 @@ TEST(TokenFile, TheFingerprintTellsContentsApartAndNotPaths) {
 std::uint64_t fingerprint_of_sparse(const std::string& path, std::int64_t tokens, std::int64_t position,
                                     std::int64_t count = 1) {
   {
-    const Descriptor file(::open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644));
+    const io::Descriptor file(::open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644));
     EXPECT_EQ(::ftruncate(file.get(), tokens * 2), 0);
     const std::vector<std::uint16_t> words(static_cast<std::size_t>(count), 7);
     if (position >= 0) {

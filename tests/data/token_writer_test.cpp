@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/data/token_writer.hpp"
+#include "data/token_writer.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -7,7 +7,7 @@
 #include <csignal>
 
 #include "data/files.hpp"
-#include "trireme/data/megatron_index.hpp"
+#include "data/megatron_index.hpp"
 #include "trireme/data/token_file.hpp"
 
 namespace trireme::data::token_writer_test {

@@ -27,7 +27,7 @@ TEST(Tokenize, EndsEveryDocument) {
   test::write_file(dir / "a.txt", "ab\n");
   test::write_file(dir / "b.txt", "");
   test::write_file(dir / "c.txt", "c");
-  const auto tokenizer = make_tokenizer("bytes");
+  const auto tokenizer = tokenizer::make_tokenizer("bytes");
   const TokenizeCounts counts =
       tokenize_files(*tokenizer, {dir / "a.txt", dir / "b.txt", dir / "c.txt"}, dir / "out.bin");
   EXPECT_EQ(counts.documents, 3);
@@ -42,7 +42,7 @@ TEST(Tokenize, WritesMegatronWhenTheOutputEndsInIdx) {
   const TemporaryDirectory dir;
   test::write_file(dir / "a.txt", "ab\n");
   test::write_file(dir / "c.txt", "c");
-  const auto tokenizer = make_tokenizer("bytes");
+  const auto tokenizer = tokenizer::make_tokenizer("bytes");
   const TokenizeCounts counts = tokenize_files(*tokenizer, {dir / "a.txt", dir / "c.txt"}, dir / "out.idx");
   EXPECT_EQ(counts.tokens_path, dir / "out.bin");
   EXPECT_EQ(counts.tokens, 6);
@@ -57,7 +57,7 @@ TEST_F(TokenizeSentencePiece, TheChunkSizeDoesNotChangeTheTokens) {
   test::write_file(dir / "text", text);
   for (const bool llama_like : {false, true}) {
     const auto tokenizer =
-        make_tokenizer("spm:" + (llama_like ? test::train_llama_like(dir) : test::train_unigram(dir)));
+        tokenizer::make_tokenizer("spm:" + (llama_like ? test::train_llama_like(dir) : test::train_unigram(dir)));
     Ids expected = tokenizer->encode(text);
     expected.push_back(tokenizer->document_end());
     for (const std::size_t chunk_bytes : {100, 1000, 4096, 1 << 20}) {
@@ -82,7 +82,7 @@ TEST(Tokenize, CutsTextAtLineEndsThenBlanksThenCharacters) {
 TEST(Tokenize, NamesTextFilesThatCannotBeRead) {
   const TemporaryDirectory dir;
   test::write_file(dir / "a.txt", "ab\n");
-  const auto tokenizer = make_tokenizer("bytes");
+  const auto tokenizer = tokenizer::make_tokenizer("bytes");
   test::expect_parts(test::error_of(ExitCode::data,
                                     [&] {
                                       tokenize_files(*tokenizer, {dir / "a.txt", dir / "b.txt"}, dir / "out");
@@ -96,7 +96,7 @@ TEST(Tokenize, NamesTextFilesThatCannotBeRead) {
 TEST(Tokenize, RefusesToReplaceItsInputAndToRunWithoutOne) {
   const TemporaryDirectory dir;
   test::write_file(dir / "a.txt", "ab\n");
-  const auto tokenizer = make_tokenizer("bytes");
+  const auto tokenizer = tokenizer::make_tokenizer("bytes");
   test::expect_parts(
       test::error_of(ExitCode::usage, [&] { tokenize_files(*tokenizer, {dir / "a.txt"}, dir / "a.txt"); }),
       {"replace its own input", "a.txt"});
@@ -110,7 +110,7 @@ std::string refusal_of(const std::string& bytes) {
   const TemporaryDirectory dir;
   test::write_file(dir / "in", bytes);
   try {
-    (void)tokenize_files(*make_tokenizer("bytes"), {dir / "in"}, dir / "out.bin");
+    (void)tokenize_files(*tokenizer::make_tokenizer("bytes"), {dir / "in"}, dir / "out.bin");
   } catch (const DataError& error) {
     EXPECT_EQ(dir.names(), std::vector<std::string>{"in"}) << "something is left behind";
     return error.what();
@@ -152,8 +152,9 @@ TEST(Tokenize, CountsBrokenCharactersOverTheEdgesOfChunks) {
   test::write_file(dir / "good", text);
   test::write_file(dir / "bad", text + std::string(17, '\xc0'));
   for (const std::size_t chunk : {1, 3, 5, 7}) {
-    (void)tokenize_files(*make_tokenizer("bytes"), {dir / "good"}, dir / "out.bin", chunk);
-    EXPECT_THROW((void)tokenize_files(*make_tokenizer("bytes"), {dir / "bad"}, dir / "out.bin", chunk), DataError);
+    (void)tokenize_files(*tokenizer::make_tokenizer("bytes"), {dir / "good"}, dir / "out.bin", chunk);
+    EXPECT_THROW((void)tokenize_files(*tokenizer::make_tokenizer("bytes"), {dir / "bad"}, dir / "out.bin", chunk),
+                 DataError);
   }
 }
 

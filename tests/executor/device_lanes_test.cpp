@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lanes as streams, proved without a GPU: streams and events of a made-up device that only notes what is ordered after
-// what (Lamport 1978), and the claim that every need of a schedule is.
+// Lanes as streams, proved without a GPU: streams and events of a simulated device that only notes what is ordered
+// after what (Lamport 1978), and the claim that every need of a schedule is.
 #include "trireme/executor/device_lanes.hpp"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -13,16 +13,16 @@
 #include <ostream>
 #include <string>
 
+#include "executor/segments.hpp"
 #include "trireme/config/run_config.hpp"
-#include "trireme/executor/segments.hpp"
 #include "trireme/schedule/access.hpp"
-#include "trireme/schedule/build.hpp"
+#include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
 
 namespace trireme::executor::device_lanes_test {
 namespace {
 
-constexpr auto made_up = c10::DeviceType::PrivateUse1;
+constexpr auto simulated = c10::DeviceType::PrivateUse1;
 
 /// Of every stream, how much of it has happened.
 using Clock = std::map<c10::StreamId, int>;
@@ -42,11 +42,11 @@ Ordering& ordering() {
   return all;
 }
 
-class MadeUpDevice final : public c10::impl::DeviceGuardImplInterface {
+class SimulatedDevice final : public c10::impl::DeviceGuardImplInterface {
  public:
-  c10::DeviceType type() const override { return made_up; }
+  c10::DeviceType type() const override { return simulated; }
   c10::Device exchangeDevice(c10::Device device) const override { return device; }
-  c10::Device getDevice() const override { return {made_up, 0}; }
+  c10::Device getDevice() const override { return {simulated, 0}; }
   void setDevice(c10::Device) const override {}
   void uncheckedSetDevice(c10::Device) const noexcept override {}
   c10::Stream getStream(c10::Device device) const override { return getDefaultStream(device); }
@@ -74,7 +74,7 @@ class MadeUpDevice final : public c10::impl::DeviceGuardImplInterface {
   }
   double elapsedTime(void*, void*, c10::DeviceIndex) const override { return 1.0; }
 };
-C10_REGISTER_GUARD_IMPL(PrivateUse1, MadeUpDevice)
+C10_REGISTER_GUARD_IMPL(PrivateUse1, SimulatedDevice)
 
 struct Case {
   std::string name;
@@ -104,7 +104,7 @@ class DeviceLanesOf : public testing::TestWithParam<Case> {
   template <class Check>
   void launch(const std::vector<schedule::Need>& needs, Check check,
               const std::vector<std::vector<int>>& segments = {}) {
-    DeviceLanes lanes(schedule_, needs, {made_up, 0}, on_host_, false);
+    DeviceLanes lanes(schedule_, needs, {simulated, 0}, on_host_, false);
     lanes.start();
     std::map<int, std::vector<int>> with;  // what is launched, by the first op
     for (int op = 0; op < static_cast<int>(schedule_.ops.size()); ++op) with[op] = {op};

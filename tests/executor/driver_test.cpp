@@ -19,8 +19,8 @@
 #include "../schedule/models.hpp"
 #include "../schedule/shuffle.hpp"
 #include "trireme/schedule/access.hpp"
-#include "trireme/schedule/build.hpp"
-#include "trireme/schedule/verify.hpp"
+#include "trireme/schedule/passes/build.hpp"
+#include "trireme/schedule/verify/verify.hpp"
 
 namespace trireme::executor {
 namespace {

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "executor/segments.hpp"
 #include "steps.hpp"
-#include "trireme/executor/segments.hpp"
 
 namespace trireme::executor::graphs_mpi_test {
 namespace {
@@ -80,7 +80,7 @@ class StepsAsGraphs : public testing::TestWithParam<Case> {
     setup.options.poison = true;
     return setup;
   }
-  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
 };
 
 TEST_P(StepsAsGraphs, ComputeTheSame) {
@@ -117,7 +117,7 @@ TEST_P(StepsAsGraphs, AreToldOpByOpAndTimedAsOne) {
     EXPECT_EQ(sorted, told[0]) << "step " << step;
   }
   std::size_t several = 0;
-  for (const Span& span : run.executor().timeline().take()) {
+  for (const timeline::Span& span : run.executor().timeline().take()) {
     EXPECT_LE(span.op, span.last);
     EXPECT_TRUE(span.step > 0 || span.op == span.last) << "the first step is launched op by op";
     several += span.op < span.last;
@@ -131,7 +131,7 @@ TEST_P(StepsAsGraphs, AreToldOpByOpAndTimedAsOne) {
 INSTANTIATE_TEST_SUITE_P(, StepsAsGraphs, testing::ValuesIn(cases()), [](const auto& info) { return info.param.name; });
 
 TEST(GraphsOfSteps, RefuseAnotherFactorOfTheLoss) {
-  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   test::Setup with;
   with.options.graphs = std::make_shared<HostGraphs>();
   with.options.on_exception = [] {};

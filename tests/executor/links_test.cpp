@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "support/test_transports.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/comm/test_transports.hpp"
 
 namespace trireme::executor {
 namespace {

@@ -48,7 +48,7 @@ struct Rendezvous {
 };
 
 /// Runs `count` steps in which lanes wait for each other as told, and expects that nobody waits in vain.
-inline void expect_meetings(const comm::Communicator& world, int count, Setup setup,
+inline void expect_meetings(const mpi::Communicator& world, int count, Setup setup,
                             const std::function<std::vector<Rendezvous>(const Steps&)>& meetings_of) {
   Begun begun;
   std::vector<Rendezvous> meetings;
@@ -65,11 +65,11 @@ inline void expect_meetings(const comm::Communicator& world, int count, Setup se
 }
 
 /// The spans of `steps` steps by (step, op).
-using Spans = std::map<std::pair<std::int64_t, int>, Span>;
+using Spans = std::map<std::pair<std::int64_t, int>, timeline::Span>;
 inline Spans spans_of(Steps& steps, int count) {
   (void)steps.curve(count);
   Spans spans;
-  for (const Span& span : steps.executor().timeline().take()) spans[{span.step, span.op}] = span;
+  for (const timeline::Span& span : steps.executor().timeline().take()) spans[{span.step, span.op}] = span;
   EXPECT_EQ(spans.size(), static_cast<std::size_t>(count * steps.ops()));
   return spans;
 }

@@ -35,7 +35,7 @@ class Microbatches : public testing::Test {
     return job.curve(steps);
   }
 
-  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
 };
 
 TEST_F(Microbatches, WhoseForwardsAreShuffledGiveTheSameSteps) {

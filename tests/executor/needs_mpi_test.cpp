@@ -48,7 +48,7 @@ class Needs : public testing::Test {
 
   [[nodiscard]] static bool same_bits(const std::vector<double>& a, const std::vector<double>& b) { return a == b; }
 
-  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
 };
 
 TEST_F(Needs, HoldHoweverSlowALaneIs) {

@@ -19,7 +19,7 @@ bool is_collective(const schedule::Op& op) {
 }
 
 TEST(OrderedCollectives, BeginInTheSchedulesOrderOverAllLanesAndSteps) {
-  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   std::mutex mutex;
   std::vector<std::pair<std::int64_t, int>> begun;  // step, op
   test::Setup setup{.microbatches = 2};

@@ -18,7 +18,7 @@ using test::spans_of;
 using test::Steps;
 
 TEST(Overlap, ABlocksReductionRunsUnderTheNextBlocksBackward) {
-  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   expect_meetings(world, 2, {}, [](const Steps& steps) {
     std::vector<Rendezvous> meetings;
     const std::vector<std::string> blocks{"head", "b3", "b2", "b1", "b0", "embedding"};
@@ -32,7 +32,7 @@ TEST(Overlap, ABlocksReductionRunsUnderTheNextBlocksBackward) {
 }
 
 TEST(Overlap, ABlocksGatherRunsUnderTheForwardBeforeIt) {
-  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   expect_meetings(world, 2, {}, [](const Steps& steps) {
     std::vector<Rendezvous> meetings;
     const std::vector<std::string> blocks{"embedding", "b0", "b1", "b2", "b3", "head"};
@@ -49,7 +49,7 @@ TEST(Overlap, ABlocksGatherRunsUnderTheForwardBeforeIt) {
 }
 
 TEST(Overlap, TheNextStepBeginsBeforeTheLastUpdateOfThisOne) {
-  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   expect_meetings(world, 3, {}, [](const Steps& steps) {
     const int embedding = 0;
     EXPECT_TRUE(schedule::print(steps.op(embedding), steps.model()).starts_with("unshard embedding"));
@@ -69,19 +69,19 @@ test::Setup over_a_slow_link() {
 }
 
 TEST(Overlap, TheTimelineOverASlowLinkShowsReductionsUnderBackwards) {
-  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   Steps steps(world, over_a_slow_link());
   const Spans spans = spans_of(steps, 2);
   for (std::int64_t step : {0, 1})
     for (const auto& [block, next] : {std::pair{"head", "b3"}, {"b3", "b2"}, {"b2", "b1"}, {"b1", "b0"}}) {
-      const Span& reduce = spans.at({step, steps.find(std::string("reduce_scatter ") + block)});
-      const Span& backward = spans.at({step, steps.find(std::string("backward ") + next)});
+      const timeline::Span& reduce = spans.at({step, steps.find(std::string("reduce_scatter ") + block)});
+      const timeline::Span& backward = spans.at({step, steps.find(std::string("backward ") + next)});
       EXPECT_LT(backward.begin, reduce.end) << block << " of step " << step;
     }
 }
 
 TEST(Overlap, TheTimelineKeepsEveryNeedAcrossSteps) {
-  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   test::Setup setup = over_a_slow_link();
   setup.microbatches = 2;
   Steps steps(world, std::move(setup));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trireme/executor/segments.hpp"
+#include "executor/segments.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "trireme/config/run_config.hpp"
 #include "trireme/schedule/access.hpp"
-#include "trireme/schedule/build.hpp"
+#include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
 
 namespace trireme::executor::segments_test {

@@ -10,14 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "support/test_transports.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/comm/collectives.hpp"
-#include "trireme/comm/communicator.hpp"
-#include "trireme/comm/test_transports.hpp"
 #include "trireme/comm/transport.hpp"
 #include "trireme/executor/executor.hpp"
-#include "trireme/schedule/build.hpp"
+#include "trireme/mpi/communicator.hpp"
+#include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
 
 /// A bare executor of a small Llama, without run file and token files: for tests of when things happen.
@@ -38,7 +38,7 @@ struct Setup {
 
 class Steps {
  public:
-  Steps(const comm::Communicator& world, Setup setup)
+  Steps(const mpi::Communicator& world, Setup setup)
       : model_(small_model(setup.layers, setup.sequence_parallel, world)),
         dp_(setup.sequence_parallel ? world.split(world.rank(), 0) : world.duplicate()),
         layout_(model_, dp_.size()),
@@ -105,7 +105,7 @@ class Steps {
  private:
   static constexpr std::int64_t rows = 2, seq_len = 16;
 
-  static model::Model small_model(int layers, std::optional<bool> sequence_parallel, const comm::Communicator& world) {
+  static model::Model small_model(int layers, std::optional<bool> sequence_parallel, const mpi::Communicator& world) {
     config::Model config{.vocab_size = 97, .hidden_size = 40, .intermediate_size = 56, .layers = layers, .heads = 4};
     if (!sequence_parallel) return model::build(config);
     return model::build(config, {.rank = world.rank(), .ranks = world.size(), .sequence_parallel = *sequence_parallel});
@@ -127,7 +127,7 @@ class Steps {
     return links;
   }
 
-  static comm::Collectives link(const comm::Communicator& communicator, const std::string& name,
+  static comm::Collectives link(const mpi::Communicator& communicator, const std::string& name,
                                 const std::optional<comm::Pace>& pace) {
     auto transport = comm::make_transport(communicator, {}, comm::TransportChoice::automatic);
     if (pace) transport = comm::paced(std::move(transport), *pace);
@@ -145,12 +145,12 @@ class Steps {
   }
 
   model::Model model_;
-  comm::Communicator dp_;
+  mpi::Communicator dp_;
   shard::Layout layout_;
   schedule::Schedule schedule_;
   store::ParameterStore store_;
   Layers layers_;
-  comm::Communicator gather_communicator_, reduce_communicator_, control_communicator_, tensor_communicator_,
+  mpi::Communicator gather_communicator_, reduce_communicator_, control_communicator_, tensor_communicator_,
       copies_communicator_, norm_communicator_;
   comm::Collectives gather_, reduce_, control_, tensor_, copies_, norm_;
   std::vector<nn::Microbatch> microbatches_;

@@ -23,7 +23,7 @@ std::string sum_of(const std::string& stage, bool sequence_parallel) {
 const std::vector<std::string> stages{"b3.mlp", "b3.attention", "b2.mlp", "b1.attention", "b0.mlp", "b0.attention"};
 
 TEST(TensorOverlap, AnInputsGradientIsSummedUnderTheWeightGradients) {
-  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   for (const bool sequence_parallel : {true, false})
     test::expect_meetings(world, 2, shared_layers(sequence_parallel), [&](const Steps& steps) {
       std::vector<Rendezvous> meetings;
@@ -37,7 +37,7 @@ TEST(TensorOverlap, AnInputsGradientIsSummedUnderTheWeightGradients) {
 }
 
 TEST(TensorOverlap, ABranchsInputIsGatheredAgainUnderItsInputsGradient) {
-  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   test::expect_meetings(world, 2, shared_layers(true), [&](const Steps& steps) {
     std::vector<Rendezvous> meetings;
     for (const std::int64_t step : {0, 1})
@@ -50,7 +50,7 @@ TEST(TensorOverlap, ABranchsInputIsGatheredAgainUnderItsInputsGradient) {
 }
 
 TEST(TensorOverlap, TheTimelineOverASlowLinkShowsBoth) {
-  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   for (const bool sequence_parallel : {true, false}) {
     test::Setup setup = shared_layers(sequence_parallel);
     setup.options.record_timeline = true;
@@ -59,12 +59,12 @@ TEST(TensorOverlap, TheTimelineOverASlowLinkShowsBoth) {
     const test::Spans spans = test::spans_of(steps, 2);
     for (const std::int64_t step : {0, 1})
       for (const std::string& stage : stages) {
-        const Span& weights = spans.at({step, steps.find("backward_weight " + stage)});
-        const Span& sum = spans.at({step, steps.find(sum_of(stage, sequence_parallel))});
+        const timeline::Span& weights = spans.at({step, steps.find("backward_weight " + stage)});
+        const timeline::Span& sum = spans.at({step, steps.find(sum_of(stage, sequence_parallel))});
         EXPECT_LT(weights.begin, sum.end) << stage << " of step " << step;
         if (!sequence_parallel) continue;
-        const Span& input = spans.at({step, steps.find("backward_input " + stage)});
-        const Span& gather = spans.at({step, steps.find("gather_sequence " + stage + " m0 again")});
+        const timeline::Span& input = spans.at({step, steps.find("backward_input " + stage)});
+        const timeline::Span& gather = spans.at({step, steps.find("gather_sequence " + stage + " m0 again")});
         EXPECT_LT(input.begin, gather.end) << stage << " of step " << step;
       }
   }

@@ -52,10 +52,11 @@ void expect_exact_cover(const config::Model& config, int ranks) {
       for (int rank = 0; rank < ranks; ++rank) {
         const Parameter part = build(config, {.rank = rank, .ranks = ranks})[ref];
         ASSERT_EQ(part.full_shape(), whole[ref].shape) << part.name;
-        EXPECT_EQ(as_held_by(build(config, {.rank = 0, .ranks = ranks})[ref], rank).cut, part.cut) << part.name;
-        copies = part.cut->copies;
+        EXPECT_EQ(as_held_by(build(config, {.rank = 0, .ranks = ranks})[ref], rank).partition, part.partition)
+            << part.name;
+        copies = part.partition->copies;
         std::int64_t at = 0;
-        for (const Run& run : runs(part, 0, part.elements())) {
+        for (const Extent& run : extents(part, 0, part.elements())) {
           EXPECT_GE(run.held, at);
           at = run.held + run.count;
           for (std::int64_t e = 0; e < run.count; ++e) ++held[static_cast<std::size_t>(run.whole + e)];
@@ -65,9 +66,9 @@ void expect_exact_cover(const config::Model& config, int ranks) {
         const std::int64_t third = part.elements() / 3;
         std::int64_t count = 0;
         for (const auto& [begin, end] : {std::pair{std::int64_t{0}, third}, {third, third + 1}, {third + 1, at}})
-          for (const Run& run : runs(part, begin, end)) count += run.count;
+          for (const Extent& run : extents(part, begin, end)) count += run.count;
         std::int64_t all = 0;
-        for (const Run& run : runs(part, 0, part.elements())) all += run.count;
+        for (const Extent& run : extents(part, 0, part.elements())) all += run.count;
         EXPECT_EQ(count, all) << part.name;
       }
       for (const int times : held) ASSERT_EQ(times, copies) << whole[ref].name;
@@ -86,8 +87,9 @@ TEST(TensorPlan, CutsLlamaByHeadsColumnsAndVocabulary) {
   const Model part = build(llama(), {.rank = 3, .ranks = 4, .sequence_parallel = true});
   std::string text;
   for (const Parameter& p : part[ParamBlock{1}].parameters)
-    text += fmt::format("{} {} part {} of {} copy {} of {}{}\n", p.name.substr(15), p.shape, p.cut->part, p.cut->parts,
-                        p.cut->copy, p.cut->copies, p.cut->sum_gradient ? " summed" : "");
+    text += fmt::format("{} {} part {} of {} copy {} of {}{}\n", p.name.substr(15), p.shape, p.partition->part,
+                        p.partition->parts, p.partition->copy, p.partition->copies,
+                        p.partition->sum_gradient ? " summed" : "");
   EXPECT_EQ(text, R"(input_layernorm.weight [24] part 0 of 1 copy 3 of 4 summed
 self_attn.q_proj.weight [12, 24] part 3 of 4 copy 0 of 1
 self_attn.k_proj.weight [6, 24] part 1 of 2 copy 1 of 2 summed
@@ -105,16 +107,16 @@ mlp.down_proj.weight [24, 10] part 3 of 4 copy 0 of 1
 
 TEST(TensorPlan, WithoutSequenceParallelismNormsNeedNoSum) {
   const Model whole_stream = build(gpt2(true), {.rank = 0, .ranks = 2});
-  for (const Parameter& p : whole_stream[ParamBlock{2}].parameters) EXPECT_FALSE(p.cut->sum_gradient) << p.name;
+  for (const Parameter& p : whole_stream[ParamBlock{2}].parameters) EXPECT_FALSE(p.partition->sum_gradient) << p.name;
   const Model parts = build(gpt2(true), {.rank = 0, .ranks = 2, .sequence_parallel = true});
   for (const Parameter& p : parts[ParamBlock{2}].parameters)
-    EXPECT_EQ(p.cut->sum_gradient, p.name.find(".ln_") != std::string::npos) << p.name;
+    EXPECT_EQ(p.partition->sum_gradient, p.name.find(".ln_") != std::string::npos) << p.name;
 }
 
 TEST(TensorPlan, OneRankIsTheWholeModel) {
   const Model whole = build(llama(), {});
   for (const ParameterBlock& block : whole.parameter_blocks)
-    for (const Parameter& p : block.parameters) EXPECT_FALSE(p.cut) << p.name;
+    for (const Parameter& p : block.parameters) EXPECT_FALSE(p.partition) << p.name;
   EXPECT_EQ(whole.held, whole.sizes);
 }
 
@@ -133,7 +135,7 @@ TEST(TensorPlan, NamesAllSizesThatDoNotDivideAndTheNearestThatDo) {
 TEST(TensorPlan, RefusesToLeaveAParameterOut) {
   TensorPlan plan = llama_tensor_plan();
   std::erase_if(plan.parameters, [](const ParameterRule& rule) { return rule.names == "*.up_proj.weight"; });
-  EXPECT_THROW((void)cut(build_llama(llama()), plan, {.rank = 0, .ranks = 2}), BugError);
+  EXPECT_THROW((void)partition(build_llama(llama()), plan, {.rank = 0, .ranks = 2}), BugError);
 }
 
 }  // namespace

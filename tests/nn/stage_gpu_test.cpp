@@ -6,7 +6,7 @@
 #include "nn/reference.hpp"
 #include "support/gpu.hpp"
 #include "trireme/model/tensor_plan.hpp"
-#include "trireme/nn/cut.hpp"
+#include "trireme/nn/partition.hpp"
 #include "trireme/nn/stage.hpp"
 
 namespace trireme::nn {

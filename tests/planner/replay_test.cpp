@@ -5,7 +5,7 @@
 
 #include "trireme/model/activations.hpp"
 #include "trireme/model/logits.hpp"
-#include "trireme/schedule/build.hpp"
+#include "trireme/schedule/passes/build.hpp"
 
 namespace trireme::planner {
 namespace {
@@ -22,9 +22,11 @@ model::Model llama() {
   return model::build(config);
 }
 
-Bytes saved(const model::Model& model, const Sizing& sizing, std::initializer_list<model::StageKind> kinds) {
+Bytes saved(const model::Model& model, const ReplayOptions& replay_options,
+            std::initializer_list<model::StageKind> kinds) {
   Bytes sum;
-  for (const auto kind : kinds) sum += model::saved_bytes(kind, model.sizes, sizing.tokens, sizing.compute);
+  for (const auto kind : kinds)
+    sum += model::saved_bytes(kind, model.sizes, replay_options.tokens, replay_options.compute);
   return sum;
 }
 
@@ -62,12 +64,12 @@ TEST(ReplayTraffic, OfReplicasDoesNotGrowWithAccumulation) {
 TEST(ReplayMemory, HoldsEveryGradientUnderDeferredAndARingUnderImmediate) {
   const model::Model model = llama();
   const shard::Layout layout(model, 2);
-  const Sizing sizing{.tokens = 32};
-  const Memory deferred =
-      replay_memory(schedule::build_step(model, 4, {.sync = config::SyncPolicy::deferred}), model, layout, sizing);
+  const ReplayOptions replay_options{.tokens = 32};
+  const Memory deferred = replay_memory(schedule::build_step(model, 4, {.sync = config::SyncPolicy::deferred}), model,
+                                        layout, replay_options);
   EXPECT_EQ(deferred.gradients_unsharded, Bytes{4 * layout.padded()});
   EXPECT_EQ(deferred.gradients_sharded, Bytes{4 * layout.padded() / 2});
-  const Memory immediate = replay_memory(schedule::build_step(model, 4, {}), model, layout, sizing);
+  const Memory immediate = replay_memory(schedule::build_step(model, 4, {}), model, layout, replay_options);
   EXPECT_EQ(immediate.gradients_unsharded, Bytes{4 * (layout.padded() - layout[ParamBlock{1}].padded())});
 }
 
@@ -75,13 +77,13 @@ TEST(ReplayMemory, LeavesBlockInputsAndOneBlocksActivationsWhereBlocksAreCompute
   using model::StageKind;
   const model::Model model = llama();
   const shard::Layout layout(model, 2);
-  const Sizing sizing{.compute = DType::bf16, .tokens = 32};
+  const ReplayOptions replay_options{.compute = DType::bf16, .tokens = 32};
   const auto activations = [&](config::Recompute mode, std::int64_t every) {
     const auto step = schedule::build_step(model, 2, {.recompute = {.mode = mode, .every = every}});
-    return replay_memory(step, model, layout, sizing).activations;
+    return replay_memory(step, model, layout, replay_options).activations;
   };
-  const Bytes layer = saved(model, sizing, {StageKind::attention, StageKind::mlp});
-  const Bytes head = saved(model, sizing, {StageKind::head});
+  const Bytes layer = saved(model, replay_options, {StageKind::attention, StageKind::mlp});
+  const Bytes head = saved(model, replay_options, {StageKind::head});
   const Bytes input{32 * 72 * 2}, norms{32 * 2 * 72 * 2}, swiglu{32 * 100 * 2};
   EXPECT_EQ(activations(config::Recompute::block, 1), input + input + layer);
   EXPECT_EQ(activations(config::Recompute::block, 2), input + (layer + norms + swiglu) + layer);
@@ -94,25 +96,26 @@ TEST(ReplayMemory, CountsTheActivationsOfOneMicrobatchOfAllBlocks) {
   using model::StageKind;
   const model::Model model = llama();
   const shard::Layout layout(model, 2);
-  const Sizing sizing{.compute = DType::bf16, .tokens = 32};
-  const Memory memory = replay_memory(schedule::build_step(model, 2, {}), model, layout, sizing);
-  const Bytes layer = saved(model, sizing, {StageKind::attention, StageKind::mlp});
-  EXPECT_EQ(memory.activations, saved(model, sizing, {StageKind::embedding, StageKind::head}) + layer + layer + layer);
+  const ReplayOptions replay_options{.compute = DType::bf16, .tokens = 32};
+  const Memory memory = replay_memory(schedule::build_step(model, 2, {}), model, layout, replay_options);
+  const Bytes layer = saved(model, replay_options, {StageKind::attention, StageKind::mlp});
+  EXPECT_EQ(memory.activations,
+            saved(model, replay_options, {StageKind::embedding, StageKind::head}) + layer + layer + layer);
 }
 
 TEST(ReplayMemory, CountsTheLogitsOfAGpusHead) {
   const model::Model model = llama();
   const shard::Layout layout(model, 2);
   const auto step = schedule::build_step(model, 2, {});
-  Sizing sizing{.compute = DType::bf16, .tokens = 32};
-  const Memory on_cpu = replay_memory(step, model, layout, sizing);
+  ReplayOptions replay_options{.compute = DType::bf16, .tokens = 32};
+  const Memory on_cpu = replay_memory(step, model, layout, replay_options);
   EXPECT_EQ(on_cpu.workspace, Bytes{0}) << "its chunks stay in the cache";
-  sizing.on_gpu = true;
-  const Memory all_at_once = replay_memory(step, model, layout, sizing);
+  replay_options.on_gpu = true;
+  const Memory all_at_once = replay_memory(step, model, layout, replay_options);
   EXPECT_EQ(all_at_once.workspace, Bytes{2 * (32 * 257 + 3 * 32 * 72)});
   EXPECT_EQ(all_at_once.total(), on_cpu.total() + all_at_once.workspace);
-  sizing.loss_chunk_tokens = 8;
-  EXPECT_EQ(replay_memory(step, model, layout, sizing).workspace, Bytes{2 * (8 * 257 + (2 * 32 + 8) * 72)});
+  replay_options.loss_chunk_tokens = 8;
+  EXPECT_EQ(replay_memory(step, model, layout, replay_options).workspace, Bytes{2 * (8 * 257 + (2 * 32 + 8) * 72)});
 }
 
 TEST(GpuLogitsTokens, HoldAGibibyteOfBf16AndFewTokensNever) {

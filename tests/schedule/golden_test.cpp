@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "models.hpp"
-#include "trireme/schedule/build.hpp"
+#include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
 
 namespace trireme::schedule {

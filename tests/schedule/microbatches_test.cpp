@@ -15,10 +15,10 @@
 #include "shuffle.hpp"
 #include "trireme/base/hash.hpp"
 #include "trireme/schedule/access.hpp"
-#include "trireme/schedule/build.hpp"
 #include "trireme/schedule/needs.hpp"
+#include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
-#include "trireme/schedule/verify.hpp"
+#include "trireme/schedule/verify/verify.hpp"
 
 namespace trireme::schedule {
 namespace {
@@ -143,8 +143,8 @@ std::vector<Misplaced> misplaced() {
        "is out of order: the next forward of m1 is b0.attention_norm"},
       {"GatherOfAnotherBackward", "gather_sequence b0.mlp m1 backward\n", "gather_sequence b0.attention m1 backward\n",
        "is out of order: the next backward of m1 is b0.mlp"},
-      {"BranchOverwritten", "forward_again b0.mlp_norm m1\n",
-       "forward_again b0.mlp_norm m1\nforward_again b0.attention_norm m1\n",
+      {"BranchOverwritten", "recompute_norm b0.mlp_norm m1\n",
+       "recompute_norm b0.mlp_norm m1\nrecompute_norm b0.attention_norm m1\n",
        "overwrites the output of b0.mlp_norm, which no backward_weight has read"},
       {"RecomputeWithinABackward", "recompute b0.attention_norm m1\n", "",
        "is out of order: the next recompute of m1 is b0.attention_norm", true, config::Recompute::block},

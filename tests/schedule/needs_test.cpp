@@ -8,9 +8,9 @@
 #include <random>
 
 #include "models.hpp"
-#include "trireme/schedule/build.hpp"
+#include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
-#include "trireme/schedule/verify.hpp"
+#include "trireme/schedule/verify/verify.hpp"
 
 namespace trireme::schedule::needs_test {
 namespace {

@@ -27,8 +27,8 @@ inline int microbatch_of(const Op& op) {
 inline bool is_forward(const Op& op) {
   return std::visit(
       []<class Verb>(const Verb& verb) {
-        if constexpr (requires { verb.pass; })
-          return verb.pass == Pass::forward;
+        if constexpr (requires { verb.phase; })
+          return verb.phase == Phase::forward;
         else
           return std::is_same_v<Verb, Forward> || std::is_same_v<Verb, GatherVocabulary>;
       },

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "models.hpp"
-#include "trireme/schedule/build.hpp"
 #include "trireme/schedule/needs.hpp"
+#include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
-#include "trireme/schedule/verify.hpp"
+#include "trireme/schedule/verify/verify.hpp"
 
 namespace trireme::schedule::tensor_test {
 namespace {
@@ -20,7 +20,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-model::Model cut_llama(bool sequence_parallel, bool tied = false, std::int64_t layers = 2) {
+model::Model partitioned_llama(bool sequence_parallel, bool tied = false, std::int64_t layers = 2) {
   return testing::llama(layers, tied, {.rank = 0, .ranks = 2, .sequence_parallel = sequence_parallel});
 }
 
@@ -41,7 +41,7 @@ std::string ops_of(const std::string& text, const std::string& block) {
 }
 
 TEST(TensorSchedule, GathersAndScattersTheSequenceAroundEveryBranch) {
-  const model::Model model = cut_llama(true);
+  const model::Model model = partitioned_llama(true);
   EXPECT_EQ(ops_of(step_text(model), "b0"), R"(forward b0.attention_norm m0
 gather_sequence b0.attention m0
 forward b0.attention m0
@@ -51,14 +51,14 @@ gather_sequence b0.mlp m0
 forward b0.mlp m0
 scatter_sequence b0.mlp m0
 gather_sequence b0.mlp m0 backward
-forward_again b0.mlp_norm m0
+recompute_norm b0.mlp_norm m0
 gather_sequence b0.mlp m0 again
 backward_input b0.mlp m0
 scatter_sequence b0.mlp m0 backward
 backward_weight b0.mlp m0 -> b0 grad1.1
 backward b0.mlp_norm m0 -> b0 grad1.1
 gather_sequence b0.attention m0 backward
-forward_again b0.attention_norm m0
+recompute_norm b0.attention_norm m0
 gather_sequence b0.attention m0 again
 backward_input b0.attention m0
 scatter_sequence b0.attention m0 backward
@@ -68,19 +68,19 @@ backward b0.attention_norm m0 -> b0 grad1.1
 }
 
 TEST(TensorSchedule, SumsActivationsTwiceABranchWithoutSequenceParallelism) {
-  const model::Model model = cut_llama(false);
+  const model::Model model = partitioned_llama(false);
   EXPECT_EQ(ops_of(step_text(model), "b1"), R"(forward b1.attention_norm m0
 forward b1.attention m0
 all_reduce_activation b1.attention m0
 forward b1.mlp_norm m0
 forward b1.mlp m0
 all_reduce_activation b1.mlp m0
-forward_again b1.mlp_norm m0
+recompute_norm b1.mlp_norm m0
 backward_input b1.mlp m0
 all_reduce_activation b1.mlp m0 backward
 backward_weight b1.mlp m0 -> b1 grad1.0
 backward b1.mlp_norm m0 -> b1 grad1.0
-forward_again b1.attention_norm m0
+recompute_norm b1.attention_norm m0
 backward_input b1.attention m0
 all_reduce_activation b1.attention m0 backward
 backward_weight b1.attention m0 -> b1 grad1.0
@@ -89,7 +89,7 @@ backward b1.attention_norm m0 -> b1 grad1.0
 }
 
 TEST(TensorSchedule, ExchangesAgainWhatABlockThatRunsAgainNeeds) {
-  const model::Model model = cut_llama(true);
+  const model::Model model = partitioned_llama(true);
   const std::string ops = ops_of(step_text(model, 1, {.recompute = {.mode = config::Recompute::block}}), "b1");
   EXPECT_NE(ops.find(R"(recompute b1.attention_norm m0
 gather_sequence b1.attention m0 recompute
@@ -106,7 +106,7 @@ gather_sequence b1.mlp m0 backward
 
 TEST(TensorSchedule, GathersABlocksParametersOnceAForward) {
   for (const bool sequence_parallel : {true, false}) {
-    const std::string text = step_text(cut_llama(sequence_parallel));
+    const std::string text = step_text(partitioned_llama(sequence_parallel));
     std::size_t count = 0;
     for (std::size_t at = text.find("unshard b0"); at != std::string::npos; at = text.find("unshard b0", at + 1))
       ++count;
@@ -115,24 +115,24 @@ TEST(TensorSchedule, GathersABlocksParametersOnceAForward) {
 }
 
 TEST(TensorSchedule, SumsCopiesOnceAfterTheLastReductionWhereTheySawDifferentTokens) {
-  const std::string text = step_text(cut_llama(true), 3, {.replicas = 2});
-  EXPECT_NE(text.find("all_reduce b1\nsum_copies b1\n"), std::string::npos) << text;
-  EXPECT_EQ(text.find("sum_copies b1"), text.rfind("sum_copies b1"));
-  EXPECT_EQ(text.find("sum_copies embedding"), std::string::npos) << "each rank has its own rows";
-  EXPECT_EQ(step_text(cut_llama(false)).find("sum_copies"), std::string::npos);
+  const std::string text = step_text(partitioned_llama(true), 3, {.replicas = 2});
+  EXPECT_NE(text.find("all_reduce b1\nall_reduce_replicated b1\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("all_reduce_replicated b1"), text.rfind("all_reduce_replicated b1"));
+  EXPECT_EQ(text.find("all_reduce_replicated embedding"), std::string::npos) << "each rank has its own rows";
+  EXPECT_EQ(step_text(partitioned_llama(false)).find("all_reduce_replicated"), std::string::npos);
 }
 
 TEST(TensorSchedule, SumsCopiesOnTheHostWhereTheGradientsAre) {
   const std::string text =
-      step_text(cut_llama(true), 3, {.offload = {.what = config::Offload::optimizer}, .replicas = 2});
-  EXPECT_NE(text.find("all_reduce b1\nsum_copies b1\nsum_squares b1\n"), std::string::npos) << text;
-  EXPECT_EQ(text.find("sum_copies b1"), text.rfind("sum_copies b1"));
+      step_text(partitioned_llama(true), 3, {.offload = {.what = config::Offload::optimizer}, .replicas = 2});
+  EXPECT_NE(text.find("all_reduce b1\nall_reduce_replicated b1\nsum_squares b1\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("all_reduce_replicated b1"), text.rfind("all_reduce_replicated b1"));
 }
 
 TEST(TensorSchedule, BringsActivationsBackBeforeAnythingOfTheirBackward) {
   for (const auto recompute : {config::Recompute::selective, config::Recompute::block}) {
-    const std::string text =
-        step_text(cut_llama(true, false, 3), 1, {.recompute = {.mode = recompute}, .activation_offload = {.on = true}});
+    const std::string text = step_text(partitioned_llama(true, false, 3), 1,
+                                       {.recompute = {.mode = recompute}, .activation_offload = {.on = true}});
     const std::string next = recompute == config::Recompute::block ? "recompute b2.attention_norm m0\n"
                                                                    : "gather_sequence b2.mlp m0 backward\n";
     EXPECT_NE(text.find("reload b1 m0 after head\n" + next), std::string::npos) << text;
@@ -149,7 +149,7 @@ TEST(TensorSchedule, IsSoundAndOrderedForEveryPolicyAndParsesBack) {
         for (const int replicas : {1, 2})
           for (const auto& [keep, offload] :
                {std::pair{true, Offload::none}, {false, Offload::optimizer}, {true, Offload::parameters}}) {
-            const model::Model model = cut_llama(sequence_parallel, tied, 3);
+            const model::Model model = partitioned_llama(sequence_parallel, tied, 3);
             const Policy policy{.sync = sync,
                                 .reshard = {.after_forward = !keep, .after_backward = !keep},
                                 .recompute = {.mode = tied ? config::Recompute::block : config::Recompute::selective},
@@ -184,7 +184,7 @@ bool waits(const Schedule& schedule, const model::Model& model, int first, int s
 
 TEST(TensorSchedule, LetsWeightGradientsRunWhileInputGradientsAreSummed) {
   for (const bool sequence_parallel : {true, false}) {
-    const model::Model model = cut_llama(sequence_parallel);
+    const model::Model model = partitioned_llama(sequence_parallel);
     const Schedule schedule = build_step(model, 1, {});
     const int sum =
         find(schedule, model,
@@ -196,7 +196,7 @@ TEST(TensorSchedule, LetsWeightGradientsRunWhileInputGradientsAreSummed) {
 }
 
 TEST(TensorSchedule, GathersABranchsInputAgainWhileItsInputsGradientIsComputed) {
-  const model::Model model = cut_llama(true);
+  const model::Model model = partitioned_llama(true);
   const Schedule schedule = build_step(model, 1, {});
   const int gather = find(schedule, model, "gather_sequence b0.mlp m0 again");
   EXPECT_FALSE(waits(schedule, model, gather, find(schedule, model, "backward_input b0.mlp")));
@@ -213,7 +213,7 @@ class BrokenTensorSchedule : public ::testing::TestWithParam<Broken> {};
 
 TEST_P(BrokenTensorSchedule, IsRejectedAtTheOp) {
   const Broken& b = GetParam();
-  const model::Model model = cut_llama(b.sequence_parallel);
+  const model::Model model = partitioned_llama(b.sequence_parallel);
   std::string text = step_text(
       model, 2, {.activation_offload = {.on = b.offload != config::Offload::none}, .offload = {.what = b.offload}});
   const std::size_t at = text.find(b.from);
@@ -235,25 +235,27 @@ INSTANTIATE_TEST_SUITE_P(
                "reads a sequence that was not gathered"},
         Broken{"GradientNotSummed", "scatter_sequence b0.mlp m0 backward\n", "",
                "comes before `scatter_sequence b0.mlp m0 backward`"},
-        Broken{"InputNotMadeAgain", "forward_again b0.mlp_norm m0\n", "", "gathers what was not computed again"},
+        Broken{"InputNotMadeAgain", "recompute_norm b0.mlp_norm m0\n", "", "gathers what was not computed again"},
         Broken{"InputNotGatheredAgain", "gather_sequence b0.mlp m0 again\n", "",
                "reads a sequence that was not gathered"},
         Broken{"WeightsBeforeInput", "backward_input b0.mlp m0\n", "", "has no backward_input before it"},
         Broken{"LossUnknown", "gather_vocabulary head.logits m0\n", "",
                "comes before `gather_vocabulary head.logits m0`"},
-        Broken{"CopiesNotSummed", "sum_copies b0\n", "", "was not summed over its copies"},
-        Broken{"CopiesSummedTwice", "sum_copies b0\n", "sum_copies b0\nsum_copies b0\n", "a second time"},
+        Broken{"CopiesNotSummed", "all_reduce_replicated b0\n", "", "was not summed over its copies"},
+        Broken{"CopiesSummedTwice", "all_reduce_replicated b0\n",
+               "all_reduce_replicated b0\nall_reduce_replicated b0\n", "a second time"},
         Broken{"ActivationNotSummed", "all_reduce_activation b0.mlp m0\n", "",
                "comes before `all_reduce_activation b0.mlp m0`", false},
         Broken{"ActivationGradientNotSummed", "all_reduce_activation b0.mlp m0 backward\n", "",
                "comes before `all_reduce_activation b0.mlp m0 backward`", false},
-        Broken{"SquaresBeforeTheSumOfCopies", "sum_copies b0\nsum_squares b0\n", "sum_squares b0\nsum_copies b0\n",
-               "comes before the copies on the tensor axis have summed", true, config::Offload::optimizer},
-        Broken{"CopiesSummedBeforeTheGradientIsOnTheHost", "offload_gradient b0 <- down1.1 add\n",
-               "sum_copies b0\noffload_gradient b0 <- down1.1 add\n", "misses a gradient that is not on the host yet",
+        Broken{"SquaresBeforeTheSumOfCopies", "all_reduce_replicated b0\nsum_squares b0\n",
+               "sum_squares b0\nall_reduce_replicated b0\n", "comes before the copies on the tensor axis have summed",
                true, config::Offload::optimizer},
+        Broken{"CopiesSummedBeforeTheGradientIsOnTheHost", "offload_gradient b0 <- down1.1 add\n",
+               "all_reduce_replicated b0\noffload_gradient b0 <- down1.1 add\n",
+               "misses a gradient that is not on the host yet", true, config::Offload::optimizer},
         Broken{"InputMadeAgainOfActivationsOnTheHost", "reload b0 m0 after head\n", "",
-               "`forward_again b0.mlp_norm m0`: reads activations that are in host memory", true,
+               "`recompute_norm b0.mlp_norm m0`: reads activations that are in host memory", true,
                config::Offload::optimizer}),
     [](const auto& info) { return info.param.name; });
 

@@ -17,8 +17,8 @@
 namespace trireme::test {
 namespace {
 
-void broadcast(void* data, std::size_t bytes, const comm::Communicator& world) {
-  comm::check(MPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, world.handle()), "broadcast in a test");
+void broadcast(void* data, std::size_t bytes, const mpi::Communicator& world) {
+  mpi::check(MPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, world.handle()), "broadcast in a test");
 }
 
 std::vector<std::uint16_t> noisy_tokens(std::uint64_t key, std::int64_t count, std::int64_t vocab_size) {
@@ -39,7 +39,7 @@ void write(const std::string& path, const std::vector<std::uint16_t>& tokens) {
 
 }  // namespace
 
-TokenFiles::TokenFiles(const comm::Communicator& world, std::int64_t vocab_size) : directory_(world) {
+TokenFiles::TokenFiles(const mpi::Communicator& world, std::int64_t vocab_size) : directory_(world) {
   if (world.rank() == 0) {
     auto first = noisy_tokens(1, 2999, vocab_size);
     std::fill(first.begin() + 300, first.begin() + 450, static_cast<std::uint16_t>(silent_token));
@@ -76,7 +76,7 @@ config::RunConfig odd_run(const TokenFiles& files, int steps) {
   return config;
 }
 
-store::Provider lively_values(std::uint64_t seed) {
+store::ParameterInitializer lively_values(std::uint64_t seed) {
   return [seed](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
     const auto named = [&](const char* part) { return parameter.name.find(part) != std::string::npos; };
     const bool bias = named(".bias");
@@ -108,7 +108,7 @@ config::RunConfig gpt2_run(const TokenFiles& files, int steps) {
   return config;
 }
 
-Parameters whole_parameters(const config::RunConfig& config, const store::Provider& values) {
+Parameters whole_parameters(const config::RunConfig& config, const store::ParameterInitializer& values) {
   Parameters parameters;
   const model::Model model = model::build(config.model);
   for (const model::ParameterBlock& block : model.parameter_blocks)
@@ -121,7 +121,7 @@ Parameters whole_parameters(const config::RunConfig& config, const store::Provid
   return parameters;
 }
 
-Outcome train_job(const config::RunConfig& config, const comm::Communicator& world, const train::JobOptions& options,
+Outcome train_job(const config::RunConfig& config, const mpi::Communicator& world, const train::JobOptions& options,
                   const AfterStep& after_step) {
   train::Job job(config, world, options);
   job.store().fill(lively_values(values_seed));
@@ -143,7 +143,7 @@ Outcome train_job(const config::RunConfig& config, const comm::Communicator& wor
   return outcome;
 }
 
-Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world, const std::set<int>& skipped,
+Curve plain_curve(const config::RunConfig& config, const mpi::Communicator& world, const std::set<int>& skipped,
                   at::ScalarType type, double nudge) {
   const auto steps = static_cast<std::size_t>(config.train.steps);
   Curve curve{std::vector<double>(steps), std::vector<double>(steps), std::vector<double>(steps)};

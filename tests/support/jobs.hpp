@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "support/plain_llama.hpp"
+#include "support/reference/plain_llama.hpp"
 #include "support/shared_directory.hpp"
-#include "trireme/comm/communicator.hpp"
 #include "trireme/comm/counters.hpp"
 #include "trireme/config/run_config.hpp"
+#include "trireme/mpi/communicator.hpp"
 #include "trireme/store/parameter_store.hpp"
-#include "trireme/train/job.hpp"
+#include "trireme/train/engine/job.hpp"
 
 /// Small training jobs over any communicator, for the tests that compare them with the plain program or with each
 /// other.
@@ -25,7 +25,7 @@ namespace trireme::test {
 /// Tokens follow a noisy rule, so that there is something to learn; a stretch of the first file repeats `silent_token`.
 class TokenFiles {
  public:
-  TokenFiles(const comm::Communicator& world, std::int64_t vocab_size);
+  TokenFiles(const mpi::Communicator& world, std::int64_t vocab_size);
   [[nodiscard]] std::vector<config::TokenSource> sources() const;
   static constexpr std::int64_t silent_token = 5;
 
@@ -43,10 +43,10 @@ class TokenFiles {
 constexpr std::uint64_t values_seed = 7;
 
 /// Values that make mistakes visible: attention far from uniform, norm weights with a spread, small embeddings.
-[[nodiscard]] store::Provider lively_values(std::uint64_t seed);
+[[nodiscard]] store::ParameterInitializer lively_values(std::uint64_t seed);
 
 /// All parameters of the run's model in full, from `values`.
-[[nodiscard]] Parameters whole_parameters(const config::RunConfig& config, const store::Provider& values);
+[[nodiscard]] Parameters whole_parameters(const config::RunConfig& config, const store::ParameterInitializer& values);
 
 /// What a job leaves behind on this rank.
 struct Outcome {
@@ -60,12 +60,12 @@ struct Outcome {
 using AfterStep = std::function<void(train::Job& job, int step)>;
 
 /// Trains `config.train.steps` steps. Collective over `world`.
-[[nodiscard]] Outcome train_job(const config::RunConfig& config, const comm::Communicator& world,
+[[nodiscard]] Outcome train_job(const config::RunConfig& config, const mpi::Communicator& world,
                                 const train::JobOptions& options = {}, const AfterStep& after_step = {});
 
 /// The plain program's curve for the same run, in fp32 or fp64: computed on rank 0, on all ranks. Collective over
 /// `world`. nudge: every first weight is moved by that part of it, up or down.
-[[nodiscard]] Curve plain_curve(const config::RunConfig& config, const comm::Communicator& world,
+[[nodiscard]] Curve plain_curve(const config::RunConfig& config, const mpi::Communicator& world,
                                 const std::set<int>& skipped = {}, at::ScalarType type = at::kFloat, double nudge = 0);
 
 /// Where two curves differ most, relative to `expected`.

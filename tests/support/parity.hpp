@@ -21,7 +21,7 @@ class ParityTest : public testing::TestWithParam<Case> {
   using Problem = decltype(Case::problem);
 
   static void SetUpTestSuite() {
-    world_ = new comm::Communicator(comm::Communicator::from(MPI_COMM_WORLD));
+    world_ = new mpi::Communicator(mpi::Communicator::from(MPI_COMM_WORLD));
     files_ = new TokenFiles(*world_, 257);
   }
   static void TearDownTestSuite() {
@@ -46,7 +46,7 @@ class ParityTest : public testing::TestWithParam<Case> {
     worst_ = {std::max(worst_.loss, found.loss), std::max(worst_.grad_norm, found.grad_norm)};
   }
 
-  static inline comm::Communicator* world_ = nullptr;
+  static inline mpi::Communicator* world_ = nullptr;
   static inline TokenFiles* files_ = nullptr;
 
  private:

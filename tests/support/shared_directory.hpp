@@ -7,17 +7,17 @@
 #include <string>
 
 #include "support/temporary_directory.hpp"
-#include "trireme/comm/broadcast.hpp"
-#include "trireme/comm/communicator.hpp"
+#include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/communicator.hpp"
 
 namespace trireme::test {
 
 /// A new directory that all ranks see, gone when every rank's owner is. Collective, its end too.
 class SharedDirectory {
  public:
-  explicit SharedDirectory(const comm::Communicator& world) : world_(world) {
+  explicit SharedDirectory(const mpi::Communicator& world) : world_(world) {
     if (world.rank() == 0) directory_.emplace();
-    path_ = comm::broadcast_text(world, directory_ ? directory_->path() : "");
+    path_ = mpi::broadcast_text(world, directory_ ? directory_->path() : "");
   }
   SharedDirectory(const SharedDirectory&) = delete;
   SharedDirectory& operator=(const SharedDirectory&) = delete;
@@ -26,7 +26,7 @@ class SharedDirectory {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  const comm::Communicator& world_;
+  const mpi::Communicator& world_;
   std::optional<TemporaryDirectory> directory_;  ///< on rank 0
   std::string path_;
 };

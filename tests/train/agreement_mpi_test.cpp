@@ -5,9 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "train/engine/agreement.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
-#include "trireme/train/agreement.hpp"
 
 namespace trireme::train {
 namespace {
@@ -34,7 +34,7 @@ class Agreement : public testing::Test {
     return message;
   }
 
-  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
 };
 
 TEST_F(Agreement, IsSilentWhereAllAreAlike) { EXPECT_EQ(said(""), ""); }

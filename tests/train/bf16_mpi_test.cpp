@@ -49,7 +49,7 @@ class Bf16 : public testing::Test {
     return value;
   }
 
-  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
   test::TokenFiles files_{world_, 257};
 };
 

@@ -20,7 +20,7 @@
 namespace trireme::train {
 namespace {
 
-/// Few where the GPU is made up (made_up_gpu.mpi_tests): the first runs op by op, the second records graphs.
+/// Few where the GPU is made up (simulated_gpu.mpi_tests): the first runs op by op, the second records graphs.
 const int steps = test::on_gpu() ? 20 : 4;
 const int rows = test::on_gpu() ? 48 : 16;  // of a step
 constexpr double tolerance = 1e-4, bf16_noise = 1e-2;
@@ -109,7 +109,7 @@ class DeviceTraining : public testing::TestWithParam<Case> {
     EXPECT_LE(found.grad_norm, compute == DType::fp32 ? tolerance : 10 * bf16_noise);
   }
 
-  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
   JobOptions options_;
   int gpus_ = 0;
 };
@@ -130,7 +130,7 @@ TEST_F(DeviceTraining, RanksThatShareAGpuAgreeWithOne) {
   const test::TokenFiles files(world_, 257);
   const Case usual{};
   const test::Curve together = test::train_job(run_of(usual, files, world_.size()), world_, options_).curve;
-  const comm::Communicator alone = world_.split(world_.rank(), 0);
+  const mpi::Communicator alone = world_.split(world_.rank(), 0);
   expect_near(together, test::train_job(run_of(usual, files, 1), alone, options_).curve);
 }
 

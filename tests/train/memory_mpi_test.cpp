@@ -14,8 +14,9 @@
 #include "trireme/device/memory.hpp"
 #include "trireme/model/activations.hpp"
 #include "trireme/planner/replay.hpp"
-#include "trireme/schedule/build.hpp"
-#include "trireme/schedule/passes.hpp"
+#include "trireme/schedule/buffers.hpp"
+#include "trireme/schedule/passes/build.hpp"
+#include "trireme/schedule/passes/passes.hpp"
 #include "trireme/shard/layout.hpp"
 
 namespace trireme::train::memory_mpi_test {
@@ -66,12 +67,12 @@ class Memory : public testing::Test {
   [[nodiscard]] planner::Memory planned(const config::RunConfig& config) const {
     const config::Resolved mesh = config::resolve(config, world_.size());
     const auto step = schedule::build_step(model_, mesh.accumulation, schedule::policy_of(config, mesh));
-    return planner::replay_memory(step, model_, layout(), planner::sizing_of(config, mesh));
+    return planner::replay_memory(step, model_, layout(), planner::replay_options_of(config, mesh));
   }
 
   [[nodiscard]] shard::Layout layout() const { return {model_, world_.size()}; }
 
-  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
   test::TokenFiles files_{world_, 257};
   model::Model model_ = model::build(test::odd_run(files_, 1).model);
 };
@@ -221,7 +222,7 @@ TEST_F(Memory, CopiesBetweenDeviceAndHostAreWhatThePlannerSays) {
         const config::Resolved mesh = config::resolve(config, world_.size());
         const auto step = schedule::build_step(model_, mesh.accumulation, schedule::policy_of(config, mesh));
         const planner::Traffic planned =
-            planner::replay_traffic(step, model_, layout(), planner::sizing_of(config, mesh));
+            planner::replay_traffic(step, model_, layout(), planner::replay_options_of(config, mesh));
         ASSERT_EQ(planned.at("host").size(), 4U);
         (void)test::train_job(config, world_, {.lane_threads = true}, [&](Job& job, int index) {
           const comm::TrafficTable counted = job.step_traffic();

@@ -182,7 +182,7 @@ TEST_F(Parity, JobsOfDifferentPoliciesRunBesideEachOther) {
                           : Case{.problem = Problem::ignored_targets, .sync = {.policy = deferred}};
   const Curve tied = plain(Problem::tied);
   const Curve ignored = plain(Problem::ignored_targets);
-  const comm::Communicator group = world_->split(alone ? 0 : 1, world_->rank());
+  const mpi::Communicator group = world_->split(alone ? 0 : 1, world_->rank());
   expect_parity(test::train_job(case_run(mine, *files_, group.size()), group, case_options(mine)).curve,
                 alone ? tied : ignored);
 }

@@ -2,8 +2,8 @@
 //
 // Combinations nobody thought of: random models, meshes, policies and switches of the executor against the plain
 // program, once as a job and once as `trireme train` runs it: with metrics, traces, snapshots, evaluations, replica
-// checks, saves, exports, and a restart in the middle. TRIREME_TEST_SEED draws others. In made_up_gpu.mpi_tests on that
-// GPU, with CUDA graphs.
+// checks, saves, exports, and a restart in the middle. TRIREME_TEST_SEED draws others. In simulated_gpu.mpi_tests on
+// that GPU, with CUDA graphs.
 //
 // ranks: 1 2 3 4 6 8
 //
@@ -25,11 +25,11 @@
 #include <vector>
 
 #include "support/jobs.hpp"
-#include "trireme/checkpoint/huggingface.hpp"
+#include "train/engine/replicas.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/device/history.hpp"
-#include "trireme/train/replicas.hpp"
+#include "trireme/huggingface/huggingface.hpp"
 #include "trireme/train/run.hpp"
 
 namespace trireme::train {
@@ -159,7 +159,7 @@ void fit_graphs(config::RunConfig& config) {
 /// Whether fp32 can hold the tolerance on this problem at all: a fifth of it lies between the plain program's curves in
 /// fp32, from weights that are a rounding beside them, and in fp64. Peaked attention and few tokens make problems on
 /// which rounding alone moves the curve further.
-bool well_conditioned(const config::RunConfig& config, const test::Curve& fp32, const comm::Communicator& world) {
+bool well_conditioned(const config::RunConfig& config, const test::Curve& fp32, const mpi::Communicator& world) {
   const test::Curve fp64 = test::plain_curve(config, world, {}, at::kDouble);
   constexpr double rounding = 1.2e-7;
   const test::Curve nudged[] = {test::plain_curve(config, world, {}, at::kFloat, rounding),
@@ -203,7 +203,7 @@ void write_weights(const config::RunConfig& config, const std::string& directory
   whole.mesh = {};
   const test::Parameters values = test::whole_parameters(whole, test::lively_values(test::values_seed));
   const model::Model model = model::build(whole.model);
-  checkpoint::write_huggingface(directory, model, {.max_position_embeddings = 64}, [&](model::ParamRef ref) {
+  huggingface::write_huggingface(directory, model, {.max_position_embeddings = 64}, [&](model::ParamRef ref) {
     const at::Tensor& value = values.at(model[ref].name);
     return std::span(value.const_data_ptr<float>(), static_cast<std::size_t>(value.numel()));
   });
@@ -224,7 +224,7 @@ test::Curve curve_of(const config::RunConfig& config) {
 }
 
 /// `trireme train` of the same run, ended in the middle and started again. The curve is on the first rank.
-test::Curve run_program(const config::RunConfig& config, const comm::Communicator& world, std::int64_t first_steps) {
+test::Curve run_program(const config::RunConfig& config, const mpi::Communicator& world, std::int64_t first_steps) {
   if (world.rank() == 0) write_weights(config, config.model.from);
   MPI_Barrier(world.handle());
   config::RunConfig first = config;
@@ -239,12 +239,12 @@ test::Curve run_program(const config::RunConfig& config, const comm::Communicato
 struct Tolerance {
   double loss, grad_norm;
 };
-Tolerance tolerance(const config::RunConfig& config) {
+Tolerance tolerance_of(const config::RunConfig& config) {
   return config.precision.reduce == config::Reduce::fp32 ? Tolerance{1e-6, 1e-5} : Tolerance{1e-2, 1e-1};
 }
 
 /// A job beside whose lanes replicas are compared and memory is looked at, as a run does after its steps.
-test::Curve run_job(Draw& draw, const config::RunConfig& config, const comm::Communicator& world, JobOptions options) {
+test::Curve run_job(Draw& draw, const config::RunConfig& config, const mpi::Communicator& world, JobOptions options) {
   const std::int64_t check_every = draw.of<std::int64_t>({1, 2, 5});
   options.record_timeline = draw.coin();
   options.ordered_collectives = draw.coin();
@@ -264,10 +264,10 @@ test::Curve run_job(Draw& draw, const config::RunConfig& config, const comm::Com
 }
 
 TEST(RandomParity, FollowsThePlainProgram) {
-  const comm::Communicator world = comm::Communicator::from(MPI_COMM_WORLD);
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   const test::TokenFiles files(world, 257);
   const std::vector<device::Gpu> gpus = device::probe_gpus().gpus;
-  const int steps = gpus.empty() ? 20 : 4;  // a made-up GPU takes its time
+  const int steps = gpus.empty() ? 20 : 4;  // a simulated GPU takes its time
   const char* seed = std::getenv("TRIREME_TEST_SEED");
   Draw draw((seed != nullptr ? std::strtoul(seed, nullptr, 10) : 1) * 100 + world.size());
   test::Deviation worst;
@@ -290,8 +290,8 @@ TEST(RandomParity, FollowsThePlainProgram) {
     graphs += config.device.cuda_graphs ? 1 : 0;
     const auto compare = [&](const test::Curve& curve) {
       const test::Deviation found = test::deviation(curve, expected);
-      EXPECT_LE(found.loss, tolerance(config).loss) << config::print_run_file(config);
-      EXPECT_LE(found.grad_norm, tolerance(config).grad_norm) << config::print_run_file(config);
+      EXPECT_LE(found.loss, tolerance_of(config).loss) << config::print_run_file(config);
+      EXPECT_LE(found.grad_norm, tolerance_of(config).grad_norm) << config::print_run_file(config);
       if (config.precision.reduce == config::Reduce::fp32)
         worst = {std::max(worst.loss, found.loss), std::max(worst.grad_norm, found.grad_norm)};
     };

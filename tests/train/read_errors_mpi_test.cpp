@@ -12,12 +12,12 @@
 
 #include "support/failing_calls.hpp"
 #include "support/jobs.hpp"
+#include "train/setup/gemm.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/file.hpp"
 #include "trireme/checkpoint/directory.hpp"
-#include "trireme/checkpoint/file.hpp"
-#include "trireme/train/checkpointing.hpp"
-#include "trireme/train/gemm.hpp"
 #include "trireme/train/run.hpp"
+#include "trireme/train/save/checkpointing.hpp"
 
 namespace trireme::train {
 namespace {
@@ -46,7 +46,7 @@ class Resume : public testing::Test {
     return names;
   }
 
-  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
   test::TokenFiles files_{world_, 257};
   const test::SharedDirectory directory_{world_};
   const std::string& root_ = directory_.path();
@@ -60,7 +60,7 @@ TEST_F(Resume, StopsWhereTheNewestCannotBeReadAndGoesOnFromItLater) {
     if (world_.rank() == rank) test::failing_reads = {.path = "step-00000002/shards", .error = EIO};
     Job job(config, world_, {});
     Checkpointing checkpoints(job, world_, 1);
-    EXPECT_THROW((void)checkpoints.begin(), checkpoint::ReadError);
+    EXPECT_THROW((void)checkpoints.begin(), io::ReadError);
     test::all_calls_work();
   }
   EXPECT_EQ(names(), (std::vector<std::string>{"step-00000001", "step-00000002"}));
@@ -107,9 +107,9 @@ TEST_F(Resume, KeepsMeasurementsWithoutTouchingAnotherJobsFile) {
   if (world_.rank() == 0) {
     fs::create_directories(fs::path(path).parent_path());
     std::ofstream(path + ".partial") << "another job's";
-    (void)agree_on_gemm(comm::Communicator::from(MPI_COMM_SELF));
+    (void)agree_on_gemm(mpi::Communicator::from(MPI_COMM_SELF));
     EXPECT_TRUE(fs::exists(path));
-    EXPECT_EQ(checkpoint::read_text(path + ".partial", 100), "another job's");
+    EXPECT_EQ(io::read_text(path + ".partial", 100), "another job's");
   }
   unsetenv("TRIREME_CACHE");
   MPI_Barrier(world_.handle());

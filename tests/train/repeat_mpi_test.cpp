@@ -37,7 +37,7 @@ class Repeat : public testing::Test {
       EXPECT_TRUE(test::same_bits(a.masters[i], b.masters[i])) << what << ", masters of block " << i;
   }
 
-  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
   test::TokenFiles files_{world_, 257};
 };
 

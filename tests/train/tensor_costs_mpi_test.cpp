@@ -41,15 +41,15 @@ class TensorCosts : public testing::Test {
     Bytes activations;
     device::ByCategory host;
   };
-  [[nodiscard]] Costs costs(const config::RunConfig& config, const comm::Communicator& world) const {
+  [[nodiscard]] Costs costs(const config::RunConfig& config, const mpi::Communicator& world) const {
     const device::MemoryUse before = device::memory_use();
     device::reset_peaks();
     Costs found;
     (void)test::train_job(config, world, {.lane_threads = true}, [&](Job& job, int) {
       found.traffic = job.step_traffic();
-      const planner::Sizing sizing = planner::sizing_of(config, job.resolved());
-      found.predicted_traffic = planner::replay_traffic(job.schedule(), job.model(), job.layout(), sizing);
-      found.predicted = planner::replay_memory(job.schedule(), job.model(), job.layout(), sizing);
+      const planner::ReplayOptions replay_options = planner::replay_options_of(config, job.resolved());
+      found.predicted_traffic = planner::replay_traffic(job.schedule(), job.model(), job.layout(), replay_options);
+      found.predicted = planner::replay_memory(job.schedule(), job.model(), job.layout(), replay_options);
     });
     const device::MemoryUse use = device::memory_use();
     found.activations = use[device::Space::device].peak[Category::activations] -
@@ -70,7 +70,7 @@ class TensorCosts : public testing::Test {
     return 2 * ((norms * 72 + n - 1) / n) * 4 * (n - 1);
   }
 
-  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
   test::TokenFiles files_{world_, 257};
 };
 
@@ -131,7 +131,7 @@ TEST_F(TensorCosts, SharedKeyAndValueHeadsAreSummedInTheirGroups) {
 }
 
 TEST_F(TensorCosts, ActivationsAreARanksPartOfTheWhole) {
-  const comm::Communicator alone = world_.split(world_.rank(), 0);
+  const mpi::Communicator alone = world_.split(world_.rank(), 0);
   for (const config::Recompute recompute : {config::Recompute::selective, config::Recompute::none}) {
     config::RunConfig config = run(true);
     config.memory.recompute = recompute;

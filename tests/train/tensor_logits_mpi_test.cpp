@@ -41,7 +41,7 @@ class TensorLogits : public testing::Test {
     return found;
   }
 
-  comm::Communicator world_ = comm::Communicator::from(MPI_COMM_WORLD);
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
   test::TokenFiles files_{world_, 257};
 };
 

@@ -11,8 +11,8 @@
 
 #include "trireme/mesh/mesh.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/shard/hyperslab.hpp"
 #include "trireme/shard/layout.hpp"
-#include "trireme/shard/runs.hpp"
 
 /// What a checkpoint holds, as values. docs/checkpoints.md describes the files.
 namespace trireme::checkpoint {
@@ -24,16 +24,16 @@ inline constexpr std::array all_quantities{Quantity::parameter, Quantity::first_
 [[nodiscard]] std::string_view to_text(Quantity quantity);
 
 /// Names with values as text, in order: compared key by key when a run goes on.
-using Facts = std::vector<std::pair<std::string, std::string>>;
+using Metadata = std::vector<std::pair<std::string, std::string>>;
 /// One line for each key whose values differ: "key: saved X, now Y"; nothing when all are equal.
-[[nodiscard]] std::vector<std::string> differences(const Facts& saved, const Facts& now);
+[[nodiscard]] std::vector<std::string> differences(const Metadata& saved, const Metadata& now);
 
 /// Samples that a run passed over on purpose: those from `first` to before `end`, after step `step`.
-struct PassedOver {
+struct SkippedSamples {
   std::int64_t step = 0;
   std::int64_t first = 0;
   std::int64_t end = 0;
-  friend bool operator==(const PassedOver&, const PassedOver&) = default;
+  friend bool operator==(const SkippedSamples&, const SkippedSamples&) = default;
 };
 
 /// Where a run stands, apart from its tensors.
@@ -44,15 +44,15 @@ struct State {
   std::int64_t skipped_in_a_row = 0;  ///< of them, the last ones
   std::int64_t tokens = 0;            ///< inputs processed
   std::uint64_t seed = 0;
-  double learning_rate = 0;             ///< of the last step; for people, the next one follows from the step
-  std::int64_t samples = 0;             ///< samples of the run consumed: data::SamplerState::position
-  std::vector<std::int64_t> taken;      ///< data::SamplerState::taken
-  std::vector<PassedOver> passed_over;  ///< by data.skip_to, in the order of the steps
-  std::string run_id;                   ///< of the run that saved: what others leave in a directory is not its own
-  Facts data;                           ///< what the order of the samples depends on
-  Facts choices;         ///< what was measured or chosen automatically: a run that goes on takes the same
-  Facts generation;      ///< what an export says of it: max_position_embeddings, bos_token_id, eos_token_ids
-  std::string run_file;  ///< effective run file
+  double learning_rate = 0;                     ///< of the last step; for people, the next one follows from the step
+  std::int64_t samples = 0;                     ///< samples of the run consumed: data::SamplerState::position
+  std::vector<std::int64_t> taken;              ///< data::SamplerState::taken
+  std::vector<SkippedSamples> skipped_samples;  ///< by data.skip_to, in the order of the steps
+  std::string run_id;       ///< of the run that saved: what others leave in a directory is not its own
+  Metadata data;            ///< what the order of the samples depends on
+  Metadata tuned_settings;  ///< what was measured or chosen automatically: a run that goes on takes the same
+  Metadata generation;      ///< what an export says of it: max_position_embeddings, bos_token_id, eos_token_ids
+  std::string run_file;     ///< effective run file
 };
 
 /// Elements that one checksum covers, but for the last of a slice.
@@ -61,13 +61,13 @@ inline constexpr std::int64_t chunk_elements = std::int64_t{1} << 20;
 /// A piece of one parameter in a shard file: its runs lie there end to end.
 struct SavedSlice {
   int parameter = 0;                     ///< index in Manifest::parameters
-  shard::Runs runs;                      ///< elements of the parameter, row-major
+  shard::Hyperslab hyperslab;            ///< elements of the parameter, row-major
   std::int64_t offset = 0;               ///< of its first element, in the dataset
   std::vector<std::uint64_t> checksums;  ///< XXH3 of every `chunk_elements` of it, as bytes of the file
-  [[nodiscard]] std::int64_t chunks() const { return (runs.size() + chunk_elements - 1) / chunk_elements; }
+  [[nodiscard]] std::int64_t chunks() const { return (hyperslab.size() + chunk_elements - 1) / chunk_elements; }
   /// The elements that checksum `index` covers, counted from the slice's first one.
   [[nodiscard]] shard::Range chunk(std::int64_t index) const {
-    return {.begin = index * chunk_elements, .end = std::min((index + 1) * chunk_elements, runs.size())};
+    return {.begin = index * chunk_elements, .end = std::min((index + 1) * chunk_elements, hyperslab.size())};
   }
 };
 
@@ -99,8 +99,8 @@ struct Manifest {
   State state;
   mesh::Mesh mesh;
   int ranks_per_file = 1;  ///< consecutive dp ranks that share a file; the last file may be of fewer
-  Facts model;             ///< architecture and sizes
-  Facts versions;          ///< of the program and its libraries
+  Metadata model;          ///< architecture and sizes
+  Metadata versions;       ///< of the program and its libraries
   std::vector<SavedParameter> parameters;
   std::vector<SavedFile> files;
   std::vector<std::uint64_t> digests;  ///< by dp rank, then tensor rank: `shard_digest` of all that it held
@@ -110,7 +110,7 @@ struct Manifest {
 inline constexpr int format_version = 2;
 
 /// Architecture and sizes of a model, to be compared.
-[[nodiscard]] Facts model_facts(const model::Model& model);
+[[nodiscard]] Metadata model_metadata(const model::Model& model);
 /// All parameters in the model's order: what SavedSlice::parameter counts.
 [[nodiscard]] std::vector<SavedParameter> saved_parameters(const model::Model& model);
 

@@ -11,15 +11,18 @@
 #include <vector>
 
 #include "trireme/base/units.hpp"
-#include "trireme/comm/deadline.hpp"
+#include "trireme/mpi/deadline.hpp"
+
+namespace trireme::mpi {
+class Communicator;
+class FlightLane;
+class FlightRecorder;
+}  // namespace trireme::mpi
 
 namespace trireme::comm {
 
 class AllReduce;
-class Communicator;
 class Counters;
-class FlightLane;
-class FlightRecorder;
 class Transport;
 enum class Group;
 enum class Lane;
@@ -38,8 +41,8 @@ struct StagingSource {
 /// What every collective of a rank reports to. All members may be absent; what is given must outlive the collectives.
 struct Services {
   Counters* counters = nullptr;
-  FlightRecorder* recorder = nullptr;
-  Deadline deadline{};
+  mpi::FlightRecorder* recorder = nullptr;
+  mpi::Deadline deadline{};
   StagingSource staging{};
 };
 
@@ -90,8 +93,8 @@ class Collectives {
   std::unique_ptr<Transport> transport_;
   std::string traffic_name_;
   Services services_;
-  std::unique_ptr<FlightRecorder> own_recorder_;  // when the services bring none: the deadline needs one
-  FlightLane* flight_;
+  std::unique_ptr<mpi::FlightRecorder> own_recorder_;  // when the services bring none: the deadline needs one
+  mpi::FlightLane* flight_;
   std::unique_ptr<AllReduce> all_reduce_;
 };
 
@@ -104,15 +107,16 @@ enum class TransportChoice {
 
 /// What moves the bytes of `communicator`, which must outlive it: for groups that the mesh does not name. Otherwise as
 /// `make_collectives`.
-[[nodiscard]] std::unique_ptr<Transport> make_transport(const Communicator& communicator, const StagingSource& staging,
+[[nodiscard]] std::unique_ptr<Transport> make_transport(const mpi::Communicator& communicator,
+                                                        const StagingSource& staging,
                                                         TransportChoice choice = TransportChoice::automatic,
                                                         std::optional<Bytes> staging_bytes = {});
 
 /// The collectives of `communicator`, which must outlive them. Collective over it.
 /// staging_bytes bounds the staging memory of this rank (absent: what suits the transport, a few MiB). Warns, on rank
 /// 0, when shared memory was possible but not available.
-[[nodiscard]] std::unique_ptr<Collectives> make_collectives(const Communicator& communicator, Group group, Lane lane,
-                                                            const Services& services,
+[[nodiscard]] std::unique_ptr<Collectives> make_collectives(const mpi::Communicator& communicator, Group group,
+                                                            Lane lane, const Services& services,
                                                             TransportChoice choice = TransportChoice::automatic,
                                                             std::optional<Bytes> staging_bytes = {});
 

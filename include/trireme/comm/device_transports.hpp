@@ -8,10 +8,13 @@
 #include "trireme/base/units.hpp"
 #include "trireme/comm/collectives.hpp"
 
+namespace trireme::mpi {
+class Communicator;
+}  // namespace trireme::mpi
+
 /// Transports of tensors on a GPU.
 namespace trireme::comm {
 
-class Communicator;
 class Transport;
 
 /// Pieces that keep a link busy and fit beside everything else.
@@ -29,15 +32,16 @@ inline constexpr Bytes staged_staging{16 << 20};
 /// launch and return; a thread watches what is under way and ends the job where it takes longer than the deadline, or
 /// where NCCL reports an error. fp32 sums are NCCL's own; bf16 on the wire is an exchange of terms, summed here in fp32
 /// and in rank order. Values in the host's memory go through the GPU. Throws EnvironmentError in a build without NCCL.
-[[nodiscard]] std::unique_ptr<Transport> nccl_transport(const Communicator& communicator, c10::Device device,
-                                                        const Deadline& deadline);
+[[nodiscard]] std::unique_ptr<Transport> nccl_transport(const mpi::Communicator& communicator, c10::Device device,
+                                                        const mpi::Deadline& deadline);
 
 /// How tensors on a GPU travel between ranks.
 enum class DeviceLink { staged, nccl };
 
 /// What moves the tensors on `device` of `communicator`'s group. host: what carries staged pieces. Collective over it.
-[[nodiscard]] std::unique_ptr<Transport> make_device_transport(const Communicator& communicator, c10::Device device,
-                                                               DeviceLink link, const Services& services,
+[[nodiscard]] std::unique_ptr<Transport> make_device_transport(const mpi::Communicator& communicator,
+                                                               c10::Device device, DeviceLink link,
+                                                               const Services& services,
                                                                TransportChoice host = TransportChoice::automatic);
 
 }  // namespace trireme::comm

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/comm/communicator.hpp"
 #include "trireme/mesh/mesh.hpp"
+#include "trireme/mpi/communicator.hpp"
 
 namespace trireme::comm {
 
@@ -33,12 +33,12 @@ class Groups {
  public:
   /// Collective over `world`; every rank creates all of them, in the same order: one split a group, one duplicate a
   /// lane. Throws ConfigError when the mesh does not have as many ranks as `world`.
-  Groups(const Communicator& world, const mesh::Mesh& mesh);
+  Groups(const mpi::Communicator& world, const mesh::Mesh& mesh);
 
-  [[nodiscard]] const Communicator& at(Group group, Lane lane) const;
+  [[nodiscard]] const mpi::Communicator& at(Group group, Lane lane) const;
 
  private:
-  std::vector<Communicator> communicators_;  // [group][lane]
+  std::vector<mpi::Communicator> communicators_;  // [group][lane]
 };
 
 }  // namespace trireme::comm

@@ -9,13 +9,15 @@
 
 #include "trireme/base/units.hpp"
 
-namespace trireme::comm {
-
-struct Deadline;
+namespace trireme::mpi {
 class FlightLane;
 class FlightRecorder;
-struct Operation;
 class Wait;
+struct Deadline;
+struct Operation;
+}  // namespace trireme::mpi
+
+namespace trireme::comm {
 
 /// How `total` items (elements or bytes) lie on the ranks: equal parts in rank order, the last ones short or empty.
 struct Parts {
@@ -37,26 +39,26 @@ class Transport {
   [[nodiscard]] virtual std::string name() const = 0;
 
   /// Gathers part r of rank r into `whole` [parts.total bytes]. mine: this rank's part, possibly within `whole`.
-  virtual void all_gather(const std::byte* mine, std::byte* whole, Parts bytes, Wait& wait) = 0;
+  virtual void all_gather(const std::byte* mine, std::byte* whole, Parts bytes, mpi::Wait& wait) = 0;
   /// Sums over the ranks in rank order, starting from rank 0's term; this rank's part goes to, or is added to, `mine`.
   /// Terms are rounded to bf16 when wire is bf16. mine: possibly this rank's part of `whole`.
   virtual void reduce_scatter(const float* whole, float* mine, Parts elements, DType wire, bool accumulate,
-                              Wait& wait) = 0;
+                              mpi::Wait& wait) = 0;
   /// bytes: in the host's memory.
-  virtual void broadcast(std::span<std::byte> bytes, int root, Wait& wait) = 0;
-  virtual void barrier(Wait& wait) = 0;
+  virtual void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) = 0;
+  virtual void barrier(mpi::Wait& wait) = 0;
 
   /// Sums `data` over the ranks in place: a transport's own way, or false where the other collectives make it up.
-  virtual bool all_reduce(float* data, std::int64_t elements, DType wire, Wait& wait);
+  virtual bool all_reduce(float* data, std::int64_t elements, DType wire, mpi::Wait& wait);
   /// `all_gather` of a few bytes in the host's memory.
-  virtual void gather_values(const std::byte* mine, std::byte* all, Parts bytes, Wait& wait);
+  virtual void gather_values(const std::byte* mine, std::byte* all, Parts bytes, mpi::Wait& wait);
   /// What all_gather and reduce_scatter do in a group of one rank.
   virtual void copy_alone(const std::byte* from, std::byte* to, std::int64_t bytes);
   virtual void sum_alone(const float* from, float* to, std::int64_t elements, bool accumulate);
   /// Takes over the end of a call that returned while its work is under way: the transport tells `lane` when that is
   /// done, and keeps the deadline meanwhile. False where the call has done everything.
-  virtual bool ends_later(FlightLane& lane, const Operation& operation, const Deadline& deadline,
-                          const FlightRecorder& recorder);
+  virtual bool ends_later(mpi::FlightLane& lane, const mpi::Operation& operation, const mpi::Deadline& deadline,
+                          const mpi::FlightRecorder& recorder);
 };
 
 }  // namespace trireme::comm

@@ -25,7 +25,7 @@ enum class DataOnResume { keep_going, restart };
 enum class DeviceType { automatic, cpu, cuda };
 enum class Backend { automatic, mpi, nccl };
 
-struct Run {
+struct RunSection {
   std::string name = "run";
   std::string output;  ///< directory; runs/<name> when the file does not say
   std::uint64_t seed = 1234;
@@ -187,7 +187,7 @@ struct Comm {
 
 /// A whole run file, validated: every derived default filled in that does not depend on the number of ranks.
 struct RunConfig {
-  Run run;
+  RunSection run;
   Model model;
   Data data;
   Mesh mesh;

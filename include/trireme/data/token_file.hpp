@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
+#include "trireme/base/io/input_file.hpp"
 #include "trireme/config/run_config.hpp"
-#include "trireme/data/input_file.hpp"
 #include "trireme/data/token_type.hpp"
 
 namespace trireme::data {
@@ -38,13 +38,15 @@ class TokenFile {
   /// 64 bits that tell whether the file changed between runs: its size, type, up to 4 MiB of its bytes, spread over all
   /// of it, and a Megatron file's whole index; not its path or time.
   [[nodiscard]] std::uint64_t fingerprint() const;
+  /// The fingerprint in checkpoints without a run id: of 16 blocks of 4 KiB.
+  [[nodiscard]] std::uint64_t old_fingerprint() const;
 
  private:
   void open_megatron(const std::string& index_path);
   void open_llmc();
   void open_raw(TokenType type);
 
-  InputFile file_;
+  io::InputFile file_;
   std::string index_path_;  ///< of a Megatron file
   config::TokenFormat format_;
   TokenType type_ = TokenType::uint16;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "trireme/data/token_type.hpp"
-#include "trireme/data/tokenizer.hpp"
+#include "trireme/tokenizer/tokenizer.hpp"
 
 namespace trireme::data {
 
@@ -29,7 +29,7 @@ inline constexpr std::size_t tokenize_chunk_bytes = 1 << 16;
 /// Throws DataError for a file that cannot be read or is no plain text (compressed, JSON lines, binary, another
 /// encoding than UTF-8; a few bytes that are no UTF-8 are a warning), ConfigError when there is none or `output` is one
 /// of them, WriteError when writing fails (disk full).
-TokenizeCounts tokenize_files(const Tokenizer& tokenizer, const std::vector<std::string>& inputs,
+TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& inputs,
                               const std::string& output, std::size_t chunk_bytes = tokenize_chunk_bytes);
 
 /// How many bytes of `text` to encode now when more may follow: up to the last line end (which then begins the next

@@ -10,9 +10,9 @@
 #include <optional>
 #include <vector>
 
-#include "trireme/executor/timeline.hpp"
 #include "trireme/schedule/needs.hpp"
 #include "trireme/schedule/op.hpp"
+#include "trireme/timeline/timeline.hpp"
 
 namespace trireme::executor {
 
@@ -43,7 +43,7 @@ class DeviceLanes {
   /// Seconds that the compute lane has waited for other lanes since the last call. Waits for that lane.
   [[nodiscard]] double exposed_seconds();
   /// Returns when all lanes are idle, and gives what was recorded of them to `timeline`. No lane launches meanwhile.
-  void drain(Timeline& timeline);
+  void drain(timeline::Timeline& timeline);
 
  private:
   struct Timed {
@@ -71,7 +71,7 @@ class DeviceLanes {
   std::vector<Timed> timed_;
   std::vector<std::optional<c10::Event>> began_;  ///< by op
   std::optional<c10::Event> clock_;               ///< a moment that both clocks know
-  Clock::time_point clock_on_host_{};
+  timeline::Clock::time_point clock_on_host_{};
 };
 
 }  // namespace trireme::executor

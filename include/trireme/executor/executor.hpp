@@ -18,8 +18,7 @@
 #include "trireme/executor/driver.hpp"
 #include "trireme/executor/links.hpp"
 #include "trireme/executor/program.hpp"
-#include "trireme/executor/timeline.hpp"
-#include "trireme/nn/cut.hpp"
+#include "trireme/nn/partition.hpp"
 #include "trireme/optim/adamw.hpp"
 #include "trireme/optim/decay.hpp"
 #include "trireme/optim/team.hpp"
@@ -27,6 +26,7 @@
 #include "trireme/shard/copies.hpp"
 #include "trireme/store/activation_store.hpp"
 #include "trireme/store/parameter_store.hpp"
+#include "trireme/timeline/timeline.hpp"
 
 namespace trireme::executor {
 
@@ -118,7 +118,7 @@ class Executor {
     const std::scoped_lock lock(host_work_mutex_);
     return host_work_;
   }
-  [[nodiscard]] Timeline& timeline() { return timeline_; }
+  [[nodiscard]] timeline::Timeline& timeline() { return timeline_; }
 
  private:
   /// What stands between the ops of one microbatch, each as `schedule::Resource` names it: two microbatches in flight
@@ -155,8 +155,8 @@ class Executor {
   void run(const schedule::ScatterSequence& op);
   void run(const schedule::AllReduceActivation& op);
   void run(const schedule::GatherVocabulary& op);
-  void run(const schedule::ForwardAgain& op, const Operands& operands);
-  void run(const schedule::SumCopies& op);
+  void run(const schedule::RecomputeNorm& op, const Operands& operands);
+  void run(const schedule::AllReduceReplicated& op);
   void run(const schedule::ClipNorm& op);
   void run(const schedule::Update& op);
   // Copies return their bytes.
@@ -168,12 +168,12 @@ class Executor {
   Bytes run(const schedule::ReloadActivations& op);
 
   /// One stage that tensor parallelism cut.
-  void forward_cut(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
-                   nn::Mode mode);
-  void recompute_cut(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
-  void backward_cut(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands);
+  void forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
+                           nn::Mode mode);
+  void recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
+  void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands);
   /// The sum over the tensor axis of `of.branch`: forward adds it to the residual stream, or to that which runs again.
-  static void put_sum(const at::Tensor& sum, schedule::Pass pass, InFlight& of);
+  static void put_sum(const at::Tensor& sum, schedule::Phase phase, InFlight& of);
   /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
   double counted_squares(ParamBlock block, const optim::Team& team);
   void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Group group);
@@ -224,7 +224,7 @@ class Executor {
   std::vector<int> updates_;                           ///< the Update ops
   store::ActivationStore activations_;
   std::optional<DeviceLanes> device_lanes_;  ///< on a GPU
-  Timeline timeline_;
+  timeline::Timeline timeline_;
 
   // The step that the compute lane is in; only that lane touches these, and the tensor lane those that it exchanges.
   std::int64_t step_ = -1;

@@ -9,7 +9,7 @@
 
 #include "trireme/base/ids.hpp"
 #include "trireme/config/run_config.hpp"
-#include "trireme/model/cut.hpp"
+#include "trireme/model/partition.hpp"
 
 /// Architectures as data: compute blocks of stages, and the parameter blocks they read. Nothing here computes.
 namespace trireme::model {
@@ -24,7 +24,7 @@ struct Parameter {
   double std = 0.02;  ///< standard deviation where filling is normal
   /// Hugging Face files hold the transpose (GPT-2's Conv1D): [in, out] there, [out, in] here.
   bool transposed_in_files = false;
-  std::optional<Cut> cut{};  ///< absent: held as a whole
+  std::optional<Partition> partition{};  ///< absent: held as a whole
 
   /// Elements that are held, padding of a cut vocabulary included.
   [[nodiscard]] std::int64_t elements() const;
@@ -161,12 +161,12 @@ struct Model {
 [[nodiscard]] constexpr bool is_branch(StageKind kind) {
   return kind == StageKind::attention_branch || kind == StageKind::mlp_branch;
 }
-[[nodiscard]] inline bool is_cut(const Stage& stage) {
+[[nodiscard]] inline bool is_partitioned(const Stage& stage) {
   return stage.kind == StageKind::norm || stage.leave != Join::none || stage.enter != Join::none;
 }
 
 /// Whether ranks of the tensor axis hold the same parameters of a block and have seen other tokens or heads.
-[[nodiscard]] bool sums_copies(const ParameterBlock& block);
+[[nodiscard]] bool has_replicated_gradients(const ParameterBlock& block);
 
 /// Elements of a block's parameters that matrix products multiply by: not those of norms, nor what is looked up by
 /// index.

@@ -50,16 +50,16 @@ struct TensorPlan {
 
 /// What one tensor rank holds and runs of a whole model. Throws ConfigError naming every size that does not divide and
 /// the nearest numbers of ranks with which all do; BugError when the plan leaves a parameter or a stage out.
-[[nodiscard]] Model cut(Model whole, const TensorPlan& plan, const TensorPart& part);
+[[nodiscard]] Model partition(Model whole, const TensorPlan& plan, const TensorPart& part);
 
 /// Consecutive elements that a held parameter and the whole one have in common.
-struct Run {
+struct Extent {
   std::int64_t held = 0;   ///< the first one, row-major in `shape`
   std::int64_t whole = 0;  ///< the first one, row-major in `full_shape()`
   std::int64_t count = 0;
 };
 /// Where the held elements [begin, end) lie in the whole parameter, in order; padding is left out.
-[[nodiscard]] std::vector<Run> runs(const Parameter& parameter, std::int64_t begin, std::int64_t end);
+[[nodiscard]] std::vector<Extent> extents(const Parameter& parameter, std::int64_t begin, std::int64_t end);
 
 /// The same parameter as tensor rank `rank` holds it.
 [[nodiscard]] Parameter as_held_by(Parameter parameter, int rank);

@@ -15,7 +15,7 @@
 namespace trireme::planner {
 
 /// The sizes that turn ops into bytes.
-struct Sizing {
+struct ReplayOptions {
   DType compute = DType::fp32;
   config::Reduce reduce = config::Reduce::fp32;
   std::int64_t tokens = 0;  ///< of one microbatch of one rank: micro * seq_len
@@ -45,7 +45,7 @@ struct Memory {
   [[nodiscard]] Bytes total() const;  ///< on the device
 };
 [[nodiscard]] Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model,
-                                   const shard::Layout& layout, const Sizing& sizing);
+                                   const shard::Layout& layout, const ReplayOptions& replay_options);
 
 /// What one kind of collective moves in one step.
 struct Moved {
@@ -57,7 +57,7 @@ struct Moved {
 [[nodiscard]] config::RunConfig computing_on(config::RunConfig config, bool gpu);
 
 /// What the run file says of one rank's part. On a GPU where `device.type` is cuda, not auto: see computing_on().
-[[nodiscard]] Sizing sizing_of(const config::RunConfig& config, const config::Resolved& mesh);
+[[nodiscard]] ReplayOptions replay_options_of(const config::RunConfig& config, const config::Resolved& mesh);
 
 /// What tensor rank `rank` holds of the model.
 [[nodiscard]] model::TensorPart tensor_part(const config::RunConfig& config, const config::Resolved& mesh, int rank);
@@ -67,7 +67,7 @@ struct Moved {
 /// the metrics; control traffic left out.
 using Traffic = std::map<std::string, std::map<std::string, Moved>>;
 [[nodiscard]] Traffic replay_traffic(const schedule::Schedule& schedule, const model::Model& model,
-                                     const shard::Layout& layout, const Sizing& sizing);
+                                     const shard::Layout& layout, const ReplayOptions& replay_options);
 
 /// Tables a person reads.
 [[nodiscard]] std::string to_text(const Memory& memory);

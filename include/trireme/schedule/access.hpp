@@ -133,7 +133,8 @@ struct Access {
 [[nodiscard]] std::string_view copy_name(const Op& op);
 
 /// The stage of an op that tensor parallelism cut: it reads and writes more than the residual stream. Null for others.
-[[nodiscard]] const model::Stage* cut_stage(const model::Model& model, Block block, const std::optional<Stage>& stage);
+[[nodiscard]] const model::Stage* partitioned_stage(const model::Model& model, Block block,
+                                                    const std::optional<Stage>& stage);
 
 /// The microbatch of a forward, recompute or backward; nothing for other ops.
 [[nodiscard]] std::optional<Microbatch> computes(const Op& op);

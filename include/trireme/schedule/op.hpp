@@ -156,14 +156,14 @@ struct ReloadActivations {
 
 /// forward: before a stage or after it in its forward; backward: in its backward; again: what backward needs of the
 /// forward, once more; recompute: as forward, around a Recompute.
-enum class Pass : std::uint8_t { forward, backward, again, recompute };
+enum class Phase : std::uint8_t { forward, backward, again, recompute };
 /// Gathers the sequence over the tensor axis for a stage: the norm's output before its forward (`again`: once more for
 /// its weights' gradients, instead of keeping it), the residual stream's gradient before its backward.
 struct GatherSequence {
   Block block;
   Stage stage;
   Microbatch microbatch;
-  Pass pass = Pass::forward;
+  Phase phase = Phase::forward;
   friend bool operator==(const GatherSequence&, const GatherSequence&) = default;
 };
 /// Sums what the ranks of the tensor axis computed for a stage, and leaves each its part of the sequence. forward: it
@@ -172,7 +172,7 @@ struct ScatterSequence {
   Block block;
   Stage stage;
   Microbatch microbatch;
-  Pass pass = Pass::forward;
+  Phase phase = Phase::forward;
   friend bool operator==(const ScatterSequence&, const ScatterSequence&) = default;
 };
 /// The same without sequence parallelism: every rank gets all of the sum.
@@ -180,7 +180,7 @@ struct AllReduceActivation {
   Block block;
   Stage stage;
   Microbatch microbatch;
-  Pass pass = Pass::forward;
+  Phase phase = Phase::forward;
   friend bool operator==(const AllReduceActivation&, const AllReduceActivation&) = default;
 };
 /// Gathers what each rank knows of its part of the vocabulary: maximum, sum of exponentials and the target's logit of
@@ -192,22 +192,22 @@ struct GatherVocabulary {
   friend bool operator==(const GatherVocabulary&, const GatherVocabulary&) = default;
 };
 /// Computes a norm's output once more from what it saved.
-struct ForwardAgain {
+struct RecomputeNorm {
   Block block;
   Stage stage;
   Microbatch microbatch;
-  friend bool operator==(const ForwardAgain&, const ForwardAgain&) = default;
+  friend bool operator==(const RecomputeNorm&, const RecomputeNorm&) = default;
 };
 /// Sums the gradients of parameters that several ranks of the tensor axis hold, each having seen other tokens or heads.
-struct SumCopies {
+struct AllReduceReplicated {
   ParamBlock block;
-  friend bool operator==(const SumCopies&, const SumCopies&) = default;
+  friend bool operator==(const AllReduceReplicated&, const AllReduceReplicated&) = default;
 };
 
 using Op =
     std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute, Upload,
                  OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations, GatherSequence,
-                 ScatterSequence, AllReduceActivation, GatherVocabulary, ForwardAgain, SumCopies>;
+                 ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm, AllReduceReplicated>;
 
 /// Where an op runs: ops of one lane run one after another, in the schedule's order, on every rank.
 enum class Lane : std::uint8_t { compute, gather, reduce, device_to_host, host_to_device, host, tensor };

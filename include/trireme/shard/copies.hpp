@@ -20,7 +20,7 @@ struct CopiedRanges {
 [[nodiscard]] std::int64_t elements(const std::vector<Range>& ranges);
 
 /// How many neighbours on the tensor axis share a part of some parameter, but not all of the axis; 1 where none do.
-[[nodiscard]] int copy_group(const model::Model& model);
+[[nodiscard]] int kv_replication_group(const model::Model& model);
 
 /// Elements of shard `rank` that this rank counts in a norm: of every copy the first one's. Neighbours are merged;
 /// gaps between parameters, which are zero, may be within.

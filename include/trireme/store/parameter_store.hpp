@@ -11,21 +11,22 @@
 
 #include "trireme/base/units.hpp"
 #include "trireme/model/model.hpp"
-#include "trireme/schedule/passes.hpp"
+#include "trireme/schedule/buffers.hpp"
 #include "trireme/shard/layout.hpp"
 
 namespace trireme::store {
 
 /// Fills `out` with elements `elements` of a parameter: initial values, or weights read from a file.
-using Provider = std::function<void(const model::Parameter& parameter, shard::Range elements, std::span<float> out)>;
+using ParameterInitializer =
+    std::function<void(const model::Parameter& parameter, shard::Range elements, std::span<float> out)>;
 
 /// The initial values (docs/numerics.md): ones, or normal(0, std) by Philox keyed by (seed, name, element).
-[[nodiscard]] Provider initial_values(std::uint64_t seed);
+[[nodiscard]] ParameterInitializer initial_values(std::uint64_t seed);
 
 /// What a schedule needs in memory.
 struct Buffers {
   schedule::RingSizes rings;
-  std::optional<int> copy_group{};          ///< groups that keep a copy between forward and backward
+  std::optional<int> reshard_group{};       ///< groups that keep a copy between forward and backward
   std::vector<schedule::OnHost> on_host{};  ///< by parameter block
   bool partial = false;  ///< a buffer for gradient shards on their way: to be summed over replicas, or rounded
   bool trains = true;    ///< false: no gradients and optimizer state
@@ -45,18 +46,18 @@ class ParameterStore {
                  DType compute, at::Device device = at::kCPU);
 
   /// Fills the masters from `provider`, and what is derived from them.
-  void fill(const Provider& provider);
+  void fill(const ParameterInitializer& provider);
 
   /// fp32 masters of this rank's shard, [shard_elements].
   [[nodiscard]] at::Tensor& master(ParamBlock block) { return at(master_, block); }
   /// What is gathered, [shard_elements] in the compute dtype: the masters themselves in fp32, their rounded copy in
-  /// bf16; a copy on the device of `host_wire` where the masters live on the host. Undefined where parameters are
-  /// uploaded for each gather.
-  [[nodiscard]] at::Tensor& wire(ParamBlock block) { return at(wire_, block); }
+  /// bf16; a copy on the device of `host_compute_shard` where the masters live on the host. Undefined where parameters
+  /// are uploaded for each gather.
+  [[nodiscard]] at::Tensor& compute_shard(ParamBlock block) { return at(compute_shard_, block); }
   /// What an update writes and an upload reads: `wire`, but beside the masters where those live on the host.
-  [[nodiscard]] at::Tensor& host_wire(ParamBlock block) { return at(host_wire_, block); }
+  [[nodiscard]] at::Tensor& host_compute_shard(ParamBlock block) { return at(host_compute_shard_, block); }
   /// Makes what is gathered equal to the masters again, which something else than an update has changed.
-  void derive_wire(ParamBlock block);
+  void derive_compute_shard(ParamBlock block);
   /// What of the block lives in host memory.
   [[nodiscard]] schedule::OnHost on_host(ParamBlock block) const {
     return on_host_.at(static_cast<std::size_t>(block.value));
@@ -109,7 +110,8 @@ class ParameterStore {
   DType compute_;
   at::Device device_;
   std::vector<schedule::OnHost> on_host_;
-  std::vector<at::Tensor> master_, wire_, host_wire_, gradient_, first_moment_, second_moment_, group_copy_;
+  std::vector<at::Tensor> master_, compute_shard_, host_compute_shard_, gradient_, first_moment_, second_moment_,
+      group_copy_;
   at::Tensor partial_;
   Ring parameter_ring_, gradient_ring_, upload_ring_, download_ring_;
 };

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "trireme/base/error.hpp"
-#include "trireme/comm/communicator.hpp"
 #include "trireme/config/run_config.hpp"
+#include "trireme/mpi/communicator.hpp"
 
 namespace trireme::train {
 
@@ -13,7 +13,7 @@ namespace trireme::train {
 /// checkpoints, export. Goes on from a checkpoint as `checkpoint.resume` says. Returns ExitCode::requeue when a signal
 /// stopped it after a save. Collective over `world`. The libraries are up (`device::install_allocator`, Kokkos,
 /// threads). Throws Error. run_file: the file that `config` was read from; it is never written.
-ExitCode run_training(const config::RunConfig& config, const comm::Communicator& world,
+ExitCode run_training(const config::RunConfig& config, const mpi::Communicator& world,
                       const std::string& run_file = {});
 
 }  // namespace trireme::train

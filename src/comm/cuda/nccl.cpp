@@ -6,13 +6,13 @@
 #include <exception>
 
 #include "trireme/base/error.hpp"
-#include "trireme/comm/flight.hpp"
+#include "trireme/mpi/flight.hpp"
 
 namespace trireme::comm::nccl {
 namespace {
 
 /// "rank 1 on n1, rank 2 on n1, ...": a few of the other ranks of a group.
-std::string others(const Communicator& communicator) {
+std::string others(const mpi::Communicator& communicator) {
   constexpr int most = 4;
   std::string names;
   int named = 0;
@@ -35,35 +35,35 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle, std::s
       where.file_name(), where.line()));
 }
 
-Handle::Handle(const Communicator& communicator, const Deadline& deadline)
-    : others_(others(communicator)), exceptions_at_birth_(std::uncaught_exceptions()) {
+Handle::Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline)
+    : others_(others(communicator)), exceptions_at_construction_(std::uncaught_exceptions()) {
   // Not by ncclCommSplit: that wants a communicator of all ranks, whose start-up grows with the job and which nothing
   // else needs. Ours are small groups that start at the same time, and none is lost when another is aborted.
   ncclUniqueId id{};
   if (communicator.rank() == 0) check(ncclGetUniqueId(&id), "make an id for a communicator");
-  comm::check(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.handle()), "hand NCCL's id to the other ranks");
+  mpi::check(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.handle()), "hand NCCL's id to the other ranks");
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   check(ncclCommInitRankConfig(&handle_, communicator.size(), id, communicator.rank(), &config), "make a communicator");
-  FlightRecorder recorder;
-  Wait wait(recorder.add_lane("nccl").begin("make a communicator", {0}), deadline, recorder);
+  mpi::FlightRecorder recorder;
+  mpi::Wait wait(recorder.add_lane("nccl").begin("make a communicator", {0}), deadline, recorder);
   launched("make a communicator", wait);
 }
 
 Handle::~Handle() {
   if (handle_ == nullptr) return;
-  if (std::uncaught_exceptions() > exceptions_at_birth_ || state() != ncclSuccess) {
+  if (std::uncaught_exceptions() > exceptions_at_construction_ || state() != ncclSuccess) {
     (void)ncclCommAbort(handle_);
     return;
   }
   (void)ncclCommFinalize(handle_);
-  Backoff backoff;
+  mpi::Backoff backoff;
   while (state() == ncclInProgress)
     if (!backoff.brief()) backoff.sleep();
   (void)ncclCommDestroy(handle_);
 }
 
-void Handle::launched(std::string_view what, Wait& wait) const {
+void Handle::launched(std::string_view what, mpi::Wait& wait) const {
   ncclResult_t now = ncclInProgress;
   wait.until([&] { return (now = state()) != ncclInProgress; }, [&] { return others_; });
   check(now, what, handle_);

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "trireme/comm/communicator.hpp"
-#include "trireme/comm/wait.hpp"
+#include "trireme/mpi/communicator.hpp"
+#include "trireme/mpi/wait.hpp"
 
 namespace trireme::comm::nccl {
 
@@ -21,21 +21,21 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle = nullp
 class Handle {
  public:
   /// Collective over `communicator`: its first rank's id goes round by MPI. The current CUDA device is this rank's.
-  Handle(const Communicator& communicator, const Deadline& deadline);
+  Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline);
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   ~Handle();
 
   [[nodiscard]] ncclComm_t get() const { return handle_; }
   /// Returns when what was called last has been launched. Throws as `check`, and where `wait` does.
-  void launched(std::string_view what, Wait& wait) const;
+  void launched(std::string_view what, mpi::Wait& wait) const;
   /// What became of the communicator: ncclSuccess, ncclInProgress or an error of this rank or another.
   [[nodiscard]] ncclResult_t state() const;
 
  private:
   ncclComm_t handle_ = nullptr;
   std::string others_;  ///< the ranks that this one may wait for
-  int exceptions_at_birth_ = 0;
+  int exceptions_at_construction_ = 0;
 };
 
 }  // namespace trireme::comm::nccl

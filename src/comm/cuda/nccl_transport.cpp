@@ -24,7 +24,7 @@ constexpr std::int64_t packed_elements = std::int64_t{8} << 20;
 
 class NcclTransport final : public DeviceTransport {
  public:
-  NcclTransport(const Communicator& communicator, c10::Device device, const Deadline& deadline)
+  NcclTransport(const mpi::Communicator& communicator, c10::Device device, const mpi::Deadline& deadline)
       : DeviceTransport(device),
         rank_(communicator.rank()),
         size_(communicator.size()),
@@ -35,7 +35,7 @@ class NcclTransport final : public DeviceTransport {
   [[nodiscard]] int size() const override { return size_; }
   [[nodiscard]] std::string name() const override { return "nccl"; }
 
-  void all_gather(const std::byte* mine, std::byte* whole, Parts parts, Wait& wait) override {
+  void all_gather(const std::byte* mine, std::byte* whole, Parts parts, mpi::Wait& wait) override {
     invariant(parts.total == parts.part * size_, "NCCL gathers equal parts");
     begin();
     const auto count = static_cast<std::size_t>(parts.part);
@@ -43,7 +43,8 @@ class NcclTransport final : public DeviceTransport {
     handle_.launched("gather", wait);
   }
 
-  void reduce_scatter(const float* whole, float* mine, Parts parts, DType wire, bool accumulate, Wait& wait) override {
+  void reduce_scatter(const float* whole, float* mine, Parts parts, DType wire, bool accumulate,
+                      mpi::Wait& wait) override {
     invariant(parts.total == parts.part * size_, "NCCL scatters equal parts");
     begin();
     at::Tensor to = floats(mine, {parts.part});
@@ -70,7 +71,7 @@ class NcclTransport final : public DeviceTransport {
     }
   }
 
-  bool all_reduce(float* data, std::int64_t elements, DType wire, Wait& wait) override {
+  bool all_reduce(float* data, std::int64_t elements, DType wire, mpi::Wait& wait) override {
     begin();
     if (wire == DType::fp32) {
       nccl::check(
@@ -98,7 +99,7 @@ class NcclTransport final : public DeviceTransport {
     return true;
   }
 
-  void gather_values(const std::byte* mine, std::byte* all, Parts parts, Wait& wait) override {
+  void gather_values(const std::byte* mine, std::byte* all, Parts parts, mpi::Wait& wait) override {
     const at::Tensor own = tensor_at(mine, {parts.part}, at::kByte, at::kCPU).to(device());
     const at::Tensor gathered = at::empty({parts.total}, own.options());
     all_gather(static_cast<const std::byte*>(own.const_data_ptr()),
@@ -106,7 +107,7 @@ class NcclTransport final : public DeviceTransport {
     to_host(gathered, all, wait);
   }
 
-  void broadcast(std::span<std::byte> values, int root, Wait& wait) override {
+  void broadcast(std::span<std::byte> values, int root, mpi::Wait& wait) override {
     begin();
     const auto count = static_cast<std::int64_t>(values.size());
     const at::Tensor there = tensor_at(values.data(), {count}, at::kByte, at::kCPU).to(device());
@@ -117,14 +118,14 @@ class NcclTransport final : public DeviceTransport {
     to_host(there, values.data(), wait);
   }
 
-  void barrier(Wait& wait) override {
+  void barrier(mpi::Wait& wait) override {
     std::byte mine{};
     std::vector<std::byte> all(static_cast<std::size_t>(size_));
     gather_values(&mine, all.data(), {.total = size_, .part = 1}, wait);
   }
 
-  bool ends_later(FlightLane& lane, const Operation& operation, const Deadline& deadline,
-                  const FlightRecorder& recorder) override {
+  bool ends_later(mpi::FlightLane& lane, const mpi::Operation& operation, const mpi::Deadline& deadline,
+                  const mpi::FlightRecorder& recorder) override {
     watch_.add(lane, operation, deadline, recorder, c10::cuda::getCurrentCUDAStream(device().index()).unwrap());
     return true;
   }
@@ -135,7 +136,7 @@ class NcclTransport final : public DeviceTransport {
 
   /// terms: [size, n] fp32, row r for rank r. Returns this rank's sum [n] fp32 of the rows that all ranks hold for it,
   /// rounded to bf16, in rank order.
-  at::Tensor exchange_and_sum(const at::Tensor& terms, Wait& wait) {
+  at::Tensor exchange_and_sum(const at::Tensor& terms, mpi::Wait& wait) {
     const device::ChargeTo charge(device::Category::communication);
     const at::Tensor sent = terms.to(at::kBFloat16).contiguous();
     const at::Tensor received = at::empty(sent.sizes(), sent.options());
@@ -155,7 +156,7 @@ class NcclTransport final : public DeviceTransport {
   }
 
   /// Copies and returns when they are there, within the deadline.
-  void to_host(const at::Tensor& from, std::byte* to, Wait& wait) {
+  void to_host(const at::Tensor& from, std::byte* to, mpi::Wait& wait) {
     const c10::Stream here = c10::cuda::getCurrentCUDAStream(device().index()).unwrap();
     c10::Event done(c10::DeviceType::CUDA);
     const at::Tensor landing = at::empty(from.sizes(), from.options().device(at::kCPU).pinned_memory(true));
@@ -172,8 +173,8 @@ class NcclTransport final : public DeviceTransport {
 
 }  // namespace
 
-std::unique_ptr<Transport> nccl_transport(const Communicator& communicator, c10::Device device,
-                                          const Deadline& deadline) {
+std::unique_ptr<Transport> nccl_transport(const mpi::Communicator& communicator, c10::Device device,
+                                          const mpi::Deadline& deadline) {
   const c10::cuda::CUDAGuard guard(device);
   return std::make_unique<NcclTransport>(communicator, device, deadline);
 }

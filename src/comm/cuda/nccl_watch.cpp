@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "trireme/base/error.hpp"
-#include "trireme/comm/abort.hpp"
-#include "trireme/comm/deadline.hpp"
-#include "trireme/comm/wait.hpp"
+#include "trireme/mpi/abort.hpp"
+#include "trireme/mpi/deadline.hpp"
+#include "trireme/mpi/wait.hpp"
 
 namespace trireme::comm::nccl {
 namespace {
@@ -26,13 +26,13 @@ Watch::~Watch() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Watch::add(FlightLane& lane, const Operation& operation, const Deadline& deadline, const FlightRecorder& recorder,
-                c10::Stream stream) {
+void Watch::add(mpi::FlightLane& lane, const mpi::Operation& operation, const mpi::Deadline& deadline,
+                const mpi::FlightRecorder& recorder, c10::Stream stream) {
   c10::Event event(stream.device_type());
   event.record(stream);
   {
     const std::scoped_lock lock(mutex_);
-    if (pending_.empty()) head_since_ = Clock::now();
+    if (pending_.empty()) head_since_ = mpi::Clock::now();
     pending_.push_back({std::move(event), &lane, operation, &deadline, &recorder});
   }
   if (!thread_.joinable())
@@ -67,21 +67,21 @@ void Watch::look(std::unique_lock<std::mutex>& lock) {
   while (!pending_.empty() && pending_.front().event.query()) {
     pending_.front().lane->finish(pending_.front().operation.sequence);
     pending_.pop_front();
-    head_since_ = Clock::now();
+    head_since_ = mpi::Clock::now();
   }
   if (pending_.empty()) return;
   const Pending& head = pending_.front();
   if (const ncclResult_t state = handle_.state(); state != ncclSuccess && state != ncclInProgress)
     return report(head, lock);
-  if (std::chrono::duration<double>(Clock::now() - head_since_).count() > head.deadline->timeout_seconds)
+  if (std::chrono::duration<double>(mpi::Clock::now() - head_since_).count() > head.deadline->timeout_seconds)
     report(head, lock);
 }
 
 void Watch::report(const Pending& late, std::unique_lock<std::mutex>& lock) const {
   const std::string operation = to_text(late.operation);
   const ncclResult_t state = handle_.state();
-  const Deadline& deadline = *late.deadline;
-  const FlightRecorder& recorder = *late.recorder;
+  const mpi::Deadline& deadline = *late.deadline;
+  const mpi::FlightRecorder& recorder = *late.recorder;
   lock.unlock();  // the recorder of this lane may be asked meanwhile
   if (state != ncclSuccess && state != ncclInProgress) {
     const std::string text =
@@ -89,10 +89,10 @@ void Watch::report(const Pending& late, std::unique_lock<std::mutex>& lock) cons
                     operation, ncclGetErrorString(state));
     lock.lock();
     if (deadline.on_hang) throw EnvironmentError(text);
-    abort_job(ExitCode::environment, text);
+    mpi::abort_job(ExitCode::environment, text);
   }
   try {
-    report_hang(
+    mpi::report_hang(
         deadline, &recorder,
         fmt::format(
             "Hang: {} is not done on the GPU after {} s. A rank of that group, or its node, stopped or left the "

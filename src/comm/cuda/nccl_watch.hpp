@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "comm/cuda/nccl.hpp"
-#include "trireme/comm/flight.hpp"
+#include "trireme/mpi/flight.hpp"
 
 namespace trireme::comm::nccl {
 
@@ -25,18 +25,18 @@ class Watch {
   ~Watch();
 
   /// `operation` is done when what the calling thread's current stream holds is. lane, deadline, recorder: outlive it.
-  void add(FlightLane& lane, const Operation& operation, const Deadline& deadline, const FlightRecorder& recorder,
-           c10::Stream stream);
+  void add(mpi::FlightLane& lane, const mpi::Operation& operation, const mpi::Deadline& deadline,
+           const mpi::FlightRecorder& recorder, c10::Stream stream);
   /// Throws what a hang or an error has thrown on the watching thread (tests: `Deadline::on_hang`).
   void raise();
 
  private:
   struct Pending {
     c10::Event event;
-    FlightLane* lane;
-    Operation operation;
-    const Deadline* deadline;
-    const FlightRecorder* recorder;
+    mpi::FlightLane* lane;
+    mpi::Operation operation;
+    const mpi::Deadline* deadline;
+    const mpi::FlightRecorder* recorder;
   };
   void loop(const std::stop_token& stop);
   /// Takes off what is done; when something else is at the head, its time begins.
@@ -47,7 +47,7 @@ class Watch {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<Pending> pending_;
-  Clock::time_point head_since_{};
+  mpi::Clock::time_point head_since_{};
   std::exception_ptr failure_;
   std::jthread thread_;  ///< begins with the first operation; last: it ends before what it uses
 };

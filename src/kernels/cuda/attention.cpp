@@ -10,10 +10,10 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/cuda.hpp"
 #include "kernels/cuda/attention_heads.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/attention_library.hpp"
-#include "trireme/kernels/cuda.hpp"
 
 namespace trireme::kernels::cuda {
 namespace {

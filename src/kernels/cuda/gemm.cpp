@@ -2,8 +2,8 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
+#include "kernels/cuda.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/kernels/cuda.hpp"
 
 namespace trireme::kernels::cuda {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/empty.h>
 
+#include "kernels/cuda.hpp"
 #include "kernels/cuda/launchers.hpp"
 #include "kernels/cuda/tensors.hpp"
-#include "trireme/kernels/cuda.hpp"
 
 namespace trireme::kernels::cuda {
 namespace {

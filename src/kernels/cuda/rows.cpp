@@ -2,9 +2,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sort.h>
 
+#include "kernels/cuda.hpp"
 #include "kernels/cuda/launchers.hpp"
 #include "kernels/cuda/tensors.hpp"
-#include "trireme/kernels/cuda.hpp"
 
 namespace trireme::kernels::cuda {
 

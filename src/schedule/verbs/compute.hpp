@@ -26,15 +26,16 @@ struct Description<Forward> {
   static constexpr Names<1> names{"forward"};
   static Lane lane(const Forward&) { return Lane::compute; }
   static void effects(const Forward& op, Effects& on) {
-    const model::Stage* const cut = cut_stage(on.model, op.block, op.stage);
-    if (cut == nullptr) return whole_effects<resource::Hidden>(op, on, false);
+    const model::Stage* const partitioned = partitioned_stage(on.model, op.block, op.stage);
+    if (partitioned == nullptr) return whole_effects<resource::Hidden>(op, on, false);
     using model::StageKind;
     on.read_parameters();
-    if (cut->kind == StageKind::norm) on.read(resource::Hidden{op.microbatch});
-    if (cut->kind == StageKind::embedding || cut->kind == StageKind::logits)
+    if (partitioned->kind == StageKind::norm) on.read(resource::Hidden{op.microbatch});
+    if (partitioned->kind == StageKind::embedding || partitioned->kind == StageKind::logits)
       on.write(resource::Hidden{op.microbatch});  // nothing is left of it
-    if (model::is_branch(cut->kind) || cut->kind == StageKind::logits) on.read(resource::Branch{op.microbatch});
-    if (cut->kind == StageKind::logits)
+    if (model::is_branch(partitioned->kind) || partitioned->kind == StageKind::logits)
+      on.read(resource::Branch{op.microbatch});
+    if (partitioned->kind == StageKind::logits)
       on.write(resource::Vocabulary{op.microbatch});
     else
       on.write(resource::Branch{op.microbatch});
@@ -63,11 +64,11 @@ struct Description<Recompute> {
   static constexpr Names<1> names{"recompute"};
   static Lane lane(const Recompute&) { return Lane::compute; }
   static void effects(const Recompute& op, Effects& on) {
-    const model::Stage* const cut = cut_stage(on.model, op.block, op.stage);
-    if (cut == nullptr) return whole_effects<resource::Recomputed>(op, on, true);
+    const model::Stage* const partitioned = partitioned_stage(on.model, op.block, op.stage);
+    if (partitioned == nullptr) return whole_effects<resource::Recomputed>(op, on, true);
     on.read_parameters();
     on.update(resource::Saved{op.block, *op.stage, op.microbatch});
-    if (cut->kind == model::StageKind::norm)
+    if (partitioned->kind == model::StageKind::norm)
       on.update(resource::Recomputed{op.microbatch});
     else
       on.read(resource::Branch{op.microbatch});
@@ -87,8 +88,8 @@ struct Description<Backward> {
   static constexpr Names<3> names{"backward", "backward_input", "backward_weight"};  // by part
   static Lane lane(const Backward&) { return Lane::compute; }
   static void effects(const Backward& op, Effects& on) {
-    if (const model::Stage* cut = cut_stage(on.model, op.block, op.stage); cut != nullptr)
-      cut_effects(op, *cut, on);
+    if (const model::Stage* partitioned = partitioned_stage(on.model, op.block, op.stage); partitioned != nullptr)
+      cut_effects(op, *partitioned, on);
     else
       whole_effects<resource::Hidden>(op, on, true);
     for (const GradientTarget& target : op.gradients) {
@@ -139,20 +140,20 @@ struct Description<Backward> {
 };
 
 template <>
-struct Description<ForwardAgain> {
-  static constexpr Names<1> names{"forward_again"};
-  static Lane lane(const ForwardAgain&) { return Lane::compute; }
-  static void effects(const ForwardAgain& op, Effects& on) {
+struct Description<RecomputeNorm> {
+  static constexpr Names<1> names{"recompute_norm"};
+  static Lane lane(const RecomputeNorm&) { return Lane::compute; }
+  static void effects(const RecomputeNorm& op, Effects& on) {
     on.read_parameters();
     on.read(resource::Saved{op.block, op.stage, op.microbatch});
     on.write(resource::BranchAgain{op.microbatch});
   }
-  static std::string print(const ForwardAgain& op, const model::Model& model) {
+  static std::string print(const RecomputeNorm& op, const model::Model& model) {
     return compute_text(model, op.block, op.stage, op.microbatch);
   }
   static Op parse(Line& line, std::string_view) {
     const auto [block, stage] = line.block_and_stage();
-    return ForwardAgain{block, stage, line.microbatch()};
+    return RecomputeNorm{block, stage, line.microbatch()};
   }
 };
 

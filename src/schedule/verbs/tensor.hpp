@@ -10,15 +10,15 @@ namespace trireme::schedule {
 template <class Verb>
 std::string stage_text(const Verb& op, const model::Model& model) {
   constexpr std::array passes{"", " backward", " again", " recompute"};
-  return compute_text(model, op.block, op.stage, op.microbatch) + passes.at(static_cast<std::size_t>(op.pass));
+  return compute_text(model, op.block, op.stage, op.microbatch) + passes.at(static_cast<std::size_t>(op.phase));
 }
 template <class Verb>
 Op parse_stage(Line& line) {
   const auto [block, stage] = line.block_and_stage();
   Verb op{.block = block, .stage = stage, .microbatch = line.microbatch()};
-  if (line.take_if("backward")) op.pass = Pass::backward;
-  if (line.take_if("again")) op.pass = Pass::again;
-  if (line.take_if("recompute")) op.pass = Pass::recompute;
+  if (line.take_if("backward")) op.phase = Phase::backward;
+  if (line.take_if("again")) op.phase = Phase::again;
+  if (line.take_if("recompute")) op.phase = Phase::recompute;
   return op;
 }
 
@@ -27,8 +27,8 @@ struct Description<GatherSequence> {
   static constexpr Names<1> names{"gather_sequence"};
   static Lane lane(const GatherSequence&) { return Lane::tensor; }
   static void effects(const GatherSequence& op, Effects& on) {
-    if (op.pass == Pass::again) return on.update(resource::BranchAgain{op.microbatch});
-    if (op.pass == Pass::backward)
+    if (op.phase == Phase::again) return on.update(resource::BranchAgain{op.microbatch});
+    if (op.phase == Phase::backward)
       on.read(resource::Hidden{op.microbatch});
     else
       on.read(resource::Branch{op.microbatch});
@@ -42,8 +42,8 @@ struct Description<GatherSequence> {
 template <class Sum>
 void sum_effects(const Sum& op, Effects& on) {
   on.update(resource::Branch{op.microbatch});
-  if (op.pass == Pass::forward) on.update(resource::Hidden{op.microbatch});
-  if (op.pass == Pass::recompute) on.update(resource::Recomputed{op.microbatch});
+  if (op.phase == Phase::forward) on.update(resource::Hidden{op.microbatch});
+  if (op.phase == Phase::recompute) on.update(resource::Recomputed{op.microbatch});
 }
 
 template <>
@@ -79,12 +79,12 @@ struct Description<GatherVocabulary> {
 };
 
 template <>
-struct Description<SumCopies> {
-  static constexpr Names<1> names{"sum_copies"};
-  static Lane lane(const SumCopies&) { return Lane::reduce; }
-  static void effects(const SumCopies& op, Effects& on) { on.update(resource::GradientShard{op.block}); }
-  static std::string print(const SumCopies& op, const model::Model& model) { return model[op.block].name; }
-  static Op parse(Line& line, std::string_view) { return SumCopies{line.param_block()}; }
+struct Description<AllReduceReplicated> {
+  static constexpr Names<1> names{"all_reduce_replicated"};
+  static Lane lane(const AllReduceReplicated&) { return Lane::reduce; }
+  static void effects(const AllReduceReplicated& op, Effects& on) { on.update(resource::GradientShard{op.block}); }
+  static std::string print(const AllReduceReplicated& op, const model::Model& model) { return model[op.block].name; }
+  static Op parse(Line& line, std::string_view) { return AllReduceReplicated{line.param_block()}; }
 };
 
 }  // namespace trireme::schedule

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/base/io/input_file.hpp"
+
+namespace trireme::io {
+
+/// A file that appears under its name only when it is complete: written as PATH.partial, flushed to disk, renamed.
+/// Destroyed before `publish`, it leaves nothing behind and an older PATH untouched.
+class AtomicFile {
+ public:
+  /// Throws WriteError when PATH.partial cannot be created.
+  explicit AtomicFile(std::string path);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// Appends; buffered. Throws WriteError.
+  void write(std::span<const char> bytes);
+  /// Flushes everything to disk and closes; PATH.partial is complete then. Throws WriteError.
+  void close();
+  /// Renames the closed file to PATH, durably. Throws WriteError.
+  void publish();
+
+ private:
+  void flush();
+  [[noreturn]] void fail(int error) const;
+
+  std::string path_;
+  std::string partial_;
+  Descriptor descriptor_;
+  std::vector<char> buffer_;
+  bool published_ = false;
+};
+
+}  // namespace trireme::io

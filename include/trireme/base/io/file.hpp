@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::io {
+
+/// The system could not read (EIO, EMFILE, ENOMEM, EACCES, ...), also when asked again: whether the bytes are damaged
+/// is not known, so nobody may delete or pass over what they belong to. No CheckpointError, which means damage. Exit
+/// code 4.
+struct ReadError : Error {
+  explicit ReadError(const std::string& message) : Error(ExitCode::checkpoint, message) {}
+};
+
+/// Throws ReadError naming `error`, an errno, unless it says that there is no such file: then CheckpointError.
+/// what: "open", "read at byte 3".
+[[noreturn]] void cannot_read(const std::string& path, std::string_view what, int error);
+
+/// An open file. Owns its descriptor; every error names the path and the system's reason. What fails to be read for a
+/// reason that may pass is tried again for a second.
+class File {
+ public:
+  /// Opens a regular file for reading; waits for nobody where it is a FIFO. Throws CheckpointError when it is missing
+  /// or no file, ReadError.
+  [[nodiscard]] static File open(const std::string& path);
+  /// Creates or empties a file for writing. Throws WriteError.
+  [[nodiscard]] static File create(const std::string& path);
+  /// Opens a file that is there, to write into it. Throws WriteError.
+  [[nodiscard]] static File update(const std::string& path);
+
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File();
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// Size in bytes when it was opened.
+  [[nodiscard]] std::int64_t size() const { return size_; }
+
+  /// Bytes of the file that take space: less than its size where it has holes.
+  [[nodiscard]] std::int64_t stored_bytes() const;
+
+  /// Fills `bytes` from `offset`; any number of threads may read at once. Throws CheckpointError when the file ends
+  /// early, ReadError.
+  void read_at(std::int64_t offset, std::span<std::byte> bytes) const;
+  /// Writes all of `bytes` after what was written before. Throws WriteError.
+  void write(std::span<const std::byte> bytes);
+  /// Writes all of `bytes` at `offset` of a file opened by `update`, and lets the disk begin with them. Throws
+  /// WriteError.
+  void write_at(std::int64_t offset, std::span<const std::byte> bytes);
+  /// Sets space aside for the first `bytes` bytes, so that a full disk shows before anything is written; file systems
+  /// that cannot are left alone. Throws WriteError.
+  void reserve(std::int64_t bytes);
+  /// Takes the pages of a file that was flushed out of memory, where the system allows it: what is read next comes from
+  /// the disk.
+  void forget_pages() const;
+  /// Flushes the file to disk and closes it. Throws WriteError.
+  void sync_and_close();
+
+ private:
+  File(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+
+  std::string path_;
+  int descriptor_ = -1;
+  std::int64_t size_ = 0;
+};
+
+/// What a path leads to.
+enum class PathKind { nothing, file, directory, other };
+struct PathStatus {
+  PathKind kind = PathKind::nothing;
+  std::int64_t bytes = 0;  ///< of a file
+};
+/// Throws ReadError when the system does not say.
+[[nodiscard]] PathStatus status_of(const std::string& path);
+
+/// The whole of a file as text. Throws CheckpointError, also when it has more than `most` bytes or consists of holes;
+/// ReadError.
+[[nodiscard]] std::string read_text(const std::string& path, std::int64_t most);
+
+/// Writes `text` as a whole file, flushed to disk. Throws WriteError.
+void write_text(const std::string& path, const std::string& text);
+
+/// Puts a file with `text` in place of what `path` is, at once: written beside under a name of this process's own,
+/// flushed to disk, renamed. Throws WriteError; then `path` is as it was.
+void replace_text(const std::string& path, const std::string& text);
+
+/// Flushes a directory's entries (creations, renames) to disk. Throws WriteError.
+void sync_directory(const std::string& path);
+
+}  // namespace trireme::io

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "trireme/config/run_config.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/mpi/communicator.hpp"
+#include "trireme/store/parameter_store.hpp"
+
+namespace trireme::checkpoint {
+
+/// The run file's model with every size known: from the weights of `model.from` where it is given, defaults filled in.
+/// Throws ConfigError or CheckpointError.
+[[nodiscard]] config::RunConfig complete_model(config::RunConfig config);
+
+/// Throws CheckpointError unless `model.from`'s weights fit `model`, all mistakes at once. For one rank: it may read
+/// much.
+void check_weights(const config::RunConfig& config, const model::Model& model);
+
+/// Where a job's first parameters come from: `model.from`'s weights, or initial values.
+[[nodiscard]] store::ParameterInitializer first_parameters(const config::RunConfig& config);
+
+/// `complete_model` for all ranks of `world`: one of them reads what describes a checkpoint in `model.from`.
+/// Collective.
+[[nodiscard]] config::RunConfig complete_model(config::RunConfig config, const mpi::Communicator& world);
+
+/// `first_parameters` for all ranks of `world`, in the same way. Collective.
+[[nodiscard]] store::ParameterInitializer first_parameters(const config::RunConfig& config,
+                                                           const mpi::Communicator& world);
+
+}  // namespace trireme::checkpoint

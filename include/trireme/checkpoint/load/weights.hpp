@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "trireme/checkpoint/load/load.hpp"
+#include "trireme/checkpoint/save/save.hpp"
+#include "trireme/huggingface/huggingface.hpp"
+#include "trireme/mpi/communicator.hpp"
+
+namespace trireme::checkpoint {
+
+/// Whether there is a checkpoint, complete or not, at `path`.
+[[nodiscard]] bool is_checkpoint(const std::string& path);
+
+/// Weights to begin with, whichever a path holds: a Hugging Face directory or a checkpoint. Every rank reads its own
+/// slices.
+class Weights {
+ public:
+  /// Reads what describes them. Throws CheckpointError, also when `path` is neither.
+  [[nodiscard]] static Weights open(const std::string& path);
+  /// The same for all ranks of `world`; one of them reads what describes a checkpoint. Collective.
+  [[nodiscard]] static Weights open(const mpi::Communicator& world, const std::string& path);
+
+  /// Their [model]; no `from`.
+  [[nodiscard]] const config::Model& model() const { return model_; }
+  /// What they say of generation; max_position_embeddings is 0 where they do not say.
+  [[nodiscard]] const huggingface::HfWriteOptions& generation() const { return generation_; }
+  /// Throws CheckpointError listing what does not fit `model`.
+  void check(const model::Model& model) const;
+  /// Reads `elements` (row-major) of a parameter into `values`. Throws CheckpointError.
+  void read(const model::Parameter& parameter, shard::Range elements, std::span<float> values) const;
+
+ private:
+  Weights() = default;
+  [[nodiscard]] static Weights of(const std::string& path, Manifest manifest);
+
+  std::string path_;
+  config::Model model_;
+  huggingface::HfWriteOptions generation_;
+  std::optional<huggingface::HfDirectory> directory_;  ///< one of the two
+  std::unique_ptr<Reader> checkpoint_;
+};
+
+/// Writes the weights at `from` as a checkpoint `path` of step 0: AdamW's moments are zero, no sample is consumed.
+/// Holds one block of parameters in memory. Collective over `alone`, of one rank. Throws CheckpointError (also when
+/// `path` exists) and WriteError.
+Saved import_weights(const mpi::Communicator& alone, const Weights& from, const std::string& path);
+
+/// The [model] that a checkpoint or a Hugging Face directory describes; of the latter config.json suffices. Throws
+/// CheckpointError.
+[[nodiscard]] config::Model model_of_weights(const std::string& path);
+
+}  // namespace trireme::checkpoint

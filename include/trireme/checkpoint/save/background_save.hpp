@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "trireme/checkpoint/save/save.hpp"
+#include "trireme/checkpoint/save/staging.hpp"
+#include "trireme/mpi/communicator.hpp"
+
+namespace trireme::checkpoint {
+
+/// How a save that ran beside the training ended.
+struct Ended {
+  std::int64_t step = 0;
+  Saved saved;
+  double seconds = 0;          ///< from the copy to the commit
+  double stall_seconds = 0;    ///< of them, the copy: the training stood still
+  std::exception_ptr failure;  ///< the same kind on every rank; null: it is saved
+};
+
+/// Saves that are written by a thread of their own while the training goes on, one at a time. What
+/// the ranks tell each other, parallel HDF5 included, goes over communicators of its own, which is why the program asks
+/// MPI for MPI_THREAD_MULTIPLE.
+class BackgroundSave {
+ public:
+  /// Collective over `world`, whose ranks are the mesh's.
+  explicit BackgroundSave(const mpi::Communicator& world);
+  BackgroundSave(const BackgroundSave&) = delete;
+  BackgroundSave& operator=(const BackgroundSave&) = delete;
+  /// Waits for what is under way.
+  ~BackgroundSave();
+
+  /// Copies `shards` and begins to write the copy. Nothing may be under way. False, with a warning, when a rank's node
+  /// has no memory for the copy: then nothing was begun. Collective; model and layout of `shards` outlive the save.
+  [[nodiscard]] bool start(const Shards& shards, const State& state, const SaveOptions& options);
+
+  /// Whether one has been started whose end was not taken yet.
+  [[nodiscard]] bool started() const { return running_ != nullptr; }
+  /// Whether `take` would return at once.
+  [[nodiscard]] bool ended() const;
+  /// The step of the one that was started.
+  [[nodiscard]] std::int64_t step() const;
+  /// Waits for the one that was started.
+  [[nodiscard]] Ended take();
+
+ private:
+  struct Running {
+    Ended end;
+    std::atomic<bool> done = false;
+    std::jthread thread;
+  };
+
+  mpi::Communicator world_;
+  int ranks_on_node_;
+  std::optional<Staging> staging_;
+  std::unique_ptr<Running> running_;
+  bool no_memory_ = false;
+};
+
+}  // namespace trireme::checkpoint

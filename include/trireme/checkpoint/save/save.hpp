@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "trireme/base/ids.hpp"
+#include "trireme/base/units.hpp"
+#include "trireme/checkpoint/manifest.hpp"
+#include "trireme/mesh/mesh.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/mpi/communicator.hpp"
+#include "trireme/shard/layout.hpp"
+
+namespace trireme::checkpoint {
+
+/// What one rank holds of a run: its shard of every block, fp32 [shard_elements]. What `values` gives may be used
+/// until it is called again: who has not all of them at hand can make them one by one.
+struct Shards {
+  const model::Model& model;
+  const shard::Layout& layout;
+  mesh::Mesh mesh;
+  mesh::Coordinates at;
+  std::function<std::span<float>(Quantity, ParamBlock)> values;
+
+  [[nodiscard]] int dp_rank() const { return mesh.dp_rank(at).value; }
+};
+
+/// The part of a shard of `elements` elements that replica `replica` of `replicas` writes: multiples of
+/// shard::alignment, in closed form.
+[[nodiscard]] shard::Range part_of_shard(std::int64_t elements, int replica, int replicas);
+
+/// A digest of all values of a shard that does not depend on how they are cut: the digests of a model's shards add up
+/// (modulo 2^64) to the same sum for any number of shards.
+[[nodiscard]] std::uint64_t shard_digest(const Shards& shards);
+
+struct SaveOptions {
+  std::string directory;            ///< of all the run's checkpoints
+  std::int64_t keep = 2;            ///< newest ones of the run that stay
+  std::int64_t keep_every = 0;      ///< those of every so many steps stay, too
+  std::int64_t ranks_per_file = 1;  ///< consecutive dp ranks that share a file, through parallel HDF5
+  std::int64_t base_step = 0;       ///< where this job went on from: later ones in the directory are of another future
+  std::string name{};  ///< of a checkpoint by itself: no others are set aside or removed; empty: its step's
+};
+
+struct Saved {
+  std::string path;
+  Bytes bytes{0};
+};
+
+/// Writes a checkpoint and commits it: under a temporary name, checksummed, flushed to disk, renamed when every rank
+/// agrees that nothing failed; then removes old ones of the same run, if any, once every rank has read back what it
+/// wrote. Collective over `world`, a communicator of its own whose ranks are the mesh's. Throws WriteError on every
+/// rank when anything failed on any; what was there before stays. ReadError when it could not be read back: then it
+/// stays, too. Another Error of exit code 8 is one that only the end of the job helps.
+Saved save(const mpi::Communicator& world, const Shards& shards, const State& state, const SaveOptions& options);
+
+}  // namespace trireme::checkpoint

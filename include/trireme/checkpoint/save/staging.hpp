@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "trireme/base/units.hpp"
+#include "trireme/checkpoint/save/save.hpp"
+
+namespace trireme::checkpoint {
+
+/// A copy in host memory of what one rank holds: it is written while the original goes on changing. Allocated once and
+/// used again for every save.
+class Staging {
+ public:
+  /// As much memory as `shards` take, charged to `other` on the host. ranks_on_node: as many do the same on this node.
+  /// Throws EnvironmentError when there is less.
+  Staging(const Shards& shards, int ranks_on_node);
+
+  /// Copies `shards`, of the same model and mesh as those it was made for. From the compute thread: uses its team.
+  void copy(const Shards& shards);
+  /// The copy; this object outlives it. like: what was copied.
+  [[nodiscard]] Shards shards(const Shards& like) const;
+
+ private:
+  int blocks_ = 0;
+  std::vector<at::Tensor> copies_;  ///< [quantity * blocks_ + block]: [shard_elements]
+};
+
+/// What a rank's copy takes.
+[[nodiscard]] Bytes staging_bytes(const shard::Layout& layout);
+
+/// Bytes that this node can still give to a process: what the kernel says is available, and what the cgroup leaves.
+/// Very large where neither says.
+[[nodiscard]] Bytes available_host_memory();
+
+}  // namespace trireme::checkpoint

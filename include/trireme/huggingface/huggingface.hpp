@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/base/units.hpp"
+#include "trireme/config/run_config.hpp"
+#include "trireme/huggingface/safetensors.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/shard/layout.hpp"
+
+/// Weights as Hugging Face directories: config.json beside model.safetensors, or beside several files and their index.
+namespace trireme::huggingface {
+
+/// What config.json says.
+struct HfConfig {
+  config::Model model;  ///< architecture, sizes (none left 0), norm, RoPE, tying, init_std; no `from`
+  std::int64_t max_position_embeddings = 0;  ///< 0: not given
+  std::optional<std::int64_t> bos_token_id;
+  std::vector<std::int64_t> eos_token_ids;  ///< empty: not given
+};
+
+/// Reads config.json of transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters); `file` stands for it in
+/// messages. Throws CheckpointError listing everything that is missing or that Trireme does not honour: another
+/// model_type or hidden_act, biases, sliding windows, query/key norms, softcaps, dropout, quantization, RoPE types
+/// other than default and llama3.
+[[nodiscard]] HfConfig parse_hf_config(std::string_view text, const std::string& file);
+
+/// The config.json of a directory. Throws CheckpointError.
+[[nodiscard]] HfConfig read_hf_config(const std::string& directory);
+
+/// True when `path` is a directory with a config.json.
+[[nodiscard]] bool is_huggingface(const std::string& path);
+
+/// A Hugging Face directory open for reading. Not collective: every rank may open it and read its own slices.
+class HfDirectory {
+ public:
+  /// Reads config.json and the headers of all weight files. model.safetensors goes before model.safetensors.index.json,
+  /// as in transformers. Throws CheckpointError.
+  [[nodiscard]] static HfDirectory open(const std::string& directory);
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const HfConfig& config() const { return config_; }
+  /// Names of all tensors in the weight files.
+  [[nodiscard]] std::vector<std::string> names() const;
+
+  /// Compares the files with the parameters of `model`. Throws CheckpointError listing every tensor that is missing, of
+  /// another shape or of a dtype that cannot be read, and every tensor that the model would not use. Two are known to
+  /// be superfluous and accepted: `*.rotary_emb.inv_freq` of old exports, and the lm_head.weight of a tied model if it
+  /// equals the embedding (this reads both); if it differs, transformers 4 would ignore and transformers 5 would use
+  /// it, so it is refused.
+  void check(const model::Model& model) const;
+
+  /// Reads `elements` (row-major) of the tensor `name` into `values`, of the same size. Throws CheckpointError.
+  void read_slice(std::string_view name, shard::Range elements, std::span<float> values) const;
+  /// Reads `elements` of the whole parameter, row-major in its own full shape, whatever its name and its order in the
+  /// files.
+  void read_slice(const model::Parameter& parameter, shard::Range elements, std::span<float> values) const;
+
+ private:
+  HfDirectory(std::string path, HfConfig config) : path_(std::move(path)), config_(std::move(config)) {}
+  void open_single();
+  void open_indexed();
+  [[nodiscard]] const TensorInfo* find(std::string_view name) const;
+  [[nodiscard]] bool tied_head_equals_embedding(std::string_view embedding_name) const;
+  /// The tensor's name in these files for a parameter: some leave out a prefix.
+  [[nodiscard]] std::string name_in_files(std::string_view parameter) const;
+
+  std::string path_;
+  HfConfig config_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, std::size_t, std::less<>> file_of_;  ///< tensor name -> index in files_
+};
+
+/// The run file's model completed from the weights that it starts from. A value of the run file that is 0 (sizes),
+/// absent (rope_scaling) or at its default (norm_eps, rope_theta, tie_embeddings) counts as not given. What concerns
+/// initialisation and `from` stay the run file's. Throws ConfigError listing every value that both give and that
+/// differs.
+[[nodiscard]] config::Model merge_model_config(const config::Model& from_file, const config::Model& from_hf);
+
+/// The shape that the files give a parameter.
+[[nodiscard]] std::vector<std::int64_t> shape_in_files(const model::Parameter& parameter);
+
+struct HfWriteOptions {
+  DType dtype = DType::fp32;
+  Bytes most_file_bytes{
+      5'000'000'000};  ///< larger models are cut into several files with an index; a tensor is never cut
+  bool overwrite = false;
+  std::int64_t max_position_embeddings = 2048;
+  std::optional<std::int64_t> bos_token_id;
+  std::vector<std::int64_t> eos_token_ids;  ///< where generation stops
+};
+
+/// Gives all elements of a parameter; they are used before the next call.
+using ParameterProvider = std::function<std::span<const float>(model::ParamRef)>;
+
+/// Throws CheckpointError unless `write_huggingface` may write to `directory`: it does not exist, or is empty, or
+/// `overwrite` is set and it holds nothing but what an earlier export wrote. To be asked before a run starts.
+void check_export_target(const std::string& directory, bool overwrite);
+
+/// Writes `model` as a directory that transformers 4 and 5 load: config.json, generation_config.json, weights.
+/// `provider` is called once for each parameter, in the model's order. Everything is written to `.<name>.partial` and
+/// flushed first, so that a kill leaves what was there; only one between the two renames that overwrite leaves it as
+/// `.<name>.old`. On one rank only. Throws CheckpointError (as check_export_target) and WriteError.
+void write_huggingface(const std::string& directory, const model::Model& model, const HfWriteOptions& options,
+                       const ParameterProvider& provider);
+
+}  // namespace trireme::huggingface

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+
+namespace trireme::mpi {
+
+class Communicator;
+
+/// Who may say why the job ends: when ranks of one node fail together, the first one speaks for them. A word in memory
+/// that the ranks of the node share, so that it works whatever state MPI is in.
+class AbortArbitration {
+ public:
+  /// Collective over `world`. Where shared memory cannot be had, every rank may speak.
+  explicit AbortArbitration(const Communicator& world);
+  AbortArbitration(const AbortArbitration&) = delete;
+  AbortArbitration& operator=(const AbortArbitration&) = delete;
+  ~AbortArbitration();
+
+  /// True for the first caller on this node, and where nothing is shared.
+  [[nodiscard]] bool claim() const noexcept;
+  /// Whether the whole job's first rank is on this node.
+  [[nodiscard]] bool on_first_node() const noexcept { return on_first_node_; }
+
+ private:
+  std::atomic<int>* claimed_ = nullptr;
+  bool on_first_node_ = true;
+};
+
+}  // namespace trireme::mpi

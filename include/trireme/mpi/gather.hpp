@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace trireme::mpi {
+
+class Communicator;
+
+/// Every rank's text, by rank, on rank 0; nothing elsewhere. Collective over `communicator`.
+[[nodiscard]] std::vector<std::string> gather_texts(const Communicator& communicator, const std::string& text);
+
+/// What went wrong on any rank, as one message that is the same on every rank; empty when every rank gave an empty
+/// `failure`. So that one rank's trouble is everybody's. Collective over `communicator`.
+[[nodiscard]] std::string agree_on_failure(const Communicator& communicator, const std::string& failure);
+
+/// Whether `flag` is set on any rank. Collective over `communicator`.
+[[nodiscard]] bool any_rank(const Communicator& communicator, bool flag);
+
+/// Sum over the ranks, modulo 2^64. Collective over `communicator`.
+[[nodiscard]] std::uint64_t sum_words(const Communicator& communicator, std::uint64_t word);
+
+}  // namespace trireme::mpi

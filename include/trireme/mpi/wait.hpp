@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "trireme/mpi/deadline.hpp"
+#include "trireme/mpi/flight.hpp"
+
+namespace trireme::mpi {
+
+/// How a lane waits where ranks share cores: a few tests in a row, then giving the core away, then sleeping an eighth
+/// of the time waited so far, up to a millisecond. So it never spins for long, and is late by little.
+class Backoff {
+ public:
+  /// Passes a very short time, or returns false: then it is time to sleep, and worth looking at a clock.
+  [[nodiscard]] bool brief();
+  void sleep();
+
+ private:
+  static constexpr int spins = 20;
+  static constexpr int yields = 50;
+  int count_ = 0;
+  Clock::time_point began_{};
+};
+
+/// All waiting of one collective: with back-off, until its deadline.
+class Wait {
+ public:
+  Wait(Operation operation, const Deadline& deadline, const FlightRecorder& recorder)
+      : operation_(std::move(operation)), deadline_(&deadline), recorder_(&recorder) {}
+
+  /// Returns when `done()` is true. missing: names the ranks that are waited for, asked only when the deadline has
+  /// passed.
+  template <class Done, class Missing>
+  void until(Done&& done, Missing&& missing) {
+    until(done, missing, [](Backoff& backoff) { backoff.sleep(); });
+  }
+  /// The same; sleep: sleeps until something may have changed, a second at most.
+  template <class Done, class Missing, class Sleep>
+  void until(Done&& done, Missing&& missing, Sleep&& sleep) {
+    Backoff backoff;
+    while (!done()) {
+      if (backoff.brief()) continue;
+      if (expired()) expire(missing());
+      sleep(backoff);
+    }
+  }
+
+  [[nodiscard]] const Operation& operation() const { return operation_; }
+
+ private:
+  [[nodiscard]] bool expired() const;
+  void expire(const std::string& missing);
+
+  Operation operation_;
+  const Deadline* deadline_;
+  const FlightRecorder* recorder_;
+};
+
+/// Reports a hang: dumps the recorder where the deadline says so, then its `on_hang`, or the end of the job with exit
+/// code 7.
+void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const std::string& message);
+
+}  // namespace trireme::mpi

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "trireme/planner/time/machine.hpp"
+
+namespace trireme::planner {
+
+enum class Percentile { p10, p90 };
+
+/// The machine on a day when its links take p10 or p90 of their expected time, and compute 5% less or more.
+[[nodiscard]] Machine at_percentile(Machine machine, Percentile percentile);
+
+/// `machine` with its compute rates (products, attention, bytes of kernels) times `factor`.
+[[nodiscard]] Machine with_compute_rate(Machine machine, double factor);
+
+}  // namespace trireme::planner

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "trireme/planner/time/simulate.hpp"
+
+/// What a run will take: one step of one rank, which all ranks repeat.
+namespace trireme::planner {
+
+/// One step.
+struct StepTime {
+  double seconds = 0;
+  double compute = 0;                           ///< of the compute lane, where nothing else runs
+  double contention = 0;                        ///< what communication beside it adds
+  std::array<double, schedule::lanes> waits{};  ///< seconds that compute stands still, by the lane it waits for
+  std::array<double, schedule::lanes> busy{};   ///< seconds that each lane works
+  std::array<double, 3> sent{};                 ///< bytes of one rank by Wire; none: copies to and from the host
+  double fixed = 0;                             ///< the machine's step_ms
+  /// Seconds that compute waits for collectives.
+  [[nodiscard]] double exposed() const;
+};
+
+struct Prediction {
+  StepTime expected;
+  double fast = 0, slow = 0;  ///< seconds of a step at the network's p10 and p90, compute 5% faster and slower
+  Memory memory;
+  double tokens = 0;  ///< of one step and all ranks
+  double mfu = 0;     ///< of the machine's peak, by model::flop_rule()
+  int ranks = 1;
+  config::Resolved mesh;
+  [[nodiscard]] double tokens_per_second() const { return tokens / expected.seconds; }
+};
+
+struct PredictOptions {
+  Software software{};
+  bool percentiles = true;  ///< simulate the fast and the slow network, too
+  bool few_layers = false;  ///< simulate a few layers and extrapolate; for searches
+};
+
+/// Predicts a step of `config` on `ranks` ranks. All ranks do the same, so one is simulated; microbatches after the
+/// fourth repeat the fourth. `config`: complete, `sync.policy` resolved.
+[[nodiscard]] Prediction predict(const config::RunConfig& config, int ranks, const Machine& machine,
+                                 const PredictOptions& options = {});
+
+/// A step with at most four microbatches, op by op, and every op's terms.
+struct PredictedStep {
+  model::Model model;
+  schedule::Schedule schedule;
+  std::vector<Cost> costs;
+  std::vector<std::vector<Term>> terms;
+  Timeline timeline;
+};
+[[nodiscard]] PredictedStep predict_ops(const config::RunConfig& config, int ranks, const Machine& machine,
+                                        const PredictOptions& options = {});
+
+/// Step time, its parts, tokens per second, MFU, memory; how far to trust it.
+[[nodiscard]] std::string to_text(const Prediction& prediction, const Machine& machine);
+
+/// A row for each number of ranks: tokens per second, efficiency against the first, what is exposed, memory.
+/// Rank counts that the run file does not fit are listed with the reason.
+[[nodiscard]] std::string scaling_table(const config::RunConfig& config, const std::vector<int>& ranks,
+                                        const Machine& machine);
+
+/// Every term of an op's time with formula and numbers: one op for each kind and block shape, with how many there are.
+[[nodiscard]] std::string explain_time(const PredictedStep& step);
+
+/// The step as a Chrome trace: a row a lane, the same names and row numbers as a measured one.
+[[nodiscard]] std::string predicted_trace(const PredictedStep& step);
+
+}  // namespace trireme::planner

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "trireme/planner/time/costs.hpp"
+#include "trireme/schedule/needs.hpp"
+
+/// Runs a schedule on lanes against a clock that only counts.
+namespace trireme::planner {
+
+/// When one op ran.
+struct Interval {
+  double begin = 0;
+  double end = 0;
+  int cause = -1;  ///< the op whose end it waited for last; -1: nothing
+};
+
+/// One step of a run that goes on and on: what the step before left is waited for, and the next one begins behind it.
+struct Timeline {
+  std::vector<Interval> ops;  ///< by op, on a clock that is zero when the step before ended on the compute lane
+  double seconds = 0;         ///< from the end of one step's compute lane to that of the next
+  std::array<double, schedule::lanes> busy{};   ///< seconds that a lane works
+  std::array<double, schedule::lanes> waits{};  ///< seconds that compute stands still, by the lane it waits for
+  double contention = 0;                        ///< seconds that compute takes longer because of communication
+};
+
+/// Simulates some steps and returns a middle one. An op starts when all that it needs has ended; lanes keep their
+/// order (both are `needs`). Ops on the same wire share it evenly; a compute op beside communication runs at 1 / (1 +
+/// contention) of its speed.
+[[nodiscard]] Timeline simulate(const schedule::Schedule& schedule, const std::vector<schedule::Need>& needs,
+                                const std::vector<Cost>& costs, double contention);
+
+}  // namespace trireme::planner

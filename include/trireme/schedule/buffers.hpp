@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "trireme/model/model.hpp"
+#include "trireme/schedule/op.hpp"
+
+/// What a schedule needs of memory: rings of buffers, copies, and what lives on the host.
+namespace trireme::schedule {
+
+/// The ring of each parameter block: blocks whose parameters have the same shapes share one.
+[[nodiscard]] std::vector<int> rings(const model::Model& model);
+
+/// The group size that a schedule's reshards keep copies in, and whether it leaves partial gradients: extra buffers it
+/// needs.
+[[nodiscard]] std::optional<int> reshard_group(const Schedule& schedule);
+[[nodiscard]] bool has_partial(const Schedule& schedule);
+
+/// What of a parameter block lives in host memory: nothing, its masters, moments and reduced gradients, or its shards
+/// with them.
+enum class OnHost { nothing, optimizer, parameters };
+/// By parameter block, as the schedule's uploads say.
+[[nodiscard]] std::vector<OnHost> on_host(const Schedule& schedule, const model::Model& model);
+
+/// Buffers in each ring that the schedule uses, by ring: for parameters, for gradients, and for shards on their way
+/// from and to the host.
+struct RingSizes {
+  std::vector<int> parameters;
+  std::vector<int> gradients;
+  std::vector<int> uploads{};
+  std::vector<int> downloads{};
+};
+[[nodiscard]] RingSizes ring_sizes(const Schedule& schedule, const model::Model& model);
+
+}  // namespace trireme::schedule

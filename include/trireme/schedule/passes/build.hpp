@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/config/load.hpp"
+#include "trireme/schedule/passes/passes.hpp"
+
+namespace trireme::schedule {
+
+/// The choices that shape a step.
+struct Policy {
+  config::SyncPolicy sync = config::SyncPolicy::immediate;
+  ReshardPolicy reshard;
+  RecomputePolicy recompute{};
+  ActivationOffloadPolicy activation_offload{};
+  OffloadPolicy offload{};
+  std::optional<Bytes> prefetch_bytes;
+  DType compute = DType::fp32;
+  int replicas = 1;
+};
+
+/// The policy that a run file asks for on a mesh.
+[[nodiscard]] Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh);
+
+/// Builds one training step of `microbatches` microbatches; every pass's result is verified.
+/// Throws BugError naming the pass and the op when one is not sound.
+[[nodiscard]] Schedule build_step(const model::Model& model, int microbatches, const Policy& policy);
+/// The same from any order of the compute ops, which `compute_order` gives else: microbatches may overlap.
+[[nodiscard]] Schedule build_step(const model::Model& model, Schedule order, const Policy& policy);
+
+/// Builds one forward only: evaluation and generation. Verified in the same way.
+[[nodiscard]] Schedule build_forward(const model::Model& model, const Policy& policy);
+
+/// What a schedule is for: a training step, or the forward of evaluation and generation.
+enum class Purpose { train, forward };
+
+using Clock = std::chrono::steady_clock;
+
+/// A pass by name, the schedule after it, and how long the pass and its verification took.
+struct PassResult {
+  std::string_view pass;
+  Schedule schedule;
+  Clock::duration time{}, verify_time{};
+};
+/// Runs the passes for `purpose` one after another, on `order`; each result is verified.
+[[nodiscard]] std::vector<PassResult> explain(Purpose purpose, const model::Model& model, Schedule order,
+                                              const Policy& policy);
+/// A table of passes: ops after each, and times.
+[[nodiscard]] std::string to_text(std::span<const PassResult> results);
+
+}  // namespace trireme::schedule

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+
+namespace trireme::supervise {
+
+/// How the ranks of a job learn that one of them still works where all others wait for it (the end of a save, an
+/// export) and no collective tells: by the time of a file that all see. Nothing is written in work shorter than a
+/// quarter of the timeout. Any thread may call it.
+class Heartbeat {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// path: on a file system that all ranks see.
+  Heartbeat(std::string path, double timeout_seconds);
+
+  /// Work on files begins: it may be short.
+  void begin() { beaten_ = Clock::now(); }
+  /// This rank has made progress.
+  void beat();
+  /// When this rank last saw that any rank had; looks again where the last look is a twentieth of the timeout ago.
+  [[nodiscard]] Clock::time_point last();
+
+  [[nodiscard]] double timeout_seconds() const { return timeout_seconds_; }
+
+ private:
+  std::string path_;
+  double timeout_seconds_;
+  std::atomic<std::int64_t> file_time_;  ///< nanoseconds, as the file system has it; 0: no file
+  std::atomic<Clock::time_point> seen_{}, looked_{}, beaten_{Clock::now()};
+};
+
+/// Work outside the training step, for as long as one lives: reading or writing files. While bytes move, the rank is
+/// not stuck, however long it takes: `on_progress` is called, and the others see the heartbeat.
+class FileWork {
+ public:
+  /// heartbeat: outlives this. on_progress: called from another thread.
+  FileWork(Heartbeat& heartbeat, std::function<void()> on_progress);
+  FileWork(const FileWork&) = delete;
+  FileWork& operator=(const FileWork&) = delete;
+  ~FileWork();
+
+ private:
+  void watch(const std::stop_token& stop) const;
+
+  Heartbeat& heartbeat_;
+  std::function<void()> on_progress_;
+  std::jthread thread_;
+};
+
+/// Bytes that this process has read and written through the kernel since it began; 0 where it does not count them.
+[[nodiscard]] std::int64_t bytes_moved();
+
+}  // namespace trireme::supervise

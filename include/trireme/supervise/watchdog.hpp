@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "trireme/mpi/deadline.hpp"
+#include "trireme/mpi/flight.hpp"
+
+namespace trireme::supervise {
+
+/// Ends the job when the compute side stops making marks, or when a collective hangs inside MPI where its own deadline
+/// is not looked at. One thread per rank, asleep between looks.
+class Watchdog {
+ public:
+  /// deadline.timeout_seconds: the longest time between two marks. recorder: may be null; must outlive the watchdog.
+  /// start: what begins now, before any step ("": nothing is expected until the first mark).
+  Watchdog(mpi::Deadline deadline, const mpi::FlightRecorder* recorder, std::string_view start = {});
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+  ~Watchdog();
+
+  /// Says what begins now: `watchdog.mark("forward b3.mlp m0", step)`. extra_seconds: time on top of the limit, for
+  /// work that is known to take longer (the first step, a checkpoint).
+  void mark(std::string_view section, long step, double extra_seconds = 0);
+  /// When the last mark was made.
+  [[nodiscard]] mpi::Clock::time_point marked();
+  /// Nothing is expected until the next mark.
+  void rest();
+
+ private:
+  void watch(const std::stop_token& stop);
+  [[nodiscard]] std::string overdue();
+
+  mpi::Deadline deadline_;
+  const mpi::FlightRecorder* recorder_;
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::string section_;
+  long step_ = 0;
+  mpi::Clock::time_point marked_{};
+  mpi::Clock::time_point expires_ = mpi::Clock::time_point::max();
+  std::jthread thread_;
+};
+
+}  // namespace trireme::supervise

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::tokenizer {
+
+/// Text to token ids and back.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  /// The ids of `text`, without any mark of beginning or end.
+  [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  /// The ids of `text` that follows other text of its document, cut before white space: together with that text's ids
+  /// the same as those of the whole.
+  [[nodiscard]] virtual std::vector<std::int32_t> encode_continuation(std::string_view text) const = 0;
+  /// The text of `ids`. Marks such as the end of a document have none; ids outside the vocabulary show as unknown.
+  [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+  /// Number of ids, the end of a document included: the least model.vocab_size.
+  [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
+  /// The id that ends every document.
+  [[nodiscard]] virtual std::int32_t document_end() const = 0;
+};
+
+/// "bytes": one id per byte, 256 ends a document. "spm:MODEL": a SentencePiece model, whose end-of-sentence id ends a
+/// document. Throws ConfigError for another `spec`, DataError when MODEL is missing (naming the nearest file), no
+/// SentencePiece model, or has no end-of-sentence id.
+[[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const std::string& spec);
+
+}  // namespace trireme::tokenizer

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "trireme/comm/collectives.hpp"
+#include "trireme/comm/counters.hpp"
+#include "trireme/comm/device_transports.hpp"
+#include "trireme/comm/groups.hpp"
+#include "trireme/config/load.hpp"
+#include "trireme/data/batch_reader.hpp"
+#include "trireme/executor/executor.hpp"
+#include "trireme/mesh/mesh.hpp"
+#include "trireme/mpi/flight.hpp"
+#include "trireme/train/engine/traffic.hpp"
+
+namespace trireme::train {
+
+/// How a job runs, apart from what the run file says.
+struct JobOptions {
+  std::optional<bool> lane_threads;  ///< absent: where a rank has a core to spare for them
+  int host_threads = 1;              ///< executor::Options::host_threads
+  comm::TransportChoice transport = comm::TransportChoice::automatic;
+  at::Device device = at::kCPU;                      ///< where the step computes
+  comm::DeviceLink link = comm::DeviceLink::staged;  ///< how tensors on a GPU travel
+  bool control_over_link = false;    ///< norms and losses too, as comm.backend = "nccl" wants it; else MPI on the host
+  bool poison = false;               ///< executor::Options::poison
+  bool record_timeline = false;      ///< executor::Options::record_timeline
+  bool ordered_collectives = false;  ///< executor::Options::ordered_collectives; always with NCCL
+  std::function<std::unique_ptr<comm::Transport>(std::unique_ptr<comm::Transport>)>
+      wrap_transport{};  ///< tests: a paced link
+  std::function<void(int op, std::int64_t step)> on_op{};
+  std::string hang_dump_path;                                              ///< mpi::Deadline::dump_path
+  std::function<std::string()> silent_ranks{};                             ///< mpi::Deadline::silent_ranks
+  std::function<std::chrono::steady_clock::time_point()> last_progress{};  ///< mpi::Deadline::last_progress
+  bool trains = true;  ///< false: no gradients and optimizer state, forward only
+};
+
+/// One training job on this rank: the model's parameters, the schedule, and who it talks to. Everything is collective
+/// over the communicator that it is built on, which may be any; every rank builds the same.
+class Job {
+ public:
+  /// config.model has no zeros left (`complete_model`). Throws ConfigError when the mesh or the batch does not fit the
+  /// ranks, or when ranks disagree about the run file or the schedule. Parameters are undefined until `store().fill`.
+  Job(const config::RunConfig& config, const mpi::Communicator& world, JobOptions options);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  ~Job();
+
+  /// Trains one step on this rank's part of the batch. last: see executor::Executor::run.
+  executor::StepResult step(const data::StepBatch& batch, double lr, bool last);
+
+  /// Waits until masters and moments hold still: see executor::Executor::finish_updates. Not collective.
+  void finish_updates() {
+    if (executor_) executor_->finish_updates();
+  }
+
+  /// Mean loss over the counted targets of `batches`, and their number. Only after a step with `last`, or before the
+  /// first.
+  struct Evaluation {
+    double loss = 0;
+    double targets = 0;
+    bool complete = true;  ///< false: `goes_on` ended it
+  };
+  /// goes_on: asked before every batch, the same on every rank.
+  Evaluation evaluate(data::BatchReader& reader, std::int64_t steps, const std::function<bool()>& goes_on = {});
+
+  /// Logits of the last position of each row: [B, vocab] fp32. tokens: [B, T].
+  [[nodiscard]] at::Tensor infer(const at::Tensor& tokens);
+
+  /// Gathers the fp32 masters of one parameter block as every tensor rank holds it: [tensor, padded]. Collective over
+  /// shard and tensor; lanes at rest, as for `evaluate`.
+  [[nodiscard]] at::Tensor gather_masters(ParamBlock block);
+
+  /// Returns after every rank of the job has called it.
+  void barrier();
+
+  /// What the last step moved over every group. Control traffic of this rank between steps is not in it.
+  [[nodiscard]] const comm::TrafficTable& step_traffic() const { return step_traffic_; }
+
+  /// Counted targets of the last step's global batch.
+  [[nodiscard]] double step_targets() const { return step_targets_; }
+
+  [[nodiscard]] const config::RunConfig& config() const { return config_; }
+  [[nodiscard]] const JobOptions& options() const { return options_; }
+  [[nodiscard]] const mesh::Coordinates& at() const { return at_; }
+  [[nodiscard]] const shard::Layout& layout() const { return layout_; }
+  [[nodiscard]] const schedule::Schedule& schedule() const {
+    return executor_ ? executor_->schedule() : forward_schedule_;
+  }
+  [[nodiscard]] const config::Resolved& resolved() const { return resolved_; }
+  [[nodiscard]] const mesh::Mesh& mesh() const { return mesh_; }
+  [[nodiscard]] DpRank dp_rank() const { return mesh_.dp_rank(at_); }
+  /// For messages: "dp rank 3 (rank 6 on n2)".
+  [[nodiscard]] std::string name_of(DpRank dp_rank) const;
+  [[nodiscard]] data::BatchShape batch_shape() const;
+  [[nodiscard]] const model::Model& model() const { return model_; }
+  [[nodiscard]] store::ParameterStore& store() { return *store_; }
+  [[nodiscard]] executor::Executor& executor() { return *executor_; }
+  [[nodiscard]] comm::Collectives& control() { return links_.at({comm::Group::dp, schedule::Lane::compute}); }
+  [[nodiscard]] bool lane_threads() const { return lane_threads_; }
+  [[nodiscard]] std::string transport_name() const { return gather().transport_name(); }
+  /// Steps that were not skipped: AdamW's count.
+  [[nodiscard]] std::int64_t updates() const { return updates_; }
+  /// Goes on after so many updates, with masters, what is gathered and moments put into the store. Before the first
+  /// step.
+  void restore(std::int64_t updates) { updates_ = updates; }
+
+ private:
+  [[nodiscard]] comm::Collectives& gather() const { return links_.at({comm::Group::shard, schedule::Lane::gather}); }
+  /// The collectives that sum norms over the tensor axis; null with one tensor rank.
+  [[nodiscard]] comm::Collectives* tensor_control() const {
+    return links_.find({comm::Group::tensor, schedule::Lane::compute});
+  }
+  /// Makes the collectives of a link. Collective over its group.
+  void open(const executor::Link& link);
+  [[nodiscard]] const mpi::Communicator& communicator(const executor::Link& link) const;
+  void open_tensor_links();
+  /// On a GPU, for what offload keeps on the host: MPI beside NCCL, in the same groups.
+  void open_host_links();
+  executor::Executor& forward_executor(nn::Mode mode);
+  [[nodiscard]] double global_count(const data::StepBatch& batch);
+
+  config::RunConfig config_;
+  JobOptions options_;
+  config::Resolved resolved_;
+  mesh::Mesh mesh_;
+  mesh::Coordinates at_;
+  model::Model model_;
+  shard::Layout layout_;
+  bool lane_threads_ = false;
+  comm::Groups groups_;
+  mpi::FlightRecorder recorder_;
+  StepTraffic traffic_;
+  std::optional<mpi::Communicator> reshard_group_;  ///< neighbours on the shard axis that keep a copy of the parameters
+  std::optional<mpi::Communicator>
+      kv_replication_group_;  ///< neighbours on the tensor axis that share key and value heads
+  std::map<executor::Link, std::unique_ptr<comm::Collectives>> collectives_;
+  executor::Links links_;
+  schedule::Schedule forward_schedule_;
+  std::unique_ptr<store::ParameterStore> store_;
+  executor::Layers layers_;
+  std::unique_ptr<executor::Executor> executor_, evaluator_, inferrer_;
+  comm::TrafficTable step_traffic_;
+  double step_targets_ = 0;
+  std::int64_t updates_ = 0;
+  std::int64_t steps_ = 0;
+  bool step_is_first_after_rest_ = true;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/checkpoint/save/background_save.hpp"
+#include "trireme/checkpoint/save/save.hpp"
+#include "trireme/mpi/communicator.hpp"
+#include "trireme/train/engine/job.hpp"
+#include "trireme/train/save/host_mirror.hpp"
+
+namespace trireme::train {
+
+/// Whether a run writes checkpoints of its own accord.
+[[nodiscard]] bool saves_checkpoints(const config::RunConfig& config);
+
+/// What the order of a run's samples depends on, token files by their contents: a resumed run must find the same.
+/// old: with the fingerprints of checkpoints without a run id.
+[[nodiscard]] checkpoint::Metadata data_metadata(const config::RunConfig& config, bool old = false);
+
+/// Masters and moments of this rank as checkpoints hold them; on a GPU those in `mirror`. The job must outlive them.
+[[nodiscard]] checkpoint::Shards shards_of(Job& job,
+                                           const std::shared_ptr<HostMirror>& mirror = std::make_shared<HostMirror>());
+
+/// The checkpoints of one run: where it begins, and what it leaves behind.
+class Checkpointing {
+ public:
+  /// Collective over `world`, whose ranks are the job's. threads: of a rank, a choice that bits depend on.
+  Checkpointing(Job& job, const mpi::Communicator& world, int threads);
+
+  /// Fills the job's parameters and moments as `checkpoint.resume` says, or with first parameters, and says where the
+  /// run stands. `auto` passes over damaged checkpoints with a warning. A run that goes on multiplies with the
+  /// libraries of the run before. Collective. Throws CheckpointError when checkpoints are there and none can be used,
+  /// or one is of another model or of other token files.
+  [[nodiscard]] checkpoint::State begin();
+
+  /// Whether a checkpoint is due after step `step` (from 0).
+  [[nodiscard]] bool due_after(std::int64_t step) const;
+
+  /// Saves `state` and the job's tensors, unless that step has been saved; replicas are compared first. With
+  /// `checkpoint.async` it returns when they are copied, a thread writes the copy; a save that is still under way is
+  /// waited for first, and what fails is an error line, with the training going on. last: nothing comes after it, so it
+  /// is written at once and a failure is thrown. Collective; lanes at rest. Throws WriteError, NumericsError. Returns
+  /// what to say about it; empty when there is nothing.
+  [[nodiscard]] std::string save(checkpoint::State state, bool last);
+
+  /// What there is to say of a save that a thread has ended since it was last asked. Its failure is said as an error.
+  [[nodiscard]] std::string news();
+  /// Waits for the save that is under way. Collective. Throws WriteError when the newest save of the run failed.
+  [[nodiscard]] std::string finish();
+  /// Seconds that the longest save of this job took; 0 before the first.
+  [[nodiscard]] double save_seconds() const { return save_seconds_; }
+
+ private:
+  [[nodiscard]] std::vector<std::string> candidates() const;
+  [[nodiscard]] checkpoint::State fresh();
+  [[nodiscard]] checkpoint::State resumed(const std::string& path, const checkpoint::Manifest& manifest);
+  void check_data(const std::string& path, checkpoint::State& state) const;
+  [[nodiscard]] std::string take_background();
+  [[nodiscard]] std::string write(const checkpoint::State& state, bool last);
+  void say_what_changed(const std::string& saved) const;
+  void failed(std::int64_t step, const std::exception& error);
+
+  Job& job_;
+  mpi::Communicator world_;
+  int threads_;
+  checkpoint::BackgroundSave background_;
+  checkpoint::Metadata data_;
+  std::int64_t base_step_ = 0;
+  std::int64_t saved_step_ = -1;
+  std::string failure_;  ///< of the newest save; empty: it is saved
+  double save_seconds_ = 0;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "trireme/comm/device_transports.hpp"
+#include "trireme/config/run_config.hpp"
+#include "trireme/device/gpus.hpp"
+#include "trireme/mpi/communicator.hpp"
+
+/// Where the step computes: `device.type` and `comm.backend` of the run file, made true on the ranks that there are.
+namespace trireme::train {
+
+struct ComputeDevice {
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
+  comm::DeviceLink link = comm::DeviceLink::staged;
+  std::optional<device::Gpu> gpu;  ///< this rank's
+  std::string remark;              ///< what a person did not ask for and should know; empty: nothing
+};
+
+/// What every rank found, in one word each.
+struct RankGpus {
+  int node_rank = 0;         ///< among this node's ranks
+  bool shared = false;       ///< another rank of the node has this rank's GPU
+  bool any_without = false;  ///< a rank of the job sees no GPU
+  std::string why_without;   ///< what that rank says
+};
+
+/// FLOP/s of one rank at best, for mfu: `metrics.peak_flops`, or what is known of its GPU in bf16.
+[[nodiscard]] std::optional<double> peak_flops(const config::RunConfig& config, const ComputeDevice& device);
+
+/// This rank's place among the GPUs that it sees: the one of its place on the node. With one visible GPU that one,
+/// which is how Slurm binds ranks (--gpus-per-task, --gpu-bind).
+[[nodiscard]] int gpu_of(int gpus, int node_rank);
+
+/// What the run file wants of what is there. Throws EnvironmentError where `device.type = "cuda"` or
+/// `comm.backend = "nccl"` cannot be.
+[[nodiscard]] ComputeDevice decide_device(const config::RunConfig& config, const device::GpuProbe& probe,
+                                          const RankGpus& ranks);
+
+/// Looks for GPUs, decides, and makes this rank's GPU the one where it computes; with `run.deterministic` NCCL and
+/// cuBLAS are told to sum in one order, and with `memory.budget` this rank's allocations end there. The same kind on
+/// all ranks. Collective over `world`.
+[[nodiscard]] ComputeDevice choose_device(const config::RunConfig& config, const mpi::Communicator& world);
+
+}  // namespace trireme::train

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/base/io/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::io {
+namespace {
+
+constexpr std::size_t buffer_bytes = 1 << 20;
+
+std::string remedy(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR: return "create its directory first";
+    case EACCES:
+    case EPERM:
+    case EROFS: return "choose a directory you may write to";
+    case ENOSPC:
+    case EDQUOT: return "free space, or choose another file system";
+    case EFBIG: return "raise the limit (`ulimit -f`), or choose another file system";
+    case EISDIR: return "it is a directory; name a file";
+    default: return "choose another file system";
+  }
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), partial_(path_ + ".partial") {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path_, ignored)) fail(EISDIR);
+  descriptor_ = Descriptor(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (descriptor_.get() < 0) fail(errno);
+  buffer_.reserve(buffer_bytes);
+}
+
+AtomicFile::~AtomicFile() {
+  if (!published_) ::unlink(partial_.c_str());
+}
+
+void AtomicFile::fail(int error) const {
+  throw WriteError(fmt::format("cannot write {}: {}; {}", path_, std::strerror(error), remedy(error)));
+}
+
+void AtomicFile::write(std::span<const char> bytes) {
+  while (!bytes.empty()) {
+    const auto part = bytes.first(std::min(bytes.size(), buffer_bytes - buffer_.size()));
+    buffer_.insert(buffer_.end(), part.begin(), part.end());
+    bytes = bytes.subspan(part.size());
+    if (buffer_.size() == buffer_bytes) flush();
+  }
+}
+
+void AtomicFile::flush() {
+  std::span<const char> left(buffer_);
+  while (!left.empty()) {
+    const ssize_t wrote = ::write(descriptor_.get(), left.data(), left.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) fail(errno);
+    left = left.subspan(static_cast<std::size_t>(wrote));
+  }
+  buffer_.clear();
+}
+
+void AtomicFile::close() {
+  flush();
+  // Some file systems (a quota on NFS) tell only here that the bytes did not arrive.
+  if (::fsync(descriptor_.get()) != 0 && errno != EINVAL) fail(errno);
+  if (const int error = descriptor_.close(); error != 0) fail(error);
+}
+
+void AtomicFile::publish() {
+  invariant(descriptor_.get() < 0, "a file is closed before it is published");
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
+  published_ = true;
+  const auto directory = std::filesystem::path(path_).parent_path();
+  const Descriptor parent(::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (parent.get() >= 0) ::fsync(parent.get());  // where directories cannot be flushed the rename is durable soon
+}
+
+}  // namespace trireme::io

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/io/json.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::io {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int most_levels = 16;
+constexpr std::size_t most_quoted = 120;
+
+}  // namespace
+
+json parse_json(const std::string& file, std::string_view text) {
+  std::vector<std::set<std::string>> keys;  // of every object that is open
+  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
+    if (depth > most_levels) {
+      throw CheckpointError(
+          fmt::format("{}: its JSON nests deeper than {} levels; get a sound copy", file, most_levels));
+    }
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
+      throw CheckpointError(fmt::format("{}: its JSON has the key {} twice; remove one of them", file,
+                                        in_quotes(value.get_ref<const std::string&>())));
+    }
+    return true;
+  };
+  try {
+    return json::parse(text, watch);
+  } catch (const json::parse_error& error) {
+    throw CheckpointError(
+        fmt::format("{}: is not valid JSON (byte {} of {}); get a sound copy", file, error.byte, text.size()));
+  } catch (const json::exception&) {
+    throw CheckpointError(fmt::format("{}: its JSON holds a number out of range; get a sound copy", file));
+  }
+}
+
+std::string in_quotes(std::string_view text) {
+  const bool cut = text.size() > most_quoted;
+  const json shown(std::string(text.substr(0, most_quoted)) + (cut ? "..." : ""));
+  return shown.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace trireme::io

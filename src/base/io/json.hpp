@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace trireme::io {
+
+/// Parses JSON that somebody else wrote. Throws CheckpointError, naming `file`, when it is not JSON, repeats a key of
+/// an object (readers would disagree on its value) or nests deeper than any file of weights does.
+[[nodiscard]] nlohmann::json parse_json(const std::string& file, std::string_view text);
+
+/// `text` in quotes for a message: control characters escaped, long text cut.
+[[nodiscard]] std::string in_quotes(std::string_view text);
+
+}  // namespace trireme::io

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/load/first_parameters.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "trireme/base/error.hpp"
+#include "trireme/checkpoint/load/weights.hpp"
+#include "trireme/huggingface/huggingface.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+/// The sizes that the run file leaves to the model.
+config::RunConfig sized(config::RunConfig config) {
+  const model::Sizes sizes = model::build(config.model).sizes;
+  config.model.kv_heads = sizes.kv_heads;
+  config.model.head_dim = sizes.head_dim;
+  if (sizes.positions > 0 && config.data.seq_len > sizes.positions)
+    throw ConfigError(fmt::format("data.seq_len = {} exceeds the model's {} learned positions; use shorter sequences",
+                                  config.data.seq_len, sizes.positions));
+  return config;
+}
+
+config::RunConfig completed(config::RunConfig config, const config::Model& model) {
+  config.model = huggingface::merge_model_config(config.model, model);
+  return sized(std::move(config));
+}
+
+store::ParameterInitializer provider(checkpoint::Weights opened) {
+  auto weights = std::make_shared<checkpoint::Weights>(std::move(opened));
+  // A transposed parameter is read once as a whole: a tensor rank may ask for many short runs of it.
+  auto whole = std::make_shared<std::pair<std::string, std::vector<float>>>();
+  return [weights, whole](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
+    if (!parameter.transposed_in_files) return weights->read(parameter, elements, out);
+    auto& [name, values] = *whole;
+    if (name != parameter.name) {
+      values.resize(static_cast<std::size_t>(parameter.full_elements()));
+      weights->read(parameter, {.begin = 0, .end = parameter.full_elements()}, values);
+      name = parameter.name;
+    }
+    std::copy_n(values.begin() + elements.begin, elements.size(), out.begin());
+  };
+}
+
+}  // namespace
+
+config::RunConfig complete_model(config::RunConfig config) {
+  if (config.model.from.empty()) return sized(std::move(config));
+  const config::Model model = checkpoint::model_of_weights(config.model.from);
+  return completed(std::move(config), model);
+}
+
+config::RunConfig complete_model(config::RunConfig config, const mpi::Communicator& world) {
+  if (config.model.from.empty()) return sized(std::move(config));
+  const config::Model model = checkpoint::Weights::open(world, config.model.from).model();
+  return completed(std::move(config), model);
+}
+
+void check_weights(const config::RunConfig& config, const model::Model& model) {
+  if (!config.model.from.empty()) checkpoint::Weights::open(config.model.from).check(model);
+}
+
+store::ParameterInitializer first_parameters(const config::RunConfig& config) {
+  if (config.model.from.empty()) return store::initial_values(config.run.seed);
+  return provider(checkpoint::Weights::open(config.model.from));
+}
+
+store::ParameterInitializer first_parameters(const config::RunConfig& config, const mpi::Communicator& world) {
+  if (config.model.from.empty()) return store::initial_values(config.run.seed);
+  return provider(checkpoint::Weights::open(world, config.model.from));
+}
+
+}  // namespace trireme::checkpoint

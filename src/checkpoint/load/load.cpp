@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/load/load.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <new>
+
+#include "checkpoint/manifest_bytes.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/fault.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/checkpoint/directory.hpp"
+#include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/gather.hpp"
+#include "trireme/shard/copies.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+/// Sum of the digests of what the mesh's first replica held.
+std::uint64_t saved_digest(const Manifest& manifest) {
+  std::uint64_t sum = 0;
+  const int ranks = manifest.mesh.shard * manifest.mesh.tensor;
+  for (int rank = 0; rank < ranks; ++rank) sum += manifest.digests[static_cast<std::size_t>(rank)];
+  return sum;
+}
+
+/// Runs `work`; when it failed on any rank, all throw alike: Damaged when bytes are missing or not what was written,
+/// ReadError when any rank could not read. Collective.
+template <class Work>
+void together(const mpi::Communicator& world, Work&& work) {
+  std::string failure;
+  bool unreadable = false;
+  try {
+    work();
+  } catch (const CheckpointError& error) {
+    failure = error.what();
+  } catch (const std::bad_alloc&) {
+    failure = "no memory to read the checkpoint (ENOMEM): nothing was changed; give the job more memory";
+    unreadable = true;
+  } catch (const std::exception& error) {
+    failure = error.what();
+    unreadable = true;
+  }
+  const std::string said = mpi::agree_on_failure(world, failure);
+  if (said.empty()) return;
+  if (mpi::any_rank(world, unreadable)) throw io::ReadError(said);
+  throw Damaged(said);
+}
+
+void read_shards(Reader& reader, const Shards& shards) {
+  for (const Quantity quantity : all_quantities)
+    for (int b = 0; b < shards.model.param_blocks(); ++b) {
+      const ParamBlock block{b};
+      const std::span<float> values = shards.values(quantity, block);
+      const auto pieces = shard::whole_slices(shards.model[block], shards.layout[block], shards.at.shard);
+      for (const shard::StridedSlice& slice : shard::fold(shards.model[block], pieces))
+        reader.read(
+            quantity, shards.model[{block, slice.parameter}].name, slice.hyperslab,
+            values.subspan(static_cast<std::size_t>(slice.offset), static_cast<std::size_t>(slice.hyperslab.size())));
+    }
+}
+
+/// A rank that holds other values than were saved says so; on another mesh only the sum of all can be compared.
+void check_digest(const mpi::Communicator& world, const std::string& path, const Manifest& manifest,
+                  const Shards& shards) {
+  const std::uint64_t mine = shard_digest(shards);
+  const bool same_shards = manifest.mesh.shard == shards.mesh.shard && manifest.mesh.tensor == shards.mesh.tensor;
+  const int first_like_this = shards.at.shard * shards.mesh.tensor + shards.at.tensor;
+  const std::uint64_t all = mpi::sum_words(world, mine);
+  const bool right = same_shards ? mine == manifest.digests[static_cast<std::size_t>(first_like_this)]
+                                 : all == saved_digest(manifest) * static_cast<std::uint64_t>(shards.mesh.replicate);
+  const std::string said = mpi::agree_on_failure(
+      world, right ? ""
+                   : fmt::format("{}: the values restored are not those that were saved, though every checksum "
+                                 "fits: the memory of this node, or of the one that saved, is not reliable",
+                                 path));
+  if (!said.empty()) throw Damaged(said);
+}
+
+/// Every parameter's shape by its name.
+Metadata shapes(const std::vector<SavedParameter>& parameters) {
+  Metadata metadata;
+  for (const SavedParameter& parameter : parameters)
+    metadata.emplace_back(parameter.name, fmt::format("[{}]", fmt::join(parameter.shape, ", ")));
+  return metadata;
+}
+
+}  // namespace
+
+void check_model(const std::string& path, const Manifest& manifest, const model::Model& model) {
+  std::vector<std::string> lines = differences(manifest.model, model_metadata(model));
+  if (lines.empty()) lines = differences(shapes(manifest.parameters), shapes(saved_parameters(model)));
+  if (!lines.empty())
+    throw CheckpointError(
+        fmt::format("{} is of another model: {}. Set [model] as it was, or start over in another "
+                    "run.output.",
+                    path, join(lines, "; ")));
+}
+
+Manifest load(const mpi::Communicator& world, const std::string& path, const Shards& shards) {
+  std::string text;
+  together(world, [&] {
+    if (world.rank() == 0) text = encode(open_checkpoint(path));
+  });
+  Manifest manifest = decode(mpi::broadcast_text(world, std::move(text)));
+  check_model(path, manifest, shards.model);
+  together(world, [&] {
+    (void)fault::point("load.read");
+    Reader reader(path, manifest);
+    read_shards(reader, shards);
+  });
+  check_digest(world, path, manifest, shards);
+  return manifest;
+}
+
+}  // namespace trireme::checkpoint

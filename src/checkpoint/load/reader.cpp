@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "checkpoint/checksum.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/checkpoint/load/load.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+constexpr std::size_t most_open_files = 128;
+
+std::int64_t divide_up(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
+
+/// Which runs of `runs` reach into [begin, end), where that is not empty: [first, last).
+shard::Range runs_within(const shard::Hyperslab& hyperslab, std::int64_t begin, std::int64_t end) {
+  if (hyperslab.count == 1) return {.begin = 0, .end = 1};
+  const std::int64_t first =
+      std::max<std::int64_t>(0, divide_up(begin - hyperslab.first - hyperslab.length + 1, hyperslab.stride));
+  return {.begin = first, .end = std::min(hyperslab.count, divide_up(end - hyperslab.first, hyperslab.stride))};
+}
+
+/// The elements of `stored`, counted end to end, that may lie among those of `wanted`: [first, last).
+shard::Range candidates(const shard::Hyperslab& stored, const shard::Hyperslab& wanted) {
+  if (stored.count > 1) {
+    const shard::Range hyperslab = runs_within(stored, wanted.first, wanted.end());
+    return {.begin = hyperslab.begin * stored.length, .end = hyperslab.end * stored.length};
+  }
+  return {.begin = std::max<std::int64_t>(0, wanted.first - stored.first),
+          .end = std::min(stored.length, wanted.end() - stored.first)};
+}
+
+/// Elements that lie together in a chunk of what is stored and in what is wanted.
+struct Copy {
+  std::int64_t from = 0, to = 0, count = 0;
+};
+
+/// What of elements `chunk` of `stored` (counted end to end) is wanted. from: counted from the chunk's first one.
+std::vector<Copy> copies_of(const shard::Hyperslab& stored, shard::Range chunk, const shard::Hyperslab& wanted) {
+  std::vector<Copy> copies;
+  for (std::int64_t at = chunk.begin; at < chunk.end;) {
+    const std::int64_t within = at % stored.length;
+    const std::int64_t begin = stored.first + at / stored.length * stored.stride + within;
+    const std::int64_t end = begin + std::min(stored.length - within, chunk.end - at);
+    const shard::Range hyperslab = runs_within(wanted, begin, end);
+    for (std::int64_t run = hyperslab.begin; run < hyperslab.end; ++run) {
+      const std::int64_t run_begin = wanted.first + run * wanted.stride;
+      const shard::Range common{.begin = std::max(begin, run_begin), .end = std::min(end, run_begin + wanted.length)};
+      if (common.empty()) continue;
+      const Copy copy{.from = at - chunk.begin + common.begin - begin,
+                      .to = run * wanted.length + common.begin - run_begin,
+                      .count = common.size()};
+      const bool goes_on = !copies.empty() && copies.back().from + copies.back().count == copy.from &&
+                           copies.back().to + copies.back().count == copy.to;
+      if (goes_on)
+        copies.back().count += copy.count;
+      else
+        copies.push_back(copy);
+    }
+    at += end - begin;
+  }
+  return copies;
+}
+
+}  // namespace
+
+Reader::Reader(std::string path, Manifest manifest) : path_(std::move(path)), manifest_(std::move(manifest)) {
+  for (std::size_t p = 0; p < manifest_.parameters.size(); ++p)
+    index_of_[manifest_.parameters[p].name] = static_cast<int>(p);
+  places_.resize(all_quantities.size() * manifest_.parameters.size());
+  for (const SavedFile& file : manifest_.files)
+    for (const SavedDataset& dataset : file.datasets)
+      for (const SavedSlice& slice : dataset.slices)
+        places_[static_cast<std::size_t>(dataset.quantity) * manifest_.parameters.size() +
+                static_cast<std::size_t>(slice.parameter)]
+            .push_back({&file, &dataset, &slice, 0});
+  for (auto& list : places_) {
+    std::sort(list.begin(), list.end(),
+              [](const Place& a, const Place& b) { return a.slice->hyperslab.first < b.slice->hyperslab.first; });
+    std::int64_t end = 0;
+    for (Place& place : list) place.end = end = std::max(end, place.slice->hyperslab.end());
+  }
+}
+
+const io::File& Reader::open(const SavedFile& file) {
+  const auto found = open_.find(file.path);
+  if (found != open_.end()) return found->second;
+  if (open_.size() >= most_open_files) open_.clear();
+  return open_.emplace(file.path, io::File::open(path_ + "/" + file.path)).first->second;
+}
+
+void Reader::read_chunk(const SavedFile& saved, const SavedDataset& dataset, const SavedSlice& slice,
+                        std::int64_t index, std::span<float> out) {
+  const io::File& file = open(saved);
+  const shard::Range chunk = slice.chunk(index);
+  const auto bytes = std::as_writable_bytes(out);
+  file.read_at(dataset.byte_offset + 4 * (slice.offset + chunk.begin), bytes);
+  if (checksum(bytes) != slice.checksums[static_cast<std::size_t>(index)])
+    throw CheckpointError(fmt::format("{}, dataset {}: elements {} to {} are damaged (their checksum does not fit)",
+                                      file.path(), dataset.name, slice.offset + chunk.begin, slice.offset + chunk.end));
+}
+
+void Reader::read_slice(const Place& place, const shard::Hyperslab& wanted, std::span<float> out) {
+  const SavedSlice& slice = *place.slice;
+  const shard::Range elements = candidates(slice.hyperslab, wanted);
+  for (std::int64_t c = elements.begin / chunk_elements; c * chunk_elements < elements.end; ++c) {
+    const shard::Range chunk = slice.chunk(c);
+    const std::vector<Copy> copies = copies_of(slice.hyperslab, chunk, wanted);
+    if (copies.empty()) continue;
+    const auto size = static_cast<std::size_t>(chunk.size());
+    if (copies.front().count == chunk.size()) {
+      read_chunk(*place.file, *place.dataset, slice, c, out.subspan(static_cast<std::size_t>(copies.front().to), size));
+      continue;
+    }
+    chunk_.resize(size);
+    read_chunk(*place.file, *place.dataset, slice, c, chunk_);
+    for (const Copy& copy : copies)
+      std::memcpy(out.data() + copy.to, chunk_.data() + copy.from,
+                  sizeof(float) * static_cast<std::size_t>(copy.count));
+  }
+}
+
+void Reader::read(Quantity quantity, std::string_view parameter, const shard::Hyperslab& elements,
+                  std::span<float> out) {
+  const auto index = index_of_.find(parameter);
+  invariant(index != index_of_.end(), "the parameter is in the checkpoint");
+  const std::vector<Place>& places = places_[static_cast<std::size_t>(quantity) * manifest_.parameters.size() +
+                                             static_cast<std::size_t>(index->second)];
+  const auto first = std::partition_point(places.begin(), places.end(),
+                                          [&](const Place& place) { return place.end <= elements.first; });
+  for (auto it = first; it != places.end() && it->slice->hyperslab.first < elements.end(); ++it)
+    if (it->slice->hyperslab.end() > elements.first) read_slice(*it, elements, out);
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/load/weights.hpp"
+
+#include <fmt/format.h>
+
+#include "checkpoint/manifest_bytes.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/io/file.hpp"
+#include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/model_metadata.hpp"
+#include "trireme/mpi/broadcast.hpp"
+
+namespace trireme::checkpoint {
+
+bool is_checkpoint(const std::string& path) { return io::status_of(index_path(path)).kind != io::PathKind::nothing; }
+
+Weights Weights::of(const std::string& path, Manifest manifest) {
+  Weights weights;
+  weights.path_ = path;
+  weights.model_ = model_of(index_path(path), manifest);
+  weights.generation_.max_position_embeddings = 0;
+  read_generation(index_path(path), manifest.state.generation, weights.generation_);
+  weights.checkpoint_ = std::make_unique<Reader>(path, std::move(manifest));
+  return weights;
+}
+
+Weights Weights::open(const mpi::Communicator& world, const std::string& path) {
+  std::string bytes;
+  if (world.rank() == 0 && is_checkpoint(path)) bytes = encode(open_checkpoint(path));
+  bytes = mpi::broadcast_text(world, std::move(bytes));
+  return bytes.empty() ? open(path) : of(path, decode(bytes));
+}
+
+Weights Weights::open(const std::string& path) {
+  if (is_checkpoint(path)) return of(path, open_checkpoint(path));
+  if (io::status_of(path).kind == io::PathKind::directory && !list_checkpoints(path).empty())
+    (void)open_manifest_text(path);  // it says which to name
+  if (!huggingface::is_huggingface(path))
+    throw CheckpointError(
+        fmt::format("{}: holds no weights: neither config.json (a Hugging Face directory) nor index.h5 (a checkpoint); "
+                    "check the path",
+                    path));
+  Weights weights;
+  weights.path_ = path;
+  weights.directory_ = huggingface::HfDirectory::open(path);
+  require_layers(path, weights.directory_->config().model, weights.directory_->names().size());
+  const huggingface::HfConfig& config = weights.directory_->config();
+  weights.model_ = config.model;
+  weights.generation_.max_position_embeddings = config.max_position_embeddings;
+  weights.generation_.bos_token_id = config.bos_token_id;
+  weights.generation_.eos_token_ids = config.eos_token_ids;
+  return weights;
+}
+
+config::Model model_of_weights(const std::string& path) {
+  if (is_checkpoint(path) || !huggingface::is_huggingface(path)) return Weights::open(path).model();
+  return huggingface::read_hf_config(path).model;
+}
+
+void Weights::check(const model::Model& model) const {
+  if (directory_) return directory_->check(model);
+  check_model(path_, checkpoint_->manifest(), model);
+}
+
+void Weights::read(const model::Parameter& parameter, shard::Range elements, std::span<float> values) const {
+  if (directory_) return directory_->read_slice(parameter, elements, values);
+  checkpoint_->read(Quantity::parameter, parameter.name, shard::Hyperslab::of(elements), values);
+}
+
+}  // namespace trireme::checkpoint

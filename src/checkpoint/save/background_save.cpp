@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/save/background_save.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/fault.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/mpi/gather.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+}  // namespace
+
+BackgroundSave::BackgroundSave(const mpi::Communicator& world)
+    : world_(world.duplicate()), ranks_on_node_(world.node().size()) {}
+
+BackgroundSave::~BackgroundSave() = default;
+
+bool BackgroundSave::start(const Shards& shards, const State& state, const SaveOptions& options) {
+  invariant(!started(), "one save at a time");
+  if (no_memory_) return false;
+  const auto begin = Clock::now();
+  std::string failure;
+  if (!staging_) try {
+      staging_.emplace(shards, ranks_on_node_);
+    } catch (const EnvironmentError& error) {
+      failure = error.what();
+    }
+  const std::string said = mpi::agree_on_failure(world_, failure);
+  if (!said.empty()) {
+    staging_.reset();
+    no_memory_ = true;
+    if (world_.rank() == 0) log::warning("checkpoint.async: the training waits for its saves: " + said);
+    return false;
+  }
+  staging_->copy(shards);
+  running_ = std::make_unique<Running>();
+  running_->end = {.step = state.step, .saved = {}, .stall_seconds = seconds_since(begin), .failure = {}};
+  running_->thread = std::jthread([this, copy = staging_->shards(shards), state, options, begin] {
+    fault::set_step_of_thread(static_cast<long>(state.step - 1));
+    Ended& end = running_->end;
+    try {
+      end.saved = save(world_, copy, state, options);
+    } catch (...) {
+      end.failure = std::current_exception();
+    }
+    end.seconds = seconds_since(begin);
+    running_->done = true;
+  });
+  return true;
+}
+
+bool BackgroundSave::ended() const { return running_->done; }
+
+std::int64_t BackgroundSave::step() const { return running_->end.step; }
+
+Ended BackgroundSave::take() {
+  running_->thread.join();
+  Ended end = std::move(running_->end);
+  running_.reset();
+  return end;
+}
+
+}  // namespace trireme::checkpoint

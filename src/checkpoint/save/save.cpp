@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/save/save.hpp"
+
+#include <fmt/format.h>
+#include <sys/statvfs.h>
+
+#include <charconv>
+#include <filesystem>
+
+#include "checkpoint/commit.hpp"
+#include "checkpoint/save/group_file.hpp"
+#include "checkpoint/save/index_file.hpp"
+#include "checkpoint/save/shard_file.hpp"
+#include "checkpoint/save/shard_plan.hpp"
+#include "trireme/base/build_info.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/fault.hpp"
+#include "trireme/base/io/file.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/checkpoint/directory.hpp"
+#include "trireme/mpi/gather.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double room_for_metadata = 1.02;
+constexpr std::int64_t metadata_bytes = std::int64_t{1} << 20;
+
+/// One save, from the temporary directory to the commit.
+class Save {
+ public:
+  Save(const mpi::Communicator& world, const Shards& shards, const State& state, const SaveOptions& options)
+      : world_(world),
+        shards_(shards),
+        options_(options),
+        alone_(!options.name.empty()),
+        name_(alone_ ? options.name : step_name(state.step)),
+        temporary_(fmt::format("{}/.{}.partial", options.directory, name_)),
+        final_(fmt::format("{}/{}", options.directory, name_)) {
+    manifest_.state = state;
+    manifest_.mesh = shards.mesh;
+    manifest_.ranks_per_file = static_cast<int>(options.ranks_per_file);
+    manifest_.model = model_metadata(shards.model);
+    manifest_.parameters = saved_parameters(shards.model);
+    const BuildInfo& build = build_info();
+    manifest_.versions = {{"trireme", std::string(build.version)}, {"git", std::string(build.git_hash)}};
+    for (const LibraryVersion& library : build.libraries)
+      manifest_.versions.emplace_back(library.name, library.version);
+  }
+
+  Saved operator()() {
+    first_rank([&] { make_directories(); });
+    every_rank([] { (void)fault::point("ckpt.stage"); });
+    std::uint64_t digest = 0;
+    write_shards([&] { digest = shard_digest(shards_); });
+    std::vector<std::string> files =
+        mpi::gather_texts(world_, written_.first ? file_to_json(written_.saved) : std::string());
+    std::erase(files, std::string());  // of ranks whose group's first one has said it
+    for (const std::string& text : mpi::gather_texts(world_, fmt::format("{}", digest))) {
+      std::uint64_t& word = manifest_.digests.emplace_back();
+      std::from_chars(text.data(), text.data() + text.size(), word);
+    }
+    const std::int64_t data = data_bytes(shards_.layout) * shards_.mesh.tensor;
+    first_rank([&] { finish(files); });
+    first_rank([&] { commit(); });
+    if (!alone_) make_way();
+    return {.path = final_, .bytes = Bytes{data}};
+  }
+
+ private:
+  /// Runs `work`; afterwards all ranks know whether it failed on any, and throw alike.
+  template <class Work>
+  void every_rank(Work&& work) {
+    settle(failure_of(work));
+  }
+  template <class Work>
+  std::string failure_of(Work&& work) {
+    try {
+      work();
+    } catch (const FailedElsewhere&) {
+      return "";  // that rank says why
+    } catch (const TornFile& torn) {
+      torn_ = true;
+      return torn.what();
+    } catch (const CheckpointError& damage) {
+      damaged_ = true;
+      return damage.what();
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  }
+  void settle(const std::string& failure) {
+    const std::string said = mpi::agree_on_failure(world_, failure);
+    if (said.empty()) return;
+    if (mpi::any_rank(world_, torn_)) throw TornFile(said);
+    std::error_code ignored;
+    if (world_.rank() == 0) fs::remove_all(temporary_, ignored);
+    throw WriteError(fmt::format("the checkpoint of step {} was not saved; those before it are as they were: {}",
+                                 manifest_.state.step, said));
+  }
+  template <class Work>
+  void first_rank(Work&& work) {
+    every_rank([&] {
+      if (world_.rank() == 0) work();
+    });
+  }
+
+  void make_directories() const {
+    std::error_code error;
+    fs::remove_all(temporary_, error);
+    fs::create_directories(temporary_ + "/shards", error);
+    if (error)
+      throw WriteError(fmt::format("{}: cannot be created: {}; set checkpoint.directory to where you may write",
+                                   temporary_, error.message()));
+    io::sync_directory(options_.directory);
+    const auto needed = static_cast<std::int64_t>(
+                            room_for_metadata * static_cast<double>(data_bytes(shards_.layout) * shards_.mesh.tensor)) +
+                        metadata_bytes;
+    struct statvfs space {};
+    if (::statvfs(options_.directory.c_str(), &space) != 0) return;
+    const auto available = static_cast<std::int64_t>(space.f_bavail) * static_cast<std::int64_t>(space.f_frsize);
+    if (available < needed)
+      throw WriteError(
+          fmt::format("{}: a checkpoint needs {} ({} bytes), {} ({} bytes) are free; free space or set "
+                      "checkpoint.directory to another file system",
+                      options_.directory, to_text(Bytes{needed}), needed, to_text(Bytes{available}), available));
+  }
+
+  /// One file a rank, or one a group.
+  void write_shards(const Meanwhile& meanwhile) {
+    std::string failure;
+    if (options_.ranks_per_file == 1) {
+      failure = failure_of([&] { written_ = write_shard_file(temporary_, shards_, meanwhile); });
+    } else {
+      const Writers writers = writers_of(shards_.mesh, shards_.dp_rank(), options_.ranks_per_file);
+      const mpi::Communicator group =
+          world_.split(writers.first * shards_.mesh.tensor + shards_.at.tensor, shards_.dp_rank());
+      failure = failure_of(
+          [&] { written_ = write_group_file(group, temporary_, shards_, options_.ranks_per_file, meanwhile); });
+    }
+    settle(failure);
+  }
+
+  /// Removes what is older than `keep`, when every rank has read from the disk that the new one is what it wrote. When
+  /// it is not, the new one goes; when that cannot be read, all stay.
+  void make_way() {
+    const bool first = world_.rank() == 0;
+    std::vector<std::string> old;
+    if (first) try {
+        old = old_checkpoints(final_, manifest_.state.run_id, options_.keep, options_.keep_every);
+      } catch (const Error& error) {
+        log::warning(fmt::format("no older checkpoint is removed: {}", error.what()));
+      }
+    if (!mpi::any_rank(world_, !old.empty())) return;
+    damaged_ = false;
+    const std::string failure = failure_of([&] {
+      if (first) (void)open_checkpoint(final_);
+      read_back(final_, written_);
+    });
+    const std::string said = mpi::agree_on_failure(world_, failure);
+    if (!said.empty()) {
+      if (mpi::any_rank(world_, !failure.empty() && !damaged_))
+        throw io::ReadError(
+            fmt::format("{} was written, but could not be read back, and no other checkpoint was removed: "
+                        "{}",
+                        final_, said));
+      if (first) remove_checkpoint(final_);
+      settle(failure);
+    }
+    for (const std::string& path : old) remove_checkpoint(path);
+  }
+
+  void finish(const std::vector<std::string>& files) {
+    (void)fault::point("ckpt.manifest");
+    const std::string json = to_json(manifest_, files);
+    manifest_ = parse_manifest(index_path(temporary_), json);
+    write_index(temporary_, manifest_, json);
+    const FileHash index = hash_file(index_path(temporary_));
+    io::write_text(temporary_ + "/COMMIT", commit_text(index.bytes, index.hash));
+    io::sync_directory(temporary_ + "/shards");
+    io::sync_directory(temporary_);
+    (void)open_checkpoint(temporary_);
+  }
+
+  void commit() const {
+    if (!alone_) set_aside_newer(options_.directory, options_.base_step);
+    (void)fault::point("ckpt.rename");
+    std::error_code error;
+    fs::rename(temporary_, final_, error);
+    if (error) throw WriteError(fmt::format("{}: cannot be renamed to {}: {}", temporary_, final_, error.message()));
+    io::sync_directory(options_.directory);
+  }
+
+  const mpi::Communicator& world_;
+  const Shards& shards_;
+  SaveOptions options_;
+  bool alone_;
+  std::string name_;
+  std::string temporary_;
+  std::string final_;
+  Manifest manifest_;
+  WrittenFile written_;
+  bool torn_ = false;
+  bool damaged_ = false;  ///< what was read on this rank is not what was written
+};
+
+}  // namespace
+
+Saved save(const mpi::Communicator& world, const Shards& shards, const State& state, const SaveOptions& options) {
+  return Save(world, shards, state, options)();
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/io/file.hpp"
+#include "trireme/checkpoint/manifest.hpp"
+#include "trireme/checkpoint/save/save.hpp"
+
+namespace trireme::checkpoint {
+
+/// Bytes that this rank wrote, as it hashed them in memory.
+struct WrittenChunk {
+  std::size_t dataset = 0;  ///< index in WrittenFile::datasets
+  shard::Range bytes;       ///< of the file
+  std::uint64_t checksum = 0;
+};
+
+/// A shard file, as one of the ranks that wrote it knows it.
+struct WrittenFile {
+  bool first = true;                  ///< this rank is the first of them: `saved` is complete
+  SavedFile saved;                    ///< else: its path
+  std::vector<std::string> datasets;  ///< names
+  std::vector<WrittenChunk> chunks;
+};
+
+/// What a rank does while the disk is busy with what it wrote.
+using Meanwhile = std::function<void()>;
+
+/// Writes this rank's part of its shard to `path`/<shard_path>, flushed to disk, and says what is in it. HDF5 lays the
+/// file out, plain writes fill it: they report a full disk, HDF5 does not always. Throws WriteError.
+[[nodiscard]] WrittenFile write_shard_file(const std::string& path, const Shards& shards, const Meanwhile& meanwhile);
+
+/// Reads what this rank wrote to a file below `path` again, from the disk where the system lets it, and the first rank
+/// all that belongs to no slice. Throws CheckpointError naming file and dataset when it is something else.
+void read_back(const std::string& path, const WrittenFile& written);
+
+/// Bytes of all shard files of a model, but for HDF5's own.
+[[nodiscard]] std::int64_t data_bytes(const shard::Layout& layout);
+
+/// Where the bytes of every slice lie in the file, in order: [begin, end).
+[[nodiscard]] std::vector<shard::Range> slice_bytes(const SavedFile& file);
+
+/// XXH3 of all bytes outside the slices, in order.
+[[nodiscard]] std::uint64_t hash_rest(const io::File& file, const SavedFile& saved);
+
+}  // namespace trireme::checkpoint

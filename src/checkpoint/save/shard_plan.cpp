@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/save/shard_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/shard/copies.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+// At most what HDF5 adds: groups; headers, links and the way to the next page.
+constexpr std::int64_t hdf5_bytes = 1 << 16;
+constexpr std::int64_t hdf5_bytes_a_dataset = 1 << 13;
+
+/// The pieces of parameters in `part` of shard `rank`, with offsets from the beginning of the part.
+std::vector<shard::StridedSlice> slices_of_part(const Shards& shards, ParamBlock block, int rank, shard::Range part) {
+  std::vector<shard::Slice> clipped;
+  for (const shard::Slice& slice :
+       shard::whole_slices(shards.model[block], shards.layout[block], rank, shard::Copies::first)) {
+    const std::int64_t begin = std::max(slice.offset, part.begin);
+    const std::int64_t end = std::min(slice.offset + slice.elements.size(), part.end);
+    if (begin >= end) continue;
+    const std::int64_t first = slice.elements.begin + begin - slice.offset;
+    clipped.push_back({.parameter = slice.parameter,
+                       .elements = {.begin = first, .end = first + end - begin},
+                       .offset = begin - part.begin});
+  }
+  return shard::fold(shards.model[block], clipped);
+}
+
+PlannedDataset plan_dataset(const Shards& shards, const Writers& writers, Quantity quantity, ParamBlock block,
+                            int first_parameter) {
+  PlannedDataset planned{.dataset = {.name = fmt::format("{}/{}", to_text(quantity), shards.model[block].name),
+                                     .quantity = quantity,
+                                     .slices = {}},
+                         .block = block,
+                         .parts = {}};
+  SavedDataset& dataset = planned.dataset;
+  for (int rank = writers.first; rank < writers.first + writers.count; ++rank) {
+    const mesh::Coordinates at = shards.mesh.coordinates(Rank{rank * shards.mesh.tensor + shards.at.tensor});
+    const shard::Range part = part_of_shard(shards.layout[block].shard_elements(), at.replicate, shards.mesh.replicate);
+    const auto slices = slices_of_part(shards, block, at.shard, part);
+    if (slices.empty()) continue;  // padding only
+    planned.parts.push_back({.dp_rank = rank,
+                             .begin = part.begin,
+                             .offset = dataset.elements,
+                             .first_slice = dataset.slices.size(),
+                             .end_slice = dataset.slices.size() + slices.size()});
+    for (const shard::StridedSlice& slice : slices)
+      dataset.slices.push_back({.parameter = first_parameter + slice.parameter,
+                                .hyperslab = slice.hyperslab,
+                                .offset = dataset.elements + slice.offset,
+                                .checksums = {}});
+    dataset.elements += part.size();
+  }
+  return planned;
+}
+
+}  // namespace
+
+shard::Range part_of_shard(std::int64_t elements, int replica, int replicas) {
+  const std::int64_t units = elements / shard::alignment;
+  return {.begin = units * replica / replicas * shard::alignment,
+          .end = units * (replica + 1) / replicas * shard::alignment};
+}
+
+Writers writers_of(const mesh::Mesh& mesh, int dp_rank, std::int64_t ranks_per_file) {
+  const std::int64_t first = dp_rank / ranks_per_file * ranks_per_file;
+  return {.first = static_cast<int>(first),
+          .count = static_cast<int>(std::min(ranks_per_file, mesh.dp_size() - first))};
+}
+
+std::vector<PlannedDataset> plan_file(const Shards& shards, const Writers& writers) {
+  std::vector<PlannedDataset> datasets;
+  for (const Quantity quantity : all_quantities) {
+    int first_parameter = 0;
+    for (int b = 0; b < shards.model.param_blocks(); ++b) {
+      PlannedDataset planned = plan_dataset(shards, writers, quantity, ParamBlock{b}, first_parameter);
+      first_parameter += shards.layout[ParamBlock{b}].parameters();
+      if (!planned.parts.empty()) datasets.push_back(std::move(planned));
+    }
+  }
+  return datasets;
+}
+
+std::int64_t most_bytes(const std::vector<PlannedDataset>& planned) {
+  std::int64_t bytes = hdf5_bytes;
+  for (const PlannedDataset& one : planned) bytes += 4 * one.dataset.elements + hdf5_bytes_a_dataset;
+  return bytes;
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/save/staging.hpp"
+
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/fault.hpp"
+#include "trireme/device/buffer.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+/// The first number of a file of one line; nothing where it is missing or says "max".
+std::optional<std::int64_t> number_in(const char* path) {
+  std::ifstream file(path);
+  std::int64_t number = 0;
+  if (file >> number) return number;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Bytes available_host_memory() {
+  std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
+  std::ifstream memory("/proc/meminfo");
+  for (std::string line; std::getline(memory, line);)
+    if (line.starts_with("MemAvailable:")) bytes = 1024 * std::stoll(line.substr(line.find(':') + 1));
+  const auto limit = number_in("/sys/fs/cgroup/memory.max");
+  const auto used = number_in("/sys/fs/cgroup/memory.current");
+  if (limit && used) bytes = std::min(bytes, std::max<std::int64_t>(0, *limit - *used));
+  return Bytes{bytes};
+}
+
+Bytes staging_bytes(const shard::Layout& layout) {
+  return Bytes{static_cast<std::int64_t>(all_quantities.size() * sizeof(float)) * layout.shard_elements()};
+}
+
+Staging::Staging(const Shards& shards, int ranks_on_node) : blocks_(shards.model.param_blocks()) {
+  const Bytes needed = staging_bytes(shards.layout);
+  const Bytes available = available_host_memory();
+  if (fault::point("ckpt.memory") || needed.value > available.value / ranks_on_node)
+    throw EnvironmentError(
+        fmt::format("a copy of what a rank saves takes {}, and {} ranks share the {} that this node "
+                    "has left; set checkpoint.async = false, or use more nodes",
+                    to_text(needed), ranks_on_node, to_text(available)));
+  for (const Quantity quantity : all_quantities)
+    for (int b = 0; b < blocks_; ++b)
+      copies_.push_back(device::buffer(device::Category::other,
+                                       static_cast<std::int64_t>(shards.values(quantity, ParamBlock{b}).size()),
+                                       DType::fp32, device::Space::host));
+}
+
+void Staging::copy(const Shards& shards) {
+  (void)fault::point("ckpt.copy");
+  auto to = copies_.begin();
+  for (const Quantity quantity : all_quantities)
+    for (int b = 0; b < blocks_; ++b) {
+      const std::span<float> from = shards.values(quantity, ParamBlock{b});
+      (to++)->copy_(at::from_blob(from.data(), {static_cast<std::int64_t>(from.size())}, at::kFloat));
+    }
+}
+
+Shards Staging::shards(const Shards& like) const {
+  return {.model = like.model,
+          .layout = like.layout,
+          .mesh = like.mesh,
+          .at = like.at,
+          .values = [this](Quantity quantity, ParamBlock block) {
+            const at::Tensor& copy =
+                copies_[static_cast<std::size_t>(static_cast<int>(quantity) * blocks_ + block.value)];
+            return std::span(copy.mutable_data_ptr<float>(), static_cast<std::size_t>(copy.numel()));
+          }};
+}
+
+}  // namespace trireme::checkpoint

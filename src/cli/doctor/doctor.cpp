@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <fmt/format.h>
+#include <hdf5.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <Kokkos_Core.hpp>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "cli/commands.hpp"
+#include "cli/doctor/probe.hpp"
+#include "cli/start/libraries.hpp"
+#include "cli/start/with_mpi.hpp"
+#include "trireme/base/build_info.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::cli {
+namespace {
+
+Finding check_kokkos_here() {
+  using Space = Kokkos::DefaultHostExecutionSpace;
+  return check_kokkos(fmt::format("{}.{}.{}", KOKKOS_VERSION / 10000, KOKKOS_VERSION / 100 % 100, KOKKOS_VERSION % 100),
+                      Space::name(), Space().concurrency(), at::get_num_threads());
+}
+
+Finding check_hdf5_here() {
+#ifdef H5_HAVE_PARALLEL
+  constexpr bool parallel = true;
+#else
+  constexpr bool parallel = false;
+#endif
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return check_hdf5({.compiled = fmt::format("{}.{}.{}", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE),
+                     .loaded = fmt::format("{}.{}.{}", major, minor, release)},
+                    parallel);
+}
+
+Findings check_libraries() {
+  return {check_openmp(loaded_openmp_runtimes()),
+          check_libtorch(libtorch_versions(), at::get_cpu_capability(), at::get_num_threads()), check_kokkos_here(),
+          check_hdf5_here()};
+}
+
+/// Waits for rank 0 without taking its cores: it measures. Collective over `world`.
+int await_verdict(const mpi::Communicator& world, int code) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  mpi::check(MPI_Ibcast(&code, 1, MPI_INT, 0, world.handle(), &request), "share the verdict");
+  for (int done = 0; done == 0;) {
+    mpi::check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "share the verdict");
+    if (done == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return code;
+}
+
+int doctor(const mpi::Communicator& world) {
+  const Libraries libraries(world, 0);
+  const mpi::Topology topology = mpi::probe_topology(world);
+  Findings findings = check_mpi(look_at_mpi(world));
+  append(findings, check_cores(topology, look_at_places(world), static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)),
+                               at::get_num_threads()));
+  append(findings, check_likeness(look_at_likeness(world)));
+  if (world.rank() != 0) return await_verdict(world, 0);
+
+  append(findings, check_libraries());
+  findings.push_back(check_cpu(look_at_cpu()));
+  append(findings, check_gpus(device::probe_gpus(), topology.node_ranks));
+  append(findings, check_environment(look_at_environment(), topology.node_ranks, topology.nodes));
+  append(findings, check_speeds(measure_speeds(), at::get_num_threads()));
+  const BuildInfo& info = build_info();
+  fmt::print("Trireme {} ({}), {}, {} build\n\n{}", info.version, info.git_hash, info.compiler, info.build_type,
+             to_text(findings));
+  return await_verdict(world,
+                       static_cast<int>(worst(findings) == Verdict::error ? ExitCode::environment : ExitCode::done));
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Action& chosen) {
+  CLI::App* command =
+      app.add_subcommand("doctor", "Look at MPI, cores, libraries and speed here, and say what to do about it.");
+  command->footer(
+      "Exit code 0, or 5 when something is wrong that training needs. Rank 0 speaks.\n\n"
+      "Examples:\n"
+      "  trireme doctor                           this machine, as one rank\n"
+      "  mpirun -n 4 --bind-to none trireme doctor\n"
+      "  srun -N 2 --ntasks-per-node=4 --cpus-per-task=8 trireme doctor      the nodes and the launch of a job to "
+      "come");
+  command->callback([&chosen] { chosen = [] { return with_mpi(doctor); }; });
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/start/launcher.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::cli {
+namespace {
+
+constexpr const char* srun = "srun";
+
+struct Variables {
+  const char* by;
+  const char* ranks;
+  const char* rank;
+};
+
+// A launcher that was itself started by srun leaves srun's variables in place: srun comes last.
+constexpr std::array<Variables, 4> known{{{"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                          {"MVAPICH's launcher", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
+                                          {"a PMI launcher such as MPICH's mpiexec", "PMI_SIZE", "PMI_RANK"},
+                                          {srun, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}};
+
+// By which of srun's plugins an MPI learns who is who, unless it was built in another way than is usual.
+std::string_view plugin_of(std::string_view mpi_library) {
+  for (const std::string_view family : {"MPICH", "Intel(R) MPI", "MVAPICH"})
+    if (mpi_library.find(family) != std::string_view::npos) return "pmi2";
+  return "pmix";
+}
+
+}  // namespace
+
+std::optional<Launched> launched(const std::function<std::string(std::string_view)>& variable) {
+  for (const Variables& v : known) {
+    const int ranks = std::atoi(variable(v.ranks).c_str());
+    if (ranks > 0) return Launched{.by = v.by, .ranks = ranks, .rank = std::atoi(variable(v.rank).c_str())};
+  }
+  return std::nullopt;
+}
+
+void check_launcher(const std::optional<Launched>& launched, int mpi_ranks, std::string_view mpi_library) {
+  if (!launched || launched->ranks == mpi_ranks) return;
+  throw EnvironmentError(fmt::format(
+      "{} started {} tasks, but MPI sees {} rank{}: the launcher and the MPI that trireme was built with do "
+      "not speak to each other. Start it with that MPI's own mpirun, or with srun --mpi={} (srun "
+      "--mpi=list shows what there is).",
+      launched->by, launched->ranks, mpi_ranks, mpi_ranks == 1 ? "" : "s", plugin_of(mpi_library)));
+}
+
+void check_introduction(const std::optional<Launched>& launched,
+                        const std::function<std::string(std::string_view)>& variable, std::string_view mpi_library) {
+  if (!launched || launched->by != srun || launched->ranks == 1 || !mpi_library.starts_with("Open MPI")) return;
+  for (const char* told : {"PMIX_RANK", "PMI_RANK", "PMI_FD"})
+    if (!variable(told).empty()) return;
+  defer_to_first_rank(launched);
+  throw EnvironmentError(
+      fmt::format("srun started {} tasks without PMIx support for Open MPI. Use srun --mpi=pmix (srun "
+                  "--mpi=list shows "
+                  "the available types), or Open MPI's mpirun.",
+                  launched->ranks));
+}
+
+void defer_to_first_rank(const std::optional<Launched>& launched) {
+  if (!launched || launched->rank == 0) return;
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  std::exit(static_cast<int>(ExitCode::environment));
+}
+
+std::string environment(std::string_view name) {
+  const char* text = std::getenv(std::string(name).c_str());
+  return text == nullptr ? "" : text;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace trireme::cli {
+
+/// What the program that started us says.
+struct Launched {
+  std::string by;  ///< "srun", "Open MPI's mpirun", ...
+  int ranks = 1;   ///< in this step
+  int rank = 0;    ///< ours among them
+};
+
+/// Looks for a launcher's variables; `variable` gives their text, "" where there is none. Absent: started alone.
+[[nodiscard]] std::optional<Launched> launched(const std::function<std::string(std::string_view)>& variable);
+
+/// Throws EnvironmentError when MPI sees another number of ranks than were started, as it does when program and
+/// launcher belong to different MPIs: every task would train the whole model alone, all writing the same files.
+/// mpi_library: what MPI_Get_library_version says; srun tells different libraries by different plugins.
+void check_launcher(const std::optional<Launched>& launched, int mpi_ranks, std::string_view mpi_library);
+
+/// Throws EnvironmentError when srun started several tasks without telling Open MPI who is who: MPI_Init would end the
+/// process with pages of advice. MPI_Get_library_version, for mpi_library, may be asked before MPI_Init.
+void check_introduction(const std::optional<Launched>& launched,
+                        const std::function<std::string(std::string_view)>& variable, std::string_view mpi_library);
+
+/// Ends the process where a check failed on all tasks alike and this is not the first, which gets time to speak.
+void defer_to_first_rank(const std::optional<Launched>& launched);
+
+/// The environment variable `name`; "" when it is not set.
+[[nodiscard]] std::string environment(std::string_view name);
+
+}  // namespace trireme::cli

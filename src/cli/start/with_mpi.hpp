@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "trireme/mpi/communicator.hpp"
+
+namespace trireme::cli {
+
+/// Runs `body` between MPI's beginning and its end; `world`: all ranks of the job. An exception ends the whole job with
+/// its message and code where it leaves `body`, while MPI is still there to tell the other ranks.
+int with_mpi(const std::function<int(const mpi::Communicator& world)>& body);
+
+/// Before MPI begins: `check_introduction` with what is there. The doctor does without, to look at what is wrong.
+void require_process_manager();
+
+/// What the MPI that is loaded calls itself, all its lines. May be asked before MPI begins.
+[[nodiscard]] std::string mpi_library();
+
+}  // namespace trireme::cli

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/io/json.hpp"
+#include "huggingface/mistakes.hpp"
+#include "trireme/huggingface/huggingface.hpp"
+#include "trireme/model/huggingface.hpp"
+
+namespace trireme::huggingface {
+
+namespace {
+
+constexpr std::string_view head_name = "lm_head.weight";
+constexpr std::int64_t compared_elements = 1 << 20;
+
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+/// Why the model has no use for a tensor of this name.
+std::string_view why_unused(std::string_view name) {
+  if (contains(name, "q_norm") || contains(name, "k_norm")) return "query/key norms are not honoured";
+  if (name.ends_with(".bias")) return "biases are not honoured";
+  if (contains(name, ".experts.")) return "mixtures of experts are not honoured";
+  if (contains(name, "lora_")) return "adapters are not honoured, merge them first";
+  if (name.ends_with(".weight_scale") || contains(name, ".qweight")) return "quantized weights are not honoured";
+  return "the model has no such parameter";
+}
+
+std::string missing_remedy(std::string_view name) {
+  return name == head_name ? "set tie_word_embeddings to true in config.json if it is the embedding"
+                           : "download the weights again";
+}
+
+}  // namespace
+
+bool HfDirectory::tied_head_equals_embedding(std::string_view embedding_name) const {
+  const TensorInfo* head = find(head_name);
+  const TensorInfo* embedding = find(embedding_name);
+  if (embedding == nullptr || head->shape != embedding->shape || !head->readable() || !embedding->readable())
+    return false;
+  std::vector<float> a(static_cast<std::size_t>(std::min(compared_elements, head->elements())));
+  std::vector<float> b(a.size());
+  for (std::int64_t begin = 0; begin < head->elements(); begin += compared_elements) {
+    const shard::Range range{.begin = begin, .end = std::min(begin + compared_elements, head->elements())};
+    const std::span left = std::span(a).first(static_cast<std::size_t>(range.size()));
+    const std::span right = std::span(b).first(left.size());
+    read_slice(head_name, range, left);
+    read_slice(embedding_name, range, right);
+    if (!std::equal(left.begin(), left.end(), right.begin())) return false;
+  }
+  return true;
+}
+
+void HfDirectory::check(const model::Model& model) const {
+  Mistakes mistakes;
+  const model::HfForm& form = model::hf_form(model.architecture);
+  std::set<std::string, std::less<>> used;
+  for (const model::ParameterBlock& block : model.parameter_blocks) {
+    for (const model::Parameter& parameter : block.parameters) {
+      const std::string name = name_in_files(parameter.name);
+      used.insert(name);
+      const TensorInfo* tensor = find(name);
+      const std::vector<std::int64_t> shape = shape_in_files(parameter);
+      if (tensor == nullptr) {
+        mistakes.add(fmt::format("{} is missing; {}", parameter.name, missing_remedy(parameter.name)));
+      } else if (tensor->shape != shape) {
+        mistakes.add(
+            fmt::format("{} has shape {}, the model has {}; check the sizes", parameter.name, tensor->shape, shape));
+      } else if (!tensor->readable()) {
+        mistakes.add(fmt::format("{} has dtype {}; convert it to F32, BF16 or F16", parameter.name, tensor->dtype));
+      }
+    }
+  }
+  std::map<std::string_view, std::vector<std::string>> unused;  // by reason
+  for (const auto& [name, file] : file_of_) {
+    const bool buffer = std::any_of(form.buffers.begin(), form.buffers.end(),
+                                    [&name = name](std::string_view ending) { return name.ends_with(ending); });
+    if (used.contains(name) || buffer) continue;
+    if (name == head_name && model.sizes.tied) {
+      if (tied_head_equals_embedding(name_in_files(form.embedding))) continue;
+      mistakes.add(fmt::format(
+          "{} differs from {} though the embeddings are tied; set tie_word_embeddings to false in config.json "
+          "to use it, or remove the tensor",
+          head_name, form.embedding));
+      continue;
+    }
+    unused[why_unused(name)].push_back(name);
+  }
+  for (const auto& [reason, names] : unused) {
+    mistakes.add(fmt::format("{} would not be used{}: {}", io::in_quotes(names.front()),
+                             names.size() == 1 ? "" : fmt::format(", and {} like it", names.size() - 1), reason));
+  }
+  raise(mistakes, fmt::format("{}: its tensors are not those of the model", path_));
+}
+
+}  // namespace trireme::huggingface

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/io/json.hpp"
+#include "huggingface/mistakes.hpp"
+#include "trireme/huggingface/huggingface.hpp"
+#include "trireme/model/huggingface.hpp"
+
+namespace trireme::huggingface {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::int64_t most_config_bytes = 10'000'000;
+constexpr std::string_view single_name = "model.safetensors";
+constexpr std::string_view index_name = "model.safetensors.index.json";
+
+std::string in(const std::string& directory, std::string_view name) { return (fs::path(directory) / name).string(); }
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+/// The index's table tensor -> file. File names are plain names: nothing outside of the directory is ever opened.
+std::map<std::string, std::string> read_weight_map(const std::string& file) {
+  const json index = io::parse_json(file, io::read_text(file, most_header_bytes));
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    throw CheckpointError(fmt::format("{}: has no table weight_map; get a sound copy", file));
+  }
+  std::map<std::string, std::string> map;
+  for (const auto& [tensor, value] : index["weight_map"].items()) {
+    const std::string name = value.is_string() ? value.get<std::string>() : "";
+    if (name.empty() || name == "." || name == ".." || fs::path(name).filename() != name ||
+        name.find('\0') != std::string::npos) {
+      throw CheckpointError(
+          fmt::format("{}: tensor {} lies in {}, which is not the name of a file beside it; get a sound copy", file,
+                      io::in_quotes(tensor), io::in_quotes(value.dump())));
+    }
+    map.emplace(tensor, name);
+  }
+  return map;
+}
+
+}  // namespace
+
+bool is_huggingface(const std::string& path) { return exists(in(path, "config.json")); }
+
+HfConfig read_hf_config(const std::string& directory) {
+  const std::string config = in(directory, "config.json");
+  return parse_hf_config(io::read_text(config, most_config_bytes), config);
+}
+
+HfDirectory HfDirectory::open(const std::string& directory) {
+  if (!is_huggingface(directory)) {
+    throw CheckpointError(fmt::format("{}: {}; a Hugging Face directory holds config.json and {}", directory,
+                                      exists(directory) ? "has no config.json" : "does not exist", single_name));
+  }
+  HfDirectory opened(directory, read_hf_config(directory));
+  if (exists(in(directory, single_name))) {
+    opened.open_single();
+  } else if (exists(in(directory, index_name))) {
+    opened.open_indexed();
+  } else if (exists(in(directory, "pytorch_model.bin")) || exists(in(directory, "pytorch_model.bin.index.json"))) {
+    throw CheckpointError(
+        fmt::format("{}: holds pickled weights (pytorch_model.bin), which are not read; load it in transformers "
+                    "and save_pretrained(..., safe_serialization=True)",
+                    directory));
+  } else {
+    throw CheckpointError(
+        fmt::format("{}: has neither {} nor {}; download the weights", directory, single_name, index_name));
+  }
+  return opened;
+}
+
+void HfDirectory::open_single() {
+  files_.push_back(SafetensorsFile::open(in(path_, single_name)));
+  for (const auto& [name, info] : files_.front().tensors()) file_of_.emplace(name, 0);
+}
+
+void HfDirectory::open_indexed() {
+  const std::string index = in(path_, index_name);
+  const std::map<std::string, std::string> weight_map = read_weight_map(index);
+  std::map<std::string, std::size_t> opened;
+  Mistakes mistakes;
+  for (const auto& [tensor, name] : weight_map) {
+    if (opened.contains(name)) continue;
+    opened.emplace(name, files_.size());
+    if (exists(in(path_, name))) {
+      files_.push_back(SafetensorsFile::open(in(path_, name)));
+    } else {
+      mistakes.add(fmt::format("{} is missing; download it", name));
+    }
+  }
+  raise(mistakes, fmt::format("{}: not all of its files are there", index));
+  for (const auto& [tensor, name] : weight_map) {
+    const std::size_t file = opened.at(name);
+    if (!files_[file].tensors().contains(tensor))
+      mistakes.add(fmt::format("{} is not in {}", io::in_quotes(tensor), name));
+    file_of_.emplace(tensor, file);
+  }
+  for (const SafetensorsFile& file : files_) {
+    for (const auto& [tensor, info] : file.tensors()) {
+      if (!weight_map.contains(tensor))
+        mistakes.add(fmt::format("{} of {} is not in the index", io::in_quotes(tensor), file.path()));
+    }
+  }
+  raise(mistakes, fmt::format("{}: does not describe its files; get both from the same source", index));
+}
+
+std::vector<std::string> HfDirectory::names() const {
+  std::vector<std::string> list;
+  for (const auto& [name, file] : file_of_) list.push_back(name);
+  return list;
+}
+
+const TensorInfo* HfDirectory::find(std::string_view name) const {
+  const auto found = file_of_.find(name);
+  return found == file_of_.end() ? nullptr : &files_[found->second].tensors().find(name)->second;
+}
+
+std::string HfDirectory::name_in_files(std::string_view parameter) const {
+  const std::string_view prefix = model::hf_form(config_.model.architecture).optional_prefix;
+  if (!prefix.empty() && parameter.starts_with(prefix) && !file_of_.contains(parameter) &&
+      file_of_.contains(parameter.substr(prefix.size())))
+    parameter.remove_prefix(prefix.size());
+  return std::string(parameter);
+}
+
+std::vector<std::int64_t> shape_in_files(const model::Parameter& parameter) {
+  std::vector<std::int64_t> shape = parameter.full_shape();
+  if (parameter.transposed_in_files) std::reverse(shape.begin(), shape.end());
+  return shape;
+}
+
+void HfDirectory::read_slice(const model::Parameter& parameter, shard::Range elements, std::span<float> values) const {
+  const std::string name = name_in_files(parameter.name);
+  if (!parameter.transposed_in_files) return read_slice(name, elements, values);
+  const std::vector<std::int64_t> shape = parameter.full_shape();
+  const std::int64_t rows = shape[0], columns = shape[1];
+  const std::int64_t first_row = elements.begin / columns;
+  const std::int64_t count = (elements.end + columns - 1) / columns - first_row;
+  std::vector<float> run(static_cast<std::size_t>(count));
+  for (std::int64_t column = 0; column < columns; ++column) {
+    const std::int64_t begin = column * rows + first_row;
+    read_slice(name, {.begin = begin, .end = begin + count}, run);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t element = (first_row + i) * columns + column;
+      if (element >= elements.begin && element < elements.end)
+        values[static_cast<std::size_t>(element - elements.begin)] = run[static_cast<std::size_t>(i)];
+    }
+  }
+}
+
+void HfDirectory::read_slice(std::string_view name, shard::Range elements, std::span<float> values) const {
+  const auto found = file_of_.find(name);
+  if (found == file_of_.end()) {
+    throw CheckpointError(
+        fmt::format("{}: has no tensor {}; check that the weights belong to this model", path_, io::in_quotes(name)));
+  }
+  files_[found->second].read_fp32(name, elements, values);
+}
+
+}  // namespace trireme::huggingface

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "huggingface/export_directory.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include "base/io/json.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/io/file.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::huggingface {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The files that an export writes, as globs.
+constexpr std::array written = {"config.json", "generation_config.json", "model.safetensors",
+                                "model-*-of-*.safetensors", "model.safetensors.index.json"};
+
+fs::path resolved(const std::string& directory) {
+  std::error_code error;
+  fs::path path = fs::weakly_canonical(directory, error);
+  if (error) path = fs::absolute(directory).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
+}
+
+fs::path sibling(const fs::path& path, const std::string& suffix) {
+  return path.parent_path() / ("." + path.filename().string() + suffix);
+}
+
+void must(const std::error_code& error, const std::string& what) {
+  if (error)
+    throw WriteError(fmt::format("cannot {}: {}; check the directory and its permissions", what, error.message()));
+}
+
+bool is_written_by_us(const std::string& name) {
+  return std::any_of(written.begin(), written.end(), [&](const char* glob) { return glob_match(glob, name); });
+}
+
+}  // namespace
+
+void ExportDirectory::check(const std::string& directory, bool overwrite) {
+  std::error_code ignored;
+  if (!fs::exists(directory, ignored)) return;
+  if (!fs::is_directory(directory, ignored)) {
+    throw CheckpointError(fmt::format("{}: is not a directory; export to another one", directory));
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
+    if (!overwrite) {
+      throw CheckpointError(
+          fmt::format("{}: is not empty; export to another directory, or replace an earlier export: `trireme export "
+                      "--overwrite`, in a run file run.overwrite = true",
+                      directory));
+    }
+    const std::string name = entry.path().filename().string();
+    if (!is_written_by_us(name)) {
+      throw CheckpointError(
+          fmt::format("{}: holds {}, which no export wrote, so it is not overwritten; move it away or export to "
+                      "another directory",
+                      directory, io::in_quotes(name)));
+    }
+  }
+}
+
+ExportDirectory::ExportDirectory(const std::string& directory)
+    : final_(resolved(directory)), partial_(sibling(final_, ".partial")), old_(sibling(final_, ".old")) {
+  std::error_code error;
+  take_partial();
+  if (!fs::exists(final_, error) && fs::exists(old_, error)) fs::rename(old_, final_, error);  // `exchange` was killed
+  fs::remove_all(partial_, error);
+  must(error, fmt::format("remove {}, left by an earlier export", partial_.string()));
+  fs::create_directories(partial_, error);
+  must(error, fmt::format("create {}", partial_.string()));
+  take_partial();
+}
+
+void ExportDirectory::take_partial() {
+  if (lock_ >= 0) ::close(lock_);
+  lock_ = ::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(lock_);
+  throw WriteError(fmt::format(
+      "{}: another export is being written there; wait for its end, or export to another directory", final_.string()));
+}
+
+ExportDirectory::~ExportDirectory() {
+  std::error_code ignored;  // an error is already on its way
+  if (!published_) fs::remove_all(partial_, ignored);
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void ExportDirectory::exchange() const {
+  if (::syscall(SYS_renameat2, AT_FDCWD, partial_.c_str(), AT_FDCWD, final_.c_str(), RENAME_EXCHANGE) == 0) return;
+  const std::error_code refused(errno, std::generic_category());
+  if (refused.value() != EINVAL && refused.value() != ENOSYS && refused.value() != ENOTSUP)
+    must(refused, fmt::format("exchange {} and {}", partial_.string(), final_.string()));
+  // A file system that cannot exchange, as NFS: for a moment there is no export; a kill in it leaves the old one as
+  // `.<name>.old`.
+  std::error_code error;
+  fs::remove_all(old_, error);
+  must(error, fmt::format("remove {}, left by an earlier export", old_.string()));
+  fs::rename(final_, old_, error);
+  must(error, fmt::format("move {} aside", final_.string()));
+  fs::rename(partial_, final_, error);
+  must(error, fmt::format("rename {} to {}", partial_.string(), final_.string()));
+}
+
+void ExportDirectory::publish() {
+  io::sync_directory(partial_.string());
+  std::error_code error;
+  if (fs::exists(final_, error)) {
+    exchange();
+  } else {
+    fs::rename(partial_, final_, error);
+    must(error, fmt::format("rename {} to {}", partial_.string(), final_.string()));
+  }
+  published_ = true;
+  io::sync_directory(final_.has_parent_path() ? final_.parent_path().string() : ".");
+  for (const fs::path& replaced : {partial_, old_}) {
+    fs::remove_all(replaced, error);
+    must(error, fmt::format("remove {}, which was replaced", replaced.string()));
+  }
+}
+
+}  // namespace trireme::huggingface

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace trireme::huggingface {
+
+/// A directory that appears as a whole: files are written to `.<name>.partial` beside it, which takes its place when it
+/// is published and goes away when it is not.
+class ExportDirectory {
+ public:
+  /// Throws CheckpointError when `directory` is in the way: not a directory, or not empty without `overwrite`, or with
+  /// files that no export wrote, which are never deleted.
+  static void check(const std::string& directory, bool overwrite);
+
+  /// Makes the temporary directory anew. Throws WriteError, also while somebody else writes to it.
+  explicit ExportDirectory(const std::string& directory);
+  ExportDirectory(const ExportDirectory&) = delete;
+  ExportDirectory& operator=(const ExportDirectory&) = delete;
+  ~ExportDirectory();
+
+  /// Where to write the file that will be `name`.
+  [[nodiscard]] std::string file(const std::string& name) const { return (partial_ / name).string(); }
+  /// Puts the directory in place of what was there, which was there until then: the two are exchanged in one step where
+  /// the file system can (renameat2 with RENAME_EXCHANGE). Throws WriteError.
+  void publish();
+
+ private:
+  void exchange() const;
+  /// Locks the temporary directory, if it is there.
+  void take_partial();
+
+  std::filesystem::path final_;
+  std::filesystem::path partial_;
+  std::filesystem::path old_;  ///< what is replaced, where the two cannot be exchanged
+  int lock_ = -1;
+  bool published_ = false;
+};
+
+}  // namespace trireme::huggingface

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::huggingface {
+
+/// Reads typed values out of one JSON object and collects what is wrong. A null counts as absent, as in Python.
+class JsonObject {
+ public:
+  /// `where` precedes the key in messages: "" or "rope_scaling.". `object` must outlive this.
+  JsonObject(const nlohmann::json& object, std::string where, Mistakes& mistakes)
+      : object_(object), where_(std::move(where)), mistakes_(mistakes) {}
+
+  /// The value of `key`; nothing when it is absent or null.
+  [[nodiscard]] const nlohmann::json* find(const std::string& key) const;
+  [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
+
+  /// A whole number of at least `least`.
+  [[nodiscard]] std::optional<std::int64_t> integer(const std::string& key, std::int64_t least) const;
+  /// A number above 0.
+  [[nodiscard]] std::optional<double> positive(const std::string& key) const;
+  [[nodiscard]] std::optional<bool> flag(const std::string& key) const;
+  [[nodiscard]] std::optional<std::string> text(const std::string& key) const;
+
+  /// The same for values that must be there; a missing one is a mistake.
+  [[nodiscard]] std::int64_t required_integer(const std::string& key) const;
+  [[nodiscard]] double required_positive(const std::string& key) const;
+
+  /// Reports that `key` has another value than `expected` describes.
+  void unexpected(const std::string& key, const std::string& expected) const;
+  void missing(const std::string& key) const;
+
+ private:
+  const nlohmann::json& object_;
+  std::string where_;
+  Mistakes& mistakes_;
+};
+
+}  // namespace trireme::huggingface

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+
+#include "huggingface/json_object.hpp"
+#include "trireme/config/run_config.hpp"
+
+namespace trireme::huggingface {
+
+/// Rotary position embedding as config.json describes it.
+struct Rope {
+  double theta = 10000.0;
+  std::optional<config::RopeScaling> scaling;
+};
+
+/// Reads RoPE from `config` in the dialect of transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters). Where
+/// both are there they must agree, because each version follows its own.
+[[nodiscard]] Rope read_rope(const JsonObject& config, Mistakes& mistakes);
+
+}  // namespace trireme::huggingface

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "trireme/huggingface/safetensors.hpp"
+
+namespace trireme::huggingface {
+
+/// Reads and checks the header of an open file. Throws CheckpointError.
+[[nodiscard]] TensorTable read_header(const io::File& file);
+
+/// The first bytes of a file that holds `tensors`: length and JSON, padded with blanks to a multiple of 8 bytes.
+[[nodiscard]] std::string make_header(std::span<const TensorSpec> tensors);
+
+}  // namespace trireme::huggingface

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/host/attention_head.hpp"
+#include "kernels/simd/block_product.hpp"
+#include "kernels/simd/row_kernels.hpp"
+#include "kernels/simd/transpose.hpp"
+
+namespace trireme::kernels {
+namespace {
+
+/// Running softmax of a block of query rows (FlashAttention-2, Dao 2023): maximum of the raw scores, sum of
+/// exponentials.
+struct Running {
+  float top[query_block], sum[query_block];
+};
+
+/// Turns a row of raw scores into exponentials; the columns from `hidden` to `visible` of `n` count, the others become
+/// zero. A row may see nothing in its first blocks of keys: its maximum is -inf until then.
+void softmax_row(float* row, std::int64_t hidden, std::int64_t visible, std::int64_t n, float scale, float& top,
+                 float& sum, float* out, std::int64_t head_dim, bool first) {
+  if (hidden >= visible) {
+    if (first) top = -std::numeric_limits<float>::infinity(), sum = 0;
+    return std::fill(row, row + n, 0.0F);
+  }
+  std::fill(row, row + hidden, 0.0F);
+  const float here = row_kernels.maximum(row + hidden, visible - hidden);
+  const float before = top;
+  top = first ? here : std::max(before, here);
+  if (!first && top != before) {
+    const float shrink = std::exp(scale * (before - top));
+    sum *= shrink;
+    for (std::int64_t d = 0; d < head_dim; ++d) out[d] *= shrink;
+  }
+  sum = (first ? 0.0F : sum) + row_kernels.exponentials(row + hidden, visible - hidden, scale, top);
+  std::fill(row + visible, row + n, 0.0F);
+}
+
+static_assert(query_block % panel_width == 0 && key_block % panel_width == 0);
+
+/// One query head. q, values: [padded, head_dim]; keys_t: [padded / 64, head_dim, 64].
+template <class T>
+void forward_head(const float* q, const float* keys_t, const float* values, const AttentionShape& s, Head<T> out,
+                  float* logsumexp, const std::int32_t* document_begin, float* scores, float* sums) {
+  const std::int64_t padded = padded_length(s);
+  const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
+  Running running;
+  for (std::int64_t begin = 0; begin < padded; begin += query_block) {
+    const FirstKeys first_keys(document_begin, begin, s);
+    const std::int64_t first = first_keys.block();
+    for (std::int64_t key = first; key < begin + query_block; key += key_block) {
+      const std::int64_t n = std::min(key_block, begin + query_block - key);
+      for (std::int64_t panel = 0; panel < n; panel += panel_width) {
+        block_product(query_block, panel_width, s.head_dim, q + begin * s.head_dim, s.head_dim,
+                      keys_t + (key + panel) * s.head_dim, panel_width, scores + panel, key_block, false);
+      }
+      for (std::int64_t r = 0; r < query_block; ++r) {
+        softmax_row(scores + r * key_block, std::max<std::int64_t>(first_keys.of[r] - key, 0),
+                    std::min(n, begin + r + 1 - key), n, scale, running.top[r], running.sum[r], sums + r * s.head_dim,
+                    s.head_dim, key == first);
+      }
+      block_product(query_block, s.head_dim, n, scores, key_block, values + key * s.head_dim, s.head_dim, sums,
+                    s.head_dim, key > first);
+    }
+    for (std::int64_t r = 0; r < std::min(query_block, s.seq_len - begin); ++r) {
+      const float inverse = 1.0F / running.sum[r];
+      T* to = out.data + (begin + r) * out.stride;
+      for (std::int64_t d = 0; d < s.head_dim; ++d) put(to[d], sums[r * s.head_dim + d] * inverse);
+      logsumexp[begin + r] = scale * running.top[r] + std::log(running.sum[r]);
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t forward_workspace(const AttentionShape& s) {
+  return 3 * padded_length(s) * s.head_dim + query_block * (key_block + s.head_dim);
+}
+
+template <class T>
+void forward_heads(const ForwardArguments<T>& a, const AttentionShape& s, std::int64_t sequence, std::int64_t kv_head,
+                   float* workspace) {
+  const std::int64_t size = padded_length(s) * s.head_dim;
+  float* keys_t = workspace;
+  float* values = keys_t + size;
+  float* queries = values + size;
+  float* scores = queries + size;
+  float* sums = scores + query_block * key_block;
+  pack(Head(a.k, s, sequence, kv_head), s, values);
+  for (std::int64_t panel = 0; panel < padded_length(s); panel += panel_width) {
+    transpose(values + panel * s.head_dim, s.head_dim, panel_width, s.head_dim, keys_t + panel * s.head_dim,
+              panel_width);
+  }
+  pack(Head(a.v, s, sequence, kv_head), s, values);
+  const std::int64_t group = s.heads / s.kv_heads;
+  for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    pack(Head(a.q, s, sequence, head), s, queries);
+    forward_head(queries, keys_t, values, s, Head(a.out, s, sequence, head),
+                 a.logsumexp + (sequence * s.heads + head) * s.seq_len,
+                 a.document_begin == nullptr ? nullptr : a.document_begin + sequence * s.seq_len, scores, sums);
+  }
+}
+
+template void forward_heads(const ForwardArguments<float>&, const AttentionShape&, std::int64_t, std::int64_t, float*);
+template void forward_heads(const ForwardArguments<c10::BFloat16>&, const AttentionShape&, std::int64_t, std::int64_t,
+                            float*);
+
+}  // namespace trireme::kernels

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/kernels/rope.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "kernels/cuda.hpp"
+#include "kernels/simd/lanes.hpp"
+#include "kernels/simd/parallel.hpp"
+#include "kernels/simd/rows.hpp"
+
+namespace trireme::kernels {
+namespace {
+
+/// Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, those between blended.
+float rescale(float frequency, const config::RopeScaling& scaling) {
+  const auto original = static_cast<float>(scaling.original_max_position_embeddings);
+  const auto low = static_cast<float>(scaling.low_freq_factor);
+  const auto high = static_cast<float>(scaling.high_freq_factor);
+  const auto factor = static_cast<float>(scaling.factor);
+  const float wavelength = 2.0F * std::numbers::pi_v<float> / frequency;
+  if (wavelength > original / low) return frequency / factor;
+  if (wavelength < original / high) return frequency;
+  const float smooth = (original / wavelength - low) / (high - low);
+  return (1.0F - smooth) * frequency / factor + smooth * frequency;
+}
+
+std::vector<float> frequencies(std::int64_t head_dim, double theta, const std::optional<config::RopeScaling>& scaling) {
+  std::vector<float> result(static_cast<std::size_t>(head_dim / 2));
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
+    const float plain = 1.0F / std::pow(static_cast<float>(theta), exponent);
+    result[i] = scaling ? rescale(plain, *scaling) : plain;
+  }
+  return result;
+}
+
+template <class T>
+void rotate_head(T* x, const float* cos, const float* sin, float sign, std::int64_t half) {
+  in_eights(half, [=](std::int64_t i, auto lanes) {
+    const Eight a = load(x + i, lanes);
+    const Eight b = load(x + i + half, lanes);
+    const Eight c = load(cos + i, lanes);
+    const Eight s = sign * load(sin + i, lanes);
+    store(x + i, a * c - b * s, lanes);
+    store(x + i + half, b * c + a * s, lanes);
+  });
+}
+
+}  // namespace
+
+RopeTable rope_table(std::int64_t positions, std::int64_t head_dim, double theta,
+                     const std::optional<config::RopeScaling>& scaling) {
+  invariant(head_dim > 0 && head_dim % 2 == 0, "rope_table: head_dim must be even");
+  const auto frequency = frequencies(head_dim, theta, scaling);
+  RopeTable table{.cos = at::empty({positions, head_dim / 2}, at::kFloat),
+                  .sin = at::empty({positions, head_dim / 2}, at::kFloat)};
+  auto* cos = table.cos.mutable_data_ptr<float>();
+  auto* sin = table.sin.mutable_data_ptr<float>();
+  for (std::int64_t p = 0; p < positions; ++p) {
+    for (const float f : frequency) {
+      const float angle = static_cast<float>(p) * f;
+      *cos++ = static_cast<float>(std::cos(static_cast<double>(angle)));
+      *sin++ = static_cast<float>(std::sin(static_cast<double>(angle)));
+    }
+  }
+  return table;
+}
+
+void rotate(const at::Tensor& x, const RopeTable& table, std::int64_t seq_len, Rotation direction) {
+  const std::int64_t half = table.cos.size(1);
+  invariant(seq_len <= table.cos.size(0), "rotate: the sequence is longer than the table of positions");
+  invariant(x.dim() == 2 && x.size(1) % (2 * half) == 0, "rotate: a row of x is not a whole number of heads");
+  if (x.is_cuda()) return cuda::rotate(x, table, seq_len, direction);
+  const float sign = direction == Rotation::forward ? 1.0F : -1.0F;
+  const auto* cos = table.cos.const_data_ptr<float>();
+  const auto* sin = table.sin.const_data_ptr<float>();
+  with_type(x, [&]<class T>(T) {
+    const auto matrix = rows<T>(x);
+    parallel(matrix.count, [=](std::int64_t n) {
+      const std::int64_t angles = n % seq_len * half;
+      for (T* head = matrix[n]; head < matrix[n] + matrix.width; head += 2 * half)
+        rotate_head(head, cos + angles, sin + angles, sign, half);
+    });
+  });
+}
+
+}  // namespace trireme::kernels

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/mpi/abort.hpp"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "mpi/abort_state.hpp"
+#include "trireme/mpi/mpi.hpp"
+#include "trireme/mpi/topology.hpp"
+#include "trireme/mpi/wait.hpp"
+
+namespace trireme::mpi {
+namespace {
+
+constexpr std::chrono::seconds patience{5};           // for MPI_Abort, which mpirun and srun answer within one
+constexpr std::chrono::milliseconds head_start{300};  // of the first node, when several fail together
+constexpr std::chrono::milliseconds reading{500};     // of the last line by the launcher, at most
+
+std::atomic<const AbortArbitration*> abort_arbitration = nullptr;
+
+bool mpi_is_up() {
+  int initialized = 0;
+  int finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0;
+}
+
+// One write, so that the lines of several ranks do not mix; not through stdio, whose lock another thread may hold.
+void write_line(const std::string& line) {
+  std::size_t written = 0;
+  while (written < line.size()) {
+    const ssize_t n = ::write(STDERR_FILENO, line.data() + written, line.size() - written);
+    if (n < 0 && errno != EINTR) return;
+    if (n > 0) written += static_cast<std::size_t>(n);
+  }
+}
+
+// MPICH's launcher drops at an abort what it has not read yet. A pipe tells its writer how much that is.
+void wait_until_read() {
+  struct stat status {};
+  if (::fstat(STDERR_FILENO, &status) != 0 || !S_ISFIFO(status.st_mode)) return;
+  const auto end = std::chrono::steady_clock::now() + reading;
+  int unread = 0;
+  Backoff backoff;
+  while (::ioctl(STDERR_FILENO, FIONREAD, &unread) == 0 && unread > 0 && std::chrono::steady_clock::now() < end) {
+    if (!backoff.brief()) backoff.sleep();
+  }
+}
+
+// Returns on the rank that speaks for all that fail now; the others' messages would say the same.
+void wait_unless_first() {
+  const AbortArbitration* word = abort_arbitration;
+  if (word == nullptr) return;
+  if (!word->claim()) await_end_of_job();
+  if (!word->on_first_node()) std::this_thread::sleep_for(head_start);
+}
+
+/// What a failed call of the system says about whose turn it is: who gives space to write, or memory and threads.
+ExitCode code_of(const std::error_code& error) {
+  for (const std::errc full : {std::errc::no_space_on_device, std::errc::file_too_large, std::errc::io_error})
+    if (error == full) return ExitCode::write;
+  for (const std::errc none : {std::errc::not_enough_memory, std::errc::resource_unavailable_try_again,
+                               std::errc::too_many_files_open, std::errc::too_many_files_open_in_system})
+    if (error == none) return ExitCode::environment;
+  return ExitCode::bug;
+}
+
+std::string unexpected(const std::exception& error) {
+  return fmt::format("{} (unexpected: report this as a bug in Trireme)", error.what());
+}
+
+}  // namespace
+
+void set_abort_arbitration(const AbortArbitration* word) { abort_arbitration = word; }
+
+void await_end_of_job() {
+  for (;;) std::this_thread::sleep_for(patience);
+}
+
+void abort_job(ExitCode code, std::string_view message) {
+  static std::atomic_flag begun = ATOMIC_FLAG_INIT;
+  if (begun.test_and_set()) await_end_of_job();
+
+  const int status = static_cast<int>(code);
+  // MPI_Abort may itself wait for a lock or a dead daemon.
+  try {
+    std::thread([status] {
+      std::this_thread::sleep_for(patience);
+      ::_exit(status);
+    }).detach();
+  } catch (...) {
+    ::alarm(static_cast<unsigned>(patience.count()));  // no thread to be had: the signal ends the process
+  }
+
+  if (mpi_is_up()) {
+    // One line, the last: tables that follow the message after an empty line stand above it.
+    const std::size_t end = std::min(message.find("\n\n"), message.size());
+    std::string line(message.substr(0, end));
+    for (char& c : line)
+      if (c == '\n') c = ' ';
+    std::string tables(message.substr(std::min(end + 2, message.size())));
+    if (!tables.empty() && tables.back() != '\n') tables += '\n';
+    wait_unless_first();
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    write_line(fmt::format("{}[rank {} {}] {}\n", tables, rank, hostname(), line));
+    wait_until_read();
+    MPI_Abort(MPI_COMM_WORLD, status);
+  } else {
+    write_line(fmt::format("trireme: error: {}\n", message));
+  }
+  ::_exit(status);
+}
+
+void abort_job_for_current_exception() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    abort_job(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    abort_job(
+        ExitCode::environment,
+        "Out of host memory: the system gave no more. Use a smaller model, batch or sequence, more ranks or nodes, "
+        "or raise the limit (`ulimit -v`, the job's --mem); `trireme plan` shows what a rank needs.");
+  } catch (const std::system_error& error) {
+    const ExitCode code = code_of(error.code());
+    abort_job(code, code == ExitCode::bug ? unexpected(error) : error.what());
+  } catch (const std::exception& error) {
+    abort_job(ExitCode::bug, unexpected(error));
+  } catch (...) {
+    abort_job(ExitCode::bug, "An unknown exception: report this as a bug in Trireme.");
+  }
+}
+
+}  // namespace trireme::mpi

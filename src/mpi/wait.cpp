@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/mpi/wait.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "mpi/await.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/mpi/abort.hpp"
+
+namespace trireme::mpi {
+
+bool Backoff::brief() {
+  if (count_ == spins + yields) return false;
+  if (++count_ > spins) sched_yield();
+  if (count_ == spins + yields) began_ = Clock::now();
+  return true;
+}
+
+void Backoff::sleep() {
+  using std::chrono::microseconds;
+  // The kernel may let a sleep of 5 us take 55 unless the thread asks for precision.
+  thread_local const int precise = prctl(PR_SET_TIMERSLACK, 1000UL);
+  static_cast<void>(precise);
+  const auto waited = std::chrono::duration_cast<microseconds>(Clock::now() - began_);
+  std::this_thread::sleep_for(std::clamp(waited / 8, microseconds(5), microseconds(1000)));
+}
+
+bool Deadline::passed(Clock::time_point since) const {
+  const std::chrono::duration<double> timeout(timeout_seconds);
+  return Clock::now() - since > timeout && (!last_progress || Clock::now() - last_progress() > timeout);
+}
+
+bool Wait::expired() const { return deadline_->passed(operation_.started); }
+
+void Wait::expire(const std::string& missing) {
+  report_hang(*deadline_, recorder_,
+              fmt::format("Hang: {} still waits for {} after {} s. That rank, or its node, stopped or left the common "
+                          "order of operations: "
+                          "look at its last messages. If the step is just slow, raise comm.timeout_seconds.",
+                          to_text(operation_), missing, deadline_->timeout_seconds));
+}
+
+void report_late(const Deadline& deadline, std::string_view what) {
+  const std::string task = task_of_this_thread();
+  report_hang(deadline, nullptr,
+              fmt::format("Hang: this rank has waited {} s for the others to {}{}. One of them, or its node or file "
+                          "system, stopped: look at its last messages. If it is just slow, raise comm.timeout_seconds.",
+                          deadline.timeout_seconds, what, task.empty() ? "" : fmt::format(" ({})", task)));
+}
+
+void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const std::string& message) {
+  std::string line = message;
+  // Without operations to tell of, the report only shows that this rank was able to write one.
+  const bool tells_more = recorder != nullptr || !std::filesystem::exists(deadline.dump_path);
+  if (!deadline.dump_path.empty() && tells_more) {
+    static std::mutex one_at_a_time;  // several lanes may be late
+    const std::scoped_lock lock(one_at_a_time);
+    const FlightRecorder none;
+    const bool written = (recorder != nullptr ? recorder : &none)->dump(deadline.dump_path, message);
+    if (!written)
+      line += fmt::format(" ({} could not be written.)", deadline.dump_path);
+    else if (recorder != nullptr)
+      line += fmt::format(" Operations: {}.", deadline.dump_path);
+  }
+  if (deadline.on_hang) {
+    deadline.on_hang(line);
+    throw HangError(line);
+  }
+  // The other ranks wait too: time for them to write what they were in, before this one ends them.
+  constexpr double most_seconds = 5;
+  std::this_thread::sleep_for(std::chrono::duration<double>(std::min(most_seconds, deadline.timeout_seconds / 2)));
+  if (deadline.silent_ranks)
+    if (const std::string silent = deadline.silent_ranks(); !silent.empty())
+      line += fmt::format(" Wrote nothing: {}.", silent);
+  abort_job(ExitCode::hang, line);
+}
+
+}  // namespace trireme::mpi

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/time/machine_keys.hpp"
+
+#include <vector>
+
+namespace trireme::planner {
+namespace {
+
+std::vector<MachineKey> link_keys(std::string_view section, Link Machine::*link, bool required) {
+  return {
+      {section, "latency_us", 1e-6, 0, 1e6, required, [link](Machine& m) -> double& { return (m.*link).latency; },
+       "per collective"},
+      {section, "rank_latency_us", 1e-6, 0, 1e6, false,
+       [link](Machine& m) -> double& { return (m.*link).rank_latency; }, "per collective and rank after the first"},
+      {section, "bandwidth_gb_s", 1e9, 1e-3, 1e5, required,
+       [link](Machine& m) -> double& { return (m.*link).bandwidth; },
+       "inside: ring bandwidth of one rank; between: of all adapters of a node"},
+      {section, "p10", 1, 0.01, 1, false, [link](Machine& m) -> double& { return (m.*link).spread.p10; },
+       "time over the expected time, one run of ten is faster"},
+      {section, "p90", 1, 1, 100, false, [link](Machine& m) -> double& { return (m.*link).spread.p90; },
+       "time over the expected time, one run of ten is slower"},
+  };
+}
+
+std::vector<MachineKey> all_keys() {
+  using M = Machine;
+  std::vector<MachineKey> keys{
+      {"machine", "gpus_per_node", 1, 1, 1024, true, [](M& m) -> double& { return m.gpus_per_node; },
+       "ranks of one node"},
+      {"machine", "measured_nodes", 1, 1, 1e6, false, [](M& m) -> double& { return m.measured_nodes; },
+       "nodes of the largest job that the links were measured on"},
+      {"gpu", "peak_tflops", 1e12, 1e-4, 1e5, true, [](M& m) -> double& { return m.peak_flops; },
+       "data sheet, bf16, dense: MFU divides by it"},
+      {"gpu", "fp32_factor", 1, 1e-3, 10, false, [](M& m) -> double& { return m.fp32_factor; },
+       "rate of fp32 products over bf16 ones"},
+      {"gpu", "attention_tflops", 1e12, 1e-5, 1e5, true, [](M& m) -> double& { return m.attention_flops; },
+       "achieved, causal half counted, times head_dim / (head_dim + 32)"},
+      {"gpu", "memory_tb_s", 1e12, 1e-4, 1e3, true, [](M& m) -> double& { return m.memory_bandwidth; },
+       "achieved by kernels that only move bytes"},
+      {"gpu", "board_watts", 1, 0, 1e5, false, [](M& m) -> double& { return m.board_watts; },
+       "power limit of one GPU that the rates were achieved with"},
+      {"gpu", "watts", 1, 0, 1e5, false, [](M& m) -> double& { return m.watts; },
+       "of one GPU and its part of the node, at load"},
+      {"gpu", "contention", 1, 0, 5, false, [](M& m) -> double& { return m.contention; },
+       "seconds that compute loses per second of communication beside it"},
+      {"host", "bandwidth_gb_s", 1e9, 1e-3, 1e5, true, [](M& m) -> double& { return m.host_bandwidth; },
+       "copies between a GPU and host memory, each way"},
+      {"host", "memory_gb_s", 1e9, 1e-3, 1e5, true, [](M& m) -> double& { return m.host_memory_bandwidth; },
+       "host memory as one rank's update reads and writes it"},
+      {"host", "layer_ms", 1e-3, 0, 1e4, false, [](M& m) -> double& { return m.layer_seconds; },
+       "launch time of one layer, forward and backward"},
+      {"host", "step_ms", 1e-3, 0, 1e6, false, [](M& m) -> double& { return m.step_seconds; },
+       "per step, for all that is not modelled"},
+  };
+  for (const auto& [section, link, required] :
+       {std::tuple{"inside", &Machine::inside, true}, std::tuple{"between", &Machine::between, true}})
+    for (MachineKey& key : link_keys(section, link, required)) keys.push_back(std::move(key));
+  return keys;
+}
+
+}  // namespace
+
+std::span<const MachineKey> machine_keys() {
+  static const std::vector<MachineKey> keys = all_keys();
+  return keys;
+}
+
+}  // namespace trireme::planner

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Seconds of every verb.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "planner/activations.hpp"
+#include "planner/time/stage_costs.hpp"
+#include "trireme/planner/time/costs.hpp"
+#include "trireme/schedule/access.hpp"
+#include "trireme/shard/copies.hpp"
+
+namespace trireme::planner {
+namespace {
+
+/// The cost of one op, verb by verb.
+class OpCost {
+ public:
+  OpCost(const Costs::Of& of, const Machine& machine, const Software& software, Activations& activations,
+         std::vector<Term>* terms)
+      : of_(of), machine_(machine), software_(software), activations_(activations), terms_(terms) {}
+
+  Cost operator()(const schedule::Unshard& op) const {
+    const int ranks = op.from.value_or(of_.mesh.shard);
+    return gather("all-gather", axis(ranks, of_.mesh.tensor), f64(layout(op.block).padded() * width()));
+  }
+  Cost operator()(const schedule::ReduceScatter& op) const {
+    return reduce("reduce-scatter", axis(of_.mesh.shard, of_.mesh.tensor), f64(layout(op.block).padded()) * wire());
+  }
+  Cost operator()(const schedule::AllReduce& op) const {
+    const Group group = axis(of_.mesh.replicate, of_.mesh.tensor * of_.mesh.shard);
+    return all_reduce(group, f64(layout(op.block).shard_elements()) * wire());
+  }
+  Cost operator()(const schedule::AllReduceReplicated& op) const {
+    const auto ranges = shard::copied_ranges(of_.model[op.block], layout(op.block), of_.replay_options.shard_rank);
+    Cost sum;
+    if (!ranges.everywhere.empty()) add(sum, all_reduce(tensor(), 4 * f64(shard::elements(ranges.everywhere))));
+    if (!ranges.in_groups.empty())
+      add(sum, all_reduce(axis(ranges.group, 1), 4 * f64(shard::elements(ranges.in_groups))));
+    return sum;
+  }
+  Cost operator()(const schedule::GatherSequence&) const {
+    return gather("gather of the sequence", tensor(), stream());
+  }
+  Cost operator()(const schedule::ScatterSequence&) const {
+    return gather("scatter of the sequence", tensor(), stream());
+  }
+  Cost operator()(const schedule::AllReduceActivation&) const { return all_reduce(tensor(), stream()); }
+  Cost operator()(const schedule::GatherVocabulary&) const {
+    return gather("gather of the loss", tensor(), f64(of_.replay_options.tokens) * 12 * tensor().ranks);
+  }
+
+  Cost operator()(const schedule::Forward& op) const { return compute(op, Phase::forward); }
+  Cost operator()(const schedule::Recompute& op) const { return compute(op, Phase::recompute); }
+  Cost operator()(const schedule::Backward& op) const {
+    double bytes = 0;
+    if (op.part != schedule::BackwardPart::input)
+      for (const schedule::GradientTarget& target : op.gradients)
+        bytes += (target.add ? software_.kernels.accumulate : software_.kernels.accumulate - 4) *
+                 gradient_elements(op, target.block);
+    Cost cost = compute(op, op.part == schedule::BackwardPart::input    ? Phase::backward_input
+                            : op.part == schedule::BackwardPart::weight ? Phase::backward_weight
+                                                                        : Phase::backward);
+    if (bytes > 0) add(cost, moved("gradient sum", bytes, machine_.memory_bandwidth));
+    return cost;
+  }
+  Cost operator()(const schedule::RecomputeNorm&) const {
+    const double bytes = 0.4 * software_.kernels.norm * f64(of_.replay_options.tokens * of_.model.sizes.hidden) /
+                         (of_.model.part.sequence_parallel ? of_.mesh.tensor : 1);
+    return moved("norm once more", bytes, machine_.memory_bandwidth);
+  }
+
+  Cost operator()(const schedule::ClipNorm&) const {
+    const int ranks = of_.mesh.replicate * of_.mesh.shard * of_.mesh.tensor;
+    const Group all = axis(ranks, 1);
+    const double latency = (all.crosses_nodes() ? machine_.between : machine_.inside).latency;
+    Cost cost = moved("norm of the gradient", 4 * f64(of_.layout.shard_elements()), machine_.memory_bandwidth);
+    cost.seconds += latency * std::log2(ranks);
+    return cost;
+  }
+  Cost operator()(const schedule::Update& op) const {
+    const double bandwidth = op.on_host ? machine_.host_memory_bandwidth : machine_.memory_bandwidth;
+    return moved("update", software_.kernels.update * f64(layout(op.block).shard_elements()), bandwidth);
+  }
+  Cost operator()(const schedule::SumSquares& op) const {
+    return moved("squares", 4 * f64(layout(op.block).shard_elements()), machine_.host_memory_bandwidth);
+  }
+  Cost operator()(const schedule::Reshard& op) const {
+    if (!op.to) return {};
+    return moved("copy for the group", 2 * f64(layout(op.block).padded() / *op.to * width()),
+                 machine_.memory_bandwidth);
+  }
+  Cost operator()(const schedule::Upload& op) const {
+    return copied("upload", f64(layout(op.block).shard_elements() * width()));
+  }
+  Cost operator()(const schedule::OffloadGradient& op) const {
+    return copied("gradients to the host", 4 * f64(layout(op.block).shard_elements()));
+  }
+  Cost operator()(const schedule::OffloadActivations& op) const {
+    return copied("activations to the host", f64(activations_.away(op.block, op.microbatch).value));
+  }
+  Cost operator()(const schedule::ReloadActivations& op) const {
+    return copied("activations from the host", f64(activations_.away(op.block, op.microbatch).value));
+  }
+  Cost operator()(const schedule::DropActivations&) const { return {}; }
+
+ private:
+  static void add(Cost& sum, const Cost& cost) {
+    sum.seconds += cost.seconds;
+    sum.bytes += cost.bytes;
+    if (cost.wire != Wire::none) sum.wire = cost.wire;
+  }
+  [[nodiscard]] const shard::BlockLayout& layout(ParamBlock block) const { return of_.layout[block]; }
+  /// NCCL's own ring, where its sums are fp32: all else is an all-to-all and a sum of ours.
+  [[nodiscard]] bool ring() const {
+    return software_.ring_reduce_scatter ||
+           (of_.replay_options.on_gpu && of_.replay_options.reduce == config::Reduce::fp32);
+  }
+  [[nodiscard]] std::int64_t width() const { return size_of(of_.replay_options.compute); }
+  [[nodiscard]] double wire() const { return of_.replay_options.reduce == config::Reduce::fp32 ? 4 : 2; }
+  [[nodiscard]] double stream() const { return f64(of_.replay_options.tokens * of_.model.sizes.hidden * width()); }
+  [[nodiscard]] Group axis(int ranks, int stride) const {
+    return group_of(ranks, stride, static_cast<int>(machine_.gpus_per_node));
+  }
+  [[nodiscard]] Group tensor() const { return axis(of_.mesh.tensor, 1); }
+
+  void note(std::string_view name, double seconds, const std::string& formula) const {
+    if (terms_ != nullptr) terms_->push_back({std::string(name), formula, seconds});
+  }
+  [[nodiscard]] Cost moved(const char* name, double bytes, double bandwidth) const {
+    const double seconds = bytes / bandwidth;
+    if (terms_ != nullptr) note(name, seconds, fmt::format("{:.4g} B / {:.4g} B/s", bytes, bandwidth));
+    return {.seconds = seconds};
+  }
+  [[nodiscard]] Cost copied(const char* name, double bytes) const {
+    Cost cost = moved(name, bytes, machine_.host_bandwidth);
+    cost.bytes = bytes;
+    return cost;
+  }
+  void note_collective(const char* name, const Group& group, double bytes, double seconds) const {
+    if (terms_ == nullptr) return;
+    const Link& link = group.crosses_nodes() ? machine_.between : machine_.inside;
+    note(name, seconds,
+         fmt::format("{:.3g} us + {:.3g} us x {} + {:.4g} B x {}/{} / ({:.4g} B/s{})", link.latency * 1e6,
+                     link.rank_latency * 1e6, group.ranks - 1, bytes, group.ranks - 1, group.ranks, link.bandwidth,
+                     group.crosses_nodes() ? fmt::format(" / {} groups a node", group.sharing) : ""));
+  }
+  [[nodiscard]] Cost gather(const char* name, const Group& group, double bytes) const {
+    if (group.ranks == 1) return {};
+    const Cost cost{.seconds = ring_seconds(machine_, group, bytes),
+                    .bytes = bytes * (group.ranks - 1) / group.ranks,
+                    .wire = group.wire()};
+    note_collective(name, group, bytes, cost.seconds);
+    return cost;
+  }
+  [[nodiscard]] Cost reduce(const char* name, const Group& group, double bytes) const {
+    if (ring() || group.ranks == 1) return gather(name, group, bytes);
+    const double sum = bytes * (1 + 1.0 / group.ranks) / machine_.memory_bandwidth;
+    const Cost cost{.seconds = all_to_all_seconds(machine_, group, bytes) + sum,
+                    .bytes = bytes * (group.ranks - 1) / group.ranks,
+                    .wire = group.wire()};
+    note_collective(group.crosses_nodes() ? "reduce-scatter (all-to-all: x ranks of a node between nodes)" : name,
+                    group, bytes, cost.seconds);
+    return cost;
+  }
+  [[nodiscard]] Cost all_reduce(const Group& group, double bytes) const {
+    Cost cost = reduce("all-reduce, first half", group, bytes);
+    add(cost, gather("all-reduce, second half", group, bytes));
+    return cost;
+  }
+
+  template <class Verb>
+  [[nodiscard]] Cost compute(const Verb& op, Phase phase) const {
+    return {.seconds = stage_seconds({of_, machine_, software_}, op.block, op.stage, phase, terms_)};
+  }
+  [[nodiscard]] double gradient_elements(const schedule::Backward& op, ParamBlock target) const {
+    const schedule::StageRange range = schedule::stages_of(of_.model[op.block], op.stage);
+    double elements = 0;
+    for (int s = range.first; s < range.last; ++s) {
+      const model::Stage& stage = of_.model[op.block].stages[static_cast<std::size_t>(s)];
+      for (const model::ParamRef ref : stage.parameters)
+        if (ref.block == target && !model::looks_up(stage.kind)) elements += f64(of_.model[ref].elements());
+    }
+    return elements;
+  }
+
+  const Costs::Of& of_;
+  const Machine& machine_;
+  const Software& software_;
+  Activations& activations_;
+  std::vector<Term>* terms_;
+};
+
+}  // namespace
+
+std::vector<Cost> Costs::of(const schedule::Schedule& schedule, std::vector<std::vector<Term>>* terms) const {
+  std::vector<Cost> out;
+  out.reserve(schedule.ops.size());
+  Activations activations(of_.model, of_.replay_options);
+  for (const schedule::Op& op : schedule.ops) {
+    (void)activations.most_during(op);
+    if (terms != nullptr) terms->emplace_back();
+    out.push_back(
+        std::visit(OpCost(of_, machine_, software_, activations, terms == nullptr ? nullptr : &terms->back()), op));
+  }
+  return out;
+}
+
+}  // namespace trireme::planner

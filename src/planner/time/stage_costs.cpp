@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/time/stage_costs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/schedule/access.hpp"
+
+namespace trireme::planner {
+namespace {
+
+/// Of the bytes that a stage's kernels move and of its launches: the part of each phase.
+double part_of(Phase phase) {
+  switch (phase) {
+    case Phase::forward:
+    case Phase::recompute: return 0.4;
+    case Phase::backward: return 0.6;
+    case Phase::backward_input: return 0.6;
+    case Phase::backward_weight: return 0;
+  }
+  return 0;
+}
+
+/// Products per weight.
+int products(Phase phase) { return phase == Phase::backward ? 2 : 1; }
+
+/// Adds the terms of one block's stages.
+class Stages {
+ public:
+  Stages(const StageContext& context, Phase phase, std::vector<Term>* terms)
+      : c_(context), model_(context.of.model), phase_(phase), terms_(terms) {}
+
+  void add(const model::Stage& stage, bool last_of_block) {
+    using Kind = model::StageKind;
+    const Kind kind = stage.kind;
+    if (model::looks_up(kind)) return bytes("lookup", 10, all_tokens(), model_.sizes.hidden);
+    product_terms(stage, last_of_block && phase_ == Phase::recompute);
+    if (kind == Kind::attention || kind == Kind::attention_branch) attention();
+    const Kernels& k = c_.software.kernels;
+    if (kind == Kind::norm) bytes("norm and residual", k.norm, stream_tokens(), model_.sizes.hidden);
+    if (kind == Kind::attention || kind == Kind::mlp || kind == Kind::head)
+      bytes("norm and residual", k.norm, all_tokens(), model_.sizes.hidden);
+    if (kind == Kind::attention || kind == Kind::attention_branch)
+      bytes("layout of q, k, v and RoPE", k.projections, all_tokens(), model_.held.heads * model_.held.head_dim);
+    if (kind == Kind::mlp || kind == Kind::mlp_branch)
+      bytes("activation function", k.activation, all_tokens(), model_.held.intermediate);
+    if (kind == Kind::head || kind == Kind::logits) bytes("logits", k.logit, all_tokens(), model_.held.vocab);
+    launched_ = launched_ || kind != Kind::head;
+  }
+
+  [[nodiscard]] double seconds(double part_of_block) {
+    if (!launched_ || c_.of.graphs) return seconds_;
+    const double split = phase_ == Phase::backward_input || phase_ == Phase::backward_weight ? 0.3
+                         : phase_ == Phase::backward                                         ? 0.6
+                                                                                             : 0.4;
+    const double host = c_.machine.layer_seconds * split * part_of_block;
+    if (host <= seconds_) return seconds_;
+    if (terms_ != nullptr)
+      terms_->push_back({"waits for launches",
+                         fmt::format("{:.3g} ms a layer x {:.2f} - the kernels above", c_.machine.layer_seconds * 1e3,
+                                     split * part_of_block),
+                         host - seconds_});
+    return host;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t all_tokens() const { return c_.of.replay_options.tokens; }
+  [[nodiscard]] std::int64_t stream_tokens() const {
+    return model_.part.sequence_parallel ? all_tokens() / model_.part.ranks : all_tokens();
+  }
+  void note(const char* name, double seconds, const std::string& formula) const {
+    if (terms_ != nullptr) terms_->push_back({name, formula, seconds});
+  }
+
+  void product_terms(const model::Stage& stage, bool without_last) {
+    std::vector<model::ParamRef> weights;
+    for (const model::ParamRef ref : stage.parameters)
+      if (model_[ref].shape.size() == 2) weights.push_back(ref);
+    if (without_last && !weights.empty()) weights.pop_back();
+    for (const model::ParamRef ref : weights) {
+      const auto& shape = model_[ref].shape;
+      const double flops = 2 * f64(all_tokens()) * f64(shape[0]) * f64(shape[1]);
+      const double rate = product_rate(c_.machine, flops, c_.of.replay_options.compute);
+      const double seconds = products(phase_) * flops / rate;
+      if (terms_ != nullptr)
+        note("product", seconds,
+             fmt::format("{} x 2 x {} x {} x {} / {:.4g} FLOP/s", products(phase_), all_tokens(), shape[0], shape[1],
+                         rate));
+      seconds_ += seconds;
+    }
+  }
+
+  /// Causal half: 2 T s heads head_dim forward; backward computes 2.5 times that at 0.8 of the rate.
+  void attention() {
+    if (phase_ == Phase::backward_weight) return;
+    const double rate = attention_rate(c_.machine, model_.held.head_dim, c_.of.replay_options.compute);
+    const bool backward = phase_ == Phase::backward || phase_ == Phase::backward_input;
+    const double seconds = 2 * f64(all_tokens()) * f64(c_.of.seq_len) * f64(model_.held.heads * model_.held.head_dim) *
+                           (backward ? 2.5 / 0.8 : 1) / rate;
+    if (terms_ != nullptr)
+      note("attention", seconds,
+           fmt::format("{}2 x {} x {} x {} x {} / {:.4g} FLOP/s", backward ? "2.5 / 0.8 x " : "", all_tokens(),
+                       c_.of.seq_len, model_.held.heads, model_.held.head_dim, rate));
+    seconds_ += seconds;
+  }
+
+  void bytes(const char* name, double per_value, std::int64_t tokens, std::int64_t width) {
+    const double wide = f64(size_of(c_.of.replay_options.compute)) / 2;
+    const double seconds = part_of(phase_) * per_value * wide * f64(tokens) * f64(width) / c_.machine.memory_bandwidth;
+    if (terms_ != nullptr && seconds > 0)
+      note(name, seconds,
+           fmt::format("{} x {} B x {} x {} / {:.4g} B/s", part_of(phase_), per_value * wide, tokens, width,
+                       c_.machine.memory_bandwidth));
+    seconds_ += seconds;
+  }
+
+  const StageContext& c_;
+  const model::Model& model_;
+  Phase phase_;
+  std::vector<Term>* terms_;
+  double seconds_ = 0;
+  bool launched_ = false;
+};
+
+}  // namespace
+
+double stage_seconds(const StageContext& context, Block block, const std::optional<Stage>& stage, Phase phase,
+                     std::vector<Term>* terms) {
+  const model::ComputeBlock& whole = context.of.model[block];
+  const schedule::StageRange range = schedule::stages_of(whole, stage);
+  const int count = static_cast<int>(whole.stages.size());
+  Stages stages(context, phase, terms);
+  for (int s = range.first; s < range.last; ++s) stages.add(whole.stages[static_cast<std::size_t>(s)], s + 1 == count);
+  return stages.seconds(f64(range.last - range.first) / count);
+}
+
+}  // namespace trireme::planner

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/schedule/passes/build.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string_view>
+#include <utility>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/text_table.hpp"
+#include "trireme/schedule/verify/verify.hpp"
+
+namespace trireme::schedule {
+namespace {
+
+/// Which schedules a pass is for.
+enum class For { all, training };
+
+/// A pass: what it does, and what the schedule holds from then on.
+struct NamedPass {
+  std::string_view name;
+  For schedules;
+  bool Complete::*adds;  ///< null: nothing that `verify` has to ask for
+  Schedule (*run)(Schedule, const model::Model&, const Policy&, Purpose);
+};
+
+/// All passes, from the order of the compute ops to a schedule that runs.
+constexpr NamedPass passes[] = {
+    {"insert_recompute", For::training, nullptr,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return insert_recompute(std::move(s), model, policy.recompute);
+     }},
+    {"insert_unshard", For::all, &Complete::unshard,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose purpose) {
+       return insert_unshard(std::move(s), model, purpose == Purpose::train ? policy.reshard : ReshardPolicy{});
+     }},
+    {"insert_reduction", For::training, &Complete::reduction,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return insert_reduction(std::move(s), model, policy.sync, policy.replicas);
+     }},
+    {"insert_update", For::training, &Complete::update,
+     [](Schedule s, const model::Model& model, const Policy&, Purpose) { return insert_update(std::move(s), model); }},
+    {"fuse_stages", For::all, nullptr,
+     [](Schedule s, const model::Model& model, const Policy&, Purpose) { return fuse_stages(std::move(s), model); }},
+    {"prefetch", For::all, nullptr,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return prefetch(std::move(s), model, policy.compute, policy.prefetch_bytes);
+     }},
+    {"insert_offload", For::all, nullptr,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return insert_offload(std::move(s), model, policy.offload);
+     }},
+    {"insert_activation_offload", For::training, nullptr,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return insert_activation_offload(std::move(s), model, policy.activation_offload);
+     }},
+    {"assign_slots", For::all, &Complete::slots,
+     [](Schedule s, const model::Model& model, const Policy&, Purpose) { return assign_slots(std::move(s), model); }},
+};
+
+/// Verifies what a pass has built, and measures how long that takes.
+void check(PassResult& result, const model::Model& model, int replicas, Complete has) {
+  const auto begin = Clock::now();
+  const auto wrong = verify(result.schedule, model, replicas, has);
+  result.verify_time = Clock::now() - begin;
+  invariant(wrong.empty(),
+            fmt::format("the pass {} built an unsound schedule:\n  {}", result.pass, fmt::join(wrong, "\n  ")));
+}
+
+}  // namespace
+
+Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) {
+  const auto after_forward =
+      config.sync.reshard_after_forward;  // 0: the whole axis, 1: not at all, else the group size
+  return {.sync = config.sync.policy,
+          .reshard = {.after_forward = after_forward != 1,
+                      .after_backward = config.sync.reshard_after_backward,
+                      .group = after_forward > 1 && after_forward < mesh.shard
+                                   ? std::optional(static_cast<int>(after_forward))
+                                   : std::nullopt},
+          .recompute = {.mode = config.memory.recompute, .every = config.memory.recompute_every},
+          .activation_offload = {.on = config.memory.activation_offload,
+                                 .min_bytes = config.memory.activation_offload_min_bytes,
+                                 .in_flight = config.memory.activation_offload_in_flight},
+          .offload = {.what = config.memory.offload, .fraction = config.memory.offload_fraction},
+          .prefetch_bytes = config.sync.prefetch_bytes,
+          .compute = config.precision.compute,
+          .replicas = mesh.replicate};
+}
+
+std::vector<PassResult> explain(Purpose purpose, const model::Model& model, Schedule order, const Policy& policy) {
+  Complete has{.unshard = false, .reduction = false, .update = false, .slots = false};
+  std::vector<PassResult> results;
+  results.push_back({.pass = "compute_order", .schedule = std::move(order)});
+  check(results.back(), model, policy.replicas, has);
+  for (const NamedPass& pass : passes) {
+    if (pass.schedules == For::training && purpose != Purpose::train) continue;
+    const auto begin = Clock::now();
+    results.push_back({.pass = pass.name, .schedule = pass.run(results.back().schedule, model, policy, purpose)});
+    results.back().time = Clock::now() - begin;
+    if (pass.adds != nullptr) has.*pass.adds = true;
+    check(results.back(), model, policy.replicas, has);
+  }
+  return results;
+}
+
+Schedule build_step(const model::Model& model, int microbatches, const Policy& policy) {
+  return build_step(model, compute_order(model, microbatches), policy);
+}
+
+Schedule build_step(const model::Model& model, Schedule order, const Policy& policy) {
+  return explain(Purpose::train, model, std::move(order), policy).back().schedule;
+}
+
+Schedule build_forward(const model::Model& model, const Policy& policy) {
+  return explain(Purpose::forward, model, forward_order(model), policy).back().schedule;
+}
+
+std::string to_text(std::span<const PassResult> results) {
+  TextTable table({"pass", "ops", "pass (ms)", "verify (ms)"});
+  const auto milliseconds = [](Clock::duration time) {
+    return fmt::format("{:.2f}", std::chrono::duration<double, std::milli>(time).count());
+  };
+  for (const PassResult& result : results)
+    table.add({std::string(result.pass), std::to_string(result.schedule.ops.size()), milliseconds(result.time),
+               milliseconds(result.verify_time)});
+  return table.str();
+}
+
+}  // namespace trireme::schedule

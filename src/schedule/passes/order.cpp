@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes that place compute: order of stages, and their fusion.
+#include <algorithm>
+
+#include "trireme/schedule/access.hpp"
+#include "trireme/schedule/passes/passes.hpp"
+
+namespace trireme::schedule {
+namespace {
+
+int stage_count(const model::Model& model, int block) {
+  return static_cast<int>(model.compute_blocks[static_cast<std::size_t>(block)].stages.size());
+}
+
+using model::Join;
+
+const model::Stage& stage_of(const model::Model& model, Block block, Stage stage) {
+  return model[block].stages[static_cast<std::size_t>(stage.value)];
+}
+
+void append_forward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
+  const model::Stage& stage = stage_of(model, b, s);
+  if (stage.enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::forward});
+  ops.push_back(Forward{b, s, m});
+  if (stage.leave == Join::scatter_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::forward});
+  if (stage.leave == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::forward});
+  if (stage.leave == Join::gather_vocabulary) ops.push_back(GatherVocabulary{b, s, m});
+}
+
+void append_forward(std::vector<Op>& ops, const model::Model& model, int microbatch) {
+  for (int b = 0; b < model.blocks(); ++b)
+    for (int s = 0; s < stage_count(model, b); ++s)
+      append_forward(ops, model, Block{b}, Stage{s}, Microbatch{microbatch});
+}
+
+/// A branch's backward in two parts: its input's gradient is summed while its weights' are computed, and its input is
+/// gathered again while its input's gradient is computed.
+void append_backward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
+  const model::Stage& stage = stage_of(model, b, s);
+  const auto backward = [&](BackwardPart part) {
+    ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = part});
+  };
+  if (stage.leave == Join::scatter_sequence) ops.push_back(GatherSequence{b, s, m, Phase::backward});
+  const bool branch = model::is_branch(stage.kind);
+  if (branch) ops.push_back(RecomputeNorm{b, Stage{s.value - 1}, m});
+  if (branch && stage.enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::again});
+  backward(branch ? BackwardPart::input : BackwardPart::whole);
+  if (stage.enter == Join::gather_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::backward});
+  if (stage.enter == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::backward});
+  if (branch) backward(BackwardPart::weight);
+}
+
+void append_backward(std::vector<Op>& ops, const model::Model& model, int microbatch) {
+  for (int b = model.blocks() - 1; b >= 0; --b)
+    for (int s = stage_count(model, b) - 1; s >= 0; --s)
+      append_backward(ops, model, Block{b}, Stage{s}, Microbatch{microbatch});
+}
+
+/// Ops `first`.. of the schedule that run all stages of one block in a row, as one op; nothing if they do not.
+template <class Compute>
+std::optional<Compute> whole_block(const std::vector<Op>& ops, std::size_t first, const model::Model& model) {
+  const auto* head = std::get_if<Compute>(&ops[first]);
+  if (head == nullptr || !head->stage) return std::nullopt;
+  const auto count = static_cast<std::size_t>(stage_count(model, head->block.value));
+  if (first + count > ops.size()) return std::nullopt;
+  for (const model::Stage& stage : model[head->block].stages)
+    if (model::is_partitioned(stage)) return std::nullopt;
+  Compute whole = *head;
+  whole.stage.reset();
+  for (std::size_t i = 1; i < count; ++i) {
+    const auto* next = std::get_if<Compute>(&ops[first + i]);
+    if (next == nullptr || next->block != head->block || next->microbatch != head->microbatch) return std::nullopt;
+    if constexpr (std::is_same_v<Compute, Forward>)
+      if (next->keep != head->keep) return std::nullopt;
+    if constexpr (std::is_same_v<Compute, Backward>)
+      for (const GradientTarget& target : next->gradients)
+        if (std::find(whole.gradients.begin(), whole.gradients.end(), target) == whole.gradients.end())
+          whole.gradients.push_back(target);
+  }
+  return whole;
+}
+
+}  // namespace
+
+Schedule compute_order(const model::Model& model, int microbatches) {
+  Schedule out{.microbatches = microbatches, .ops = {}};
+  for (int m = 0; m < microbatches; ++m) {
+    append_forward(out.ops, model, m);
+    append_backward(out.ops, model, m);
+  }
+  return out;
+}
+
+Schedule forward_order(const model::Model& model) {
+  Schedule out;
+  append_forward(out.ops, model, 0);
+  return out;
+}
+
+Schedule fuse_stages(Schedule schedule, const model::Model& model) {
+  std::vector<Op> ops;
+  for (std::size_t i = 0; i < schedule.ops.size();) {
+    if (auto forward = whole_block<Forward>(schedule.ops, i, model)) {
+      i += static_cast<std::size_t>(stage_count(model, forward->block.value));
+      ops.emplace_back(*forward);
+    } else if (auto recompute = whole_block<Recompute>(schedule.ops, i, model)) {
+      i += static_cast<std::size_t>(stage_count(model, recompute->block.value));
+      ops.emplace_back(*recompute);
+    } else if (auto backward = whole_block<Backward>(schedule.ops, i, model)) {
+      i += static_cast<std::size_t>(stage_count(model, backward->block.value));
+      ops.emplace_back(*backward);
+    } else {
+      ops.push_back(schedule.ops[i++]);
+    }
+  }
+  schedule.ops = std::move(ops);
+  return schedule;
+}
+
+}  // namespace trireme::schedule

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes that place gradient reduction, clipping and the update.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "trireme/base/error.hpp"
+#include "trireme/schedule/access.hpp"
+#include "trireme/schedule/passes/passes.hpp"
+
+namespace trireme::schedule {
+namespace {
+
+using Parameter = std::pair<ParamBlock, int>;
+
+std::vector<Parameter> parameters_written(const Backward& op, const model::Model& model) {
+  const model::ComputeBlock& block = model[op.block];
+  const StageRange range = stages_of(block, op.stage);
+  std::vector<Parameter> out;
+  for (int s = range.first; s < range.last; ++s)
+    for (const model::ParamRef ref : block.stages[static_cast<std::size_t>(s)].parameters)
+      out.emplace_back(ref.block, ref.index);
+  return out;
+}
+
+/// Index of the last op of each microbatch that writes each parameter block's gradient.
+std::map<std::pair<ParamBlock, Microbatch>, std::size_t> last_writers(const Schedule& schedule,
+                                                                      const model::Model& model) {
+  std::map<std::pair<ParamBlock, Microbatch>, std::size_t> last;
+  for (std::size_t i = 0; i < schedule.ops.size(); ++i)
+    if (const auto* backward = std::get_if<Backward>(&schedule.ops[i]))
+      for (const ParamBlock block : gradients_written(schedule.ops[i], model)) last[{block, backward->microbatch}] = i;
+  return last;
+}
+
+/// Names the targets of a backward: the first writer since the last reduction overwrites, later ones add.
+void set_targets(Backward& op, const model::Model& model, std::set<Parameter>& written) {
+  std::map<ParamBlock, bool> add;
+  for (const Parameter& parameter : parameters_written(op, model)) {
+    const bool again = !written.insert(parameter).second;
+    const auto [found, fresh] = add.emplace(parameter.first, again);
+    invariant(fresh || found->second == again,
+              fmt::format("a backward of {} would overwrite one gradient of {} and add to another",
+                          model[op.block].name, model[parameter.first].name));
+  }
+  op.gradients.clear();
+  for (const ParamBlock block : gradients_written(Op{op}, model)) op.gradients.push_back({block, {}, add.at(block)});
+}
+
+}  // namespace
+
+Schedule insert_reduction(Schedule schedule, const model::Model& model, config::SyncPolicy policy, int replicas) {
+  invariant(policy != config::SyncPolicy::automatic, "an automatic policy is resolved before the schedule is built");
+  const bool all = policy == config::SyncPolicy::immediate_all;
+  const auto last = last_writers(schedule, model);
+  std::map<ParamBlock, std::size_t> final_writer;  // of the step, whichever microbatch it is of
+  for (const auto& [key, at] : last) final_writer[key.first] = std::max(final_writer[key.first], at);
+  std::set<Parameter> written;
+  std::set<ParamBlock> reduced;
+  std::vector<Op> ops;
+  for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
+    Op op = schedule.ops[i];
+    auto* backward = std::get_if<Backward>(&op);
+    if (backward != nullptr && backward->part == BackwardPart::input) backward = nullptr;
+    if (backward != nullptr) set_targets(*backward, model, written);
+    ops.push_back(op);
+    if (backward == nullptr) continue;
+    for (const ParamBlock block : gradients_written(op, model)) {
+      const bool final = final_writer.at(block) == i;
+      if (!final && policy == config::SyncPolicy::deferred) continue;
+      if (last.at({block, backward->microbatch}) != i) continue;
+      const bool again = !reduced.insert(block).second;
+      const bool partial = again && all && replicas > 1;
+      ops.emplace_back(ReduceScatter{.block = block, .slot = {}, .add = again && !partial, .partial = partial});
+      std::erase_if(written, [&](const Parameter& p) { return p.first == block; });
+      if (replicas > 1 && (final || all)) ops.emplace_back(AllReduce{.block = block, .partial = partial});
+      if (final && model::has_replicated_gradients(model[block])) ops.emplace_back(AllReduceReplicated{block});
+    }
+  }
+  schedule.ops = std::move(ops);
+  return schedule;
+}
+
+Schedule insert_update(Schedule schedule, const model::Model& model) {
+  schedule.ops.emplace_back(ClipNorm{});
+  for (int b = 0; b < model.param_blocks(); ++b) schedule.ops.emplace_back(Update{ParamBlock{b}});
+  return schedule;
+}
+
+}  // namespace trireme::schedule

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/supervise/heartbeat.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+
+#include "supervise/bounded_duration.hpp"
+
+namespace trireme::supervise {
+namespace {
+
+/// The counters themselves are read, and a launcher may talk: less than this between two looks is no progress.
+constexpr std::int64_t least_bytes = 512;
+
+std::int64_t time_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return 0;
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+}  // namespace
+
+std::int64_t bytes_moved() {
+  std::ifstream file("/proc/self/io");
+  std::int64_t sum = 0, bytes = 0;
+  std::string key;
+  while (file >> key >> bytes)
+    if (key == "rchar:" || key == "wchar:") sum += bytes;
+  return sum;
+}
+
+Heartbeat::Heartbeat(std::string path, double timeout_seconds)
+    : path_(std::move(path)), timeout_seconds_(timeout_seconds), file_time_(time_of(path_)) {}
+
+void Heartbeat::beat() {
+  const Clock::time_point now = Clock::now();
+  if (now - beaten_.load() < bounded_duration(timeout_seconds_ / 4)) return;
+  beaten_ = now;
+  const int file = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (file < 0) return;
+  (void)::futimens(file, nullptr);
+  ::close(file);
+}
+
+Heartbeat::Clock::time_point Heartbeat::last() {
+  const Clock::time_point now = Clock::now();
+  if (now - looked_.load() < bounded_duration(timeout_seconds_ / 20)) return seen_;
+  looked_ = now;
+  const std::int64_t time = time_of(path_);
+  if (time != 0 && file_time_.exchange(time) != time) seen_ = now;
+  return seen_;
+}
+
+FileWork::FileWork(Heartbeat& heartbeat, std::function<void()> on_progress)
+    : heartbeat_(heartbeat),
+      on_progress_(std::move(on_progress)),
+      thread_([this](const std::stop_token& stop) { watch(stop); }) {}
+
+FileWork::~FileWork() = default;
+
+void FileWork::watch(const std::stop_token& stop) const {
+  heartbeat_.begin();
+  const auto look = bounded_duration(std::clamp(heartbeat_.timeout_seconds() / 10, 0.01, 1.0));
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  std::int64_t before = bytes_moved();
+  while (!stop.stop_requested()) {
+    {
+      std::unique_lock lock(mutex);
+      wake.wait_for(lock, stop, look, [] { return false; });
+    }
+    const std::int64_t now = bytes_moved();
+    if (now - before >= least_bytes) {
+      on_progress_();
+      heartbeat_.beat();
+    }
+    before = now;
+  }
+}
+
+}  // namespace trireme::supervise

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/supervise/stop_signals.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+
+#include "supervise/end_by_signal.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::supervise {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Slurm, and launchers that forward signals, may deliver one request twice.
+constexpr std::chrono::seconds same_request{2};
+
+std::atomic<int> last_signal = 0;  // lock-free: a handler may write it
+std::atomic<Clock::time_point> first_term{};
+
+extern "C" void note(int signal) {
+  if (signal == SIGINT && last_signal != 0) {
+    std::signal(SIGINT, SIG_DFL);
+    std::raise(SIGINT);
+  }
+  last_signal = signal;
+}
+
+/// Takes in a signal that was held back; on the thread that asked for it.
+void take(int signal) {
+  const Clock::time_point now = Clock::now();
+  Clock::time_point none{};
+  if (signal == SIGTERM && !first_term.compare_exchange_strong(none, now) && now - none > same_request)
+    end_by_signal(SIGTERM);
+  last_signal = signal;
+}
+
+constexpr std::size_t stack_bytes = std::size_t{64} << 10;
+
+sigset_t held_signals() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM}) sigaddset(&held, signal);
+  return held;
+}
+
+}  // namespace
+
+StopSignals::StopSignals() : stack_(stack_bytes), wake_(::eventfd(0, EFD_CLOEXEC)) {
+  last_signal = 0;
+  first_term = Clock::time_point{};
+  const sigset_t held = held_signals();
+  ::pthread_sigmask(SIG_BLOCK, &held, &mask_before_);
+  const stack_t stack{.ss_sp = stack_.data(), .ss_flags = 0, .ss_size = stack_.size()};
+  ::sigaltstack(&stack, &stack_before_);
+  // For SIGINT, and for threads of libraries that were there before the others were held.
+  struct sigaction action {};
+  action.sa_handler = note;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &action, &before_[i]);
+  const int signals_here = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (wake_ < 0 || signals_here < 0)
+    throw EnvironmentError(
+        fmt::format("signals cannot be watched: {}; raise the limit of open files (ulimit -n)", std::strerror(errno)));
+  thread_ = std::thread([wake = wake_, signals_here] {
+    pollfd ends[] = {{.fd = signals_here, .events = POLLIN, .revents = 0},
+                     {.fd = wake, .events = POLLIN, .revents = 0}};
+    while (ends[1].revents == 0) {
+      if (::poll(ends, 2, -1) < 0 && errno != EINTR) break;
+      for (signalfd_siginfo info{}; ::read(signals_here, &info, sizeof(info)) == sizeof(info);)
+        take(static_cast<int>(info.ssi_signo));
+    }
+    ::close(signals_here);
+  });
+}
+
+StopSignals::~StopSignals() {
+  (void)::eventfd_write(wake_, 1);
+  thread_.join();
+  ::close(wake_);
+  (void)received();  // what comes so late is no reason to end otherwise
+  ::pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &before_[i], nullptr);
+  ::sigaltstack(&stack_before_, nullptr);
+}
+
+void block_stop_signals() {
+  const sigset_t held = held_signals();
+  ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
+}
+
+void unblock_stop_signals() {
+  // MPICH takes SIGUSR1 for failed processes, and nothing would come of it.
+  struct sigaction before {};
+  if (::sigaction(SIGUSR1, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) std::signal(SIGUSR1, SIG_DFL);
+  const sigset_t held = held_signals();
+  ::pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
+}
+
+int StopSignals::received() {
+  const sigset_t held = held_signals();
+  constexpr timespec at_once{};
+  for (int signal = 0; (signal = ::sigtimedwait(&held, nullptr, &at_once)) > 0;) take(signal);
+  return last_signal;
+}
+
+}  // namespace trireme::supervise

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/timeline/trace.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "trireme/schedule/text.hpp"
+
+namespace trireme::timeline {
+namespace {
+
+double microseconds(timeline::Clock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+/// The ops that a span stands for.
+std::string name_of(const timeline::Span& span, const schedule::Schedule& schedule, const model::Model& model) {
+  const auto text = [&](int op) { return schedule::print(schedule.ops[static_cast<std::size_t>(op)], model); };
+  return span.last == span.op ? text(span.op) : fmt::format("{} ... {}", text(span.op), text(span.last));
+}
+
+}  // namespace
+
+std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::Schedule& schedule,
+                         const model::Model& model, int rank) {
+  using Json = nlohmann::ordered_json;
+  Json events = Json::array();
+  for (const schedule::Lane lane : schedule::all_lanes) {
+    const bool used = std::any_of(schedule.ops.begin(), schedule.ops.end(),
+                                  [&](const schedule::Op& op) { return schedule::lane_of(op) == lane; });
+    if (!used) continue;
+    events.push_back({{"name", "thread_name"},
+                      {"ph", "M"},
+                      {"pid", rank},
+                      {"tid", static_cast<int>(lane)},
+                      {"args", {{"name", schedule::to_text(lane)}}}});
+  }
+  const auto first =
+      std::min_element(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  for (const timeline::Span& span : spans) {
+    const schedule::Op& op = schedule.ops[static_cast<std::size_t>(span.op)];
+    events.push_back({{"name", name_of(span, schedule, model)},
+                      {"ph", "X"},
+                      {"pid", rank},
+                      {"tid", static_cast<int>(schedule::lane_of(op))},
+                      {"ts", microseconds(span.begin - first->begin)},
+                      {"dur", microseconds(span.end - span.begin)},
+                      {"args", {{"step", span.step + 1}, {"op", span.op}}}});
+    for (const device::Space space : {device::Space::device, device::Space::host}) {
+      Json bytes;
+      for (const device::Category category : device::all_categories())
+        bytes[std::string(device::to_text(category))] =
+            span.memory[static_cast<std::size_t>(space)].current[category].value;
+      events.push_back({{"name", fmt::format("{} memory", device::to_text(space))},
+                        {"ph", "C"},
+                        {"pid", rank},
+                        {"ts", microseconds(span.end - first->begin)},
+                        {"args", std::move(bytes)}});
+    }
+  }
+  return Json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump();
+}
+
+}  // namespace trireme::timeline

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/console/progress.hpp"
+
+#include <fmt/format.h>
+
+#include "trireme/base/units.hpp"
+
+namespace trireme::train {
+
+std::string terminal_line(const StepRow& row, std::int64_t steps, double seconds_left) {
+  return fmt::format("step {}/{}  loss {:.4f}  grad norm {:.3f}  {} tokens/s  {} left{}", row.step, steps, row.loss,
+                     row.grad_norm, to_short_text(row.tokens_per_second), duration_text(seconds_left),
+                     row.skipped ? "  SKIPPED: not finite" : "");
+}
+
+std::string plain_line(const StepRow& row) {
+  return fmt::format("step={} loss={:.6f} grad_norm={:.5f} lr={:.4g} tokens_per_second={:.0f} step_seconds={:.4f}{}",
+                     row.step, row.loss, row.grad_norm, row.lr, row.tokens_per_second, row.step_seconds,
+                     row.skipped ? " skipped=true" : "");
+}
+
+void ProgressLine::show(const StepRow& row) {
+  if (!terminal_) {
+    output_.write(plain_line(row) + '\n');
+    return;
+  }
+  smoothed_seconds_ = smoothed_seconds_ == 0 ? row.step_seconds : 0.9 * smoothed_seconds_ + 0.1 * row.step_seconds;
+  const double seconds_left = smoothed_seconds_ * static_cast<double>(steps_ - row.step);
+  output_.write("\r\033[K" + terminal_line(row, steps_, seconds_left));
+  open_ = true;
+}
+
+void ProgressLine::show(const EvalRow& row) {
+  finish();
+  output_.write(fmt::format("step={} eval_loss={:.6f} eval_tokens={} eval_seconds={:.3f}\n", row.step, row.eval_loss,
+                            row.eval_tokens, row.eval_seconds));
+}
+
+void ProgressLine::finish() {
+  if (open_) output_.write("\n");
+  open_ = false;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/base/ids.hpp"
+#include "trireme/mesh/mesh.hpp"
+#include "trireme/mpi/communicator.hpp"
+
+namespace trireme::train {
+
+/// Throws on every rank unless all ranks run the same build (ConfigError, showing what differs) and every rank works as
+/// the dp rank that its place in the mesh gives it (EnvironmentError). Both name the ranks. Collective over `world`.
+void agree_on_build_and_places(const mpi::Communicator& world, const mesh::Mesh& mesh, DpRank mine);
+
+/// What is wrong with the ranks' dp ranks, by rank; empty when nothing is.
+[[nodiscard]] std::string misplaced(const mesh::Mesh& mesh, const std::vector<int>& dp_ranks);
+
+}  // namespace trireme::train

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/engine/job.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "train/engine/agreement.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/comm/transport.hpp"
+#include "trireme/device/buffer.hpp"
+#include "trireme/device/graphs.hpp"
+#include "trireme/mpi/agree.hpp"
+#include "trireme/mpi/topology.hpp"
+#include "trireme/nn/documents.hpp"
+#include "trireme/planner/replay.hpp"
+#include "trireme/schedule/passes/build.hpp"
+#include "trireme/schedule/text.hpp"
+#include "trireme/shard/copies.hpp"
+
+namespace trireme::train {
+namespace {
+
+comm::StagingSource charged_staging() {
+  return {.allocate =
+              [](std::size_t bytes) {
+                auto buffer = std::make_shared<at::Tensor>(device::buffer(
+                    device::Category::communication, static_cast<std::int64_t>((bytes + 3) / 4), DType::fp32));
+                return std::shared_ptr<std::byte[]>(buffer, static_cast<std::byte*>(buffer->mutable_data_ptr()));
+              },
+          .charge = [](std::size_t bytes) -> std::shared_ptr<void> {
+            return std::make_shared<device::Charge>(device::Account{device::Category::communication},
+                                                    Bytes{static_cast<std::int64_t>(bytes)});
+          }};
+}
+
+/// int32 tokens as a tensor that shares the vector's memory, which outlives it.
+at::Tensor borrowed(const std::vector<std::int32_t>& tokens) {
+  return at::from_blob(const_cast<std::int32_t*>(tokens.data()), {static_cast<std::int64_t>(tokens.size())}, at::kInt);
+}
+
+/// Tokens where the step computes: on a GPU a copy, on its way there when this returns.
+at::Tensor on_device(at::Tensor tokens, at::Device device) {
+  if (!device.is_cuda()) return tokens;
+  const device::ChargeTo charge(device::Category::data);
+  return tokens.pin_memory().to(device, /*non_blocking=*/true);
+}
+
+/// nn::Microbatch::document_begin, where the run file asks for it.
+at::Tensor documents(const config::Data& data, const at::Tensor& inputs, std::int64_t seq_len) {
+  if (!data.document_mask) return {};
+  const device::ChargeTo charge(device::Category::data);
+  return nn::document_begins(inputs, seq_len, *data.document_end);
+}
+
+nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config::RunConfig& config, double loss_scale,
+                             at::Device device) {
+  const at::Tensor inputs = borrowed(tokens.inputs);
+  return {.inputs = on_device(inputs, device),
+          .targets = on_device(borrowed(tokens.targets), device),
+          .batch = config.batch.micro,
+          .seq_len = config.data.seq_len,
+          .document_begin = documents(config.data, inputs, config.data.seq_len),
+          .loss_scale = loss_scale};
+}
+
+/// device.cuda_graphs
+std::shared_ptr<device::Graphs> graphs_of(at::Device device) {
+  if (!device.is_cuda())
+    throw EnvironmentError(
+        "device.cuda_graphs = true requires a GPU per rank, but this run computes on CPUs. Set device.type = "
+        "\"cuda\" to see which rank has none, or device.cuda_graphs = false.");
+  return device::make_graphs(device);
+}
+
+/// Whether ops of a lane call collectives.
+bool calls_collectives(schedule::Lane lane) {
+  using schedule::Lane;
+  switch (lane) {
+    case Lane::compute:
+    case Lane::gather:
+    case Lane::reduce:
+    case Lane::tensor: return true;
+    case Lane::device_to_host:
+    case Lane::host_to_device:
+    case Lane::host: return false;
+  }
+  throw BugError("a lane is not of the schedule's");
+}
+
+/// Whose communicators of a group a lane calls: norms, losses and counts have their own.
+comm::Lane communicator_lane(schedule::Lane lane) {
+  using schedule::Lane;
+  switch (lane) {
+    case Lane::compute: return comm::Lane::control;
+    case Lane::gather: return comm::Lane::gather;
+    case Lane::reduce: return comm::Lane::reduce;
+    case Lane::tensor: return comm::Lane::compute;
+    case Lane::device_to_host:
+    case Lane::host_to_device:
+    case Lane::host: break;
+  }
+  throw BugError("a lane without collectives has no communicator");
+}
+
+bool spare_core(const mpi::Topology& topology) { return topology.node_cores > topology.node_ranks; }
+
+/// Lanes have threads where something on them makes the host wait or work: messages over MPI, offload's updates. Over
+/// NCCL without offload one thread launches all lanes.
+bool wants_lane_threads(const config::RunConfig& config, const JobOptions& options, const mpi::Communicator& world) {
+  if (options.lane_threads) return *options.lane_threads;
+  const bool offloads = config.memory.offload != config::Offload::none;
+  if (options.device.is_cuda() && (world.size() == 1 || options.link == comm::DeviceLink::nccl)) return offloads;
+  return world.size() > 1 && spare_core(mpi::probe_topology(world));
+}
+
+}  // namespace
+
+Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOptions options)
+    : config_(config),
+      options_(std::move(options)),
+      resolved_(config::resolve(config, world.size())),
+      mesh_{resolved_.replicate, resolved_.shard, resolved_.tensor},
+      at_(mesh_.coordinates(Rank{world.rank()})),
+      model_(model::build(config.model, planner::tensor_part(config, resolved_, at_.tensor))),
+      layout_(model_, mesh_.shard),
+      lane_threads_(wants_lane_threads(config_, options_, world)),
+      groups_(world, mesh_) {
+  using schedule::Lane;
+  agree_on_build_and_places(world, mesh_, dp_rank());
+  mpi::agree(world, "run file", config::print_run_file(config_));
+  const schedule::Policy policy = schedule::policy_of(config_, resolved_);
+  schedule::Schedule step = schedule::build_step(model_, resolved_.accumulation, policy);
+  forward_schedule_ = schedule::build_forward(model_, policy);
+  mpi::agree(world, "schedule", schedule::print(step, model_));
+
+  open({comm::Group::shard, Lane::gather});
+  open({comm::Group::shard, Lane::reduce});
+  if (mesh_.replicate > 1) open({comm::Group::replicate, Lane::reduce});
+  open({comm::Group::dp, Lane::compute});
+  if (mesh_.tensor > 1) open_tensor_links();
+  if (options_.device.is_cuda() && config_.memory.offload != config::Offload::none) open_host_links();
+
+  std::vector<schedule::Schedule> schedules{forward_schedule_};
+  if (options_.trains) schedules.push_back(step);
+  store::Buffers buffers = store::buffers_for(schedules, model_, options_.trains);
+  buffers.partial = buffers.partial || (options_.trains && config_.precision.reduce == config::Reduce::bf16);
+  store_ = std::make_unique<store::ParameterStore>(model_, layout_, at_.shard, buffers, config_.precision.compute,
+                                                   options_.device);
+  if (buffers.reshard_group) {
+    reshard_group_ =
+        groups_.at(comm::Group::shard, comm::Lane::gather).split(at_.shard / *buffers.reshard_group, at_.shard);
+    open({comm::Group::shard_group, Lane::gather});
+  }
+  layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens,
+                                  options_.device);
+  if (!options_.trains) return;
+  executor_ = std::make_unique<executor::Executor>(
+      model_, std::move(step), *store_, layers_, links_, config_.optimizer,
+      executor::Options{.lane_threads = lane_threads_,
+                        .device = options_.device,
+                        .ordered_collectives = options_.ordered_collectives ||
+                                               (options_.device.is_cuda() && options_.link == comm::DeviceLink::nccl),
+                        .host_threads = options_.host_threads,
+                        .first_replica = at_.replicate == 0,
+                        .reduce = config_.precision.reduce,
+                        .graphs = config_.device.cuda_graphs ? graphs_of(options_.device) : nullptr,
+                        .poison = options_.poison,
+                        .record_timeline = options_.record_timeline,
+                        .on_op = options_.on_op,
+                        .on_lane_end =
+                            [this](Lane lane, std::int64_t ended) {
+                              // Lanes without collectives may end a step after the
+                              // next one has begun.
+                              if (calls_collectives(lane)) traffic_.lane_ended(lane, ended);
+                            },
+                        .on_copy = [this](std::string_view copy, Bytes bytes,
+                                          std::int64_t copied_for) { traffic_.copied(copy, bytes, copied_for); }});
+}
+
+Job::~Job() = default;
+
+void Job::open_tensor_links() {
+  using schedule::Lane;
+  open({comm::Group::tensor, Lane::tensor});
+  open({comm::Group::tensor, Lane::reduce});
+  open({comm::Group::tensor, Lane::compute});
+  const int group = shard::kv_replication_group(model_);
+  if (group == 1) return;
+  kv_replication_group_ = groups_.at(comm::Group::tensor, comm::Lane::reduce).split(at_.tensor / group, at_.tensor);
+  open({comm::Group::tensor_group, Lane::reduce});
+}
+
+void Job::barrier() {
+  control().barrier();
+  if (tensor_control() != nullptr) tensor_control()->barrier();
+}
+
+const mpi::Communicator& Job::communicator(const executor::Link& link) const {
+  if (link.group == comm::Group::shard_group) return *reshard_group_;
+  if (link.group == comm::Group::tensor_group) return *kv_replication_group_;
+  return groups_.at(link.group, communicator_lane(link.lane));
+}
+
+void Job::open(const executor::Link& link) {
+  const comm::Lane lane = communicator_lane(link.lane);
+  const bool control = link.lane == schedule::Lane::compute;
+  const bool host = link.space == device::Space::host;
+  const comm::Services services{.counters = &traffic_.counters(link.lane),
+                                .recorder = &recorder_,
+                                .deadline = {.timeout_seconds = config_.comm.timeout_seconds,
+                                             .dump_path = options_.hang_dump_path,
+                                             .silent_ranks = options_.silent_ranks,
+                                             .last_progress = options_.last_progress},
+                                .staging = charged_staging()};
+  const bool values = control && !options_.control_over_link;  // in the host's memory
+  auto transport = options_.device.is_cuda() && !values && !host
+                       ? comm::make_device_transport(communicator(link), options_.device, options_.link, services,
+                                                     options_.transport)
+                       : comm::make_transport(communicator(link), services.staging, options_.transport);
+  if (options_.wrap_transport && !control) transport = options_.wrap_transport(std::move(transport));
+  auto& opened = collectives_[link] = std::make_unique<comm::Collectives>(
+      std::move(transport), std::string(comm::traffic_name(link.group, lane)),
+      fmt::format("{}/{}{}", comm::to_text(link.group), comm::to_text(lane), host ? " on the host" : ""), services);
+  links_.add(link, *opened);
+}
+
+void Job::open_host_links() {
+  for (const comm::Group group : {comm::Group::replicate, comm::Group::tensor, comm::Group::tensor_group})
+    if (links_.find({group, schedule::Lane::reduce}) != nullptr)
+      open({group, schedule::Lane::reduce, device::Space::host});
+}
+
+std::string Job::name_of(DpRank dp_rank) const {
+  return fmt::format("dp rank {} ({})", dp_rank.value,
+                     groups_.at(comm::Group::dp, comm::Lane::control).name_of(dp_rank.value));
+}
+
+data::BatchShape Job::batch_shape() const {
+  return {.dp_rank = dp_rank().value,
+          .dp_size = mesh_.dp_size(),
+          .micro = config_.batch.micro,
+          .accumulation = resolved_.accumulation};
+}
+
+double Job::global_count(const data::StepBatch& batch) {
+  if (config_.data.ignore_targets.empty()) return static_cast<double>(config_.batch.global * config_.data.seq_len);
+  double count = static_cast<double>(batch.counted);
+  control().sum({&count, 1});
+  return count;
+}
+
+executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool last) {
+  if (step_is_first_after_rest_) traffic_.rest();
+  last = last || executor_->must_rest();
+  const double count = step_targets_ = global_count(batch);
+  std::vector<nn::Microbatch> microbatches;
+  for (const data::MicrobatchTokens& tokens : batch.microbatches) {
+    microbatches.push_back(microbatch_of(tokens, config_, count > 0 ? 1.0 / count : 0.0, options_.device));
+    microbatches.back().z_loss = config_.loss.z_loss;
+  }
+  executor::StepResult result = executor_->run({.microbatches = microbatches, .lr = lr, .updates = updates_}, last);
+  if (!result.skipped) ++updates_;
+  step_traffic_ = traffic_.take(steps_++);
+  step_is_first_after_rest_ = last;
+  return result;
+}
+
+executor::Executor& Job::forward_executor(nn::Mode mode) {
+  auto& slot = mode == nn::Mode::evaluate ? evaluator_ : inferrer_;
+  if (!slot)
+    slot = std::make_unique<executor::Executor>(
+        model_, forward_schedule_, *store_, layers_, links_, config_.optimizer,
+        executor::Options{.lane_threads = false, .device = options_.device, .mode = mode});
+  return *slot;
+}
+
+Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps, const std::function<bool()>& goes_on) {
+  executor::Executor& run = forward_executor(nn::Mode::evaluate);
+  Evaluation total;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    if (goes_on && !goes_on()) {
+      total.complete = false;
+      break;
+    }
+    const data::StepBatch batch = reader.next();
+    double counted = static_cast<double>(batch.counted);
+    control().sum({&counted, 1});
+    const std::vector<nn::Microbatch> microbatches{
+        microbatch_of(batch.microbatches.front(), config_, 1.0, options_.device)};
+    total.loss += run.run({.microbatches = microbatches}, true).loss;
+    total.targets += counted;
+  }
+  if (total.targets > 0) total.loss /= total.targets;
+  return total;
+}
+
+at::Tensor Job::infer(const at::Tensor& tokens) {
+  const at::Tensor inputs = tokens.reshape({-1});
+  const std::vector<nn::Microbatch> microbatches{{.inputs = on_device(inputs, options_.device),
+                                                  .targets = {},
+                                                  .batch = tokens.size(0),
+                                                  .seq_len = tokens.size(1),
+                                                  .document_begin = documents(config_.data, inputs, tokens.size(1))}};
+  return device::on_host(forward_executor(nn::Mode::infer).run({.microbatches = microbatches}, true).logits);
+}
+
+at::Tensor Job::gather_masters(ParamBlock block) {
+  const device::ChargeTo charge(device::Category::workspace);
+  const at::Tensor shard = store_->master(block).to(options_.device);  // offload keeps it on the host
+  at::Tensor held = at::empty({1, layout_[block].padded()}, shard.options());
+  gather().all_gather(shard.const_data_ptr(), held.mutable_data_ptr(), shard.numel(), DType::fp32);
+  if (!options_.control_over_link) held = device::on_host(held);  // where the control group's values lie
+  if (tensor_control() == nullptr) return device::on_host(held);
+  at::Tensor all = at::empty({mesh_.tensor, layout_[block].padded()}, held.options());
+  tensor_control()->all_gather(held.const_data_ptr(), all.mutable_data_ptr(), held.numel(), DType::fp32);
+  return device::on_host(all);
+}
+
+}  // namespace trireme::train

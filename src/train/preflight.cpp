@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/preflight.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/io/file_system.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/hdf5_version.hpp"
+#include "trireme/checkpoint/load/first_parameters.hpp"
+#include "trireme/checkpoint/load/weights.hpp"
+#include "trireme/config/load.hpp"
+#include "trireme/config/names.hpp"
+#include "trireme/data/dataset.hpp"
+#include "trireme/device/gpus.hpp"
+#include "trireme/planner/choose.hpp"
+#include "trireme/planner/replay.hpp"
+#include "trireme/supervise/start_signals.hpp"
+#include "trireme/tokenizer/tokenizer.hpp"
+#include "trireme/train/save/checkpointing.hpp"
+#include "trireme/train/save/output_directory.hpp"
+#include "trireme/train/setup/tuned_settings.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// Token files up to this size are read whole before the start, so that what is wrong in them is said before anything
+/// is written; larger ones are checked as they are read.
+constexpr std::int64_t read_ahead_bytes = std::int64_t{32} << 20;
+
+void check_tokens(const std::vector<data::Dataset>& datasets) {
+  std::vector<std::int32_t> tokens;
+  for (const data::Dataset& dataset : datasets)
+    for (const data::TokenFile& file : dataset.files()) {
+      if (file.tokens() * data::size_of(file.type()) > read_ahead_bytes) continue;
+      constexpr std::int64_t at_once = 1 << 16;
+      for (std::int64_t first = 0; first < file.tokens(); first += at_once) {
+        tokens.resize(static_cast<std::size_t>(std::min(at_once, file.tokens() - first)));
+        file.read(first, tokens);
+      }
+    }
+}
+
+void check_data(const config::RunConfig& config) {
+  const config::Data& data = config.data;
+  if (!data.tokenizer.empty()) (void)tokenizer::make_tokenizer(data.tokenizer);  // an export at the end needs it
+  check_tokens(data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size));
+  if (config.train.eval_every > 0)
+    check_tokens(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size));
+}
+
+/// Batches that are read ahead lie in host memory, whatever computes.
+void check_prefetch(const config::RunConfig& config, const config::Resolved& mesh) {
+  constexpr double bytes_per_token = 8;  // an input and a target
+  const double tokens = static_cast<double>(mesh.accumulation) * static_cast<double>(config.batch.micro) *
+                        static_cast<double>(config.data.seq_len);
+  const double bytes = static_cast<double>(config.data.prefetch_batches + 1) * tokens * bytes_per_token;
+  const double memory = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (bytes > memory)
+    throw EnvironmentError(
+        fmt::format("data.prefetch_batches = {}: so many batches of {:.4g} tokens take {:.3g} GB of a rank, but this "
+                    "node has {:.3g} "
+                    "GB of memory. Set fewer, or a smaller batch.",
+                    config.data.prefetch_batches, tokens, bytes / 1e9, memory / 1e9));
+}
+
+/// Without a GPU the run would train elsewhere than the run file says.
+void check_device(const config::Device& device) {
+  if (device.type != config::DeviceType::cuda) return;
+  const device::GpuProbe found = device::probe_gpus();
+  if (found.gpus.empty())
+    throw EnvironmentError(
+        fmt::format("device.type = \"cuda\", but {}. Start {}, or set device.type = \"cpu\".", found.reason,
+                    device::built_for_gpus() ? "it where it may use a GPU" : "a trireme that was built for GPUs"));
+}
+
+/// What the file system of the checkpoints wants to be told before the first save.
+void hint_at_striping(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {
+  if (!saves_checkpoints(config)) return;
+  constexpr std::int64_t parameter_and_moments = 3 * 4;  // bytes
+  const std::string hint =
+      io::striping_hint(io::file_system_of(config.checkpoint.directory), config.checkpoint.directory,
+                        (std::int64_t{mesh.replicate} * mesh.shard + config.checkpoint.ranks_per_file - 1) /
+                            config.checkpoint.ranks_per_file * mesh.tensor,
+                        Bytes{parameter_and_moments * model.elements()});
+  if (!hint.empty()) log::info(hint);
+}
+
+/// Whether the run writes or reads a checkpoint: what it needs is looked for before it begins.
+bool needs_hdf5(const config::RunConfig& config) {
+  const config::Checkpoint& options = config.checkpoint;
+  const std::string& from = config.model.from;
+  if (saves_checkpoints(config) || (!from.empty() && checkpoint::is_checkpoint(from))) return true;
+  return options.resume == "auto" ? !checkpoint::list_checkpoints(options.directory).empty() : options.resume != "none";
+}
+
+}  // namespace
+
+std::string preflight(config::RunConfig config, int ranks) {
+  check_device(config.device);
+  const config::Resolved mesh = config::resolve(config, ranks);
+  const config::RunConfig complete = checkpoint::complete_model(config);
+  const model::Model model = model::build(complete.model, planner::tensor_part(complete, mesh, 0));
+  if (const std::optional<config::Sync> saved = saved_policy(complete, mesh)) {
+    config.sync = *saved;
+    log::info(fmt::format("sync.policy = auto: {}, as this run began", config::to_text(saved->policy)));
+  } else {
+    const bool gpu = complete.device.type == config::DeviceType::automatic && !device::probe_gpus().gpus.empty();
+    const planner::Choice choice = planner::choose_sync(planner::computing_on(complete, gpu), model, mesh);
+    config.sync = choice.sync;
+    if (!choice.reason.empty()) log::info(choice.reason);
+  }
+  checkpoint::check_weights(complete, model);
+  check_prefetch(complete, config::resolve(complete, ranks));
+  check_data(complete);
+  if (needs_hdf5(complete)) checkpoint::check_hdf5();
+  check_output_directory(complete);
+  hint_at_striping(complete, model, mesh);
+  return config::print_run_file(config);
+}
+
+}  // namespace trireme::train

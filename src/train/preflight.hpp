@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "trireme/config/run_config.hpp"
+
+namespace trireme::train {
+
+/// Everything in the run file that can be wrong, looked at by one rank, so that a mistake is said once. Returns the
+/// effective run file.
+[[nodiscard]] std::string preflight(config::RunConfig config, int ranks);
+
+}  // namespace trireme::train

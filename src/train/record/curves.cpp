@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/record/curves.hpp"
+
+#include <fmt/format.h>
+
+namespace trireme::train {
+namespace {
+
+double number(std::int64_t value) { return static_cast<double>(value); }
+double number(Bytes bytes) { return number(bytes.value); }
+
+void add_memory(std::vector<Scalar>& curves, const StepRow& row) {
+  for (const device::Space space : {device::Space::device, device::Space::host}) {
+    const device::SpaceUse& use = row.memory[space];
+    const auto tag = [&](std::string_view name) { return fmt::format("memory/{}/{}", device::to_text(space), name); };
+    for (const device::Category category : device::all_categories())
+      if (use.peak[category].value > 0) curves.push_back({tag(device::to_text(category)), number(use.peak[category])});
+    curves.push_back({tag("total"), number(use.peak_total)});
+  }
+  curves.push_back({"memory/rss", number(row.rss.peak)});
+}
+
+void add_traffic(std::vector<Scalar>& curves, const comm::TrafficTable& table) {
+  for (const auto& [group, operations] : table)
+    for (const auto& [operation, traffic] : operations)
+      curves.push_back({fmt::format("traffic/{}/{}", group, operation), number(traffic.bytes)});
+}
+
+}  // namespace
+
+std::vector<Scalar> curves(const StepRow& row) {
+  std::vector<Scalar> curves{{"loss/train", row.loss},
+                             {"optim/grad_norm", row.grad_norm},
+                             {"optim/lr", row.lr},
+                             {"speed/tokens_per_second", row.tokens_per_second},
+                             {"speed/tokens_per_second_per_rank", row.tokens_per_second_per_rank},
+                             {"time/step_seconds", row.step_seconds},
+                             {"time/data_seconds", row.data_seconds},
+                             {"time/exposed_comm_seconds", row.exposed_comm_seconds},
+                             {"progress/tokens", number(row.tokens)},
+                             {"progress/target_tokens", number(row.target_tokens)},
+                             {"progress/skipped_steps", number(row.skipped_steps)},
+                             {"progress/restart_count", number(row.restart_count)}};
+  if (row.z_loss) curves.push_back({"loss/z_loss", *row.z_loss});
+  if (row.mfu) curves.push_back({"speed/mfu", *row.mfu});
+  add_memory(curves, row);
+  add_traffic(curves, row.traffic);
+  return curves;
+}
+
+std::vector<Scalar> curves(const EvalRow& row) {
+  return {{"loss/validation", row.eval_loss}, {"time/validation_seconds", row.eval_seconds}};
+}
+
+}  // namespace trireme::train

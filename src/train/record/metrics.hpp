@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "train/record/log_file.hpp"
+#include "trireme/comm/counters.hpp"
+#include "trireme/device/memory.hpp"
+
+namespace trireme::train {
+
+/// One training step as a line of metrics.jsonl: docs/outputs.md explains the keys.
+struct StepRow {
+  std::int64_t step = 0;  ///< finished steps, from 1
+  double loss = 0;        ///< cross-entropy alone
+  double grad_norm = 0;
+  std::optional<double> z_loss{};  ///< what loss.z_loss adds to the loss, where it is above 0
+  double lr = 0;
+  std::int64_t tokens = 0;         ///< inputs processed since step 0
+  std::int64_t target_tokens = 0;  ///< counted targets of this step
+  double step_seconds = 0;
+  double data_seconds = 0;
+  double exposed_comm_seconds = 0;
+  double tokens_per_second = 0;
+  double tokens_per_second_per_rank = 0;
+  std::optional<double> mfu;
+  std::string gemm;  ///< the libraries that multiply: other ones give other bits
+  std::int64_t restart_count = 0;
+  bool skipped = false;
+  std::int64_t skipped_steps = 0;  ///< since the run began
+  device::MemoryUse memory;
+  std::function<std::string(int op)> op_text{};  ///< an op of the step's schedule in words
+  device::ResidentSet rss;
+  comm::TrafficTable traffic;
+};
+
+/// One evaluation.
+struct EvalRow {
+  std::int64_t step = 0;
+  double eval_loss = 0;
+  std::int64_t eval_tokens = 0;
+  double eval_seconds = 0;
+};
+
+/// The rows as JSON, numbers in full (17 digits); what is not finite is null.
+[[nodiscard]] std::string to_json(const StepRow& row);
+[[nodiscard]] std::string to_json(const EvalRow& row);
+
+/// What a metrics.jsonl has of the first steps of a run.
+struct KeptLines {
+  std::int64_t lines = 0;
+  std::int64_t evaluated_step = 0;  ///< the last one with an evaluation; 0: none
+};
+
+/// Cuts metrics.jsonl back to the lines of the first `keep_steps` steps, in place where they are what it begins with: a
+/// full disk is no obstacle. Throws WriteError.
+KeptLines keep_lines(const std::string& path, std::int64_t keep_steps);
+
+/// Appends lines to metrics.jsonl; where it can be written, each reaches the file before the call returns.
+class MetricsFile {
+ public:
+  /// Keeps the lines of the first `keep_steps` steps, if there are any. Throws WriteError.
+  explicit MetricsFile(const std::string& path, std::int64_t keep_steps = 0);
+  /// Never throws: see LogFile.
+  void append(const std::string& json) { file_.append(json + '\n'); }
+  [[nodiscard]] const KeptLines& kept() const { return kept_; }
+
+ private:
+  KeptLines kept_;
+  LogFile file_;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/record/recorder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "train/record/memory_snapshot.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/device/history.hpp"
+#include "trireme/timeline/trace.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// Steps between looks at who is slow: enough for a median that a busy machine does not disturb.
+constexpr std::uint32_t straggler_window = 64;
+constexpr std::size_t most_memory_events = 500'000;
+
+}  // namespace
+
+Recorder::Recorder(const config::RunConfig& config, const mpi::Communicator& world)
+    : config_(config), world_(world), recorded_(config.metrics.memory_snapshot) {
+  if (recorded_) device::record_memory(most_memory_events);
+}
+
+void Recorder::begin(std::int64_t first_step) {
+  first_step_ = first_step;
+  if (world_.rank() == 0) rows_.emplace(config_, first_step);
+}
+
+bool Recorder::evaluated(std::int64_t step) const {
+  return !rows_ || rows_->kept().lines == 0 || rows_->kept().evaluated_step >= step + 1;
+}
+
+bool Recorder::traces(std::int64_t step) const {
+  const std::vector<std::int64_t>& steps = config_.metrics.trace_steps;
+  return std::find(steps.begin(), steps.end(), step + 1) != steps.end();
+}
+
+bool Recorder::snapshot_after(std::int64_t step) const {
+  const std::vector<std::int64_t>& traced = config_.metrics.trace_steps;
+  const std::int64_t last = traced.empty() ? first_step_ + 2 : *std::max_element(traced.begin(), traced.end());
+  return recorded_ && (step + 1 >= last || step + 1 == config_.train.steps);
+}
+
+void Recorder::add_step(Job& job, std::int64_t step, std::optional<double> own_seconds) {
+  if (own_seconds) step_times_.add(*own_seconds);
+  if (job.options().record_timeline) write_traces(job, step);
+  if (snapshot_after(step)) write_snapshot(job);
+  if (step_times_.steps() == straggler_window) report_step_times();
+  reports_.retry();
+}
+
+/// Keeps the spans of the steps that are asked for; a lane's work ahead belongs to the step it is for.
+void Recorder::write_traces(Job& job, std::int64_t step) {
+  for (const timeline::Span& span : job.executor().timeline().take())
+    if (traces(first_step_ + span.step)) spans_.push_back(span);
+  if (!traces(step) || spans_.empty()) return;
+  reports_.write(fmt::format("{}/trace-rank{}.json", config_.run.output, world_.rank()),
+                 timeline::chrome_trace(spans_, job.executor().schedule(), job.model(), world_.rank()));
+}
+
+/// Lanes at rest.
+void Recorder::write_snapshot(Job& job) {
+  reports_.write(fmt::format("{}/memory-rank{}.pickle", config_.run.output, world_.rank()),
+                 memory_snapshot(device::memory_history(), job.executor().schedule(), job.model()));
+  device::record_memory(0);
+  recorded_ = false;
+}
+
+void Recorder::report_step_times() {
+  const std::vector<StepTimes> by_rank = StepTimes::gather(world_, std::exchange(step_times_, {}));
+  if (world_.rank() != 0) return;
+  const auto name = [this](int rank) { return world_.name_of(rank); };
+  const std::optional<Slowest> found = slowest(by_rank);
+  if (!found) return;
+  reports_.write(config_.run.output + "/step_times.json", to_json(by_rank, name));
+  if (found->straggles() && by_rank.front().steps() == straggler_window) log::warning(to_text(*found, name));
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "train/record/report_files.hpp"
+#include "train/record/row_files.hpp"
+#include "train/record/step_times.hpp"
+#include "trireme/config/run_config.hpp"
+#include "trireme/mpi/communicator.hpp"
+#include "trireme/timeline/timeline.hpp"
+#include "trireme/train/engine/job.hpp"
+
+namespace trireme::train {
+
+/// What a run leaves in run.output besides checkpoints: rows, traces, the memory snapshot, step times. Once it has
+/// begun, nothing here ends the run: what cannot be written waits for space (`LogFile`, `ReportFiles`).
+class Recorder {
+ public:
+  /// Begins to record memory where a snapshot is asked for: before the job allocates any. config and world outlive
+  /// this.
+  Recorder(const config::RunConfig& config, const mpi::Communicator& world);
+
+  /// The run begins with step `first_step` (from 0): opens the rows on the first rank. Throws WriteError.
+  void begin(std::int64_t first_step);
+  /// Whether an evaluation that was due after step `step` has its row. On the first rank; true where no rows are.
+  [[nodiscard]] bool evaluated(std::int64_t step) const;
+
+  /// Whether lanes have to rest after this step, for what is written then.
+  [[nodiscard]] bool rests_after(std::int64_t step) const { return traces(step) || snapshot_after(step); }
+  /// Takes in a step that has ended. own_seconds: without waiting for other ranks; nothing for a step that warms up.
+  /// Collective over the world every some steps.
+  void add_step(Job& job, std::int64_t step, std::optional<double> own_seconds);
+  /// On the first rank; elsewhere nothing.
+  template <class Row>
+  void append(const Row& row) {
+    if (rows_) rows_->append(row);
+  }
+  /// Names a rank that all others wait for, and leaves every rank's times behind. Collective over the world.
+  void report_step_times();
+
+ private:
+  [[nodiscard]] bool traces(std::int64_t step) const;
+  [[nodiscard]] bool snapshot_after(std::int64_t step) const;
+  void write_traces(Job& job, std::int64_t step);
+  void write_snapshot(Job& job);
+
+  const config::RunConfig& config_;
+  const mpi::Communicator& world_;
+  std::int64_t first_step_ = 0;
+  std::optional<RowFiles> rows_;  ///< on the first rank
+  ReportFiles reports_;
+  std::vector<timeline::Span> spans_;
+  StepTimes step_times_;  ///< since they were last reported
+  bool recorded_;         ///< metrics.memory_snapshot: all of the memory's history is, until the snapshot is written
+};
+
+}  // namespace trireme::train

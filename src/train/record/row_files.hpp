@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+
+#include "train/record/event_file.hpp"
+#include "train/record/metrics.hpp"
+#include "trireme/config/run_config.hpp"
+
+namespace trireme::train {
+
+/// The files in run.output that get every row: metrics.jsonl, and TensorBoard's events in tensorboard/ with
+/// metrics.tensorboard. On one rank.
+class RowFiles {
+ public:
+  /// Keeps the rows of the first `keep_steps` steps, if there are any. Throws WriteError.
+  RowFiles(const config::RunConfig& config, std::int64_t keep_steps);
+  /// Where files can be written, the row has reached them when the call returns. Never throws: see LogFile.
+  void append(const StepRow& row);
+  void append(const EvalRow& row);
+  /// What metrics.jsonl had of the first `keep_steps` steps.
+  [[nodiscard]] const KeptLines& kept() const { return metrics_.kept(); }
+
+ private:
+  MetricsFile metrics_;
+  std::optional<EventFile> events_;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/save/checkpointing.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "train/engine/replicas.hpp"
+#include "train/save/export.hpp"
+#include "train/save/run_id.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/load/first_parameters.hpp"
+#include "trireme/checkpoint/load/load.hpp"
+#include "trireme/checkpoint/model_metadata.hpp"
+#include "trireme/config/load.hpp"
+#include "trireme/data/dataset.hpp"
+#include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/gather.hpp"
+#include "trireme/train/setup/tuned_settings.hpp"
+
+namespace trireme::train {
+namespace {
+
+at::Tensor& tensor_of(store::ParameterStore& store, checkpoint::Quantity quantity, ParamBlock block) {
+  switch (quantity) {
+    case checkpoint::Quantity::parameter: return store.master(block);
+    case checkpoint::Quantity::first_moment: return store.first_moment(block);
+    case checkpoint::Quantity::second_moment: return store.second_moment(block);
+  }
+  throw BugError("unknown quantity");
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+/// "section.key" and value of every line of an effective run file that concerns the training itself.
+checkpoint::Metadata settings(const std::string& run_file) {
+  checkpoint::Metadata metadata;
+  std::string section;
+  for (const std::string& line : lines_of(run_file)) {
+    if (line.starts_with("[")) section = line.substr(1, line.find(']') - 1);
+    const std::size_t equals = line.find(" = ");
+    if (equals == std::string::npos || section == "run" || section == "checkpoint" || section == "metrics") continue;
+    const std::size_t begin = equals + 3;
+    metadata.emplace_back(section + "." + line.substr(0, equals),
+                          trim(std::string_view(line).substr(begin, std::max(line.rfind(" # "), begin) - begin)));
+  }
+  return metadata;
+}
+
+/// The checkpoints, a line each and the newest first, that a job with this very run file has left: it went on from
+/// `checkpoint.resume` and was stopped, and the same command line goes on, not back.
+std::string made_by_this_run_file(const config::RunConfig& config) {
+  std::string paths;
+  for (const checkpoint::Found& found : checkpoint::list_checkpoints(config.checkpoint.directory)) try {
+      if (checkpoint::open_checkpoint(found.path).state.run_file == config::print_run_file(config))
+        paths += found.path + "\n";
+    } catch (const CheckpointError&) {  // damaged: of no use here
+    }
+  return paths;
+}
+
+}  // namespace
+
+bool saves_checkpoints(const config::RunConfig& config) {
+  return config.checkpoint.every > 0 || config.checkpoint.at_end;
+}
+
+checkpoint::Metadata data_metadata(const config::RunConfig& config, bool old) {
+  const config::Data& data = config.data;
+  checkpoint::Metadata metadata{{"data.seq_len", std::to_string(data.seq_len)},
+                                {"data.shuffle", data.shuffle ? "true" : "false"}};
+  if (data.shuffle) metadata.emplace_back("data.seed", std::to_string(data.seed.value_or(config.run.seed)));
+  const auto datasets =
+      data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size);
+  std::size_t n = 0;
+  for (const data::Dataset& dataset : datasets)
+    for (const data::TokenFile& file : dataset.files()) {
+      metadata.emplace_back(
+          fmt::format("data.train[{}]", n),
+          fmt::format("{} tokens, contents {:016x}", file.tokens(), old ? file.old_fingerprint() : file.fingerprint()));
+      if (data.weighted)
+        metadata.emplace_back(fmt::format("data.train[{}].weight", n), fmt::format("{}", data.train[n].weight));
+      ++n;
+    }
+  return metadata;
+}
+
+checkpoint::Shards shards_of(Job& job, const std::shared_ptr<HostMirror>& mirror) {
+  return {.model = job.model(),
+          .layout = job.layout(),
+          .mesh = job.mesh(),
+          .at = job.at(),
+          .values = [&job, mirror](checkpoint::Quantity quantity, ParamBlock block) {
+            const at::Tensor tensor = mirror->of(tensor_of(job.store(), quantity, block));
+            return std::span(tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel()));
+          }};
+}
+
+Checkpointing::Checkpointing(Job& job, const mpi::Communicator& world, int threads)
+    : job_(job), world_(world.duplicate()), threads_(threads), background_(world) {}
+
+bool Checkpointing::due_after(std::int64_t step) const {
+  const config::Checkpoint& options = job_.config().checkpoint;
+  return (options.every > 0 && (step + 1) % options.every == 0) ||
+         (options.at_end && step + 1 == job_.config().train.steps);
+}
+
+/// What may be gone on from, the best first; looked for by one rank.
+std::vector<std::string> Checkpointing::candidates() const {
+  const config::Checkpoint& options = job_.config().checkpoint;
+  std::string paths;
+  if (world_.rank() == 0) {
+    // The lock is theirs who save; what somebody else's save has left, or is writing, is nothing to others.
+    if (saves_checkpoints(job_.config())) checkpoint::clean_leftovers(options.directory);
+    if (options.resume == "auto")
+      for (const checkpoint::Found& found : checkpoint::list_checkpoints(options.directory)) paths += found.path + "\n";
+    else if (options.resume != "none")
+      paths = made_by_this_run_file(job_.config()) + options.resume;
+  }
+  return lines_of(mpi::broadcast_text(world_, std::move(paths)));
+}
+
+checkpoint::State Checkpointing::fresh() {
+  job_.store().fill(checkpoint::first_parameters(job_.config(), world_));
+  checkpoint::State state;
+  state.run_id = new_run_id(world_);
+  state.samples = job_.config().data.skip_to.value_or(0);
+  if (state.samples > 0) state.skipped_samples = {{.step = 0, .first = 0, .end = state.samples}};
+  return state;
+}
+
+/// Refuses other data than the run was trained on, or begins at their first sample where the run file says so.
+void Checkpointing::check_data(const std::string& path, checkpoint::State& state) const {
+  if (state.data.empty()) return;  // imported: trained on none
+  const std::vector<std::string> lines = checkpoint::differences(state.data, data_);
+  if (lines.empty()) return;
+  if (state.run_id.empty() && checkpoint::differences(state.data, data_metadata(job_.config(), true)).empty()) return;
+  if (job_.config().checkpoint.data == config::DataOnResume::keep_going)
+    throw CheckpointError(
+        fmt::format("{} was trained on other data: {}. Give the token files and [data] as they were, or set "
+                    "checkpoint.data = restart to begin at the first sample of what is there now.",
+                    path, join(lines, "; ")));
+  if (world_.rank() == 0)
+    log::warning("checkpoint.data = restart: training data changed; starting at its first sample");
+  state.samples = 0;
+  state.taken.clear();
+}
+
+/// What of the run file is another than when the checkpoint was saved, and was not refused: it is in force from here
+/// on.
+void Checkpointing::say_what_changed(const std::string& saved) const {
+  if (world_.rank() != 0 || saved.empty()) return;
+  const std::vector<std::string> lines =
+      checkpoint::differences(settings(saved), settings(config::print_run_file(job_.config())));
+  if (!lines.empty()) log::info(fmt::format("settings changed since the checkpoint: {}", join(lines, "; ")));
+}
+
+checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoint::Manifest& manifest) {
+  checkpoint::State state = manifest.state;
+  check_data(path, state);
+  const std::vector<std::string> other = restore_tuned_settings(world_, state.tuned_settings, threads_);
+  if (!other.empty() && manifest.mesh == job_.mesh() && world_.rank() == 0)
+    log::warning(fmt::format("automatic settings differ from the checkpoint's, so the run does not resume bitwise: {}",
+                             join(other, "; ")));
+  for (int b = 0; b < job_.model().param_blocks(); ++b) job_.store().derive_compute_shard(ParamBlock{b});
+  job_.restore(state.updates);
+  if (const std::int64_t skip_to = job_.config().data.skip_to.value_or(0); skip_to > state.samples) {
+    if (world_.rank() == 0) log::info(fmt::format("data.skip_to: skipping samples {} to {}", state.samples, skip_to));
+    state.skipped_samples.push_back({.step = state.step, .first = state.samples, .end = skip_to});
+    state.samples = skip_to;
+    state.taken.clear();
+  }
+  say_what_changed(state.run_file);
+  // Another run begins where `resume` names its checkpoint: what is there belongs to the one that saved it.
+  if (path == job_.config().checkpoint.resume || state.run_id.empty()) state.run_id = new_run_id(world_);
+  base_step_ = state.step;
+  saved_step_ = path.starts_with(job_.config().checkpoint.directory + "/") ? state.step : -1;
+  if (world_.rank() == 0) log::info(fmt::format("resuming from {}: step {}", path, state.step));
+  return state;
+}
+
+checkpoint::State Checkpointing::begin() {
+  data_.clear();
+  std::string metadata;
+  if (world_.rank() == 0)
+    for (const auto& [key, value] : data_metadata(job_.config())) metadata += key + "\n" + value + "\n";
+  const std::vector<std::string> lines = lines_of(mpi::broadcast_text(world_, std::move(metadata)));
+  for (std::size_t i = 0; i + 1 < lines.size(); i += 2) data_.emplace_back(lines[i], lines[i + 1]);
+
+  const std::vector<std::string> paths = candidates();
+  if (paths.empty()) return fresh();
+  for (const std::string& path : paths) {
+    try {
+      const auto mirror = std::make_shared<HostMirror>();
+      const checkpoint::Manifest manifest = checkpoint::load(world_, path, shards_of(job_, mirror));
+      mirror->put_back();
+      return resumed(path, manifest);
+    } catch (const checkpoint::Damaged& damaged) {
+      if (job_.config().checkpoint.resume != "auto" && path == paths.back()) throw;
+      if (world_.rank() == 0) log::warning(fmt::format("{} cannot be used: {}", path, damaged.what()));
+    }
+  }
+  throw CheckpointError(
+      fmt::format("none of the {} checkpoints in {} can be used; see the warnings above. Move them away to start over.",
+                  paths.size(), job_.config().checkpoint.directory));
+}
+
+/// Says that a save failed and that the run goes on; it is looked at again when the run ends.
+void Checkpointing::failed(std::int64_t step, const std::exception& error) {
+  failure_ = error.what();
+  if (world_.rank() == 0) log::error(fmt::format("saving step {} failed, training continues: {}", step, failure_));
+}
+
+/// The end of what was written beside the training; waits for it.
+std::string Checkpointing::take_background() {
+  const checkpoint::Ended end = background_.take();
+  save_seconds_ = std::max(save_seconds_, end.seconds);
+  try {
+    if (end.failure) std::rethrow_exception(end.failure);
+  } catch (const WriteError& error) {
+    failed(end.step, error);
+    return "";
+  }
+  failure_.clear();
+  saved_step_ = base_step_ = end.step;
+  return fmt::format("saved {} ({}, {:.2f} s in the background, training stalled {:.2f} s)\n", end.saved.path,
+                     to_text(end.saved.bytes), end.seconds, end.stall_seconds);
+}
+
+std::string Checkpointing::news() { return background_.started() && background_.ended() ? take_background() : ""; }
+
+std::string Checkpointing::finish() {
+  const std::string said = background_.started() ? take_background() : "";
+  if (!failure_.empty()) throw WriteError(failure_);
+  return said;
+}
+
+std::string Checkpointing::save(checkpoint::State state, bool last) {
+  std::string said;
+  if (background_.started()) {
+    if (!background_.ended() && world_.rank() == 0)
+      log::warning(
+          fmt::format("the save of step {} is still in progress: training waits for it before {}; save "
+                      "less often (checkpoint.every), or to a faster disk",
+                      background_.step(), last ? "it ends" : "the next one"));
+    said = take_background();
+  }
+  if (state.step == saved_step_) return said;
+  if (job_.mesh().replicate > 1) check_replicas(job_);
+  const config::RunConfig& config = job_.config();
+  state.updates = job_.updates();
+  state.seed = config.run.seed;
+  state.data = data_;
+  state.tuned_settings = current_tuned_settings(threads_);
+  if (world_.rank() == 0) state.generation = checkpoint::generation_metadata(export_options(config));
+  state.run_file = config::print_run_file(config);
+  return said + write(state, last);
+}
+
+std::string Checkpointing::write(const checkpoint::State& state, bool last) {
+  const auto begin = std::chrono::steady_clock::now();
+  const config::Checkpoint& config = job_.config().checkpoint;
+  const checkpoint::SaveOptions options{.directory = config.directory,
+                                        .keep = config.keep,
+                                        .keep_every = config.keep_every,
+                                        .ranks_per_file = config.ranks_per_file,
+                                        .base_step = base_step_};
+  const checkpoint::Shards shards = shards_of(job_);
+  if (config.async && !last && background_.start(shards, state, options)) return "";
+  checkpoint::Saved saved;
+  try {
+    saved = checkpoint::save(world_, shards, state, options);
+  } catch (const WriteError& error) {
+    if (!config.async || last) throw;
+    failed(state.step, error);
+    return "";
+  }
+  failure_.clear();
+  saved_step_ = base_step_ = state.step;
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  save_seconds_ = std::max(save_seconds_, seconds);
+  return fmt::format("saved {} ({}, {:.2f} s)\n", saved.path, to_text(saved.bytes), seconds);
+}
+
+}  // namespace trireme::train

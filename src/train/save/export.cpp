@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/save/export.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "trireme/base/error.hpp"
+#include "trireme/huggingface/huggingface.hpp"
+#include "trireme/model/tensor_plan.hpp"
+#include "trireme/tokenizer/tokenizer.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// Gathers block after block as their parameters are asked for, in the model's order.
+class Gatherer {
+ public:
+  explicit Gatherer(Job& job) : job_(job) {}
+
+  std::span<const float> operator()(model::ParamRef ref) {
+    if (now_ != ref.block) gather(ref.block);
+    const shard::Range range = job_.layout()[ref.block].range(ref.index);
+    const model::Parameter& parameter = job_.model()[ref];
+    if (!parameter.partition)
+      return {all_.const_data_ptr<float>() + range.begin, static_cast<std::size_t>(range.size())};
+    parameter_.assign(static_cast<std::size_t>(parameter.full_elements()), 0.0F);
+    for (int rank = 0; rank < job_.mesh().tensor; ++rank) {
+      const float* held = all_.const_data_ptr<float>() + rank * all_.size(1) + range.begin;
+      for (const model::Extent& run : model::extents(model::as_held_by(parameter, rank), 0, range.size()))
+        std::copy_n(held + run.held, run.count, parameter_.begin() + run.whole);
+    }
+    return parameter_;
+  }
+
+  /// Takes part in the gathers that are left, when nobody asks for more: other ranks count on them.
+  void skip_the_rest() {
+    for (int b = now_ ? now_->value + 1 : 0; b < job_.model().param_blocks(); ++b) gather(ParamBlock{b});
+  }
+
+ private:
+  void gather(ParamBlock block) {
+    all_.reset();
+    all_ = job_.gather_masters(block);
+    now_ = block;
+  }
+
+  Job& job_;
+  std::optional<ParamBlock> now_;
+  at::Tensor all_;                ///< the block as every tensor rank holds it
+  std::vector<float> parameter_;  ///< a whole one, put together
+};
+
+}  // namespace
+
+huggingface::HfWriteOptions export_options(const config::RunConfig& config) {
+  huggingface::HfWriteOptions options{.dtype = config.precision.compute,
+                                      .max_position_embeddings = config.data.seq_len};
+  if (config.data.document_end)
+    options.eos_token_ids = {*config.data.document_end};
+  else if (!config.data.tokenizer.empty())
+    options.eos_token_ids = {tokenizer::make_tokenizer(config.data.tokenizer)->document_end()};
+  return options;
+}
+
+void export_huggingface(Job& job, const std::string& directory, bool overwrite) {
+  std::exception_ptr failure;
+  if (job.at() == mesh::Coordinates{}) {
+    huggingface::HfWriteOptions options = export_options(job.config());
+    options.overwrite = overwrite;
+    Gatherer gatherer(job);
+    try {
+      huggingface::write_huggingface(directory, job.model(), options, std::ref(gatherer));
+    } catch (const WriteError&) {
+      failure = std::current_exception();
+      gatherer.skip_the_rest();
+    }
+  } else if (job.at().replicate == 0) {  // the ranks of rank 0's shard and tensor groups take part in its gathers
+    for (int b = 0; b < job.model().param_blocks(); ++b) (void)job.gather_masters(ParamBlock{b});
+  }
+  job.barrier();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace trireme::train

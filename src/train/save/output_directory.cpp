@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/save/output_directory.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/io/file.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/checkpoint/directory.hpp"
+#include "trireme/config/load.hpp"
+#include "trireme/huggingface/huggingface.hpp"
+#include "trireme/train/save/checkpointing.hpp"
+
+namespace trireme::train {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A directory that holds an earlier run is used to go on, or when the run file says so.
+void check_earlier_run(const config::RunConfig& config) {
+  if (config.run.overwrite) return;
+  const fs::path metrics = fs::path(config.run.output) / "metrics.jsonl";
+  const std::string& directory = config.checkpoint.directory;
+  std::error_code error;
+  const bool ran = fs::exists(metrics, error) && fs::file_size(metrics, error) > 0;
+  const bool saved = !checkpoint::list_checkpoints(directory).empty();
+  if (config.checkpoint.resume == "none" && (ran || saved))
+    throw CheckpointError(
+        fmt::format("{} holds an earlier run, but checkpoint.resume is none. Set checkpoint.resume = auto to resume "
+                    "it, another {}, or run.overwrite = true to start over.",
+                    saved ? directory : config.run.output, saved ? "checkpoint.directory" : "run.output"));
+  if (config.checkpoint.resume != "auto" || !ran || saved) return;
+  if (fs::is_directory(directory, error))
+    log::warning(
+        fmt::format("the earlier run in {} ended before its first checkpoint: starting at step 0", config.run.output));
+  else
+    throw CheckpointError(
+        fmt::format("run.output {} holds an earlier run ({}), and there is no checkpoint to continue it from. Set "
+                    "another run.output, or run.overwrite = true to start over.",
+                    config.run.output, metrics.string()));
+}
+
+void create(const char* what, const std::string& directory) {
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error)
+    throw WriteError(fmt::format("{} {}: cannot be created: {}. Set {} to a directory that you may write to.", what,
+                                 directory, error.message(), what));
+}
+
+/// The directory of checkpoints, made and tried: a run must not find out after hours.
+void prepare_checkpoint_directory(const config::RunConfig& config) {
+  if (!saves_checkpoints(config)) return;
+  create("checkpoint.directory", config.checkpoint.directory);
+  const std::string probe = config.checkpoint.directory + "/.write-probe";
+  io::write_text(probe, "");
+  std::error_code error;
+  fs::remove(probe, error);
+}
+
+bool same_file(const fs::path& one, const fs::path& other) {
+  std::error_code neither;
+  return !other.empty() && fs::equivalent(one, other, neither);
+}
+
+/// Whether a file may go: a run wrote it, and nobody gave it to this one.
+bool replaceable(const fs::path& path, const std::string& given, std::string_view first_line) {
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(path, error))) return !error || error == std::errc::no_such_file_or_directory;
+  std::string line;
+  return !same_file(path, given) && std::getline(std::ifstream(path), line) && line == first_line;
+}
+
+/// The effective run file, beside whatever a user keeps there by its name.
+void write_run_file(const config::RunConfig& config, const std::string& given) {
+  const fs::path usual = fs::path(config.run.output) / "run.toml";
+  const fs::path other = fs::path(config.run.output) / "run.effective.toml";
+  const std::string text = config::print_run_file(config);
+  for (const fs::path& path : {usual, other}) {
+    if (!replaceable(path, given, std::string_view(text).substr(0, text.find('\n')))) continue;
+    io::replace_text(path.string(), text);
+    if (path != usual)
+      log::info(
+          fmt::format("{} is yours and stays as it is; the effective run file is {}", usual.string(), path.string()));
+    return;
+  }
+  log::warning(
+      fmt::format("the effective run file is not written: {} and {} are yours", usual.string(), other.string()));
+}
+
+/// An export takes the place of the one before, but not of the weights that the run begins with.
+void check_export_is_no_input(const config::RunConfig& config) {
+  if (config.model.from.empty()) return;
+  std::error_code error;
+  const fs::path from = fs::weakly_canonical(config.model.from, error);
+  const fs::path name = from.has_filename() ? from.filename() : from.parent_path().filename();
+  const fs::path parent = from.has_filename() ? from.parent_path() : from.parent_path().parent_path();
+  if (same_file(parent, config.run.output) && name.string().starts_with("export"))
+    throw CheckpointError(
+        fmt::format("model.from = {} would be replaced by this run's export. Set another run.output, or run.export = "
+                    "never.",
+                    config.model.from));
+}
+
+}  // namespace
+
+void check_output_directory(const config::RunConfig& config) {
+  check_earlier_run(config);
+  if (config.run.export_when == config::Export::never) return;
+  check_export_is_no_input(config);
+  huggingface::check_export_target(config.run.output + "/export", true);
+}
+
+void create_output_directory(const config::RunConfig& config) { create("run.output", config.run.output); }
+
+void prepare_output_directory(const config::RunConfig& config, const std::string& run_file) {
+  check_output_directory(config);
+  create_output_directory(config);
+  write_run_file(config, run_file);
+  prepare_checkpoint_directory(config);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "trireme/config/run_config.hpp"
+#include "trireme/mpi/communicator.hpp"
+#include "trireme/supervise/stop_signals.hpp"
+#include "trireme/supervise/time_limit.hpp"
+
+namespace trireme::train {
+
+/// Whether a run that saves checkpoints has to stop: for a signal to any rank, or because the job's time ends, by the
+/// first rank's clock. Other runs are ended by their signals.
+class Stopping {
+ public:
+  /// world: outlives this.
+  Stopping(const config::RunConfig& config, const mpi::Communicator& world);
+
+  /// On the first rank: from now on the end of the job counts. rank_bytes: what a rank writes in a save.
+  void watch_time(std::optional<double> before_limit, std::int64_t rank_bytes) {
+    time_limit_.emplace(before_limit, rank_bytes);
+  }
+  /// How long things took; the longest counts.
+  void took(const supervise::Durations& durations);
+
+  /// Asked before every step and every batch of an evaluation. Once true, always true. Collective over the world.
+  [[nodiscard]] bool asked();
+  [[nodiscard]] bool out_of_time() const { return out_of_time_; }
+
+ private:
+  [[nodiscard]] bool time_is_up();
+
+  const mpi::Communicator& world_;
+  std::optional<supervise::StopSignals> signals_;   ///< absent: nothing to save, signals end the run
+  std::optional<supervise::TimeLimit> time_limit_;  ///< on the first rank
+  supervise::Durations longest_;
+  bool asked_ = false;
+  bool out_of_time_ = false;
+};
+
+}  // namespace trireme::train

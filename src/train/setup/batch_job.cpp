@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/setup/batch_job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace trireme::train {
+namespace {
+
+std::int64_t number(const std::string& text) { return std::strtoll(text.c_str(), nullptr, 10); }
+
+}  // namespace
+
+std::string environment_variable(std::string_view name) {
+  const char* text = std::getenv(std::string(name).c_str());
+  return text == nullptr ? "" : text;
+}
+
+BatchJob batch_job(const Variable& variable) {
+  BatchJob job{.id = variable("SLURM_JOB_ID"),
+               .array = variable("SLURM_ARRAY_JOB_ID"),
+               .nodes = variable("SLURM_JOB_NODELIST"),
+               .restart_count = number(variable("SLURM_RESTART_COUNT")),
+               .node_cores = number(variable("SLURM_CPUS_ON_NODE"))};
+  if (!job.array.empty()) job.array += "_" + variable("SLURM_ARRAY_TASK_ID");
+  return job;
+}
+
+std::string to_text(const BatchJob& job) {
+  if (job.id.empty()) return "";
+  std::string text = "Slurm " + job.id;
+  if (!job.array.empty()) text += " (" + job.array + ")";
+  if (!job.nodes.empty()) text += " on " + job.nodes;
+  if (job.restart_count > 0) text += fmt::format(", restart {}", job.restart_count);
+  return text;
+}
+
+std::string too_few_cores(const BatchJob& job, const mpi::Topology& topology, int threads) {
+  if (job.id.empty()) return "";
+  std::int64_t cores = topology.node_cores;
+  if (job.node_cores > 0) cores = std::min(cores, job.node_cores);
+  const std::int64_t needed = std::int64_t{threads} * topology.node_ranks;
+  if (cores >= needed) return "";
+  return fmt::format(
+      "{}: {} rank{} of {} thread{} need {} cores, the job has {} there, so that they take turns. Ask Slurm for "
+      "--cpus-per-task={} (srun needs it, too: SRUN_CPUS_PER_TASK), or for fewer --ntasks-per-node, or set "
+      "device.threads.",
+      topology.host, topology.node_ranks, topology.node_ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", needed,
+      cores, threads);
+}
+
+}  // namespace trireme::train

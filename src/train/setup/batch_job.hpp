@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "trireme/mpi/topology.hpp"
+
+namespace trireme::train {
+
+/// Reads an environment variable; "" when it is not set.
+using Variable = std::function<std::string(std::string_view name)>;
+[[nodiscard]] std::string environment_variable(std::string_view name);
+
+/// What Slurm says of the job that this process is part of.
+struct BatchJob {
+  std::string id;     ///< "" outside of Slurm
+  std::string array;  ///< "12_3" for task 3 of array 12; "" otherwise
+  std::string nodes;  ///< "n[1-2]"
+  std::int64_t restart_count = 0;
+  std::int64_t node_cores = 0;  ///< CPUs that the job has on this node; 0: not said
+};
+[[nodiscard]] BatchJob batch_job(const Variable& variable = environment_variable);
+
+/// "Slurm 12 on n[1-2], restart 1"; "" outside of Slurm.
+[[nodiscard]] std::string to_text(const BatchJob& job);
+
+/// What to say where Slurm gave this node fewer cores than its ranks need; "" where it gave enough, and outside of
+/// Slurm. threads: of a rank.
+[[nodiscard]] std::string too_few_cores(const BatchJob& job, const mpi::Topology& topology, int threads);
+
+}  // namespace trireme::train

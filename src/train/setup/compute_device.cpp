@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/setup/compute_device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "trireme/base/error.hpp"
+#include "trireme/config/names.hpp"
+#include "trireme/mpi/gather.hpp"
+
+namespace trireme::train {
+namespace {
+
+using config::Backend;
+using config::DeviceType;
+
+/// Whether ranks of one node take the same GPU, known by its address on the bus. Collective over `world`.
+bool shares_its_gpu(const mpi::Communicator& world, const std::string& bus) {
+  const mpi::Communicator node = world.node();
+  const std::vector<std::string> taken = mpi::gather_texts(node, bus);
+  return std::count(taken.begin(), taken.end(), bus) > 1;
+}
+
+/// Libraries read these when they start; who has set them knows why.
+void sum_in_one_order() {
+  for (const auto& [name, value] :
+       {std::pair{"CUBLAS_WORKSPACE_CONFIG", ":4096:8"}, {"NCCL_ALGO", "Ring"}, {"NCCL_PROTO", "Simple"}})
+    (void)setenv(name, value, /*overwrite=*/0);
+}
+
+}  // namespace
+
+std::optional<double> peak_flops(const config::RunConfig& config, const ComputeDevice& device) {
+  if (config.metrics.peak_flops) return config.metrics.peak_flops;
+  if (!device.gpu || config.precision.compute != DType::bf16) return std::nullopt;
+  return device::peak_bf16_flops(device.gpu->name);
+}
+
+int gpu_of(int gpus, int node_rank) { return node_rank % gpus; }
+
+ComputeDevice decide_device(const config::RunConfig& config, const device::GpuProbe& probe, const RankGpus& ranks) {
+  const bool wants_gpu = config.device.type == DeviceType::cuda;
+  const bool wants_nccl = config.comm.backend == Backend::nccl;
+  if (config.device.type == DeviceType::cpu || ranks.any_without) {
+    if (wants_gpu)
+      throw EnvironmentError(
+          fmt::format("device.type = \"cuda\", but {}. Start the job where every rank may use a GPU, or "
+                      "set device.type = \"cpu\".",
+                      ranks.why_without));
+    if (wants_nccl)
+      throw EnvironmentError(fmt::format(
+          "comm.backend = \"nccl\" moves tensors on GPUs only, and without a GPU those of every group lie in host "
+          "memory: "
+          "the first is all_gather over the group shard, of device type cpu ({}). Set comm.backend = \"auto\".",
+          ranks.why_without));
+    if (config.device.type == DeviceType::cpu || probe.gpus.empty()) return {};
+    return {.remark =
+                fmt::format("device.type = auto: training on CPUs although GPUs were found: {}", ranks.why_without)};
+  }
+  const device::Gpu& gpu =
+      probe.gpus.at(static_cast<std::size_t>(gpu_of(static_cast<int>(probe.gpus.size()), ranks.node_rank)));
+  ComputeDevice chosen{.device = {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(gpu.index)}, .gpu = gpu};
+  if (config.comm.backend == Backend::mpi) return chosen;
+  if (!ranks.shared) {
+    chosen.link = comm::DeviceLink::nccl;
+  } else if (wants_nccl) {
+    throw EnvironmentError(
+        fmt::format("comm.backend = \"nccl\" requires one GPU per rank, but several ranks of a node use "
+                    "{} at {}. Start "
+                    "one rank per GPU, or set comm.backend = \"mpi\".",
+                    gpu.name, gpu.bus));
+  } else {
+    chosen.remark = "ranks share GPUs: tensors are staged through host memory and sent over MPI";
+  }
+  return chosen;
+}
+
+ComputeDevice choose_device(const config::RunConfig& config, const mpi::Communicator& world) {
+  if (config.device.type == DeviceType::cpu) return {};
+  const device::GpuProbe probe = device::probe_gpus();
+  RankGpus ranks{.node_rank = world.node().rank()};
+  ranks.why_without = mpi::agree_on_failure(world, probe.reason);
+  ranks.any_without = !ranks.why_without.empty();
+  if (!ranks.any_without) {
+    const int taken = gpu_of(static_cast<int>(probe.gpus.size()), ranks.node_rank);
+    const bool here = shares_its_gpu(world, probe.gpus[static_cast<std::size_t>(taken)].bus);
+    ranks.shared = mpi::any_rank(world, here);
+  }
+  ComputeDevice chosen = decide_device(config, probe, ranks);
+  if (!chosen.gpu) return chosen;
+  if (config.run.deterministic) sum_in_one_order();
+  chosen.device = device::use_gpu(chosen.gpu->index);
+  if (config.memory.budget) device::cap_gpu_memory(chosen.device, *config.memory.budget, chosen.gpu->memory);
+  return chosen;
+}
+
+}  // namespace trireme::train

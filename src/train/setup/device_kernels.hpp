@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "trireme/config/run_config.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/mpi/communicator.hpp"
+
+namespace trireme::train {
+
+/// Decides which kernels a run on GPUs takes: attention by flash or cuDNN, measured by rank 0 on its GPU at the shape
+/// of the run and broadcast, because another one gives other bits; with `run.deterministic` those whose sums have one
+/// order. Says what was chosen. held: what one rank holds of the model. Collective over `world`; every rank computes on
+/// its GPU.
+void choose_device_kernels(const config::RunConfig& config, const model::Sizes& held, const mpi::Communicator& world);
+
+}  // namespace trireme::train

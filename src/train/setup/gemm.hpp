@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "trireme/kernels/gemm.hpp"
+#include "trireme/mpi/communicator.hpp"
+
+namespace trireme::train {
+
+/// Makes every rank multiply with the libraries that are fastest on rank 0's CPU: measured once per CPU type and build,
+/// kept in
+/// `${TRIREME_CACHE:-~/.cache/trireme}/gemm/`, decided by rank 0 and broadcast, because another library gives other
+/// bits. A file that cannot be read or written costs a measurement, nothing else. Collective over `world`; libtorch's
+/// threads are set.
+kernels::GemmChoice agree_on_gemm(const mpi::Communicator& world);
+
+/// This CPU's model, and a hash of what else its arithmetic depends on: family, stepping, instruction sets.
+[[nodiscard]] std::string cpu_name();
+
+/// Where the choice for this CPU type and build is kept; "" where there is no home directory.
+[[nodiscard]] std::string gemm_choice_path();
+
+}  // namespace trireme::train

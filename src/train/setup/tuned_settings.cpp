@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/setup/tuned_settings.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "train/setup/gemm.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/io/file.hpp"
+#include "trireme/checkpoint/directory.hpp"
+#include "trireme/config/names.hpp"
+#include "trireme/kernels/attention_library.hpp"
+#include "trireme/kernels/gemm_library.hpp"
+#include "trireme/mpi/gather.hpp"
+
+namespace trireme::train {
+namespace {
+
+using kernels::GemmLibrary;
+
+constexpr const char* gemm_key = "gemm";
+constexpr const char* attention_key = "attention";  ///< of runs on GPUs
+
+void try_out(const kernels::GemmChoice::Products& products, at::ScalarType type) {
+  const at::Tensor x = at::ones({4, 8}, type);
+  const at::Tensor w = at::ones({6, 8}, type);
+  const at::Tensor d_y = at::ones({4, 6}, type);
+  (void)kernels::linear(products.forward, x, w);
+  (void)kernels::linear_backward_input(products.backward_input, d_y, w);
+  kernels::linear_backward_weight(products.backward_weight, d_y, x,
+                                  {.tensor = at::empty({6, 8}, at::kFloat), .accumulate = false});
+}
+
+/// The choice in `text` if this CPU can run it.
+std::optional<kernels::GemmChoice> usable(const std::string& text) {
+  try {
+    const kernels::GemmChoice choice = kernels::parse_gemm_choice(text);
+    try_out(choice.fp32, at::kFloat);
+    try_out(choice.bf16, at::kBFloat16);
+    return choice;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::string value_of(const checkpoint::Metadata& metadata, const std::string& key) {
+  for (const auto& [name, value] : metadata)
+    if (name == key) return value;
+  return "";
+}
+
+/// The newest complete checkpoint that a run goes on from; "" where it begins anew.
+std::string newest(const config::Checkpoint& options) {
+  if (options.resume == "none") return "";
+  if (options.resume != "auto") return options.resume;
+  const auto found = checkpoint::list_checkpoints(options.directory);
+  return found.empty() ? "" : found.front().path;
+}
+
+}  // namespace
+
+checkpoint::Metadata current_tuned_settings(int threads) {
+  checkpoint::Metadata metadata{
+      {gemm_key, kernels::to_text(kernels::gemm_choice())}, {"cpu", cpu_name()}, {"threads", std::to_string(threads)}};
+  if (kernels::attention_was_chosen())
+    metadata.emplace_back(attention_key, std::string(kernels::to_text(kernels::attention_library())));
+  return metadata;
+}
+
+std::vector<std::string> restore_tuned_settings(const mpi::Communicator& world, const checkpoint::Metadata& saved,
+                                                int threads) {
+  if (saved.empty()) return {};
+  const auto choice = usable(value_of(saved, gemm_key));
+  if (!mpi::any_rank(world, !choice)) kernels::set_gemm_choice(*choice);
+  const std::string attention = value_of(saved, attention_key);
+  if (kernels::attention_was_chosen() && !attention.empty())
+    kernels::set_attention_library(kernels::parse_attention_library(attention));
+  return checkpoint::differences(saved, current_tuned_settings(threads));
+}
+
+std::optional<config::Sync> saved_policy(const config::RunConfig& config, const config::Resolved& mesh) {
+  if (config.sync.policy != config::SyncPolicy::automatic) return std::nullopt;
+  try {
+    const std::string path = newest(config.checkpoint);
+    if (path.empty()) return std::nullopt;
+    const checkpoint::Manifest manifest = checkpoint::open_checkpoint(path);
+    const config::RunConfig saved = config::parse_run_file(manifest.state.run_file, checkpoint::index_path(path));
+    const bool same = manifest.mesh == mesh::Mesh{mesh.replicate, mesh.shard, mesh.tensor} &&
+                      saved.batch.global == config.batch.global && saved.batch.micro == config.batch.micro &&
+                      saved.memory.budget == config.memory.budget &&
+                      saved.precision.compute == config.precision.compute;
+    return same ? std::optional(saved.sync) : std::nullopt;
+  } catch (const io::ReadError&) {
+    throw;
+  } catch (const Error&) {
+    return std::nullopt;  // said where the checkpoint is loaded
+  }
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/base/io/file.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "huggingface/files.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::io {
+namespace {
+
+using test::TemporaryDirectory;
+
+namespace fs = std::filesystem;
+
+TEST(ReplaceText, LeavesNothingBesideTheFileAndNoOtherJobsFileTouched) {
+  const TemporaryDirectory root;
+  huggingface::put_file(root / "run.toml.partial", "another job's");
+  replace_text(root / "run.toml", "first");
+  replace_text(root / "run.toml", "second");
+  EXPECT_EQ(huggingface::get_file(root / "run.toml"), "second");
+  EXPECT_EQ(huggingface::get_file(root / "run.toml.partial"), "another job's");
+  EXPECT_EQ(root.names(), (std::vector<std::string>{"run.toml", "run.toml.partial"}));
+}
+
+TEST(ReplaceText, IsNeverSeenHalfDone) {
+  const TemporaryDirectory root;
+  const std::vector<std::string> texts{std::string(100'000, 'a'), std::string(50'000, 'b')};
+  replace_text(root / "file", texts[0]);
+  {
+    std::vector<std::jthread> writers;
+    for (const std::string& text : texts)
+      writers.emplace_back([&] {
+        for (int i = 0; i < 20; ++i) replace_text(root / "file", text);
+      });
+    for (int i = 0; i < 200; ++i) {
+      const std::string seen = huggingface::get_file(root / "file");
+      EXPECT_TRUE(seen == texts[0] || seen == texts[1]) << seen.size() << " bytes";
+    }
+  }
+  EXPECT_EQ(root.names(), std::vector<std::string>{"file"});
+}
+
+TEST(ReplaceText, ThatFailsLeavesTheFileAsItWas) {
+  const TemporaryDirectory root;
+  fs::create_directory(root / "file");  // a file does not take a directory's place
+  EXPECT_THROW(replace_text(root / "file", "text"), WriteError);
+  EXPECT_EQ(root.names(), std::vector<std::string>{"file"});
+}
+
+TEST(ReadText, OfAFifoIsRefusedAtOnce) {
+  const TemporaryDirectory root;
+  ASSERT_EQ(::mkfifo((root / "COMMIT").c_str(), 0600), 0);
+  EXPECT_THROW((void)read_text(root / "COMMIT", 100), CheckpointError);
+}
+
+TEST(ReadText, AllocatesNothingForHoles) {
+  const TemporaryDirectory root;
+  huggingface::put_file(root / "index.h5", std::string(5000, 'x'));
+  fs::resize_file(root / "index.h5", std::uintmax_t{1} << 31);
+  const File file = File::open(root / "index.h5");
+  if (file.stored_bytes() == file.size()) GTEST_SKIP() << "this file system does not show its holes";
+  EXPECT_LT(file.stored_bytes(), 1 << 20);
+  EXPECT_NE(huggingface::message_of<CheckpointError>([&] {
+              (void)read_text(root / "index.h5", std::int64_t{1} << 31);
+            }).find("holes"),
+            std::string::npos);
+}
+
+TEST(StatusOf, TellsNothingFromWhatCannotBeLookedAt) {
+  const TemporaryDirectory root;
+  huggingface::put_file(root / "file", "1234");
+  EXPECT_EQ(status_of(root / "none").kind, PathKind::nothing);
+  EXPECT_EQ(status_of(root / "file/below").kind, PathKind::nothing);
+  EXPECT_EQ(status_of(root / "file").bytes, 4);
+  EXPECT_EQ(status_of(root.path()).kind, PathKind::directory);
+  EXPECT_THROW((void)status_of(root / std::string(5000, 'x')), ReadError);  // ENAMETOOLONG
+}
+
+}  // namespace
+}  // namespace trireme::io

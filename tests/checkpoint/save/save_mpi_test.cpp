@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Saving and restoring between meshes, and saves that fail.
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "checkpoint/save/saves.hpp"
+#include "trireme/base/fault.hpp"
+#include "trireme/checkpoint/load/verify.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+TEST_F(Saves, AnyMeshReadsWhatAnyOtherWrote) {
+  std::int64_t step = 10;
+  for (const mesh::Mesh& writer : meshes()) {
+    save_step(writer, ++step, {.directory = directory_.path()});
+    const std::string path = directory_.path() + "/" + step_name(step);
+    if (world_.rank() == 0) {
+      EXPECT_EQ(verify(path), std::vector<std::string>{}) << writer.text();
+      EXPECT_EQ(files_of(path).size(), 2U + static_cast<std::size_t>(writer.ranks()));
+    }
+    for (const mesh::Mesh& reader : meshes()) expect_loads(reader, path, step);
+  }
+}
+
+TEST_F(Saves, KeepsTheNewestAndTheMilestones) {
+  for (const std::int64_t step : {10, 15, 20, 25, 30, 35})
+    save_step(whole(), step, {.directory = directory_.path(), .keep = 2, .keep_every = 20});
+  std::vector<std::int64_t> left;
+  for (const Found& found : list_checkpoints(directory_.path())) left.push_back(found.step);
+  EXPECT_EQ(left, (std::vector<std::int64_t>{35, 30, 20}));
+}
+
+TEST_F(Saves, CountsOnlyWhatItsRunCommitted) {
+  const auto save_of = [&](const std::string& run_id, std::int64_t step) {
+    RankShards held(whole(), world_.rank());
+    held.fill(step);
+    State state = state_at(step);
+    state.run_id = run_id;
+    (void)save(world_, held.shards(), state, {.directory = directory_.path(), .keep = 2, .base_step = step - 1});
+  };
+  for (const std::int64_t step : {10, 20}) save_of("another run", step);
+  if (world_.rank() == 0)
+    for (const std::int64_t step : {25, 35})
+      std::filesystem::create_directories(directory_.path() + "/" + step_name(step));
+  MPI_Barrier(world_.handle());
+  for (const std::int64_t step : {30, 40, 50}) save_of("this run", step);
+  std::vector<std::int64_t> left;
+  for (const Found& found : list_checkpoints(directory_.path())) left.push_back(found.step);
+  EXPECT_EQ(left, (std::vector<std::int64_t>{50, 40, 25, 20, 10})) << "35 is set aside: it is newer than step 39's";
+  EXPECT_EQ(open_checkpoint(directory_.path() + "/" + step_name(50)).state.run_id, "this run");
+}
+
+TEST_F(Saves, SetsAnotherFutureAside) {
+  save_step(whole(), 10, {.directory = directory_.path()});
+  save_step(whole(), 20, {.directory = directory_.path(), .base_step = 10});
+  save_step(whole(), 20, {.directory = directory_.path(), .base_step = 10});
+  save_step(whole(), 15, {.directory = directory_.path(), .base_step = 10});
+  EXPECT_EQ(list_checkpoints(directory_.path()).front().step, 15);
+  for (const int n : {1, 2})
+    EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/set-aside-" + std::to_string(n) + "-step-00000020"));
+}
+
+TEST_F(Saves, AFailureOnOneRankIsEverybodysAndHarmsNothing) {
+  save_step(whole(), 10, {.directory = directory_.path()});
+  fault::set_rank(world_.rank());
+  const int last = world_.size() - 1;
+  for (const std::string point : {"ckpt.stage", "ckpt.write", "ckpt.close", "ckpt.manifest", "ckpt.rename"}) {
+    const int rank = point == "ckpt.manifest" || point == "ckpt.rename" ? 0 : last;
+    fault::arm(point + ":throw:" + std::to_string(rank));
+    const std::string said = message_of([&] { save_step(whole(), 20, {.directory = directory_.path()}); });
+    fault::arm("");
+    EXPECT_NE(said.find(point), std::string::npos) << said;
+    EXPECT_NE(said.find("rank " + std::to_string(rank)), std::string::npos) << said;
+    MPI_Barrier(world_.handle());
+    EXPECT_EQ(list_checkpoints(directory_.path()).size(), 1U);
+    EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/.step-00000020.partial"));
+    expect_loads(whole(), directory_.path() + "/step-00000010", 10);
+  }
+  save_step(whole(), 20, {.directory = directory_.path()});
+  expect_loads(whole(), directory_.path() + "/step-00000020", 20);
+}
+
+TEST_F(Saves, AFileSizeLimitEndsTheSaveWithItsReason) {
+  save_step(whole(), 10, {.directory = directory_.path()});
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto size = std::filesystem::file_size(directory_.path() + "/step-00000010/" + shard_path(0));
+  for (const rlim_t most : {rlim_t{2'000}, rlim_t{size / 2}, rlim_t{size - 1}}) {
+    const rlimit limit{.rlim_cur = most, .rlim_max = before.rlim_max};
+    if (world_.rank() == world_.size() - 1) setrlimit(RLIMIT_FSIZE, &limit);
+    const std::string said = message_of([&] { save_step(whole(), 20, {.directory = directory_.path()}); });
+    setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_NE(said.find("ulimit -f"), std::string::npos) << said;
+    expect_loads(whole(), directory_.path() + "/step-00000010", 10);
+  }
+}
+
+TEST_F(Saves, RefusesAnotherModelNamingTheKeys) {
+  save_step(whole(), 10, {.directory = directory_.path()});
+  config::Model other = small_model();
+  other.vocab_size = 102;
+  other.rope_theta = 5e5;
+  RankShards held(whole(), world_.rank(), other);
+  const std::string said = message_of([&] { (void)load(world_, directory_.path() + "/step-00000010", held.shards()); });
+  EXPECT_NE(said.find("model.vocab_size: saved 101, now 102"), std::string::npos) << said;
+  EXPECT_NE(said.find("model.rope_theta: saved 10000, now 500000"), std::string::npos) << said;
+  EXPECT_EQ(said.find("hidden_size"), std::string::npos) << said;
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

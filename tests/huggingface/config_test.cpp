@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "huggingface/directories.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::huggingface {
+namespace {
+
+/// Llama 3.2 1B as it was published, by transformers 4.45.
+constexpr std::string_view transformers_4 = R"({
+  "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 128000,
+  "eos_token_id": [128001, 128008, 128009], "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048,
+  "initializer_range": 0.02, "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": false,
+  "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8, "pretraining_tp": 1,
+  "rms_norm_eps": 1e-05, "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+  "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "rope_theta": 500000.0, "tie_word_embeddings": true,
+  "torch_dtype": "bfloat16", "transformers_version": "4.45.0.dev0", "use_cache": true, "vocab_size": 128256})";
+
+/// The same saved again by transformers 5.
+constexpr std::string_view transformers_5 = R"({
+  "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 128000,
+  "dtype": "bfloat16", "eos_token_id": [128001, 128008, 128009], "head_dim": 64, "hidden_act": "silu", "hidden_size": 2048,
+  "initializer_range": 0.02, "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": false,
+  "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8, "pad_token_id": null,
+  "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_parameters": {"factor": 32.0, "high_freq_factor": 4.0,
+  "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_theta": 500000.0, "rope_type": "llama3"},
+  "tie_word_embeddings": true, "transformers_version": "5.23.0", "use_cache": true, "vocab_size": 128256})";
+
+config::Model parsed(const std::string& more) { return parse_hf_config(config_text(false, more), "config.json").model; }
+
+void expect_refusal(const std::string& more, const std::vector<std::string>& parts) {
+  expect_parts(message_of<CheckpointError>([&] { (void)parsed(more); }), parts);
+}
+
+TEST(HfConfig, BothDialectsSayTheSame) {
+  for (const std::string_view text : {transformers_4, transformers_5}) {
+    const HfConfig config = parse_hf_config(text, "config.json");
+    EXPECT_EQ(config.model.vocab_size, 128256);
+    EXPECT_EQ(config.model.hidden_size, 2048);
+    EXPECT_EQ(config.model.intermediate_size, 8192);
+    EXPECT_EQ(config.model.layers, 16);
+    EXPECT_EQ(config.model.heads, 32);
+    EXPECT_EQ(config.model.kv_heads, 8);
+    EXPECT_EQ(config.model.head_dim, 64);
+    EXPECT_EQ(config.model.norm_eps, 1e-5);
+    EXPECT_EQ(config.model.rope_theta, 500000);
+    ASSERT_TRUE(config.model.rope_scaling);
+    EXPECT_EQ(config.model.rope_scaling->factor, 32);
+    EXPECT_EQ(config.model.rope_scaling->original_max_position_embeddings, 8192);
+    EXPECT_TRUE(config.model.tie_embeddings);
+    EXPECT_EQ(config.max_position_embeddings, 131072);
+    EXPECT_EQ(config.bos_token_id, 128000);
+    EXPECT_EQ(config.eos_token_ids, (std::vector<std::int64_t>{128001, 128008, 128009}));
+  }
+}
+
+TEST(HfConfig, UsesLlamaConfigsDefaults) {
+  const HfConfig config =
+      parse_hf_config(R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 12, "intermediate_size": 4,
+    "num_hidden_layers": 1, "num_attention_heads": 3, "head_dim": null, "eos_token_id": 2, "rope_scaling": null})",
+                      "config.json");
+  EXPECT_EQ(config.model.kv_heads, 3);
+  EXPECT_EQ(config.model.head_dim, 4);
+  EXPECT_EQ(config.model.norm_eps, 1e-6);
+  EXPECT_EQ(config.model.rope_theta, 10000);
+  EXPECT_FALSE(config.model.rope_scaling);
+  EXPECT_FALSE(config.model.tie_embeddings);
+  EXPECT_EQ(config.eos_token_ids, std::vector<std::int64_t>{2});
+}
+
+TEST(HfConfig, ReadsEveryWayToWriteRope) {
+  EXPECT_EQ(parsed(R"(, "rope_theta": 5000)").rope_theta, 5000);
+  EXPECT_EQ(parsed(R"(, "rope_parameters": {"rope_theta": 5000, "rope_type": "default"})").rope_theta, 5000);
+  EXPECT_EQ(parsed(R"(, "rope_theta": 5000, "rope_parameters": {"rope_type": "default"})").rope_theta, 5000);
+  EXPECT_EQ(parsed(R"(, "rope_theta": 5000, "rope_parameters": {"rope_theta": 5000})").rope_theta, 5000);
+  EXPECT_FALSE(parsed(R"(, "rope_scaling": {"type": "default", "factor": 2})").rope_scaling);
+  EXPECT_TRUE(parsed(R"(, "rope_scaling": {"type": "llama3", "factor": 8.0, "low_freq_factor": 1, "high_freq_factor": 4,
+    "original_max_position_embeddings": 8192})")
+                  .rope_scaling);
+}
+
+TEST(HfConfig, RefusesDialectsThatDisagree) {
+  expect_refusal(R"(, "rope_theta": 5000, "rope_parameters": {"rope_theta": 6000})",
+                 {"5000", "6000", "transformers 4", "differ"});
+  expect_refusal(R"(, "rope_parameters": {"rope_theta": 6000}, "rope_scaling": {"type": "llama3", "factor": 8.0,
+    "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8192})",
+                 {"rope_scaling", "rope_parameters", "differ"});
+  expect_refusal(R"(, "rope_scaling": {"type": "default", "rope_type": "llama3"})",
+                 {"rope_scaling.type = \"default\""});
+}
+
+TEST(HfConfig, RefusesRopeThatIsNotHonoured) {
+  for (const std::string type : {"linear", "dynamic", "yarn", "longrope"}) {
+    expect_refusal(R"(, "rope_scaling": {"type": ")" + type + R"(", "factor": 2})",
+                   {"rope_scaling.type = \"" + type + "\"", "llama3"});
+    expect_refusal(R"(, "rope_parameters": {"rope_type": ")" + type + R"("})",
+                   {"rope_parameters.rope_type = \"" + type + "\""});
+  }
+  expect_refusal(R"(, "rope_parameters": {"partial_rotary_factor": 0.5})", {"partial_rotary_factor = 0.5"});
+  expect_refusal(R"(, "rope_parameters": {"full_attention": {"rope_theta": 1}})", {"full_attention"});
+  expect_refusal(
+      R"(, "rope_scaling": {"rope_type": "llama3", "factor": -1, "low_freq_factor": 1})",
+      {"rope_scaling.factor = -1", "high_freq_factor is missing", "original_max_position_embeddings is missing"});
+  expect_refusal(R"(, "rope_scaling": 7)", {"rope_scaling is not a table"});
+}
+
+TEST(HfConfig, RefusesByNameWhatIsNotHonoured) {
+  expect_refusal(R"(, "attention_bias": true)", {"attention_bias = true", "not honoured"});
+  expect_refusal(R"(, "mlp_bias": true)", {"mlp_bias = true"});
+  expect_refusal(R"(, "sliding_window": 4096)", {"sliding_window = 4096"});
+  expect_refusal(R"(, "attention_dropout": 0.1)", {"attention_dropout = 0.1"});
+  expect_refusal(R"(, "use_qk_norm": true)", {"use_qk_norm = true"});
+  expect_refusal(R"(, "attn_logit_softcapping": 50.0)", {"attn_logit_softcapping = 50.0"});
+  expect_refusal(R"(, "final_logit_softcapping": 30.0)", {"final_logit_softcapping = 30.0"});
+  expect_refusal(R"(, "quantization_config": {"bits": 4})", {"quantization_config", "quantized"});
+  expect_refusal(R"(, "num_local_experts": 8)", {"num_local_experts = 8"});
+  expect_refusal(R"(, "logits_scaling": 8.0)", {"logits_scaling = 8.0"});
+  expect_refusal(R"(, "layer_types": ["full_attention", "sliding_attention"])", {"layer_types", "sliding_attention"});
+}
+
+TEST(HfConfig, AcceptsFeaturesThatAreSwitchedOff) {
+  EXPECT_EQ(
+      parsed(
+          R"(, "attention_bias": false, "sliding_window": null, "attention_dropout": 0.0, "partial_rotary_factor": 1.0,
+    "use_sliding_window": false, "final_logit_softcapping": null, "layer_types": ["full_attention"], "unknown": 7)")
+          .vocab_size,
+      11);
+}
+
+TEST(HfConfig, RefusesAnotherArchitectureWithAllItsMistakes) {
+  expect_parts(
+      message_of<CheckpointError>([] {
+        (void)parse_hf_config(R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "gelu",
+                   "vocab_size": -1, "hidden_size": "big", "rms_norm_eps": 0, "tie_word_embeddings": 1})",
+                              "dir/config.json");
+      }),
+      {"dir/config.json", "Qwen3ForCausalLM", "model_type = \"qwen3\"", "hidden_act = \"gelu\"", "vocab_size = -1",
+       "hidden_size = \"big\"", "intermediate_size is missing", "num_hidden_layers is missing",
+       "num_attention_heads is missing", "rms_norm_eps = 0", "tie_word_embeddings = 1"});
+}
+
+TEST(HfConfig, RefusesSizesWhoseProductsOverflow) {
+  expect_parts(message_of<CheckpointError>([] {
+                 (void)parse_hf_config(R"({"model_type": "llama", "vocab_size": 11, "hidden_size": 4611686018427387904,
+                   "intermediate_size": 9223372036854775807, "num_hidden_layers": 1, "num_attention_heads": 1})",
+                                       "c");
+               }),
+               {"hidden_size = 4611686018427387904", "at most 2147483648", "intermediate_size"});
+}
+
+TEST(HfConfig, RefusesWhatIsNotAConfiguration) {
+  expect_parts(message_of<CheckpointError>([] { (void)parse_hf_config("{\"a\"", "c"); }), {"c: is not valid JSON"});
+  expect_parts(message_of<CheckpointError>([] { (void)parse_hf_config("[]", "c"); }), {"c: is not a table"});
+  expect_parts(message_of<CheckpointError>([] { (void)parse_hf_config("{}", "c"); }), {"model_type is missing"});
+}
+
+}  // namespace
+}  // namespace trireme::huggingface

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "huggingface/directories.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::huggingface {
+namespace {
+
+config::Model weights_model() { return parse_hf_config(config_text(true), "config.json").model; }
+
+TEST(MergeModelConfig, FillsInEverySizeThatTheRunFileLeavesOut) {
+  config::Model run_file;
+  run_file.from = "directory";
+  run_file.init_std = 0.5;
+  const config::Model merged = merge_model_config(run_file, weights_model());
+  EXPECT_EQ(model::build(merged).sizes, model::build(weights_model()).sizes);
+  EXPECT_EQ(merged.from, "directory");
+  EXPECT_EQ(merged.init_std, 0.5);
+}
+
+TEST(MergeModelConfig, AcceptsSizesThatAgree) {
+  config::Model run_file = weights_model();
+  run_file.rope_scaling.reset();
+  EXPECT_EQ(model::build(merge_model_config(run_file, weights_model())).sizes, model::build(weights_model()).sizes);
+}
+
+TEST(MergeModelConfig, TakesRopeScalingFromTheWeights) {
+  config::Model hf = weights_model();
+  hf.rope_scaling = config::RopeScaling{};
+  EXPECT_EQ(merge_model_config({}, hf).rope_scaling, hf.rope_scaling);
+}
+
+TEST(MergeModelConfig, NamesEveryDifferenceWithBothValues) {
+  config::Model run_file = weights_model();
+  run_file.vocab_size = 12;
+  run_file.layers = 3;
+  run_file.head_dim = 4;
+  run_file.norm_eps = 0.5;
+  run_file.rope_theta = 7;
+  run_file.rope_scaling = config::RopeScaling{};
+  expect_parts(message_of<ConfigError>([&] { (void)merge_model_config(run_file, weights_model()); }),
+               {"model.vocab_size = 12, but the weights of model.from have 11", "model.layers = 3",
+                "model.head_dim = 4", "have 6", "model.norm_eps = 0.5", "have 1e-06", "model.rope_theta = 7",
+                "model.rope_scaling = { factor = 8", "have none"});
+}
+
+TEST(MergeModelConfig, RefusesToTieWhatTheWeightsDoNot) {
+  config::Model run_file;
+  run_file.tie_embeddings = true;
+  config::Model hf = weights_model();
+  hf.tie_embeddings = false;
+  expect_parts(message_of<ConfigError>([&] { (void)merge_model_config(run_file, hf); }),
+               {"tie_embeddings = true", "have false"});
+}
+
+}  // namespace
+}  // namespace trireme::huggingface

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "huggingface/directories.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::huggingface {
+namespace {
+
+/// Gives the values of `tensors_of(model)`.
+class Source {
+ public:
+  explicit Source(const model::Model& model) : model_(model), tensors_(tensors_of(model)) {}
+
+  [[nodiscard]] const std::vector<RawTensor>& tensors() const { return tensors_; }
+  [[nodiscard]] ParameterProvider provider() {
+    return [this](model::ParamRef ref) -> std::span<const float> {
+      const RawTensor& tensor = tensors_.at(next_++);
+      EXPECT_EQ(tensor.name, model_[ref].name) << "parameters are asked for in the model's order";
+      return tensor.values;
+    };
+  }
+
+ private:
+  const model::Model& model_;
+  std::vector<RawTensor> tensors_;
+  std::size_t next_ = 0;
+};
+
+void write(const std::string& directory, const model::Model& model, const HfWriteOptions& options) {
+  Source source(model);
+  write_huggingface(directory, model, options, source.provider());
+}
+
+TEST(WriteHuggingface, GivesBackWhatWasWritten) {
+  const TemporaryDirectory root;
+  for (const bool tied : {false, true}) {
+    for (const std::int64_t most : {5'000'000'000L, 1000L, 1L}) {
+      const model::Model model = small_model(tied);
+      const std::string path = root / fmt::format("{}-{}", tied, most);
+      write(path, model, {.most_file_bytes = {most}});
+      const HfDirectory directory = HfDirectory::open(path);
+      directory.check(model);
+      EXPECT_EQ(model::build(directory.config().model).sizes, model.sizes);
+      for (const RawTensor& tensor : tensors_of(model)) EXPECT_EQ(read_all(directory, tensor), tensor.values);
+      EXPECT_EQ(std::filesystem::exists(path + "/model.safetensors"), most > 1'000'000);
+    }
+  }
+}
+
+TEST(WriteHuggingface, NamesItsFilesAsTransformersDoes) {
+  const TemporaryDirectory root;
+  write(root / "hf", small_model(false), {.dtype = DType::bf16, .most_file_bytes = {2000}});
+  const std::string index = get_file(root / "hf/model.safetensors.index.json");
+  expect_parts(index, {"\"total_size\": " + std::to_string(2 * small_model(false).elements()), "model-00001-of-0000"});
+  EXPECT_TRUE(std::filesystem::exists(root / "hf/model-00001-of-00002.safetensors"));
+  EXPECT_EQ(root.names(), std::vector<std::string>{"hf"});
+}
+
+TEST(WriteHuggingface, KeepsRopeScalingAndSpecialTokens) {
+  const TemporaryDirectory root;
+  config::Model config = parse_hf_config(config_text(true), "config.json").model;
+  config.rope_theta = 500000;
+  config.rope_scaling = config::RopeScaling{.factor = 32};
+  const model::Model model = model::build(config);
+  write(root / "hf", model,
+        {.dtype = DType::bf16, .max_position_embeddings = 77, .bos_token_id = 1, .eos_token_ids = {2, 3}});
+  const HfConfig read = HfDirectory::open(root / "hf").config();
+  EXPECT_EQ(model::build(read.model).sizes, model.sizes);
+  EXPECT_EQ(read.max_position_embeddings, 77);
+  EXPECT_EQ(read.bos_token_id, 1);
+  EXPECT_EQ(read.eos_token_ids, (std::vector<std::int64_t>{2, 3}));
+}
+
+TEST(WriteHuggingface, WritesNoSpecialTokensWhereThereAreNone) {
+  const TemporaryDirectory root;
+  write(root / "hf", small_model(true), {});
+  expect_parts(get_file(root / "hf/config.json"), {"\"bos_token_id\": null", "\"eos_token_id\": null"});
+  expect_parts(get_file(root / "hf/generation_config.json"), {"\"eos_token_id\": null"});
+}
+
+TEST(WriteHuggingface, RefusesADirectoryInUse) {
+  const TemporaryDirectory root;
+  put_file(root / "hf/config.json", "old");
+  expect_parts(message_of<CheckpointError>([&] { write(root / "hf", small_model(true), {}); }),
+               {"is not empty", "run.overwrite"});
+  EXPECT_EQ(get_file(root / "hf/config.json"), "old");
+  put_file(root / "file", "x");
+  expect_parts(message_of<CheckpointError>([&] { check_export_target(root / "file", true); }), {"is not a directory"});
+}
+
+TEST(WriteHuggingface, TakesAnEmptyDirectoryAndMakesMissingOnes) {
+  const TemporaryDirectory root;
+  std::filesystem::create_directory(root / "empty");
+  write(root / "empty/", small_model(true), {});
+  HfDirectory::open(root / "empty").check(small_model(true));
+  write(root / "a/b/c", small_model(true), {});
+  HfDirectory::open(root / "a/b/c").check(small_model(true));
+}
+
+TEST(WriteHuggingface, ReplacesAnEarlierExportAsAWhole) {
+  const TemporaryDirectory root;
+  write(root / "hf", small_model(false), {.most_file_bytes = {1000}});
+  write(root / "hf", small_model(true), {.overwrite = true});
+  HfDirectory::open(root / "hf").check(small_model(true));
+  EXPECT_FALSE(std::filesystem::exists(root / "hf/model.safetensors.index.json"));
+  EXPECT_EQ(root.names(), std::vector<std::string>{"hf"});
+}
+
+TEST(WriteHuggingface, NeverDeletesFilesOfOthers) {
+  const TemporaryDirectory root;
+  write(root / "hf", small_model(true), {});
+  put_file(root / "hf/thesis.tex", "years");
+  expect_parts(message_of<CheckpointError>([&] { write(root / "hf", small_model(true), {.overwrite = true}); }),
+               {"thesis.tex", "move it away"});
+  EXPECT_EQ(get_file(root / "hf/thesis.tex"), "years");
+}
+
+TEST(WriteHuggingface, LeavesWhatWasThereWhenItFails) {
+  const TemporaryDirectory root;
+  write(root / "hf", small_model(true), {});
+  const std::string before = get_file(root / "hf/model.safetensors");
+  const model::Model model = small_model(true);
+  Source source(model);
+  int calls = 0;
+  const auto failing = [&, provider = source.provider()](model::ParamRef ref) {
+    if (++calls == 5) throw WriteError("the disk is full");
+    return provider(ref);
+  };
+  EXPECT_THROW(write_huggingface(root / "hf", model, {.overwrite = true}, failing), WriteError);
+  EXPECT_EQ(get_file(root / "hf/model.safetensors"), before);
+  EXPECT_EQ(root.names(), std::vector<std::string>{"hf"});
+}
+
+TEST(WriteHuggingface, CleansUpAfterAKilledExport) {
+  const TemporaryDirectory root;
+  put_file(root / ".hf.partial/model.safetensors.partial", "half");
+  write(root / "hf", small_model(true), {});
+  EXPECT_EQ(root.names(), std::vector<std::string>{"hf"});
+  EXPECT_EQ(HfDirectory::open(root / "hf").names().size(), tensors_of(small_model(true)).size());
+}
+
+TEST(WriteHuggingface, TreatsAPartOfAParameterAsABug) {
+  const TemporaryDirectory root;
+  const std::vector<float> one(1);
+  EXPECT_THROW(write_huggingface(root / "hf", small_model(true), {}, [&](model::ParamRef) { return std::span(one); }),
+               BugError);
+  EXPECT_TRUE(root.names().empty());
+}
+
+}  // namespace
+}  // namespace trireme::huggingface

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products and attention on a device against those of the host.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+
+#include <limits>
+
+#include "kernels/cuda.hpp"
+#include "support/gpu.hpp"
+#include "support/tensors.hpp"
+#include "trireme/kernels/attention.hpp"
+#include "trireme/kernels/attention_library.hpp"
+#include "trireme/kernels/gemm.hpp"
+
+namespace trireme::kernels {
+namespace {
+
+using test::relative_error;
+using test::to_kernels;
+
+class ProductsOnDevice : public test::GpuTest {};
+
+TEST_F(ProductsOnDevice, LinearFollowsFp64) {
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    if (type == at::kBFloat16 && !test::on_gpu()) continue;  // products of two types exist on CUDA only
+    const double tolerance = type == at::kFloat ? 2e-6 : 5e-3;
+    for (const auto& [tokens, out, in] :
+         {std::array<std::int64_t, 3>{1, 1, 1}, {7, 3, 5}, {33, 70, 129}, {64, 256, 128}}) {
+      const at::Tensor x = at::randn({tokens, 2 * in}).to(type), w = at::randn({out, in}).to(type),
+                       d_y = at::randn({tokens, out + 8}).to(type), residual = at::randn({tokens, out}).to(type);
+      const at::Tensor x64 = x.slice(1, 0, in).to(at::kDouble), w64 = w.to(at::kDouble),
+                       d_y64 = d_y.slice(1, 8).to(at::kDouble);
+      const at::Tensor xs = to_kernels(x).slice(1, 0, in), ws = to_kernels(w), gs = to_kernels(d_y).slice(1, 8);
+      EXPECT_LT(relative_error(cuda::linear(xs, ws).cpu(), x64.mm(w64.t())), tolerance);
+      EXPECT_LT(relative_error(cuda::linear_add(xs, ws, to_kernels(residual)).cpu(),
+                               residual.to(at::kDouble) + x64.mm(w64.t())),
+                tolerance);
+      EXPECT_LT(relative_error(cuda::linear_backward_input(gs, ws).cpu(), d_y64.mm(w64)), tolerance);
+      for (const bool accumulate : {false, true}) {
+        const at::Tensor grad =
+            to_kernels(at::full({out, in}, accumulate ? 2.0 : std::numeric_limits<double>::quiet_NaN(), at::kFloat));
+        cuda::linear_backward_weight(gs, xs, {.tensor = grad, .accumulate = accumulate});
+        // Summed in fp32: nothing is rounded to bf16 on the way.
+        EXPECT_LT(relative_error(grad.cpu(), d_y64.t().mm(x64) + (accumulate ? 2.0 : 0.0)), 5e-6);
+      }
+    }
+  }
+}
+
+/// Output, log-sum-exp and gradients by q, k and v. library: none for the host's.
+std::vector<at::Tensor> attend(const AttentionShape& s, const at::Tensor& qkv, const at::Tensor& d_out,
+                               std::optional<AttentionLibrary> library, const at::Tensor& documents = {}) {
+  const auto place = [&](const at::Tensor& t) { return library ? to_kernels(t) : t.clone(); };
+  const at::Tensor all = place(qkv), d_all = place(at::full_like(qkv, NAN)), g = place(d_out),
+                   out = place(at::full_like(d_out, NAN)), lse = place(at::full({s.batch, s.heads, s.seq_len}, NAN));
+  const std::int64_t q_end = s.heads * s.head_dim, k_end = q_end + s.kv_heads * s.head_dim;
+  const auto q = [&](const at::Tensor& t) { return t.slice(1, 0, q_end); };
+  const auto k = [&](const at::Tensor& t) { return t.slice(1, q_end, k_end); };
+  const auto v = [&](const at::Tensor& t) { return t.slice(1, k_end); };
+  if (library) {
+    cuda::causal_attention(*library, q(all), k(all), v(all), s, out, lse, documents);
+    cuda::causal_attention_backward(*library, g, q(all), k(all), v(all), out, lse, s, q(d_all), k(d_all), v(d_all),
+                                    documents);
+  } else {
+    causal_attention(q(all), k(all), v(all), s, out, lse, documents);
+    causal_attention_backward(g, q(all), k(all), v(all), out, lse, s, q(d_all), k(d_all), v(d_all), documents);
+  }
+  return {out.cpu(), lse.cpu(), q(d_all).cpu(), k(d_all).cpu(), v(d_all).cpu()};
+}
+
+void compare_attention(AttentionLibrary library, const AttentionShape& s, at::ScalarType type, double tolerance,
+                       const at::Tensor& documents = {}) {
+  const std::int64_t tokens = s.batch * s.seq_len;
+  const at::Tensor qkv = at::randn({tokens, (s.heads + 2 * s.kv_heads) * s.head_dim}).to(type),
+                   d_out = at::randn({tokens, s.heads * s.head_dim}).to(type);
+  const auto device = attend(s, qkv, d_out, library, documents), host = attend(s, qkv, d_out, std::nullopt, documents);
+  for (std::size_t i = 0; i < host.size(); ++i)
+    EXPECT_LT(relative_error(device[i], host[i]), tolerance) << to_text(library) << ", tensor " << i;
+}
+
+TEST_F(ProductsOnDevice, DenseAttentionFollowsTheHost) {
+  for (const auto& s : {AttentionShape{1, 2, 1, 1, 2}, {2, 13, 6, 2, 10}, {1, 130, 4, 4, 16}}) {
+    compare_attention(AttentionLibrary::dense, s, at::kFloat, 1e-5);
+    compare_attention(AttentionLibrary::dense, s, at::kBFloat16, 1e-2);
+  }
+}
+
+/// Documents of several lengths, a row's first and last token alone among them.
+at::Tensor documents_of(const AttentionShape& s) {
+  const at::Tensor begins = at::empty({s.batch * s.seq_len}, at::kInt);
+  auto* const out = begins.mutable_data_ptr<std::int32_t>();
+  for (std::int64_t row = 0; row < s.batch; ++row) {
+    std::int32_t begin = 0;
+    for (std::int64_t t = 0; t < s.seq_len; ++t) {
+      if (t == 1 || t == s.seq_len - 1 || t % (7 + 10 * row) == 3) begin = static_cast<std::int32_t>(t);
+      out[row * s.seq_len + t] = begin;
+    }
+  }
+  return begins;
+}
+
+TEST_F(ProductsOnDevice, DocumentsFollowTheHost) {
+  for (const auto& s : {AttentionShape{2, 13, 6, 2, 10}, {3, 90, 4, 4, 16}}) {
+    compare_attention(AttentionLibrary::dense, s, at::kFloat, 1e-5, documents_of(s));
+    compare_attention(AttentionLibrary::dense, s, at::kBFloat16, 1e-2, documents_of(s));
+  }
+  if (!test::on_gpu()) return;  // the rest is libtorch's
+  for (const auto library : {AttentionLibrary::flash, AttentionLibrary::cudnn})
+    for (const auto& s : {AttentionShape{2, 128, 4, 2, 64}, {3, 77, 6, 2, 32}})
+      compare_attention(library, s, at::kBFloat16, 2e-2, documents_of(s));
+}
+
+TEST_F(ProductsOnDevice, FlashAndCudnnAttentionFollowTheHost) {
+  if (!test::on_gpu()) GTEST_SKIP() << "libtorch has these kernels for GPUs only";
+  for (const auto library : {AttentionLibrary::flash, AttentionLibrary::cudnn})
+    for (const auto& s : {AttentionShape{2, 128, 4, 2, 64}, {1, 200, 8, 8, 128}, {3, 77, 6, 2, 32}})
+      compare_attention(library, s, at::kBFloat16, 2e-2);
+}
+
+TEST_F(ProductsOnDevice, TheMeasuredAttentionAgreesWithTheHost) {
+  if (!test::on_gpu()) GTEST_SKIP() << "nothing to measure";
+  const AttentionShape s{1, 256, 8, 2, 64};
+  const AttentionLibrary library = measure_attention(s);
+  EXPECT_NE(library, AttentionLibrary::dense) << "neither flash nor cuDNN ran and was right";
+  compare_attention(library, s, at::kBFloat16, 2e-2);
+}
+
+TEST(AttentionLibraries, PrintAndParseBack) {
+  for (const auto& [library, name] : attention_libraries) {
+    EXPECT_EQ(to_text(library), name);
+    EXPECT_EQ(parse_attention_library(name), library);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::kernels

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// RoPE, activation functions, biases, embeddings and casts on a device against those of the host.
+#include <ATen/ops/full.h>
+#include <ATen/ops/randint.h>
+
+#include <limits>
+
+#include "kernels/cuda.hpp"
+#include "support/gpu.hpp"
+#include "support/tensors.hpp"
+#include "trireme/kernels/bias.hpp"
+#include "trireme/kernels/cast.hpp"
+#include "trireme/kernels/embedding.hpp"
+#include "trireme/kernels/gelu.hpp"
+#include "trireme/kernels/swiglu.hpp"
+#include "trireme/kernels/vocabulary.hpp"
+
+namespace trireme::kernels {
+namespace {
+
+using test::relative_error;
+using test::same_bits;
+using test::to_kernels;
+
+using Size = std::pair<std::int64_t, std::int64_t>;
+constexpr std::array<Size, 5> sizes{{{1, 1}, {5, 7}, {9, 64}, {4, 3000}, {300, 40}}};
+constexpr std::array<at::ScalarType, 2> types{at::kFloat, at::kBFloat16};
+
+/// Every output of `on_device` beside the one of `on_host`, which start from copies of the same tensors.
+template <class Device, class Host>
+void compare(std::vector<at::Tensor> tensors, at::ScalarType type, const Device& on_device, const Host& on_host) {
+  std::vector<at::Tensor> there, here;
+  for (const at::Tensor& t : tensors) {
+    there.push_back(to_kernels(t));
+    here.push_back(t.clone());
+  }
+  on_device(there);
+  on_host(here);
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    if (!here[i].is_floating_point()) continue;
+    EXPECT_LT(relative_error(there[i].cpu(), here[i]), type == at::kFloat ? 3e-6 : 4e-3)
+        << "tensor " << i << " of sizes " << here[i].sizes() << " " << type;
+  }
+}
+
+using Tensors = std::vector<at::Tensor>;
+
+class RowsOnDevice : public test::GpuTest {};
+
+TEST_F(RowsOnDevice, RotateFollowsTheHost) {
+  for (const auto type : types)
+    for (const auto& [heads, head_dim] : {Size{1, 2}, {3, 10}, {2, 16}, {5, 128}}) {
+      const RopeTable table = rope_table(11, head_dim, 300, std::nullopt);
+      const RopeTable there{to_kernels(table.cos), to_kernels(table.sin)};
+      for (const auto direction : {Rotation::forward, Rotation::inverse})
+        for (const std::int64_t gap : {0, 8, 3}) {  // between rows: none, whole packs, not
+          const auto view = [&](const at::Tensor& x) { return x.slice(1, 0, x.size(1) - gap); };
+          compare(
+              {at::randn({22, heads * head_dim + gap}).to(type)}, type,
+              [&](Tensors& t) { cuda::rotate(view(t[0]), there, 11, direction); },
+              [&](Tensors& t) { rotate(view(t[0]), table, 11, direction); });
+        }
+    }
+}
+
+TEST_F(RowsOnDevice, SwigluFollowsTheHost) {
+  for (const auto type : types)
+    for (const auto& [rows, width] : sizes) {
+      const at::Tensor gate_up = at::randn({rows, 2 * width}).to(type), out = at::randn({rows, width}).to(type);
+      compare(
+          {gate_up, out}, type, [](Tensors& t) { cuda::swiglu(t[0], t[1]); }, [](Tensors& t) { swiglu(t[0], t[1]); });
+      compare(
+          {out, gate_up, gate_up.clone()}, type, [](Tensors& t) { cuda::swiglu_backward(t[0], t[1], t[2], t[0]); },
+          [](Tensors& t) { swiglu_backward(t[0], t[1], t[2], t[0]); });
+    }
+}
+
+TEST_F(RowsOnDevice, GeluFollowsTheHost) {
+  for (const auto type : types)
+    for (const auto& [rows, width] : sizes) {
+      const at::Tensor x = (3 * at::randn({rows, width})).to(type);
+      compare(
+          {x, x.clone()}, type, [](Tensors& t) { cuda::gelu_tanh(t[0], t[1]); },
+          [](Tensors& t) { gelu_tanh(t[0], t[1]); });
+      compare(
+          {at::randn({rows, width}).to(type), x, x.clone()}, type,
+          [](Tensors& t) { cuda::gelu_tanh_backward(t[0], t[1], t[0], t[2]); },
+          [](Tensors& t) { gelu_tanh_backward(t[0], t[1], t[0], t[2]); });
+    }
+}
+
+TEST_F(RowsOnDevice, BiasFollowsTheHost) {
+  for (const auto type : types)
+    for (const auto& [rows, width] : sizes) {
+      const at::Tensor y = at::randn({rows, width}).to(type);
+      compare(
+          {y, at::randn({width}).to(type)}, type, [](Tensors& t) { cuda::add_bias(t[0], t[1]); },
+          [](Tensors& t) { add_bias(t[0], t[1]); });
+      for (const bool accumulate : {false, true})
+        compare(
+            {y, at::full({width}, accumulate ? 100.0 : NAN, at::kFloat)}, at::kFloat,
+            [=](Tensors& t) { cuda::bias_gradient(t[0], {.tensor = t[1], .accumulate = accumulate}); },
+            [=](Tensors& t) { bias_gradient(t[0], {.tensor = t[1], .accumulate = accumulate}); });
+    }
+}
+
+TEST_F(RowsOnDevice, EmbeddingFollowsTheHost) {
+  constexpr std::int64_t vocab = 19;
+  for (const auto type : types)
+    for (const auto& [rows, width] : sizes) {
+      const at::Tensor ids = at::randint(0, vocab, {rows}, at::kInt), table = at::randn({vocab, width}).to(type),
+                       out = at::randn({rows, width}).to(type);
+      compare(
+          {ids, table, out}, type, [](Tensors& t) { cuda::embedding_gather(t[0], t[1], t[2]); },
+          [](Tensors& t) { embedding_gather(t[0], t[1], t[2]); });
+      for (const bool accumulate : {false, true})
+        compare(
+            {ids, out, at::full({vocab, width}, accumulate ? 10.0 : NAN, at::kFloat)}, at::kFloat,
+            [=](Tensors& t) { cuda::embedding_scatter_add(t[0], t[1], {.tensor = t[2], .accumulate = accumulate}); },
+            [=](Tensors& t) { embedding_scatter_add(t[0], t[1], {.tensor = t[2], .accumulate = accumulate}); });
+    }
+}
+
+TEST_F(RowsOnDevice, PartsOfAnEmbeddingFollowTheHost) {
+  constexpr std::int64_t vocab = 19, first = 6, held = 7;
+  for (const auto type : types)
+    for (const auto& [rows, width] : sizes) {
+      at::Tensor ids = at::randint(0, vocab, {rows}, at::kInt);
+      ids[0] = first;  // one at least is here
+      const at::Tensor table = at::randn({held, width}).to(type), out = at::randn({rows, width}).to(type);
+      compare(
+          {ids, table, out}, type, [](Tensors& t) { cuda::embedding_gather_part(t[0], first, t[1], t[2]); },
+          [](Tensors& t) { embedding_gather_part(t[0], first, t[1], t[2]); });
+      for (const bool accumulate : {false, true}) {
+        const auto grad = [=](const at::Tensor& t) { return Grad{.tensor = t, .accumulate = accumulate}; };
+        compare(
+            {ids, out, at::full({held, width}, accumulate ? 10.0 : NAN, at::kFloat)}, at::kFloat,
+            [=](Tensors& t) { cuda::embedding_scatter_add_part(t[0], first, t[1], grad(t[2])); },
+            [=](Tensors& t) { embedding_scatter_add_part(t[0], first, t[1], grad(t[2])); });
+      }
+    }
+}
+
+TEST_F(RowsOnDevice, CastsRoundAsTheHostDoes) {
+  for (const std::int64_t n : {1, 3, 4, 1025, 5000})
+    for (const auto from : types)
+      for (const auto to : types) {
+        const at::Tensor x = at::randn({n}).to(from), here = at::full({n}, 3, at::TensorOptions(to)),
+                         there = to_kernels(here);
+        cast(x, here);
+        cuda::cast(to_kernels(x), there);
+        EXPECT_TRUE(same_bits(there.cpu(), here));
+        const at::Tensor sum = at::randn({n}), sum_there = to_kernels(sum);
+        add_into(x, sum);
+        cuda::add_into(to_kernels(x), sum_there);
+        EXPECT_TRUE(same_bits(sum_there.cpu(), sum));
+      }
+}
+
+}  // namespace
+}  // namespace trireme::kernels

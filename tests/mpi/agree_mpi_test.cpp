@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ranks: 1 3
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.hpp"
+#include "trireme/mpi/agree.hpp"
+#include "trireme/mpi/communicator.hpp"
+
+namespace trireme::mpi {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Agree, IsSilentWhenAllRanksSayTheSame) {
+  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  EXPECT_NO_THROW(agree(world, "the schedule", "unshard b0"));
+  EXPECT_NO_THROW(agree(world, "nothing", ""));
+}
+
+TEST(Agree, NamesTheOddRankAndTheKeyOnEveryRank) {
+  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  if (world.size() < 3) GTEST_SKIP() << "needs a majority";
+  for (int odd = 0; odd < world.size(); ++odd) {
+    try {
+      agree(world, "batch.global", world.rank() == odd ? "48" : "64");
+      ADD_FAILURE() << "no error";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("batch.global: rank " + std::to_string(odd) + " differs"));
+      EXPECT_THAT(error.what(), HasSubstr("`48`"));
+      EXPECT_THAT(error.what(), HasSubstr("`64`"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::mpi

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/planner/time/predict.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "runs.hpp"
+#include "trireme/schedule/passes/build.hpp"
+
+namespace trireme::planner {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Change {
+  const char* name;
+  std::function<void(config::RunConfig&)> apply;
+};
+
+const std::vector<Change>& changes() {
+  static const std::vector<Change> all{
+      {"immediate", [](auto&) {}},
+      {"deferred", [](auto& c) { c.sync.policy = config::SyncPolicy::deferred; }},
+      {"immediate_all", [](auto& c) { c.sync.policy = config::SyncPolicy::immediate_all, c.mesh.replicate = 2; }},
+      {"kept", [](auto& c) { c.sync.reshard_after_forward = 1; }},
+      {"groups", [](auto& c) { c.sync.reshard_after_forward = 2; }},
+      {"recompute", [](auto& c) { c.memory.recompute = config::Recompute::block; }},
+      {"every second", [](auto& c) { c.memory.recompute = config::Recompute::block, c.memory.recompute_every = 2; }},
+      {"offload", [](auto& c) { c.memory.offload = config::Offload::optimizer; }},
+      {"activations", [](auto& c) { c.memory.activation_offload = true; }},
+      {"tensor", [](auto& c) { c.mesh.tensor = 2; }},
+      {"bf16 wire", [](auto& c) { c.precision.reduce = config::Reduce::bf16_wire; }},
+  };
+  return all;
+}
+
+/// Every microbatch and layer simulated.
+double full_step(const config::RunConfig& config, int ranks, const Machine& machine) {
+  const config::Resolved mesh = config::resolve(config, ranks);
+  const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
+  const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
+  const shard::Layout layout(model, mesh.shard);
+  const ReplayOptions replay_options = replay_options_of(config, mesh);
+  const Costs costs({.model = model,
+                     .layout = layout,
+                     .replay_options = replay_options,
+                     .mesh = mesh,
+                     .seq_len = config.data.seq_len},
+                    machine, {});
+  return simulate(step, schedule::needs(step, model), costs.of(step), machine.contention).seconds +
+         machine.step_seconds;
+}
+
+TEST(Predict, BytesOnEveryLinkAreThoseOfTheReplay) {
+  for (const Change& change : changes()) {
+    config::RunConfig config = testing::small_run();
+    config.batch.global = 64;  // eight microbatches: four of them extrapolated
+    change.apply(config);
+    const config::Resolved mesh = config::resolve(config, 8);
+    const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
+    const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
+    double sent = 0, copied = 0;
+    for (const auto& [group, operations] :
+         replay_traffic(step, model, shard::Layout(model, mesh.shard), replay_options_of(config, mesh)))
+      for (const auto& [operation, moved] : operations)
+        (group == "host" ? copied : sent) += static_cast<double>(moved.bytes.value);
+    const StepTime predicted = predict(config, 8, load_machine("gh200")).expected;
+    EXPECT_EQ(predicted.sent[1] + predicted.sent[2], sent) << change.name;
+    EXPECT_EQ(predicted.sent[0], copied) << change.name;
+    EXPECT_GT(predicted.sent[2], 0) << "four ranks a node";
+  }
+}
+
+TEST(Predict, MicrobatchesAndLayersBeyondTheFirstRepeatThem) {
+  for (const Change& change : changes()) {
+    config::RunConfig config = testing::small_run();
+    config.model.layers = 15;
+    config.batch.global = 88;
+    change.apply(config);
+    const Machine machine = load_machine("gh200");
+    const double full = full_step(config, 8, machine);
+    EXPECT_NEAR(predict(config, 8, machine).expected.seconds, full, 0.005 * full) << change.name;
+    EXPECT_NEAR(predict(config, 8, machine, {.few_layers = true}).expected.seconds, full, 0.01 * full) << change.name;
+  }
+}
+
+TEST(Predict, MemoryIsThatOfTheWholeStep) {
+  for (const Change& change : changes()) {
+    config::RunConfig config = testing::small_run();
+    config.batch.global = 40;
+    change.apply(config);
+    const config::Resolved mesh = config::resolve(config, 8);
+    const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
+    const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
+    const Memory full = replay_memory(step, model, shard::Layout(model, mesh.shard), replay_options_of(config, mesh));
+    EXPECT_EQ(predict(config, 8, load_machine("h100")).memory.total(), full.total()) << change.name;
+  }
+}
+
+TEST(Predict, TermsAddUpToTheOp) {
+  for (const Change& change : changes()) {
+    config::RunConfig config = testing::small_run();
+    change.apply(config);
+    const PredictedStep step = predict_ops(config, 8, load_machine("gh200"));
+    for (std::size_t i = 0; i < step.costs.size(); ++i) {
+      double sum = 0;
+      for (const Term& term : step.terms[i]) sum += term.seconds;
+      if (std::holds_alternative<schedule::ClipNorm>(step.schedule.ops[i])) continue;  // and a latency
+      EXPECT_NEAR(sum, step.costs[i].seconds, 1e-12 + 1e-9 * sum) << change.name << " op " << i;
+    }
+  }
+}
+
+/// An 8B model on one node by hand: what dominates is its products.
+TEST(Predict, AnEightBillionModelOnOneNodeRunsAtAboutHalfOfPeak) {
+  const Prediction p = predict(testing::run_of(testing::llama_8b(), 64, 1), 8, load_machine("h100"));
+  EXPECT_GT(p.mfu, 0.40);
+  EXPECT_LT(p.mfu, 0.60);
+  EXPECT_LT(p.fast, p.expected.seconds);
+  EXPECT_GT(p.slow, p.expected.seconds);
+}
+
+TEST(Predict, SlowerLinksNeverMakeAStepFaster) {
+  const config::RunConfig config = testing::run_of(testing::llama_8b(), 512, 1);
+  Machine machine = load_machine("h100");
+  double before = 0;
+  for (int i = 0; i < 6; ++i, machine.between.bandwidth /= 2) {
+    const double seconds = predict(config, 64, machine, {.percentiles = false}).expected.seconds;
+    EXPECT_GE(seconds, before);
+    before = seconds;
+  }
+}
+
+TEST(Predict, SixteenThousandRanksAreSimulatedAsOne) {
+  config::RunConfig config = testing::run_of(testing::llama_70b(), 16384, 1);
+  config.mesh.replicate = 64;
+  const Prediction p = predict(config, 16384, load_machine("h100"));
+  EXPECT_EQ(p.mesh.shard, 256);
+  EXPECT_GT(p.mfu, 0.05);
+  EXPECT_THAT(to_text(p, load_machine("h100")), HasSubstr("expect 20%"));
+}
+
+TEST(ScalingTable, ListsCountsThatDoNotFitWithTheReason) {
+  const std::string table =
+      scaling_table(testing::run_of(testing::llama_8b(), 64, 1), {8, 64, 512}, load_machine("h100"));
+  EXPECT_THAT(table, HasSubstr("100%"));
+  EXPECT_THAT(table, HasSubstr("512 ranks: "));
+  EXPECT_THAT(table, HasSubstr("every one of them needs a sequence"));
+}
+
+TEST(PredictedTrace, HoldsEveryOpOnceOnItsLane) {
+  const PredictedStep step = predict_ops(testing::small_run(), 4, load_machine("h100"));
+  const auto trace = nlohmann::json::parse(predicted_trace(step));
+  std::size_t spans = 0;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const auto op = event["args"]["op"].get<std::size_t>();
+    EXPECT_EQ(event["tid"], static_cast<int>(schedule::lane_of(step.schedule.ops[op])));
+    EXPECT_GE(event["ts"].get<double>(), 0);
+    ++spans;
+  }
+  EXPECT_EQ(spans, step.schedule.ops.size());
+}
+
+TEST(ExplainTime, ShowsFormulasWithTheirNumbers) {
+  const std::string text =
+      explain_time(predict_ops(testing::run_of(testing::llama_8b(), 64, 1), 64, load_machine("h100")));
+  EXPECT_THAT(text, HasSubstr("2 x 2 x 4096 x 14336 x 4096 / 6.48e+14 FLOP/s"));
+  EXPECT_THAT(text, HasSubstr("3.5 us x 63"));
+}
+
+}  // namespace
+}  // namespace trireme::planner

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/supervise/heartbeat.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "support/temporary_directory.hpp"
+
+namespace trireme::supervise {
+namespace {
+
+using namespace std::chrono_literals;
+
+class HeartbeatTest : public testing::Test {
+ protected:
+  const test::TemporaryDirectory directory_;
+  const std::string path_ = directory_ / "heartbeat";
+};
+
+TEST_F(HeartbeatTest, IsSeenByOtherRanks) {
+  Heartbeat here(path_, 0.04), there(path_, 0.04);
+  std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(there.last(), Heartbeat::Clock::time_point{}) << "nobody has moved";
+  here.beat();
+  std::this_thread::sleep_for(20ms);
+  const auto seen = there.last();
+  EXPECT_NE(seen, Heartbeat::Clock::time_point{});
+  std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(there.last(), seen) << "it has not moved since";
+  here.beat();
+  std::this_thread::sleep_for(20ms);
+  EXPECT_GT(there.last(), seen);
+}
+
+TEST_F(HeartbeatTest, OfAnEarlierRunDoesNotCount) {
+  std::ofstream(path_) << "";
+  Heartbeat heartbeat(path_, 0.04);
+  std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(heartbeat.last(), Heartbeat::Clock::time_point{});
+}
+
+TEST_F(HeartbeatTest, LeavesNothingBehindShortWork) {
+  Heartbeat heartbeat(path_, 600);
+  heartbeat.beat();
+  EXPECT_TRUE(directory_.names().empty());
+}
+
+TEST_F(HeartbeatTest, ComesWhileBytesMoveAndNotWhileTheyRest) {
+  Heartbeat here(path_, 0.2), there(path_, 0.2);
+  std::atomic<int> progress = 0;
+  const FileWork work(here, [&] { ++progress; });
+  std::ofstream file(directory_ / "shard", std::ios::binary);
+  for (int i = 0; i < 40; ++i) {
+    file << std::string(4096, 'x') << std::flush;
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_GT(progress, 2);
+  EXPECT_NE(there.last(), Heartbeat::Clock::time_point{});
+  std::this_thread::sleep_for(300ms);  // the last look that saw them is over
+  const int before = progress;
+  std::this_thread::sleep_for(400ms);
+  EXPECT_EQ(progress, before) << "a rank that is stuck in a file system";
+}
+
+}  // namespace
+}  // namespace trireme::supervise

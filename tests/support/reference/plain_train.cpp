@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plain program's data, learning rate, clipping and optimizer.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <numbers>
+
+#include "support/reference/plain_llama.hpp"
+#include "trireme/data/sampler.hpp"
+
+namespace trireme::test {
+namespace {
+
+std::vector<std::int64_t> read_uint16(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<unsigned char> bytes{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::int64_t> tokens;
+  for (std::size_t i = 0; i + 1 < bytes.size(); i += 2) tokens.push_back(bytes[i] + 256 * bytes[i + 1]);
+  return tokens;
+}
+
+bool decays(const config::Optimizer& optimizer, const std::string& name) {
+  return std::ranges::none_of(optimizer.no_decay,
+                              [&](const std::string& glob) { return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0; });
+}
+
+/// torch.optim.AdamW, as its single-tensor form writes it.
+class AdamW {
+ public:
+  AdamW(const config::Optimizer& optimizer, Parameters& parameters) : optimizer_(optimizer), parameters_(parameters) {
+    for (const auto& [name, value] : parameters_) {
+      first_[name] = at::zeros_like(value);
+      second_[name] = at::zeros_like(value);
+    }
+  }
+
+  void step(double lr) {
+    const at::NoGradGuard no_grad;
+    ++count_;
+    const double correction1 = 1 - std::pow(optimizer_.beta1, count_);
+    const double correction2 = 1 - std::pow(optimizer_.beta2, count_);
+    for (auto& [name, value] : parameters_) {
+      const at::Tensor& gradient = value.grad();
+      if (decays(optimizer_, name)) value.mul_(1 - lr * optimizer_.weight_decay);
+      first_[name].lerp_(gradient, 1 - optimizer_.beta1);
+      second_[name].mul_(optimizer_.beta2).addcmul_(gradient, gradient, 1 - optimizer_.beta2);
+      const at::Tensor denominator = (second_[name].sqrt() / std::sqrt(correction2)).add_(optimizer_.eps);
+      value.addcdiv_(first_[name], denominator, -lr / correction1);
+    }
+  }
+
+ private:
+  const config::Optimizer& optimizer_;
+  Parameters& parameters_;
+  Parameters first_, second_;
+  int count_ = 0;
+};
+
+/// torch.nn.utils.clip_grad_norm_; the norm before it.
+double clip_gradients(Parameters& parameters, double clip) {
+  std::vector<at::Tensor> norms;
+  for (const auto& [name, value] : parameters) norms.push_back(at::linalg_vector_norm(value.grad()));
+  const at::Tensor total = at::linalg_vector_norm(at::stack(norms));
+  if (clip > 0)
+    for (auto& [name, value] : parameters) value.mutable_grad().mul_((clip / (total + 1e-6)).clamp_max(1.0));
+  return total.item<double>();
+}
+
+}  // namespace
+
+PlainData::PlainData(const config::RunConfig& config) : config_(config) {
+  const std::int64_t length = config.data.seq_len;
+  std::vector<data::Source> sources;
+  for (const config::TokenSource& source : config.data.train) {
+    const std::vector<std::int64_t> tokens = read_uint16(source.path);
+    const std::int64_t count = (static_cast<std::int64_t>(tokens.size()) - 1) / length;
+    for (std::int64_t s = 0; s < count; ++s)
+      samples_.emplace_back(tokens.begin() + s * length, tokens.begin() + (s + 1) * length + 1);
+  }
+  if (!config.data.shuffle) return;
+  data::Sampler sampler({{.samples = static_cast<std::int64_t>(samples_.size())}},
+                        config.data.seed.value_or(config.run.seed));
+  const std::int64_t used = config.data.skip_to.value_or(0) + config.train.steps * config.batch.global;
+  for (std::int64_t k = 0; k < used; ++k) order_.push_back(sampler.next().sample);
+}
+
+std::int64_t PlainData::sample_of(std::int64_t k) const {
+  return order_.empty() ? k % static_cast<std::int64_t>(samples_.size()) : order_.at(static_cast<std::size_t>(k));
+}
+
+PlainBatch PlainData::step(std::int64_t step) const {
+  std::vector<std::int64_t> inputs, targets;
+  const auto& ignored = config_.data.ignore_targets;
+  const std::int64_t first = config_.data.skip_to.value_or(0) + step * config_.batch.global;
+  for (std::int64_t k = first; k < first + config_.batch.global; ++k) {
+    const std::vector<std::int64_t>& sample = samples_[static_cast<std::size_t>(sample_of(k))];
+    inputs.insert(inputs.end(), sample.begin(), sample.end() - 1);
+    for (auto token = sample.begin() + 1; token != sample.end(); ++token)
+      targets.push_back(std::ranges::find(ignored, *token) == ignored.end() ? *token : -1);
+  }
+  const std::int64_t rows = config_.batch.global;
+  const at::Tensor tokens = at::tensor(inputs).view({rows, -1});
+  const auto document_end = config_.data.document_mask ? config_.data.document_end : std::nullopt;
+  return {
+      .inputs = tokens, .targets = at::tensor(targets).view({rows, -1}), .unseen = plain_unseen(tokens, document_end)};
+}
+
+double plain_learning_rate(const config::RunConfig& config, std::int64_t step) {
+  const config::Lr& lr = config.lr;
+  const double high = config.optimizer.lr, low = high * lr.min_ratio;
+  const auto t = static_cast<double>(step), warmup = static_cast<double>(lr.warmup_steps);
+  const auto end = static_cast<double>(lr.end_step.value_or(config.train.steps));
+  if (t < warmup) return high * (t + 1) / warmup;
+  if (lr.schedule == config::LrSchedule::constant) return high;
+  if (t >= end) return low;
+  const double x = (t - warmup) / (end - warmup);
+  if (lr.schedule == config::LrSchedule::cosine) return low + (high - low) / 2 * (1 + std::cos(std::numbers::pi * x));
+  if (lr.schedule == config::LrSchedule::linear) return high + (low - high) * x;
+  const auto decay = static_cast<double>(lr.wsd_decay_steps);
+  return t < end - decay ? high : high + (low - high) * (t - (end - decay)) / decay;
+}
+
+Curve plain_train(const config::RunConfig& config, const Parameters& initial, int steps, const std::set<int>& skipped) {
+  Parameters parameters;
+  for (const auto& [name, value] : initial) parameters[name] = value.detach().clone().requires_grad_();
+  AdamW optimizer(config.optimizer, parameters);
+  const PlainData data(config);
+  Curve curve;
+  for (int step = 0; step < steps; ++step) {
+    for (auto& [name, value] : parameters) value.mutable_grad() = at::Tensor();
+    const PlainLoss loss = plain_loss(config.model, parameters, data.step(step));
+    const at::Tensor z_loss = config.loss.z_loss * loss.squared_log_z;
+    (loss.cross_entropy + z_loss).backward();
+    curve.losses.push_back(loss.cross_entropy.item<double>());
+    curve.z_losses.push_back(z_loss.item<double>());
+    curve.grad_norms.push_back(clip_gradients(parameters, config.optimizer.clip_norm));
+    if (!skipped.contains(step)) optimizer.step(plain_learning_rate(config, step));
+  }
+  return curve;
+}
+
+}  // namespace trireme::test

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+/// Of NCCL what src/comm/cuda needs, between the simulated GPUs of processes on one node (nccl.cpp): the collectives
+/// run on the calling thread, and return when they are done.
+using cudaStream_t = void*;
+struct ncclComm;
+using ncclComm_t = ncclComm*;
+enum ncclResult_t { ncclSuccess = 0, ncclSystemError = 2, ncclInvalidArgument = 4, ncclInProgress = 7 };
+enum ncclDataType_t { ncclInt8 = 0, ncclFloat32 = 7, ncclBfloat16 = 9 };
+enum ncclRedOp_t { ncclSum = 0 };
+struct ncclUniqueId {
+  std::array<char, 128> name;
+};
+struct ncclConfig_t {
+  int blocking = 1;
+};
+#define NCCL_CONFIG_INITIALIZER \
+  {}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t of, ncclResult_t* state);
+ncclResult_t ncclCommAbort(ncclComm_t of);
+ncclResult_t ncclCommFinalize(ncclComm_t of);
+ncclResult_t ncclCommDestroy(ncclComm_t of);
+const char* ncclGetErrorString(ncclResult_t result);
+const char* ncclGetLastError(ncclComm_t of);
+
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t over,
+                           cudaStream_t on);
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t sum,
+                               ncclComm_t over, cudaStream_t on);
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t sum,
+                           ncclComm_t over, cudaStream_t on);
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
+                           ncclComm_t over, cudaStream_t on);
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t over,
+                      cudaStream_t on);
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t over, cudaStream_t on);
+ncclResult_t ncclGroupStart();
+ncclResult_t ncclGroupEnd();

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Stream.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+/// A GPU simulated on the CPU, for tests where there is none: tensors of device type CUDA, whose memory only the
+/// device's own work has to touch (`close_memory`). Libtorch's operators run there by its CPU kernels (backend.cpp),
+/// ours by the emulator in tests/kernels/on_host.
+///
+/// Work runs where it is launched. With TRIREME_SIMULATED_GPU=late it runs as late as it may, so that whatever was not
+/// waited for is missing: only somebody who waits for a stream or an event makes that run, and what it waits for. With
+/// "compute late" that is so on the default stream, and the others run at once, so that whatever did not wait for it is
+/// too early. (Operators run twice then: at once on copies, to know the shapes of their results.)
+namespace trireme::test::gpu {
+
+/// Whether work runs as late as it may.
+[[nodiscard]] bool late();
+/// Work of the device, launched by the calling thread on its current stream or another: or recorded, in order, while
+/// that thread records.
+void submit(std::function<void()> work);
+void submit(c10::StreamId stream, std::function<void()> work);
+[[nodiscard]] c10::StreamId& current_stream();
+
+/// All that was launched on a stream so far.
+struct Moment {
+  c10::StreamId stream = 0;
+  std::int64_t launched = 0;
+};
+[[nodiscard]] Moment moment(c10::StreamId stream);
+/// Returns when that is done.
+void reach(const Moment& moment);
+
+/// While one lives, the calling thread is the device: no other is, and the device's memory may be touched.
+class Running {
+ public:
+  Running();
+  ~Running();
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+};
+
+/// Where the calling thread keeps what it submits instead of running it; null: it runs.
+struct Recording {
+  int pool = 0;  ///< of the device's memory, never given to anybody else
+  std::vector<std::function<void()>> work;
+};
+Recording*& recording();
+
+/// The device's memory, given again to the stream that had it: filled with NaNs when it is allocated and when it is
+/// freed. Of a recording's pool while the calling thread records. Charges the calling thread's account.
+[[nodiscard]] c10::Allocator& memory();
+/// That a block is used on another stream, too: it is not given again before that is done.
+void used_on(const void* block, c10::StreamId stream);
+/// Whether an address is in the device's memory.
+[[nodiscard]] bool is_there(const void* address);
+/// A new pool, and what it has that is not in use.
+[[nodiscard]] int new_pool();
+[[nodiscard]] std::size_t idle_bytes(int pool);
+/// From now on the device's memory is closed where nothing runs: whoever touches it ends with SIGSEGV. Slow.
+void close_memory(bool closes);
+/// The most that may be allocated. Beyond it an allocation throws EnvironmentError as libtorch's does.
+void cap(std::size_t bytes);
+
+}  // namespace trireme::test::gpu

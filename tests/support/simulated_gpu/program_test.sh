@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# The program, linked with the simulated GPU: what a user sees of one. Environment: as tests/cli.
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+# Graphs, evaluations and a trace in one run, on the GPU that `auto` finds.
+program train run.toml --set run.output=graphs --set device.cuda_graphs=true --set metrics.trace_steps=[5] --set batch.micro=4 \
+  --set data.validation=tokens.bin --set train.eval_every=2 --set train.eval_steps=1
+expect_done
+grep -q "^device   a simulated GPU with 8 GiB" out.txt || fail "no line for the GPU"
+program train run.toml --set run.output=single --set batch.micro=4 --set data.validation=tokens.bin --set train.eval_every=2 --set train.eval_steps=1
+expect_done
+program train run.toml --set run.output=host --set device.type=cpu --set batch.micro=4 --set data.validation=tokens.bin --set train.eval_every=2 --set train.eval_steps=1
+expect_done
+json_check '
+values = [[row[key] for row in map(json.loads, open(file)) for key in ("loss", "grad_norm", "eval_loss") if key in row] for file in files]
+assert len(values[0]) == 15, values
+assert values[0] == values[1], ("graphs", values[0], "op by op", values[1])
+assert all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(values[1], values[2])), ("GPU", values[1], "CPU", values[2])
+used = [row["memory_peak_bytes"]["device"]["activations"] for row in rows if "loss" in row]
+assert used[-1] >= used[0] > 0, used' graphs/metrics.jsonl single/metrics.jsonl host/metrics.jsonl
+json_check '
+spans = [e["name"] for e in rows[0]["traceEvents"] if e["ph"] == "X"]
+joined = [name for name in spans if " ... " in name]
+assert joined and len(spans) > len(joined), spans' graphs/trace-rank0.json
+
+# The budget is a bound: exit code 5, what held memory and what would need less.
+program train run.toml --set memory.budget=1MiB
+expect_end 5 "out of memory in \`"
+grep -qE "^activations +device" err.txt || fail "no table by category"
+rm -rf out
+
+# Ranks that share the GPU: over MPI by themselves, not over NCCL.
+job 2 train run.toml --set train.steps=2
+expect_done
+grep -q "ranks share GPUs: tensors are staged through host memory" err.txt || fail "no word about MPI"
+rm -rf out
+job 2 train run.toml --set comm.backend=nccl
+expect_end 5 "requires one GPU per rank"
+TRIREME_SIMULATED_GPUS=2 job 2 train run.toml
+expect_done
+grep -q "^mesh .*nccl" out.txt || fail "two GPUs, and no NCCL"
+json_check '
+values = [[json.loads(line)["loss"] for line in open(file) if "eval_loss" not in line] for file in files]
+assert all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(*values, strict=True)), values' out/metrics.jsonl single/metrics.jsonl
+rm -rf out
+program train run.toml --set comm.backend=nccl --set memory.offload=parameters
+expect_end 2 "gradients in host memory" "comm.backend = \"auto\""
+
+# A run that goes on from its checkpoint, bit for bit.
+program train run.toml --set run.output=saved --set batch.micro=4 --set checkpoint.every=3 --set checkpoint.keep=2
+expect_done
+rm -r saved/checkpoints/step-00000006
+program train run.toml --set run.output=saved --set batch.micro=4 --set checkpoint.every=3 --set checkpoint.keep=2
+expect_done
+grep -q "resuming from saved/checkpoints/step-00000003" err.txt || fail "it did not go on"
+json_check '
+values = [[row[key] for row in map(json.loads, open(file)) for key in ("loss", "grad_norm") if key in row] for file in files]
+assert values[0] == values[1], values' saved/metrics.jsonl single/metrics.jsonl
+
+# The same text from both.
+program train run.toml --set run.export=end
+expect_done
+program generate out/export --prompt "the ship" --tokens 12 --device cuda
+expect_done
+cp out.txt there.txt
+program generate out/export --prompt "the ship" --tokens 12 --device cpu
+expect_done
+cmp out.txt there.txt || fail "another text on the GPU"

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests for GPUs ask, of the simulated one; and what only a real one has.
+#include "support/gpu.hpp"
+#include "trireme/kernels/attention_library.hpp"
+
+namespace trireme::test {
+
+bool kernels_run_here() { return true; }
+bool on_gpu() { return false; }
+at::Tensor to_kernels(const at::Tensor& tensor) { return tensor.contiguous().to(at::kCUDA); }
+
+}  // namespace trireme::test
+
+namespace trireme::kernels::cuda {
+
+AttentionLibrary measure_attention(const AttentionShape&) { return AttentionLibrary::dense; }
+
+/// Libtorch has the other libraries for real GPUs only.
+[[maybe_unused]] const bool dense_is_chosen = (set_attention_library(AttentionLibrary::dense), true);
+
+}  // namespace trireme::kernels::cuda

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/timeline/trace.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "trireme/schedule/passes/build.hpp"
+
+namespace trireme::timeline {
+namespace {
+
+using nlohmann::json;
+using std::chrono::microseconds;
+
+class ChromeTrace : public testing::Test {
+ protected:
+  /// A span a schedule's op, each a millisecond after the one before, in reverse order.
+  [[nodiscard]] json trace(int rank) const {
+    const auto start = timeline::Clock::now();
+    std::vector<timeline::Span> spans;
+    for (int op = static_cast<int>(schedule_.ops.size()) - 1; op >= 0; --op)
+      spans.push_back(
+          {4, op, op, start + op * microseconds(1000), start + op * microseconds(1000) + microseconds(250)});
+    return json::parse(chrome_trace(spans, schedule_, model_, rank));
+  }
+
+  model::Model model_ = model::build({.vocab_size = 17,
+                                      .hidden_size = 8,
+                                      .intermediate_size = 12,
+                                      .layers = 2,
+                                      .heads = 2,
+                                      .kv_heads = 2,
+                                      .head_dim = 4});
+  schedule::Schedule schedule_ = schedule::build_step(model_, 2, {});
+};
+
+TEST_F(ChromeTrace, HasARowForEachLaneAndASpanForEachOp) {
+  const json events = trace(3)["traceEvents"];
+  std::set<std::string> rows;
+  std::set<int> used;
+  std::size_t spans = 0;
+  for (const json& event : events) {
+    EXPECT_EQ(event["pid"], 3);
+    if (event["ph"] == "M") rows.insert(event["args"]["name"].get<std::string>());
+    if (event["ph"] != "X") continue;
+    ++spans;
+    used.insert(event["tid"].get<int>());
+    EXPECT_EQ(event["args"]["step"], 5);  // finished steps count from 1
+    EXPECT_DOUBLE_EQ(event["dur"].get<double>(), 250);
+  }
+  EXPECT_EQ(spans, schedule_.ops.size());
+  EXPECT_EQ(rows, (std::set<std::string>{"compute", "gather", "reduce"}));
+  EXPECT_EQ(used.size(), rows.size());
+}
+
+TEST_F(ChromeTrace, BeginsAtItsEarliestSpan) {
+  double least = 1e9;
+  const json whole = trace(0);
+  for (const json& event : whole["traceEvents"])
+    if (event["ph"] == "X") least = std::min(least, event["ts"].get<double>());
+  EXPECT_EQ(least, 0);
+}
+
+TEST_F(ChromeTrace, IsValidWithoutSpans) {
+  EXPECT_TRUE(json::parse(chrome_trace({}, schedule_, model_, 0)).contains("traceEvents"));
+}
+
+}  // namespace
+}  // namespace trireme::timeline

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/tokenizer/tokenizer.hpp"
+
+#include <gtest/gtest.h>
+
+#include "data/files.hpp"
+#include "data/spm_model.hpp"
+
+namespace trireme::tokenizer {
+namespace {
+
+using test::TemporaryDirectory;
+using Ids = std::vector<std::int32_t>;
+using SentencePieceTokenizer = data::test::SpmTrainTest;
+
+TEST(ByteTokenizer, IsOneIdPerByteAndBack) {
+  const auto tokenizer = make_tokenizer("bytes");
+  EXPECT_EQ(tokenizer->vocab_size(), 257);
+  EXPECT_EQ(tokenizer->document_end(), 256);
+  const std::string text = std::string("Tr\xc3\xad") + '\0' + "\xff\n";
+  EXPECT_EQ(tokenizer->encode(text), (Ids{'T', 'r', 0xc3, 0xad, 0, 0xff, '\n'}));
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+}
+
+TEST(ByteTokenizer, ShowsNothingForTheEndAndAMarkForUnknownIds) {
+  const auto tokenizer = make_tokenizer("bytes");
+  EXPECT_EQ(tokenizer->decode(Ids{'a', 256, 'b', 257, -1}), "ab\ufffd\ufffd");
+}
+
+TEST(MakeTokenizer, NamesWhatItDoesNotKnow) {
+  const auto message = [](const std::string& spec) {
+    return data::test::error_of(ExitCode::usage, [&] { (void)make_tokenizer(spec); });
+  };
+  data::test::expect_parts(message("tiktoken"), {"\"tiktoken\"", "\"bytes\"", "\"spm:MODEL\""});
+  data::test::expect_parts(message("spm:"), {"\"spm:\" is not known"});
+}
+
+TEST(MakeTokenizer, NamesMissingAndForeignModels) {
+  const TemporaryDirectory dir;
+  data::test::write_file(dir / "llama.model", "this is no model");
+  data::test::write_file(dir / "tokenizer.json", "{\"version\": \"1.0\"}");
+  data::test::write_file(dir / "empty.model", "");
+  const auto message = [&](const std::string& name) {
+    return data::test::error_of(ExitCode::data, [&] { (void)make_tokenizer("spm:" + (dir / name)); });
+  };
+  data::test::expect_parts(message("lama.model"), {"SentencePiece model", "lama.model does not exist", "llama.model"});
+  data::test::expect_parts(message("llama.model"), {"is not a SentencePiece model", "spm_train"});
+  data::test::expect_parts(message("empty.model"), {"is not a SentencePiece model"});
+  data::test::expect_parts(message("tokenizer.json"), {"is JSON", "Hugging Face"});
+}
+
+TEST_F(SentencePieceTokenizer, ReadsWhatSpmTrainWrites) {
+  const TemporaryDirectory dir;
+  const auto tokenizer = make_tokenizer("spm:" + data::test::train_unigram(dir));
+  EXPECT_GT(tokenizer->vocab_size(), 30);
+  EXPECT_EQ(tokenizer->document_end(), 2);  // <unk> <s> </s>
+  const Ids ids = tokenizer->encode("the oars of the ship");
+  EXPECT_LT(ids.size(), 20);
+  EXPECT_EQ(tokenizer->decode(ids), "the oars of the ship");
+}
+
+TEST_F(SentencePieceTokenizer, GivesTheSameIdsAsSpmEncode) {
+  const TemporaryDirectory dir;
+  const std::string model = data::test::train_llama_like(dir);
+  data::test::write_file(dir / "text", "three banks of oars row the ship 7 times\n");
+  data::test::run("spm_encode --model=" + model + " --output_format=id < " + (dir / "text") + " > " + (dir / "ids"));
+  std::string mine;
+  for (const std::int32_t id : make_tokenizer("spm:" + model)->encode("three banks of oars row the ship 7 times")) {
+    mine += std::to_string(id) + " ";
+  }
+  mine.back() = '\n';
+  EXPECT_EQ(mine, data::test::file_bytes(dir / "ids"));
+}
+
+TEST_F(SentencePieceTokenizer, KeepsEveryByteOfAModelThatDoesNotNormalize) {
+  const TemporaryDirectory dir;
+  const auto tokenizer = make_tokenizer("spm:" + data::test::train_llama_like(dir));
+  const std::string text = "Two lines,\n\n  and blanks.\tTr\xc3\xaareme \xe2\x9a\x93\n";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+}
+
+TEST_F(SentencePieceTokenizer, DecodesEndsAndUnknownIdsWithoutHarm) {
+  const TemporaryDirectory dir;
+  const auto tokenizer = make_tokenizer("spm:" + data::test::train_unigram(dir));
+  Ids ids = tokenizer->encode("the ship");
+  ids.push_back(tokenizer->document_end());
+  EXPECT_EQ(tokenizer->decode(ids), "the ship");
+  ids.push_back(1000000);
+  ids.push_back(-7);
+  EXPECT_TRUE(tokenizer->decode(ids).starts_with("the ship"));
+}
+
+TEST_F(SentencePieceTokenizer, NamesAModelWithoutAnEnd) {
+  const TemporaryDirectory dir;
+  const std::string model = data::test::train_spm(dir, "--model_type=unigram --eos_id=-1");
+  data::test::expect_parts(data::test::error_of(ExitCode::data, [&] { (void)make_tokenizer("spm:" + model); }),
+                           {"no end-of-sentence piece", "--eos_id"});
+}
+
+}  // namespace
+}  // namespace trireme::tokenizer

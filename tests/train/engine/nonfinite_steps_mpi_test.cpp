@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A number that is not finite on one rank: all ranks skip the step alike, and go on as if its update had been zero.
+// ranks: 1 3
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/jobs.hpp"
+#include "support/tensors.hpp"
+#include "trireme/base/fault.hpp"
+
+namespace trireme::train::skip_mpi_test {
+namespace {
+
+constexpr int steps = 8;
+constexpr int bad_step = 3;
+
+/// Poisons the gradients of one rank in one step while it lives, or another point's value.
+class BadGradient {
+ public:
+  BadGradient(const mpi::Communicator& world, int rank, const std::string& point = "grad.reduce") {
+    fault::set_rank(world.rank());
+    fault::set_step(0);
+    fault::arm(point + ":nan:" + std::to_string(rank) + ":" + std::to_string(bad_step));
+  }
+  BadGradient(const BadGradient&) = delete;
+  BadGradient& operator=(const BadGradient&) = delete;
+  ~BadGradient() {
+    fault::arm("");
+    fault::set_rank(-1);
+    fault::set_step(-1);
+  }
+};
+
+class Skip : public testing::Test {
+ protected:
+  [[nodiscard]] config::RunConfig run(config::SyncPolicy policy) const {
+    config::RunConfig config = test::odd_run(files_, steps);
+    config.sync.policy = policy;
+    config.batch.micro = config.batch.global / (world_.size() * 4);
+    return config;
+  }
+
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
+  test::TokenFiles files_{world_, 257};
+};
+
+TEST_F(Skip, IsAgreedByAllRanksAndLeavesNoTrace) {
+  const int bad_rank = world_.size() - 1;
+  for (const auto policy : {config::SyncPolicy::immediate, config::SyncPolicy::deferred}) {
+    const config::RunConfig config = run(policy);
+    std::vector<std::vector<at::Tensor>> masters;
+    test::Outcome found;
+    {
+      const BadGradient fault(world_, bad_rank);
+      found = test::train_job(config, world_, {.lane_threads = true}, [&](Job& job, int step) {
+        fault::set_step(step + 1);
+        if (step != bad_step - 1 && step != bad_step) return;
+        masters.emplace_back();
+        for (int b = 0; b < job.model().param_blocks(); ++b)
+          masters.back().push_back(job.store().master(ParamBlock{b}).clone());
+      });
+    }
+    std::vector<bool> expected(steps, false);
+    expected[bad_step] = true;
+    EXPECT_EQ(found.skipped, expected);
+    EXPECT_FALSE(std::isfinite(found.curve.grad_norms[bad_step]));
+    for (std::size_t b = 0; b < masters[0].size(); ++b)
+      EXPECT_TRUE(test::same_bits(masters[0][b], masters[1][b])) << "block " << b;
+  }
+}
+
+// Gradients say nothing of it: only the loss itself does.
+TEST_F(Skip, IsForAnInfiniteLossWithFiniteGradientsToo) {
+  const config::RunConfig config = run(config::SyncPolicy::immediate);
+  const BadGradient fault(world_, world_.size() - 1, "loss.sum");
+  const test::Outcome found = test::train_job(config, world_, {}, [](Job&, int step) { fault::set_step(step + 1); });
+  std::vector<bool> expected(steps, false);
+  expected[bad_step] = true;
+  EXPECT_EQ(found.skipped, expected);
+  EXPECT_TRUE(std::isinf(found.curve.losses[bad_step]));
+  EXPECT_TRUE(std::isfinite(found.curve.grad_norms[bad_step]));
+  EXPECT_TRUE(std::isfinite(found.curve.losses[bad_step + 1]));
+}
+
+TEST_F(Skip, ConsumesItsDataAndLearningRateButNotAdamsCount) {
+  const config::RunConfig config = run(config::SyncPolicy::immediate);
+  test::Curve expected = test::plain_curve(config, world_, {bad_step});
+  test::Curve found;
+  {
+    const BadGradient fault(world_, 0);
+    found = test::train_job(config, world_, {.lane_threads = true}, [](Job&, int step) {
+              fault::set_step(step + 1);
+            }).curve;
+  }
+  found.grad_norms[bad_step] = expected.grad_norms[bad_step];  // not a number
+  const test::Deviation deviation = test::deviation(found, expected);
+  EXPECT_LE(deviation.loss, 1e-6);
+  EXPECT_LE(deviation.grad_norm, 1e-5);
+}
+
+}  // namespace
+}  // namespace trireme::train::skip_mpi_test

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/record/metrics.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "support/file_limit.hpp"
+#include "support/temporary_directory.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::train::metrics_test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::set<std::string> keys(const json& object) {
+  std::set<std::string> names;
+  for (const auto& [key, value] : object.items()) names.insert(key);
+  return names;
+}
+
+StepRow sample_row() {
+  StepRow row{.step = 3, .loss = 0.1 + 0.2, .grad_norm = 1.0 / 3, .lr = 3e-4, .tokens = std::int64_t{1} << 40};
+  row.traffic["shard"]["all_gather"] = {.bytes = {96}, .calls = 4};
+  row.traffic["control"]["sum"] = {.bytes = {8}, .calls = 1};
+  return row;
+}
+
+TEST(StepRowAsJson, HasEveryKeyOfTheContract) {
+  const json row = json::parse(to_json(sample_row()));
+  for (const char* key :
+       {"step", "time", "loss", "grad_norm", "lr", "tokens", "target_tokens", "step_seconds", "data_seconds",
+        "exposed_comm_seconds", "tokens_per_second", "tokens_per_second_per_rank", "mfu", "flop_rule", "restart_count",
+        "memory_peak_bytes", "comm_bytes", "comm_calls", "skipped"})
+    EXPECT_TRUE(row.contains(key)) << key;
+  EXPECT_FALSE(row.contains("eval_loss"));
+  EXPECT_FALSE(row.contains("z_loss"));
+  EXPECT_EQ(keys(row["memory_peak_bytes"]), (std::set<std::string>{"device", "host", "rss"}));
+  for (const char* category : {"parameters.sharded", "parameters.unsharded", "gradients.sharded", "gradients.unsharded",
+                               "optimizer", "activations", "workspace", "communication", "data", "other"})
+    for (const char* space : {"device", "host"})
+      EXPECT_TRUE(row["memory_peak_bytes"][space].contains(category)) << space << " " << category;
+  EXPECT_EQ(row["comm_bytes"]["shard"]["all_gather"], 96);
+  EXPECT_EQ(row["comm_calls"]["shard"]["all_gather"], 4);
+  EXPECT_EQ(row["comm_calls"]["control"]["sum"], 1);
+}
+
+TEST(StepRowAsJson, KeepsEveryBitOfANumber) {
+  const StepRow row = sample_row();
+  const json read = json::parse(to_json(row));
+  EXPECT_EQ(read["loss"].get<double>(), row.loss);
+  EXPECT_EQ(read["grad_norm"].get<double>(), row.grad_norm);
+  EXPECT_EQ(read["tokens"].get<std::int64_t>(), row.tokens);
+}
+
+TEST(StepRowAsJson, CarriesTheZLossWhereThereIsOne) {
+  StepRow row = sample_row();
+  row.z_loss = 0.1 + 0.7;
+  EXPECT_EQ(json::parse(to_json(row))["z_loss"].get<double>(), 0.1 + 0.7);
+}
+
+TEST(StepRowAsJson, WritesNullForWhatIsNotFiniteOrUnknown) {
+  StepRow row = sample_row();
+  row.loss = std::numeric_limits<double>::quiet_NaN();
+  row.grad_norm = std::numeric_limits<double>::infinity();
+  row.skipped = true;
+  const json read = json::parse(to_json(row));
+  EXPECT_TRUE(read["loss"].is_null());
+  EXPECT_TRUE(read["grad_norm"].is_null());
+  EXPECT_TRUE(read["mfu"].is_null());
+  EXPECT_TRUE(read["skipped"].get<bool>());
+}
+
+TEST(StepRowAsJson, GivesAnEmptyTableWhereNothingWasMoved) {
+  const json read = json::parse(to_json(StepRow{}));
+  EXPECT_EQ(read["comm_bytes"], json::object());
+  EXPECT_EQ(read["comm_calls"], json::object());
+}
+
+TEST(EvalRowAsJson, CarriesEvalLossAndNeverLoss) {
+  const json row = json::parse(to_json(EvalRow{.step = 10, .eval_loss = 2.5, .eval_tokens = 640}));
+  EXPECT_EQ(row["step"], 10);
+  EXPECT_EQ(row["eval_loss"], 2.5);
+  EXPECT_FALSE(row.contains("loss"));
+}
+
+class MetricsFileTest : public testing::Test {
+ protected:
+  const test::TemporaryDirectory directory_;
+};
+
+TEST_F(MetricsFileTest, HasEachLineBeforeAppendReturns) {
+  const std::string path = directory_ / "metrics.jsonl";
+  MetricsFile file(path);
+  for (int step = 1; step <= 3; ++step) {
+    file.append(to_json(StepRow{.step = step}));
+    std::ifstream read(path);
+    int lines = 0;
+    for (std::string line; std::getline(read, line); ++lines) EXPECT_EQ(json::parse(line)["step"], lines + 1);
+    EXPECT_EQ(lines, step);
+  }
+}
+
+TEST_F(MetricsFileTest, SaysWhatToDoWhereItCannotBegin) {
+  try {
+    MetricsFile file(directory_ / "nowhere/metrics.jsonl");
+    ADD_FAILURE();
+  } catch (const WriteError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("run.output"));
+  }
+}
+
+TEST_F(MetricsFileTest, OutlivesAFullDisk) {
+  MetricsFile full("/dev/full");
+  EXPECT_NO_THROW(full.append(to_json(StepRow{})));
+}
+
+class KeepLines : public MetricsFileTest {
+ protected:
+  [[nodiscard]] std::string after(const std::string& text, std::int64_t keep_steps) {
+    const std::string path = directory_ / "metrics.jsonl";
+    std::ofstream(path, std::ios::trunc) << text;
+    kept_ = keep_lines(path, keep_steps);
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  KeptLines kept_;
+};
+
+TEST_F(KeepLines, CutsBackToAStepOnAFullDisk) {
+  const std::string lines = "{\"step\":1}\n{\"step\":2}\n{\"step\":2,\"eval_loss\":3}\n";
+  std::string left;
+  {
+    const std::string path = directory_ / "metrics.jsonl";
+    std::ofstream(path) << lines + "{\"step\":3}\n{\"st";
+    const test::FileLimit full(0);
+    kept_ = keep_lines(path, 2);
+    std::ifstream file(path);
+    left = {std::istreambuf_iterator<char>(file), {}};
+  }
+  EXPECT_EQ(left, lines);
+  EXPECT_EQ(kept_.lines, 3);
+  EXPECT_EQ(kept_.evaluated_step, 2);
+}
+
+TEST_F(KeepLines, DropsHalfLinesWhereverTheyAre) {
+  EXPECT_EQ(after("{\"step\":1}\n{\"st\n{\"step\":2}\n", 5), "{\"step\":1}\n{\"step\":2}\n");
+  EXPECT_EQ(after("{\"step\":1}\n{\"step\":2}", 5), "{\"step\":1}\n{\"step\":2}\n") << "only its end was missing";
+  EXPECT_EQ(kept_.evaluated_step, 0);
+  EXPECT_EQ(after("{\"step\":7}\n", 5), "");
+}
+
+}  // namespace
+}  // namespace trireme::train::metrics_test

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/setup/batch_job.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace trireme::train {
+namespace {
+
+using testing::HasSubstr;
+
+BatchJob job_with(std::map<std::string, std::string> variables) {
+  return batch_job([&](std::string_view name) { return variables[std::string(name)]; });
+}
+
+TEST(BatchJob, IsSaidWithItsNodesAndRestarts) {
+  EXPECT_EQ(to_text(job_with({})), "");
+  EXPECT_EQ(to_text(job_with({{"SLURM_JOB_ID", "12"}, {"SLURM_JOB_NODELIST", "n[1-2]"}})), "Slurm 12 on n[1-2]");
+  EXPECT_EQ(to_text(job_with({{"SLURM_JOB_ID", "14"},
+                              {"SLURM_ARRAY_JOB_ID", "12"},
+                              {"SLURM_ARRAY_TASK_ID", "3"},
+                              {"SLURM_JOB_NODELIST", "n1"},
+                              {"SLURM_RESTART_COUNT", "2"}})),
+            "Slurm 14 (12_3) on n1, restart 2");
+}
+
+TEST(TooFewCores, AreSaidWithNumbersUnderSlurmOnly) {
+  const mpi::Topology topology{.host = "n1", .node_ranks = 4, .node_cores = 8};
+  EXPECT_EQ(too_few_cores(job_with({}), topology, 16), "");
+  const BatchJob unsaid = job_with({{"SLURM_JOB_ID", "12"}});
+  EXPECT_EQ(too_few_cores(unsaid, topology, 2), "");
+  EXPECT_THAT(too_few_cores(unsaid, topology, 3), HasSubstr("n1: 4 ranks of 3 threads need 12 cores, the job has 8"));
+  const BatchJob fewer = job_with({{"SLURM_JOB_ID", "12"}, {"SLURM_CPUS_ON_NODE", "2"}});
+  EXPECT_THAT(too_few_cores(fewer, topology, 1), HasSubstr("need 4 cores, the job has 2"));
+  EXPECT_THAT(too_few_cores(fewer, topology, 1), HasSubstr("--cpus-per-task=1"));
+}
+
+}  // namespace
+}  // namespace trireme::train

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/train/setup/compute_device.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::train {
+namespace {
+
+using config::Backend;
+using config::DeviceType;
+using testing::HasSubstr;
+
+device::GpuProbe gpus(int count) {
+  device::GpuProbe probe;
+  for (int i = 0; i < count; ++i)
+    probe.gpus.push_back({.index = i, .name = "NVIDIA H200", .major = 9, .bus = std::to_string(i)});
+  return probe;
+}
+
+config::RunConfig wants(DeviceType type, Backend backend = Backend::automatic) {
+  config::RunConfig config;
+  config.device.type = type;
+  config.comm.backend = backend;
+  return config;
+}
+
+std::string refusal(const config::RunConfig& config, const device::GpuProbe& probe, const RankGpus& ranks) {
+  try {
+    (void)decide_device(config, probe, ranks);
+  } catch (const EnvironmentError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(PeakFlops, IsWhatTheRunFileSaysOrIsKnownOfTheGpu) {
+  config::RunConfig config;
+  ComputeDevice device;
+  config.precision.compute = DType::bf16;
+  EXPECT_EQ(peak_flops(config, device), std::nullopt);
+  device.gpu = device::Gpu{.name = "NVIDIA H200"};
+  EXPECT_EQ(peak_flops(config, device), 989e12);
+  config.precision.compute = DType::fp32;
+  EXPECT_EQ(peak_flops(config, device), std::nullopt);
+  config.metrics.peak_flops = 1e12;
+  EXPECT_EQ(peak_flops(config, device), 1e12);
+}
+
+TEST(GpuOf, IsThePlaceOnTheNodeAmongTheVisibleOnes) {
+  EXPECT_EQ(gpu_of(4, 2), 2);
+  EXPECT_EQ(gpu_of(1, 3), 0) << "Slurm shows each rank its own";
+  EXPECT_EQ(gpu_of(2, 5), 1) << "shared";
+}
+
+TEST(DecideDevice, TakesTheGpuOfTheRanksPlaceAndNccl) {
+  for (const DeviceType type : {DeviceType::automatic, DeviceType::cuda}) {
+    const ComputeDevice chosen = decide_device(wants(type), gpus(4), {.node_rank = 3});
+    EXPECT_EQ(chosen.device, c10::Device(c10::DeviceType::CUDA, 3));
+    EXPECT_EQ(chosen.link, comm::DeviceLink::nccl);
+    EXPECT_EQ(chosen.remark, "");
+  }
+}
+
+TEST(DecideDevice, LeavesGpusAloneWhereTheCpuIsAskedFor) {
+  EXPECT_TRUE(decide_device(wants(DeviceType::cpu), gpus(4), {}).device.is_cpu());
+}
+
+TEST(DecideDevice, StagesTensorsOverMpiWhereItIsAskedToOrRanksShareGpus) {
+  EXPECT_EQ(decide_device(wants(DeviceType::cuda, Backend::mpi), gpus(4), {}).link, comm::DeviceLink::staged);
+  const ComputeDevice shared = decide_device(wants(DeviceType::cuda), gpus(1), {.node_rank = 3, .shared = true});
+  EXPECT_EQ(shared.device.index(), 0);
+  EXPECT_EQ(shared.link, comm::DeviceLink::staged);
+  EXPECT_THAT(shared.remark, HasSubstr("ranks share GPUs"));
+  EXPECT_THAT(refusal(wants(DeviceType::cuda, Backend::nccl), gpus(1), {.node_rank = 3, .shared = true}),
+              HasSubstr("comm.backend = \"mpi\""));
+}
+
+TEST(DecideDevice, NeedsAGpuOnEveryRank) {
+  const RankGpus without{.any_without = true, .why_without = "no driver"};
+  EXPECT_TRUE(decide_device(wants(DeviceType::automatic), gpus(0), without).device.is_cpu());
+  EXPECT_EQ(decide_device(wants(DeviceType::automatic), gpus(0), without).remark, "");
+  EXPECT_THAT(decide_device(wants(DeviceType::automatic), gpus(2), without).remark, HasSubstr("no driver"));
+  EXPECT_THAT(refusal(wants(DeviceType::cuda), gpus(2), without), HasSubstr("no driver"));
+  const std::string nccl = refusal(wants(DeviceType::automatic, Backend::nccl), gpus(0), without);
+  for (const char* part : {"all_gather", "group shard", "device type cpu", "comm.backend = \"auto\""})
+    EXPECT_THAT(nccl, HasSubstr(part));
+}
+
+}  // namespace
+}  // namespace trireme::train
