@@ -36,7 +36,7 @@ TEST(Rules, KvHeadsDivideHeads) {
 
 TEST(Rules, HeadDimIsEven) {
   EXPECT_THAT(mistakes_with({"model.head_dim=15"}), HasSubstr("RoPE requires an even head_dim"));
-  EXPECT_THAT(mistakes_with({"model.heads=64"}), HasSubstr("heads of 1 numbers"));
+  EXPECT_THAT(mistakes_with({"model.heads=64"}), HasSubstr("head_dim 1 is odd"));
 }
 
 TEST(Rules, TokenIdsAreInTheVocabulary) {

@@ -44,10 +44,10 @@ ends 0
 said 'warning .*n1: 2 ranks of 3 threads need 6 cores, the job has 2 there'
 said '--cpus-per-task=3'
 
-# srun that does not tell MPI who is who: refused.
+# srun without PMIx: refused.
 submit MPI_PLUGIN=none "SETTINGS=run.output=runs/none" cpu.sbatch
 ends 5
-said '^trireme: error: srun started 4 tasks without telling Open MPI who is who.*--mpi=pmix|srun started 4 tasks, but MPI sees 1 rank'
+said '^trireme: error: srun started 4 tasks without PMIx support for Open MPI.*--mpi=pmix|srun started 4 tasks, but MPI sees 1 rank'
 # Tasks that the mesh does not fit.
 submit "SETTINGS=run.output=runs/mesh mesh.shard=3" cpu.sbatch
 gives_up 2

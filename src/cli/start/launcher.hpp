@@ -23,7 +23,7 @@ struct Launched {
 /// mpi_library: what MPI_Get_library_version says; srun tells different libraries by different plugins.
 void check_launcher(const std::optional<Launched>& launched, int mpi_ranks, std::string_view mpi_library);
 
-/// Throws EnvironmentError when srun started several tasks without telling Open MPI who is who: MPI_Init would end the
+/// Throws EnvironmentError when srun started several tasks without PMIx for Open MPI: MPI_Init would end the
 /// process with pages of advice. MPI_Get_library_version, for mpi_library, may be asked before MPI_Init.
 void check_introduction(const std::optional<Launched>& launched,
                         const std::function<std::string(std::string_view)>& variable, std::string_view mpi_library);
