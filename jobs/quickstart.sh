@@ -16,7 +16,7 @@ readonly source
 readonly ranks=${RANKS:-4} prompt=${PROMPT:-In the beginning}
 readonly text=${1:-} data=runs/data run=$source/inputs/quickstart.toml output=runs/quickstart
 # From its first step, whatever an earlier quickstart left in the output directory, and whatever text that one read.
-readonly anew="--set run.overwrite=true checkpoint.resume=none"
+readonly anew="--set run.overwrite=true --set checkpoint.resume=none"
 
 say() { printf '\nquickstart: %s\n' "$*"; }
 fail() { printf 'quickstart: error: %s\n' "$1" >&2; exit "$2"; }

@@ -2,6 +2,7 @@
 #include "cli/plan_time.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <fstream>
@@ -9,6 +10,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/atomic_file.hpp"
+#include "trireme/base/io/regular_file.hpp"
 #include "trireme/planner/time/predict.hpp"
 #include "trireme/planner/validate/validate.hpp"
 
@@ -54,8 +56,11 @@ void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, c
 }
 
 void plan_validate(const PlanTime& arguments) {
+  const RegularFile opened = open_regular_file(arguments.validate);
+  if (!opened.opened())
+    throw ConfigError(fmt::format("--validate {}: cannot be read: {}", arguments.validate, opened.problem()));
+  ::close(opened.descriptor);
   std::ifstream file(arguments.validate);
-  if (!file) throw ConfigError(fmt::format("--validate {}: cannot be read", arguments.validate));
   const std::string csv{std::istreambuf_iterator<char>(file), {}};
   fmt::print("{}", planner::validate(csv, arguments.validate, arguments.fit));
 }

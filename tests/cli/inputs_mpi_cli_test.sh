@@ -8,8 +8,9 @@ source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 export OMPI_MCA_odls_base_sigkill_timeout=0
 
-nothing_new() {  # nothing_new: no file came into being beside those of `before`
-  ls -A | grep -vE '^(out|err|before)(\.txt)?$' | diff before - || fail "left behind by: $last"
+listing() { find . -mindepth 1 -maxdepth 1 ! -name out.txt ! -name err.txt ! -name out ! -name err ! -name before | sort; }
+nothing_new() {  # nothing_new: no file was created beside those of `before`
+  listing | diff before - || fail "left behind by: $last"
 }
 
 job 1 train run.toml --set run.output=first --set train.steps=1 --set checkpoint.at_end=true \
@@ -28,6 +29,13 @@ program plan fifo --ranks 1
 expect_end 2 'fifo: cannot read the run file' 'a FIFO'
 program plan run.toml --ranks 1 --machine fifo
 expect_end 2 '--machine fifo' 'a FIFO'
+program plan run.toml --ranks 1 --machine h100 --validate fifo
+expect_end 2 '--validate fifo' 'a FIFO'
+mkdir piped
+mkfifo piped/run.toml
+program train run.toml --set run.output=piped --set train.steps=1
+expect_done
+[[ -p piped/run.toml && -f piped/run.effective.toml ]] || fail 'a FIFO in the place of run.toml'
 program plan run.toml --ranks 1 --set model.from=hf
 expect_end 4 'hf/config.json' 'a FIFO'
 program inspect broken
@@ -65,7 +73,7 @@ expect_done
 # A limit on the size of files: exit code 8, and nothing is left behind.
 rm -rf out
 touch out.txt err.txt
-ls -A | grep -vE '^(out|err|before)(\.txt)?$' >before || true
+listing >before
 limited() {  # limited KIB ARGUMENTS: trireme with files of at most KIB; what it says goes through pipes
   last="$*"
   local kib=$1
@@ -83,7 +91,7 @@ limited 16 tokenize --tokenizer bytes -o large.idx text.txt
 limited 16 plan run.toml --ranks 1 --machine h100 --trace trace.json --set batch.global=128
 limited 16 export $checkpoint -o exported
 "$TRIREME" export $checkpoint -o whole >/dev/null
-ls -A | grep -vE '^(out|err|before)(\.txt)?$' >before
+listing >before
 limited 4096 import whole -o imported  # 4 MiB: Open MPI needs some itself
 status=0
 (

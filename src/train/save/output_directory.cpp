@@ -72,7 +72,8 @@ bool replaceable(const fs::path& path, const std::string& given, std::string_vie
   std::error_code error;
   if (!fs::exists(fs::symlink_status(path, error))) return !error || error == std::errc::no_such_file_or_directory;
   std::string line;
-  return !same_file(path, given) && std::getline(std::ifstream(path), line) && line == first_line;
+  return !same_file(path, given) && fs::is_regular_file(path, error) && std::getline(std::ifstream(path), line) &&
+         line == first_line;
 }
 
 /// The effective run file, beside whatever a user keeps there by its name.
