@@ -113,7 +113,8 @@ TEST(SafetensorsFile, SaysWhatIsWrongWithThePath) {
   expect_parts(message_of<CheckpointError>([] { (void)SafetensorsFile::open("/nonexistent/x"); }),
                {"/nonexistent/x", "No such file"});
   const TemporaryDirectory directory;
-  expect_parts(message_of<CheckpointError>([&] { (void)SafetensorsFile::open(directory.path()); }), {"not a regular file"});
+  expect_parts(message_of<CheckpointError>([&] { (void)SafetensorsFile::open(directory.path()); }),
+               {"not a regular file"});
 }
 
 TEST(SafetensorsFile, NoticesAFileThatShrinksWhileItIsRead) {
