@@ -98,7 +98,7 @@ TEST(CheckCores, SeesRanksBoundToACoreEachOfManyMore) {
 TEST(CheckCores, SeesMoreRanksThanCores) {
   const Findings findings = check_cores(node_of(4, 2), {{0, {0, 1}}, {1, {0, 1}}, {2, {0, 1}}, {3, {0, 1}}}, 2, 1);
   expect_trouble(about(findings, "binding"), Verdict::warning, "4 ranks share 2 cores");
-  EXPECT_THAT(about(findings, "threads").found, HasSubstr("no spare core"));
+  EXPECT_THAT(about(findings, "threads").found, HasSubstr("no core is left"));
 }
 
 TEST(CheckCores, SeesMoreThreadsThanARankHasCores) {
