@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <concepts>
 #include <map>
+#include <optional>
 #include <set>
+#include <vector>
 
 #include "trireme/base/error.hpp"
 #include "trireme/schedule/access.hpp"
@@ -13,11 +15,21 @@
 namespace trireme::schedule {
 namespace {
 
-/// For every op, the ops that read each parameter block, in order.
-std::map<ParamBlock, std::vector<int>> uses(const std::vector<Op>& ops, const model::Model& model) {
-  std::map<ParamBlock, std::vector<int>> found;
-  for (int i = 0; i < static_cast<int>(ops.size()); ++i)
-    for (const ParamBlock block : parameters_read(ops[static_cast<std::size_t>(i)], model)) found[block].push_back(i);
+/// The ops that read a parameter block, in order, and the last of them that computes each microbatch.
+struct Uses {
+  std::vector<int> ops;
+  std::map<std::optional<Microbatch>, int> last;
+};
+
+std::map<ParamBlock, Uses> uses(const std::vector<Op>& ops, const model::Model& model) {
+  std::map<ParamBlock, Uses> found;
+  for (int i = 0; i < static_cast<int>(ops.size()); ++i) {
+    const Op& op = ops[static_cast<std::size_t>(i)];
+    for (const ParamBlock block : parameters_read(op, model)) {
+      found[block].ops.push_back(i);
+      found[block].last[computes(op)] = i;
+    }
+  }
   return found;
 }
 
@@ -46,14 +58,12 @@ bool stays_in_block(const std::vector<Op>& ops, int now, int next) {
   return std::all_of(ops.begin() + now + 1, ops.begin() + next, [&](const Op& op) { return works_on(op) == block; });
 }
 
-Between between(const std::vector<Op>& ops, int now, const std::vector<int>& uses_of_block, ReshardPolicy policy) {
-  const auto next = std::upper_bound(uses_of_block.begin(), uses_of_block.end(), now);
-  if (next == uses_of_block.end()) return {};
+Between between(const std::vector<Op>& ops, int now, const Uses& uses_of_block, ReshardPolicy policy) {
+  const auto next = std::upper_bound(uses_of_block.ops.begin(), uses_of_block.ops.end(), now);
+  if (next == uses_of_block.ops.end()) return {};
   if (stays_in_block(ops, now, *next)) return {.keep = true};
   // Whichever microbatch reads it next: what counts is whether its own one comes back to it.
-  const bool comes_back = std::any_of(next, uses_of_block.end(), [&](int use) {
-    return computes(ops[static_cast<std::size_t>(use)]) == computes(ops[static_cast<std::size_t>(now)]);
-  });
+  const bool comes_back = uses_of_block.last.at(computes(ops[static_cast<std::size_t>(now)])) > now;
   if (!comes_back) return {.keep = !policy.after_backward};
   return policy.after_forward ? Between{.group = policy.group} : Between{.keep = true};
 }
