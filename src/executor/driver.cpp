@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds(timeline::Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
 
@@ -40,14 +40,14 @@ double Driver::run(std::int64_t step, bool last) {
       if (!computes && lane_threads_) continue;
       const std::vector<int>* const together = runner_.together ? runner_.together(op, step) : nullptr;
       if (together != nullptr && together->front() != op) continue;  // handed over with its first
-      const auto before = timeline::Clock::now();
+      const auto before = Clock::now();
       if (lane_threads_)
         invariant(progress_.wait(op, step, {}), "the compute lane is never asked to stop");
       else
         invariant(progress_.ready(op, step), "the schedule's order satisfies its needs");
-      const auto begin = timeline::Clock::now();
+      const auto begin = Clock::now();
       do_ops(together != nullptr ? std::span(*together) : std::span(&op, 1), step);
-      exposed += seconds(computes ? begin - before : timeline::Clock::now() - begin);
+      exposed += seconds(computes ? begin - before : Clock::now() - begin);
     }
   } catch (...) {
     if (runner_.on_exception) runner_.on_exception();
