@@ -70,15 +70,25 @@ std::string numbers_of_processes() {
   return boot.empty() || container.empty() ? "" : boot + "/" + container;
 }
 
-/// When a process of this node started, in ticks since the node did; "" when there is none, or it does not show.
-std::string start_of(pid_t pid) {
+/// Field `number` of /proc/PID/stat, counted from 1 as proc(5) does, from 3 on; "" when there is no such process, or it
+/// does not show.
+std::string stat_field(pid_t pid, int number) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string line, word;
   if (!std::getline(file, line) || line.rfind(')') == std::string::npos) return "";
-  std::istringstream words(line.substr(line.rfind(')') + 1));
-  constexpr int start_time = 22 - 2;  // the words before stand before the last parenthesis
-  for (int i = 0; i < start_time; ++i) words >> word;
+  std::istringstream words(line.substr(line.rfind(')') + 1));  // field 2, the name, may hold blanks
+  for (int i = 2; i < number; ++i) words >> word;
   return word;
+}
+
+/// When a process of this node started, in ticks since the node did.
+std::string start_of(pid_t pid) { return stat_field(pid, 22); }
+
+/// Whether the process has ended, and its parent has not asked for its exit code yet: kill() finds it still. Not every
+/// container's first process ever asks.
+bool is_zombie(pid_t pid) {
+  const std::string state = stat_field(pid, 3);
+  return state == "Z" || state == "X";
 }
 
 /// What stands after `key` and a blank on a line of its own.
@@ -128,6 +138,7 @@ bool shows_life(int descriptor, double seconds) {
 /// Whether the holder's process is there, on this node; EPERM: it is somebody else's.
 bool runs_here(const Holder& holder) {
   if (holder.pid == ::getpid() || (::kill(holder.pid, 0) != 0 && errno != EPERM)) return false;
+  if (is_zombie(holder.pid)) return false;
   const std::string started = start_of(holder.pid);
   return started.empty() || holder.started.empty() || started == holder.started;  // or the number is another's now
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -111,6 +112,18 @@ TEST_F(Lock, OfAProcessThatMayNotBeSignalledCounts) {
   EXPECT_THAT(refusal(), HasSubstr("job 1, process 1 on"));
   kill_says = ESRCH;
   EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(Lock, OfAZombieIsTakenOver) {
+  no_locks = true;
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t ended{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  ASSERT_EQ(::kill(child, 0), 0) << "its number is still there";
+  left_behind("host " + mpi::hostname() + "\npid " + std::to_string(child) + "\nsince yesterday\n");
+  EXPECT_EQ(refusal(), "");
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST_F(Lock, OfAProcessWhoseNumberIsAnothersNowIsTakenOver) {
