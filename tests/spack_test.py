@@ -137,6 +137,16 @@ def check_recipe(recipe):
         check(archs, f"cuda_arch is not handed down to {package}")
 
 
+def check_package_repository():
+    """Who requires a version of PyTorch says which package repository has it, before the first concretization."""
+    installing = (ROOT / "docs/installing.md").read_text()
+    tag = re.search(r"spack repo update builtin --tag (v\d{4}\.\d\d\.\d+)", installing)
+    check(tag is not None, "docs/installing.md does not say which package repository Spack has to take")
+    check(tag.start() < installing.index("spack -e . concretize"), "the package repository is named after it is needed")
+    for name in ("spack.yaml", "docs/administrators.md"):
+        check(tag[1] in (ROOT / name).read_text(), f"{name} does not name the package repository {tag[1]}")
+
+
 def entries(text, indent):
     return re.findall(rf"^ {{{indent}}}([a-z0-9-]+)::?", text, re.M)
 
@@ -183,6 +193,7 @@ def concretize(name):
 def main():
     recipe = Recorder().load()
     check_recipe(recipe)
+    check_package_repository()
     index = (ROOT / "spack-repo-index.yaml").read_text()
     for path in re.findall(r"^  - (\S+)", index, re.M):
         check((ROOT / path / "repo.yaml").is_file(), f"spack-repo-index.yaml: there is no repository in {path}")
