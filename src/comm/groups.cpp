@@ -3,75 +3,43 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "trireme/base/error.hpp"
 
 namespace trireme::comm {
-namespace {
 
-// A group's colour: the place of its first rank among all groups of its kind. Its ranks agree on it and nobody else has
-// it.
-int colour(Group group, const mesh::Mesh& mesh, mesh::Coordinates at) {
-  switch (group) {
-    case Group::replicate: at.replicate = 0; break;
-    case Group::shard: at.shard = 0; break;
-    case Group::tensor: at.tensor = 0; break;
-    case Group::dp: at.replicate = at.shard = 0; break;
-    case Group::world:
-    case Group::shard_group:
-    case Group::tensor_group: return 0;
-  }
-  return mesh.rank_of(at).value;
+std::string_view traffic_name(mesh::Group group, schedule::Lane lane) {
+  return lane == schedule::Lane::compute ? "control" : mesh::row_of(group).traffic;
 }
 
-}  // namespace
-
-std::string_view to_text(Lane lane) {
-  switch (lane) {
-    case Lane::compute: return "compute";
-    case Lane::gather: return "gather";
-    case Lane::reduce: return "reduce";
-    case Lane::control: return "control";
-  }
-  return "?";
-}
-
-std::string_view to_text(Group group) {
-  switch (group) {
-    case Group::replicate: return "replicate";
-    case Group::shard: return "shard";
-    case Group::tensor: return "tensor";
-    case Group::dp: return "dp";
-    case Group::world: return "world";
-    case Group::shard_group: return "shard_group";
-    case Group::tensor_group: return "tensor_group";
-  }
-  return "?";
-}
-
-std::string_view traffic_name(Group group, Lane lane) {
-  const bool control = lane == Lane::control || group == Group::dp || group == Group::world;
-  return control ? "control" : to_text(group);
-}
-
-Groups::Groups(const mpi::Communicator& world, const mesh::Mesh& mesh) {
+Groups::Groups(const mpi::Communicator& world, const mesh::Mesh& mesh) : world_(world), mesh_(mesh) {
   if (mesh.ranks() != world.size())
     throw ConfigError(fmt::format(
         "The mesh {} needs {} ranks, but the job has {}. Start {} ranks, or change [mesh] (shard = -1 takes the "
         "ranks that are left).",
         mesh.text(), mesh.ranks(), world.size(), mesh.ranks()));
-  const mesh::Coordinates at = mesh.coordinates(Rank{world.rank()});
-  communicators_.reserve(all_groups.size() * all_lanes.size());
-  for (const Group group : all_groups) {
-    // Ranks keep their order: along an axis it is the order of coordinates, within dp that of dp ranks.
-    communicators_.push_back(world.split(colour(group, mesh, at), world.rank()));
-    const std::size_t first = communicators_.size() - 1;
-    for (std::size_t lane = 1; lane < all_lanes.size(); ++lane)
-      communicators_.push_back(communicators_[first].duplicate());
-  }
 }
 
-const mpi::Communicator& Groups::at(Group group, Lane lane) const {
-  return communicators_[static_cast<std::size_t>(group) * all_lanes.size() + static_cast<std::size_t>(lane)];
+void Groups::add(mesh::Group group, schedule::Lane lane, int ranks) {
+  const mesh::GroupRow& row = mesh::row_of(group);
+  const Rank mine{world_.rank()};
+  const std::vector<Rank> along = mesh_.group(row.axes, mesh_.coordinates(mine));
+  const int all = static_cast<int>(along.size());
+  invariant(row.part ? all % ranks == 0 : ranks == all, fmt::format("{} of {} ranks in {}", row.name, ranks, all));
+  const auto place = static_cast<int>(std::ranges::find(along, mine) - along.begin());
+  // Its first rank is the colour: its ranks agree on it, and no other group of its kind has it. Ranks keep their order:
+  // along an axis it is the order of coordinates, within dp that of dp ranks.
+  const Rank first = along[static_cast<std::size_t>(place / ranks * ranks)];
+  const bool added = communicators_.try_emplace({group, lane}, world_.split(first.value, mine.value)).second;
+  invariant(added, fmt::format("{}/{} is added once", row.name, schedule::to_text(lane)));
+}
+
+const mpi::Communicator& Groups::at(mesh::Group group, schedule::Lane lane) const {
+  const auto found = communicators_.find({group, lane});
+  invariant(found != communicators_.end(),
+            fmt::format("no communicator of {} on the {} lane", mesh::to_text(group), schedule::to_text(lane)));
+  return found->second;
 }
 
 }  // namespace trireme::comm

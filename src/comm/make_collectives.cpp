@@ -48,12 +48,12 @@ std::unique_ptr<Transport> make_transport(const mpi::Communicator& communicator,
   return chosen(communicator, staging, staging_bytes);
 }
 
-std::unique_ptr<Collectives> make_collectives(const mpi::Communicator& communicator, Group group, Lane lane,
-                                              const Services& services, TransportChoice choice,
+std::unique_ptr<Collectives> make_collectives(const mpi::Communicator& communicator, mesh::Group group,
+                                              schedule::Lane lane, const Services& services, TransportChoice choice,
                                               std::optional<Bytes> staging_bytes) {
   return std::make_unique<Collectives>(make_transport(communicator, services.staging, choice, staging_bytes),
                                        std::string(traffic_name(group, lane)),
-                                       fmt::format("{}/{}", to_text(group), to_text(lane)), services);
+                                       fmt::format("{}/{}", mesh::to_text(group), schedule::to_text(lane)), services);
 }
 
 }  // namespace trireme::comm

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sections [mesh], [sync], [precision], [memory], [device] and [comm]: how the work is spread over the machine.
+#include "config/mesh_keys.hpp"
 #include "config/section.hpp"
 
 namespace trireme::config {
@@ -37,16 +38,18 @@ Expected read_shard(const Value& value, Mesh& mesh) {
 
 std::vector<Option> mesh_options() {
   Section<Mesh> s("mesh", &RunConfig::mesh);
-  s.number("replicate", &Mesh::replicate, between(1, most_ranks),
-           "number of replicas of the sharded model (hybrid sharding, HSDP)");
-  s.custom(
-      "shard", "integer", read_shard, [](const Mesh& mesh) { return print(mesh.shard); },
-      "number of ranks over which parameters, gradients and optimizer state are sharded (-1: all remaining ranks)");
-  s.number("tensor", &Mesh::tensor, between(1, most_ranks), "tensor-parallel size");
+  for (const auto& [axis, size, meaning] : mesh_keys) {
+    const std::string key(mesh::to_text(axis)), help(meaning);
+    if (axis == remaining_axis)
+      s.custom(
+          key, "integer", read_shard, [](const Mesh& mesh) { return print(mesh.shard); }, help);
+    else if (size != nullptr)
+      s.number(key, size, between(1, most_ranks), help);
+  }
   s.flag("sequence_parallel", &Mesh::sequence_parallel, "shard norms and residuals along the sequence dimension")
       .default_is("tensor > 1");
-  s.reserved("context", 1, "context-parallel size");
-  s.reserved("pipeline", 1, "pipeline-parallel size");
+  for (const auto& [axis, size, meaning] : mesh_keys)
+    if (size == nullptr) s.reserved(std::string(mesh::to_text(axis)), 1, std::string(meaning));
   return s.take();
 }
 

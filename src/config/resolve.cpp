@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "config/mesh_keys.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/load.hpp"
 
@@ -10,10 +11,18 @@ namespace trireme::config {
 
 namespace {
 
+std::int64_t size_of(const Mesh& mesh, const MeshKey& key) { return key.size == nullptr ? 1 : mesh.*key.size; }
+
 /// Fills in the shard axis; 0 when the mesh does not fit.
 std::int64_t fit_shard(const Mesh& mesh, std::int64_t ranks, Mistakes& mistakes) {
-  const std::int64_t others = mesh.replicate * mesh.tensor;
-  const std::string axes = fmt::format("mesh.replicate {} x mesh.tensor {}", mesh.replicate, mesh.tensor);
+  std::int64_t others = 1;
+  std::string axes;
+  for (const MeshKey& key : mesh_keys) {
+    const std::int64_t size = size_of(mesh, key);
+    if (key.axis == remaining_axis || (size == 1 && !mesh::row_of(key.axis).always_shown)) continue;
+    others *= size;
+    axes += fmt::format("{}mesh.{} {}", axes.empty() ? "" : " x ", mesh::to_text(key.axis), size);
+  }
   if (mesh.shard == -1) {
     if (ranks % others == 0) return ranks / others;
     const std::int64_t below = ranks / others * others;
@@ -95,10 +104,12 @@ Resolved resolve(const RunConfig& config, int ranks) {
         group, shard));
   check_tensor(config, mistakes);
   mistakes.raise(fmt::format("the run file does not fit {} {}:", ranks, ranks == 1 ? "rank" : "ranks"));
-  return {.replicate = static_cast<int>(config.mesh.replicate),
-          .shard = static_cast<int>(shard),
-          .tensor = static_cast<int>(config.mesh.tensor),
-          .accumulation = static_cast<int>(accumulation)};
+  Resolved resolved;
+  for (const MeshKey& key : mesh_keys)
+    resolved.*mesh::row_of(key.axis).size = static_cast<int>(size_of(config.mesh, key));
+  resolved.shard = static_cast<int>(shard);
+  resolved.accumulation = static_cast<int>(accumulation);
+  return resolved;
 }
 
 }  // namespace trireme::config

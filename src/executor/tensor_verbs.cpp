@@ -120,7 +120,7 @@ void Executor::run(const schedule::RecomputeNorm& op, const Operands& operands) 
 
 void Executor::run(const schedule::GatherSequence& op) {
   const device::ChargeTo charge(device::Category::workspace);
-  comm::Collectives& tensor = link(comm::Group::tensor, schedule::Lane::tensor);
+  comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
   at::Tensor& to = op.phase == schedule::Phase::again ? now.branch_again : now.branch;
   const at::Tensor from = op.phase == schedule::Phase::backward ? now.hidden : to;
@@ -131,7 +131,7 @@ void Executor::run(const schedule::GatherSequence& op) {
 
 void Executor::run(const schedule::ScatterSequence& op) {
   const device::ChargeTo charge(device::Category::workspace);
-  comm::Collectives& tensor = link(comm::Group::tensor, schedule::Lane::tensor);
+  comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
   const at::Tensor whole = widened(now.branch);
   const at::Tensor sum = at::empty({whole.size(0) / tensor.size(), whole.size(1)}, whole.options());
@@ -142,7 +142,7 @@ void Executor::run(const schedule::ScatterSequence& op) {
 
 void Executor::run(const schedule::AllReduceActivation& op) {
   const device::ChargeTo charge(device::Category::workspace);
-  comm::Collectives& tensor = link(comm::Group::tensor, schedule::Lane::tensor);
+  comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
   const at::Tensor sum = widened(now.branch);
   tensor.all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), store_.compute());
@@ -162,7 +162,7 @@ void Executor::put_sum(const at::Tensor& sum, schedule::Phase phase, InFlight& o
 
 void Executor::run(const schedule::GatherVocabulary& op) {
   const device::ChargeTo charge(device::Category::workspace);
-  comm::Collectives& tensor = link(comm::Group::tensor, schedule::Lane::tensor);
+  comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
   const at::Tensor gathered =
       at::empty({tensor.size(), now.vocabulary.size(0), now.vocabulary.size(1)}, now.vocabulary.options());
@@ -184,11 +184,11 @@ void Executor::run(const schedule::GatherVocabulary& op) {
 
 void Executor::run(const schedule::AllReduceReplicated& op) {
   const shard::CopiedRanges& ranges = copied_[static_cast<std::size_t>(op.block.value)];
-  sum_ranges(op.block, ranges.everywhere, comm::Group::tensor);
-  sum_ranges(op.block, ranges.in_groups, comm::Group::tensor_group);
+  sum_ranges(op.block, ranges.everywhere, mesh::Group::tensor);
+  sum_ranges(op.block, ranges.in_groups, mesh::Group::tensor_group);
 }
 
-void Executor::sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Group group) {
+void Executor::sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, mesh::Group group) {
   if (ranges.empty()) return;  // on the whole tensor axis alike
   const device::ChargeTo charge(device::Category::workspace);
   const at::Tensor packed = at::empty({shard::elements(ranges)}, store_.gradient(block).options());

@@ -44,7 +44,7 @@ void Executor::run(const schedule::Unshard& op) {
   at::Tensor& shard = op.from     ? store_.group_copy(op.block)
                       : op.staged ? store_.upload_buffer(*op.staged)
                                   : store_.compute_shard(op.block);
-  link(op.from ? comm::Group::shard_group : comm::Group::shard, schedule::Lane::gather)
+  link(op.from ? mesh::Group::shard_group : mesh::Group::shard, schedule::Lane::gather)
       .all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), store_.compute());
 }
 
@@ -53,7 +53,7 @@ void Executor::run(const schedule::Reshard& op, const Operands& operands) {
     at::Tensor& copy = store_.group_copy(op.block);
     const at::Tensor& whole = store_.parameter_buffer(*operands.freed);
     copy.copy_(
-        whole.narrow(0, link(comm::Group::shard_group, schedule::Lane::gather).rank() * copy.numel(), copy.numel()));
+        whole.narrow(0, link(mesh::Group::shard_group, schedule::Lane::gather).rank() * copy.numel(), copy.numel()));
   }
   if (options_.poison) store_.parameter_buffer(*operands.freed).fill_(std::numeric_limits<float>::quiet_NaN());
 }
@@ -103,7 +103,7 @@ void Executor::fetch_loss() {
 
 void Executor::finish_evaluation(Microbatch m) {
   fetch_loss();
-  link(comm::Group::dp, schedule::Lane::compute).sum({&loss_.cross_entropy, 1});
+  link(mesh::Group::dp, schedule::Lane::compute).sum({&loss_.cross_entropy, 1});
   result_.loss = loss_.cross_entropy * microbatch(m).loss_scale;
 }
 
@@ -149,7 +149,7 @@ void Executor::run(const schedule::ReduceScatter& op) {
   at::Tensor shard = op.staged    ? store_.download_buffer(*op.staged)
                      : op.partial ? store_.partial(op.block)
                                   : store_.gradient(op.block);
-  comm::Collectives& reduce = link(comm::Group::shard, schedule::Lane::reduce);
+  comm::Collectives& reduce = link(mesh::Group::shard, schedule::Lane::reduce);
   if (options_.reduce != config::Reduce::bf16) {
     reduce.reduce_scatter(whole.const_data_ptr<float>(), shard.mutable_data_ptr<float>(), shard.numel(), reduce_wire(),
                           op.add);
@@ -166,7 +166,7 @@ void Executor::run(const schedule::AllReduce& op) {
   at::Tensor sum = op.staged    ? store_.download_buffer(*op.staged)
                    : op.partial ? store_.partial(op.block)
                                 : store_.gradient(op.block);
-  link(comm::Group::replicate, schedule::Lane::reduce, sum)
+  link(mesh::Group::replicate, schedule::Lane::reduce, sum)
       .all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), reduce_wire());
   if (op.partial) put(sum, store_.gradient(op.block), true);
 }
@@ -211,8 +211,8 @@ void Executor::run(const schedule::ClipNorm&) {
   const nn::Microbatch& first = microbatch(Microbatch{0});
   std::array<double, 3> sums = squares_and_losses();
   if (fault::point("loss.sum")) sums[1] = std::numeric_limits<double>::infinity();
-  link(comm::Group::dp, schedule::Lane::compute).sum({sums.data(), first.z_loss > 0 ? sums.size() : 2});
-  if (comm::Collectives* const tensor = links_.find({comm::Group::tensor, schedule::Lane::compute}); tensor != nullptr)
+  link(mesh::Group::dp, schedule::Lane::compute).sum({sums.data(), first.z_loss > 0 ? sums.size() : 2});
+  if (comm::Collectives* const tensor = links_.find({mesh::Group::tensor, schedule::Lane::compute}); tensor != nullptr)
     tensor->sum({sums.data(), 1});
   result_.grad_norm = std::sqrt(sums[0]);
   result_.loss = sums[1] * first.loss_scale;

@@ -3,50 +3,60 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "trireme/base/error.hpp"
 
 namespace trireme::mesh {
 
-std::string_view to_text(Axis axis) {
-  switch (axis) {
-    case Axis::replicate: return "replicate";
-    case Axis::shard: return "shard";
-    case Axis::tensor: return "tensor";
-  }
-  throw BugError("mesh: an axis outside of the enumeration");
+const AxisRow& row_of(Axis axis) {
+  const auto found = std::ranges::find(axes, axis, &AxisRow::axis);
+  invariant(found != axes.end(), "mesh: every axis has a row");
+  return *found;
 }
 
-namespace {
+std::string_view to_text(Axis axis) { return row_of(axis).name; }
 
-int& place(Coordinates& at, Axis axis) {
-  switch (axis) {
-    case Axis::replicate: return at.replicate;
-    case Axis::shard: return at.shard;
-    case Axis::tensor: return at.tensor;
-  }
-  throw BugError("mesh: an axis outside of the enumeration");
+int Mesh::ranks() const {
+  int product = 1;
+  for (const AxisRow& row : axes) product *= this->*row.size;
+  return product;
 }
 
-}  // namespace
+int Mesh::size(Axis axis) const { return this->*row_of(axis).size; }
 
-int Mesh::size(Axis axis) const {
-  switch (axis) {
-    case Axis::replicate: return replicate;
-    case Axis::shard: return shard;
-    case Axis::tensor: return tensor;
-  }
-  throw BugError("mesh: an axis outside of the enumeration");
+int Mesh::size(Axes along) const {
+  int product = 1;
+  for (const AxisRow& row : axes)
+    if (along.has(row.axis)) product *= this->*row.size;
+  return product;
+}
+
+int Mesh::stride(Axis axis) const {
+  int product = 1;
+  for (auto row = axes.rbegin(); row->axis != axis; ++row) product *= this->*row->size;
+  return product;
 }
 
 Coordinates Mesh::coordinates(Rank rank) const {
   invariant(rank.value >= 0 && rank.value < ranks(), "a rank lies within its mesh");
-  return {
-      .replicate = rank.value / (tensor * shard), .shard = rank.value / tensor % shard, .tensor = rank.value % tensor};
+  Coordinates at;
+  int rest = rank.value;
+  for (auto row = axes.rbegin(); row != axes.rend(); ++row) {
+    at.*row->place = rest % (this->*row->size);
+    rest /= this->*row->size;
+  }
+  return at;
 }
 
 Rank Mesh::rank_of(const Coordinates& at) const {
-  invariant(at.tensor >= 0 && at.tensor < tensor, "a tensor rank lies within its axis");
-  return {dp_rank(at).value * tensor + at.tensor};
+  int rank = 0;
+  for (const AxisRow& row : axes) {
+    const int place = at.*row.place, size = this->*row.size;
+    invariant(place >= 0 && place < size, fmt::format("{} rank {} lies within an axis of {}", row.name, place, size));
+    rank = rank * size + place;
+  }
+  return {rank};
 }
 
 DpRank Mesh::dp_rank(const Coordinates& at) const {
@@ -55,26 +65,29 @@ DpRank Mesh::dp_rank(const Coordinates& at) const {
   return {at.replicate * shard + at.shard};
 }
 
-std::vector<Rank> Mesh::group(Axis axis, const Coordinates& at) const {
-  std::vector<Rank> members;
-  for (int i = 0; i < size(axis); ++i) {
-    Coordinates member = at;
-    place(member, axis) = i;
-    members.push_back(rank_of(member));
-  }
-  return members;
-}
-
-std::vector<Rank> Mesh::dp_group(const Coordinates& at) const {
-  std::vector<Rank> members;
-  for (int r = 0; r < replicate; ++r) {
-    for (int s = 0; s < shard; ++s) members.push_back(rank_of({.replicate = r, .shard = s, .tensor = at.tensor}));
+std::vector<Rank> Mesh::group(Axes along, const Coordinates& at) const {
+  std::vector<Rank> members{Rank{0}};
+  for (const AxisRow& row : axes) {
+    const int size = this->*row.size;
+    const bool all = along.has(row.axis);
+    std::vector<Rank> longer;
+    for (const Rank member : members)
+      for (int place = all ? 0 : at.*row.place, end = all ? size : place + 1; place < end; ++place)
+        longer.push_back({member.value * size + place});
+    members = std::move(longer);
   }
   return members;
 }
 
 std::string Mesh::text() const {
-  return fmt::format("{}x{}x{} (replicate x shard x tensor)", replicate, shard, tensor);
+  std::string sizes, names;
+  for (const AxisRow& row : axes) {
+    const int size = this->*row.size;
+    if (!row.always_shown && size == 1) continue;
+    sizes += fmt::format("{}{}", sizes.empty() ? "" : "x", size);
+    names += fmt::format("{}{}", names.empty() ? "" : " x ", row.name);
+  }
+  return fmt::format("{} ({})", sizes, names);
 }
 
 }  // namespace trireme::mesh

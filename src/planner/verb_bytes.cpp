@@ -30,8 +30,12 @@ OpBytes VerbBytes::of(const schedule::Op& op) {
   return std::exchange(bytes_, {});
 }
 
-void VerbBytes::transfer(std::string_view group, std::string_view operation, std::int64_t bytes) {
-  bytes_.transfers.push_back({group, operation, Bytes{bytes}});
+void VerbBytes::transfer(mesh::Group group, std::string_view operation, std::int64_t bytes) {
+  bytes_.transfers.push_back({mesh::row_of(group).traffic, operation, Bytes{bytes}});
+}
+
+void VerbBytes::copy(std::string_view operation, std::int64_t bytes) {
+  bytes_.transfers.push_back({"host", operation, Bytes{bytes}});
 }
 
 // Compute.
@@ -43,53 +47,54 @@ void VerbBytes::add(const schedule::RecomputeNorm&) {}
 // Parameters and gradients.
 void VerbBytes::add(const schedule::Unshard& op) {
   const int ranks = op.from.value_or(layout_.shards());
-  transfer(op.from ? "shard_group" : "shard", "all_gather", layout_[op.block].padded() / ranks * width_ * (ranks - 1));
+  transfer(op.from ? mesh::Group::shard_group : mesh::Group::shard, "all_gather",
+           layout_[op.block].padded() / ranks * width_ * (ranks - 1));
 }
 void VerbBytes::add(const schedule::Reshard&) {}
 void VerbBytes::add(const schedule::ReduceScatter& op) {
-  transfer("shard", "reduce_scatter", layout_[op.block].shard_elements() * wire_ * (layout_.shards() - 1));
+  transfer(mesh::Group::shard, "reduce_scatter", layout_[op.block].shard_elements() * wire_ * (layout_.shards() - 1));
 }
 void VerbBytes::add(const schedule::AllReduce& op) {
-  transfer("replicate", "all_reduce",
+  transfer(mesh::Group::replicate, "all_reduce",
            all_reduce_bytes(layout_[op.block].shard_elements(), wire_, replay_options_.replicas));
 }
 void VerbBytes::add(const schedule::Update&) {}
 
 // Between device and host.
-void VerbBytes::add(const schedule::Upload& op) {
-  transfer("host", "upload", layout_[op.block].shard_elements() * width_);
-}
+void VerbBytes::add(const schedule::Upload& op) { copy("upload", layout_[op.block].shard_elements() * width_); }
 void VerbBytes::add(const schedule::OffloadGradient& op) {
-  transfer("host", "offload_gradient", layout_[op.block].shard_elements() * 4);
+  copy("offload_gradient", layout_[op.block].shard_elements() * 4);
 }
 void VerbBytes::add(const schedule::SumSquares&) {}
 void VerbBytes::add(const schedule::OffloadActivations& op) {
-  transfer("host", "offload", activations_.away(op.block, op.microbatch).value);
+  copy("offload", activations_.away(op.block, op.microbatch).value);
 }
 void VerbBytes::add(const schedule::DropActivations&) {}
 void VerbBytes::add(const schedule::ReloadActivations& op) {
-  transfer("host", "reload", activations_.away(op.block, op.microbatch).value);
+  copy("reload", activations_.away(op.block, op.microbatch).value);
 }
 
 // The tensor axis.
 void VerbBytes::add(const schedule::GatherSequence&) {
-  transfer("tensor", "all_gather", stream_ / model_.part.ranks * width_ * (model_.part.ranks - 1));
+  transfer(mesh::Group::tensor, "all_gather", stream_ / model_.part.ranks * width_ * (model_.part.ranks - 1));
 }
 void VerbBytes::add(const schedule::ScatterSequence&) {
-  transfer("tensor", "reduce_scatter", stream_ / model_.part.ranks * width_ * (model_.part.ranks - 1));
+  transfer(mesh::Group::tensor, "reduce_scatter", stream_ / model_.part.ranks * width_ * (model_.part.ranks - 1));
 }
 void VerbBytes::add(const schedule::AllReduceActivation&) {
-  transfer("tensor", "all_reduce", all_reduce_bytes(stream_, width_, model_.part.ranks));
+  transfer(mesh::Group::tensor, "all_reduce", all_reduce_bytes(stream_, width_, model_.part.ranks));
 }
 void VerbBytes::add(const schedule::GatherVocabulary&) {
-  transfer("tensor", "all_gather", replay_options_.tokens * 3 * 4 * (model_.part.ranks - 1));
+  transfer(mesh::Group::tensor, "all_gather", replay_options_.tokens * 3 * 4 * (model_.part.ranks - 1));
 }
 void VerbBytes::add(const schedule::AllReduceReplicated& op) {
   const auto ranges = shard::copied_ranges(model_[op.block], layout_[op.block], replay_options_.shard_rank);
   if (!ranges.everywhere.empty())
-    transfer("tensor", "all_reduce", all_reduce_bytes(shard::elements(ranges.everywhere), 4, model_.part.ranks));
+    transfer(mesh::Group::tensor, "all_reduce",
+             all_reduce_bytes(shard::elements(ranges.everywhere), 4, model_.part.ranks));
   if (!ranges.in_groups.empty())
-    transfer("tensor_group", "all_reduce", all_reduce_bytes(shard::elements(ranges.in_groups), 4, ranges.group));
+    transfer(mesh::Group::tensor_group, "all_reduce",
+             all_reduce_bytes(shard::elements(ranges.in_groups), 4, ranges.group));
 }
 
 }  // namespace trireme::planner

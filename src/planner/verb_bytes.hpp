@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "planner/activations.hpp"
+#include "trireme/mesh/groups.hpp"
 #include "trireme/planner/replay.hpp"
 #include "trireme/schedule/concerns.hpp"
 #include "trireme/shard/layout.hpp"
@@ -59,7 +60,9 @@ class VerbBytes {
   template <class Other>
   requires(!schedule::of_parameters<Other> && !schedule::of_microbatch<Other>) void add(const Other&) {
   }  // control traffic, which is not counted here
-  void transfer(std::string_view group, std::string_view operation, std::int64_t bytes);
+  void transfer(mesh::Group group, std::string_view operation, std::int64_t bytes);
+  /// Between device and host.
+  void copy(std::string_view operation, std::int64_t bytes);
 
   const model::Model& model_;
   const shard::Layout& layout_;

@@ -23,6 +23,8 @@ using namespace trireme::comm;
 using bench::best;
 using bench::timed;
 using bench::world;
+using mesh::Group;
+using schedule::Lane;
 
 // Times ours, MPI's own and memcpy in turn, so that whatever else the machine does hits all of them.
 void compare(benchmark::State& state, std::int64_t whole_bytes, const std::function<void()>& ours,
@@ -92,7 +94,7 @@ BENCHMARK_CAPTURE(all_gather, mpi, TransportChoice::mpi)->Apply(sizes);
 
 // A small collective, as for a loss or a norm: latency.
 void sum_of_four(benchmark::State& state, TransportChoice choice) {
-  const auto collectives = make_collectives(world(), Group::dp, Lane::control, {}, choice);
+  const auto collectives = make_collectives(world(), Group::dp, Lane::compute, {}, choice);
   std::vector<double> values(4, 1.0);
   compare(
       state, 32, [&] { collectives->sum(values); },

@@ -22,6 +22,8 @@
 namespace trireme::comm {
 namespace {
 
+using mesh::Group;
+using schedule::Lane;
 using test::ordered_sum;
 using test::term;
 using test::terms;

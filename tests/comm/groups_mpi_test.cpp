@@ -4,11 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "trireme/base/error.hpp"
 #include "trireme/comm/groups.hpp"
 
 namespace trireme::comm {
 namespace {
+
+using mesh::Group;
+using schedule::Lane;
 
 std::vector<mesh::Mesh> meshes_of(int ranks) {
   std::vector<mesh::Mesh> meshes;
@@ -29,22 +34,48 @@ std::vector<Rank> members(const mpi::Communicator& communicator) {
 TEST(Groups, HoldTheMeshsRanksInOrder) {
   const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   for (const mesh::Mesh& mesh : meshes_of(world.size())) {
-    const Groups groups(world, mesh);
+    Groups groups(world, mesh);
     const mesh::Coordinates at = mesh.coordinates({world.rank()});
-    for (const Lane lane : all_lanes) {
-      EXPECT_EQ(members(groups.at(Group::replicate, lane)), mesh.group(mesh::Axis::replicate, at)) << mesh.text();
-      EXPECT_EQ(members(groups.at(Group::shard, lane)), mesh.group(mesh::Axis::shard, at)) << mesh.text();
-      EXPECT_EQ(members(groups.at(Group::tensor, lane)), mesh.group(mesh::Axis::tensor, at)) << mesh.text();
-      EXPECT_EQ(members(groups.at(Group::dp, lane)), mesh.dp_group(at)) << mesh.text();
-      EXPECT_EQ(groups.at(Group::dp, lane).rank(), mesh.dp_rank(at).value) << mesh.text();
-      EXPECT_EQ(groups.at(Group::world, lane).size(), world.size());
+    for (const mesh::GroupRow& row : mesh::groups) {
+      if (row.part) continue;
+      groups.add(row.group, Lane::reduce, mesh.size(row.axes));
+      EXPECT_EQ(members(groups.at(row.group, Lane::reduce)), mesh.group(row.axes, at)) << mesh.text() << row.name;
     }
+    EXPECT_EQ(groups.at(Group::dp, Lane::reduce).rank(), mesh.dp_rank(at).value) << mesh.text();
   }
+}
+
+TEST(Groups, HoldConsecutiveRanksWhereTheyAreAPart) {
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
+  for (const mesh::Mesh& mesh : meshes_of(world.size()))
+    for (const Group group : {Group::shard_group, Group::tensor_group})
+      for (int ranks = 1; ranks <= mesh.size(mesh::row_of(group).axes); ++ranks) {
+        const std::vector<Rank> all = mesh.group(mesh::row_of(group).axes, mesh.coordinates({world.rank()}));
+        if (static_cast<int>(all.size()) % ranks != 0) continue;
+        Groups groups(world, mesh);
+        groups.add(group, Lane::gather, ranks);
+        const auto mine = std::find(all.begin(), all.end(), Rank{world.rank()}) - all.begin();
+        const auto first = all.begin() + mine / ranks * ranks;
+        EXPECT_EQ(members(groups.at(group, Lane::gather)), std::vector<Rank>(first, first + ranks)) << mesh.text();
+      }
+}
+
+TEST(Groups, AreThoseThatWereAdded) {
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
+  Groups groups(world, {.shard = world.size()});
+  EXPECT_THROW((void)groups.at(Group::shard, Lane::gather), BugError);
+  EXPECT_THROW(groups.add(Group::shard, Lane::gather, world.size() + 1), BugError);
+  groups.add(Group::shard, Lane::gather, world.size());
+  EXPECT_EQ(groups.at(Group::shard, Lane::gather).size(), world.size());
+  EXPECT_THROW((void)groups.at(Group::shard, Lane::reduce), BugError);
+  EXPECT_EQ(traffic_name(Group::shard, Lane::gather), "shard");
+  EXPECT_EQ(traffic_name(Group::tensor, Lane::compute), "control") << "norms and losses";
 }
 
 TEST(Groups, GiveEveryLaneItsOwnMessages) {
   const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
-  const Groups groups(world, {.shard = world.size()});
+  Groups groups(world, {.shard = world.size()});
+  for (const Lane lane : {Lane::gather, Lane::reduce}) groups.add(Group::shard, lane, world.size());
   // A message on one lane is not received on another.
   const mpi::Communicator& gather = groups.at(Group::shard, Lane::gather);
   const mpi::Communicator& reduce = groups.at(Group::shard, Lane::reduce);

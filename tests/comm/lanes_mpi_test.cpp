@@ -13,6 +13,9 @@
 namespace trireme::comm {
 namespace {
 
+using mesh::Group;
+using schedule::Lane;
+
 constexpr int rounds = 60;
 
 std::int64_t count_of(int round) { return 1 + (round * 977) % 6000; }
@@ -55,17 +58,18 @@ INSTANTIATE_TEST_SUITE_P(, Lanes, testing::Values(TransportChoice::mpi, Transpor
 TEST_P(Lanes, RunAtOnceWithoutMeetingEachOther) {
   const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   ASSERT_EQ(world.size(), 4);
-  const Groups groups(world, {.replicate = 2, .shard = 2});
+  Groups groups(world, {.replicate = 2, .shard = 2});
   Counters counters;
   mpi::FlightRecorder recorder;
   const Services services{.counters = &counters, .recorder = &recorder};
   const auto open = [&](Group group, Lane lane) {
+    groups.add(group, lane, group == Group::dp ? 4 : 2);
     return make_collectives(groups.at(group, lane), group, lane, services, GetParam());
   };
   const auto gather = open(Group::shard, Lane::gather);
   const auto reduce = open(Group::shard, Lane::reduce);
   const auto replicas = open(Group::replicate, Lane::reduce);
-  const auto control = open(Group::dp, Lane::control);
+  const auto control = open(Group::dp, Lane::compute);
 
   int gathers = -1;
   int reductions = -1;

@@ -16,6 +16,9 @@
 namespace trireme::comm {
 namespace {
 
+using mesh::Group;
+using schedule::Lane;
+
 constexpr std::int64_t period_bytes = 8 << 20;
 constexpr std::int64_t period = period_bytes / 4;
 

@@ -12,8 +12,8 @@
 namespace trireme::executor {
 namespace {
 
-using comm::Group;
 using device::Space;
+using mesh::Group;
 using schedule::Lane;
 
 comm::Collectives collectives(const std::string& name) {
@@ -40,6 +40,33 @@ TEST(Links, AreTheSameForBothMemoriesWhereNothingIsApart) {
   links.add({Group::shard, Lane::reduce}, reduce);
   EXPECT_EQ(&links.at({Group::shard, Lane::reduce, Space::host}), &reduce);
   EXPECT_EQ(links.find({Group::shard, Lane::reduce, Space::host}), nullptr) << "none is opened for the host";
+}
+
+/// "shard/gather dp/compute ..."; "+host" for those of the host's memory.
+std::string text_of(const std::vector<Link>& links) {
+  std::string text;
+  for (const Link& link : links) {
+    text += std::string(text.empty() ? "" : " ") + std::string(mesh::to_text(link.group)) + "/" +
+            std::string(to_text(link.lane)) + (link.space == Space::host ? "+host" : "");
+  }
+  return text;
+}
+
+TEST(Links, OfARunAreThoseOfItsGroups) {
+  EXPECT_EQ(text_of(links_of({})), "shard/gather shard/reduce dp/compute") << "one rank";
+  EXPECT_EQ(text_of(links_of({.mesh = {.replicate = 2, .shard = 4}, .shard_group = 2})),
+            "shard/gather shard/reduce replicate/reduce dp/compute shard_group/gather");
+  EXPECT_EQ(text_of(links_of({.mesh = {.tensor = 4}, .tensor_group = 2})),
+            "shard/gather shard/reduce dp/compute tensor/tensor tensor/reduce tensor/compute tensor_group/reduce");
+}
+
+TEST(Links, OfGradientsOnTheHostAreThereForWhatIsReducedThere) {
+  EXPECT_EQ(text_of(links_of({.mesh = {.shard = 2}, .gradients_on_host = true})),
+            "shard/gather shard/reduce dp/compute")
+      << "the shard axis reduces on the device";
+  EXPECT_EQ(text_of(links_of({.mesh = {.replicate = 2, .tensor = 2}, .gradients_on_host = true})),
+            "shard/gather shard/reduce replicate/reduce dp/compute tensor/tensor tensor/reduce tensor/compute "
+            "replicate/reduce+host tensor/reduce+host");
 }
 
 TEST(Links, AreNamedWhereARunHasNone) {

@@ -117,13 +117,13 @@ class Steps {
   Links links(bool shares_layers) {
     using schedule::Lane;
     Links links;
-    links.add({comm::Group::shard, Lane::gather}, gather_);
-    links.add({comm::Group::shard, Lane::reduce}, reduce_);
-    links.add({comm::Group::dp, Lane::compute}, control_);
+    links.add({mesh::Group::shard, Lane::gather}, gather_);
+    links.add({mesh::Group::shard, Lane::reduce}, reduce_);
+    links.add({mesh::Group::dp, Lane::compute}, control_);
     if (!shares_layers) return links;
-    links.add({comm::Group::tensor, Lane::tensor}, tensor_);
-    links.add({comm::Group::tensor, Lane::reduce}, copies_);
-    links.add({comm::Group::tensor, Lane::compute}, norm_);
+    links.add({mesh::Group::tensor, Lane::tensor}, tensor_);
+    links.add({mesh::Group::tensor, Lane::reduce}, copies_);
+    links.add({mesh::Group::tensor, Lane::compute}, norm_);
     return links;
   }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "trireme/base/error.hpp"
+#include "trireme/mesh/groups.hpp"
 
 namespace trireme::mesh {
 namespace {
@@ -101,12 +102,12 @@ TEST(Group, HoldsTheRanksThatDifferAlongOneAxisOnly) {
 
 TEST(Group, PartitionsTheRanksOfEveryMesh) {
   for (const Mesh& mesh : all_meshes()) {
-    for (const Axis axis : {Axis::replicate, Axis::shard, Axis::tensor}) {
+    for (const AxisRow& row : axes) {
       for (int r = 0; r < mesh.ranks(); ++r) {
-        const std::vector<Rank> members = mesh.group(axis, mesh.coordinates({r}));
-        ASSERT_EQ(static_cast<int>(members.size()), mesh.size(axis));
+        const std::vector<Rank> members = mesh.group(row.axis, mesh.coordinates({r}));
+        ASSERT_EQ(static_cast<int>(members.size()), mesh.size(row.axis));
         ASSERT_EQ(std::count(members.begin(), members.end(), Rank{r}), 1);
-        ASSERT_EQ(members, mesh.group(axis, mesh.coordinates(members.front())));
+        ASSERT_EQ(members, mesh.group(row.axis, mesh.coordinates(members.front())));
       }
     }
   }
@@ -114,7 +115,7 @@ TEST(Group, PartitionsTheRanksOfEveryMesh) {
 
 TEST(Group, OfDataParallelRanksIsOrderedByDpRank) {
   for (const Mesh& mesh : all_meshes()) {
-    const std::vector<Rank> members = mesh.dp_group(mesh.coordinates({mesh.ranks() - 1}));
+    const std::vector<Rank> members = mesh.group(row_of(Group::dp).axes, mesh.coordinates({mesh.ranks() - 1}));
     ASSERT_EQ(static_cast<int>(members.size()), mesh.dp_size());
     for (int i = 0; i < mesh.dp_size(); ++i) {
       const Coordinates at = mesh.coordinates(members[static_cast<std::size_t>(i)]);
@@ -122,6 +123,53 @@ TEST(Group, OfDataParallelRanksIsOrderedByDpRank) {
       ASSERT_EQ(at.tensor, mesh.tensor - 1);
     }
   }
+}
+
+TEST(Mesh, PutsPipelineRanksFarthestApartAndContextBetweenShardAndTensor) {
+  const Mesh mesh{.pipeline = 2, .replicate = 2, .shard = 3, .context = 2, .tensor = 2};
+  int rank = 0;
+  for (int p = 0; p < 2; ++p)
+    for (int r = 0; r < 2; ++r)
+      for (int s = 0; s < 3; ++s)
+        for (int c = 0; c < 2; ++c)
+          for (int t = 0; t < 2; ++t) {
+            const Coordinates at{.pipeline = p, .replicate = r, .shard = s, .context = c, .tensor = t};
+            ASSERT_EQ(mesh.rank_of(at), Rank{rank});
+            ASSERT_EQ(mesh.coordinates({rank++}), at);
+            ASSERT_EQ(mesh.dp_rank(at), DpRank{r * 3 + s}) << "neither pipeline, context nor tensor counts";
+          }
+  EXPECT_EQ(mesh.ranks(), rank);
+  EXPECT_EQ(mesh.dp_size(), 6);
+}
+
+TEST(Mesh, TellsHowFarNeighboursAreApart) {
+  const Mesh mesh{.pipeline = 2, .replicate = 3, .shard = 5, .context = 7, .tensor = 11};
+  EXPECT_EQ(mesh.stride(Axis::tensor), 1);
+  EXPECT_EQ(mesh.stride(Axis::context), 11);
+  EXPECT_EQ(mesh.stride(Axis::shard), 7 * 11);
+  EXPECT_EQ(mesh.stride(Axis::replicate), 5 * 7 * 11);
+  EXPECT_EQ(mesh.stride(Axis::pipeline), 3 * 5 * 7 * 11);
+  for (const AxisRow& row : axes) {
+    const std::vector<Rank> members = mesh.group(row.axis, {});
+    ASSERT_EQ(members[1].value - members[0].value, mesh.stride(row.axis)) << row.name;
+  }
+}
+
+TEST(Mesh, HasARowForEveryAxisInTheOrderOfWorldRanks) {
+  int place = 0;
+  for (const AxisRow& row : axes) EXPECT_EQ(static_cast<int>(row.axis), place++) << row.name;
+  for (const GroupRow& row : groups) EXPECT_EQ(to_text(row.group), row.name);
+}
+
+TEST(Group, AlongSeveralAxesIsInRankOrder) {
+  const Mesh mesh{.replicate = 2, .shard = 2, .context = 2, .tensor = 2};
+  EXPECT_EQ(mesh.group({Axis::shard, Axis::context}, mesh.coordinates({9})),
+            (std::vector<Rank>{{9}, {11}, {13}, {15}}));
+  EXPECT_EQ(mesh.size({Axis::shard, Axis::context}), 4);
+}
+
+TEST(Mesh, ShowsAnAxisThatMostRunsDoNotHaveWhereItIsLarger) {
+  EXPECT_EQ((Mesh{.pipeline = 4, .shard = 8}.text()), "4x1x8x1 (pipeline x replicate x shard x tensor)");
 }
 
 TEST(Mesh, SaysItsAxes) {

@@ -19,13 +19,18 @@ class FlightLane;
 class FlightRecorder;
 }  // namespace trireme::mpi
 
+namespace trireme::mesh {
+enum class Group;
+}
+namespace trireme::schedule {
+enum class Lane : std::uint8_t;
+}
+
 namespace trireme::comm {
 
 class AllReduce;
 class Counters;
 class Transport;
-enum class Group;
-enum class Lane;
 
 /// What this thread has spent in collectives since it began, waiting for others or moving bytes.
 [[nodiscard]] double seconds_inside_collectives();
@@ -115,8 +120,8 @@ enum class TransportChoice {
 /// The collectives of `communicator`, which must outlive them. Collective over it.
 /// staging_bytes bounds the staging memory of this rank (absent: what suits the transport, a few MiB). Warns, on rank
 /// 0, when shared memory was possible but not available.
-[[nodiscard]] std::unique_ptr<Collectives> make_collectives(const mpi::Communicator& communicator, Group group,
-                                                            Lane lane, const Services& services,
+[[nodiscard]] std::unique_ptr<Collectives> make_collectives(const mpi::Communicator& communicator, mesh::Group group,
+                                                            schedule::Lane lane, const Services& services,
                                                             TransportChoice choice = TransportChoice::automatic,
                                                             std::optional<Bytes> staging_bytes = {});
 

@@ -1,44 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
+#include <map>
 #include <string_view>
-#include <vector>
+#include <utility>
 
-#include "trireme/mesh/mesh.hpp"
+#include "trireme/mesh/groups.hpp"
 #include "trireme/mpi/communicator.hpp"
+#include "trireme/schedule/op.hpp"
 
 namespace trireme::comm {
 
-/// Who calls a collective: every lane has its own thread and its own communicator per group, so that what one lane
-/// launches never meets another lane's messages.
-enum class Lane { compute, gather, reduce, control };
-inline constexpr std::array all_lanes{Lane::compute, Lane::gather, Lane::reduce, Lane::control};
-[[nodiscard]] std::string_view to_text(Lane lane);
+/// The name under which a group's traffic is counted: its own; "control" on the compute lane, which sums norms, losses
+/// and counts.
+[[nodiscard]] std::string_view traffic_name(mesh::Group group, schedule::Lane lane);
 
-/// The groups that this rank belongs to. dp = replicate x shard at one tensor rank, ordered by dp rank. shard_group:
-/// neighbours on the shard axis that keep a copy of the parameters; tensor_group: neighbours on the tensor axis that
-/// share key and value heads. The mesh makes all but these two.
-enum class Group { replicate, shard, tensor, dp, world, shard_group, tensor_group };
-inline constexpr std::array all_groups{Group::replicate, Group::shard, Group::tensor, Group::dp, Group::world};
-[[nodiscard]] std::string_view to_text(Group group);
-
-/// The name under which a group's traffic is counted: "shard", "replicate" or "tensor"; "control" for dp, world and the
-/// control lane.
-[[nodiscard]] std::string_view traffic_name(Group group, Lane lane);
-
-/// This rank's communicators: one for each (group, lane). Its ranks are those of the mesh along the group's axis, in
-/// order.
+/// This rank's communicators, by group and lane: every lane has its own thread and its own communicator, so that what
+/// one lane launches never meets another lane's messages.
 class Groups {
  public:
-  /// Collective over `world`; every rank creates all of them, in the same order: one split a group, one duplicate a
-  /// lane. Throws ConfigError when the mesh does not have as many ranks as `world`.
+  /// Collective over `world`, which outlives the groups. Throws ConfigError when the mesh does not have as many ranks
+  /// as `world`.
   Groups(const mpi::Communicator& world, const mesh::Mesh& mesh);
 
-  [[nodiscard]] const mpi::Communicator& at(Group group, Lane lane) const;
+  /// Makes the communicator of a group of `ranks` ranks on a lane: those of `mesh::Mesh::group`, in order, or of a
+  /// group that is a part of them, consecutive ones. Collective over the world: every rank adds the same communicators
+  /// in the same order.
+  void add(mesh::Group group, schedule::Lane lane, int ranks);
+
+  /// One that was added. Throws BugError for others.
+  [[nodiscard]] const mpi::Communicator& at(mesh::Group group, schedule::Lane lane) const;
 
  private:
-  std::vector<mpi::Communicator> communicators_;  // [group][lane]
+  const mpi::Communicator& world_;
+  mesh::Mesh mesh_;
+  std::map<std::pair<mesh::Group, schedule::Lane>, mpi::Communicator> communicators_;
 };
 
 }  // namespace trireme::comm

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/config/run_config.hpp"
+#include "trireme/mesh/mesh.hpp"
 
 namespace trireme::config {
 
@@ -28,13 +29,9 @@ namespace trireme::config {
 /// The same as a Markdown page: docs/run-file.md.
 [[nodiscard]] std::string options_reference();
 
-/// What depends on the number of ranks: the mesh filled in, accumulation worked out.
-struct Resolved {
-  int replicate = 1;
-  int shard = 1;
-  int tensor = 1;
+/// What depends on the number of ranks: the mesh of the ranks, and the microbatches of a step.
+struct Resolved : mesh::Mesh {
   int accumulation = 1;
-  [[nodiscard]] int dp_size() const { return replicate * shard; }
 };
 
 /// Fits the configuration to `ranks` ranks. Throws ConfigError (all mistakes at once) when the mesh does not multiply

@@ -176,7 +176,7 @@ class Executor {
   static void put_sum(const at::Tensor& sum, schedule::Phase phase, InFlight& of);
   /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
   double counted_squares(ParamBlock block, const optim::Team& team);
-  void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, comm::Group group);
+  void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, mesh::Group group);
   /// Adds to the loss of the step what a stage returned.
   void add_loss(const nn::Result& result);
   /// Adds to the loss of the step what a GPU has summed; waits for it.
@@ -197,10 +197,10 @@ class Executor {
     return options_.reduce == config::Reduce::fp32 ? DType::fp32 : DType::bf16;
   }
   /// The collectives of a group on a lane, for tensors in the memory that `tensor` lies in.
-  [[nodiscard]] comm::Collectives& link(comm::Group group, schedule::Lane lane, const at::Tensor& tensor) const {
+  [[nodiscard]] comm::Collectives& link(mesh::Group group, schedule::Lane lane, const at::Tensor& tensor) const {
     return links_.at({group, lane, tensor.is_cpu() ? device::Space::host : device::Space::device});
   }
-  [[nodiscard]] comm::Collectives& link(comm::Group group, schedule::Lane lane) const {
+  [[nodiscard]] comm::Collectives& link(mesh::Group group, schedule::Lane lane) const {
     return links_.at({group, lane});
   }
   [[nodiscard]] const nn::Layer& layer(Block block, Stage stage) const;

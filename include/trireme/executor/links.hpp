@@ -3,22 +3,36 @@
 
 #include <compare>
 #include <map>
+#include <vector>
 
 #include "trireme/comm/collectives.hpp"
-#include "trireme/comm/groups.hpp"
 #include "trireme/device/memory.hpp"
+#include "trireme/mesh/groups.hpp"
 #include "trireme/schedule/op.hpp"
 
 namespace trireme::executor {
 
-/// Names the collectives of one group, on the lane that calls them, for tensors in one memory. Norms and losses are
-/// summed on the compute lane.
+/// Identifies the collectives of one group, on the lane that calls them, for tensors in one memory. Norms and losses
+/// are summed on the compute lane.
 struct Link {
-  comm::Group group;
+  mesh::Group group;
   schedule::Lane lane;
   device::Space space = device::Space::device;
   friend auto operator<=>(const Link&, const Link&) = default;
 };
+
+/// What decides which links a run has.
+struct LinkOptions {
+  mesh::Mesh mesh;
+  int shard_group = 1;             ///< ranks that keep a copy of the parameters between them
+  int tensor_group = 1;            ///< ranks that share key and value heads
+  bool gradients_on_host = false;  ///< of tensors on a GPU: those of the host are reduced there
+  [[nodiscard]] int ranks(mesh::Group group) const;
+};
+
+/// The links of a run, in the order in which all ranks open them. A group of one rank has none, except those that
+/// every run has: shard and dp.
+[[nodiscard]] std::vector<Link> links_of(const LinkOptions& options);
 
 /// The collectives that the ops of a schedule use, each on a communicator of its own.
 class Links {
@@ -26,13 +40,13 @@ class Links {
   /// collectives: outlive the links.
   void add(const Link& link, comm::Collectives& collectives) { table_.insert_or_assign(link, &collectives); }
 
-  /// Those of a link; null where the run has none.
+  /// The collectives of a link; null where the run has none.
   [[nodiscard]] comm::Collectives* find(const Link& link) const {
     const auto found = table_.find(link);
     return found == table_.end() ? nullptr : found->second;
   }
-  /// Those of a link. Where nothing is apart in the host's memory (on CPUs), the same for both. Throws BugError where
-  /// there are none.
+  /// The collectives of a link. Where the host's memory has none of its own (on CPUs), the same for both. Throws
+  /// BugError where there are none.
   [[nodiscard]] comm::Collectives& at(const Link& link) const;
 
  private:

@@ -14,6 +14,8 @@
 namespace trireme::planner {
 namespace {
 
+using mesh::Axis;
+
 /// The cost of one op, verb by verb.
 class OpCost {
  public:
@@ -23,21 +25,20 @@ class OpCost {
 
   Cost operator()(const schedule::Unshard& op) const {
     const int ranks = op.from.value_or(of_.mesh.shard);
-    return gather("all-gather", axis(ranks, of_.mesh.tensor), f64(layout(op.block).padded() * width()));
+    return gather("all-gather", spread(ranks, of_.mesh.stride(Axis::shard)), f64(layout(op.block).padded() * width()));
   }
   Cost operator()(const schedule::ReduceScatter& op) const {
-    return reduce("reduce-scatter", axis(of_.mesh.shard, of_.mesh.tensor), f64(layout(op.block).padded()) * wire());
+    return reduce("reduce-scatter", along(Axis::shard), f64(layout(op.block).padded()) * wire());
   }
   Cost operator()(const schedule::AllReduce& op) const {
-    const Group group = axis(of_.mesh.replicate, of_.mesh.tensor * of_.mesh.shard);
-    return all_reduce(group, f64(layout(op.block).shard_elements()) * wire());
+    return all_reduce(along(Axis::replicate), f64(layout(op.block).shard_elements()) * wire());
   }
   Cost operator()(const schedule::AllReduceReplicated& op) const {
     const auto ranges = shard::copied_ranges(of_.model[op.block], layout(op.block), of_.replay_options.shard_rank);
     Cost sum;
     if (!ranges.everywhere.empty()) add(sum, all_reduce(tensor(), 4 * f64(shard::elements(ranges.everywhere))));
     if (!ranges.in_groups.empty())
-      add(sum, all_reduce(axis(ranges.group, 1), 4 * f64(shard::elements(ranges.in_groups))));
+      add(sum, all_reduce(spread(ranges.group, 1), 4 * f64(shard::elements(ranges.in_groups))));
     return sum;
   }
   Cost operator()(const schedule::GatherSequence&) const {
@@ -72,8 +73,8 @@ class OpCost {
   }
 
   Cost operator()(const schedule::ClipNorm&) const {
-    const int ranks = of_.mesh.replicate * of_.mesh.shard * of_.mesh.tensor;
-    const Group all = axis(ranks, 1);
+    const int ranks = of_.mesh.ranks();
+    const Group all = spread(ranks, 1);
     const double latency = (all.crosses_nodes() ? machine_.between : machine_.inside).latency;
     Cost cost = moved("norm of the gradient", 4 * f64(of_.layout.shard_elements()), machine_.memory_bandwidth);
     cost.seconds += latency * std::log2(ranks);
@@ -120,10 +121,11 @@ class OpCost {
   [[nodiscard]] std::int64_t width() const { return size_of(of_.replay_options.compute); }
   [[nodiscard]] double wire() const { return of_.replay_options.reduce == config::Reduce::fp32 ? 4 : 2; }
   [[nodiscard]] double stream() const { return f64(of_.replay_options.tokens * of_.model.sizes.hidden * width()); }
-  [[nodiscard]] Group axis(int ranks, int stride) const {
+  [[nodiscard]] Group spread(int ranks, int stride) const {
     return group_of(ranks, stride, static_cast<int>(machine_.gpus_per_node));
   }
-  [[nodiscard]] Group tensor() const { return axis(of_.mesh.tensor, 1); }
+  [[nodiscard]] Group along(Axis axis) const { return spread(of_.mesh.size(axis), of_.mesh.stride(axis)); }
+  [[nodiscard]] Group tensor() const { return along(Axis::tensor); }
 
   void note(std::string_view name, double seconds, const std::string& formula) const {
     if (terms_ != nullptr) terms_->push_back({std::string(name), formula, seconds});

@@ -2,19 +2,18 @@
 #include "trireme/train/engine/job.hpp"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "train/engine/agreement.hpp"
+#include "train/engine/job_links.hpp"
+#include "train/engine/microbatches.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/comm/transport.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/device/graphs.hpp"
 #include "trireme/mpi/agree.hpp"
 #include "trireme/mpi/topology.hpp"
-#include "trireme/nn/documents.hpp"
 #include "trireme/planner/replay.hpp"
 #include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
@@ -22,49 +21,6 @@
 
 namespace trireme::train {
 namespace {
-
-comm::StagingSource charged_staging() {
-  return {.allocate =
-              [](std::size_t bytes) {
-                auto buffer = std::make_shared<at::Tensor>(device::buffer(
-                    device::Category::communication, static_cast<std::int64_t>((bytes + 3) / 4), DType::fp32));
-                return std::shared_ptr<std::byte[]>(buffer, static_cast<std::byte*>(buffer->mutable_data_ptr()));
-              },
-          .charge = [](std::size_t bytes) -> std::shared_ptr<void> {
-            return std::make_shared<device::Charge>(device::Account{device::Category::communication},
-                                                    Bytes{static_cast<std::int64_t>(bytes)});
-          }};
-}
-
-/// int32 tokens as a tensor that shares the vector's memory, which outlives it.
-at::Tensor borrowed(const std::vector<std::int32_t>& tokens) {
-  return at::from_blob(const_cast<std::int32_t*>(tokens.data()), {static_cast<std::int64_t>(tokens.size())}, at::kInt);
-}
-
-/// Tokens where the step computes: on a GPU a copy, on its way there when this returns.
-at::Tensor on_device(at::Tensor tokens, at::Device device) {
-  if (!device.is_cuda()) return tokens;
-  const device::ChargeTo charge(device::Category::data);
-  return tokens.pin_memory().to(device, /*non_blocking=*/true);
-}
-
-/// nn::Microbatch::document_begin, where the run file asks for it.
-at::Tensor documents(const config::Data& data, const at::Tensor& inputs, std::int64_t seq_len) {
-  if (!data.document_mask) return {};
-  const device::ChargeTo charge(device::Category::data);
-  return nn::document_begins(inputs, seq_len, *data.document_end);
-}
-
-nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config::RunConfig& config, double loss_scale,
-                             at::Device device) {
-  const at::Tensor inputs = borrowed(tokens.inputs);
-  return {.inputs = on_device(inputs, device),
-          .targets = on_device(borrowed(tokens.targets), device),
-          .batch = config.batch.micro,
-          .seq_len = config.data.seq_len,
-          .document_begin = documents(config.data, inputs, config.data.seq_len),
-          .loss_scale = loss_scale};
-}
 
 /// device.cuda_graphs
 std::shared_ptr<device::Graphs> graphs_of(at::Device device) {
@@ -90,21 +46,6 @@ bool calls_collectives(schedule::Lane lane) {
   throw BugError("a lane is not of the schedule's");
 }
 
-/// Whose communicators of a group a lane calls: norms, losses and counts have their own.
-comm::Lane communicator_lane(schedule::Lane lane) {
-  using schedule::Lane;
-  switch (lane) {
-    case Lane::compute: return comm::Lane::control;
-    case Lane::gather: return comm::Lane::gather;
-    case Lane::reduce: return comm::Lane::reduce;
-    case Lane::tensor: return comm::Lane::compute;
-    case Lane::device_to_host:
-    case Lane::host_to_device:
-    case Lane::host: break;
-  }
-  throw BugError("a lane without collectives has no communicator");
-}
-
 bool spare_core(const mpi::Topology& topology) { return topology.node_cores > topology.node_ranks; }
 
 /// Lanes have threads where something on them makes the host wait or work: messages over MPI, offload's updates. Over
@@ -122,26 +63,17 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
     : config_(config),
       options_(std::move(options)),
       resolved_(config::resolve(config, world.size())),
-      mesh_{resolved_.replicate, resolved_.shard, resolved_.tensor},
-      at_(mesh_.coordinates(Rank{world.rank()})),
+      at_(resolved_.coordinates(Rank{world.rank()})),
       model_(model::build(config.model, planner::tensor_part(config, resolved_, at_.tensor))),
-      layout_(model_, mesh_.shard),
-      lane_threads_(wants_lane_threads(config_, options_, world)),
-      groups_(world, mesh_) {
+      layout_(model_, mesh().shard) {
   using schedule::Lane;
-  agree_on_build_and_places(world, mesh_, dp_rank());
+  lane_threads_ = wants_lane_threads(config_, options_, world);
+  agree_on_build_and_places(world, mesh(), dp_rank());
   mpi::agree(world, "run file", config::print_run_file(config_));
   const schedule::Policy policy = schedule::policy_of(config_, resolved_);
   schedule::Schedule step = schedule::build_step(model_, resolved_.accumulation, policy);
   forward_schedule_ = schedule::build_forward(model_, policy);
   mpi::agree(world, "schedule", schedule::print(step, model_));
-
-  open({comm::Group::shard, Lane::gather});
-  open({comm::Group::shard, Lane::reduce});
-  if (mesh_.replicate > 1) open({comm::Group::replicate, Lane::reduce});
-  open({comm::Group::dp, Lane::compute});
-  if (mesh_.tensor > 1) open_tensor_links();
-  if (options_.device.is_cuda() && config_.memory.offload != config::Offload::none) open_host_links();
 
   std::vector<schedule::Schedule> schedules{forward_schedule_};
   if (options_.trains) schedules.push_back(step);
@@ -149,16 +81,19 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
   buffers.partial = buffers.partial || (options_.trains && config_.precision.reduce == config::Reduce::bf16);
   store_ = std::make_unique<store::ParameterStore>(model_, layout_, at_.shard, buffers, config_.precision.compute,
                                                    options_.device);
-  if (buffers.reshard_group) {
-    reshard_group_ =
-        groups_.at(comm::Group::shard, comm::Lane::gather).split(at_.shard / *buffers.reshard_group, at_.shard);
-    open({comm::Group::shard_group, Lane::gather});
-  }
+  links_ = std::make_unique<JobLinks>(
+      world,
+      executor::LinkOptions{
+          .mesh = mesh(),
+          .shard_group = buffers.reshard_group.value_or(1),
+          .tensor_group = shard::kv_replication_group(model_),
+          .gradients_on_host = options_.device.is_cuda() && config_.memory.offload != config::Offload::none},
+      config_, options_, traffic_);
   layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens,
                                   options_.device);
   if (!options_.trains) return;
   executor_ = std::make_unique<executor::Executor>(
-      model_, std::move(step), *store_, layers_, links_, config_.optimizer,
+      model_, std::move(step), *store_, layers_, links_->table(), config_.optimizer,
       executor::Options{.lane_threads = lane_threads_,
                         .device = options_.device,
                         .ordered_collectives = options_.ordered_collectives ||
@@ -182,15 +117,12 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
 
 Job::~Job() = default;
 
-void Job::open_tensor_links() {
-  using schedule::Lane;
-  open({comm::Group::tensor, Lane::tensor});
-  open({comm::Group::tensor, Lane::reduce});
-  open({comm::Group::tensor, Lane::compute});
-  const int group = shard::kv_replication_group(model_);
-  if (group == 1) return;
-  kv_replication_group_ = groups_.at(comm::Group::tensor, comm::Lane::reduce).split(at_.tensor / group, at_.tensor);
-  open({comm::Group::tensor_group, Lane::reduce});
+comm::Collectives& Job::control() { return links_->table().at({mesh::Group::dp, schedule::Lane::compute}); }
+
+comm::Collectives& Job::gather() const { return links_->table().at({mesh::Group::shard, schedule::Lane::gather}); }
+
+comm::Collectives* Job::tensor_control() const {
+  return links_->table().find({mesh::Group::tensor, schedule::Lane::compute});
 }
 
 void Job::barrier() {
@@ -198,49 +130,14 @@ void Job::barrier() {
   if (tensor_control() != nullptr) tensor_control()->barrier();
 }
 
-const mpi::Communicator& Job::communicator(const executor::Link& link) const {
-  if (link.group == comm::Group::shard_group) return *reshard_group_;
-  if (link.group == comm::Group::tensor_group) return *kv_replication_group_;
-  return groups_.at(link.group, communicator_lane(link.lane));
-}
-
-void Job::open(const executor::Link& link) {
-  const comm::Lane lane = communicator_lane(link.lane);
-  const bool control = link.lane == schedule::Lane::compute;
-  const bool host = link.space == device::Space::host;
-  const comm::Services services{.counters = &traffic_.counters(link.lane),
-                                .recorder = &recorder_,
-                                .deadline = {.timeout_seconds = config_.comm.timeout_seconds,
-                                             .dump_path = options_.hang_dump_path,
-                                             .silent_ranks = options_.silent_ranks,
-                                             .last_progress = options_.last_progress},
-                                .staging = charged_staging()};
-  const bool values = control && !options_.control_over_link;  // in the host's memory
-  auto transport = options_.device.is_cuda() && !values && !host
-                       ? comm::make_device_transport(communicator(link), options_.device, options_.link, services,
-                                                     options_.transport)
-                       : comm::make_transport(communicator(link), services.staging, options_.transport);
-  if (options_.wrap_transport && !control) transport = options_.wrap_transport(std::move(transport));
-  auto& opened = collectives_[link] = std::make_unique<comm::Collectives>(
-      std::move(transport), std::string(comm::traffic_name(link.group, lane)),
-      fmt::format("{}/{}{}", comm::to_text(link.group), comm::to_text(lane), host ? " on the host" : ""), services);
-  links_.add(link, *opened);
-}
-
-void Job::open_host_links() {
-  for (const comm::Group group : {comm::Group::replicate, comm::Group::tensor, comm::Group::tensor_group})
-    if (links_.find({group, schedule::Lane::reduce}) != nullptr)
-      open({group, schedule::Lane::reduce, device::Space::host});
-}
-
 std::string Job::name_of(DpRank dp_rank) const {
   return fmt::format("dp rank {} ({})", dp_rank.value,
-                     groups_.at(comm::Group::dp, comm::Lane::control).name_of(dp_rank.value));
+                     links_->communicator({mesh::Group::dp, schedule::Lane::compute}).name_of(dp_rank.value));
 }
 
 data::BatchShape Job::batch_shape() const {
   return {.dp_rank = dp_rank().value,
-          .dp_size = mesh_.dp_size(),
+          .dp_size = mesh().dp_size(),
           .micro = config_.batch.micro,
           .accumulation = resolved_.accumulation};
 }
@@ -272,7 +169,7 @@ executor::Executor& Job::forward_executor(nn::Mode mode) {
   auto& slot = mode == nn::Mode::evaluate ? evaluator_ : inferrer_;
   if (!slot)
     slot = std::make_unique<executor::Executor>(
-        model_, forward_schedule_, *store_, layers_, links_, config_.optimizer,
+        model_, forward_schedule_, *store_, layers_, links_->table(), config_.optimizer,
         executor::Options{.lane_threads = false, .device = options_.device, .mode = mode});
   return *slot;
 }
@@ -298,12 +195,7 @@ Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps, con
 }
 
 at::Tensor Job::infer(const at::Tensor& tokens) {
-  const at::Tensor inputs = tokens.reshape({-1});
-  const std::vector<nn::Microbatch> microbatches{{.inputs = on_device(inputs, options_.device),
-                                                  .targets = {},
-                                                  .batch = tokens.size(0),
-                                                  .seq_len = tokens.size(1),
-                                                  .document_begin = documents(config_.data, inputs, tokens.size(1))}};
+  const std::vector<nn::Microbatch> microbatches{prompts_of(tokens, config_, options_.device)};
   return device::on_host(forward_executor(nn::Mode::infer).run({.microbatches = microbatches}, true).logits);
 }
 
@@ -314,7 +206,7 @@ at::Tensor Job::gather_masters(ParamBlock block) {
   gather().all_gather(shard.const_data_ptr(), held.mutable_data_ptr(), shard.numel(), DType::fp32);
   if (!options_.control_over_link) held = device::on_host(held);  // where the control group's values lie
   if (tensor_control() == nullptr) return device::on_host(held);
-  at::Tensor all = at::empty({mesh_.tensor, layout_[block].padded()}, held.options());
+  at::Tensor all = at::empty({mesh().tensor, layout_[block].padded()}, held.options());
   tensor_control()->all_gather(held.const_data_ptr(), all.mutable_data_ptr(), held.numel(), DType::fp32);
   return device::on_host(all);
 }

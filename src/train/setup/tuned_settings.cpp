@@ -89,9 +89,8 @@ std::optional<config::Sync> saved_policy(const config::RunConfig& config, const 
     if (path.empty()) return std::nullopt;
     const checkpoint::Manifest manifest = checkpoint::open_checkpoint(path);
     const config::RunConfig saved = config::parse_run_file(manifest.state.run_file, checkpoint::index_path(path));
-    const bool same = manifest.mesh == mesh::Mesh{mesh.replicate, mesh.shard, mesh.tensor} &&
-                      saved.batch.global == config.batch.global && saved.batch.micro == config.batch.micro &&
-                      saved.memory.budget == config.memory.budget &&
+    const bool same = manifest.mesh == mesh && saved.batch.global == config.batch.global &&
+                      saved.batch.micro == config.batch.micro && saved.memory.budget == config.memory.budget &&
                       saved.precision.compute == config.precision.compute;
     return same ? std::optional(saved.sync) : std::nullopt;
   } catch (const io::ReadError&) {

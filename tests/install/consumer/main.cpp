@@ -9,7 +9,7 @@
 /// Uses layers of both halves; all of them are linked, with their libraries.
 int main(int argc, char** argv) {
   const trireme::mpi::Session session(&argc, &argv);
-  const trireme::mesh::Mesh mesh{1, session.world().size(), 1};
+  const trireme::mesh::Mesh mesh{.shard = session.world().size()};
   const trireme::mpi::Topology topology = trireme::mpi::probe_topology(session.world());
   std::cout << "trireme " << trireme::build_info().version << ", mesh " << mesh.text() << ", " << topology.nodes
             << " nodes\n";

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/mesh/mesh.hpp"
 
-int main() { return trireme::mesh::Mesh{2, 3, 1}.dp_size() == 6 ? 0 : 1; }
+int main() { return trireme::mesh::Mesh{.replicate = 2, .shard = 3}.dp_size() == 6 ? 0 : 1; }

@@ -4,19 +4,16 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/counters.hpp"
 #include "trireme/comm/device_transports.hpp"
-#include "trireme/comm/groups.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/data/batch_reader.hpp"
 #include "trireme/executor/executor.hpp"
 #include "trireme/mesh/mesh.hpp"
-#include "trireme/mpi/flight.hpp"
 #include "trireme/train/engine/traffic.hpp"
 
 namespace trireme::train {
@@ -40,6 +37,8 @@ struct JobOptions {
   std::function<std::chrono::steady_clock::time_point()> last_progress{};  ///< mpi::Deadline::last_progress
   bool trains = true;  ///< false: no gradients and optimizer state, forward only
 };
+
+class JobLinks;
 
 /// One training job on this rank: the model's parameters, the schedule, and who it talks to. Everything is collective
 /// over the communicator that it is built on, which may be any; every rank builds the same.
@@ -94,15 +93,15 @@ class Job {
     return executor_ ? executor_->schedule() : forward_schedule_;
   }
   [[nodiscard]] const config::Resolved& resolved() const { return resolved_; }
-  [[nodiscard]] const mesh::Mesh& mesh() const { return mesh_; }
-  [[nodiscard]] DpRank dp_rank() const { return mesh_.dp_rank(at_); }
+  [[nodiscard]] const mesh::Mesh& mesh() const { return resolved_; }
+  [[nodiscard]] DpRank dp_rank() const { return resolved_.dp_rank(at_); }
   /// For messages: "dp rank 3 (rank 6 on n2)".
   [[nodiscard]] std::string name_of(DpRank dp_rank) const;
   [[nodiscard]] data::BatchShape batch_shape() const;
   [[nodiscard]] const model::Model& model() const { return model_; }
   [[nodiscard]] store::ParameterStore& store() { return *store_; }
   [[nodiscard]] executor::Executor& executor() { return *executor_; }
-  [[nodiscard]] comm::Collectives& control() { return links_.at({comm::Group::dp, schedule::Lane::compute}); }
+  [[nodiscard]] comm::Collectives& control();
   [[nodiscard]] bool lane_threads() const { return lane_threads_; }
   [[nodiscard]] std::string transport_name() const { return gather().transport_name(); }
   /// Steps that were not skipped: AdamW's count.
@@ -112,36 +111,21 @@ class Job {
   void restore(std::int64_t updates) { updates_ = updates; }
 
  private:
-  [[nodiscard]] comm::Collectives& gather() const { return links_.at({comm::Group::shard, schedule::Lane::gather}); }
+  [[nodiscard]] comm::Collectives& gather() const;
   /// The collectives that sum norms over the tensor axis; null with one tensor rank.
-  [[nodiscard]] comm::Collectives* tensor_control() const {
-    return links_.find({comm::Group::tensor, schedule::Lane::compute});
-  }
-  /// Makes the collectives of a link. Collective over its group.
-  void open(const executor::Link& link);
-  [[nodiscard]] const mpi::Communicator& communicator(const executor::Link& link) const;
-  void open_tensor_links();
-  /// On a GPU, for what offload keeps on the host: MPI beside NCCL, in the same groups.
-  void open_host_links();
+  [[nodiscard]] comm::Collectives* tensor_control() const;
   executor::Executor& forward_executor(nn::Mode mode);
   [[nodiscard]] double global_count(const data::StepBatch& batch);
 
   config::RunConfig config_;
   JobOptions options_;
   config::Resolved resolved_;
-  mesh::Mesh mesh_;
   mesh::Coordinates at_;
   model::Model model_;
   shard::Layout layout_;
   bool lane_threads_ = false;
-  comm::Groups groups_;
-  mpi::FlightRecorder recorder_;
   StepTraffic traffic_;
-  std::optional<mpi::Communicator> reshard_group_;  ///< neighbours on the shard axis that keep a copy of the parameters
-  std::optional<mpi::Communicator>
-      kv_replication_group_;  ///< neighbours on the tensor axis that share key and value heads
-  std::map<executor::Link, std::unique_ptr<comm::Collectives>> collectives_;
-  executor::Links links_;
+  std::unique_ptr<JobLinks> links_;
   schedule::Schedule forward_schedule_;
   std::unique_ptr<store::ParameterStore> store_;
   executor::Layers layers_;

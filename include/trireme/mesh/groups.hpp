@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "trireme/mesh/mesh.hpp"
+
+namespace trireme::mesh {
+
+/// The groups of ranks that call collectives together; a rank is in one of every kind. Context ranks share the storage
+/// of parameters with shard ranks, and losses are summed over them. dp: all ranks that train on other tokens, ordered
+/// by dp rank. shard_group: neighbours on the shard axis that keep a copy of the parameters
+/// (sync.reshard_after_forward). tensor_group: neighbours on the tensor axis that share key and value heads.
+enum class Group { replicate, shard, tensor, dp, shard_group, tensor_group };
+
+/// One kind of group.
+struct GroupRow {
+  Group group;
+  std::string_view name;
+  Axes axes;                 ///< along which its ranks differ
+  std::string_view traffic;  ///< under which its traffic is counted
+  bool part = false;         ///< some neighbours only, of those that differ along `axes`
+};
+
+inline constexpr std::array groups{
+    GroupRow{Group::replicate, "replicate", Axis::replicate, "replicate"},
+    GroupRow{Group::shard, "shard", {Axis::shard, Axis::context}, "shard"},
+    GroupRow{Group::tensor, "tensor", Axis::tensor, "tensor"},
+    GroupRow{Group::dp, "dp", {Axis::replicate, Axis::shard, Axis::context}, "control"},
+    GroupRow{Group::shard_group, "shard_group", {Axis::shard, Axis::context}, "shard_group", true},
+    GroupRow{Group::tensor_group, "tensor_group", Axis::tensor, "tensor_group", true},
+};
+
+[[nodiscard]] const GroupRow& row_of(Group group);
+[[nodiscard]] std::string_view to_text(Group group);
+
+}  // namespace trireme::mesh

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "trireme/config/run_config.hpp"
+#include "trireme/mesh/mesh.hpp"
+
+namespace trireme::config {
+
+/// The key of [mesh] that sets the size of an axis.
+struct MeshKey {
+  mesh::Axis axis;
+  std::int64_t Mesh::*size;  ///< null: reserved, its size is 1
+  std::string_view meaning;
+};
+
+/// One for each axis, in the order of the run file.
+inline constexpr std::array mesh_keys{
+    MeshKey{mesh::Axis::replicate, &Mesh::replicate, "number of replicas of the sharded model (hybrid sharding, HSDP)"},
+    MeshKey{
+        mesh::Axis::shard, &Mesh::shard,
+        "number of ranks over which parameters, gradients and optimizer state are sharded (-1: all remaining ranks)"},
+    MeshKey{mesh::Axis::tensor, &Mesh::tensor, "tensor-parallel size"},
+    MeshKey{mesh::Axis::context, nullptr, "context-parallel size"},
+    MeshKey{mesh::Axis::pipeline, nullptr, "pipeline-parallel size"},
+};
+
+/// The axis that takes the ranks that the others leave.
+inline constexpr mesh::Axis remaining_axis = mesh::Axis::shard;
+
+}  // namespace trireme::config

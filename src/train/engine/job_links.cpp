@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/engine/job_links.hpp"
+
+#include <fmt/format.h>
+
+#include "trireme/comm/transport.hpp"
+#include "trireme/device/buffer.hpp"
+
+namespace trireme::train {
+namespace {
+
+comm::StagingSource charged_staging() {
+  return {.allocate =
+              [](std::size_t bytes) {
+                auto buffer = std::make_shared<at::Tensor>(device::buffer(
+                    device::Category::communication, static_cast<std::int64_t>((bytes + 3) / 4), DType::fp32));
+                return std::shared_ptr<std::byte[]>(buffer, static_cast<std::byte*>(buffer->mutable_data_ptr()));
+              },
+          .charge = [](std::size_t bytes) -> std::shared_ptr<void> {
+            return std::make_shared<device::Charge>(device::Account{device::Category::communication},
+                                                    Bytes{static_cast<std::int64_t>(bytes)});
+          }};
+}
+
+}  // namespace
+
+JobLinks::JobLinks(const mpi::Communicator& world, const executor::LinkOptions& needed, const config::RunConfig& config,
+                   const JobOptions& options, StepTraffic& traffic)
+    : groups_(world, needed.mesh) {
+  for (const executor::Link& link : executor::links_of(needed)) {
+    if (link.space == device::Space::device) groups_.add(link.group, link.lane, needed.ranks(link.group));
+    open(link, config, options, traffic);
+  }
+}
+
+void JobLinks::open(const executor::Link& link, const config::RunConfig& config, const JobOptions& options,
+                    StepTraffic& traffic) {
+  const bool control = link.lane == schedule::Lane::compute;
+  const bool host = link.space == device::Space::host;
+  const comm::Services services{.counters = &traffic.counters(link.lane),
+                                .recorder = &recorder_,
+                                .deadline = {.timeout_seconds = config.comm.timeout_seconds,
+                                             .dump_path = options.hang_dump_path,
+                                             .silent_ranks = options.silent_ranks,
+                                             .last_progress = options.last_progress},
+                                .staging = charged_staging()};
+  const bool values = control && !options.control_over_link;  // in the host's memory
+  auto transport =
+      options.device.is_cuda() && !values && !host
+          ? comm::make_device_transport(communicator(link), options.device, options.link, services, options.transport)
+          : comm::make_transport(communicator(link), services.staging, options.transport);
+  if (options.wrap_transport && !control) transport = options.wrap_transport(std::move(transport));
+  auto& opened = collectives_[link] = std::make_unique<comm::Collectives>(
+      std::move(transport), std::string(comm::traffic_name(link.group, link.lane)),
+      fmt::format("{}/{}{}", mesh::to_text(link.group), to_text(link.lane), host ? " on the host" : ""), services);
+  links_.add(link, *opened);
+}
+
+}  // namespace trireme::train

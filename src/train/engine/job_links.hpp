@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "trireme/comm/groups.hpp"
+#include "trireme/executor/links.hpp"
+#include "trireme/mpi/flight.hpp"
+#include "trireme/train/engine/job.hpp"
+
+namespace trireme::train {
+
+/// A job's communicators and collectives, one for every link that its schedule uses.
+class JobLinks {
+ public:
+  /// Collective over `world`, which the links use until they end; so are options and traffic. Throws ConfigError when
+  /// the mesh does not have as many ranks as `world`.
+  JobLinks(const mpi::Communicator& world, const executor::LinkOptions& needed, const config::RunConfig& config,
+           const JobOptions& options, StepTraffic& traffic);
+
+  [[nodiscard]] const executor::Links& table() const { return links_; }
+  [[nodiscard]] const mpi::Communicator& communicator(const executor::Link& link) const {
+    return groups_.at(link.group, link.lane);
+  }
+
+ private:
+  /// Makes the collectives of a link. Collective over its group.
+  void open(const executor::Link& link, const config::RunConfig& config, const JobOptions& options,
+            StepTraffic& traffic);
+
+  comm::Groups groups_;
+  mpi::FlightRecorder recorder_;
+  std::map<executor::Link, std::unique_ptr<comm::Collectives>> collectives_;
+  executor::Links links_;
+};
+
+}  // namespace trireme::train

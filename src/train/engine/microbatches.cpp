@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/engine/microbatches.hpp"
+
+#include <ATen/ops/from_blob.h>
+
+#include "trireme/device/memory.hpp"
+#include "trireme/nn/documents.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// int32 tokens as a tensor that shares the vector's memory, which outlives it.
+at::Tensor borrowed(const std::vector<std::int32_t>& tokens) {
+  return at::from_blob(const_cast<std::int32_t*>(tokens.data()), {static_cast<std::int64_t>(tokens.size())}, at::kInt);
+}
+
+/// Tokens where the step computes: on a GPU a copy, on its way there when this returns.
+at::Tensor on_device(at::Tensor tokens, at::Device device) {
+  if (!device.is_cuda()) return tokens;
+  const device::ChargeTo charge(device::Category::data);
+  return tokens.pin_memory().to(device, /*non_blocking=*/true);
+}
+
+/// nn::Microbatch::document_begin, where the run file asks for it.
+at::Tensor documents(const config::Data& data, const at::Tensor& inputs, std::int64_t seq_len) {
+  if (!data.document_mask) return {};
+  const device::ChargeTo charge(device::Category::data);
+  return nn::document_begins(inputs, seq_len, *data.document_end);
+}
+
+}  // namespace
+
+nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config::RunConfig& config, double loss_scale,
+                             at::Device device) {
+  const at::Tensor inputs = borrowed(tokens.inputs);
+  return {.inputs = on_device(inputs, device),
+          .targets = on_device(borrowed(tokens.targets), device),
+          .batch = config.batch.micro,
+          .seq_len = config.data.seq_len,
+          .document_begin = documents(config.data, inputs, config.data.seq_len),
+          .loss_scale = loss_scale};
+}
+
+nn::Microbatch prompts_of(const at::Tensor& tokens, const config::RunConfig& config, at::Device device) {
+  const at::Tensor inputs = tokens.reshape({-1});
+  return {.inputs = on_device(inputs, device),
+          .targets = {},
+          .batch = tokens.size(0),
+          .seq_len = tokens.size(1),
+          .document_begin = documents(config.data, inputs, tokens.size(1))};
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/config/run_config.hpp"
+#include "trireme/data/batch_reader.hpp"
+#include "trireme/nn/stage.hpp"
+
+namespace trireme::train {
+
+/// One microbatch for the step, where it computes. tokens: outlive the microbatch, whose tensors share their memory on
+/// CPUs.
+[[nodiscard]] nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config::RunConfig& config,
+                                           double loss_scale, at::Device device);
+
+/// Rows of tokens without targets. tokens: [B, T], int32.
+[[nodiscard]] nn::Microbatch prompts_of(const at::Tensor& tokens, const config::RunConfig& config, at::Device device);
+
+}  // namespace trireme::train
