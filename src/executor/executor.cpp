@@ -3,17 +3,15 @@
 
 #include <c10/core/StreamGuard.h>
 
-#include <type_traits>
 #include <utility>
 #include <variant>
 
-#include "executor/segments.hpp"
+#include "executor/recorded_graphs.hpp"
+#include "executor/verbs.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/device/history.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/mpi/abort.hpp"
 #include "trireme/schedule/access.hpp"
-#include "trireme/schedule/buffers.hpp"
 
 namespace trireme::executor {
 namespace {
@@ -64,114 +62,54 @@ Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType co
 
 Executor::Executor(const model::Model& model, schedule::Schedule schedule, store::ParameterStore& store,
                    const Layers& layers, Links links, config::Optimizer optimizer, Options options)
-    : model_(model),
-      schedule_(std::move(schedule)),
-      store_(store),
-      layers_(layers),
-      links_(links),
-      optimizer_(std::move(optimizer)),
-      options_(std::move(options)),
-      program_(resolve(schedule_, model, store)),
-      activations_(options_.device) {
+    : schedule_(std::move(schedule)), options_(std::move(options)) {
   std::vector<schedule::Need> needs = options_.needs ? *options_.needs : schedule::needs(schedule_, model);
   if (options_.device.is_cuda())
     device_lanes_.emplace(schedule_, needs, options_.device, reduced_on_host(schedule_, store),
                           options_.record_timeline);
-  in_flight_.resize(static_cast<std::size_t>(schedule_.microbatches));
-  squares_.resize(static_cast<std::size_t>(model.param_blocks()));
-  clip_op_ = static_cast<int>(schedule_.ops.size());
-  for (std::size_t i = 0; i < schedule_.ops.size(); ++i) {
-    if (std::holds_alternative<schedule::ClipNorm>(schedule_.ops[i])) clip_op_ = static_cast<int>(i);
+  verbs_ = std::make_unique<Verbs>(model, schedule_, store, layers, std::move(links), std::move(optimizer), options_,
+                                   device_lanes_ ? &*device_lanes_ : nullptr);
+  if (options_.graphs) graphs_ = std::make_unique<RecordedGraphs>(schedule_, needs, options_.graphs);
+  for (std::size_t i = 0; i < schedule_.ops.size(); ++i)
     if (std::holds_alternative<schedule::Update>(schedule_.ops[i])) updates_.push_back(static_cast<int>(i));
-  }
   if (!options_.on_exception) options_.on_exception = [] { mpi::abort_job_for_current_exception(); };
-  for (int b = 0; b < model.param_blocks(); ++b)
-    decay_.push_back(optim::decay_ranges(model[ParamBlock{b}], store.layout()[ParamBlock{b}], store.shard_rank(),
-                                         optimizer_.no_decay));
-  for (int b = 0; b < model.param_blocks(); ++b) {
-    const shard::BlockLayout& layout = store.layout()[ParamBlock{b}];
-    copied_.push_back(shard::copied_ranges(model[ParamBlock{b}], layout, store.shard_rank()));
-    counted_.push_back(shard::counted_ranges(model[ParamBlock{b}], layout, store.shard_rank()));
-  }
-  if (options_.graphs) {
-    segments_ = segments(schedule_, needs);
-    segment_of_.assign(schedule_.ops.size(), -1);
-    graph_of_.assign(segments_.size(), -1);
-    for (std::size_t i = 0; i < segments_.size(); ++i)
-      for (const int op : segments_[i]) segment_of_[static_cast<std::size_t>(op)] = static_cast<int>(i);
-  }
-  if (options_.lane_threads) host_team_ = optim::Team(options_.host_threads);
-  driver_.emplace(schedule_, options_.ordered_collectives ? launch_needs(schedule_, std::move(needs)) : needs,
-                  options_.lane_threads,
-                  Runner{.run = [this](std::span<const int> ops, std::int64_t step) { perform(ops, step); },
-                         .together = [this](int op, std::int64_t step) { return segment_of(op, step); },
-                         .on_lane_end = options_.on_lane_end,
-                         .on_exception = options_.on_exception});
+  driver_.emplace(
+      schedule_, options_.ordered_collectives ? launch_needs(schedule_, std::move(needs)) : needs,
+      options_.lane_threads,
+      Runner{
+          .run = [this](std::span<const int> ops, std::int64_t step) { perform(ops, step); },
+          .together = [this](int op, std::int64_t step) { return graphs_ ? graphs_->segment_of(op, step) : nullptr; },
+          .on_lane_end = options_.on_lane_end,
+          .on_exception = options_.on_exception});
 }
 
 Executor::~Executor() = default;
 
+bool Executor::must_rest() const { return graphs_ && step_ + 2 == RecordedGraphs::recording_step; }
+
+HostWork Executor::host_work() const { return verbs_->host_work(); }
+
 StepResult Executor::run(const StepInput& input, bool last) {
   ++step_;
-  input_ = input;
-  if (options_.graphs) input_.microbatches = kept(input.microbatches);
-  result_ = {};
-  loss_ = {};
-  device_loss_ = graphs_loss_;  // undefined without
-  if (options_.graphs && step_ == recording_step) {
-    invariant(rested_, "lanes rest before graphs are recorded");
-    options_.graphs->make_room();
+  StepInput now = input;
+  if (graphs_) {
+    now.microbatches = graphs_->kept(input.microbatches);
+    invariant(rested_ || step_ != RecordedGraphs::recording_step, "lanes rest before graphs are recorded");
+    graphs_->begin(step_);
   }
+  verbs_->begin(now, graphs_ ? graphs_->loss() : at::Tensor());
   if (device_lanes_ && rested_) device_lanes_->start();
   rested_ = last;
   const double exposed_seconds = driver_->run(step_, last);
-  if (!device_lanes_) result_.exposed_seconds = exposed_seconds;  // else streams wait, not the host
-  if (options_.graphs && step_ == recording_step) {
-    graphs_loss_ = device_loss_;
-    graphs_memory_ = device::Charge::of_gpu(device::Category::activations, options_.graphs->memory());
-  }
+  StepState& state = verbs_->state();
+  if (!device_lanes_) state.result.exposed_seconds = exposed_seconds;  // else streams wait, not the host
+  if (graphs_) graphs_->end(step_, state.device_loss);
   if (last && device_lanes_) device_lanes_->drain(timeline_);
-  return std::exchange(result_, {});
+  return std::exchange(state.result, {});
 }
 
 void Executor::finish_updates() {
   if (step_ >= 0) driver_->finish(step_, updates_);
-}
-
-const std::vector<int>* Executor::segment_of(int op, std::int64_t step) const {
-  if (segment_of_.empty() || step < recording_step) return nullptr;
-  const int segment = segment_of_[static_cast<std::size_t>(op)];
-  return segment < 0 ? nullptr : &segments_[static_cast<std::size_t>(segment)];
-}
-
-void Executor::launch_graph(const std::vector<int>& segment, std::int64_t step) {
-  int& graph = graph_of_[static_cast<std::size_t>(segment_of_[static_cast<std::size_t>(segment.front())])];
-  if (graph < 0)
-    graph = options_.graphs->record([&] {
-      for (const int op : segment) run_verb(op, step);
-    });
-  options_.graphs->launch(graph);
-}
-
-std::span<const nn::Microbatch> Executor::kept(std::span<const nn::Microbatch> microbatches) {
-  const device::ChargeTo charge(device::Category::data);
-  const bool first = microbatches_.empty();
-  if (first) microbatches_.assign(microbatches.begin(), microbatches.end());
-  for (std::size_t i = 0; i < microbatches.size(); ++i) {
-    nn::Microbatch& here = microbatches_[i];
-    const nn::Microbatch& now = microbatches[i];
-    invariant(here.batch == now.batch && here.seq_len == now.seq_len && here.loss_scale == now.loss_scale &&
-                  here.z_loss == now.z_loss && !now.document_begin.defined(),
-              "graphs take microbatches of one shape, with one factor of the loss");
-    if (first) {
-      here.inputs = now.inputs.clone();
-      here.targets = now.targets.clone();
-    } else {
-      here.inputs.copy_(now.inputs, /*non_blocking=*/true);
-      here.targets.copy_(now.targets, /*non_blocking=*/true);
-    }
-  }
-  return microbatches_;
 }
 
 void Executor::perform(std::span<const int> ops, std::int64_t step) {
@@ -184,30 +122,13 @@ void Executor::perform(std::span<const int> ops, std::int64_t step) {
     device_lanes_->begin(first, step);
   }
   const auto begin = timeline::Clock::now();
-  if (const std::vector<int>* const segment = segment_of(first, step); segment != nullptr)
-    launch_graph(*segment, step);
+  if (const std::vector<int>* const segment = graphs_ ? graphs_->segment_of(first, step) : nullptr; segment != nullptr)
+    graphs_->launch(*segment, [&](int op) { verbs_->run_op(op, step); });
   else
-    run_verb(first, step);
+    verbs_->run_op(first, step);
   if (device_lanes_) device_lanes_->end(first, last, step);
   if (options_.record_timeline && (!device_lanes_ || !device_lanes_->stream(first)))
     timeline_.record({step, first, last, begin, timeline::Clock::now(), device::memory_use().spaces});
-}
-
-void Executor::run_verb(int op, std::int64_t step) {
-  if (options_.mode == nn::Mode::train) device::set_operation({op, step});
-  const schedule::Op& now = schedule_.ops[static_cast<std::size_t>(op)];
-  const auto run_it = [&](const auto& verb) {
-    if constexpr (requires(const Operands& operands) { run(verb, operands); }) {
-      run(verb, program_[static_cast<std::size_t>(op)]);
-    } else if constexpr (std::is_void_v<decltype(run(verb))>) {
-      run(verb);
-    } else {
-      const Bytes copied = run(verb);
-      if (options_.on_copy) options_.on_copy(schedule::copy_name(now), copied, op > clip_op_ ? step + 1 : step);
-    }
-  };
-  std::visit(run_it, now);
-  device::set_operation({});
 }
 
 }  // namespace trireme::executor

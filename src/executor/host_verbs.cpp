@@ -4,9 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "executor/arithmetic.hpp"
+#include "executor/verbs.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/device/copy.hpp"
-#include "trireme/executor/executor.hpp"
 #include "trireme/optim/norm.hpp"
 
 namespace trireme::executor {
@@ -23,7 +23,7 @@ void each_stage(const model::Model& model, Block block, Microbatch microbatch, E
 
 }  // namespace
 
-Bytes Executor::run(const schedule::Upload& op) {
+Bytes Verbs::run(const schedule::Upload& op) {
   const at::Tensor& from = store_.host_compute_shard(op.block);
   at::Tensor& to = op.staged ? store_.upload_buffer(*op.staged) : store_.compute_shard(op.block);
   if (to.is_cuda())
@@ -33,7 +33,7 @@ Bytes Executor::run(const schedule::Upload& op) {
   return size(from);
 }
 
-Bytes Executor::run(const schedule::OffloadGradient& op) {
+Bytes Verbs::run(const schedule::OffloadGradient& op) {
   at::Tensor& from = store_.download_buffer(op.slot);
   at::Tensor& to = store_.gradient(op.block);
   if (from.is_cuda())
@@ -45,7 +45,7 @@ Bytes Executor::run(const schedule::OffloadGradient& op) {
   return size(from);
 }
 
-void Executor::offload_from_gpu(const at::Tensor& from, const at::Tensor& to, bool add) {
+void Verbs::offload_from_gpu(const at::Tensor& from, const at::Tensor& to, bool add) {
   if (!add) {
     to.copy_(from, /*non_blocking=*/true);
     return;
@@ -58,22 +58,22 @@ void Executor::offload_from_gpu(const at::Tensor& from, const at::Tensor& to, bo
   device::add_to_host(floats(landed), floats(to));
 }
 
-void Executor::run(const schedule::SumSquares& op) {
+void Verbs::run(const schedule::SumSquares& op) {
   squares_[static_cast<std::size_t>(op.block.value)] = counted_squares(op.block, team(true));
 }
 
-Bytes Executor::run(const schedule::OffloadActivations& op) {
+Bytes Verbs::run(const schedule::OffloadActivations& op) {
   Bytes copied;
   each_stage(model_, op.block, op.microbatch,
              [&](const auto& key) { copied += activations_.offload(key, op.min_bytes); });
   return copied;
 }
 
-void Executor::run(const schedule::DropActivations& op) {
+void Verbs::run(const schedule::DropActivations& op) {
   each_stage(model_, op.block, op.microbatch, [&](const auto& key) { activations_.drop(key); });
 }
 
-Bytes Executor::run(const schedule::ReloadActivations& op) {
+Bytes Verbs::run(const schedule::ReloadActivations& op) {
   Bytes copied;
   each_stage(model_, op.block, op.microbatch, [&](const auto& key) { copied += activations_.reload(key); });
   return copied;

@@ -51,8 +51,9 @@ class Resolver {
     const schedule::StageRange range = schedule::stages_of(block, op.stage);
     Operands out;
     for (int s = range.first; s < range.last; ++s) {
-      StageOperands operands{.stage = Stage{s}, .parameters = {}, .gradients = {}};
-      for (const model::ParamRef ref : block.stages[static_cast<std::size_t>(s)].parameters) {
+      const model::Stage& stage = block.stages[static_cast<std::size_t>(s)];
+      StageOperands operands{.stage = Stage{s}, .kind = stage.kind, .parameters = {}, .gradients = {}};
+      for (const model::ParamRef ref : stage.parameters) {
         const bool reads = std::find(read.begin(), read.end(), ref.block) != read.end();
         operands.parameters.push_back(reads ? store_.parameter_view(slots_.at(ref.block), ref) : at::Tensor{});
         for (const schedule::GradientTarget& target : targets)

@@ -7,9 +7,9 @@
 #include <ATen/ops/zeros.h>
 
 #include "executor/arithmetic.hpp"
+#include "executor/verbs.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/device/memory.hpp"
-#include "trireme/executor/executor.hpp"
 #include "trireme/kernels/vocabulary.hpp"
 #include "trireme/schedule/access.hpp"
 
@@ -20,12 +20,12 @@ using PlainOperators = at::AutoDispatchBelowADInplaceOrView;
 
 }  // namespace
 
-const nn::Layer& Executor::layer(Block block, Stage stage) const {
+const nn::Layer& Verbs::layer(Block block, Stage stage) const {
   return layers_.at(static_cast<std::size_t>(block.value)).at(static_cast<std::size_t>(stage.value));
 }
 
-void Executor::forward_partitioned(const schedule::Forward& op, const model::Stage& stage,
-                                   const StageOperands& operands, nn::Mode mode) {
+void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
+                                nn::Mode mode) {
   const PlainOperators guard;
   InFlight& now = in_flight(op.microbatch);
   const nn::Layer& partitioned = layer(op.block, *op.stage);
@@ -53,8 +53,8 @@ void Executor::forward_partitioned(const schedule::Forward& op, const model::Sta
   if (options_.mode == nn::Mode::train) keep({op.block, *op.stage, op.microbatch}, std::move(saved.tensors));
 }
 
-void Executor::recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage,
-                                     const StageOperands& operands) {
+void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage,
+                                  const StageOperands& operands) {
   const PlainOperators guard;
   InFlight& now = in_flight(op.microbatch);
   const nn::Layer& partitioned = layer(op.block, *op.stage);
@@ -74,8 +74,8 @@ void Executor::recompute_partitioned(const schedule::Recompute& op, const model:
   keep(key, std::move(saved.tensors));
 }
 
-void Executor::backward_partitioned(const schedule::Backward& op, const model::Stage& stage,
-                                    const StageOperands& operands) {
+void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stage& stage,
+                                 const StageOperands& operands) {
   const PlainOperators guard;
   InFlight& now = in_flight(op.microbatch);
   const nn::Layer& partitioned = layer(op.block, *op.stage);
@@ -109,7 +109,7 @@ void Executor::backward_partitioned(const schedule::Backward& op, const model::S
   }
 }
 
-void Executor::run(const schedule::RecomputeNorm& op, const Operands& operands) {
+void Verbs::run(const schedule::RecomputeNorm& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   const store::ActivationStore::Key key{op.block, op.stage, op.microbatch};
   std::vector<at::Tensor> saved = activations_.take(key);
@@ -118,7 +118,7 @@ void Executor::run(const schedule::RecomputeNorm& op, const Operands& operands) 
   activations_.keep(key, std::move(saved));
 }
 
-void Executor::run(const schedule::GatherSequence& op) {
+void Verbs::run(const schedule::GatherSequence& op) {
   const device::ChargeTo charge(device::Category::workspace);
   comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
@@ -129,7 +129,7 @@ void Executor::run(const schedule::GatherSequence& op) {
   to = std::move(whole);
 }
 
-void Executor::run(const schedule::ScatterSequence& op) {
+void Verbs::run(const schedule::ScatterSequence& op) {
   const device::ChargeTo charge(device::Category::workspace);
   comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
@@ -140,7 +140,7 @@ void Executor::run(const schedule::ScatterSequence& op) {
   put_sum(sum, op.phase, now);
 }
 
-void Executor::run(const schedule::AllReduceActivation& op) {
+void Verbs::run(const schedule::AllReduceActivation& op) {
   const device::ChargeTo charge(device::Category::workspace);
   comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
@@ -149,7 +149,7 @@ void Executor::run(const schedule::AllReduceActivation& op) {
   put_sum(sum, op.phase, now);
 }
 
-void Executor::put_sum(const at::Tensor& sum, schedule::Phase phase, InFlight& of) {
+void Verbs::put_sum(const at::Tensor& sum, schedule::Phase phase, InFlight& of) {
   const at::ScalarType type = of.branch.scalar_type();
   if (phase == schedule::Phase::backward) {
     of.branch = plus_residual(sum, {}, type);
@@ -160,7 +160,7 @@ void Executor::put_sum(const at::Tensor& sum, schedule::Phase phase, InFlight& o
   of.branch.reset();
 }
 
-void Executor::run(const schedule::GatherVocabulary& op) {
+void Verbs::run(const schedule::GatherVocabulary& op) {
   const device::ChargeTo charge(device::Category::workspace);
   comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
@@ -168,27 +168,27 @@ void Executor::run(const schedule::GatherVocabulary& op) {
       at::empty({tensor.size(), now.vocabulary.size(0), now.vocabulary.size(1)}, now.vocabulary.options());
   tensor.all_gather(now.vocabulary.const_data_ptr(), gathered.mutable_data_ptr(), now.vocabulary.numel(), DType::fp32);
   if (options_.mode == nn::Mode::infer) {
-    result_.logits = layer(op.block, op.stage).head->joined_logits(gathered);
+    state_.result.logits = layer(op.block, op.stage).head->joined_logits(gathered);
     return now.vocabulary.reset();
   }
   now.vocabulary = at::empty({gathered.size(1), 2}, gathered.options());
   const nn::Microbatch& m = microbatch(op.microbatch);
   if (gathered.is_cuda()) {
-    if (!device_loss_.defined()) device_loss_ = at::zeros({2}, gathered.options().dtype(at::kDouble));
-    kernels::combine_statistics(gathered, m.targets, now.vocabulary, m.z_loss, device_loss_);
+    if (!state_.device_loss.defined()) state_.device_loss = at::zeros({2}, gathered.options().dtype(at::kDouble));
+    kernels::combine_statistics(gathered, m.targets, now.vocabulary, m.z_loss, state_.device_loss);
   } else {
-    loss_ += kernels::combine_statistics(gathered, m.targets, now.vocabulary, m.z_loss);
+    state_.loss += kernels::combine_statistics(gathered, m.targets, now.vocabulary, m.z_loss);
   }
   if (options_.mode == nn::Mode::evaluate) finish_evaluation(op.microbatch);
 }
 
-void Executor::run(const schedule::AllReduceReplicated& op) {
+void Verbs::run(const schedule::AllReduceReplicated& op) {
   const shard::CopiedRanges& ranges = copied_[static_cast<std::size_t>(op.block.value)];
   sum_ranges(op.block, ranges.everywhere, mesh::Group::tensor);
   sum_ranges(op.block, ranges.in_groups, mesh::Group::tensor_group);
 }
 
-void Executor::sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, mesh::Group group) {
+void Verbs::sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, mesh::Group group) {
   if (ranges.empty()) return;  // on the whole tensor axis alike
   const device::ChargeTo charge(device::Category::workspace);
   const at::Tensor packed = at::empty({shard::elements(ranges)}, store_.gradient(block).options());

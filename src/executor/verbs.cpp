@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each verb does, one function a verb.
+#include "executor/verbs.hpp"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "executor/arithmetic.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/device/memory.hpp"
-#include "trireme/executor/executor.hpp"
 #include "trireme/optim/adamw.hpp"
 #include "trireme/optim/device.hpp"
 #include "trireme/optim/norm.hpp"
@@ -34,12 +36,12 @@ nn::Mode mode_that_keeps(model::Keep keep) {
 
 }  // namespace
 
-void Executor::keep(const store::ActivationStore::Key& key, std::vector<at::Tensor> tensors) {
+void Verbs::keep(const store::ActivationStore::Key& key, std::vector<at::Tensor> tensors) {
   for (const at::Tensor& tensor : tensors) device::charge_to(tensor, {device::Category::activations});
   activations_.keep(key, std::move(tensors));
 }
 
-void Executor::run(const schedule::Unshard& op) {
+void Verbs::run(const schedule::Unshard& op) {
   at::Tensor& whole = store_.parameter_buffer(op.slot);
   at::Tensor& shard = op.from     ? store_.group_copy(op.block)
                       : op.staged ? store_.upload_buffer(*op.staged)
@@ -48,7 +50,7 @@ void Executor::run(const schedule::Unshard& op) {
       .all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), store_.compute());
 }
 
-void Executor::run(const schedule::Reshard& op, const Operands& operands) {
+void Verbs::run(const schedule::Reshard& op, const Operands& operands) {
   if (op.to) {
     at::Tensor& copy = store_.group_copy(op.block);
     const at::Tensor& whole = store_.parameter_buffer(*operands.freed);
@@ -58,7 +60,7 @@ void Executor::run(const schedule::Reshard& op, const Operands& operands) {
   if (options_.poison) store_.parameter_buffer(*operands.freed).fill_(std::numeric_limits<float>::quiet_NaN());
 }
 
-void Executor::run(const schedule::Forward& op, const Operands& operands) {
+void Verbs::run(const schedule::Forward& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   const nn::Mode mode = options_.mode == nn::Mode::train ? mode_that_keeps(op.keep) : options_.mode;
   if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
@@ -76,38 +78,41 @@ void Executor::run(const schedule::Forward& op, const Operands& operands) {
     else
       add_loss(result);
   }
-  if (op.block.value + 1 < model_.blocks() || options_.mode == nn::Mode::train) return;
-  if (options_.mode == nn::Mode::infer) {
-    result_.logits = std::move(now.hidden);
-    return;
-  }
-  finish_evaluation(op.microbatch);
+  if (options_.mode != nn::Mode::train && operands.stages.back().kind == model::StageKind::head)
+    finish_head(op.microbatch, std::move(now.hidden));
 }
 
-void Executor::add_loss(const nn::Result& result) {
-  loss_ += result.loss;
-  if (!result.device_loss.defined()) return;
-  if (device_loss_.defined())
-    device_loss_.add_(result.device_loss);
+void Verbs::finish_head(Microbatch m, at::Tensor output) {
+  if (options_.mode == nn::Mode::infer)
+    state_.result.logits = std::move(output);
   else
-    device_loss_ = result.device_loss;
+    finish_evaluation(m);
 }
 
-void Executor::fetch_loss() {
-  if (!device_loss_.defined()) return;
+void Verbs::add_loss(const nn::Result& result) {
+  state_.loss += result.loss;
+  if (!result.device_loss.defined()) return;
+  if (state_.device_loss.defined())
+    state_.device_loss.add_(result.device_loss);
+  else
+    state_.device_loss = result.device_loss;
+}
+
+void Verbs::fetch_loss() {
+  if (!state_.device_loss.defined()) return;
   const device::ChargeTo charge(device::Category::workspace);
-  const at::Tensor sums = device::on_host(device_loss_);
+  const at::Tensor sums = device::on_host(state_.device_loss);
   const auto* const of = sums.const_data_ptr<double>();
-  loss_ += {.cross_entropy = of[0], .z_loss = of[1]};
+  state_.loss += {.cross_entropy = of[0], .z_loss = of[1]};
 }
 
-void Executor::finish_evaluation(Microbatch m) {
+void Verbs::finish_evaluation(Microbatch m) {
   fetch_loss();
-  link(mesh::Group::dp, schedule::Lane::compute).sum({&loss_.cross_entropy, 1});
-  result_.loss = loss_.cross_entropy * microbatch(m).loss_scale;
+  link(mesh::Group::dp, schedule::Lane::compute).sum({&state_.loss.cross_entropy, 1});
+  state_.result.loss = state_.loss.cross_entropy * microbatch(m).loss_scale;
 }
 
-void Executor::run(const schedule::Recompute& op, const Operands& operands) {
+void Verbs::run(const schedule::Recompute& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
     return recompute_partitioned(op, *partitioned, operands.stages.front());
@@ -128,7 +133,7 @@ void Executor::run(const schedule::Recompute& op, const Operands& operands) {
   }
 }
 
-void Executor::run(const schedule::Backward& op, const Operands& operands) {
+void Verbs::run(const schedule::Backward& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
     return backward_partitioned(op, *partitioned, operands.stages.front());
@@ -143,7 +148,7 @@ void Executor::run(const schedule::Backward& op, const Operands& operands) {
   }
 }
 
-void Executor::run(const schedule::ReduceScatter& op) {
+void Verbs::run(const schedule::ReduceScatter& op) {
   at::Tensor& whole = store_.gradient_buffer(op.slot);
   if (fault::point("grad.reduce")) whole.narrow(0, 0, 1).fill_(std::numeric_limits<float>::quiet_NaN());
   at::Tensor shard = op.staged    ? store_.download_buffer(*op.staged)
@@ -162,7 +167,7 @@ void Executor::run(const schedule::ReduceScatter& op) {
   if (!op.partial && !op.staged) put(sum, shard, op.add);
 }
 
-void Executor::run(const schedule::AllReduce& op) {
+void Verbs::run(const schedule::AllReduce& op) {
   at::Tensor sum = op.staged    ? store_.download_buffer(*op.staged)
                    : op.partial ? store_.partial(op.block)
                                 : store_.gradient(op.block);
@@ -171,7 +176,7 @@ void Executor::run(const schedule::AllReduce& op) {
   if (op.partial) put(sum, store_.gradient(op.block), true);
 }
 
-double Executor::counted_squares(ParamBlock block, const optim::Team& team) {
+double Verbs::counted_squares(ParamBlock block, const optim::Team& team) {
   double squares = 0;
   for (const shard::Range& range : counted_[static_cast<std::size_t>(block.value)])
     squares += optim::sum_of_squares(
@@ -181,7 +186,7 @@ double Executor::counted_squares(ParamBlock block, const optim::Team& team) {
   return squares;
 }
 
-std::array<double, 3> Executor::squares_and_losses() {
+std::array<double, 3> Verbs::squares_and_losses() {
   // The norm counts each element once: replicas hold the same gradients, so one of them speaks for all; so do copies on
   // the tensor axis. Losses are the same on all of it.
   double squares = 0;
@@ -199,38 +204,38 @@ std::array<double, 3> Executor::squares_and_losses() {
       squares += counted_squares(block, compute_team_);
     }
   }
-  if (!device_lanes_) return {squares, loss_.cross_entropy, loss_.z_loss};
+  if (lanes_ == nullptr) return {squares, state_.loss.cross_entropy, state_.loss.z_loss};
   // The one wait of a step: for the compute lane, which has seen every gradient.
   if (device_squares.defined()) squares += device_squares.item<double>();
   fetch_loss();
-  result_.exposed_seconds = device_lanes_->exposed_seconds();
-  return {squares, loss_.cross_entropy, loss_.z_loss};
+  state_.result.exposed_seconds = lanes_->exposed_seconds();
+  return {squares, state_.loss.cross_entropy, state_.loss.z_loss};
 }
 
-void Executor::run(const schedule::ClipNorm&) {
+void Verbs::run(const schedule::ClipNorm&) {
   const nn::Microbatch& first = microbatch(Microbatch{0});
   std::array<double, 3> sums = squares_and_losses();
   if (fault::point("loss.sum")) sums[1] = std::numeric_limits<double>::infinity();
   link(mesh::Group::dp, schedule::Lane::compute).sum({sums.data(), first.z_loss > 0 ? sums.size() : 2});
   if (comm::Collectives* const tensor = links_.find({mesh::Group::tensor, schedule::Lane::compute}); tensor != nullptr)
     tensor->sum({sums.data(), 1});
-  result_.grad_norm = std::sqrt(sums[0]);
-  result_.loss = sums[1] * first.loss_scale;
-  if (first.z_loss > 0) result_.z_loss = sums[2] * first.loss_scale;
-  result_.skipped = !std::isfinite(result_.grad_norm) || !std::isfinite(result_.loss);
-  decision_ = {.skipped = result_.skipped,
-               .numbers = optim::adamw_step(optimizer_, input_.lr, input_.updates + 1,
-                                            optim::clip_factor(result_.grad_norm, optimizer_.clip_norm))};
+  state_.result.grad_norm = std::sqrt(sums[0]);
+  state_.result.loss = sums[1] * first.loss_scale;
+  if (first.z_loss > 0) state_.result.z_loss = sums[2] * first.loss_scale;
+  state_.result.skipped = !std::isfinite(state_.result.grad_norm) || !std::isfinite(state_.result.loss);
+  decision_ = {.skipped = state_.result.skipped,
+               .numbers = optim::adamw_step(optimizer_, state_.input.lr, state_.input.updates + 1,
+                                            optim::clip_factor(state_.result.grad_norm, optimizer_.clip_norm))};
 }
 
-void Executor::update_on_device(ParamBlock block) {
+void Verbs::update_on_device(ParamBlock block) {
   const at::Tensor compute = store_.compute() == DType::bf16 ? store_.host_compute_shard(block) : at::Tensor();
   optim::adamw(decision_.numbers, decay_[static_cast<std::size_t>(block.value)], store_.gradient(block),
                optim::DeviceState{store_.master(block), store_.first_moment(block), store_.second_moment(block)},
                compute);
 }
 
-void Executor::run(const schedule::Update& op) {
+void Verbs::run(const schedule::Update& op) {
   if (decision_.skipped) return;
   if (store_.master(op.block).is_cuda()) return update_on_device(op.block);
   const auto begin = timeline::Clock::now();

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "trireme/model/model.hpp"
 #include "trireme/nn/stage.hpp"
 #include "trireme/schedule/op.hpp"
 #include "trireme/store/parameter_store.hpp"
@@ -15,6 +16,7 @@ namespace trireme::executor {
 /// What one stage of a compute op works on: views into ring buffers, worked out once.
 struct StageOperands {
   Stage stage;
+  model::StageKind kind;
   std::vector<at::Tensor> parameters;  ///< in the stage's order, in the compute dtype
   std::vector<nn::Grad> gradients;     ///< the same, backward only
 };

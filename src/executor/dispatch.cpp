@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which function runs an op: the one of its verb.
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "executor/verbs.hpp"
+#include "trireme/device/history.hpp"
+#include "trireme/schedule/access.hpp"
+
+namespace trireme::executor {
+
+Verbs::Verbs(const model::Model& model, const schedule::Schedule& schedule, store::ParameterStore& store,
+             const Layers& layers, Links links, config::Optimizer optimizer, const Options& options, DeviceLanes* lanes)
+    : model_(model),
+      schedule_(schedule),
+      store_(store),
+      layers_(layers),
+      links_(std::move(links)),
+      optimizer_(std::move(optimizer)),
+      options_(options),
+      lanes_(lanes),
+      program_(resolve(schedule, model, store)),
+      clip_op_(static_cast<int>(schedule.ops.size())),
+      activations_(options.device),
+      squares_(static_cast<std::size_t>(model.param_blocks())) {
+  state_.in_flight.resize(static_cast<std::size_t>(schedule.microbatches));
+  for (std::size_t i = 0; i < schedule.ops.size(); ++i)
+    if (std::holds_alternative<schedule::ClipNorm>(schedule.ops[i])) clip_op_ = static_cast<int>(i);
+  for (int b = 0; b < model.param_blocks(); ++b) {
+    const model::ParameterBlock& block = model[ParamBlock{b}];
+    const shard::BlockLayout& layout = store.layout()[ParamBlock{b}];
+    decay_.push_back(optim::decay_ranges(block, layout, store.shard_rank(), optimizer_.no_decay));
+    copied_.push_back(shard::copied_ranges(block, layout, store.shard_rank()));
+    counted_.push_back(shard::counted_ranges(block, layout, store.shard_rank()));
+  }
+  if (options.lane_threads) host_team_ = optim::Team(options.host_threads);
+}
+
+void Verbs::begin(const StepInput& input, const at::Tensor& device_loss) {
+  state_.input = input;
+  state_.result = {};
+  state_.loss = {};
+  state_.device_loss = device_loss;
+}
+
+void Verbs::run_op(int op, std::int64_t step) {
+  if (options_.mode == nn::Mode::train) device::set_operation({op, step});
+  const schedule::Op& now = schedule_.ops[static_cast<std::size_t>(op)];
+  const auto run_it = [&](const auto& verb) {
+    if constexpr (requires(const Operands& operands) { run(verb, operands); }) {
+      run(verb, program_[static_cast<std::size_t>(op)]);
+    } else if constexpr (std::is_void_v<decltype(run(verb))>) {
+      run(verb);
+    } else {
+      const Bytes copied = run(verb);
+      if (options_.on_copy) options_.on_copy(schedule::copy_name(now), copied, op > clip_op_ ? step + 1 : step);
+    }
+  };
+  std::visit(run_it, now);
+  device::set_operation({});
+}
+
+}  // namespace trireme::executor

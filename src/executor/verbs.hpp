@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "trireme/executor/executor.hpp"
+#include "trireme/kernels/cross_entropy.hpp"
+#include "trireme/optim/adamw.hpp"
+#include "trireme/optim/decay.hpp"
+#include "trireme/optim/team.hpp"
+#include "trireme/shard/copies.hpp"
+#include "trireme/store/activation_store.hpp"
+
+namespace trireme::executor {
+
+/// What stands between the ops of one microbatch, each as `schedule::Resource` names it: two microbatches in flight
+/// share none of it.
+struct InFlight {
+  at::Tensor hidden;        ///< the residual stream, or its gradient
+  at::Tensor recomputed;    ///< the residual stream of a forward that runs again
+  at::Tensor branch;        ///< between the residual stream and a branch, or its gradient
+  at::Tensor branch_again;  ///< a branch's input once more
+  at::Tensor logits;        ///< of the first chunk of tokens, between the head's forward and backward
+  at::Tensor vocabulary;    ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
+};
+
+/// The step that the compute lane is in. Only that lane touches it, and the tensor lane what it exchanges.
+struct StepState {
+  StepInput input;
+  StepResult result;
+  std::vector<InFlight> in_flight;  ///< by microbatch
+  kernels::LossSums loss;
+  at::Tensor device_loss;  ///< on a GPU instead: fp64 [2], undefined while there is none
+};
+
+/// What the ops of a schedule do: one function for each verb, on the tensors of one rank. Decides nothing of when.
+class Verbs {
+ public:
+  /// All but links and optimizer outlive this. lanes: null on CPUs.
+  Verbs(const model::Model& model, const schedule::Schedule& schedule, store::ParameterStore& store,
+        const Layers& layers, Links links, config::Optimizer optimizer, const Options& options, DeviceLanes* lanes);
+
+  /// A step begins; what is summed of the loss on a GPU is put into `device_loss`, where that is defined.
+  void begin(const StepInput& input, const at::Tensor& device_loss);
+  /// Runs one op, on the thread and stream of its lane.
+  void run_op(int op, std::int64_t step);
+
+  [[nodiscard]] StepState& state() { return state_; }
+  [[nodiscard]] HostWork host_work() const {
+    const std::scoped_lock lock(host_work_mutex_);
+    return host_work_;
+  }
+
+ private:
+  void run(const schedule::Unshard& op);
+  void run(const schedule::Reshard& op, const Operands& operands);
+  void run(const schedule::Forward& op, const Operands& operands);
+  void run(const schedule::Recompute& op, const Operands& operands);
+  void run(const schedule::Backward& op, const Operands& operands);
+  void run(const schedule::ReduceScatter& op);
+  void run(const schedule::AllReduce& op);
+  void run(const schedule::GatherSequence& op);
+  void run(const schedule::ScatterSequence& op);
+  void run(const schedule::AllReduceActivation& op);
+  void run(const schedule::GatherVocabulary& op);
+  void run(const schedule::RecomputeNorm& op, const Operands& operands);
+  void run(const schedule::AllReduceReplicated& op);
+  void run(const schedule::ClipNorm& op);
+  void run(const schedule::Update& op);
+  // Copies return their bytes.
+  Bytes run(const schedule::Upload& op);
+  Bytes run(const schedule::OffloadGradient& op);
+  void run(const schedule::SumSquares& op);
+  Bytes run(const schedule::OffloadActivations& op);
+  void run(const schedule::DropActivations& op);
+  Bytes run(const schedule::ReloadActivations& op);
+
+  /// One stage that tensor parallelism cut.
+  void forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
+                           nn::Mode mode);
+  void recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
+  void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands);
+  /// The sum over the tensor axis of `of.branch`: forward adds it to the residual stream, or to that which runs again.
+  static void put_sum(const at::Tensor& sum, schedule::Phase phase, InFlight& of);
+  /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
+  double counted_squares(ParamBlock block, const optim::Team& team);
+  void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, mesh::Group group);
+  /// Adds to the loss of the step what a stage returned.
+  void add_loss(const nn::Result& result);
+  /// Adds to the loss of the step what a GPU has summed; waits for it.
+  void fetch_loss();
+  /// The gradients' squares on this rank, its cross-entropy and its z-loss; returns when the compute lane knows them.
+  [[nodiscard]] std::array<double, 3> squares_and_losses();
+  void update_on_device(ParamBlock block);
+  /// to (+)= from, out of the GPU's memory into the host's, on the device-to-host lane.
+  void offload_from_gpu(const at::Tensor& from, const at::Tensor& to, bool add);
+  /// A forward that is not of a training step has come to its end: `output` is what the head returned.
+  void finish_head(Microbatch m, at::Tensor output);
+  /// The loss of an evaluation, once its last op knows it.
+  void finish_evaluation(Microbatch m);
+  /// Keeps what a stage saved, charged to activations.
+  void keep(const store::ActivationStore::Key& key, std::vector<at::Tensor> tensors);
+  [[nodiscard]] const optim::Team& team(bool on_host) const {
+    return on_host && options_.lane_threads ? host_team_ : compute_team_;
+  }
+  [[nodiscard]] DType reduce_wire() const {
+    return options_.reduce == config::Reduce::fp32 ? DType::fp32 : DType::bf16;
+  }
+  /// The collectives of a group on a lane, for tensors in the memory that `tensor` lies in.
+  [[nodiscard]] comm::Collectives& link(mesh::Group group, schedule::Lane lane, const at::Tensor& tensor) const {
+    return links_.at({group, lane, tensor.is_cpu() ? device::Space::host : device::Space::device});
+  }
+  [[nodiscard]] comm::Collectives& link(mesh::Group group, schedule::Lane lane) const {
+    return links_.at({group, lane});
+  }
+  [[nodiscard]] const nn::Layer& layer(Block block, Stage stage) const;
+  [[nodiscard]] InFlight& in_flight(Microbatch m) { return state_.in_flight[static_cast<std::size_t>(m.value)]; }
+  [[nodiscard]] const nn::Microbatch& microbatch(Microbatch m) const {
+    return state_.input.microbatches[static_cast<std::size_t>(m.value)];
+  }
+
+  const model::Model& model_;
+  const schedule::Schedule& schedule_;
+  store::ParameterStore& store_;
+  const Layers& layers_;
+  Links links_;
+  config::Optimizer optimizer_;
+  const Options& options_;
+  DeviceLanes* lanes_;
+  Program program_;
+  int clip_op_ = 0;                                    ///< all after it is a step's tail
+  std::vector<std::vector<optim::DecayRange>> decay_;  ///< by parameter block
+  std::vector<shard::CopiedRanges> copied_;            ///< by parameter block
+  std::vector<std::vector<shard::Range>> counted_;     ///< in the norm, by parameter block
+  store::ActivationStore activations_;
+  at::Tensor landing_;  ///< on a GPU: where gradients arrive in the host's memory that are added there
+  StepState state_;
+
+  /// What the norm decided, and the numbers of the step: read by updates, which may run while the next step begins.
+  struct Decision {
+    bool skipped = false;
+    optim::AdamWStep numbers{};
+  };
+  Decision decision_;
+  std::vector<double> squares_;  ///< by parameter block, of gradients on the host
+  optim::Team compute_team_;
+  optim::Team host_team_;
+  mutable std::mutex host_work_mutex_;
+  HostWork host_work_;
+};
+
+}  // namespace trireme::executor
