@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/reporter.hpp"
+
+#include "train/setup/banner.hpp"
+#include "train/setup/host_cores.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/train/console/terminal.hpp"
+
+namespace trireme::train {
+
+Reporter::Reporter(Job& job, const Environment& environment, const OpWatch& ops, Recorder& recorder, Output& output)
+    : job_(job),
+      config_(job.config()),
+      environment_(environment),
+      ops_(ops),
+      recorder_(recorder),
+      output_(output),
+      rank_(job.mesh().rank_of(job.at()).value),
+      progress_(output, config_.train.steps, rewrites_lines(probe_terminal())),
+      budget_(config_.memory.budget),
+      gemm_(kernels::gemm_choice()) {}
+
+void Reporter::begin(const checkpoint::State& state) {
+  gemm_ = kernels::gemm_choice();  // loading took that of the run before
+  first_step_ = state.step;
+  recorder_.begin(first_step_);
+  log::debug("setup complete, parameters loaded");
+  if (!first_rank()) return;
+  output_.write(
+      banner(job_, environment_.batch_job, environment_.topology, environment_.threads, gemm_, environment_.device) +
+      "\n");
+}
+
+void Reporter::add(const TrainedStep& step) {
+  peaks_.add(step.memory);
+  if (first_rank() && !environment_.device.gpu) budget_.look(step.memory[device::Space::device]);
+  recorder_.add_step(job_, step.step, step.step > first_step_ ? std::optional(step.own_seconds) : std::nullopt);
+  if (step.step == 0) log::debug("the first step is done");
+  if (step.step != first_step_ + 2 || !first_rank()) return;
+  const std::string said = few_cores_warning(environment_.topology, environment_.threads, job_.executor().host_work());
+  if (!said.empty()) log::warning(said);
+}
+
+bool Reporter::reports(std::int64_t step) const {
+  return (step + 1) % config_.metrics.every == 0 || step + 1 == config_.train.steps;
+}
+
+void Reporter::report(const TrainedStep& step, const checkpoint::State& state, double step_seconds) {
+  if (!first_rank()) return;
+  const double tokens = static_cast<double>(config_.batch.global * config_.data.seq_len);
+  const executor::StepResult& result = step.result;
+  StepRow row{.step = step.step + 1,
+              .loss = result.loss,
+              .grad_norm = result.grad_norm,
+              .z_loss = config_.loss.z_loss > 0 ? std::optional(result.z_loss) : std::nullopt,
+              .lr = step.lr,
+              .tokens = state.tokens,
+              .target_tokens = static_cast<std::int64_t>(job_.step_targets()),
+              .step_seconds = step_seconds,
+              .data_seconds = step.data_seconds,
+              .exposed_comm_seconds = result.exposed_seconds,
+              .tokens_per_second = tokens / step_seconds,
+              .tokens_per_second_per_rank = tokens / step_seconds / job_.mesh().ranks(),
+              .gemm = kernels::to_text(gemm_),
+              .restart_count = environment_.batch_job.restart_count,
+              .skipped = result.skipped,
+              .skipped_steps = state.skipped,
+              .memory = step.memory,
+              .op_text = [this](int op) { return ops_.text(op); },
+              .rss = device::rss_bytes(),
+              .traffic = job_.step_traffic()};
+  if (const std::optional<double> peak = peak_flops(config_, environment_.device))
+    row.mfu = model::flops_per_token(job_.model(), config_.data.seq_len) * row.tokens_per_second_per_rank / *peak;
+  recorder_.append(row);
+  progress_.show(row);
+}
+
+void Reporter::report(const EvalRow& row) {
+  if (!first_rank()) return;
+  recorder_.append(row);
+  progress_.show(row);
+}
+
+void Reporter::print_peaks() {
+  if (first_rank() && first_step_ < config_.train.steps)
+    output_.write("\n" + peaks_.table([this](int op) { return ops_.text(op); }));
+}
+
+}  // namespace trireme::train

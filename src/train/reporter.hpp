@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "train/console/output.hpp"
+#include "train/console/progress.hpp"
+#include "train/record/peaks.hpp"
+#include "train/record/recorder.hpp"
+#include "train/setup/environment.hpp"
+#include "train/setup/op_watch.hpp"
+#include "trireme/checkpoint/manifest.hpp"
+#include "trireme/executor/executor.hpp"
+#include "trireme/kernels/gemm.hpp"
+
+namespace trireme::train {
+
+/// A step that has ended, as this rank saw it.
+struct TrainedStep {
+  std::int64_t step = 0;  ///< from 0
+  double lr = 0;
+  double data_seconds = 0;
+  double own_seconds = 0;  ///< without waiting for other ranks
+  executor::StepResult result;
+  device::MemoryUse memory;
+};
+
+/// What a run shows and records while it trains: banner, rows of metrics, progress, warnings, peaks of memory.
+class Reporter {
+ public:
+  /// All outlive this.
+  Reporter(Job& job, const Environment& environment, const OpWatch& ops, Recorder& recorder, Output& output);
+
+  /// The run begins at `state`, with its parameters loaded: prints the banner. Throws WriteError.
+  void begin(const checkpoint::State& state);
+  /// Takes in every step. Collective over the world every some steps.
+  void add(const TrainedStep& step);
+  /// Whether this step has a row.
+  [[nodiscard]] bool reports(std::int64_t step) const;
+  /// Writes and shows a row. state: after the step.
+  void report(const TrainedStep& step, const checkpoint::State& state, double step_seconds);
+  void report(const EvalRow& row);
+  /// The last line is complete: what is printed next begins a line.
+  void finish_line() { progress_.finish(); }
+  /// Prints the peaks of memory, after the last step.
+  void print_peaks();
+
+ private:
+  [[nodiscard]] bool first_rank() const { return rank_ == 0; }
+
+  Job& job_;
+  const config::RunConfig& config_;
+  const Environment& environment_;
+  const OpWatch& ops_;
+  Recorder& recorder_;
+  Output& output_;
+  int rank_;
+  ProgressLine progress_;
+  RunPeaks peaks_;
+  BudgetWatch budget_;
+  kernels::GemmChoice gemm_;
+  std::int64_t first_step_ = 0;
+};
+
+}  // namespace trireme::train

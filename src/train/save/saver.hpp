@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "train/console/output.hpp"
+#include "train/setup/supervision.hpp"
+#include "trireme/supervise/time_limit.hpp"
+#include "trireme/train/engine/job.hpp"
+#include "trireme/train/save/checkpointing.hpp"
+
+namespace trireme::train {
+
+/// What a run saves: checkpoints and exports. Both are work on files, which is supervised; the first rank prints what
+/// became of them. Everything is collective over the job, lanes at rest.
+class Saver {
+ public:
+  /// job, supervision and output outlive this. threads: of a rank, on which bits depend.
+  Saver(Job& job, Supervision& supervision, int threads, Output& output);
+
+  /// Fills the job: see `Checkpointing::begin`.
+  [[nodiscard]] checkpoint::State begin();
+  /// Whether a checkpoint is due after step `step` (from 0).
+  [[nodiscard]] bool due_after(std::int64_t step) const { return checkpoints_.due_after(step); }
+  /// Prints what became of a save that a thread has ended. Not collective.
+  void print_news();
+
+  /// Saves a checkpoint, and exports the weights where every checkpoint is exported. last: see `Checkpointing::save`.
+  /// Returns how long both took. A failed export is an error line.
+  supervise::Durations save(const checkpoint::State& state, bool last);
+  /// Exports the weights at the end of the run, where the run file asks for it.
+  void export_at_end(const checkpoint::State& state);
+  /// Waits for the save that is under way. Throws WriteError when the newest one failed.
+  void finish(const checkpoint::State& state);
+
+ private:
+  void export_to(const std::string& directory, const checkpoint::State& state);
+  void print(const std::string& text);
+
+  Job& job_;
+  Supervision& supervision_;
+  Output& output_;
+  Checkpointing checkpoints_;
+};
+
+}  // namespace trireme::train

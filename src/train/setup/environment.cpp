@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/setup/environment.hpp"
+
+#include <string>
+
+#include "train/setup/gemm.hpp"
+#include "train/setup/host_cores.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/mpi/gather.hpp"
+#include "trireme/train/setup/threads.hpp"
+
+namespace trireme::train {
+
+Environment take_environment(const config::RunConfig& config, const mpi::Communicator& world) {
+  Environment found;
+  found.batch_job = batch_job();
+  found.topology = mpi::probe_topology(world);
+  found.threads = use_threads(found.topology, config.device.threads);
+  found.device = choose_device(config, world);
+  if (!found.device.gpu) agree_on_gemm(world);
+  return found;
+}
+
+JobOptions job_options(const config::RunConfig& config, const Environment& environment) {
+  return {.lane_threads = config.comm.lane_threads,
+          .host_threads = host_threads(environment.topology, environment.threads),
+          .transport = config.comm.backend == config::Backend::mpi ? comm::TransportChoice::mpi
+                                                                   : comm::TransportChoice::automatic,
+          .device = environment.device.device,
+          .link = environment.device.link,
+          .control_over_link = config.comm.backend == config::Backend::nccl,
+          .record_timeline = !config.metrics.trace_steps.empty()};
+}
+
+void warn_of_few_cores(const Environment& environment, const mpi::Communicator& world) {
+  const std::string here = environment.topology.node_rank == 0
+                               ? too_few_cores(environment.batch_job, environment.topology, environment.threads)
+                               : "";
+  const std::string said = mpi::agree_on_failure(world, here);
+  if (world.rank() == 0 && !said.empty()) log::warning(said);
+}
+
+}  // namespace trireme::train

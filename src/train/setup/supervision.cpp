@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/setup/supervision.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/mpi/abort.hpp"
+#include "trireme/supervise/hang_reports.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// A collective has its own deadline and knows what it waits for, so it reports first.
+constexpr double watchdog_share = 1.25;
+
+}  // namespace
+
+Supervision::Supervision(const config::RunConfig& config, const mpi::Communicator& world)
+    : config_(config),
+      heartbeat_(supervise::heartbeat_path(config.run.output), config.comm.timeout_seconds),
+      world_(world.duplicate()),
+      watchdog_({.timeout_seconds = watchdog_share * config.comm.timeout_seconds,
+                 .dump_path = dump_path(),
+                 .last_progress = [this] { return heartbeat_.last(); }},
+                nullptr, "setting up the job") {
+  world_.set_deadline({.timeout_seconds = config.comm.timeout_seconds,
+                       .dump_path = dump_path(),
+                       .silent_ranks = [this] { return supervise::silent_ranks(config_.run.output, world_); },
+                       .last_progress = [this] { return std::max(heartbeat_.last(), watchdog_.marked()); }});
+}
+
+std::string Supervision::dump_path() const { return supervise::hang_report_path(config_.run.output, world_.rank()); }
+
+void Supervision::apply_to(JobOptions& options) {
+  options.hang_dump_path = dump_path();
+  options.silent_ranks = [this] { return supervise::silent_ranks(config_.run.output, world_); };
+  options.last_progress = [this] { return heartbeat_.last(); };
+}
+
+supervise::FileWork Supervision::file_work(const std::string& what, std::int64_t step) {
+  watchdog_.mark(what, step);
+  mpi::doing(fmt::format("{}, step {}", what, step + 1));
+  return supervise::FileWork(heartbeat_, [this, what, step] { watchdog_.mark(what, step); });
+}
+
+}  // namespace trireme::train
