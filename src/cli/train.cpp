@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +19,7 @@
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/config/overrides.hpp"
 #include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/topology.hpp"
 #include "trireme/supervise/start_signals.hpp"
@@ -48,16 +48,6 @@ void refuse_lone_ranks(const mpi::Communicator& world) {
   check_launcher(by, world.size(), mpi_library());
 }
 
-/// comm.timeout_seconds as far as it is known before the run file is read: what the command line says, or the default.
-double seconds_to_start(const RunFileArguments& arguments) {
-  constexpr std::string_view key = "comm.timeout_seconds=";
-  double seconds = config::Comm{}.timeout_seconds;
-  for (const std::string& set : arguments.overrides)
-    if (set.starts_with(key))
-      if (const double said = std::atof(set.c_str() + key.size()); said > 0) seconds = said;
-  return seconds;
-}
-
 int train(const mpi::Communicator& world, const RunFileArguments& arguments,
           std::optional<supervise::StartSignals>& start_signals) {
   const bool progress_line = world.rank() == 0 && train::rewrites_lines(train::probe_terminal());
@@ -73,7 +63,8 @@ int train(const mpi::Communicator& world, const RunFileArguments& arguments,
   }
   // A rank that is stuck before the run begins, in a file system or in a library, ends the job as one that stops later.
   std::optional<supervise::Watchdog> start;
-  start.emplace(mpi::Deadline{.timeout_seconds = seconds_to_start(arguments)}, nullptr, "agreeing on the run file");
+  const double timeout_seconds = config::read_overrides(arguments.overrides).comm.timeout_seconds;
+  start.emplace(mpi::Deadline{.timeout_seconds = timeout_seconds}, nullptr, "agreeing on the run file");
   const config::RunConfig told = agree_on_run_file(world, arguments);
   const std::string text = mpi::broadcast_text(world, world.rank() == 0 ? train::preflight(told, world.size()) : "");
   const config::RunConfig config = config::parse_run_file(text, arguments.path);

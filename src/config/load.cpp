@@ -11,6 +11,7 @@
 #include "config/toml.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/regular_file.hpp"
+#include "trireme/config/overrides.hpp"
 
 namespace trireme::config {
 
@@ -62,6 +63,12 @@ RunConfig parse_run_file(std::string_view text, const std::string& name, const s
 
 RunConfig load_run_file(const std::string& path, const std::vector<std::string>& overrides) {
   return parse_run_file(read_whole(path), path, overrides);
+}
+
+RunConfig read_overrides(const std::vector<std::string>& overrides) {
+  Reader reader("--set", {});
+  for (const std::string& override_text : overrides) reader.set(override_text);
+  return reader.read();
 }
 
 }  // namespace trireme::config

@@ -125,6 +125,11 @@ void Reader::set(const std::string& override_text) {
   }
 }
 
+RunConfig Reader::read() {
+  read_values();
+  return config_;
+}
+
 RunConfig Reader::finish() {
   read_values();
   require_keys();

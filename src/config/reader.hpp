@@ -21,6 +21,8 @@ class Reader {
   /// Puts `section.key=value` in the place of what the file says.
   void set(const std::string& override_text);
 
+  /// What was given, as far as it is valid, with everything else at its default.
+  [[nodiscard]] RunConfig read();
   /// Reads, completes and checks everything. Throws ConfigError listing all mistakes in the order of their lines.
   [[nodiscard]] RunConfig finish();
 

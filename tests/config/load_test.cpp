@@ -12,6 +12,7 @@
 #include "config/sample_run.hpp"
 #include "support/temporary_directory.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/config/overrides.hpp"
 
 namespace trireme::config {
 namespace {
@@ -155,6 +156,14 @@ TEST_F(RunFiles, OfAHundredMegabytesAreRefusedUnread) {
 TEST_F(RunFiles, ThatAreNoRegularFilesAreRefusedWithoutWaiting) {
   ASSERT_EQ(::mkfifo((directory / "fifo").c_str(), 0600), 0);
   EXPECT_THAT(refusal_of(directory / "fifo"), HasSubstr("fifo: cannot read the run file: it is a FIFO"));
+}
+
+TEST(ReadOverrides, TakesWhatIsRightAndLeavesTheRestAtItsDefault) {
+  EXPECT_EQ(read_overrides({}).comm.timeout_seconds, Comm{}.timeout_seconds);
+  EXPECT_EQ(read_overrides({"comm.timeout_seconds=4", "train.steps=12"}).comm.timeout_seconds, 4);
+  EXPECT_EQ(read_overrides({"comm.timeout_seconds=9", "comm.timeout_seconds=3"}).comm.timeout_seconds, 3);
+  for (const char* wrong : {"comm.timeout_seconds=0", "comm.timeout_seconds=soon", "comm.timeout=4", "nonsense"})
+    EXPECT_EQ(read_overrides({wrong}).comm.timeout_seconds, Comm{}.timeout_seconds) << wrong;
 }
 
 }  // namespace
