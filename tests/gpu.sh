@@ -1,26 +1,29 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Everything that needs a GPU: tests, parity, memory checker, benchmarks beside PyTorch, the 2,000-step curve.
+# Everything that needs a GPU: tests, parity, memory checker, benchmarks beside PyTorch, a trace, the 2,000-step curve.
 #
 #   tests/gpu.sh [STEP...]            on a machine with a GPU and the toolkit: installs, builds, runs
 #   tests/gpu.sh pack DIR             on any machine with the toolkit: builds and gathers in DIR what a bare machine needs (below 64 MiB)
 #   tests/gpu.sh run DIR [STEP...]    on a machine with a GPU, the CUDA libraries and a Python with PyTorch 2.11, and nothing else
 #
-# Steps, in this order where none are named: tests parity kernels speed-1b speed-3b curve sanitizer big. Each has a time limit
-# of its own, and a failing one stops no other. Results go to ${OUT:-gpu-results}: results.txt with what the steps print, kernels.json,
-# trace-6b.json.gz, measured.jsonl, and summary.txt, which is printed last: how every step ended, and gpu_judge.py's verdicts,
-# `PASS|FAIL|NOT RUN  criterion  measured  allowed`. Steps may be run on several days: gpu_judge.py FILE... judges all of them.
+# First, within seconds: every library is found and `trireme doctor` sees a GPU, or it ends there. Then the steps, in this order
+# where none are named: tests kernels speed-1b trace parity | speed-3b variants-1b | curve variants-3b | mpi big sanitizer (each | about
+# ten minutes of a device). None may take more than nine minutes, and a failing one stops no other. A step's verdicts are printed when
+# it ends. Results go to ${OUT:-gpu-results} as they come and are added to what lies there: results.txt with what the steps print,
+# kernels.json, trace-1b.json.gz, trace-6b.json.gz, measured.jsonl, and summary.txt, which is printed last: how every step ended, and
+# gpu_judge.py's verdicts, `PASS|FAIL|SKIPPED|NOT RUN  criterion  measured  allowed`. gpu_judge.py FILE... judges runs of several days.
 # The exit code is 0 where every step that was asked for ended well and all its criteria passed.
 #
 #   GPU_SECONDS   what the whole may take (default 580): steps that would not end in time are not begun, and the summary says so
 #   GPU_PYTHON    a Python with PyTorch for the comparisons (default: python3, or the environment that compare.py made)
+#   GPU_REHEARSAL set: tiny shapes and the peer on the CPU, for a machine without a GPU (tests/support/simulated_gpu/rehearsal_test.sh)
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 self=$here/$(basename "${BASH_SOURCE[0]}")
 readonly here self
-readonly steps_in_order="tests parity kernels speed-1b speed-3b curve sanitizer big"
+readonly steps_in_order="tests kernels speed-1b trace parity speed-3b variants-1b curve variants-3b mpi big sanitizer"
 readonly limit_bytes=$((64 << 20))
 
 fail() { echo "gpu: error: $*" >&2; exit 5; }
@@ -87,20 +90,42 @@ pack_libraries() {
     while read -r library; do cp -L "$library" "$stage/lib/"; done
 }
 
-# Sets python, program paths and the loader's path for a packed folder.
+# Sets python and program paths for a packed folder. The programs are started by a script that sets the loader's path: PyTorch's own
+# libraries before those of the machine, and what the variable named before, with the usual folder of a mounted driver, last. Python
+# itself does not see it.
 unpack() {
-  local from=$1 folder
+  local from=$1 folder path program
   root=${TMPDIR:-/tmp}/trireme-gpu
   mkdir -p "$root" && tar -C "$root" -xJf "$from/trireme-gpu.tar.xz" || fail "cannot unpack $from/trireme-gpu.tar.xz"
   python=${GPU_PYTHON:-python3}
   local torch
   torch=$("$python" -c 'import torch, pathlib; print(pathlib.Path(torch.__file__).parent)') || fail "$python has no PyTorch: name one in GPU_PYTHON"
-  LD_LIBRARY_PATH=$root/lib:$torch/lib
-  for folder in "$torch"/../nvidia/*/lib; do LD_LIBRARY_PATH+=:$folder; done
-  export LD_LIBRARY_PATH OPAL_PREFIX=$root/openmpi OPAL_LIBDIR=$root/openmpi/lib OPAL_PKGLIBDIR=$root/openmpi/lib/openmpi3
+  path=$root/lib:$torch/lib
+  for folder in "$torch"/../nvidia/*/lib; do [[ ! -d $folder ]] || path+=:$folder; done
+  path+=${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}:/usr/local/nvidia/lib64:/usr/local/cuda/lib64
+  mkdir -p "$root/start"
+  # shellcheck disable=SC2016  # expanded by that script
+  printf '#!/usr/bin/env bash\nexport LD_LIBRARY_PATH=%q\nname=${0##*/}\n[[ $name == mpirun ]] && exec %q "$@"\nexec %q/"$name" "$@"\n' \
+    "$path" "$root/openmpi/bin/mpirun" "$root/bin" >"$root/start/.start"
+  chmod +x "$root/start/.start"
+  for program in mpirun $(cd "$root/bin" && ls); do ln -sf .start "$root/start/$program"; done
+  loader_path=$path
+  export OPAL_PREFIX=$root/openmpi OPAL_LIBDIR=$root/openmpi/lib OPAL_PKGLIBDIR=$root/openmpi/lib/openmpi3
   export OPAL_DATADIR=$root/openmpi/share OPAL_PKGDATADIR=$root/openmpi/share/openmpi OPAL_SYSCONFDIR=$root/openmpi/etc
-  export PATH=$root/openmpi/bin:$PATH
-  bin=$root/bin scripts=$root/python
+  export PATH=$root/start:$PATH
+  bin=$root/start scripts=$root/python
+}
+
+# Ends within seconds where nothing could run: a library that is not found, or no GPU that our own program sees.
+check_machine() {
+  local program missing doctor
+  for program in ${root:+"$root"/bin/*}; do
+    missing=$(LD_LIBRARY_PATH=$loader_path ldd "$program" 2>/dev/null | grep "not found" | sort -u)
+    [[ -z $missing ]] || fail "${program##*/} cannot be started: $missing (searched: $loader_path)"
+  done
+  doctor=$("$bin/trireme" doctor 2>&1)
+  echo "$doctor" | tee -a "$OUT/results.txt"
+  grep -qE "^[a-z]+ +GPU [0-9]" <<<"$doctor" || fail "trireme doctor sees no GPU"
 }
 
 prepare_here() {
@@ -132,19 +157,29 @@ judged() {
 last_count() { sed -nE "s/^\[$1\] ([0-9]+) tests?.*/\1/p" "$2" | tail -1 | grep . || echo 0; }
 
 step_tests() {
-  local test ranks failed=0
+  local test failed=0
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || { echo "no GPU here: nothing was tested"; return 1; }
   "$bin/trireme" --version
-  for test in "$bin"/*_gpu_tests; do judged tests "$(basename "$test")" 1 timeout 90 "$test" --gtest_brief=1 || failed=1; done
-  export OMP_NUM_THREADS=2
-  for test in "$bin"/*_gpu_mpi_test; do
-    for ranks in 1 2 4; do
-      judged tests "$(basename "$test")" $ranks timeout 60 mpirun --oversubscribe --bind-to none -n $ranks "$test" --gtest_brief=1 || failed=1
-    done
+  # The layers from below: what fails there explains the others.
+  for test in device kernels optim nn; do
+    [[ -e $bin/${test}_gpu_tests ]] || continue
+    judged tests "${test}_gpu_tests" 1 timeout 90 "$bin/${test}_gpu_tests" --gtest_brief=1 || failed=1
   done
   return $failed
 }
-compare() { "$python" "$scripts/gpu.py" "$@" --trireme "$bin/trireme" --measured "$OUT/measured.jsonl"; }
+# Ranks that share the GPU, so that a context switch comes with each of their kernels. The cases that differ most come first; the
+# others run as long as the step may.
+step_mpi() {
+  local test ranks failed=0
+  local first='*Immediate:*ReplicatedSelective:*/Graphs:*Bf16ParametersOffloaded:*/Tensor:*Nccl'
+  export OMP_NUM_THREADS=2
+  together() { judged mpi "$1" "$2" timeout "$3" mpirun --oversubscribe --bind-to none -n "$2" "$bin/$4" --gtest_brief=1 --gtest_filter="$5" || failed=1; }
+  for ranks in 1 2 4; do together comm_device_gpu_mpi_test $ranks 90 comm_device_gpu_mpi_test '*'; done
+  for ranks in 1 2 4; do together "train_device_gpu_mpi_test, first cases" $ranks 120 train_device_gpu_mpi_test "$first"; done
+  for ranks in 1 2 4; do together "train_device_gpu_mpi_test, others" $ranks 240 train_device_gpu_mpi_test "-$first"; done
+  return $failed
+}
+compare() { "$python" "$scripts/gpu.py" "$@" ${GPU_REHEARSAL:+--rehearsal} --trireme "$bin/trireme" --measured "$OUT/measured.jsonl"; }
 step_parity() { compare parity; }
 # Passes where every kernel ran; gpu_judge.py compares those that move memory with a copy.
 step_kernels() {
@@ -159,8 +194,11 @@ with open(sys.argv[2], "a") as measured:
 sys.exit(not rows or any(row.get("error_occurred") for row in rows))
 PYTHON
 }
-step_speed-1b() { compare speed --model 1b --micro 4; }
-step_speed-3b() { compare speed --model 3b --micro 2 --steps 12; }
+step_speed-1b() { compare speed --model 1b --micro 4 --part first; }
+step_speed-3b() { compare speed --model 3b --micro 2 --steps 12 --part first; }
+step_variants-1b() { compare speed --model 1b --micro 4 --steps 12 --part rest; }
+step_variants-3b() { compare speed --model 3b --micro 2 --steps 9 --part rest; }
+step_trace() { traced trace-1b trace --model 1b --micro 4; }
 step_curve() { compare curve; }
 step_sanitizer() {
   local test failed=0
@@ -172,38 +210,44 @@ step_sanitizer() {
   return $failed
 }
 # A model of 6 billion parameters below 40 GiB, its parameters in host memory; the trace shows what ran beside what.
-step_big() {
-  local code
-  compare big --trace "$OUT/trace-6b.json"
+step_big() { traced trace-6b big; }
+traced() {
+  local file=$OUT/$1.json code
+  shift
+  compare "$@" --trace "$file"
   code=$?
-  [[ ! -e $OUT/trace-6b.json ]] || gzip -f "$OUT/trace-6b.json"
+  [[ ! -e $file ]] || gzip -f "$file"
   return $code
 }
 
 limit_of() {
   case $1 in
-    tests) echo 240 ;; parity) echo 240 ;; kernels) echo 90 ;; speed-1b) echo 420 ;; speed-3b) echo 480 ;; curve) echo 420 ;;
-    sanitizer) echo 240 ;; big) echo 420 ;; *) fail "there is no step $1: $steps_in_order" ;;
+    tests) echo 180 ;; kernels) echo 120 ;; speed-1b) echo 300 ;; trace) echo 120 ;; parity | sanitizer) echo 240 ;;
+    speed-3b) echo 360 ;; curve | big) echo 420 ;; variants-1b | variants-3b | mpi) echo 540 ;;
+    *) fail "there is no step $1: $steps_in_order" ;;
   esac
 }
 # What a step takes at least: it is not begun with less left.
-least_of() { case $1 in tests | parity | kernels | sanitizer) echo 20 ;; *) echo 90 ;; esac; }
+least_of() { case $1 in tests | parity | kernels | sanitizer | trace) echo 20 ;; *) echo 90 ;; esac; }
 
 run_steps() {
   local step left limit began code failed=0
+  local -a later=()
   # shellcheck disable=SC2086  # a list of words
   [[ $# -gt 0 ]] || set -- $steps_in_order
   OUT=${OUT:-gpu-results}
   mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd -P) || fail "cannot make $OUT"
   export OUT bin scripts python OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
   : >"$OUT/summary.txt"
-  : >"$OUT/results.txt"
-  : >"$OUT/measured.jsonl"
+  touch "$OUT/results.txt" "$OUT/measured.jsonl"
+  for step in "$@"; do limit_of "$step" >/dev/null || exit 5; done
+  check_machine
   for step in "$@"; do
     limit=$(limit_of "$step") || exit 5
     left=$((${GPU_SECONDS:-580} - SECONDS))
     if [[ $left -lt $(least_of "$step") ]]; then
-      echo "$step: NOT RUN, no time was left (tests/gpu.sh ... $step)" >>"$OUT/summary.txt"
+      echo "$step: NOT RUN, no time was left" >>"$OUT/summary.txt"
+      later+=("$step")
       failed=1
       continue
     fi
@@ -219,7 +263,10 @@ run_steps() {
     esac >>"$OUT/summary.txt"
     printf '\n{"step": "%s", "ended": %d, "seconds": %d}\n' "$step" "$code" $((SECONDS - began)) >>"$OUT/measured.jsonl"
     [[ $code -eq 0 ]] || failed=1
+    tail -1 "$OUT/summary.txt"
+    "$python" "$here/gpu_judge.py" --only "$step" "$OUT/measured.jsonl" || true
   done
+  [[ ${#later[@]} -eq 0 ]] || echo "next: tests/gpu.sh ... ${later[*]}" >>"$OUT/summary.txt"
   "$python" "$here/gpu_judge.py" --asked "$(IFS=,; echo "$*")" "$OUT/measured.jsonl" >>"$OUT/summary.txt" || failed=1
   echo "== summary"
   cat "$OUT/summary.txt"

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges what tests/gpu.sh measured: a line for each criterion, `PASS|FAIL|NOT RUN  criterion  measured  allowed`.
 
-    gpu_judge.py [--asked STEP,STEP] MEASURED.jsonl [...]     several runs are judged together; the last word of each counts
+    gpu_judge.py [--asked STEP,STEP] [--only STEP] MEASURED.jsonl [...]   several runs are judged together; the last word of each counts
 
+SKIPPED is a variant that `trireme plan` predicts not to fit the GPU: neither passed nor failed.
 The exit code is 0 where nothing failed and every step that was asked for was measured in whole. Records are JSON objects, one
 a line, each with a `step`; what else they hold is read below. A record {"step", "ended", "seconds"} closes a step."""
 import argparse
@@ -21,10 +22,11 @@ PARITY = ("fp32: GPU against CPU", "bf16: GPU against CPU", "fp32: recompute blo
           "bf16: graphs against op by op", "bf16: graphs and offload against offload", "fp32: four ranks on one GPU by MPI against one",
           "fp32: two ranks by tensor, MPI, against one", "fp32: logits of generate, GPU against CPU")
 RECOMPUTED = "Trireme, recompute block"
+FIRST = ("Trireme, recompute selective", "Trireme, recompute selective, graphs", "PyTorch compiled")  # of a speed- step; others: variants-
 RESIDENT = ("Trireme, recompute none", "Trireme, recompute selective", "Trireme, recompute selective, graphs", RECOMPUTED)
 OFFLOADED = ("Trireme, offload optimizer", "Trireme, offload parameters", "Trireme, offload activations")
 COMPILED = ("PyTorch compiled", "PyTorch compiled, recompute block")
-STEPS = ("tests", "parity", "kernels", "speed-1b", "speed-3b", "curve", "sanitizer", "big")
+STEPS = ("tests", "kernels", "speed-1b", "trace", "parity", "speed-3b", "variants-1b", "curve", "variants-3b", "mpi", "big", "sanitizer")
 
 
 class Verdicts:
@@ -36,10 +38,11 @@ class Verdicts:
         word = "NOT RUN" if passed is None else "PASS" if passed else "FAIL"
         self.lines.append((step, word, criterion, measured, allowed))
 
-    def text(self):
-        widths = [max(len(line[i]) for line in self.lines) for i in (1, 2, 3)]
+    def text(self, only=None):
+        lines = [line for line in self.lines if only in (None, line[0])]
+        widths = [max((len(line[i]) for line in lines), default=0) for i in (1, 2, 3)]
         return "\n".join(f"{word:{widths[0]}s}  {criterion:{widths[1]}s}  {measured:{widths[2]}s}  {allowed}".rstrip()
-                         for _, word, criterion, measured, allowed in self.lines)
+                         for _, word, criterion, measured, allowed in lines)
 
     def words(self, step):
         return [line[1] for line in self.lines if line[0] == step]
@@ -89,26 +92,35 @@ def fastest(rows, names):
 
 
 def judge_speed(model, records, verdicts):
-    step, rows = f"speed-{model}", named(records)
+    """records: of the steps speed-MODEL and variants-MODEL, the fastest of which may be of either."""
+    step, others, rows = f"speed-{model}", f"variants-{model}", named(records)
     ours, theirs = fastest(rows, RESIDENT), fastest(rows, COMPILED)
     mfu = ours.get("mfu") if ours else None
     verdicts.add(step, f"{model}: MFU, fastest of ours", f"{mfu:.1%} ({ours['name'].removeprefix('Trireme, ')})" if mfu else "",
                  f"{MFU[model]:.0%} or more", mfu >= MFU[model] if mfu else None if not ours else False)
-    pairs = [("fastest of both", ours, theirs)]
-    pairs.append(("both with recompute block", fastest(rows, [RECOMPUTED]), fastest(rows, COMPILED[1:])))
-    for what, a, b in pairs:
+    pairs = [(step, "fastest of both", ours, theirs)]
+    pairs.append((others, "both with recompute block", fastest(rows, [RECOMPUTED]), fastest(rows, COMPILED[1:])))
+    for of, what, a, b in pairs:
         both = a is not None and b is not None
         ratio = a["tokens_per_second"] / b["tokens_per_second"] if both else None
-        verdicts.add(step, f"{model}: speed by compiled FSDP2, {what}", f"{ratio:.2f}x" if both else "", f"{SPEED_UP}x or more",
+        verdicts.add(of, f"{model}: speed by compiled FSDP2, {what}", f"{ratio:.2f}x" if both else "", f"{SPEED_UP}x or more",
                      ratio >= SPEED_UP if both else None)
         share = a["gib"] / b["gib"] if both and b["gib"] > 0 else None
-        verdicts.add(step, f"{model}: memory by compiled FSDP2, {what}",
+        verdicts.add(of, f"{model}: memory by compiled FSDP2, {what}",
                      f"{share:.0%} ({a['gib']:.1f} of {b['gib']:.1f} GiB)" if share else "", f"{MEMORY:.0%} or less",
                      share <= MEMORY if share else None)
     for name in (*RESIDENT, *OFFLOADED, *COMPILED):
-        r = rows.get(name)
+        r, of = rows.get(name), step if name in FIRST else others
+        if r and "skipped" in r:
+            verdicts.lines.append((of, "SKIPPED", f"{model}: {name} runs", "does not fit", r["skipped"]))
+            continue
         measured = f"{r['tokens_per_second']:.0f} tokens/s, {r['gib']:.1f} GiB" if r and "error" not in r else "did not" if r else ""
-        verdicts.add(step, f"{model}: {name} runs", measured, "", None if r is None else "error" not in r)
+        verdicts.add(of, f"{model}: {name} runs", measured, "", None if r is None else "error" not in r)
+
+
+def judge_trace(records, verdicts):
+    r = next((r for r in reversed(records) if "spans" in r), None)
+    verdicts.add("trace", "1b: trace of three steps", f"{r['spans']} spans" if r else "", "spans of every lane", r["spans"] > 0 if r else None)
 
 
 def judge_curve(records, verdicts):
@@ -141,11 +153,13 @@ def judge(records):
     of = {step: [r for r in records if r["step"] == step] for step in STEPS}
     verdicts = Verdicts()
     judge_programs("tests", of["tests"], "tests on the GPU", verdicts)
-    judge_parity(of["parity"], verdicts)
     judge_kernels(of["kernels"], verdicts)
     for model in MFU:
-        judge_speed(model, of[f"speed-{model}"], verdicts)
+        judge_speed(model, of[f"speed-{model}"] + of[f"variants-{model}"], verdicts)
+    judge_trace(of["trace"], verdicts)
+    judge_parity(of["parity"], verdicts)
     judge_curve(of["curve"], verdicts)
+    judge_programs("mpi", of["mpi"], "tests of ranks that share the GPU", verdicts)
     judge_programs("sanitizer", of["sanitizer"], "compute-sanitizer", verdicts)
     judge_big(of["big"], verdicts)
     for step in STEPS:  # how a step ended is not hidden by what it measured before
@@ -169,12 +183,14 @@ def records_of(text):
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--asked", default="", help="steps that have to be measured, separated by commas")
+    parser.add_argument("--only", choices=STEPS, help="prints the lines of one step")
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     a = parser.parse_args(arguments)
     verdicts = judge([record for file in a.files for record in records_of(file.read_text())])
-    print(verdicts.text())
+    print(verdicts.text(a.only))
     words = [line[1] for line in verdicts.lines]
-    print(f"{words.count('PASS')} passed, {words.count('FAIL')} failed, {words.count('NOT RUN')} not run")
+    if not a.only:
+        print(f"{words.count('PASS')} passed, {words.count('FAIL')} failed, {words.count('SKIPPED')} skipped, {words.count('NOT RUN')} not run")
     missing = any("NOT RUN" in verdicts.words(step) for step in a.asked.split(",") if step)
     return 1 if "FAIL" in words or missing else 0
 

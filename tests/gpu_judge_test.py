@@ -20,18 +20,21 @@ import gpu_judge  # noqa: E402
 
 def speed_records(model, ours=1.2, mfu=0.6, gib=80.0):
     """ours: tokens/s by the peer's; every variant of ours alike."""
-    step = f"speed-{model}"
-    records = [{"step": step, "name": name, "tokens_per_second": 1000 * ours, "mfu": mfu, "gib": gib}
+    def step(name):
+        return f"{'speed' if name in gpu_judge.FIRST else 'variants'}-{model}"
+
+    records = [{"step": step(name), "name": name, "tokens_per_second": 1000 * ours, "mfu": mfu, "gib": gib}
                for name in (*gpu_judge.RESIDENT, *gpu_judge.OFFLOADED)]
-    return records + [{"step": step, "name": name, "tokens_per_second": 1000.0, "mfu": 0.4, "gib": 100.0} for name in gpu_judge.COMPILED]
+    return records + [{"step": step(name), "name": name, "tokens_per_second": 1000.0, "mfu": 0.4, "gib": 100.0} for name in gpu_judge.COMPILED]
 
 
 def all_is_well():
-    records = [{"step": step, "program": f"{step}_x", "ranks": 1, "code": 0, "tests": 3, "skipped": 1} for step in ("tests", "sanitizer")]
+    records = [{"step": step, "program": f"{step}_x", "ranks": 1, "code": 0, "tests": 3, "skipped": 1} for step in ("tests", "mpi", "sanitizer")]
     records += [{"step": "parity", "case": case, "loss": 1e-7, "norm": 5e-6, "allowed": 1e-4} for case in gpu_judge.PARITY]
     records += [{"step": "kernels", "name": "copy", "ratio": 1.0}, {"step": "kernels", "name": "rms_norm", "ratio": 0.85},
                 {"step": "kernels", "name": "product"}]
     records += speed_records("1b") + speed_records("3b")
+    records += [{"step": "trace", "spans": 400}]
     records += [{"step": "curve", "steps": 2000, "tail": 500, "gap": 0.001}]
     records += [{"step": "big", "parameters": 6.03e9, "device_gib": 39.0, "host_gib": 110.0, "overlap": 0.7, "losses": [11.0, 10.5]}]
     return records + [{"step": step, "ended": 0, "seconds": 9} for step in gpu_judge.STEPS]
@@ -59,7 +62,6 @@ class Judge(unittest.TestCase):
         self.assertEqual({word for word in verdicts([]).values()}, {"NOT RUN"})
 
     def test_fails_each_goal_by_itself(self):
-        resident = {"name": "Trireme, recompute none"}
         cases = [
             ("fp32: GPU against CPU", changed("parity", {"loss": 1.1e-4}, case="fp32: GPU against CPU")),
             ("bf16: GPU against CPU", changed("parity", {"norm": float("nan")}, case="bf16: GPU against CPU")),
@@ -75,17 +77,30 @@ class Judge(unittest.TestCase):
             ("tests on the GPU", changed("tests", {"code": 1})),
             ("tests on the GPU", changed("tests", {"skipped": 3})),
             ("compute-sanitizer", changed("sanitizer", {"code": 9})),
+            ("tests of ranks that share the GPU", changed("mpi", {"code": 1})),
+            ("1b: trace of three steps", changed("trace", {"spans": 0})),
             ("1b: Trireme, offload parameters runs",
-             changed("speed-1b", {"error": "out of memory"}, name="Trireme, offload parameters")),
+             changed("variants-1b", {"error": "out of memory"}, name="Trireme, offload parameters")),
         ]
         for criterion, records in cases:
             with self.subTest(criterion):
                 self.assertEqual(failing(records), [criterion])
                 self.assertEqual(verdicts(records)[criterion], "FAIL")
-        self.assertEqual(failing(changed("speed-1b", {"mfu": 0.3}, **resident)), ["1b: MFU, fastest of ours"])
+        slow = [r | {"mfu": 0.3} if r.get("name") in gpu_judge.RESIDENT and r["step"].endswith("1b") else r for r in all_is_well()]
+        self.assertEqual(failing(slow), ["1b: MFU, fastest of ours"])
+
+    def test_the_fastest_may_come_from_either_step(self):
+        resident = {"name": "Trireme, recompute none"}
+        slow = changed("variants-1b", {"tokens_per_second": 5000.0, "mfu": 0.45}, **resident)
+        self.assertEqual(failing(slow), ["1b: MFU, fastest of ours"], "judged by the fastest, whatever the others have")
+
+    def test_what_does_not_fit_is_skipped_and_fails_nothing(self):
+        records = changed("variants-1b", {"skipped": "plan: 90.0 GiB"}, name="Trireme, recompute none")
+        self.assertEqual(verdicts(records)["1b: Trireme, recompute none runs"], "SKIPPED")
+        self.assertNotIn("FAIL", verdicts(records).values())
 
     def test_compares_the_fastest_with_the_fastest_and_like_with_like(self):
-        records = [r for r in all_is_well() if r["step"] != "speed-1b"]
+        records = [r for r in all_is_well() if r["step"] not in ("speed-1b", "variants-1b")]
         slow = failing(records + speed_records("1b", ours=1.14))
         self.assertEqual(slow, ["1b: speed by compiled FSDP2, fastest of both", "1b: speed by compiled FSDP2, both with recompute block"])
         large = failing(records + speed_records("1b", gib=90.1))
@@ -129,7 +144,10 @@ class FakeRuns(gpu.Runs):
     """Rows as the programs print them, from nothing."""
 
     def __init__(self, arguments, work, model, steps, micro, weights=False):
-        self.shape, self.steps, self.micro, self.tokens = gpu.SHAPES[model], steps, micro, work / "tokens.bin"
+        self.shape, self.steps, self.micro, self.tokens, self.a = gpu.SHAPES[model], steps, micro, work / "tokens.bin", arguments
+
+    def planned_gib(self, settings):
+        return 1000.0 if settings.get("memory.recompute") == "none" and self.a.small else 40.0
 
     def rows(self, seconds):
         return [{"step": s, "loss": 11.0 - 0.1 * s, "grad_norm": 1.0, "step_seconds": seconds, "mfu": 0.6,
@@ -164,20 +182,26 @@ class FakeMemory:
 
 class Measuring(unittest.TestCase):
     def setUp(self):
-        real = gpu.Runs, gpu.PeakMemory
-        gpu.Runs, gpu.PeakMemory = FakeRuns, FakeMemory
-        self.addCleanup(lambda: (setattr(gpu, "Runs", real[0]), setattr(gpu, "PeakMemory", real[1])))
+        real = gpu.Runs, gpu.PeakMemory, gpu.nvidia_smi
+        gpu.Runs, gpu.PeakMemory, gpu.nvidia_smi = FakeRuns, FakeMemory, lambda field: 80 << 10
+        self.addCleanup(lambda: [setattr(gpu, name, was) for name, was in zip(("Runs", "PeakMemory", "nvidia_smi"), real, strict=True)])
 
     def measured(self, action, **arguments):
         with tempfile.TemporaryDirectory() as directory:
             file = pathlib.Path(directory) / "measured.jsonl"
-            given = types.SimpleNamespace(measured=file, trace=None, variants=None, **arguments)
+            given = types.SimpleNamespace(**{"measured": file, "trace": None, "variants": None, "part": "all", "rehearsal": False,
+                                             "small": False, **arguments})
             with contextlib.redirect_stdout(io.StringIO()):
                 action(given, pathlib.Path(directory))
             return verdicts(gpu_judge.records_of(file.read_text()))
 
     def test_what_gpu_py_writes_is_what_the_judge_reads(self):
         speed = self.measured(gpu.speed, model="1b", micro=4, steps=12)
+        self.assertEqual(self.measured(gpu.speed, model="1b", micro=4, steps=12, small=True)["1b: Trireme, recompute none runs"], "SKIPPED")
+        first = self.measured(gpu.speed, model="3b", micro=2, steps=12, part="first")
+        self.assertEqual(first["3b: speed by compiled FSDP2, fastest of both"], "PASS")
+        self.assertEqual(first["3b: Trireme, offload parameters runs"], "NOT RUN")
+        self.assertEqual(self.measured(gpu.trace, model="1b", micro=4)["1b: trace of three steps"], "PASS")
         self.assertEqual(speed["1b: MFU, fastest of ours"], "PASS")
         self.assertEqual(speed["1b: speed by compiled FSDP2, fastest of both"], "PASS")
         self.assertEqual(speed["1b: memory by compiled FSDP2, both with recompute block"], "FAIL")
@@ -212,18 +236,20 @@ class Measuring(unittest.TestCase):
 class Steps(unittest.TestCase):
     """tests/gpu.sh with simulated programs."""
 
-    def run_script(self, words, programs, results="measured.jsonl"):
+    def run_script(self, words, programs, results="measured.jsonl", earlier="", **settings):
         """gpu.sh WORDS... beside simulated programs: its exit code, its output, and a file that it left."""
         with tempfile.TemporaryDirectory() as directory:
             folder = pathlib.Path(directory)
             (folder / "bin").mkdir()
+            (folder / "measured.jsonl").write_text(earlier)
             tools = {"nvidia-smi": "echo a GPU", "compute-sanitizer": 'shift 2; exec "$@"', "mpirun": 'shift 5; exec "$@"',
                      "python": f'[[ $* != "-c import torch" ]] || exit 0; exec {sys.executable} "$@"'}
-            for name, text in (tools | {f"bin/{name}": text for name, text in ({"trireme": "echo trireme"} | programs).items()}).items():
+            programs = {"trireme": "echo 'ok       GPU 0            one'"} | programs
+            for name, text in (tools | {f"bin/{name}": text for name, text in programs.items()}).items():
                 (folder / name).write_text(f"#!/bin/bash\n{text}\n")
                 (folder / name).chmod(0o755)
             environment = {"PATH": f"{folder}:/usr/bin:/bin", "OUT": directory, "bin": f"{directory}/bin", "scripts": "",
-                           "python": f"{directory}/python", "GPU_BUILD": f"{directory}/bin", "GPU_PYTHON": f"{directory}/python"}
+                           "python": f"{directory}/python", "GPU_BUILD": f"{directory}/bin", "GPU_PYTHON": f"{directory}/python", **settings}
             done = subprocess.run(["bash", TESTS / "gpu.sh", *words], env=environment, capture_output=True, text=True, check=False)
             return done.returncode, done.stdout + done.stderr, (folder / results).read_text()
 
@@ -233,17 +259,40 @@ class Steps(unittest.TestCase):
 
     def test_tests_note_every_program_and_what_it_skipped(self):
         code, records = self.run_step("tests", {
-            "a_gpu_tests": "echo '[==========] 3 tests from 1 test suite ran.'; echo '[  SKIPPED ] 2 tests.'",
-            "b_gpu_tests": "echo '[==========] 1 test from 1 test suite ran.'; echo '[  SKIPPED ] 1 test.'",
-            "c_gpu_mpi_test": "exit 3"})
+            "device_gpu_tests": "echo '[==========] 3 tests from 1 test suite ran.'; echo '[  SKIPPED ] 2 tests.'",
+            "kernels_gpu_tests": "echo '[==========] 1 test from 1 test suite ran.'; echo '[  SKIPPED ] 1 test.'",
+            "nn_gpu_tests": "exit 3"})
         self.assertEqual(code, 1)
         by_program = [(r["program"], r["ranks"], r["code"], r["tests"], r["skipped"]) for r in records]
-        self.assertEqual(by_program, [("a_gpu_tests", 1, 0, 3, 2), ("b_gpu_tests", 1, 0, 1, 1), ("c_gpu_mpi_test", 1, 3, 0, 0),
-                                      ("c_gpu_mpi_test", 2, 3, 0, 0), ("c_gpu_mpi_test", 4, 3, 0, 0)])
+        self.assertEqual(by_program, [("device_gpu_tests", 1, 0, 3, 2), ("kernels_gpu_tests", 1, 0, 1, 1), ("nn_gpu_tests", 1, 3, 0, 0)])
         line = gpu_judge.judge(records).lines[0]
         self.assertEqual(line[1], "FAIL")
-        self.assertIn("b_gpu_tests: skipped all", line[3])
-        self.assertIn("c_gpu_mpi_test (4 ranks): 3", line[3])
+        self.assertIn("kernels_gpu_tests: skipped all", line[3])
+        self.assertIn("nn_gpu_tests (1 ranks): 3", line[3])
+
+    def test_ranks_that_share_the_gpu_are_a_step_of_their_own_and_begin_with_the_cases_that_differ_most(self):
+        ran = "echo '[==========] 3 tests from 1 test suite ran.'; [[ $* != *filter=-* ]] || exit 9"
+        code, records = self.run_step("mpi", {"comm_device_gpu_mpi_test": ran, "train_device_gpu_mpi_test": ran})
+        self.assertEqual(code, 1)
+        self.assertEqual([(r["program"], r["ranks"]) for r in records if r["code"] != 0],
+                         [("train_device_gpu_mpi_test, others", n) for n in (1, 2, 4)])
+        self.assertEqual(records[3]["program"], "train_device_gpu_mpi_test, first cases")
+
+    def test_it_ends_in_the_first_second_where_doctor_sees_no_gpu(self):
+        code, output, summary = self.run_script(["tests"], {"trireme": "echo 'ok       GPUs             none: no driver'"}, "summary.txt")
+        self.assertEqual((code, summary), (5, ""))
+        self.assertIn("none: no driver", output)
+        self.assertIn("trireme doctor sees no GPU", output)
+
+    def test_results_of_an_earlier_call_stay_and_the_steps_left_are_named(self):
+        ran = {"kernels_gpu_tests": "exit 0", "optim_gpu_tests": "exit 0"}
+        code, output, summary = self.run_script(["sanitizer", "curve"], ran, "summary.txt", GPU_SECONDS="60",
+                                                earlier='{"step": "curve", "steps": 2000, "tail": 500, "gap": 0.001}\n')
+        self.assertEqual(code, 1, output)
+        self.assertIn("curve: NOT RUN, no time was left", summary)
+        self.assertIn("next: tests/gpu.sh ... curve\n", summary)
+        self.assertRegex(summary, r"PASS +160M")
+        self.assertRegex(output.split("== summary")[0], r"PASS +compute-sanitizer")
 
     def test_the_sanitizer_passes_where_both_programs_do(self):
         ran = "echo '[==========] 3 tests from 1 test suite ran.'"
