@@ -26,6 +26,7 @@ LAYERS = (
 # none but cuda/.
 FOLDERS = {
     "base": ". io",
+    "model": ". architectures",
     "schedule": ". verbs verify passes",
     "planner": ". time validate",
     "kernels": ". simd host cuda",

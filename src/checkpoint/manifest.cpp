@@ -6,6 +6,7 @@
 #include <map>
 
 #include "trireme/base/error.hpp"
+#include "trireme/config/model_texts.hpp"
 
 namespace trireme::checkpoint {
 
@@ -40,24 +41,7 @@ std::int64_t SavedParameter::elements() const {
   return product;
 }
 
-Metadata model_metadata(const model::Model& model) {
-  const model::Sizes& s = model.sizes;
-  Metadata metadata{
-      {"model.architecture", model.architecture},         {"model.vocab_size", std::to_string(s.vocab)},
-      {"model.hidden_size", std::to_string(s.hidden)},    {"model.intermediate_size", std::to_string(s.intermediate)},
-      {"model.layers", std::to_string(s.layers)},         {"model.heads", std::to_string(s.heads)},
-      {"model.kv_heads", std::to_string(s.kv_heads)},     {"model.head_dim", std::to_string(s.head_dim)},
-      {"model.norm_eps", fmt::format("{}", s.norm_eps)},  {"model.rope_theta", fmt::format("{}", s.rope_theta)},
-      {"model.tie_embeddings", s.tied ? "true" : "false"}};
-  if (s.positions > 0) metadata.emplace_back("model.positions", std::to_string(s.positions));
-  if (s.rope_scaling)
-    metadata.emplace_back("model.rope_scaling", fmt::format("factor {}, low_freq_factor {}, high_freq_factor {}, "
-                                                            "original_max_position_embeddings {}",
-                                                            s.rope_scaling->factor, s.rope_scaling->low_freq_factor,
-                                                            s.rope_scaling->high_freq_factor,
-                                                            s.rope_scaling->original_max_position_embeddings));
-  return metadata;
-}
+Metadata model_metadata(const model::Model& model) { return config::model_texts(model.config); }
 
 std::vector<SavedParameter> saved_parameters(const model::Model& model) {
   std::vector<SavedParameter> parameters;

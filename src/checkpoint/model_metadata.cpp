@@ -12,12 +12,11 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/config/model_texts.hpp"
 #include "trireme/config/rules.hpp"
 
 namespace trireme::checkpoint {
 namespace {
-
-constexpr std::int64_t most_model_size = std::int64_t{1} << 31;
 
 class Reading {
  public:
@@ -33,12 +32,6 @@ class Reading {
   template <class Number>
   [[nodiscard]] Number number(const std::string& key) const {
     return number_in<Number>(key, text(key));
-  }
-  /// A size of a model: products of two fit into 64 bits.
-  [[nodiscard]] std::int64_t size(const std::string& key) const {
-    const auto value = number<std::int64_t>(key);
-    if (value < 1 || value > most_model_size) refuse(key);
-    return value;
   }
   [[nodiscard]] std::vector<std::int64_t> numbers(const std::string& key) const {
     std::vector<std::int64_t> all;
@@ -68,15 +61,19 @@ class Reading {
   std::map<std::string, std::string> values_;
 };
 
-config::RopeScaling rope_scaling_of(const Reading& metadata, const std::string& key) {
+/// rope_scaling as versions before 0.2 wrote it, in the form of the run file.
+std::string in_todays_form(const std::string& key, const std::string& text) {
   double factor = 0, low = 0, high = 0;
   long long original = 0;
-  if (std::sscanf(metadata.text(key).c_str(),
+  if (key != "model.rope_scaling" ||
+      std::sscanf(text.c_str(),
                   "factor %lf, low_freq_factor %lf, high_freq_factor %lf, original_max_position_embeddings %lld",
                   &factor, &low, &high, &original) != 4)
-    metadata.refuse(key);
-  return {
-      .factor = factor, .low_freq_factor = low, .high_freq_factor = high, .original_max_position_embeddings = original};
+    return text;
+  return fmt::format(
+      "{{ rope_type = \"llama3\", factor = {}, low_freq_factor = {}, high_freq_factor = {}, "
+      "original_max_position_embeddings = {} }}",
+      factor, low, high, original);
 }
 
 }  // namespace
@@ -84,23 +81,19 @@ config::RopeScaling rope_scaling_of(const Reading& metadata, const std::string& 
 config::Model model_of(const std::string& name, const Metadata& metadata) {
   const Reading read(name, metadata);
   config::Model model;
-  model.architecture = read.text("model.architecture");
-  model.vocab_size = read.size("model.vocab_size");
-  model.hidden_size = read.size("model.hidden_size");
-  model.intermediate_size = read.size("model.intermediate_size");
-  model.layers = read.size("model.layers");
-  model.heads = read.size("model.heads");
-  model.kv_heads = read.size("model.kv_heads");
-  model.head_dim = read.size("model.head_dim");
-  model.norm_eps = read.number<double>("model.norm_eps");
-  model.rope_theta = read.number<double>("model.rope_theta");
-  model.tie_embeddings = read.text("model.tie_embeddings") == "true";
-  if (read.has("model.positions")) model.positions = read.size("model.positions");
-  if (read.has("model.rope_scaling")) model.rope_scaling = rope_scaling_of(read, "model.rope_scaling");
-  std::optional<std::string> wrong = config::beyond_counting(model);
-  if (std::min({model.vocab_size, model.hidden_size, model.layers, model.heads, model.kv_heads, model.head_dim}) < 1)
-    wrong = "a size of the model is 0";
-  if (wrong) throw CheckpointError(fmt::format("{}: {}; use another checkpoint", name, *wrong));
+  for (const auto& [key, text] : metadata)
+    if (const auto expected = config::read_model_text(key, in_todays_form(key, text), model)) read.refuse(key);
+  (void)read.text("model.architecture");
+  for (const auto& [key, size] : {std::pair{"vocab_size", model.vocab_size},
+                                  {"hidden_size", model.hidden_size},
+                                  {"intermediate_size", model.intermediate_size},
+                                  {"layers", model.layers},
+                                  {"heads", model.heads},
+                                  {"kv_heads", model.kv_heads},
+                                  {"head_dim", model.head_dim}})
+    if (size == 0) (void)read.text(std::string("model.") + key);
+  if (const std::optional<std::string> wrong = config::beyond_counting(model))
+    throw CheckpointError(fmt::format("{}: {}; use another checkpoint", name, *wrong));
   return model;
 }
 

@@ -28,13 +28,6 @@ Broken kv_heads_divide_heads(const RunConfig& config) {
                      nearest_divisors(m.heads, m.kv_heads));
 }
 
-Broken head_dim_is_even(const RunConfig& config) {
-  const Model& m = config.model;
-  if (m.head_dim % 2 == 0 || m.architecture != "llama") return std::nullopt;
-  return fmt::format("head_dim {} is odd; RoPE requires an even head_dim: change model.head_dim or model.heads",
-                     m.head_dim);
-}
-
 Broken positions_reach_the_sequence(const RunConfig& config) {
   const std::int64_t positions = config.model.positions;
   if (positions == 0 || config.data.seq_len <= positions) return std::nullopt;
@@ -192,7 +185,6 @@ const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
       {{"model.heads", "model.hidden_size", "model.head_dim"}, heads_divide_hidden_size},
       {{"model.kv_heads", "model.heads"}, kv_heads_divide_heads},
-      {{"model.head_dim", "model.heads", "model.hidden_size"}, head_dim_is_even},
       {{"model.positions", "data.seq_len"}, positions_reach_the_sequence},
       {{"mesh.sequence_parallel", "mesh.tensor"}, sequence_parallelism_has_its_axis},
       {{"data.ignore_targets", "model.vocab_size"}, ignored_targets_are_in_the_vocabulary},

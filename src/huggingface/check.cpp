@@ -9,7 +9,7 @@
 #include "base/io/json.hpp"
 #include "huggingface/mistakes.hpp"
 #include "trireme/huggingface/huggingface.hpp"
-#include "trireme/model/huggingface.hpp"
+#include "trireme/model/architecture.hpp"
 
 namespace trireme::huggingface {
 
@@ -57,7 +57,8 @@ bool HfDirectory::tied_head_equals_embedding(std::string_view embedding_name) co
 
 void HfDirectory::check(const model::Model& model) const {
   Mistakes mistakes;
-  const model::HfForm& form = model::hf_form(model.architecture);
+  const model::Architecture& a = model::architecture(model.architecture);
+  const std::string_view embedding = a.name_of(model::Role::embedding).tensor;
   std::set<std::string, std::less<>> used;
   for (const model::ParameterBlock& block : model.parameter_blocks) {
     for (const model::Parameter& parameter : block.parameters) {
@@ -77,15 +78,15 @@ void HfDirectory::check(const model::Model& model) const {
   }
   std::map<std::string_view, std::vector<std::string>> unused;  // by reason
   for (const auto& [name, file] : file_of_) {
-    const bool buffer = std::any_of(form.buffers.begin(), form.buffers.end(),
+    const bool buffer = std::any_of(a.buffers.begin(), a.buffers.end(),
                                     [&name = name](std::string_view ending) { return name.ends_with(ending); });
     if (used.contains(name) || buffer) continue;
     if (name == head_name && model.sizes.tied) {
-      if (tied_head_equals_embedding(name_in_files(form.embedding))) continue;
+      if (tied_head_equals_embedding(name_in_files(embedding))) continue;
       mistakes.add(fmt::format(
           "{} differs from {} though the embeddings are tied; set tie_word_embeddings to false in config.json "
           "to use it, or remove the tensor",
-          head_name, form.embedding));
+          head_name, embedding));
       continue;
     }
     unused[why_unused(name)].push_back(name);

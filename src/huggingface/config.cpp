@@ -12,7 +12,7 @@
 #include "huggingface/rope.hpp"
 #include "trireme/config/rules.hpp"
 #include "trireme/huggingface/huggingface.hpp"
-#include "trireme/model/huggingface.hpp"
+#include "trireme/model/architecture.hpp"
 
 namespace trireme::huggingface {
 
@@ -28,7 +28,7 @@ struct Unhonoured {
   std::string_view feature;
 };
 
-/// Must be absent, null, false, 0 or empty.
+/// Must be absent, null, false, 0 or empty unless the architecture has it.
 constexpr std::array off = {
     Unhonoured{"attention_dropout", "dropout"},
     Unhonoured{"sliding_window", "sliding-window attention"},
@@ -43,7 +43,7 @@ constexpr std::array off = {
     Unhonoured{"quantization_config", "quantized weights"},
 };
 
-/// Must be absent, null or 1.
+/// Must be absent, null or 1 unless the architecture has it.
 constexpr std::array one = {
     Unhonoured{"partial_rotary_factor", "partial rotation"},
     Unhonoured{"embedding_multiplier", "scaled embeddings"},
@@ -59,15 +59,18 @@ bool is_off(const json& value) {
   return value.is_structured() && value.empty();
 }
 
-void refuse_unhonoured(const JsonObject& config) {
+void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
+  const auto has = [&](std::string_view key) {
+    return std::any_of(a.keys.begin(), a.keys.end(), [&](const model::KeyRow& row) { return row.key == key; });
+  };
   for (const auto& [key, feature] : off) {
     const json* value = config.find(std::string(key));
-    if (value != nullptr && !is_off(*value))
+    if (value != nullptr && !has(key) && !is_off(*value))
       config.unexpected(std::string(key), fmt::format("none: {} are not honoured", feature));
   }
   for (const auto& [key, feature] : one) {
     const json* value = config.find(std::string(key));
-    if (value != nullptr && !(value->is_number() && value->get<double>() == 1)) {
+    if (value != nullptr && !has(key) && !(value->is_number() && value->get<double>() == 1)) {
       config.unexpected(std::string(key), fmt::format("1: {} are not honoured", feature));
     }
   }
@@ -78,56 +81,65 @@ void refuse_unhonoured(const JsonObject& config) {
   if (!plain) config.unexpected("layer_types", "full_attention only");
 }
 
-/// The form that model_type names; nothing, and a mistake, when it names none.
-const model::HfForm* form_of(const JsonObject& config, Mistakes& mistakes) {
+/// The architecture that model_type names; nothing, and a mistake, when it names none.
+const model::Architecture* architecture_of(const JsonObject& config, Mistakes& mistakes) {
   const std::optional<std::string> type = config.text("model_type");
   if (!type) {
     config.missing("model_type");
     return nullptr;
   }
   std::vector<std::string_view> known;
-  for (const model::HfForm& form : model::hf_forms()) {
-    if (form.model_type == *type) return &form;
-    known.push_back(form.model_type);
+  for (const model::Architecture& a : model::architectures()) {
+    if (a.model_type == *type) return &a;
+    known.push_back(a.model_type);
   }
-  mistakes.add(fmt::format("model_type = {}; {} can be read", io::in_quotes(*type), fmt::join(known, " and ")));
+  mistakes.add(fmt::format("model_type = {}; {} can be read", io::in_quotes(*type), fmt::join(known, ", ")));
   return nullptr;
 }
 
-void check_form(const JsonObject& config, const model::HfForm& form, Mistakes& mistakes) {
-  const json* architectures = config.find("architectures");
-  const bool right = architectures == nullptr ||
-                     (architectures->is_array() &&
-                      std::find(architectures->begin(), architectures->end(), form.class_name) != architectures->end());
-  if (!right) config.unexpected("architectures", fmt::format("[\"{}\"]", form.class_name));
-  const auto act = config.text(std::string(form.activation));
-  if (act && std::find(form.activations.begin(), form.activations.end(), *act) == form.activations.end())
-    mistakes.add(fmt::format("{} = {}; {} is the one that is honoured", form.activation, io::in_quotes(*act),
-                             form.activations.front()));
-  for (const model::HfFlag& flag : form.flags)
-    if (config.flag(std::string(flag.key)).value_or(flag.value) != flag.value)
-      config.unexpected(std::string(flag.key), fmt::format("{}: {} is not honoured", flag.value, flag.feature));
+void check_fixed(const JsonObject& config, const model::Architecture& a, Mistakes& mistakes) {
+  const json* classes = config.find("architectures");
+  const bool right = classes == nullptr || (classes->is_array() && std::find(classes->begin(), classes->end(),
+                                                                             a.class_name) != classes->end());
+  if (!right) config.unexpected("architectures", fmt::format("[\"{}\"]", a.class_name));
+  const auto act = config.text(std::string(a.activation_key));
+  if (act && std::find(a.activations.begin(), a.activations.end(), *act) == a.activations.end())
+    mistakes.add(fmt::format("{} = {}; {} is the one that is honoured", a.activation_key, io::in_quotes(*act),
+                             a.activations.front()));
+  for (const model::FixedRow& row : a.fixed)
+    if (config.flag(std::string(row.key)).value_or(row.value) != row.value)
+      config.unexpected(std::string(row.key), fmt::format("{}: {} is not honoured", row.value, row.feature));
 }
 
-config::Model read_sizes(const JsonObject& config, const model::HfForm& form, Mistakes& mistakes) {
+void read_row(const JsonObject& config, const model::KeyRow& row, std::int64_t config::Model::*member,
+              config::Model& model) {
+  const std::string key(row.key);
+  const std::int64_t absent = static_cast<std::int64_t>(row.absent.value_or(0));
+  model.*member = row.absent ? config.integer(key, 1).value_or(absent) : config.required_integer(key);
+  if (model.*member <= most_size) return;
+  config.unexpected(key, fmt::format("at most {}", most_size));
+  model.*member = 1;
+}
+void read_row(const JsonObject& config, const model::KeyRow& row, double config::Model::*member, config::Model& model) {
+  const std::string key(row.key);
+  model.*member = row.absent ? config.positive(key).value_or(*row.absent) : config.required_positive(key);
+}
+void read_row(const JsonObject& config, const model::KeyRow& row, bool config::Model::*member, config::Model& model) {
+  model.*member = config.flag(std::string(row.key)).value_or(row.absent.value_or(0) != 0);
+}
+
+config::Model read_model(const JsonObject& config, const model::Architecture& a, Mistakes& mistakes) {
   config::Model model;
-  model.architecture = form.architecture;
-  for (const model::HfSize& size : form.sizes) {
-    const std::string key(size.key);
-    model.*size.member = size.required ? config.required_integer(key) : config.integer(key, 1).value_or(0);
-    if (model.*size.member <= most_size) continue;
-    config.unexpected(key, fmt::format("at most {}", most_size));
-    model.*size.member = 1;
-  }
-  for (const model::HfSize& size : form.sizes)
-    if (model.*size.member == 0 && model.hidden_size <= config::largest_width)
-      model.*size.member = size.times_hidden * model.hidden_size;
+  model.architecture = a.name;
+  for (const model::KeyRow& row : a.keys)
+    std::visit([&](auto member) { read_row(config, row, member, model); }, row.member);
+  for (const model::KeyRow& row : a.keys)
+    if (const auto* member = std::get_if<std::int64_t config::Model::*>(&row.member);
+        member != nullptr && row.times_hidden > 0 && model.**member == 0 && model.hidden_size <= config::largest_width)
+      model.** member = row.times_hidden * model.hidden_size;
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   if (model.head_dim == 0) model.head_dim = model.hidden_size / std::max<std::int64_t>(1, model.heads);
-  model.norm_eps = config.positive(std::string(form.norm_eps)).value_or(form.norm_eps_default);
-  model.tie_embeddings = config.flag("tie_word_embeddings").value_or(form.tied_default);
-  model.init_std = config.positive("initializer_range").value_or(model.init_std);
-  if (!form.rotary) return model;
+  if (a.decoder.learned_positions) return model;
   const Rope rope = read_rope(config, mistakes);
   model.rope_theta = rope.theta;
   model.rope_scaling = rope.scaling;
@@ -157,11 +169,11 @@ HfConfig parse_hf_config(std::string_view text, const std::string& file) {
   if (!parsed.is_object()) throw CheckpointError(fmt::format("{}: is not a table; get a sound copy", file));
   Mistakes mistakes;
   const JsonObject config(parsed, "", mistakes);
-  const model::HfForm* known = form_of(config, mistakes);
-  const model::HfForm& form = known != nullptr ? *known : model::hf_forms().front();
-  check_form(config, form, mistakes);
-  refuse_unhonoured(config);
-  config::Model model = read_sizes(config, form, mistakes);
+  const model::Architecture* known = architecture_of(config, mistakes);
+  const model::Architecture& a = known != nullptr ? *known : model::architectures().front();
+  check_fixed(config, a, mistakes);
+  refuse_unhonoured(config, a);
+  config::Model model = read_model(config, a, mistakes);
   if (const auto beyond = config::beyond_counting(model)) mistakes.add(*beyond);
   const std::int64_t positions = model.positions;
   HfConfig read{

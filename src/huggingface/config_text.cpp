@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "huggingface/config_text.hpp"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
 
-#include "trireme/model/huggingface.hpp"
+#include "trireme/model/architecture.hpp"
 
 namespace trireme::huggingface {
 
@@ -33,34 +34,22 @@ ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling) {
 }  // namespace
 
 std::string hf_config_text(const model::Model& model, const HfWriteOptions& options) {
-  const model::HfForm& form = model::hf_form(model.architecture);
-  const model::Sizes& sizes = model.sizes;
-  config::Model written;
-  written.vocab_size = sizes.vocab;
-  written.hidden_size = sizes.hidden;
-  written.intermediate_size = sizes.intermediate;
-  written.layers = sizes.layers;
-  written.heads = sizes.heads;
-  written.kv_heads = sizes.kv_heads;
-  written.head_dim = sizes.head_dim;
-  written.positions = sizes.positions;
+  const model::Architecture& a = model::architecture(model.architecture);
+  const config::Model& config = model.config;
   ordered_json table;
-  table["architectures"] = {form.class_name};
-  table["model_type"] = form.model_type;
-  for (const model::HfSize& size : form.sizes) table[std::string(size.key)] = written.*size.member;
-  table[std::string(form.activation)] = form.activations.front();
-  table["initializer_range"] =
-      std::min(1.0, model.parameter_blocks.front().parameters.front().std);  // transformers 5 allows 0 to 1
-  table[std::string(form.norm_eps)] = sizes.norm_eps;
-  if (form.rotary) {
-    table["rope_theta"] = sizes.rope_theta;
-    table["rope_scaling"] = rope_scaling(sizes.rope_scaling);
+  table["architectures"] = {a.class_name};
+  table["model_type"] = a.model_type;
+  for (const model::KeyRow& row : a.keys)
+    std::visit([&](auto member) { table[std::string(row.key)] = config.*member; }, row.member);
+  if (double& std = *table["initializer_range"].get_ptr<double*>(); std > 1) std = 1;  // transformers 5 allows 0 to 1
+  table[std::string(a.activation_key)] = a.activations.front();
+  if (!model.sizes.decoder.learned_positions) {
+    table["rope_theta"] = config.rope_theta;
+    table["rope_scaling"] = rope_scaling(config.rope_scaling);
     table["max_position_embeddings"] = options.max_position_embeddings;
-    table["attention_dropout"] = 0.0;
   }
-  table["tie_word_embeddings"] = sizes.tied;
-  for (const model::HfFlag& flag : form.flags) table[std::string(flag.key)] = flag.value;
-  for (const std::string_view key : form.dropout) table[std::string(key)] = 0.0;
+  for (const model::FixedRow& row : a.fixed) table[std::string(row.key)] = row.value;
+  for (const std::string_view key : a.dropout) table[std::string(key)] = 0.0;
   add_special_tokens(table, options);
   table["torch_dtype"] = options.dtype == DType::fp32 ? "float32" : "bfloat16";
   return table.dump(2) + "\n";

@@ -9,7 +9,7 @@
 #include "base/io/json.hpp"
 #include "huggingface/mistakes.hpp"
 #include "trireme/huggingface/huggingface.hpp"
-#include "trireme/model/huggingface.hpp"
+#include "trireme/model/architecture.hpp"
 
 namespace trireme::huggingface {
 
@@ -127,7 +127,7 @@ const TensorInfo* HfDirectory::find(std::string_view name) const {
 }
 
 std::string HfDirectory::name_in_files(std::string_view parameter) const {
-  const std::string_view prefix = model::hf_form(config_.model.architecture).optional_prefix;
+  const std::string_view prefix = model::architecture(config_.model.architecture).optional_prefix;
   if (!prefix.empty() && parameter.starts_with(prefix) && !file_of_.contains(parameter) &&
       file_of_.contains(parameter.substr(prefix.size())))
     parameter.remove_prefix(prefix.size());

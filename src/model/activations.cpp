@@ -12,8 +12,8 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
   invariant(keep != Keep::input, "a stage that keeps nothing saves no tensors");
   const auto values = [&](std::int64_t width) { return Bytes{tokens * width * size_of(compute)}; };
   const auto statistics = [&](std::int64_t width) { return Bytes{tokens * width * 4}; };  // fp32
-  const std::int64_t norm = sizes.form.norm == Norm::rms ? 1 : 2;
-  const std::int64_t inner = sizes.form.activation == Activation::swiglu ? 2 : 1;
+  const auto norm = static_cast<std::int64_t>(norm_parameters(sizes.decoder));
+  const std::int64_t inner = sizes.decoder.gated() ? 2 : 1;
   std::vector<Bytes> out;
   const auto add_norm = [&] { out.insert(out.end(), {values(sizes.hidden), statistics(norm)}); };
   const auto add_attention = [&] {

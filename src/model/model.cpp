@@ -1,30 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/model/model.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <array>
 #include <functional>
 #include <numeric>
 
-#include "trireme/base/error.hpp"
 #include "trireme/model/tensor_plan.hpp"
 
 namespace trireme::model {
-
-namespace {
-
-struct Architecture {
-  std::string_view name;
-  Model (*build)(const config::Model&);
-  TensorPlan (*plan)();
-};
-
-constexpr std::array architectures = {Architecture{"llama", build_llama, llama_tensor_plan},
-                                      Architecture{"gpt2", build_gpt2, gpt2_tensor_plan}};
-
-}  // namespace
 
 std::int64_t Parameter::elements() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -61,17 +43,6 @@ std::optional<ParamRef> Model::find(std::string_view name) const {
   return std::nullopt;
 }
 
-Model build(const config::Model& config) { return build(config, {}); }
-
-Model build(const config::Model& config, const TensorPart& part) {
-  for (const Architecture& architecture : architectures) {
-    if (architecture.name == config.architecture)
-      return partition(architecture.build(config), architecture.plan(), part);
-  }
-  std::vector<std::string_view> known;
-  for (const Architecture& architecture : architectures) known.push_back(architecture.name);
-  throw ConfigError(fmt::format("model.architecture = \"{}\" is not known; use one of: {}", config.architecture,
-                                fmt::join(known, ", ")));
-}
+Model build(const config::Model& config, const TensorPart& part) { return partition(build(config), part); }
 
 }  // namespace trireme::model

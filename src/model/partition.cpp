@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "trireme/base/error.hpp"
-#include "trireme/base/text.hpp"
 #include "trireme/model/tensor_plan.hpp"
 
 namespace trireme::model {
@@ -50,13 +49,6 @@ std::string nearest_that_work(const Sizes& sizes, std::int64_t wanted) {
   return fmt::format("{}", fmt::join(nearest, " or "));
 }
 
-const ParameterRule& rule_of(const TensorPlan& plan, const std::string& name) {
-  const auto rule = std::find_if(plan.parameters.begin(), plan.parameters.end(),
-                                 [&](const ParameterRule& r) { return glob_match(r.names, name); });
-  invariant(rule != plan.parameters.end(), fmt::format("the tensor plan has no rule for {}", name));
-  return *rule;
-}
-
 void partition_parameter(Parameter& parameter, const ParameterRule& rule, const Sizes& sizes, const TensorPart& part) {
   Partition partition{.split = rule.split, .sections = rule.sections};
   const int copies = rule.unit == Unit::kv_heads ? static_cast<int>(kv_copies(sizes, part.ranks)) : 1;
@@ -88,11 +80,10 @@ Join without_sequence_parallelism(Join join) {
   return join == Join::gather_sequence || join == Join::scatter_sequence ? Join::all_reduce_activation : join;
 }
 
-std::vector<Stage> partitioned_stage(const Stage& whole, const TensorPlan& plan, std::size_t norm_parameters,
-                                     bool sequence_parallel) {
-  const auto rule =
-      std::find_if(plan.stages.begin(), plan.stages.end(), [&](const StageRule& r) { return r.whole == whole.kind; });
-  invariant(rule != plan.stages.end(), fmt::format("the tensor plan has no rule for stage {}", whole.name));
+std::vector<Stage> partitioned_stage(const Stage& whole, std::size_t norm_parameters, bool sequence_parallel) {
+  const std::vector<StageRule>& rules = stage_rules();
+  const auto rule = std::find_if(rules.begin(), rules.end(), [&](const StageRule& r) { return r.whole == whole.kind; });
+  invariant(rule != rules.end(), fmt::format("the tensor plan has no rule for stage {}", whole.name));
   if (rule->pieces.empty()) return {whole};
   const auto after_norm = whole.parameters.begin() + static_cast<std::ptrdiff_t>(norm_parameters);
   const bool has_norm = rule->pieces.front().norm_parameters;
@@ -115,7 +106,7 @@ std::vector<Stage> partitioned_stage(const Stage& whole, const TensorPlan& plan,
 
 }  // namespace
 
-Model partition(Model model, const TensorPlan& plan, const TensorPart& part) {
+Model partition(Model model, const TensorPart& part) {
   invariant(part.ranks >= 1 && part.rank >= 0 && part.rank < part.ranks, "a tensor rank lies within its axis");
   if (part.ranks == 1) return model;
   const std::vector<std::string> wrong = obstacles(model.sizes, part.ranks);
@@ -129,12 +120,11 @@ Model partition(Model model, const TensorPlan& plan, const TensorPart& part) {
   model.held.vocab = vocabulary_part(model.sizes.vocab, part).count;
   for (ParameterBlock& block : model.parameter_blocks)
     for (Parameter& parameter : block.parameters)
-      partition_parameter(parameter, rule_of(plan, parameter.name), model.sizes, part);
-  const std::size_t norm_parameters = model.sizes.form.norm == Norm::rms ? 1 : 2;
+      partition_parameter(parameter, rule_of(parameter.role), model.sizes, part);
   for (ComputeBlock& block : model.compute_blocks) {
     std::vector<Stage> stages;
     for (const Stage& whole : block.stages)
-      for (Stage& piece : partitioned_stage(whole, plan, norm_parameters, part.sequence_parallel))
+      for (Stage& piece : partitioned_stage(whole, norm_parameters(model.sizes.decoder), part.sequence_parallel))
         stages.push_back(std::move(piece));
     block.stages = std::move(stages);
   }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "model/sizes.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +8,6 @@
 #include <limits>
 #include <string_view>
 
-#include "model/building.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::model {
@@ -41,7 +42,7 @@ void check_given(const config::Model& c, Mistakes& mistakes) {
   if (c.head_dim != 0) positive("head_dim", c.head_dim);
 }
 
-void check_heads(const config::Model& c, const Form& form, Mistakes& mistakes) {
+void check_heads(const config::Model& c, const Decoder& decoder, Mistakes& mistakes) {
   if (c.head_dim == 0 && c.hidden_size % c.heads != 0) {
     mistakes.add(
         fmt::format("model.hidden_size = {} is not a multiple of model.heads = {}; use hidden_size = {} or {}, or set "
@@ -49,8 +50,8 @@ void check_heads(const config::Model& c, const Form& form, Mistakes& mistakes) {
                     c.hidden_size, c.heads, std::max(c.heads, c.hidden_size / c.heads * c.heads),
                     (c.hidden_size / c.heads + 1) * c.heads));
   } else if (const std::int64_t head_dim = c.head_dim == 0 ? c.hidden_size / c.heads : c.head_dim;
-             form.rotary && head_dim % 2 != 0) {
-    mistakes.add(fmt::format("model.head_dim = {} is odd; rotary embedding turns pairs, use {} or {}", head_dim,
+             !decoder.learned_positions && head_dim % 2 != 0) {
+    mistakes.add(fmt::format("model.head_dim = {} is odd; RoPE requires an even head_dim: use {} or {}", head_dim,
                              std::max<std::int64_t>(2, head_dim - 1), head_dim + 1));
   }
   if (c.kv_heads != 0 && c.heads % c.kv_heads != 0) {
@@ -59,13 +60,13 @@ void check_heads(const config::Model& c, const Form& form, Mistakes& mistakes) {
   }
 }
 
-void check_numbers(const config::Model& c, const Form& form, Mistakes& mistakes) {
+void check_numbers(const config::Model& c, const Decoder& decoder, Mistakes& mistakes) {
   const auto above_zero = [&](std::string_view key, double value) {
     if (!(value > 0) || !std::isfinite(value))
       mistakes.add(fmt::format("model.{} = {}; it must be above 0", key, value));
   };
   above_zero("norm_eps", c.norm_eps);
-  if (form.rotary) above_zero("rope_theta", c.rope_theta);
+  if (!decoder.learned_positions) above_zero("rope_theta", c.rope_theta);
   if (!(c.init_std >= 0) || !std::isfinite(c.init_std)) {
     mistakes.add(fmt::format("model.init_std = {}; it must be at least 0", c.init_std));
   }
@@ -96,13 +97,13 @@ void check_total(const Sizes& s, Mistakes& mistakes) {
 }
 
 /// Keys of the other kind of positions, and of what only some forms have, say nothing here: they are refused.
-void check_form(const config::Model& c, const Form& form, Mistakes& mistakes) {
+void check_form(const config::Model& c, const Decoder& decoder, Mistakes& mistakes) {
   const auto unused = [&](std::string_view key, std::string_view why) {
     mistakes.add(fmt::format("model.{} has no meaning for model.architecture = \"{}\": {}; remove it", key,
                              c.architecture, why));
   };
   const config::Model defaults;
-  if (form.rotary) {
+  if (!decoder.learned_positions) {
     if (c.positions != 0) unused("positions", "its positions are rotary");
     return;
   }
@@ -124,13 +125,13 @@ void check_joint_qkv(const config::Model& c, Mistakes& mistakes) {
 
 }  // namespace
 
-Sizes completed_sizes(const config::Model& c, const Form& form) {
+Sizes completed_sizes(const config::Model& c, const Decoder& decoder) {
   Mistakes mistakes;
   check_given(c, mistakes);
-  if (mistakes.empty()) check_heads(c, form, mistakes);
-  if (mistakes.empty() && form.joint_qkv) check_joint_qkv(c, mistakes);
-  check_form(c, form, mistakes);
-  check_numbers(c, form, mistakes);
+  if (mistakes.empty()) check_heads(c, decoder, mistakes);
+  if (mistakes.empty() && decoder.joint_qkv) check_joint_qkv(c, mistakes);
+  check_form(c, decoder, mistakes);
+  check_numbers(c, decoder, mistakes);
   mistakes.raise("the model's sizes do not fit together");
   const Sizes sizes{.vocab = c.vocab_size,
                     .hidden = c.hidden_size,
@@ -144,7 +145,7 @@ Sizes completed_sizes(const config::Model& c, const Form& form) {
                     .rope_theta = c.rope_theta,
                     .rope_scaling = c.rope_scaling,
                     .tied = c.tie_embeddings,
-                    .form = form};
+                    .decoder = decoder};
   check_total(sizes, mistakes);
   mistakes.raise("the model is too large");
   return sizes;

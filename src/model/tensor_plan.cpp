@@ -2,11 +2,13 @@
 // The tables.
 #include "trireme/model/tensor_plan.hpp"
 
+#include "trireme/base/error.hpp"
+
 namespace trireme::model {
 
-std::vector<StageRule> decoder_stages() {
+const std::vector<StageRule>& stage_rules() {
   constexpr Join gather = Join::gather_sequence, scatter = Join::scatter_sequence, none = Join::none;
-  return {
+  static const std::vector<StageRule> rules = {
       {StageKind::embedding, {{"", StageKind::embedding, false, none, scatter}}},
       {StageKind::positions, {}},
       {StageKind::attention,
@@ -18,33 +20,38 @@ std::vector<StageRule> decoder_stages() {
        {{"head_norm", StageKind::norm, true, none, none},
         {"logits", StageKind::logits, false, gather, Join::gather_vocabulary}}},
   };
+  return rules;
 }
 
-TensorPlan llama_tensor_plan() {
-  return {.parameters = {{"*.q_proj.weight", Split::column, Unit::heads},
-                         {"*.k_proj.weight", Split::column, Unit::kv_heads},
-                         {"*.v_proj.weight", Split::column, Unit::kv_heads},
-                         {"*.o_proj.weight", Split::row, Unit::heads},
-                         {"*.gate_proj.weight", Split::column, Unit::intermediate},
-                         {"*.up_proj.weight", Split::column, Unit::intermediate},
-                         {"*.down_proj.weight", Split::row, Unit::intermediate},
-                         {"*.embed_tokens.weight", Split::vocabulary, Unit::vocabulary},
-                         {"lm_head.weight", Split::vocabulary, Unit::vocabulary},
-                         {"*norm.weight", Split::replicated, Unit::none, 1, true}},
-          .stages = decoder_stages()};
-}
-
-TensorPlan gpt2_tensor_plan() {
-  return {.parameters = {{"*.attn.c_attn.*", Split::column, Unit::heads, 3},
-                         {"*.attn.c_proj.weight", Split::row, Unit::heads},
-                         {"*.mlp.c_fc.*", Split::column, Unit::intermediate},
-                         {"*.mlp.c_proj.weight", Split::row, Unit::intermediate},
-                         {"*.c_proj.bias", Split::replicated, Unit::none, 1, false},
-                         {"*.wte.weight", Split::vocabulary, Unit::vocabulary},
-                         {"lm_head.weight", Split::vocabulary, Unit::vocabulary},
-                         {"*.wpe.weight", Split::replicated, Unit::none, 1, true},
-                         {"*.ln_*", Split::replicated, Unit::none, 1, true}},
-          .stages = decoder_stages()};
+ParameterRule rule_of(Role role) {
+  switch (role) {
+    case Role::embedding:
+    case Role::head: return {Split::vocabulary, Unit::vocabulary};
+    case Role::q:
+    case Role::q_bias: return {Split::column, Unit::heads};
+    case Role::qkv:
+    case Role::qkv_bias: return {Split::column, Unit::heads, 3};
+    case Role::k:
+    case Role::v:
+    case Role::k_bias:
+    case Role::v_bias: return {Split::column, Unit::kv_heads};
+    case Role::gate:
+    case Role::up:
+    case Role::gate_bias:
+    case Role::up_bias: return {Split::column, Unit::intermediate};
+    case Role::o: return {Split::row, Unit::heads};
+    case Role::down: return {Split::row, Unit::intermediate};
+    case Role::o_bias:  // added by one of those that are summed: every rank computes the whole gradient
+    case Role::down_bias: return {};
+    case Role::positions:
+    case Role::attention_norm:
+    case Role::attention_norm_bias:
+    case Role::mlp_norm:
+    case Role::mlp_norm_bias:
+    case Role::final_norm:
+    case Role::final_norm_bias: return {.on_residual_stream = true};
+  }
+  throw BugError("the tensor plan has no rule for a role");
 }
 
 }  // namespace trireme::model

@@ -31,16 +31,27 @@ kernels::AttentionShape shape_of(const Microbatch& m, const model::Sizes& s) {
   return {.batch = m.batch, .seq_len = m.seq_len, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
 }
 
-constexpr std::size_t joint_out = 2, separate_out = 3;
+using model::Role;
+
+JointLinear projection_of(const model::Decoder& decoder, const Slots& slots) {
+  if (decoder.joint_qkv)
+    return {.weights = slots[Role::qkv],
+            .count = 1,
+            .biases = decoder.qkv_bias ? std::optional(slots[Role::qkv_bias]) : std::nullopt};
+  return {.weights = slots[Role::q],
+          .count = 3,
+          .biases = decoder.qkv_bias ? std::optional(slots[Role::q_bias]) : std::nullopt};
+}
 
 }  // namespace
 
 AttentionBranch::AttentionBranch(const model::Sizes& sizes, std::int64_t max_seq_len, bool adds_bias, at::Device device)
-    : sizes_(sizes), adds_bias_(adds_bias) {
+    : sizes_(sizes),
+      adds_bias_(adds_bias && sizes.decoder.o_bias),
+      slots_(model::StageKind::attention_branch, sizes.decoder),
+      qkv_(projection_of(sizes.decoder, slots_)) {
   invariant(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "attention: heads is not a multiple of kv_heads");
-  invariant(sizes.form.biases == sizes.form.joint_qkv,
-            "attention: biases come with a joint projection, and only there");
-  if (!sizes.form.rotary) return;
+  if (sizes.decoder.learned_positions) return;
   table_ = kernels::rope_table(max_seq_len, sizes.head_dim, sizes.rope_theta, sizes.rope_scaling);
   table_ = {.cos = table_.cos.to(device), .sin = table_.sin.to(device)};
 }
@@ -48,11 +59,9 @@ AttentionBranch::AttentionBranch(const model::Sizes& sizes, std::int64_t max_seq
 at::Tensor AttentionBranch::forward(const at::Tensor& h, const at::Tensor& residual,
                                     std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                                     std::vector<at::Tensor>& saved) const {
-  const bool joint = sizes_.form.joint_qkv;
-  const at::Tensor qkv = joint ? kernels::linear(h, parameters[0]) : joint_linear(h, parameters.first(3));
-  if (joint) kernels::add_bias(qkv, parameters[1]);
+  const at::Tensor qkv = qkv_.forward(h, parameters);
   const Parts parts(qkv, sizes_);
-  if (sizes_.form.rotary) kernels::rotate(parts.rotated, table_, microbatch.seq_len, kernels::Rotation::forward);
+  if (table_.cos.defined()) kernels::rotate(parts.rotated, table_, microbatch.seq_len, kernels::Rotation::forward);
 
   const at::Tensor attended = at::empty({h.size(0), sizes_.heads * sizes_.head_dim}, h.options());
   const at::Tensor logsumexp =
@@ -61,30 +70,27 @@ at::Tensor AttentionBranch::forward(const at::Tensor& h, const at::Tensor& resid
                             microbatch.document_begin);
   if (saves(mode)) saved.insert(saved.end(), {qkv, attended, logsumexp});
   if (mode == Mode::rebuild) return {};
-  const std::size_t out = joint ? joint_out : separate_out;
-  at::Tensor y = residual.defined() ? kernels::linear_add(attended, parameters[out], residual)
-                                    : kernels::linear(attended, parameters[out]);
-  if (joint && adds_bias_) kernels::add_bias(y, parameters[out + 1]);
+  const at::Tensor& out = parameters[slots_[Role::o]];
+  at::Tensor y = residual.defined() ? kernels::linear_add(attended, out, residual) : kernels::linear(attended, out);
+  if (adds_bias_) kernels::add_bias(y, parameters[slots_[Role::o_bias]]);
   return y;
 }
 
 at::Tensor AttentionBranch::backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters,
                                            const Microbatch& microbatch, std::vector<at::Tensor>& saved) const {
-  const bool joint = sizes_.form.joint_qkv;
   const at::Tensor qkv = saved[0];
   const at::Tensor attended = saved[1];
   const at::Tensor logsumexp = saved[2];
-  const at::Tensor d_attended = kernels::linear_backward_input(d_y, parameters[joint ? joint_out : separate_out]);
+  const at::Tensor d_attended = kernels::linear_backward_input(d_y, parameters[slots_[Role::o]]);
   const at::Tensor d_qkv = at::empty_like(qkv);
   const Parts parts(qkv, sizes_);
   const Parts d_parts(d_qkv, sizes_);
   kernels::causal_attention_backward(d_attended, parts.q, parts.k, parts.v, attended, logsumexp,
                                      shape_of(microbatch, sizes_), d_parts.q, d_parts.k, d_parts.v,
                                      microbatch.document_begin);
-  if (sizes_.form.rotary) kernels::rotate(d_parts.rotated, table_, microbatch.seq_len, kernels::Rotation::inverse);
+  if (table_.cos.defined()) kernels::rotate(d_parts.rotated, table_, microbatch.seq_len, kernels::Rotation::inverse);
   saved = {d_y, attended, d_qkv};
-  return joint ? kernels::linear_backward_input(d_qkv, parameters[0])
-               : joint_backward_input(d_qkv, parameters.first(3));
+  return qkv_.backward_input(d_qkv, parameters);
 }
 
 void AttentionBranch::backward_weight(const at::Tensor& h, std::span<const Grad> grads,
@@ -92,15 +98,9 @@ void AttentionBranch::backward_weight(const at::Tensor& h, std::span<const Grad>
   const at::Tensor& d_y = saved[0];
   const at::Tensor& attended = saved[1];
   const at::Tensor& d_qkv = saved[2];
-  if (!sizes_.form.joint_qkv) {
-    kernels::linear_backward_weight(d_y, attended, grads[separate_out]);
-    joint_backward_weight(d_qkv, h, grads.first(3));
-    return;
-  }
-  kernels::linear_backward_weight(d_y, attended, grads[joint_out]);
-  kernels::bias_gradient(d_y, grads[joint_out + 1]);
-  kernels::linear_backward_weight(d_qkv, h, grads[0]);
-  kernels::bias_gradient(d_qkv, grads[1]);
+  kernels::linear_backward_weight(d_y, attended, grads[slots_[Role::o]]);
+  if (slots_.has(Role::o_bias)) kernels::bias_gradient(d_y, grads[slots_[Role::o_bias]]);
+  qkv_.backward_weight(d_qkv, h, grads);
 }
 
 }  // namespace trireme::nn

@@ -3,8 +3,12 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+
 #include "trireme/base/error.hpp"
+#include "trireme/kernels/bias.hpp"
 #include "trireme/kernels/gemm.hpp"
+#include "trireme/nn/branch.hpp"
 
 namespace trireme::nn {
 
@@ -58,6 +62,39 @@ void joint_backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span
   std::int64_t begin = 0;
   for (const Grad& grad : grads) {
     kernels::linear_backward_weight(d_y.slice(1, begin, begin + grad.tensor.size(0)), x, grad);
+    begin += grad.tensor.size(0);
+  }
+}
+
+bool Slots::has(model::Role role) const { return std::find(roles_.begin(), roles_.end(), role) != roles_.end(); }
+
+std::size_t Slots::operator[](model::Role role) const {
+  const auto found = std::find(roles_.begin(), roles_.end(), role);
+  invariant(found != roles_.end(), "a branch has no parameter of a role");
+  return static_cast<std::size_t>(found - roles_.begin());
+}
+
+at::Tensor JointLinear::forward(const at::Tensor& x, std::span<const at::Tensor> parameters) const {
+  at::Tensor y = joint_linear(x, parameters.subspan(weights, count));
+  if (!biases) return y;
+  std::int64_t begin = 0;
+  for (const at::Tensor& bias : parameters.subspan(*biases, count)) {
+    kernels::add_bias(y.slice(1, begin, begin + bias.size(0)), bias);
+    begin += bias.size(0);
+  }
+  return y;
+}
+
+at::Tensor JointLinear::backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters) const {
+  return joint_backward_input(d_y, parameters.subspan(weights, count));
+}
+
+void JointLinear::backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span<const Grad> grads) const {
+  joint_backward_weight(d_y, x, grads.subspan(weights, count));
+  if (!biases) return;
+  std::int64_t begin = 0;
+  for (const Grad& grad : grads.subspan(*biases, count)) {
+    kernels::bias_gradient(d_y.slice(1, begin, begin + grad.tensor.size(0)), grad);
     begin += grad.tensor.size(0);
   }
 }

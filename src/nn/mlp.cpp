@@ -17,67 +17,81 @@ at::Tensor project(const at::Tensor& inner, const at::Tensor& down, const at::Te
   return residual.defined() ? kernels::linear_add(inner, down, residual) : kernels::linear(inner, down);
 }
 
+using model::Activation, model::Role;
+
+JointLinear inner_of(const model::Decoder& decoder, const Slots& slots) {
+  const bool gated = decoder.gated();
+  return {.weights = slots[gated ? Role::gate : Role::up],
+          .count = gated ? 2U : 1U,
+          .biases = decoder.mlp_bias ? std::optional(slots[gated ? Role::gate_bias : Role::up_bias]) : std::nullopt};
+}
+
+/// What `down` reads. x: gate|up, or up.
+at::Tensor activate(Activation activation, const at::Tensor& x) {
+  const std::int64_t width = activation == Activation::gelu_tanh ? x.size(1) : x.size(1) / 2;
+  at::Tensor inner = at::empty({x.size(0), width}, x.options());
+  switch (activation) {
+    case Activation::swiglu: kernels::swiglu(x, inner); break;
+    case Activation::gelu_tanh: kernels::gelu_tanh(x, inner); break;
+  }
+  return inner;
+}
+
+struct ActivationGradient {
+  at::Tensor d_x;    ///< shaped as x
+  at::Tensor inner;  ///< what `activate` gave, once more
+};
+/// d_inner is overwritten.
+ActivationGradient activate_backward(Activation activation, const at::Tensor& d_inner, const at::Tensor& x) {
+  switch (activation) {
+    case Activation::swiglu: {
+      const at::Tensor d_x = at::empty_like(x);
+      kernels::swiglu_backward(d_inner, x, d_x, d_inner);
+      return {.d_x = d_x, .inner = d_inner};
+    }
+    case Activation::gelu_tanh: {
+      const at::Tensor inner = at::empty_like(x);
+      kernels::gelu_tanh_backward(d_inner, x, d_inner, inner);
+      return {.d_x = d_inner, .inner = inner};
+    }
+  }
+  throw BugError("the MLP has no such activation");
+}
+
 }  // namespace
 
-at::Tensor SwigluBranch::forward(const at::Tensor& h, const at::Tensor& residual,
-                                 std::span<const at::Tensor> parameters, const Microbatch& /*microbatch*/, Mode mode,
-                                 std::vector<at::Tensor>& saved) const {
-  const at::Tensor gate_up = joint_linear(h, parameters.first(2));
+MlpBranch::MlpBranch(const model::Decoder& decoder, bool adds_bias)
+    : activation_(decoder.activation),
+      adds_bias_(adds_bias && decoder.mlp_bias),
+      slots_(model::StageKind::mlp_branch, decoder),
+      inner_(inner_of(decoder, slots_)) {}
+
+at::Tensor MlpBranch::forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
+                              const Microbatch& /*microbatch*/, Mode mode, std::vector<at::Tensor>& saved) const {
+  const at::Tensor gate_up = inner_.forward(h, parameters);
   if (saves(mode)) saved.push_back(gate_up);
   if (mode == Mode::rebuild) return {};
-  const at::Tensor inner = at::empty({h.size(0), gate_up.size(1) / 2}, h.options());
-  kernels::swiglu(gate_up, inner);
+  const at::Tensor inner = activate(activation_, gate_up);
   if (mode == Mode::train_keep_all) saved.push_back(inner);
-  return project(inner, parameters[2], residual);
-}
-
-at::Tensor SwigluBranch::backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters,
-                                        const Microbatch& /*microbatch*/, std::vector<at::Tensor>& saved) const {
-  const at::Tensor gate_up = saved[0];
-  const at::Tensor d_inner = kernels::linear_backward_input(d_y, parameters[2]);
-  const at::Tensor d_gate_up = at::empty_like(gate_up);
-  const at::Tensor& inner = d_inner;  // overwritten by the forward's value
-  kernels::swiglu_backward(d_inner, gate_up, d_gate_up, inner);
-  saved = {d_y, saved.size() > 1 ? saved[1] : inner, d_gate_up};
-  return joint_backward_input(d_gate_up, parameters.first(2));
-}
-
-void SwigluBranch::backward_weight(const at::Tensor& h, std::span<const Grad> grads,
-                                   const std::vector<at::Tensor>& saved) const {
-  kernels::linear_backward_weight(saved[0], saved[1], grads[2]);
-  joint_backward_weight(saved[2], h, grads.first(2));
-}
-
-at::Tensor GeluBranch::forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
-                               const Microbatch& /*microbatch*/, Mode mode, std::vector<at::Tensor>& saved) const {
-  const at::Tensor up = kernels::linear(h, parameters[0]);
-  kernels::add_bias(up, parameters[1]);
-  if (saves(mode)) saved.push_back(up);
-  if (mode == Mode::rebuild) return {};
-  const at::Tensor inner = at::empty_like(up);
-  kernels::gelu_tanh(up, inner);
-  if (mode == Mode::train_keep_all) saved.push_back(inner);
-  at::Tensor y = project(inner, parameters[2], residual);
-  if (adds_bias_) kernels::add_bias(y, parameters[3]);
+  at::Tensor y = project(inner, parameters[slots_[Role::down]], residual);
+  if (adds_bias_) kernels::add_bias(y, parameters[slots_[Role::down_bias]]);
   return y;
 }
 
-at::Tensor GeluBranch::backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters,
-                                      const Microbatch& /*microbatch*/, std::vector<at::Tensor>& saved) const {
-  const at::Tensor up = saved[0];
-  const at::Tensor d_up = kernels::linear_backward_input(d_y, parameters[2]);
-  const at::Tensor inner = at::empty_like(up);
-  kernels::gelu_tanh_backward(d_up, up, d_up, inner);
-  saved = {d_y, saved.size() > 1 ? saved[1] : inner, d_up};
-  return kernels::linear_backward_input(d_up, parameters[0]);
+at::Tensor MlpBranch::backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters,
+                                     const Microbatch& /*microbatch*/, std::vector<at::Tensor>& saved) const {
+  const at::Tensor gate_up = saved[0];
+  const at::Tensor d_inner = kernels::linear_backward_input(d_y, parameters[slots_[Role::down]]);
+  const auto [d_gate_up, inner] = activate_backward(activation_, d_inner, gate_up);
+  saved = {d_y, saved.size() > 1 ? saved[1] : inner, d_gate_up};
+  return inner_.backward_input(d_gate_up, parameters);
 }
 
-void GeluBranch::backward_weight(const at::Tensor& h, std::span<const Grad> grads,
-                                 const std::vector<at::Tensor>& saved) const {
-  kernels::linear_backward_weight(saved[0], saved[1], grads[2]);
-  kernels::bias_gradient(saved[0], grads[3]);
-  kernels::linear_backward_weight(saved[2], h, grads[0]);
-  kernels::bias_gradient(saved[2], grads[1]);
+void MlpBranch::backward_weight(const at::Tensor& h, std::span<const Grad> grads,
+                                const std::vector<at::Tensor>& saved) const {
+  kernels::linear_backward_weight(saved[0], saved[1], grads[slots_[Role::down]]);
+  if (slots_.has(Role::down_bias)) kernels::bias_gradient(saved[0], grads[slots_[Role::down_bias]]);
+  inner_.backward_weight(saved[2], h, grads);
 }
 
 std::unique_ptr<Branch> make_branch(model::StageKind kind, const model::Sizes& sizes, std::int64_t max_seq_len,
@@ -86,12 +100,7 @@ std::unique_ptr<Branch> make_branch(model::StageKind kind, const model::Sizes& s
   if (kind == StageKind::attention || kind == StageKind::attention_branch)
     return std::make_unique<AttentionBranch>(sizes, max_seq_len, adds_bias, device);
   invariant(kind == StageKind::mlp || kind == StageKind::mlp_branch, "only attention and mlp have a branch");
-  if (sizes.form.activation == model::Activation::gelu_tanh) {
-    invariant(sizes.form.biases, "GELU comes with biases");
-    return std::make_unique<GeluBranch>(adds_bias);
-  }
-  invariant(!sizes.form.biases, "SwiGLU comes without biases");
-  return std::make_unique<SwigluBranch>();
+  return std::make_unique<MlpBranch>(sizes.decoder, adds_bias);
 }
 
 }  // namespace trireme::nn

@@ -12,7 +12,7 @@ namespace trireme::nn {
 Norm::Output Norm::forward(const at::Tensor& x, std::span<const at::Tensor> parameters) const {
   const at::Tensor h = at::empty_like(x);
   const auto fp32 = x.options().dtype(at::kFloat);
-  if (kind_ == model::Norm::rms) {
+  if (kind_ == model::NormKind::rms) {
     const at::Tensor rstd = at::empty({x.size(0)}, fp32);
     kernels::rms_norm(x, parameters[0], eps_, h, rstd);
     return {h, rstd};
@@ -25,7 +25,7 @@ Norm::Output Norm::forward(const at::Tensor& x, std::span<const at::Tensor> para
 at::Tensor Norm::again(const at::Tensor& x, std::span<const at::Tensor> parameters,
                        const at::Tensor& statistics) const {
   at::Tensor h = at::empty_like(x);
-  if (kind_ == model::Norm::rms)
+  if (kind_ == model::NormKind::rms)
     kernels::rms_norm_again(x, parameters[0], statistics, h);
   else
     kernels::layer_norm_again(x, parameters[0], parameters[1], statistics, h);
@@ -35,7 +35,7 @@ at::Tensor Norm::again(const at::Tensor& x, std::span<const at::Tensor> paramete
 at::Tensor Norm::backward(const at::Tensor& d_h, const at::Tensor& x, std::span<const at::Tensor> parameters,
                           const at::Tensor& statistics, const at::Tensor& d_residual,
                           std::span<const kernels::Grad> grads) const {
-  if (kind_ == model::Norm::rms)
+  if (kind_ == model::NormKind::rms)
     kernels::rms_norm_backward(d_h, x, parameters[0], statistics, d_residual, d_h, grads[0]);
   else
     kernels::layer_norm_backward(d_h, x, parameters[0], statistics, d_residual, d_h, grads[0], grads[1]);

@@ -19,7 +19,7 @@ refused() {  # refused SETTING TEXT...
 refused model.layers=3 'model.layers: saved 2, now 3'
 refused model.vocab_size=259 'model.vocab_size: saved 257, now 259'
 refused model.tie_embeddings=true 'model.tie_embeddings: saved false, now true'
-refused model.rope_theta=5000 'model.rope_theta: saved 10000, now 5000'
+refused model.rope_theta=5000 "model.rope_theta: saved 10000.0, now 5000.0"
 refused data.seq_len=16 'data.seq_len: saved 32, now 16' 'checkpoint.data = restart'
 refused data.shuffle=false 'data.shuffle: saved true, now false'
 refused run.seed=99 'data.seed: saved 1234, now 99'

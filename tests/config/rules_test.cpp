@@ -34,11 +34,6 @@ TEST(Rules, KvHeadsDivideHeads) {
   EXPECT_EQ(with({"model.kv_heads=2"}).model.kv_heads, 2);
 }
 
-TEST(Rules, HeadDimIsEven) {
-  EXPECT_THAT(mistakes_with({"model.head_dim=15"}), HasSubstr("RoPE requires an even head_dim"));
-  EXPECT_THAT(mistakes_with({"model.heads=64"}), HasSubstr("head_dim 1 is odd"));
-}
-
 TEST(Rules, TokenIdsAreInTheVocabulary) {
   EXPECT_THAT(mistakes_with({"data.ignore_targets=[0, 320]"}),
               HasSubstr("token id 320 is beyond model.vocab_size 320"));

@@ -42,7 +42,7 @@ TEST(MergeModelConfig, NamesEveryDifferenceWithBothValues) {
   expect_parts(message_of<ConfigError>([&] { (void)merge_model_config(run_file, weights_model()); }),
                {"model.vocab_size = 12, but the weights of model.from have 11", "model.layers = 3",
                 "model.head_dim = 4", "have 6", "model.norm_eps = 0.5", "have 1e-06", "model.rope_theta = 7",
-                "model.rope_scaling = { factor = 8", "have none"});
+                "model.rope_scaling = { rope_type = \"llama3\", factor = 8", "have none"});
 }
 
 TEST(MergeModelConfig, RefusesToTieWhatTheWeightsDoNot) {

@@ -77,7 +77,7 @@ b1 reads b1
 )";
 
 TEST(Llama, HasHuggingFacesParametersInOrder) {
-  EXPECT_EQ(listing(build_llama(small(false))), fmt::format(R"(embedding (backward reads no values)
+  EXPECT_EQ(listing(build(small(false))), fmt::format(R"(embedding (backward reads no values)
   model.embed_tokens.weight [97, 24] normal
 {}head
   model.norm.weight [24] ones
@@ -85,27 +85,25 @@ TEST(Llama, HasHuggingFacesParametersInOrder) {
 {}head reads head
   head: head.0 head.1
 )",
-                                                            golden_layers, golden_stages));
+                                                      golden_layers, golden_stages));
 }
 
 TEST(Llama, TiedHeadReadsTheEmbeddingsBlock) {
-  EXPECT_EQ(listing(build_llama(small(true))), fmt::format(R"(embedding
+  EXPECT_EQ(listing(build(small(true))), fmt::format(R"(embedding
   model.embed_tokens.weight [97, 24] normal
 {}head
   model.norm.weight [24] ones
 {}head reads head embedding
   head: head.0 embedding.0
 )",
-                                                           golden_layers, golden_stages));
+                                                     golden_layers, golden_stages));
 }
 
-TEST(Llama, TyingSavesOneMatrix) {
-  EXPECT_EQ(build_llama(small(false)).elements() - build_llama(small(true)).elements(), 97 * 24);
-}
+TEST(Llama, TyingSavesOneMatrix) { EXPECT_EQ(build(small(false)).elements() - build(small(true)).elements(), 97 * 24); }
 
 TEST(Llama, EveryBlockReadsExactlyWhatItsStagesName) {
   for (const bool tied : {false, true}) {
-    const Model model = build_llama(small(tied));
+    const Model model = build(small(tied));
     for (const ComputeBlock& block : model.compute_blocks) {
       std::set<int> named, read;
       for (const Stage& stage : block.stages) {
@@ -125,19 +123,19 @@ TEST(Llama, CountsTheParametersOfKnownModels) {
   config.layers = 32;
   config.heads = 32;
   config.kv_heads = 8;
-  EXPECT_EQ(build_llama(config).elements(), 8030261248);
+  EXPECT_EQ(build(config).elements(), 8030261248);
   config.hidden_size = 2048;  // Llama 3.2 1B
   config.intermediate_size = 8192;
   config.layers = 16;
   config.tie_embeddings = true;
-  EXPECT_EQ(build_llama(config).elements(), 1235814400);
+  EXPECT_EQ(build(config).elements(), 1235814400);
 }
 
 TEST(Llama, DepthScalingShrinksOnlyWhatWritesTheResidualStream) {
   config::Model config = small(false);
   config.init_std = 0.1;
   config.init = config::Init::depth_scaled;
-  const Model model = build_llama(config);
+  const Model model = build(config);
   for (const ParameterBlock& block : model.parameter_blocks) {
     for (const Parameter& p : block.parameters) {
       if (p.filling == Filling::ones) continue;
@@ -150,7 +148,7 @@ TEST(Llama, DepthScalingShrinksOnlyWhatWritesTheResidualStream) {
 TEST(Llama, PlainInitialisationHasOneStandardDeviation) {
   config::Model config = small(true);
   config.init_std = 0.05;
-  for (const ParameterBlock& block : build_llama(config).parameter_blocks) {
+  for (const ParameterBlock& block : build(config).parameter_blocks) {
     for (const Parameter& p : block.parameters) {
       if (p.filling == Filling::ones) continue;
       EXPECT_DOUBLE_EQ(p.std, 0.05);

@@ -132,11 +132,5 @@ TEST(TensorPlan, NamesAllSizesThatDoNotDivideAndTheNearestThatDo) {
   EXPECT_EQ(message_of(llama(), 8), "");
 }
 
-TEST(TensorPlan, RefusesToLeaveAParameterOut) {
-  TensorPlan plan = llama_tensor_plan();
-  std::erase_if(plan.parameters, [](const ParameterRule& rule) { return rule.names == "*.up_proj.weight"; });
-  EXPECT_THROW((void)partition(build_llama(llama()), plan, {.rank = 0, .ranks = 2}), BugError);
-}
-
 }  // namespace
 }  // namespace trireme::model

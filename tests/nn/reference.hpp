@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "support/tensors.hpp"
+#include "trireme/model/architecture.hpp"
 #include "trireme/nn/stage.hpp"
 
 /// Each stage written a second time, from Hugging Face's modeling_llama, as libtorch expressions in fp64 under
@@ -41,17 +42,13 @@ inline model::Sizes odd_sizes() {
           .rope_theta = 300};
 }
 
-/// GPT-2's form, with odd_sizes' lengths.
+/// GPT-2's decoder, with odd_sizes' lengths.
 inline model::Sizes gpt2_sizes() {
   model::Sizes s = odd_sizes();
   s.heads = s.kv_heads = 4;
   s.head_dim = 9;
   s.positions = 23;
-  s.form = {.norm = model::Norm::layer,
-            .activation = model::Activation::gelu_tanh,
-            .rotary = false,
-            .biases = true,
-            .joint_qkv = true};
+  s.decoder = model::architecture("gpt2").decoder;
   return s;
 }
 
@@ -78,7 +75,7 @@ struct Flat {
 
 inline std::vector<std::vector<std::int64_t>> shapes_of(model::StageKind kind, const model::Sizes& s) {
   const std::int64_t d = s.hidden, i = s.intermediate;
-  if (!s.form.rotary) {
+  if (s.decoder.learned_positions) {
     if (kind == model::StageKind::attention) return {{d}, {d}, {3 * d, d}, {3 * d}, {d, d}, {d}};
     if (kind == model::StageKind::mlp) return {{d}, {d}, {i, d}, {i}, {d, i}, {d}};
     if (kind == model::StageKind::head) return {{d}, {d}, {s.vocab, d}};

@@ -9,6 +9,7 @@
 
 #include "trireme/base/ids.hpp"
 #include "trireme/config/run_config.hpp"
+#include "trireme/model/decoder.hpp"
 #include "trireme/model/partition.hpp"
 
 /// Architectures as data: compute blocks of stages, and the parameter blocks they read. Nothing here computes.
@@ -18,7 +19,8 @@ namespace trireme::model {
 enum class Filling { ones, zeros, normal };
 
 struct Parameter {
-  std::string name;                 ///< Hugging Face name, such as model.layers.0.self_attn.q_proj.weight
+  std::string name;  ///< Hugging Face name, such as model.layers.0.self_attn.q_proj.weight
+  Role role = Role::embedding;
   std::vector<std::int64_t> shape;  ///< row-major: full, or what a tensor rank holds (see tensor.hpp)
   Filling filling = Filling::normal;
   double std = 0.02;  ///< standard deviation where filling is normal
@@ -48,20 +50,6 @@ struct ParamRef {
   friend bool operator==(const ParamRef&, const ParamRef&) = default;
 };
 
-/// The kinds of stage that `nn/` can run. The first five read the residual stream and write it; the others are what
-/// tensor parallelism cuts them into (tensor.hpp).
-enum class StageKind {
-  embedding,         ///< {tokens}
-  positions,         ///< {positions}: learned ones
-  attention,         ///< {norm..., q, k, v or q|k|v, o}, with `biases` each followed by its bias
-  mlp,               ///< {norm..., gate, up, down} or {norm..., up, down}, with `biases` each followed by its bias
-  head,              ///< {norm..., projection}
-  norm,              ///< {norm...}: of attention, mlp or head
-  attention_branch,  ///< attention without its norm and residual
-  mlp_branch,        ///< mlp without its norm and residual
-  logits,            ///< {projection}: the head without its norm
-};
-
 /// A collective over the tensor axis that stands before or after a stage. Its backward is the other one of gather and
 /// scatter, in reverse; an all-reduce before a stage is in its backward only, one after it in its forward only.
 enum class Join { none, gather_sequence, scatter_sequence, all_reduce_activation, gather_vocabulary };
@@ -70,7 +58,7 @@ enum class Join { none, gather_sequence, scatter_sequence, all_reduce_activation
 struct Stage {
   std::string name;  ///< "attention", "mlp", ...
   StageKind kind;
-  std::vector<ParamRef> parameters;  ///< in the order the kind documents
+  std::vector<ParamRef> parameters;  ///< in the order of roles_of
   Join enter = Join::none;           ///< before its forward
   Join leave = Join::none;           ///< after its forward
 };
@@ -82,19 +70,6 @@ struct ComputeBlock {
   std::vector<ParamBlock> reads;  ///< parameter blocks its stages read, each once
 };
 
-enum class Norm { rms, layer };
-enum class Activation { swiglu, gelu_tanh };
-
-/// What the stages of an architecture are made of.
-struct Form {
-  Norm norm = Norm::rms;  ///< parameters: {weight}, or {weight, bias}
-  Activation activation = Activation::swiglu;
-  bool rotary = true;      ///< rotary positions; else the embedding adds learned ones
-  bool biases = false;     ///< every linear layer but the head has one
-  bool joint_qkv = false;  ///< q, k and v are one parameter [3 * heads * head_dim, hidden]
-  friend bool operator==(const Form&, const Form&) = default;
-};
-
 /// Sizes of a model, completed (no zeros left but for `positions` of rotary models).
 struct Sizes {
   std::int64_t vocab = 0, hidden = 0, intermediate = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
@@ -103,15 +78,16 @@ struct Sizes {
   double rope_theta = 10000;
   std::optional<config::RopeScaling> rope_scaling;
   bool tied = false;
-  Form form{};
+  Decoder decoder{};
   friend bool operator==(const Sizes&, const Sizes&) = default;
 };
 
 struct Model {
   std::string architecture;
-  Sizes sizes;      ///< of the whole model
-  Sizes held;       ///< of what one tensor rank holds: heads, kv_heads, intermediate and vocab are its part
-  TensorPart part;  ///< whose part this is
+  config::Model config;  ///< what it was built from, completed
+  Sizes sizes;           ///< of the whole model
+  Sizes held;            ///< of what one tensor rank holds: heads, kv_heads, intermediate and vocab are its part
+  TensorPart part;       ///< whose part this is
   std::vector<ParameterBlock> parameter_blocks;
   std::vector<ComputeBlock> compute_blocks;
 
@@ -133,24 +109,14 @@ struct Model {
   [[nodiscard]] std::optional<ParamRef> find(std::string_view name) const;
 };
 
-/// Builds the architecture that the run file names. Throws ConfigError for an unknown one, listing those there are.
+/// Builds a decoder of the architecture that the run file names: embedding (learned positions are a parameter block of
+/// their own), `layers` blocks of attention and mlp stages, final norm + head. init = depth_scaled divides the std of o
+/// and down by sqrt(2 * layers). Throws ConfigError for an unknown architecture, listing those there are.
 [[nodiscard]] Model build(const config::Model& config);
 
 /// What one tensor rank holds and runs of the model: its architecture's tensor plan applied. A part of 1 is the whole
 /// model. Throws ConfigError naming all sizes that do not divide, with the nearest that do.
 [[nodiscard]] Model build(const config::Model& config, const TensorPart& part);
-
-/// Llama (Touvron et al. 2023) as Hugging Face defines it: embedding, `layers` blocks of attention and mlp stages,
-/// final norm + head. Parameter order in a block: input_layernorm, q, k, v, o, post_attention_layernorm, gate, up,
-/// down. Stage parameters: embedding {embed_tokens}; attention {input_layernorm, q, k, v, o}; mlp
-/// {post_attention_layernorm, gate, up, down}; head {norm, lm_head} (tied: {norm, embed_tokens}). init = depth_scaled
-/// divides the std of o and down by sqrt(2 * layers).
-[[nodiscard]] Model build_llama(const config::Model& config);
-
-/// GPT-2 (Radford et al. 2019) as Hugging Face defines it: token and position embeddings, `layers` blocks with
-/// LayerNorm, biases and the tanh form of GELU, final norm + head. Parameter order in a block: ln_1, c_attn,
-/// attn.c_proj, ln_2, c_fc, mlp.c_proj, weight before bias. The learned positions are a parameter block of their own.
-[[nodiscard]] Model build_gpt2(const config::Model& config);
 
 /// Whether a stage looks rows of its parameters up by number: its backward reads no values.
 [[nodiscard]] constexpr bool looks_up(StageKind kind) {

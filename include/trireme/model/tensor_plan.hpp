@@ -7,16 +7,15 @@
 
 #include "trireme/model/model.hpp"
 
-/// Tensor parallelism as data: a table beside each architecture says how its parameters and its stages are cut
+/// Tensor parallelism as data: a table says by role and kind how parameters and stages are cut, of any architecture
 /// (Shoeybi et al. 2019; sequence parallelism: Korthikanti et al. 2022).
 namespace trireme::model {
 
 /// What is divided among the ranks of the tensor axis.
 enum class Unit { none, heads, kv_heads, intermediate, vocabulary };
 
-/// How the parameters whose names fit are cut. The first rule that fits counts.
+/// How a parameter is cut.
 struct ParameterRule {
-  std::string_view names;  ///< a glob over Hugging Face names
   Split split = Split::replicated;
   Unit unit = Unit::none;
   int sections = 1;  ///< each cut alike
@@ -38,19 +37,14 @@ struct StageRule {
   std::vector<Piece> pieces;  ///< empty: the stage stays as it is, on the residual stream
 };
 
-struct TensorPlan {
-  std::vector<ParameterRule> parameters;
-  std::vector<StageRule> stages;
-};
-
-/// The stages of a decoder of attention and mlp with a norm before each: Llama's and GPT-2's.
-[[nodiscard]] std::vector<StageRule> decoder_stages();
-[[nodiscard]] TensorPlan llama_tensor_plan();
-[[nodiscard]] TensorPlan gpt2_tensor_plan();
+/// How parameters of a role are cut.
+[[nodiscard]] ParameterRule rule_of(Role role);
+/// How the stages of a decoder are cut: every kind of a whole stage has a rule.
+[[nodiscard]] const std::vector<StageRule>& stage_rules();
 
 /// What one tensor rank holds and runs of a whole model. Throws ConfigError naming every size that does not divide and
-/// the nearest numbers of ranks with which all do; BugError when the plan leaves a parameter or a stage out.
-[[nodiscard]] Model partition(Model whole, const TensorPlan& plan, const TensorPart& part);
+/// the nearest numbers of ranks with which all do.
+[[nodiscard]] Model partition(Model whole, const TensorPart& part);
 
 /// Consecutive elements that a held parameter and the whole one have in common.
 struct Extent {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,9 +37,31 @@ class Branch {
                                const std::vector<at::Tensor>& saved) const = 0;
 };
 
-/// o(attention(q(h), k(h), v(h))), causal, grouped-query, rotary where the form says so. Parameters: {q
-/// [heads*head_dim, D], k, v [kv_heads*head_dim, D], o [D, heads*head_dim]}, or with a joint projection and biases
-/// {q|k|v, its bias, o, its bias}. Saves q|k|v after RoPE, the attention's output, its log-sum-exp.
+/// Where the parameters of each role stand in a branch's list.
+class Slots {
+ public:
+  Slots(model::StageKind branch, const model::Decoder& decoder) : roles_(model::roles_of(branch, decoder)) {}
+  [[nodiscard]] bool has(model::Role role) const;
+  /// Throws BugError where there is none.
+  [[nodiscard]] std::size_t operator[](model::Role role) const;
+  [[nodiscard]] std::size_t count() const { return roles_.size(); }
+
+ private:
+  std::vector<model::Role> roles_;
+};
+
+/// Linear layers whose outputs lie side by side: their weights follow each other in the list, and so do their biases.
+struct JointLinear {
+  std::size_t weights = 0, count = 1;  ///< the first one's place, and how many there are
+  std::optional<std::size_t> biases;   ///< the first one's place
+
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, std::span<const at::Tensor> parameters) const;
+  [[nodiscard]] at::Tensor backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters) const;
+  void backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span<const Grad> grads) const;
+};
+
+/// o(attention(q(h), k(h), v(h))), causal, grouped-query, rotary unless positions are learned. Parameters: roles_of
+/// (attention_branch). Saves q|k|v after RoPE, the attention's output, its log-sum-exp.
 class AttentionBranch final : public Branch {
  public:
   /// adds_bias: this rank adds the bias of o: one of those that are summed does.
@@ -54,27 +77,17 @@ class AttentionBranch final : public Branch {
  private:
   model::Sizes sizes_;
   bool adds_bias_;
+  Slots slots_;
+  JointLinear qkv_;
   kernels::RopeTable table_;
 };
 
-/// down(silu(gate(h)) * up(h)): {gate [I, D], up [I, D], down [D, I]}. Saves gate|up; where all is kept,
-/// silu(gate) * up, too.
-class SwigluBranch final : public Branch {
- public:
-  [[nodiscard]] std::size_t products() const override { return 1; }
-  at::Tensor forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
-                     const Microbatch& microbatch, Mode mode, std::vector<at::Tensor>& saved) const override;
-  at::Tensor backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
-                            std::vector<at::Tensor>& saved) const override;
-  void backward_weight(const at::Tensor& h, std::span<const Grad> grads,
-                       const std::vector<at::Tensor>& saved) const override;
-};
-
-/// down(gelu(up(h))): {up [I, D], its bias, down [D, I], its bias}. Saves up(h); where all is kept, gelu of it, too.
-class GeluBranch final : public Branch {
+/// down(activation(gate(h), up(h))), or down(activation(up(h))) without a gate. Parameters: roles_of(mlp_branch). Saves
+/// gate|up; where all is kept, what down reads, too.
+class MlpBranch final : public Branch {
  public:
   /// adds_bias: this rank adds the bias of down.
-  explicit GeluBranch(bool adds_bias) : adds_bias_(adds_bias) {}
+  MlpBranch(const model::Decoder& decoder, bool adds_bias);
   [[nodiscard]] std::size_t products() const override { return 1; }
   at::Tensor forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
                      const Microbatch& microbatch, Mode mode, std::vector<at::Tensor>& saved) const override;
@@ -84,7 +97,10 @@ class GeluBranch final : public Branch {
                        const std::vector<at::Tensor>& saved) const override;
 
  private:
+  model::Activation activation_;
   bool adds_bias_;
+  Slots slots_;
+  JointLinear inner_;
 };
 
 /// The branch of a stage of this kind: attention or mlp, whole or cut. device: where its tensors will lie.

@@ -10,13 +10,13 @@
 
 namespace trireme::nn {
 
-/// RMSNorm {weight} or LayerNorm {weight, bias}, [D] each, as the form of the model says. x: [N, D].
+/// RMSNorm {weight} or LayerNorm {weight, bias}, [D] each, as the decoder says. x: [N, D].
 class Norm {
  public:
-  explicit Norm(const model::Sizes& sizes) : kind_(sizes.form.norm), eps_(sizes.norm_eps) {}
+  explicit Norm(const model::Sizes& sizes) : kind_(sizes.decoder.norm), eps_(sizes.norm_eps) {}
 
   /// How many parameters it has: the first ones of its stage.
-  [[nodiscard]] std::size_t parameters() const { return kind_ == model::Norm::rms ? 1 : 2; }
+  [[nodiscard]] std::size_t parameters() const { return kind_ == model::NormKind::rms ? 1 : 2; }
 
   struct Output {
     at::Tensor h;           ///< [N, D]
@@ -32,7 +32,7 @@ class Norm {
                                     std::span<const kernels::Grad> grads) const;
 
  private:
-  model::Norm kind_;
+  model::NormKind kind_;
   double eps_;
 };
 

@@ -12,6 +12,8 @@
 #include "trireme/base/fault.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/model_metadata.hpp"
+#include "trireme/config/model_texts.hpp"
 #include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/gather.hpp"
 #include "trireme/shard/copies.hpp"
@@ -91,7 +93,8 @@ Metadata shapes(const std::vector<SavedParameter>& parameters) {
 }  // namespace
 
 void check_model(const std::string& path, const Manifest& manifest, const model::Model& model) {
-  std::vector<std::string> lines = differences(manifest.model, model_metadata(model));
+  std::vector<std::string> lines =
+      differences(config::model_texts(model_of(path, manifest.model)), model_metadata(model));
   if (lines.empty()) lines = differences(shapes(manifest.parameters), shapes(saved_parameters(model)));
   if (!lines.empty())
     throw CheckpointError(

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "trireme/config/run_config.hpp"
+#include "trireme/model/decoder.hpp"
+
+/// A model family as one value: its decoder block, the names of its tensors, and the keys of its config.json as Hugging
+/// Face writes them. src/model/architectures/ has a file for each; nothing else knows any of them.
+namespace trireme::model {
+
+/// The tensor that holds the parameter of a role. "{}" in its name stands for the layer.
+struct NameRow {
+  Role role;
+  std::string_view tensor;
+  bool transposed = false;  ///< files hold [in, out] (GPT-2's Conv1D)
+};
+
+using Member = std::variant<std::int64_t config::Model::*, double config::Model::*, bool config::Model::*>;
+
+/// A key of config.json that stands for a member of the run file's [model]: integers are at least 1, numbers above 0.
+struct KeyRow {
+  std::string_view key;
+  Member member;
+  std::optional<double> absent = {};  ///< its value where the key is absent or null; nothing: it must be there
+  std::int64_t times_hidden = 0;      ///< an absent one is so many times the hidden size
+};
+
+/// A key with one value that is honoured. Written as it is; any other value is refused, an absent key is accepted.
+struct FixedRow {
+  std::string_view key;
+  bool value;
+  std::string_view feature;  ///< what another value would switch on
+};
+
+struct Architecture {
+  std::string_view name;                  ///< model.architecture
+  std::string_view models;                ///< whose they are, for `trireme models`
+  std::string_view model_type;            ///< config.json's
+  std::string_view class_name;            ///< in its "architectures"
+  std::string_view optional_prefix = {};  ///< what some files leave out at the beginning of tensor names
+  Decoder decoder = {};
+  std::vector<NameRow> names;
+  std::vector<KeyRow> keys;
+  std::string_view activation_key;
+  std::vector<std::string_view> activations;  ///< values that mean the same; the first is written
+  std::vector<FixedRow> fixed = {};
+  std::vector<std::string_view> dropout = {};  ///< keys of dropout rates, which play no part: written as 0
+  std::vector<std::string_view> buffers = {};  ///< endings of tensors that hold no parameters
+
+  /// The tensor of a role. Throws BugError when the table leaves it out.
+  [[nodiscard]] const NameRow& name_of(Role role) const;
+  /// Whether a key of config.json stands for `member`: what the class in transformers cannot express is refused.
+  [[nodiscard]] bool expresses(Member member) const;
+};
+
+/// All of them. The one named `name`. Throws ConfigError for an unknown one, listing those there are.
+[[nodiscard]] std::span<const Architecture> architectures();
+[[nodiscard]] const Architecture& architecture(std::string_view name);
+
+/// The decoder of a model of this run file: its architecture's, with what the run file switches on.
+[[nodiscard]] Decoder decoder_of(const config::Model& config);
+
+}  // namespace trireme::model

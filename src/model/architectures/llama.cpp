@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Llama (Touvron et al. 2023).
+#include "model/families.hpp"
+
+namespace trireme::model {
+
+using M = config::Model;
+
+std::vector<NameRow> llama_names() {
+  return {{Role::embedding, "model.embed_tokens.weight"},
+          {Role::attention_norm, "model.layers.{}.input_layernorm.weight"},
+          {Role::q, "model.layers.{}.self_attn.q_proj.weight"},
+          {Role::k, "model.layers.{}.self_attn.k_proj.weight"},
+          {Role::v, "model.layers.{}.self_attn.v_proj.weight"},
+          {Role::o, "model.layers.{}.self_attn.o_proj.weight"},
+          {Role::mlp_norm, "model.layers.{}.post_attention_layernorm.weight"},
+          {Role::gate, "model.layers.{}.mlp.gate_proj.weight"},
+          {Role::up, "model.layers.{}.mlp.up_proj.weight"},
+          {Role::down, "model.layers.{}.mlp.down_proj.weight"},
+          {Role::final_norm, "model.norm.weight"},
+          {Role::head, "lm_head.weight"}};
+}
+
+std::vector<KeyRow> llama_keys() {
+  return {{"vocab_size", &M::vocab_size},
+          {"hidden_size", &M::hidden_size},
+          {"intermediate_size", &M::intermediate_size},
+          {"num_hidden_layers", &M::layers},
+          {"num_attention_heads", &M::heads},
+          {"num_key_value_heads", &M::kv_heads, 0},
+          {"head_dim", &M::head_dim, 0},
+          {"initializer_range", &M::init_std, 0.02},
+          {"rms_norm_eps", &M::norm_eps, 1e-6},
+          {"tie_word_embeddings", &M::tie_embeddings, false}};
+}
+
+Architecture llama() {
+  return {.name = "llama",
+          .models = "Llama 1 to 3 and models of their shape",
+          .model_type = "llama",
+          .class_name = "LlamaForCausalLM",
+          .names = llama_names(),
+          .keys = llama_keys(),
+          .activation_key = "hidden_act",
+          .activations = {"silu", "swish"},
+          .fixed = {{"attention_bias", false, "biases in attention"}, {"mlp_bias", false, "biases in the MLP"}},
+          .dropout = {"attention_dropout"},
+          .buffers = {".rotary_emb.inv_freq"}};
+}
+
+}  // namespace trireme::model
