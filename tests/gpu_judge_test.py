@@ -147,7 +147,7 @@ class FakeRuns(gpu.Runs):
         self.shape, self.steps, self.micro, self.tokens, self.a = gpu.SHAPES[model], steps, micro, work / "tokens.bin", arguments
 
     def planned_gib(self, settings):
-        return 1000.0 if settings.get("memory.recompute") == "none" and self.a.small else 40.0
+        return 1000.0 if settings.get("memory.recompute") in self.a.too_large else 40.0
 
     def rows(self, seconds):
         return [{"step": s, "loss": 11.0 - 0.1 * s, "grad_norm": 1.0, "step_seconds": seconds, "mfu": 0.6,
@@ -190,17 +190,21 @@ class Measuring(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             file = pathlib.Path(directory) / "measured.jsonl"
             given = types.SimpleNamespace(**{"measured": file, "trace": None, "variants": None, "part": "all", "rehearsal": False,
-                                             "small": False, **arguments})
+                                             "too_large": (), **arguments})
             with contextlib.redirect_stdout(io.StringIO()):
                 action(given, pathlib.Path(directory))
             return verdicts(gpu_judge.records_of(file.read_text()))
 
     def test_what_gpu_py_writes_is_what_the_judge_reads(self):
         speed = self.measured(gpu.speed, model="1b", micro=4, steps=12)
-        self.assertEqual(self.measured(gpu.speed, model="1b", micro=4, steps=12, small=True)["1b: Trireme, recompute none runs"], "SKIPPED")
+        self.assertEqual(self.measured(gpu.speed, model="1b", micro=4, steps=12, too_large=("none",))["1b: Trireme, recompute none runs"], "SKIPPED")
         first = self.measured(gpu.speed, model="3b", micro=2, steps=12, part="first")
         self.assertEqual(first["3b: speed by compiled FSDP2, fastest of both"], "PASS")
         self.assertEqual(first["3b: Trireme, offload parameters runs"], "NOT RUN")
+        small = self.measured(gpu.speed, model="3b", micro=2, steps=12, part="first", too_large=("none", "selective"))
+        self.assertEqual(small["3b: Trireme, recompute selective runs"], "SKIPPED")
+        self.assertEqual(small["3b: speed by compiled FSDP2, both with recompute block"], "PASS", "what fits takes its place")
+        self.assertEqual(small["3b: MFU, fastest of ours"], "PASS")
         self.assertEqual(self.measured(gpu.trace, model="1b", micro=4)["1b: trace of three steps"], "PASS")
         self.assertEqual(speed["1b: MFU, fastest of ours"], "PASS")
         self.assertEqual(speed["1b: speed by compiled FSDP2, fastest of both"], "PASS")
