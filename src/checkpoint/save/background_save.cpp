@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <future>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
@@ -15,6 +16,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+/// What was promised; false when the one that promised it failed.
+bool told(std::future<bool>& promised) {
+  try {
+    return promised.get();
+  } catch (const std::future_error&) {
+    return false;
+  }
+}
 
 }  // namespace
 
@@ -33,28 +43,50 @@ bool BackgroundSave::start(const Shards& shards, const State& state, const SaveO
     } catch (const EnvironmentError& error) {
       failure = error.what();
     }
-  const std::string said = mpi::agree_on_failure(world_, failure);
-  if (!said.empty()) {
-    staging_.reset();
-    no_memory_ = true;
-    if (world_.rank() == 0) log::warning("checkpoint.async: the training waits for its saves: " + said);
-    return false;
-  }
+  if (waits_for_saves(failure)) return false;
   staging_->copy(shards);
   running_ = std::make_unique<Running>();
   running_->end = {.step = state.step, .saved = {}, .stall_seconds = seconds_since(begin), .failure = {}};
-  running_->thread = std::jthread([this, copy = staging_->shards(shards), state, options, begin] {
-    fault::set_step_of_thread(static_cast<long>(state.step - 1));
-    Ended& end = running_->end;
-    try {
-      end.saved = save(world_, copy, state, options);
-    } catch (...) {
-      end.failure = std::current_exception();
-    }
-    end.seconds = seconds_since(begin);
-    running_->done = true;
-  });
+  // On a rank that has no thread left the save would wait for ever: none begins before all have one.
+  std::promise<bool> every_rank_has_one;
+  try {
+    (void)fault::point("ckpt.thread");
+    running_->thread = std::jthread(
+        [this, copy = staging_->shards(shards), state, options, begin, go = every_rank_has_one.get_future()]() mutable {
+          if (told(go)) write(copy, state, options, begin);
+        });
+  } catch (const std::exception& error) {
+    failure = fmt::format("no thread can be started ({}); raise ulimit -u or ulimit -v", error.what());
+  }
+  if (waits_for_saves(failure)) {
+    every_rank_has_one.set_value(false);
+    running_.reset();  // joins
+    return false;
+  }
+  every_rank_has_one.set_value(true);
   return true;
+}
+
+bool BackgroundSave::waits_for_saves(const std::string& failure) {
+  const std::string said = mpi::agree_on_failure(world_, failure);
+  if (said.empty()) return false;
+  staging_.reset();
+  no_memory_ = true;
+  if (world_.rank() == 0) log::warning("checkpoint.async: the training waits for its saves: " + said);
+  return true;
+}
+
+void BackgroundSave::write(const Shards& copy, const State& state, const SaveOptions& options,
+                           Clock::time_point begin) {
+  fault::set_step_of_thread(static_cast<long>(state.step - 1));
+  Ended& end = running_->end;
+  try {
+    end.saved = save(world_, copy, state, options);
+  } catch (...) {
+    end.failure = std::current_exception();
+  }
+  end.seconds = seconds_since(begin);
+  running_->done = true;
 }
 
 bool BackgroundSave::ended() const { return running_->done; }

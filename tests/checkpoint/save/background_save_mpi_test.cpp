@@ -90,15 +90,17 @@ TEST_F(Background, FailureOnOneRankIsEverybodysAndTheNextOneWorks) {
   expect_holds(20);
 }
 
-TEST_F(Background, WithoutMemoryOnOneRankNobodyBegins) {
-  BackgroundSave background(world_);
+TEST_F(Background, WithoutMemoryOrAThreadOnOneRankNobodyBegins) {
   const std::int64_t before = device::memory_use()[device::Space::host].total.value;
-  fault::arm("ckpt.memory:nan:" + std::to_string(world_.size() - 1));
-  EXPECT_FALSE(background.start(held_.shards(), state_at(10), options(0)));
-  fault::arm("");
-  EXPECT_FALSE(background.started());
-  EXPECT_FALSE(background.start(held_.shards(), state_at(10), options(0))) << "it is not tried again";
-  EXPECT_EQ(device::memory_use()[device::Space::host].total.value, before);
+  for (const std::string fault : {"ckpt.memory:nan:", "ckpt.thread:throw:"}) {
+    BackgroundSave background(world_);
+    fault::arm(fault + std::to_string(world_.size() - 1));
+    EXPECT_FALSE(background.start(held_.shards(), state_at(10), options(0))) << fault;
+    fault::arm("");
+    EXPECT_FALSE(background.started());
+    EXPECT_FALSE(background.start(held_.shards(), state_at(10), options(0))) << "it is not tried again";
+    EXPECT_EQ(device::memory_use()[device::Space::host].total.value, before);
+  }
   EXPECT_GT(available_host_memory().value, 0);
 }
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "trireme/checkpoint/save/save.hpp"
@@ -35,7 +37,8 @@ class BackgroundSave {
   ~BackgroundSave();
 
   /// Copies `shards` and begins to write the copy. Nothing may be under way. False, with a warning, when a rank's node
-  /// has no memory for the copy: then nothing was begun. Collective; model and layout of `shards` outlive the save.
+  /// has no memory for the copy, or a rank no thread: then nothing was begun. Collective; model and layout of `shards`
+  /// outlive the save.
   [[nodiscard]] bool start(const Shards& shards, const State& state, const SaveOptions& options);
 
   /// Whether one has been started whose end was not taken yet.
@@ -53,6 +56,11 @@ class BackgroundSave {
     std::atomic<bool> done = false;
     std::jthread thread;
   };
+
+  /// Whether any rank failed: says so, once, and that saves are waited for from now on. Collective.
+  [[nodiscard]] bool waits_for_saves(const std::string& failure);
+  void write(const Shards& copy, const State& state, const SaveOptions& options,
+             std::chrono::steady_clock::time_point begin);
 
   mpi::Communicator world_;
   int ranks_on_node_;
