@@ -40,9 +40,8 @@ build() {
 
 # The test programs that need a GPU: one a layer, and one a file of those that need ranks as well.
 gpu_tests() {
-  local file
-  for file in "$here"/*/*_gpu_test.cpp; do basename "$(dirname "$file")"; done | sort -u | sed 's/$/_gpu_tests/'
-  for file in "$here"/*/*_gpu_mpi_test.cpp; do echo "$(basename "$(dirname "$file")")_$(basename "$file" .cpp)"; done
+  (cd "$here" && find . -name '*_gpu_test.cpp' | cut -d/ -f2 | sort -u | sed 's/$/_gpu_tests/'
+    find . -name '*_gpu_mpi_test.cpp' | sed -E 's|^\./([^/]+)/(.*/)?([^/]+)\.cpp$|\1_\3|' | sort)
 }
 
 pack() {
@@ -55,12 +54,12 @@ pack() {
   mkdir -p "$stage/bin" "$stage/lib" "$stage/openmpi" "$stage/python"
   for program in trireme kernels_gpu_bench $(gpu_tests); do
     cp "$folder/$program" "$stage/bin/" || fail "$folder/$program is not built"
-    strip "$stage/bin/$program"
+    strip "$stage/bin/$program" 2>/dev/null || true  # a rehearsal packs scripts, too
   done
   pack_open_mpi "$stage"
   pack_libraries "$stage"
   cp "$here"/bench/step_vs_pytorch/*.py "$stage/python/"
-  tar -C "$stage" -c . | xz -T0 -6 >"$to/trireme-gpu.tar.xz" || fail "could not write $to/trireme-gpu.tar.xz"
+  tar -C "$stage" -c . | xz -T0 ${GPU_REHEARSAL:+-0} >"$to/trireme-gpu.tar.xz" || fail "could not write $to/trireme-gpu.tar.xz"
   cp "$here/gpu.sh" "$here/gpu_judge.py" "$to/"
   size=$(du -sb "$to" | cut -f1)
   echo "gpu: packed $(ls "$stage/bin" | wc -l) programs and $(ls "$stage/lib" | wc -l) libraries: $((size >> 20)) MiB in $to"
@@ -112,6 +111,8 @@ unpack() {
   loader_path=$path
   export OPAL_PREFIX=$root/openmpi OPAL_LIBDIR=$root/openmpi/lib OPAL_PKGLIBDIR=$root/openmpi/lib/openmpi3
   export OPAL_DATADIR=$root/openmpi/share OPAL_PKGDATADIR=$root/openmpi/share/openmpi OPAL_SYSCONFDIR=$root/openmpi/etc
+  # A machine without ssh: Open MPI looks for its remote shell at MPI_Init, and never calls it on one node.
+  export OMPI_MCA_plm_rsh_agent=$BASH
   export PATH=$root/start:$PATH
   bin=$root/start scripts=$root/python
 }

@@ -413,7 +413,7 @@ def main():
     arguments = parser.parse_args()
     arguments.steps = arguments.steps or (2000 if arguments.action == "curve" else 20)
     if arguments.rehearsal:
-        arguments.steps = 8
+        arguments.steps = 4
     with tempfile.TemporaryDirectory(prefix="trireme-gpu-") as work:
         actions = {"speed": speed, "trace": trace, "curve": curve, "parity": parity, "big": big}
         return 0 if actions[arguments.action](arguments, pathlib.Path(work)) else 1

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# tests/gpu.sh from end to end without a GPU: `pack` here, `run` in an empty root without a network, as on a device machine: the
+# program with the simulated GPU, a simulated nvidia-smi, tiny shapes, and PyTorch on the CPU as the peer. Libraries, launcher, Python
+# scripts, run files, records and verdicts are the real ones, and a library or a file that the pack forgot is missing.
+#
+# Environment: TRIREME, the program with the simulated GPU. Exit code 77: no Python with PyTorch here, or no user namespaces.
+cannot() { echo "skipped: $*" >&2; exit 77; }
+fail() { echo "rehearsal: FAILED: $*" >&2; exit 1; }
+
+python=$(echo "${TRIREME_CACHE:-$HOME/.cache/trireme}"/peer-torch-*/bin/python)
+[[ -x $python ]] || cannot "no Python with PyTorch in the cache: tests/bench/step_vs_pytorch/compare.py makes one"
+unshare --user --map-root-user --mount --net --pid --fork true 2>/dev/null || cannot "the kernel refuses user namespaces"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/build" "$work/root"
+
+# What the build folder would hold. Only the program is real: kernels and test programs need a GPU.
+ln -s "$TRIREME" "$work/build/trireme"
+for name in device_gpu_tests kernels_gpu_tests nn_gpu_tests optim_gpu_tests comm_device_gpu_mpi_test train_device_gpu_mpi_test; do
+  printf '#!/bin/bash\necho "[==========] 1 test from 1 test suite ran."\n' >"$work/build/$name"
+done
+printf '#!/bin/bash\nfor word; do [[ $word != --benchmark_out=* ]] || echo '\''{"benchmarks": [{"name": "copy", "ratio": 1.0}]}'\'' >"${word#*=}"; done\n' >"$work/build/kernels_gpu_bench"
+chmod +x "$work"/build/*
+GPU_REHEARSAL=1 GPU_BUILD=$work/build bash "$TRIREME_SOURCE/tests/gpu.sh" pack "$work/root/pack" || fail "pack"
+
+# A root with a shell, its tools and what they load; Python with PyTorch is mounted where it lies.
+cd "$work/root"
+mkdir -p usr/bin usr/lib64 proc dev/shm tmp etc home
+for folder in bin lib lib64; do ln -s "usr/$folder" "$folder"; done
+mkdir -p usr/lib
+printf 'root:x:0:0:root:/home:/bin/bash\n' >etc/passwd
+printf '127.0.0.1 localhost\n' >etc/hosts
+printf '#!/bin/bash\ncase $* in *memory.total,*|*name*) echo "a simulated GPU, 0, 8192" ;; *memory.total*) echo 8192 ;; *) echo 1234 ;; esac\n' >usr/bin/nvidia-smi
+chmod +x usr/bin/nvidia-smi
+tools="bash sh env cat cp ls ln rm mkdir mktemp tee tail head grep sed awk sort tar xz gzip chmod touch dirname basename timeout nice true sleep uname ldd ip mount chroot hostname cut"
+for tool in $tools; do
+  path=$(type -P "$tool") && cp -L "$path" "usr/bin/$tool"
+done
+# What PyTorch's wheel takes from any Linux: the C and C++ libraries and zlib-like ones of Python.
+base=$("$python" -c 'import sys; print(sys.base_prefix)')
+home=$("$python" -c 'import sys; print(sys.prefix)')
+{
+  for tool in $tools; do ldd "$(type -P "$tool")" 2>/dev/null || true; done
+  find "$base/lib" -name '*.so*' -type f -exec ldd {} + 2>/dev/null || true
+  ldd "$(readlink -f "$python")" "$home"/lib/python*/site-packages/torch/lib/*.so 2>/dev/null || true
+  ldd "$TRIREME" | grep -E '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|libstdc\+\+|libgcc_s|libgomp)\.so'
+} | grep -oE '/[^ ]+\.so[^ ]*' | grep -E '^/(usr/)?lib' | sort -u | while read -r library; do
+  [[ -e $library ]] || continue
+  case $library in */libhdf5* | */libmpi* | */libopen-* | */libfmt* | */libspdlog* | */libhwloc* | */libevent*) continue ;; esac
+  mkdir -p ".$(dirname "$(readlink -m "/usr/${library#/usr/}")")"
+  cp -L "$library" "./usr/${library#/usr/}" 2>/dev/null || { mkdir -p "./usr/$(dirname "${library#/usr/}")"; cp -L "$library" "./usr/${library#/usr/}"; }
+done
+
+cat >inside.sh <<INSIDE
+set -eu
+mount -t proc proc "$work/root/proc"
+mount --rbind /dev "$work/root/dev"
+for folder in "$base" "$home"; do mkdir -p "$work/root\$folder" && mount --bind "\$folder" "$work/root\$folder"; done
+ip link set lo up
+exec chroot "$work/root" /usr/bin/env -i PATH=/usr/bin HOME=/home TMPDIR=/tmp GPU_REHEARSAL=1 GPU_PYTHON="$python" OMP_NUM_THREADS=1 \\
+  OMPI_MCA_mpi_yield_when_idle=1 GPU_SECONDS=100000 /usr/bin/bash /pack/gpu.sh run /pack \$*
+INSIDE
+run() { unshare --user --map-root-user --mount --net --pid --fork --kill-child bash "$work/root/inside.sh" "$@" 2>&1 | tee "$work/out.txt"; }
+run tests kernels speed-1b trace parity curve mpi big sanitizer || true
+
+# What depends on a real GPU's speed or tools may fail; all that says "it ran, and computes the same" passes.
+results=$work/root/gpu-results
+expect() { grep -qE "$1" "$results/summary.txt" || fail "no line in the summary: $1"; }
+for step in tests kernels speed-1b trace parity curve mpi; do expect "^$step: passed in"; done
+for case in "fp32: GPU against CPU" "bf16: GPU against CPU" "bf16: graphs against op by op" "fp32: four ranks on one GPU by MPI against one" \
+  "fp32: logits of generate" "1b: Trireme, recompute selective runs" "1b: Trireme, recompute selective, graphs runs" "1b: PyTorch compiled runs" \
+  "1b: trace of three steps" "tests on the GPU" "tests of ranks that share the GPU"; do
+  expect "^PASS +$case"
+done
+expect "^(PASS|FAIL) +160M, bf16: mean gap to FSDP2 +[0-9.]+% over the last 1 of 4"
+expect "^(PASS|FAIL) +1b: speed by compiled FSDP2, fastest of both +[0-9.]+x"
+expect "^(PASS|FAIL) +6B: it trains +loss [0-9.]+ to"
+expect "^sanitizer: FAILED"  # compute-sanitizer is not there
+[[ -s $results/trace-1b.json.gz && -s $results/kernels.json ]] || fail "no traces"
+
+# Where the driver's library is missing, or no GPU is seen, it ends at once.
+rm "$results"/*
+sed -i 's/GPU_REHEARSAL=1/GPU_REHEARSAL=1 TRIREME_SIMULATED_GPUS=0/' inside.sh
+! run kernels >/dev/null || fail "it ran without a GPU"
+grep -q "trireme doctor sees no GPU" "$work/out.txt" || fail "no word about the GPU"
+echo "rehearsal: passed in $SECONDS s"
