@@ -82,7 +82,7 @@ std::string last_reason() {
 
 Writer::Writer(std::string path) : path_(std::move(path)) { create(page_aligned()); }
 
-Writer::Writer(std::string path, MPI_Comm group) : path_(std::move(path)) {
+Writer::Writer(std::string path, MPI_Comm group) : path_(std::move(path)), of_a_group_(true) {
   const Properties access = page_aligned();
   check_status(H5Pset_fapl_mpio(access.id(), group, MPI_INFO_NULL), "describe the file");
   check_status(H5Pset_coll_metadata_write(access.id(), true), "describe the file");
@@ -169,7 +169,8 @@ void Writer::attribute(const std::string& name, double value) { scalar(name, H5T
 void Writer::close() {
   const herr_t flushed = H5Fflush(file_.id(), H5F_SCOPE_GLOBAL);
   const std::string reason = flushed < 0 ? last_reason() : "";
-  const bool closed = file_.close();
+  if (flushed < 0 && of_a_group_) abandon();  // the others may still be in the flush
+  const bool closed = file_.id() < 0 || file_.close();
   if (flushed < 0)
     throw WriteError(
         fmt::format("{}: cannot flush the file: HDF5 says: {}; check free space and quota", path_, reason));

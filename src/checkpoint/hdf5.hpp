@@ -79,7 +79,8 @@ class Writer {
   void attribute(const std::string& name, const std::string& text);
   void attribute(const std::string& name, std::int64_t value);
   void attribute(const std::string& name, double value);
-  /// Hands everything to the system and closes the file, in any case.
+  /// Hands everything to the system and closes the file; a group's, which needs all ranks, only when the first went
+  /// well.
   void close();
   /// Leaves the file open for good: where other ranks do not close it with this one, HDF5 would wait for them for ever.
   void abandon() { (void)file_.release(); }
@@ -93,6 +94,7 @@ class Writer {
   void scalar(const std::string& name, hid_t type, const void* value);
 
   std::string path_;
+  bool of_a_group_ = false;
   File file_;
 };
 

@@ -80,6 +80,25 @@ for ranks_per_file in 1 2; do
   [[ $(ls -A out/checkpoints) == .job.lock ]] || fail "left: $(ls -A out/checkpoints)"
 done
 
+# Ranks that share a file: what a check finds is said by the rank that met it; where HDF5 itself fails on one of them, in calls
+# in which the other one waits for it, the job ends at once and not when the others have waited comm.timeout_seconds (7).
+for async in false true; do
+  for rule in 'allocate 1 1 EDQUOT /shards/|rank 1: |dp-00000-tp-00.h5: cannot set |bytes aside: Disk quota exceeded' \
+    'write 0 1 ENOSPC /shards/|dp-00000-tp-00.h5: HDF5 failed on one rank of the group|No space left on device|checkpoint.ranks_per_file = 1'; do
+    IFS='|' read -ra parts <<<"$rule"
+    rm -rf out
+    rules "${parts[0]}"
+    # shellcheck disable=SC2086  # several options in one variable
+    launch $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set train.steps=3 --set checkpoint.every=2 \
+      --set checkpoint.at_end=true --set checkpoint.ranks_per_file=2 --set checkpoint.async=$async
+    expect_end 8 "${parts[@]:1}"
+  done
+done
+rm rules
+job 2 train run.toml --set train.steps=2 --set checkpoint.at_end=true
+expect_done
+[[ $(ls -A out/checkpoints) == step-00000002 || $(ls -A out/checkpoints) == $'.job.lock\nstep-00000002' ]] || fail "left: $(ls -A out/checkpoints)"
+
 # Before the first step: found, and nothing is computed.
 refused() {  # refused RULE TEXT...
   local rule=$1

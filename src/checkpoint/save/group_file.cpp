@@ -8,9 +8,11 @@
 #include <optional>
 
 #include "base/io/disk_space.hpp"
+#include "checkpoint/save/checked_mpi_io.hpp"
 #include "checkpoint/save/fill_file.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/mpi/abort.hpp"
 #include "trireme/mpi/gather.hpp"
 
 namespace trireme::checkpoint {
@@ -39,38 +41,60 @@ void step(const mpi::Communicator& group, Work&& work) {
   settle(group, failure_of(work));
 }
 
-[[noreturn]] void torn(const mpi::Communicator& group, const std::string& name, h5::Writer* file,
+std::string torn_text(const std::string& name, const std::string& why) {
+  return fmt::format(
+      "{}: HDF5 failed on one rank of the group that writes it, and the others cannot close it "
+      "without that one, so the job ends: {}; checkpoint.ranks_per_file = 1 has no such groups",
+      name, why);
+}
+
+[[noreturn]] void torn(const mpi::Communicator& group, const std::string& name, h5::Writer& file,
                        const std::exception_ptr& failure) {
-  if (file != nullptr) file->abandon();
+  file.abandon();
   std::string why;
   try {
     if (failure) std::rethrow_exception(failure);
   } catch (const std::exception& error) {
     why = error.what();
   }
-  throw TornFile(
-      fmt::format("{}: HDF5 failed on one rank of the group that writes it, and the others cannot close it "
-                  "without that one, so the job ends: {}; checkpoint.ranks_per_file = 1 has no such groups",
-                  name, mpi::agree_on_failure(group, why)));
+  throw TornFile(torn_text(name, mpi::agree_on_failure(group, why)));
+}
+
+/// A call in which HDF5 talks to the other ranks. Where it fails on this one, the others may wait inside it for ever,
+/// and for them every collective would: this rank ends the job by itself.
+template <class Call>
+void call_together(const std::string& name, Call&& call) {
+  const auto end_job = [&](const std::string& why) { mpi::abort_job(ExitCode::write, torn_text(name, why)); };
+  const CheckedMpiIo check(end_job);
+  try {
+    call();
+  } catch (const WriteError& error) {
+    end_job(error.what());
+  }
+}
+
+/// Space for the first `bytes` bytes of a file that is there.
+void reserve(const std::string& name, std::int64_t bytes) {
+  io::require_file_size(name, bytes);
+  io::File::update(name).reserve(bytes);
 }
 
 /// An HDF5 file with all datasets in place and nothing in them. Of HDF5's calls only the first and the last ones talk
-/// to the other ranks. Before each of these all have agreed that nobody failed, and nobody leaves in between.
+/// to the other ranks. Before each of these all have agreed that nobody failed, and nobody leaves in between; what
+/// fails inside them ends the job.
 void lay_out(const mpi::Communicator& group, const std::string& name, std::vector<PlannedDataset>& planned) {
   const h5::Hdf5Lock lock;
   std::optional<h5::Writer> file;
-  std::exception_ptr failure = failure_of([&] { file.emplace(name, group.handle()); });
-  const bool created_somewhere = mpi::any_rank(group, file.has_value());
-  if (!created_somewhere) settle(group, failure);
-  if (mpi::any_rank(group, failure != nullptr)) torn(group, name, file ? &*file : nullptr, failure);
-  failure = failure_of([&] {
+  call_together(name, [&] { file.emplace(name, group.handle()); });
+  std::exception_ptr failure = failure_of([&] {
     place_datasets(*file, planned);
+    reserve(name, most_bytes(planned));  // HDF5 has emptied the file; it cuts it to its size when it closes it
     if (fault::point("ckpt.torn")) throw WriteError("fault injected at ckpt.torn");
   });
-  if (mpi::any_rank(group, failure != nullptr)) torn(group, name, &*file, failure);
+  if (mpi::any_rank(group, failure != nullptr)) torn(group, name, *file, failure);
   failure = failure_of([] { (void)fault::point("ckpt.close"); });
-  const std::exception_ptr closing = failure_of([&] { file->close(); });
-  settle(group, failure ? failure : closing);
+  call_together(name, [&] { file->close(); });
+  settle(group, failure);
 }
 
 /// Every rank's checksums in the slices of the group's first one. Collective.
@@ -113,16 +137,13 @@ WrittenFile write_group_file(const mpi::Communicator& group, const std::string& 
     saved.path = shard_path(writers.first, shards.at.tensor);
     name = path + "/" + saved.path;
     planned = plan_file(shards, writers);
-    io::require_file_size(name, most_bytes(planned));
-    if (first) io::require_disk_space(name, most_bytes(planned));
+    if (first) (void)io::File::create(name);
   });
-  step(group, [&] { (void)io::File::update(name); });  // what keeps a rank from opening it is found before HDF5 tries
+  // What keeps a rank from writing it is found before HDF5 tries; each asks for itself, as ranks of several nodes may
+  // have several limits.
+  step(group, [&] { reserve(name, most_bytes(planned)); });
   lay_out(group, name, planned);
-  step(group, [&] {
-    if (!first) return;
-    io::File file = io::File::update(name);
-    file.reserve(file.size());
-  });
+  step(group, [&] { reserve(name, io::status_of(name).bytes); });
   std::vector<WrittenChunk> chunks;
   step(group, [&] { chunks = fill(name, shards, planned, meanwhile); });
   gather_checksums(group, saved.dp_rank, planned);
