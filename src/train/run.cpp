@@ -60,6 +60,7 @@ class TrainingLoop {
       train_step(reader, step);
       const bool saves = saver_.due_after(step) || stops_;
       if (saves) save(step);
+      if (saves && !stops_) stops_ = stopping_.asked();  // meanwhile: what was saved needs no further step
       const bool evaluated = !evaluates_after(step) || (!stops_ && evaluate(step));
       if (!evaluated && !saves) save(step);
       if (!evaluated || (stops_ && step + 1 < config_.train.steps)) return stopped();

@@ -64,6 +64,11 @@ TRIREME_FAULT=ckpt.write:usr1:0:3 start 2 --set checkpoint.every=4 --set checkpo
 expect_stopped 'SIGUSR1 during a save'
 grep -q '^saved out/checkpoints/step-00000004' out.txt || fail 'the save was given up'
 
+# While the training waits for a save that was due anyway: nothing is trained or saved after it.
+TRIREME_FAULT=ckpt.write:usr1:0:3 start 2 --set checkpoint.every=4 --set checkpoint.async=false
+expect_stopped 'SIGUSR1 during a save that the training waits for'
+[[ $(grep -c '^saved ' out.txt) == 1 && $(ls out/checkpoints) == step-00000004 ]] || fail 'it was saved twice'
+
 # In an evaluation: it ends at once, and is done by the job that goes on.
 TRIREME_FAULT=eval.batch:usr1:1:3 start 2 --set train.eval_every=4 --set data.validation=tokens.bin
 expect_stopped 'SIGUSR1 in an evaluation'
