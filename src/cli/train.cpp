@@ -8,6 +8,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/run_file.hpp"
+#include "cli/start/by_first_rank.hpp"
 #include "cli/start/launcher.hpp"
 #include "cli/start/libraries.hpp"
 #include "cli/start/log.hpp"
@@ -20,7 +21,6 @@
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/overrides.hpp"
-#include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/topology.hpp"
 #include "trireme/supervise/start_signals.hpp"
 #include "trireme/supervise/stop_signals.hpp"
@@ -66,10 +66,15 @@ int train(const mpi::Communicator& world, const RunFileArguments& arguments,
   const double timeout_seconds = config::read_overrides(arguments.overrides).comm.timeout_seconds;
   start.emplace(mpi::Deadline{.timeout_seconds = timeout_seconds}, nullptr, "agreeing on the run file");
   const config::RunConfig told = agree_on_run_file(world, arguments);
-  const std::string text = mpi::broadcast_text(world, world.rank() == 0 ? train::preflight(told, world.size()) : "");
+  const double timeout = told.comm.timeout_seconds;
+  constexpr const char* checking = "checking the run file, the weights and the data";
+  start.emplace(mpi::Deadline{.timeout_seconds = timeout}, nullptr, checking);
+  const std::string text = by_first_rank(
+      world, timeout, [&] { return train::preflight(told, world.size()); },
+      [&] { start->mark(checking, supervise::Watchdog::no_step); });
   const config::RunConfig config = config::parse_run_file(text, arguments.path);
   log::debug("the run file, the weights and the data are right");
-  start.emplace(mpi::Deadline{.timeout_seconds = config.comm.timeout_seconds}, nullptr, "starting the libraries");
+  start.emplace(mpi::Deadline{.timeout_seconds = timeout}, nullptr, "starting the libraries");
   const Libraries libraries(world, config.device.threads);
   log::debug("the libraries are up");
   start.reset();

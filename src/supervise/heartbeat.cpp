@@ -9,14 +9,19 @@
 #include <condition_variable>
 #include <fstream>
 #include <mutex>
+#include <optional>
 
 #include "supervise/bounded_duration.hpp"
+#include "trireme/base/io/flush.hpp"
 
 namespace trireme::supervise {
 namespace {
 
 /// The counters themselves are read, and a launcher may talk: less than this between two looks is no progress.
 constexpr std::int64_t least_bytes = 512;
+
+/// A flush to disk moves no bytes that this process could count. For so many timeouts a slow disk is taken for at work.
+constexpr double timeouts_of_a_flush = 10;
 
 std::int64_t time_of(const std::string& path) {
   struct stat status {};
@@ -67,6 +72,7 @@ FileWork::~FileWork() = default;
 void FileWork::watch(const std::stop_token& stop) const {
   heartbeat_.begin();
   const auto look = bounded_duration(std::clamp(heartbeat_.timeout_seconds() / 10, 0.01, 1.0));
+  const auto longest_flush = bounded_duration(timeouts_of_a_flush * heartbeat_.timeout_seconds());
   std::mutex mutex;
   std::condition_variable_any wake;
   std::int64_t before = bytes_moved();
@@ -76,7 +82,8 @@ void FileWork::watch(const std::stop_token& stop) const {
       wake.wait_for(lock, stop, look, [] { return false; });
     }
     const std::int64_t now = bytes_moved();
-    if (now - before >= least_bytes) {
+    const std::optional<Heartbeat::Clock::time_point> flushing = io::flushing_since();
+    if (now - before >= least_bytes || (flushing && Heartbeat::Clock::now() - *flushing < longest_flush)) {
       on_progress_();
       heartbeat_.beat();
     }

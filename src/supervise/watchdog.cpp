@@ -14,8 +14,6 @@ namespace {
 // A collective looks at its own deadline; only one that is stuck inside MPI needs to be found from outside.
 constexpr double grace = 1.1;
 
-constexpr long no_step = -1;
-
 double seconds(mpi::Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 }  // namespace

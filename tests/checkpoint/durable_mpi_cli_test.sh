@@ -39,6 +39,8 @@ for line in $(grep -nE ' fsync .*/\.step-00000004\.partial' calls | tac | awk '!
   sed "${line}d" calls >fewer
   ! python3 "$TRIREME_SOURCE/tests/support/system_calls/durable.py" fewer "${checkpoints[@]}" >out.txt || fail "unnoticed: $(sed -n "${line}p" calls)"
 done
+grep -v " fsync $work/out\$" calls >fewer
+! python3 "$TRIREME_SOURCE/tests/support/system_calls/durable.py" fewer "${checkpoints[@]}" >out.txt || fail 'unnoticed: out/checkpoints is not flushed in out'
 # shellcheck disable=SC2086  # several words
 launch $logged "$TRIREME" import out/export -o imported
 expect_done

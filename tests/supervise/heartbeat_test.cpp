@@ -1,13 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/supervise/heartbeat.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <thread>
 
 #include "support/temporary_directory.hpp"
+#include "trireme/base/io/flush.hpp"
+
+namespace {
+
+std::atomic<bool> slow_disk = false;
+
+}  // namespace
+
+/// The C library's, for a disk that is slow until a test lets it go on.
+extern "C" int fsync(int file) {
+  while (slow_disk) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
 
 namespace trireme::supervise {
 namespace {
@@ -63,6 +80,27 @@ TEST_F(HeartbeatTest, ComesWhileBytesMoveAndNotWhileTheyRest) {
   const int before = progress;
   std::this_thread::sleep_for(400ms);
   EXPECT_EQ(progress, before) << "a rank that is stuck in a file system";
+}
+
+TEST_F(HeartbeatTest, ComesWhileAFileIsFlushedButNotForEver) {
+  const std::string file = directory_ / "shard";
+  std::ofstream(file) << "bytes";
+  const int descriptor = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+  Heartbeat here(path_, 0.1), there(path_, 0.1);
+  std::atomic<int> progress = 0;
+  const FileWork work(here, [&] { ++progress; });
+  slow_disk = true;
+  std::jthread flush([&] { EXPECT_EQ(io::flush_to_disk(descriptor), 0); });
+  while (progress < 3) std::this_thread::sleep_for(5ms);
+  EXPECT_NE(there.last(), Heartbeat::Clock::time_point{});
+  std::this_thread::sleep_for(1300ms);  // ten timeouts are over, and the last look that counted
+  const int before = progress;
+  std::this_thread::sleep_for(300ms);
+  EXPECT_EQ(progress, before) << "a disk that does not come back";
+  slow_disk = false;
+  flush.join();
+  EXPECT_FALSE(io::flushing_since());
+  ::close(descriptor);
 }
 
 }  // namespace

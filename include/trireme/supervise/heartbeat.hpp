@@ -37,7 +37,8 @@ class Heartbeat {
 };
 
 /// Work outside the training step, for as long as one lives: reading or writing files. While bytes move, the rank is
-/// not stuck, however long it takes: `on_progress` is called, and the others see the heartbeat.
+/// not stuck, however long it takes: `on_progress` is called, and the others see the heartbeat. So it is while a file
+/// is flushed to disk, for ten timeouts at most.
 class FileWork {
  public:
   /// heartbeat: outlives this. on_progress: called from another thread.

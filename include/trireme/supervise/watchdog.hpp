@@ -16,6 +16,8 @@ namespace trireme::supervise {
 /// is not looked at. One thread per rank, asleep between looks.
 class Watchdog {
  public:
+  static constexpr long no_step = -1;  ///< of a mark before the first step
+
   /// deadline.timeout_seconds: the longest time between two marks. recorder: may be null; must outlive the watchdog.
   /// start: what begins now, before any step ("": nothing is expected until the first mark).
   Watchdog(mpi::Deadline deadline, const mpi::FlightRecorder* recorder, std::string_view start = {});

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/flush.hpp"
 
 namespace trireme::io {
 namespace {
@@ -73,7 +74,7 @@ void AtomicFile::flush() {
 void AtomicFile::close() {
   flush();
   // Some file systems (a quota on NFS) tell only here that the bytes did not arrive.
-  if (::fsync(descriptor_.get()) != 0 && errno != EINVAL) fail(errno);
+  if (flush_to_disk(descriptor_.get()) != 0 && errno != EINVAL) fail(errno);
   if (const int error = descriptor_.close(); error != 0) fail(error);
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/flush.hpp"
 #include "trireme/base/io/regular_file.hpp"
 
 namespace trireme::io {
@@ -201,7 +202,8 @@ void File::reserve(std::int64_t bytes) {
 void File::forget_pages() const { (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED); }
 
 void File::sync_and_close() {
-  if (::fsync(descriptor_) != 0) cannot_write(path_, "flush to disk", errno);
+  // EINVAL: a pipe or a device, which nothing is to be flushed of.
+  if (flush_to_disk(descriptor_) != 0 && errno != EINVAL) cannot_write(path_, "flush to disk", errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) cannot_write(path_, "close", errno);
 }
 
@@ -254,7 +256,7 @@ void sync_directory(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) cannot_write(path, "open the directory", errno);
   // Some network file systems cannot flush a directory and say so with EINVAL: there is nothing to do about it.
-  const int error = ::fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
+  const int error = flush_to_disk(descriptor) == 0 || errno == EINVAL ? 0 : errno;
   ::close(descriptor);
   if (error != 0) cannot_write(path, "flush the directory to disk", error);
 }

@@ -6,8 +6,9 @@
 LOG is what system_calls.cpp wrote. Exactly COUNT renames have a target that matches the regular expression PATTERN; for each
 of them: every file below its source was flushed, by each process that wrote it and after its last write; every directory
 below it after the last change of its entries; the directory that holds the target after the rename, before the next
-change in it. ORDERED are regular expressions for files below the source: those of one are all flushed before any
-of the next is created. Prints every violation; exit code 1 if there is one.
+change in it, and those above it that were made, in the ones that hold them, before the rename. ORDERED are regular
+expressions for files below the source: those of one are all flushed before any of the next is created. Prints every
+violation; exit code 1 if there is one.
 """
 import os
 import re
@@ -77,6 +78,12 @@ def check(at):
         elif max(first) > min(second):
             violations.append(f"{target}: {after} is created before {before} is flushed")
     parent = os.path.dirname(target)
+    made = parent
+    while made != os.path.dirname(made) and ".partial" not in made:
+        first = next_call("mkdir", made, 0, at)
+        if first is not None and next_call("fsync", os.path.dirname(made), first, at) is None:
+            violations.append(f"{target}: the entry of {made}, made for it, is not flushed before the rename")
+        made = os.path.dirname(made)
     changes = [i for i in range(at + 1, len(calls))
                if calls[i][1] in ("create", "mkdir", "rename", "unlink") and below(calls[i][2], parent)]
     if next_call("fsync", parent, at, min(changes or [len(calls)]), process) is None:

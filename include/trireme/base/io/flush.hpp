@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+namespace trireme::io {
+
+/// fsync: 0, or -1 with errno. It may take minutes, in which nothing else tells that this process is at work.
+[[nodiscard]] int flush_to_disk(int descriptor);
+
+/// While threads of this process are in `flush_to_disk`: when the last one of them entered, or another one left.
+[[nodiscard]] std::optional<std::chrono::steady_clock::time_point> flushing_since();
+
+}  // namespace trireme::io
