@@ -145,6 +145,20 @@ std::string encode(Manifest manifest) {
   return encoder.take();
 }
 
+std::string encode(std::vector<SavedFile> files) {
+  Encoder encoder;
+  list(encoder, files);
+  return encoder.take();
+}
+
+std::vector<SavedFile> decode_files(std::string_view bytes) {
+  std::vector<SavedFile> files;
+  Decoder decoder(bytes);
+  list(decoder, files);
+  invariant(decoder.empty(), "encoded files end where they end");
+  return files;
+}
+
 Manifest decode(std::string_view bytes) {
   Manifest manifest;
   Decoder decoder(bytes);

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trireme/checkpoint/manifest.hpp"
 
@@ -12,5 +13,9 @@ namespace trireme::checkpoint {
 [[nodiscard]] std::string encode(Manifest manifest);
 /// What `encode` was given. Throws BugError for anything else.
 [[nodiscard]] Manifest decode(std::string_view bytes);
+
+/// Some of its files, alone.
+[[nodiscard]] std::string encode(std::vector<SavedFile> files);
+[[nodiscard]] std::vector<SavedFile> decode_files(std::string_view bytes);
 
 }  // namespace trireme::checkpoint

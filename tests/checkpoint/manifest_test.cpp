@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "../../src/checkpoint/load/share.hpp"
 #include "../../src/checkpoint/manifest_bytes.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/load/load.hpp"
@@ -90,6 +95,54 @@ TEST(Manifest, GoesToOtherRanksAsItIs) {
   EXPECT_EQ(there.versions, manifest.versions);
   for (std::size_t size = 0; size < bytes.size(); size += 7)
     EXPECT_THROW((void)decode(bytes.substr(0, size)), BugError) << size;
+}
+
+TEST(Manifest, IsSharedBySlices) {
+  const Manifest manifest = parse_manifest("index.h5", sound());
+  const SavedFile part = part_of(manifest.files[0], [](Quantity quantity, const SavedSlice& slice) {
+    return quantity != Quantity::first_moment && slice.parameter == 1;
+  });
+  EXPECT_EQ(part.path, shard_path(0));
+  ASSERT_EQ(part.datasets.size(), 2U);
+  EXPECT_EQ(part.datasets[1].quantity, Quantity::second_moment);
+  EXPECT_EQ(part.datasets[1].byte_offset, 612);
+  ASSERT_EQ(part.datasets[1].slices.size(), 1U);
+  EXPECT_EQ(part.datasets[1].slices[0].checksums, std::vector<std::uint64_t>{0xabc});
+  EXPECT_EQ(encode(decode_files(encode(manifest.files))), encode(manifest.files));
+}
+
+/// The elements of a piece, one by one.
+std::set<std::int64_t> elements_of(const shard::Hyperslab& piece) {
+  std::set<std::int64_t> elements;
+  for (std::int64_t run = 0; run < piece.count; ++run)
+    for (std::int64_t i = 0; i < piece.length; ++i) elements.insert(piece.first + run * piece.stride + i);
+  return elements;
+}
+
+TEST(Manifest, LeavesNoSliceOutThatARankNeeds) {
+  constexpr std::int64_t columns = 6, rows = 5;
+  std::vector<shard::Hyperslab> pieces;
+  for (std::int64_t first = 0; first < rows * columns; first += 2)
+    for (const std::int64_t length : {1, 4, 13})
+      if (first + length <= rows * columns) pieces.push_back({.first = first, .length = length});
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t column = 0; column < columns; column += 2)
+      for (std::int64_t count = 2; row + count <= rows; ++count)
+        pieces.push_back({.first = row * columns + column, .length = 2, .stride = columns, .count = count});
+  int apart = 0;
+  for (const shard::Hyperslab& a : pieces)
+    for (const shard::Hyperslab& b : pieces) {
+      std::vector<std::int64_t> common;
+      std::ranges::set_intersection(elements_of(a), elements_of(b), std::back_inserter(common));
+      if (common.empty())
+        apart += may_overlap(a, b) ? 0 : 1;
+      else
+        ASSERT_TRUE(may_overlap(a, b)) << a.first << " " << b.first;
+    }
+  EXPECT_GT(apart, 500);
+  EXPECT_FALSE(may_overlap({.first = 0, .length = 2, .stride = 6, .count = 5},
+                           {.first = 2, .length = 2, .stride = 6, .count = 5}))
+      << "the columns of two tensor ranks";
 }
 
 TEST(Manifest, SaysWhoseItIsWithoutBeingParsed) {

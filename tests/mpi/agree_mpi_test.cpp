@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/mpi/agree.hpp"
+#include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/communicator.hpp"
 
 namespace trireme::mpi {
@@ -17,6 +18,16 @@ TEST(Agree, IsSilentWhenAllRanksSayTheSame) {
   const Communicator world = Communicator::from(MPI_COMM_WORLD);
   EXPECT_NO_THROW(agree(world, "the schedule", "unshard b0"));
   EXPECT_NO_THROW(agree(world, "nothing", ""));
+}
+
+TEST(BroadcastText, GoesInAsManyPiecesAsMpiCanCount) {
+  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  for (const std::size_t size : {0U, 1U, 999U, 1000U, 1001U, 2000U, 2500U}) {
+    std::string text(size, ' ');
+    for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>('a' + i * i % 23);
+    for (int root = 0; root < world.size(); ++root)
+      EXPECT_EQ(broadcast_text(world, world.rank() == root ? text : "another", root, 1000), text) << size;
+  }
 }
 
 TEST(Agree, NamesTheOddRankAndTheKeyOnEveryRank) {

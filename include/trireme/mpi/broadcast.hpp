@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace trireme::mpi {
 
 class Communicator;
 
-/// The text of `root`, on every rank: one rank reads a file, not thousands. Collective over `communicator`.
-[[nodiscard]] std::string broadcast_text(const Communicator& communicator, std::string text, int root = 0);
+/// The text of `root`, on every rank: one rank reads a file, not thousands. most_per_call: bytes, which MPI counts in
+/// int. Collective over `communicator`.
+[[nodiscard]] std::string broadcast_text(const Communicator& communicator, std::string text, int root = 0,
+                                         std::size_t most_per_call = std::size_t{1} << 30);
 
 }  // namespace trireme::mpi

@@ -5,16 +5,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <new>
 
-#include "checkpoint/manifest_bytes.hpp"
+#include "checkpoint/load/share.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
 #include "trireme/config/model_texts.hpp"
-#include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/gather.hpp"
 #include "trireme/shard/copies.hpp"
 
@@ -51,6 +51,29 @@ void together(const mpi::Communicator& world, Work&& work) {
   if (mpi::any_rank(world, unreadable)) throw io::ReadError(said);
   throw Damaged(said);
 }
+
+/// What a rank holds of every parameter, by its index in the manifest.
+class Pieces {
+ public:
+  Pieces(const Manifest& manifest, const Shards& shards) : of_(manifest.parameters.size()) {
+    std::map<std::string_view, std::size_t> index_of;
+    for (std::size_t p = 0; p < of_.size(); ++p) index_of[manifest.parameters[p].name] = p;
+    for (int b = 0; b < shards.model.param_blocks(); ++b) {
+      const ParamBlock block{b};
+      const auto pieces = shard::whole_slices(shards.model[block], shards.layout[block], shards.at.shard);
+      for (const shard::StridedSlice& slice : shard::fold(shards.model[block], pieces))
+        of_[index_of.at(shards.model[{block, slice.parameter}].name)].push_back(slice.hyperslab);
+    }
+  }
+  [[nodiscard]] bool overlap(const SavedSlice& slice) const {
+    const auto& held = of_[static_cast<std::size_t>(slice.parameter)];
+    return std::ranges::any_of(held,
+                               [&](const shard::Hyperslab& piece) { return may_overlap(piece, slice.hyperslab); });
+  }
+
+ private:
+  std::vector<std::vector<shard::Hyperslab>> of_;
+};
 
 void read_shards(Reader& reader, const Shards& shards) {
   for (const Quantity quantity : all_quantities)
@@ -104,12 +127,16 @@ void check_model(const std::string& path, const Manifest& manifest, const model:
 }
 
 Manifest load(const mpi::Communicator& world, const std::string& path, const Shards& shards) {
-  std::string text;
+  Manifest whole;
   together(world, [&] {
-    if (world.rank() == 0) text = encode(open_checkpoint(path));
+    if (world.rank() == 0) whole = open_checkpoint(path);
   });
-  Manifest manifest = decode(mpi::broadcast_text(world, std::move(text)));
+  Manifest manifest = share_head(world, whole);
   check_model(path, manifest, shards.model);
+  const Pieces pieces(manifest, shards);
+  manifest.files =
+      share_files(world, whole.files, [&](Quantity, const SavedSlice& slice) { return pieces.overlap(slice); });
+  whole = {};
   together(world, [&] {
     (void)fault::point("load.read");
     Reader reader(path, manifest);

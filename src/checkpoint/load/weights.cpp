@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/manifest_bytes.hpp"
+#include "checkpoint/load/share.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
-#include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/gather.hpp"
 
 namespace trireme::checkpoint {
 
@@ -25,10 +25,12 @@ Weights Weights::of(const std::string& path, Manifest manifest) {
 }
 
 Weights Weights::open(const mpi::Communicator& world, const std::string& path) {
-  std::string bytes;
-  if (world.rank() == 0 && is_checkpoint(path)) bytes = encode(open_checkpoint(path));
-  bytes = mpi::broadcast_text(world, std::move(bytes));
-  return bytes.empty() ? open(path) : of(path, decode(bytes));
+  if (!mpi::any_rank(world, world.rank() == 0 && is_checkpoint(path))) return open(path);
+  const Manifest whole = world.rank() == 0 ? open_checkpoint(path) : Manifest{};
+  Manifest manifest = share_head(world, whole);
+  manifest.files = share_files(world, whole.files,
+                               [](Quantity quantity, const SavedSlice&) { return quantity == Quantity::parameter; });
+  return of(path, std::move(manifest));
 }
 
 Weights Weights::open(const std::string& path) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Saving and restoring between meshes, and saves that fail.
+#include <gmock/gmock.h>
 #include <sys/resource.h>
 
 #include <csignal>
@@ -22,6 +23,22 @@ TEST_F(Saves, AnyMeshReadsWhatAnyOtherWrote) {
       EXPECT_EQ(files_of(path).size(), 2U + static_cast<std::size_t>(writer.ranks()));
     }
     for (const mesh::Mesh& reader : meshes()) expect_loads(reader, path, step);
+  }
+}
+
+TEST_F(Saves, ARankIsToldOfWhatItReadsOnly) {
+  std::int64_t step = 10;
+  for (const mesh::Mesh& mesh : {whole(), {.replicate = 1, .shard = 1, .tensor = world_.size()}}) {
+    save_step(mesh, ++step, {.directory = directory_.path()});
+    RankShards held(mesh, world_.rank());
+    std::vector<std::string> names;
+    for (const SavedFile& file : load(world_, directory_.path() + "/" + step_name(step), held.shards()).files)
+      names.push_back(file.path);
+    if (mesh.tensor == 1) {
+      EXPECT_EQ(names, std::vector<std::string>{shard_path(world_.rank())});
+    } else {
+      EXPECT_THAT(names, testing::Contains(shard_path(0, world_.rank())));
+    }
   }
 }
 

@@ -58,7 +58,8 @@ struct Damaged : CheckpointError {
 
 /// Restores all of `shards` from the checkpoint at `path`, whatever mesh saved it: every rank reads what it holds, and
 /// all of them prove by digest that together they hold what was saved. Collective over `world`. Throws Damaged on
-/// every rank, naming the file, when any rank finds it so; CheckpointError when it is of another model.
+/// every rank, naming the file, when any rank finds it so; CheckpointError when it is of another model. The result
+/// lists of every file what this rank read of it.
 [[nodiscard]] Manifest load(const mpi::Communicator& world, const std::string& path, const Shards& shards);
 
 /// Throws CheckpointError listing what differs unless `manifest` is of the model `model`. path: for the message.
