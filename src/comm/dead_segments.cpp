@@ -6,13 +6,12 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <filesystem>
 #include <system_error>
 
 #include "trireme/base/log.hpp"
+#include "trireme/base/process.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -27,8 +26,6 @@ pid_t creator_in(const std::string& name) {
   const auto [stop, problem] = std::from_chars(name.data() + segment_prefix.size(), end, pid);
   return problem == std::errc{} && stop != end && *stop == '-' ? pid : 0;
 }
-
-bool gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
 
 /// A process of another container may have no number here, but it has the lock.
 bool locked(const std::string& path) {
@@ -46,7 +43,7 @@ void remove_dead_segments(const std::string& directory) {
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
     const std::string path = it->path().string();
     const pid_t creator = creator_in(it->path().filename().string());
-    if (creator <= 0 || !gone(creator) || locked(path)) continue;
+    if (creator <= 0 || !process_has_ended(creator) || locked(path)) continue;
     if (::unlink(path.c_str()) == 0)
       log::info(fmt::format("{}: removed, its job was killed while it made the segment", path));
   }

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -19,10 +18,10 @@
 #include <fstream>
 #include <iterator>
 #include <mutex>
-#include <sstream>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/base/process.hpp"
 #include "trireme/mpi/topology.hpp"
 
 namespace trireme::supervise {
@@ -70,27 +69,6 @@ std::string numbers_of_processes() {
   return boot.empty() || container.empty() ? "" : boot + "/" + container;
 }
 
-/// Field `number` of /proc/PID/stat, counted from 1 as proc(5) does, from 3 on; "" when there is no such process, or it
-/// does not show.
-std::string stat_field(pid_t pid, int number) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string line, word;
-  if (!std::getline(file, line) || line.rfind(')') == std::string::npos) return "";
-  std::istringstream words(line.substr(line.rfind(')') + 1));  // field 2, the name, may hold blanks
-  for (int i = 2; i < number; ++i) words >> word;
-  return word;
-}
-
-/// When a process of this node started, in ticks since the node did.
-std::string start_of(pid_t pid) { return stat_field(pid, 22); }
-
-/// Whether the process has ended, and its parent has not asked for its exit code yet: kill() finds it still. Not every
-/// container's first process ever asks.
-bool is_zombie(pid_t pid) {
-  const std::string state = stat_field(pid, 3);
-  return state == "Z" || state == "X";
-}
-
 /// What stands after `key` and a blank on a line of its own.
 std::string field(const std::string& text, const std::string& key) {
   const std::size_t at = ("\n" + text).find("\n" + key + " ");
@@ -135,11 +113,10 @@ bool shows_life(int descriptor, double seconds) {
   return false;
 }
 
-/// Whether the holder's process is there, on this node; EPERM: it is somebody else's.
+/// Whether the holder's process is there, on this node.
 bool runs_here(const Holder& holder) {
-  if (holder.pid == ::getpid() || (::kill(holder.pid, 0) != 0 && errno != EPERM)) return false;
-  if (is_zombie(holder.pid)) return false;
-  const std::string started = start_of(holder.pid);
+  if (holder.pid == ::getpid() || process_has_ended(holder.pid)) return false;
+  const std::string started = process_start(holder.pid);
   return started.empty() || holder.started.empty() || started == holder.started;  // or the number is another's now
 }
 
@@ -165,7 +142,12 @@ bool lives(const Holder& holder, int descriptor, bool locked, double heartbeat_s
 }  // namespace
 
 DirectoryLock::DirectoryLock(const std::string& directory, const std::string& what, double heartbeat_seconds)
-    : path_(directory + "/.job.lock"), descriptor_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    : path_(directory + "/.job.lock") {
+  std::error_code ignored;
+  const std::filesystem::file_status found = std::filesystem::status(path_, ignored);
+  if (std::filesystem::exists(found) && !std::filesystem::is_regular_file(found))
+    throw WriteError(fmt::format("{}: is no regular file; remove it if no job uses {}", path_, directory));
+  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (descriptor_ < 0)
     throw WriteError(fmt::format("{}: cannot be created: {}; set {} to a directory that you may write to", path_,
                                  std::strerror(errno), what));
@@ -204,7 +186,7 @@ std::string DirectoryLock::write_owner() const {
   if (!job.empty())
     text = fmt::format("job {}\nstep {}\nrestarts {}\n", job, slurm_variable("SLURM_STEP_ID"), restarts());
   text += fmt::format("host {}\npid {}\npids {}\nstarted {}\nsince {:%Y-%m-%d %H:%M:%S}\n", mpi::hostname(), ::getpid(),
-                      numbers_of_processes(), start_of(::getpid()), fmt::localtime(std::time(nullptr)));
+                      numbers_of_processes(), process_start(::getpid()), fmt::localtime(std::time(nullptr)));
   if (::ftruncate(descriptor_, 0) != 0 ||
       ::pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       ::fsync(descriptor_) != 0)

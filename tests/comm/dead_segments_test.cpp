@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 
 #include "support/temporary_directory.hpp"
@@ -45,6 +47,18 @@ TEST_F(DeadSegments, AreNotThoseThatAProcessOfAnotherContainerHasLocked) {
   ::close(descriptor);
   remove_dead_segments(root_.path());
   EXPECT_NE(::access(path.c_str(), F_OK), 0);
+}
+
+TEST_F(DeadSegments, AreThoseOfZombiesToo) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t ended{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  ASSERT_EQ(::kill(child, 0), 0) << "its number is still there";
+  const std::string path = root_ / put("trireme-" + std::to_string(child) + "-0-123");
+  remove_dead_segments(root_.path());
+  EXPECT_NE(::access(path.c_str(), F_OK), 0);
+  ::waitpid(child, nullptr, 0);
 }
 
 TEST_F(DeadSegments, NeedNoDirectory) { remove_dead_segments(root_ / "none"); }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -182,6 +183,19 @@ TEST_F(Lock, GivesSignsOfLife) {
   for (int i = 0; i < 500 && fs::last_write_time(file()) == before; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_NE(fs::last_write_time(file()), before);
+}
+
+TEST_F(Lock, IsARegularFile) {
+  for (const bool fifo : {true, false}) {
+    ASSERT_EQ(fifo ? ::mkfifo(file().c_str(), 0600) : ::mkdir(file().c_str(), 0700), 0);
+    try {
+      const DirectoryLock lock(directory_, "run.output");
+      ADD_FAILURE() << "it was taken for a lock";
+    } catch (const WriteError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(".job.lock: is no regular file"));
+    }
+    fs::remove(file());
+  }
 }
 
 TEST_F(Lock, InADirectoryThatIsNotThereSaysSo) {

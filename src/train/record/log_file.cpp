@@ -10,13 +10,21 @@
 #include <utility>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/log.hpp"
 
 namespace trireme::train {
 
+void refuse_fifo(const std::string& path) {
+  const RegularFile found = open_regular_file(path);
+  if (found.opened()) ::close(found.descriptor);
+  if (found.kind == "a FIFO") throw WriteError(fmt::format("{}: {}; move it away", path, found.problem()));
+}
+
 LogFile::LogFile(std::string path, Begin begin, std::string what, std::size_t most_kept_bytes)
     : path_(std::move(path)), what_(std::move(what)), most_kept_bytes_(most_kept_bytes) {
-  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (begin == Begin::empty ? O_TRUNC : 0);
+  refuse_fifo(path_);
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | (begin == Begin::empty ? O_TRUNC : 0);
   descriptor_ = ::open(path_.c_str(), flags, 0666);
   if (descriptor_ < 0)
     throw WriteError(fmt::format("{}: cannot be created: {}. Is run.output a directory that you may write to?", path_,

@@ -40,4 +40,7 @@ class LogFile {
   std::int64_t late_ = 0, dropped_ = 0;
 };
 
+/// Throws WriteError when `path` is a FIFO: to open it would wait for somebody at its other end.
+void refuse_fifo(const std::string& path);
+
 }  // namespace trireme::train

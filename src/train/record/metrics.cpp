@@ -99,6 +99,7 @@ std::string to_json(const EvalRow& row) {
 
 KeptLines keep_lines(const std::string& path, std::int64_t keep_steps) {
   KeptLines kept;
+  refuse_fifo(path);
   std::ifstream file(path);
   if (!file) return kept;  // there is none
   std::string text;

@@ -2,13 +2,16 @@
 #include "train/record/log_file.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 
 #include "support/file_limit.hpp"
 #include "support/temporary_directory.hpp"
+#include "train/record/metrics.hpp"
 #include "train/record/report_files.hpp"
 #include "trireme/base/error.hpp"
 
@@ -75,6 +78,18 @@ TEST_F(LogFileTest, WritesWhatIsLeftAtItsEnd) {
 
 TEST_F(LogFileTest, SaysWhereItCannotBegin) {
   EXPECT_THROW(LogFile(directory_ / "nowhere/log", LogFile::Begin::empty, "lines"), WriteError);
+}
+
+TEST_F(LogFileTest, WaitsForNoReaderOfAFifo) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  for (const auto& open : {std::function([&] { (void)LogFile(path_, LogFile::Begin::append, "lines"); }),
+                           std::function([&] { (void)keep_lines(path_, 1); })})
+    try {
+      open();
+      ADD_FAILURE() << "it was taken for a file";
+    } catch (const WriteError& error) {
+      EXPECT_NE(std::string(error.what()).find("it is a FIFO, not a regular file"), std::string::npos) << error.what();
+    }
 }
 
 TEST_F(LogFileTest, SurvivesADiskThatIsAlwaysFull) {

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+namespace trireme {
+
+/// Whether process `pid` of this node has ended: there is none, or it is a zombie, whose parent has not asked for its
+/// exit code yet. Not every container's first process ever asks. A process of another user has not ended.
+[[nodiscard]] bool process_has_ended(pid_t pid);
+
+/// When a process of this node started, in ticks since the node did; "" when there is none, or it does not show.
+[[nodiscard]] std::string process_start(pid_t pid);
+
+}  // namespace trireme
