@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <string>
@@ -72,7 +73,11 @@ void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, cons
   const at::Tensor tokens =
       at::tensor(std::vector<std::int32_t>(prompt.end() - static_cast<std::ptrdiff_t>(length), prompt.end()));
   const at::Tensor logits = job.infer(tokens.reshape({1, static_cast<std::int64_t>(length)}));
-  if (writes) io::write_text(path, {static_cast<const char*>(logits.const_data_ptr()), logits.nbytes()});
+  if (!writes) return;
+  const std::string bytes(static_cast<const char*>(logits.const_data_ptr()), logits.nbytes());
+  const auto kind = std::filesystem::symlink_status(path).type();
+  const bool replaces = kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found;
+  replaces ? io::replace_text(path, bytes) : io::write_text(path, bytes);  // a pipe or a device stays what it is
 }
 
 /// What can be judged without MPI; returns the prompt's tokens.

@@ -32,6 +32,21 @@ expect_done
 same_directory third again
 program import again -o imported
 expect_end 4 'exists already'
+# Two imports to one place: while one is at work (here: stopped), the other is refused and touches nothing of it.
+TRIREME_FAULT=ckpt.sync:stop:0 "$TRIREME" import again -o twice >out.txt 2>err.txt &
+pid=$!
+last='import again -o twice'
+for ((i = 0; i < 1200; ++i)); do
+  [[ $(ps -o stat= -p $pid) != T* ]] || break
+  sleep 0.05
+done
+program import again -o twice
+expect_end 8 'twice: another process is writing it'
+kill -CONT $pid
+wait $pid || fail 'the first of two imports'
+program verify twice
+expect_done
+[[ -z $(find . -maxdepth 1 -name '.twice*') ]] || fail "left behind: $(ls -A)"
 program import tokens.bin -o other
 expect_end 4 'holds no weights'
 
@@ -42,6 +57,18 @@ for model in again $checkpoint imported; do
   [[ ! -e text ]] && cp out.txt text
   cmp out.txt text || fail "$model says something else"
 done
+# Logits take the place of older ones when all of them are written; a device stays one.
+echo before >logits
+printf 'write 0 1 ENOSPC /.logits' >rules
+# shellcheck disable=SC2086  # several words
+launch env LD_PRELOAD="$SYSTEM_CALLS" SYSTEM_CALLS_RULES="$work/rules" "$TRIREME" generate again --prompt 'the ship' --tokens 1 --logits logits
+expect_end 8 'No space left on device'
+[[ $(cat logits) == before && -z $(find . -maxdepth 1 -name '.logits*') ]] || fail 'half a file of logits'
+for target in logits /dev/null; do
+  program generate again --prompt 'the ship' --tokens 1 --logits $target
+  expect_done
+done
+[[ $(stat -c %s logits) == $((4 * 257)) && -c /dev/null ]] || fail "logits of $(stat -c %s logits) bytes"
 program generate out --prompt 'the ship'
 expect_end 4 'holds no weights'
 program generate out/checkpoints --prompt 'the ship'

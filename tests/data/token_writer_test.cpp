@@ -5,9 +5,11 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <fstream>
 
 #include "data/files.hpp"
 #include "data/megatron_index.hpp"
+#include "trireme/base/io/atomic_file.hpp"
 #include "trireme/data/token_file.hpp"
 
 namespace trireme::data::token_writer_test {
@@ -103,6 +105,27 @@ TEST(TokenWriter, AFullDiskIsAWriteErrorThatLeavesTheOldFileAlone) {
   }
   EXPECT_EQ(dir.names(), (Names{"x.bin", "x.idx"}));
   EXPECT_EQ(read(dir / "x.bin", 50000), old);
+}
+
+TEST(AtomicFile, IsWrittenByOneAtATimeAndNothingOfAKilledOneIsLeftInIt) {
+  const TemporaryDirectory dir;
+  const std::string path = dir / "x.bin";
+  std::ofstream(path + ".partial") << "of a process that was killed";
+  {
+    io::AtomicFile first(path);
+    test::expect_parts(test::error_of(ExitCode::write, [&] { (void)io::AtomicFile(path); }),
+                       {"x.bin", "another process is writing it"});
+    first.write(std::string_view("first"));
+    first.close();
+    test::expect_parts(test::error_of(ExitCode::write, [&] { (void)io::AtomicFile(path); }),
+                       {"another process is writing it"});
+    first.publish();
+  }
+  std::string text;
+  std::getline(std::ifstream(path), text);
+  EXPECT_EQ(text, "first");
+  EXPECT_EQ(dir.names(), std::vector<std::string>{"x.bin"});
+  test::expect_parts(test::error_of(ExitCode::write, [&] { (void)io::AtomicFile("/dev/null"); }), {"no regular file"});
 }
 
 TEST(TokenWriter, NamesADirectoryThatDoesNotExist) {

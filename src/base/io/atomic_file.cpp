@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/flush.hpp"
+#include "trireme/base/io/open_alone.hpp"
 
 namespace trireme::io {
 namespace {
@@ -28,6 +29,7 @@ std::string remedy(int error) {
     case ENOSPC:
     case EDQUOT: return "free space, or choose another file system";
     case EFBIG: return "raise the limit (`ulimit -f`), or choose another file system";
+    case EWOULDBLOCK: return "another process is writing it; wait for its end, or name another file";
     case EISDIR: return "it is a directory; name a file";
     default: return "choose another file system";
   }
@@ -38,8 +40,12 @@ std::string remedy(int error) {
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), partial_(path_ + ".partial") {
   std::error_code ignored;
   if (std::filesystem::is_directory(path_, ignored)) fail(EISDIR);
-  descriptor_ = Descriptor(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (std::filesystem::is_other(path_, ignored))
+    throw WriteError(fmt::format("cannot write {}: it is no regular file; name another one", path_));
+  descriptor_ = Descriptor(open_alone(partial_, O_WRONLY | O_CREAT));
   if (descriptor_.get() < 0) fail(errno);
+  lock_ = Descriptor(::fcntl(descriptor_.get(), F_DUPFD_CLOEXEC, 0));
+  if (::ftruncate(descriptor_.get(), 0) != 0) fail(errno);  // of a process that was killed
   buffer_.reserve(buffer_bytes);
 }
 

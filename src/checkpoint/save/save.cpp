@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/save/save.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 
@@ -16,6 +18,8 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/input_file.hpp"
+#include "trireme/base/io/open_alone.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/mpi/gather.hpp"
@@ -97,7 +101,7 @@ class Save {
     if (said.empty()) return;
     if (mpi::any_rank(world_, torn_)) throw TornFile(said);
     std::error_code ignored;
-    if (world_.rank() == 0) fs::remove_all(temporary_, ignored);
+    if (temporary_is_ours_) fs::remove_all(temporary_, ignored);
     throw WriteError(fmt::format("the checkpoint of step {} was not saved; those before it are as they were: {}",
                                  manifest_.state.step, said));
   }
@@ -108,9 +112,25 @@ class Save {
     });
   }
 
-  void make_directories() const {
+  /// Nobody else is to write what has no run's lock around it; empties what a killed process has left.
+  void take_temporary() {
     std::error_code error;
-    fs::remove_all(temporary_, error);
+    do {
+      fs::create_directories(temporary_, error);
+      lock_ = io::Descriptor(io::open_alone(temporary_, O_RDONLY | O_DIRECTORY));
+    } while (!error && lock_.get() < 0 && errno == ENOENT);  // renamed in between: another one is done
+    if (lock_.get() < 0 && errno == EWOULDBLOCK)
+      throw WriteError(
+          fmt::format("{}: another process is writing it; wait for its end, or give another path", final_));
+    const fs::directory_iterator begin(temporary_, error);
+    const std::vector<fs::directory_entry> left(begin, fs::directory_iterator());
+    for (const fs::directory_entry& entry : left) fs::remove_all(entry.path(), error);
+  }
+
+  void make_directories() {
+    std::error_code error;
+    alone_ ? take_temporary() : (void)fs::remove_all(temporary_, error);
+    temporary_is_ours_ = true;
     fs::create_directories(temporary_ + "/shards", error);
     if (error)
       throw WriteError(fmt::format("{}: cannot be created: {}; set checkpoint.directory to where you may write",
@@ -203,6 +223,8 @@ class Save {
   std::string final_;
   Manifest manifest_;
   WrittenFile written_;
+  io::Descriptor lock_;             ///< on `temporary_`, where it is no run's
+  bool temporary_is_ours_ = false;  ///< on the first rank
   bool torn_ = false;
   bool damaged_ = false;  ///< what was read on this rank is not what was written
 };

@@ -14,7 +14,7 @@ namespace trireme::io {
 /// Destroyed before `publish`, it leaves nothing behind and an older PATH untouched.
 class AtomicFile {
  public:
-  /// Throws WriteError when PATH.partial cannot be created.
+  /// Throws WriteError when PATH.partial cannot be created, another process is writing it, or PATH is no regular file.
   explicit AtomicFile(std::string path);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -35,6 +35,7 @@ class AtomicFile {
   std::string path_;
   std::string partial_;
   Descriptor descriptor_;
+  Descriptor lock_;  ///< the same file: nobody else takes it before it is renamed
   std::vector<char> buffer_;
   bool published_ = false;
 };
