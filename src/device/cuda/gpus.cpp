@@ -62,6 +62,8 @@ c10::Device use_gpu(int index) {
                     index, gpu.name, gpu.major, gpu.minor, oldest));
   cuda::check(cudaSetDevice(index), "use a GPU");
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
+  // Libtorch's default lets cuBLAS add the partial sums of a bf16 product in bf16.
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
   set_host_memory_apart();
   cuda::charge_gpu_memory();
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)};

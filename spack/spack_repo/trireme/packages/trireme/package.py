@@ -33,7 +33,7 @@ class Trireme(CMakePackage, CudaPackage):
     # PyTorch's C++ library: Spack has no package of it alone. Communication is ours, so it may be built without its own.
     depends_on("py-torch@2.8:")
     depends_on("py-torch ~cuda", when="~cuda")
-    depends_on("py-torch +cuda", when="+cuda")
+    depends_on("py-torch@2.11: +cuda", when="+cuda")
     depends_on("cuda@12.4:", when="+cuda")
     depends_on("nccl@2.18:", when="+cuda")
     # Host kernels only, also in builds for GPUs.
