@@ -288,6 +288,32 @@ class Steps(unittest.TestCase):
         self.assertIn("none: no driver", output)
         self.assertIn("trireme doctor sees no GPU", output)
 
+    def test_a_pack_ends_in_the_first_second_where_a_library_is_not_found(self):
+        with tempfile.TemporaryDirectory() as directory:
+            pack, tools, temporary = (pathlib.Path(directory, name) for name in ("pack", "tools", "tmp"))
+            for folder in (pack / "bin", tools, temporary):
+                folder.mkdir(parents=True)
+            shown = 'echo "loads from $LD_LIBRARY_PATH"; echo "ok       GPU 0            one"'
+            programs = {pack / "bin" / "trireme": shown, tools / "ldd": 'echo "libcuda.so.1 => $FOUND"',
+                        tools / "python": f'[[ $* == *"import torch"* ]] && echo /torch/torch || exec {sys.executable} "$@"'}
+            for program, text in programs.items():
+                program.write_text(f"#!/bin/bash\n{text}\n")
+                program.chmod(0o755)
+            subprocess.run(["tar", "-cJf", pack / "trireme-gpu.tar.xz", "-C", pack, "bin"], check=True)
+
+            def run(found):
+                environment = {"PATH": f"{tools}:/usr/bin:/bin", "OUT": f"{directory}/out", "TMPDIR": str(temporary), "FOUND": found,
+                               "GPU_PYTHON": f"{tools}/python", "LD_LIBRARY_PATH": "/mounted/driver", "GPU_SECONDS": "0"}
+                done = subprocess.run(["bash", TESTS / "gpu.sh", "run", pack, "tests"], env=environment, capture_output=True, text=True, check=False)
+                return done.returncode, done.stdout + done.stderr
+
+            code, output = run("not found")
+            self.assertEqual(code, 5)
+            self.assertRegex(output, r"trireme cannot be started: +libcuda.so.1 => not found")
+            code, output = run("/mounted/driver/libcuda.so.1")
+            self.assertRegex(output, r"loads from \S+/lib:/torch/torch/lib:/mounted/driver:/usr/local/nvidia/lib64")
+            self.assertIn("tests: NOT RUN, no time was left", output)
+
     def test_results_of_an_earlier_call_stay_and_the_steps_left_are_named(self):
         ran = {"kernels_gpu_tests": "exit 0", "optim_gpu_tests": "exit 0"}
         code, output, summary = self.run_script(["sanitizer", "curve"], ran, "summary.txt", GPU_SECONDS="60",
