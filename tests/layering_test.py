@@ -30,6 +30,7 @@ FOLDERS = {
     "schedule": ". verbs verify passes",
     "planner": ". time validate",
     "kernels": ". simd host cuda",
+    "tokenizer": "text model hf .",
     "checkpoint": ". save load",
     "train": "engine record console setup save .",
     "cli": "start . doctor",

@@ -32,6 +32,8 @@ PACKAGES = {
     "HDF5": "hdf5",
     "xxhash": "xxhash",
     "sentencepiece": "sentencepiece",
+    "pcre2": "pcre2",
+    "utf8proc": "utf8proc",
     "GTest": "googletest",
     "benchmark": "benchmark",
     "Python3": "python",

@@ -33,7 +33,10 @@ int tokenize(const TokenizeArguments& arguments) {
 void add_tokenize(CLI::App& app, Action& chosen) {
   const auto arguments = std::make_shared<TokenizeArguments>();
   CLI::App* command = app.add_subcommand("tokenize", "Make a token file from text files, each of them one document.");
-  command->add_option("--tokenizer", arguments->tokenizer, "bytes, or spm:MODEL (a SentencePiece model)")->required();
+  command
+      ->add_option("--tokenizer", arguments->tokenizer,
+                   "bytes, spm:MODEL (a SentencePiece model) or hf:FILE (a tokenizer.json of Hugging Face)")
+      ->required();
   command
       ->add_option("-o,--output", arguments->output,
                    "The token file: Megatron .bin/.idx when it ends in .idx, else raw uint16 or uint32")
@@ -43,7 +46,9 @@ void add_tokenize(CLI::App& app, Action& chosen) {
       "The file appears when it is complete. data.train of a run file takes it as it is.\n\n"
       "Examples:\n"
       "  trireme tokenize --tokenizer bytes -o runs/data/book.bin book.txt         ids 0 to 255, 256 ends a document\n"
-      "  trireme tokenize --tokenizer spm:tokenizer.model -o data/web.idx web-*.txt       Megatron .bin/.idx");
+      "  trireme tokenize --tokenizer hf:Llama-3.2-1B/tokenizer.json -o data/web.idx web-*.txt       Megatron "
+      ".bin/.idx\n"
+      "  trireme tokenize --tokenizer spm:tokenizer.model -o data/web.bin web-*.txt       a SentencePiece model");
   command->callback([&chosen, arguments] { chosen = [arguments] { return tokenize(*arguments); }; });
 }
 

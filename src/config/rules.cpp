@@ -60,7 +60,7 @@ Broken document_end_is_in_the_vocabulary(const RunConfig& config) {
 Broken masked_documents_have_an_end(const RunConfig& config) {
   if (!config.data.document_mask || config.data.document_end) return std::nullopt;
   return "document_mask requires data.document_end; set it to "
-         "the token id that ends a document (256 for tokenizer \"bytes\"; the EOS id of a SentencePiece model)";
+         "the token id that ends a document (256 for tokenizer \"bytes\"; the EOS id of other tokenizers)";
 }
 
 Broken vocabulary_fits_the_format(const RunConfig& config) {

@@ -111,7 +111,7 @@ void TextCheck::add(std::string_view bytes) {
 void TextCheck::finish() {
   if (missing_ > 0) invalid(begun_);
   if (invalid_ > 0)
-    log::warning(fmt::format("{}: {} {} no UTF-8, the first at byte {}; the bytes are tokenized as they are", name_,
+    log::warning(fmt::format("{}: {} {} no UTF-8, the first at byte {}; all tokenizers but bytes read U+FFFD there", name_,
                              invalid_, invalid_ == 1 ? "character is" : "characters are", first_invalid_));
 }
 

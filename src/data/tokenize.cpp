@@ -23,19 +23,28 @@ void check_arguments(const std::vector<std::string>& inputs, const std::string& 
   }
 }
 
-/// Encodes one document chunk by chunk; returns its bytes.
+/// A document that is encoded at once is held in memory, with its tokens.
+constexpr std::size_t largest_whole_document = std::size_t{1} << 30;
+
+/// Encodes one document, chunk by chunk where the tokenizer allows that; returns its bytes.
 std::int64_t encode_document(const tokenizer::Tokenizer& tokenizer, io::InputFile& file, TokenWriter& writer,
                              std::size_t chunk_bytes) {
   TextCheck check(file.name());
   std::string text;  // read but not yet encoded
   std::int64_t encoded = 0;
+  writer.append(tokenizer.document_begin());
   while (true) {
     const std::size_t held = text.size();
+    if (held > largest_whole_document)
+      throw DataError(
+          fmt::format("{} is one document of more than 1 GiB, which this tokenizer encodes as a whole; "
+                      "split the file",
+                      file.name()));
     text.resize(held + chunk_bytes);
     const std::size_t got = file.read_next(std::span(text).subspan(held));
     text.resize(held + got);
     if (got > 0) check.add(std::string_view(text).substr(held));
-    const std::size_t cut = got == 0 ? text.size() : text_cut(text);
+    const std::size_t cut = got == 0 ? text.size() : tokenizer.encodes_parts() ? text_cut(text) : 0;
     const auto piece = std::string_view(text).substr(0, cut);
     if (!piece.empty()) writer.append(encoded == 0 ? tokenizer.encode(piece) : tokenizer.encode_continuation(piece));
     encoded += static_cast<std::int64_t>(cut);

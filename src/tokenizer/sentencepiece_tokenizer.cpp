@@ -22,9 +22,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     const io::InputFile file(path, "SentencePiece model");
     const std::string model = file.read_whole(largest_model_bytes);
     if (model.starts_with('{')) {
-      throw DataError(
-          file.name() +
-          " is JSON: a Hugging Face tokenizer, which Trireme does not read; name the SentencePiece .model file");
+      throw DataError(file.name() + " is JSON: a Hugging Face tokenizer; give it as hf:" + path);
     }
     if (model.empty() || !processor_.LoadFromSerializedProto(model).ok()) {
       throw DataError(file.name() + " is not a SentencePiece model; give the .model file that spm_train wrote");

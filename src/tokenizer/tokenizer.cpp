@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "tokenizer/huggingface_tokenizer.hpp"
 #include "tokenizer/sentencepiece_tokenizer.hpp"
 #include "trireme/base/error.hpp"
 
@@ -42,8 +43,13 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& spec) {
   if (spec.starts_with(sentencepiece) && spec.size() > sentencepiece.size()) {
     return make_sentencepiece_tokenizer(spec.substr(sentencepiece.size()));
   }
+  constexpr std::string_view huggingface = "hf:";
+  if (spec.starts_with(huggingface) && spec.size() > huggingface.size())
+    return make_huggingface_tokenizer(spec.substr(huggingface.size()));
   throw ConfigError(fmt::format(
-      "tokenizer \"{}\" is not known; it is \"bytes\" or \"spm:MODEL\" with the path of a SentencePiece model", spec));
+      "tokenizer \"{}\" is not known; it is \"bytes\", \"spm:MODEL\" with the path of a SentencePiece model, or "
+      "\"hf:FILE\" with the path of a tokenizer.json",
+      spec));
 }
 
 }  // namespace trireme::tokenizer

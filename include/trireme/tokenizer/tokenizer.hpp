@@ -20,17 +20,24 @@ class Tokenizer {
   /// The ids of `text` that follows other text of its document, cut before white space: together with that text's ids
   /// the same as those of the whole.
   [[nodiscard]] virtual std::vector<std::int32_t> encode_continuation(std::string_view text) const = 0;
+  /// Whether a document may be encoded in parts by the two above; else only as a whole, by `encode`.
+  [[nodiscard]] virtual bool encodes_parts() const { return true; }
   /// The text of `ids`. Marks such as the end of a document have none; ids outside the vocabulary show as unknown.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   /// Number of ids, the end of a document included: the least model.vocab_size.
   [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
+  /// The ids before every document and prompt: what a post-processor puts there, such as <s>. None for most.
+  [[nodiscard]] virtual std::vector<std::int32_t> document_begin() const { return {}; }
   /// The id that ends every document.
   [[nodiscard]] virtual std::int32_t document_end() const = 0;
 };
 
 /// "bytes": one id per byte, 256 ends a document. "spm:MODEL": a SentencePiece model, whose end-of-sentence id ends a
-/// document. Throws ConfigError for another `spec`, DataError when MODEL is missing (naming the nearest file), no
-/// SentencePiece model, or has no end-of-sentence id.
+/// document. "hf:FILE": a tokenizer.json of Hugging Face, or the directory that holds it, equal token by token to the
+/// `tokenizers` package (byte-level and SentencePiece-like BPE, unigram); the eos_token of the tokenizer_config.json
+/// beside it ends a document. Throws ConfigError for another `spec`, DataError when the file is missing (naming the
+/// nearest), is of another kind, has a component that is not supported (naming its JSON key), or does not tell the end
+/// of a document.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const std::string& spec);
 
 }  // namespace trireme::tokenizer

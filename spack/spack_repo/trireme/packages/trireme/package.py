@@ -46,6 +46,8 @@ class Trireme(CMakePackage, CudaPackage):
     depends_on("nlohmann-json@3.10:")
     depends_on("xxhash")
     depends_on("sentencepiece")
+    depends_on("pcre2@10.40: +jit")
+    depends_on("utf8proc")
 
     depends_on("googletest@1.12: +gmock", type="test")
     depends_on("benchmark", type="test")

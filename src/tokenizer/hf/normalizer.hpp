@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tokenizer/text/node.hpp"
+#include "tokenizer/text/regex.hpp"
+#include "tokenizer/text/utf8.hpp"
+
+namespace trireme::tokenizer::hf {
+
+struct Normalize {
+  NormalForm form;
+};
+struct Prepend {
+  std::string text;
+};
+/// Every match of `pattern`, or of `literal` where there is none, becomes `content`.
+struct Replace {
+  std::optional<Regex> pattern;
+  std::string literal;
+  std::string content;
+};
+struct Strip {
+  bool left;
+  bool right;
+};
+struct LowerCase {};
+/// GPT-2's printable characters for the bytes.
+struct ByteCharacters {};
+
+/// One normalizer of tokenizer.json; a Sequence becomes several.
+using Normalizer = std::variant<Normalize, Prepend, Replace, Strip, LowerCase, ByteCharacters>;
+
+/// Those that `node`, which may be null, stands for. Throws DataError with the key of what is not supported.
+[[nodiscard]] std::vector<Normalizer> read_normalizers(const Node& node);
+/// {"String": ...} or {"Regex": ...} at "pattern" and the text at "content".
+[[nodiscard]] Replace read_replace(const Node& node);
+
+[[nodiscard]] std::string replaced(const Replace& replace, std::string_view text);
+/// `text` after all of them: itself or `storage`.
+[[nodiscard]] std::string_view normalized(const std::vector<Normalizer>& normalizers, std::string_view text,
+                                          std::string& storage);
+
+}  // namespace trireme::tokenizer::hf

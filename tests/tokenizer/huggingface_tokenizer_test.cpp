@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "data/files.hpp"
+#include "tokenizer/text/utf8.hpp"
+#include "trireme/tokenizer/tokenizer.hpp"
+
+namespace trireme::tokenizer::huggingface_test {
+namespace {
+
+using data::test::error_of;
+using data::test::expect_parts;
+using data::test::write_file;
+using nlohmann::json;
+using test::TemporaryDirectory;
+using Ids = std::vector<std::int32_t>;
+
+/// All bytes with their value as id, "he" 256, "hel" 257, " w" 258 and <|endoftext|> 259.
+json byte_level() {
+  json vocabulary;
+  for (int byte = 0; byte < 256; ++byte)
+    vocabulary[hf::utf8(hf::byte_character(static_cast<unsigned char>(byte)))] = byte;
+  vocabulary["he"] = 256;
+  vocabulary["hel"] = 257;
+  vocabulary["Ġw"] = 258;
+  return {{"added_tokens", {{{"id", 259}, {"content", "<|endoftext|>"}, {"special", true}}}},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+          {"post_processor", nullptr},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", {"h e", "he l", "Ġ w"}}}}};
+}
+
+/// As of Llama 2: <unk> 0, <s> 1, </s> 2, bytes from 3 on, then U+2581, a, b, U+2581 a.
+json sentencepiece_like() {
+  json vocabulary = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
+  for (int byte = 0; byte < 256; ++byte) vocabulary[fmt::format("<0x{:02X}>", byte)] = 3 + byte;
+  vocabulary["▁"] = 259;
+  vocabulary["a"] = 260;
+  vocabulary["b"] = 261;
+  vocabulary["▁a"] = 262;
+  const json special = {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}};
+  return {{"added_tokens",
+           {{{"id", 0}, {"content", "<unk>"}, {"special", true}},
+            {{"id", 1}, {"content", "<s>"}, {"special", true}},
+            {{"id", 2}, {"content", "</s>"}, {"special", true}}}},
+          {"normalizer",
+           {{"type", "Sequence"},
+            {"normalizers",
+             {{{"type", "Prepend"}, {"prepend", "▁"}},
+              {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}}}}}},
+          {"pre_tokenizer", nullptr},
+          {"post_processor",
+           {{"type", "TemplateProcessing"},
+            {"single", {{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", {{"id", "A"}}}}}},
+            {"special_tokens", special}}},
+          {"decoder",
+           {{"type", "Sequence"},
+            {"decoders",
+             {{{"type", "Replace"}, {"pattern", {{"String", "▁"}}}, {"content", " "}},
+              {{"type", "ByteFallback"}},
+              {{"type", "Fuse"}},
+              {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
+          {"model",
+           {{"type", "BPE"},
+            {"unk_token", "<unk>"},
+            {"fuse_unk", true},
+            {"byte_fallback", true},
+            {"vocab", vocabulary},
+            {"merges", json::array({"▁ a"})}}}};
+}
+
+class HuggingFaceTokenizer : public testing::Test {
+ protected:
+  std::unique_ptr<Tokenizer> open(const json& file) const {
+    write_file(dir_ / "tokenizer.json", file.dump());
+    return make_tokenizer("hf:" + (dir_ / "tokenizer.json"));
+  }
+  std::string refusal(const json& file) const {
+    return error_of(ExitCode::data, [&] { (void)open(file); });
+  }
+  TemporaryDirectory dir_;
+};
+
+TEST_F(HuggingFaceTokenizer, SplitsByGpt2sPatternAndMergesInOrder) {
+  const auto tokenizer = open(byte_level());
+  EXPECT_EQ(tokenizer->encode("hello  world's"), (Ids{257, 'l', 'o', ' ', 258, 'o', 'r', 'l', 'd', '\'', 's'}));
+  EXPECT_EQ(tokenizer->vocab_size(), 260);
+  EXPECT_EQ(tokenizer->document_end(), 259);
+  EXPECT_EQ(tokenizer->document_begin(), Ids{});
+  EXPECT_EQ(tokenizer->encode("he<|endoftext|>he"), (Ids{256, 259, 256}));
+  EXPECT_EQ(tokenizer->encode(""), Ids{});
+}
+
+TEST_F(HuggingFaceTokenizer, ReadsADirectoryToo) {
+  const Ids ids = open(byte_level())->encode("hell");
+  EXPECT_EQ(make_tokenizer("hf:" + dir_.path())->encode("hell"), ids);
+}
+
+TEST_F(HuggingFaceTokenizer, DecodesWhatItEncodedWithoutSpecialTokens) {
+  const std::string text = "hello\n\n w\xc3\xb6rld \xf0\x9f\x9a\xa2";
+  const auto bytes = open(byte_level());
+  Ids ids = bytes->encode(text);
+  ids.push_back(259);
+  EXPECT_EQ(bytes->decode(ids), text);
+  EXPECT_EQ(bytes->decode(Ids{'a', 0xC3}), "a\ufffd");
+  EXPECT_EQ(bytes->decode(Ids{'a', 1000000, -1}), "a\ufffd\ufffd");
+  const auto pieces = open(sentencepiece_like());
+  EXPECT_EQ(pieces->decode(pieces->encode(text)), text);
+}
+
+TEST_F(HuggingFaceTokenizer, ReadsBytesThatAreNoUtf8AsReplacementCharacters) {
+  for (const json& file : {byte_level(), sentencepiece_like()}) {
+    const auto tokenizer = open(file);
+    EXPECT_EQ(tokenizer->encode("a\xff\xf0\x9f\x9a b\xed\xa0\x80"),
+              tokenizer->encode("a\ufffd\ufffd b\ufffd\ufffd\ufffd"));
+    EXPECT_EQ(tokenizer->encode("\xc3"), tokenizer->encode("\ufffd"));
+  }
+}
+
+TEST_F(HuggingFaceTokenizer, HasATokenForEveryByteOfAnUnknownCharacter) {
+  const auto tokenizer = open(sentencepiece_like());
+  EXPECT_EQ(tokenizer->encode("a b"), (Ids{262, 259, 261}));
+  EXPECT_EQ(tokenizer->encode("a\xc3\xa9"), (Ids{262, 3 + 0xC3, 3 + 0xA9}));
+  EXPECT_EQ(tokenizer->document_begin(), Ids{1});
+  EXPECT_EQ(tokenizer->document_end(), 2);
+}
+
+TEST_F(HuggingFaceTokenizer, TakesTheLikeliestPiecesOfAUnigramModel) {
+  json file = sentencepiece_like();
+  file["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}};
+  file["normalizer"] = nullptr;
+  file["decoder"] = {{"type", "Metaspace"}, {"replacement", "▁"}};
+  file["model"] = {
+      {"type", "Unigram"},
+      {"unk_id", 0},
+      {"vocab", json::parse(R"([["<unk>", 0], ["<s>", 0], ["</s>", 0], ["▁", -2.5], ["a", -1.5], ["b", -1.5],
+                                ["▁a", -3.5], ["ab", -2.5]])")}};
+  const auto tokenizer = open(file);
+  EXPECT_EQ(tokenizer->encode("a ab"), (Ids{6, 3, 7})) << "-3.5 beats -4, -5 ties with -5";
+  EXPECT_EQ(tokenizer->encode("xyb"), (Ids{3, 0, 5})) << "a run of unknown characters is one token";
+  EXPECT_EQ(tokenizer->decode(Ids{6, 3, 7}), "a ab");
+  file["model"]["unk_id"] = nullptr;
+  expect_parts(error_of(ExitCode::data, [&] { (void)open(file)->encode("ax"); }), {"no unk_id", "U+0078"});
+}
+
+TEST_F(HuggingFaceTokenizer, EncodesAPieceOfAnyLengthAlike) {
+  const auto tokenizer = open(byte_level());
+  Ids expected;
+  std::string text;
+  for (int i = 0; i < 1000; ++i) {
+    text += "hel";
+    expected.push_back(257);
+  }
+  EXPECT_EQ(tokenizer->encode(text), expected);
+}
+
+TEST_F(HuggingFaceTokenizer, EncodesOnSeveralThreads) {
+  const auto tokenizer = open(byte_level());
+  std::vector<Ids> ids(4);
+  {
+    std::vector<std::jthread> threads;
+    for (Ids& mine : ids)
+      threads.emplace_back([&mine, &tokenizer] {
+        for (int i = 0; i < 200; ++i) mine = tokenizer->encode("hello world " + std::to_string(i % 7));
+      });
+  }
+  for (const Ids& mine : ids) EXPECT_EQ(mine, tokenizer->encode("hello world 3"));
+}
+
+TEST_F(HuggingFaceTokenizer, RefusesWhatItDoesNotSupportByItsKey) {
+  const auto with = [](const char* pointer, json value) {
+    json file = byte_level();
+    file[json::json_pointer(pointer)] = std::move(value);
+    return file;
+  };
+  expect_parts(refusal(with("/model/type", "WordPiece")),
+               {"tokenizer.json: model.type is \"WordPiece\"", "BPE and Unigram"});
+  expect_parts(refusal(with("/model/dropout", 0.1)), {"model.dropout is not supported"});
+  expect_parts(refusal(with("/model/merges", json::array({"h e", "x"}))), {"model.merges[1] is not a pair"});
+  expect_parts(refusal(with("/model/merges", json::array({"h x"}))), {"model.merges[0] merges \"h\" and \"x\""});
+  expect_parts(
+      refusal(with("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Nmt"}}}}})),
+      {"normalizer.normalizers[1].type is \"Nmt\", which is not supported", "NFKC"});
+  expect_parts(refusal(with("/pre_tokenizer", {{"type", "UnicodeScripts"}})),
+               {"pre_tokenizer.type is \"UnicodeScripts\""});
+  expect_parts(
+      refusal(with("/pre_tokenizer", {{"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "a$"}}}})),
+      {"pre_tokenizer.pattern.Regex", "a$", "edge of a line"});
+  expect_parts(refusal(with("/decoder", {{"type", "CTC"}})), {"decoder.type is \"CTC\""});
+  expect_parts(refusal(with("/post_processor", {{"type", "X"}})), {"post_processor.type is \"X\""});
+  expect_parts(refusal(with("/added_tokens/0/id", "x")), {"added_tokens[0].id is no whole number"});
+  expect_parts(refusal({{"a", 1}}), {"no \"model\""});
+}
+
+TEST_F(HuggingFaceTokenizer, TakesTheEndOfADocumentFromTheFilesBesideIt) {
+  const std::string configuration = dir_ / "tokenizer_config.json";
+  write_file(configuration, R"({"eos_token": {"content": "hel"}})");
+  EXPECT_EQ(open(byte_level())->document_end(), 257);
+  write_file(configuration, R"({"eos_token": "</s>"})");
+  expect_parts(refusal(byte_level()), {"tokenizer_config.json: eos_token \"</s>\" is no token of"});
+  write_file(configuration, "{}");
+  json file = byte_level();
+  file["added_tokens"] = json::array();
+  expect_parts(refusal(file), {"does not say which token ends a document", "tokenizer_config.json"});
+  file["added_tokens"] = {{{"id", 259}, {"content", "</s>"}}, {{"id", 260}, {"content", "<|endoftext|>"}}};
+  expect_parts(refusal(file), {"does not say which token ends a document (<|endoftext|>, </s> are among its tokens)"});
+}
+
+TEST_F(HuggingFaceTokenizer, NamesFilesThatAreMissingOrNoJson) {
+  write_file(dir_ / "tokenizer.json", "{\"model\": ");
+  const auto message = [&](const std::string& name) {
+    return error_of(ExitCode::data, [&] { (void)make_tokenizer("hf:" + (dir_ / name)); });
+  };
+  expect_parts(message("tokenizer.json"), {"is no JSON object"});
+  expect_parts(message("tokeniser.json"), {"does not exist", "tokenizer.json"});
+}
+
+}  // namespace
+}  // namespace trireme::tokenizer::huggingface_test
