@@ -27,7 +27,7 @@ packages=(
   g++ cmake ninja-build ccache git
   openmpi-bin libopenmpi-dev libhdf5-openmpi-dev
   libgtest-dev libgmock-dev libbenchmark-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libspdlog-dev
-  libxxhash-dev libsentencepiece-dev sentencepiece libpcre2-dev libutf8proc-dev
+  libxxhash-dev libsentencepiece-dev sentencepiece libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev
   bible-kjv bible-kjv-text
   python3 unzip ca-certificates
 )

@@ -31,6 +31,7 @@ FOLDERS = {
     "planner": ". time validate",
     "kernels": ". simd host cuda",
     "tokenizer": "text model hf .",
+    "data": "text .",
     "checkpoint": ". save load",
     "train": "engine record console setup save .",
     "cli": "start . doctor",

@@ -34,6 +34,8 @@ PACKAGES = {
     "sentencepiece": "sentencepiece",
     "pcre2": "pcre2",
     "utf8proc": "utf8proc",
+    "zlib": "zlib-api",
+    "zstd": "zstd",
     "GTest": "googletest",
     "benchmark": "benchmark",
     "Python3": "python",
@@ -172,7 +174,7 @@ def check_environment(name, recipe):
     bare = re.sub(r"#.*", "", text)
     for variant in re.findall(r"[+~](\w+)|(\w+)=", section(bare, "specs")):
         check("".join(variant) in recipe.variants, f"{path}: trireme has no variant {''.join(variant)}")
-    known = set(recipe.dependencies) | {"all", "openmpi", "mpich", "slurm", "python", "ninja"}
+    known = set(recipe.dependencies) | {"all", "openmpi", "mpich", "slurm", "python", "ninja", "zlib"}
     for package in entries(section(bare, "packages"), 4):
         check(package in known, f"{path}: says something of {package}, which the recipe does not depend on")
     repo = re.search(r"trireme: (\.\S+)", section(bare, "repos"))[1]

@@ -2,29 +2,90 @@
 #include "trireme/data/tokenize.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/numbers.hpp"
 
 namespace trireme::cli {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 struct TokenizeArguments {
   std::string tokenizer;
   std::string output;
   std::vector<std::string> inputs;
+  std::string field;
+  double validation = 0;
+  int threads = 0;
 };
 
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+/// Prints to standard error how far it is: twice a second on a terminal, twice a minute elsewhere.
+class Progress {
+ public:
+  void operator()(std::int64_t bytes, const data::TokenizeCounts& counts) {
+    if (seconds_since(shown_) < (terminal_ ? 0.5 : 30.0)) return;
+    shown_ = Clock::now();
+    fmt::print(stderr, "{}tokenize: read_MB={:.0f} documents={} seconds={:.0f}{}", terminal_ ? "\r" : "",
+               static_cast<double>(bytes) / 1e6, counts.documents, seconds_since(begin_), terminal_ ? "  " : "\n");
+    std::fflush(stderr);
+    printed_ = true;
+  }
+
+  void finish() const {
+    if (printed_ && terminal_) fmt::print(stderr, "\n");
+  }
+
+ private:
+  bool terminal_ = isatty(STDERR_FILENO) == 1;
+  bool printed_ = false;
+  Clock::time_point begin_ = Clock::now();
+  Clock::time_point shown_ = begin_;
+};
+
+std::string documents(std::int64_t count) { return fmt::format("{} document{}", count, count == 1 ? "" : "s"); }
+
+void print_counts(const data::TokenizeCounts& counts, const tokenizer::Tokenizer& tokenizer, double seconds) {
+  const auto text_bytes = static_cast<double>(counts.text_bytes);
+  const std::int64_t all_tokens = counts.tokens + counts.validation_tokens;
+  fmt::print("{}: {} {} tokens of {} ({} bytes of text); model.vocab_size must be at least {}\n", counts.tokens_path,
+             counts.tokens, data::to_text(counts.type), documents(counts.documents - counts.validation_documents),
+             counts.text_bytes, tokenizer.vocab_size());
+  if (!counts.validation_path.empty())
+    fmt::print("{}: {} tokens of {} for data.validation\n", counts.validation_path, counts.validation_tokens,
+               documents(counts.validation_documents));
+  fmt::print("{:.2f} bytes per token; longest document {} tokens; {} of {} ids occur{}; {:.1f} s, {:.1f} MB/s\n",
+             text_bytes / static_cast<double>(std::max<std::int64_t>(all_tokens, 1)), counts.longest_document,
+             counts.distinct_ids, tokenizer.vocab_size(),
+             counts.empty_documents == 0 ? "" : fmt::format("; {} lines without text left out", counts.empty_documents),
+             seconds, text_bytes / 1e6 / std::max(seconds, 1e-9));
+}
+
 int tokenize(const TokenizeArguments& arguments) {
+  const Clock::time_point begin = Clock::now();
   const auto tokenizer = tokenizer::make_tokenizer(arguments.tokenizer);
-  const data::TokenizeCounts counts = data::tokenize_files(*tokenizer, arguments.inputs, arguments.output);
-  fmt::print("{}: {} {} tokens of {} document{} ({} bytes of text); model.vocab_size must be at least {}\n",
-             counts.tokens_path, counts.tokens, data::to_text(counts.type), counts.documents,
-             counts.documents == 1 ? "" : "s", counts.text_bytes, tokenizer->vocab_size());
+  const auto progress = std::make_shared<Progress>();
+  data::TokenizeOptions options;
+  options.field = arguments.field;
+  options.validation = arguments.validation;
+  options.threads =
+      arguments.threads > 0 ? arguments.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  options.progress = [progress](std::int64_t bytes, const data::TokenizeCounts& counts) { (*progress)(bytes, counts); };
+  const data::TokenizeCounts counts = data::tokenize_files(*tokenizer, arguments.inputs, arguments.output, options);
+  progress->finish();
+  print_counts(counts, *tokenizer, seconds_since(begin));
   return 0;
 }
 
@@ -32,7 +93,7 @@ int tokenize(const TokenizeArguments& arguments) {
 
 void add_tokenize(CLI::App& app, Action& chosen) {
   const auto arguments = std::make_shared<TokenizeArguments>();
-  CLI::App* command = app.add_subcommand("tokenize", "Make a token file from text files, each of them one document.");
+  CLI::App* command = app.add_subcommand("tokenize", "Make a token file from plain text or JSON lines.");
   command
       ->add_option("--tokenizer", arguments->tokenizer,
                    "bytes, spm:MODEL (a SentencePiece model) or hf:FILE (a tokenizer.json of Hugging Face)")
@@ -41,14 +102,28 @@ void add_tokenize(CLI::App& app, Action& chosen) {
       ->add_option("-o,--output", arguments->output,
                    "The token file: Megatron .bin/.idx when it ends in .idx, else raw uint16 or uint32")
       ->required();
-  command->add_option("FILE", arguments->inputs, "Text files")->required();
+  command->add_option("--field", arguments->field,
+                      "The files are JSON lines, each a document: the field that holds its text");
+  command
+      ->add_option("--validation", arguments->validation,
+                   "Share of the documents that goes to OUTPUT-validation instead, such as 0.005")
+      ->check(CLI::Range(0.0, 0.5));
+  command->add_option("--threads", arguments->threads, "Threads that encode; 0: one per core")
+      ->check(whole_number(0, 4096))
+      ->capture_default_str();
+  command
+      ->add_option("FILE", arguments->inputs,
+                   "Text files, also compressed by gzip or zstd; folders; patterns; - for standard input")
+      ->required();
   command->footer(
-      "The file appears when it is complete. data.train of a run file takes it as it is.\n\n"
+      "Without --field each file is one document. The output appears when it is complete; data.train of a run file "
+      "takes\n"
+      "it as it is. The order of the documents is that of the files, whatever the number of threads.\n\n"
       "Examples:\n"
       "  trireme tokenize --tokenizer bytes -o runs/data/book.bin book.txt         ids 0 to 255, 256 ends a document\n"
-      "  trireme tokenize --tokenizer hf:Llama-3.2-1B/tokenizer.json -o data/web.idx web-*.txt       Megatron "
-      ".bin/.idx\n"
-      "  trireme tokenize --tokenizer spm:tokenizer.model -o data/web.bin web-*.txt       a SentencePiece model");
+      "  trireme tokenize --tokenizer spm:tokenizer.model -o data/web.idx web-*.txt       Megatron .bin/.idx\n"
+      "  zcat web.jsonl.gz | trireme tokenize --tokenizer hf:tokenizer.json --field text --validation 0.005 -o web.bin "
+      "-");
   command->callback([&chosen, arguments] { chosen = [arguments] { return tokenize(*arguments); }; });
 }
 

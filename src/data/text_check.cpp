@@ -22,12 +22,11 @@ struct Format {
   std::string_view remedy;
 };
 constexpr std::array formats{
-    Format{"\x1f\x8b"sv, "compressed by gzip", "zcat FILE | trireme tokenize ... /dev/stdin"},
-    Format{"\x28\xb5\x2f\xfd"sv, "compressed by zstd", "zstdcat FILE | trireme tokenize ... /dev/stdin"},
+    Format{"\x1f\x8b"sv, "compressed by gzip twice", "zcat FILE | trireme tokenize ... -"},
     Format{"\xfd"
            "7zXZ\0"sv,
-           "compressed by xz", "xzcat FILE | trireme tokenize ... /dev/stdin"},
-    Format{"BZh"sv, "compressed by bzip2", "bzcat FILE | trireme tokenize ... /dev/stdin"},
+           "compressed by xz", "xzcat FILE | trireme tokenize ... -"},
+    Format{"BZh"sv, "compressed by bzip2", "bzcat FILE | trireme tokenize ... -"},
     Format{"PK\x03\x04"sv, "a zip archive", "unzip it"},
     Format{"PAR1"sv, "a Parquet table", "write its text column as plain text"},
     Format{"%PDF-"sv, "a PDF", "pdftotext FILE"},
@@ -55,8 +54,8 @@ void TextCheck::look_at_beginning(std::string_view bytes) const {
       throw DataError(fmt::format("{} is {}, not plain text; make text of it first: {}", name_, name, remedy));
   if (is_json_lines(bytes))
     throw DataError(
-        fmt::format("{} holds JSON lines, not plain text: field names and escapes would become tokens; write each "
-                    "text to a file of its own first, or all as one document: jq -r .text FILE",
+        fmt::format("{} holds JSON lines, not plain text: field names and escapes would become tokens; name the field "
+                    "that holds the text: --field text",
                     name_));
 }
 
@@ -111,8 +110,8 @@ void TextCheck::add(std::string_view bytes) {
 void TextCheck::finish() {
   if (missing_ > 0) invalid(begun_);
   if (invalid_ > 0)
-    log::warning(fmt::format("{}: {} {} no UTF-8, the first at byte {}; all tokenizers but bytes read U+FFFD there", name_,
-                             invalid_, invalid_ == 1 ? "character is" : "characters are", first_invalid_));
+    log::warning(fmt::format("{}: {} {} no UTF-8, the first at byte {}; all tokenizers but bytes read U+FFFD there",
+                             name_, invalid_, invalid_ == 1 ? "character is" : "characters are", first_invalid_));
 }
 
 }  // namespace trireme::data

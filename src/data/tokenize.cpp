@@ -3,62 +3,181 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 
+#include "data/text/encode.hpp"
+#include "data/text/inputs.hpp"
+#include "data/text/ordered.hpp"
+#include "data/text/stream.hpp"
 #include "data/text_check.hpp"
 #include "data/token_writer.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/base/io/input_file.hpp"
+#include "trireme/base/philox.hpp"
 
 namespace trireme::data {
 namespace {
 
-void check_arguments(const std::vector<std::string>& inputs, const std::string& output) {
-  if (inputs.empty()) throw ConfigError("tokenize has no text files; name at least one");
-  for (const std::string& input : inputs) {
-    std::error_code error;
-    if (std::filesystem::equivalent(input, output, error)) {
-      throw ConfigError(fmt::format("tokenize would replace its own input {}; choose another output", input));
-    }
-  }
-}
+using Encoded = std::vector<text::EncodedPart>;
 
 /// A document that is encoded at once is held in memory, with its tokens.
 constexpr std::size_t largest_whole_document = std::size_t{1} << 30;
+/// Lines are handed to the threads in batches of about this size.
+constexpr std::size_t batch_bytes = std::size_t{1} << 18;
 
-/// Encodes one document, chunk by chunk where the tokenizer allows that; returns its bytes.
-std::int64_t encode_document(const tokenizer::Tokenizer& tokenizer, io::InputFile& file, TokenWriter& writer,
-                             std::size_t chunk_bytes) {
-  TextCheck check(file.name());
-  std::string text;  // read but not yet encoded
-  std::int64_t encoded = 0;
-  writer.append(tokenizer.document_begin());
-  while (true) {
-    const std::size_t held = text.size();
-    if (held > largest_whole_document)
-      throw DataError(
-          fmt::format("{} is one document of more than 1 GiB, which this tokenizer encodes as a whole; "
-                      "split the file",
-                      file.name()));
-    text.resize(held + chunk_bytes);
-    const std::size_t got = file.read_next(std::span(text).subspan(held));
-    text.resize(held + got);
-    if (got > 0) check.add(std::string_view(text).substr(held));
-    const std::size_t cut = got == 0 ? text.size() : tokenizer.encodes_parts() ? text_cut(text) : 0;
-    const auto piece = std::string_view(text).substr(0, cut);
-    if (!piece.empty()) writer.append(encoded == 0 ? tokenizer.encode(piece) : tokenizer.encode_continuation(piece));
-    encoded += static_cast<std::int64_t>(cut);
-    text.erase(0, cut);
-    if (got == 0) break;
-  }
-  check.finish();
-  const std::int32_t end = tokenizer.document_end();
-  writer.append({&end, 1});
-  writer.end_document();
-  return encoded;
+void check_arguments(const std::vector<std::string>& inputs, const std::vector<std::string>& outputs) {
+  if (inputs.empty()) throw ConfigError("tokenize has no text files; name at least one");
+  for (const std::string& input : inputs)
+    for (const std::string& output : outputs) {
+      std::error_code error;
+      if (std::filesystem::equivalent(input, output, error))
+        throw ConfigError(fmt::format("tokenize would replace its own input {}; choose another output", input));
+    }
 }
 
+/// Takes encoded parts in order, chooses a file for every document, and counts.
+class Documents {
+ public:
+  Documents(const tokenizer::Tokenizer& tokenizer, const std::string& output, const TokenizeOptions& options)
+      : options_(options),
+        train_(output, tokenizer.vocab_size()),
+        seen_(static_cast<std::size_t>(tokenizer.vocab_size())) {
+    if (options.validation > 0) validation_.emplace(validation_path(output), tokenizer.vocab_size());
+  }
+
+  void add(const Encoded& parts) {
+    for (const text::EncodedPart& part : parts) {
+      counts_.text_bytes += part.text_bytes;
+      if (part.empty) {
+        ++counts_.empty_documents;
+        continue;
+      }
+      TokenWriter& writer = validates() ? *validation_ : train_;
+      writer.append(part.ids);
+      for (const std::int32_t id : part.ids) seen_[static_cast<std::size_t>(id)] = true;
+      document_tokens_ += static_cast<std::int64_t>(part.ids.size());
+      if (part.ends) end_document(writer);
+    }
+  }
+
+  TokenizeCounts finish() {
+    if (validation_ && (counts_.validation_documents == 0 || counts_.validation_documents == counts_.documents))
+      throw ConfigError(fmt::format(
+          "--validation {} leaves {} of {} documents for {}; choose another fraction, or tokenize a file of its own",
+          options_.validation, 0, counts_.documents, counts_.validation_documents == 0 ? "validation" : "training"));
+    train_.finish();
+    counts_.tokens = train_.tokens();
+    counts_.type = train_.type();
+    counts_.tokens_path = train_.path();
+    if (validation_) {
+      validation_->finish();
+      counts_.validation_tokens = validation_->tokens();
+      counts_.validation_path = validation_->path();
+    }
+    counts_.distinct_ids = std::ranges::count(seen_, true);
+    return counts_;
+  }
+
+  [[nodiscard]] const TokenizeCounts& counts() const { return counts_; }
+
+ private:
+  /// By the document's number alone: the same documents whatever the tokenizer.
+  [[nodiscard]] bool validates() const {
+    if (!validation_) return false;
+    const std::uint64_t key = stream_key(0, "validation documents");
+    return uniform_at(key, static_cast<std::uint64_t>(counts_.documents)) < options_.validation;
+  }
+
+  void end_document(TokenWriter& writer) {
+    writer.end_document();
+    if (validates()) ++counts_.validation_documents;
+    ++counts_.documents;
+    counts_.longest_document = std::max(counts_.longest_document, document_tokens_);
+    document_tokens_ = 0;
+  }
+
+  const TokenizeOptions& options_;
+  TokenWriter train_;
+  std::optional<TokenWriter> validation_;
+  std::vector<bool> seen_;
+  std::int64_t document_tokens_ = 0;
+  TokenizeCounts counts_;
+};
+
+/// Reads one input and hands its documents to the threads.
+class Reader {
+ public:
+  Reader(const tokenizer::Tokenizer& tokenizer, const TokenizeOptions& options, text::Ordered<Encoded>& work)
+      : tokenizer_(tokenizer), options_(options), work_(work) {}
+
+  template <class Advanced>
+  void read(text::Stream& stream, Advanced advanced) const {
+    return options_.field.empty() ? read_document(stream, advanced) : read_lines(stream, advanced);
+  }
+
+ private:
+  template <class Advanced>
+  void read_document(text::Stream& stream, Advanced advanced) const {
+    TextCheck check(stream.name());
+    std::string text;  // read but not yet handed on
+    bool begins = true;
+    for (bool ended = false; !ended;) {
+      const std::size_t held = text.size();
+      if (held > largest_whole_document)
+        throw DataError(fmt::format(
+            "{} is one document of more than 1 GiB, which this tokenizer encodes as a whole; split the file",
+            stream.name()));
+      text.resize(held + options_.chunk_bytes);
+      const std::size_t got = stream.read(std::span(text).subspan(held));
+      text.resize(held + got);
+      ended = got == 0;
+      if (!ended) check.add(std::string_view(text).substr(held));
+      const std::size_t cut = ended ? text.size() : tokenizer_.encodes_parts() ? text_cut(text) : 0;
+      if (cut == 0 && !ended) continue;
+      text::Part part{.text = text.substr(0, cut), .begins = begins, .ends = ended};
+      work_.submit(
+          [&tokenizer = tokenizer_, part = std::move(part)] { return Encoded{text::encode(tokenizer, part)}; });
+      begins = false;
+      text.erase(0, cut);
+      advanced(stream.consumed());
+    }
+    check.finish();
+  }
+
+  template <class Advanced>
+  void read_lines(text::Stream& stream, Advanced advanced) const {
+    std::string lines;
+    std::int64_t number = 1;
+    for (bool ended = false; !ended;) {
+      const std::size_t held = lines.size();
+      lines.resize(held + batch_bytes);
+      const std::size_t got = stream.read(std::span(lines).subspan(held));
+      lines.resize(held + got);
+      ended = got == 0;
+      const std::size_t last = lines.rfind('\n');
+      const std::size_t cut = ended ? lines.size() : last == std::string::npos ? 0 : last + 1;
+      if (cut == 0) continue;
+      text::Lines batch{
+          .text = lines.substr(0, cut), .field = options_.field, .name = stream.name(), .first_number = number};
+      number += std::count(batch.text.begin(), batch.text.end(), '\n');
+      work_.submit([&tokenizer = tokenizer_, batch = std::move(batch)] { return text::encode(tokenizer, batch); });
+      lines.erase(0, cut);
+      advanced(stream.consumed());
+    }
+  }
+
+  const tokenizer::Tokenizer& tokenizer_;
+  const TokenizeOptions& options_;
+  text::Ordered<Encoded>& work_;
+};
+
 }  // namespace
+
+std::string validation_path(const std::string& output) {
+  const std::filesystem::path path(output);
+  return (path.parent_path() / (path.stem().string() + "-validation" + path.extension().string())).string();
+}
 
 std::size_t text_cut(std::string_view text) {
   for (const char end : {'\n', ' '}) {
@@ -75,21 +194,25 @@ std::size_t text_cut(std::string_view text) {
   return text.size();
 }
 
-TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& inputs,
-                              const std::string& output, std::size_t chunk_bytes) {
-  check_arguments(inputs, output);
-  TokenWriter writer(output, tokenizer.vocab_size());
-  TokenizeCounts counts;
+TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& arguments,
+                              const std::string& output, const TokenizeOptions& options) {
+  const std::vector<std::string> inputs = text::expand_inputs(arguments);
+  std::vector<std::string> outputs{output};
+  if (options.validation > 0) outputs.push_back(validation_path(output));
+  check_arguments(inputs, outputs);
+  Documents documents(tokenizer, output, options);
+  text::Ordered<Encoded> work(options.threads, [&](const Encoded& parts) { documents.add(parts); });
+  const Reader reader(tokenizer, options, work);
+  std::int64_t finished_bytes = 0;
   for (const std::string& input : inputs) {
-    io::InputFile file(input, "text file", io::Pipes::taken);
-    counts.text_bytes += encode_document(tokenizer, file, writer, chunk_bytes);
-    ++counts.documents;
+    text::Stream stream(input);
+    reader.read(stream, [&](std::int64_t consumed) {
+      if (options.progress) options.progress(finished_bytes + consumed, documents.counts());
+    });
+    finished_bytes += stream.consumed();
   }
-  writer.finish();
-  counts.tokens = writer.tokens();
-  counts.type = writer.type();
-  counts.tokens_path = writer.path();
-  return counts;
+  work.finish();
+  return documents.finish();
 }
 
 }  // namespace trireme::data

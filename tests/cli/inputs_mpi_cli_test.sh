@@ -52,6 +52,14 @@ program tokenize --tokenizer bytes -o x.bin /dev/zero
 expect_end 3 '/dev/zero is a device'
 cat text.txt | "$TRIREME" tokenize --tokenizer bytes -o piped.bin /dev/stdin >out.txt || fail 'a pipe is no text'
 cmp tokens.bin piped.bin || fail 'a pipe gives other tokens than a file'
+printf '{"text": "one"}\n{"text": "two"}\n' | gzip | "$TRIREME" tokenize --tokenizer bytes --field text --threads 2 -o lines.idx - >out.txt ||
+  fail 'compressed JSON lines by standard input'
+grep -q '8 uint16 tokens of 2 documents (6 bytes of text)' out.txt || fail "$(cat out.txt)"
+printf '{"text": "one"}\n{"text": "two"}\n' >lines.jsonl
+program tokenize --tokenizer bytes -o x.bin lines.jsonl
+expect_end 3 'lines.jsonl holds JSON lines' '--field text'
+program tokenize --tokenizer bytes --field body -o x.bin lines.jsonl
+expect_end 3 'lines.jsonl, line 1' 'no field "body"' 'its texts are text'
 
 # Values at the ends of their ranges.
 program train run.toml --set batch.global=1073741824

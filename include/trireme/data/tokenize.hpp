@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,25 +15,47 @@ namespace trireme::data {
 
 /// What `tokenize_files` wrote.
 struct TokenizeCounts {
-  std::int64_t documents = 0;
+  std::int64_t documents = 0;  ///< those for validation included
   std::int64_t text_bytes = 0;
-  std::int64_t tokens = 0;  ///< the ends of the documents included
+  std::int64_t tokens = 0;  ///< the ends of the documents included, validation not
   TokenType type = TokenType::uint16;
   std::string tokens_path;  ///< of a Megatron pair its .bin
+  std::int64_t validation_documents = 0;
+  std::int64_t validation_tokens = 0;
+  std::string validation_path;        ///< empty without validation
+  std::int64_t empty_documents = 0;   ///< lines without text, which are left out
+  std::int64_t longest_document = 0;  ///< tokens
+  std::int64_t distinct_ids = 0;      ///< of the vocabulary that occur
 };
 
 /// Bytes of text read at a time; memory does not grow with the files, unless the tokenizer encodes documents as a
 /// whole.
 inline constexpr std::size_t tokenize_chunk_bytes = 1 << 16;
 
-/// Encodes text files, each one a document between the tokenizer's begin and end of a document, into `output`: Megatron
-/// .bin/.idx when it ends in .idx, else raw uint16 or uint32 by the vocabulary (TokenWriter). `output` appears only
-/// when complete. Throws DataError for a file that cannot be read or is no plain text (compressed, JSON lines, binary,
-/// another encoding than UTF-8; a few bytes that are no UTF-8 are a warning), a document of more than 1 GiB that is
-/// encoded as a whole, ConfigError when there is none or `output` is one of them, WriteError when writing fails (disk
-/// full).
-TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& inputs,
-                              const std::string& output, std::size_t chunk_bytes = tokenize_chunk_bytes);
+struct TokenizeOptions {
+  /// Of JSON lines the field that holds a document. Empty: plain text, each file one document.
+  std::string field;
+  /// The share of the documents that goes to `validation_path(output)`, chosen by their number alone; below 1.
+  double validation = 0;
+  int threads = 1;
+  std::size_t chunk_bytes = tokenize_chunk_bytes;
+  /// Called as the files are read, with their bytes so far, before decompression.
+  std::function<void(std::int64_t, const TokenizeCounts&)> progress;
+};
+
+/// Encodes documents, each between the tokenizer's begin and end of a document, into `output`: Megatron .bin/.idx when
+/// it ends in .idx, else raw uint16 or uint32 by the vocabulary (TokenWriter). `arguments`: files, plain or compressed
+/// by gzip or zstd, "-" for standard input, folders and patterns (text::expand_inputs). The tokens do not depend on the
+/// number of threads. `output` appears only when complete. Throws DataError for a file that cannot be read, is no plain
+/// text (JSON lines without a field, binary, another encoding than UTF-8; a few bytes that are no UTF-8 are a warning)
+/// or no JSON lines, or holds one document of more than 1 GiB that is encoded as a whole; ConfigError when there is no
+/// file, `output` is one of them, or no document is left for validation or training; WriteError when writing fails
+/// (disk full).
+TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& arguments,
+                              const std::string& output, const TokenizeOptions& options = {});
+
+/// Where the documents for validation go: "data/web-validation.idx" for "data/web.idx".
+[[nodiscard]] std::string validation_path(const std::string& output);
 
 /// How many bytes of `text` to encode now when more may follow: up to the last line end (which then begins the next
 /// piece), else the last blank, else all whole UTF-8 characters.

@@ -48,6 +48,8 @@ class Trireme(CMakePackage, CudaPackage):
     depends_on("sentencepiece")
     depends_on("pcre2@10.40: +jit")
     depends_on("utf8proc")
+    depends_on("zlib-api")
+    depends_on("zstd")
 
     depends_on("googletest@1.12: +gmock", type="test")
     depends_on("benchmark", type="test")

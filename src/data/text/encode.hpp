@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/tokenizer/tokenizer.hpp"
+
+namespace trireme::data::text {
+
+/// A document, or a part of one that may be encoded by itself.
+struct Part {
+  std::string text;
+  bool begins = true;
+  bool ends = true;
+};
+/// Whole lines of JSON objects, each with a document at `field`.
+struct Lines {
+  std::string text;
+  std::string field;
+  std::string name;               ///< of the file
+  std::int64_t first_number = 1;  ///< of the first line
+};
+
+/// Its tokens, with those that begin and end a document.
+struct EncodedPart {
+  std::vector<std::int32_t> ids;
+  std::int64_t text_bytes = 0;
+  bool ends = true;
+  bool empty = false;  ///< a line without text, which is no document
+};
+
+[[nodiscard]] EncodedPart encode(const tokenizer::Tokenizer& tokenizer, const Part& part);
+/// One for each line that is not blank. Throws DataError as text_of_line.
+[[nodiscard]] std::vector<EncodedPart> encode(const tokenizer::Tokenizer& tokenizer, const Lines& lines);
+
+}  // namespace trireme::data::text

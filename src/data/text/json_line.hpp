@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace trireme::data::text {
+
+/// The text at `field` of a JSON object on one line; empty where it is null or empty. `name` and the line's number,
+/// from 1, begin messages. Throws DataError when the line is no JSON object or its field is missing or no text.
+[[nodiscard]] std::string text_of_line(std::string_view line, const std::string& field, const std::string& name,
+                                       std::int64_t number);
+
+}  // namespace trireme::data::text

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/text/stream.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "trireme/base/error.hpp"
+
+namespace trireme::data::text {
+namespace {
+
+constexpr std::size_t buffer_bytes = std::size_t{1} << 18;
+
+}  // namespace
+
+Stream::Stream(const std::string& path)
+    : file_(path == "-" ? "/dev/stdin" : path, "text file", io::Pipes::taken),
+      standard_input_(path == "-"),
+      buffer_(buffer_bytes) {
+  refill();
+  const std::string_view first(ready_.data(), ready_.size());
+  if (first.starts_with("\x1f\x8b")) decompressor_ = make_gzip(name());
+  if (first.starts_with("\x28\xb5\x2f\xfd")) decompressor_ = make_zstd(name());
+}
+
+std::string Stream::name() const { return standard_input_ ? "standard input" : file_.name(); }
+
+/// A pipe gives what is there: the buffer is filled as far as the file goes.
+void Stream::refill() {
+  std::size_t filled = 0;
+  while (!ended_ && filled < buffer_.size()) {
+    const std::size_t got = file_.read_next(std::span(buffer_).subspan(filled));
+    filled += got;
+    ended_ = got == 0;
+  }
+  ready_ = std::span<const char>(buffer_).first(filled);
+  consumed_ += static_cast<std::int64_t>(filled);
+}
+
+std::size_t Stream::read(std::span<char> out) {
+  std::size_t written = 0;
+  while (written < out.size()) {
+    if (ready_.empty() && !ended_) refill();
+    const std::span<char> rest = out.subspan(written);
+    if (decompressor_ == nullptr) {
+      if (ready_.empty()) break;
+      const std::size_t bytes = std::min(ready_.size(), rest.size());
+      std::ranges::copy(ready_.first(bytes), rest.begin());
+      ready_ = ready_.subspan(bytes);
+      written += bytes;
+      continue;
+    }
+    const std::size_t left = ready_.size();
+    const std::size_t bytes = decompressor_->run(ready_, rest);
+    written += bytes;
+    if (bytes > 0 || ready_.size() < left) continue;
+    if (!ready_.empty()) throw DataError(fmt::format("{} holds damaged compressed data; copy it again", name()));
+    if (!ended_) continue;
+    if (!decompressor_->complete())
+      throw DataError(fmt::format("{} ends in the middle of its compressed data; copy it again", name()));
+    break;
+  }
+  return written;
+}
+
+}  // namespace trireme::data::text

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "data/files.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/data/token_file.hpp"
+#include "trireme/data/tokenize.hpp"
+
+namespace trireme::data::text_input_test {
+namespace {
+
+using test::error_of;
+using test::expect_parts;
+using test::TemporaryDirectory;
+using test::write_file;
+
+std::string gzip(const std::string& bytes) {
+  z_stream state{};
+  EXPECT_EQ(deflateInit2(&state, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(deflateBound(&state, bytes.size()) + 32, '\0');
+  state.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  state.avail_in = static_cast<uInt>(bytes.size());
+  state.next_out = reinterpret_cast<Bytef*>(out.data());
+  state.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&state, Z_FINISH), Z_STREAM_END);
+  out.resize(state.total_out);
+  deflateEnd(&state);
+  return out;
+}
+
+std::string zstd(const std::string& bytes) {
+  std::string out(ZSTD_compressBound(bytes.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), bytes.data(), bytes.size(), 3));
+  return out;
+}
+
+/// What a raw or Megatron file of byte tokens holds, with a bar for the end of a document.
+std::string text_of(const std::string& path) {
+  const TokenFile file(path, config::TokenFormat::automatic, 257);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(file.tokens()));
+  file.read(0, tokens);
+  std::string text;
+  for (const std::int32_t token : tokens) text += token == 256 ? '|' : static_cast<char>(token);
+  return text;
+}
+
+class TextInput : public testing::Test {
+ protected:
+  TokenizeCounts tokenize(const std::vector<std::string>& inputs, const TokenizeOptions& options = {}) const {
+    return tokenize_files(*tokenizer::make_tokenizer("bytes"), inputs, out_, options);
+  }
+  std::string refusal(const std::string& bytes, const TokenizeOptions& options = {}) const {
+    write_file(dir_ / "in", bytes);
+    return error_of(ExitCode::data, [&] { (void)tokenize({dir_ / "in"}, options); });
+  }
+  static TokenizeOptions field(const std::string& name) {
+    TokenizeOptions options;
+    options.field = name;
+    return options;
+  }
+  TemporaryDirectory dir_;
+  std::string out_ = dir_ / "out.bin";
+};
+
+TEST_F(TextInput, TakesOneDocumentFromEveryJsonLine) {
+  write_file(dir_ / "a.jsonl",
+             "{\"text\": \"o\\u00e9\\n\", \"id\": 1}\r\n\n{\"id\": 2, \"text\": \"\"}\n{\"text\": \"two\"}");
+  const TokenizeCounts counts = tokenize({dir_ / "a.jsonl"}, field("text"));
+  EXPECT_EQ(text_of(out_), "o\xc3\xa9\n|two|");
+  EXPECT_EQ(counts.documents, 2);
+  EXPECT_EQ(counts.empty_documents, 1);
+  EXPECT_EQ(counts.text_bytes, 7);
+  EXPECT_EQ(counts.longest_document, 5);
+  EXPECT_EQ(counts.distinct_ids, 7);  // o, two bytes, line end, t, w, 256
+}
+
+TEST_F(TextInput, RefusesLinesByTheirNumber) {
+  expect_parts(refusal("{\"text\": \"a\"}\n\n{\"body\": \"b\", \"n\": 1}\n", field("text")),
+               {"in, line 3", "no field \"text\"", "its texts are body", "--field"});
+  expect_parts(refusal("{\"text\": 7}", field("text")), {"line 1", "\"text\" is no text"});
+  expect_parts(refusal("{\"text\": \"a\"}\nplain\n", field("text")), {"line 2", "no JSON", "leave --field out"});
+  expect_parts(refusal("{\"text\": \"\xff\"}", field("text")), {"line 1", "UTF-8"});
+  expect_parts(refusal("{\"text\": \"a\"}\n{\"text\": \"b\"}\n"), {"JSON lines", "--field text"});
+}
+
+TEST_F(TextInput, DecompressesGzipAndZstdWithSeveralMembers) {
+  std::string long_text;
+  for (int i = 0; i < 60'000; ++i) long_text += std::to_string(i * 7919) + "\n";
+  write_file(dir_ / "a.gz", gzip("one ") + gzip("two"));
+  write_file(dir_ / "b.zst", zstd("three ") + zstd("four"));
+  write_file(dir_ / "c.gz", gzip(long_text));
+  write_file(dir_ / "d.zst", zstd(long_text));
+  tokenize({dir_ / "a.gz", dir_ / "b.zst", dir_ / "c.gz", dir_ / "d.zst"});
+  EXPECT_EQ(text_of(out_), "one two|three four|" + long_text + "|" + long_text + "|");
+}
+
+TEST_F(TextInput, RefusesCompressedFilesThatAreCutOrDamaged) {
+  for (const bool by_gzip : {true, false}) {
+    std::string whole = by_gzip ? gzip(std::string(10'000, 'a') + "b") : zstd(std::string(10'000, 'a') + "b");
+    expect_parts(refusal(whole.substr(0, whole.size() - 5)), {"ends in the middle of its compressed data"});
+    for (std::size_t i = 6; i < whole.size(); ++i) whole[i] = static_cast<char>(whole[i] ^ 0x5A);
+    expect_parts(refusal(whole), {"damaged"});
+  }
+}
+
+TEST_F(TextInput, TakesFoldersAndPatternsInTheOrderOfTheirNames) {
+  std::filesystem::create_directories(dir_ / "web/more");
+  std::filesystem::create_directories(dir_ / "web/.cache");
+  write_file(dir_ / "web/b.txt", "b");
+  write_file(dir_ / "web/a.txt", "a");
+  write_file(dir_ / "web/more/c.md", "c");
+  write_file(dir_ / "web/.cache/x.txt", "x");
+  write_file(dir_ / "web/.hidden", "x");
+  tokenize({dir_ / "web", dir_ / "web/*.txt", dir_ / "web/[b].txt"});
+  EXPECT_EQ(text_of(out_), "a|b|c|a|b|b|");
+  expect_parts(error_of(ExitCode::data, [&] { (void)tokenize({dir_ / "web/*.json"}); }), {"no file matches"});
+}
+
+TEST_F(TextInput, GivesTheSameTokensForAnyNumberOfThreads) {
+  std::string lines;
+  std::string expected;
+  for (int i = 0; i < 40'000; ++i) {
+    const std::string text = "document " + std::to_string(i);
+    lines += "{\"text\": \"" + text + "\"}\n";
+    expected += text + "|";
+  }
+  write_file(dir_ / "in.jsonl", lines);
+  for (const int threads : {1, 4}) {
+    TokenizeOptions options = field("text");
+    options.threads = threads;
+    tokenize({dir_ / "in.jsonl"}, options);
+    ASSERT_EQ(text_of(out_), expected) << threads;
+  }
+  write_file(dir_ / "bad.jsonl", lines + "{}\n" + lines);
+  TokenizeOptions options = field("text");
+  options.threads = 4;
+  expect_parts(error_of(ExitCode::data, [&] { (void)tokenize({dir_ / "bad.jsonl"}, options); }), {"line 40001"});
+}
+
+TEST_F(TextInput, PutsAShareOfTheDocumentsAsideForValidation) {
+  std::string lines;
+  for (int i = 0; i < 2000; ++i) lines += "{\"t\": \"" + std::to_string(i) + "\"}\n";
+  write_file(dir_ / "in.jsonl", lines);
+  TokenizeOptions options = field("t");
+  options.validation = 0.1;
+  const auto bytes = tokenizer::make_tokenizer("bytes");
+  const TokenizeCounts counts = tokenize_files(*bytes, {dir_ / "in.jsonl"}, dir_ / "web.idx", options);
+  EXPECT_EQ(counts.documents, 2000);
+  EXPECT_NEAR(static_cast<double>(counts.validation_documents), 200, 50);
+  EXPECT_EQ(counts.validation_path, dir_ / "web-validation.bin");
+  const std::string train = text_of(dir_ / "web.bin");
+  const std::string validation = text_of(dir_ / "web-validation.bin");
+  EXPECT_EQ(std::count(validation.begin(), validation.end(), '|'), counts.validation_documents);
+  EXPECT_EQ(std::count(train.begin(), train.end(), '|'), 2000 - counts.validation_documents);
+  for (int i = 0; i < 2000; ++i) {
+    const std::string document = "|" + std::to_string(i) + "|";
+    const bool in_train = ("|" + train).find(document) != std::string::npos;
+    ASSERT_NE(in_train, ("|" + validation).find(document) != std::string::npos) << i;
+  }
+  options.validation = 1e-9;
+  expect_parts(error_of(ExitCode::usage, [&] { (void)tokenize({dir_ / "in.jsonl"}, options); }),
+               {"--validation", "0 of 2000 documents for validation"});
+  EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
+}  // namespace
+}  // namespace trireme::data::text_input_test
