@@ -2,7 +2,6 @@
 #include "cli/plan_time.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <fstream>
@@ -56,10 +55,9 @@ void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, c
 }
 
 void plan_validate(const PlanTime& arguments) {
-  const RegularFile opened = open_regular_file(arguments.validate);
+  const io::RegularFile opened = io::open_regular_file(arguments.validate);
   if (!opened.opened())
     throw ConfigError(fmt::format("--validate {}: cannot be read: {}", arguments.validate, opened.problem()));
-  ::close(opened.descriptor);
   std::ifstream file(arguments.validate);
   const std::string csv{std::istreambuf_iterator<char>(file), {}};
   fmt::print("{}", planner::validate(csv, arguments.validate, arguments.fit));

@@ -24,18 +24,17 @@ std::string read_whole(const std::string& path) {
   const auto refuse = [&](const std::string& problem) {
     throw ConfigError(fmt::format("{}: cannot read the run file: {}; give the path of a TOML file", path, problem));
   };
-  const RegularFile file = open_regular_file(path);
+  const io::RegularFile file = io::open_regular_file(path);
   if (!file.opened()) refuse(file.problem());
   std::string text(largest_file + 1, '\0');
   std::size_t size = 0;
   int error = 0;
   while (size < text.size() && error == 0) {
-    const ssize_t got = ::read(file.descriptor, text.data() + size, text.size() - size);
+    const ssize_t got = ::read(file.descriptor.get(), text.data() + size, text.size() - size);
     if (got == 0) break;
     if (got > 0) size += static_cast<std::size_t>(got);
     if (got < 0 && errno != EINTR) error = errno;
   }
-  ::close(file.descriptor);
   if (error != 0) refuse(std::generic_category().message(error));
   text.resize(size);
   if (text.size() > largest_file)

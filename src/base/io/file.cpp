@@ -105,45 +105,31 @@ File File::open(const std::string& path) {
   if (error != 0) cannot_read(path, "open", error);
   if (!opened.opened())
     throw CheckpointError(fmt::format("{}: cannot open: {}; check the path", path, opened.problem()));
-  File file(path, opened.descriptor);
+  File file(path, std::move(opened.descriptor));
   file.size_ = opened.bytes;
   return file;
 }
 
 File File::create(const std::string& path) {
-  File file(path, ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.descriptor_ < 0) cannot_write(path, "create", errno);
+  File file(path, Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)));
+  if (file.descriptor_.get() < 0) cannot_write(path, "create", errno);
   return file;
 }
 
 File File::update(const std::string& path) {
-  File file(path, ::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  File file(path, Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC)));
   struct stat status {};
-  if (file.descriptor_ < 0 || ::fstat(file.descriptor_, &status) != 0) cannot_write(path, "open", errno);
+  if (file.descriptor_.get() < 0 || ::fstat(file.descriptor_.get(), &status) != 0) cannot_write(path, "open", errno);
   file.size_ = status.st_size;
   return file;
-}
-
-File::File(File&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
-
-File& File::operator=(File&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-File::~File() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 std::int64_t File::stored_bytes() const {
   std::int64_t stored = 0;
   for (off_t at = 0; at < size_;) {
-    const off_t begin = ::lseek(descriptor_, at, SEEK_DATA);
+    const off_t begin = ::lseek(descriptor_.get(), at, SEEK_DATA);
     if (begin < 0) return errno == ENXIO ? stored : size_;  // only a hole is left; or nobody knows of holes here
-    const off_t end = ::lseek(descriptor_, begin, SEEK_HOLE);
+    const off_t end = ::lseek(descriptor_.get(), begin, SEEK_HOLE);
     if (end <= begin) return size_;
     stored += end - begin;
     at = end;
@@ -155,7 +141,7 @@ void File::read_at(std::int64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     ssize_t got = 0;
     const int error = last_error([&] {
-      got = ::pread(descriptor_, bytes.data(), std::min(bytes.size(), most_per_call), offset);
+      got = ::pread(descriptor_.get(), bytes.data(), std::min(bytes.size(), most_per_call), offset);
       return got >= 0;
     });
     if (error != 0) cannot_read(path_, fmt::format("read at byte {}", offset), error);
@@ -172,7 +158,7 @@ void File::read_at(std::int64_t offset, std::span<std::byte> bytes) const {
 
 void File::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t put = ::write(descriptor_, bytes.data(), std::min(bytes.size(), most_per_call));
+    const ssize_t put = ::write(descriptor_.get(), bytes.data(), std::min(bytes.size(), most_per_call));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) cannot_write(path_, "write", errno);
     bytes = bytes.subspan(static_cast<std::size_t>(put));
@@ -181,11 +167,11 @@ void File::write(std::span<const std::byte> bytes) {
 
 void File::write_at(std::int64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t put = ::pwrite(descriptor_, bytes.data(), std::min(bytes.size(), most_per_call), offset);
+    const ssize_t put = ::pwrite(descriptor_.get(), bytes.data(), std::min(bytes.size(), most_per_call), offset);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) cannot_write(path_, "write", errno);
     // The disk begins now, not when the kernel has gathered enough, or at the end.
-    (void)::sync_file_range(descriptor_, offset, put, SYNC_FILE_RANGE_WRITE);
+    (void)::sync_file_range(descriptor_.get(), offset, put, SYNC_FILE_RANGE_WRITE);
     offset += put;
     bytes = bytes.subspan(static_cast<std::size_t>(put));
   }
@@ -193,18 +179,18 @@ void File::write_at(std::int64_t offset, std::span<const std::byte> bytes) {
 
 void File::reserve(std::int64_t bytes) {
   int failed = 0;
-  do failed = ::fallocate(descriptor_, 0, 0, bytes);
+  do failed = ::fallocate(descriptor_.get(), 0, 0, bytes);
   while (failed != 0 && errno == EINTR);
   if (failed != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
     cannot_write(path_, fmt::format("set {} bytes aside", bytes), errno);
 }
 
-void File::forget_pages() const { (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED); }
+void File::forget_pages() const { (void)::posix_fadvise(descriptor_.get(), 0, 0, POSIX_FADV_DONTNEED); }
 
 void File::sync_and_close() {
   // EINVAL: a pipe or a device, which nothing is to be flushed of.
-  if (flush_to_disk(descriptor_) != 0 && errno != EINVAL) cannot_write(path_, "flush to disk", errno);
-  if (::close(std::exchange(descriptor_, -1)) != 0) cannot_write(path_, "close", errno);
+  if (flush_to_disk(descriptor_.get()) != 0 && errno != EINVAL) cannot_write(path_, "flush to disk", errno);
+  if (const int error = descriptor_.close(); error != 0) cannot_write(path_, "close", error);
 }
 
 PathStatus status_of(const std::string& path) {

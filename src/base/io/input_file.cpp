@@ -54,24 +54,17 @@ std::string nearest_file_hint(const std::string& path) {
   return fmt::format("; the nearest file in {} is {}", directory.string(), best);
 }
 
-Descriptor::~Descriptor() { close(); }
-
-int Descriptor::close() noexcept {
-  if (fd_ < 0) return 0;
-  return ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
-}
-
 InputFile::InputFile(std::string path, std::string kind, Pipes pipes) : path_(std::move(path)), kind_(std::move(kind)) {
   RegularFile opened = open_regular_file(path_);
   if (opened.kind == "a FIFO" && pipes == Pipes::taken) {
     // Waits for the writer, as every filter does: what `zcat text.gz |` or <(zcat text.gz) takes its time for.
-    opened = {.descriptor = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC), .kind = {}};
-    if (opened.descriptor < 0) opened.error = errno;
+    opened = {.descriptor = Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)), .kind = {}};
+    if (!opened.opened()) opened.error = errno;
   }
-  descriptor_ = Descriptor(opened.descriptor);
   if (!opened.kind.empty())
     throw DataError(fmt::format("{} is {}, not a regular file; name the file itself", name(), opened.kind));
   if (!opened.opened()) throw DataError(name() + " " + open_failure(path_, opened.error));
+  descriptor_ = std::move(opened.descriptor);
   size_ = opened.bytes;
 }
 

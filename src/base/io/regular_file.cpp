@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
-namespace trireme {
+namespace trireme::io {
 
 namespace {
 
@@ -35,17 +35,15 @@ RegularFile open_regular_file(const std::string& path) {
   if (::stat(path.c_str(), &status) != 0) return refused(errno);
   if (!S_ISREG(status.st_mode)) return {.kind = kind_of(status.st_mode)};
   // It may be replaced in between: not to wait costs nothing, and what was opened is looked at once more.
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   // Another host holds a lease on it, or it must come from tape: that wait ends.
-  if (descriptor < 0 && errno == EWOULDBLOCK) descriptor = ::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC);
-  if (descriptor < 0) return refused(errno);
-  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-    const RegularFile other = S_ISREG(status.st_mode) ? refused(errno) : RegularFile{.kind = kind_of(status.st_mode)};
-    ::close(descriptor);
-    return other;
-  }
-  (void)::fcntl(descriptor, F_SETFL, O_RDONLY);  // reads wait for the disk as usual
-  return {.descriptor = descriptor, .bytes = status.st_size, .kind = {}};
+  if (descriptor.get() < 0 && errno == EWOULDBLOCK)
+    descriptor = Descriptor(::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
+  if (descriptor.get() < 0) return refused(errno);
+  if (::fstat(descriptor.get(), &status) != 0) return refused(errno);
+  if (!S_ISREG(status.st_mode)) return {.kind = kind_of(status.st_mode)};
+  (void)::fcntl(descriptor.get(), F_SETFL, O_RDONLY);  // reads wait for the disk as usual
+  return {.descriptor = std::move(descriptor), .bytes = status.st_size, .kind = {}};
 }
 
-}  // namespace trireme
+}  // namespace trireme::io

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -175,8 +174,7 @@ Machine load_machine(const std::string& path_or_name) {
     if (machine.name == path_or_name) return parse_machine(machine.text, path_or_name + ".toml");
     names.emplace_back(machine.name);
   }
-  const RegularFile opened = open_regular_file(path_or_name);
-  if (opened.opened()) ::close(opened.descriptor);
+  const io::RegularFile opened = io::open_regular_file(path_or_name);
   constexpr std::int64_t largest_file = 1 << 20;
   if (!opened.kind.empty() || opened.bytes > largest_file)
     throw ConfigError(fmt::format("--machine {}: {}; give a shipped machine's name or a machine file", path_or_name,

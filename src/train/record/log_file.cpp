@@ -16,8 +16,7 @@
 namespace trireme::train {
 
 void refuse_fifo(const std::string& path) {
-  const RegularFile found = open_regular_file(path);
-  if (found.opened()) ::close(found.descriptor);
+  const io::RegularFile found = io::open_regular_file(path);
   if (found.kind == "a FIFO") throw WriteError(fmt::format("{}: {}; move it away", path, found.problem()));
 }
 

@@ -14,7 +14,7 @@
 
 #include "support/temporary_directory.hpp"
 
-namespace trireme {
+namespace trireme::io {
 namespace {
 
 TEST(OpenRegularFile, OpensFilesAndLinksToThem) {
@@ -25,9 +25,8 @@ TEST(OpenRegularFile, OpensFilesAndLinksToThem) {
     const RegularFile file = open_regular_file(dir / name);
     ASSERT_TRUE(file.opened()) << file.problem();
     EXPECT_EQ(file.bytes, 5);
-    EXPECT_EQ(::fcntl(file.descriptor, F_GETFL) & O_NONBLOCK, 0) << "reads wait as usual";
-    EXPECT_NE(::fcntl(file.descriptor, F_GETFD) & FD_CLOEXEC, 0);
-    ::close(file.descriptor);
+    EXPECT_EQ(::fcntl(file.descriptor.get(), F_GETFL) & O_NONBLOCK, 0) << "reads wait as usual";
+    EXPECT_NE(::fcntl(file.descriptor.get(), F_GETFD) & FD_CLOEXEC, 0);
   }
 }
 
@@ -61,4 +60,4 @@ TEST(OpenRegularFile, GivesTheReasonOfTheSystem) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::io

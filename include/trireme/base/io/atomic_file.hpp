@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/base/io/input_file.hpp"
+#include "trireme/base/io/descriptor.hpp"
 
 namespace trireme::io {
 

@@ -6,8 +6,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/descriptor.hpp"
 
 namespace trireme::io {
 
@@ -34,12 +36,6 @@ class File {
   /// Opens a file that is there, to write into it. Throws WriteError.
   [[nodiscard]] static File update(const std::string& path);
 
-  File(File&& other) noexcept;
-  File& operator=(File&& other) noexcept;
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File();
-
   [[nodiscard]] const std::string& path() const { return path_; }
   /// Size in bytes when it was opened.
   [[nodiscard]] std::int64_t size() const { return size_; }
@@ -65,10 +61,10 @@ class File {
   void sync_and_close();
 
  private:
-  File(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  File(std::string path, Descriptor descriptor) : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
 
   std::string path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::int64_t size_ = 0;
 };
 

@@ -4,16 +4,18 @@
 #include <cstdint>
 #include <string>
 
-namespace trireme {
+#include "trireme/base/io/descriptor.hpp"
+
+namespace trireme::io {
 
 /// A regular file that was opened for reading, or why none was.
 struct RegularFile {
-  int descriptor = -1;     ///< for the caller to close; -1: none was opened
+  Descriptor descriptor{};
   std::int64_t bytes = 0;  ///< its size
   int error = 0;           ///< errno of what failed; 0 when it was opened or is no regular file
   std::string kind;        ///< "a FIFO", "a directory", ...: what it is instead; empty when the system refused
 
-  [[nodiscard]] bool opened() const noexcept { return descriptor >= 0; }
+  [[nodiscard]] bool opened() const noexcept { return descriptor.get() >= 0; }
   /// Why it was not opened: "No such file or directory", "it is a FIFO, not a regular file".
   [[nodiscard]] std::string problem() const;
 };
@@ -22,4 +24,4 @@ struct RegularFile {
 /// touches a device.
 [[nodiscard]] RegularFile open_regular_file(const std::string& path);
 
-}  // namespace trireme
+}  // namespace trireme::io
