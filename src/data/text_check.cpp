@@ -46,6 +46,37 @@ bool is_json_lines(std::string_view bytes) {
   return true;
 }
 
+/// Where JSON that is cut off, or ends, stops being JSON.
+struct FirstError : nlohmann::json_sax<nlohmann::json> {
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return ++strings > 0; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool key(string_t&) override { return ++strings > 0; }
+  bool end_object() override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
+    at = position;
+    return false;
+  }
+  std::size_t at = 0;
+  std::int64_t strings = 0;  ///< keys, too
+};
+
+/// Whether the bytes are an object or a list of JSON with strings in it, or the beginning of one.
+bool is_json(std::string_view bytes) {
+  const std::size_t first = bytes.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos || (bytes[first] != '{' && bytes[first] != '[')) return false;
+  FirstError found;
+  const bool whole = nlohmann::json::sax_parse(bytes, &found);
+  return found.strings > 0 && (whole || found.at > bytes.size());
+}
+
 }  // namespace
 
 void TextCheck::look_at_beginning(std::string_view bytes) const {
@@ -56,6 +87,11 @@ void TextCheck::look_at_beginning(std::string_view bytes) const {
     throw DataError(
         fmt::format("{} holds JSON lines, not plain text: field names and escapes would become tokens; name the field "
                     "that holds the text: --field text",
+                    name_));
+  if (is_json(bytes))
+    throw DataError(
+        fmt::format("{} is JSON, not plain text: field names and escapes would become tokens; write its texts to files "
+                    "first, as with jq -r '.[].text' FILE",
                     name_));
 }
 

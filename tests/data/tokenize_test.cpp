@@ -128,6 +128,12 @@ TEST(Tokenize, RefusesWhatIsNoPlainText) {
   refused("PAR1...", "Parquet");
   refused("{\"text\": \"one\"}\n{\"text\": \"two\"}\n", "JSON lines");
   refused("{\"text\": \"one\"}", "JSON lines");
+  refused("{\n  \"text\": \"one\",\n  \"n\": [1, true, null]\n}\n", "is JSON");
+  refused(" [\n  {\"text\": \"one\"},\n  {\"text\": \"two\"}\n]\n", "is JSON");
+  refused("[\"one\", \"two\"]", "is JSON");
+  std::string list = "[\n";
+  while (list.size() < 3 * tokenize_chunk_bytes) list += "  {\"text\": \"caf\xc3\xa9 \\u00e9\"},\n";
+  refused(list + "  {}\n]\n", "is JSON");
   refused(std::string("text\0text", 9), "zero byte at 4");
   std::string latin;
   for (int i = 0; i < 100; ++i) latin += "caf\xe9 au lait ";
@@ -140,6 +146,10 @@ TEST(Tokenize, TakesTextWithAFewBrokenCharactersAndOddOnes) {
   EXPECT_EQ(refusal_of(text), "") << "20 in 40,000";
   EXPECT_EQ(refusal_of("{ a brace, and no JSON }\n"), "");
   EXPECT_EQ(refusal_of("{\"text\": 1}\nand then prose\n"), "");
+  EXPECT_EQ(refusal_of("{\n  \"text\": 1\n}\nand then prose\n"), "");
+  EXPECT_EQ(refusal_of("[1] Homer, Odyssey\n"), "");
+  EXPECT_EQ(refusal_of("[1]\n"), "");
+  EXPECT_EQ(refusal_of("[\"one\" is a quote\n"), "");
   EXPECT_EQ(refusal_of("\xef\xbb\xbf"
                        "a mark, \xe2\x9a\x93, \xf0\x9f\x9a\xa2, \xed\x9f\xbf"),
             "");
