@@ -18,6 +18,7 @@ void add_train(CLI::App& app, Action& chosen);
 void add_plan(CLI::App& app, Action& chosen);
 void add_tokenize(CLI::App& app, Action& chosen);
 void add_generate(CLI::App& app, Action& chosen);
+void add_models(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
 /// inspect, verify, import and export.
 void add_checkpoints(CLI::App& app, Action& chosen);

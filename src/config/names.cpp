@@ -8,6 +8,8 @@ namespace {
 constexpr Name<Export> export_names[] = {
     {Export::never, "never"}, {Export::end, "end"}, {Export::every_checkpoint, "every_checkpoint"}};
 constexpr Name<Init> init_names[] = {{Init::normal, "normal"}, {Init::depth_scaled, "depth_scaled"}};
+constexpr Name<RopeType> rope_type_names[] = {
+    {RopeType::llama3, "llama3"}, {RopeType::linear, "linear"}, {RopeType::yarn, "yarn"}};
 constexpr Name<TokenFormat> token_format_names[] = {{TokenFormat::automatic, "auto"},
                                                     {TokenFormat::uint16, "uint16"},
                                                     {TokenFormat::uint32, "uint32"},
@@ -39,6 +41,7 @@ constexpr Name<Backend> backend_names[] = {
 
 std::span<const Name<Export>> names_of(Export /*any*/) { return export_names; }
 std::span<const Name<Init>> names_of(Init /*any*/) { return init_names; }
+std::span<const Name<RopeType>> names_of(RopeType /*any*/) { return rope_type_names; }
 std::span<const Name<TokenFormat>> names_of(TokenFormat /*any*/) { return token_format_names; }
 std::span<const Name<SyncPolicy>> names_of(SyncPolicy /*any*/) { return sync_policy_names; }
 std::span<const Name<DType>> names_of(DType /*any*/) { return dtype_names; }

@@ -2,6 +2,7 @@
 // The sections [model], [optimizer], [lr] and [loss]: what is learned, and how.
 #include <array>
 
+#include "config/rope_scaling.hpp"
 #include "config/section.hpp"
 #include "trireme/config/rules.hpp"
 
@@ -9,57 +10,28 @@ namespace trireme::config {
 
 namespace {
 
-// --- rope_scaling = { rope_type = "llama3", factor = 8.0, ... }
-// -----------------------------------------------------------
+constexpr const char* layer_types_form = "a list of \"full_attention\" and \"sliding_attention\", repeated over layers";
 
-constexpr const char* rope_scaling_form =
-    "{ rope_type = \"llama3\", factor = 8.0, low_freq_factor = 1.0, high_freq_factor = 4.0, "
-    "original_max_position_embeddings = 8192 }";
-
-Expected read_rope_field(const Field& field, RopeScaling& scaling, bool& is_llama3) {
-  const auto& [key, value] = field;
-  if (key == "rope_type") {
-    const auto* type = std::get_if<std::string>(&value.data);
-    is_llama3 = type != nullptr && *type == "llama3";
-    return is_llama3 ? std::nullopt : Expected("\"llama3\"");
-  }
-  if (key == "factor") return read(value, scaling.factor, at_least(1));
-  if (key == "low_freq_factor") return read(value, scaling.low_freq_factor, above(0));
-  if (key == "high_freq_factor") return read(value, scaling.high_freq_factor, above(0));
-  if (key == "original_max_position_embeddings")
-    return read(value, scaling.original_max_position_embeddings, between(1, 1 << 30));
-  return "one of rope_type, factor, low_freq_factor, high_freq_factor, original_max_position_embeddings";
-}
-
-Expected read_rope_scaling(const Value& value, Model& model) {
-  const std::string form = std::string("a table ") + rope_scaling_form;
-  const auto* fields = std::get_if<Fields>(&value.data);
-  if (fields == nullptr) return form;
-  RopeScaling scaling;
-  bool is_llama3 = false;
-  for (const Field& field : *fields)
-    if (const Expected expected = read_rope_field(field, scaling, is_llama3))
-      return form + "; in it, " + field.key + " = " + describe(field.value) + " where it takes " + *expected;
-  if (!is_llama3) return form + "; rope_type is missing";
-  if (scaling.low_freq_factor >= scaling.high_freq_factor) return form + "; low_freq_factor below high_freq_factor";
-  model.rope_scaling = scaling;
+Expected read_layer_types(const Value& value, Model& model) {
+  std::vector<std::string> types;
+  if (read(value, types) || types.empty()) return layer_types_form;
+  for (const std::string& type : types)
+    if (type != full_attention && type != sliding_attention) return layer_types_form;
+  model.layer_types = std::move(types);
   return std::nullopt;
 }
 
-Printed print_rope_scaling(const Model& model) {
-  if (!model.rope_scaling) return std::nullopt;
-  const RopeScaling& scaling = *model.rope_scaling;
-  return "{ rope_type = \"llama3\", factor = " + *print(scaling.factor) +
-         ", low_freq_factor = " + *print(scaling.low_freq_factor) +
-         ", high_freq_factor = " + *print(scaling.high_freq_factor) +
-         ", original_max_position_embeddings = " + *print(scaling.original_max_position_embeddings) + " }";
+Printed print_layer_types(const Model& model) {
+  return model.layer_types.empty() ? std::nullopt : print(model.layer_types);
 }
 
 }  // namespace
 
 std::vector<Option> model_options() {
   Section<Model> s("model", &RunConfig::model);
-  s.word("architecture", &Model::architecture, "model family: llama | gpt2");
+  s.word("architecture", &Model::architecture,
+         "model family: llama | mistral | ministral | qwen2 | qwen3 | olmo2 | smollm3 | gpt2; `trireme models` "
+         "describes them");
   s.size("vocab_size", &Model::vocab_size, largest_vocabulary,
          "vocabulary size; may be omitted with model.from, as all sizes")
       .required_unless("model.from");
@@ -80,8 +52,19 @@ std::vector<Option> model_options() {
   s.number("norm_eps", &Model::norm_eps, above(0), "epsilon added to the variance (gpt2) or mean square in the norms");
   s.number("rope_theta", &Model::rope_theta, above(0), "base of the RoPE frequencies");
   s.custom("rope_scaling", "table", read_rope_scaling, print_rope_scaling,
-           std::string("Llama 3.1 RoPE scaling: ") + rope_scaling_form)
+           std::string("RoPE for longer contexts, of type llama3, linear or yarn: ") + rope_scaling_form)
       .default_is("none");
+  s.flag("attention_bias", &Model::attention_bias,
+         "biases of q, k, v and o (llama, qwen3, olmo2, smollm3; qwen2 always has those of q, k and v)");
+  s.flag("mlp_bias", &Model::mlp_bias, "biases of the feed-forward layer (llama, smollm3)");
+  s.number("sliding_window", &Model::sliding_window, between(0, largest_length),
+           "number of tokens that a query attends to, its own included (mistral, ministral, qwen2, qwen3; 0: all "
+           "before it)");
+  s.custom("layer_types", "strings", read_layer_types, print_layer_types,
+           std::string("which layers have the window (ministral, qwen2, qwen3): ") + layer_types_form)
+      .default_is("all with sliding_window");
+  s.number("no_rope_interval", &Model::no_rope_interval, between(0, largest_count),
+           "every Nth layer has no RoPE (smollm3: 4 as published; 0: all have it)");
   s.flag("tie_embeddings", &Model::tie_embeddings, "the output head shares the weights of the token embedding");
   s.choice(
       "init", &Model::init,
@@ -89,10 +72,6 @@ std::vector<Option> model_options() {
   s.number("init_std", &Model::init_std, at_least(0), "standard deviation of the initial weights");
   s.path("from", &Model::from, "Hugging Face directory or checkpoint from which to load the weights at step 0")
       .default_is("none");
-  s.reserved("qk_norm", 0, "normalization of queries and keys");
-  s.reserved("attention_bias", 0, "biases of the attention projections");
-  s.reserved("mlp_bias", 0, "biases of the feed-forward layer");
-  s.reserved("sliding_window", 0, "size of the attention window");
   s.reserved("logit_softcap", 0, "soft cap of the logits");
   return s.take();
 }

@@ -10,6 +10,7 @@
 #include "huggingface/json_object.hpp"
 #include "huggingface/mistakes.hpp"
 #include "huggingface/rope.hpp"
+#include "huggingface/windows.hpp"
 #include "trireme/config/rules.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/model/architecture.hpp"
@@ -61,7 +62,8 @@ bool is_off(const json& value) {
 
 void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
   const auto has = [&](std::string_view key) {
-    return std::any_of(a.keys.begin(), a.keys.end(), [&](const model::KeyRow& row) { return row.key == key; });
+    return (a.windows != model::Windows::none && key.ends_with("sliding_window")) ||
+           std::any_of(a.keys.begin(), a.keys.end(), [&](const model::KeyRow& row) { return row.key == key; });
   };
   for (const auto& [key, feature] : off) {
     const json* value = config.find(std::string(key));
@@ -74,6 +76,7 @@ void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
       config.unexpected(std::string(key), fmt::format("1: {} are not honoured", feature));
     }
   }
+  if (a.windows != model::Windows::none) return;
   const json* layers = config.find("layer_types");
   const bool plain = layers == nullptr ||
                      (layers->is_array() && std::all_of(layers->begin(), layers->end(),
@@ -81,8 +84,34 @@ void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
   if (!plain) config.unexpected("layer_types", "full_attention only");
 }
 
+/// Keys of config.json that no family reads and that do not concern the model's values either: what is special about a
+/// model of another type.
+std::vector<std::string> not_understood(const json& config) {
+  constexpr std::size_t most_listed = 20;
+  constexpr std::string_view common[] = {"_name_or_path",        "architectures",
+                                         "attention_dropout",    "auto_map",
+                                         "bos_token_id",         "dtype",
+                                         "eos_token_id",         "hidden_act",
+                                         "layer_types",          "max_position_embeddings",
+                                         "model_type",           "pad_token_id",
+                                         "pretraining_tp",       "rope_parameters",
+                                         "rope_scaling",         "rope_theta",
+                                         "sliding_window",       "torch_dtype",
+                                         "transformers_version", "use_cache",
+                                         "use_sliding_window",   "max_window_layers"};
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : config.items()) {
+    const std::string& name = key;
+    bool known = std::find(std::begin(common), std::end(common), name) != std::end(common);
+    for (const model::Architecture& a : model::architectures())
+      known = known || std::any_of(a.keys.begin(), a.keys.end(), [&](const model::KeyRow& r) { return r.key == name; });
+    if (!known && keys.size() < most_listed) keys.push_back(io::in_quotes(name));
+  }
+  return keys;
+}
+
 /// The architecture that model_type names; nothing, and a mistake, when it names none.
-const model::Architecture* architecture_of(const JsonObject& config, Mistakes& mistakes) {
+const model::Architecture* architecture_of(const JsonObject& config, const json& parsed, Mistakes& mistakes) {
   const std::optional<std::string> type = config.text("model_type");
   if (!type) {
     config.missing("model_type");
@@ -93,7 +122,9 @@ const model::Architecture* architecture_of(const JsonObject& config, Mistakes& m
     if (a.model_type == *type) return &a;
     known.push_back(a.model_type);
   }
-  mistakes.add(fmt::format("model_type = {}; {} can be read", io::in_quotes(*type), fmt::join(known, ", ")));
+  const std::vector<std::string> others = not_understood(parsed);
+  mistakes.add(fmt::format("model_type = {}; {} can be read{}", io::in_quotes(*type), fmt::join(known, ", "),
+                           others.empty() ? "" : fmt::format(". No family has its keys {}", fmt::join(others, ", "))));
   return nullptr;
 }
 
@@ -139,8 +170,10 @@ config::Model read_model(const JsonObject& config, const model::Architecture& a,
       model.** member = row.times_hidden * model.hidden_size;
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   if (model.head_dim == 0) model.head_dim = model.hidden_size / std::max<std::int64_t>(1, model.heads);
+  read_windows(config, a, model);
+  if (a.skips_rope) read_no_rope_layers(config, model);
   if (a.decoder.learned_positions) return model;
-  const Rope rope = read_rope(config, mistakes);
+  const Rope rope = read_rope(config, a.theta_absent, mistakes);
   model.rope_theta = rope.theta;
   model.rope_scaling = rope.scaling;
   return model;
@@ -169,7 +202,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& file) {
   if (!parsed.is_object()) throw CheckpointError(fmt::format("{}: is not a table; get a sound copy", file));
   Mistakes mistakes;
   const JsonObject config(parsed, "", mistakes);
-  const model::Architecture* known = architecture_of(config, mistakes);
+  const model::Architecture* known = architecture_of(config, parsed, mistakes);
   const model::Architecture& a = known != nullptr ? *known : model::architectures().front();
   check_fixed(config, a, mistakes);
   refuse_unhonoured(config, a);

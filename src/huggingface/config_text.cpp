@@ -5,6 +5,8 @@
 #include <string>
 #include <variant>
 
+#include "huggingface/windows.hpp"
+#include "trireme/config/names.hpp"
 #include "trireme/model/architecture.hpp"
 
 namespace trireme::huggingface {
@@ -24,11 +26,23 @@ void add_special_tokens(ordered_json& table, const HfWriteOptions& options) {
 
 ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling) {
   if (!scaling) return nullptr;
-  return {{"rope_type", "llama3"},
-          {"factor", scaling->factor},
-          {"low_freq_factor", scaling->low_freq_factor},
-          {"high_freq_factor", scaling->high_freq_factor},
-          {"original_max_position_embeddings", scaling->original_max_position_embeddings}};
+  ordered_json table{{"rope_type", config::to_text(scaling->type)}, {"factor", scaling->factor}};
+  switch (scaling->type) {
+    case config::RopeType::llama3:
+      table["low_freq_factor"] = scaling->low_freq_factor;
+      table["high_freq_factor"] = scaling->high_freq_factor;
+      table["original_max_position_embeddings"] = scaling->original_max_position_embeddings;
+      break;
+    case config::RopeType::linear: break;
+    case config::RopeType::yarn:
+      table["original_max_position_embeddings"] = scaling->original_max_position_embeddings;
+      table["beta_fast"] = scaling->beta_fast;
+      table["beta_slow"] = scaling->beta_slow;
+      table["truncate"] = scaling->truncate;
+      if (scaling->attention_factor > 0) table["attention_factor"] = scaling->attention_factor;
+      break;
+  }
+  return table;
 }
 
 }  // namespace
@@ -48,9 +62,11 @@ std::string hf_config_text(const model::Model& model, const HfWriteOptions& opti
     table["rope_scaling"] = rope_scaling(config.rope_scaling);
     table["max_position_embeddings"] = options.max_position_embeddings;
   }
+  write_windows(a, config, table);
   for (const model::FixedRow& row : a.fixed) table[std::string(row.key)] = row.value;
   for (const std::string_view key : a.dropout) table[std::string(key)] = 0.0;
   add_special_tokens(table, options);
+  table["pad_token_id"] = nullptr;  // absent, some classes take a number, whose embedding they then leave alone
   table["torch_dtype"] = options.dtype == DType::fp32 ? "float32" : "bfloat16";
   return table.dump(2) + "\n";
 }

@@ -18,6 +18,11 @@ const json* JsonObject::find(const std::string& key) const {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
+bool JsonObject::is_null(const std::string& key) const {
+  const auto found = object_.find(key);
+  return found != object_.end() && found->is_null();
+}
+
 std::optional<std::int64_t> JsonObject::integer(const std::string& key, std::int64_t least) const {
   const json* value = find(key);
   if (value == nullptr) return std::nullopt;

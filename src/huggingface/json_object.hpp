@@ -20,6 +20,8 @@ class JsonObject {
   /// The value of `key`; nothing when it is absent or null.
   [[nodiscard]] const nlohmann::json* find(const std::string& key) const;
   [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }
+  /// True when `key` is there and null, where that means something else than its absence.
+  [[nodiscard]] bool is_null(const std::string& key) const;
 
   /// A whole number of at least `least`.
   [[nodiscard]] std::optional<std::int64_t> integer(const std::string& key, std::int64_t least) const;

@@ -44,21 +44,35 @@ Table read_table(const json& value, const std::string& name, Mistakes& mistakes)
         .low_freq_factor = table.required_positive("low_freq_factor"),
         .high_freq_factor = table.required_positive("high_freq_factor"),
         .original_max_position_embeddings = table.required_integer("original_max_position_embeddings")};
+  } else if (type == "linear") {
+    read.scaling = config::RopeScaling{.type = config::RopeType::linear, .factor = table.required_positive("factor")};
+  } else if (type == "yarn") {
+    for (const char* key : {"mscale", "mscale_all_dim"})
+      if (table.has(key)) table.unexpected(key, "none: it is not honoured");
+    read.scaling = config::RopeScaling{
+        .type = config::RopeType::yarn,
+        .factor = table.required_positive("factor"),
+        .original_max_position_embeddings = table.required_integer("original_max_position_embeddings"),
+        .attention_factor = table.positive("attention_factor").value_or(0),
+        .beta_fast = table.positive("beta_fast").value_or(config::RopeScaling{}.beta_fast),
+        .beta_slow = table.positive("beta_slow").value_or(config::RopeScaling{}.beta_slow),
+        .truncate = table.flag("truncate").value_or(true)};
   } else if (type != "default") {
-    table.unexpected(table.has("rope_type") ? "rope_type" : "type", "default or llama3; other types are not honoured");
+    table.unexpected(table.has("rope_type") ? "rope_type" : "type",
+                     "default, linear, llama3 or yarn; other types are not honoured");
   }
   return read;
 }
 
 }  // namespace
 
-Rope read_rope(const JsonObject& config, Mistakes& mistakes) {
+Rope read_rope(const JsonObject& config, double theta_absent, Mistakes& mistakes) {
   const std::optional<double> theta = config.positive("rope_theta");
   const json* old_table = config.find("rope_scaling");
   const json* new_table = config.find("rope_parameters");
   const Table old_values = old_table != nullptr ? read_table(*old_table, "rope_scaling", mistakes) : Table{};
   if (new_table == nullptr) {
-    return {.theta = theta.value_or(old_values.theta.value_or(Rope{}.theta)), .scaling = old_values.scaling};
+    return {.theta = theta.value_or(old_values.theta.value_or(theta_absent)), .scaling = old_values.scaling};
   }
   const Table values = read_table(*new_table, "rope_parameters", mistakes);
   if (theta && values.theta && *theta != *values.theta) {
@@ -72,7 +86,7 @@ Rope read_rope(const JsonObject& config, Mistakes& mistakes) {
         "rope_scaling (transformers 4) and rope_parameters (transformers 5) differ; keep the one the weights were "
         "trained with");
   }
-  return {.theta = values.theta.value_or(theta.value_or(Rope{}.theta)), .scaling = values.scaling};
+  return {.theta = values.theta.value_or(theta.value_or(theta_absent)), .scaling = values.scaling};
 }
 
 }  // namespace trireme::huggingface

@@ -16,6 +16,7 @@ struct Rope {
 
 /// Reads RoPE from `config` in the dialect of transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters). Where
 /// both are there they must agree, because each version follows its own.
-[[nodiscard]] Rope read_rope(const JsonObject& config, Mistakes& mistakes);
+/// theta: its value where it is absent.
+[[nodiscard]] Rope read_rope(const JsonObject& config, double theta, Mistakes& mistakes);
 
 }  // namespace trireme::huggingface

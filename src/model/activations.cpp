@@ -15,27 +15,39 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
   const auto norm = static_cast<std::int64_t>(norm_parameters(sizes.decoder));
   const std::int64_t inner = sizes.decoder.gated() ? 2 : 1;
   std::vector<Bytes> out;
-  const auto add_norm = [&] { out.insert(out.end(), {values(sizes.hidden), statistics(norm)}); };
   const auto add_attention = [&] {
     out.insert(out.end(), {values((sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim),
                            values(sizes.heads * sizes.head_dim), statistics(sizes.heads)});
+    if (sizes.decoder.qk_norm == QkNorm::head) out.push_back(statistics(sizes.heads + sizes.kv_heads));
+    if (sizes.decoder.qk_norm == QkNorm::width) out.push_back(statistics(2));
+  };
+  // What a sublayer's norms save, before its branch.
+  const auto add_norms = [&] {
+    out.push_back(values(sizes.hidden));
+    if (sizes.decoder.pre_norm) out.push_back(statistics(norm));
+    if (sizes.decoder.post_norm) out.insert(out.end(), {values(sizes.hidden), statistics(norm)});
+  };
+  // The normed input, where there is one.
+  const auto add_normed = [&] {
+    if (keep == Keep::all && sizes.decoder.pre_norm) out.push_back(values(sizes.hidden));
   };
   switch (kind) {
     case StageKind::embedding:
     case StageKind::positions:
     case StageKind::logits: return {};
     case StageKind::attention:
-      add_norm();
+      add_norms();
       add_attention();
-      if (keep == Keep::all) out.push_back(values(sizes.hidden));
+      add_normed();
       return out;
     case StageKind::mlp:
-      add_norm();
+      add_norms();
       out.push_back(values(inner * sizes.intermediate));
-      if (keep == Keep::all) out.insert(out.end(), {values(sizes.intermediate), values(sizes.hidden)});
+      if (keep == Keep::all) out.push_back(values(sizes.intermediate));
+      add_normed();
       return out;
     case StageKind::head: return {values(sizes.hidden)};
-    case StageKind::norm: add_norm(); return out;
+    case StageKind::norm: return {values(sizes.hidden), statistics(norm)};
     case StageKind::attention_branch: add_attention(); return out;
     case StageKind::mlp_branch:
       out = {values(inner * sizes.intermediate)};

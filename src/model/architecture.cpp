@@ -40,6 +40,21 @@ const Architecture& architecture(std::string_view name) {
       fmt::format("model.architecture = \"{}\" is not known; use one of: {}", name, fmt::join(known, ", ")));
 }
 
-Decoder decoder_of(const config::Model& config) { return architecture(config.architecture).decoder; }
+Decoder decoder_of(const config::Model& config) {
+  Decoder decoder = architecture(config.architecture).decoder;
+  if (config.attention_bias) decoder.qkv_bias = decoder.o_bias = true;
+  if (config.mlp_bias) decoder.mlp_bias = true;
+  return decoder;
+}
+
+std::int64_t window_of(const config::Model& config, std::int64_t layer) {
+  const std::vector<std::string>& types = config.layer_types;
+  if (types.empty()) return config.sliding_window;
+  return types[static_cast<std::size_t>(layer) % types.size()] == config::sliding_attention ? config.sliding_window : 0;
+}
+
+bool rotates(const config::Model& config, std::int64_t layer) {
+  return config.no_rope_interval == 0 || (layer + 1) % config.no_rope_interval != 0;
+}
 
 }  // namespace trireme::model

@@ -45,7 +45,9 @@ Parameter parameter_of(Role role, const Sizes& s, Stds stds) {
     case Role::head: return matrix(s.vocab, s.hidden, stds.plain);
     case Role::positions: return matrix(s.positions, s.hidden, stds.plain);
     case Role::attention_norm:
+    case Role::attention_post_norm:
     case Role::mlp_norm:
+    case Role::mlp_post_norm:
     case Role::final_norm: return ones(s.hidden);
     case Role::attention_norm_bias:
     case Role::mlp_norm_bias:
@@ -60,6 +62,8 @@ Parameter parameter_of(Role role, const Sizes& s, Stds stds) {
     case Role::k_bias:
     case Role::v_bias: return zeros(kv_rows);
     case Role::qkv_bias: return zeros(q_rows + 2 * kv_rows);
+    case Role::q_norm: return ones(s.decoder.qk_norm == QkNorm::head ? s.head_dim : q_rows);
+    case Role::k_norm: return ones(s.decoder.qk_norm == QkNorm::head ? s.head_dim : kv_rows);
     case Role::o: return matrix(s.hidden, q_rows, stds.residual);
     case Role::gate:
     case Role::up: return matrix(s.intermediate, s.hidden, stds.plain);
@@ -131,6 +135,8 @@ class Builder {
     ParameterBlock parameters{.name = fmt::format("b{}", layer), .parameters = {}};
     ComputeBlock block{.name = parameters.name, .stages = {}, .reads = {ref}};
     block.stages.push_back(stage("attention", StageKind::attention, ref, parameters, layer));
+    block.stages.back().window = window_of(model_.config, layer);
+    block.stages.back().rotates = rotates(model_.config, layer);
     block.stages.push_back(stage("mlp", StageKind::mlp, ref, parameters, layer));
     model_.parameter_blocks.push_back(std::move(parameters));
     model_.compute_blocks.push_back(std::move(block));
@@ -176,6 +182,7 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
                                            {!d.joint_qkv && d.qkv_bias, {q_bias, k_bias, v_bias}},
                                            {d.joint_qkv, {qkv}},
                                            {d.joint_qkv && d.qkv_bias, {Role::qkv_bias}},
+                                           {d.qk_norm != QkNorm::none, {q_norm, k_norm}},
                                            {true, {o}},
                                            {d.o_bias, {Role::o_bias}}});
   const std::vector<Role> feeds = given({{d.gated(), {gate}},
@@ -188,8 +195,15 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
     case StageKind::embedding: return {embedding};
     case StageKind::positions: return {positions};
     case StageKind::attention:
-      return given({{true, {attention_norm}}, {layer_norm, {attention_norm_bias}}, {true, attends}});
-    case StageKind::mlp: return given({{true, {mlp_norm}}, {layer_norm, {mlp_norm_bias}}, {true, feeds}});
+      return given({{d.pre_norm, {attention_norm}},
+                    {d.pre_norm && layer_norm, {attention_norm_bias}},
+                    {true, attends},
+                    {d.post_norm, {attention_post_norm}}});
+    case StageKind::mlp:
+      return given({{d.pre_norm, {mlp_norm}},
+                    {d.pre_norm && layer_norm, {mlp_norm_bias}},
+                    {true, feeds},
+                    {d.post_norm, {mlp_post_norm}}});
     case StageKind::head: return given({{true, {final_norm}}, {layer_norm, {final_norm_bias}}, {true, {head}}});
     case StageKind::norm: return {};
     case StageKind::attention_branch: return attends;

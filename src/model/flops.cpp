@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "trireme/model/architecture.hpp"
 #include "trireme/model/model.hpp"
 
 namespace trireme::model {
@@ -18,8 +21,13 @@ double flops_per_token(const Model& model, std::int64_t seq_len) {
   std::int64_t in_products = 0;
   for (int block = 0; block < model.blocks(); ++block) in_products += product_elements(model, Block{block});
   const Sizes& sizes = model.sizes;
-  const double attention_width = static_cast<double>(sizes.layers) * static_cast<double>(sizes.heads * sizes.head_dim);
-  return 6.0 * static_cast<double>(in_products) + 12.0 * attention_width * static_cast<double>(seq_len);
+  std::int64_t keys = 0;  // that queries see, over layers
+  for (std::int64_t layer = 0; layer < sizes.layers; ++layer) {
+    const std::int64_t window = window_of(model.config, layer);
+    keys += window > 0 ? std::min(window, seq_len) : seq_len;
+  }
+  return 6.0 * static_cast<double>(in_products) +
+         12.0 * static_cast<double>(sizes.heads * sizes.head_dim) * static_cast<double>(keys);
 }
 
 std::string_view flop_rule() {

@@ -55,7 +55,7 @@ void partition_parameter(Parameter& parameter, const ParameterRule& rule, const 
   if (rule.split == Split::replicated) {
     partition.copies = part.ranks;
     partition.copy = part.rank;
-    partition.sum_gradient = rule.on_residual_stream && part.sequence_parallel;
+    partition.sum_gradient = rule.sum_of_heads || (rule.on_residual_stream && part.sequence_parallel);
     parameter.partition = partition;
     return;
   }
@@ -94,7 +94,9 @@ std::vector<Stage> partitioned_stage(const Stage& whole, std::size_t norm_parame
                 .parameters = {has_norm && !piece.norm_parameters ? after_norm : whole.parameters.begin(),
                                piece.norm_parameters ? after_norm : whole.parameters.end()},
                 .enter = piece.enter,
-                .leave = piece.leave};
+                .leave = piece.leave,
+                .window = whole.window,
+                .rotates = whole.rotates};
     if (!sequence_parallel) {
       stage.enter = without_sequence_parallelism(stage.enter);
       stage.leave = without_sequence_parallelism(stage.leave);
@@ -109,6 +111,14 @@ std::vector<Stage> partitioned_stage(const Stage& whole, std::size_t norm_parame
 Model partition(Model model, const TensorPart& part) {
   invariant(part.ranks >= 1 && part.rank >= 0 && part.rank < part.ranks, "a tensor rank lies within its axis");
   if (part.ranks == 1) return model;
+  const Decoder& decoder = model.sizes.decoder;
+  if (decoder.post_norm || decoder.qk_norm == QkNorm::width)
+    throw ConfigError(
+        fmt::format("mesh.tensor = {}: model.architecture = \"{}\" norms the output of its branches{}, sums that "
+                    "tensor parallelism "
+                    "does not exchange yet; set mesh.tensor = 1",
+                    part.ranks, model.architecture,
+                    decoder.qk_norm == QkNorm::width ? " and queries and keys over all heads" : ""));
   const std::vector<std::string> wrong = obstacles(model.sizes, part.ranks);
   if (!wrong.empty())
     throw ConfigError(fmt::format("mesh.tensor = {}: {}; the nearest that works with this model: {}", part.ranks,

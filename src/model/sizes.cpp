@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "trireme/base/error.hpp"
+#include "trireme/model/architecture.hpp"
 
 namespace trireme::model {
 
@@ -73,6 +74,7 @@ void check_numbers(const config::Model& c, const Decoder& decoder, Mistakes& mis
   if (!c.rope_scaling) return;
   const config::RopeScaling& scaling = *c.rope_scaling;
   above_zero("rope_scaling.factor", scaling.factor);
+  if (scaling.type != config::RopeType::llama3) return;
   above_zero("rope_scaling.low_freq_factor", scaling.low_freq_factor);
   if (!(scaling.high_freq_factor > scaling.low_freq_factor) || !std::isfinite(scaling.high_freq_factor)) {
     mistakes.add(fmt::format("model.rope_scaling.high_freq_factor = {}; it must be above low_freq_factor = {}",
@@ -94,6 +96,30 @@ void check_total(const Sizes& s, Mistakes& mistakes) {
     mistakes.add(fmt::format("the model has {:.3g} parameters; at most {:.3g} can be counted, use smaller sizes", total,
                              largest_model));
   }
+}
+
+/// What the class of this architecture in transformers cannot express, so that no export could hold it.
+void check_expressible(const config::Model& c, Mistakes& mistakes) {
+  const Architecture& a = architecture(c.architecture);
+  const auto refuse = [&](std::string_view key) {
+    mistakes.add(
+        fmt::format("model.{} has no meaning for model.architecture = \"{}\": {} of transformers has no such key; "
+                    "remove it, or choose another architecture (`trireme models`)",
+                    key, c.architecture, a.class_name));
+  };
+  if (c.attention_bias && !a.expresses(&config::Model::attention_bias)) refuse("attention_bias");
+  if (c.mlp_bias && !a.expresses(&config::Model::mlp_bias)) refuse("mlp_bias");
+  if (c.no_rope_interval > 0 && !a.skips_rope) refuse("no_rope_interval");
+  if (c.sliding_window > 0 && a.windows == Windows::none) refuse("sliding_window");
+  if (!c.layer_types.empty() && (a.windows == Windows::none || a.windows == Windows::all)) refuse("layer_types");
+  const auto slides = [](const std::string& type) { return type == config::sliding_attention; };
+  const bool any = std::any_of(c.layer_types.begin(), c.layer_types.end(), slides);
+  if (any && c.sliding_window == 0)
+    mistakes.add("model.layer_types has sliding_attention, but model.sliding_window is not given; set it");
+  if (!c.layer_types.empty() && !any && c.sliding_window > 0)
+    mistakes.add(
+        fmt::format("model.sliding_window = {} has no effect: model.layer_types has no sliding_attention; remove it",
+                    c.sliding_window));
 }
 
 /// Keys of the other kind of positions, and of what only some forms have, say nothing here: they are refused.
@@ -131,6 +157,7 @@ Sizes completed_sizes(const config::Model& c, const Decoder& decoder) {
   if (mistakes.empty()) check_heads(c, decoder, mistakes);
   if (mistakes.empty() && decoder.joint_qkv) check_joint_qkv(c, mistakes);
   check_form(c, decoder, mistakes);
+  check_expressible(c, mistakes);
   check_numbers(c, decoder, mistakes);
   mistakes.raise("the model's sizes do not fit together");
   const Sizes sizes{.vocab = c.vocab_size,

@@ -39,6 +39,8 @@ ParameterRule rule_of(Role role) {
     case Role::up:
     case Role::gate_bias:
     case Role::up_bias: return {Split::column, Unit::intermediate};
+    case Role::q_norm:
+    case Role::k_norm: return {.sum_of_heads = true};
     case Role::o: return {Split::row, Unit::heads};
     case Role::down: return {Split::row, Unit::intermediate};
     case Role::o_bias:  // added by one of those that are summed: every rank computes the whole gradient
@@ -46,7 +48,9 @@ ParameterRule rule_of(Role role) {
     case Role::positions:
     case Role::attention_norm:
     case Role::attention_norm_bias:
+    case Role::attention_post_norm:
     case Role::mlp_norm:
+    case Role::mlp_post_norm:
     case Role::mlp_norm_bias:
     case Role::final_norm:
     case Role::final_norm_bias: return {.on_residual_stream = true};

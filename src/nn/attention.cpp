@@ -8,6 +8,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/bias.hpp"
 #include "trireme/kernels/gemm.hpp"
+#include "trireme/kernels/rms_norm.hpp"
 #include "trireme/nn/branch.hpp"
 
 namespace trireme::nn {
@@ -15,7 +16,7 @@ namespace {
 
 /// The columns of q, k and v in q|k|v [B*T, (heads + 2 kv_heads) * head_dim].
 struct Parts {
-  at::Tensor q, k, v, rotated;  ///< rotated: q and k, the heads that RoPE turns
+  at::Tensor q, k, v, qk;  ///< qk: both, the heads that norms and RoPE work on
 
   Parts(const at::Tensor& qkv, const model::Sizes& s) {
     const std::int64_t q_end = s.heads * s.head_dim;
@@ -23,15 +24,26 @@ struct Parts {
     q = qkv.slice(1, 0, q_end);
     k = qkv.slice(1, q_end, k_end);
     v = qkv.slice(1, k_end);
-    rotated = qkv.slice(1, 0, k_end);
+    qk = qkv.slice(1, 0, k_end);
   }
 };
 
-kernels::AttentionShape shape_of(const Microbatch& m, const model::Sizes& s) {
-  return {.batch = m.batch, .seq_len = m.seq_len, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim};
-}
-
 using model::Role;
+
+std::vector<NormedPiece> normed_pieces(const model::Sizes& s, const Slots& slots) {
+  std::vector<NormedPiece> pieces;
+  if (s.decoder.qk_norm == model::QkNorm::none) return pieces;
+  std::int64_t begin = 0;
+  for (const auto& [role, heads] : {std::pair{Role::q_norm, s.heads}, {Role::k_norm, s.kv_heads}}) {
+    const bool by_head = s.decoder.qk_norm == model::QkNorm::head;
+    for (std::int64_t i = 0; i < (by_head ? heads : 1); ++i) {
+      const std::int64_t end = begin + (by_head ? 1 : heads) * s.head_dim;
+      pieces.push_back({.begin = begin, .end = end, .weight = slots[role], .first = i == 0});
+      begin = end;
+    }
+  }
+  return pieces;
+}
 
 JointLinear projection_of(const model::Decoder& decoder, const Slots& slots) {
   if (decoder.joint_qkv)
@@ -45,30 +57,65 @@ JointLinear projection_of(const model::Decoder& decoder, const Slots& slots) {
 
 }  // namespace
 
-AttentionBranch::AttentionBranch(const model::Sizes& sizes, std::int64_t max_seq_len, bool adds_bias, at::Device device)
+AttentionBranch::AttentionBranch(const model::Sizes& sizes, const model::Stage& stage, std::int64_t max_seq_len,
+                                 bool adds_bias, at::Device device)
     : sizes_(sizes),
+      window_(stage.window),
       adds_bias_(adds_bias && sizes.decoder.o_bias),
       slots_(model::StageKind::attention_branch, sizes.decoder),
-      qkv_(projection_of(sizes.decoder, slots_)) {
+      qkv_(projection_of(sizes.decoder, slots_)),
+      pieces_(normed_pieces(sizes, slots_)) {
   invariant(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "attention: heads is not a multiple of kv_heads");
-  if (sizes.decoder.learned_positions) return;
+  if (sizes.decoder.learned_positions || !stage.rotates) return;
   table_ = kernels::rope_table(max_seq_len, sizes.head_dim, sizes.rope_theta, sizes.rope_scaling);
   table_ = {.cos = table_.cos.to(device), .sin = table_.sin.to(device)};
+}
+
+/// A window as long as the sequence hides nothing.
+kernels::AttentionShape AttentionBranch::shape_of(const Microbatch& m) const {
+  return {.batch = m.batch,
+          .seq_len = m.seq_len,
+          .heads = sizes_.heads,
+          .kv_heads = sizes_.kv_heads,
+          .head_dim = sizes_.head_dim,
+          .window = window_ < m.seq_len ? window_ : 0};
+}
+
+at::Tensor AttentionBranch::queries_and_keys(const at::Tensor& qkv, std::span<const at::Tensor> parameters,
+                                             const Microbatch& microbatch, const at::Tensor& rstd, bool again) const {
+  at::Tensor qk = Parts(qkv, sizes_).qk;
+  if (!pieces_.empty()) {
+    const at::Tensor raw = qk;
+    qk = at::empty({raw.size(0), raw.size(1)}, raw.options());
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      const NormedPiece& piece = pieces_[i];
+      const at::Tensor from = raw.slice(1, piece.begin, piece.end), to = qk.slice(1, piece.begin, piece.end);
+      const at::Tensor statistics = rstd.select(0, static_cast<std::int64_t>(i));
+      if (again)
+        kernels::rms_norm_again(from, parameters[piece.weight], statistics, to);
+      else
+        kernels::rms_norm(from, parameters[piece.weight], sizes_.norm_eps, to, statistics);
+    }
+  }
+  if (table_.cos.defined()) kernels::rotate(qk, table_, microbatch.seq_len, kernels::Rotation::forward);
+  return qk;
 }
 
 at::Tensor AttentionBranch::forward(const at::Tensor& h, const at::Tensor& residual,
                                     std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                                     std::vector<at::Tensor>& saved) const {
   const at::Tensor qkv = qkv_.forward(h, parameters);
-  const Parts parts(qkv, sizes_);
-  if (table_.cos.defined()) kernels::rotate(parts.rotated, table_, microbatch.seq_len, kernels::Rotation::forward);
-
-  const at::Tensor attended = at::empty({h.size(0), sizes_.heads * sizes_.head_dim}, h.options());
-  const at::Tensor logsumexp =
-      at::empty({microbatch.batch, sizes_.heads, microbatch.seq_len}, h.options().dtype(at::kFloat));
-  kernels::causal_attention(parts.q, parts.k, parts.v, shape_of(microbatch, sizes_), attended, logsumexp,
-                            microbatch.document_begin);
+  const auto fp32 = h.options().dtype(at::kFloat);
+  at::Tensor rstd;
+  if (!pieces_.empty()) rstd = at::empty({static_cast<std::int64_t>(pieces_.size()), h.size(0)}, fp32);
+  const std::int64_t q_width = sizes_.heads * sizes_.head_dim;
+  const at::Tensor qk = queries_and_keys(qkv, parameters, microbatch, rstd, false);
+  const at::Tensor attended = at::empty({h.size(0), q_width}, h.options());
+  const at::Tensor logsumexp = at::empty({microbatch.batch, sizes_.heads, microbatch.seq_len}, fp32);
+  kernels::causal_attention(qk.slice(1, 0, q_width), qk.slice(1, q_width), Parts(qkv, sizes_).v, shape_of(microbatch),
+                            attended, logsumexp, microbatch.document_begin);
   if (saves(mode)) saved.insert(saved.end(), {qkv, attended, logsumexp});
+  if (saves(mode) && rstd.defined()) saved.push_back(rstd);
   if (mode == Mode::rebuild) return {};
   const at::Tensor& out = parameters[slots_[Role::o]];
   at::Tensor y = residual.defined() ? kernels::linear_add(attended, out, residual) : kernels::linear(attended, out);
@@ -81,15 +128,32 @@ at::Tensor AttentionBranch::backward_input(const at::Tensor& d_y, std::span<cons
   const at::Tensor qkv = saved[0];
   const at::Tensor attended = saved[1];
   const at::Tensor logsumexp = saved[2];
+  const at::Tensor rstd = pieces_.empty() ? at::Tensor() : saved[3];
+  const std::int64_t q_width = sizes_.heads * sizes_.head_dim;
+  at::Tensor qk = pieces_.empty() ? Parts(qkv, sizes_).qk : queries_and_keys(qkv, parameters, microbatch, rstd, true);
   const at::Tensor d_attended = kernels::linear_backward_input(d_y, parameters[slots_[Role::o]]);
   const at::Tensor d_qkv = at::empty_like(qkv);
-  const Parts parts(qkv, sizes_);
   const Parts d_parts(d_qkv, sizes_);
-  kernels::causal_attention_backward(d_attended, parts.q, parts.k, parts.v, attended, logsumexp,
-                                     shape_of(microbatch, sizes_), d_parts.q, d_parts.k, d_parts.v,
+  kernels::causal_attention_backward(d_attended, qk.slice(1, 0, q_width), qk.slice(1, q_width), Parts(qkv, sizes_).v,
+                                     attended, logsumexp, shape_of(microbatch), d_parts.q, d_parts.k, d_parts.v,
                                      microbatch.document_begin);
-  if (table_.cos.defined()) kernels::rotate(d_parts.rotated, table_, microbatch.seq_len, kernels::Rotation::inverse);
+  qk.reset();
+  if (table_.cos.defined()) kernels::rotate(d_parts.qk, table_, microbatch.seq_len, kernels::Rotation::inverse);
   saved = {d_y, attended, d_qkv};
+  if (!pieces_.empty()) {
+    // The gradients by the two weights wait for backward_weight.
+    std::vector<at::Tensor> d_weights;
+    const Parts parts(qkv, sizes_);
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      const NormedPiece& piece = pieces_[i];
+      const at::Tensor d = d_parts.qk.slice(1, piece.begin, piece.end);
+      if (piece.first) d_weights.push_back(at::empty({piece.end - piece.begin}, rstd.options()));
+      kernels::rms_norm_backward(d, parts.qk.slice(1, piece.begin, piece.end), parameters[piece.weight],
+                                 rstd.select(0, static_cast<std::int64_t>(i)), {}, d,
+                                 {.tensor = d_weights.back(), .accumulate = !piece.first});
+    }
+    saved.insert(saved.end(), d_weights.begin(), d_weights.end());
+  }
   return qkv_.backward_input(d_qkv, parameters);
 }
 
@@ -101,6 +165,16 @@ void AttentionBranch::backward_weight(const at::Tensor& h, std::span<const Grad>
   kernels::linear_backward_weight(d_y, attended, grads[slots_[Role::o]]);
   if (slots_.has(Role::o_bias)) kernels::bias_gradient(d_y, grads[slots_[Role::o_bias]]);
   qkv_.backward_weight(d_qkv, h, grads);
+  std::size_t next = 3;
+  for (const NormedPiece& piece : pieces_) {
+    if (!piece.first) continue;
+    const Grad& grad = grads[piece.weight];
+    const at::Tensor& d_weight = saved[next++];
+    if (grad.accumulate)
+      grad.tensor.add_(d_weight);
+    else
+      grad.tensor.copy_(d_weight);
+  }
 }
 
 }  // namespace trireme::nn

@@ -94,11 +94,12 @@ void MlpBranch::backward_weight(const at::Tensor& h, std::span<const Grad> grads
   inner_.backward_weight(saved[2], h, grads);
 }
 
-std::unique_ptr<Branch> make_branch(model::StageKind kind, const model::Sizes& sizes, std::int64_t max_seq_len,
+std::unique_ptr<Branch> make_branch(const model::Stage& stage, const model::Sizes& sizes, std::int64_t max_seq_len,
                                     bool adds_bias, at::Device device) {
   using model::StageKind;
+  const StageKind kind = stage.kind;
   if (kind == StageKind::attention || kind == StageKind::attention_branch)
-    return std::make_unique<AttentionBranch>(sizes, max_seq_len, adds_bias, device);
+    return std::make_unique<AttentionBranch>(sizes, stage, max_seq_len, adds_bias, device);
   invariant(kind == StageKind::mlp || kind == StageKind::mlp_branch, "only attention and mlp have a branch");
   return std::make_unique<MlpBranch>(sizes.decoder, adds_bias);
 }

@@ -118,7 +118,7 @@ Layer make_layer(const model::Model& model, const model::Stage& stage, std::int6
   if (stage.kind == StageKind::positions) {
     layer.whole = std::make_unique<Positions>(part.sequence_parallel ? part.rank : 0);
   } else if (!model::is_partitioned(stage)) {
-    layer.whole = make_stage(stage.kind, model.held, max_seq_len, compute, loss_chunk_tokens, device);
+    layer.whole = make_stage(stage, model.held, max_seq_len, compute, loss_chunk_tokens, device);
   } else if (stage.kind == StageKind::norm) {
     layer.norm.emplace(model.sizes);
   } else if (stage.kind == StageKind::embedding) {
@@ -127,7 +127,7 @@ Layer make_layer(const model::Model& model, const model::Stage& stage, std::int6
     layer.head.emplace(model.sizes.vocab, model::vocabulary_part(model.sizes.vocab, part), part.ranks,
                        loss_chunk_tokens, device);
   } else {
-    layer.branch = make_branch(stage.kind, model.held, max_seq_len, part.rank == 0, device);
+    layer.branch = make_branch(stage, model.held, max_seq_len, part.rank == 0, device);
   }
   return layer;
 }

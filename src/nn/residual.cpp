@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/residual.hpp"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/clone.h>
+
 #include "nn/common.hpp"
 
 namespace trireme::nn {
@@ -9,31 +12,48 @@ Result Residual::forward(at::Tensor hidden, std::span<const at::Tensor> paramete
                          Mode mode, Saved& saved) const {
   const PlainOperators guard;
   expect_call(hidden, microbatch, hidden_, parameters.size(), parameters.size());
-  const auto [h, statistics] = norm_.forward(hidden, parameters);
-  if (saves(mode)) saved.tensors = {hidden, statistics};
-  Result result{
-      .hidden = branch_->forward(h, hidden, parameters.subspan(norm_.parameters()), microbatch, mode, saved.tensors)};
-  if (mode == Mode::train_keep_all) saved.tensors.push_back(h);
-  return result;
+  const auto of_branch = parameters.subspan(before(), parameters.size() - before() - after());
+  const auto [h, statistics] = pre_ ? norm_.forward(hidden, parameters) : Norm::Output{.h = hidden, .statistics = {}};
+  std::vector<at::Tensor> kept;
+  // What post norms is kept, so a block that runs again for what it saves needs it as well.
+  const Mode branch_mode = post_ && mode == Mode::rebuild ? Mode::train : mode;
+  at::Tensor y = branch_->forward(h, post_ ? at::Tensor() : hidden, of_branch, microbatch, branch_mode, kept);
+  if (saves(mode)) saved.tensors = {hidden};
+  if (saves(mode) && pre_) saved.tensors.push_back(statistics);
+  if (post_) {
+    const auto [normed, post_statistics] = norm_.forward(y, parameters.last(after()));
+    if (saves(mode)) saved.tensors.insert(saved.tensors.end(), {y, post_statistics});
+    y = mode == Mode::rebuild ? at::Tensor() : normed + hidden;
+  }
+  saved.tensors.insert(saved.tensors.end(), kept.begin(), kept.end());
+  if (mode == Mode::train_keep_all && pre_) saved.tensors.push_back(h);
+  return {.hidden = std::move(y)};
 }
 
 Result Residual::backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                           const Microbatch& microbatch, Saved saved) const {
   const PlainOperators guard;
   expect_call(d_hidden, microbatch, hidden_, parameters.size(), grads.size());
-  const at::Tensor x = saved.tensors[0];
-  const at::Tensor statistics = saved.tensors[1];
-  std::vector<at::Tensor> of_branch(saved.tensors.begin() + 2, saved.tensors.end());
-  at::Tensor h;
-  if (of_branch.size() > branch_->products()) {  // all is kept
+  auto next = saved.tensors.begin();
+  const at::Tensor x = *next++;
+  const at::Tensor statistics = pre_ ? *next++ : at::Tensor();
+  at::Tensor d_y = d_hidden;
+  if (post_) {
+    const at::Tensor y = *next++, post_statistics = *next++;
+    d_y = norm_.backward(d_hidden.clone(), y, parameters.last(after()), post_statistics, {}, grads.last(after()));
+  }
+  std::vector<at::Tensor> of_branch(next, saved.tensors.end());
+  at::Tensor h = pre_ ? at::Tensor() : x;
+  if (pre_ && of_branch.size() > branch_->products()) {  // all is kept
     h = std::move(of_branch.back());
     of_branch.pop_back();
   }
   saved.tensors.clear();
-  const std::size_t norm_parameters = norm_.parameters();
-  const at::Tensor d_h = branch_->backward_input(d_hidden, parameters.subspan(norm_parameters), microbatch, of_branch);
+  const std::size_t count = parameters.size() - before() - after();
+  const at::Tensor d_h = branch_->backward_input(d_y, parameters.subspan(before(), count), microbatch, of_branch);
   if (!h.defined()) h = norm_.again(x, parameters, statistics);
-  branch_->backward_weight(h, grads.subspan(norm_parameters), of_branch);
+  branch_->backward_weight(h, grads.subspan(before(), count), of_branch);
+  if (!pre_) return {.hidden = d_h.add_(d_hidden)};
   return {.hidden = norm_.backward(d_h, x, parameters, statistics, d_hidden, grads)};
 }
 

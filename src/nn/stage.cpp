@@ -9,14 +9,14 @@
 
 namespace trireme::nn {
 
-std::unique_ptr<Stage> make_stage(model::StageKind kind, const model::Sizes& sizes, std::int64_t max_seq_len,
+std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes& sizes, std::int64_t max_seq_len,
                                   DType /*compute*/, std::int64_t loss_chunk_tokens, at::Device device) {
-  switch (kind) {
+  switch (stage.kind) {
     case model::StageKind::embedding: return std::make_unique<Embedding>();
     case model::StageKind::positions: return std::make_unique<Positions>();
     case model::StageKind::attention:
     case model::StageKind::mlp:
-      return std::make_unique<Residual>(sizes, make_branch(kind, sizes, max_seq_len, true, device));
+      return std::make_unique<Residual>(sizes, make_branch(stage, sizes, max_seq_len, true, device));
     case model::StageKind::head: return std::make_unique<Head>(sizes, loss_chunk_tokens, device);
     case model::StageKind::norm:
     case model::StageKind::attention_branch:

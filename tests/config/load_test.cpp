@@ -66,7 +66,12 @@ TEST(LoadRunFile, ReadsLlamaThreeRopeScaling) {
   ASSERT_TRUE(config.model.rope_scaling.has_value());
   EXPECT_EQ(config.model.rope_scaling->factor, 32.0);
   EXPECT_EQ(config.model.rope_scaling->high_freq_factor, 4.0);
-  EXPECT_THAT(mistakes_with({"model.rope_scaling={rope_type=\"yarn\"}"}), HasSubstr("rope_type = \"yarn\""));
+  EXPECT_THAT(mistakes_with({"model.rope_scaling={rope_type=\"ntk\"}"}), HasSubstr("rope_type = \"ntk\""));
+  EXPECT_THAT(mistakes_with({"model.rope_scaling={rope_type=\"linear\", beta_fast=3}"}),
+              HasSubstr("beta_fast = 3 where it takes one of rope_type, factor"));
+  EXPECT_THAT(mistakes_with({"model.rope_scaling={rope_type=\"yarn\", beta_fast=1, beta_slow=2}"}),
+              HasSubstr("beta_slow below beta_fast"));
+  EXPECT_THAT(mistakes_with({"model.layer_types=[\"sliding\"]"}), HasSubstr("\"sliding_attention\""));
   EXPECT_THAT(mistakes_with({"model.rope_scaling={factor=8}"}), HasSubstr("rope_type is missing"));
 }
 

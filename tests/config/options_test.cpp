@@ -29,10 +29,10 @@ TEST(Options, HaveUniqueNamesAndAMeaning) {
 // The keys that the design promises.
 const std::vector<std::pair<std::string, std::vector<std::string>>> promised = {
     {"run", {"name", "output", "seed", "deterministic", "overwrite", "export"}},
-    {"model",
-     {"architecture", "vocab_size", "hidden_size",    "intermediate_size", "layers",         "heads",        "kv_heads",
-      "head_dim",     "norm_eps",   "rope_theta",     "rope_scaling",      "tie_embeddings", "init",         "init_std",
-      "from",         "qk_norm",    "attention_bias", "mlp_bias",          "sliding_window", "logit_softcap"}},
+    {"model", {"architecture", "vocab_size",     "hidden_size", "intermediate_size", "layers",
+               "heads",        "kv_heads",       "head_dim",    "norm_eps",          "rope_theta",
+               "rope_scaling", "tie_embeddings", "init",        "init_std",          "from",
+               "layer_types",  "attention_bias", "mlp_bias",    "sliding_window",    "logit_softcap"}},
     {"data",
      {"train", "validation", "format", "seq_len", "shuffle", "seed", "ignore_targets", "document_end", "document_mask",
       "tokenizer", "skip_to", "prefetch_batches"}},
@@ -80,9 +80,6 @@ TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
   const std::vector<std::pair<std::string, std::string>> at_default_and_not = {
       {"mesh.context=1", "mesh.context=2"},
       {"mesh.pipeline=false", "mesh.pipeline=4"},
-      {"model.qk_norm=false", "model.qk_norm=true"},
-      {"model.attention_bias=false", "model.attention_bias=true"},
-      {"model.sliding_window=0", "model.sliding_window=4096"},
       {"model.logit_softcap=0", "model.logit_softcap=30.0"},
       {"precision.moments=fp32", "precision.moments=bf16"},
   };

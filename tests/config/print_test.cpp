@@ -35,6 +35,11 @@ RunConfig everything_set() {
       .rope_scaling =
           RopeScaling{
               .factor = 32, .low_freq_factor = 1.5, .high_freq_factor = 4.5, .original_max_position_embeddings = 4096},
+      .attention_bias = true,
+      .mlp_bias = true,
+      .sliding_window = 7,
+      .layer_types = {full_attention, sliding_attention},
+      .no_rope_interval = 3,
       .tie_embeddings = true,
       .init = Init::depth_scaled,
       .init_std = 0.1,

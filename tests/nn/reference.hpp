@@ -73,40 +73,55 @@ struct Flat {
   std::vector<nn::Grad> grads;
 };
 
+inline std::vector<std::int64_t> shape_of(model::Role role, const model::Sizes& s) {
+  using enum model::Role;
+  const std::int64_t d = s.hidden, i = s.intermediate, q_rows = s.heads * s.head_dim, kv_rows = s.kv_heads * s.head_dim;
+  switch (role) {
+    case embedding:
+    case head: return {s.vocab, d};
+    case positions: return {s.positions, d};
+    case q: return {q_rows, d};
+    case k:
+    case v: return {kv_rows, d};
+    case qkv: return {q_rows + 2 * kv_rows, d};
+    case q_bias: return {q_rows};
+    case k_bias:
+    case v_bias: return {kv_rows};
+    case qkv_bias: return {q_rows + 2 * kv_rows};
+    case q_norm: return {s.decoder.qk_norm == model::QkNorm::head ? s.head_dim : q_rows};
+    case k_norm: return {s.decoder.qk_norm == model::QkNorm::head ? s.head_dim : kv_rows};
+    case o: return {d, q_rows};
+    case gate:
+    case up: return {i, d};
+    case gate_bias:
+    case up_bias: return {i};
+    case down: return {d, i};
+    default: return {d};  // norms and biases on the residual stream
+  }
+}
+
 inline std::vector<std::vector<std::int64_t>> shapes_of(model::StageKind kind, const model::Sizes& s) {
-  const std::int64_t d = s.hidden, i = s.intermediate;
-  if (s.decoder.learned_positions) {
-    if (kind == model::StageKind::attention) return {{d}, {d}, {3 * d, d}, {3 * d}, {d, d}, {d}};
-    if (kind == model::StageKind::mlp) return {{d}, {d}, {i, d}, {i}, {d, i}, {d}};
-    if (kind == model::StageKind::head) return {{d}, {d}, {s.vocab, d}};
-    if (kind == model::StageKind::positions) return {{s.positions, d}};
-  }
-  const std::int64_t q = s.heads * s.head_dim;
-  const std::int64_t kv = s.kv_heads * s.head_dim;
-  switch (kind) {
-    case model::StageKind::embedding: return {{s.vocab, d}};
-    case model::StageKind::attention: return {{d}, {q, d}, {kv, d}, {kv, d}, {d, q}};
-    case model::StageKind::mlp: return {{d}, {i, d}, {i, d}, {d, i}};
-    case model::StageKind::head: return {{d}, {s.vocab, d}};
-    default: return {};
-  }
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const model::Role role : model::roles_of(kind, s.decoder)) shapes.push_back(shape_of(role, s));
+  return shapes;
 }
 
 /// Weights of a trained look: norms spread around 1, q and k large, so that attention is not uniform and a wrong RoPE
 /// or eps shows.
-inline at::Tensor fill(model::StageKind kind, std::size_t index, const std::vector<std::int64_t>& shape) {
+inline at::Tensor fill(model::Role role, const std::vector<std::int64_t>& shape) {
+  using enum model::Role;
   if (shape.size() == 1) return 1 + 0.5 * at::randn(shape);
-  const bool query_or_key = kind == model::StageKind::attention && (index == 1 || index == 2);
-  return (query_or_key ? 0.5 : 0.15) * at::randn(shape);
+  return (role == q || role == k || role == qkv ? 0.5 : 0.15) * at::randn(shape);
 }
 
 /// Gradients start as NaN where they are to be overwritten, and as 1 where they accumulate.
 inline Flat flat(model::StageKind kind, const model::Sizes& sizes, at::ScalarType type, bool accumulate) {
+  const std::vector<model::Role> roles = model::roles_of(kind, sizes.decoder);
   const auto shapes = shapes_of(kind, sizes);
   std::vector<std::int64_t> offsets{0};
   std::vector<at::Tensor> values;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    values.push_back(fill(kind, i, shapes[i]));
+    values.push_back(fill(roles[i], shapes[i]));
     offsets.push_back(offsets.back() + (values.back().numel() + 63) / 64 * 64);
   }
   Flat f;

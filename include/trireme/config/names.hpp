@@ -17,6 +17,7 @@ using Name = std::pair<Choice, std::string_view>;
 /// The names of every choice of an enumeration of the run file, in the order in which help shows them.
 std::span<const Name<Export>> names_of(Export);
 std::span<const Name<Init>> names_of(Init);
+std::span<const Name<RopeType>> names_of(RopeType);
 std::span<const Name<TokenFormat>> names_of(TokenFormat);
 std::span<const Name<SyncPolicy>> names_of(SyncPolicy);
 std::span<const Name<DType>> names_of(DType);

@@ -34,14 +34,26 @@ struct RunSection {
   Export export_when = Export::never;  ///< key `export`
 };
 
-/// Llama-3.1 RoPE scaling: `rope_scaling = { rope_type = "llama3", factor = 8.0, ... }`.
+/// How RoPE is stretched to longer contexts, as Hugging Face names it. linear: positions / factor (Chen et al. 2023);
+/// yarn: Peng et al. 2023; llama3: Llama 3.1's.
+enum class RopeType { llama3, linear, yarn };
+
+/// `rope_scaling = { rope_type = "llama3", factor = 8.0, ... }`. A type reads its own members only.
 struct RopeScaling {
+  RopeType type = RopeType::llama3;
   double factor = 8.0;
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   std::int64_t original_max_position_embeddings = 8192;
+  double attention_factor = 0;  ///< yarn: cosines and sines times this; 0: 1 + 0.1 ln(factor)
+  double beta_fast = 32, beta_slow = 1;
+  bool truncate = true;
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
+
+/// The words of layer_types.
+inline constexpr const char* full_attention = "full_attention";
+inline constexpr const char* sliding_attention = "sliding_attention";
 
 struct Model {
   std::string architecture = "llama";
@@ -56,6 +68,11 @@ struct Model {
   double norm_eps = 1e-5;
   double rope_theta = 10000.0;
   std::optional<RopeScaling> rope_scaling;
+  bool attention_bias = false;  ///< of q, k, v and o
+  bool mlp_bias = false;
+  std::int64_t sliding_window = 0;       ///< 0: none
+  std::vector<std::string> layer_types;  ///< a cycle of the two words above; empty: all layers have the window
+  std::int64_t no_rope_interval = 0;     ///< every so many layers one without RoPE; 0: none
   bool tie_embeddings = false;
   Init init = Init::normal;
   double init_std = 0.02;

@@ -10,6 +10,7 @@ namespace trireme::kernels {
 /// Grouped-query attention: head h reads key and value head h / (heads / kv_heads).
 struct AttentionShape {
   std::int64_t batch = 0, seq_len = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t window = 0;  ///< keys that a query sees, its own included; 0: all before it
 };
 
 // Causal attention, softmax(q k^T / sqrt(head_dim)) v, without materialising [T, T] (FlashAttention, Dao et al. 2022).
@@ -18,7 +19,7 @@ struct AttentionShape {
 //
 // document_begin: int32 [B*T] on the host, wherever the rest lies: where in its row the document of each token begins.
 // A token sees those of its document only, as if every document were a sequence of its own; what lies in other
-// documents is not computed, block by block. Undefined: rows are one document.
+// documents or before the window is not computed, block by block. Undefined: rows are one document.
 
 /// Writes out and logsumexp.
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,

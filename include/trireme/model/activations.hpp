@@ -23,9 +23,11 @@ enum class Keep {
 
 /// Bytes of each tensor that a stage saves for its backward, in nn's order, for a microbatch of `tokens` (B*T) tokens.
 /// Equal to what `nn/` saves, to the byte. attention: x, rstd, q|k|v, the attention's output, the log-sum-exp of every
-/// head; mlp: x, rstd, gate|up; head: x. rstd and log-sum-exp are fp32. `all` adds the norm's output to attention,
-/// and to mlp that of SwiGLU or GELU and the norm's. What tensor parallelism cuts them into saves the same between
-/// them, but never the gathered input of a branch. `keep` is not input, which is a block's affair.
+/// head, with a norm of queries and keys the rstd of every head of theirs (or of all of them together); a
+/// norm of the branch's output adds that and its rstd, and a branch that reads x itself has no rstd of it; mlp: x,
+/// rstd, gate|up; head: x. rstd and log-sum-exp are fp32. `all` adds the norm's output to attention, and to mlp that of
+/// SwiGLU or GELU and the norm's. What tensor parallelism cuts them into saves the same between them, but never the
+/// gathered input of a branch. `keep` is not input, which is a block's affair.
 [[nodiscard]] std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
                                                Keep keep = Keep::products);
 

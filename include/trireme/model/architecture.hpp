@@ -38,6 +38,14 @@ struct FixedRow {
   std::string_view feature;  ///< what another value would switch on
 };
 
+/// Which keys of config.json give the window of attention.
+enum class Windows : std::uint8_t {
+  none,
+  all,       ///< sliding_window, of every layer (Mistral)
+  layers,    ///< sliding_window and layer_types (Ministral)
+  switched,  ///< the same, if use_sliding_window; else from layer max_window_layers on (Qwen)
+};
+
 struct Architecture {
   std::string_view name;                  ///< model.architecture
   std::string_view models;                ///< whose they are, for `trireme models`
@@ -47,6 +55,10 @@ struct Architecture {
   Decoder decoder = {};
   std::vector<NameRow> names;
   std::vector<KeyRow> keys;
+  Windows windows = Windows::none;
+  std::int64_t window_absent = 0;  ///< sliding_window where the key is absent, which is not null
+  double theta_absent = 10000;     ///< rope_theta where it is absent
+  bool skips_rope = false;         ///< no_rope_layers and no_rope_layer_interval: layers without RoPE (SmolLM3)
   std::string_view activation_key;
   std::vector<std::string_view> activations;  ///< values that mean the same; the first is written
   std::vector<FixedRow> fixed = {};
@@ -65,5 +77,10 @@ struct Architecture {
 
 /// The decoder of a model of this run file: its architecture's, with what the run file switches on.
 [[nodiscard]] Decoder decoder_of(const config::Model& config);
+
+/// The window of attention in a layer: how many keys a query sees, its own included; 0: all before it.
+[[nodiscard]] std::int64_t window_of(const config::Model& config, std::int64_t layer);
+/// Whether a layer has RoPE.
+[[nodiscard]] bool rotates(const config::Model& config, std::int64_t layer);
 
 }  // namespace trireme::model

@@ -22,12 +22,18 @@ enum class StageKind {
 };
 
 enum class NormKind : std::uint8_t { rms, layer };
+/// Normalization of queries and keys before RoPE. head: each head by itself, one weight for all; width: all heads of a
+/// token together.
+enum class QkNorm : std::uint8_t { none, head, width };
 enum class Activation : std::uint8_t { swiglu, gelu_tanh };  ///< the last has no gate
 
 /// What the stages of a model are made of. Equal on every rank.
 struct Decoder {
   NormKind norm = NormKind::rms;  ///< layer: with a bias
   Activation activation = Activation::swiglu;
+  /// Where a branch is normed: its input, and its output before it is added to the residual stream.
+  bool pre_norm = true, post_norm = false;
+  QkNorm qk_norm = QkNorm::none;
   bool learned_positions = false;                           ///< added to the embedding; else RoPE
   bool joint_qkv = false;                                   ///< q, k and v are one parameter, and so are their biases
   bool qkv_bias = false, o_bias = false, mlp_bias = false;  ///< mlp_bias: of every linear layer of the MLP
@@ -50,8 +56,11 @@ enum class Role : std::uint8_t {
   k_bias,
   v_bias,
   qkv_bias,
+  q_norm,
+  k_norm,
   o,
   o_bias,
+  attention_post_norm,
   mlp_norm,
   mlp_norm_bias,
   gate,
@@ -60,16 +69,18 @@ enum class Role : std::uint8_t {
   up_bias,
   down,
   down_bias,
+  mlp_post_norm,
   final_norm,
   final_norm_bias,
   head,  ///< with tied embeddings a stage's parameter of this role is the embedding
 };
 
-/// The parameters of a stage of `kind`, in the order in which the stage lists them: those of its norm come first. norm:
+/// The parameters of a stage of `kind`, in the order in which the stage lists them: those of the norm of its input
+/// come first, those of the norm of its output last. norm:
 /// of StageKind::norm none, since it is that of another stage.
 [[nodiscard]] std::vector<Role> roles_of(StageKind kind, const Decoder& decoder);
 
-/// How many of a stage's parameters belong to its norm.
+/// How many parameters a norm has.
 [[nodiscard]] constexpr std::size_t norm_parameters(const Decoder& decoder) {
   return decoder.norm == NormKind::layer ? 2 : 1;
 }

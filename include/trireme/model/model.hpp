@@ -61,6 +61,8 @@ struct Stage {
   std::vector<ParamRef> parameters;  ///< in the order of roles_of
   Join enter = Join::none;           ///< before its forward
   Join leave = Join::none;           ///< after its forward
+  std::int64_t window = 0;           ///< of attention: keys that a query sees, its own included; 0: all before it
+  bool rotates = true;               ///< of attention: its queries and keys have RoPE
 };
 
 /// The unit of scheduling.
@@ -140,7 +142,8 @@ struct Model {
 
 /// Forward + backward FLOPs of one token at sequence length `seq_len`: 6 per parameter that is in a matrix product (the
 /// embedding lookup excluded, the head included) plus 12 * layers * heads * head_dim * seq_len for attention, counted
-/// in full (PaLM, Chowdhery et al. 2022, appendix B). `flop_rule()` names it in the metrics.
+/// in full (PaLM, Chowdhery et al. 2022, appendix B); in layers with a window min(window, seq_len) stands for seq_len.
+/// `flop_rule()` names it in the metrics.
 [[nodiscard]] double flops_per_token(const Model& model, std::int64_t seq_len);
 [[nodiscard]] std::string_view flop_rule();
 

@@ -22,6 +22,7 @@ struct ParameterRule {
   /// Of a replicated parameter: it works on the residual stream, of which sequence parallelism gives each rank a part.
   /// Else every rank computes its whole gradient.
   bool on_residual_stream = false;
+  bool sum_of_heads = false;  ///< of a replicated parameter: every rank applies it to its own heads
 };
 
 /// One of the stages that a whole stage is cut into.

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "trireme/kernels/attention.hpp"
 #include "trireme/kernels/rope.hpp"
 #include "trireme/nn/stage.hpp"
 
@@ -50,6 +51,13 @@ class Slots {
   std::vector<model::Role> roles_;
 };
 
+/// Columns of q|k that are normed together: a head, or all of q or of k.
+struct NormedPiece {
+  std::int64_t begin = 0, end = 0;
+  std::size_t weight = 0;  ///< its place among the parameters
+  bool first = true;       ///< of those that share the weight
+};
+
 /// Linear layers whose outputs lie side by side: their weights follow each other in the list, and so do their biases.
 struct JointLinear {
   std::size_t weights = 0, count = 1;  ///< the first one's place, and how many there are
@@ -61,12 +69,15 @@ struct JointLinear {
 };
 
 /// o(attention(q(h), k(h), v(h))), causal, grouped-query, rotary unless positions are learned. Parameters: roles_of
-/// (attention_branch). Saves q|k|v after RoPE, the attention's output, its log-sum-exp.
+/// (attention_branch). Saves q|k|v after RoPE, the attention's output, its log-sum-exp; with a norm of queries and keys
+/// q|k|v before it, and last the rstd of each of their pieces, [pieces, N].
 class AttentionBranch final : public Branch {
  public:
   /// adds_bias: this rank adds the bias of o: one of those that are summed does.
-  AttentionBranch(const model::Sizes& sizes, std::int64_t max_seq_len, bool adds_bias, at::Device device = at::kCPU);
-  [[nodiscard]] std::size_t products() const override { return 3; }
+  /// stage: its window, and whether it rotates.
+  AttentionBranch(const model::Sizes& sizes, const model::Stage& stage, std::int64_t max_seq_len, bool adds_bias,
+                  at::Device device = at::kCPU);
+  [[nodiscard]] std::size_t products() const override { return pieces_.empty() ? 3 : 4; }
   at::Tensor forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
                      const Microbatch& microbatch, Mode mode, std::vector<at::Tensor>& saved) const override;
   at::Tensor backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
@@ -75,10 +86,18 @@ class AttentionBranch final : public Branch {
                        const std::vector<at::Tensor>& saved) const override;
 
  private:
+  /// Queries and keys as attention reads them, [N, (heads + kv_heads) * head_dim]: q|k of qkv itself, turned in place,
+  /// or normed. rstd: written unless `again`.
+  [[nodiscard]] at::Tensor queries_and_keys(const at::Tensor& qkv, std::span<const at::Tensor> parameters,
+                                            const Microbatch& microbatch, const at::Tensor& rstd, bool again) const;
+  [[nodiscard]] kernels::AttentionShape shape_of(const Microbatch& microbatch) const;
+
   model::Sizes sizes_;
+  std::int64_t window_;
   bool adds_bias_;
   Slots slots_;
   JointLinear qkv_;
+  std::vector<NormedPiece> pieces_;
   kernels::RopeTable table_;
 };
 
@@ -103,8 +122,9 @@ class MlpBranch final : public Branch {
   JointLinear inner_;
 };
 
-/// The branch of a stage of this kind: attention or mlp, whole or cut. device: where its tensors will lie.
-[[nodiscard]] std::unique_ptr<Branch> make_branch(model::StageKind kind, const model::Sizes& sizes,
+/// The branch of a stage of attention or mlp, whole or cut. sizes: what this rank holds. device: where its tensors will
+/// lie.
+[[nodiscard]] std::unique_ptr<Branch> make_branch(const model::Stage& stage, const model::Sizes& sizes,
                                                   std::int64_t max_seq_len, bool adds_bias,
                                                   at::Device device = at::kCPU);
 

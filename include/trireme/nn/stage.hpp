@@ -74,11 +74,19 @@ class Stage {
                           const Microbatch& microbatch, Saved saved) const = 0;
 };
 
-/// The stage of `kind`. Sequences may be up to `max_seq_len` long. `loss_chunk_tokens`: tokens whose logits exist at
+/// A whole stage. Sequences may be up to `max_seq_len` long. `loss_chunk_tokens`: tokens whose logits exist at
 /// once, in the head; 0: chosen so that they stay in cache. device: where its tensors will lie.
-[[nodiscard]] std::unique_ptr<Stage> make_stage(model::StageKind kind, const model::Sizes& sizes,
+[[nodiscard]] std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes& sizes,
                                                 std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens,
                                                 at::Device device = at::kCPU);
+
+/// The same of a stage of `kind` without a window.
+[[nodiscard]] inline std::unique_ptr<Stage> make_stage(model::StageKind kind, const model::Sizes& sizes,
+                                                       std::int64_t max_seq_len, DType compute,
+                                                       std::int64_t loss_chunk_tokens, at::Device device = at::kCPU) {
+  return make_stage(model::Stage{.name = {}, .kind = kind, .parameters = {}}, sizes, max_seq_len, compute,
+                    loss_chunk_tokens, device);
+}
 
 /// What forward saves, to the byte.
 using model::saved_bytes;

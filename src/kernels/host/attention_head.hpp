@@ -45,8 +45,12 @@ struct FirstKeys {
 
   /// document_begin: of this sequence, or null. begin: the block's first query; those after seq_len are like the last.
   FirstKeys(const std::int32_t* document_begin, std::int64_t begin, const AttentionShape& s) {
-    if (document_begin == nullptr) return;
-    for (std::int64_t r = 0; r < query_block; ++r) of[r] = document_begin[std::min(begin + r, s.seq_len - 1)];
+    if (document_begin == nullptr && s.window == 0) return;
+    for (std::int64_t r = 0; r < query_block; ++r) {
+      const std::int64_t query = std::min(begin + r, s.seq_len - 1);
+      if (document_begin != nullptr) of[r] = document_begin[query];
+      if (s.window > 0) of[r] = std::max(of[r], query - s.window + 1);
+    }
   }
   /// The first block of keys that any query sees: the multiple of query_block before its first.
   [[nodiscard]] std::int64_t block() const { return of[0] / query_block * query_block; }

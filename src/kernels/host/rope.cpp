@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -28,14 +29,55 @@ float rescale(float frequency, const config::RopeScaling& scaling) {
   return (1.0F - smooth) * frequency / factor + smooth * frequency;
 }
 
+/// yarn (Peng et al. 2023): pairs that turn often keep their frequency, those that turn seldom are interpolated. How
+/// much of its own frequency pair `i` keeps.
+std::vector<float> yarn_ramp(std::int64_t head_dim, double theta, const config::RopeScaling& scaling) {
+  const auto dim = static_cast<double>(head_dim);
+  const auto pair_of = [&](double rotations) {  // over the original context
+    const auto context = static_cast<double>(scaling.original_max_position_embeddings);
+    return dim * std::log(context / (rotations * 2 * std::numbers::pi)) / (2 * std::log(theta));
+  };
+  double low = pair_of(scaling.beta_fast), high = pair_of(scaling.beta_slow);
+  if (scaling.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0), high = std::min(high, dim - 1);
+  if (low == high) high += 0.001;
+  std::vector<float> kept(static_cast<std::size_t>(head_dim / 2));
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    kept[i] = 1.0F - std::clamp((static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low),
+                                0.0F, 1.0F);
+  return kept;
+}
+
 std::vector<float> frequencies(std::int64_t head_dim, double theta, const std::optional<config::RopeScaling>& scaling) {
   std::vector<float> result(static_cast<std::size_t>(head_dim / 2));
   for (std::size_t i = 0; i < result.size(); ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
-    const float plain = 1.0F / std::pow(static_cast<float>(theta), exponent);
-    result[i] = scaling ? rescale(plain, *scaling) : plain;
+    result[i] = 1.0F / std::pow(static_cast<float>(theta), exponent);
+  }
+  if (!scaling) return result;
+  const auto factor = static_cast<float>(scaling->factor);
+  switch (scaling->type) {
+    case config::RopeType::llama3:
+      for (float& f : result) f = rescale(f, *scaling);
+      break;
+    case config::RopeType::linear:
+      for (float& f : result) f /= factor;
+      break;
+    case config::RopeType::yarn: {
+      const std::vector<float> kept = yarn_ramp(head_dim, theta, *scaling);
+      for (std::size_t i = 0; i < result.size(); ++i)
+        result[i] = result[i] / factor * (1.0F - kept[i]) + result[i] * kept[i];
+      break;
+    }
   }
   return result;
+}
+
+/// What cosines and sines are multiplied by.
+double amplitude(const std::optional<config::RopeScaling>& scaling) {
+  if (!scaling || scaling->type != config::RopeType::yarn) return 1;
+  if (scaling->attention_factor > 0) return scaling->attention_factor;
+  return scaling->factor <= 1 ? 1 : 0.1 * std::log(scaling->factor) + 1;
 }
 
 template <class T>
@@ -56,6 +98,7 @@ RopeTable rope_table(std::int64_t positions, std::int64_t head_dim, double theta
                      const std::optional<config::RopeScaling>& scaling) {
   invariant(head_dim > 0 && head_dim % 2 == 0, "rope_table: head_dim must be even");
   const auto frequency = frequencies(head_dim, theta, scaling);
+  const double times = amplitude(scaling);
   RopeTable table{.cos = at::empty({positions, head_dim / 2}, at::kFloat),
                   .sin = at::empty({positions, head_dim / 2}, at::kFloat)};
   auto* cos = table.cos.mutable_data_ptr<float>();
@@ -63,8 +106,8 @@ RopeTable rope_table(std::int64_t positions, std::int64_t head_dim, double theta
   for (std::int64_t p = 0; p < positions; ++p) {
     for (const float f : frequency) {
       const float angle = static_cast<float>(p) * f;
-      *cos++ = static_cast<float>(std::cos(static_cast<double>(angle)));
-      *sin++ = static_cast<float>(std::sin(static_cast<double>(angle)));
+      *cos++ = static_cast<float>(times * std::cos(static_cast<double>(angle)));
+      *sin++ = static_cast<float>(times * std::sin(static_cast<double>(angle)));
     }
   }
   return table;

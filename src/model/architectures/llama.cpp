@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Llama (Touvron et al. 2023).
+#include <algorithm>
+
 #include "model/families.hpp"
 
 namespace trireme::model {
@@ -12,11 +14,20 @@ std::vector<NameRow> llama_names() {
           {Role::q, "model.layers.{}.self_attn.q_proj.weight"},
           {Role::k, "model.layers.{}.self_attn.k_proj.weight"},
           {Role::v, "model.layers.{}.self_attn.v_proj.weight"},
+          {Role::q_bias, "model.layers.{}.self_attn.q_proj.bias"},
+          {Role::k_bias, "model.layers.{}.self_attn.k_proj.bias"},
+          {Role::v_bias, "model.layers.{}.self_attn.v_proj.bias"},
+          {Role::q_norm, "model.layers.{}.self_attn.q_norm.weight"},
+          {Role::k_norm, "model.layers.{}.self_attn.k_norm.weight"},
           {Role::o, "model.layers.{}.self_attn.o_proj.weight"},
+          {Role::o_bias, "model.layers.{}.self_attn.o_proj.bias"},
           {Role::mlp_norm, "model.layers.{}.post_attention_layernorm.weight"},
           {Role::gate, "model.layers.{}.mlp.gate_proj.weight"},
           {Role::up, "model.layers.{}.mlp.up_proj.weight"},
+          {Role::gate_bias, "model.layers.{}.mlp.gate_proj.bias"},
+          {Role::up_bias, "model.layers.{}.mlp.up_proj.bias"},
           {Role::down, "model.layers.{}.mlp.down_proj.weight"},
+          {Role::down_bias, "model.layers.{}.mlp.down_proj.bias"},
           {Role::final_norm, "model.norm.weight"},
           {Role::head, "lm_head.weight"}};
 }
@@ -34,18 +45,29 @@ std::vector<KeyRow> llama_keys() {
           {"tie_word_embeddings", &M::tie_embeddings, false}};
 }
 
+std::vector<KeyRow> with(std::vector<KeyRow> keys, std::initializer_list<KeyRow> rows) {
+  for (const KeyRow& row : rows) {
+    const auto same = std::find_if(keys.begin(), keys.end(), [&](const KeyRow& k) { return k.key == row.key; });
+    if (same == keys.end())
+      keys.push_back(row);
+    else
+      *same = row;
+  }
+  return keys;
+}
+
 Architecture llama() {
-  return {.name = "llama",
-          .models = "Llama 1 to 3 and models of their shape",
-          .model_type = "llama",
-          .class_name = "LlamaForCausalLM",
-          .names = llama_names(),
-          .keys = llama_keys(),
-          .activation_key = "hidden_act",
-          .activations = {"silu", "swish"},
-          .fixed = {{"attention_bias", false, "biases in attention"}, {"mlp_bias", false, "biases in the MLP"}},
-          .dropout = {"attention_dropout"},
-          .buffers = {".rotary_emb.inv_freq"}};
+  return {
+      .name = "llama",
+      .models = "Llama 1 to 3 and models of their shape",
+      .model_type = "llama",
+      .class_name = "LlamaForCausalLM",
+      .names = llama_names(),
+      .keys = with(llama_keys(), {{"attention_bias", &M::attention_bias, false}, {"mlp_bias", &M::mlp_bias, false}}),
+      .activation_key = "hidden_act",
+      .activations = {"silu", "swish"},
+      .dropout = {"attention_dropout"},
+      .buffers = {".rotary_emb.inv_freq"}};
 }
 
 }  // namespace trireme::model

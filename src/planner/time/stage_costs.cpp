@@ -35,12 +35,14 @@ class Stages {
     using Kind = model::StageKind;
     const Kind kind = stage.kind;
     if (model::looks_up(kind)) return bytes("lookup", 10, all_tokens(), model_.sizes.hidden);
-    product_terms(stage, last_of_block && phase_ == Phase::recompute);
-    if (kind == Kind::attention || kind == Kind::attention_branch) attention();
+    const model::Decoder& decoder = model_.sizes.decoder;
+    product_terms(stage, last_of_block && phase_ == Phase::recompute && !decoder.post_norm);
+    if (kind == Kind::attention || kind == Kind::attention_branch) attention(stage.window);
     const Kernels& k = c_.software.kernels;
     if (kind == Kind::norm) bytes("norm and residual", k.norm, stream_tokens(), model_.sizes.hidden);
+    const int norms = kind == Kind::head ? 1 : (decoder.pre_norm ? 1 : 0) + (decoder.post_norm ? 1 : 0);
     if (kind == Kind::attention || kind == Kind::mlp || kind == Kind::head)
-      bytes("norm and residual", k.norm, all_tokens(), model_.sizes.hidden);
+      bytes("norm and residual", k.norm * norms, all_tokens(), model_.sizes.hidden);
     if (kind == Kind::attention || kind == Kind::attention_branch)
       bytes("layout of q, k, v and RoPE", k.projections, all_tokens(), model_.held.heads * model_.held.head_dim);
     if (kind == Kind::mlp || kind == Kind::mlp_branch)
@@ -91,17 +93,20 @@ class Stages {
     }
   }
 
-  /// Causal half: 2 T s heads head_dim forward; backward computes 2.5 times that at 0.8 of the rate.
-  void attention() {
+  /// Causal half: 2 T s heads head_dim forward; backward computes 2.5 times that at 0.8 of the rate. With a window w
+  /// shorter than s a query sees w - w^2 / 2s keys on average instead of s / 2.
+  void attention(std::int64_t window) {
     if (phase_ == Phase::backward_weight) return;
     const double rate = attention_rate(c_.machine, model_.held.head_dim, c_.of.replay_options.compute);
     const bool backward = phase_ == Phase::backward || phase_ == Phase::backward_input;
-    const double seconds = 2 * f64(all_tokens()) * f64(c_.of.seq_len) * f64(model_.held.heads * model_.held.head_dim) *
+    const double length = f64(c_.of.seq_len), seen = f64(window > 0 ? std::min(window, c_.of.seq_len) : c_.of.seq_len);
+    const double keys = seen * (2 - seen / length);  // twice the mean
+    const double seconds = 2 * f64(all_tokens()) * keys * f64(model_.held.heads * model_.held.head_dim) *
                            (backward ? 2.5 / 0.8 : 1) / rate;
     if (terms_ != nullptr)
       note("attention", seconds,
-           fmt::format("{}2 x {} x {} x {} x {} / {:.4g} FLOP/s", backward ? "2.5 / 0.8 x " : "", all_tokens(),
-                       c_.of.seq_len, model_.held.heads, model_.held.head_dim, rate));
+           fmt::format("{}2 x {} x {} x {} x {} / {:.4g} FLOP/s", backward ? "2.5 / 0.8 x " : "", all_tokens(), keys,
+                       model_.held.heads, model_.held.head_dim, rate));
     seconds_ += seconds;
   }
 

@@ -24,6 +24,16 @@ bool shares_its_gpu(const mpi::Communicator& world, const std::string& bus) {
   return std::count(taken.begin(), taken.end(), bus) > 1;
 }
 
+/// What is computed on the host only.
+void refuse_without_device_kernel(const config::RunConfig& config) {
+  const std::int64_t window = config.model.sliding_window;
+  if (window == 0 || window >= config.data.seq_len) return;  // it hides nothing
+  throw EnvironmentError(
+      fmt::format("model.sliding_window = {} is shorter than data.seq_len = {}, and attention with a window has no GPU "
+                  "kernel. Set data.seq_len = {} at most, or device.type = \"cpu\".",
+                  window, config.data.seq_len, window));
+}
+
 /// Libraries read these when they start; who has set them knows why.
 void sum_in_one_order() {
   for (const auto& [name, value] :
@@ -60,6 +70,7 @@ ComputeDevice decide_device(const config::RunConfig& config, const device::GpuPr
     return {.remark =
                 fmt::format("device.type = auto: training on CPUs although GPUs were found: {}", ranks.why_without)};
   }
+  refuse_without_device_kernel(config);
   const device::Gpu& gpu =
       probe.gpus.at(static_cast<std::size_t>(gpu_of(static_cast<int>(probe.gpus.size()), ranks.node_rank)));
   ComputeDevice chosen{.device = {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(gpu.index)}, .gpu = gpu};

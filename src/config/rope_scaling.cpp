@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/rope_scaling.hpp"
+
+#include <algorithm>
+#include <span>
+#include <variant>
+#include <vector>
+
+namespace trireme::config {
+
+namespace {
+
+using Number = std::variant<double RopeScaling::*, std::int64_t RopeScaling::*, bool RopeScaling::*>;
+
+/// A key of the table.
+struct RopeKey {
+  std::string_view key;
+  Number member;
+  Limits limits;
+};
+
+std::vector<RopeKey> rows_of(RopeType type) {
+  using S = RopeScaling;
+  const RopeKey factor{"factor", &S::factor, at_least(1)};
+  const RopeKey original{"original_max_position_embeddings", &S::original_max_position_embeddings, between(1, 1 << 30)};
+  switch (type) {
+    case RopeType::llama3:
+      return {factor,
+              {"low_freq_factor", &S::low_freq_factor, above(0)},
+              {"high_freq_factor", &S::high_freq_factor, above(0)},
+              original};
+    case RopeType::linear: return {factor};
+    case RopeType::yarn:
+      return {factor,
+              original,
+              {"attention_factor", &S::attention_factor, at_least(0)},
+              {"beta_fast", &S::beta_fast, above(0)},
+              {"beta_slow", &S::beta_slow, above(0)},
+              {"truncate", &S::truncate, {}}};
+  }
+  return {};
+}
+
+Expected read_number(const Value& value, double& target, const Limits& limits) { return read(value, target, limits); }
+Expected read_number(const Value& value, std::int64_t& target, const Limits& limits) {
+  return read(value, target, limits);
+}
+Expected read_number(const Value& value, bool& target, const Limits& /*none*/) { return read(value, target); }
+
+/// One key; says what it takes if the value is not that.
+Expected read_field(const Field& field, std::span<const RopeKey> rows, RopeScaling& scaling) {
+  if (field.key == "rope_type") return std::nullopt;
+  std::string keys = "one of rope_type";
+  for (const RopeKey& row : rows) {
+    if (row.key == field.key)
+      return std::visit([&](auto member) { return read_number(field.value, scaling.*member, row.limits); }, row.member);
+    keys += ", " + std::string(row.key);
+  }
+  return keys;
+}
+
+}  // namespace
+
+Expected read_rope_scaling(const Value& value, Model& model) {
+  const std::string form = std::string("a table ") + rope_scaling_form;
+  const auto* fields = std::get_if<Fields>(&value.data);
+  if (fields == nullptr) return form;
+  const auto type = std::find_if(fields->begin(), fields->end(), [](const Field& f) { return f.key == "rope_type"; });
+  RopeScaling scaling;
+  if (type == fields->end()) return form + "; rope_type is missing";
+  const auto in_it = [&](const Field& field, const std::string& expected) {
+    return form + "; in it, " + field.key + " = " + describe(field.value) + " where it takes " + expected;
+  };
+  if (const Expected expected = read_choice(type->value, scaling.type)) return in_it(*type, *expected);
+  const std::vector<RopeKey> rows = rows_of(scaling.type);
+  for (const Field& field : *fields)
+    if (const Expected expected = read_field(field, rows, scaling)) return in_it(field, *expected);
+  if (scaling.type == RopeType::llama3 && scaling.low_freq_factor >= scaling.high_freq_factor)
+    return form + "; low_freq_factor below high_freq_factor";
+  if (scaling.type == RopeType::yarn && scaling.beta_slow >= scaling.beta_fast)
+    return form + "; beta_slow below beta_fast";
+  model.rope_scaling = scaling;
+  return std::nullopt;
+}
+
+Printed print_rope_scaling(const Model& model) {
+  if (!model.rope_scaling) return std::nullopt;
+  std::string text = "{ rope_type = " + quoted(config::to_text(model.rope_scaling->type));
+  for (const RopeKey& row : rows_of(model.rope_scaling->type))
+    text += ", " + std::string(row.key) + " = " +
+            std::visit([&](auto member) { return *print((*model.rope_scaling).*member); }, row.member);
+  return text + " }";
+}
+
+}  // namespace trireme::config

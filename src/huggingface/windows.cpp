@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "huggingface/windows.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "trireme/config/rules.hpp"
+
+namespace trireme::huggingface {
+
+namespace {
+
+using model::Windows;
+using nlohmann::json;
+using Types = std::vector<std::string>;
+
+/// The shortest list that gives `types` when it is repeated.
+Types cycle_of(const Types& types) {
+  for (std::size_t period = 1; period < types.size(); ++period) {
+    bool repeats = true;
+    for (std::size_t i = period; i < types.size() && repeats; ++i) repeats = types[i] == types[i - period];
+    if (repeats) return {types.begin(), types.begin() + static_cast<std::ptrdiff_t>(period)};
+  }
+  return types;
+}
+
+/// layer_types; nothing when there are none, or a mistake.
+std::optional<Types> listed_types(const JsonObject& config, std::int64_t layers) {
+  const json* list = config.find("layer_types");
+  if (list == nullptr) return std::nullopt;
+  const auto is_known = [](const json& type) {
+    return type == config::full_attention || type == config::sliding_attention;
+  };
+  if (list->is_array() && static_cast<std::int64_t>(list->size()) == layers &&
+      std::all_of(list->begin(), list->end(), is_known))
+    return list->get<Types>();
+  config.unexpected("layer_types", fmt::format("full_attention or sliding_attention for each of {} layers", layers));
+  return std::nullopt;
+}
+
+/// Layers from max_window_layers on have the window; in an absent list of the others all.
+Types unlisted_types(const JsonObject& config, const model::Architecture& a, std::int64_t layers) {
+  constexpr std::int64_t max_window_layers_absent = 28;
+  const std::int64_t full =
+      a.windows == Windows::switched ? config.integer("max_window_layers", 0).value_or(max_window_layers_absent) : 0;
+  Types types(static_cast<std::size_t>(layers), config::sliding_attention);
+  std::fill_n(types.begin(), std::min(full, layers), config::full_attention);
+  return types;
+}
+
+}  // namespace
+
+void read_windows(const JsonObject& config, const model::Architecture& a, config::Model& model) {
+  if (a.windows == Windows::none || model.layers > config::largest_count) return;
+  const bool on = a.windows != Windows::switched || config.flag("use_sliding_window").value_or(false);
+  const std::int64_t absent = config.is_null("sliding_window") ? 0 : a.window_absent;
+  const std::int64_t window = on ? config.integer("sliding_window", 1).value_or(absent) : 0;
+  if (a.windows == Windows::all) {
+    if (config.has("layer_types"))
+      config.unexpected("layer_types", "none: transformers ignores it for this model_type");
+    model.sliding_window = window;
+    return;
+  }
+  const std::optional<Types> listed = listed_types(config, model.layers);
+  if (!listed && window == 0) return;
+  const Types types = cycle_of(listed ? *listed : unlisted_types(config, a, model.layers));
+  const bool any = std::find(types.begin(), types.end(), config::sliding_attention) != types.end();
+  if (any && window == 0)
+    return config.unexpected("layer_types", "full_attention only, since there is no sliding_window");
+  if (!any) return;
+  model.sliding_window = window;
+  if (types.size() > 1) model.layer_types = types;
+}
+
+void read_no_rope_layers(const JsonObject& config, config::Model& model) {
+  constexpr std::int64_t interval_absent = 4;
+  const json* list = config.find("no_rope_layers");
+  if (list == nullptr) {
+    model.no_rope_interval = config.integer("no_rope_layer_interval", 1).value_or(interval_absent);
+    return;
+  }
+  const bool complete = list->is_array() && static_cast<std::int64_t>(list->size()) == model.layers;
+  const auto first = complete ? std::find(list->begin(), list->end(), 0) : json::const_iterator{};
+  model.no_rope_interval = !complete || first == list->end() ? 0 : first - list->begin() + 1;
+  bool fits = complete;
+  for (std::int64_t layer = 0; fits && layer < model.layers; ++layer)
+    fits = (*list)[static_cast<std::size_t>(layer)] == (model::rotates(model, layer) ? 1 : 0);
+  if (!fits)
+    config.unexpected("no_rope_layers",
+                      fmt::format("{} numbers, 0 for every n-th layer and 1 for the others", model.layers));
+}
+
+void write_windows(const model::Architecture& a, const config::Model& model, nlohmann::ordered_json& table) {
+  if (a.skips_rope) {
+    std::vector<int> list;
+    for (std::int64_t layer = 0; layer < model.layers; ++layer) list.push_back(model::rotates(model, layer) ? 1 : 0);
+    table["no_rope_layers"] = list;
+  }
+  if (a.windows == Windows::none) return;
+  table["sliding_window"] = nullptr;
+  if (model.sliding_window > 0) table["sliding_window"] = model.sliding_window;
+  if (a.windows == Windows::all) return;
+  Types types;
+  for (std::int64_t layer = 0; layer < model.layers; ++layer)
+    types.push_back(model::window_of(model, layer) > 0 ? config::sliding_attention : config::full_attention);
+  table["layer_types"] = types;
+  if (a.windows != Windows::switched) return;
+  table["use_sliding_window"] = model.sliding_window > 0;
+  // What readers that know no layer_types go by.
+  const auto first = std::find(types.begin(), types.end(), config::sliding_attention);
+  table["max_window_layers"] = first - types.begin();
+}
+
+}  // namespace trireme::huggingface

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// config.json of each family, as published or as transformers reads it: every key that changes the model, and what is
+// half right.
+#include <gtest/gtest.h>
+
+#include "huggingface/config_text.hpp"
+#include "huggingface/directories.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/model/architecture.hpp"
+
+namespace trireme::huggingface::families_test {
+namespace {
+
+/// Sizes of a small model of a family, then `more`.
+std::string text_of(const std::string& type, const std::string& more) {
+  return fmt::format(R"({{"model_type": "{}", "vocab_size": 11, "hidden_size": 8, "intermediate_size": 12,
+  "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2{}}})",
+                     type, more);
+}
+
+config::Model read(const std::string& type, const std::string& more) {
+  return parse_hf_config(text_of(type, more), "config.json").model;
+}
+
+void expect_refusal(const std::string& type, const std::string& more, const std::vector<std::string>& parts) {
+  expect_parts(message_of<CheckpointError>([&] { (void)read(type, more); }), parts);
+}
+
+using Types = std::vector<std::string>;
+constexpr const char* full = config::full_attention;
+constexpr const char* sliding = config::sliding_attention;
+
+TEST(Families, EveryOneIsWrittenAsItIsRead) {
+  for (const model::Architecture& a : model::architectures()) {
+    if (a.name == "gpt2") continue;  // other keys: gpt2_test
+    config::Model model = read(std::string(a.model_type), R"(, "head_dim": 6, "rope_theta": 300.5,
+      "rope_scaling": {"rope_type": "yarn", "factor": 3, "original_max_position_embeddings": 16, "beta_fast": 20,
+      "beta_slow": 2, "truncate": false, "attention_factor": 1.5})");
+    if (a.expresses(&config::Model::attention_bias)) model.attention_bias = true;
+    if (a.expresses(&config::Model::mlp_bias)) model.mlp_bias = true;
+    if (a.skips_rope) model.no_rope_interval = 2;
+    if (a.windows != model::Windows::none) model.sliding_window = 7;
+    if (a.windows == model::Windows::layers || a.windows == model::Windows::switched)
+      model.layer_types = {full, sliding};
+    const std::string written = hf_config_text(model::build(model), {});
+    const config::Model again = parse_hf_config(written, "config.json").model;
+    EXPECT_EQ(hf_config_text(model::build(again), {}), written) << a.name;
+    EXPECT_EQ(model::build(again).sizes, model::build(model).sizes) << a.name;
+    EXPECT_EQ(again.no_rope_interval, model.no_rope_interval) << a.name;
+    EXPECT_EQ(again.sliding_window, model.sliding_window) << a.name;
+    EXPECT_EQ(again.layer_types, model.layer_types) << a.name;
+    model.rope_scaling = config::RopeScaling{.type = config::RopeType::linear, .factor = 2.5};
+    EXPECT_EQ(parse_hf_config(hf_config_text(model::build(model), {}), "c").model.rope_scaling, model.rope_scaling);
+  }
+}
+
+TEST(Families, Qwen2HasBiasesOfQueriesKeysAndValues) {
+  // Qwen2.5 7B as it was published.
+  const config::Model model = parse_hf_config(R"({"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
+    "bos_token_id": 151643, "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 3584,
+    "initializer_range": 0.02, "intermediate_size": 18944, "max_position_embeddings": 131072, "max_window_layers": 28,
+    "model_type": "qwen2", "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": false,
+    "torch_dtype": "bfloat16", "use_cache": true, "use_mrope": false, "use_sliding_window": false,
+    "vocab_size": 152064})",
+                                              "config.json")
+                                  .model;
+  EXPECT_EQ(model.sliding_window, 0);
+  EXPECT_EQ(model.head_dim, 128);
+  EXPECT_EQ(model::build(model).elements(), 7615616512);
+}
+
+TEST(Families, Qwen3HasNormsOfQueriesAndKeys) {
+  // Qwen3 0.6B as it was published.
+  const std::string text = R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024,
+    "initializer_range": 0.02, "intermediate_size": 3072, "max_position_embeddings": 40960, "max_window_layers": 28,
+    "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+    "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true, "use_sliding_window": false,
+    "vocab_size": 151936})";
+  EXPECT_EQ(model::build(parse_hf_config(text, "config.json").model).elements(), 596049920);
+  EXPECT_EQ(read("qwen3", "").head_dim, 128);
+}
+
+TEST(Families, MistralsAbsentWindowIsNotItsNullOne) {
+  EXPECT_EQ(read("mistral", "").sliding_window, 4096);
+  EXPECT_EQ(read("mistral", R"(, "sliding_window": null)").sliding_window, 0);
+  EXPECT_EQ(read("mistral", R"(, "sliding_window": 7)").sliding_window, 7);
+  expect_refusal("mistral", R"(, "sliding_window": 0)", {"sliding_window = 0"});
+  expect_refusal("mistral", R"(, "layer_types": ["full_attention"])", {"layer_types", "ignores it"});
+}
+
+TEST(Families, LayersWithAWindowAreAPattern) {
+  const config::Model model = read("ministral", R"(, "sliding_window": 5, "layer_types": ["full_attention",
+    "sliding_attention", "full_attention", "sliding_attention"])");
+  EXPECT_EQ(model.layer_types, (Types{full, sliding}));
+  EXPECT_EQ(model::window_of(model, 2), 0);
+  EXPECT_EQ(model::window_of(model, 3), 5);
+  EXPECT_TRUE(read("ministral", R"(, "sliding_window": 5)").layer_types.empty()) << "all of them";
+  const config::Model qwen =
+      read("qwen2", R"(, "use_sliding_window": true, "sliding_window": 9, "max_window_layers": 3)");
+  EXPECT_EQ(qwen.layer_types, (Types{full, full, full, sliding}));
+  EXPECT_EQ(qwen.sliding_window, 9);
+  EXPECT_EQ(read("qwen3", R"(, "use_sliding_window": true)").sliding_window, 0) << "from layer 28 on";
+  EXPECT_EQ(read("qwen3", R"(, "use_sliding_window": true, "max_window_layers": 0)").sliding_window, 4096);
+  EXPECT_EQ(read("qwen2", R"(, "sliding_window": 9, "max_window_layers": 0)").sliding_window, 0) << "switched off";
+}
+
+TEST(Families, SmolLM3LeavesRopeOutOfEveryNthLayer) {
+  EXPECT_EQ(read("smollm3", "").no_rope_interval, 4);
+  EXPECT_EQ(read("smollm3", "").rope_theta, 2e6);
+  EXPECT_TRUE(read("smollm3", "").tie_embeddings);
+  EXPECT_EQ(read("smollm3", R"(, "no_rope_layers": [1, 0, 1, 0])").no_rope_interval, 2);
+  EXPECT_EQ(read("smollm3", R"(, "no_rope_layers": [1, 1, 1, 1])").no_rope_interval, 0);
+  EXPECT_EQ(read("smollm3", R"(, "no_rope_layer_interval": 3)").no_rope_interval, 3);
+  expect_refusal("smollm3", R"(, "no_rope_layers": [0, 1, 1, 1])", {"no_rope_layers = [0,1,1,1]", "every n-th layer"});
+  expect_refusal("smollm3", R"(, "no_rope_layers": [1, 0])", {"no_rope_layers", "4 numbers"});
+  expect_refusal("smollm3", R"(, "no_rope_layers": "all")", {"no_rope_layers"});
+  expect_refusal("smollm3", R"(, "use_sliding_window": true)", {"use_sliding_window = true"});
+}
+
+TEST(Families, Olmo2NormsWhatBranchesWrite) {
+  // OLMo 2 7B as it was published.
+  const std::string text = R"({"architectures": ["Olmo2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "eos_token_id": 100257, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+    "intermediate_size": 11008, "max_position_embeddings": 4096, "model_type": "olmo2", "num_attention_heads": 32,
+    "num_hidden_layers": 32, "num_key_value_heads": 32, "pad_token_id": 100277, "rms_norm_eps": 1e-06,
+    "rope_scaling": null, "rope_theta": 500000, "tie_word_embeddings": false, "torch_dtype": "float32",
+    "use_cache": false, "vocab_size": 100352})";
+  const model::Model model = model::build(parse_hf_config(text, "config.json").model);
+  EXPECT_EQ(model.elements(), 7298617344);
+  EXPECT_TRUE(model.find("model.layers.31.post_feedforward_layernorm.weight"));
+  EXPECT_FALSE(model.find("model.layers.0.input_layernorm.weight"));
+  EXPECT_EQ(read("olmo2", "").norm_eps, 1e-5);
+}
+
+TEST(Families, AnotherModelIsRefusedWithTheKeysThatNoneHas) {
+  expect_refusal(
+      "falcon_h1", R"(, "mamba_d_conv": 4, "ssm_multipliers": [1], "use_cache": true)",
+      {"model_type = \"falcon_h1\"", "olmo2", "No family has its keys \"mamba_d_conv\", \"ssm_multipliers\""});
+}
+
+TEST(Families, HalfRightFilesAreRefusedByKey) {
+  expect_refusal("qwen2",
+                 R"(, "layer_types": ["sliding_attention", "full_attention", "full_attention", "full_attention"])",
+                 {"layer_types", "no sliding_window"});
+  expect_refusal("qwen2", R"(, "use_sliding_window": true, "layer_types": ["full_attention"])",
+                 {"layer_types", "each of 4 layers"});
+  expect_refusal("ministral",
+                 R"(, "layer_types": ["chunked_attention", "full_attention", "full_attention", "full_attention"])",
+                 {"layer_types", "chunked_attention"});
+  expect_refusal("qwen3", R"(, "use_sliding_window": 1)", {"use_sliding_window = 1"});
+  expect_refusal("qwen3", R"(, "attention_bias": "yes")", {"attention_bias = \"yes\""});
+  expect_refusal("qwen3", R"(, "num_experts": 8)", {"num_experts = 8"});
+  expect_refusal("qwen2", R"(, "rope_scaling": {"type": "yarn", "factor": 4})",
+                 {"rope_scaling.original_max_position_embeddings is missing"});
+  expect_refusal("qwen2", R"(, "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 9,
+    "mscale": 1})",
+                 {"rope_scaling.mscale = 1"});
+  expect_refusal("qwen2", R"(, "rope_scaling": {"type": "linear"})", {"rope_scaling.factor is missing"});
+  expect_refusal("llama", R"(, "sliding_window": 9)", {"sliding_window = 9"});
+  expect_parts(message_of<CheckpointError>([] {
+                 (void)parse_hf_config(R"({"model_type": "mistral", "vocab_size": 11, "hidden_size": 8,
+                   "intermediate_size": 12, "num_hidden_layers": 4, "num_attention_heads": 4})",
+                                       "c");
+               }),
+               {"num_key_value_heads is missing"});
+}
+
+}  // namespace
+}  // namespace trireme::huggingface::families_test
