@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/planner/replay.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "planner/verb_bytes.hpp"
 #include "trireme/base/text_table.hpp"
@@ -60,6 +64,11 @@ Bytes head_workspace(const model::Model& model, const ReplayOptions& replay_opti
                size_of(replay_options.compute));
 }
 
+/// Of a process on a GPU: its context and the kernels that it has loaded.
+constexpr Bytes cuda_own{std::int64_t{512} << 20};
+/// NCCL 2.28: 9.2 MiB for a neighbour and channel (4 MiB of Simple, 4.7 of LL128, 0.5 of LL), 24 channels on NVLink.
+constexpr Bytes nccl_own{std::int64_t{224} << 20};
+
 }  // namespace
 
 Bytes Memory::total() const {
@@ -88,12 +97,21 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   memory.gradients_unsharded = ring_bytes(rings.gradients, model, layout, 4);
   if (replay_options.on_gpu) memory.workspace = head_workspace(model, replay_options);
   VerbBytes bytes(model, layout, replay_options);
+  std::set<std::pair<std::string_view, schedule::Lane>> exchanged;  // groups and lanes whose ranks exchange tensors
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
-    const Bytes most = bytes.of(schedule.ops[i]).activations;
+    const OpBytes of_op = bytes.of(schedule.ops[i]);
+    for (const Transfer& transfer : of_op.transfers)
+      if (transfer.group != "host" && transfer.bytes.value > 0)
+        exchanged.emplace(transfer.group, schedule::lane_of(schedule.ops[i]));
+    const Bytes most = of_op.activations;
     memory.host.activations = std::max(memory.host.activations, bytes.activations_on_host());
     if (most <= memory.activations) continue;
     memory.activations = most;
     memory.activations_peak_op = static_cast<int>(i);
+  }
+  if (replay_options.on_gpu) {
+    memory.nccl_communicators = static_cast<int>(exchanged.size());
+    memory.outside = {cuda_own.value + memory.nccl_communicators * nccl_own.value};
   }
   if (memory.activations.value > 0)
     memory.activations_peak =
@@ -151,6 +169,10 @@ std::string to_text(const Memory& memory) {
   add("activations", memory.activations, memory.activations_peak);
   if (memory.workspace.value > 0) add("workspace: logits", memory.workspace, "backward head");
   add("total", memory.total(), memory.activations.value > 0 ? memory.activations_peak : "all the step");
+  if (memory.outside.value > 0)
+    add("outside of memory.budget", memory.outside,
+        fmt::format("estimate: CUDA, {} NCCL communicator{}", memory.nccl_communicators,
+                    memory.nccl_communicators == 1 ? "" : "s"));
   if (memory.host.total().value == 0) return table.str();
   add("in host memory: parameters.sharded", memory.host.parameters_sharded);
   add("in host memory: gradients.sharded", memory.host.gradients_sharded);

@@ -118,6 +118,23 @@ TEST(ReplayMemory, CountsTheLogitsOfAGpusHead) {
   EXPECT_EQ(replay_memory(step, model, layout, replay_options).workspace, Bytes{2 * (8 * 257 + (2 * 32 + 8) * 72)});
 }
 
+TEST(ReplayMemory, NamesWhatLiesOutsideOfTheBudgetOfAGpu) {
+  const model::Model model = llama();
+  const auto outside = [&](int shards, int replicas, bool on_gpu) {
+    return replay_memory(schedule::build_step(model, 1, {.replicas = replicas}), model, shard::Layout(model, shards),
+                         {.tokens = 8, .replicas = replicas, .on_gpu = on_gpu});
+  };
+  EXPECT_EQ(outside(2, 1, false).outside, Bytes{0});
+  const Memory alone = outside(1, 1, true), sharded = outside(2, 1, true), both = outside(2, 2, true);
+  EXPECT_EQ(alone.nccl_communicators, 0) << "one rank exchanges nothing";
+  EXPECT_EQ(sharded.nccl_communicators, 2) << "gathers and reductions";
+  EXPECT_EQ(both.nccl_communicators, 3);
+  EXPECT_EQ((both.outside - sharded.outside).value, (sharded.outside - alone.outside).value / 2);
+  EXPECT_EQ(sharded.total(), outside(2, 1, false).total() + sharded.workspace) << "not part of the total";
+  EXPECT_NE(to_text(both).find("outside of memory.budget"), std::string::npos);
+  EXPECT_NE(to_text(both).find("CUDA, 3 NCCL communicators"), std::string::npos);
+}
+
 TEST(GpuLogitsTokens, HoldAGibibyteOfBf16AndFewTokensNever) {
   EXPECT_EQ(model::gpu_logits_tokens(128256) * 128256 * 2 >> 20, 1017);
   EXPECT_EQ(model::gpu_logits_tokens(1 << 24), 1024);

@@ -32,6 +32,10 @@ struct Memory {
   Bytes parameters_sharded, parameters_unsharded, parameters_resharded, gradients_sharded, gradients_unsharded,
       optimizer, activations;
   Bytes workspace;  ///< of a GPU's head: logits, and its input and that one's gradient. Other workspace is not counted
+  /// On a GPU, beside all of that and outside of memory.budget: CUDA's own for a process, and NCCL's buffers, by an
+  /// estimate for each communicator. 0 on a CPU.
+  Bytes outside;
+  int nccl_communicators = 0;    ///< of this rank, one for each group and lane whose ranks exchange tensors
   int activations_peak_op = 0;   ///< the op during which activations are highest
   std::string activations_peak;  ///< the same in words; the other categories are as large all the step
   /// In host memory.
