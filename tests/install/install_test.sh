@@ -20,7 +20,7 @@ env -i prefix/bin/trireme --version >version.txt || fail "the installed program 
 grep -q '^trireme 0.1.0 ' version.txt || fail "the installed program's version" version.txt
 env -i prefix/bin/trireme plan prefix/share/trireme/inputs/quickstart.toml --ranks 4 >plan.txt ||
   fail "the installed program cannot plan the installed run file" plan.txt
-! grep -rl "$TRIREME_SOURCE" prefix/lib*/cmake prefix/include || fail "the package points into the source tree"
+! grep -rlE "$TRIREME_SOURCE([/;\"]|$)" prefix/lib*/cmake prefix/include || fail "the package points into the source tree"
 
 quietly configure.log cmake -S "$TRIREME_SOURCE/tests/install/consumer" -B build -G Ninja -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_PREFIX_PATH="$work/prefix"
