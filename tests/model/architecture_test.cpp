@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "model/message_of.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/model/model.hpp"
 
@@ -22,15 +23,6 @@ config::Model small(const Architecture& a) {
                        .heads = 4};
   if (a.decoder.learned_positions) config.positions = 8;
   return config;
-}
-
-std::string message_of(const config::Model& config) {
-  try {
-    (void)build(config);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Architectures, NameEveryTensorOnceAndNoneThatIsNotThere) {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "trireme/base/error.hpp"
+#include "model/message_of.hpp"
 
 namespace trireme::model {
 namespace {
@@ -16,15 +16,6 @@ config::Model small() {
   config.layers = 2;
   config.heads = 4;
   return config;
-}
-
-std::string message_of(const config::Model& config) {
-  try {
-    (void)build(config);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 void expect_mistakes(const config::Model& config, const std::vector<std::string>& parts) {

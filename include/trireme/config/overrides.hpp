@@ -9,7 +9,7 @@
 namespace trireme::config {
 
 /// What `section.key=value` overrides say, with everything else at its default: for what starts before a run file is
-/// read. What is wrong in them is passed over here; `load_run_file` reports it.
+/// read. Errors in them are ignored here; `load_run_file` reports them.
 [[nodiscard]] RunConfig read_overrides(const std::vector<std::string>& overrides);
 
 }  // namespace trireme::config

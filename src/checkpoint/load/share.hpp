@@ -11,7 +11,7 @@
 /// thousands of ranks is large, and no rank but the first ever holds more of it than its own part and a few files.
 namespace trireme::checkpoint {
 
-/// Whether a rank wants a slice.
+/// Whether a rank needs a slice.
 using Wanted = std::function<bool(Quantity, const SavedSlice&)>;
 
 /// Whether two pieces of one parameter may have an element in common; false: they have none.
@@ -22,7 +22,7 @@ using Wanted = std::function<bool(Quantity, const SavedSlice&)>;
 
 /// The first rank's manifest without its files, on every rank. Collective.
 [[nodiscard]] Manifest share_head(const mpi::Communicator& world, const Manifest& whole);
-/// Of the first rank's files what each rank wants of them. Collective.
+/// Distributes the first rank's list of files: each rank gets the entries that it needs. Collective.
 [[nodiscard]] std::vector<SavedFile> share_files(const mpi::Communicator& world, const std::vector<SavedFile>& all,
                                                  const Wanted& wanted);
 

@@ -57,7 +57,7 @@ class BackgroundSave {
     std::jthread thread;
   };
 
-  /// Whether any rank failed: says so, once, and that saves are waited for from now on. Collective.
+  /// Whether any rank failed. If so, warns and turns background saves off for the rest of the run. Collective.
   [[nodiscard]] bool waits_for_saves(const std::string& failure);
   void write(const Shards& copy, const State& state, const SaveOptions& options,
              std::chrono::steady_clock::time_point begin);
