@@ -67,12 +67,9 @@ fi
 # A save under way is nobody else's: who looks on sees what is committed.
 # shellcheck disable=SC2086  # several options in one variable
 TRIREME_FAULT=ckpt.manifest:stop:0:3 $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=stands \
-  --set train.steps=100000 >first.txt 2>&1 &
+  --set train.steps=100000 --set comm.timeout_seconds=600 >first.txt 2>&1 &
 first=$!
-until [[ -s stands/checkpoints/.step-00000004.partial/shards/dp-00001-tp-00.h5 && -d stands/checkpoints/step-00000002 ]]; do
-  kill -0 $first || fail 'the first job ended'
-  sleep 0.05
-done
+await_stopped $first
 program verify stands/checkpoints/step-00000002
 expect_done
 program verify stands/checkpoints/.step-00000004.partial

@@ -69,10 +69,13 @@ launch() {
   local begin=$SECONDS
   last="$*"
   status=0
-  timeout 100 "$@" >out.txt 2>err.txt || status=$?
+  timeout 300 "$@" >out.txt 2>err.txt || status=$?
   # shellcheck disable=SC2034  # used by the tests that source this file
   seconds=$((SECONDS - begin))
 }
+
+# expect_soon: it ended by itself, long before a watchdog (comm.timeout_seconds) would have ended it.
+expect_soon() { ((seconds < 60)) || fail "it took $seconds s: $last"; }
 
 expect_done() { ((status == 0)) || fail "exit code $status of: $last"; }
 

@@ -54,7 +54,14 @@ json_check 'assert len(rows) == 6' out/metrics.jsonl
 
 # A reader that goes away, and a full disk, are told and outlived.
 rm -rf out
-"$TRIREME" train run.toml 2>err.txt | head -n 1 >out.txt || fail "train | head"
+mkfifo reader
+# The training stops until the reader is gone.
+TRIREME_FAULT=step.begin:stop:0:2 "$TRIREME" train run.toml >reader 2>err.txt &
+pid=$!
+head -n 1 <reader >out.txt
+while [[ $(ps -o state= -p $pid) == [!TZ] ]]; do sleep 0.05; done
+kill -CONT $pid 2>/dev/null || true
+wait $pid || fail "train | head"
 json_check 'assert len(rows) == 6' out/metrics.jsonl
 grep -q "warning standard output cannot be written" err.txt || fail "no warning of a reader that went away"
 rm -rf out

@@ -6,14 +6,14 @@
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 
-sed -e 's/^steps = .*/steps = 100000/' -e 's/^at_end = .*/at_end = true/' -i run.toml
+sed -e 's/^steps = .*/steps = 10000000/' -e 's/^at_end = .*/at_end = true/' -i run.toml
 limit() {  # limit BYTES: of every file of every rank
   local rank
   for rank in $(ranks_of $pid); do prlimit --pid "$rank" --fsize="$1": || exit 77; done
 }
 until_said() {  # until_said TEXT: in err.txt
   local i
-  for ((i = 0; i < 1200; ++i)); do
+  for ((i = 0; i < 1800; ++i)); do
     ! grep -q "$1" err.txt || return 0
     kill -0 $pid 2>/dev/null || fail "the job ended while \"$1\" was waited for"
     sleep 0.1
@@ -22,21 +22,24 @@ until_said() {  # until_said TEXT: in err.txt
 }
 
 last='a full disk'
+# Rank 0 stops before the step that is traced, until the disk is full.
 # shellcheck disable=SC2086  # several options in one variable
-TRIREME_FAULT=step.begin:slow $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set metrics.tensorboard=true --set metrics.trace_steps='[40]' >out.txt 2>err.txt &
+TRIREME_FAULT=step.begin:slow,step.begin:stop:0:10 $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set metrics.tensorboard=true --set metrics.trace_steps='[40]' >out.txt 2>err.txt &
 pid=$!
 trap 'kill "$pid" 2>/dev/null || true; rm -rf "$work"' EXIT
-for ((i = 0; i < 600; ++i)); do
-  [[ ! -s out/metrics.jsonl ]] || break
-  sleep 0.05
-done
+await_stopped $pid
 limit 1000
+kill -CONT "$stopped"
 until_said 'metrics.jsonl: cannot be written: File too large. The training continues'
 until_said 'trace-rank0.json: not written yet (.*File too large.*The training continues'
 lines=$(wc -l <out/metrics.jsonl)
 sleep 1
 [[ $(wc -l <out/metrics.jsonl) == "$lines" ]] || fail 'the disk was not full'
-[[ ! -e out/trace-rank0.json && ! -e out/trace-rank0.json.partial ]] || fail 'half a trace'
+for ((i = 0; i < 50; ++i)); do  # it is tried again every second, which takes a moment
+  [[ -e out/trace-rank0.json.partial ]] || break
+  sleep 0.05
+done
+[[ ! -e out/trace-rank0.json && i -lt 50 ]] || fail 'half a trace'
 [[ $(grep -c 'metrics.jsonl: cannot be written' err.txt) == 1 ]] || fail 'it is said more than once'
 limit unlimited
 until_said 'metrics.jsonl: written again; .* late lines caught up'

@@ -32,9 +32,9 @@ for i in 1 2 3 4 5; do
   cp tokens.bin slow-$i.bin
   files+="\"slow-$i.bin\","
 done
+begin=$SECONDS
 slowly start 'read 0 1 sleep=3 /slow-' --set "data.train=[${files%,}]" --set data.format=uint16
 start=$!
-begin=$SECONDS
 for ((i = 0; i < 2000; ++i)); do
   [[ ! -d start ]] || break  # run.output is made when the data are in order
   kill -0 $start 2>/dev/null || break

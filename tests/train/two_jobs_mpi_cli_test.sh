@@ -11,17 +11,18 @@ sed -e 's/^at_end = .*/at_end = true/' -i run.toml
 unset SLURM_JOB_ID SLURM_STEP_ID SLURM_RESTART_COUNT
 injected="env LD_PRELOAD=$SYSTEM_CALLS SYSTEM_CALLS_RULES=$work/rules"
 
-start() {  # a job in the background that holds out/; $pid, and $rank of its first rank
+start() {  # a job in the background that holds out/; $pid, and $rank, which has the lock
   # shellcheck disable=SC2086  # several options in one variable
-  $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set train.steps=1000000 --set metrics.every=100 >first.txt 2>&1 &
+  $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set train.steps=100000000 --set metrics.every=100 >first.txt 2>&1 &
   pid=$!
   local i
-  for ((i = 0; i < 1200; ++i)); do
+  for ((i = 0; i < 2400; ++i)); do
     [[ ! -s out/metrics.jsonl ]] || break
     kill -0 $pid 2>/dev/null || fail "the first job ended: $(cat first.txt)"
     sleep 0.05
   done
-  rank=$(ranks_of $pid | head -n 1)
+  rank=$(sed -n 's/^pid //p' out/.job.lock)
+  [[ $(ranks_of $pid) == *"$rank"* ]] || fail "the lock is of process $rank, which is no rank"
 }
 second() {  # second [--set ...]: what another job says
   # shellcheck disable=SC2086  # several options in one variable
