@@ -56,6 +56,9 @@ pack() {
     cp "$folder/$program" "$stage/bin/" || fail "$folder/$program is not built"
     strip "$stage/bin/$program" 2>/dev/null || true  # a rehearsal packs scripts, too
   done
+  mkdir -p "$stage/libexec/trireme"  # as installed: `trireme` starts the full program from there
+  cp "$folder/libexec/trireme/trireme" "$stage/libexec/trireme/" || fail "$folder/libexec/trireme/trireme is not built"
+  strip "$stage/libexec/trireme/trireme" 2>/dev/null || true
   pack_open_mpi "$stage"
   pack_libraries "$stage"
   cp "$here"/bench/step_vs_pytorch/*.py "$stage/python/"
@@ -82,7 +85,7 @@ pack_open_mpi() {
 # What the programs load beyond libtorch, CUDA and the C and C++ libraries of any Linux of the last years.
 pack_libraries() {
   local stage=$1 library
-  find "$stage/bin" "$stage/openmpi" -type f \( -perm -u+x -o -name '*.so' \) -exec ldd {} \; 2>/dev/null |
+  find "$stage/bin" "$stage/libexec" "$stage/openmpi" -type f \( -perm -u+x -o -name '*.so' \) -exec ldd {} \; 2>/dev/null |
     awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
     grep -vE '/(libtorch|libc10|libgomp|libcu(da|bla|dnn|fft|rand|solver|sparse|pti|file)|libnccl|libnv|libcaffe2|libshm|ld-linux)[^/]*$' |
     grep -vE '/(libc|libm|libmvec|libdl|librt|libpthread|libresolv|libutil|libanl|libstdc\+\+|libgcc_s)\.so[^/]*$' |
@@ -120,7 +123,7 @@ unpack() {
 # Ends within seconds where nothing could run: a library that is not found, or no GPU that our own program sees.
 check_machine() {
   local program missing doctor
-  for program in ${root:+"$root"/bin/*}; do
+  for program in ${root:+"$root"/bin/* "$root"/libexec/trireme/*}; do
     missing=$(LD_LIBRARY_PATH=$loader_path ldd "$program" 2>/dev/null | grep "not found" | sort -u)
     [[ -z $missing ]] || fail "${program##*/} cannot be started: $missing (searched: $loader_path)"
   done

@@ -34,7 +34,7 @@ FOLDERS = {
     "data": "text .",
     "checkpoint": ". save load",
     "train": "engine record console setup save .",
-    "cli": "start . doctor",
+    "cli": "start . doctor front",
 }
 VALUE_LIBRARIES = ("fmt/", "toml++/", "nlohmann/")
 GENERATED = ("git_hash.hpp",)

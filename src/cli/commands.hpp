@@ -3,6 +3,8 @@
 
 #include <functional>
 
+#include "trireme/config/run_config.hpp"
+
 namespace CLI {
 class App;
 }
@@ -15,11 +17,13 @@ using Action = std::function<int()>;
 
 /// Adds a subcommand to `app` and stores its action in `chosen` when the command line names it.
 void add_train(CLI::App& app, Action& chosen);
-void add_plan(CLI::App& app, Action& chosen);
 void add_tokenize(CLI::App& app, Action& chosen);
 void add_generate(CLI::App& app, Action& chosen);
 void add_models(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
+/// `complete`: fills in the sizes of the run file's model; it may read them from `model.from`.
+using CompleteModel = std::function<config::RunConfig(config::RunConfig)>;
+void add_plan(CLI::App& app, Action& chosen, const CompleteModel& complete);
 /// inspect, verify, import and export.
 void add_checkpoints(CLI::App& app, Action& chosen);
 

@@ -10,8 +10,9 @@
 #include "cli/start/library_settings.hpp"
 #include "cli/start/log.hpp"
 #include "cli/start/standard_streams.hpp"
-#include "trireme/base/build_info.hpp"
+#include "cli/this_build.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/mpi/abort.hpp"
 
 namespace {
@@ -35,30 +36,14 @@ constexpr const char* exit_codes =
     "5 environment (MPI, libraries, memory), 6 numerics, 7 a hang, 8 failed writes, 75 saved on a signal (requeue),\n"
     "128+n signals.";
 
-std::string version_text() {
-  const BuildInfo& info = build_info();
-  std::string text = fmt::format("trireme {} ({})\n{} {} build, {}\n", info.version, info.git_hash, info.compiler,
-                                 info.build_type, info.arch);
-  for (const LibraryVersion& library : info.libraries) text += fmt::format("{} {}\n", library.name, library.version);
-  return text;
-}
-
-/// This build's instructions must exist on this CPU: a clear end instead of an illegal instruction later.
-void check_cpu() {
-  if (build_info().arch == "x86-64-v3" && !(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")))
-    throw EnvironmentError(
-        "This build needs a CPU with AVX2 and FMA (x86-64-v3). Configure with -DTRIREME_ARCH= of an older one, such as "
-        "x86-64-v2.");
-}
-
 int run(int argc, char** argv) {
   CLI::App app{about, "trireme"};
   app.require_subcommand(1);
   app.footer(std::string(first_steps) + exit_codes);
-  app.set_version_flag("--version", version_text());
+  app.set_version_flag("--version", cli::version_text());
   cli::Action chosen;
   cli::add_train(app, chosen);
-  cli::add_plan(app, chosen);
+  cli::add_plan(app, chosen, [](config::RunConfig config) { return checkpoint::complete_model(std::move(config)); });
   cli::add_tokenize(app, chosen);
   cli::add_generate(app, chosen);
   cli::add_models(app, chosen);
@@ -72,7 +57,7 @@ int run(int argc, char** argv) {
     fmt::print(stderr, "trireme: error: {}. See `trireme --help`.\n", mistake.what());
     return static_cast<int>(ExitCode::usage);
   }
-  check_cpu();
+  cli::check_instructions();
   const int code = chosen();
   cli::flush_standard_output();
   return code;

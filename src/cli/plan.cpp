@@ -12,7 +12,6 @@
 #include "cli/numbers.hpp"
 #include "cli/plan_time.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/planner/advice.hpp"
@@ -42,14 +41,14 @@ void print_passes(const model::Model& model, int microbatches, const schedule::P
   print("\nforward of evaluation and generation", schedule::Purpose::forward, schedule::forward_order(model));
 }
 
-int plan(const PlanArguments& arguments) {
+int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   if (!arguments.time.validate.empty()) {
     plan_validate(arguments.time);
     return 0;
   }
   if (arguments.run_file.empty()) throw ConfigError("plan: RUN.toml is required");
   if (arguments.ranks.empty()) throw ConfigError("plan: --ranks is required");
-  config::RunConfig config = checkpoint::complete_model(config::load_run_file(arguments.run_file, arguments.overrides));
+  config::RunConfig config = complete(config::load_run_file(arguments.run_file, arguments.overrides));
   const int ranks = arguments.ranks.front();
   const config::Resolved resolved = config::resolve(config, ranks);
   const model::Model model = model::build(config.model, planner::tensor_part(config, resolved, 0));
@@ -91,7 +90,7 @@ int plan(const PlanArguments& arguments) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, Action& chosen) {
+void add_plan(CLI::App& app, Action& chosen, const CompleteModel& complete) {
   const auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand(
       "plan", "Predict memory, traffic and schedule of a run on any number of ranks, without running it.");
@@ -119,7 +118,8 @@ void add_plan(CLI::App& app, Action& chosen) {
       "  trireme plan run.toml --ranks 512 --show memory --set sync.policy=deferred\n"
       "  trireme plan run.toml --ranks 4 --show schedule | less          one step, one op per line\n"
       "  trireme plan run.toml --ranks 8,64,512 --machine h100            a scaling table");
-  command->callback([&chosen, arguments] { chosen = [arguments] { return plan(*arguments); }; });
+  command->callback(
+      [&chosen, arguments, complete] { chosen = [arguments, complete] { return plan(*arguments, complete); }; });
 }
 
 }  // namespace trireme::cli

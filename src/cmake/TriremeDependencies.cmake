@@ -16,6 +16,8 @@ find_package(fmt 9 REQUIRED)
 find_package(tomlplusplus 3 REQUIRED)
 find_package(nlohmann_json 3.10 REQUIRED)
 if(TRIREME_VALUES_ONLY)
+  find_package(CLI11 2.1 QUIET) # with both: `trireme plan`
+  find_package(spdlog 1.10 QUIET)
   return()
 endif()
 find_package(CLI11 2.1 REQUIRED)

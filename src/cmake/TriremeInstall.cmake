@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What `cmake --install` leaves behind:
-#   bin/trireme                 finds the libraries that it was linked to (RPATH), wherever a site put them
+#   bin/trireme                 plans, and starts for all else
+#   libexec/trireme/trireme     the full program; finds the libraries that it was linked to (RPATH), wherever a site put them
 #   lib/, include/              the layers, for programs of others: find_package(Trireme), target Trireme::trireme
 #   lib/cmake/Trireme/          the package, which finds the very libraries that this build took
 #   share/trireme/              jobs/ (batch scripts), inputs/ (run files), modulefiles/, doc/
@@ -28,9 +29,8 @@ function(trireme_install)
   install(TARGETS trireme_library EXPORT TriremeTargets)
   install(EXPORT TriremeTargets NAMESPACE Trireme:: DESTINATION ${cmake_directory})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  if(TARGET trireme)
-    install(TARGETS trireme RUNTIME)
-  endif()
+  install(TARGETS trireme RUNTIME)
+  install(TARGETS trireme_full RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/trireme)
 
   set(module_directory ${PROJECT_SOURCE_DIR}/src/cmake)
   configure_package_config_file(${module_directory}/TriremeConfig.cmake.in ${PROJECT_BINARY_DIR}/TriremeConfig.cmake

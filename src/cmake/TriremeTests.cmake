@@ -295,7 +295,7 @@ function(trireme_simulated_gpu_tests)
     ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:simulated_gpu_trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   add_test(NAME simulated_gpu.rehearsal COMMAND bash -eu -o pipefail ${support}/rehearsal_test.sh)
   set_tests_properties(simulated_gpu.rehearsal PROPERTIES LABELS "machine;mpi" TIMEOUT 900 COST 600 PROCESSORS 2 SKIP_RETURN_CODE 77
-    ENVIRONMENT "${trireme_test_environment};TRIREME=$<TARGET_FILE:simulated_gpu_trireme>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+    ENVIRONMENT "${trireme_test_environment};TRIREME=$<TARGET_FILE:simulated_gpu_trireme>;FRONT=$<TARGET_FILE:trireme>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   trireme_simulated_gpu_program(simulated_gpu_mpi_tests trireme_mpi_main ${tests}/comm/device_gpu_mpi_test.cpp ${tests}/train/device_gpu_mpi_test.cpp
     ${tests}/train/random_parity_mpi_test.cpp ${support}/closed_memory_test.cpp)
   foreach(how now late compute_late)

@@ -86,6 +86,8 @@ for model in again $checkpoint imported; do
 done
 program plan from.toml --ranks 1 --set model.from=sizes  # without the weights
 expect_done
+program plan from.toml --ranks 1 --set model.from=$checkpoint  # whose sizes HDF5 holds
+expect_done
 losses() { sed -E 's/.*"loss":([^,]*),.*/\1/' "$1/metrics.jsonl"; }
 cmp <(losses from-again) <(losses from-step-00000006) || fail 'a run from a checkpoint has other losses'
 cmp <(losses from-again) <(losses from-imported) || fail 'a run from an import has other losses'

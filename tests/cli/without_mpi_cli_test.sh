@@ -43,6 +43,22 @@ expect_end 2 "time needs a machine"
 program plan run.toml --ranks 4 --show passes
 [[ $(grep -c "^assign_slots " out.txt) == 2 ]] || fail "plan --show passes lists the passes of both schedules"
 [[ $(grep -c "^insert_update " out.txt) == 1 ]] || fail "plan --show passes: only training updates"
+# It starts at once: of the libraries that the full program loads it needs none of the large ones, and it is whole without.
+LD_TRACE_LOADED_OBJECTS=1 "$TRIREME" >libraries.txt
+grep -q libfmt libraries.txt || fail "no list of libraries: $(cat libraries.txt)"
+! grep -E 'torch|libmpi|libhdf5|kokkos|cuda|sentencepiece' libraries.txt || fail "trireme loads a library that plan needs not"
+mkdir alone && cp "$TRIREME" alone/trireme
+launch alone/trireme plan run.toml --ranks 4
+expect_done
+launch alone/trireme train run.toml
+expect_end 5 "libexec/trireme/trireme is missing"
+# It finds the full program by its own place, as a link and by PATH, too, and is replaced by it: the same process, whose
+# name is the program's.
+mkdir -p libexec/trireme && ln -s alone/trireme started
+printf '#!/bin/bash\necho "$$ ${0##*/} $(cat /proc/$$/comm) $*"\n' >libexec/trireme/trireme && chmod +x libexec/trireme/trireme
+PATH=$work:$PATH bash -c 'echo "$$ trireme trireme train a b" >expected.txt; exec started train a b' >out.txt || fail "no start through a link"
+cmp expected.txt out.txt || fail "another process: $(cat expected.txt out.txt)"
+
 printf 'model,gpu\n' > runs.csv
 program plan --validate runs.csv
 expect_end 2 "runs.csv:1:1: missing columns"

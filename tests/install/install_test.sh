@@ -12,7 +12,7 @@ quietly() { local log=$1; shift; "$@" >"$log" 2>&1 || fail "$*" "$log"; }
 
 # strip: a debug build's binaries are large.
 quietly install.log cmake --install "$BUILD" --prefix "$work/prefix" --strip
-for file in bin/trireme share/trireme/inputs/quickstart.toml share/trireme/modulefiles/trireme/0.1.0.lua \
+for file in bin/trireme libexec/trireme/trireme share/trireme/inputs/quickstart.toml share/trireme/modulefiles/trireme/0.1.0.lua \
   share/doc/trireme/LICENSE include/trireme/schedule/op.hpp; do
   [[ -e prefix/$file ]] || fail "no $file was installed"
 done
@@ -20,6 +20,7 @@ env -i prefix/bin/trireme --version >version.txt || fail "the installed program 
 grep -q '^trireme 0.1.0 ' version.txt || fail "the installed program's version" version.txt
 env -i prefix/bin/trireme plan prefix/share/trireme/inputs/quickstart.toml --ranks 4 >plan.txt ||
   fail "the installed program cannot plan the installed run file" plan.txt
+env -i prefix/bin/trireme train --help >help.txt || fail "the installed program does not find the full one" help.txt
 ! grep -rlE "$TRIREME_SOURCE([/;\"]|$)" prefix/lib*/cmake prefix/include || fail "the package points into the source tree"
 
 quietly configure.log cmake -S "$TRIREME_SOURCE/tests/install/consumer" -B build -G Ninja -DCMAKE_BUILD_TYPE=Release \

@@ -14,6 +14,6 @@ sed -nE '/CUDA|NCCL|NVCC|^BUILD_TESTING/!s/^([A-Za-z0-9_.+-]+):(BOOL|STRING|PATH
 cmake -S "$TRIREME_SOURCE" -B "$folder" -G Ninja -C "$folder/as_it_is.cmake" -DTRIREME_CUDA=OFF -DBUILD_TESTING=OFF >"$folder.log" 2>&1 ||
   fail "it cannot be configured"
 cmake --build "$folder" --parallel 2 --target trireme >"$folder.log" 2>&1 || fail "it does not build"
-"$folder/trireme" --version >"$folder.log" 2>&1 || fail "it does not start"
+"$folder/libexec/trireme/trireme" --version >"$folder.log" 2>&1 || fail "it does not start"
 grep -q '^trireme ' "$folder.log" || fail "it does not say its version"
-PROGRAM=$folder/trireme source "$TRIREME_SOURCE/tests/support/without_cuda_test.sh"
+PROGRAM=$folder/libexec/trireme/trireme source "$TRIREME_SOURCE/tests/support/without_cuda_test.sh"

@@ -1,32 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/checkpoint/load/first_parameters.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <memory>
 
-#include "trireme/base/error.hpp"
 #include "trireme/checkpoint/load/weights.hpp"
+#include "trireme/huggingface/complete_model.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 
 namespace trireme::checkpoint {
 namespace {
 
-/// The sizes that the run file leaves to the model.
-config::RunConfig sized(config::RunConfig config) {
-  const model::Sizes sizes = model::build(config.model).sizes;
-  config.model.kv_heads = sizes.kv_heads;
-  config.model.head_dim = sizes.head_dim;
-  if (sizes.positions > 0 && config.data.seq_len > sizes.positions)
-    throw ConfigError(fmt::format("data.seq_len = {} exceeds the model's {} learned positions; use shorter sequences",
-                                  config.data.seq_len, sizes.positions));
-  return config;
-}
-
 config::RunConfig completed(config::RunConfig config, const config::Model& model) {
   config.model = huggingface::merge_model_config(config.model, model);
-  return sized(std::move(config));
+  return huggingface::with_derived_sizes(std::move(config));
 }
 
 store::ParameterInitializer provider(checkpoint::Weights opened) {
@@ -48,13 +35,13 @@ store::ParameterInitializer provider(checkpoint::Weights opened) {
 }  // namespace
 
 config::RunConfig complete_model(config::RunConfig config) {
-  if (config.model.from.empty()) return sized(std::move(config));
+  if (config.model.from.empty()) return huggingface::with_derived_sizes(std::move(config));
   const config::Model model = checkpoint::model_of_weights(config.model.from);
   return completed(std::move(config), model);
 }
 
 config::RunConfig complete_model(config::RunConfig config, const mpi::Communicator& world) {
-  if (config.model.from.empty()) return sized(std::move(config));
+  if (config.model.from.empty()) return huggingface::with_derived_sizes(std::move(config));
   const config::Model model = checkpoint::Weights::open(world, config.model.from).model();
   return completed(std::move(config), model);
 }

@@ -5,7 +5,7 @@
 # program with the simulated GPU, a simulated nvidia-smi, tiny shapes, and PyTorch on the CPU as the peer. Libraries, launcher, Python
 # scripts, run files, records and verdicts are the real ones, and a library or a file that the pack forgot is missing.
 #
-# Environment: TRIREME, the program with the simulated GPU. Exit code 77: no Python with PyTorch here, or no user namespaces.
+# Environment: TRIREME, the full program with the simulated GPU; FRONT, `trireme`, which starts it. Exit code 77: no Python with PyTorch here, or no user namespaces.
 cannot() { echo "skipped: $*" >&2; exit 77; }
 fail() { echo "rehearsal: FAILED: $*" >&2; exit 1; }
 
@@ -18,7 +18,9 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/build" "$work/root"
 
 # What the build folder would hold. Only the program is real: kernels and test programs need a GPU.
-ln -s "$TRIREME" "$work/build/trireme"
+mkdir -p "$work/build/libexec/trireme"
+ln -s "$FRONT" "$work/build/trireme"
+ln -s "$TRIREME" "$work/build/libexec/trireme/trireme"
 for name in device_gpu_tests kernels_gpu_tests nn_gpu_tests optim_gpu_tests comm_device_gpu_mpi_test train_device_gpu_mpi_test; do
   printf '#!/bin/bash\necho "[==========] 1 test from 1 test suite ran."\n' >"$work/build/$name"
 done

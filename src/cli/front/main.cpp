@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program `trireme`: plans by itself, without MPI and libtorch, whose loading takes half a second; every other
+// command is the full program's (src/cli/main.cpp, libexec/trireme/trireme), which takes this process over.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <new>
+#include <string_view>
+
+#include "cli/commands.hpp"
+#include "cli/start/log.hpp"
+#include "cli/start/standard_streams.hpp"
+#include "cli/this_build.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/huggingface/complete_model.hpp"
+
+namespace {
+
+using namespace trireme;
+namespace files = std::filesystem;
+
+/// Beside this program in a build folder, or where it was installed.
+files::path full_program() {
+  const files::path here = files::read_symlink("/proc/self/exe").parent_path();
+  const std::array places{here / "libexec/trireme/trireme", here / TRIREME_FULL_PROGRAM};
+  for (const files::path& place : places)
+    if (files::exists(place)) return place;
+  throw EnvironmentError(
+      fmt::format("{} is missing, which all commands but `plan` need: `trireme` was copied without it; install it with "
+                  "`cmake --install`, or build the target trireme_full",
+                  places.back().lexically_normal().string()));
+}
+
+/// Replaces this process: the same arguments, environment and process id.
+[[noreturn]] void become_full_program(char** argv) {
+  const files::path program = full_program();
+  (void)std::fflush(stdout);
+  ::execv(program.c_str(), argv);
+  throw EnvironmentError(fmt::format("{} could not be started: {}", program.string(), std::strerror(errno)));
+}
+
+int plan(int argc, char** argv) {
+  CLI::App app{"", "trireme"};
+  app.require_subcommand(1);
+  cli::Action chosen;
+  cli::add_plan(app, chosen, [argv](config::RunConfig config) {
+    if (!huggingface::completes(config)) become_full_program(argv);  // the sizes are in a checkpoint, in HDF5
+    return huggingface::complete_model(std::move(config));
+  });
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& mistake) {
+    fmt::print(stderr, "trireme: error: {}. See `trireme --help`.\n", mistake.what());
+    return static_cast<int>(ExitCode::usage);
+  }
+  cli::check_instructions();
+  const int code = chosen();
+  cli::flush_standard_output();
+  return code;
+}
+
+int run(int argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "plan") return plan(argc, argv);
+  if (command != "--version" || argc > 2) become_full_program(argv);
+  fmt::print("{}", cli::version_text());
+  cli::flush_standard_output();
+  return 0;
+}
+
+int ended(ExitCode code, std::string_view message) {
+  fmt::print(stderr, "trireme: error: {}\n", message);
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  cli::open_standard_streams();
+  cli::fail_writes_with_errors();
+  try {
+    const char* level = std::getenv("TRIREME_LOG");
+    cli::install_log({}, level == nullptr ? "" : level);
+    return run(argc, argv);
+  } catch (const Error& error) {
+    return ended(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return ended(ExitCode::environment, "Out of host memory: the system gave no more.");
+  } catch (const std::exception& error) {
+    return ended(ExitCode::bug, fmt::format("{} (unexpected: report this as a bug in Trireme)", error.what()));
+  }
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/huggingface/complete_model.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "trireme/base/error.hpp"
+#include "trireme/huggingface/huggingface.hpp"
+#include "trireme/model/model.hpp"
+
+namespace trireme::huggingface {
+
+config::RunConfig with_derived_sizes(config::RunConfig config) {
+  const model::Sizes sizes = model::build(config.model).sizes;
+  config.model.kv_heads = sizes.kv_heads;
+  config.model.head_dim = sizes.head_dim;
+  if (sizes.positions > 0 && config.data.seq_len > sizes.positions)
+    throw ConfigError(fmt::format("data.seq_len = {} exceeds the model's {} learned positions; use shorter sequences",
+                                  config.data.seq_len, sizes.positions));
+  return config;
+}
+
+bool completes(const config::RunConfig& config) {
+  const std::string& from = config.model.from;
+  std::error_code ignored;
+  return from.empty() || (is_huggingface(from) && !std::filesystem::exists(from + "/index.h5", ignored));
+}
+
+config::RunConfig complete_model(config::RunConfig config) {
+  if (!config.model.from.empty())
+    config.model = merge_model_config(config.model, read_hf_config(config.model.from).model);
+  return with_derived_sizes(std::move(config));
+}
+
+}  // namespace trireme::huggingface
