@@ -28,7 +28,7 @@ FOLDERS = {
     "base": ". io",
     "model": ". architectures",
     "schedule": ". verbs verify passes",
-    "planner": ". time validate",
+    "planner": ". time validate search",
     "kernels": ". simd host cuda",
     "tokenizer": "text model hf .",
     "data": "text .",

@@ -10,6 +10,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/numbers.hpp"
+#include "cli/plan_search.hpp"
 #include "cli/plan_time.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/load.hpp"
@@ -30,6 +31,7 @@ struct PlanArguments {
   std::vector<int> ranks;
   std::string show = "summary";
   PlanTime time;
+  PlanSearch search;
 };
 
 /// The passes that build the schedules of a run.
@@ -55,6 +57,10 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   const planner::Choice choice = planner::choose_sync(config, model, resolved);
   config.sync = choice.sync;
   if (arguments.show == "summary" && !choice.reason.empty()) fmt::print("{}\n", choice.reason);
+  if (arguments.search.asked) {
+    plan_search(config, ranks, arguments.time.machine, arguments.run_file, arguments.search);
+    return 0;
+  }
   const bool timed = !arguments.time.machine.empty();
   if (timed || arguments.ranks.size() > 1 || arguments.show == "time" || !arguments.time.trace.empty())
     plan_time(config, arguments.ranks, arguments.show, arguments.time);
@@ -109,6 +115,7 @@ void add_plan(CLI::App& app, Action& chosen, const CompleteModel& complete) {
           "traffic: bytes of one rank per step; time: every term of the predicted time with its formula")
       ->check(CLI::IsMember({"summary", "schedule", "passes", "memory", "traffic", "time"}));
   add_plan_time(*command, arguments->time);
+  add_plan_search(*command, arguments->search);
   command->footer(
       "Runs without MPI, GPU and data, for example on a login node. Reports every error of the run file that `train` "
       "would\n"
@@ -117,7 +124,9 @@ void add_plan(CLI::App& app, Action& chosen, const CompleteModel& complete) {
       "  trireme plan inputs/quickstart.toml --ranks 4\n"
       "  trireme plan run.toml --ranks 512 --show memory --set sync.policy=deferred\n"
       "  trireme plan run.toml --ranks 4 --show schedule | less          one step, one op per line\n"
-      "  trireme plan run.toml --ranks 8,64,512 --machine h100            a scaling table");
+      "  trireme plan run.toml --ranks 8,64,512 --machine h100            a scaling table\n"
+      "  trireme plan run.toml --ranks 64 --machine h100 --search         the fastest settings that fit, as a run "
+      "file");
   command->callback(
       [&chosen, arguments, complete] { chosen = [arguments, complete] { return plan(*arguments, complete); }; });
 }

@@ -14,16 +14,18 @@
 #include "trireme/planner/validate/validate.hpp"
 
 namespace trireme::cli {
-namespace {
-
-void write_file(const std::string& path, const std::string& text) {
+void write_plan_file(const std::string& path, const std::string& text) {
   io::AtomicFile file(path);
   file.write(text);
   file.close();
   file.publish();
 }
 
-}  // namespace
+planner::Machine machine_for_plan(const std::string& path_or_name) {
+  if (path_or_name.empty())
+    throw ConfigError("plan: time needs a machine: add --machine h100, another shipped name, or a machine file");
+  return planner::load_machine(path_or_name);
+}
 
 void add_plan_time(CLI::App& command, PlanTime& arguments) {
   command.add_option("--machine", arguments.machine,
@@ -40,9 +42,7 @@ void add_plan_time(CLI::App& command, PlanTime& arguments) {
 
 void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, const std::string& show,
                const PlanTime& arguments) {
-  if (arguments.machine.empty())
-    throw ConfigError("plan: time needs a machine: add --machine h100, another shipped name, or a machine file");
-  const planner::Machine machine = planner::load_machine(arguments.machine);
+  const planner::Machine machine = machine_for_plan(arguments.machine);
   if (ranks.size() > 1) {
     fmt::print("{}", planner::scaling_table(config, ranks, machine));
   } else if (show == "time") {
@@ -51,7 +51,7 @@ void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, c
     fmt::print("{}\n", planner::to_text(planner::predict(config, ranks.front(), machine), machine));
   }
   if (arguments.trace.empty()) return;
-  write_file(arguments.trace, planner::predicted_trace(planner::predict_ops(config, ranks.front(), machine)));
+  write_plan_file(arguments.trace, planner::predicted_trace(planner::predict_ops(config, ranks.front(), machine)));
 }
 
 void plan_validate(const PlanTime& arguments) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/config/load.hpp"
+#include "trireme/planner/time/machine.hpp"
 
 namespace CLI {
 class App;
@@ -27,6 +28,12 @@ void add_plan_time(CLI::App& command, PlanTime& arguments);
 /// written.
 void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, const std::string& show,
                const PlanTime& arguments);
+
+/// The machine file at a path or the shipped one of that name. Throws ConfigError where none is given.
+[[nodiscard]] planner::Machine machine_for_plan(const std::string& path_or_name);
+
+/// Replaces the file at `path`. Throws WriteError.
+void write_plan_file(const std::string& path, const std::string& text);
 
 /// Predicts every row of the CSV and prints the errors. Throws ConfigError with line and column.
 void plan_validate(const PlanTime& arguments);

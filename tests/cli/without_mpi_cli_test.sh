@@ -43,6 +43,20 @@ expect_end 2 "time needs a machine"
 program plan run.toml --ranks 4 --show passes
 [[ $(grep -c "^assign_slots " out.txt) == 2 ]] || fail "plan --show passes lists the passes of both schedules"
 [[ $(grep -c "^insert_update " out.txt) == 1 ]] || fail "plan --show passes: only training updates"
+program plan run.toml --ranks 4 --search
+expect_end 2 "time needs a machine"
+program plan run.toml --ranks 4 --machine h100 --search
+expect_done
+grep -q "^written: run-best.toml" out.txt || fail "plan --search writes no run file"
+[[ ! -s err.txt ]] || fail "a progress line where no terminal is"
+first=$(awk '$1 == 1 {print $2; exit}' out.txt)
+program plan run-best.toml --ranks 4 --machine h100
+expect_done
+grep -q "tokens/s $first " out.txt || fail "the written run file is not the first of the table: $first"
+script -qec "$TRIREME plan run.toml --ranks 4 --machine h100 --search -o other.toml" /dev/null </dev/null | tr '\r' '@' >seen.txt
+grep -q '@.\[Ksearch: [0-9]* of [0-9]* candidates, ' seen.txt || fail "no progress line on a terminal: $(cat seen.txt)"
+cmp run-best.toml other.toml || fail "-o, or another best"
+
 # It starts at once: of the libraries that the full program loads it needs none of the large ones, and it is whole without.
 LD_TRACE_LOADED_OBJECTS=1 "$TRIREME" >libraries.txt
 grep -q libfmt libraries.txt || fail "no list of libraries: $(cat libraries.txt)"

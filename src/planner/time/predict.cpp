@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "planner/time/few_layers.hpp"
 #include "trireme/planner/time/percentiles.hpp"
 #include "trireme/schedule/passes/build.hpp"
 
@@ -12,7 +13,6 @@ namespace {
 using schedule::Lane;
 
 constexpr int most_microbatches = 4;  ///< simulated; the others repeat the last
-constexpr std::int64_t most_layers = 6;
 
 /// a + times * (b - a): what `times` more of what b has and a has not cost.
 StepTime extrapolated(const StepTime& a, const StepTime& b, double times) {
@@ -37,9 +37,9 @@ struct Built {
   shard::Layout layout;
   ReplayOptions replay_options;
 
-  Built(const config::RunConfig& config, const config::Resolved& mesh, int microbatches)
+  Built(const config::RunConfig& config, const config::Resolved& mesh, int microbatches, bool one_of_many = false)
       : model(model::build(config.model, tensor_part(config, mesh, 0))),
-        schedule(schedule::build_step(model, microbatches, schedule::policy_of(config, mesh))),
+        schedule(step_of(model, microbatches, schedule::policy_of(config, mesh), one_of_many)),
         needs(schedule::needs(schedule, model)),
         layout(model, mesh.shard),
         replay_options(replay_options_of(config, mesh)) {}
@@ -93,19 +93,15 @@ class Predictor {
 
  private:
   [[nodiscard]] Three microbatches(int count) const {
-    const std::int64_t layers = config_.model.layers, unit = config_.memory.recompute_every;
-    const bool same_layers = config_.memory.offload_fraction == 1 && !config_.sync.prefetch_bytes;
-    const std::int64_t few = most_layers + unit;
-    if (!options_.few_layers || !same_layers || layers <= few) return simulated(count, layers);
-    const std::int64_t rest = (layers - few) % unit;  // so that whole units are left
-    return each_extrapolated(simulated(count, few + rest - unit), simulated(count, few + rest),
-                             static_cast<double>((layers - few - rest) / unit));
+    const auto few = options_.few_layers ? few_layers(config_) : std::nullopt;
+    if (!few) return simulated(count, config_.model.layers);
+    return each_extrapolated(simulated(count, few->a), simulated(count, few->b), static_cast<double>(few->times));
   }
 
   [[nodiscard]] Three simulated(int count, std::int64_t layers) const {
     config::RunConfig config = config_;
     config.model.layers = layers;
-    const Built built(config, mesh_, count);
+    const Built built(config, mesh_, count, options_.few_layers);
     Three out;
     for (const Machine& machine : machines_) {
       const Costs costs(costs_of(built, config, mesh_), machine, options_.software);
@@ -130,15 +126,15 @@ double StepTime::exposed() const {
 Prediction predict(const config::RunConfig& config, int ranks, const Machine& machine, const PredictOptions& options) {
   const config::Resolved mesh = config::resolve(config, ranks);
   const Three steps = Predictor(config, mesh, machine, options).step();
-  const Built built(config, mesh, std::min(mesh.accumulation, 2));
+  const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
   Prediction out{.expected = steps.front(),
                  .fast = options.percentiles ? steps[1].seconds : steps[0].seconds,
                  .slow = options.percentiles ? steps[2].seconds : steps[0].seconds,
-                 .memory = replay_memory(built.schedule, built.model, built.layout, built.replay_options),
+                 .memory = predict_memory(config, mesh, options.few_layers),
                  .tokens = static_cast<double>(config.batch.global * config.data.seq_len),
                  .ranks = ranks,
                  .mesh = mesh};
-  out.mfu = out.tokens_per_second() / ranks * model::flops_per_token(built.model, config.data.seq_len) /
+  out.mfu = out.tokens_per_second() / ranks * model::flops_per_token(model, config.data.seq_len) /
             (machine.peak_flops * (config.precision.compute == DType::fp32 ? machine.fp32_factor : 1));
   return out;
 }

@@ -113,6 +113,12 @@ Schedule build_step(const model::Model& model, Schedule order, const Policy& pol
   return explain(Purpose::train, model, std::move(order), policy).back().schedule;
 }
 
+Schedule build_step_unverified(const model::Model& model, int microbatches, const Policy& policy) {
+  Schedule schedule = compute_order(model, microbatches);
+  for (const NamedPass& pass : passes) schedule = pass.run(std::move(schedule), model, policy, Purpose::train);
+  return schedule;
+}
+
 Schedule build_forward(const model::Model& model, const Policy& policy) {
   return explain(Purpose::forward, model, forward_order(model), policy).back().schedule;
 }

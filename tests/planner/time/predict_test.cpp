@@ -87,6 +87,20 @@ TEST(Predict, MicrobatchesAndLayersBeyondTheFirstRepeatThem) {
   }
 }
 
+/// Three layers of four with a window, as in Ministral: the fourth costs several times as much.
+TEST(Predict, LayersOfOtherKindsRepeatAsTheirCycleDoes) {
+  config::RunConfig config = testing::small_run();
+  config.model.architecture = "ministral";
+  config.model.layers = 27;
+  config.model.sliding_window = 64;
+  config.model.layer_types = {"sliding_attention", "sliding_attention", "sliding_attention", "full_attention"};
+  config.data.seq_len = 16384;
+  Machine machine = load_machine("gh200");
+  machine.layer_seconds = 0;
+  const double full = full_step(config, 8, machine);
+  EXPECT_NEAR(predict(config, 8, machine, {.few_layers = true}).expected.seconds, full, 0.01 * full);
+}
+
 TEST(Predict, MemoryIsThatOfTheWholeStep) {
   for (const Change& change : changes()) {
     config::RunConfig config = testing::small_run();

@@ -37,13 +37,17 @@ struct Prediction {
 struct PredictOptions {
   Software software{};
   bool percentiles = true;  ///< simulate the fast and the slow network, too
-  bool few_layers = false;  ///< simulate a few layers and extrapolate; for searches
+  bool few_layers = false;  ///< simulate and replay a few layers and extrapolate; for searches
 };
 
 /// Predicts a step of `config` on `ranks` ranks. All ranks do the same, so one is simulated; microbatches after the
 /// fourth repeat the fourth. `config`: complete, `sync.policy` resolved.
 [[nodiscard]] Prediction predict(const config::RunConfig& config, int ranks, const Machine& machine,
                                  const PredictOptions& options = {});
+
+/// Bytes of one rank. `few_layers`: replays a few and extrapolates, exact but for the op of the activations' peak.
+[[nodiscard]] Memory predict_memory(const config::RunConfig& config, const config::Resolved& mesh,
+                                    bool few_layers = false);
 
 /// A step with at most four microbatches, op by op, and every op's terms.
 struct PredictedStep {

@@ -34,6 +34,9 @@ struct Policy {
 /// The same from any order of the compute ops, which `compute_order` gives else: microbatches may overlap.
 [[nodiscard]] Schedule build_step(const model::Model& model, Schedule order, const Policy& policy);
 
+/// The same without verification, which takes most of the time: for a search that builds thousands and runs none.
+[[nodiscard]] Schedule build_step_unverified(const model::Model& model, int microbatches, const Policy& policy);
+
 /// Builds one forward only: evaluation and generation. Verified in the same way.
 [[nodiscard]] Schedule build_forward(const model::Model& model, const Policy& policy);
 

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan_search.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <filesystem>
+
+#include "cli/plan_time.hpp"
+#include "trireme/planner/search/search.hpp"
+
+namespace trireme::cli {
+namespace {
+
+/// One line that is written over; nothing where standard error is no terminal.
+class SearchLine {
+ public:
+  SearchLine() = default;
+  SearchLine(const SearchLine&) = delete;
+  SearchLine& operator=(const SearchLine&) = delete;
+  ~SearchLine() {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+  }
+  void show(const planner::SearchProgress& progress) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!terminal_ || now - last_ < std::chrono::milliseconds(100)) return;
+    last_ = now;
+    shown_ = true;
+    fmt::print(stderr, "\r\033[Ksearch: {} of {} candidates, {} simulated, best {} tokens/s", progress.done,
+               progress.candidates, progress.simulated, to_short_text(progress.tokens_per_second));
+    (void)std::fflush(stderr);
+  }
+
+ private:
+  bool terminal_ = ::isatty(STDERR_FILENO) != 0;
+  bool shown_ = false;
+  std::chrono::steady_clock::time_point last_{};
+};
+
+planner::SearchResult searched(const config::RunConfig& config, int ranks, const planner::Machine& machine) {
+  SearchLine line;
+  return planner::search(config, ranks, machine,
+                         {.keep = 10, .progress = [&](const auto& progress) { line.show(progress); }});
+}
+
+}  // namespace
+
+void add_plan_search(CLI::App& command, PlanSearch& arguments) {
+  CLI::Option* search = command.add_flag(
+      "--search", arguments.asked,
+      "Try meshes, microbatches, sync policies, recompute and offload on --machine; print the ten fastest that fit "
+      "memory.budget, or 90% of the GPU's memory, and write the fastest as a run file");
+  command
+      .add_option("-o,--output", arguments.output, "With --search: the run file to write (default: RUN-best.toml here)")
+      ->needs(search);
+}
+
+void plan_search(const config::RunConfig& config, int ranks, const std::string& machine, const std::string& run_file,
+                 const PlanSearch& arguments) {
+  const planner::Machine on = machine_for_plan(machine);
+  const planner::SearchResult result = searched(config, ranks, on);
+  fmt::print("{}", planner::to_text(result));
+  if (result.best.empty()) return;
+  const std::string path =
+      arguments.output.empty() ? std::filesystem::path(run_file).stem().string() + "-best.toml" : arguments.output;
+  write_plan_file(path, config::print_run_file(result.best.front().config));
+  fmt::print("written: {}\n", path);
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "trireme/config/run_config.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace trireme::cli {
+
+/// What `plan --search` is asked for.
+struct PlanSearch {
+  bool asked = false;
+  std::string output;  ///< where the best run file goes; empty: RUN-best.toml in the working directory
+};
+
+void add_plan_search(CLI::App& command, PlanSearch& arguments);
+
+/// Searches, prints the best ten and writes the best as a run file; with a progress line where standard error is a
+/// terminal. `config`: complete, `sync.policy` resolved. Throws ConfigError, WriteError.
+void plan_search(const config::RunConfig& config, int ranks, const std::string& machine, const std::string& run_file,
+                 const PlanSearch& arguments);
+
+}  // namespace trireme::cli

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/candidates.hpp"
+
+#include <algorithm>
+
+namespace trireme::planner {
+namespace {
+
+using config::RunConfig;
+using config::SyncPolicy;
+
+constexpr std::int64_t most_sequences = 32;  ///< of a microbatch
+
+/// 1, 2, 4, ... up to `most`, where they divide `number`.
+std::vector<std::int64_t> powers(std::int64_t number, std::int64_t most) {
+  std::vector<std::int64_t> out;
+  for (std::int64_t size = 1; size <= most && number % size == 0; size *= 2) out.push_back(size);
+  return out;
+}
+
+/// Shard axes: all data-parallel ranks, or hybrid sharding: whole nodes, and powers of two of one.
+std::vector<std::int64_t> shard_sizes(std::int64_t data_parallel, std::int64_t per_node) {
+  std::vector<std::int64_t> out{data_parallel};
+  for (std::int64_t size = 1; size < data_parallel; size = size < per_node ? size * 2 : size + per_node)
+    if (data_parallel % size == 0 && (size <= per_node || size % per_node == 0)) out.push_back(size);
+  return out;
+}
+
+/// Divisors of what a rank computes in a step; all up to 8, then powers of two.
+std::vector<std::int64_t> microbatches(std::int64_t sequences) {
+  std::vector<std::int64_t> out;
+  for (std::int64_t micro = 1; micro <= std::min(sequences, most_sequences); micro = micro < 8 ? micro + 1 : micro * 2)
+    if (sequences % micro == 0) out.push_back(micro);
+  return out;
+}
+
+struct SyncChoice {
+  SyncPolicy policy;
+  std::int64_t after_forward;  ///< 0: reshard, 1: keep, else to groups of this size
+  bool after_backward;
+};
+
+/// Without those that do the same: one microbatch is reduced once anyway, one rank gathers nothing.
+std::vector<SyncChoice> sync_choices(std::int64_t shard, std::int64_t accumulation, std::int64_t per_node) {
+  std::vector<std::pair<std::int64_t, bool>> reshard{{1, true}};
+  if (shard > 1 && accumulation > 1) reshard.emplace_back(1, false);
+  if (shard > 1) reshard.emplace_back(0, true);
+  if (shard > per_node && per_node > 1 && shard % per_node == 0) reshard.emplace_back(per_node, true);
+  std::vector<SyncChoice> out;
+  for (const auto& [after_forward, after_backward] : reshard) {
+    out.push_back({SyncPolicy::immediate, after_forward, after_backward});
+    if (accumulation > 1) out.push_back({SyncPolicy::deferred, after_forward, after_backward});
+  }
+  return out;
+}
+
+std::vector<Savings> make_savings() {
+  std::vector<Savings> out;
+  for (int recompute = 0; recompute < 4; ++recompute)
+    for (int offload = 0; offload < 3; ++offload)
+      for (int activations = 0; activations < 2; ++activations)
+        out.push_back({.recompute = recompute, .offload = offload, .activations = activations});
+  return out;
+}
+
+}  // namespace
+
+std::vector<RunConfig> candidate_groups(const RunConfig& config, int ranks, const Machine& machine) {
+  RunConfig flat = config;
+  flat.mesh.replicate = flat.mesh.tensor = 1;
+  flat.mesh.shard = -1;
+  flat.batch.micro = 1;
+  flat.batch.global = ranks;  // whatever the batch: how many ranks the other axes leave
+  flat.sync.reshard_after_forward = 0;
+  const std::int64_t left = config::resolve(flat, ranks).shard;
+  const auto node = static_cast<std::int64_t>(machine.gpus_per_node);
+  std::vector<RunConfig> out;
+  for (const std::int64_t tensor : powers(left, std::min<std::int64_t>(node, config.model.heads))) {
+    const std::int64_t data_parallel = left / tensor, per_node = std::max<std::int64_t>(1, node / tensor);
+    if (config.batch.global % data_parallel != 0) continue;
+    const std::int64_t sequences = config.batch.global / data_parallel;
+    for (const std::int64_t shard : shard_sizes(data_parallel, per_node))
+      for (const std::int64_t micro : microbatches(sequences))
+        for (const SyncChoice& sync : sync_choices(shard, sequences / micro, per_node)) {
+          RunConfig candidate = config;
+          candidate.mesh.replicate = data_parallel / shard;
+          if (config.mesh.shard > 0) candidate.mesh.shard = shard;  // else the ranks left, which are as many
+          candidate.mesh.tensor = tensor;
+          if (tensor == 1 || config.mesh.tensor == 1) candidate.mesh.sequence_parallel = tensor > 1;
+          candidate.batch.micro = micro;
+          candidate.sync.policy = sync.policy;
+          candidate.sync.reshard_after_forward = sync.after_forward;
+          candidate.sync.reshard_after_backward = sync.after_backward;
+          out.push_back(with(std::move(candidate), {}));
+        }
+  }
+  return out;
+}
+
+const std::vector<Savings>& all_savings() {
+  static const std::vector<Savings> all = make_savings();
+  return all;
+}
+
+RunConfig with(RunConfig config, const Savings& savings) {
+  using config::Offload;
+  using config::Recompute;
+  config.memory.recompute = savings.recompute == 0   ? Recompute::none
+                            : savings.recompute == 1 ? Recompute::selective
+                                                     : Recompute::block;
+  config.memory.recompute_every = savings.recompute == 2 ? 2 : 1;
+  config.memory.offload = savings.offload == 0   ? Offload::none
+                          : savings.offload == 1 ? Offload::optimizer
+                                                 : Offload::parameters;
+  config.memory.offload_fraction = 1;
+  config.memory.activation_offload = savings.activations == 1;
+  return config;
+}
+
+}  // namespace trireme::planner

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "trireme/base/text.hpp"
+#include "trireme/base/text_table.hpp"
+#include "trireme/config/options.hpp"
+#include "trireme/planner/search/search.hpp"
+
+namespace trireme::planner {
+namespace {
+
+using config::RunConfig;
+
+std::string sync_text(const config::Sync& sync) {
+  const std::int64_t group = sync.reshard_after_forward;
+  const std::string kept = group > 1                     ? fmt::format(", reshard to {}", group)
+                           : group == 0                  ? ", reshard"
+                           : sync.reshard_after_backward ? ", kept to backward"
+                                                         : ", kept to the update";
+  return std::string(config::to_text(sync.policy)) + kept;
+}
+
+std::string savings_text(const config::Memory& memory) {
+  std::vector<std::string> parts;
+  if (memory.recompute != config::Recompute::none)
+    parts.push_back(fmt::format("recompute {}{}", config::to_text(memory.recompute),
+                                memory.recompute_every > 1 ? fmt::format("/{}", memory.recompute_every) : ""));
+  if (memory.offload != config::Offload::none)
+    parts.push_back(fmt::format("offload {}", config::to_text(memory.offload)));
+  if (memory.activation_offload) parts.emplace_back("offload activations");
+  return parts.empty() ? "keep all" : join(parts, ", ");
+}
+
+void add_row(TextTable& table, const std::string& name, const Found& found, Bytes limit) {
+  const Prediction& p = found.prediction;
+  const double fast = p.tokens / p.slow, slow = p.tokens / p.fast;
+  table.add({name, to_short_text(p.tokens_per_second()),
+             fmt::format("{} to {}", to_short_text(fast), to_short_text(slow)), fmt::format("{:.1f}%", 100 * p.mfu),
+             to_text(p.memory.total()) + (p.memory.total() > limit ? " DOES NOT FIT" : ""),
+             fmt::format("{} x {} x {}", p.mesh.replicate, p.mesh.shard, p.mesh.tensor),
+             fmt::format("{} x {}", found.config.batch.micro, p.mesh.accumulation), sync_text(found.config.sync),
+             savings_text(found.config.memory), found.bound_by});
+}
+
+/// The keys of `b` that differ from `a`, as lines of a run file or of --set.
+std::string changed_keys(const RunConfig& a, const RunConfig& b) {
+  std::string text;
+  for (const config::Option& option : config::options()) {
+    const config::Printed now = option.print(b);
+    if (now && now != option.print(a)) text += fmt::format("  {} = {}\n", option.name(), *now);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string to_text(const SearchResult& result) {
+  std::string text = fmt::format(
+      "{} candidates: {} simulated, {} need more than {} a rank, {} skipped as the same with less recompute or offload "
+      "fits, {} ruled out by the model or other keys\n\n",
+      result.candidates, result.simulated, result.too_large, to_text(result.limit), result.outdone, result.refused);
+  TextTable table({"", "tokens/s", "p10 to p90", "MFU", "memory", "replicate x shard x tensor", "micro x accumulation",
+                   "sync", "memory settings", "bound by"});
+  for (std::size_t i = 0; i < result.best.size(); ++i)
+    add_row(table, std::to_string(i + 1), result.best[i], result.limit);
+  add_row(table, "run file", result.given, result.limit);
+  text += table.str();
+  if (result.best.empty())
+    return text + "\nNothing fits: take more ranks, shorter sequences (data.seq_len) or a smaller model.\n";
+  const std::string keys = changed_keys(result.given.config, result.best.front().config);
+  const double gain = result.best.front().prediction.tokens_per_second() / result.given.prediction.tokens_per_second();
+  if (keys.empty()) return text + "\nThe run file is the best of them.\n";
+  return text + fmt::format("\nThe first is {:.2f} times as fast as the run file, with\n{}", gain, keys) +
+         "Time the first three for some steps each: predictions of near equals may change places.\n";
+}
+
+}  // namespace trireme::planner

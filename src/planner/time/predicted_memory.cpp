@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <numeric>
+
+#include "planner/time/few_layers.hpp"
+#include "trireme/planner/time/predict.hpp"
+#include "trireme/schedule/passes/build.hpp"
+
+namespace trireme::planner {
+namespace {
+
+constexpr std::int64_t most_layers = 6;
+constexpr int replayed_microbatches = 2;  ///< the others hold what the second holds
+
+Memory replayed(config::RunConfig config, const config::Resolved& mesh, std::int64_t layers, bool verified) {
+  config.model.layers = layers;
+  const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
+  const int microbatches = std::min(mesh.accumulation, replayed_microbatches);
+  const auto step = step_of(model, microbatches, schedule::policy_of(config, mesh), !verified);
+  return replay_memory(step, model, shard::Layout(model, mesh.shard), replay_options_of(config, mesh));
+}
+
+}  // namespace
+
+std::optional<FewLayers> few_layers(const config::RunConfig& config) {
+  if (config.memory.offload_fraction != 1 || config.sync.prefetch_bytes) return std::nullopt;
+  const std::int64_t layers = config.model.layers;
+  std::int64_t unit = 1;  // layers after which all repeat: what is recomputed, windows, RoPE
+  for (const std::int64_t period :
+       {config.memory.recompute_every, static_cast<std::int64_t>(config.model.layer_types.size()),
+        config.model.no_rope_interval}) {
+    if (period > layers) return std::nullopt;
+    if (period > 0) unit = std::lcm(unit, period);
+    if (unit > layers) return std::nullopt;
+  }
+  const std::int64_t few = most_layers + unit;
+  if (layers <= few) return std::nullopt;
+  const std::int64_t rest = (layers - few) % unit;  // so that whole units are left
+  return FewLayers{.a = few + rest - unit, .b = few + rest, .times = (layers - few - rest) / unit};
+}
+
+Memory predict_memory(const config::RunConfig& config, const config::Resolved& mesh, bool few) {
+  const auto line = few ? few_layers(config) : std::nullopt;
+  if (!line) return replayed(config, mesh, config.model.layers, !few);
+  const Memory a = replayed(config, mesh, line->a, false);
+  Memory out = replayed(config, mesh, line->b, false);
+  const auto extrapolate = [&](Bytes& b, Bytes from) { b.value += line->times * (b.value - from.value); };
+  for (Bytes Memory::*category :
+       {&Memory::parameters_sharded, &Memory::parameters_unsharded, &Memory::parameters_resharded,
+        &Memory::gradients_sharded, &Memory::gradients_unsharded, &Memory::optimizer, &Memory::activations})
+    extrapolate(out.*category, a.*category);
+  for (Bytes Memory::Host::*category : {&Memory::Host::parameters_sharded, &Memory::Host::gradients_sharded,
+                                        &Memory::Host::optimizer, &Memory::Host::activations, &Memory::Host::other})
+    extrapolate(out.host.*category, a.host.*category);
+  return out;
+}
+
+}  // namespace trireme::planner

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/planner/search/search.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "../time/runs.hpp"
+#include "planner/search/candidates.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/config/rules.hpp"
+
+namespace trireme::planner {
+namespace {
+
+using ::testing::HasSubstr;
+
+config::RunConfig parsed_run(const std::vector<std::string>& overrides = {}) {
+  return config::parse_run_file(R"(
+[model]
+vocab_size = 1024
+hidden_size = 256
+intermediate_size = 512
+layers = 3
+heads = 8
+[data]
+train = "tokens.bin"
+seq_len = 64
+[batch]
+global = 16
+micro = 1
+[train]
+steps = 1
+[device]
+type = "cuda"
+)",
+                                "search", overrides);
+}
+
+/// The fastest of all candidates that fit, each predicted in full.
+double best_of_all(const config::RunConfig& config, int ranks, const Machine& machine, Bytes limit) {
+  double best = 0;
+  for (const config::RunConfig& group : candidate_groups(config, ranks, machine))
+    for (const Savings& savings : all_savings()) {
+      const Prediction p = predict(with(group, savings), ranks, machine, {.percentiles = false, .few_layers = true});
+      if (p.memory.total() <= limit) best = std::max(best, p.tokens_per_second());
+    }
+  return best;
+}
+
+TEST(Search, FindsTheBestOfAllThatFit) {
+  const Machine machine = load_machine("gh200");
+  config::RunConfig config = parsed_run();
+  config.batch.global = 8;
+  for (const double part : {1.0, 0.6}) {
+    const auto total = static_cast<double>(predict_memory(config, config::resolve(config, 2)).total().value);
+    config.memory.budget = Bytes{static_cast<std::int64_t>(part * total)};
+    const SearchResult result = search(config, 2, machine);
+    ASSERT_FALSE(result.best.empty()) << part;
+    const double all = best_of_all(config, 2, machine, *config.memory.budget);
+    EXPECT_NEAR(result.best.front().prediction.tokens_per_second(), all, 1e-9 * all) << part;
+    EXPECT_EQ(result.candidates, result.refused + result.too_large + result.outdone + result.simulated);
+    for (std::size_t i = 0; i < result.best.size(); ++i) {
+      const Found& found = result.best[i];
+      EXPECT_LE(found.prediction.memory.total(), *config.memory.budget);
+      EXPECT_LE(found.prediction.tokens_per_second(), result.best[i == 0 ? 0 : i - 1].prediction.tokens_per_second());
+    }
+  }
+}
+
+TEST(Search, TriesThousandsOfCandidatesOnSixtyFourRanks) {
+  std::int64_t last = 0;
+  const SearchResult result = search(testing::run_of(testing::llama_8b(), 64, 1), 64, load_machine("h100"),
+                                     {.keep = 10, .progress = [&](const SearchProgress& p) {
+                                        EXPECT_GE(p.done, last);
+                                        last = p.done;
+                                      }});
+  EXPECT_GT(result.candidates, 1000);
+  EXPECT_EQ(last, result.candidates);
+  EXPECT_EQ(result.best.size(), 10U);
+  EXPECT_GE(result.best.front().prediction.tokens_per_second(), result.given.prediction.tokens_per_second());
+  EXPECT_EQ(result.limit, Bytes{72'000'000'000}) << "90% of 80 GB";
+}
+
+TEST(Search, WritesRunFilesThatParseToTheSame) {
+  const SearchResult result = search(parsed_run({"mesh.tensor=2"}), 4, load_machine("gh200"));
+  for (const Found& found : result.best) {
+    const std::string text = config::print_run_file(found.config);
+    EXPECT_EQ(config::print_run_file(config::parse_run_file(text, "best")), text);
+  }
+}
+
+TEST(Search, HonoursTheRulesOfOtherKeys) {
+  const config::RunConfig config = parsed_run({"device.cuda_graphs=true"});
+  const SearchResult result = search(config, 8, load_machine("gh200"));
+  EXPECT_GT(result.refused, 0);
+  for (const Found& found : result.best) {
+    EXPECT_EQ(found.config.mesh.tensor, 1) << "graphs do not support tensor parallelism";
+    EXPECT_FALSE(found.config.memory.activation_offload);
+  }
+}
+
+TEST(Search, SaysWhenNothingFits) {
+  const SearchResult result = search(parsed_run({"memory.budget=1000"}), 8, load_machine("gh200"));
+  EXPECT_TRUE(result.best.empty());
+  EXPECT_THAT(to_text(result), HasSubstr("Nothing fits"));
+  EXPECT_THAT(to_text(result), HasSubstr("DOES NOT FIT"));
+}
+
+TEST(Search, NamesTheLimitThatBinds) {
+  Machine machine = load_machine("gh200");
+  machine.contention = machine.layer_seconds = machine.step_seconds = 0;
+  machine.inside.latency = 0;
+  machine.inside.bandwidth = 1e15;
+  config::RunConfig config = parsed_run({"batch.global=2"});
+  const auto bound = [&] { return search(config, 2, machine, {.keep = 0}).given.bound_by; };
+  EXPECT_EQ(bound(), "compute");
+  config.memory.recompute = config::Recompute::block;
+  EXPECT_THAT(bound(), HasSubstr("memory "));
+  machine.inside.bandwidth = 1e8;
+  EXPECT_THAT(bound(), HasSubstr(" lane "));
+}
+
+TEST(PredictMemory, OfAFewLayersIsThatOfAll) {
+  config::RunConfig config = testing::small_run();
+  config.model.layers = 13;
+  const auto groups = candidate_groups(config, 8, load_machine("gh200"));
+  for (const Savings& savings : all_savings())
+    for (std::size_t i = 0; i < groups.size(); i += 11) {
+      const config::RunConfig candidate = with(groups[i], savings);
+      const config::Resolved mesh = config::resolve(candidate, 8);
+      const Memory few = predict_memory(candidate, mesh, true), all = predict_memory(candidate, mesh);
+      ASSERT_EQ(few.total(), all.total()) << config::print_run_file(candidate);
+      ASSERT_EQ(few.host.total(), all.host.total()) << config::print_run_file(candidate);
+    }
+}
+
+}  // namespace
+}  // namespace trireme::planner
