@@ -28,7 +28,7 @@ FOLDERS = {
     "base": ". io",
     "model": ". architectures",
     "schedule": ". verbs verify passes",
-    "planner": ". time validate search",
+    "planner": ". time validate search compare job",
     "kernels": ". simd host cuda",
     "tokenizer": "text model hf .",
     "data": "text .",

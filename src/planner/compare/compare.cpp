@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/planner/compare/compare.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "trireme/base/text_table.hpp"
+#include "trireme/schedule/passes/build.hpp"
+#include "trireme/schedule/text.hpp"
+
+namespace trireme::planner {
+namespace {
+
+using Categories = std::map<std::string, double>;
+
+std::string byte_text(double bytes) { return to_text(Bytes{static_cast<std::int64_t>(bytes)}); }
+std::string time_text(double seconds) {
+  return seconds >= 1 ? fmt::format("{:.3f} s", seconds) : fmt::format("{:.3f} ms", 1e3 * seconds);
+}
+
+std::string error_text(double predicted, double measured) {
+  if (predicted == measured) return "equal";
+  if (measured == 0) return "";
+  return fmt::format("{:+.1f}%", 100 * (predicted / measured - 1));
+}
+
+double bytes_of(Bytes bytes) { return static_cast<double>(bytes.value); }
+
+Categories on_device(const Memory& m) {
+  return {{"parameters.sharded", bytes_of(m.parameters_sharded)},
+          {"parameters.unsharded", bytes_of(m.parameters_unsharded)},
+          {"parameters.resharded", bytes_of(m.parameters_resharded)},
+          {"gradients.sharded", bytes_of(m.gradients_sharded)},
+          {"gradients.unsharded", bytes_of(m.gradients_unsharded)},
+          {"optimizer", bytes_of(m.optimizer)},
+          {"activations", bytes_of(m.activations)},
+          {"workspace", bytes_of(m.workspace)}};
+}
+
+Categories on_host(const Memory::Host& m) {
+  return {{"parameters.sharded", bytes_of(m.parameters_sharded)},
+          {"gradients.sharded", bytes_of(m.gradients_sharded)},
+          {"optimizer", bytes_of(m.optimizer)},
+          {"activations", bytes_of(m.activations)},
+          {"other", bytes_of(m.other)}};
+}
+
+double at(const Categories& categories, const std::string& name) {
+  const auto found = categories.find(name);
+  return found == categories.end() ? 0 : found->second;
+}
+
+/// What the planner counts; the rest of what was measured comes below, in one line.
+void add_memory(TextTable& table, const std::string& space, const Categories& predicted, const Categories& measured,
+                bool workspace) {
+  double sum = 0, measured_sum = 0, rest = 0;
+  for (const auto& [name, bytes] : measured) {
+    const bool counted = predicted.contains(name) && (name != "workspace" || workspace);
+    if (name == "total") continue;
+    if (!counted) rest += bytes;
+    if (!counted || (bytes == 0 && at(predicted, name) == 0)) continue;
+    table.add(
+        {space + " " + name, byte_text(at(predicted, name)), byte_text(bytes), error_text(at(predicted, name), bytes)});
+    sum += at(predicted, name);
+    measured_sum += bytes;
+  }
+  if (measured_sum > 0)
+    table.add({space + " sum of these peaks", byte_text(sum), byte_text(measured_sum), error_text(sum, measured_sum)});
+  if (rest > 0) table.add({space + " not predicted (workspace, staging, data)", "", byte_text(rest), ""});
+}
+
+std::string compare_bytes(const Traffic& predicted, const MeasuredRun& run) {
+  TextTable table({"bytes of rank 0 and step", "predicted", "measured", "error"});
+  std::set<std::pair<std::string, std::string>> names;
+  for (const auto& [group, operations] : predicted)
+    for (const auto& [operation, moved] : operations) names.emplace(group, operation);
+  for (const auto& [group, operations] : run.bytes)
+    for (const auto& [operation, bytes] : operations)
+      if (group != "control") names.emplace(group, operation);
+  for (const auto& [group, operation] : names) {
+    double ours = 0, theirs = 0;
+    if (const auto found = predicted.find(group); found != predicted.end())
+      if (const auto moved = found->second.find(operation); moved != found->second.end())
+        ours = bytes_of(moved->second.bytes);
+    if (const auto found = run.bytes.find(group); found != run.bytes.end()) theirs = at(found->second, operation);
+    if (ours == 0 && theirs == 0) continue;
+    table.add({group + " " + operation, fmt::format("{:.0f}", ours), fmt::format("{:.0f}", theirs),
+               error_text(ours, theirs)});
+  }
+  return table.str();
+}
+
+/// Mean seconds of the simulated ops of each kind, as long as they ran beside the others.
+std::map<std::string, double> mean_seconds(const PredictedStep& step) {
+  std::map<std::string, std::pair<double, int>> sums;
+  for (std::size_t i = 0; i < step.schedule.ops.size(); ++i) {
+    auto& [seconds, count] = sums[kind_of_op(schedule::print(step.schedule.ops[i], step.model))];
+    seconds += step.timeline.ops[i].end - step.timeline.ops[i].begin;
+    ++count;
+  }
+  std::map<std::string, double> means;
+  for (const auto& [kind, sum] : sums) means[kind] = sum.first / sum.second;
+  return means;
+}
+
+std::string compare_ops(const PredictedStep& step, const MeasuredRun& run) {
+  const auto means = mean_seconds(step);
+  std::vector<std::pair<std::string, MeasuredOps>> ops(run.ops.begin(), run.ops.end());
+  std::stable_sort(ops.begin(), ops.end(),
+                   [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  TextTable table({"ops of a traced step", "lane", "count", "predicted", "measured", "error"});
+  double compute = 0, measured_compute = 0;
+  for (const auto& [kind, measured] : ops) {
+    const auto mean = means.find(kind);
+    if (mean == means.end()) {
+      table.add({kind, measured.lane, fmt::format("{:.0f}", measured.count), "", time_text(measured.seconds), ""});
+      continue;
+    }
+    const double predicted = mean->second * measured.count;
+    table.add({kind, measured.lane, fmt::format("{:.0f}", measured.count), time_text(predicted),
+               time_text(measured.seconds), error_text(predicted, measured.seconds)});
+    if (measured.lane != "compute") continue;
+    compute += predicted;
+    measured_compute += measured.seconds;
+  }
+  std::string text = "\n" + table.str();
+  if (compute > 0 && measured_compute > 0)
+    text += fmt::format(
+        "compute lane: {} predicted, {} measured: multiply the machine file's rates (products, attention_tflops, "
+        "memory_tb_s) by {:.3f}\n",
+        time_text(compute), time_text(measured_compute), compute / measured_compute);
+  return text;
+}
+
+std::string compare_time(const config::RunConfig& config, const MeasuredRun& run, const Machine& machine) {
+  const Prediction predicted = predict(config, run.ranks, machine);
+  TextTable table({"time of a step", "predicted", "measured", "error"});
+  table.add({fmt::format("step, median of {}", run.rows), time_text(predicted.expected.seconds),
+             time_text(run.step_seconds), error_text(predicted.expected.seconds, run.step_seconds)});
+  table.add(
+      {"step, p10 to p90", fmt::format("{} to {}", time_text(predicted.fast), time_text(predicted.slow)), "", ""});
+  table.add({"exposed communication", time_text(predicted.expected.exposed()), time_text(run.exposed_seconds),
+             error_text(predicted.expected.exposed(), run.exposed_seconds)});
+  table.add({"waiting for data", "", time_text(run.data_seconds), ""});
+  std::string text = fmt::format("\non {} ({})\n{}", machine.name, to_text(machine.grade), table.str());
+  if (run.ops.empty()) return text + "no trace-rank0.json: set metrics.trace_steps to compare op by op\n";
+  return text + compare_ops(predict_ops(config, run.ranks, machine), run);
+}
+
+}  // namespace
+
+std::string compare(const config::RunConfig& given, const MeasuredRun& run, const std::optional<Machine>& machine) {
+  const config::RunConfig config = computing_on(given, machine && !machine->gpus.empty());
+  const config::Resolved mesh = config::resolve(config, run.ranks);
+  const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
+  const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
+  const shard::Layout layout(model, mesh.shard);
+  const ReplayOptions replay_options = replay_options_of(config, mesh);
+  const Memory memory = replay_memory(step, model, layout, replay_options);
+  const auto space = [&](const char* name) {
+    const auto found = run.memory.find(name);
+    return found == run.memory.end() ? Categories{} : found->second;
+  };
+  TextTable table({"memory of rank 0", "predicted", "measured", "error"});
+  add_memory(table, "device", on_device(memory), space("device"), replay_options.on_gpu);
+  add_memory(table, "host", on_host(memory.host), space("host"), false);
+  std::string text = fmt::format("{} ranks ({} x {} x {}); error: predicted over measured\n\n{}\n{}", run.ranks,
+                                 mesh.replicate, mesh.shard, mesh.tensor, table.str(),
+                                 compare_bytes(replay_traffic(step, model, layout, replay_options), run));
+  return text + (machine ? compare_time(config, run, *machine) : "add --machine to compare times\n");
+}
+
+}  // namespace trireme::planner
