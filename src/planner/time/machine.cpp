@@ -30,7 +30,7 @@ class Reader {
     for (const auto& [section, node] : file_) {
       if (!node.is_table())
         fail(node, std::string(section.str()), "a key outside of all sections; expected " + sections());
-      if (!known({"machine", "gpu", "host", "inside", "between"}, section.str()))
+      if (!known({"machine", "gpu", "host", "job", "inside", "between"}, section.str()))
         fail(node, std::string(section.str()), "unknown section; expected " + sections());
       check_keys(std::string(section.str()), *node.as_table());
     }
@@ -41,7 +41,7 @@ class Reader {
   }
 
  private:
-  static std::string sections() { return "[machine], [gpu], [host], [inside] or [between]"; }
+  static std::string sections() { return "[machine], [gpu], [host], [job], [inside] or [between]"; }
   static bool known(const std::vector<std::string>& names, std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   }

@@ -51,6 +51,14 @@ std::vector<MachineKey> all_keys() {
        "launch time of one layer, forward and backward"},
       {"host", "step_ms", 1e-3, 0, 1e6, false, [](M& m) -> double& { return m.step_seconds; },
        "per step, for all that is not modelled"},
+      {"job", "gpu_mtbf_hours", 3600, 0, 1e9, false, [](M& m) -> double& { return m.gpu_mtbf; },
+       "between failures that end a job, of one GPU and its part of the node"},
+      {"job", "restart_minutes", 60, 0, 1e5, false, [](M& m) -> double& { return m.restart_seconds; },
+       "from a failure to the first new step, loading not counted"},
+      {"job", "node_storage_gb_s", 1e9, 0, 1e5, false, [](M& m) -> double& { return m.node_storage_bandwidth; },
+       "that one node writes to the file system"},
+      {"job", "storage_gb_s", 1e9, 0, 1e6, false, [](M& m) -> double& { return m.storage_bandwidth; },
+       "that a whole job writes to the file system"},
   };
   for (const auto& [section, link, required] :
        {std::tuple{"inside", &Machine::inside, true}, std::tuple{"between", &Machine::between, true}})

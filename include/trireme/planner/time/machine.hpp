@@ -58,6 +58,11 @@ struct Machine {
   double layer_seconds = 0;          ///< host time to launch one layer's forward and backward
   double step_seconds = 0;           ///< per step, for all that is not modelled
 
+  double gpu_mtbf = 0;  ///< seconds between failures that end a job, of one GPU and its part of all else; 0: unknown
+  double restart_seconds = 600;       ///< from a failure to the first new step, loading not counted
+  double node_storage_bandwidth = 0;  ///< bytes per second that one node writes to the file system; 0: unknown
+  double storage_bandwidth = 0;       ///< the same of a whole job
+
   Link inside;   ///< between the GPUs of a node
   Link between;  ///< between nodes
 };
