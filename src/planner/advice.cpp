@@ -13,6 +13,17 @@
 #include "trireme/shard/layout.hpp"
 
 namespace trireme::planner {
+
+std::optional<config::RunConfig> changed(const config::RunConfig& config, const std::vector<std::string>& overrides) {
+  config::RunConfig given = config;
+  if (config.mesh.tensor == 1) given.mesh.sequence_parallel.reset();  // another mesh has a default of its own
+  try {
+    return config::parse_run_file(config::print_run_file(given), "advice", overrides);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
 namespace {
 
 /// What a step needs.
@@ -39,17 +50,6 @@ Needs needs_of(const config::RunConfig& config, int ranks) {
   }
   needs.flops = forward > 0 ? 3 + again / forward : 3;
   return needs;
-}
-
-/// The configuration with some keys changed; nothing where it does not go with the others, or does not exist yet.
-std::optional<config::RunConfig> changed(const config::RunConfig& config, const std::vector<std::string>& overrides) {
-  config::RunConfig given = config;
-  if (config.mesh.tensor == 1) given.mesh.sequence_parallel.reset();  // another mesh has a default of its own
-  try {
-    return config::parse_run_file(config::print_run_file(given), "advice", overrides);
-  } catch (const ConfigError&) {
-    return std::nullopt;
-  }
 }
 
 std::optional<Needs> needs_with(const config::RunConfig& config, const std::vector<std::string>& overrides, int ranks) {

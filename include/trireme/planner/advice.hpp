@@ -36,6 +36,10 @@ struct Advice {
 /// keys rule out are left out. `config`: complete, `sync.policy` resolved.
 [[nodiscard]] Advice advise(const config::RunConfig& config, int ranks);
 
+/// The configuration with some keys changed; nothing where they do not go with the others, or do not exist yet.
+[[nodiscard]] std::optional<config::RunConfig> changed(const config::RunConfig& config,
+                                                       const std::vector<std::string>& overrides);
+
 /// A diagnosis ("activations are 84% of it") and a table of the remedies; empty where nothing helps.
 [[nodiscard]] std::string to_text(const Advice& advice);
 

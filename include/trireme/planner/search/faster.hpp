@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/planner/time/predict.hpp"
+
+namespace trireme::planner {
+
+/// One change of the run file that makes a step shorter.
+struct Speedup {
+  std::string line;   ///< for the run file or --set, several with commas
+  double gain = 0;    ///< tokens/s over that of the run file, minus 1
+  Bytes memory;       ///< of a rank, with it
+  bool fits = false;  ///< memory_limit()
+  std::string note;   ///< why, or what it costs
+};
+
+/// Tries single changes of sync policy, microbatch, mesh, reduction type, recompute and offload, predicting each step.
+/// Those that gain at least 1%, the most first. `config`: complete, `sync.policy` resolved.
+[[nodiscard]] std::vector<Speedup> speedups(const config::RunConfig& config, int ranks, const Machine& machine);
+
+/// A table; empty where nothing helps.
+[[nodiscard]] std::string to_text(const std::vector<Speedup>& speedups, const Machine& machine);
+
+}  // namespace trireme::planner
