@@ -10,6 +10,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/numbers.hpp"
+#include "cli/plan_compare.hpp"
 #include "cli/plan_search.hpp"
 #include "cli/plan_time.hpp"
 #include "trireme/base/error.hpp"
@@ -48,6 +49,10 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
     plan_validate(arguments.time);
     return 0;
   }
+  if (!arguments.time.compare.empty()) {
+    plan_compare(arguments.time.compare, arguments.time.machine, complete);
+    return 0;
+  }
   if (arguments.run_file.empty()) throw ConfigError("plan: RUN.toml is required");
   if (arguments.ranks.empty()) throw ConfigError("plan: --ranks is required");
   config::RunConfig config = complete(config::load_run_file(arguments.run_file, arguments.overrides));
@@ -59,6 +64,10 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   if (arguments.show == "summary" && !choice.reason.empty()) fmt::print("{}\n", choice.reason);
   if (arguments.search.asked) {
     plan_search(config, ranks, arguments.time.machine, arguments.run_file, arguments.search);
+    return 0;
+  }
+  if (!arguments.time.tokens.empty()) {
+    plan_tokens(config, ranks, arguments.time);
     return 0;
   }
   const bool timed = !arguments.time.machine.empty();
@@ -125,8 +134,9 @@ void add_plan(CLI::App& app, Action& chosen, const CompleteModel& complete) {
       "  trireme plan run.toml --ranks 512 --show memory --set sync.policy=deferred\n"
       "  trireme plan run.toml --ranks 4 --show schedule | less          one step, one op per line\n"
       "  trireme plan run.toml --ranks 8,64,512 --machine h100            a scaling table\n"
-      "  trireme plan run.toml --ranks 64 --machine h100 --search         the fastest settings that fit, as a run "
-      "file");
+      "  trireme plan run.toml --ranks 64 --machine h100 --search         the fastest settings that fit\n"
+      "  trireme plan run.toml --ranks 512 --machine h100 --tokens 2T     days, GPU-hours, energy, failures\n"
+      "  trireme plan --compare runs/first --machine h100                 a finished run: predicted and measured");
   command->callback(
       [&chosen, arguments, complete] { chosen = [arguments, complete] { return plan(*arguments, complete); }; });
 }

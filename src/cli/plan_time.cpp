@@ -10,6 +10,8 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/atomic_file.hpp"
 #include "trireme/base/io/regular_file.hpp"
+#include "trireme/planner/job/job_cost.hpp"
+#include "trireme/planner/search/faster.hpp"
 #include "trireme/planner/time/predict.hpp"
 #include "trireme/planner/validate/validate.hpp"
 
@@ -32,6 +34,12 @@ void add_plan_time(CLI::App& command, PlanTime& arguments) {
                      "Predict time on this machine: a machine file, or a shipped one by name (h100, h100-efa, h200, "
                      "a100, a100-40gb, gh200, local)");
   command.add_option("--trace", arguments.trace, "Write the predicted timeline as a Chrome trace (needs --machine)");
+  command.add_option("--compare", arguments.compare,
+                     "Put what the run in this directory measured beside what is predicted for its run file: memory, "
+                     "bytes, and on --machine times, by operation where it has a trace (metrics.trace_steps)");
+  command.add_option("--tokens", arguments.tokens,
+                     "What training on so many tokens costs, such as 2T: days, GPU-hours, energy, with evaluations, "
+                     "saves and failures; suggests checkpoint.every (needs --machine)");
   CLI::Option* validate = command.add_option(
       "--validate", arguments.validate,
       "Predict every row of a CSV of measured runs (docs/planner.md: its columns) and print the errors by family");
@@ -49,9 +57,17 @@ void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, c
     fmt::print("{}", planner::explain_time(planner::predict_ops(config, ranks.front(), machine)));
   } else if (show == "summary") {
     fmt::print("{}\n", planner::to_text(planner::predict(config, ranks.front(), machine), machine));
+    const std::string faster = planner::to_text(planner::speedups(config, ranks.front(), machine), machine);
+    if (!faster.empty()) fmt::print("{}\n", faster);
   }
   if (arguments.trace.empty()) return;
   write_plan_file(arguments.trace, planner::predicted_trace(planner::predict_ops(config, ranks.front(), machine)));
+}
+
+void plan_tokens(const config::RunConfig& config, int ranks, const PlanTime& arguments) {
+  const planner::Machine machine = machine_for_plan(arguments.machine);
+  const planner::JobCost cost = planner::job_cost(config, ranks, machine, planner::parse_tokens(arguments.tokens));
+  fmt::print("{}\n{}", planner::to_text(cost.step, machine), planner::to_text(cost, machine));
 }
 
 void plan_validate(const PlanTime& arguments) {

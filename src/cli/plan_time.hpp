@@ -18,6 +18,8 @@ struct PlanTime {
   std::string machine;   ///< a path or a shipped name; empty: not asked
   std::string trace;     ///< where the predicted timeline goes
   std::string validate;  ///< a CSV of measured runs
+  std::string compare;   ///< the directory of a run
+  std::string tokens;    ///< of a whole training: what it costs
   bool fit = false;      ///< also fit machines to its rows
 };
 
@@ -34,6 +36,9 @@ void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, c
 
 /// Replaces the file at `path`. Throws WriteError.
 void write_plan_file(const std::string& path, const std::string& text);
+
+/// Prints what training on `arguments.tokens` tokens costs. Throws ConfigError.
+void plan_tokens(const config::RunConfig& config, int ranks, const PlanTime& arguments);
 
 /// Predicts every row of the CSV and prints the errors. Throws ConfigError with line and column.
 void plan_validate(const PlanTime& arguments);

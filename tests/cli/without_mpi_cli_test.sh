@@ -57,6 +57,14 @@ script -qec "$TRIREME plan run.toml --ranks 4 --machine h100 --search -o other.t
 grep -q '@.\[Ksearch: [0-9]* of [0-9]* candidates, ' seen.txt || fail "no progress line on a terminal: $(cat seen.txt)"
 cmp run-best.toml other.toml || fail "-o, or another best"
 
+program plan run.toml --ranks 4 --machine h100 --tokens 2T
+expect_done
+grep -q "suggested: checkpoint.every = " out.txt || fail "plan --tokens suggests no checkpoint.every"
+program plan run.toml --ranks 4 --machine h100 --tokens 2X
+expect_end 2 "2X" "such as 300M"
+program plan --compare .
+expect_end 2 "holds no metrics.jsonl"
+
 # It starts at once: of the libraries that the full program loads it needs none of the large ones, and it is whole without.
 LD_TRACE_LOADED_OBJECTS=1 "$TRIREME" >libraries.txt
 grep -q libfmt libraries.txt || fail "no list of libraries: $(cat libraries.txt)"

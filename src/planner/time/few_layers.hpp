@@ -22,8 +22,8 @@ struct FewLayers {
                      : schedule::build_step(model, microbatches, policy);
 }
 
-/// Nothing where layers differ from each other without a period (a cycle of windows has one), or where there are too few
-/// of them.
+/// Nothing where layers differ from each other without a period (a cycle of windows has one), or where there are too
+/// few of them.
 [[nodiscard]] std::optional<FewLayers> few_layers(const config::RunConfig& config);
 
 }  // namespace trireme::planner
