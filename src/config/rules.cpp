@@ -14,19 +14,8 @@ namespace {
 
 using Broken = std::optional<std::string>;
 
-Broken heads_divide_hidden_size(const RunConfig& config) {
-  const Model& m = config.model;
-  if (m.heads == 0 || m.hidden_size == 0 || m.head_dim != 0 || m.hidden_size % m.heads == 0) return std::nullopt;
-  return fmt::format("{} heads do not divide hidden_size {}; set model.head_dim, or {} heads", m.heads, m.hidden_size,
-                     nearest_divisors(m.hidden_size, m.heads));
-}
-
-Broken kv_heads_divide_heads(const RunConfig& config) {
-  const Model& m = config.model;
-  if (m.heads == 0 || m.kv_heads == 0 || m.heads % m.kv_heads == 0) return std::nullopt;
-  return fmt::format("{} kv_heads do not divide {} heads; set {}", m.kv_heads, m.heads,
-                     nearest_divisors(m.heads, m.kv_heads));
-}
+Broken heads_divide_hidden_size(const RunConfig& config) { return misfit_of_heads(config.model); }
+Broken kv_heads_divide_heads(const RunConfig& config) { return misfit_of_kv_heads(config.model); }
 
 Broken positions_reach_the_sequence(const RunConfig& config) {
   const std::int64_t positions = config.model.positions;
@@ -210,6 +199,18 @@ const std::vector<Rule>& rules() {
        graphs_repeat_what_was_recorded},
   };
   return all;
+}
+
+std::optional<std::string> misfit_of_heads(const Model& m) {
+  if (m.heads == 0 || m.hidden_size == 0 || m.head_dim != 0 || m.hidden_size % m.heads == 0) return std::nullopt;
+  return fmt::format("{} heads do not divide hidden_size {}; set model.head_dim, or {} heads", m.heads, m.hidden_size,
+                     nearest_divisors(m.hidden_size, m.heads));
+}
+
+std::optional<std::string> misfit_of_kv_heads(const Model& m) {
+  if (m.heads == 0 || m.kv_heads == 0 || m.heads % m.kv_heads == 0) return std::nullopt;
+  return fmt::format("{} kv_heads do not divide {} heads; set {}", m.kv_heads, m.heads,
+                     nearest_divisors(m.heads, m.kv_heads));
 }
 
 std::optional<std::string> beyond_counting(const Model& model) {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "trireme/base/error.hpp"
+#include "trireme/config/rules.hpp"
 #include "trireme/model/architecture.hpp"
 
 namespace trireme::model {
@@ -18,15 +19,6 @@ namespace {
 constexpr std::int64_t largest_size = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t most_layers = 65536;
 constexpr double largest_model = 0x1p53;  // elements; their bytes still fit 64 bits with room for optimizer state
-
-std::int64_t nearest_divisor(std::int64_t value, std::int64_t wanted) {
-  const std::int64_t start = std::min(wanted, value);
-  for (std::int64_t distance = 0; distance < start; ++distance) {
-    if (value % (start - distance) == 0) return start - distance;
-    if (value % (start + distance) == 0) return start + distance;
-  }
-  return 1;
-}
 
 void check_given(const config::Model& c, Mistakes& mistakes) {
   const auto positive = [&](std::string_view key, std::int64_t value, std::int64_t largest = largest_size) {
@@ -44,21 +36,14 @@ void check_given(const config::Model& c, Mistakes& mistakes) {
 }
 
 void check_heads(const config::Model& c, const Decoder& decoder, Mistakes& mistakes) {
-  if (c.head_dim == 0 && c.hidden_size % c.heads != 0) {
-    mistakes.add(
-        fmt::format("model.hidden_size = {} is not a multiple of model.heads = {}; use hidden_size = {} or {}, or set "
-                    "model.head_dim",
-                    c.hidden_size, c.heads, std::max(c.heads, c.hidden_size / c.heads * c.heads),
-                    (c.hidden_size / c.heads + 1) * c.heads));
+  if (const auto misfit = config::misfit_of_heads(c)) {
+    mistakes.add("model.heads: " + *misfit);
   } else if (const std::int64_t head_dim = c.head_dim == 0 ? c.hidden_size / c.heads : c.head_dim;
              !decoder.learned_positions && head_dim % 2 != 0) {
     mistakes.add(fmt::format("model.head_dim = {} is odd; RoPE requires an even head_dim: use {} or {}", head_dim,
                              std::max<std::int64_t>(2, head_dim - 1), head_dim + 1));
   }
-  if (c.kv_heads != 0 && c.heads % c.kv_heads != 0) {
-    mistakes.add(fmt::format("model.kv_heads = {} does not divide model.heads = {}; the nearest that does is {}",
-                             c.kv_heads, c.heads, nearest_divisor(c.heads, c.kv_heads)));
-  }
+  if (const auto misfit = config::misfit_of_kv_heads(c)) mistakes.add("model.kv_heads: " + *misfit);
 }
 
 void check_numbers(const config::Model& c, const Decoder& decoder, Mistakes& mistakes) {

@@ -67,13 +67,13 @@ TEST(Build, NamesEverySizeThatIsMissingAtOnce) {
 TEST(Build, RefusesSizesThatDoNotFitWithTheNearestThatDo) {
   config::Model config = small();
   config.hidden_size = 34;
-  expect_mistakes(config, {"hidden_size = 34", "heads = 4", "32 or 36"});
+  expect_mistakes(config, {"model.heads: 4 heads do not divide hidden_size 34", "model.head_dim, or 2 or 17 heads"});
   config = small();
   config.kv_heads = 3;
-  expect_mistakes(config, {"kv_heads = 3", "heads = 4", "nearest that does is 2"});
+  expect_mistakes(config, {"model.kv_heads: 3 kv_heads do not divide 4 heads; set 2 or 4"});
   config = small();
   config.kv_heads = 9;
-  expect_mistakes(config, {"kv_heads = 9", "nearest that does is 4"});
+  expect_mistakes(config, {"9 kv_heads do not divide 4 heads; set 4"});
   config = small();
   config.head_dim = 7;
   expect_mistakes(config, {"head_dim = 7", "6 or 8"});

@@ -23,6 +23,11 @@ struct Rule {
 /// Every rule across keys. They look at a completed configuration.
 [[nodiscard]] const std::vector<Rule>& rules();
 
+/// Why the heads do not divide hidden_size where there is no head_dim, and why kv_heads do not divide heads, with what
+/// does; nothing when they do, or when one of them is not known yet.
+[[nodiscard]] std::optional<std::string> misfit_of_heads(const Model& model);
+[[nodiscard]] std::optional<std::string> misfit_of_kv_heads(const Model& model);
+
 /// The largest sizes of a model: whatever is counted of it fits 64 bits.
 constexpr std::int64_t largest_vocabulary = 0x7fffffff;
 constexpr std::int64_t largest_width = 1 << 24;
