@@ -70,7 +70,9 @@ int import_weights(const std::string& from, const std::string& path) {
   return with_mpi([&](const mpi::Communicator& world) {
     if (world.size() > 1)
       throw ConfigError(fmt::format("import runs on one rank, not on {}. Start it without mpirun.", world.size()));
-    const checkpoint::Saved saved = checkpoint::import_weights(world, checkpoint::Weights::open(from), path);
+    const checkpoint::Weights weights = checkpoint::Weights::open(from);
+    weights.warn_of_unread_keys();
+    const checkpoint::Saved saved = checkpoint::import_weights(world, weights, path);
     fmt::print("imported {} as {} ({})\n", from, path, to_text(saved.bytes));
     return 0;
   });

@@ -43,19 +43,19 @@ struct GenerateArguments {
 /// A run that only looks at the model, whose ranks share each layer: the sequence may be as long as what it was trained
 /// on.
 config::RunConfig forward_config(const GenerateArguments& arguments, const checkpoint::Weights& weights,
-                                 std::int64_t prompt_tokens, int ranks) {
+                                 std::int64_t prompt_tokens, const mpi::Communicator& world) {
   config::RunConfig config;
   config.model.from = arguments.model;
   config.precision.compute = DType::fp32;
   config.batch = {.global = 1, .micro = 1};
   for (const auto& [type, name] : config::names_of(config::DeviceType{}))
     if (arguments.device == name) config.device.type = type;
-  config.mesh = {.replicate = 1, .shard = 1, .tensor = ranks};
-  if (ranks > 1) config.mesh.sequence_parallel = false;  // a text grows by one token
+  config.mesh = {.replicate = 1, .shard = 1, .tensor = world.size()};
+  if (world.size() > 1) config.mesh.sequence_parallel = false;  // a text grows by one token
   const std::int64_t wanted = prompt_tokens + arguments.tokens;
   const std::int64_t longest = weights.generation().max_position_embeddings;
   config.data.seq_len = longest > 0 ? std::min(wanted, longest) : wanted;
-  return checkpoint::complete_model(config);
+  return checkpoint::complete_model(config, world);
 }
 
 /// Where --device says, or where a GPU is.
@@ -97,10 +97,10 @@ std::vector<std::int32_t> encode_prompt(const GenerateArguments& arguments, cons
 int generate(const mpi::Communicator& world, const GenerateArguments& arguments) {
   const auto tokenizer = tokenizer::make_tokenizer(arguments.tokenizer);
   const checkpoint::Weights weights = checkpoint::Weights::open(arguments.model);
+  if (world.rank() == 0) weights.warn_of_unread_keys();
   const std::vector<std::int32_t> prompt = encode_prompt(arguments, *tokenizer, weights.model());
   const Libraries libraries(world, 0);
-  const config::RunConfig config =
-      forward_config(arguments, weights, static_cast<std::int64_t>(prompt.size()), world.size());
+  const config::RunConfig config = forward_config(arguments, weights, static_cast<std::int64_t>(prompt.size()), world);
   const train::ComputeDevice on = chosen_device(config, world);
   train::Job job(config, world, {.device = on.device, .link = on.link, .trains = false});
   checkpoint::check_weights(job.config(), job.model());

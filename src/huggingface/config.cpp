@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/io/json.hpp"
+#include "huggingface/bookkeeping_keys.hpp"
 #include "huggingface/json_object.hpp"
 #include "huggingface/mistakes.hpp"
 #include "huggingface/rope.hpp"
@@ -54,12 +55,6 @@ constexpr std::array one = {
     Unhonoured{"logit_scale", "scaled logits"},
 };
 
-bool is_off(const json& value) {
-  if (value.is_number()) return value.get<double>() == 0;
-  if (value.is_boolean()) return !value.get<bool>();
-  return value.is_structured() && value.empty();
-}
-
 void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
   const auto has = [&](std::string_view key) {
     return (a.windows != model::Windows::none && key.ends_with("sliding_window")) ||
@@ -88,25 +83,28 @@ void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
 /// model of another type.
 std::vector<std::string> not_understood(const json& config) {
   constexpr std::size_t most_listed = 20;
-  constexpr std::string_view common[] = {"_name_or_path",        "architectures",
-                                         "attention_dropout",    "auto_map",
-                                         "bos_token_id",         "dtype",
-                                         "eos_token_id",         "hidden_act",
-                                         "layer_types",          "max_position_embeddings",
-                                         "model_type",           "pad_token_id",
-                                         "pretraining_tp",       "rope_parameters",
-                                         "rope_scaling",         "rope_theta",
-                                         "sliding_window",       "torch_dtype",
-                                         "transformers_version", "use_cache",
-                                         "use_sliding_window",   "max_window_layers"};
+  constexpr std::string_view read_by_all[] = {
+      "attention_dropout", "hidden_act",         "layer_types",  "rope_parameters", "rope_scaling",  "rope_theta",
+      "sliding_window",    "use_sliding_window", "eos_token_id", "bos_token_id",    "architectures", "model_type"};
   std::vector<std::string> keys;
   for (const auto& [key, value] : config.items()) {
     const std::string& name = key;
-    bool known = std::find(std::begin(common), std::end(common), name) != std::end(common);
+    bool known = changes_no_values(name) ||
+                 std::find(std::begin(read_by_all), std::end(read_by_all), name) != std::end(read_by_all);
     for (const model::Architecture& a : model::architectures())
       known = known || std::any_of(a.keys.begin(), a.keys.end(), [&](const model::KeyRow& r) { return r.key == name; });
     if (!known && keys.size() < most_listed) keys.push_back(io::in_quotes(name));
   }
+  return keys;
+}
+
+/// The keys of a config.json that can be read, with their values, that nothing here follows.
+std::vector<std::string> unread_keys(const JsonObject& config, const model::Architecture& a) {
+  std::vector<std::string> keys = config.unread();
+  std::erase_if(keys, [&](const std::string& key) {
+    const std::string_view name = std::string_view(key).substr(0, key.find(" = "));
+    return changes_no_values(name) || std::find(a.dropout.begin(), a.dropout.end(), name) != a.dropout.end();
+  });
   return keys;
 }
 
@@ -159,7 +157,8 @@ void read_row(const JsonObject& config, const model::KeyRow& row, bool config::M
   model.*member = config.flag(std::string(row.key)).value_or(row.absent.value_or(0) != 0);
 }
 
-config::Model read_model(const JsonObject& config, const model::Architecture& a, Mistakes& mistakes) {
+config::Model read_model(const JsonObject& config, const model::Architecture& a, std::vector<std::string>& unread,
+                         Mistakes& mistakes) {
   config::Model model;
   model.architecture = a.name;
   for (const model::KeyRow& row : a.keys)
@@ -173,7 +172,8 @@ config::Model read_model(const JsonObject& config, const model::Architecture& a,
   read_windows(config, a, model);
   if (a.skips_rope) read_no_rope_layers(config, model);
   if (a.decoder.learned_positions) return model;
-  const Rope rope = read_rope(config, a.theta_absent, mistakes);
+  Rope rope = read_rope(config, a.theta_absent, mistakes);
+  unread = std::move(rope.unread);
   model.rope_theta = rope.theta;
   model.rope_scaling = rope.scaling;
   return model;
@@ -206,16 +206,20 @@ HfConfig parse_hf_config(std::string_view text, const std::string& file) {
   const model::Architecture& a = known != nullptr ? *known : model::architectures().front();
   check_fixed(config, a, mistakes);
   refuse_unhonoured(config, a);
-  config::Model model = read_model(config, a, mistakes);
+  std::vector<std::string> unread;
+  config::Model model = read_model(config, a, unread, mistakes);
   if (const auto beyond = config::beyond_counting(model)) mistakes.add(*beyond);
   const std::int64_t positions = model.positions;
   HfConfig read{
       .model = std::move(model),
       .max_position_embeddings = positions > 0 ? positions : config.integer("max_position_embeddings", 1).value_or(0),
       .bos_token_id = config.integer("bos_token_id", -1),
-      .eos_token_ids = token_ids(config, "eos_token_id")};
+      .eos_token_ids = token_ids(config, "eos_token_id"),
+      .unread_keys = std::move(unread)};
   if (read.bos_token_id && *read.bos_token_id < 0) read.bos_token_id.reset();
   raise(mistakes, fmt::format("{}: this model cannot be read as it is", file));
+  const std::vector<std::string> others = unread_keys(config, a);
+  read.unread_keys.insert(read.unread_keys.end(), others.begin(), others.end());
   return read;
 }
 

@@ -13,7 +13,23 @@ namespace trireme::huggingface {
 
 using nlohmann::json;
 
+namespace {
+
+std::string shown(const json& value) {
+  constexpr std::size_t most_shown = 100;
+  return value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, most_shown);
+}
+
+}  // namespace
+
+bool is_off(const json& value) {
+  if (value.is_number()) return value.get<double>() == 0;
+  if (value.is_boolean()) return !value.get<bool>();
+  return value.is_string() ? value.get_ref<const std::string&>().empty() : value.empty();
+}
+
 const json* JsonObject::find(const std::string& key) const {
+  asked_.insert(key);
   const auto found = object_.find(key);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
@@ -72,10 +88,17 @@ double JsonObject::required_positive(const std::string& key) const {
 
 void JsonObject::unexpected(const std::string& key, const std::string& expected) const {
   const json* value = find(key);
-  const std::string found = value == nullptr ? "nothing" : value->dump(-1, ' ', false, json::error_handler_t::replace);
-  mistakes_.add(fmt::format("{}{} = {}; expected {}", where_, key, found.substr(0, 100), expected));
+  mistakes_.add(
+      fmt::format("{}{} = {}; expected {}", where_, key, value == nullptr ? "nothing" : shown(*value), expected));
 }
 
 void JsonObject::missing(const std::string& key) const { mistakes_.add(fmt::format("{}{} is missing", where_, key)); }
+
+std::vector<std::string> JsonObject::unread() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object_.items())
+    if (!asked_.contains(key) && !is_off(value)) keys.push_back(fmt::format("{}{} = {}", where_, key, shown(value)));
+  return keys;
+}
 
 }  // namespace trireme::huggingface

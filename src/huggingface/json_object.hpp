@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "trireme/base/error.hpp"
 
 namespace trireme::huggingface {
 
-/// Reads typed values out of one JSON object and collects what is wrong. A null counts as absent, as in Python.
+/// Reads typed values out of one JSON object and collects what is wrong. A null counts as absent, as in Python. It
+/// remembers which keys it was asked for.
 class JsonObject {
  public:
   /// `where` precedes the key in messages: "" or "rope_scaling.". `object` must outlive this.
@@ -38,10 +41,18 @@ class JsonObject {
   void unexpected(const std::string& key, const std::string& expected) const;
   void missing(const std::string& key) const;
 
+  /// Keys that nobody asked for and that switch something on, as "rope_scaling.alpha = 8": neither null, false, 0 nor
+  /// empty.
+  [[nodiscard]] std::vector<std::string> unread() const;
+
  private:
   const nlohmann::json& object_;
   std::string where_;
   Mistakes& mistakes_;
+  mutable std::set<std::string, std::less<>> asked_;
 };
+
+/// Whether a value switches nothing on: null, false, 0, or an empty text, list or table.
+[[nodiscard]] bool is_off(const nlohmann::json& value);
 
 }  // namespace trireme::huggingface

@@ -15,6 +15,7 @@ using nlohmann::json;
 struct Table {
   std::optional<double> theta;
   std::optional<config::RopeScaling> scaling;
+  std::vector<std::string> unread;
 };
 
 std::string rope_type(const JsonObject& table) {
@@ -36,7 +37,7 @@ Table read_table(const json& value, const std::string& name, Mistakes& mistakes)
   if (table.has("partial_rotary_factor") && table.positive("partial_rotary_factor") != 1.0) {
     table.unexpected("partial_rotary_factor", "1: partial rotation is not honoured");
   }
-  Table read{.theta = table.positive("rope_theta"), .scaling = {}};
+  Table read{.theta = table.positive("rope_theta"), .scaling = {}, .unread = {}};
   const std::string type = rope_type(table);
   if (type == "llama3") {
     read.scaling = config::RopeScaling{
@@ -61,6 +62,7 @@ Table read_table(const json& value, const std::string& name, Mistakes& mistakes)
     table.unexpected(table.has("rope_type") ? "rope_type" : "type",
                      "default, linear, llama3 or yarn; other types are not honoured");
   }
+  read.unread = table.unread();
   return read;
 }
 
@@ -72,7 +74,9 @@ Rope read_rope(const JsonObject& config, double theta_absent, Mistakes& mistakes
   const json* new_table = config.find("rope_parameters");
   const Table old_values = old_table != nullptr ? read_table(*old_table, "rope_scaling", mistakes) : Table{};
   if (new_table == nullptr) {
-    return {.theta = theta.value_or(old_values.theta.value_or(theta_absent)), .scaling = old_values.scaling};
+    return {.theta = theta.value_or(old_values.theta.value_or(theta_absent)),
+            .scaling = old_values.scaling,
+            .unread = old_values.unread};
   }
   const Table values = read_table(*new_table, "rope_parameters", mistakes);
   if (theta && values.theta && *theta != *values.theta) {
@@ -86,7 +90,11 @@ Rope read_rope(const JsonObject& config, double theta_absent, Mistakes& mistakes
         "rope_scaling (transformers 4) and rope_parameters (transformers 5) differ; keep the one the weights were "
         "trained with");
   }
-  return {.theta = values.theta.value_or(theta.value_or(theta_absent)), .scaling = values.scaling};
+  std::vector<std::string> unread = old_values.unread;
+  unread.insert(unread.end(), values.unread.begin(), values.unread.end());
+  return {.theta = values.theta.value_or(theta.value_or(theta_absent)),
+          .scaling = values.scaling,
+          .unread = std::move(unread)};
 }
 
 }  // namespace trireme::huggingface

@@ -12,6 +12,7 @@ namespace trireme::huggingface {
 struct Rope {
   double theta = 10000.0;
   std::optional<config::RopeScaling> scaling;
+  std::vector<std::string> unread;  ///< keys of its tables, with their values, that nothing here follows
 };
 
 /// Reads RoPE from `config` in the dialect of transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters). Where

@@ -76,11 +76,9 @@ void read_windows(const JsonObject& config, const model::Architecture& a, config
 
 void read_no_rope_layers(const JsonObject& config, config::Model& model) {
   constexpr std::int64_t interval_absent = 4;
+  model.no_rope_interval = config.integer("no_rope_layer_interval", 1).value_or(interval_absent);
   const json* list = config.find("no_rope_layers");
-  if (list == nullptr) {
-    model.no_rope_interval = config.integer("no_rope_layer_interval", 1).value_or(interval_absent);
-    return;
-  }
+  if (list == nullptr) return;
   const bool complete = list->is_array() && static_cast<std::int64_t>(list->size()) == model.layers;
   const auto first = complete ? std::find(list->begin(), list->end(), 0) : json::const_iterator{};
   model.no_rope_interval = !complete || first == list->end() ? 0 : first - list->begin() + 1;

@@ -50,6 +50,16 @@ expect_done
 program import tokens.bin -o other
 expect_end 4 'holds no weights'
 
+# A key of config.json that nothing follows is one warning, with its value.
+cp -r again odd
+sed -i '0,/{/s//{"clip_qkv": 8.0,/' odd/config.json
+for command in 'import odd -o odd-imported' 'generate odd --prompt ship --tokens 1'; do
+  # shellcheck disable=SC2086  # several words
+  program $command
+  expect_done
+  [[ $(grep -c 'odd/config.json: clip_qkv = 8.0: these keys are not read' err.txt) == 1 ]] || fail "$command: no warning, or two"
+done
+
 # A text is the same out of all of them.
 for model in again $checkpoint imported; do
   program generate "$model" --prompt 'the ship' --tokens 12

@@ -127,6 +127,21 @@ TEST(HfConfig, AcceptsFeaturesThatAreSwitchedOff) {
       11);
 }
 
+TEST(HfConfig, ListsKeysThatNothingFollowsAndThatSwitchSomethingOn) {
+  const auto unread = [](const std::string& more) {
+    return parse_hf_config(config_text(false, more), "config.json").unread_keys;
+  };
+  using Keys = std::vector<std::string>;
+  EXPECT_EQ(unread(""), Keys{});
+  EXPECT_EQ(unread(R"(, "residual_gate": "tanh", "clip_qkv": 8.0, "alibi": false, "experts": [], "k_scale": null)"),
+            (Keys{"clip_qkv = 8.0", "residual_gate = \"tanh\""}));
+  EXPECT_EQ(unread(R"(, "rope_scaling": {"rope_type": "linear", "factor": 2.0, "alpha": 4, "attention_factor": 2})"),
+            (Keys{"rope_scaling.alpha = 4", "rope_scaling.attention_factor = 2"}));
+  EXPECT_EQ(unread(R"(, "top_p": 0.9, "tokenizer_class": "X", "id2label": {"0": "A"}, "use_cache": true)"), Keys{});
+  EXPECT_EQ(parse_hf_config(transformers_4, "config.json").unread_keys, Keys{});
+  EXPECT_EQ(parse_hf_config(transformers_5, "config.json").unread_keys, Keys{});
+}
+
 TEST(HfConfig, RefusesAnotherArchitectureWithAllItsMistakes) {
   expect_parts(
       message_of<CheckpointError>([] {

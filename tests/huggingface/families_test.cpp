@@ -43,6 +43,7 @@ TEST(Families, EveryOneIsWrittenAsItIsRead) {
     if (a.windows == model::Windows::layers || a.windows == model::Windows::switched)
       model.layer_types = {full, sliding};
     const std::string written = hf_config_text(model::build(model), {});
+    EXPECT_EQ(parse_hf_config(written, "config.json").unread_keys, Types{}) << a.name;
     const config::Model again = parse_hf_config(written, "config.json").model;
     EXPECT_EQ(hf_config_text(model::build(again), {}), written) << a.name;
     EXPECT_EQ(model::build(again).sizes, model::build(model).sizes) << a.name;
@@ -80,6 +81,7 @@ TEST(Families, Qwen3HasNormsOfQueriesAndKeys) {
     "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true, "use_sliding_window": false,
     "vocab_size": 151936})";
   EXPECT_EQ(model::build(parse_hf_config(text, "config.json").model).elements(), 596049920);
+  EXPECT_EQ(parse_hf_config(text, "config.json").unread_keys, Types{});
   EXPECT_EQ(read("qwen3", "").head_dim, 128);
 }
 
@@ -114,6 +116,8 @@ TEST(Families, SmolLM3LeavesRopeOutOfEveryNthLayer) {
   EXPECT_EQ(read("smollm3", R"(, "no_rope_layers": [1, 0, 1, 0])").no_rope_interval, 2);
   EXPECT_EQ(read("smollm3", R"(, "no_rope_layers": [1, 1, 1, 1])").no_rope_interval, 0);
   EXPECT_EQ(read("smollm3", R"(, "no_rope_layer_interval": 3)").no_rope_interval, 3);
+  const std::string both = text_of("smollm3", R"(, "no_rope_layers": [1, 0, 1, 0], "no_rope_layer_interval": 2)");
+  EXPECT_EQ(parse_hf_config(both, "config.json").unread_keys, Types{});
   expect_refusal("smollm3", R"(, "no_rope_layers": [0, 1, 1, 1])", {"no_rope_layers = [0,1,1,1]", "every n-th layer"});
   expect_refusal("smollm3", R"(, "no_rope_layers": [1, 0])", {"no_rope_layers", "4 numbers"});
   expect_refusal("smollm3", R"(, "no_rope_layers": "all")", {"no_rope_layers"});

@@ -47,6 +47,7 @@ TEST(HuggingfaceGpt2, ConfigIsRead) {
   EXPECT_EQ(read.model.positions, 16);
   EXPECT_TRUE(read.model.tie_embeddings) << "the default of GPT-2";
   EXPECT_EQ(read.max_position_embeddings, 16);
+  EXPECT_EQ(read.unread_keys, std::vector<std::string>{});
 }
 
 TEST(HuggingfaceGpt2, GivesBackWhatWasWrittenInAnySlices) {

@@ -25,6 +25,9 @@ struct HfConfig {
   std::int64_t max_position_embeddings = 0;  ///< 0: not given
   std::optional<std::int64_t> bos_token_id;
   std::vector<std::int64_t> eos_token_ids;  ///< empty: not given
+  /// Keys with their values ("rope_scaling.alpha = 8") that nothing here follows and that may change what the model
+  /// computes; sorted, those of RoPE first. A user is to be warned of them.
+  std::vector<std::string> unread_keys;
 };
 
 /// Reads config.json of transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters); `file` stands for it in

@@ -29,6 +29,8 @@ class Weights {
   [[nodiscard]] const config::Model& model() const { return model_; }
   /// What they say of generation; max_position_embeddings is 0 where they do not say.
   [[nodiscard]] const huggingface::HfWriteOptions& generation() const { return generation_; }
+  /// Logs a warning of keys of config.json that nothing here follows, if there are any.
+  void warn_of_unread_keys() const;
   /// Throws CheckpointError listing what does not fit `model`.
   void check(const model::Model& model) const;
   /// Reads `elements` (row-major) of a parameter into `values`. Throws CheckpointError.
@@ -50,8 +52,8 @@ class Weights {
 /// `path` exists) and WriteError.
 Saved import_weights(const mpi::Communicator& alone, const Weights& from, const std::string& path);
 
-/// The [model] that a checkpoint or a Hugging Face directory describes; of the latter config.json suffices. Throws
-/// CheckpointError.
+/// The [model] that a checkpoint or a Hugging Face directory describes; of the latter config.json suffices. Warns of
+/// its unread keys. Throws CheckpointError.
 [[nodiscard]] config::Model model_of_weights(const std::string& path);
 
 }  // namespace trireme::checkpoint

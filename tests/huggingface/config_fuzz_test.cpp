@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Broken and half-right config.json of every family: refused with the key, or read as what was written; never a crash.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "huggingface/config_text.hpp"
+#include "huggingface/directories.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/model/architecture.hpp"
+
+namespace trireme::huggingface::config_fuzz_test {
+namespace {
+
+using nlohmann::json;
+
+/// A sound config.json of a family with everything on that it can express.
+json sound(const model::Architecture& a) {
+  config::Model model{.vocab_size = 11, .hidden_size = 8, .intermediate_size = 12, .layers = 4, .heads = 4};
+  model.architecture = a.name;
+  model.kv_heads = a.expresses(&config::Model::kv_heads) ? 2 : 4;
+  if (a.expresses(&config::Model::positions)) model.positions = 16;
+  if (a.expresses(&config::Model::attention_bias)) model.attention_bias = true;
+  if (a.skips_rope) model.no_rope_interval = 2;
+  if (a.windows != model::Windows::none) model.sliding_window = 7;
+  if (a.windows == model::Windows::layers || a.windows == model::Windows::switched)
+    model.layer_types = {config::full_attention, config::sliding_attention};
+  if (!a.decoder.learned_positions)
+    model.rope_scaling =
+        config::RopeScaling{.type = config::RopeType::yarn, .factor = 3, .original_max_position_embeddings = 16};
+  return json::parse(hf_config_text(model::build(model), {}));
+}
+
+class Mutator {
+ public:
+  explicit Mutator(unsigned seed) : random_(seed) {}
+
+  /// Takes a key out, gives it another value, or another key's; also inside the table of RoPE.
+  void mutate(json& config) {
+    json& table = config.contains("rope_scaling") && config["rope_scaling"].is_object() && one_of(4) == 0
+                      ? config["rope_scaling"]
+                      : config;
+    if (table.empty()) return;
+    const std::string key = key_of(table);
+    switch (one_of(4)) {
+      case 0: table.erase(key); break;
+      case 1: table[key] = table[key_of(table)]; break;
+      default: table[key] = odd_value();
+    }
+  }
+  std::size_t one_of(std::size_t count) { return random_() % count; }
+
+ private:
+  std::string key_of(const json& table) {
+    return std::next(table.begin(), static_cast<long>(one_of(table.size()))).key();
+  }
+  json odd_value() {
+    static const json values = json::parse(
+        R"([null, true, false, 0, 1, -1, 3, 0.5, -0.0, 1e308, 5e-324, 2147483648, 9223372036854775807, 18446744073709551615,
+            "", "x", "silu", "yarn", "default", "\u0000", [], {}, [null], [1, 0, 1, 0], ["full_attention"],
+            ["sliding_attention", "full_attention", "full_attention", "sliding_attention"], {"type": "linear", "factor": 2},
+            {"full_attention": {"rope_type": "default"}}])");
+    return values[one_of(values.size())];
+  }
+
+  std::mt19937 random_;
+};
+
+/// What a text is read as; nothing when it is refused, in words.
+std::optional<config::Model> read(const std::string& text) {
+  try {
+    return parse_hf_config(text, "config.json").model;
+  } catch (const CheckpointError& error) {
+    EXPECT_NE(std::string_view(error.what()).find("config.json"), std::string_view::npos) << error.what();
+    return std::nullopt;
+  }
+}
+
+TEST(HfConfigFuzz, WhatIsReadIsWrittenAsWhatIsReadAgain) {
+  constexpr int rounds = 4000;
+  constexpr std::int64_t most_built = 64;  // layers: a model is a list of them
+  int reads = 0, refusals = 0;
+  for (int round = 0; round < rounds; ++round) {
+    Mutator mutator(static_cast<unsigned>(round));
+    json config = sound(model::architectures()[mutator.one_of(model::architectures().size())]);
+    for (std::size_t times = 1 + mutator.one_of(3); times > 0; --times) mutator.mutate(config);
+    SCOPED_TRACE(config.dump());
+    const std::optional<config::Model> model = read(config.dump());
+    ++(model ? reads : refusals);
+    if (!model || model->layers > most_built) continue;
+    try {
+      const std::string written = hf_config_text(model::build(*model), {});
+      const std::optional<config::Model> again = read(written);
+      ASSERT_TRUE(again) << written;
+      ASSERT_EQ(hf_config_text(model::build(*again), {}), written);
+    } catch (const ConfigError& error) {
+      ASSERT_NE(std::string_view(error.what()).find("model."), std::string_view::npos) << error.what();
+    }
+  }
+  EXPECT_GT(reads, rounds / 10);
+  EXPECT_GT(refusals, rounds / 10);
+}
+
+TEST(HfConfigFuzz, BytesThatAreNotTheirsAreAnErrorOrAConfig) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text = config_text(round % 2 == 0);
+    for (unsigned hits = 1 + random() % 4; hits > 0; --hits)
+      text[random() % text.size()] = static_cast<char>(random() % 2 == 0 ? 32 + random() % 95 : random() % 256);
+    (void)read(text);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::huggingface::config_fuzz_test
