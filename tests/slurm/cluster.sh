@@ -81,7 +81,10 @@ SchedulerParameters=batch_sched_delay=1,sched_interval=5,bf_interval=2
 ReturnToService=1
 KillWait=10
 OverTimeLimit=0
-SlurmdTimeout=30
+SlurmdTimeout=300
+MessageTimeout=60
+TCPTimeout=20
+BatchStartTimeout=60
 NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$d1 CPUs=4 RealMemory=4000 Gres=gpu:2
 NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=$d2 CPUs=4 RealMemory=4000 Gres=gpu:2
 PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES PriorityTier=1 GraceTime=60
@@ -124,7 +127,7 @@ up() {
   done
   local tries=0
   until [[ $(SLURM_CONF=$conf sinfo -h -p batch -o '%D %t') == "2 idle" ]]; do
-    ((++tries < 60)) || { say "the nodes do not answer"; false; }
+    ((++tries < 240)) || { say "the nodes do not answer"; false; }
     sleep 0.5
   done
   trap - ERR

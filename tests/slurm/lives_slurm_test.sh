@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Lives of a job that bring it no further: one that is warned before its ranks run comes back, a chain that makes no step stops.
-# timeout: 300
+# timeout: 900
 source "$TRIREME_SOURCE/tests/slurm/on_cluster.sh"
 
 # Warned while its modules are loaded: it comes back and does all of it.
-module() { echo "modules are being loaded"; [[ ${SLURM_RESTART_COUNT:-0} != 0 ]] || sleep 6; }
+module() {
+  echo "modules are being loaded"
+  # shellcheck disable=SC2154  # of jobs/launch.sh
+  [[ ${SLURM_RESTART_COUNT:-0} != 0 ]] || until [[ $told == yes ]]; do sleep 0.2; done  # until the script has had the signal
+}
 export -f module
 submit MODULES=any "SETTINGS=train.steps=6" cpu.sbatch
 until_true 60 "loading modules" eval 'grep -q "modules are being loaded" "$id.out" 2>/dev/null'

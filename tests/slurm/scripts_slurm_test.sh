@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Every script of jobs/ as users submit them: sweeps, GPUs that this build cannot use, wrong surroundings, and plan.sh.
-# timeout: 600
+# timeout: 1800
 source "$TRIREME_SOURCE/tests/slurm/on_cluster.sh"
 
 # A sweep: a task a line, comments skipped, each in a directory of its own.
@@ -14,7 +14,7 @@ optimizer.lr=3e-3
 TEXT
 id=$(env "SETTINGS=train.steps=12" sbatch --parsable --array=0-2 --nodes=1 --ntasks-per-node=2 --cpus-per-task=1 --time=10 \
   --output=%A_%a.out "$TRIREME_SOURCE/jobs/sweep.sbatch")
-until_true 120 "done" eval '[[ -z $(squeue -h -j $id 2>/dev/null) ]]'
+until_true 300 "done" eval '[[ -z $(squeue -h -j $id 2>/dev/null) ]]'
 python3 - <<'PYTHON' || fail "the sweep's results"
 import json
 lrs = [[json.loads(line)["lr"] for line in open(f"runs/sweep/{task}/metrics.jsonl")] for task in range(3)]
@@ -23,7 +23,7 @@ assert "seed = 7 " in open("runs/sweep/1/run.toml").read()
 PYTHON
 grep -qE "^job      Slurm [0-9]+ \(${id}_2\) on n[12]$" "${id}_2.out" || fail "the banner of a task of an array"
 submit sweep.sbatch --array=9 --nodes=1
-until_true 60 "over" is_over
+until_true 180 "over" is_over
 [[ $(of ExitCode) == 2:0 ]] || fail "a task without a line: $(of ExitCode)"
 
 # GPU scripts are accepted by Slurm, and refused where there is no GPU or a build without CUDA, which says so and leaves
