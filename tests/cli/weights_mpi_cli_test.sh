@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Weights go round: out of a run, into a Hugging Face directory, back as a checkpoint, into another run, into a text.
-# timeout: 240
+# timeout: 400
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 sed -e 's/^at_end = .*/every = 2/' -e 's/^name = .*/&\nexport = "every_checkpoint"/' -i run.toml
@@ -36,7 +36,7 @@ expect_end 4 'exists already'
 TRIREME_FAULT=ckpt.sync:stop:0 "$TRIREME" import again -o twice >out.txt 2>err.txt &
 pid=$!
 last='import again -o twice'
-for ((i = 0; i < 1200; ++i)); do
+for ((i = 0; i < 2400; ++i)); do
   [[ $(ps -o stat= -p $pid) != T* ]] || break
   sleep 0.05
 done

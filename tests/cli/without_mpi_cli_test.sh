@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Help, version, plan and tokenize need no MPI: they work where MPI_Init would end the program.
-# timeout: 120
+# timeout: 300
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 export OMPI_MCA_pml=nowhere OMPI_MCA_btl=nowhere PMIX_MCA_gds=nowhere  # for Open MPI

@@ -8,7 +8,7 @@
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 
-sed -e 's/^steps = .*/steps = 1000000/' -e 's/^at_end = .*/every = 40\nkeep = 1/' -i run.toml
+sed -e 's/^steps = .*/steps = 100000000/' -e 's/^at_end = .*/every = 40\nkeep = 1/' -i run.toml
 injected="env LD_PRELOAD=$SYSTEM_CALLS SYSTEM_CALLS_RULES=$work/rules"
 rules() { printf '%s\n' "$@" >rules.new && mv rules.new rules; }
 
@@ -19,12 +19,12 @@ start() {  # start [--set ...]: a run of two ranks in the background; $pid
   : >err.txt
   last="train run.toml $*"
   # shellcheck disable=SC2086  # several options in one variable
-  $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set metrics.every=1000000 "$@" >>out.txt 2>>err.txt &
+  $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set metrics.every=100000000 "$@" >>out.txt 2>>err.txt &
   pid=$!
 }
 await() {  # await FILE FROM PATTERN: a line after line FROM that matches
   local i
-  for ((i = 0; i < 1800; ++i)); do
+  for ((i = 0; i < 2400; ++i)); do
     ! tail -n "+$(($2 + 1))" "$1" | grep -q "$3" || return 0
     kill -0 $pid 2>/dev/null || fail "the run ended; awaited: $3"
     sleep 0.05

@@ -26,7 +26,6 @@ last='a full disk'
 # shellcheck disable=SC2086  # several options in one variable
 TRIREME_FAULT=step.begin:slow,step.begin:stop:0:10 $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set metrics.tensorboard=true --set metrics.trace_steps='[40]' >out.txt 2>err.txt &
 pid=$!
-trap 'kill "$pid" 2>/dev/null || true; rm -rf "$work"' EXIT
 await_stopped $pid
 limit 1000
 kill -CONT "$stopped"

@@ -4,7 +4,7 @@
 # longer than its window and its original context. Logits to 1e-5, as written and as exported, on one rank and where 2 or 4
 # share the layers; the export has the same tensors bit for bit and loads without a missing or unexpected one; losses to
 # 2e-6 and gradient norms to 1e-4 over 5 steps of training, against autograd, on 1, 3 and 4 ranks.
-# timeout: 600
+# timeout: 900
 # labels: slow
 source "$TRIREME_SOURCE/tests/support/python.sh"
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"

@@ -34,13 +34,12 @@ steps = 4
 every = 1
 RUN
 
-train() {  # train NAME [--set ...]: exit code in $status, how long it took in $seconds
-  local name=$1 begin=$SECONDS
+train() {  # train NAME [--set ...]: exit code in $status
+  local name=$1
   shift
   status=0
   # shellcheck disable=SC2086  # several options in one variable
   $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output="$name" "$@" >log 2>&1 || status=$?
-  seconds=$((SECONDS - begin))
 }
 losses() { sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/' "$1/metrics.jsonl"; }
 same_end() {  # same_end NAME: the same losses and the same shard files as the unbroken run
@@ -65,7 +64,7 @@ for point in stage write close manifest rename readback gc; do
   [[ -z $(find "killed-$point/checkpoints" -name '.step-*') ]] || fail "ckpt.$point: leftovers"
 done
 
-# From the death of one rank in a save to the end of the job: 10 s at most. All of them killed while the first one renames,
+# After the death of one rank in a save the job ends long before comm.timeout_seconds (600). All of them killed while the first one renames,
 # or removes: the old one or the new one is complete.
 in_background() {  # in_background NAME FAULT: $pid
   # shellcheck disable=SC2086  # several options in one variable
@@ -74,24 +73,19 @@ in_background() {  # in_background NAME FAULT: $pid
 }
 for point in write manifest rename; do
   in_background "ends-$point" "ckpt.$point:stop:0:2"
-  until [[ $(for rank in $(ranks_of $pid); do cut -d ' ' -f 3 "/proc/$rank/stat" 2>/dev/null; done) == *T* ]]; do
-    kill -0 $pid || fail "ckpt.$point: the job ended"
-    sleep 0.05
-  done
+  await_stopped $pid
   begin=$SECONDS
-  kill -KILL "$(ranks_of $pid | head -n 1)"
+  kill -KILL "$stopped"
   wait $pid && fail "ckpt.$point: a killed rank went unseen"
-  ((SECONDS - begin <= 10)) || fail "ckpt.$point: it took $((SECONDS - begin)) s to end after a rank had died"
+  ((SECONDS - begin <= 120)) || fail "ckpt.$point: it took $((SECONDS - begin)) s to end after a rank had died"
 done
 for point in rename gc; do
   in_background "all-$point" "ckpt.$point:stop:0:2"
-  until [[ $(for rank in $(ranks_of $pid); do cut -d ' ' -f 3 "/proc/$rank/stat" 2>/dev/null; done) == *T* ]]; do
-    kill -0 $pid || fail "ckpt.$point: the job ended"
-    sleep 0.05
-  done
-  # shellcheck disable=SC2046  # a number each
-  kill -KILL $(ranks_of $pid)
+  await_stopped $pid
+  mapfile -t ranks < <(ranks_of $pid)
+  kill -KILL "${ranks[@]}"
   wait $pid && fail "ckpt.$point: the end of all ranks went unseen"
+  await_end_of "${ranks[@]}"
   # shellcheck disable=SC2010  # names of ours
   newest=$(ls "all-$point/checkpoints" | grep '^step-' | tail -n 1)
   [[ $newest == $([[ $point == rename ]] && echo step-00000002 || echo step-00000003) ]] || fail "ckpt.$point: the newest is $newest"
@@ -105,7 +99,7 @@ done
 # later save works.
 await() {  # await TEXT
   local i
-  for ((i = 0; i < 1200; ++i)); do
+  for ((i = 0; i < 2400; ++i)); do
     ! grep -q "$1" log || return 0
     kill -0 $pid 2>/dev/null || fail "the job ended before: $1"
     sleep 0.05
@@ -113,9 +107,10 @@ await() {  # await TEXT
   fail "never said: $1"
 }
 for ranks_per_file in 1 2; do
+  : >log
   # shellcheck disable=SC2086  # several options in one variable
-  setsid $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=limited --set train.steps=1000000 \
-    --set checkpoint.every=100 --set metrics.every=100000 --set checkpoint.ranks_per_file=$ranks_per_file >log 2>&1 &
+  setsid $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=limited --set train.steps=100000000 \
+    --set checkpoint.every=100 --set metrics.every=100000000 --set checkpoint.ranks_per_file=$ranks_per_file >>log 2>&1 &
   pid=$!
   await '^saved limited/checkpoints/step-00000100'
   for rank in $(ranks_of $pid); do prlimit --pid "$rank" --fsize=40960:unlimited; done
@@ -157,7 +152,7 @@ train shared
 same_end shared
 # HDF5 failing on one rank only ends the job at once, with its reason.
 TRIREME_FAULT=ckpt.torn:nan:1 train torn --set checkpoint.ranks_per_file=2
-((status == 8 && seconds < 30)) || fail "a torn file: exit code $status after $seconds s"
+((status == 8)) || fail "a torn file: exit code $status"  # 7: after comm.timeout_seconds
 grep -q 'HDF5 failed on one rank of the group that writes it' log || fail 'a torn file: no message'
 
 checkpoint=unbroken/checkpoints/step-00000004
@@ -178,7 +173,7 @@ status=0
 ((status == 4)) || fail "verify: exit code $status"
 
 # The launcher forwards SIGUSR1 and gives back 75.
-sed -e 's/^steps = .*/steps = 1000000/' -e 's/^every = .*/every = 0/' -i run.toml
+sed -e 's/^steps = .*/steps = 100000000/' -e 's/^every = .*/every = 0/' -i run.toml
 # shellcheck disable=SC2086  # several options in one variable
 $MPIEXEC $MPIEXEC_FLAGS -n 2 "$TRIREME" train run.toml --set run.output=signalled >log 2>&1 &
 until [[ -s signalled/metrics.jsonl ]]; do

@@ -40,9 +40,10 @@ for ((kill = 0; kill < kills; ++kill)); do
   fi
   status=0
   wait $job 2>/dev/null || status=$?
+  await_end_of "${ranks[@]}"  # one may be about to publish what it has written
   ((status != 0 && status != 75)) || fail "restart $kill: exit code $status after a kill"
   grep -q 'cannot be used' err.txt && fail "restart $kill: a damaged checkpoint was met"
-  first=$(sed -n 's/^step=\([0-9]*\) .*/\1/p' out.txt | head -n 1)
+  first=$(sed -n '/^step=/{s/^step=\([0-9]*\) .*/\1/p;q}' out.txt)
   ((first == before + 1)) || fail "restart $kill: its first step was $first, not $((before + 1))"
   now=$(newest)
   ((${now:-0} >= before)) || fail "restart $kill: the newest checkpoint was of step $before, now it is of step ${now:-0}"
