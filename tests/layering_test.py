@@ -27,7 +27,7 @@ LAYERS = (
 FOLDERS = {
     "base": ". io",
     "model": ". architectures",
-    "schedule": ". verbs verify passes",
+    "schedule": ". verbs verify passes pipeline",
     "planner": ". time validate search compare job",
     "kernels": ". simd host cuda",
     "tokenizer": "text model hf .",

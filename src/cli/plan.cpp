@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "cli/commands.hpp"
 #include "cli/numbers.hpp"
 #include "cli/plan_compare.hpp"
+#include "cli/plan_pipeline.hpp"
 #include "cli/plan_search.hpp"
 #include "cli/plan_time.hpp"
 #include "trireme/base/error.hpp"
@@ -31,6 +33,7 @@ struct PlanArguments {
   std::vector<std::string> overrides;
   std::vector<int> ranks;
   std::string show = "summary";
+  std::optional<int> pipeline_rank;
   PlanTime time;
   PlanSearch search;
 };
@@ -62,6 +65,15 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   const planner::Choice choice = planner::choose_sync(config, model, resolved);
   config.sync = choice.sync;
   if (arguments.show == "summary" && !choice.reason.empty()) fmt::print("{}\n", choice.reason);
+  if (config.mesh.pipeline > 1) {
+    if (!arguments.time.machine.empty() || arguments.ranks.size() > 1 || arguments.search.asked ||
+        !arguments.time.tokens.empty())
+      throw ConfigError("plan: times, searches and scaling tables are not available with mesh.pipeline > 1 yet");
+    plan_pipeline(config, ranks, arguments.show, arguments.pipeline_rank);
+    return 0;
+  }
+  if (arguments.show == "pipeline" || arguments.pipeline_rank)
+    throw ConfigError("plan: --show pipeline and --pipeline-rank require mesh.pipeline > 1");
   if (arguments.search.asked) {
     plan_search(config, ranks, arguments.time.machine, arguments.run_file, arguments.search);
     return 0;
@@ -121,8 +133,14 @@ void add_plan(CLI::App& app, Action& chosen, const CompleteModel& complete) {
       ->add_option(
           "--show", arguments->show,
           "schedule: one step, one op per line; passes: the compiler passes with times; memory: bytes of one rank; "
-          "traffic: bytes of one rank per step; time: every term of the predicted time with its formula")
-      ->check(CLI::IsMember({"summary", "schedule", "passes", "memory", "traffic", "time"}));
+          "traffic: bytes of one rank per step; time: every term of the predicted time with its formula; "
+          "pipeline: what every pipeline rank does when, with the bubble")
+      ->check(CLI::IsMember({"summary", "schedule", "passes", "memory", "traffic", "time", "pipeline"}));
+  command
+      ->add_option("--pipeline-rank", arguments->pipeline_rank,
+                   "With mesh.pipeline > 1: the pipeline rank whose schedule, memory and traffic are shown (default: "
+                   "the one that holds the most)")
+      ->check(whole_number(0, std::numeric_limits<int>::max()));
   add_plan_time(*command, arguments->time);
   add_plan_search(*command, arguments->search);
   command->footer(

@@ -87,6 +87,24 @@ void check_tensor(const RunConfig& config, Mistakes& mistakes) {
         std::max(tensor, config.data.seq_len / tensor * tensor), (config.data.seq_len / tensor + 1) * tensor));
 }
 
+/// What a pipeline asks of the other sections.
+void check_pipeline(const RunConfig& config, Mistakes& mistakes) {
+  const Pipeline& pipeline = config.pipeline;
+  if (config.mesh.pipeline == 1) {
+    if (!pipeline.layers.empty() || pipeline.chunks)
+      mistakes.add(fmt::format("pipeline.{}: requires mesh.pipeline > 1; remove the key, or set mesh.pipeline",
+                               pipeline.chunks ? "chunks" : "layers"));
+    return;
+  }
+  if (config.memory.activation_offload)
+    mistakes.add(
+        "memory.activation_offload: not available with mesh.pipeline > 1: the activations of several microbatches wait "
+        "at once; use memory.recompute");
+  if (config.device.cuda_graphs)
+    mistakes.add(
+        "device.cuda_graphs: not available with mesh.pipeline > 1: transfers between pipeline ranks are not captured");
+}
+
 }  // namespace
 
 Resolved resolve(const RunConfig& config, int ranks) {
@@ -103,6 +121,7 @@ Resolved resolve(const RunConfig& config, int ranks) {
         "divisor",
         group, shard));
   check_tensor(config, mistakes);
+  check_pipeline(config, mistakes);
   mistakes.raise(fmt::format("the run file does not fit {} {}:", ranks, ranks == 1 ? "rank" : "ranks"));
   Resolved resolved;
   for (const MeshKey& key : mesh_keys)
@@ -110,6 +129,13 @@ Resolved resolve(const RunConfig& config, int ranks) {
   resolved.shard = static_cast<int>(shard);
   resolved.accumulation = static_cast<int>(accumulation);
   return resolved;
+}
+
+void require_trainable(const RunConfig& config) {
+  if (config.mesh.pipeline == 1) return;
+  throw ConfigError(fmt::format(
+      "mesh.pipeline = {}: training with a pipeline is not implemented yet; plan works. Set mesh.pipeline = 1",
+      config.mesh.pipeline));
 }
 
 }  // namespace trireme::config

@@ -27,7 +27,9 @@ std::optional<c10::Stream> stream_of(Lane lane, c10::Device device) {
     // race.
     case Lane::tensor: return gpu.getDefaultStream(device);
     case Lane::gather:
-    case Lane::reduce: return gpu.getStreamFromGlobalPool(device, /*isHighPriority=*/true);
+    case Lane::reduce:
+    case Lane::send:
+    case Lane::receive: return gpu.getStreamFromGlobalPool(device, /*isHighPriority=*/true);
     case Lane::device_to_host:
     case Lane::host_to_device: return gpu.getStreamFromGlobalPool(device, /*isHighPriority=*/false);
     case Lane::host: return std::nullopt;

@@ -69,6 +69,11 @@ class Verbs {
   void run(const schedule::GatherVocabulary& op);
   void run(const schedule::RecomputeNorm& op, const Operands& operands);
   void run(const schedule::AllReduceReplicated& op);
+  // Between pipeline ranks: refused when the program is resolved.
+  void run(const schedule::Put&) {}
+  void run(const schedule::Send&) {}
+  void run(const schedule::Receive&) {}
+  void run(const schedule::Take&) {}
   void run(const schedule::ClipNorm& op);
   void run(const schedule::Update& op);
   // Copies return their bytes.

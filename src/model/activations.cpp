@@ -57,6 +57,37 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
   throw BugError("saved_tensors: unknown kind of stage");
 }
 
+Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, Keep keep) {
+  const bool whole = kind == StageKind::attention || kind == StageKind::mlp;
+  invariant(whole || is_branch(kind) || kind == StageKind::norm, "only transformer layers split their backward");
+  Pending out;
+  const auto add = [&](Bytes bytes, bool saved) {
+    out.tensors.push_back(bytes);
+    if (!saved) out.fresh += bytes;
+  };
+  const auto values = [&](std::int64_t width) { return Bytes{tokens * width * size_of(compute)}; };
+  const Decoder& decoder = sizes.decoder;
+  const bool all = keep == Keep::all;
+  const auto norm = static_cast<std::int64_t>(norm_parameters(decoder));
+  if (whole) add(values(sizes.hidden), all || !decoder.pre_norm);  // the branch's input
+  add(values(sizes.hidden), kind == StageKind::norm);              // d_y; of a norm: x, and rstd
+  if (kind == StageKind::norm) add(Bytes{tokens * norm * 4}, true);
+  std::int64_t in_norms = whole ? (static_cast<int>(decoder.pre_norm) + static_cast<int>(decoder.post_norm)) : 0;
+  if (kind == StageKind::norm) in_norms = 1;
+  std::int64_t gradients = in_norms * norm * sizes.hidden;
+  if (kind == StageKind::attention || kind == StageKind::attention_branch) {
+    add(values(sizes.heads * sizes.head_dim), true);
+    add(values((sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim), false);
+    if (decoder.qk_norm == QkNorm::head) gradients += 2 * sizes.head_dim;
+    if (decoder.qk_norm == QkNorm::width) gradients += (sizes.heads + sizes.kv_heads) * sizes.head_dim;
+  } else if (kind == StageKind::mlp || kind == StageKind::mlp_branch) {
+    add(values(sizes.intermediate), all);
+    add(values((decoder.gated() ? 2 : 1) * sizes.intermediate), false);
+  }
+  if (gradients > 0) add(Bytes{gradients * 4}, false);
+  return out;
+}
+
 Bytes saved_bytes(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, Keep keep) {
   const std::vector<Bytes> tensors = saved_tensors(kind, sizes, tokens, compute, keep);
   return std::accumulate(tensors.begin(), tensors.end(), Bytes{});

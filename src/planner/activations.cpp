@@ -15,13 +15,18 @@ void each_stage(const Compute& op, const model::Model& model, Each each) {
 
 }  // namespace
 
-std::vector<Bytes> Activations::saved(const Key& key, model::Keep keep) const {
-  const model::ComputeBlock& block = model_[Block{std::get<0>(key)}];
-  const model::StageKind kind = block.stages[static_cast<std::size_t>(std::get<1>(key))].kind;
+std::int64_t Activations::tokens_of(model::StageKind kind) const {
   const bool part = kind == model::StageKind::norm && model_.part.sequence_parallel;
-  return model::saved_tensors(kind, model_.held,
-                              part ? replay_options_.tokens / model_.part.ranks : replay_options_.tokens,
-                              replay_options_.compute, keep);
+  return part ? replay_options_.tokens / model_.part.ranks : replay_options_.tokens;
+}
+
+model::StageKind Activations::kind_of(const Key& key) const {
+  return model_[Block{std::get<0>(key)}].stages[static_cast<std::size_t>(std::get<1>(key))].kind;
+}
+
+std::vector<Bytes> Activations::saved(const Key& key, model::Keep keep) const {
+  const model::StageKind kind = kind_of(key);
+  return model::saved_tensors(kind, model_.held, tokens_of(kind), replay_options_.compute, keep);
 }
 
 /// The residual stream that a block reads.
@@ -64,6 +69,7 @@ Bytes Activations::during(const schedule::ReloadActivations& op) {
 
 Bytes Activations::during(const schedule::Forward& op) {
   each_stage(op, model_, [&](const Key& key) {
+    keep_[key] = op.keep == model::Keep::input ? model::Keep::products : op.keep;
     if (op.keep != model::Keep::input)
       hold(key, saved(key, op.keep));
     else if (std::get<1>(key) == 0)
@@ -78,8 +84,24 @@ Bytes Activations::during(const schedule::Recompute& op) {
 }
 
 Bytes Activations::during(const schedule::Backward& op) {
-  const Bytes most = total_;
-  if (op.part != schedule::BackwardPart::input) each_stage(op, model_, [&](const Key& key) { hold(key, {}); });
+  Bytes most = total_;
+  if (op.part != schedule::BackwardPart::input) {
+    each_stage(op, model_, [&](const Key& key) { hold(key, {}); });
+    return most;
+  }
+  std::vector<Key> waits;  // what its weights' gradients need, from the last stage on
+  each_stage(op, model_, [&](const Key& key) { waits.insert(waits.begin(), key); });
+  // A branch whose norm is not split with it has its weights' gradients at once.
+  if (model::is_branch(kind_of(waits.front()))) return most;
+  if (kind_of(waits.front()) == model::StageKind::norm)
+    waits.insert(waits.begin(), Key{op.block.value, op.stage->value + 1, op.microbatch.value});
+  for (const Key& key : waits) {
+    const model::StageKind kind = kind_of(key);
+    const auto [pending, fresh] =
+        model::pending_tensors(kind, model_.held, tokens_of(kind), replay_options_.compute, keep_.at(key));
+    most = std::max(most, total_ + fresh);
+    hold(key, pending);
+  }
   return most;
 }
 

@@ -38,15 +38,23 @@ class Activations {
   [[nodiscard]] Bytes during(const schedule::ScatterSequence&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::AllReduceActivation&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::GatherVocabulary&) { return total_; }
+  // Copies between the stream and slots, which are charged as a ring.
+  [[nodiscard]] Bytes during(const schedule::Put&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::Send&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::Receive&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::Take&) { return total_; }
   template <class Other>
   requires(!schedule::of_microbatch<Other>) [[nodiscard]] Bytes during(const Other&) { return total_; }
   void hold(const Key& key, std::vector<Bytes> tensors);
+  [[nodiscard]] model::StageKind kind_of(const Key& key) const;
+  [[nodiscard]] std::int64_t tokens_of(model::StageKind kind) const;
   [[nodiscard]] std::vector<Bytes> saved(const Key& key, model::Keep keep) const;
   [[nodiscard]] Bytes input() const;
 
   const model::Model& model_;
   const ReplayOptions& replay_options_;
   std::map<Key, std::vector<Bytes>> held_;      ///< each tensor
+  std::map<Key, model::Keep> keep_;             ///< what each stage has kept
   std::map<std::tuple<int, int>, Bytes> away_;  ///< of a block and microbatch: copied to the host
   Bytes total_, on_host_;
 };

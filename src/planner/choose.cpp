@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/text_table.hpp"
+#include "trireme/planner/pipeline.hpp"
 #include "trireme/planner/replay.hpp"
 #include "trireme/schedule/passes/build.hpp"
 
@@ -31,6 +32,10 @@ constexpr std::array candidates{
 };
 
 Bytes needs(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {
+  if (config.mesh.pipeline > 1) {
+    const PipelinePlan plan = plan_pipeline(config, mesh);
+    return plan.memory[static_cast<std::size_t>(plan.worst_rank())].total();
+  }
   const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
   return replay_memory(step, model, shard::Layout(model, mesh.shard), replay_options_of(config, mesh)).total();
 }

@@ -54,6 +54,14 @@ void shards(Memory& memory, const schedule::Schedule& schedule, const model::Mod
   }
 }
 
+/// One pipeline rank has it.
+bool has_head(const model::Model& model) {
+  for (const model::ComputeBlock& block : model.compute_blocks)
+    for (const model::Stage& stage : block.stages)
+      if (stage.kind == model::StageKind::head || stage.kind == model::StageKind::logits) return true;
+  return false;
+}
+
 /// Of the head's backward on a GPU: a chunk's logits, the normed input, its gradient and a chunk of that.
 Bytes head_workspace(const model::Model& model, const ReplayOptions& replay_options) {
   const std::int64_t vocab = (model.sizes.vocab + model.part.ranks - 1) / model.part.ranks;
@@ -73,7 +81,7 @@ constexpr Bytes nccl_own{std::int64_t{224} << 20};
 
 Bytes Memory::total() const {
   return parameters_sharded + parameters_unsharded + parameters_resharded + gradients_sharded + gradients_unsharded +
-         optimizer + activations + workspace;
+         optimizer + activations + communication + workspace;
 }
 
 Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
@@ -84,6 +92,9 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   const std::int64_t width = size_of(replay_options.compute);
   memory.parameters_sharded += shard_ring_bytes(rings.uploads, model, layout, width);
   memory.parameters_unsharded = ring_bytes(rings.parameters, model, layout, size_of(replay_options.compute));
+  const std::int64_t stream =
+      replay_options.tokens / (model.part.sequence_parallel ? model.part.ranks : 1) * model.sizes.hidden;
+  memory.communication = times(stream * (rings.sends + rings.receives), width);
   if (!replay_options.trains) return memory;
   if (const auto group = schedule::reshard_group(schedule))
     memory.parameters_resharded = times(layout.padded() / *group, size_of(replay_options.compute));
@@ -95,7 +106,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
     memory.gradients_sharded += times(largest, 4);
   }
   memory.gradients_unsharded = ring_bytes(rings.gradients, model, layout, 4);
-  if (replay_options.on_gpu) memory.workspace = head_workspace(model, replay_options);
+  if (replay_options.on_gpu && has_head(model)) memory.workspace = head_workspace(model, replay_options);
   VerbBytes bytes(model, layout, replay_options);
   std::set<std::pair<std::string_view, schedule::Lane>> exchanged;  // groups and lanes whose ranks exchange tensors
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
@@ -167,6 +178,7 @@ std::string to_text(const Memory& memory) {
   add("gradients.unsharded", memory.gradients_unsharded);
   add("optimizer", memory.optimizer);
   add("activations", memory.activations, memory.activations_peak);
+  if (memory.communication.value > 0) add("communication: pipeline slots", memory.communication);
   if (memory.workspace.value > 0) add("workspace: logits", memory.workspace, "backward head");
   add("total", memory.total(), memory.activations.value > 0 ? memory.activations_peak : "all the step");
   if (memory.outside.value > 0)

@@ -20,6 +20,7 @@ VerbBytes::VerbBytes(const model::Model& model, const shard::Layout& layout, con
       layout_(layout),
       replay_options_(replay_options),
       stream_(replay_options.tokens * model.sizes.hidden),
+      held_stream_(model.part.sequence_parallel ? stream_ / model.part.ranks : stream_),
       width_(size_of(replay_options.compute)),
       wire_(replay_options.reduce == config::Reduce::fp32 ? 4 : 2),
       activations_(model, replay_options) {}
@@ -36,6 +37,10 @@ void VerbBytes::transfer(mesh::Group group, std::string_view operation, std::int
 
 void VerbBytes::copy(std::string_view operation, std::int64_t bytes) {
   bytes_.transfers.push_back({"host", operation, Bytes{bytes}});
+}
+
+void VerbBytes::pass(std::string_view operation, std::int64_t bytes) {
+  bytes_.transfers.push_back({"pipeline", operation, Bytes{bytes}});
 }
 
 // Compute.
@@ -88,6 +93,8 @@ void VerbBytes::add(const schedule::GatherVocabulary&) {
   transfer(mesh::Group::tensor, "all_gather", replay_options_.tokens * 3 * 4 * (model_.part.ranks - 1));
 }
 void VerbBytes::add(const schedule::AllReduceReplicated& op) {
+  if (op.over == schedule::Copies::pipeline)
+    return pass("all_reduce", all_reduce_bytes(layout_[op.block].shard_elements(), 4, 2));
   const auto ranges = shard::copied_ranges(model_[op.block], layout_[op.block], replay_options_.shard_rank);
   if (!ranges.everywhere.empty())
     transfer(mesh::Group::tensor, "all_reduce",
@@ -96,5 +103,8 @@ void VerbBytes::add(const schedule::AllReduceReplicated& op) {
     transfer(mesh::Group::tensor_group, "all_reduce",
              all_reduce_bytes(shard::elements(ranges.in_groups), 4, ranges.group));
 }
+
+// The pipeline axis.
+void VerbBytes::add(const schedule::Send&) { pass("send", held_stream_ * width_); }
 
 }  // namespace trireme::planner

@@ -57,17 +57,24 @@ class VerbBytes {
   void add(const schedule::AllReduceActivation& op);
   void add(const schedule::GatherVocabulary& op);
   void add(const schedule::AllReduceReplicated& op);
+  void add(const schedule::Put&) {}
+  void add(const schedule::Send& op);
+  void add(const schedule::Receive&) {}
+  void add(const schedule::Take&) {}
   template <class Other>
   requires(!schedule::of_parameters<Other> && !schedule::of_microbatch<Other>) void add(const Other&) {
   }  // control traffic, which is not counted here
   void transfer(mesh::Group group, std::string_view operation, std::int64_t bytes);
   /// Between device and host.
   void copy(std::string_view operation, std::int64_t bytes);
+  /// To another pipeline rank.
+  void pass(std::string_view operation, std::int64_t bytes);
 
   const model::Model& model_;
   const shard::Layout& layout_;
   const ReplayOptions& replay_options_;
   std::int64_t stream_;        ///< elements of a microbatch's residual stream
+  std::int64_t held_stream_;   ///< of it, what one tensor rank holds between stages
   std::int64_t width_, wire_;  ///< bytes of an element of parameters and activations; of a reduced gradient's term
   Activations activations_;
   OpBytes bytes_;

@@ -30,6 +30,8 @@ std::string_view to_text(Lane lane) {
     case Lane::host_to_device: return "host to device";
     case Lane::host: return "host";
     case Lane::tensor: return "tensor";
+    case Lane::send: return "send";
+    case Lane::receive: return "receive";
   }
   return "?";
 }
@@ -107,6 +109,8 @@ std::string to_text(const Resource& resource, const model::Model& model) {
       return fmt::format("host copy({}, m{})", model[r.block].name, r.m.value);
     }
     std::string operator()(const resource::NormPart& r) const { return of("squares", r.block); }
+    std::string operator()(const resource::SendSlot& r) const { return slot("out", r.slot); }
+    std::string operator()(const resource::ReceiveSlot& r) const { return slot("in", r.slot); }
     std::string operator()(const resource::Norm&) const { return "norm"; }
   };
   return std::visit(Text{model}, resource);

@@ -53,6 +53,9 @@ RingSizes ring_sizes(const Schedule& schedule, const model::Model& model) {
     if (const auto* upload = std::get_if<Upload>(&op); upload != nullptr && upload->staged)
       grow(sizes.uploads, *upload->staged);
     if (const auto* offload = std::get_if<OffloadGradient>(&op)) grow(sizes.downloads, offload->slot);
+    if (const auto* put = std::get_if<Put>(&op)) sizes.sends = std::max(sizes.sends, put->slot.index + 1);
+    if (const auto* receive = std::get_if<Receive>(&op))
+      sizes.receives = std::max(sizes.receives, receive->slot.index + 1);
     if (const auto* backward = std::get_if<Backward>(&op))
       for (const GradientTarget& target : backward->gradients) grow(sizes.gradients, target.slot);
   }

@@ -94,10 +94,12 @@ class Line {
     if (!stage) expected("a stage of a block, such as b0.mlp");
     return {found, *stage};
   }
-  Microbatch microbatch() {
-    const std::string_view word = take("a microbatch such as m0");
-    if (!word.starts_with('m')) expected("a microbatch such as m0");
-    return Microbatch{number(word.substr(1), "a microbatch such as m0")};
+  Microbatch microbatch() { return Microbatch{prefixed("m", "a microbatch such as m0")}; }
+  /// The number behind `prefix`, in one word.
+  int prefixed(std::string_view prefix, std::string_view what) {
+    const std::string_view word = take(what);
+    if (!word.starts_with(prefix)) expected(what);
+    return number(word.substr(prefix.size()), what);
   }
   /// Whether the word just taken ended with a comma: another target follows.
   [[nodiscard]] bool comma() const { return words_[next_ - 1].ends_with(','); }

@@ -104,6 +104,7 @@ bool needs_hdf5(const config::RunConfig& config) {
 }  // namespace
 
 std::string preflight(config::RunConfig config, int ranks) {
+  config::require_trainable(config);
   check_device(config.device);
   const config::Resolved mesh = config::resolve(config, ranks);
   const config::RunConfig complete = checkpoint::complete_model(config);

@@ -81,6 +81,23 @@ printf '#!/bin/bash\necho "$$ ${0##*/} $(cat /proc/$$/comm) $*"\n' >libexec/trir
 PATH=$work:$PATH bash -c 'echo "$$ trireme trireme train a b" >expected.txt; exec started train a b' >out.txt || fail "no start through a link"
 cmp expected.txt out.txt || fail "another process: $(cat expected.txt out.txt)"
 
+program plan run.toml --ranks 4 --set mesh.pipeline=2 --show pipeline
+expect_done
+grep -q "^1  *1F0" out.txt || grep -q "0F1  *1F0" out.txt || fail "plan --show pipeline has no action grid"
+grep -q "^by formula, F = I = W  *[0-9.]*% = 3 / " out.txt || fail "plan --show pipeline has no bubble"
+program plan run.toml --ranks 4 --set mesh.pipeline=2 --show schedule --pipeline-rank 1
+expect_done
+grep -q "receive e0 m0 <- p0 -> in0.0" out.txt || fail "plan --show schedule of a pipeline rank"
+program plan run.toml --ranks 4 --set mesh.pipeline=2
+expect_done
+grep -q "^pipeline send" out.txt || fail "plan of a pipeline has no traffic"
+for asked in "" --search "--tokens 2T"; do
+  # shellcheck disable=SC2086  # an option and its value
+  program plan run.toml --ranks 4 --set mesh.pipeline=2 --machine h100 $asked
+  expect_end 2 "not available with mesh.pipeline > 1"
+done
+program plan run.toml --ranks 4 --show pipeline
+expect_end 2 "require mesh.pipeline > 1"
 printf 'model,gpu\n' > runs.csv
 program plan --validate runs.csv
 expect_end 2 "runs.csv:1:1: missing columns"

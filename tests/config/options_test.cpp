@@ -23,7 +23,7 @@ TEST(Options, HaveUniqueNamesAndAMeaning) {
     EXPECT_FALSE(option.meaning.empty()) << option.name();
     EXPECT_FALSE(option.type.empty()) << option.name();
   }
-  EXPECT_EQ(section_names().size(), 16U);
+  EXPECT_EQ(section_names().size(), 17U);
 }
 
 // The keys that the design promises.
@@ -37,6 +37,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> promised = {
      {"train", "validation", "format", "seq_len", "shuffle", "seed", "ignore_targets", "document_end", "document_mask",
       "tokenizer", "skip_to", "prefetch_batches"}},
     {"mesh", {"replicate", "shard", "tensor", "sequence_parallel", "context", "pipeline"}},
+    {"pipeline", {"schedule", "chunks", "layers"}},
     {"batch", {"global", "micro"}},
     {"sync", {"policy", "reshard_after_forward", "reshard_after_backward", "prefetch_bytes"}},
     {"precision", {"compute", "reduce", "moments"}},
@@ -79,7 +80,6 @@ TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {
 TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
   const std::vector<std::pair<std::string, std::string>> at_default_and_not = {
       {"mesh.context=1", "mesh.context=2"},
-      {"mesh.pipeline=false", "mesh.pipeline=4"},
       {"model.logit_softcap=0", "model.logit_softcap=30.0"},
       {"precision.moments=fp32", "precision.moments=bf16"},
   };

@@ -39,4 +39,7 @@ struct Resolved : mesh::Mesh {
 /// parallelism is the remedy).
 [[nodiscard]] Resolved resolve(const RunConfig& config, int ranks);
 
+/// Throws ConfigError for what `plan` knows and `train` does not yet: a pipeline.
+void require_trainable(const RunConfig& config);
+
 }  // namespace trireme::config

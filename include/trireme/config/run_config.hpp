@@ -19,6 +19,8 @@ enum class TokenFormat { automatic, uint16, uint32, megatron, llmc };
 enum class SyncPolicy { immediate, deferred, immediate_all, automatic };
 enum class Reduce { fp32, bf16, bf16_wire };
 enum class Recompute { none, selective, block };
+/// 1F1B and interleaved 1F1B (Narayanan et al. 2021), ZB-H1 and ZB-V (Qi et al. 2023), DualPipeV (DeepSeek 2025).
+enum class PipelineKind { one_f_one_b, interleaved, zb_h1, zbv, dualpipev };
 enum class Offload { none, optimizer, parameters };
 enum class LrSchedule { cosine, linear, constant, wsd };
 enum class DataOnResume { keep_going, restart };
@@ -105,6 +107,13 @@ struct Mesh {
   std::int64_t shard = -1;  ///< -1: the ranks left
   std::int64_t tensor = 1;
   std::optional<bool> sequence_parallel;  ///< tensor > 1 when absent
+  std::int64_t pipeline = 1;
+};
+
+struct Pipeline {
+  PipelineKind schedule = PipelineKind::one_f_one_b;
+  std::optional<std::int64_t> chunks;  ///< of a rank; absent: 2 for interleaved, zbv and dualpipev, else 1
+  std::vector<std::int64_t> layers;    ///< of each chunk; empty: by FLOPs
 };
 
 struct Batch {
@@ -208,6 +217,7 @@ struct RunConfig {
   Model model;
   Data data;
   Mesh mesh;
+  Pipeline pipeline;
   Batch batch;
   Sync sync;
   Precision precision;

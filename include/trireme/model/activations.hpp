@@ -31,6 +31,18 @@ enum class Keep {
 [[nodiscard]] std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
                                                Keep keep = Keep::products);
 
+/// What waits between the two parts of a stage's backward: each tensor, and how many bytes of them its `keep` has not
+/// saved already. Whole stages keep the norm's output in place of x and rstd, so that weight reads no parameter values:
+/// attention: norm's output, d_y, the attention's output, d_q|k|v; mlp: norm's output, d_y, inner, d_gate|up; both the
+/// gradients of their norms' own parameters, fp32. Without a norm of the input that is x itself. Pieces of tensor
+/// parallelism: the branch without the norm's, the norm x and rstd, which a recompute_norm reads.
+struct Pending {
+  std::vector<Bytes> tensors;
+  Bytes fresh;
+};
+[[nodiscard]] Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
+                                      Keep keep);
+
 /// Whether a block is worth computing again: it keeps more than it read.
 [[nodiscard]] bool recomputes(const ComputeBlock& block);
 

@@ -41,6 +41,8 @@ struct ParameterBlock {
   std::vector<Parameter> parameters;
   /// False where backward needs no parameter values (an untied embedding reads indices only).
   bool backward_reads = true;
+  /// Another pipeline rank holds the same block: a tied embedding, whose two gradients are summed.
+  bool on_two_pipeline_ranks = false;
 };
 
 /// Where one parameter of a stage lives: parameter `index` of parameter block `block`.

@@ -31,6 +31,7 @@ struct ReplayOptions {
 struct Memory {
   Bytes parameters_sharded, parameters_unsharded, parameters_resharded, gradients_sharded, gradients_unsharded,
       optimizer, activations;
+  Bytes communication;  ///< slots between pipeline ranks
   Bytes workspace;  ///< of a GPU's head: logits, and its input and that one's gradient. Other workspace is not counted
   /// On a GPU, beside all of that and outside of memory.budget: CUDA's own for a process, and NCCL's buffers, by an
   /// estimate for each communicator. 0 on a CPU.

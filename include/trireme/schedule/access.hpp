@@ -102,6 +102,16 @@ struct NormPart {
   ParamBlock block;
   friend auto operator<=>(const NormPart&, const NormPart&) = default;
 };
+/// A buffer on its way to another pipeline rank.
+struct SendSlot {
+  Slot slot;
+  friend auto operator<=>(const SendSlot&, const SendSlot&) = default;
+};
+/// A buffer that another pipeline rank fills.
+struct ReceiveSlot {
+  Slot slot;
+  friend auto operator<=>(const ReceiveSlot&, const ReceiveSlot&) = default;
+};
 /// The clip factor and the agreement to skip.
 struct Norm {
   friend auto operator<=>(const Norm&, const Norm&) = default;
@@ -113,7 +123,8 @@ using Resource =
     std::variant<resource::ParameterSlot, resource::GradientSlot, resource::MasterShard, resource::GradientShard,
                  resource::PartialShard, resource::GroupCopy, resource::Hidden, resource::Recomputed, resource::Branch,
                  resource::BranchAgain, resource::Vocabulary, resource::Saved, resource::DeviceShard,
-                 resource::UploadSlot, resource::DownloadSlot, resource::HostCopy, resource::NormPart, resource::Norm>;
+                 resource::UploadSlot, resource::DownloadSlot, resource::HostCopy, resource::NormPart,
+                 resource::SendSlot, resource::ReceiveSlot, resource::Norm>;
 
 [[nodiscard]] std::string to_text(const Resource& resource, const model::Model& model);
 

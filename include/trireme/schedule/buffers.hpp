@@ -31,6 +31,7 @@ struct RingSizes {
   std::vector<int> gradients;
   std::vector<int> uploads{};
   std::vector<int> downloads{};
+  int sends = 0, receives = 0;  ///< of the residual stream, between pipeline ranks
 };
 [[nodiscard]] RingSizes ring_sizes(const Schedule& schedule, const model::Model& model);
 

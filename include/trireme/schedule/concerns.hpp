@@ -25,6 +25,11 @@ concept of_parameters = requires(const Verb& verb) {
 };
 
 template <class Verb>
+concept of_edge = requires(const Verb& verb) {
+  verb.edge;
+};
+
+template <class Verb>
 concept takes_slot = requires(const Verb& verb) {
   verb.slot;
 }

@@ -55,9 +55,9 @@ struct Forward {
   friend bool operator==(const Forward&, const Forward&) = default;
 };
 /// Runs the backward of one stage, or of all stages of a block in reverse where `stage` is absent.
-/// `gradients` has one target for each parameter block that the stages write. A branch's backward may be in two ops:
-/// `input`, the gradient by its input, which can be summed over the tensor axis while `weight` writes those by its
-/// parameters.
+/// `gradients` has one target for each parameter block that the stages write. The backward may be in two ops: `input`,
+/// the gradient by the input, which can be summed over the tensor axis or sent on, and `weight`, which writes those by
+/// the parameters. Between them wait `model::pending_tensors`; whole stages read no parameter values for `weight`.
 enum class BackwardPart : std::uint8_t { whole, input, weight };
 struct Backward {
   Block block;
@@ -198,22 +198,66 @@ struct RecomputeNorm {
   Microbatch microbatch;
   friend bool operator==(const RecomputeNorm&, const RecomputeNorm&) = default;
 };
-/// Sums the gradients of parameters that several ranks of the tensor axis hold, each having seen other tokens or heads.
+/// Ranks that hold the same parameters: of the tensor axis, each having seen other tokens or heads; or the two pipeline
+/// ranks that have a tied embedding, one for its lookup and one for the head.
+enum class Copies : std::uint8_t { tensor, pipeline };
+/// Sums the gradients of parameters that several ranks hold.
 struct AllReduceReplicated {
   ParamBlock block;
+  Copies over = Copies::tensor;
   friend bool operator==(const AllReduceReplicated&, const AllReduceReplicated&) = default;
 };
 
-using Op =
-    std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute, Upload,
-                 OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations, GatherSequence,
-                 ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm, AllReduceReplicated>;
+// Pipeline parallelism. Edge e stands between chunks e and e + 1 of the model: the residual stream passes forward over
+// it, its gradient backward. Buffers are slots of two rings, allocated once.
+
+using Edge = StrongId<struct EdgeTag>;
+/// Copies the stream behind a chunk, or the gradient before it, into a slot for sending.
+struct Put {
+  Edge edge;
+  Microbatch microbatch;
+  Phase phase = Phase::forward;
+  Slot slot;
+  friend bool operator==(const Put&, const Put&) = default;
+};
+/// Sends what lies in `slot` to pipeline rank `peer`; ends when the peer has it.
+struct Send {
+  Edge edge;
+  Microbatch microbatch;
+  Phase phase = Phase::forward;
+  Slot slot;
+  int peer = 0;
+  friend bool operator==(const Send&, const Send&) = default;
+};
+/// Receives into `slot` from pipeline rank `peer`.
+struct Receive {
+  Edge edge;
+  Microbatch microbatch;
+  Phase phase = Phase::forward;
+  Slot slot;
+  int peer = 0;
+  friend bool operator==(const Receive&, const Receive&) = default;
+};
+/// Makes what lies in `slot` the stream before a chunk, or the gradient behind it; the slot is free.
+struct Take {
+  Edge edge;
+  Microbatch microbatch;
+  Phase phase = Phase::forward;
+  Slot slot;
+  friend bool operator==(const Take&, const Take&) = default;
+};
+
+using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute,
+                        Upload, OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations,
+                        GatherSequence, ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm,
+                        AllReduceReplicated, Put, Send, Receive, Take>;
 
 /// Where an op runs: ops of one lane run one after another, in the schedule's order, on every rank.
-enum class Lane : std::uint8_t { compute, gather, reduce, device_to_host, host_to_device, host, tensor };
-inline constexpr int lanes = 7;
-inline constexpr std::array all_lanes{Lane::compute,        Lane::gather, Lane::reduce, Lane::device_to_host,
-                                      Lane::host_to_device, Lane::host,   Lane::tensor};
+enum class Lane : std::uint8_t { compute, gather, reduce, device_to_host, host_to_device, host, tensor, send, receive };
+inline constexpr int lanes = 9;
+inline constexpr std::array all_lanes{Lane::compute,        Lane::gather,         Lane::reduce,
+                                      Lane::device_to_host, Lane::host_to_device, Lane::host,
+                                      Lane::tensor,         Lane::send,           Lane::receive};
 [[nodiscard]] std::string_view to_text(Lane lane);
 
 [[nodiscard]] Lane lane_of(const Op& op);

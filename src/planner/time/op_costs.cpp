@@ -36,6 +36,8 @@ class OpCost {
   Cost operator()(const schedule::AllReduceReplicated& op) const {
     const auto ranges = shard::copied_ranges(of_.model[op.block], layout(op.block), of_.replay_options.shard_rank);
     Cost sum;
+    if (op.over == schedule::Copies::pipeline)
+      return all_reduce(neighbours(), 4 * f64(layout(op.block).shard_elements()));
     if (!ranges.everywhere.empty()) add(sum, all_reduce(tensor(), 4 * f64(shard::elements(ranges.everywhere))));
     if (!ranges.in_groups.empty())
       add(sum, all_reduce(spread(ranges.group, 1), 4 * f64(shard::elements(ranges.in_groups))));
@@ -71,6 +73,21 @@ class OpCost {
                          (of_.model.part.sequence_parallel ? of_.mesh.tensor : 1);
     return moved("norm once more", bytes, machine_.memory_bandwidth);
   }
+
+  // Between pipeline ranks. A receive ends with its send, which has the cost.
+  Cost operator()(const schedule::Put&) const { return copied_slot(); }
+  Cost operator()(const schedule::Take&) const { return copied_slot(); }
+  Cost operator()(const schedule::Send&) const {
+    const Link& link = neighbours().crosses_nodes() ? machine_.between : machine_.inside;
+    const int sharing = neighbours().crosses_nodes() ? neighbours().sharing : 1;
+    const double seconds = link.latency + held_stream() * sharing / link.bandwidth;
+    if (terms_ != nullptr)
+      note("send", seconds,
+           fmt::format("{:.3g} us + {:.4g} B / ({:.4g} B/s / {})", link.latency * 1e6, held_stream(), link.bandwidth,
+                       sharing));
+    return {.seconds = seconds, .bytes = held_stream(), .wire = neighbours().wire()};
+  }
+  Cost operator()(const schedule::Receive&) const { return {}; }
 
   Cost operator()(const schedule::ClipNorm&) const {
     const int ranks = of_.mesh.ranks();
@@ -126,6 +143,14 @@ class OpCost {
   }
   [[nodiscard]] Group along(Axis axis) const { return spread(of_.mesh.size(axis), of_.mesh.stride(axis)); }
   [[nodiscard]] Group tensor() const { return along(Axis::tensor); }
+  /// Two pipeline ranks: the slowest axis.
+  [[nodiscard]] Group neighbours() const { return spread(2, of_.mesh.stride(Axis::pipeline)); }
+  [[nodiscard]] double held_stream() const {
+    return stream() / (of_.model.part.sequence_parallel ? of_.mesh.tensor : 1);
+  }
+  [[nodiscard]] Cost copied_slot() const {
+    return moved("copy of the stream", 2 * held_stream(), machine_.memory_bandwidth);
+  }
 
   void note(std::string_view name, double seconds, const std::string& formula) const {
     if (terms_ != nullptr) terms_->push_back({std::string(name), formula, seconds});

@@ -49,7 +49,7 @@ std::map<Block, Around> around(const model::Model& model, std::int64_t in_flight
 std::optional<std::pair<Block, Microbatch>> backward_of(const Op& op) {
   return std::visit(
       []<class Verb>(const Verb& verb) -> std::optional<std::pair<Block, Microbatch>> {
-        if constexpr (requires { verb.phase; })
+        if constexpr (requires { verb.phase, verb.stage; })
           return verb.phase == Phase::forward ? std::nullopt : std::optional(std::pair{verb.block, verb.microbatch});
         else if constexpr (std::is_same_v<Verb, Backward> || std::is_same_v<Verb, Recompute> ||
                            std::is_same_v<Verb, RecomputeNorm>)

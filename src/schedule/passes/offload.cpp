@@ -28,7 +28,8 @@ class Inserter {
     for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
       if (const auto* reduce = std::get_if<ReduceScatter>(&schedule.ops[i])) last_reduce_[reduce->block] = i;
       if (const auto* sum = std::get_if<AllReduce>(&schedule.ops[i])) ++sums_[sum->block];
-      if (const auto* sum = std::get_if<AllReduceReplicated>(&schedule.ops[i])) copied_.insert(sum->block);
+      if (const auto* sum = std::get_if<AllReduceReplicated>(&schedule.ops[i]))
+        (sum->over == Copies::tensor ? copied_ : on_two_ranks_).insert(sum->block);
     }
   }
 
@@ -58,13 +59,16 @@ class Inserter {
     if (last_reduce_.at(op.block) != index_) return;
     if (sums_[op.block] == 1) unfinished_.emplace_back(AllReduce{.block = op.block});
     if (copied_.contains(op.block)) unfinished_.emplace_back(AllReduceReplicated{op.block});
-    unfinished_.emplace_back(SumSquares{op.block});
+    if (!on_two_ranks_.contains(op.block)) unfinished_.emplace_back(SumSquares{op.block});
   }
   void operator()(const AllReduce& op) {
     if (!on_host(op.block)) out_.push_back(op);
   }
   void operator()(const AllReduceReplicated& op) {
-    if (!on_host(op.block)) out_.push_back(op);
+    if (!on_host(op.block)) return out_.push_back(op);
+    if (op.over == Copies::tensor) return;  // behind the way to the host
+    unfinished_.emplace_back(op);
+    unfinished_.emplace_back(SumSquares{op.block});
   }
   void operator()(const ClipNorm& op) {
     out_.insert(out_.end(), unfinished_.begin(), unfinished_.end());
@@ -86,8 +90,9 @@ class Inserter {
   OffloadPolicy policy_;
   std::vector<bool> chosen_;
   std::map<ParamBlock, std::size_t> last_reduce_;
-  std::map<ParamBlock, int> sums_;  ///< over the replicas, in one step
-  std::set<ParamBlock> copied_;     ///< on the tensor axis
+  std::map<ParamBlock, int> sums_;     ///< over the replicas, in one step
+  std::set<ParamBlock> copied_;        ///< on the tensor axis
+  std::set<ParamBlock> on_two_ranks_;  ///< of the pipeline
   std::set<ParamBlock> sent_;
   std::size_t index_ = 0;
   std::vector<Op> unfinished_;

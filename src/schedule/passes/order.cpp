@@ -2,6 +2,7 @@
 // The passes that place compute: order of stages, and their fusion.
 #include <algorithm>
 
+#include "schedule/passes/append.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/passes/passes.hpp"
 
@@ -18,36 +19,22 @@ const model::Stage& stage_of(const model::Model& model, Block block, Stage stage
   return model[block].stages[static_cast<std::size_t>(stage.value)];
 }
 
-void append_forward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
-  const model::Stage& stage = stage_of(model, b, s);
-  if (stage.enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::forward});
-  ops.push_back(Forward{b, s, m});
-  if (stage.leave == Join::scatter_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::forward});
-  if (stage.leave == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::forward});
-  if (stage.leave == Join::gather_vocabulary) ops.push_back(GatherVocabulary{b, s, m});
+/// A branch's input once more, for the gradients of its weights.
+void append_input_again(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
+  ops.push_back(RecomputeNorm{b, Stage{s.value - 1}, m});
+  if (stage_of(model, b, s).enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::again});
+}
+
+void append_sum_of_input_gradient(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
+  const Join enter = stage_of(model, b, s).enter;
+  if (enter == Join::gather_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::backward});
+  if (enter == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::backward});
 }
 
 void append_forward(std::vector<Op>& ops, const model::Model& model, int microbatch) {
   for (int b = 0; b < model.blocks(); ++b)
     for (int s = 0; s < stage_count(model, b); ++s)
       append_forward(ops, model, Block{b}, Stage{s}, Microbatch{microbatch});
-}
-
-/// A branch's backward in two parts: its input's gradient is summed while its weights' are computed, and its input is
-/// gathered again while its input's gradient is computed.
-void append_backward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
-  const model::Stage& stage = stage_of(model, b, s);
-  const auto backward = [&](BackwardPart part) {
-    ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = part});
-  };
-  if (stage.leave == Join::scatter_sequence) ops.push_back(GatherSequence{b, s, m, Phase::backward});
-  const bool branch = model::is_branch(stage.kind);
-  if (branch) ops.push_back(RecomputeNorm{b, Stage{s.value - 1}, m});
-  if (branch && stage.enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::again});
-  backward(branch ? BackwardPart::input : BackwardPart::whole);
-  if (stage.enter == Join::gather_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::backward});
-  if (stage.enter == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::backward});
-  if (branch) backward(BackwardPart::weight);
 }
 
 void append_backward(std::vector<Op>& ops, const model::Model& model, int microbatch) {
@@ -72,15 +59,50 @@ std::optional<Compute> whole_block(const std::vector<Op>& ops, std::size_t first
     if (next == nullptr || next->block != head->block || next->microbatch != head->microbatch) return std::nullopt;
     if constexpr (std::is_same_v<Compute, Forward>)
       if (next->keep != head->keep) return std::nullopt;
-    if constexpr (std::is_same_v<Compute, Backward>)
+    if constexpr (std::is_same_v<Compute, Backward>) {
+      if (next->part != head->part) return std::nullopt;
       for (const GradientTarget& target : next->gradients)
         if (std::find(whole.gradients.begin(), whole.gradients.end(), target) == whole.gradients.end())
           whole.gradients.push_back(target);
+    }
   }
   return whole;
 }
 
 }  // namespace
+
+void append_forward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
+  const model::Stage& stage = stage_of(model, b, s);
+  if (stage.enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::forward});
+  ops.push_back(Forward{b, s, m});
+  if (stage.leave == Join::scatter_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::forward});
+  if (stage.leave == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::forward});
+  if (stage.leave == Join::gather_vocabulary) ops.push_back(GatherVocabulary{b, s, m});
+}
+
+void append_backward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
+  const model::Stage& stage = stage_of(model, b, s);
+  const auto backward = [&](BackwardPart part) {
+    ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = part});
+  };
+  if (stage.leave == Join::scatter_sequence) ops.push_back(GatherSequence{b, s, m, Phase::backward});
+  const bool branch = model::is_branch(stage.kind);
+  if (branch) append_input_again(ops, model, b, s, m);
+  backward(branch ? BackwardPart::input : BackwardPart::whole);
+  append_sum_of_input_gradient(ops, model, b, s, m);
+  if (branch) backward(BackwardPart::weight);
+}
+
+void append_backward_input(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
+  if (stage_of(model, b, s).leave == Join::scatter_sequence) ops.push_back(GatherSequence{b, s, m, Phase::backward});
+  ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = BackwardPart::input});
+  append_sum_of_input_gradient(ops, model, b, s, m);
+}
+
+void append_backward_weight(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
+  if (model::is_branch(stage_of(model, b, s).kind)) append_input_again(ops, model, b, s, m);
+  ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = BackwardPart::weight});
+}
 
 Schedule compute_order(const model::Model& model, int microbatches) {
   Schedule out{.microbatches = microbatches, .ops = {}};

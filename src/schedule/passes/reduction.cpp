@@ -80,6 +80,9 @@ Schedule insert_reduction(Schedule schedule, const model::Model& model, config::
       if (final && model::has_replicated_gradients(model[block])) ops.emplace_back(AllReduceReplicated{block});
     }
   }
+  // Behind all that other ranks wait for: both holders call it.
+  for (const auto& [block, at] : final_writer)
+    if (model[block].on_two_pipeline_ranks) ops.emplace_back(AllReduceReplicated{block, Copies::pipeline});
   schedule.ops = std::move(ops);
   return schedule;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <tuple>
 
 #include "trireme/base/error.hpp"
 #include "trireme/schedule/buffers.hpp"
@@ -39,6 +40,9 @@ struct Assign {
   Pool gradients;
   Pool uploads;
   Pool downloads;
+  Pool sends;
+  Pool receives;
+  std::map<std::tuple<Edge, Microbatch, Phase>, Slot> sent{}, received{};
   std::map<ParamBlock, Slot> parameter_slot{};
   std::map<ParamBlock, Slot> gradient_slot{};
   std::map<ParamBlock, Slot> upload_slot{};
@@ -73,6 +77,10 @@ struct Assign {
   void operator()(AllReduce& op) {
     if (op.staged) op.staged = download_slot.at(op.block);
   }
+  void operator()(Put& op) { op.slot = sent[{op.edge, op.microbatch, op.phase}] = sends.take(0); }
+  void operator()(Send& op) { sends.give_back(op.slot = sent.at({op.edge, op.microbatch, op.phase})); }
+  void operator()(Receive& op) { op.slot = received[{op.edge, op.microbatch, op.phase}] = receives.take(0); }
+  void operator()(Take& op) { receives.give_back(op.slot = received.at({op.edge, op.microbatch, op.phase})); }
   void operator()(OffloadGradient& op) { downloads.give_back(op.slot = download_slot.at(op.block)); }
   template <class Other>
   requires(!takes_slot<Other>) void operator()(Other&) {}
@@ -87,7 +95,11 @@ Schedule assign_slots(Schedule schedule, const model::Model& model) {
                 .parameters = Pool(count),
                 .gradients = Pool(count),
                 .uploads = Pool(count),
-                .downloads = Pool(count)};
+                .downloads = Pool(count),
+                .sends = Pool(1),
+                .receives = Pool(1)};
+  // One is sent while the next is put into the other.
+  for (int i = 0; i < 2; ++i) assign.sends.grow(0);
   // Two buffers where blocks share a ring: one is reduced or copied while the next block's backward, sum or copy fills
   // the other.
   for (std::size_t ring = 0; ring < count; ++ring)

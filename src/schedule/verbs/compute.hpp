@@ -90,6 +90,8 @@ struct Description<Backward> {
   static void effects(const Backward& op, Effects& on) {
     if (const model::Stage* partitioned = partitioned_stage(on.model, op.block, op.stage); partitioned != nullptr)
       cut_effects(op, *partitioned, on);
+    else if (op.part == BackwardPart::weight)
+      pending_effects(op, on);
     else
       whole_effects<resource::Hidden>(op, on, true);
     for (const GradientTarget& target : op.gradients) {
@@ -120,11 +122,19 @@ struct Description<Backward> {
   }
 
  private:
+  /// The weights' gradients of whole stages: of what their inputs' left.
+  static void pending_effects(const Backward& op, Effects& on) {
+    const StageRange range = stages_of(on.model[op.block], op.stage);
+    for (int s = range.first; s < range.last; ++s) on.update(resource::Saved{op.block, Stage{s}, op.microbatch});
+  }
   static void cut_effects(const Backward& op, const model::Stage& stage, Effects& on) {
     const Microbatch m = op.microbatch;
     on.read_parameters();
     on.update(resource::Saved{op.block, *op.stage, m});
-    if (op.part == BackwardPart::weight) return on.read(resource::BranchAgain{m});
+    if (op.part == BackwardPart::weight) {
+      if (model::is_branch(stage.kind)) on.read(resource::BranchAgain{m});
+      return;
+    }
     if (stage.kind == model::StageKind::norm) {
       on.read(resource::Branch{m});
       return on.update(resource::Hidden{m});

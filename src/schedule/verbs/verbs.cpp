@@ -12,6 +12,7 @@
 #include "schedule/verbs/offload.hpp"
 #include "schedule/verbs/optimizer.hpp"
 #include "schedule/verbs/parameters.hpp"
+#include "schedule/verbs/pipeline.hpp"
 #include "schedule/verbs/tensor.hpp"
 
 namespace trireme::schedule {

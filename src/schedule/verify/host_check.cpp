@@ -85,7 +85,7 @@ HostCheck::Wrong HostCheck::operator()(const OffloadGradient& op) {
 }
 
 HostCheck::Wrong HostCheck::operator()(const AllReduceReplicated& op) {
-  copies_summed_.insert(op.block);
+  copies_summed_.insert({op.block, op.over});
   if (!host_updates_.contains(op.block)) return {};
   if (!arrived_.contains(op.block) || waiting_.contains(op.block))
     return {"misses a gradient that is not on the host yet"};
@@ -98,8 +98,10 @@ HostCheck::Wrong HostCheck::operator()(const SumSquares& op) {
   if (!arrived_.contains(op.block) || waiting_.contains(op.block))
     return {"misses a gradient that is not on the host yet"};
   if (unsummed_.contains(op.block)) return {"comes before the replicas have summed the gradient"};
-  if (model::has_replicated_gradients(model_[op.block]) && !copies_summed_.contains(op.block))
+  if (model::has_replicated_gradients(model_[op.block]) && !copies_summed_.contains({op.block, Copies::tensor}))
     return {"comes before the copies on the tensor axis have summed the gradient"};
+  if (model_[op.block].on_two_pipeline_ranks && !copies_summed_.contains({op.block, Copies::pipeline}))
+    return {"comes before the pipeline ranks have summed the gradient"};
   return {};
 }
 

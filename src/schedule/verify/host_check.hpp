@@ -37,8 +37,8 @@ class HostCheck {
   // Nothing between device and host.
   [[nodiscard]] Wrong operator()(const Reshard&) { return {}; }
   template <class Other>
-  requires(of_stage<Other> || (!of_parameters<Other> && !of_microbatch<Other>)) [[nodiscard]] Wrong operator()(
-      const Other&) {
+  requires(of_stage<Other> || of_edge<Other> || (!of_parameters<Other> && !of_microbatch<Other>)) [[nodiscard]] Wrong
+  operator()(const Other&) {
     return {};
   }
   [[nodiscard]] Wrong at_end() const;
@@ -56,7 +56,8 @@ class HostCheck {
   int replicas_;
   bool slots_;
   std::vector<OnHost> on_host_;
-  std::set<ParamBlock> host_updates_, arrived_, squared_, updated_, uploaded_, unsummed_, summed_, copies_summed_;
+  std::set<ParamBlock> host_updates_, arrived_, squared_, updated_, uploaded_, unsummed_, summed_;
+  std::set<std::pair<ParamBlock, Copies>> copies_summed_;
   std::map<ParamBlock, Waiting> waiting_;
   std::map<ParamBlock, Slot> staged_;
   std::map<std::pair<Block, Microbatch>, Way> away_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,12 +26,12 @@ struct Place {
 
 /// How far one microbatch has come. What stands between its stages exists once, so that its ops have one order.
 struct Stream {
-  int forward = 0;                    ///< stages whose forward has run, of all in the model's order
-  int backward = 0;                   ///< stages whose backward has run, from the model's end
-  std::optional<Place> recompute{};   ///< the next stage of the block that is computed a second time
-  std::optional<Place> again{};       ///< the norm whose output was computed once more and not used yet
-  std::optional<Place> input_done{};  ///< the branch that has its input's gradient and not its weights'
-  bool branch_gradient = false;       ///< a gradient stands between the stream and a branch
+  int forward = 0;                   ///< stages whose forward has run, of all in the model's order
+  int backward = 0;                  ///< stages whose backward has run, from the model's end
+  std::optional<Place> recompute{};  ///< the next stage of the block that is computed a second time
+  std::optional<Place> again{};      ///< the norm whose output was computed once more and not used yet
+  std::set<Place> input_done{};      ///< stages that have their input's gradient and not their weights'
+  bool branch_gradient = false;      ///< a gradient stands between the stream and a branch
 };
 
 /// Follows the stages of every microbatch.
@@ -69,10 +70,10 @@ class Order {
       if (at != stream.backward) complain(out_of_order("backward", op.microbatch, next_backward(stream)));
       if (const model::Stage* partitioned = partitioned_stage(model_, op.block, op.stage); partitioned != nullptr) {
         branch_to_backward(stream);
-        stream.branch_gradient = partitioned->kind == model::StageKind::logits || op.part == BackwardPart::input;
+        stream.branch_gradient = partitioned->kind == model::StageKind::logits || model::is_branch(partitioned->kind);
       }
       stream.backward = at + 1;
-      if (op.part == BackwardPart::input) stream.input_done = place;
+      if (op.part == BackwardPart::input) stream.input_done.insert(place);
     }
   }
   void operator()(const Recompute& op) {
@@ -111,6 +112,11 @@ class Order {
   void operator()(const ScatterSequence&) {}
   void operator()(const AllReduceActivation&) {}
   void operator()(const GatherVocabulary&) {}
+  // The stream of a chunk: verify_pipeline.
+  void operator()(const Put&) {}
+  void operator()(const Send&) {}
+  void operator()(const Receive&) {}
+  void operator()(const Take&) {}
   // What is saved, not the stream.
   void operator()(const OffloadActivations&) {}
   void operator()(const DropActivations&) {}
@@ -152,12 +158,14 @@ class Order {
     if (stream.recompute) complain(fmt::format("overwrites what the recompute of {} reads", name(*stream.recompute)));
   }
   void weights(const Backward& op, Stream& stream) {
-    const Place place{op.block, *op.stage};
-    const Place norm{op.block, Stage{op.stage->value - 1}};
-    if (stream.input_done != place) complain("does not follow its backward_input");
-    if (stream.again != norm) complain(fmt::format("reads the output of {}, which was not computed again", name(norm)));
-    stream.input_done.reset();
-    stream.again.reset();
+    for (const Place place : places_of(op, /*reverse=*/true)) {
+      if (stream.input_done.erase(place) == 0) complain("does not follow its backward_input");
+      if (!model::is_branch(model_[place.block].stages[static_cast<std::size_t>(place.stage.value)].kind)) continue;
+      const Place norm{place.block, Stage{place.stage.value - 1}};
+      if (stream.again != norm)
+        complain(fmt::format("reads the output of {}, which was not computed again", name(norm)));
+      stream.again.reset();
+    }
   }
   void expect(Place place, Microbatch m, const char* phase, const std::optional<Place>& next) {
     if (next != place) complain(out_of_order(phase, m, next));

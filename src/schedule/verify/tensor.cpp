@@ -36,12 +36,16 @@ class StageBoundaries {
     owe(op.microbatch, print_of(stage.leave, op.block, *op.stage, op.microbatch, Phase::forward));
   }
   void operator()(const Backward& op) {
-    if (!op.stage) return expect_no_debt(op.microbatch);
+    if (!op.stage) {
+      if (op.part != BackwardPart::weight) expect_no_debt(op.microbatch);
+      return;
+    }
     const model::Stage& stage = stage_of(op.block, *op.stage);
     const Key key{op.block, *op.stage, op.microbatch};
     if (op.part == BackwardPart::weight) {
       if (!half_done_.erase(key)) complain("has no backward_input before it");
-      if (!again_.erase(key)) complain("reads a branch's input that was not computed again");
+      if (model::is_branch(stage.kind) && !again_.erase(key))
+        complain("reads a branch's input that was not computed again");
       if (stage.enter == Join::gather_sequence) use(key, Phase::again);
       return;
     }
@@ -71,6 +75,11 @@ class StageBoundaries {
   void operator()(const ScatterSequence& op) { pay(op.microbatch); }
   void operator()(const AllReduceActivation& op) { pay(op.microbatch); }
   void operator()(const GatherVocabulary& op) { pay(op.microbatch); }
+  // Between chunks nothing waits to be summed.
+  void operator()(const Put& op) { expect_no_debt(op.microbatch); }
+  void operator()(const Send&) {}
+  void operator()(const Receive&) {}
+  void operator()(const Take& op) { expect_no_debt(op.microbatch); }
   // What is saved, not what stands between stages.
   void operator()(const OffloadActivations&) {}
   void operator()(const DropActivations&) {}

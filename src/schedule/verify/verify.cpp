@@ -21,8 +21,9 @@ using Contribution = std::tuple<int, int, int>;  // compute block, stage, microb
 using Content = std::multiset<Contribution>;
 using Parameter = std::pair<ParamBlock, int>;
 
-/// What there is of a stage's activations: what its backward reads, or only its block's input.
-enum class Kept { input, saved };
+/// What there is of a stage's activations: only its block's input, what its backward reads, or what its weights'
+/// gradients still need.
+enum class Kept { input, saved, pending };
 
 /// Replays the ops and notes everything that is wrong.
 class Replay {
@@ -82,13 +83,19 @@ class Replay {
   }
   void operator()(const Backward& op) {
     for (const std::string& what : host_.reads(op.block, op.microbatch)) complain(what);
-    if (op.part == BackwardPart::input) return;  // its weight part speaks for both; verify_tensor sees their order
     each_stage(op, [&](const std::tuple<int, int, int>& key) {
       const auto held = saved_.find(key);
       if (held == saved_.end())
         complain("has no forward before it, or ran before");
       else if (held->second == Kept::input)
         complain("reads what its forward did not keep and nothing has computed again");
+      else if ((held->second == Kept::pending) != (op.part == BackwardPart::weight))
+        complain(op.part == BackwardPart::weight ? "has no backward_input before it"
+                                                 : "comes after its backward_input");
+      if (op.part == BackwardPart::input) {
+        saved_[key] = Kept::pending;
+        return;
+      }
       if (held != saved_.end()) saved_.erase(held);
       if (complete_.reduction) contribute(op, key);
     });
@@ -97,7 +104,8 @@ class Replay {
     if (norm_seen_) complain("comes after clip_norm, which misses it");
     if (reduced_over_replicas_.contains(op.block) && !op.partial && !op.staged)
       complain("comes after the block's all_reduce, which misses it");
-    if (summed_.contains(op.block)) complain("comes after the block's all_reduce_replicated, which misses it");
+    if (summed_.contains({op.block, Copies::tensor}) || summed_.contains({op.block, Copies::pipeline}))
+      complain("comes after the block's all_reduce_replicated, which misses it");
     if (op.partial && std::exchange(partial_, op.block))
       complain("writes over a partial gradient that was not summed yet");
     if (op.add && op.partial) complain("cannot both add and leave a partial gradient");
@@ -134,7 +142,11 @@ class Replay {
     if (norm_seen_) complain("comes after clip_norm, which misses it");
     if (!has_shard_.contains(op.block)) complain("comes before the block's reduce_scatter");
     if (replicas_ > 1 && !reduced_over_replicas_.contains(op.block)) complain("comes before the block's all_reduce");
-    if (!summed_.insert(op.block).second) complain("sums the copies a second time");
+    if (!summed_.insert({op.block, op.over}).second) complain("sums the copies a second time");
+    if (op.over == Copies::pipeline && !model_[op.block].on_two_pipeline_ranks)
+      complain("sums a block that one pipeline rank holds");
+    if (op.over == Copies::tensor && summed_.contains({op.block, Copies::pipeline}))
+      complain("comes after the sum over the pipeline ranks, which misses it");
   }
   void operator()(const RecomputeNorm& op) {
     for (const std::string& what : host_.reads(op.block, op.microbatch)) complain(what);
@@ -165,7 +177,7 @@ class Replay {
   void operator()(const DropActivations&) {}
   void operator()(const ReloadActivations&) {}
   template <class Other>
-  requires(!of_parameters<Other> && !of_microbatch<Other>) void operator()(const Other&) {}
+  requires(of_edge<Other> || (!of_parameters<Other> && !of_microbatch<Other>)) void operator()(const Other&) {}
 
  private:
   [[nodiscard]] const std::string& name(ParamBlock block) const { return model_[block].name; }
@@ -234,8 +246,10 @@ class Replay {
     });
     if (replicas_ > 1 && !reduced_over_replicas_.contains(block))
       complain(fmt::format("{} was not summed over the replicas", name(block)));
-    if (model::has_replicated_gradients(model_[block]) && !summed_.contains(block))
+    if (model::has_replicated_gradients(model_[block]) && !summed_.contains({block, Copies::tensor}))
       complain(fmt::format("{} was not summed over its copies on the tensor axis", name(block)));
+    if (model_[block].on_two_pipeline_ranks && !summed_.contains({block, Copies::pipeline}))
+      complain(fmt::format("{} was not summed over the pipeline ranks that hold it", name(block)));
   }
 
   void at_end() {
@@ -263,7 +277,8 @@ class Replay {
   std::map<ParamBlock, Slot> resident_, gradient_slot_;
   std::map<std::tuple<int, int, int>, Kept> saved_;
   std::map<Parameter, Content> unreduced_, shard_;
-  std::set<ParamBlock> has_shard_, reduced_over_replicas_, updated_, summed_;
+  std::set<ParamBlock> has_shard_, reduced_over_replicas_, updated_;
+  std::set<std::pair<ParamBlock, Copies>> summed_;
   std::map<ParamBlock, int> group_copy_;
   std::optional<ParamBlock> partial_;
   bool norm_seen_ = false;
@@ -273,7 +288,8 @@ class Replay {
 
 std::vector<std::string> verify(const Schedule& schedule, const model::Model& model, int replicas, Complete complete) {
   std::vector<std::string> wrong = Replay(schedule, model, replicas, complete).run();
-  for (const auto& part : {verify_order(schedule, model), verify_tensor(schedule, model)})
+  for (const auto& part :
+       {verify_order(schedule, model), verify_tensor(schedule, model), verify_transfers(schedule, model, complete)})
     wrong.insert(wrong.end(), part.begin(), part.end());
   return wrong;
 }

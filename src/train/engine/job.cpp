@@ -41,7 +41,9 @@ bool calls_collectives(schedule::Lane lane) {
     case Lane::tensor: return true;
     case Lane::device_to_host:
     case Lane::host_to_device:
-    case Lane::host: return false;
+    case Lane::host:
+    case Lane::send:
+    case Lane::receive: return false;
   }
   throw BugError("a lane is not of the schedule's");
 }

@@ -36,6 +36,11 @@ struct Complete {
 /// after its input's, from an input that was made again.
 [[nodiscard]] std::vector<std::string> verify_tensor(const Schedule& schedule, const model::Model& model);
 
+/// The part of `verify` that looks at what passes between pipeline ranks, as far as one list tells: a slot is sent once
+/// after it was filled, and filled again after that; it is taken once after it was received, from the same edge.
+[[nodiscard]] std::vector<std::string> verify_transfers(const Schedule& schedule, const model::Model& model,
+                                                        Complete complete = {});
+
 /// Checks a set of needs against the accesses: every two conflicting accesses of two consecutive steps must be ordered,
 /// directly or through others, and every lane must keep its order. Independent of how `needs` finds its edges. Empty:
 /// sound.

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "trireme/config/load.hpp"
+
+namespace trireme::cli {
+
+/// What `plan` prints of a run with mesh.pipeline > 1. `rank`: the pipeline rank whose schedule, memory or traffic is
+/// shown; absent: the one with the highest total memory. Throws ConfigError for a `show` that has no pipeline yet.
+void plan_pipeline(const config::RunConfig& config, int ranks, const std::string& show, std::optional<int> rank);
+
+}  // namespace trireme::cli
