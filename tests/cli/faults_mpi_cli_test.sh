@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Ranks that throw, die, stop or compute nonsense: the job ends within seconds and says why, or goes on alike everywhere.
-# timeout: 400
+# timeout: 900
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 fault() { export TRIREME_FAULT=$1; }
@@ -11,14 +11,15 @@ fault step.begin:throw:1:3
 for lanes in false true; do
   job 4 train run.toml --set comm.lane_threads=$lanes
   expect_end 1 "[rank 1 " "fault injected at step.begin"
-  ((seconds < 30)) || fail "it took $seconds s"
+  expect_soon
   grep -q "TRIREME_FAULT is set" err.txt || fail "no warning of the fault"
   rm -r out
 done
 
 fault step.begin:kill:2:3
 job 4 train run.toml
-((status != 0 && seconds < 30)) || fail "a killed rank: exit code $status after $seconds s"
+((status != 0 && status != 7)) || fail "a killed rank: exit code $status"
+expect_soon
 losses 'assert [r["step"] for r in rows] == list(range(1, len(rows) + 1)) and len(rows) >= 2, "whole lines"'
 
 # Killed while a segment of shared memory has a name: the next start removes it (any start: perhaps another test's already).
@@ -38,15 +39,16 @@ for segment in $left; do [[ ! -e $segment ]] || fail "$segment is still there"; 
 rm -r out
 
 # A stopped rank is named with the operation that waits for it: over shared memory and MPI, with and without lane threads.
-# With them the other ranks wait in the compute lane, whose watchdog must not speak first.
+# With them the other ranks wait in the compute lane, whose watchdog must not speak first. 8 s are more than a busy machine
+# keeps a rank from its step, and half of it from its report.
 fault step.begin:stop:1:2
 for lanes in false true; do
   for backend in auto mpi; do
-    job 4 train run.toml --set comm.timeout_seconds=4 --set comm.lane_threads=$lanes --set comm.backend=$backend
+    job 4 train run.toml --set comm.timeout_seconds=8 --set comm.lane_threads=$lanes --set comm.backend=$backend
     # The operation, for which block and step, who did not write a report, and its node.
     expect_end 7 "Hang: " " on shard/" "for \"" ", step 3\"" "comm.timeout_seconds" "hang-rank" \
       "Wrote nothing: rank 1 on $(hostname)."
-    ((seconds < 40)) || fail "it took $seconds s"
+    expect_soon
     [[ $backend == mpi ]] || expect_end 7 "waits for rank 1 on $(hostname) after"
     json_check 'assert rows[0]' out/hang-rank"$(sed -n 's/^\[rank \([0-9]*\) .*Hang: .*/\1/p' err.txt)".json
     for rank in 0 2 3; do
@@ -56,22 +58,22 @@ for lanes in false true; do
   done
 done
 fault step.begin:stop:0:2
-job 4 train run.toml --set comm.timeout_seconds=4
+job 4 train run.toml --set comm.timeout_seconds=8
 expect_end 7 "Hang: " " on shard/"
 rm -r out
 
 # One that stops in a save that the training waits for.
 fault ckpt.write:stop:1
-job 2 train run.toml --set checkpoint.every=2 --set checkpoint.async=false --set comm.timeout_seconds=4
-expect_end 7 "Hang: " "waited 4 s for the others to" "(saving a checkpoint, step 2)" "comm.timeout_seconds" \
+job 2 train run.toml --set checkpoint.every=2 --set checkpoint.async=false --set comm.timeout_seconds=8
+expect_end 7 "Hang: " "waited 8 s for the others to" "(saving a checkpoint, step 2)" "comm.timeout_seconds" \
   "Wrote nothing: rank 1 on $(hostname)."
 rm -r out
 
 # One that stops before the run file is agreed upon.
 fault train.begin:stop:0
-job 4 train run.toml --set comm.timeout_seconds=3
+job 4 train run.toml --set comm.timeout_seconds=8
 expect_end 7 'Hang: the start has been in "agreeing on the run file" for ' "comm.timeout_seconds"
-((seconds < 40)) || fail "it took $seconds s"
+expect_soon
 expect_no_output
 
 # A slow rank fails nothing and is named; every rank's times are left behind. slowly POINT RANK TIMES: 50 ms each, so that it
@@ -83,13 +85,13 @@ slowly() {
 }
 for lanes in false true; do
   slowly step.begin 2 4
-  job 4 train run.toml --set train.steps=66 --set comm.lane_threads=$lanes
+  job 4 train run.toml --set train.steps=79 --set comm.lane_threads=$lanes
   expect_done
   grep -q "warning rank 2 on $(hostname) is a straggler: its own part of a step takes " err.txt || fail "the slow rank is not named"
   json_check '
 ranks = rows[0]["ranks"]
 assert rows[0]["slowest"].startswith("rank 2 on "), rows[0]["slowest"]
-assert [r["rank"] for r in ranks] == [0, 1, 2, 3] and all(r["steps"] == 1 for r in ranks), "those after the window"
+assert [r["rank"] for r in ranks] == [0, 1, 2, 3] and all(r["steps"] == 14 for r in ranks), "those after the window"
 assert ranks[2]["median_seconds"] >= 0.05
 ' out/step_times.json
   rm -r out
