@@ -364,7 +364,7 @@ function(trireme_mpi_main_test)
   trireme_test_executable(mpi_main_probe mpi base ${support}/probe/failing_ranks.cpp ${support}/probe/other_source.cpp)
   list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
   add_test(NAME support.mpi_main COMMAND bash -eu -o pipefail ${support}/mpi_main_test.sh)
-  set_tests_properties(support.mpi_main PROPERTIES LABELS mpi TIMEOUT 60 PROCESSORS 2
+  set_tests_properties(support.mpi_main PROPERTIES LABELS mpi TIMEOUT 300 PROCESSORS 2
     ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};PROBE_PROGRAM=$<TARGET_FILE:mpi_main_probe>")
 endfunction()
 

@@ -221,8 +221,10 @@ TEST_P(EveryTransport, WaitsWithoutKeepingTheCoreBusy) {
   collectives->barrier();
   if (rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   const double cpu = cpu_seconds();
+  const auto began = mpi::Clock::now();
   collectives->barrier();
-  EXPECT_LT(cpu_seconds() - cpu, 0.06);
+  const std::chrono::duration<double> waited = mpi::Clock::now() - began;  // a busy machine lets some wait longer
+  EXPECT_LT(cpu_seconds() - cpu, 0.03 + 0.1 * waited.count());
 }
 
 TEST_P(EveryTransport, WakesTheRanksThatSleepSoonAfterTheLastOneCame) {
@@ -232,7 +234,7 @@ TEST_P(EveryTransport, WakesTheRanksThatSleepSoonAfterTheLastOneCame) {
     if (rank() == i % size()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     collectives->barrier();
   }
-  EXPECT_LT(mpi::Clock::now() - began, std::chrono::seconds(20));
+  EXPECT_LT(mpi::Clock::now() - began, std::chrono::seconds(60));
 }
 
 TEST_P(EveryTransport, ManyCallsOfChangingSizesStayInStep) {

@@ -47,7 +47,18 @@ struct Rendezvous {
   std::string text;
 };
 
-/// Runs `count` steps in which lanes wait for each other as told, and expects that nobody waits in vain.
+/// The spans of `steps` steps by (step, op).
+using Spans = std::map<std::pair<std::int64_t, int>, timeline::Span>;
+inline Spans spans_of(Steps& steps, int count) {
+  (void)steps.curve(count);
+  Spans spans;
+  for (const timeline::Span& span : steps.executor().timeline().take()) spans[{span.step, span.op}] = span;
+  EXPECT_EQ(spans.size(), static_cast<std::size_t>(count * steps.ops()));
+  return spans;
+}
+
+/// Runs `count` steps in which lanes wait for each other as told, and expects that nobody waits in vain. If the
+/// timeline is recorded, it has to show what was waited for beginning before the end of what waited.
 inline void expect_meetings(const mpi::Communicator& world, int count, Setup setup,
                             const std::function<std::vector<Rendezvous>(const Steps&)>& meetings_of) {
   Begun begun;
@@ -59,19 +70,17 @@ inline void expect_meetings(const mpi::Communicator& world, int count, Setup set
         EXPECT_TRUE(begun.await(meeting.needed, meeting.needed_step)) << meeting.text;
       }
   };
+  const bool recorded = setup.options.record_timeline;
   Steps steps(world, std::move(setup));
   meetings = meetings_of(steps);
-  (void)steps.curve(count);
-}
-
-/// The spans of `steps` steps by (step, op).
-using Spans = std::map<std::pair<std::int64_t, int>, timeline::Span>;
-inline Spans spans_of(Steps& steps, int count) {
-  (void)steps.curve(count);
-  Spans spans;
-  for (const timeline::Span& span : steps.executor().timeline().take()) spans[{span.step, span.op}] = span;
-  EXPECT_EQ(spans.size(), static_cast<std::size_t>(count * steps.ops()));
-  return spans;
+  if (!recorded) {
+    (void)steps.curve(count);
+    return;
+  }
+  const Spans spans = spans_of(steps, count);
+  for (const Rendezvous& meeting : meetings)
+    EXPECT_LT(spans.at({meeting.needed_step, meeting.needed}).begin, spans.at({meeting.step, meeting.waits}).end)
+        << "in the timeline, " << meeting.text;
 }
 
 }  // namespace trireme::executor::test

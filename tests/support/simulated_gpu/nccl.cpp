@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -115,8 +116,9 @@ void sum_of_slots(const ncclComm& over, std::size_t offset, std::size_t count, f
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static std::atomic<int> ids = 0;
   const std::string directory = std::filesystem::exists("/dev/shm") ? "/dev/shm" : "/tmp";
-  std::snprintf(id->name.data(), id->name.size(), "%s/trireme-simulated-nccl-%d-%d", directory.c_str(), getpid(),
-                ids++);
+  // Numbers of processes come again, and a job that was killed may have left a file behind.
+  std::snprintf(id->name.data(), id->name.size(), "%s/trireme-simulated-nccl-%d-%d-%lld", directory.c_str(), getpid(),
+                ids++, static_cast<long long>(std::chrono::steady_clock::now().time_since_epoch().count()));
   const int file = open(id->name.data(), O_CREAT | O_EXCL | O_RDWR, 0600);
   if (file < 0 || ftruncate(file, static_cast<off_t>(shared_bytes)) != 0) return ncclSystemError;
   close(file);
