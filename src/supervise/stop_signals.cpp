@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <mutex>
 
 #include "supervise/end_by_signal.hpp"
 #include "trireme/base/error.hpp"
@@ -25,7 +26,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds same_request{2};
 
 std::atomic<int> last_signal = 0;  // lock-free: a handler may write it
-std::atomic<Clock::time_point> first_term{};
+Clock::time_point first_term{};
+/// Held from the moment a signal is no longer pending until it is taken in: who asks misses none in between.
+std::mutex taking;
 
 extern "C" void note(int signal) {
   if (signal == SIGINT && last_signal != 0) {
@@ -35,11 +38,12 @@ extern "C" void note(int signal) {
   last_signal = signal;
 }
 
-/// Takes in a signal that was held back; on the thread that asked for it.
+/// Takes in a signal that was held back; on the thread that asked for it, which holds `taking`.
 void take(int signal) {
   const Clock::time_point now = Clock::now();
-  Clock::time_point none{};
-  if (signal == SIGTERM && !first_term.compare_exchange_strong(none, now) && now - none > same_request)
+  if (signal == SIGTERM && first_term == Clock::time_point{})
+    first_term = now;
+  else if (signal == SIGTERM && now - first_term > same_request)
     end_by_signal(SIGTERM);
   last_signal = signal;
 }
@@ -77,6 +81,7 @@ StopSignals::StopSignals() : stack_(stack_bytes), wake_(::eventfd(0, EFD_CLOEXEC
                      {.fd = wake, .events = POLLIN, .revents = 0}};
     while (ends[1].revents == 0) {
       if (::poll(ends, 2, -1) < 0 && errno != EINTR) break;
+      const std::scoped_lock lock(taking);
       for (signalfd_siginfo info{}; ::read(signals_here, &info, sizeof(info)) == sizeof(info);)
         take(static_cast<int>(info.ssi_signo));
     }
@@ -110,6 +115,7 @@ void unblock_stop_signals() {
 int StopSignals::received() {
   const sigset_t held = held_signals();
   constexpr timespec at_once{};
+  const std::scoped_lock lock(taking);
   for (int signal = 0; (signal = ::sigtimedwait(&held, nullptr, &at_once)) > 0;) take(signal);
   return last_signal;
 }

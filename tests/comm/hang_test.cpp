@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 
+#include "support/temporary_directory.hpp"
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/groups.hpp"
 #include "trireme/mpi/abort.hpp"
@@ -38,11 +39,16 @@ struct Ending {
   double seconds;
 };
 
-Ending run_job(const std::string& job, int ranks) {
-  const auto variable = [](const char* name, const char* otherwise) {
-    const char* text = std::getenv(name);
-    return std::string(text != nullptr ? text : otherwise);
-  };
+std::string variable(const char* name, const char* otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? text : otherwise;
+}
+
+constexpr const char* directory_variable = "TRIREME_HANG_TEST_DIRECTORY";
+
+/// `directory`: where the job leaves its reports.
+Ending run_job(const std::string& job, int ranks, const std::string& directory = "/tmp") {
+  ::setenv(directory_variable, directory.c_str(), 1);
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string command =
       variable("MPIEXEC", "mpirun") + " " + variable("MPIEXEC_FLAGS", "--oversubscribe --bind-to none") + " -n " +
@@ -59,10 +65,13 @@ Ending run_job(const std::string& job, int ranks) {
   return ending;
 }
 
-constexpr double timeout_seconds = 1.5;
+/// More than a busy machine keeps a rank from its work: before the one that stops, and from its report.
+constexpr double timeout_seconds = 6;
+/// Where nothing but a hang takes long.
+constexpr double soon_seconds = 60;
 
 std::string dump_path(int rank) {
-  return std::filesystem::temp_directory_path() / ("trireme_hang_test-rank" + std::to_string(rank) + ".json");
+  return variable(directory_variable, "/tmp") + "/rank" + std::to_string(rank) + ".json";
 }
 
 // Rank 1 stops before its third all-gather.
@@ -148,27 +157,25 @@ TEST(Job, DISABLED_WaitsForAFlag) {
 }
 
 void expect_named_hang(const std::string& job) {
-  for (const int rank : {0, 2}) std::filesystem::remove(dump_path(rank));
-  const Ending ending = run_job(job, 3);
+  const trireme::test::TemporaryDirectory directory;
+  const Ending ending = run_job(job, 3, directory.path());
   EXPECT_EQ(ending.status, static_cast<int>(ExitCode::hang)) << ending.output;
   EXPECT_THAT(ending.output, HasSubstr("all_gather #3"));
   EXPECT_THAT(ending.output, HasSubstr("shard/gather still waits for rank 1 on " + mpi::hostname() + " after"));
   EXPECT_THAT(ending.output, HasSubstr("comm.timeout_seconds"));
-  EXPECT_LT(ending.seconds, timeout_seconds + 15);
-  for (const int rank : {0, 2}) {
-    EXPECT_TRUE(std::filesystem::exists(dump_path(rank))) << rank;
-    std::filesystem::remove(dump_path(rank));
-  }
+  EXPECT_LT(ending.seconds, timeout_seconds + soon_seconds);
+  for (const int rank : {0, 2}) EXPECT_TRUE(std::filesystem::exists(dump_path(rank))) << rank;
 }
 
 TEST(StoppedRank, EndsTheJobWithSevenAndIsNamedOverMpi) { expect_named_hang("StopsARankOverMpi"); }
 TEST(StoppedRank, EndsTheJobWithSevenAndIsNamedOverSharedMemory) { expect_named_hang("StopsARankOverSharedMemory"); }
 
 TEST(StoppedRank, EndsTheJobWhereOthersWaitForItsWord) {
-  const Ending ending = run_job("WaitsForAFlag", 2);
+  const trireme::test::TemporaryDirectory directory;
+  const Ending ending = run_job("WaitsForAFlag", 2, directory.path());
   EXPECT_EQ(ending.status, static_cast<int>(ExitCode::hang)) << ending.output;
   EXPECT_THAT(ending.output, HasSubstr("for the others to agree on a flag (saving a checkpoint, step 3)"));
-  EXPECT_TRUE(std::filesystem::remove(dump_path(0)));
+  EXPECT_TRUE(std::filesystem::exists(dump_path(0)));
 }
 
 TEST(StoppedRank, IsFoundByTheWatchdogWhereTheOthersAreInsideMpi) {
@@ -183,7 +190,7 @@ TEST(ThrowingRank, EndsTheJobWithItsOneLineAndItsCode) {
   EXPECT_THAT(ending.output, HasSubstr("[rank 1 "));
   EXPECT_THAT(ending.output, HasSubstr("tokens.bin: ends early.\n"));
   EXPECT_THAT(ending.output, HasSubstr("file   tokens\na.bin      12\n[rank 1 ")) << "a table, above the line";
-  EXPECT_LT(ending.seconds, 15);
+  EXPECT_LT(ending.seconds, soon_seconds);
 }
 
 TEST(AbortJob, SpeaksOnceWhenManyThreadsCallIt) {
@@ -205,7 +212,7 @@ TEST(AbortJob, SpeaksOnceWhenTheRanksOfANodeFailTogether) {
 TEST(Session, EndsTheJobWhenAnExceptionUnwindsIt) {
   const Ending ending = run_job("UnwindsTheSession", 2);
   EXPECT_EQ(ending.status, static_cast<int>(ExitCode::bug)) << ending.output;
-  EXPECT_LT(ending.seconds, 15);
+  EXPECT_LT(ending.seconds, soon_seconds);
 }
 
 TEST(Session, EndsTheJobWithTheMessageOfAnExceptionOnAnyThread) {
