@@ -30,6 +30,7 @@
 #include "trireme/device/gpus.hpp"
 #include "trireme/device/history.hpp"
 #include "trireme/huggingface/huggingface.hpp"
+#include "trireme/model/architecture.hpp"
 #include "trireme/train/run.hpp"
 
 namespace trireme::train {
@@ -61,6 +62,8 @@ class Draw {
   std::mt19937 random_;
 };
 
+std::int64_t up(std::int64_t size, std::int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
+
 config::Model draw_model(Draw& draw) {
   config::Model model = {.vocab_size = 257, .norm_eps = 1e-4, .rope_theta = 500};
   model.hidden_size = draw.between(40, 90);
@@ -74,23 +77,40 @@ config::Model draw_model(Draw& draw) {
   return model;
 }
 
-/// Another architecture for some, and sizes that the tensor axis can share.
-void draw_tensor(Draw& draw, config::RunConfig& config, int ranks) {
+/// Sizes that the tensor axis can share. A norm over all heads together is not shared.
+void draw_tensor(Draw& draw, config::RunConfig& config, const model::Architecture& family, int ranks) {
   config::Model& model = config.model;
-  const std::int64_t tensor = draw.coin() ? draw.divisor_of(ranks, 4) : 1;
-  const auto up = [](std::int64_t size, std::int64_t multiple) { return (size + multiple - 1) / multiple * multiple; };
+  const bool shared = draw.coin() && family.decoder.qk_norm != model::QkNorm::width;
+  const std::int64_t tensor = shared ? draw.divisor_of(ranks, 4) : 1;
   config.mesh.tensor = tensor;
   model.heads = up(model.heads, tensor);
   model.intermediate_size = up(model.intermediate_size, tensor);
   do model.kv_heads = draw.divisor_of(model.heads, model.heads);
   while (model.kv_heads % tensor != 0 && tensor % model.kv_heads != 0);
-  if (draw.of({0, 1, 2}) != 0) return;
-  model.architecture = "gpt2";
-  model.hidden_size = up(model.hidden_size, model.heads);
-  model.kv_heads = model.head_dim = 0;
-  model.positions = draw.between(15, 40);
-  model.rope_theta = config::Model{}.rope_theta;
-  model.rope_scaling.reset();
+}
+
+/// The family, with options that it has.
+void draw_family(Draw& draw, config::Model& model, const model::Architecture& family) {
+  model.architecture = family.name;
+  if (family.name == "gpt2") {
+    model.hidden_size = up(model.hidden_size, model.heads);
+    model.kv_heads = model.head_dim = 0;
+    model.positions = draw.between(15, 40);
+    model.rope_theta = config::Model{}.rope_theta;
+    model.rope_scaling.reset();
+    return;
+  }
+  model.attention_bias = family.expresses(&config::Model::attention_bias) && draw.coin();
+  model.mlp_bias = family.expresses(&config::Model::mlp_bias) && draw.coin();
+  // What a run file says of layers that the model lacks is not in its weights' config.json.
+  if (family.skips_rope) model.no_rope_interval = draw.between(0, model.layers);
+  using enum config::RopeType;
+  if (model.rope_scaling) model.rope_scaling->type = draw.of({llama3, linear, yarn});
+  if (family.windows == model::Windows::none || draw.coin()) return;
+  model.sliding_window = draw.between(1, 12);
+  if (family.windows != model::Windows::all && model.layers > 1 && draw.coin())
+    model.layer_types = draw.of<std::vector<std::string>>(
+        {{config::full_attention, config::sliding_attention}, {config::sliding_attention, config::full_attention}});
 }
 
 config::Sync draw_sync(Draw& draw, std::int64_t shard) {
@@ -117,10 +137,12 @@ config::Memory draw_memory(Draw& draw) {
   return memory;
 }
 
-config::RunConfig draw_run(Draw& draw, const test::TokenFiles& files, int ranks, int steps) {
+config::RunConfig draw_run(Draw& draw, const model::Architecture& family, const test::TokenFiles& files, int ranks,
+                           int steps) {
   config::RunConfig config = test::odd_run(files, steps);
   config.model = draw_model(draw);
-  draw_tensor(draw, config, ranks);
+  draw_tensor(draw, config, family, ranks);
+  draw_family(draw, config.model, family);
   ranks /= static_cast<int>(config.mesh.tensor);
   config.mesh.replicate = draw.divisor_of(ranks, 3);
   config.sync = draw_sync(draw, ranks / config.mesh.replicate);
@@ -269,11 +291,15 @@ TEST(RandomParity, FollowsThePlainProgram) {
   const std::vector<device::Gpu> gpus = device::probe_gpus().gpus;
   const int steps = gpus.empty() ? 20 : 4;  // a simulated GPU takes its time
   const char* seed = std::getenv("TRIREME_TEST_SEED");
-  Draw draw((seed != nullptr ? std::strtoul(seed, nullptr, 10) : 1) * 100 + world.size());
+  const unsigned long number = (seed != nullptr ? std::strtoul(seed, nullptr, 10) : 1) * 100 + world.size();
+  Draw draw(number);
+  const std::span<const model::Architecture> families = model::architectures();
   test::Deviation worst;
   int tried = 0, graphs = 0;
   for (int runs = 0; runs < draws && tried < 4 * draws; ++tried) {
-    config::RunConfig config = draw_run(draw, files, world.size(), steps);
+    // Each draw has another family, each rank count begins with another one: no family is left out.
+    const model::Architecture& family = families[(number + static_cast<unsigned long>(runs)) % families.size()];
+    config::RunConfig config = draw_run(draw, family, files, world.size(), steps);
     JobOptions options = {.lane_threads = draw.coin(),
                           .transport = draw.of({comm::TransportChoice::mpi, comm::TransportChoice::shared_memory}),
                           .poison = true};
@@ -283,6 +309,8 @@ TEST(RandomParity, FollowsThePlainProgram) {
         options.link = draw.of({comm::DeviceLink::staged, comm::DeviceLink::nccl});
       options.control_over_link = options.link == comm::DeviceLink::nccl && draw.coin();
       if (config.mesh.tensor == 1 && draw.coin()) fit_graphs(config);
+      config.model.sliding_window = 0;  // has no kernel there
+      config.model.layer_types.clear();
     }
     const test::Curve expected = test::plain_curve(config, world);
     if (!well_conditioned(config, expected, world)) continue;
