@@ -28,8 +28,11 @@ bool completes(const config::RunConfig& config) {
 }
 
 config::RunConfig complete_model(config::RunConfig config) {
-  if (!config.model.from.empty())
-    config.model = merge_model_config(config.model, read_hf_config(config.model.from).model);
+  if (!config.model.from.empty()) {
+    const HfConfig read = read_hf_config(config.model.from);
+    warn_of_unread_keys(read, config.model.from);
+    config.model = merge_model_config(config.model, read.model);
+  }
   return with_derived_sizes(std::move(config));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -8,6 +9,7 @@
 
 #include "base/io/json.hpp"
 #include "huggingface/mistakes.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/model/architecture.hpp"
 
@@ -56,6 +58,13 @@ bool is_huggingface(const std::string& path) { return exists(in(path, "config.js
 HfConfig read_hf_config(const std::string& directory) {
   const std::string config = in(directory, "config.json");
   return parse_hf_config(io::read_text(config, most_config_bytes), config);
+}
+
+void warn_of_unread_keys(const HfConfig& config, const std::string& directory) {
+  if (config.unread_keys.empty()) return;
+  log::warning(
+      fmt::format("{}: {}: these keys are not read; if they change what the model computes, it is another one here",
+                  in(directory, "config.json"), fmt::join(config.unread_keys, ", ")));
 }
 
 HfDirectory HfDirectory::open(const std::string& directory) {

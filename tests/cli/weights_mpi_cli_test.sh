@@ -53,7 +53,8 @@ expect_end 4 'holds no weights'
 # A key of config.json that nothing follows is one warning, with its value.
 cp -r again odd
 sed -i '0,/{/s//{"clip_qkv": 8.0,/' odd/config.json
-for command in 'import odd -o odd-imported' 'generate odd --prompt ship --tokens 1'; do
+for command in 'plan run.toml --ranks 1 --set model.from=odd' 'import odd -o odd-imported' \
+  'generate odd --prompt ship --tokens 1'; do
   # shellcheck disable=SC2086  # several words
   program $command
   expect_done

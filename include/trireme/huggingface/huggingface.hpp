@@ -39,6 +39,9 @@ struct HfConfig {
 /// The config.json of a directory. Throws CheckpointError.
 [[nodiscard]] HfConfig read_hf_config(const std::string& directory);
 
+/// Logs one warning of the unread keys of `directory`'s config.json, if there are any.
+void warn_of_unread_keys(const HfConfig& config, const std::string& directory);
+
 /// True when `path` is a directory with a config.json.
 [[nodiscard]] bool is_huggingface(const std::string& path);
 

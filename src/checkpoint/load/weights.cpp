@@ -2,12 +2,10 @@
 #include "trireme/checkpoint/load/weights.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "checkpoint/load/share.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
-#include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
 #include "trireme/mpi/gather.hpp"
@@ -15,17 +13,6 @@
 namespace trireme::checkpoint {
 
 bool is_checkpoint(const std::string& path) { return io::status_of(index_path(path)).kind != io::PathKind::nothing; }
-
-namespace {
-
-void warn_of(const huggingface::HfConfig& config, const std::string& path) {
-  if (config.unread_keys.empty()) return;
-  log::warning(fmt::format(
-      "{}/config.json: {}: these keys are not read; if they change what the model computes, it is another one here",
-      path, fmt::join(config.unread_keys, ", ")));
-}
-
-}  // namespace
 
 Weights Weights::of(const std::string& path, Manifest manifest) {
   Weights weights;
@@ -70,12 +57,12 @@ Weights Weights::open(const std::string& path) {
 config::Model model_of_weights(const std::string& path) {
   if (is_checkpoint(path) || !huggingface::is_huggingface(path)) return Weights::open(path).model();
   const huggingface::HfConfig config = huggingface::read_hf_config(path);
-  warn_of(config, path);
+  huggingface::warn_of_unread_keys(config, path);
   return config.model;
 }
 
 void Weights::warn_of_unread_keys() const {
-  if (directory_) warn_of(directory_->config(), path_);
+  if (directory_) huggingface::warn_of_unread_keys(directory_->config(), path_);
 }
 
 void Weights::check(const model::Model& model) const {
