@@ -12,9 +12,9 @@ said '^mesh     1x4x1 .* on 2 nodes, mpi$'
 said '^step=120 loss='
 rows runs/usual 'assert len(rows) == 120 and rows[-1]["loss"] < rows[0]["loss"] - 2; assert all(r["restart_count"] == 0 for r in rows)'
 
-# 400 ms a step: a run takes 48 s and more. slurmctld looks at time limits every 30 s, so that the signal comes 20 to 50 s after the
-# start; and a life has 20 s to begin.
-very_slowly=TRIREME_FAULT=$(printf 'step.begin:slow,%.0s' {1..7})step.begin:slow
+# 500 ms a step: no life of a minute is long enough for a run. slurmctld looks at time limits every 30 s, so that the signal comes
+# 20 to 50 s after the start; and a life has 20 s to begin.
+very_slowly=TRIREME_FAULT=$(printf 'step.begin:slow,%.0s' {1..9})step.begin:slow
 
 # Slurm's own signal before the time limit, life after life, until the run is done.
 submit $very_slowly "SETTINGS=run.output=runs/limit" cpu.sbatch --time=1 --signal=B:USR1@40
