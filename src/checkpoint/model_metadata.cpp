@@ -114,6 +114,9 @@ Metadata generation_metadata(const huggingface::HfWriteOptions& options) {
   if (options.bos_token_id) metadata.emplace_back("bos_token_id", std::to_string(*options.bos_token_id));
   if (!options.eos_token_ids.empty())
     metadata.emplace_back("eos_token_ids", fmt::format("{}", fmt::join(options.eos_token_ids, ",")));
+  if (!options.tokenizer.empty()) metadata.emplace_back("tokenizer", options.tokenizer);
+  if (!options.tokenizer_fingerprint.empty())
+    metadata.emplace_back("tokenizer_fingerprint", options.tokenizer_fingerprint);
   return metadata;
 }
 
@@ -123,6 +126,8 @@ void read_generation(const std::string& name, const Metadata& metadata, huggingf
     options.max_position_embeddings = read.number<std::int64_t>("max_position_embeddings");
   if (read.has("bos_token_id")) options.bos_token_id = read.number<std::int64_t>("bos_token_id");
   if (read.has("eos_token_ids")) options.eos_token_ids = read.numbers("eos_token_ids");
+  if (read.has("tokenizer")) options.tokenizer = read.text("tokenizer");
+  if (read.has("tokenizer_fingerprint")) options.tokenizer_fingerprint = read.text("tokenizer_fingerprint");
 }
 
 }  // namespace trireme::checkpoint

@@ -18,6 +18,8 @@
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
 #include "trireme/huggingface/huggingface.hpp"
+#include "trireme/mpi/together.hpp"
+#include "trireme/tokenizer/files.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -42,8 +44,16 @@ struct ExportArguments {
   std::string checkpoint;
   std::string directory;
   std::string dtype = "bf16";
+  std::string tokenizer;  ///< empty: the checkpoint's
   bool overwrite = false;
 };
+
+/// The spec of the tokenizer whose files go with the weights; "" where the checkpoint knows none.
+std::string exported_tokenizer(const ExportArguments& arguments) {
+  if (!arguments.tokenizer.empty()) return arguments.tokenizer == "none" ? "" : arguments.tokenizer;
+  const checkpoint::Weights weights = checkpoint::Weights::open(arguments.checkpoint);
+  return weights.generation().tokenizer.empty() ? "" : weights.tokenizer();
+}
 
 int export_weights(const ExportArguments& arguments) {
   const checkpoint::Manifest manifest = checkpoint::open_checkpoint(arguments.checkpoint);
@@ -55,6 +65,7 @@ int export_weights(const ExportArguments& arguments) {
   huggingface::HfWriteOptions options{.dtype = arguments.dtype == "bf16" ? DType::bf16 : DType::fp32,
                                       .overwrite = arguments.overwrite};
   checkpoint::read_generation(name, manifest.state.generation, options);
+  options.tokenizer_files = tokenizer::export_files(exported_tokenizer(arguments));
   huggingface::write_huggingface(
       arguments.directory, model, options, [&](model::ParamRef ref) -> std::span<const float> {
         const model::Parameter& parameter = model[ref];
@@ -69,7 +80,9 @@ int export_weights(const ExportArguments& arguments) {
 int import_weights(const std::string& from, const std::string& path) {
   return with_mpi([&](const mpi::Communicator& world) {
     if (world.size() > 1)
-      throw ConfigError(fmt::format("import runs on one rank, not on {}. Start it without mpirun.", world.size()));
+      throw mpi::SharedError(ExitCode::usage,
+                             fmt::format("import runs on one rank, not on {}. Start it without mpirun.", world.size()),
+                             world.rank() == 0);
     const checkpoint::Weights weights = checkpoint::Weights::open(from);
     weights.warn_of_unread_keys();
     const checkpoint::Saved saved = checkpoint::import_weights(world, weights, path);
@@ -99,21 +112,21 @@ void add_checkpoints(CLI::App& app, Action& chosen) {
   command->add_option("--dtype", a->dtype, "Of the weights")
       ->check(CLI::IsMember({"bf16", "fp32"}))
       ->capture_default_str();
+  command->add_option(
+      "--tokenizer", a->tokenizer,
+      "bytes, spm:MODEL, hf:FILE or none: the tokenizer to export with the weights; default: the checkpoint's");
   command->add_flag("--overwrite", a->overwrite, "Replace an earlier export");
   command->callback([&chosen, a] { chosen = [a] { return export_weights(*a); }; });
 
   const auto from = std::make_shared<std::string>();
   const auto path = std::make_shared<std::string>();
-  CLI::App* import = app.add_subcommand("import", "Write a Hugging Face directory's weights as a checkpoint.");
-  import->add_option("HF_DIR", *from, "A Hugging Face directory")->required();
-  import->add_option("-o,--output", *path, "The checkpoint to write; it must not exist")->required();
-  import->footer(
+  CLI::App* importer = app.add_subcommand("import", "Write a Hugging Face directory's weights as a checkpoint.");
+  importer->add_option("HF_DIR", *from, "A Hugging Face directory")->required();
+  importer->add_option("-o,--output", *path, "The checkpoint to write; it must not exist")->required();
+  importer->footer(
       "A run takes its weights by model.from = \"CHECKPOINT\" (or HF_DIR itself): its model's sizes may then be left "
       "out.");
-  import->callback([&chosen, from, path] { chosen = [from, path] { return import_weights(*from, *path);
-};
-}  // namespace trireme::cli
-);
+  importer->callback([&chosen, from, path] { chosen = [from, path] { return import_weights(*from, *path); }; });
 }
 
 }  // namespace trireme::cli

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/config/names.hpp"
+#include "trireme/mpi/together.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 #include "trireme/train/setup/compute_device.hpp"
 
@@ -33,7 +35,7 @@ constexpr std::int64_t most_tokens = 1 << 30;
 struct GenerateArguments {
   std::string model;
   std::string prompt;
-  std::string tokenizer = "bytes";
+  std::string tokenizer;  ///< empty: the model's
   std::int64_t tokens = 200;
   std::string logits;
   std::string device = "auto";
@@ -81,13 +83,13 @@ void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, cons
 }
 
 /// What can be judged without MPI; returns the prompt's tokens.
-std::vector<std::int32_t> encode_prompt(const GenerateArguments& arguments, const tokenizer::Tokenizer& tokenizer,
-                                        const config::Model& model) {
+std::vector<std::int32_t> encode_prompt(const GenerateArguments& arguments, const std::string& spec,
+                                        const tokenizer::Tokenizer& tokenizer, const config::Model& model) {
   if (tokenizer.vocab_size() > model.vocab_size)
     throw ConfigError(fmt::format(
-        "--tokenizer {} has {} ids, but {} was trained with a vocabulary of {}. Give the tokenizer that made its "
-        "training data.",
-        arguments.tokenizer, tokenizer.vocab_size(), arguments.model, model.vocab_size));
+        "tokenizer {} has {} ids, but {} was trained with a vocabulary of {}. Give the tokenizer that made its "
+        "training data by --tokenizer.",
+        spec, tokenizer.vocab_size(), arguments.model, model.vocab_size));
   std::vector<std::int32_t> prompt = tokenizer.encode(arguments.prompt);
   if (prompt.empty())
     throw ConfigError("--prompt is empty: there is nothing to continue. Give at least one character.");
@@ -95,12 +97,19 @@ std::vector<std::int32_t> encode_prompt(const GenerateArguments& arguments, cons
 }
 
 int generate(const mpi::Communicator& world, const GenerateArguments& arguments) {
-  const auto tokenizer = tokenizer::make_tokenizer(arguments.tokenizer);
-  const checkpoint::Weights weights = checkpoint::Weights::open(arguments.model);
-  if (world.rank() == 0) weights.warn_of_unread_keys();
-  const std::vector<std::int32_t> prompt = encode_prompt(arguments, *tokenizer, weights.model());
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  std::vector<std::int32_t> prompt;
+  std::optional<checkpoint::Weights> weights;
+  mpi::together(world, [&] {
+    weights.emplace(checkpoint::Weights::open(arguments.model));
+    if (world.rank() == 0) weights->warn_of_unread_keys();
+    const std::string spec = arguments.tokenizer.empty() ? weights->tokenizer() : arguments.tokenizer;
+    tokenizer = tokenizer::make_tokenizer(spec);
+    prompt = encode_prompt(arguments, spec, *tokenizer, weights->model());
+  });
   const Libraries libraries(world, 0);
-  const config::RunConfig config = forward_config(arguments, weights, static_cast<std::int64_t>(prompt.size()), world);
+  const config::RunConfig config = forward_config(arguments, *weights, static_cast<std::int64_t>(prompt.size()), world);
+  weights.reset();
   const train::ComputeDevice on = chosen_device(config, world);
   train::Job job(config, world, {.device = on.device, .link = on.link, .trains = false});
   checkpoint::check_weights(job.config(), job.model());
@@ -129,7 +138,8 @@ void add_generate(CLI::App& app, Action& chosen) {
   command->add_option("MODEL", a->model, "A checkpoint, or a Hugging Face directory such as the export of a run")
       ->required();
   command->add_option("--prompt", a->prompt, "The text to continue")->required();
-  command->add_option("--tokenizer", a->tokenizer, "bytes, or spm:MODEL")->capture_default_str();
+  command->add_option("--tokenizer", a->tokenizer,
+                      "bytes, spm:MODEL or hf:FILE; default: the tokenizer that MODEL was trained with");
   command->add_option("--tokens", a->tokens, "Maximum number of tokens to generate")
       ->check(whole_number(1, most_tokens))
       ->capture_default_str();
@@ -154,8 +164,8 @@ void add_generate(CLI::App& app, Action& chosen) {
       "Examples:\n"
       "  trireme generate runs/quickstart/export --prompt \"In the beginning\"\n"
       "  trireme generate runs/quickstart/export --prompt \"And God said\" --temperature 0.8 --top-p 0.95 --seed 7\n"
-      "  trireme generate runs/quickstart/checkpoints/step-00000100 --prompt \"In the beginning\"\n"
-      "  trireme generate Llama-3.2-1B --tokenizer spm:tokenizer.model --prompt \"Dear\" --tokens 50");
+      "  trireme generate runs/quickstart/checkpoints/step-00000800 --prompt \"In the beginning\"\n"
+      "  trireme generate Llama-2-7b-hf --tokenizer spm:Llama-2-7b-hf/tokenizer.model --prompt \"Dear\" --tokens 50");
   command->callback([&chosen, a] {
     chosen = [a] { return with_mpi([&](const mpi::Communicator& world) { return generate(world, *a); }); };
   });

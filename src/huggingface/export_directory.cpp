@@ -25,8 +25,16 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The files that an export writes, as globs.
-constexpr std::array written = {"config.json", "generation_config.json", "model.safetensors",
-                                "model-*-of-*.safetensors", "model.safetensors.index.json"};
+constexpr std::array written = {"config.json",
+                                "generation_config.json",
+                                "model.safetensors",
+                                "model-*-of-*.safetensors",
+                                "model.safetensors.index.json",
+                                "tokenizer.json",
+                                "tokenizer_config.json",
+                                "tokenizer.model",
+                                "special_tokens_map.json",
+                                "chat_template.jinja"};
 
 fs::path resolved(const std::string& directory) {
   std::error_code error;

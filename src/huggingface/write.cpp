@@ -94,6 +94,7 @@ void write_huggingface(const std::string& directory, const model::Model& model, 
   const std::vector<WeightFile> parts = split_into_files(model, options);
   io::write_text(target.file("config.json"), hf_config_text(model, options));
   io::write_text(target.file("generation_config.json"), hf_generation_config_text(options));
+  for (const auto& [name, text] : options.tokenizer_files) io::write_text(target.file(name), text);
   for (std::size_t p = 0; p < parts.size(); ++p)
     write_part(target.file(file_name(p, parts.size())), model, parts[p], provider);
   if (parts.size() > 1) io::write_text(target.file("model.safetensors.index.json"), index_text(parts));

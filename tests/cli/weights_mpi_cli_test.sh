@@ -80,6 +80,50 @@ for target in logits /dev/null; do
   expect_done
 done
 [[ $(stat -c %s logits) == $((4 * 257)) && -c /dev/null ]] || fail "logits of $(stat -c %s logits) bytes"
+# The tokenizer goes with the weights; where it is not known it is not guessed.
+mkdir bare
+cp again/config.json again/model.safetensors bare
+program generate bare --prompt 'the ship' --tokens 12
+expect_end 4 'bare: holds no tokenizer and names none' '--tokenizer bytes'
+program generate bare --prompt 'the ship' --tokens 12 --tokenizer bytes
+expect_done
+cmp out.txt text || fail 'the tokenizer that is given says something else'
+if command -v spm_train >/dev/null; then
+  spm_train --input=text.txt --model_prefix=ship --vocab_size=80 --hard_vocab_limit=false --minloglevel=2 2>spm.log
+  program tokenize --tokenizer spm:ship.model -o pieces.bin text.txt
+  expect_done
+  job 2 train run.toml --set data.train=pieces.bin --set data.tokenizer=spm:ship.model --set run.output=pieces --set train.steps=2
+  expect_done
+  checkpoint_of_pieces=pieces/checkpoints/step-00000002
+  program generate pieces/export-step-00000002 --prompt 'the ship' --tokens 12 --tokenizer spm:ship.model
+  expect_done
+  mv out.txt text-of-pieces
+  for model in pieces/export-step-00000002 $checkpoint_of_pieces; do
+    (mkdir -p elsewhere && cd elsewhere && program generate "../$model" --prompt 'the ship' --tokens 12 && expect_done && mv out.txt ../out.txt)
+    cmp out.txt text-of-pieces || fail "$model does not take its own tokenizer"
+  done
+  program export $checkpoint_of_pieces -o pieces-again --dtype fp32
+  expect_done
+  same_directory pieces-again pieces/export-step-00000002
+  cmp pieces-again/tokenizer.model ship.model || fail 'an export lacks the tokenizer'
+  cp ship.model moved.model
+  echo >>ship.model
+  program generate $checkpoint_of_pieces --prompt 'the ship' --tokens 12
+  expect_end 4 'another one now' '--tokenizer'
+  rm ship.model
+  program generate $checkpoint_of_pieces --prompt 'the ship' --tokens 12
+  expect_end 4 'ship.model' '--tokenizer'
+  program export $checkpoint_of_pieces -o pieces-third --dtype fp32
+  expect_end 4 'ship.model' '--tokenizer'
+  program export $checkpoint_of_pieces -o pieces-third --dtype fp32 --tokenizer spm:moved.model
+  expect_done
+  same_directory pieces-again pieces-third
+  program generate pieces/export-step-00000002 --prompt 'the ship' --tokens 12
+  expect_done
+  cmp out.txt text-of-pieces || fail 'an export needs a file beside it'
+else
+  not_tried 'SentencePiece models: spm_train is not there'
+fi
 program generate out --prompt 'the ship'
 expect_end 4 'holds no weights'
 program generate out/checkpoints --prompt 'the ship'

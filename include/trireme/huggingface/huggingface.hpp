@@ -102,6 +102,9 @@ struct HfWriteOptions {
   std::int64_t max_position_embeddings = 2048;
   std::optional<std::int64_t> bos_token_id;
   std::vector<std::int64_t> eos_token_ids;  ///< where generation stops
+  std::string tokenizer;                    ///< spec of the tokenizer that made the training data; empty: not known
+  std::string tokenizer_fingerprint;        ///< of its file
+  std::map<std::string, std::string> tokenizer_files;  ///< written beside the weights: text by name
 };
 
 /// Gives all elements of a parameter; they are used before the next call.
@@ -111,7 +114,8 @@ using ParameterProvider = std::function<std::span<const float>(model::ParamRef)>
 /// `overwrite` is set and it holds nothing but what an earlier export wrote. To be asked before a run starts.
 void check_export_target(const std::string& directory, bool overwrite);
 
-/// Writes `model` as a directory that transformers 4 and 5 load: config.json, generation_config.json, weights.
+/// Writes `model` as a directory that transformers 4 and 5 load: config.json, generation_config.json, the
+/// tokenizer's files, weights.
 /// `provider` is called once for each parameter, in the model's order. Everything is written to `.<name>.partial` and
 /// flushed first, so that a kill leaves what was there; only one between the two renames that overwrite leaves it as
 /// `.<name>.old`. On one rank only. Throws CheckpointError (as check_export_target) and WriteError.

@@ -8,9 +8,22 @@
 #include "trireme/base/io/file.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
+#include "trireme/config/load.hpp"
 #include "trireme/mpi/gather.hpp"
+#include "trireme/tokenizer/files.hpp"
 
 namespace trireme::checkpoint {
+
+namespace {
+
+/// data.tokenizer of an effective run file: checkpoints of earlier builds have it only there.
+std::string tokenizer_in(const std::string& run_file) try {
+  return run_file.empty() ? "" : config::parse_run_file(run_file, "the run file of the checkpoint").data.tokenizer;
+} catch (const ConfigError&) {  // of another version
+  return "";
+}
+
+}  // namespace
 
 bool is_checkpoint(const std::string& path) { return io::status_of(index_path(path)).kind != io::PathKind::nothing; }
 
@@ -20,6 +33,7 @@ Weights Weights::of(const std::string& path, Manifest manifest) {
   weights.model_ = model_of(index_path(path), manifest);
   weights.generation_.max_position_embeddings = 0;
   read_generation(index_path(path), manifest.state.generation, weights.generation_);
+  if (weights.generation_.tokenizer.empty()) weights.generation_.tokenizer = tokenizer_in(manifest.state.run_file);
   weights.checkpoint_ = std::make_unique<Reader>(path, std::move(manifest));
   return weights;
 }
@@ -51,6 +65,7 @@ Weights Weights::open(const std::string& path) {
   weights.generation_.max_position_embeddings = config.max_position_embeddings;
   weights.generation_.bos_token_id = config.bos_token_id;
   weights.generation_.eos_token_ids = config.eos_token_ids;
+  weights.generation_.tokenizer = tokenizer::absolute_spec(tokenizer::spec_in_directory(path));
   return weights;
 }
 
@@ -63,6 +78,25 @@ config::Model model_of_weights(const std::string& path) {
 
 void Weights::warn_of_unread_keys() const {
   if (directory_) huggingface::warn_of_unread_keys(directory_->config(), path_);
+}
+
+std::string Weights::tokenizer() const {
+  const std::string& spec = generation_.tokenizer;
+  if (spec.empty())
+    throw CheckpointError(
+        fmt::format("{}: holds no tokenizer and names none; give the one that made its training data: --tokenizer "
+                    "bytes, spm:MODEL or hf:FILE",
+                    path_));
+  if (generation_.tokenizer_fingerprint.empty()) return spec;
+  try {
+    if (tokenizer::fingerprint(spec) == generation_.tokenizer_fingerprint) return spec;
+  } catch (const DataError& error) {
+    throw CheckpointError(
+        fmt::format("{}: its tokenizer cannot be read: {}; give it by --tokenizer", path_, error.what()));
+  }
+  throw CheckpointError(
+      fmt::format("{}: its tokenizer {} is another one now than when it was saved; give the one of then by --tokenizer",
+                  path_, spec));
 }
 
 void Weights::check(const model::Model& model) const {

@@ -10,6 +10,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/model/tensor_plan.hpp"
+#include "trireme/tokenizer/files.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 
 namespace trireme::train {
@@ -62,6 +63,8 @@ huggingface::HfWriteOptions export_options(const config::RunConfig& config) {
     options.eos_token_ids = {*config.data.document_end};
   else if (!config.data.tokenizer.empty())
     options.eos_token_ids = {tokenizer::make_tokenizer(config.data.tokenizer)->document_end()};
+  options.tokenizer = tokenizer::absolute_spec(config.data.tokenizer);
+  options.tokenizer_fingerprint = tokenizer::fingerprint(options.tokenizer);
   return options;
 }
 
@@ -70,6 +73,7 @@ void export_huggingface(Job& job, const std::string& directory, bool overwrite) 
   if (job.at() == mesh::Coordinates{}) {
     huggingface::HfWriteOptions options = export_options(job.config());
     options.overwrite = overwrite;
+    options.tokenizer_files = tokenizer::export_files(options.tokenizer);
     Gatherer gatherer(job);
     try {
       huggingface::write_huggingface(directory, job.model(), options, std::ref(gatherer));

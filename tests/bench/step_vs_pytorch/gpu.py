@@ -189,7 +189,8 @@ class Runs:
     def logits(self, device):
         """What generate thinks of the first new token, in fp32, one number for each id."""
         file = self.work / f"logits-{device}.bin"
-        self.run([self.a.trireme, "generate", self.directory, "--prompt", "In the beginning", "--tokens", 1, "--device", device, "--logits", file])
+        self.run([self.a.trireme, "generate", self.directory, "--tokenizer", "bytes", "--prompt", "In the beginning",
+                  "--tokens", 1, "--device", device, "--logits", file])
         values = array.array("f")
         values.frombytes(file.read_bytes())
         return values

@@ -130,18 +130,18 @@ for kind in $kinds; do
   "$TRIREME" import "$kind" -o "$kind.checkpoint" >/dev/null
   "$TRIREME" export "$kind.checkpoint" -o "$kind-exported" --dtype fp32 >/dev/null
   for from in "$kind" "$kind.checkpoint"; do
-    program generate "$from" --prompt "$prompt" --tokens 1 --logits "$kind.from-$from.logits"
+    program generate "$from" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.from-$from.logits"
     expect_done
   done
   if [[ $kind == olmo2* ]]; then  # its norms span what tensor parallelism splits
     ranks_of_tensor='' meshes='1,1 3,1 4,1 2,1'
-    job 2 generate "$kind" --prompt "$prompt" --tokens 1
+    job 2 generate "$kind" --tokenizer bytes --prompt "$prompt" --tokens 1
     expect_end 2 'mesh.tensor = 2' 'model.architecture = "olmo2"' 'set mesh.tensor = 1'
   else
     ranks_of_tensor='2 4' meshes='1,1 3,1 4,2 4,4'
   fi
   for ranks in $ranks_of_tensor; do
-    job "$ranks" generate "$kind-exported" --prompt "$prompt" --tokens 1 --logits "$kind.on-$ranks.logits"
+    job "$ranks" generate "$kind-exported" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.on-$ranks.logits"
     expect_done
   done
   for mesh in $meshes; do

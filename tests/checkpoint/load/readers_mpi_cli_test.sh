@@ -147,22 +147,61 @@ for kind in $kinds; do
   "$TRIREME" import "$kind" -o "$kind.checkpoint" >/dev/null
   "$TRIREME" export "$kind.checkpoint" -o "$kind-exported" --dtype fp32 >/dev/null
   for from in "$kind" "$kind.checkpoint" "$kind-exported"; do
-    program generate "$from" --prompt "$prompt" --tokens 1 --logits "$kind.from-$from.logits"
+    program generate "$from" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.from-$from.logits"
     expect_done
   done
   for ranks in 2 4; do
-    job "$ranks" generate "$kind.checkpoint" --prompt "$prompt" --tokens 1 --logits "$kind.on-$ranks.logits"
+    job "$ranks" generate "$kind.checkpoint" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.on-$ranks.logits"
     expect_done
   done
 done
 # shellcheck disable=SC2086
 "$python" logits.py "$prompt" $kinds >said 2>err.txt || { cat said; fail 'other logits than transformers'; }
-program generate plain --prompt "$prompt" --tokens 20
+program generate plain --tokenizer bytes --prompt "$prompt" --tokens 20
 expect_done
 mv out.txt alone
-job 2 generate plain --prompt "$prompt" --tokens 20
+job 2 generate plain --tokenizer bytes --prompt "$prompt" --tokens 20
 expect_done
 cmp out.txt alone || fail 'two ranks that share the layers say something else'
-job 3 generate plain --prompt "$prompt" --tokens 1
+job 3 generate plain --tokenizer bytes --prompt "$prompt" --tokens 1
 expect_end 2 'mesh.tensor = 3' 'model.heads = 8' 'the nearest that works'
+cat said
+
+# AutoTokenizer loads what an export holds: the same ids as in the token files, and the same text back.
+cat >auto_tokenizers.py <<'PYTHON'
+"""auto_tokenizers.py TEXT DIRECTORY TOKENS...: AutoTokenizer of DIRECTORY makes of TEXT the ids in TOKENS (uint16) but for the document's end."""
+import sys
+import numpy
+from transformers import AutoTokenizer
+
+text = open(sys.argv[1], newline="").read()
+for directory, path in zip(sys.argv[2::2], sys.argv[3::2]):
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    ids = tokenizer(text)["input_ids"]
+    ours = numpy.fromfile(path, numpy.uint16).tolist()
+    assert ours[-1] == tokenizer.eos_token_id, (ours[-1], tokenizer.eos_token_id)
+    same = next((i for i, (a, b) in enumerate(zip(ids, ours)) if a != b), min(len(ids), len(ours) - 1))
+    assert ids == ours[:-1], (directory, len(ids), len(ours), same, tokenizer.convert_ids_to_tokens(ids[same - 3 : same + 5]), tokenizer.convert_ids_to_tokens(ours[same - 3 : same + 5]))
+    if not directory.endswith("unigram"):  # which maps white space and has no form for what it does not know
+        assert tokenizer.decode(ids) == text, directory
+    print(f"{directory}: {len(ids)} ids", flush=True)
+PYTHON
+{ head -c 20000 text.txt; printf 'Gr\303\274\303\237e  an   alle:\n\tif (a != b) return "\342\232\223\360\237\232\242"; 12345\n\n'; } >mixed.txt
+tokenized=()
+with_tokenizer() {  # with_tokenizer NAME SPEC: an export of a checkpoint with this tokenizer, and the ids of mixed.txt
+  "$TRIREME" export plain.checkpoint -o "$1" --tokenizer "$2" >/dev/null
+  "$TRIREME" tokenize --tokenizer "$2" -o "$1.bin" mixed.txt >/dev/null
+  tokenized+=("$1" "$1.bin")
+}
+with_tokenizer with-bytes bytes
+if command -v spm_train >/dev/null; then
+  spm_train --input=text.txt --model_prefix=unigram --vocab_size=80 --hard_vocab_limit=false --minloglevel=2 2>spm.log
+  spm_train --input=text.txt --model_prefix=llama --model_type=bpe --vocab_size=400 --hard_vocab_limit=false --byte_fallback=true \
+    --normalization_rule_name=identity --remove_extra_whitespaces=false --split_digits=true --user_defined_symbols='<pad>' --minloglevel=2 2>spm.log
+  with_tokenizer with-unigram spm:unigram.model
+  with_tokenizer with-llama spm:llama.model
+else
+  not_tried 'SentencePiece models: spm_train is not there'
+fi
+"$python" auto_tokenizers.py mixed.txt "${tokenized[@]}" >said 2>err.txt || { cat said; fail 'AutoTokenizer makes other ids'; }
 cat said

@@ -160,7 +160,7 @@ checkpoint=unbroken/checkpoints/step-00000004
 "$TRIREME" inspect $checkpoint >log 2>&1 || fail 'inspect'
 grep -q 'model.layers.1.mlp.down_proj.weight' log || fail 'inspect shows no tensors'
 "$TRIREME" export $checkpoint -o hf --dtype fp32 >log 2>&1 || fail 'export'
-"$TRIREME" generate hf --prompt 'The ' --tokens 3 >log 2>&1 || fail 'generate from the export'
+"$TRIREME" generate hf --tokenizer bytes --prompt 'The ' --tokens 3 >log 2>&1 || fail 'generate from the export'
 
 # Every copy damaged: named, never begun anew.
 cp -r unbroken damaged

@@ -31,6 +31,9 @@ class Weights {
   [[nodiscard]] const huggingface::HfWriteOptions& generation() const { return generation_; }
   /// Logs a warning of keys of config.json that nothing here follows, if there are any.
   void warn_of_unread_keys() const;
+  /// The spec of the tokenizer that they were trained with. Throws CheckpointError when they do not say, or when its
+  /// file is missing or another one now.
+  [[nodiscard]] std::string tokenizer() const;
   /// Throws CheckpointError listing what does not fit `model`.
   void check(const model::Model& model) const;
   /// Reads `elements` (row-major) of a parameter into `values`. Throws CheckpointError.

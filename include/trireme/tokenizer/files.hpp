@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+
+/// Where a tokenizer is kept: it goes with the weights that were trained on its tokens.
+namespace trireme::tokenizer {
+
+/// The files, by name, from which transformers' AutoTokenizer loads the tokenizer `spec`, and from which
+/// `spec_in_directory` finds it again; none for "". Throws as `make_tokenizer`.
+[[nodiscard]] std::map<std::string, std::string> export_files(const std::string& spec);
+
+/// The `spec` of the tokenizer in a Hugging Face directory: what an export recorded, or else its tokenizer.json or its
+/// SentencePiece model; "" when there is none.
+[[nodiscard]] std::string spec_in_directory(const std::string& directory);
+
+/// `spec` with an absolute path: the same tokenizer from any working directory.
+[[nodiscard]] std::string absolute_spec(const std::string& spec);
+
+/// 16 hexadecimal digits that change with the contents of the file of `spec`; "" when it has none. Throws DataError
+/// when the file cannot be read.
+[[nodiscard]] std::string fingerprint(const std::string& spec);
+
+}  // namespace trireme::tokenizer

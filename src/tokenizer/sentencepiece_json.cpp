@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A SentencePiece model as the tokenizer.json of Hugging Face's tokenizers library: byte-pair encoding or unigram, with
+// the normalization that the model says.
+#include "tokenizer/sentencepiece_json.hpp"
+
+#include <fmt/format.h>
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
+
+namespace trireme::tokenizer {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view space_piece = "\xe2\x96\x81";  // U+2581, what SentencePiece writes for a space
+
+/// Reads the fields of a protocol buffer, one after another. Throws DataError when it ends early.
+class Fields {
+ public:
+  explicit Fields(std::string_view bytes) : bytes_(bytes) {}
+
+  /// False at the end. Then `number` (of a varint) or `bytes` (of a string, message or fixed number) is the value.
+  bool next() {
+    if (at_ == bytes_.size()) return false;
+    const std::uint64_t key = varint();
+    field = static_cast<int>(key >> 3);
+    number = 0;
+    bytes = {};
+    switch (key & 7) {
+      case 0: number = varint(); break;
+      case 1: bytes = take(8); break;
+      case 2: bytes = take(varint()); break;
+      case 5: bytes = take(4); break;
+      default: damaged();
+    }
+    return true;
+  }
+
+  int field = 0;
+  std::uint64_t number = 0;
+  std::string_view bytes;
+
+ private:
+  [[noreturn]] static void damaged() { throw DataError("a SentencePiece model is damaged; get a sound copy"); }
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      if (at_ == bytes_.size()) damaged();
+      const auto byte = static_cast<unsigned char>(bytes_[at_++]);
+      value |= static_cast<std::uint64_t>(byte & 0x7F) << shift;
+      if (byte < 0x80) return value;
+    }
+    damaged();
+  }
+  std::string_view take(std::uint64_t count) {
+    if (count > bytes_.size() - at_) damaged();
+    at_ += count;
+    return bytes_.substr(at_ - count, count);
+  }
+
+  std::string_view bytes_;
+  std::size_t at_ = 0;
+};
+
+/// What of sentencepiece_model.proto its C++ interface does not tell.
+struct ModelSpec {
+  enum class Type : std::uint64_t { unigram = 1, bpe = 2, word = 3, character = 4 };
+  Type type = Type::unigram;
+  bool byte_fallback = false;
+  bool space_as_suffix = false;
+  std::string_view charsmap;  ///< normalization, compiled
+  bool prefix_space = true;
+  bool remove_extra_spaces = true;
+  std::vector<bool> named;  ///< by id: a piece that the user of spm_train named, found before all others
+};
+
+ModelSpec read_spec(std::string_view model) {
+  ModelSpec spec;
+  constexpr std::uint64_t user_defined = 4;
+  for (Fields fields(model); fields.next();) {
+    if (fields.field == 1) {  // pieces
+      spec.named.push_back(false);
+      for (Fields piece(fields.bytes); piece.next();)
+        if (piece.field == 3) spec.named.back() = piece.number == user_defined;
+    }
+    if (fields.field == 2)  // trainer_spec
+      for (Fields trainer(fields.bytes); trainer.next();) {
+        if (trainer.field == 3) spec.type = static_cast<ModelSpec::Type>(trainer.number);
+        if (trainer.field == 24) spec.space_as_suffix = trainer.number != 0;
+        if (trainer.field == 35) spec.byte_fallback = trainer.number != 0;
+      }
+    if (fields.field == 3)  // normalizer_spec
+      for (Fields normalizer(fields.bytes); normalizer.next();) {
+        if (normalizer.field == 2) spec.charsmap = normalizer.bytes;
+        if (normalizer.field == 3) spec.prefix_space = normalizer.number != 0;
+        if (normalizer.field == 4) spec.remove_extra_spaces = normalizer.number != 0;
+      }
+  }
+  return spec;
+}
+
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    std::uint32_t word = 0;
+    for (std::size_t k = 0; k < 3; ++k)
+      word = word << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
+    for (std::size_t k = 0; k < 4; ++k) text += i + k > bytes.size() ? '=' : digits[word >> (18 - 6 * k) & 63];
+  }
+  return text;
+}
+
+Json replace(const char* kind, std::string_view pattern, std::string_view content) {
+  return {{"type", "Replace"}, {"pattern", {{kind, pattern}}}, {"content", content}};
+}
+
+Json normalizer(const ModelSpec& spec) {
+  Json steps = Json::array();
+  if (!spec.charsmap.empty())
+    steps.push_back({{"type", "Precompiled"}, {"precompiled_charsmap", base64(spec.charsmap)}});
+  if (spec.remove_extra_spaces) {
+    steps.push_back(replace("Regex", "^ +| +$", ""));
+    steps.push_back(replace("Regex", " {2,}", " "));
+  }
+  if (spec.prefix_space) steps.push_back({{"type", "Prepend"}, {"prepend", space_piece}});
+  steps.push_back(replace("String", " ", space_piece));
+  return {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
+}
+
+Json decoder(const ModelSpec& spec) {
+  Json steps = Json::array({replace("String", space_piece, " ")});
+  if (spec.byte_fallback) steps.push_back({{"type", "ByteFallback"}});
+  steps.push_back({{"type", "Fuse"}});
+  if (spec.prefix_space) steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  return {{"type", "Sequence"}, {"decoders", std::move(steps)}};
+}
+
+Json unigram(const sentencepiece::SentencePieceProcessor& model, const ModelSpec& spec) {
+  Json vocabulary = Json::array();
+  for (int id = 0; id < model.GetPieceSize(); ++id)
+    vocabulary.push_back(Json::array({model.IdToPiece(id), model.GetScore(id)}));
+  return {{"type", "Unigram"},
+          {"unk_id", model.unk_id()},
+          {"vocab", std::move(vocabulary)},
+          {"byte_fallback", spec.byte_fallback}};
+}
+
+/// Every way to put a piece together from two others, the best pieces first.
+Json merges(const sentencepiece::SentencePieceProcessor& model) {
+  std::map<std::string_view, int> ids;
+  std::vector<std::string> pieces;
+  for (int id = 0; id < model.GetPieceSize(); ++id) pieces.push_back(model.IdToPiece(id));
+  for (int id = 0; id < model.GetPieceSize(); ++id)
+    if (!model.IsControl(id) && !model.IsUnknown(id) && !model.IsByte(id))
+      ids.emplace(pieces[static_cast<std::size_t>(id)], id);
+  struct Merge {
+    float score;
+    int left, right;
+  };
+  std::vector<Merge> all;
+  for (const auto& [piece, id] : ids)
+    for (std::size_t cut = 1; cut < piece.size(); ++cut) {
+      const auto left = ids.find(piece.substr(0, cut));
+      const auto right = left == ids.end() ? left : ids.find(piece.substr(cut));
+      if (right != ids.end()) all.push_back({model.GetScore(id), left->second, right->second});
+    }
+  std::sort(all.begin(), all.end(), [](const Merge& a, const Merge& b) {
+    return std::tuple(-a.score, a.left, a.right) < std::tuple(-b.score, b.left, b.right);
+  });
+  Json list = Json::array();
+  for (const Merge& merge : all)
+    list.push_back(
+        Json::array({pieces[static_cast<std::size_t>(merge.left)], pieces[static_cast<std::size_t>(merge.right)]}));
+  return list;
+}
+
+Json byte_pairs(const sentencepiece::SentencePieceProcessor& model, const ModelSpec& spec) {
+  Json vocabulary = Json::object();
+  for (int id = 0; id < model.GetPieceSize(); ++id) vocabulary[model.IdToPiece(id)] = id;
+  return {{"type", "BPE"},
+          {"unk_token", model.IdToPiece(model.unk_id())},
+          {"fuse_unk", true},
+          {"byte_fallback", spec.byte_fallback},
+          {"vocab", std::move(vocabulary)},
+          {"merges", merges(model)}};
+}
+
+/// What text is not searched for pieces: marks without text, and what the user of spm_train named.
+Json added_tokens(const sentencepiece::SentencePieceProcessor& model, const ModelSpec& spec) {
+  Json tokens = Json::array();
+  for (int id = 0; id < model.GetPieceSize(); ++id) {
+    const bool mark = model.IsControl(id) || model.IsUnknown(id);
+    const bool named = spec.named.at(static_cast<std::size_t>(id));
+    if (mark || named)
+      tokens.push_back({{"id", id},
+                        {"content", model.IdToPiece(id)},
+                        {"single_word", false},
+                        {"lstrip", false},
+                        {"rstrip", false},
+                        {"normalized", false},
+                        {"special", mark}});
+  }
+  return tokens;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> sentencepiece_export_files(const std::string& name, const std::string& model) {
+  sentencepiece::SentencePieceProcessor processor;
+  if (!processor.LoadFromSerializedProto(model).ok())
+    throw DataError(name + " is not a SentencePiece model; give the .model file that spm_train wrote");
+  Json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
+              {"unk_token", processor.IdToPiece(processor.unk_id())},
+              {"eos_token", processor.eos_id() < 0 ? Json(nullptr) : Json(processor.IdToPiece(processor.eos_id()))},
+              {"bos_token", processor.bos_id() < 0 ? Json(nullptr) : Json(processor.IdToPiece(processor.bos_id()))},
+              {"clean_up_tokenization_spaces", false},
+              {"trireme_tokenizer", "spm:tokenizer.model"}};
+  std::map<std::string, std::string> files{{"tokenizer.model", model},
+                                           {"tokenizer_config.json", config.dump(2) + "\n"}};
+  const ModelSpec spec = read_spec(model);
+  const bool known = spec.type == ModelSpec::Type::unigram || spec.type == ModelSpec::Type::bpe;
+  if (!known || spec.space_as_suffix) {
+    log::warning(
+        fmt::format("{}: has no form for transformers (words, characters or spaces as suffixes): exports hold "
+                    "tokenizer.model, but no tokenizer.json",
+                    name));
+    return files;
+  }
+  const Json json{
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", added_tokens(processor, spec)},
+      {"normalizer", normalizer(spec)},
+      {"pre_tokenizer", nullptr},
+      {"post_processor", nullptr},
+      {"decoder", decoder(spec)},
+      {"model", spec.type == ModelSpec::Type::bpe ? byte_pairs(processor, spec) : unigram(processor, spec)}};
+  files["tokenizer.json"] = json.dump() + "\n";
+  return files;
+}
+
+}  // namespace trireme::tokenizer
