@@ -15,7 +15,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/options.hpp"
-#include "trireme/mpi/abort.hpp"
+#include "trireme/mpi/together.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -82,15 +82,15 @@ View read(const RunFileArguments& arguments, std::string command, bool reads) {
   return view;
 }
 
-/// Ends on rank 0 with what rank 0 and the first rank that differs from it were told.
-[[noreturn]] void refuse(const Communicator& world, const View& view) {
+/// Throws on rank 0: what rank 0 and the first rank that differs from it were told.
+void refuse(const Communicator& world, const View& view) {
   std::uint64_t first_hash = view.config ? fnv1a(*view.text()) : nothing;
   const std::uint64_t mine = first_hash;
   check(MPI_Bcast(&first_hash, 1, MPI_UINT64_T, 0, world.handle()), "compare the run files");
   const int other = first_rank_where(world, view.config && mine != first_hash);
   const std::string command = text_at_rank_0(world, other, view.command);
   const std::string text = text_at_rank_0(world, other, view.text().value_or(""));
-  if (world.rank() != 0) mpi::await_end_of_job();
+  if (world.rank() != 0) return;
   auto keys = differing_keys(*view.config, 0, config::parse_run_file(text, "the other run file"), other);
   constexpr std::size_t most = 8;
   if (keys.size() > most) {
@@ -126,10 +126,10 @@ config::RunConfig agree_on_run_file(const Communicator& world, const RunFileArgu
   const bool same_command = all_equal(world, command);
   const bool first_of_node = world.node().rank() == 0;
   const View view = read(arguments, std::move(command), !same_command || first_of_node);
-  const int speaker = first_rank_where(world, view.mistake != nullptr);
-  if (speaker == world.rank()) std::rethrow_exception(view.mistake);
-  if (speaker < world.size()) mpi::await_end_of_job();
-  if (!all_equal(world, view.text())) refuse(world, view);
+  mpi::together(world, [&] {
+    if (view.mistake) std::rethrow_exception(view.mistake);
+  });
+  if (!all_equal(world, view.text())) mpi::together(world, [&] { refuse(world, view); });
   return view.config.value_or(config::RunConfig{});
 }
 

@@ -37,7 +37,8 @@ std::vector<Option> run_options() {
   s.number("seed", &RunSection::seed, at_least(0),
            "random seed of weight initialization, and the default of data.seed");
   s.flag("deterministic", &RunSection::deterministic, "bitwise reproducible on GPUs (CPU runs always are)");
-  s.flag("overwrite", &RunSection::overwrite, "allow an output directory that holds an earlier run");
+  s.flag("overwrite", &RunSection::overwrite,
+         "start over where run.output holds a finished run, or one of another run file");
   s.choice("export", &RunSection::export_when, "when to write a Hugging Face directory to <run.output>");
   return s.take();
 }

@@ -86,6 +86,11 @@ std::string unexpected(const std::exception& error) {
 
 }  // namespace
 
+void print_error(std::string_view message) {
+  write_line(fmt::format("trireme: error: {}\n", message));
+  wait_until_read();
+}
+
 void set_abort_arbitration(const AbortArbitration* word) { abort_arbitration = word; }
 
 void await_end_of_job() {
@@ -108,21 +113,18 @@ void abort_job(ExitCode code, std::string_view message) {
   }
 
   if (mpi_is_up()) {
-    // One line, the last: tables that follow the message after an empty line stand above it.
+    // The last: tables that follow the message after an empty line stand above it.
     const std::size_t end = std::min(message.find("\n\n"), message.size());
-    std::string line(message.substr(0, end));
-    for (char& c : line)
-      if (c == '\n') c = ' ';
     std::string tables(message.substr(std::min(end + 2, message.size())));
     if (!tables.empty() && tables.back() != '\n') tables += '\n';
     wait_unless_first();
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    write_line(fmt::format("{}[rank {} {}] {}\n", tables, rank, hostname(), line));
+    write_line(fmt::format("{}[rank {} {}] error: {}\n", tables, rank, hostname(), message.substr(0, end)));
     wait_until_read();
     MPI_Abort(MPI_COMM_WORLD, status);
   } else {
-    write_line(fmt::format("trireme: error: {}\n", message));
+    print_error(message);
   }
   ::_exit(status);
 }

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <ctime>
 #include <mutex>
+#include <utility>
 
 #include "supervise/end_by_signal.hpp"
 #include "trireme/base/error.hpp"
@@ -59,7 +60,8 @@ sigset_t held_signals() {
 
 }  // namespace
 
-StopSignals::StopSignals() : stack_(stack_bytes), wake_(::eventfd(0, EFD_CLOEXEC)) {
+StopSignals::StopSignals(std::function<void(int signal)> first)
+    : stack_(stack_bytes), wake_(::eventfd(0, EFD_CLOEXEC)) {
   last_signal = 0;
   first_term = Clock::time_point{};
   const sigset_t held = held_signals();
@@ -76,14 +78,22 @@ StopSignals::StopSignals() : stack_(stack_bytes), wake_(::eventfd(0, EFD_CLOEXEC
   if (wake_ < 0 || signals_here < 0)
     throw EnvironmentError(
         fmt::format("signals cannot be watched: {}; raise the limit of open files (ulimit -n)", std::strerror(errno)));
-  thread_ = std::thread([wake = wake_, signals_here] {
+  thread_ = std::thread([wake = wake_, signals_here, first = std::move(first)]() mutable {
     pollfd ends[] = {{.fd = signals_here, .events = POLLIN, .revents = 0},
                      {.fd = wake, .events = POLLIN, .revents = 0}};
     while (ends[1].revents == 0) {
       if (::poll(ends, 2, -1) < 0 && errno != EINTR) break;
-      const std::scoped_lock lock(taking);
-      for (signalfd_siginfo info{}; ::read(signals_here, &info, sizeof(info)) == sizeof(info);)
-        take(static_cast<int>(info.ssi_signo));
+      int taken = 0;
+      {
+        const std::scoped_lock lock(taking);
+        for (signalfd_siginfo info{}; ::read(signals_here, &info, sizeof(info)) == sizeof(info);) {
+          const auto signal = static_cast<int>(info.ssi_signo);
+          take(signal);
+          if (taken == 0) taken = signal;
+        }
+      }
+      if (taken == 0) continue;
+      if (const auto call = std::exchange(first, {})) call(taken);  // may wait: nobody who asks waits for it
     }
     ::close(signals_here);
   });

@@ -24,9 +24,12 @@ std::string name_of(const timeline::Span& span, const schedule::Schedule& schedu
 }  // namespace
 
 std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::Schedule& schedule,
-                         const model::Model& model, int rank) {
+                         const model::Model& model, const TraceProcess& process) {
   using Json = nlohmann::ordered_json;
+  const int rank = process.rank;
   Json events = Json::array();
+  events.push_back({{"name", "process_name"}, {"ph", "M"}, {"pid", rank}, {"args", {{"name", process.name}}}});
+  events.push_back({{"name", "process_sort_index"}, {"ph", "M"}, {"pid", rank}, {"args", {{"sort_index", rank}}}});
   for (const schedule::Lane lane : schedule::all_lanes) {
     const bool used = std::any_of(schedule.ops.begin(), schedule.ops.end(),
                                   [&](const schedule::Op& op) { return schedule::lane_of(op) == lane; });
@@ -37,15 +40,13 @@ std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::
                       {"tid", static_cast<int>(lane)},
                       {"args", {{"name", schedule::to_text(lane)}}}});
   }
-  const auto first =
-      std::min_element(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   for (const timeline::Span& span : spans) {
     const schedule::Op& op = schedule.ops[static_cast<std::size_t>(span.op)];
     events.push_back({{"name", name_of(span, schedule, model)},
                       {"ph", "X"},
                       {"pid", rank},
                       {"tid", static_cast<int>(schedule::lane_of(op))},
-                      {"ts", microseconds(span.begin - first->begin)},
+                      {"ts", microseconds(span.begin - process.origin)},
                       {"dur", microseconds(span.end - span.begin)},
                       {"args", {{"step", span.step + 1}, {"op", span.op}}}});
     for (const device::Space space : {device::Space::device, device::Space::host}) {
@@ -56,7 +57,7 @@ std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::
       events.push_back({{"name", fmt::format("{} memory", device::to_text(space))},
                         {"ph", "C"},
                         {"pid", rank},
-                        {"ts", microseconds(span.end - first->begin)},
+                        {"ts", microseconds(span.end - process.origin)},
                         {"args", std::move(bytes)}});
     }
   }

@@ -4,6 +4,7 @@
 #include "train/setup/banner.hpp"
 #include "train/setup/host_cores.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/data/dataset.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/train/console/terminal.hpp"
 
@@ -27,9 +28,15 @@ void Reporter::begin(const checkpoint::State& state) {
   recorder_.begin(first_step_);
   log::debug("setup complete, parameters loaded");
   if (!first_rank()) return;
-  output_.write(
-      banner(job_, environment_.batch_job, environment_.topology, environment_.threads, gemm_, environment_.device) +
-      "\n");
+  const config::Data& data = config_.data;
+  samples_ = 0;
+  for (const data::Dataset& dataset :
+       data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config_.model.vocab_size))
+    samples_ += dataset.samples();
+  output_.write(banner(job_, environment_.batch_job, environment_.topology, environment_.threads, gemm_,
+                       environment_.device, samples_) +
+                "\n");
+  if (first_step_ >= config_.train.steps) output_.write(nothing_to_do(first_step_, config_.train.steps));
 }
 
 void Reporter::add(const TrainedStep& step) {
@@ -55,6 +62,7 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
               .grad_norm = result.grad_norm,
               .z_loss = config_.loss.z_loss > 0 ? std::optional(result.z_loss) : std::nullopt,
               .lr = step.lr,
+              .epoch = static_cast<double>(state.samples) / static_cast<double>(samples_),
               .tokens = state.tokens,
               .target_tokens = static_cast<std::int64_t>(job_.step_targets()),
               .step_seconds = step_seconds,

@@ -60,6 +60,7 @@ class Reporter {
   BudgetWatch budget_;
   kernels::GemmChoice gemm_;
   std::int64_t first_step_ = 0;
+  std::int64_t samples_ = 1;  ///< of all training files
 };
 
 }  // namespace trireme::train

@@ -14,6 +14,7 @@
 #include "train/save/saver.hpp"
 #include "train/save/stopping.hpp"
 #include "train/setup/device_kernels.hpp"
+#include "train/setup/stop_command.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
@@ -21,9 +22,11 @@
 #include "trireme/device/allocator.hpp"
 #include "trireme/mpi/abort.hpp"
 #include "trireme/mpi/gather.hpp"
+#include "trireme/mpi/together.hpp"
 #include "trireme/optim/learning_rate.hpp"
 #include "trireme/planner/advice.hpp"
 #include "trireme/supervise/hang_reports.hpp"
+#include "trireme/train/save/output_directory.hpp"
 
 namespace trireme::train {
 namespace {
@@ -211,15 +214,15 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
   fault::set_rank(world.rank());
 
   DirectoryLocks locks;
-  Stopping stopping(config, supervision.world());
-  if (first_rank) {
-    locks.take(config, run_file);
+  Stopping stopping(config, supervision.world(), stop_command(environment.batch_job));
+  mpi::together(supervision.world(), [&] {
+    if (!first_rank) return;
+    locks.take(config);
     if (saves_checkpoints(config))
       stopping.watch_time(config.train.stop_before_limit_seconds,
                           checkpoint::staging_bytes(job.layout()).value / job.mesh().replicate);
     supervise::remove_hang_reports(config.run.output);
-  }
-  job.barrier();
+  });
 
   warn_of_few_cores(environment, supervision.world());
   if (environment.device.gpu) choose_device_kernels(config, job.model().held, supervision.world());
@@ -229,9 +232,12 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
   TrainingLoop loop(job, supervision, recorder, reporter, saver, stopping, output);
   try {
     const checkpoint::State state = saver.begin();
+    if (first_rank) write_run_file(config, run_file);  // the start is accepted
     ops.begin(state.step);
     reporter.begin(state);
     return loop.run(state);
+  } catch (const mpi::SharedError&) {
+    throw;  // on all ranks alike, before the first step
   } catch (...) {
     mpi::abort_job_for_current_exception();  // here, while lanes run: ending them would wait for the other ranks
   }

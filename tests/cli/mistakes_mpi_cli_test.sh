@@ -32,10 +32,27 @@ refused 2 "cuda_graphs" "device.type" -- run.toml --set device.cuda_graphs=true 
 refused 5 "computes on CPUs" -- run.toml --set device.cuda_graphs=true
 sed 's/^seq_len/seqlen/; s/^heads = 4/heads = "4"/' run.toml >bad.toml
 refused 2 "2 mistakes" "bad.toml:9: model.heads" "bad.toml:13: data.seqlen" -- bad.toml
+[[ $(grep -cE '^trireme: error: .*2 mistakes|^ +bad.toml:(9|13): ' err.txt) == 3 ]] || fail 'the mistakes are not on lines of their own'
+! grep -q MPI_ABORT err.txt || fail 'MPI_ABORT ends what all ranks know'
 printf 'steps = \n' >bad.toml
 refused 2 "bad.toml:1" "not valid TOML" -- bad.toml
 head -c 4096 /dev/urandom >bad.toml
 refused 2 "bad.toml" -- bad.toml
+
+# What plan and train find in a run file is the same; --set takes one value, and leaves the run file alone.
+for command in "train run.toml" "plan run.toml --ranks 2"; do
+  # shellcheck disable=SC2086  # words
+  program $command --set 'data.train=tokens*.bin'
+  expect_end 2 'data.train' 'wildcards are not expanded'
+  # shellcheck disable=SC2086
+  program ${command/run.toml/--set train.steps=1 data.seq_len=8 run.toml}
+  expect_end 2 'not expected' 'run.toml'
+done
+job 2 import weights -o imported
+expect_end 2 'import runs on one rank, not on 2'
+job 2 generate nowhere --prompt x
+expect_end 4 'nowhere: holds no weights'
+! grep -q MPI_ABORT err.txt || fail 'MPI_ABORT ends what all ranks of generate know'
 
 # Fault 19: the ranks do not fit, said at once.
 job 3 train run.toml
@@ -121,7 +138,7 @@ expect_end 2 "data.seq_len = 32 on rank 0, 16 on rank 1" "optimizer.lr = 0.01 on
 contexts run.toml "run.toml --set train.steps=7"
 expect_end 2 "train.steps = 6 on rank 0, 7 on rank 1"
 contexts run.toml nowhere.toml
-expect_end 2 "[rank 1 " "nowhere.toml"
+expect_end 2 "[rank 1 on " "nowhere.toml"
 expect_no_output
 contexts "run.toml --set train.steps=2 --set batch.global=18 --set batch.micro=3" "./run.toml --set train.steps=2 --set batch.global=18 --set batch.micro=3"
 expect_done  # other words for the same

@@ -8,6 +8,12 @@ source "$TRIREME_SOURCE/tests/support/processes.sh"
 sed -e 's/^at_end = .*/every = 2/' -i run.toml
 job 2 train run.toml
 expect_done
+# Finished: that is said, and what to do about it.
+job 2 train run.toml
+expect_done
+grep -q '^nothing to do: 6 of 6 steps; raise train.steps to extend' out.txt || fail 'a finished run does nothing without a word'
+[[ $(wc -l <out/metrics.jsonl) == 6 ]] || fail 'a finished run changed its metrics'
+cp out/run.toml before.toml
 # Changed: refused with both values, before anything is computed or moved away.
 refused() {  # refused SETTING TEXT...
   local setting=$1
@@ -15,6 +21,9 @@ refused() {  # refused SETTING TEXT...
   job 2 train run.toml --set train.steps=8 --set "$setting"
   expect_end 4 'out/checkpoints/step-0000000' "$@"
   [[ $(ls out/checkpoints) == $'step-00000004\nstep-00000006' ]] || fail "$setting: left are $(ls out/checkpoints)"
+  cmp out/run.toml before.toml || fail "$setting: a refused start wrote run.toml"
+  ! grep -E 'left behind|MPI_ABORT' err.txt || fail "$setting: the refusal before left a lock, or the job was aborted"
+  grep -q '^trireme: error: out/checkpoints' err.txt || fail "$setting: not the message alone"
 }
 refused model.layers=3 'model.layers: saved 2, now 3'
 refused model.vocab_size=259 'model.vocab_size: saved 257, now 259'
@@ -39,6 +48,25 @@ for setting in optimizer.lr=0.001 precision.compute=bf16 batch.global=8 mesh.rep
   rm -rf out
   cp -r kept out
 done
+
+# run.overwrite begins anew where a run is finished, or is of another run file; one that was stopped on the way goes on.
+again=(--set run.overwrite=true --set checkpoint.keep=9)
+for steps in 6 8; do
+  job 2 train run.toml "${again[@]}" --set train.steps=$steps
+  expect_done
+  grep -q 'run.overwrite = true: starting over' err.txt || fail "overwrite of a run of 6 steps by one of $steps: nothing is said"
+  json_check "assert [r['step'] for r in rows] == list(range(1, $steps + 1)) and rows[0]['restart_count'] == 0, rows" out/metrics.jsonl
+  grep -q "^steps = $steps " out/run.toml || fail 'an accepted start does not write run.toml'
+done
+rm -rf out
+TRIREME_FAULT=step.begin:usr1:1:3 job 2 train run.toml "${again[@]}" --set train.steps=1000
+((status == 75)) || fail "exit code $status of a run that was stopped"
+stopped=$(wc -l <out/metrics.jsonl)
+TRIREME_FAULT=step.begin:usr1:1:$((stopped + 2)) job 2 train run.toml "${again[@]}" --set train.steps=1000
+((status == 75)) || fail "exit code $status of a run that was stopped again"
+grep -q "step $stopped\$" err.txt || fail 'a run that was stopped begins anew when its command is given again'
+json_check 'assert [r["step"] for r in rows] == list(range(1, len(rows) + 1))' out/metrics.jsonl
+rm -rf out && cp -r kept out
 
 # The run file that is given may be the one that a run left behind: it stays as it is.
 cp out/run.toml given.toml

@@ -9,12 +9,14 @@ common=(--set train.steps=24 --set run.export=end --set "data.validation=[\"toke
         --set train.eval_steps=2 --set metrics.trace_steps=[3,4])
 job 4 train run.toml "${common[@]}"
 expect_done
+! grep -E 'products|spare core' out.txt err.txt || fail "lines that nobody can act on"
 [[ ! -s err.txt ]] || fail "something on standard error"
-for text in "Trireme " "parameters.sharded" "threads " "step=24 loss=" "step=8 eval_loss=" "exported out/export"; do
+for text in "Trireme " "parameters.sharded" "threads " "24 steps are .* epochs" "saves    no checkpoints" "step=24 loss=.* steps=24 seconds_left=0" "step=8 eval_loss=" "exported out/export"; do
   grep -q "$text" out.txt || fail "no $text on standard output"
 done
 
 json_check '
+import os
 steps = [r for r in rows if "loss" in r]
 evals = [r for r in rows if "eval_loss" in r]
 assert [r["step"] for r in steps] == list(range(1, 25)), "a line a step"
@@ -33,6 +35,9 @@ for r in steps:
     assert r["mfu"] is None and r["skipped"] is False and r["restart_count"] == 0
     assert r["comm_calls"]["shard"]["all_gather"] > 0 and r["comm_bytes"]["shard"]["reduce_scatter"] > 0
     assert r["tokens_per_second"] > r["tokens_per_second_per_rank"] > 0
+for r, line in zip(steps, (l for l in open(files[0]) if "eval_loss" not in l), strict=True):
+    assert ("comm_bytes" in line and "flop_rule" in line and "gemm" in line) == (r["step"] == 1), "what does not change is written once"
+    assert abs(r["epoch"] / r["step"] - 16 * 32 / (os.path.getsize("tokens.bin") / 2)) < 1e-4, r["epoch"]
 later = [r["comm_bytes"]["shard"] for r in steps]
 assert all(b == later[0] for b in later), "every step moves the same"
 ' out/metrics.jsonl
@@ -40,7 +45,7 @@ assert all(b == later[0] for b in later), "every step moves the same"
 for rank in 0 1 2 3; do
   json_check '
 events = rows[0]["traceEvents"]
-lanes = {e["args"]["name"]: e["tid"] for e in events if e["ph"] == "M"}
+lanes = {e["args"]["name"]: e["tid"] for e in events if e["name"] == "thread_name"}
 assert set(lanes) == {"compute", "gather", "reduce"}, lanes
 spans = [e for e in events if e["ph"] == "X"]
 assert {e["args"]["step"] for e in spans} == {3, 4}
@@ -48,6 +53,20 @@ assert {e["tid"] for e in spans} == set(lanes.values())
 assert all(e["dur"] >= 0 and e["ts"] >= 0 for e in spans)
 ' out/trace-rank$rank.json
 done
+# Laid together: times from one moment, so that what all ranks do together ends on none before all have begun.
+json_check '
+names, together = set(), {}
+for file in files:
+    for e in json.load(open(file))["traceEvents"]:
+        if e["name"] == "process_name": names.add((e["pid"], e["args"]["name"].split(" on ")[0]))
+        if e["ph"] == "X" and e["name"].startswith("reduce_scatter"):
+            together.setdefault((e["args"]["step"], e["args"]["op"]), []).append((e["ts"], e["ts"] + e["dur"]))
+assert names == {(r, f"rank {r}") for r in range(4)}, names
+assert together and all(len(spans) == 4 for spans in together.values())
+for spans in together.values():
+    assert max(begin for begin, _ in spans) <= min(end for _, end in spans) + 1, spans
+    assert min(begin for begin, _ in spans) > 0, "the origin lies before the first step"
+' out/trace-rank{0,1,2,3}.json
 [[ ! -e out/trace-rank4.json ]] || fail "a trace of a rank that there is not"
 
 # The effective run file says everything, and is a run file.

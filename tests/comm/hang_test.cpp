@@ -184,11 +184,11 @@ TEST(StoppedRank, IsFoundByTheWatchdogWhereTheOthersAreInsideMpi) {
   EXPECT_THAT(ending.output, HasSubstr("create the groups"));
 }
 
-TEST(ThrowingRank, EndsTheJobWithItsOneLineAndItsCode) {
+TEST(ThrowingRank, EndsTheJobWithItsMessageAndItsCode) {
   const Ending ending = run_job("ThrowsOnOneRank", 3);
   EXPECT_EQ(ending.status, static_cast<int>(ExitCode::data)) << ending.output;
   EXPECT_THAT(ending.output, HasSubstr("[rank 1 "));
-  EXPECT_THAT(ending.output, HasSubstr("tokens.bin: ends early.\n"));
+  EXPECT_THAT(ending.output, HasSubstr("error: tokens.bin:\nends early.\n"));
   EXPECT_THAT(ending.output, HasSubstr("file   tokens\na.bin      12\n[rank 1 ")) << "a table, above the line";
   EXPECT_LT(ending.seconds, soon_seconds);
 }

@@ -46,7 +46,7 @@ said 'ended with 137, and no new checkpoint was saved'
 # and the other ranks leave behind what they were in.
 submit TRIREME_FAULT=step.begin:stop:3:7 "SETTINGS=run.output=runs/hung comm.timeout_seconds=12 checkpoint.at_end=false" cpu.sbatch
 gives_up 7 180
-said '^\[rank [0-2] n[12]\] Hang: [a-z_]+ #[0-9]+ \(.*\) on [a-z]+/[a-z]+ for "[a-z_]+ .*, step 8" still waits for .*Wrote nothing: rank 3 on n2\.'
+said '^\[rank [0-2] n[12]\] error: Hang: [a-z_]+ #[0-9]+ \(.*\) on [a-z]+/[a-z]+ for "[a-z_]+ .*, step 8" still waits for .*Wrote nothing: rank 3 on n2\.'
 for rank in 0 1 2; do
   python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["node"] == sys.argv[2] and any(o["finished_seconds_ago"] is None for o in d["operations"]), d' \
     runs/hung/hang-rank$rank.json n$((rank / 2 + 1)) || fail "the report of rank $rank"

@@ -29,13 +29,13 @@ until_true 180 "over" is_over
 # GPU scripts are accepted by Slurm, and refused where there is no GPU or a build without CUDA, which says so and leaves
 # nothing behind. (The cluster's GPUs are made up.)
 submit one_node.sbatch --nodes=1 --gpus-per-node=2
-gives_up 5
-said '^\[rank 0 n[12]\] device.type = "cuda", but (this trireme was built without CUDA|CUDA finds no GPU)'
+ends 5
+said '^trireme: error: device.type = "cuda", but (this trireme was built without CUDA|CUDA finds no GPU)'
 submit many_nodes.sbatch --gpus-per-node=2
-gives_up 5
-said '^\[rank 0 n1\] device.type = "cuda", but (this trireme was built without CUDA|CUDA finds no GPU)'
+ends 5
+said '^trireme: error: device.type = "cuda", but (this trireme was built without CUDA|CUDA finds no GPU)'
 submit DEVICE=cuda CHECKPOINTS=runs/gpu requeue.sbatch --gpus-per-node=2
-gives_up 5
+ends 5
 [[ ! -e runs/usual && ! -e runs/gpu ]] || fail "a refused job wrote"
 
 # Fewer cores than the ranks need: a warning with the numbers, not a failure.
@@ -50,8 +50,8 @@ ends 5
 said '^trireme: error: srun started 4 tasks without PMIx support for Open MPI.*--mpi=pmix|srun started 4 tasks, but MPI sees 1 rank'
 # Tasks that the mesh does not fit.
 submit "SETTINGS=run.output=runs/mesh mesh.shard=3" cpu.sbatch
-gives_up 2
-said '^\[rank 0 n1\] .*mesh'
+ends 2
+said '^trireme: error: .*mesh'
 
 # Mistakes around the program: one line, before any rank starts.
 submit RUN=nowhere.toml cpu.sbatch; ends 2; said 'error: cannot read the run file nowhere.toml'
@@ -74,8 +74,8 @@ rows_of() { wc -l <"$1/metrics.jsonl"; }
 (($(rows_of runs/poor) == 4 && $(rows_of runs/homeless) == 4)) || fail "poor surroundings"
 touch blocked
 submit "SETTINGS=run.output=blocked/run" cpu.sbatch
-gives_up 8
-said '^\[rank 0 n1\] run.output blocked/run: cannot be created'
+ends 8
+said '^trireme: error: run.output blocked/run: cannot be created'
 
 # From the login node: what a script would hold and move.
 sed 's/^micro = 2/micro = 1/' run.toml >plan.toml

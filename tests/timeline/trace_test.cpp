@@ -17,14 +17,15 @@ using std::chrono::microseconds;
 
 class ChromeTrace : public testing::Test {
  protected:
-  /// A span a schedule's op, each a millisecond after the one before, in reverse order.
+  /// A span a schedule's op, each a millisecond after the one before, in reverse order; the first one 7 ms after the
+  /// origin.
   [[nodiscard]] json trace(int rank) const {
-    const auto start = timeline::Clock::now();
+    const auto origin = timeline::Clock::now(), start = origin + microseconds(7000);
     std::vector<timeline::Span> spans;
     for (int op = static_cast<int>(schedule_.ops.size()) - 1; op >= 0; --op)
       spans.push_back(
           {4, op, op, start + op * microseconds(1000), start + op * microseconds(1000) + microseconds(250)});
-    return json::parse(chrome_trace(spans, schedule_, model_, rank));
+    return json::parse(chrome_trace(spans, schedule_, model_, {rank, "rank 3 on node7", origin}));
   }
 
   model::Model model_ = model::build({.vocab_size = 17,
@@ -41,31 +42,36 @@ TEST_F(ChromeTrace, HasARowForEachLaneAndASpanForEachOp) {
   const json events = trace(3)["traceEvents"];
   std::set<std::string> rows;
   std::set<int> used;
-  std::size_t spans = 0;
+  std::size_t spans = 0, processes = 0;
   for (const json& event : events) {
     EXPECT_EQ(event["pid"], 3);
-    if (event["ph"] == "M") rows.insert(event["args"]["name"].get<std::string>());
+    if (event["name"] == "process_name") {
+      ++processes;
+      EXPECT_EQ(event["args"]["name"], "rank 3 on node7");
+    }
+    if (event["name"] == "thread_name") rows.insert(event["args"]["name"].get<std::string>());
     if (event["ph"] != "X") continue;
     ++spans;
     used.insert(event["tid"].get<int>());
     EXPECT_EQ(event["args"]["step"], 5);  // finished steps count from 1
     EXPECT_DOUBLE_EQ(event["dur"].get<double>(), 250);
   }
+  EXPECT_EQ(processes, 1U);
   EXPECT_EQ(spans, schedule_.ops.size());
   EXPECT_EQ(rows, (std::set<std::string>{"compute", "gather", "reduce"}));
   EXPECT_EQ(used.size(), rows.size());
 }
 
-TEST_F(ChromeTrace, BeginsAtItsEarliestSpan) {
+TEST_F(ChromeTrace, CountsFromAnOriginThatAllRanksShare) {
   double least = 1e9;
   const json whole = trace(0);
   for (const json& event : whole["traceEvents"])
     if (event["ph"] == "X") least = std::min(least, event["ts"].get<double>());
-  EXPECT_EQ(least, 0);
+  EXPECT_DOUBLE_EQ(least, 7000);
 }
 
 TEST_F(ChromeTrace, IsValidWithoutSpans) {
-  EXPECT_TRUE(json::parse(chrome_trace({}, schedule_, model_, 0)).contains("traceEvents"));
+  EXPECT_TRUE(json::parse(chrome_trace({}, schedule_, model_, {})).contains("traceEvents"));
 }
 
 }  // namespace

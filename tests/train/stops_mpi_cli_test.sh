@@ -51,6 +51,9 @@ ranks=$(ranks_of $pid)
 # shellcheck disable=SC2086  # a number each
 kill -TERM $ranks $ranks  # Slurm sends it twice
 expect_stopped 'SIGTERM to all ranks, twice'
+[[ $(grep -c 'SIGTERM: saving and stopping after this step.*kill -USR1 [0-9]' err.txt) == 1 ]] || fail 'what happens at a signal is not said once'
+grep -q '^saves    at the end to out/checkpoints; to save and stop: kill -USR1 [0-9]' out.txt || fail 'how to stop is not said at the start'
+grep -q 'warning checkpoint.every = 0: nothing is saved before the last step' err.txt || fail 'nobody warns that nothing is saved'
 
 # In the first step: it is finished, and saved.
 TRIREME_FAULT=step.begin:usr1:1:0 start 2

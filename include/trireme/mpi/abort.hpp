@@ -7,11 +7,15 @@
 
 namespace trireme::mpi {
 
-/// Ends the whole job: writes `message` as one line prefixed `[rank r host]` to standard error (without MPI: prefixed
-/// `trireme: error:`, its line breaks kept for a person), below what follows in it after an empty line: tables keep
-/// their lines. Then calls MPI_Abort(code), which keeps the code under mpirun and srun. Callable from any thread, with
-/// or without MPI; the first call wins, later ones wait for the end, also those of the other ranks of the node. If
-/// MPI_Abort itself hangs, the process exits with `code` some seconds later.
+/// Writes "trireme: error: `message`" to standard error, all of its lines in one piece, and gives a launcher time to
+/// read it before the ranks end.
+void print_error(std::string_view message);
+
+/// Ends the whole job: writes `message` prefixed `[rank r host] error:` to standard error (without MPI as
+/// `print_error`), below what follows in it after an empty line: tables stand above. Then calls MPI_Abort(code), which
+/// keeps the code under mpirun and srun. Callable from any thread, with or without MPI; the first call wins, later ones
+/// wait for the end, also those of the other ranks of the node. If MPI_Abort itself hangs, the process exits with
+/// `code` some seconds later.
 [[noreturn]] void abort_job(ExitCode code, std::string_view message);
 
 /// `message` for any exception: an Error's code and text, everything else as a bug.

@@ -4,6 +4,7 @@
 #include <array>
 #include <csignal>
 #include <cstddef>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -17,7 +18,8 @@ namespace trireme::supervise {
 /// must not wait, has a stack of its own.
 class StopSignals {
  public:
-  StopSignals();
+  /// first: called once, on a thread of its own, with the first signal that the thread takes; must outlive this.
+  explicit StopSignals(std::function<void(int signal)> first = {});
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();

@@ -10,8 +10,15 @@
 
 namespace trireme::timeline {
 
-/// Measured spans as a Chrome trace (chrome://tracing, ui.perfetto.dev): a row a lane, times from the first span on.
+/// Whose trace it is.
+struct TraceProcess {
+  int rank = 0;
+  std::string name;          ///< "rank 3 on node7"
+  Clock::time_point origin;  ///< time 0: the same moment on all ranks, so that their traces can be laid together
+};
+
+/// Measured spans as a Chrome trace (chrome://tracing, ui.perfetto.dev): a row a lane of the process.
 [[nodiscard]] std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::Schedule& schedule,
-                                       const model::Model& model, int rank);
+                                       const model::Model& model, const TraceProcess& process);
 
 }  // namespace trireme::timeline

@@ -1,20 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/start/by_first_rank.hpp"
 
+#include <fmt/format.h>
+
 #include <chrono>
+#include <cstdlib>
 
 #include "trireme/base/error.hpp"
 #include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/together.hpp"
 #include "trireme/supervise/heartbeat.hpp"
 
 namespace trireme::cli {
+
+namespace {
+
+constexpr char found = 'T', failed = 'E';  ///< what a text begins with that is broadcast
+
+/// What was broadcast, as result or error. prints: on the first rank.
+std::string result_of(const std::string& text, bool prints) {
+  if (text.front() == found) return text.substr(1);
+  const std::size_t blank = text.find(' ');
+  throw mpi::SharedError(static_cast<ExitCode>(std::atoi(text.c_str() + 1)), text.substr(blank + 1), prints);
+}
+
+}  // namespace
 
 std::string by_first_rank(const mpi::Communicator& world, double timeout_seconds,
                           const std::function<std::string()>& work, const std::function<void()>& mark) {
   std::string text;
   if (world.rank() != 0) {
     while ((text = mpi::broadcast_text(world, {})).empty()) mark();  // an empty one: still at work
-    return text;
+    return result_of(text, false);
   }
   {
     using Clock = supervise::Heartbeat::Clock;
@@ -27,10 +44,13 @@ std::string by_first_rank(const mpi::Communicator& world, double timeout_seconds
       mark();
       (void)mpi::broadcast_text(world, {});
     });
-    text = work();
+    try {
+      text = found + work();
+    } catch (const Error& error) {
+      text = fmt::format("{}{} {}", failed, static_cast<int>(error.code()), error.what());
+    }
   }
-  invariant(!text.empty(), "what the first rank found is not empty");
-  return mpi::broadcast_text(world, std::move(text));
+  return result_of(mpi::broadcast_text(world, std::move(text)), true);
 }
 
 }  // namespace trireme::cli

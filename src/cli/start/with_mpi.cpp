@@ -13,6 +13,7 @@
 #include "trireme/mpi/abort.hpp"
 #include "trireme/mpi/mpi.hpp"
 #include "trireme/mpi/session.hpp"
+#include "trireme/mpi/together.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -43,6 +44,9 @@ int with_mpi(const std::function<int(const mpi::Communicator& world)>& body) {
   const mpi::Session session(nullptr, nullptr);
   try {
     return body(session.world());
+  } catch (const mpi::SharedError& error) {
+    if (error.prints()) mpi::print_error(error.what());
+    return static_cast<int>(error.code());
   } catch (...) {
     mpi::abort_job_for_current_exception();
   }

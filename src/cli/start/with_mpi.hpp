@@ -8,8 +8,9 @@
 
 namespace trireme::cli {
 
-/// Runs `body` between MPI's beginning and its end; `world`: all ranks of the job. An exception ends the whole job with
-/// its message and code where it leaves `body`, while MPI is still there to tell the other ranks.
+/// Runs `body` between MPI's beginning and its end; `world`: all ranks of the job. A SharedError
+/// ends it with its message and code; any other exception aborts the whole job with its message and code where it
+/// leaves `body`, while MPI is still there to tell the other ranks.
 int with_mpi(const std::function<int(const mpi::Communicator& world)>& body);
 
 /// Before MPI begins: `check_introduction` with what is there. The doctor does without, to look at what is wrong.

@@ -88,10 +88,13 @@ MeasuredRun read_measured_run(std::string_view metrics, std::string_view trace, 
     if (rows.empty())
       throw ConfigError(fmt::format("{}: metrics.jsonl has no training row; give the directory of a run", name));
     const Json& last = rows.back();
+    // Written where it changes.
+    const auto traffic =
+        std::find_if(rows.rbegin(), rows.rend(), [](const Json& row) { return row.contains("comm_bytes"); });
     MeasuredRun run{.ranks = static_cast<int>(std::lround(last.at("tokens_per_second").get<double>() /
                                                           last.at("tokens_per_second_per_rank").get<double>())),
                     .memory = numbers_by_name(last.at("memory_peak_bytes")),
-                    .bytes = numbers_by_name(last.at("comm_bytes"))};
+                    .bytes = numbers_by_name(traffic == rows.rend() ? Json::object() : traffic->at("comm_bytes"))};
     const std::size_t first = rows.size() > 2 * warm_up_rows ? warm_up_rows : rows.size() - 1;
     run.rows = static_cast<int>(rows.size() - first);
     for (const auto& [key, member] : {std::pair{"step_seconds", &MeasuredRun::step_seconds},

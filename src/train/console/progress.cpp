@@ -13,19 +13,27 @@ std::string terminal_line(const StepRow& row, std::int64_t steps, double seconds
                      row.skipped ? "  SKIPPED: not finite" : "");
 }
 
-std::string plain_line(const StepRow& row) {
-  return fmt::format("step={} loss={:.6f} grad_norm={:.5f} lr={:.4g} tokens_per_second={:.0f} step_seconds={:.4f}{}",
-                     row.step, row.loss, row.grad_norm, row.lr, row.tokens_per_second, row.step_seconds,
-                     row.skipped ? " skipped=true" : "");
+std::string plain_line(const StepRow& row, std::int64_t steps, double seconds_left) {
+  return fmt::format(
+      "step={} loss={:.6f} grad_norm={:.5f} lr={:.4g} tokens_per_second={:.0f} step_seconds={:.4f} epoch={:.3g} "
+      "steps={} seconds_left={:.0f}{}",
+      row.step, row.loss, row.grad_norm, row.lr, row.tokens_per_second, row.step_seconds, row.epoch, steps,
+      seconds_left, row.skipped ? " skipped=true" : "");
+}
+
+std::string nothing_to_do(std::int64_t done, std::int64_t steps) {
+  return fmt::format(
+      "nothing to do: {} of {} steps; raise train.steps to extend the run, or set run.overwrite = true to start over\n",
+      done, steps);
 }
 
 void ProgressLine::show(const StepRow& row) {
-  if (!terminal_) {
-    output_.write(plain_line(row) + '\n');
-    return;
-  }
   smoothed_seconds_ = smoothed_seconds_ == 0 ? row.step_seconds : 0.9 * smoothed_seconds_ + 0.1 * row.step_seconds;
   const double seconds_left = smoothed_seconds_ * static_cast<double>(steps_ - row.step);
+  if (!terminal_) {
+    output_.write(plain_line(row, steps_, seconds_left) + '\n');
+    return;
+  }
   output_.write("\r\033[K" + terminal_line(row, steps_, seconds_left));
   open_ = true;
 }

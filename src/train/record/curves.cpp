@@ -37,6 +37,7 @@ std::vector<Scalar> curves(const StepRow& row) {
                              {"time/step_seconds", row.step_seconds},
                              {"time/data_seconds", row.data_seconds},
                              {"time/exposed_comm_seconds", row.exposed_comm_seconds},
+                             {"progress/epoch", row.epoch},
                              {"progress/tokens", number(row.tokens)},
                              {"progress/target_tokens", number(row.target_tokens)},
                              {"progress/skipped_steps", number(row.skipped_steps)},

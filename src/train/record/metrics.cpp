@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
@@ -60,6 +61,11 @@ Json traffic_json(const comm::TrafficTable& table, Member member) {
 }  // namespace
 
 std::string to_json(const StepRow& row) {
+  LastWritten none;
+  return to_json(row, none);
+}
+
+std::string to_json(const StepRow& row, LastWritten& last) {
   Json out;
   out["step"] = row.step;
   out["time"] = unix_seconds();
@@ -67,6 +73,7 @@ std::string to_json(const StepRow& row) {
   out["grad_norm"] = number(row.grad_norm);
   if (row.z_loss) out["z_loss"] = number(*row.z_loss);
   out["lr"] = row.lr;
+  out["epoch"] = row.epoch;
   out["tokens"] = row.tokens;
   out["target_tokens"] = row.target_tokens;
   out["step_seconds"] = row.step_seconds;
@@ -84,6 +91,10 @@ std::string to_json(const StepRow& row) {
   out["memory_peak_op"] = peak_ops_json(row);
   out["comm_bytes"] = traffic_json(row.traffic, [](const comm::Traffic& t) { return t.bytes.value; });
   out["comm_calls"] = traffic_json(row.traffic, [](const comm::Traffic& t) { return t.calls; });
+  for (const char* key : {"flop_rule", "gemm", "memory_peak_op", "comm_bytes", "comm_calls"}) {
+    const std::string text = out[key].dump();
+    if (std::exchange(last[key], text) == text) out.erase(key);
+  }
   return out.dump();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,7 @@ struct StepRow {
   double grad_norm = 0;
   std::optional<double> z_loss{};  ///< what loss.z_loss adds to the loss, where it is above 0
   double lr = 0;
+  double epoch = 0;                ///< samples taken since step 0 over those of all training files
   std::int64_t tokens = 0;         ///< inputs processed since step 0
   std::int64_t target_tokens = 0;  ///< counted targets of this step
   double step_seconds = 0;
@@ -48,6 +50,12 @@ struct EvalRow {
 /// The rows as JSON, numbers in full (17 digits); what is not finite is null.
 [[nodiscard]] std::string to_json(const StepRow& row);
 [[nodiscard]] std::string to_json(const EvalRow& row);
+
+/// What seldom changes, as the rows so far had it: text by key.
+using LastWritten = std::map<std::string, std::string>;
+/// The row without those of flop_rule, gemm, memory_peak_op, comm_bytes and comm_calls that `last` has alike; notes the
+/// others there. An absent key has the value of the row before.
+[[nodiscard]] std::string to_json(const StepRow& row, LastWritten& last);
 
 /// What a metrics.jsonl has of the first steps of a run.
 struct KeptLines {

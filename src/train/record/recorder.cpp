@@ -9,6 +9,7 @@
 #include "train/record/memory_snapshot.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/device/history.hpp"
+#include "trireme/mpi/common_moment.hpp"
 #include "trireme/timeline/trace.hpp"
 
 namespace trireme::train {
@@ -27,6 +28,7 @@ Recorder::Recorder(const config::RunConfig& config, const mpi::Communicator& wor
 
 void Recorder::begin(std::int64_t first_step) {
   first_step_ = first_step;
+  if (!config_.metrics.trace_steps.empty()) trace_origin_ = mpi::common_moment(world_);
   if (world_.rank() == 0) rows_.emplace(config_, first_step);
 }
 
@@ -59,7 +61,8 @@ void Recorder::write_traces(Job& job, std::int64_t step) {
     if (traces(first_step_ + span.step)) spans_.push_back(span);
   if (!traces(step) || spans_.empty()) return;
   reports_.write(fmt::format("{}/trace-rank{}.json", config_.run.output, world_.rank()),
-                 timeline::chrome_trace(spans_, job.executor().schedule(), job.model(), world_.rank()));
+                 timeline::chrome_trace(spans_, job.executor().schedule(), job.model(),
+                                        {world_.rank(), world_.name_of(world_.rank()), trace_origin_}));
 }
 
 /// Lanes at rest.

@@ -23,7 +23,8 @@ class Recorder {
   /// this.
   Recorder(const config::RunConfig& config, const mpi::Communicator& world);
 
-  /// The run begins with step `first_step` (from 0): opens the rows on the first rank. Throws WriteError.
+  /// The run begins with step `first_step` (from 0): opens the rows on the first rank. Collective over the world
+  /// where steps are traced. Throws WriteError.
   void begin(std::int64_t first_step);
   /// Whether an evaluation that was due after step `step` has its row. On the first rank; true where no rows are.
   [[nodiscard]] bool evaluated(std::int64_t step) const;
@@ -50,7 +51,8 @@ class Recorder {
   const config::RunConfig& config_;
   const mpi::Communicator& world_;
   std::int64_t first_step_ = 0;
-  std::optional<RowFiles> rows_;  ///< on the first rank
+  timeline::Clock::time_point trace_origin_;  ///< the same moment on all ranks
+  std::optional<RowFiles> rows_;              ///< on the first rank
   ReportFiles reports_;
   std::vector<timeline::Span> spans_;
   StepTimes step_times_;  ///< since they were last reported

@@ -11,7 +11,7 @@ RowFiles::RowFiles(const config::RunConfig& config, std::int64_t keep_steps)
 }
 
 void RowFiles::append(const StepRow& row) {
-  metrics_.append(to_json(row));
+  metrics_.append(to_json(row, last_written_));
   if (events_) events_->append(row.step, curves(row));
 }
 

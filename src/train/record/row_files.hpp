@@ -23,6 +23,7 @@ class RowFiles {
 
  private:
   MetricsFile metrics_;
+  LastWritten last_written_;
   std::optional<EventFile> events_;
 };
 

@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "train/engine/replicas.hpp"
+#include "train/save/candidates.hpp"
 #include "train/save/export.hpp"
 #include "train/save/run_id.hpp"
 #include "trireme/base/error.hpp"
@@ -20,6 +21,7 @@
 #include "trireme/data/dataset.hpp"
 #include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/gather.hpp"
+#include "trireme/mpi/together.hpp"
 #include "trireme/train/setup/tuned_settings.hpp"
 
 namespace trireme::train {
@@ -57,18 +59,6 @@ checkpoint::Metadata settings(const std::string& run_file) {
                           trim(std::string_view(line).substr(begin, std::max(line.rfind(" # "), begin) - begin)));
   }
   return metadata;
-}
-
-/// The checkpoints, a line each and the newest first, that a job with this very run file has left: it went on from
-/// `checkpoint.resume` and was stopped, and the same command line goes on, not back.
-std::string made_by_this_run_file(const config::RunConfig& config) {
-  std::string paths;
-  for (const checkpoint::Found& found : checkpoint::list_checkpoints(config.checkpoint.directory)) try {
-      if (checkpoint::open_checkpoint(found.path).state.run_file == config::print_run_file(config))
-        paths += found.path + "\n";
-    } catch (const CheckpointError&) {  // damaged: of no use here
-    }
-  return paths;
 }
 
 }  // namespace
@@ -117,21 +107,6 @@ bool Checkpointing::due_after(std::int64_t step) const {
          (options.at_end && step + 1 == job_.config().train.steps);
 }
 
-/// What may be gone on from, the best first; looked for by one rank.
-std::vector<std::string> Checkpointing::candidates() const {
-  const config::Checkpoint& options = job_.config().checkpoint;
-  std::string paths;
-  if (world_.rank() == 0) {
-    // The lock is theirs who save; what somebody else's save has left, or is writing, is nothing to others.
-    if (saves_checkpoints(job_.config())) checkpoint::clean_leftovers(options.directory);
-    if (options.resume == "auto")
-      for (const checkpoint::Found& found : checkpoint::list_checkpoints(options.directory)) paths += found.path + "\n";
-    else if (options.resume != "none")
-      paths = made_by_this_run_file(job_.config()) + options.resume;
-  }
-  return lines_of(mpi::broadcast_text(world_, std::move(paths)));
-}
-
 checkpoint::State Checkpointing::fresh() {
   job_.store().fill(checkpoint::first_parameters(job_.config(), world_));
   checkpoint::State state;
@@ -146,7 +121,10 @@ void Checkpointing::check_data(const std::string& path, checkpoint::State& state
   if (state.data.empty()) return;  // imported: trained on none
   const std::vector<std::string> lines = checkpoint::differences(state.data, data_);
   if (lines.empty()) return;
-  if (state.run_id.empty() && checkpoint::differences(state.data, data_metadata(job_.config(), true)).empty()) return;
+  if (state.run_id.empty()) {
+    const bool differs = !checkpoint::differences(state.data, data_metadata(job_.config(), true)).empty();
+    if (!mpi::any_rank(world_, differs)) return;
+  }
   if (job_.config().checkpoint.data == config::DataOnResume::keep_going)
     throw CheckpointError(
         fmt::format("{} was trained on other data: {}. Give the token files and [data] as they were, or set "
@@ -193,14 +171,26 @@ checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoi
 
 checkpoint::State Checkpointing::begin() {
   data_.clear();
-  std::string metadata;
-  if (world_.rank() == 0)
+  std::string metadata, found;
+  mpi::together(world_, [&] {
+    if (world_.rank() != 0) return;
     for (const auto& [key, value] : data_metadata(job_.config())) metadata += key + "\n" + value + "\n";
+    found = resume_candidates(job_.config());
+    generation_ = checkpoint::generation_metadata(export_options(job_.config()));
+  });
   const std::vector<std::string> lines = lines_of(mpi::broadcast_text(world_, std::move(metadata)));
   for (std::size_t i = 0; i + 1 < lines.size(); i += 2) data_.emplace_back(lines[i], lines[i + 1]);
 
-  const std::vector<std::string> paths = candidates();
+  const std::vector<std::string> paths = lines_of(mpi::broadcast_text(world_, std::move(found)));
   if (paths.empty()) return fresh();
+  try {
+    return resumed(paths);
+  } catch (const CheckpointError& error) {  // what was read is the same on every rank
+    throw mpi::SharedError(error.code(), error.what(), world_.rank() == 0);
+  }
+}
+
+checkpoint::State Checkpointing::resumed(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     try {
       const auto mirror = std::make_shared<HostMirror>();
@@ -264,7 +254,7 @@ std::string Checkpointing::save(checkpoint::State state, bool last) {
   state.seed = config.run.seed;
   state.data = data_;
   state.tuned_settings = current_tuned_settings(threads_);
-  if (world_.rank() == 0) state.generation = checkpoint::generation_metadata(export_options(config));
+  state.generation = generation_;
   state.run_file = config::print_run_file(config);
   return said + write(state, last);
 }

@@ -6,10 +6,10 @@
 
 namespace trireme::train {
 
-void DirectoryLocks::take(const config::RunConfig& config, const std::string& run_file) {
+void DirectoryLocks::take(const config::RunConfig& config) {
   create_output_directory(config);
   locks_.push_back(std::make_unique<supervise::DirectoryLock>(config.run.output, "run.output"));
-  prepare_output_directory(config, run_file);
+  prepare_output_directory(config);
   if (!saves_checkpoints(config)) return;
   locks_.push_back(std::make_unique<supervise::DirectoryLock>(config.checkpoint.directory, "checkpoint.directory"));
 }

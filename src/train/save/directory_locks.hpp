@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "trireme/config/run_config.hpp"
@@ -13,9 +12,8 @@ namespace trireme::train {
 /// The directories that a run writes, locked while this lives: no other job may write there.
 class DirectoryLocks {
  public:
-  /// Creates and locks them, and puts the effective run file into run.output (`prepare_output_directory`). On one rank.
-  /// Throws CheckpointError, WriteError.
-  void take(const config::RunConfig& config, const std::string& run_file);
+  /// Creates and locks them (`prepare_output_directory`). On one rank. Throws CheckpointError, WriteError.
+  void take(const config::RunConfig& config);
 
  private:
   std::vector<std::unique_ptr<supervise::DirectoryLock>> locks_;

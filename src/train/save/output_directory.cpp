@@ -83,23 +83,6 @@ bool replaceable(const fs::path& path, const std::string& given, std::string_vie
          line == first_line;
 }
 
-/// The effective run file, beside whatever a user keeps there by its name.
-void write_run_file(const config::RunConfig& config, const std::string& given) {
-  const fs::path usual = fs::path(config.run.output) / "run.toml";
-  const fs::path other = fs::path(config.run.output) / "run.effective.toml";
-  const std::string text = config::print_run_file(config);
-  for (const fs::path& path : {usual, other}) {
-    if (!replaceable(path, given, std::string_view(text).substr(0, text.find('\n')))) continue;
-    io::replace_text(path.string(), text);
-    if (path != usual)
-      log::info(
-          fmt::format("{} is yours and stays as it is; the effective run file is {}", usual.string(), path.string()));
-    return;
-  }
-  log::warning(
-      fmt::format("the effective run file is not written: {} and {} are yours", usual.string(), other.string()));
-}
-
 /// An export takes the place of the one before, but not of the weights that the run begins with.
 void check_export_is_no_input(const config::RunConfig& config) {
   if (config.model.from.empty()) return;
@@ -125,11 +108,26 @@ void check_output_directory(const config::RunConfig& config) {
 
 void create_output_directory(const config::RunConfig& config) { create("run.output", config.run.output); }
 
-void prepare_output_directory(const config::RunConfig& config, const std::string& run_file) {
+void prepare_output_directory(const config::RunConfig& config) {
   check_output_directory(config);
   create_output_directory(config);
-  write_run_file(config, run_file);
   prepare_checkpoint_directory(config);
+}
+
+void write_run_file(const config::RunConfig& config, const std::string& given) {
+  const fs::path usual = fs::path(config.run.output) / "run.toml";
+  const fs::path other = fs::path(config.run.output) / "run.effective.toml";
+  const std::string text = config::print_run_file(config);
+  for (const fs::path& path : {usual, other}) {
+    if (!replaceable(path, given, std::string_view(text).substr(0, text.find('\n')))) continue;
+    io::replace_text(path.string(), text);
+    if (path != usual)
+      log::info(
+          fmt::format("{} is yours and stays as it is; the effective run file is {}", usual.string(), path.string()));
+    return;
+  }
+  log::warning(
+      fmt::format("the effective run file is not written: {} and {} are yours", usual.string(), other.string()));
 }
 
 }  // namespace trireme::train

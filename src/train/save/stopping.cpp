@@ -3,14 +3,49 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
+#include <utility>
+
 #include "trireme/base/log.hpp"
 #include "trireme/mpi/gather.hpp"
 #include "trireme/train/save/checkpointing.hpp"
 
 namespace trireme::train {
 
-Stopping::Stopping(const config::RunConfig& config, const mpi::Communicator& world) : world_(world) {
-  saves_checkpoints(config) ? (void)signals_.emplace() : supervise::unblock_stop_signals();
+namespace {
+
+const char* name_of(int signal) {
+  switch (signal) {
+    case SIGUSR1: return "SIGUSR1";
+    case SIGUSR2: return "SIGUSR2";
+    case SIGTERM: return "SIGTERM";
+    default: return "SIGINT";
+  }
+}
+
+}  // namespace
+
+Stopping::Stopping(const config::RunConfig& config, const mpi::Communicator& world, std::string stop_command)
+    : world_(world), stop_command_(std::move(stop_command)) {
+  if (!saves_checkpoints(config)) {
+    supervise::unblock_stop_signals();
+    return;
+  }
+  signals_.emplace([this](int signal) { announce(signal); });
+  if (world.rank() == 0 && config.checkpoint.every == 0)
+    log::warning(
+        "checkpoint.every = 0: nothing is saved before the last step unless the run is stopped by a signal; set it so "
+        "that a crash costs little");
+}
+
+/// A launcher may leave a step less time than it takes: whoever sent the signal learns at once what happens.
+void Stopping::announce(int signal) {
+  if (world_.rank() != 0 || announced_.test_and_set()) return;
+  const double seconds = step_seconds_;
+  log::info(fmt::format(
+      "{}: saving and stopping after this step{}. Ctrl-C leaves the ranks of mpirun one second; {} leaves them the "
+      "time they need",
+      name_of(signal), seconds > 0 ? fmt::format(" (up to {:.2g} s)", seconds) : "", stop_command_));
 }
 
 void Stopping::took(const supervise::Durations& durations) {
@@ -18,6 +53,7 @@ void Stopping::took(const supervise::Durations& durations) {
        {&supervise::Durations::step, &supervise::Durations::save, &supervise::Durations::evaluation_batch,
         &supervise::Durations::exporting})
     longest_.*member = std::max(longest_.*member, durations.*member);
+  step_seconds_ = longest_.step;
 }
 
 bool Stopping::time_is_up() {
@@ -30,7 +66,10 @@ bool Stopping::time_is_up() {
 }
 
 bool Stopping::asked() {
-  if (signals_ && !asked_) asked_ = mpi::any_rank(world_, supervise::StopSignals::received() != 0 || time_is_up());
+  if (!signals_ || asked_) return asked_;
+  const int signal = supervise::StopSignals::received();
+  if (signal != 0) announce(signal);
+  asked_ = mpi::any_rank(world_, signal != 0 || time_is_up());
   return asked_;
 }
 

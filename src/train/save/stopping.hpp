@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "trireme/config/run_config.hpp"
 #include "trireme/mpi/communicator.hpp"
@@ -16,8 +18,8 @@ namespace trireme::train {
 /// first rank's clock. Other runs are ended by their signals.
 class Stopping {
  public:
-  /// world: outlives this.
-  Stopping(const config::RunConfig& config, const mpi::Communicator& world);
+  /// world: outlives this. stop_command: what stops a run safely, for who sends other signals.
+  Stopping(const config::RunConfig& config, const mpi::Communicator& world, std::string stop_command);
 
   /// On the first rank: from now on the end of the job counts. rank_bytes: what a rank writes in a save.
   void watch_time(std::optional<double> before_limit, std::int64_t rank_bytes) {
@@ -32,8 +34,13 @@ class Stopping {
 
  private:
   [[nodiscard]] bool time_is_up();
+  /// Called by the thread that takes signals, too.
+  void announce(int signal);
 
   const mpi::Communicator& world_;
+  std::string stop_command_;
+  std::atomic_flag announced_;
+  std::atomic<double> step_seconds_ = 0;            ///< of the longest step, for the thread that takes signals
   std::optional<supervise::StopSignals> signals_;   ///< absent: nothing to save, signals end the run
   std::optional<supervise::TimeLimit> time_limit_;  ///< on the first rank
   supervise::Durations longest_;

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "train/setup/stop_command.hpp"
 #include "trireme/base/build_info.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/planner/replay.hpp"
 
@@ -18,14 +20,33 @@ std::string device_lines(const config::RunConfig& config, const kernels::GemmCho
                        ranks == 1 ? "" : fmt::format("; tensors travel {}", link));
   }
   const bool looked = config.device.type == config::DeviceType::automatic && device::built_for_gpus();
-  return fmt::format("device   CPU{}\nproducts {}: forward, input gradient, weight gradient\n",
-                     looked ? ": no GPU was found" : "", kernels::to_text(gemm));
+  log::debug(fmt::format("matrix products: {} (forward, input gradient, weight gradient)", kernels::to_text(gemm)));
+  return fmt::format("device   CPU{}\n", looked ? ": no GPU was found" : "");
+}
+
+/// How often the run goes over its data.
+std::string data_line(const config::RunConfig& c, std::int64_t samples) {
+  const double epochs =
+      static_cast<double>(c.train.steps) * static_cast<double>(c.batch.global) / static_cast<double>(samples);
+  return fmt::format("data     {} sequences; {} steps are {:.3g} epoch{}\n", samples, c.train.steps, epochs,
+                     epochs == 1 ? "" : "s");
+}
+
+/// When checkpoints are saved, and how to stop with one.
+std::string saves_line(const config::RunConfig& c, const BatchJob& batch_job) {
+  if (c.checkpoint.every == 0 && !c.checkpoint.at_end)
+    return "saves    no checkpoints (checkpoint.every = 0, checkpoint.at_end = false)\n";
+  const std::string when = c.checkpoint.every == 0 ? "at the end"
+                                                   : fmt::format("every {} steps{}", c.checkpoint.every,
+                                                                 c.checkpoint.at_end ? " and at the end" : "");
+  return fmt::format("saves    {} to {}; to save and stop: {}\n", when, c.checkpoint.directory,
+                     stop_command(batch_job));
 }
 
 }  // namespace
 
 std::string banner(const Job& job, const BatchJob& batch_job, const mpi::Topology& topology, int threads,
-                   const kernels::GemmChoice& gemm, const ComputeDevice& device) {
+                   const kernels::GemmChoice& gemm, const ComputeDevice& device, std::int64_t samples) {
   const config::RunConfig& c = job.config();
   const model::Sizes& s = job.model().sizes;
   const auto replay_options =
@@ -41,14 +62,16 @@ std::string banner(const Job& job, const BatchJob& batch_job, const mpi::Topolog
   out += fmt::format("batch    {} sequences of {} tokens a step: {} microbatch{} of {} on each of {} dp ranks\n",
                      c.batch.global, c.data.seq_len, job.resolved().accumulation,
                      job.resolved().accumulation == 1 ? "" : "es", c.batch.micro, job.mesh().dp_size());
+  out += data_line(c, samples);
   out += fmt::format("step     {} compute, {} gradients, reshard after forward {}\n", to_text(c.precision.compute),
                      config::to_text(c.sync.policy), c.sync.reshard_after_forward == 1 ? "no" : "yes");
-  out += fmt::format("threads  {} per rank, {} core{} on this node for {} rank{}; communication {}\n", threads,
-                     topology.node_cores, topology.node_cores == 1 ? "" : "s", topology.node_ranks,
-                     topology.node_ranks == 1 ? "" : "s",
-                     device.gpu           ? "on streams of the GPU"
-                     : job.lane_threads() ? "on separate threads"
-                                          : "not overlapped: no spare core for communication threads");
+  out += fmt::format("threads  {} per rank, {} core{} on this node for {} rank{}{}\n", threads, topology.node_cores,
+                     topology.node_cores == 1 ? "" : "s", topology.node_ranks, topology.node_ranks == 1 ? "" : "s",
+                     device.gpu           ? "; communication on streams of the GPU"
+                     : job.lane_threads() ? "; communication on separate threads"
+                                          : "");
+  if (!device.gpu && !job.lane_threads()) log::debug("communication is not overlapped: no spare core for its threads");
+  out += saves_line(c, batch_job);
   out += device_lines(job.config(), gemm, device, job.mesh().ranks());
   const planner::Memory memory = planner::replay_memory(job.schedule(), job.model(), job.layout(), replay_options);
   return out + planner::to_text(memory);

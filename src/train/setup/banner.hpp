@@ -12,8 +12,8 @@
 namespace trireme::train {
 
 /// What a person wants to know before the first step: the batch job, model size, mesh, batch, policy, bytes per rank by
-/// category, device, threads.
+/// category, device, threads, data, saves. samples: of all training files.
 [[nodiscard]] std::string banner(const Job& job, const BatchJob& batch_job, const mpi::Topology& topology, int threads,
-                                 const kernels::GemmChoice& gemm, const ComputeDevice& device);
+                                 const kernels::GemmChoice& gemm, const ComputeDevice& device, std::int64_t samples);
 
 }  // namespace trireme::train

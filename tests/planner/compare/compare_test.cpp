@@ -75,6 +75,16 @@ TEST(ReadMeasuredRun, RefusesWhatIsNoRun) {
   EXPECT_THROW((void)read_measured_run(row, "{}", "run"), ConfigError);
 }
 
+TEST(ReadMeasuredRun, TakesTheTrafficThatWasLastWritten) {
+  const std::string rows =
+      metrics_of(testing::small_run(), load_machine("h100"), 1) +
+      R"({"step_seconds":1,"exposed_comm_seconds":0,"data_seconds":0,"tokens_per_second":8,"tokens_per_second_per_rank":4,"memory_peak_bytes":{}})"
+      "\n";
+  const MeasuredRun run = read_measured_run(rows, "", "run");
+  EXPECT_EQ(run.ranks, 2);
+  EXPECT_EQ(run.bytes.at("shard").size(), 2U);
+}
+
 TEST(ReadMeasuredRun, TakesMediansAfterTheFirstRows) {
   std::string rows;
   for (const double seconds : {90., 80., 70., 1., 3., 2., 5.})

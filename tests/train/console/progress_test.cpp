@@ -16,8 +16,13 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-const StepRow row{
-    .step = 120, .loss = 2.31, .grad_norm = 0.8213, .lr = 3e-4, .step_seconds = 0.5, .tokens_per_second = 12345};
+const StepRow row{.step = 120,
+                  .loss = 2.31,
+                  .grad_norm = 0.8213,
+                  .lr = 3e-4,
+                  .epoch = 10.91,
+                  .step_seconds = 0.5,
+                  .tokens_per_second = 12345};
 
 /// What `show` writes for these rows.
 template <class... Rows>
@@ -36,11 +41,12 @@ std::string shown(bool terminal, const Rows&... rows) {
 }
 
 TEST(PlainLine, IsKeysAndValues) {
-  EXPECT_EQ(plain_line(row),
-            "step=120 loss=2.310000 grad_norm=0.82130 lr=0.0003 tokens_per_second=12345 step_seconds=0.5000");
+  EXPECT_EQ(plain_line(row, 500, 190),
+            "step=120 loss=2.310000 grad_norm=0.82130 lr=0.0003 tokens_per_second=12345 step_seconds=0.5000 "
+            "epoch=10.9 steps=500 seconds_left=190");
   StepRow skipped = row;
   skipped.skipped = true;
-  EXPECT_THAT(plain_line(skipped), EndsWith(" skipped=true"));
+  EXPECT_THAT(plain_line(skipped, 500, 190), EndsWith(" skipped=true"));
 }
 
 TEST(TerminalLine, SaysWhatAPersonWaitsFor) {
@@ -48,7 +54,8 @@ TEST(TerminalLine, SaysWhatAPersonWaitsFor) {
 }
 
 TEST(ProgressLine, IsALineAStepWithoutControlCharactersElsewhere) {
-  EXPECT_EQ(shown(false, row, row), plain_line(row) + "\n" + plain_line(row) + "\n");
+  const std::string line = plain_line(row, 500, 190) + "\n";
+  EXPECT_EQ(shown(false, row, row), line + line);
 }
 
 TEST(ProgressLine, RewritesItselfOnATerminal) {

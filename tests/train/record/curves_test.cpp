@@ -66,6 +66,7 @@ std::string tag_of(const std::string& key) {
       {"/step_seconds", "time/step_seconds"},
       {"/data_seconds", "time/data_seconds"},
       {"/exposed_comm_seconds", "time/exposed_comm_seconds"},
+      {"/epoch", "progress/epoch"},
       {"/tokens", "progress/tokens"},
       {"/target_tokens", "progress/target_tokens"},
       {"/skipped_steps", "progress/skipped_steps"},

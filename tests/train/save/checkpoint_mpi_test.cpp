@@ -19,6 +19,7 @@
 #include "trireme/base/fault.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/load/load.hpp"
+#include "trireme/mpi/together.hpp"
 #include "trireme/supervise/stop_signals.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/save/checkpointing.hpp"
@@ -258,7 +259,7 @@ TEST_F(Restart, OtherDataAreRefusedUnlessAskedFor) {
   {
     Job job(config, world_, {});
     Checkpointing checkpoints(job, world_, 1);
-    EXPECT_THROW((void)checkpoints.begin(), CheckpointError);
+    EXPECT_THROW((void)checkpoints.begin(), mpi::SharedError);
   }
   config.checkpoint.data = config::DataOnResume::restart;
   (void)train(config, world_.size());

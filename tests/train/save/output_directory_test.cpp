@@ -18,6 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
+void prepare(const config::RunConfig& config, const std::string& given = {}) {
+  prepare_output_directory(config);
+  write_run_file(config, given);
+}
+
 class OutputDirectory : public testing::Test {
  protected:
   OutputDirectory() {
@@ -46,44 +51,44 @@ class OutputDirectory : public testing::Test {
 };
 
 TEST_F(OutputDirectory, IsMadeWithTheEffectiveRunFileInIt) {
-  prepare_output_directory(config_);
+  prepare(config_);
   EXPECT_EQ(config::print_run_file(config::parse_run_file(text_of(config_.run.output + "/run.toml"), "run.toml")),
             config::print_run_file(config_));
 }
 
 TEST_F(OutputDirectory, LeavesAloneTheRunFileThatWasGiven) {
-  prepare_output_directory(config_);
+  prepare(config_);
   const std::string path = config_.run.output + "/run.toml", other = config_.run.output + "/run.effective.toml";
   const std::string before = text_of(path);
   config_.train.steps = 77;
-  prepare_output_directory(config_, root_ / "new/run/../run/run.toml");
+  prepare(config_, root_ / "new/run/../run/run.toml");
   EXPECT_EQ(text_of(path), before) << "by whatever path";
   EXPECT_THAT(text_of(other), HasSubstr("steps = 77"));
   config_.train.steps = 78;
-  prepare_output_directory(config_, other);
+  prepare(config_, other);
   EXPECT_THAT(text_of(path), HasSubstr("steps = 78"));
   EXPECT_THAT(text_of(other), HasSubstr("steps = 77"));
   const std::string mine = write("run.toml", "# mine\n");
   fs::create_symlink(mine, root_ / "link.toml");
   config_.train.steps = 79;
-  prepare_output_directory(config_, root_ / "link.toml");
+  prepare(config_, root_ / "link.toml");
   EXPECT_EQ(text_of(mine), "# mine\n");
   EXPECT_THAT(text_of(other), HasSubstr("steps = 79"));
 }
 
 TEST_F(OutputDirectory, KeepsARunFileThatNoRunWrote) {
   const std::string mine = write("run.toml", "# mine\n[train]\nsteps = 1\n");
-  prepare_output_directory(config_);
+  prepare(config_);
   EXPECT_EQ(text_of(mine), "# mine\n[train]\nsteps = 1\n");
   EXPECT_TRUE(fs::exists(config_.run.output + "/run.effective.toml"));
 }
 
 TEST_F(OutputDirectory, ReplacesItsRunFileAsAWhole) {
-  prepare_output_directory(config_);
+  prepare(config_);
   const std::string path = config_.run.output + "/run.toml";
   const std::ifstream reader(path);  // of the file that was there
   config_.train.steps = 77;
-  prepare_output_directory(config_);
+  prepare(config_);
   std::stringstream text;
   text << reader.rdbuf();
   EXPECT_THAT(text.str(), HasSubstr("steps = 1 ")) << "who reads the old one is not cut off";
@@ -114,7 +119,7 @@ TEST_F(OutputDirectory, IsRefusedWhenItHoldsAnEarlierRun) {
     EXPECT_THAT(error.what(), HasSubstr(config_.run.output));
   }
   config_.run.overwrite = true;
-  EXPECT_NO_THROW(prepare_output_directory(config_));
+  EXPECT_NO_THROW(prepare(config_));
 }
 
 TEST_F(OutputDirectory, OfARunThatEndedBeforeItsFirstCheckpointIsTakenAgain) {
@@ -138,7 +143,7 @@ TEST_F(OutputDirectory, WithCheckpointsGoesOnUnlessResumeIsNone) {
 TEST_F(OutputDirectory, OfARunThatNeverTookAStepIsTakenAgain) {
   (void)write("metrics.jsonl", "");
   (void)write("run.toml", "# an earlier try");
-  EXPECT_NO_THROW(prepare_output_directory(config_));
+  EXPECT_NO_THROW(prepare(config_));
 }
 
 TEST_F(OutputDirectory, ThatCannotBeMadeIsAFailedWrite) {

@@ -33,8 +33,8 @@ class Checkpointing {
 
   /// Fills the job's parameters and moments as `checkpoint.resume` says, or with first parameters, and says where the
   /// run stands. `auto` passes over damaged checkpoints with a warning. A run that goes on multiplies with the
-  /// libraries of the run before. Collective. Throws CheckpointError when checkpoints are there and none can be used,
-  /// or one is of another model or of other token files.
+  /// libraries of the run before. Collective. Throws SharedError on every rank when checkpoints are there and none
+  /// can be used, or one is of another model or of other token files.
   [[nodiscard]] checkpoint::State begin();
 
   /// Whether a checkpoint is due after step `step` (from 0).
@@ -55,8 +55,8 @@ class Checkpointing {
   [[nodiscard]] double save_seconds() const { return save_seconds_; }
 
  private:
-  [[nodiscard]] std::vector<std::string> candidates() const;
   [[nodiscard]] checkpoint::State fresh();
+  [[nodiscard]] checkpoint::State resumed(const std::vector<std::string>& paths);
   [[nodiscard]] checkpoint::State resumed(const std::string& path, const checkpoint::Manifest& manifest);
   void check_data(const std::string& path, checkpoint::State& state) const;
   [[nodiscard]] std::string take_background();
@@ -69,6 +69,7 @@ class Checkpointing {
   int threads_;
   checkpoint::BackgroundSave background_;
   checkpoint::Metadata data_;
+  checkpoint::Metadata generation_;  ///< on the first rank; the tokenizer as it was when this job began
   std::int64_t base_step_ = 0;
   std::int64_t saved_step_ = -1;
   std::string failure_;  ///< of the newest save; empty: it is saved

@@ -14,8 +14,11 @@ void check_output_directory(const config::RunConfig& config);
 /// Creates run.output. Throws WriteError.
 void create_output_directory(const config::RunConfig& config);
 
-/// Creates run.output with the effective run file in it, after the same check: run.toml, or run.effective.toml where
-/// run.toml is the file that the run was given (`run_file`), or one that no run wrote. Throws WriteError as well.
-void prepare_output_directory(const config::RunConfig& config, const std::string& run_file = {});
+/// Creates run.output and checkpoint.directory after the same check. Throws WriteError as well.
+void prepare_output_directory(const config::RunConfig& config);
+
+/// Writes the effective run file of a run that begins: run.toml, or run.effective.toml where run.toml is the file that
+/// the run was given (`given`), or one that no run wrote. Throws WriteError.
+void write_run_file(const config::RunConfig& config, const std::string& given);
 
 }  // namespace trireme::train
