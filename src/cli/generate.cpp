@@ -82,7 +82,7 @@ void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, cons
   replaces ? io::replace_text(path, bytes) : io::write_text(path, bytes);  // a pipe or a device stays what it is
 }
 
-/// What can be judged without MPI; returns the prompt's tokens.
+/// What can be judged without MPI; returns the prompt's tokens, behind those that begin every document.
 std::vector<std::int32_t> encode_prompt(const GenerateArguments& arguments, const std::string& spec,
                                         const tokenizer::Tokenizer& tokenizer, const config::Model& model) {
   if (tokenizer.vocab_size() > model.vocab_size)
@@ -90,9 +90,10 @@ std::vector<std::int32_t> encode_prompt(const GenerateArguments& arguments, cons
         "tokenizer {} has {} ids, but {} was trained with a vocabulary of {}. Give the tokenizer that made its "
         "training data by --tokenizer.",
         spec, tokenizer.vocab_size(), arguments.model, model.vocab_size));
-  std::vector<std::int32_t> prompt = tokenizer.encode(arguments.prompt);
-  if (prompt.empty())
-    throw ConfigError("--prompt is empty: there is nothing to continue. Give at least one character.");
+  const std::vector<std::int32_t> text = tokenizer.encode(arguments.prompt);
+  if (text.empty()) throw ConfigError("--prompt is empty: there is nothing to continue. Give at least one character.");
+  std::vector<std::int32_t> prompt = tokenizer.document_begin();
+  prompt.insert(prompt.end(), text.begin(), text.end());
   return prompt;
 }
 

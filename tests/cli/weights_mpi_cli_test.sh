@@ -88,6 +88,26 @@ expect_end 4 'bare: holds no tokenizer and names none' '--tokenizer bytes'
 program generate bare --prompt 'the ship' --tokens 12 --tokenizer bytes
 expect_done
 cmp out.txt text || fail 'the tokenizer that is given says something else'
+# What a tokenizer puts before every document stands before the prompt, too.
+python3 - <<'PYTHON'
+import json, os
+for name, single in ("begins", [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}]), ("plain", []):
+    os.mkdir(name)
+    whole = json.load(open("again/tokenizer.json"))
+    whole["post_processor"] = {"type": "TemplateProcessing", "single": [*single, {"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+                               "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [256], "tokens": ["<|endoftext|>"]}}}
+    json.dump(whole, open(f"{name}/tokenizer.json", "w"))
+    json.dump({"eos_token": "<|endoftext|>"}, open(f"{name}/tokenizer_config.json", "w"))
+PYTHON
+logits_of() {  # logits_of FILE TOKENIZER PROMPT
+  program generate again --tokenizer "$2" --prompt "$3" --tokens 1 --logits "$1"
+  expect_done
+}
+logits_of begun hf:begins 'the ship'
+logits_of written hf:plain '<|endoftext|>the ship'
+logits_of bare.logits hf:plain 'the ship'
+cmp begun written || fail 'the prompt does not begin as a document does'
+! cmp -s begun bare.logits || fail 'the mark of the beginning changes nothing'
 if command -v spm_train >/dev/null; then
   spm_train --input=text.txt --model_prefix=ship --vocab_size=80 --hard_vocab_limit=false --minloglevel=2 2>spm.log
   program tokenize --tokenizer spm:ship.model -o pieces.bin text.txt
