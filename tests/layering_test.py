@@ -17,7 +17,7 @@ import re
 import sys
 import tempfile
 
-VALUES = "base mesh config model shard schedule planner huggingface".split()
+VALUES = "base mesh config model shard schedule planner huggingface report".split()
 LAYERS = (
     VALUES
     + """device mpi supervise comm kernels store nn optim tokenizer data timeline executor checkpoint train cli""".split()

@@ -5,7 +5,7 @@
 # timeout: 400
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
-commands=(train plan tokenize generate doctor inspect verify export import)
+commands=(train plan tokenize generate report doctor inspect verify export import)
 "$TRIREME" --help >help.txt
 for command in "${commands[@]}"; do "$TRIREME" "$command" --help >"help-$command.txt"; done
 

@@ -69,6 +69,23 @@ for spans in together.values():
 ' out/trace-rank{0,1,2,3}.json
 [[ ! -e out/trace-rank4.json ]] || fail "a trace of a rank that there is not"
 
+# The run on one page: every number of its curves is one of metrics.jsonl.
+program report out -o report.html
+expect_done
+python3 - <<'PYTHON' || fail 'the report'
+import json, re
+text = open("report.html").read()
+rows = [json.loads(line) for line in open("out/metrics.jsonl")]
+series = json.loads(re.search(r'id="series">(.*?)</script>', text, re.S)[1])[0]["series"]
+for key in ("loss", "grad_norm", "lr", "tokens_per_second", "step_seconds", "eval_loss"):
+    assert [tuple(point) for point in series[key]] == [(row["step"], row[key]) for row in rows if key in row], key
+assert [bytes for _, bytes in series["memory_peak_bytes/device/total"]] == [row["memory_peak_bytes"]["device"]["total"] for row in rows if "loss" in row]
+for part in ("<td>24 of 24</td>", "Timeline of step 4", "rank 3 on ", "Device memory over step 4", "Step times by rank", "<td>reduce_scatter</td>"):
+    assert part in text, part
+PYTHON
+program report nowhere
+expect_end 2 'nowhere: holds no metrics.jsonl; give the run.output of a run'
+
 # The effective run file says everything, and is a run file.
 grep -q "^steps = 24 " out/run.toml || fail "the effective run file lacks what --set gave"
 program plan out/run.toml --ranks 4

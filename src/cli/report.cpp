@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "trireme/base/io/file.hpp"
+#include "trireme/report/page.hpp"
+
+namespace trireme::cli {
+namespace {
+
+int write_report(const std::vector<std::string>& directories, const std::string& path) {
+  std::vector<report::RunRecord> runs;
+  for (const std::string& directory : directories) runs.push_back(report::read_run(directory));
+  io::replace_text(path, report::page(runs));
+  fmt::print("wrote {}\n", path);
+  return 0;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Action& chosen) {
+  const auto directories = std::make_shared<std::vector<std::string>>();
+  const auto path = std::make_shared<std::string>("report.html");
+  CLI::App* command =
+      app.add_subcommand("report", "Show how runs went on one page: curves, memory, traffic, a step's timeline.");
+  command->add_option("RUN", *directories, "What run.output was; several runs stand side by side")->required();
+  command->add_option("-o,--output", *path, "The page to write: one HTML file that needs no network")
+      ->capture_default_str();
+  command->footer(
+      "The timeline, and memory over the operations of a step, are those of metrics.trace_steps.\n\n"
+      "Examples:\n"
+      "  trireme report runs/quickstart\n"
+      "  trireme report runs/quickstart runs/book -o compared.html");
+  command->callback(
+      [&chosen, directories, path] { chosen = [directories, path] { return write_report(*directories, *path); }; });
+}
+
+}  // namespace trireme::cli

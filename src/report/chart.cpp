@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/chart.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "trireme/base/units.hpp"
+
+namespace trireme::report {
+namespace {
+
+constexpr double width = 720, left = 78, right = 14, bottom = 34, plot_height = 192, legend_row = 12;
+
+/// A linear or logarithmic axis on the page.
+struct Axis {
+  double low, high, begin, end;  ///< numbers, and where they lie
+  bool logarithmic = false;
+
+  [[nodiscard]] double at(double value) const {
+    const auto f = [&](double v) { return logarithmic ? std::log10(v) : v; };
+    return begin + (f(value) - f(low)) / (f(high) - f(low)) * (end - begin);
+  }
+};
+
+Axis axis_of(double low, double high, double begin, double end) {
+  if (low == high) {
+    const double room = low == 0 ? 1 : std::abs(low) * 0.05;
+    low -= room;
+    high += room;
+  }
+  return {low, high, begin, end};
+}
+
+std::vector<double> decades(double low, double high) {
+  std::vector<double> list;
+  for (double tick = std::pow(10, std::ceil(std::log10(low) - 1e-9)); tick <= high * (1 + 1e-9); tick *= 10)
+    list.push_back(tick);
+  return list;
+}
+
+/// Bytes are round in binary units.
+std::vector<double> ticks_of(double low, double high, int about, Unit unit) {
+  double scale = 1;
+  while (unit == Unit::bytes && high / scale >= 1024) scale *= 1024;
+  std::vector<double> list = ticks(low / scale, high / scale, about);
+  for (double& tick : list) tick *= scale;
+  return list;
+}
+
+/// Lines as the upper edges of areas on one another.
+std::vector<Line> stack(std::vector<Line> lines) {
+  for (std::size_t i = 1; i < lines.size(); ++i)
+    for (std::size_t p = 0; p < lines[i].points.size(); ++p) lines[i].points[p].y += lines[i - 1].points[p].y;
+  return lines;
+}
+
+std::string path_of(const Points& points, const Axis& x, const Axis& y) {
+  std::string path;
+  for (const Point& point : points)
+    path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x.at(point.x), y.at(point.y));
+  return path;
+}
+
+struct Legend {
+  std::string text;
+  double bottom = 0;
+};
+
+Legend legend(const std::vector<Line>& lines) {
+  Legend out{.bottom = 27};
+  double at = left;
+  for (const Line& line : lines) {
+    const double wide = 24 + 6.2 * static_cast<double>(line.label.size());
+    if (at > left && at + wide > width) {
+      at = left;
+      out.bottom += legend_row;
+    }
+    out.text += fmt::format("<rect class=\"f{}\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"10\" height=\"6\"/>", line.color, at,
+                            out.bottom - 7);
+    out.text += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text>", at + 14, out.bottom, escaped(line.label));
+    at += wide;
+  }
+  return out;
+}
+
+std::string grid(const Chart& chart, const Axis& x, const Axis& y) {
+  const double top = y.end - 6, low = y.begin;
+  std::string out;
+  const auto ys = y.logarithmic ? decades(y.low, y.high) : ticks_of(y.low, y.high, 5, chart.unit);
+  for (const double tick : ys)
+    out += fmt::format(
+        "<path class=\"grid\" d=\"M{0} {1:.1f}H{2}\"/><text class=\"end\" x=\"{3}\" y=\"{4:.1f}\">{5}</text>", left,
+        y.at(tick), width - right, left - 6, y.at(tick) + 4, escaped(text_of(tick, chart.unit)));
+  for (const double tick : ticks(x.low, x.high, 8))
+    out += fmt::format("<text class=\"mid\" x=\"{:.1f}\" y=\"{}\">{}</text>", x.at(tick), low + 16,
+                       escaped(text_of(tick, chart.x_unit)));
+  out += fmt::format("<path class=\"axis\" d=\"M{} {}V{}H{}\"/>", left, top, low, width - right);
+  for (const double vertical : chart.verticals)
+    out += fmt::format("<path class=\"start\" d=\"M{:.1f} {}V{}\"><title>restart before step {}</title></path>",
+                       x.at(vertical), top, low, vertical);
+  return out;
+}
+
+}  // namespace
+
+std::string text_of(double value, Unit unit) {
+  switch (unit) {
+    case Unit::bytes: return to_text(Bytes{std::llround(value)});
+    case Unit::count: return to_short_text(value);
+    case Unit::share: return fmt::format("{:.3g} %", 100 * value);
+    case Unit::seconds: break;
+    case Unit::number: return fmt::format("{:.5g}", value);
+  }
+  if (value != 0 && std::abs(value) < 1e-3) return fmt::format("{:.3g} us", 1e6 * value);
+  return value != 0 && std::abs(value) < 1 ? fmt::format("{:.3g} ms", 1e3 * value) : fmt::format("{:.4g} s", value);
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
+    }
+  return out;
+}
+
+Points thinned(const Points& points, std::size_t most) {
+  if (points.size() <= most) return points;
+  const std::size_t buckets = std::max<std::size_t>(most / 2, 1);
+  const auto lower = [](const Point& a, const Point& b) { return a.y < b.y; };
+  Points out{points.front()};
+  const auto inner = points.begin() + 1;
+  const std::size_t count = points.size() - 2;
+  for (std::size_t bucket = 0; bucket < buckets; ++bucket) {
+    const auto begin = inner + static_cast<std::ptrdiff_t>(bucket * count / buckets);
+    const auto end = inner + static_cast<std::ptrdiff_t>((bucket + 1) * count / buckets);
+    if (begin == end) continue;
+    auto [low, high] = std::minmax_element(begin, end, lower);
+    if (high < low) std::swap(low, high);
+    out.push_back(*low);
+    if (high != low) out.push_back(*high);
+  }
+  out.push_back(points.back());
+  return out;
+}
+
+std::vector<double> ticks(double low, double high, int about) {
+  const double raw = (high - low) / about, decade = std::pow(10, std::floor(std::log10(raw)));
+  double step = 10 * decade;
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (factor * decade >= raw * (1 - 1e-9)) {
+      step = factor * decade;
+      break;
+    }
+  std::vector<double> list;
+  for (double n = std::ceil(low / step - 1e-9); n * step <= high + 1e-9 * step; ++n)
+    list.push_back(n == 0 ? 0 : n * step);
+  return list;
+}
+
+std::string draw(const Chart& chart) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const std::vector<Line> lines = chart.stacked ? stack(chart.lines) : chart.lines;
+  double least_x = infinity, most_x = -infinity, least = chart.from_zero || chart.stacked ? 0 : infinity,
+         most = -infinity;
+  for (const Line& line : lines)
+    for (const Point& point : line.points) {
+      least_x = std::min(least_x, point.x);
+      most_x = std::max(most_x, point.x);
+      least = std::min(least, point.y);
+      most = std::max(most, point.y);
+    }
+  if (least_x == infinity) return "";
+  const Axis x = axis_of(least_x, most_x, left, width - right);
+  const Legend names = legend(chart.lines);
+  const double top = names.bottom + 7, height = top + plot_height + bottom;
+  Axis y = axis_of(least, most, height - bottom, top + 6);
+  y.logarithmic = chart.logarithmic && least > 0 && most >= 10 * least;
+
+  std::string out = fmt::format(
+      "<svg role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {1} {2}\"><text class=\"title\" x=\"{3}\" "
+      "y=\"13\">{0}</text>",
+      escaped(chart.title), width, height, left);
+  out += names.text + grid(chart, x, y);
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {  // the lowest area last, above the higher ones
+    if (line->points.empty()) continue;
+    const std::string path = path_of(line->points, x, y);
+    if (chart.stacked)
+      out += fmt::format("<path class=\"f{}\" d=\"{}L{:.1f} {:.1f}L{:.1f} {:.1f}Z\"><title>{}</title></path>",
+                         line->color, path, x.at(line->points.back().x), y.begin, x.at(line->points.front().x), y.begin,
+                         escaped(line->label));
+    else if (line->points.size() > 1)
+      out += fmt::format("<path class=\"l{}\" d=\"{}\"/>", line->color, path);
+    if (line->marks || line->points.size() == 1)
+      for (const Point& point : line->points)
+        out += fmt::format(
+            "<circle class=\"f{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{}: {} at {}</title></circle>",
+            line->color, x.at(point.x), y.at(point.y), escaped(line->label), escaped(text_of(point.y, chart.unit)),
+            escaped(text_of(point.x, chart.x_unit)));
+  }
+  return out + "</svg>\n";
+}
+
+}  // namespace trireme::report

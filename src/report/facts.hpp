@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/report/run_record.hpp"
+
+namespace trireme::report {
+
+/// What a run was and came to, a name and a text each; what its files do not tell is left out.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> facts(const RunRecord& run);
+
+/// What a person should look at.
+[[nodiscard]] std::vector<std::string> warnings(const RunRecord& run);
+
+/// The points of a series; none where the run has no such key.
+[[nodiscard]] const Points& series(const RunRecord& run, const std::string& key);
+
+/// The middle number; of the steps after the first three, which warm up, where there are more.
+[[nodiscard]] double median(const Points& points);
+
+}  // namespace trireme::report

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/report/page.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "report/chart.hpp"
+#include "report/facts.hpp"
+#include "trireme/base/build_info.hpp"
+#include "trireme/config/load.hpp"
+
+namespace trireme::report {
+namespace {
+
+// Colors are told apart by people with any color vision (Okabe and Ito 2008), on white and on black.
+constexpr const char* style = R"(
+:root{color-scheme:light dark;--back:#fff;--text:#1c1c1c;--faint:#8888;--grid:#8883}
+@media (prefers-color-scheme:dark){:root{--back:#14161a;--text:#e4e4e4}}
+@media print{:root{--back:#fff;--text:#000}section{break-inside:avoid}details{display:none}}
+body{background:var(--back);color:var(--text);font:14px/1.45 system-ui,sans-serif;max-width:1480px;margin:0 auto;padding:16px 24px}
+h1{font-size:22px}h2{font-size:17px;margin:26px 0 6px}.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(560px,1fr));gap:14px}
+table{border-collapse:collapse}td,th{padding:2px 14px 2px 0;text-align:left;vertical-align:top}th{font-weight:600}td.n{text-align:right;font-variant-numeric:tabular-nums}
+tr{border-bottom:1px solid var(--grid)}.warning{border-left:4px solid #d55e00;padding:2px 10px;margin:4px 0}pre{overflow-x:auto;font-size:12px}
+svg{width:100%;height:auto;background:var(--back)}svg text{fill:var(--text);font:11px system-ui,sans-serif}svg .title{font-weight:600;font-size:13px}
+svg .end{text-anchor:end}svg .mid{text-anchor:middle}.grid{stroke:var(--grid);fill:none}.axis{stroke:var(--faint);fill:none}.start{stroke:#d55e00;stroke-dasharray:3 3;fill:none}
+)";
+constexpr std::array palette = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
+                                "#56b4e9", "#a0522d", "#8a8a8a", "#7b61ff", "#b5a000"};
+static_assert(palette.size() == palette_size);
+
+std::string styles() {
+  std::string text = style;
+  for (int i = 0; i < palette_size; ++i)
+    text += fmt::format(".l{0}{{stroke:{1};fill:none;stroke-width:1.5;stroke-linejoin:round}}.f{0}{{fill:{1}}}\n", i,
+                        palette.at(static_cast<std::size_t>(i)));
+  return text;
+}
+
+struct Curve {
+  const char* title;
+  Unit unit;
+  std::vector<std::pair<const char*, const char*>> keys;  ///< of metrics.jsonl, and what is added to the run's name
+  bool logarithmic = false, from_zero = false;
+};
+
+const std::vector<Curve>& curves() {
+  static const std::vector<Curve> list = {
+      {"Loss (nats per token)", Unit::number, {{"loss", ""}, {"eval_loss", " validation"}}},
+      {"Gradient norm, before clipping", Unit::number, {{"grad_norm", ""}}, true},
+      {"Learning rate", Unit::number, {{"lr", ""}}, false, true},
+      {"Throughput (tokens/s)", Unit::count, {{"tokens_per_second", ""}}, false, true},
+      {"Model FLOPs utilization", Unit::share, {{"mfu", ""}}, false, true},
+      {"Time of a step",
+       Unit::seconds,
+       {{"step_seconds", ""},
+        {"exposed_comm_seconds", " waiting for communication"},
+        {"data_seconds", " waiting for data"}},
+       false,
+       true},
+      {"Peak memory of a step, rank 0",
+       Unit::bytes,
+       {{"memory_peak_bytes/device/total", " device"},
+        {"memory_peak_bytes/host/total", " host"},
+        {"memory_peak_bytes/rss", " resident set"}},
+       false,
+       true}};
+  return list;
+}
+
+std::string draw_curve(const Curve& curve, std::span<const RunRecord> runs) {
+  Chart chart{.title = curve.title, .unit = curve.unit, .logarithmic = curve.logarithmic, .from_zero = curve.from_zero};
+  int color = 0;
+  for (const RunRecord& run : runs) {
+    for (const auto& [key, suffix] : curve.keys)
+      if (!series(run, key).empty())
+        chart.lines.push_back({.label = run.name + suffix,
+                               .color = color++ % palette_size,
+                               .points = thinned(series(run, key)),
+                               .marks = std::string_view(key) == "eval_loss"});
+    if (runs.size() == 1) chart.verticals = run.starts;
+  }
+  const std::string svg = draw(chart);
+  return svg.empty() ? "" : "<section>" + svg + "</section>\n";
+}
+
+/// Every curve's numbers: what is drawn, in full digits.
+std::string series_json(std::span<const RunRecord> runs) {
+  using Json = nlohmann::ordered_json;
+  Json all = Json::array();
+  for (const RunRecord& run : runs) {
+    Json by_key = Json::object();
+    for (const Curve& curve : curves())
+      for (const auto& [key, suffix] : curve.keys) {
+        Json points = Json::array();
+        for (const Point& point : thinned(series(run, key))) points.push_back(Json::array({point.x, point.y}));
+        if (!points.empty()) by_key[key] = std::move(points);
+      }
+    all.push_back({{"run", run.name}, {"series", std::move(by_key)}});
+  }
+  std::string text = all.dump(-1, ' ', true, Json::error_handler_t::replace);
+  for (std::size_t at = 0; (at = text.find('<', at)) != std::string::npos;) text.replace(at, 1, "\\u003c");
+  return text;
+}
+
+std::string facts_table(std::span<const RunRecord> runs) {
+  std::vector<std::string> names;  // in order, each once
+  std::vector<std::map<std::string, std::string>> columns;
+  for (const RunRecord& run : runs) {
+    auto& column = columns.emplace_back();
+    for (auto& [name, text] : facts(run)) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      column[name] = text;
+    }
+  }
+  std::string out = "<table id=\"facts\"><tr><th></th>";
+  for (const RunRecord& run : runs) out += fmt::format("<th>{}</th>", escaped(run.name));
+  out += "</tr>\n";
+  for (const std::string& name : names) {
+    out += fmt::format("<tr><th>{}</th>", escaped(name));
+    for (auto& column : columns) out += fmt::format("<td>{}</td>", escaped(column[name]));
+    out += "</tr>\n";
+  }
+  return out + "</table>\n";
+}
+
+std::string memory_table(const RunRecord& run) {
+  const std::string device = "memory_peak_bytes/device/", host = "memory_peak_bytes/host/";
+  std::string out =
+      "<h2>Memory by category, peak of rank 0</h2><table><tr><th>category</th><th>device</th><th>host</th></tr>\n";
+  const auto most = [](const Points& points) {
+    double bytes = 0;
+    for (const Point& point : points) bytes = std::max(bytes, point.y);
+    return bytes;
+  };
+  bool any = false;
+  for (const auto& [key, points] : run.series) {
+    if (!key.starts_with(device)) continue;
+    const std::string category = key.substr(device.size());
+    const double on_device = most(points), on_host = most(series(run, host + category));
+    if (on_device == 0 && on_host == 0) continue;
+    any = true;
+    out += fmt::format("<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n", escaped(category),
+                       escaped(text_of(on_device, Unit::bytes)), escaped(text_of(on_host, Unit::bytes)));
+  }
+  return any ? out + "</table>\n" : "";
+}
+
+std::string traffic_table(const RunRecord& run) {
+  if (run.bytes.empty()) return "";
+  std::string out =
+      "<h2>Traffic of a step, sent by rank "
+      "0</h2><table><tr><th>group</th><th>operation</th><th>bytes</th><th>calls</th></tr>\n";
+  for (const auto& [group, operations] : run.bytes)
+    for (const auto& [operation, bytes] : operations) {
+      const auto calls = run.calls.find(group);
+      const bool known = calls != run.calls.end() && calls->second.contains(operation);
+      out += fmt::format("<tr><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
+                         escaped(group), escaped(operation), escaped(text_of(bytes, Unit::bytes)),
+                         known ? fmt::format("{:.0f}", calls->second.at(operation)) : "");
+    }
+  return out + "</table>\n";
+}
+
+std::string rank_table(const RunRecord& run) {
+  constexpr std::size_t shown = 32;
+  if (run.ranks.empty()) return "";
+  std::vector<RankTimes> ranks = run.ranks;
+  std::stable_sort(ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.median_seconds > b.median_seconds; });
+  std::string out = fmt::format(
+      "<h2>Step times by rank</h2><p>A rank's own part of a step, without waiting for others; the slowest first{}.</p>"
+      "<table><tr><th>rank</th><th>median</th><th>95 %</th><th>longest</th></tr>\n",
+      ranks.size() > shown ? fmt::format(", {} of {}", shown, ranks.size()) : "");
+  for (std::size_t i = 0; i < std::min(shown, ranks.size()); ++i)
+    out += fmt::format("<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
+                       escaped(ranks[i].name), escaped(text_of(ranks[i].median_seconds, Unit::seconds)),
+                       escaped(text_of(ranks[i].p95_seconds, Unit::seconds)),
+                       escaped(text_of(ranks[i].max_seconds, Unit::seconds)));
+  return out + "</table>\n";
+}
+
+std::string traced_step(const RunRecord& run) {
+  if (!run.trace) return "";
+  Chart memory{.title = fmt::format("Device memory over step {}, rank 0", run.trace->step),
+               .unit = Unit::bytes,
+               .stacked = true,
+               .x_unit = Unit::seconds};
+  int color = 0;
+  for (const auto& [category, points] : run.trace->memory)
+    if (std::any_of(points.begin(), points.end(), [](const Point& point) { return point.y > 0; }))
+      memory.lines.push_back({.label = category, .color = color++ % palette_size, .points = points});
+  return "<section>" + draw_timeline(*run.trace) + "</section>\n<section>" + draw(memory) + "</section>\n";
+}
+
+std::string about_run(const RunRecord& run, bool alone) {
+  std::string out = alone ? "" : fmt::format("<h1>{}</h1>\n", escaped(run.name));
+  for (const std::string& warning : warnings(run))
+    out += fmt::format("<p class=\"warning\">{}</p>\n", escaped(warning));
+  out += traced_step(run) + "<div class=\"charts\"><section>" + memory_table(run) + "</section><section>" +
+         traffic_table(run) + "</section><section>" + rank_table(run) + "</section></div>\n";
+  if (run.config)
+    out += fmt::format("<details><summary>run file</summary><pre>{}</pre></details>\n",
+                       escaped(config::print_run_file(*run.config)));
+  return out;
+}
+
+}  // namespace
+
+std::string page(std::span<const RunRecord> runs) {
+  std::string title;
+  for (const RunRecord& run : runs) title += (title.empty() ? "" : ", ") + run.name;
+  std::string out = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width\"><title>Trireme: {0}</title><style>{1}</style></head>\n"
+      "<body><h1>{0}</h1>\n",
+      escaped(title), styles());
+  out += facts_table(runs);
+  out += "<div class=\"charts\">\n";
+  for (const Curve& curve : curves()) out += draw_curve(curve, runs);
+  out += "</div>\n";
+  for (const RunRecord& run : runs) out += about_run(run, runs.size() == 1);
+  out += fmt::format("<script type=\"application/json\" id=\"series\">{}</script>\n", series_json(runs));
+  return out + fmt::format("<p>Written by Trireme {}.</p></body></html>\n", escaped(build_info().version));
+}
+
+}  // namespace trireme::report

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "report/chart.hpp"
+
+namespace trireme::report {
+namespace {
+
+constexpr double page_width = 1100, labels = 150, margin = 10, row_height = 16, first_row = 40;
+constexpr double least_width = 0.25;  // narrower operations are not drawn
+
+std::string verb_of(const std::string& op) { return op.substr(0, op.find(' ')); }
+
+}  // namespace
+
+std::string draw_timeline(const TracedStep& step) {
+  double end = 0;
+  std::map<std::string, int> verbs;  // color by verb
+  std::map<std::pair<std::string, std::string>, int> rows;
+  for (const auto& [process, spans] : step.spans)
+    for (const Span& span : spans) {
+      end = std::max(end, span.end);
+      verbs.emplace(verb_of(span.op), static_cast<int>(verbs.size()) % palette_size);
+      rows.emplace(std::pair(process, span.lane), 0);
+    }
+  if (end == 0) return "";
+  int count = 0;
+  for (auto& [name, row] : rows) row = count++;
+
+  const double scale = (page_width - labels - margin) / end, bottom = first_row + row_height * count;
+  std::string out = fmt::format(
+      "<svg role=\"img\" aria-label=\"Timeline of step {0}\" viewBox=\"0 0 {1} {2}\"><text class=\"title\" x=\"{3}\" "
+      "y=\"13\">Timeline of step {0}</text>",
+      step.step, page_width, bottom + 30, labels);
+  double at = labels;
+  for (const auto& [verb, color] : verbs) {
+    out += fmt::format(
+        "<rect class=\"f{}\" x=\"{:.0f}\" y=\"20\" width=\"10\" height=\"6\"/><text x=\"{:.0f}\" y=\"27\">{}</text>",
+        color, at, at + 14, escaped(verb));
+    at += 24 + 6.2 * static_cast<double>(verb.size());
+  }
+  for (const auto& [name, row] : rows)
+    out += fmt::format("<text class=\"end\" x=\"{}\" y=\"{}\">{} {}</text>", labels - 6,
+                       first_row + row_height * row + 12, escaped(name.first), escaped(name.second));
+  for (const double tick : ticks(0, end, 10))
+    out += fmt::format(
+        "<path class=\"grid\" d=\"M{0:.1f} {1}V{2}\"/><text class=\"mid\" x=\"{0:.1f}\" y=\"{3}\">{4}</text>",
+        labels + tick * scale, first_row, bottom, bottom + 16, escaped(text_of(tick, Unit::seconds)));
+  for (const auto& [process, spans] : step.spans)
+    for (const Span& span : spans) {
+      const double wide = (span.end - span.begin) * scale;
+      if (wide < least_width) continue;
+      out += fmt::format(
+          "<rect class=\"f{}\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\"><title>{}: {}</title></rect>",
+          verbs[verb_of(span.op)], labels + span.begin * scale, first_row + row_height * rows[{process, span.lane}] + 2,
+          wide, row_height - 3, escaped(span.op), escaped(text_of(span.end - span.begin, Unit::seconds)));
+    }
+  return out + "</svg>\n";
+}
+
+}  // namespace trireme::report

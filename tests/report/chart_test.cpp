@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/chart.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace trireme::report {
+namespace {
+
+using testing::DoubleEq;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Thinned, KeepsEndsAndSpikes) {
+  Points points;
+  for (int i = 0; i < 100000; ++i) points.push_back({static_cast<double>(i), i == 43211 ? 9. : i == 77777 ? -9. : 1.});
+  const Points thin = thinned(points, 1000);
+  EXPECT_LE(thin.size(), 1002U);
+  EXPECT_EQ(thin.front().x, 0);
+  EXPECT_EQ(thin.back().x, 99999);
+  const auto [low, high] = std::minmax_element(thin.begin(), thin.end(), [](auto& a, auto& b) { return a.y < b.y; });
+  EXPECT_EQ(high->x, 43211);
+  EXPECT_EQ(low->x, 77777);
+  EXPECT_TRUE(std::is_sorted(thin.begin(), thin.end(), [](auto& a, auto& b) { return a.x < b.x; }));
+  EXPECT_EQ(thinned(thin, 2000).size(), thin.size());
+}
+
+TEST(Ticks, AreRoundNumbers) {
+  EXPECT_THAT(ticks(0, 1, 5), ElementsAre(0, DoubleEq(0.2), DoubleEq(0.4), DoubleEq(0.6), DoubleEq(0.8), 1));
+  EXPECT_THAT(ticks(-3, 42, 5), ElementsAre(0, 10, 20, 30, 40));
+  EXPECT_THAT(ticks(1e9, 4e9, 3), ElementsAre(1e9, 2e9, 3e9, 4e9));
+}
+
+TEST(TextOf, HasUnits) {
+  EXPECT_EQ(text_of(1536, Unit::bytes), "1.5 KiB");
+  EXPECT_EQ(text_of(0.0123, Unit::seconds), "12.3 ms");
+  EXPECT_EQ(text_of(0.25, Unit::share), "25 %");
+  EXPECT_EQ(text_of(0.0003, Unit::number), "0.0003");
+}
+
+TEST(Draw, PutsTheLowestAndTheHighestAtTheEndsOfTheAxis) {
+  const std::string svg = draw({.title = "A<B>", .lines = {{.label = "one", .points = {{1, 10}, {2, 30}, {3, 20}}}}});
+  EXPECT_THAT(svg, HasSubstr("A&lt;B&gt;"));
+  EXPECT_THAT(svg, HasSubstr("class=\"l0\" d=\"M78.0 226.0L392.0 40.0L706.0 133.0\""));
+}
+
+TEST(Draw, HasTicksOfRoundBinaryUnits) {
+  const std::string svg = draw({.title = "memory",
+                                .unit = Unit::bytes,
+                                .lines = {{.label = "a", .points = {{1, 0}, {2, 4.0 * 1024 * 1024 * 1024}}}}});
+  for (const char* tick : {">0 B<", ">1 GiB<", ">4 GiB<"}) EXPECT_THAT(svg, HasSubstr(tick));
+}
+
+TEST(Draw, StacksAreas) {
+  const std::string svg = draw({.title = "memory",
+                                .lines = {{.label = "a", .color = 0, .points = {{0, 1}, {1, 1}}},
+                                          {.label = "b", .color = 1, .points = {{0, 1}, {1, 3}}}},
+                                .stacked = true});
+  EXPECT_THAT(svg, HasSubstr("class=\"f0\" d=\"M78.0 179.5L706.0 179.5L706.0 226.0L78.0 226.0Z\""));
+  EXPECT_THAT(svg, HasSubstr("class=\"f1\" d=\"M78.0 133.0L706.0 40.0L706.0 226.0L78.0 226.0Z\""));
+}
+
+TEST(Draw, HoldsWithOnePointAndWithEqualNumbers) {
+  EXPECT_EQ(draw({.title = "empty", .lines = {{.label = "none"}}}), "");
+  for (const Points& points : {Points{{1, 0}}, Points{{1, 5}, {2, 5}}, Points{{1, 1e-9}, {2, 1e9}}})
+    for (const bool logarithmic : {false, true}) {
+      const std::string svg =
+          draw({.title = "t", .lines = {{.label = "a", .points = points}}, .logarithmic = logarithmic});
+      EXPECT_THAT(svg, Not(HasSubstr("nan")));
+      EXPECT_THAT(svg, Not(HasSubstr("inf")));
+    }
+}
+
+TEST(DrawTimeline, HasARowForEachLaneOfEachRank) {
+  TracedStep step{.step = 4};
+  step.spans["rank 0 on n1"] = {{"compute", "forward b0 m0", 0, 0.5}, {"gather", "unshard b1", 0.25, 1}};
+  step.spans["rank 1 on n1"] = {{"compute", "forward b0 m0", 0, 0.5}};
+  const std::string svg = draw_timeline(step);
+  for (const char* row : {"rank 0 on n1 compute", "rank 0 on n1 gather", "rank 1 on n1 compute"})
+    EXPECT_THAT(svg, HasSubstr(row));
+  EXPECT_THAT(svg, HasSubstr("x=\"385.00\" y=\"58\" width=\"705.00\"")) << "a quarter to the end, in the second row";
+}
+
+}  // namespace
+}  // namespace trireme::report
