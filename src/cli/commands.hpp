@@ -21,6 +21,7 @@ void add_tokenize(CLI::App& app, Action& chosen);
 void add_generate(CLI::App& app, Action& chosen);
 void add_models(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
+void add_evaluate(CLI::App& app, Action& chosen);
 void add_report(CLI::App& app, Action& chosen);
 /// `complete`: fills in the sizes of the run file's model; it may read them from `model.from`.
 using CompleteModel = std::function<config::RunConfig(config::RunConfig)>;

@@ -47,6 +47,7 @@ int run(int argc, char** argv) {
   cli::add_tokenize(app, chosen);
   cli::add_generate(app, chosen);
   cli::add_models(app, chosen);
+  cli::add_evaluate(app, chosen);
   cli::add_report(app, chosen);
   cli::add_doctor(app, chosen);
   cli::add_checkpoints(app, chosen);

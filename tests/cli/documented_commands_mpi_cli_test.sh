@@ -5,7 +5,7 @@
 # timeout: 400
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
-commands=(train plan tokenize generate report doctor inspect verify export import)
+commands=(train plan tokenize generate evaluate report doctor inspect verify export import)
 "$TRIREME" --help >help.txt
 for command in "${commands[@]}"; do "$TRIREME" "$command" --help >"help-$command.txt"; done
 
@@ -52,6 +52,7 @@ as_run() {
   text=${text//-o HF_DIR/-o exported}
   text=${text//HF_DIR/exported}
   text=${text//--prompt TEXT/--prompt ship}
+  text=${text//--data TOKENS/--data data/book.bin}
   [[ $tokenizer != bytes ]] || text=${text//spm:*([^ ])/bytes}
   [[ $text != "trireme plan run.toml"* ]] || text=${text//run.toml/plan.toml}
   text=${text//srun trireme/mpirun -n 2 trireme}

@@ -153,6 +153,30 @@ expect_end 4 'is not empty' '--overwrite'
 mkdir sizes
 cp again/config.json sizes
 
+# evaluate counts what training counted, from any of them, on any number of ranks; bits per byte are of the text.
+job 2 train run.toml --set run.output=judged --set train.steps=4 --set train.eval_every=4 --set data.validation=tokens.bin --set checkpoint.every=4
+expect_done
+for of in "1 judged/checkpoints/step-00000004" "3 judged/export-step-00000004"; do
+  job "${of% *}" evaluate "${of#* }" --data tokens.bin --seq-len 32 --micro 4
+  expect_done
+  python3 - <<'PYTHON' || fail "evaluate of $of"
+import array, json, math
+said = dict(word.split("=") for word in open("out.txt").read().split())
+counted = [row["eval_loss"] for row in map(json.loads, open("judged/metrics.jsonl")) if "eval_loss" in row][-1]
+ids = array.array("H", open("tokens.bin", "rb").read())
+targets = (len(ids) - 1) // 32 * 32
+text = sum(id < 256 for id in ids[1 : targets + 1])
+assert abs(float(said["loss"]) - counted) < 1e-5, (said, counted)
+assert int(said["targets"]) == targets and int(said["seq_len"]) == 32, said
+assert math.isclose(float(said["perplexity"]), math.exp(counted), rel_tol=1e-4), said
+assert math.isclose(float(said["bits_per_byte"]), counted * targets / math.log(2) / text, rel_tol=1e-5), said
+PYTHON
+done
+job 2 evaluate again --data nowhere.bin
+expect_end 3 'nowhere.bin'
+job 2 evaluate out --data tokens.bin
+expect_end 4 'holds no weights'
+
 # A run that begins with them, its model's sizes left out, has the same losses from each.
 sed -e '/^\[model\]/,/^\[data\]/{/^\[/!d}' -e 's/^export = .*//' run.toml >from.toml
 for model in again $checkpoint imported; do

@@ -18,10 +18,10 @@ done
 program --version
 grep -q '^trireme 0\.' out.txt && grep -qE '^MPI (Open MPI|MPICH)' out.txt || fail "no versions"
 program --help
-for word in train plan tokenize generate report doctor "Exit codes:" "mpirun -n 4"; do
+for word in train plan tokenize generate evaluate report doctor "Exit codes:" "mpirun -n 4"; do
   grep -q -- "$word" out.txt || fail "--help does not say $word"
 done
-for command in train plan tokenize generate report doctor; do
+for command in train plan tokenize generate evaluate report doctor; do
   program $command --help
   grep -q "^Examples:" out.txt || fail "$command --help has no examples"
 done
