@@ -51,7 +51,8 @@ said '^trireme: error: srun started 4 tasks without PMIx support for Open MPI.*-
 # Tasks that the mesh does not fit.
 submit "SETTINGS=run.output=runs/mesh mesh.shard=3" cpu.sbatch
 ends 2
-said '^trireme: error: .*mesh'
+said '^trireme: error: the run file does not fit 4 ranks:'
+said '^  mesh'
 
 # Mistakes around the program: one line, before any rank starts.
 submit RUN=nowhere.toml cpu.sbatch; ends 2; said 'error: cannot read the run file nowhere.toml'
