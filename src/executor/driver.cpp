@@ -68,6 +68,7 @@ void Driver::do_ops(std::span<const int> ops, std::int64_t step) {
 void Driver::lane_loop(schedule::Lane mine, const std::stop_token& stop) {
   prefer_short_slices();
   try {
+    if (runner_.on_thread) runner_.on_thread();
     for (std::int64_t step = 0;; ++step)
       for (int op = 0; op < static_cast<int>(lane_.size()); ++op) {
         if (lane(op) != mine) continue;

@@ -2,6 +2,7 @@
 #include "trireme/executor/executor.hpp"
 
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
 #include <variant>
@@ -47,6 +48,11 @@ std::vector<bool> reduced_on_host(const schedule::Schedule& schedule, const stor
   return there;
 }
 
+/// A new thread's GPU is the first one: a wait for an event there would make a context for every rank of the node.
+void set_device_of_thread(c10::Device device) {
+  if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+}
+
 }  // namespace
 
 Layers make_layers(const model::Model& model, std::int64_t max_seq_len, DType compute, std::int64_t loss_chunk_tokens,
@@ -79,6 +85,7 @@ Executor::Executor(const model::Model& model, schedule::Schedule schedule, store
       Runner{
           .run = [this](std::span<const int> ops, std::int64_t step) { perform(ops, step); },
           .together = [this](int op, std::int64_t step) { return graphs_ ? graphs_->segment_of(op, step) : nullptr; },
+          .on_thread = [device = options_.device] { set_device_of_thread(device); },
           .on_lane_end = options_.on_lane_end,
           .on_exception = options_.on_exception});
 }

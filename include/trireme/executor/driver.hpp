@@ -21,6 +21,8 @@ struct Runner {
   std::function<void(std::span<const int> ops, std::int64_t step)> run;
   /// The ops of the compute lane that `op` is handed over with, in order; null: by itself. Absent: every op is.
   std::function<const std::vector<int>*(int op, std::int64_t step)> together{};
+  /// A lane's own thread begins, before its first op.
+  std::function<void()> on_thread{};
   /// A lane has done its last op of a step: before anything that waits for that op goes on.
   std::function<void(schedule::Lane lane, std::int64_t step)> on_lane_end{};
   /// An op threw, on the thread where it did.

@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <exception>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/flight.hpp"
 
 namespace trireme::comm::nccl {
@@ -36,40 +39,66 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle, std::s
 }
 
 Handle::Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline)
-    : others_(others(communicator)), exceptions_at_construction_(std::uncaught_exceptions()) {
+    : others_(others(communicator)), exceptions_at_construction_(std::uncaught_exceptions()), deadline_(deadline) {
   // Not by ncclCommSplit: that wants a communicator of all ranks, whose start-up grows with the job and which nothing
   // else needs. Ours are small groups that start at the same time, and none is lost when another is aborted.
   ncclUniqueId id{};
   if (communicator.rank() == 0) check(ncclGetUniqueId(&id), "make an id for a communicator");
-  mpi::check(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.handle()), "hand NCCL's id to the other ranks");
+  std::string bytes(sizeof id, '\0');
+  std::memcpy(bytes.data(), &id, sizeof id);
+  bytes = mpi::broadcast_text(communicator, std::move(bytes));  // to the communicator's deadline
+  std::memcpy(&id, bytes.data(), sizeof id);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   check(ncclCommInitRankConfig(&handle_, communicator.size(), id, communicator.rank(), &config), "make a communicator");
   mpi::FlightRecorder recorder;
   mpi::Wait wait(recorder.add_lane("nccl").begin("make a communicator", {0}), deadline, recorder);
-  launched("make a communicator", wait);
+  try {
+    launched("make a communicator", wait);
+  } catch (...) {
+    (void)ncclCommAbort(handle_);
+    throw;
+  }
 }
 
 Handle::~Handle() {
   if (handle_ == nullptr) return;
-  if (std::uncaught_exceptions() > exceptions_at_construction_ || state() != ncclSuccess) {
+  if (std::uncaught_exceptions() > exceptions_at_construction_ || ask() != ncclSuccess)
     (void)ncclCommAbort(handle_);
-    return;
-  }
-  (void)ncclCommFinalize(handle_);
+  else
+    finalize();
+}
+
+void Handle::finalize() noexcept {
+  const auto began = mpi::Clock::now();
   mpi::Backoff backoff;
-  while (state() == ncclInProgress)
-    if (!backoff.brief()) backoff.sleep();
-  (void)ncclCommDestroy(handle_);
+  ncclResult_t now = ncclCommFinalize(handle_);
+  while (now == ncclInProgress || now == ncclSuccess) {
+    if ((now = ask()) != ncclInProgress) break;
+    if (backoff.brief()) continue;
+    if (deadline_.passed(began)) {
+      log::warning(fmt::format("NCCL: {} has not ended its communicator after {} s; it is aborted.", others_,
+                               deadline_.timeout_seconds));
+      break;
+    }
+    backoff.sleep();
+  }
+  (void)(now == ncclSuccess ? ncclCommDestroy(handle_) : ncclCommAbort(handle_));
 }
 
 void Handle::launched(std::string_view what, mpi::Wait& wait) const {
   ncclResult_t now = ncclInProgress;
-  wait.until([&] { return (now = state()) != ncclInProgress; }, [&] { return others_; });
+  wait.until([&] { return (now = ask()) != ncclInProgress; }, [&] { return others_; });
   check(now, what, handle_);
 }
 
-ncclResult_t Handle::state() const {
+std::optional<ncclResult_t> Handle::state() const {
+  const std::unique_lock lock(inside_, std::try_to_lock);
+  if (!lock) return std::nullopt;
+  return ask();
+}
+
+ncclResult_t Handle::ask() const {
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = ncclCommGetAsyncError(handle_, &state);
   return asked == ncclSuccess ? state : asked;

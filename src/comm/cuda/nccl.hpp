@@ -3,6 +3,8 @@
 
 #include <nccl.h>
 
+#include <mutex>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -17,7 +19,12 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle = nullp
            std::source_location where = std::source_location::current());
 
 /// Owns one NCCL communicator, which never blocks the calling thread. The destructor is collective as a Communicator's:
-/// while an exception unwinds the stack it gives the communicator up instead.
+/// while an exception unwinds the stack, or when the other ranks do not come to it by the deadline, it aborts the
+/// communicator instead.
+///
+/// One thread at a time is inside the communicator: a call that does not block leaves its work to a thread of NCCL's,
+/// and whoever asks for the state joins that thread and frees what it worked on (ncclGroupJobComplete, NCCL 2.28),
+/// without a lock of NCCL's own.
 class Handle {
  public:
   /// Collective over `communicator`: its first rank's id goes round by MPI. The current CUDA device is this rank's.
@@ -26,16 +33,29 @@ class Handle {
   Handle& operator=(const Handle&) = delete;
   ~Handle();
 
-  [[nodiscard]] ncclComm_t get() const { return handle_; }
-  /// Returns when what was called last has been launched. Throws as `check`, and where `wait` does.
-  void launched(std::string_view what, mpi::Wait& wait) const;
-  /// What became of the communicator: ncclSuccess, ncclInProgress or an error of this rank or another.
-  [[nodiscard]] ncclResult_t state() const;
+  /// Calls work(communicator), which returns what NCCL's last call in it did, and returns when that has been launched.
+  /// No other thread is inside the communicator meanwhile. Throws as `check`, and where `wait` does.
+  template <class Work>
+  void launch(std::string_view what, mpi::Wait& wait, Work&& work,
+              std::source_location where = std::source_location::current()) const {
+    const std::scoped_lock lock(inside_);
+    check(work(handle_), what, handle_, where);
+    launched(what, wait);
+  }
+  /// What became of the communicator: ncclSuccess, ncclInProgress or an error of this rank or another. Nothing where
+  /// another thread launches, which will know before this one could.
+  [[nodiscard]] std::optional<ncclResult_t> state() const;
 
  private:
+  void launched(std::string_view what, mpi::Wait& wait) const;
+  [[nodiscard]] ncclResult_t ask() const;
+  void finalize() noexcept;
+
+  mutable std::mutex inside_;  ///< held by the thread that is inside the communicator
   ncclComm_t handle_ = nullptr;
   std::string others_;  ///< the ranks that this one may wait for
   int exceptions_at_construction_ = 0;
+  mpi::Deadline deadline_;
 };
 
 }  // namespace trireme::comm::nccl

@@ -39,8 +39,8 @@ class NcclTransport final : public DeviceTransport {
     invariant(parts.total == parts.part * size_, "NCCL gathers equal parts");
     begin();
     const auto count = static_cast<std::size_t>(parts.part);
-    nccl::check(ncclAllGather(mine, whole, count, ncclInt8, handle_.get(), stream()), "gather", handle_.get());
-    handle_.launched("gather", wait);
+    handle_.launch("gather", wait,
+                   [&](ncclComm_t comm) { return ncclAllGather(mine, whole, count, ncclInt8, comm, stream()); });
   }
 
   void reduce_scatter(const float* whole, float* mine, Parts parts, DType wire, bool accumulate,
@@ -51,10 +51,10 @@ class NcclTransport final : public DeviceTransport {
     if (wire == DType::fp32) {
       const device::ChargeTo charge(device::Category::communication);
       at::Tensor sum = accumulate ? at::empty_like(to) : to;
-      nccl::check(ncclReduceScatter(whole, sum.mutable_data_ptr(), static_cast<std::size_t>(parts.part), ncclFloat32,
-                                    ncclSum, handle_.get(), stream()),
-                  "reduce and scatter", handle_.get());
-      handle_.launched("reduce and scatter", wait);
+      handle_.launch("reduce and scatter", wait, [&](ncclComm_t comm) {
+        return ncclReduceScatter(whole, sum.mutable_data_ptr(), static_cast<std::size_t>(parts.part), ncclFloat32,
+                                 ncclSum, comm, stream());
+      });
       if (accumulate) to.add_(sum);
       return;
     }
@@ -74,10 +74,9 @@ class NcclTransport final : public DeviceTransport {
   bool all_reduce(float* data, std::int64_t elements, DType wire, mpi::Wait& wait) override {
     begin();
     if (wire == DType::fp32) {
-      nccl::check(
-          ncclAllReduce(data, data, static_cast<std::size_t>(elements), ncclFloat32, ncclSum, handle_.get(), stream()),
-          "reduce", handle_.get());
-      handle_.launched("reduce", wait);
+      handle_.launch("reduce", wait, [&](ncclComm_t comm) {
+        return ncclAllReduce(data, data, static_cast<std::size_t>(elements), ncclFloat32, ncclSum, comm, stream());
+      });
       return true;
     }
     at::Tensor all = floats(data, {elements});
@@ -90,10 +89,10 @@ class NcclTransport final : public DeviceTransport {
       padded.narrow(0, 0, count).copy_(piece);
       const at::Tensor sum = exchange_and_sum(padded.view({size_, part}), wait).to(at::kBFloat16);
       at::Tensor gathered = at::empty({size_ * part}, sum.options());
-      nccl::check(ncclAllGather(sum.const_data_ptr(), gathered.mutable_data_ptr(), static_cast<std::size_t>(part),
-                                ncclBfloat16, handle_.get(), stream()),
-                  "gather sums", handle_.get());
-      handle_.launched("gather sums", wait);
+      handle_.launch("gather sums", wait, [&](ncclComm_t comm) {
+        return ncclAllGather(sum.const_data_ptr(), gathered.mutable_data_ptr(), static_cast<std::size_t>(part),
+                             ncclBfloat16, comm, stream());
+      });
       piece.copy_(gathered.narrow(0, 0, count));
     }
     return true;
@@ -111,10 +110,10 @@ class NcclTransport final : public DeviceTransport {
     begin();
     const auto count = static_cast<std::int64_t>(values.size());
     const at::Tensor there = tensor_at(values.data(), {count}, at::kByte, at::kCPU).to(device());
-    nccl::check(ncclBroadcast(there.const_data_ptr(), there.mutable_data_ptr(), values.size(), ncclInt8, root,
-                              handle_.get(), stream()),
-                "broadcast", handle_.get());
-    handle_.launched("broadcast", wait);
+    handle_.launch("broadcast", wait, [&](ncclComm_t comm) {
+      return ncclBroadcast(there.const_data_ptr(), there.mutable_data_ptr(), values.size(), ncclInt8, root, comm,
+                           stream());
+    });
     to_host(there, values.data(), wait);
   }
 
@@ -141,15 +140,15 @@ class NcclTransport final : public DeviceTransport {
     const at::Tensor sent = terms.to(at::kBFloat16).contiguous();
     const at::Tensor received = at::empty(sent.sizes(), sent.options());
     const auto count = static_cast<std::size_t>(sent.size(1));
-    nccl::check(ncclGroupStart(), "begin an exchange");
-    for (int rank = 0; rank < size_; ++rank) {
-      nccl::check(ncclSend(sent[rank].const_data_ptr(), count, ncclBfloat16, rank, handle_.get(), stream()), "send",
-                  handle_.get());
-      nccl::check(ncclRecv(received[rank].mutable_data_ptr(), count, ncclBfloat16, rank, handle_.get(), stream()),
-                  "receive", handle_.get());
-    }
-    nccl::check(ncclGroupEnd(), "exchange", handle_.get());
-    handle_.launched("exchange", wait);
+    handle_.launch("exchange", wait, [&](ncclComm_t comm) {
+      nccl::check(ncclGroupStart(), "begin an exchange");
+      for (int rank = 0; rank < size_; ++rank) {
+        nccl::check(ncclSend(sent[rank].const_data_ptr(), count, ncclBfloat16, rank, comm, stream()), "send", comm);
+        nccl::check(ncclRecv(received[rank].mutable_data_ptr(), count, ncclBfloat16, rank, comm, stream()), "receive",
+                    comm);
+      }
+      return ncclGroupEnd();
+    });
     at::Tensor sum = received[0].to(at::kFloat);
     for (int rank = 1; rank < size_; ++rank) sum.add_(received[rank]);
     return sum;

@@ -71,19 +71,18 @@ void Watch::look(std::unique_lock<std::mutex>& lock) {
   }
   if (pending_.empty()) return;
   const Pending& head = pending_.front();
-  if (const ncclResult_t state = handle_.state(); state != ncclSuccess && state != ncclInProgress)
-    return report(head, lock);
+  if (const auto state = handle_.state(); state && *state != ncclSuccess && *state != ncclInProgress)
+    return report(head, *state, lock);
   if (std::chrono::duration<double>(mpi::Clock::now() - head_since_).count() > head.deadline->timeout_seconds)
-    report(head, lock);
+    report(head, ncclSuccess, lock);
 }
 
-void Watch::report(const Pending& late, std::unique_lock<std::mutex>& lock) const {
+void Watch::report(const Pending& late, ncclResult_t state, std::unique_lock<std::mutex>& lock) const {
   const std::string operation = to_text(late.operation);
-  const ncclResult_t state = handle_.state();
   const mpi::Deadline& deadline = *late.deadline;
   const mpi::FlightRecorder& recorder = *late.recorder;
   lock.unlock();  // the recorder of this lane may be asked meanwhile
-  if (state != ncclSuccess && state != ncclInProgress) {
+  if (state != ncclSuccess) {
     const std::string text =
         fmt::format("NCCL failed in {}: {}. NCCL_DEBUG=INFO says more; comm.backend = \"mpi\" does without NCCL.",
                     operation, ncclGetErrorString(state));

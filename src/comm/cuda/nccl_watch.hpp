@@ -41,7 +41,8 @@ class Watch {
   void loop(const std::stop_token& stop);
   /// Takes off what is done; when something else is at the head, its time begins.
   void look(std::unique_lock<std::mutex>& lock);
-  void report(const Pending& late, std::unique_lock<std::mutex>& lock) const;
+  /// state: an error of the communicator; ncclSuccess: `late` is overdue.
+  void report(const Pending& late, ncclResult_t state, std::unique_lock<std::mutex>& lock) const;
 
   const Handle& handle_;
   std::mutex mutex_;

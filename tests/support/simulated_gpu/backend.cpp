@@ -9,6 +9,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -23,15 +24,29 @@ namespace {
 
 constexpr auto cuda = c10::DeviceType::CUDA;
 
+/// A process has GPU 0. A thread that has not set its GPU is at another one, as a new thread on a real node is at the
+/// first: what CUDA does there without a guard of its own makes a context on it.
+constexpr c10::DeviceIndex not_ours = 1;
+c10::DeviceIndex& device_of_thread() {
+  thread_local c10::DeviceIndex device = gettid() == getpid() ? c10::DeviceIndex{0} : not_ours;
+  return device;
+}
+const Moment& of_this_device(void* event) {
+  invariant(device_of_thread() == 0, "a thread sets its GPU before it asks for events");
+  return *static_cast<const Moment*>(event);
+}
+
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   Guard() = default;
   explicit Guard(c10::DeviceType) {}
   c10::DeviceType type() const override { return cuda; }
-  c10::Device exchangeDevice(c10::Device device) const override { return device; }
-  c10::Device getDevice() const override { return {cuda, 0}; }
-  void setDevice(c10::Device) const override {}
-  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::Device exchangeDevice(c10::Device device) const override {
+    return {cuda, std::exchange(device_of_thread(), device.index())};
+  }
+  c10::Device getDevice() const override { return {cuda, device_of_thread()}; }
+  void setDevice(c10::Device device) const override { device_of_thread() = device.index(); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override { device_of_thread() = device.index(); }
   c10::Stream getStream(c10::Device device) const override { return stream(device, current_stream()); }
   c10::Stream getDefaultStream(c10::Device device) const override { return stream(device, 0); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
@@ -41,7 +56,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream exchangeStream(c10::Stream now) const override {
     return stream(now.device(), std::exchange(current_stream(), now.id()));
   }
-  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  c10::DeviceIndex deviceCount() const noexcept override { return not_ours + 1; }
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
     if (*event == nullptr) *event = new Moment;
     *static_cast<Moment*>(*event) = moment(stream.id());
@@ -49,9 +64,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void block(void* event, const c10::Stream& stream) const override {
     submit(stream.id(), [then = *static_cast<const Moment*>(event)] { reach(then); });
   }
-  void synchronizeEvent(void* event) const override { reach(*static_cast<const Moment*>(event)); }
+  void synchronizeEvent(void* event) const override { reach(of_this_device(event)); }
   bool queryEvent(void* event) const override {
-    reach(*static_cast<const Moment*>(event));  // or nobody would
+    const Moment& moment = of_this_device(event);
+    if (events_are_held()) return false;
+    reach(moment);  // or nobody would
     return true;
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Moment*>(event); }

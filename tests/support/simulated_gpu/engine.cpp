@@ -237,6 +237,12 @@ void reach(const Moment& moment) {
   }
 }
 
+namespace {
+std::atomic<bool> held = false;
+}  // namespace
+void hold_events(bool holds) { held = holds; }
+bool events_are_held() { return held; }
+
 c10::Allocator& memory() { return Memory::all(); }
 bool is_there(const void* address) { return Memory::all().holds(address); }
 int new_pool() {

@@ -35,6 +35,10 @@ struct Moment {
 /// Returns when that is done.
 void reach(const Moment& moment);
 
+/// From now on no query finds that an event is done, however long one asks; or again every one does (the default).
+void hold_events(bool holds);
+[[nodiscard]] bool events_are_held();
+
 /// While one lives, the calling thread is the device: no other is, and the device's memory may be touched.
 class Running {
  public:

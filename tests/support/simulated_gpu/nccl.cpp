@@ -10,16 +10,19 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/simulated_gpu/engine.hpp"
 #include "trireme/base/error.hpp"
 
 using trireme::invariant;
+using trireme::test::gpu::current_stream;
 using trireme::test::gpu::is_there;
 using trireme::test::gpu::recording;
 using trireme::test::gpu::Running;
@@ -28,6 +31,9 @@ namespace {
 
 constexpr std::size_t slot_bytes = std::size_t{4} << 20;
 constexpr int most_ranks = 64;
+/// What a launch takes at least: long enough for whoever does not wait for it to be found inside.
+constexpr std::chrono::microseconds launch_time{200};
+std::atomic<int> times_in_progress = 0;
 
 /// What the ranks of a communicator share: a place for each of them, and a meeting of all.
 struct Shared {
@@ -44,6 +50,24 @@ std::size_t size_of(ncclDataType_t type) { return type == ncclInt8 ? 1 : type ==
 struct ncclComm {
   int rank, size;
   Shared* shared;
+  std::atomic<pid_t> user = 0;  ///< the thread that is inside, or whose launch is not known to have ended; 0: none
+  std::thread job;              ///< what was launched last, until it is joined
+  std::atomic<bool> launched = false;
+  ncclResult_t result = ncclSuccess;
+
+  /// Leaves `work` to a thread of its own.
+  ncclResult_t launch(std::function<ncclResult_t()> work) {
+    invariant(recording() == nullptr, "no collective is launched while work is recorded");
+    invariant(!job.joinable(), "a launch ends before the next one");
+    launched = false;
+    job = std::thread([this, work = std::move(work), stream = current_stream()] {
+      current_stream() = stream;
+      std::this_thread::sleep_for(launch_time);
+      result = work();
+      launched = true;
+    });
+    return ncclInProgress;
+  }
 
   [[nodiscard]] std::byte* slot(int of) const {
     return reinterpret_cast<std::byte*>(shared) + head_bytes + static_cast<std::size_t>(of) * slot_bytes;
@@ -63,8 +87,7 @@ struct ncclComm {
   }
   /// Every rank puts something in its place, all look at all places.
   ncclResult_t exchange(const std::function<void(std::byte* mine)>& put, const std::function<void()>& look) const {
-    invariant(recording() == nullptr, "no collective is launched while work is recorded");
-    trireme::test::gpu::reach(trireme::test::gpu::moment(trireme::test::gpu::current_stream()));
+    trireme::test::gpu::reach(trireme::test::gpu::moment(current_stream()));
     {
       const Running now;
       put(slot(rank));
@@ -87,6 +110,25 @@ struct ncclComm {
 };
 
 namespace {
+
+/// The calling thread is inside a communicator: from the first call of a launch until the launch is joined.
+class Inside {
+ public:
+  explicit Inside(ncclComm_t comm) : comm_(comm) {
+    pid_t user = 0;
+    if (comm->user.compare_exchange_strong(user, gettid()) || user == gettid()) return;
+    std::fputs("simulated NCCL: two threads are inside one communicator\n", stderr);
+    std::abort();
+  }
+  ~Inside() {
+    if (!comm_->job.joinable()) comm_->user = 0;
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  ncclComm_t comm_;
+};
 
 struct Message {
   ncclComm_t over;
@@ -133,21 +175,40 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id
   close(file);
   if (shared == MAP_FAILED) return ncclSystemError;
   *made = new ncclComm{rank, ranks, static_cast<Shared*>(shared)};
-  if (!(*made)->meet()) return ncclSystemError;
-  if (rank == 0) unlink(id.name.data());
-  return ncclInProgress;  // as a communicator that does not block; it is there
+  const Inside inside(*made);
+  return (*made)->launch([over = *made, id] {
+    if (!over->meet()) return ncclSystemError;
+    if (over->rank == 0) unlink(id.name.data());
+    return ncclSuccess;
+  });
 }
 
+int ncclTimesInProgress() { return times_in_progress; }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t of, ncclResult_t* state) {
-  *state = of->shared->aborted ? ncclSystemError : ncclSuccess;
+  const Inside inside(of);
+  *state = ncclInProgress;
+  if (of->job.joinable()) {
+    if (!of->launched) {
+      ++times_in_progress;
+      return ncclSuccess;
+    }
+    of->job.join();
+  }
+  *state = of->shared->aborted ? ncclSystemError : of->result;
   return ncclSuccess;
 }
+/// Any thread may abort.
 ncclResult_t ncclCommAbort(ncclComm_t of) {
   of->shared->aborted = true;
   return ncclCommDestroy(of);
 }
-ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
+/// Like NCCL's, ended when all ranks have called it.
+ncclResult_t ncclCommFinalize(ncclComm_t of) {
+  const Inside inside(of);
+  return of->launch([of] { return of->meet() ? ncclSuccess : ncclSystemError; });
+}
 ncclResult_t ncclCommDestroy(ncclComm_t of) {
+  if (of->job.joinable()) of->job.join();
   munmap(of->shared, shared_bytes);
   delete of;
   return ncclSuccess;
@@ -160,14 +221,18 @@ const char* ncclGetLastError(ncclComm_t) { return ""; }
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t over,
                            cudaStream_t) {
   on_the_gpu(from, to);
+  const Inside inside(over);
   const std::size_t bytes = count * size_of(type);
-  return over->in_pieces(bytes, 1, [&](std::size_t first, std::size_t some) {
-    return over->exchange(
-        [&](std::byte* mine) { std::memcpy(mine, static_cast<const std::byte*>(from) + first, some); },
-        [&] {
-          for (int r = 0; r < over->size; ++r)
-            std::memcpy(static_cast<std::byte*>(to) + static_cast<std::size_t>(r) * bytes + first, over->slot(r), some);
-        });
+  return over->launch([=] {
+    return over->in_pieces(bytes, 1, [&](std::size_t first, std::size_t some) {
+      return over->exchange(
+          [&](std::byte* mine) { std::memcpy(mine, static_cast<const std::byte*>(from) + first, some); },
+          [&] {
+            for (int r = 0; r < over->size; ++r)
+              std::memcpy(static_cast<std::byte*>(to) + static_cast<std::size_t>(r) * bytes + first, over->slot(r),
+                          some);
+          });
+    });
   });
 }
 
@@ -175,16 +240,19 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, nc
                                ncclComm_t over, cudaStream_t) {
   on_the_gpu(from, to);
   invariant(type == ncclFloat32, "simulated NCCL sums fp32");
+  const Inside inside(over);
   const auto size = static_cast<std::size_t>(over->size);
-  return over->in_pieces(count, 4 * size, [&](std::size_t first, std::size_t some) {
-    return over->exchange(
-        [&](std::byte* mine) {
-          for (std::size_t r = 0; r < size; ++r)
-            std::memcpy(mine + 4 * r * some, static_cast<const float*>(from) + r * count + first, 4 * some);
-        },
-        [&] {
-          sum_of_slots(*over, static_cast<std::size_t>(over->rank) * some, some, static_cast<float*>(to) + first);
-        });
+  return over->launch([=] {
+    return over->in_pieces(count, 4 * size, [&](std::size_t first, std::size_t some) {
+      return over->exchange(
+          [&](std::byte* mine) {
+            for (std::size_t r = 0; r < size; ++r)
+              std::memcpy(mine + 4 * r * some, static_cast<const float*>(from) + r * count + first, 4 * some);
+          },
+          [&] {
+            sum_of_slots(*over, static_cast<std::size_t>(over->rank) * some, some, static_cast<float*>(to) + first);
+          });
+    });
   });
 }
 
@@ -192,20 +260,26 @@ ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDa
                            ncclComm_t over, cudaStream_t) {
   on_the_gpu(from, to);
   invariant(type == ncclFloat32, "simulated NCCL sums fp32");
-  return over->in_pieces(count, 4, [&](std::size_t first, std::size_t some) {
-    return over->exchange(
-        [&](std::byte* mine) { std::memcpy(mine, static_cast<const float*>(from) + first, 4 * some); },
-        [&] { sum_of_slots(*over, 0, some, static_cast<float*>(to) + first); });
+  const Inside inside(over);
+  return over->launch([=] {
+    return over->in_pieces(count, 4, [&](std::size_t first, std::size_t some) {
+      return over->exchange(
+          [&](std::byte* mine) { std::memcpy(mine, static_cast<const float*>(from) + first, 4 * some); },
+          [&] { sum_of_slots(*over, 0, some, static_cast<float*>(to) + first); });
+    });
   });
 }
 
 ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
                            ncclComm_t over, cudaStream_t) {
   on_the_gpu(from, to);
-  return over->in_pieces(count * size_of(type), 1, [&](std::size_t first, std::size_t some) {
-    return over->exchange(
-        [&](std::byte* mine) { std::memcpy(mine, static_cast<const std::byte*>(from) + first, some); },
-        [&] { std::memcpy(static_cast<std::byte*>(to) + first, over->slot(root), some); });
+  const Inside inside(over);
+  return over->launch([=] {
+    return over->in_pieces(count * size_of(type), 1, [&](std::size_t first, std::size_t some) {
+      return over->exchange(
+          [&](std::byte* mine) { std::memcpy(mine, static_cast<const std::byte*>(from) + first, some); },
+          [&] { std::memcpy(static_cast<std::byte*>(to) + first, over->slot(root), some); });
+    });
   });
 }
 
@@ -233,16 +307,19 @@ ncclResult_t ncclGroupEnd() {
   const std::size_t bytes = messages.front().bytes;
   for (const Message& m : messages)
     invariant(m.over == over && m.bytes == bytes, "messages of a group are of one size");
-  return over->in_pieces(bytes, static_cast<std::size_t>(over->size), [&](std::size_t first, std::size_t some) {
-    return over->exchange(
-        [&](std::byte* mine) {
-          for (const Message& m : messages)
-            if (m.from != nullptr) std::memcpy(mine + static_cast<std::size_t>(m.peer) * some, m.from + first, some);
-        },
-        [&] {
-          for (const Message& m : messages)
-            if (m.to != nullptr)
-              std::memcpy(m.to + first, over->slot(m.peer) + static_cast<std::size_t>(over->rank) * some, some);
-        });
+  const Inside inside(over);
+  return over->launch([=] {
+    return over->in_pieces(bytes, static_cast<std::size_t>(over->size), [&](std::size_t first, std::size_t some) {
+      return over->exchange(
+          [&](std::byte* mine) {
+            for (const Message& m : messages)
+              if (m.from != nullptr) std::memcpy(mine + static_cast<std::size_t>(m.peer) * some, m.from + first, some);
+          },
+          [&] {
+            for (const Message& m : messages)
+              if (m.to != nullptr)
+                std::memcpy(m.to + first, over->slot(m.peer) + static_cast<std::size_t>(over->rank) * some, some);
+          });
+    });
   });
 }

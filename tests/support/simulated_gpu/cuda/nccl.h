@@ -4,8 +4,10 @@
 #include <array>
 #include <cstddef>
 
-/// Of NCCL what src/comm/cuda needs, between the simulated GPUs of processes on one node (nccl.cpp): the collectives
-/// run on the calling thread, and return when they are done.
+/// Of NCCL what src/comm/cuda needs, between the simulated GPUs of processes on one node (nccl.cpp): a collective runs
+/// on a thread of its own, and the communicator is in progress until ncclCommGetAsyncError, asked by the thread that
+/// launched, has joined it. As NCCL does where a communicator does not block, with the check that NCCL does not have: a
+/// second thread inside the communicator meanwhile ends the process.
 using cudaStream_t = void*;
 struct ncclComm;
 using ncclComm_t = ncclComm*;
@@ -23,6 +25,8 @@ struct ncclConfig_t {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
+/// How often a communicator was found in progress (all of this process), for tests.
+int ncclTimesInProgress();
 ncclResult_t ncclCommGetAsyncError(ncclComm_t of, ncclResult_t* state);
 ncclResult_t ncclCommAbort(ncclComm_t of);
 ncclResult_t ncclCommFinalize(ncclComm_t of);

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What src/comm/cuda owes NCCL and no collective's result shows: one thread at a time inside a communicator, and an end
+// of a communicator that others never come to.
+#include "support/simulated_gpu/cuda/nccl.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "support/simulated_gpu/engine.hpp"
+#include "trireme/comm/device_transports.hpp"
+#include "trireme/comm/transport.hpp"
+#include "trireme/device/gpus.hpp"
+#include "trireme/mpi/communicator.hpp"
+#include "trireme/mpi/flight.hpp"
+#include "trireme/mpi/wait.hpp"
+
+namespace trireme::comm {
+namespace {
+
+class NcclThreads : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (world_.size() > static_cast<int>(device::probe_gpus().gpus.size()))
+      GTEST_SKIP() << "needs a GPU for every rank";
+    device_ = device::use_gpu(world_.rank());
+  }
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
+  c10::Device device_ = c10::Device(c10::DeviceType::CPU);
+};
+
+TEST_F(NcclThreads, TheWatchStaysOutOfACommunicatorWhileALaneLaunches) {
+  constexpr std::int64_t elements = 64;
+  constexpr int launches = 300;  // at 0.2 ms and more: a dozen looks of the watch at least
+  const mpi::Deadline deadline;
+  const auto nccl = nccl_transport(world_, device_, deadline);
+  mpi::FlightRecorder recorder;
+  mpi::FlightLane& lane = recorder.add_lane("shard/gather");
+  const at::Tensor from = at::full({elements}, world_.rank(), at::TensorOptions(at::kFloat).device(device_));
+  const at::Tensor to = at::empty({world_.size() * elements}, from.options());
+  const int before = ncclTimesInProgress();
+  test::gpu::hold_events(true);  // the first of them is pending all the time
+  for (int i = 0; i < launches; ++i) {
+    mpi::Wait wait(lane.begin("all_gather", {4 * elements}), deadline, recorder);
+    nccl->all_gather(static_cast<const std::byte*>(from.const_data_ptr()),
+                     static_cast<std::byte*>(to.mutable_data_ptr()),
+                     {.total = 4 * elements * world_.size(), .part = 4 * elements}, wait);
+    if (i == 0) {
+      EXPECT_TRUE(nccl->ends_later(lane, wait.operation(), deadline, recorder));
+    } else {
+      lane.finish(wait.operation().sequence);
+    }
+  }
+  test::gpu::hold_events(false);
+  EXPECT_GT(ncclTimesInProgress(), before) << "no launch was seen in progress";
+  mpi::Wait wait(recorder.add_lane("test").begin("wait", {0}), deadline, recorder);
+  wait.until([&] { return recorder.in_flight().size() == 1; }, [] { return std::string("the watch"); });
+  for (int rank = 0; rank < world_.size(); ++rank)
+    EXPECT_EQ(to[rank * elements].item<float>(), static_cast<float>(rank));
+}
+
+TEST_F(NcclThreads, ACommunicatorThatTheOthersDoNotEndIsAbortedAtTheDeadline) {
+  if (world_.size() == 1) GTEST_SKIP() << "needs others";
+  std::atomic<bool> counts = false;
+  const mpi::Deadline deadline{.timeout_seconds = 0.2,
+                               .last_progress = [&] { return counts ? mpi::Clock::time_point{} : mpi::Clock::now(); }};
+  auto nccl = nccl_transport(world_, device_, deadline);
+  counts = true;
+  if (world_.rank() == 0) nccl.reset();  // returns, although nobody else ends it yet
+  ASSERT_EQ(MPI_Barrier(MPI_COMM_WORLD), MPI_SUCCESS);
+  nccl.reset();
+}
+
+}  // namespace
+}  // namespace trireme::comm
