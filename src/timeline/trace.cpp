@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "trireme/schedule/text.hpp"
 
@@ -24,7 +25,7 @@ std::string name_of(const timeline::Span& span, const schedule::Schedule& schedu
 }  // namespace
 
 std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::Schedule& schedule,
-                         const model::Model& model, const TraceProcess& process) {
+                         const model::Model& model, const TraceProcess& process, std::span<const Kernel> kernels) {
   using Json = nlohmann::ordered_json;
   const int rank = process.rank;
   Json events = Json::array();
@@ -60,6 +61,26 @@ std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::
                         {"ts", microseconds(span.end - process.origin)},
                         {"args", std::move(bytes)}});
     }
+  }
+  constexpr std::int64_t first_stream_row = 100;  // after the lanes
+  std::set<std::int64_t> streams;
+  const auto first = std::min_element(
+      spans.begin(), spans.end(), [](const timeline::Span& a, const timeline::Span& b) { return a.begin < b.begin; });
+  for (const Kernel& kernel : kernels) {
+    if (first == spans.end() || kernel.begin < first->begin) continue;
+    if (streams.insert(kernel.stream).second)
+      events.push_back({{"name", "thread_name"},
+                        {"ph", "M"},
+                        {"pid", rank},
+                        {"tid", first_stream_row + kernel.stream},
+                        {"args", {{"name", fmt::format("GPU stream {}", kernel.stream)}}}});
+    events.push_back({{"name", kernel.name},
+                      {"cat", "kernel"},
+                      {"ph", "X"},
+                      {"pid", rank},
+                      {"tid", first_stream_row + kernel.stream},
+                      {"ts", microseconds(kernel.begin - process.origin)},
+                      {"dur", microseconds(kernel.end - kernel.begin)}});
   }
   return Json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump();
 }

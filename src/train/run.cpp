@@ -97,6 +97,7 @@ class TrainingLoop {
     const double waited = comm::seconds_inside_collectives();
     fault::set_step(static_cast<long>(step));
     (void)fault::point("step.begin");
+    recorder_.begin_step(job_, step);
     const data::StepBatch batch = reader.next();
     TrainedStep trained{.step = step,
                         .lr = optim::learning_rate(config_.lr, config_.optimizer.lr, step, config_.train.steps),

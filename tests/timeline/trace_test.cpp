@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -68,6 +69,27 @@ TEST_F(ChromeTrace, CountsFromAnOriginThatAllRanksShare) {
   for (const json& event : whole["traceEvents"])
     if (event["ph"] == "X") least = std::min(least, event["ts"].get<double>());
   EXPECT_DOUBLE_EQ(least, 7000);
+}
+
+TEST_F(ChromeTrace, HasTheGpusKernelsOnTheSameAxis) {
+  const auto start = Clock::now();
+  const std::vector<Span> spans{{0, 0, 0, start, start + microseconds(40)}};
+  const std::vector<Kernel> kernels{{"before", 7, start - microseconds(3), start - microseconds(1)},
+                                    {"gemm", 7, start + microseconds(5), start + microseconds(25)},
+                                    {"nccl", 20, start + microseconds(6), start + microseconds(9)}};
+  const json whole = json::parse(chrome_trace(spans, schedule_, model_, {0, "rank 0", start}, kernels));
+  std::map<std::string, json> by_name;
+  std::set<std::string> rows;
+  for (const json& event : whole["traceEvents"]) {
+    if (event["ph"] == "X") by_name[event["name"].get<std::string>()] = event;
+    if (event["name"] == "thread_name") rows.insert(event["args"]["name"].get<std::string>());
+  }
+  EXPECT_FALSE(by_name.contains("before")) << "of the step before the first that is traced";
+  EXPECT_DOUBLE_EQ(by_name.at("gemm")["ts"].get<double>(), 5);
+  EXPECT_DOUBLE_EQ(by_name.at("gemm")["dur"].get<double>(), 20);
+  EXPECT_EQ(by_name.at("gemm")["cat"], "kernel");
+  EXPECT_NE(by_name.at("gemm")["tid"], by_name.at("nccl")["tid"]);
+  EXPECT_TRUE(rows.contains("GPU stream 7") && rows.contains("GPU stream 20"));
 }
 
 TEST_F(ChromeTrace, IsValidWithoutSpans) {

@@ -6,6 +6,7 @@
 
 #include "trireme/model/model.hpp"
 #include "trireme/schedule/op.hpp"
+#include "trireme/timeline/kernels.hpp"
 #include "trireme/timeline/timeline.hpp"
 
 namespace trireme::timeline {
@@ -17,8 +18,10 @@ struct TraceProcess {
   Clock::time_point origin;  ///< time 0: the same moment on all ranks, so that their traces can be laid together
 };
 
-/// Measured spans as a Chrome trace (chrome://tracing, ui.perfetto.dev): a row a lane of the process.
+/// Measured spans as a Chrome trace (chrome://tracing, ui.perfetto.dev): a row a lane of the process, and below
+/// them a row for each stream of the GPU with its kernels (`kernels`, those since the first span).
 [[nodiscard]] std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::Schedule& schedule,
-                                       const model::Model& model, const TraceProcess& process);
+                                       const model::Model& model, const TraceProcess& process,
+                                       std::span<const Kernel> kernels = {});
 
 }  // namespace trireme::timeline

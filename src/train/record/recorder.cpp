@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <iterator>
 #include <utility>
 
 #include "train/record/memory_snapshot.hpp"
@@ -47,6 +49,28 @@ bool Recorder::snapshot_after(std::int64_t step) const {
   return recorded_ && (step + 1 >= last || step + 1 == config_.train.steps);
 }
 
+void Recorder::begin_step(const Job& job, std::int64_t step) {
+  if (!traces(step) || recording_ || !job.options().device.is_cuda()) return;
+  try {
+    recording_.emplace();
+  } catch (const std::exception& error) {
+    log::warning(fmt::format("metrics.trace_steps: no kernels in the trace: {}", error.what()));
+  }
+}
+
+void Recorder::end_recording() {
+  std::vector<timeline::Kernel> kernels;
+  try {
+    kernels = recording_->end();
+  } catch (const std::exception& error) {
+    log::warning(fmt::format("metrics.trace_steps: no kernels in the trace: {}", error.what()));
+  }
+  recording_.reset();
+  if (kernels.empty() && world_.rank() == 0)
+    log::info("metrics.trace_steps: no kernels in the trace: libtorch's profiler recorded none on this GPU");
+  kernels_.insert(kernels_.end(), std::make_move_iterator(kernels.begin()), std::make_move_iterator(kernels.end()));
+}
+
 void Recorder::add_step(Job& job, std::int64_t step, std::optional<double> own_seconds) {
   if (own_seconds) step_times_.add(*own_seconds);
   if (job.options().record_timeline) write_traces(job, step);
@@ -60,9 +84,10 @@ void Recorder::write_traces(Job& job, std::int64_t step) {
   for (const timeline::Span& span : job.executor().timeline().take())
     if (traces(first_step_ + span.step)) spans_.push_back(span);
   if (!traces(step) || spans_.empty()) return;
+  if (recording_ && (!traces(step + 1) || step + 1 == config_.train.steps)) end_recording();
   reports_.write(fmt::format("{}/trace-rank{}.json", config_.run.output, world_.rank()),
                  timeline::chrome_trace(spans_, job.executor().schedule(), job.model(),
-                                        {world_.rank(), world_.name_of(world_.rank()), trace_origin_}));
+                                        {world_.rank(), world_.name_of(world_.rank()), trace_origin_}, kernels_));
 }
 
 /// Lanes at rest.

@@ -10,6 +10,7 @@
 #include "train/record/step_times.hpp"
 #include "trireme/config/run_config.hpp"
 #include "trireme/mpi/communicator.hpp"
+#include "trireme/timeline/kernels.hpp"
 #include "trireme/timeline/timeline.hpp"
 #include "trireme/train/engine/job.hpp"
 
@@ -31,6 +32,8 @@ class Recorder {
 
   /// Whether lanes have to rest after this step, for what is written then.
   [[nodiscard]] bool rests_after(std::int64_t step) const { return traces(step) || snapshot_after(step); }
+  /// A step begins. Kernels of a GPU are recorded from the first step that is traced to the last one in a row.
+  void begin_step(const Job& job, std::int64_t step);
   /// Takes in a step that has ended. own_seconds: without waiting for other ranks; nothing for a step that warms up.
   /// Collective over the world every some steps.
   void add_step(Job& job, std::int64_t step, std::optional<double> own_seconds);
@@ -46,6 +49,7 @@ class Recorder {
   [[nodiscard]] bool traces(std::int64_t step) const;
   [[nodiscard]] bool snapshot_after(std::int64_t step) const;
   void write_traces(Job& job, std::int64_t step);
+  void end_recording();
   void write_snapshot(Job& job);
 
   const config::RunConfig& config_;
@@ -55,6 +59,8 @@ class Recorder {
   std::optional<RowFiles> rows_;              ///< on the first rank
   ReportFiles reports_;
   std::vector<timeline::Span> spans_;
+  std::optional<timeline::KernelRecording> recording_;
+  std::vector<timeline::Kernel> kernels_;
   StepTimes step_times_;  ///< since they were last reported
   bool recorded_;         ///< metrics.memory_snapshot: all of the memory's history is, until the snapshot is written
 };

@@ -343,7 +343,15 @@ def trace(arguments, work):
     kept = arguments.trace or work / "trace.json"
     rows = runs.trireme(VARIANTS["Trireme, recompute selective"] | {"metrics.trace_steps": [5, 6, 7]}, trace=kept)
     events = [e for e in json.loads(pathlib.Path(kept).read_text())["traceEvents"] if e["ph"] == "X"]
-    record(arguments, "trace", spans=len(events))
+    kernels = {}
+    for e in events:
+        if e.get("cat") == "kernel":
+            count, total = kernels.get(e["name"], (0, 0.0))
+            kernels[e["name"]] = count + 1, total + e["dur"]
+    record(arguments, "trace", spans=len(events), kernels=len(kernels))
+    print(f"{'ms a step':>10s} {'calls':>6s}  kernel" if kernels else "no kernels in the trace: libtorch's profiler recorded none")
+    for name, (count, total) in sorted(kernels.items(), key=lambda item: -item[1][1])[:30]:
+        print(f"{total / 3e3:10.3f} {count // 3:6d}  {name[:110]}")
     print(f"{len(events)} spans in the trace of 3 steps; step {statistics.median(row['step_seconds'] for row in rows[2:]) * 1e3:.1f} ms")
     return bool(events)
 
