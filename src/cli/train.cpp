@@ -69,8 +69,9 @@ int train(const mpi::Communicator& world, const RunFileArguments& arguments,
   const double timeout = told.comm.timeout_seconds;
   constexpr const char* checking = "checking the run file, the weights and the data";
   start.emplace(mpi::Deadline{.timeout_seconds = timeout}, nullptr, checking);
+  const int node_ranks = world.node().size();
   const std::string text = by_first_rank(
-      world, timeout, [&] { return train::preflight(told, world.size()); },
+      world, timeout, [&] { return train::preflight(told, world.size(), node_ranks); },
       [&] { start->mark(checking, supervise::Watchdog::no_step); });
   const config::RunConfig config = config::parse_run_file(text, arguments.path);
   log::debug("the run file, the weights and the data are right");

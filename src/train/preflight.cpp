@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "train/setup/host_memory.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file_system.hpp"
 #include "trireme/base/log.hpp"
@@ -16,12 +17,13 @@
 #include "trireme/checkpoint/hdf5_version.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/checkpoint/load/weights.hpp"
+#include "trireme/checkpoint/save/staging.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/planner/choose.hpp"
-#include "trireme/planner/replay.hpp"
+#include "trireme/planner/time/predict.hpp"
 #include "trireme/supervise/start_signals.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 #include "trireme/train/save/checkpointing.hpp"
@@ -103,21 +105,25 @@ bool needs_hdf5(const config::RunConfig& config) {
 
 }  // namespace
 
-std::string preflight(config::RunConfig config, int ranks) {
+std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
   config::require_trainable(config);
   check_device(config.device);
   const config::Resolved mesh = config::resolve(config, ranks);
-  const config::RunConfig complete = checkpoint::complete_model(config);
+  config::RunConfig complete = checkpoint::complete_model(config);
   const model::Model model = model::build(complete.model, planner::tensor_part(complete, mesh, 0));
+  const bool gpu = complete.device.type != config::DeviceType::cpu && !device::probe_gpus().gpus.empty();
   if (const std::optional<config::Sync> saved = saved_policy(complete, mesh)) {
     config.sync = *saved;
     log::info(fmt::format("sync.policy = auto: {}, as this run began", config::to_text(saved->policy)));
   } else {
-    const bool gpu = complete.device.type == config::DeviceType::automatic && !device::probe_gpus().gpus.empty();
     const planner::Choice choice = planner::choose_sync(planner::computing_on(complete, gpu), model, mesh);
     config.sync = choice.sync;
     if (!choice.reason.empty()) log::info(choice.reason);
   }
+  complete.sync = config.sync;
+  if (gpu)
+    check_host_memory(planner::predict_memory(planner::computing_on(complete, true), mesh), node_ranks,
+                      checkpoint::available_host_memory());
   checkpoint::check_weights(complete, model);
   check_prefetch(complete, config::resolve(complete, ranks));
   check_data(complete);

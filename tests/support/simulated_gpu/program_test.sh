@@ -31,6 +31,11 @@ expect_end 5 "out of memory in \`"
 grep -qE "^activations +device" err.txt || fail "no table by category"
 rm -rf out
 
+# What offload would lock in host memory has to be there before anything is allocated.
+program train run.toml --set memory.offload=parameters --set model.hidden_size=65536 --set model.intermediate_size=262144 \
+  --set model.layers=64 --set model.heads=512 --set model.kv_heads=512
+expect_end 5 "page-locked host memory"
+
 # Ranks that share the GPU: over MPI by themselves, not over NCCL.
 job 2 train run.toml --set train.steps=2
 expect_done
