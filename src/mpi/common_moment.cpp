@@ -15,7 +15,7 @@ using std::chrono::nanoseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int exchanges = 8;
-constexpr int tag = 0;
+constexpr int clock_tag = 0;
 
 std::int64_t now() { return nanoseconds(Clock::now().time_since_epoch()).count(); }
 
@@ -23,9 +23,9 @@ std::int64_t now() { return nanoseconds(Clock::now().time_since_epoch()).count()
 void tell(const Communicator& world, int other) {
   for (int i = 0; i < exchanges; ++i) {
     std::int64_t time = 0;
-    check(MPI_Recv(&time, 1, MPI_INT64_T, other, tag, world.handle(), MPI_STATUS_IGNORE), "compare clocks");
+    check(MPI_Recv(&time, 1, MPI_INT64_T, other, clock_tag, world.handle(), MPI_STATUS_IGNORE), "compare clocks");
     time = now();
-    check(MPI_Send(&time, 1, MPI_INT64_T, other, tag, world.handle()), "compare clocks");
+    check(MPI_Send(&time, 1, MPI_INT64_T, other, clock_tag, world.handle()), "compare clocks");
   }
 }
 
@@ -35,8 +35,8 @@ std::int64_t ask(const Communicator& world) {
   for (int i = 0; i < exchanges; ++i) {
     const std::int64_t begin = now();
     std::int64_t theirs = 0;
-    check(MPI_Send(&begin, 1, MPI_INT64_T, 0, tag, world.handle()), "compare clocks");
-    check(MPI_Recv(&theirs, 1, MPI_INT64_T, 0, tag, world.handle(), MPI_STATUS_IGNORE), "compare clocks");
+    check(MPI_Send(&begin, 1, MPI_INT64_T, 0, clock_tag, world.handle()), "compare clocks");
+    check(MPI_Recv(&theirs, 1, MPI_INT64_T, 0, clock_tag, world.handle(), MPI_STATUS_IGNORE), "compare clocks");
     const std::int64_t end = now();
     if (end - begin >= fastest) continue;
     fastest = end - begin;
