@@ -14,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tokenizer/model/vocabulary.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
 
@@ -22,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view space_piece = "\xe2\x96\x81";  // U+2581, what SentencePiece writes for a space
+using hf::space_piece;
 
 /// Reads the fields of a protocol buffer, one after another. Throws DataError when it ends early.
 class Fields {

@@ -4,14 +4,14 @@
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
+#include "tokenizer/model/vocabulary.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/input_file.hpp"
 
 namespace trireme::tokenizer {
 namespace {
 
-/// What SentencePiece writes for a space, U+2581; it puts one in front of every text.
-constexpr std::string_view space_piece = "\xe2\x96\x81";
+using hf::space_piece;  // SentencePiece puts one in front of every text
 
 /// Those of the largest open vocabularies, a quarter of a million pieces, have 5 MB.
 constexpr std::int64_t largest_model_bytes = std::int64_t{256} << 20;
