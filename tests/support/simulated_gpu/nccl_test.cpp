@@ -44,7 +44,7 @@ TEST_F(NcclThreads, TheWatchStaysOutOfACommunicatorWhileALaneLaunches) {
   const at::Tensor from = at::full({elements}, world_.rank(), at::TensorOptions(at::kFloat).device(device_));
   const at::Tensor to = at::empty({world_.size() * elements}, from.options());
   const int before = ncclTimesInProgress();
-  test::gpu::hold_events(true);  // the first of them is pending all the time
+  trireme::test::gpu::hold_events(true);  // the first of them is pending all the time
   for (int i = 0; i < launches; ++i) {
     mpi::Wait wait(lane.begin("all_gather", {4 * elements}), deadline, recorder);
     nccl->all_gather(static_cast<const std::byte*>(from.const_data_ptr()),
@@ -56,7 +56,7 @@ TEST_F(NcclThreads, TheWatchStaysOutOfACommunicatorWhileALaneLaunches) {
       lane.finish(wait.operation().sequence);
     }
   }
-  test::gpu::hold_events(false);
+  trireme::test::gpu::hold_events(false);
   EXPECT_GT(ncclTimesInProgress(), before) << "no launch was seen in progress";
   mpi::Wait wait(recorder.add_lane("test").begin("wait", {0}), deadline, recorder);
   wait.until([&] { return recorder.in_flight().size() == 1; }, [] { return std::string("the watch"); });
