@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <exception>
 
 #include "cli/commands.hpp"
+#include "cli/run_command.hpp"
 #include "cli/start/launcher.hpp"
 #include "cli/start/library_settings.hpp"
 #include "cli/start/log.hpp"
 #include "cli/start/standard_streams.hpp"
 #include "cli/this_build.hpp"
-#include "trireme/base/error.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/mpi/abort.hpp"
 
@@ -51,18 +47,7 @@ int run(int argc, char** argv) {
   cli::add_report(app, chosen);
   cli::add_doctor(app, chosen);
   cli::add_checkpoints(app, chosen);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
-  } catch (const CLI::ParseError& mistake) {
-    fmt::print(stderr, "trireme: error: {}. See `trireme --help`.\n", mistake.what());
-    return static_cast<int>(ExitCode::usage);
-  }
-  cli::check_instructions();
-  const int code = chosen();
-  cli::flush_standard_output();
-  return code;
+  return cli::run_command(app, chosen, argc, argv);
 }
 
 }  // namespace

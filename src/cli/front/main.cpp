@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "cli/commands.hpp"
+#include "cli/run_command.hpp"
 #include "cli/start/log.hpp"
 #include "cli/start/standard_streams.hpp"
 #include "cli/this_build.hpp"
@@ -54,18 +55,7 @@ int plan(int argc, char** argv) {
     if (!huggingface::completes(config)) become_full_program(argv);  // the sizes are in a checkpoint, in HDF5
     return huggingface::complete_model(std::move(config));
   });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& mistake) {
-    fmt::print(stderr, "trireme: error: {}. See `trireme --help`.\n", mistake.what());
-    return static_cast<int>(ExitCode::usage);
-  }
-  cli::check_instructions();
-  const int code = chosen();
-  cli::flush_standard_output();
-  return code;
+  return cli::run_command(app, chosen, argc, argv);
 }
 
 int run(int argc, char** argv) {
