@@ -7,6 +7,7 @@
 #     format                    clang-format 14 (.clang-format): C++ and CUDA
 #     shell                     shellcheck (.shellcheckrc)
 #     python                    ruff (pyproject.toml)
+#     tidy                      clang-tidy 16 (.clang-tidy): the value layers
 #
 # FIX=1 formats instead of checking. Exit code 1: findings; 77: none, but a tool is missing.
 set -euo pipefail
@@ -27,13 +28,29 @@ check_format() {
 }
 
 check_shell() { sources '*.sh' '*.sbatch' run | xargs -0 shellcheck --severity=warning; }
+# A file per layer that includes its sources: the headers are read once, and no build is needed.
+check_tidy() {
+  local layer layers units rc=0
+  read -ra layers < <(sed -n 's/^VALUES = "\(.*\)".*/\1/p' tests/layering_test.py)
+  ((${#layers[@]} > 0)) || { echo "lint: tidy: tests/layering_test.py names no VALUES" >&2; return 1; }
+  units=$(mktemp -d)
+  for layer in "${layers[@]}"; do
+    find "$PWD/src/$layer" -name '*.cpp' | sort | sed 's/.*/#include "&"/' >"$units/$layer.cpp"
+  done
+  wc -l "$units"/*.cpp | sort -rn | sed -n 's/^ *[0-9]* \(\/.*\)/\1/p' |  # the longest first
+    xargs -P "$(nproc)" -I {} clang-tidy-16 --quiet --config-file=.clang-tidy {} -- -std=c++20 -Iinclude -Isrc >"$units/log" 2>&1 || rc=1
+  grep -v 'warnings\? .*generated\.$' "$units/log"
+  rm -r "$units"
+  return "$rc"
+}
+
 check_python() { ruff check --quiet --no-cache .; }
 
-declare -A tool=([format]=clang-format-14 [shell]=shellcheck [python]=ruff)
-(($# > 0)) || set -- format shell python
+declare -A tool=([format]=clang-format-14 [shell]=shellcheck [python]=ruff [tidy]=clang-tidy-16)
+(($# > 0)) || set -- format shell python tidy
 status=0
 for check; do
-  [[ -n ${tool[$check]:-} ]] || { sed -n '4,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+  [[ -n ${tool[$check]:-} ]] || { sed -n '4,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
   if ! command -v "${tool[$check]}" >/dev/null; then
     echo "lint: $check: skipped: ${tool[$check]} is not installed (jobs/setup.sh --lint)"
     ((status == 1)) || status=77

@@ -95,7 +95,7 @@ std::string duration_text(double seconds) {
   const long long whole = std::llround(seconds);
   if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
   const long long minutes = std::llround(seconds / 60);
-  if (minutes < 24 * 60) return fmt::format("{}h {:02}m", minutes / 60, minutes % 60);
+  if (minutes < 24LL * 60) return fmt::format("{}h {:02}m", minutes / 60, minutes % 60);
   const long long hours = std::llround(seconds / 3600);
   return fmt::format("{}d {:02}h", hours / 24, hours % 24);
 }

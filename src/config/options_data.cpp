@@ -10,7 +10,7 @@ namespace {
 constexpr double largest_sample = 0x1p53;  // a mix of sources weighs samples in doubles
 
 Expected read_file(const Value& value, TokenSource& source) {
-  if (const Expected expected = read_path(value, source.path)) return expected;
+  if (Expected expected = read_path(value, source.path)) return expected;
   if (source.path.empty()) return "a path that is not empty";
   if (source.path.find_first_of("*?") != std::string::npos)
     return "the path of one file: wildcards are not expanded, list the files";
@@ -43,10 +43,10 @@ constexpr const char* train_form = "a path, a list of paths, or a list of { path
 Expected read_files(const Value& value, std::vector<TokenSource>& target, const std::string& form) {
   std::vector<TokenSource> sources;
   if (std::holds_alternative<std::string>(value.data)) {
-    if (const Expected expected = read_file(value, sources.emplace_back())) return expected;
+    if (Expected expected = read_file(value, sources.emplace_back())) return expected;
   } else if (const auto* list = std::get_if<List>(&value.data)) {
     for (const Value& element : *list)
-      if (const Expected expected = read_file(element, sources.emplace_back()))
+      if (Expected expected = read_file(element, sources.emplace_back()))
         return form + "; " + describe(element) + " where it takes " + *expected;
   }
   if (sources.empty()) return form;
@@ -59,7 +59,7 @@ Expected read_weighted_files(const List& list, std::vector<TokenSource>& target)
   for (const Value& element : list) {
     const auto* fields = std::get_if<Fields>(&element.data);
     if (fields == nullptr) return std::string(train_form) + "; weights for all files or for none";
-    if (const Expected expected = read_weighted_file(*fields, sources.emplace_back()))
+    if (Expected expected = read_weighted_file(*fields, sources.emplace_back()))
       return std::string(train_form) + "; " + *expected;
   }
   target = std::move(sources);

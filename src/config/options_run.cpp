@@ -10,7 +10,7 @@ constexpr double largest_step = 0x1p40;
 
 Expected read_name(const Value& value, RunSection& run) {
   std::string name;
-  if (const Expected expected = read_path(value, name)) return expected;
+  if (Expected expected = read_path(value, name)) return expected;
   if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
     return "a name of at least one character, without / and not beginning with a point";
   run.name = name;
@@ -19,7 +19,7 @@ Expected read_name(const Value& value, RunSection& run) {
 
 Expected read_resume(const Value& value, Checkpoint& checkpoint) {
   std::string resume;
-  if (const Expected expected = read_path(value, resume)) return expected;
+  if (Expected expected = read_path(value, resume)) return expected;
   if (resume.empty()) return "auto, none or the path of a checkpoint";
   checkpoint.resume = resume;
   return std::nullopt;

@@ -66,7 +66,7 @@ bool is_empty_path(const Option& option, const Value& value) {
 
 }  // namespace
 
-Reader::Reader(std::string name, Fields sections) : name_(std::move(name)) {
+Reader::Reader(std::string name, const Fields& sections) : name_(std::move(name)) {
   for (const Field& section : sections) take_section(section);
 }
 

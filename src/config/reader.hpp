@@ -16,7 +16,7 @@ namespace trireme::config {
 /// Turns the sections of a run file and the overrides into a configuration, collecting every mistake on the way.
 class Reader {
  public:
-  Reader(std::string name, Fields sections);
+  Reader(std::string name, const Fields& sections);
 
   /// Puts `section.key=value` in the place of what the file says.
   void set(const std::string& override_text);

@@ -67,7 +67,7 @@ void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
   }
   for (const auto& [key, feature] : one) {
     const json* value = config.find(std::string(key));
-    if (value != nullptr && !has(key) && !(value->is_number() && value->get<double>() == 1)) {
+    if (value != nullptr && !has(key) && (!value->is_number() || value->get<double>() != 1)) {
       config.unexpected(std::string(key), fmt::format("1: {} are not honoured", feature));
     }
   }

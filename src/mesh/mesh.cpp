@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "trireme/base/error.hpp"
 
@@ -42,9 +43,9 @@ Coordinates Mesh::coordinates(Rank rank) const {
   invariant(rank.value >= 0 && rank.value < ranks(), "a rank lies within its mesh");
   Coordinates at;
   int rest = rank.value;
-  for (auto row = axes.rbegin(); row != axes.rend(); ++row) {
-    at.*row->place = rest % (this->*row->size);
-    rest /= this->*row->size;
+  for (const auto& row : std::views::reverse(axes)) {
+    at.*row.place = rest % (this->*row.size);
+    rest /= this->*row.size;
   }
   return at;
 }

@@ -178,19 +178,19 @@ std::vector<Role> given(std::initializer_list<Given> groups) {
 std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
   using enum Role;
   const bool layer_norm = d.norm == NormKind::layer;
-  const std::vector<Role> attends = given({{!d.joint_qkv, {q, k, v}},
-                                           {!d.joint_qkv && d.qkv_bias, {q_bias, k_bias, v_bias}},
-                                           {d.joint_qkv, {qkv}},
-                                           {d.joint_qkv && d.qkv_bias, {Role::qkv_bias}},
-                                           {d.qk_norm != QkNorm::none, {q_norm, k_norm}},
-                                           {true, {o}},
-                                           {d.o_bias, {Role::o_bias}}});
-  const std::vector<Role> feeds = given({{d.gated(), {gate}},
-                                         {true, {up}},
-                                         {d.gated() && d.mlp_bias, {gate_bias}},
-                                         {d.mlp_bias, {up_bias}},
-                                         {true, {down}},
-                                         {d.mlp_bias, {down_bias}}});
+  std::vector<Role> attends = given({{!d.joint_qkv, {q, k, v}},
+                                     {!d.joint_qkv && d.qkv_bias, {q_bias, k_bias, v_bias}},
+                                     {d.joint_qkv, {qkv}},
+                                     {d.joint_qkv && d.qkv_bias, {Role::qkv_bias}},
+                                     {d.qk_norm != QkNorm::none, {q_norm, k_norm}},
+                                     {true, {o}},
+                                     {d.o_bias, {Role::o_bias}}});
+  std::vector<Role> feeds = given({{d.gated(), {gate}},
+                                   {true, {up}},
+                                   {d.gated() && d.mlp_bias, {gate_bias}},
+                                   {d.mlp_bias, {up_bias}},
+                                   {true, {down}},
+                                   {d.mlp_bias, {down_bias}}});
   switch (kind) {
     case StageKind::embedding: return {embedding};
     case StageKind::positions: return {positions};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <ranges>
 
 #include "trireme/base/units.hpp"
 
@@ -189,20 +190,20 @@ std::string draw(const Chart& chart) {
       "y=\"13\">{0}</text>",
       escaped(chart.title), width, height, left);
   out += names.text + grid(chart, x, y);
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {  // the lowest area last, above the higher ones
-    if (line->points.empty()) continue;
-    const std::string path = path_of(line->points, x, y);
+  for (const auto& line : std::views::reverse(lines)) {  // the lowest area last, above the higher ones
+    if (line.points.empty()) continue;
+    const std::string path = path_of(line.points, x, y);
     if (chart.stacked)
       out += fmt::format("<path class=\"f{}\" d=\"{}L{:.1f} {:.1f}L{:.1f} {:.1f}Z\"><title>{}</title></path>",
-                         line->color, path, x.at(line->points.back().x), y.begin, x.at(line->points.front().x), y.begin,
-                         escaped(line->label));
-    else if (line->points.size() > 1)
-      out += fmt::format("<path class=\"l{}\" d=\"{}\"/>", line->color, path);
-    if (line->marks || line->points.size() == 1)
-      for (const Point& point : line->points)
+                         line.color, path, x.at(line.points.back().x), y.begin, x.at(line.points.front().x), y.begin,
+                         escaped(line.label));
+    else if (line.points.size() > 1)
+      out += fmt::format("<path class=\"l{}\" d=\"{}\"/>", line.color, path);
+    if (line.marks || line.points.size() == 1)
+      for (const Point& point : line.points)
         out += fmt::format(
             "<circle class=\"f{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{}: {} at {}</title></circle>",
-            line->color, x.at(point.x), y.at(point.y), escaped(line->label), escaped(text_of(point.y, chart.unit)),
+            line.color, x.at(point.x), y.at(point.y), escaped(line.label), escaped(text_of(point.y, chart.unit)),
             escaped(text_of(point.x, chart.x_unit)));
   }
   return out + "</svg>\n";

@@ -45,7 +45,7 @@ struct StageRule {
 
 /// What one tensor rank holds and runs of a whole model. Throws ConfigError naming every size that does not divide and
 /// the nearest numbers of ranks with which all do.
-[[nodiscard]] Model partition(Model whole, const TensorPart& part);
+[[nodiscard]] Model partition(Model model, const TensorPart& part);
 
 /// Consecutive elements that a held parameter and the whole one have in common.
 struct Extent {

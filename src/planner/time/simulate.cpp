@@ -62,7 +62,9 @@ class Clock {
     double speed = 1;
   };
 
-  [[nodiscard]] std::size_t index(int step, int op) const { return static_cast<std::size_t>(step * ops_ + op); }
+  [[nodiscard]] std::size_t index(int step, int op) const {
+    return static_cast<std::size_t>(std::int64_t{step} * ops_ + op);
+  }
   [[nodiscard]] const Cost& cost(std::size_t at) const { return costs_[at % static_cast<std::size_t>(ops_)]; }
   [[nodiscard]] bool computes(std::size_t at) const {
     return lane_[at % static_cast<std::size_t>(ops_)] == Lane::compute;

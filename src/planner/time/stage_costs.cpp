@@ -15,7 +15,7 @@ double part_of(Phase phase) {
   switch (phase) {
     case Phase::forward:
     case Phase::recompute: return 0.4;
-    case Phase::backward: return 0.6;
+    case Phase::backward:
     case Phase::backward_input: return 0.6;
     case Phase::backward_weight: return 0;
   }

@@ -40,7 +40,7 @@ class Ends {
 
  private:
   [[nodiscard]] std::size_t at(int chunk, Microbatch m) const {
-    return static_cast<std::size_t>(chunk * microbatches_ + m.value);
+    return static_cast<std::size_t>(std::int64_t{chunk} * microbatches_ + m.value);
   }
   int microbatches_, chunks_;
   std::vector<std::int64_t> forward_, input_;

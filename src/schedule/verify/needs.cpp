@@ -15,11 +15,15 @@ namespace {
 class Before {
  public:
   Before(int ops, std::span<const Need> edges)
-      : count_(2 * ops), words_((count_ + 63) / 64), bits_(static_cast<std::size_t>(count_ * words_)) {
+      : count_(2 * ops),
+        words_((count_ + 63) / 64),
+        bits_(static_cast<std::size_t>(count_) * static_cast<std::size_t>(words_)) {
     std::vector<std::vector<int>> into(static_cast<std::size_t>(count_));
     for (const Need& need : edges)
-      for (int step = need.distance; step < 2; ++step)
-        into[static_cast<std::size_t>(step * ops + need.to)].push_back((step - need.distance) * ops + need.from);
+      for (int step = need.distance; step < 2; ++step) {
+        const int to = step * ops + need.to;
+        into[static_cast<std::size_t>(to)].push_back((step - need.distance) * ops + need.from);
+      }
     for (int i = 0; i < count_; ++i)
       for (const int from : into[static_cast<std::size_t>(i)]) {
         if (from >= i) continue;  // an edge against the order of the list orders nothing

@@ -36,8 +36,8 @@ struct MeasuredRun {
 [[nodiscard]] std::string kind_of_op(std::string_view op);
 
 /// Memory by category, bytes by operation and, on a machine, times: predicted, measured, and the error (predicted over
-/// measured - 1). `config`: the run's own, complete, `sync.policy` resolved.
-[[nodiscard]] std::string compare(const config::RunConfig& config, const MeasuredRun& run,
+/// measured - 1). `given`: the run's own, complete, `sync.policy` resolved.
+[[nodiscard]] std::string compare(const config::RunConfig& given, const MeasuredRun& run,
                                   const std::optional<Machine>& machine);
 
 }  // namespace trireme::planner
