@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/comm/collectives.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "comm/all_reduce.hpp"
+#include "comm/staging.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/counters.hpp"
 #include "trireme/comm/transport.hpp"
@@ -42,12 +44,17 @@ std::string Collectives::transport_name() const { return transport_->name(); }
 double seconds_inside_collectives() { return waited; }
 
 template <class Body>
-void Collectives::run(const char* operation, Bytes bytes, Body&& body) {
+void Collectives::run_uncounted(const char* operation, Bytes bytes, Body&& body) {
   mpi::Wait wait(flight_->begin(operation, bytes), services_.deadline, *services_.recorder);
   if (size() > 1) body(wait);
   if (size() == 1 || !transport_->ends_later(*flight_, wait.operation(), services_.deadline, *services_.recorder))
     flight_->finish();
   waited += std::chrono::duration<double>(mpi::Clock::now() - wait.operation().started).count();
+}
+
+template <class Body>
+void Collectives::run(const char* operation, Bytes bytes, Body&& body) {
+  run_uncounted(operation, bytes, std::forward<Body>(body));
   if (services_.counters != nullptr) services_.counters->add(traffic_name_, operation, bytes);
 }
 
@@ -107,6 +114,34 @@ void Collectives::broadcast(std::span<std::byte> bytes, int root) {
 
 void Collectives::barrier() {
   run("barrier", {0}, [&](mpi::Wait& wait) { transport_->barrier(wait); });
+}
+
+void Collectives::send(const void* data, Bytes bytes, int peer) {
+  run("send", bytes, [&](mpi::Wait& wait) {
+    transport_->exchange(static_cast<const std::byte*>(data), nullptr, bytes.value, peer, wait);
+  });
+}
+
+void Collectives::receive(void* data, Bytes bytes, int peer) {
+  run_uncounted("receive", bytes, [&](mpi::Wait& wait) {
+    transport_->exchange(nullptr, static_cast<std::byte*>(data), bytes.value, peer, wait);
+  });
+}
+
+void Collectives::sum_with(float* data, std::int64_t elements, int peer) {
+  constexpr std::int64_t at_once = 1 << 20;
+  run("all_reduce", all_reduce_bytes(elements, size_of(DType::fp32), 2), [&](mpi::Wait& wait) {
+    const auto room = static_cast<std::size_t>(std::min(elements, at_once) * size_of(DType::fp32));
+    const std::shared_ptr<std::byte[]> memory = allocate_staging(services_.staging, room);
+    const auto* const theirs = reinterpret_cast<const float*>(memory.get());
+    for (std::int64_t first = 0; first < elements; first += at_once) {
+      const std::int64_t count = std::min(elements - first, at_once);
+      float* const mine = data + first;
+      transport_->exchange(reinterpret_cast<const std::byte*>(mine), memory.get(), count * size_of(DType::fp32), peer,
+                           wait);
+      for (std::int64_t i = 0; i < count; ++i) mine[i] += theirs[i];  // of two terms: the order is of no account
+    }
+  });
 }
 
 }  // namespace trireme::comm

@@ -32,6 +32,7 @@ class MpiTransport final : public Transport {
                       mpi::Wait& wait) override;
   void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) override;
   void barrier(mpi::Wait& wait) override;
+  void exchange(const std::byte* out, std::byte* in, std::int64_t bytes, int peer, mpi::Wait& wait) override;
 
  private:
   template <class Term>
@@ -182,6 +183,13 @@ void MpiTransport::broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wa
 void MpiTransport::barrier(mpi::Wait& wait) {
   mpi::Requests requests(*communicator_);
   mpi::check(MPI_Ibarrier(communicator_->handle(), requests.collective()), "start a barrier");
+  requests.wait_all(wait);
+}
+
+void MpiTransport::exchange(const std::byte* out, std::byte* in, std::int64_t bytes, int peer, mpi::Wait& wait) {
+  mpi::Requests requests(*communicator_);
+  if (in != nullptr) requests.receive(in, bytes, peer);
+  if (out != nullptr) requests.send(out, bytes, peer);
   requests.wait_all(wait);
 }
 

@@ -4,10 +4,15 @@
 #include <cstring>
 
 #include "comm/sum.hpp"
+#include "trireme/base/error.hpp"
 
 namespace trireme::comm {
 
 bool Transport::all_reduce(float*, std::int64_t, DType, mpi::Wait&) { return false; }
+
+void Transport::exchange(const std::byte*, std::byte*, std::int64_t, int, mpi::Wait&) {
+  throw BugError(name() + " carries no messages between two ranks");
+}
 
 void Transport::gather_values(const std::byte* mine, std::byte* all, Parts bytes, mpi::Wait& wait) {
   all_gather(mine, all, bytes, wait);

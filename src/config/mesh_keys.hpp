@@ -25,8 +25,7 @@ inline constexpr std::array mesh_keys{
         "number of ranks over which parameters, gradients and optimizer state are sharded (-1: all remaining ranks)"},
     MeshKey{mesh::Axis::tensor, &Mesh::tensor, "tensor-parallel size"},
     MeshKey{mesh::Axis::context, nullptr, "context-parallel size"},
-    MeshKey{mesh::Axis::pipeline, &Mesh::pipeline,
-            "pipeline-parallel size: the layers are divided over as many ranks (planned only: `train` requires 1)"},
+    MeshKey{mesh::Axis::pipeline, &Mesh::pipeline, "pipeline-parallel size: the layers are divided over as many ranks"},
 };
 
 /// The axis that takes the ranks that the others leave.

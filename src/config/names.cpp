@@ -24,11 +24,9 @@ constexpr Name<Reduce> reduce_names[] = {
     {Reduce::fp32, "fp32"}, {Reduce::bf16, "bf16"}, {Reduce::bf16_wire, "bf16_wire"}};
 constexpr Name<Recompute> recompute_names[] = {
     {Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::block, "block"}};
-constexpr Name<PipelineKind> pipeline_names[] = {{PipelineKind::one_f_one_b, "1f1b"},
-                                                 {PipelineKind::interleaved, "interleaved"},
-                                                 {PipelineKind::zb_h1, "zb_h1"},
-                                                 {PipelineKind::zbv, "zbv"},
-                                                 {PipelineKind::dualpipev, "dualpipev"}};
+constexpr Name<PipelineKind> pipeline_names[] = {
+    {PipelineKind::gpipe, "gpipe"}, {PipelineKind::one_f_one_b, "1f1b"}, {PipelineKind::interleaved, "interleaved"},
+    {PipelineKind::zb_h1, "zb_h1"}, {PipelineKind::zbv, "zbv"},          {PipelineKind::dualpipev, "dualpipev"}};
 constexpr Name<Offload> offload_names[] = {
     {Offload::none, "none"}, {Offload::optimizer, "optimizer"}, {Offload::parameters, "parameters"}};
 constexpr Name<LrSchedule> lr_schedule_names[] = {{LrSchedule::cosine, "cosine"},

@@ -6,6 +6,7 @@
 #include "config/mesh_keys.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/config/names.hpp"
 
 namespace trireme::config {
 
@@ -133,9 +134,22 @@ Resolved resolve(const RunConfig& config, int ranks) {
 
 void require_trainable(const RunConfig& config) {
   if (config.mesh.pipeline == 1) return;
-  throw ConfigError(fmt::format(
-      "mesh.pipeline = {}: training with a pipeline is not implemented yet; plan works. Set mesh.pipeline = 1",
-      config.mesh.pipeline));
+  Mistakes mistakes;
+  const auto refuse = [&](std::string_view key, std::string_view remedy) {
+    mistakes.add(fmt::format("{}: not available with mesh.pipeline > 1 yet; {}", key, remedy));
+  };
+  const PipelineKind kind = config.pipeline.schedule;
+  if (kind != PipelineKind::gpipe && kind != PipelineKind::one_f_one_b && kind != PipelineKind::interleaved)
+    mistakes.add(fmt::format(
+        "pipeline.schedule: {} is planned only, it is not trained yet; set gpipe, 1f1b or interleaved", to_text(kind)));
+  const Checkpoint& checkpoint = config.checkpoint;
+  if (checkpoint.every > 0) refuse(fmt::format("checkpoint.every = {}", checkpoint.every), "set 0");
+  if (checkpoint.at_end) refuse("checkpoint.at_end = true", "set false: the run ends without a checkpoint");
+  if (checkpoint.resume != "auto" && checkpoint.resume != "none")
+    refuse(fmt::format("checkpoint.resume = {}", checkpoint.resume), "set none");
+  if (config.run.export_when != Export::never) refuse("run.export", "set never");
+  if (config.device.type == DeviceType::cuda) refuse("device.type = cuda", "set cpu");
+  mistakes.raise("the run cannot be trained:");
 }
 
 }  // namespace trireme::config

@@ -35,7 +35,8 @@ class Resolver {
   Operands operator()(const schedule::RecomputeNorm& op) { return stages(op, {}); }
   Operands operator()(const schedule::Backward& op) {
     if (op.part != schedule::BackwardPart::whole && schedule::partitioned_stage(model_, op.block, op.stage) == nullptr)
-      refuse(op);
+      throw BugError(fmt::format("the executor does not run `{}`: whole stages do not split their backward",
+                                 schedule::print(op, model_)));
     Operands out = stages(op, op.gradients);
     std::reverse(out.stages.begin(), out.stages.end());
     return out;
@@ -45,21 +46,10 @@ class Resolver {
   Operands operator()(const schedule::ScatterSequence&) { return {}; }
   Operands operator()(const schedule::AllReduceActivation&) { return {}; }
   Operands operator()(const schedule::GatherVocabulary&) { return {}; }
-  Operands operator()(const schedule::AllReduceReplicated& op) {
-    if (op.over == schedule::Copies::pipeline) refuse(op);
-    return {};
-  }
-  // Between pipeline ranks: no executor has them yet.
-  template <class Verb>
-  requires(schedule::of_edge<Verb>) Operands operator()(const Verb& op) { return refuse(op); }
   template <class Other>
-  requires(!schedule::of_stage<Other> && !schedule::of_edge<Other>) Operands operator()(const Other&) { return {}; }
+  requires(!schedule::of_stage<Other>) Operands operator()(const Other&) { return {}; }
 
  private:
-  [[noreturn]] Operands refuse(const schedule::Op& op) const {
-    throw BugError(
-        fmt::format("the executor does not run `{}`: pipelines are planned only", schedule::print(op, model_)));
-  }
   template <class Compute>
   Operands stages(const Compute& op, const std::vector<schedule::GradientTarget>& targets) {
     const auto read = schedule::parameters_read(schedule::Op{op}, model_);

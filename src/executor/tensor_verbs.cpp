@@ -183,6 +183,7 @@ void Verbs::run(const schedule::GatherVocabulary& op) {
 }
 
 void Verbs::run(const schedule::AllReduceReplicated& op) {
+  if (op.over == schedule::Copies::pipeline) return sum_tied(op.block);
   const shard::CopiedRanges& ranges = copied_[static_cast<std::size_t>(op.block.value)];
   sum_ranges(op.block, ranges.everywhere, mesh::Group::tensor);
   sum_ranges(op.block, ranges.in_groups, mesh::Group::tensor_group);

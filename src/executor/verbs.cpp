@@ -188,11 +188,13 @@ double Verbs::counted_squares(ParamBlock block, const optim::Team& team) {
 
 std::array<double, 3> Verbs::squares_and_losses() {
   // The norm counts each element once: replicas hold the same gradients, so one of them speaks for all; so do copies on
-  // the tensor axis. Losses are the same on all of it.
+  // the tensor axis, and the first of two pipeline ranks. Losses are the same on all of the tensor axis, and one
+  // pipeline rank has them.
   double squares = 0;
   at::Tensor device_squares;
   for (int b = 0; b < model_.param_blocks() && options_.first_replica; ++b) {
     const ParamBlock block{b};
+    if (model_[block].on_two_pipeline_ranks && !options_.first_pipeline_rank) continue;
     const at::Tensor& gradient = store_.gradient(block);
     if (store_.on_host(block) != schedule::OnHost::nothing) {
       squares += squares_[static_cast<std::size_t>(b)];
@@ -219,6 +221,9 @@ void Verbs::run(const schedule::ClipNorm&) {
   link(mesh::Group::dp, schedule::Lane::compute).sum({sums.data(), first.z_loss > 0 ? sums.size() : 2});
   if (comm::Collectives* const tensor = links_.find({mesh::Group::tensor, schedule::Lane::compute}); tensor != nullptr)
     tensor->sum({sums.data(), 1});
+  if (comm::Collectives* const pipeline = links_.find({mesh::Group::pipeline, schedule::Lane::compute});
+      pipeline != nullptr)
+    pipeline->sum({sums.data(), first.z_loss > 0 ? sums.size() : 2});
   state_.result.grad_norm = std::sqrt(sums[0]);
   state_.result.loss = sums[1] * first.loss_scale;
   if (first.z_loss > 0) state_.result.z_loss = sums[2] * first.loss_scale;

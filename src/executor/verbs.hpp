@@ -69,11 +69,10 @@ class Verbs {
   void run(const schedule::GatherVocabulary& op);
   void run(const schedule::RecomputeNorm& op, const Operands& operands);
   void run(const schedule::AllReduceReplicated& op);
-  // Between pipeline ranks: refused when the program is resolved.
-  void run(const schedule::Put&) {}
-  void run(const schedule::Send&) {}
-  void run(const schedule::Receive&) {}
-  void run(const schedule::Take&) {}
+  void run(const schedule::Put& op);
+  void run(const schedule::Send& op);
+  void run(const schedule::Receive& op);
+  void run(const schedule::Take& op);
   void run(const schedule::ClipNorm& op);
   void run(const schedule::Update& op);
   // Copies return their bytes.
@@ -93,6 +92,8 @@ class Verbs {
   static void put_sum(const at::Tensor& sum, schedule::Phase phase, InFlight& of);
   /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
   double counted_squares(ParamBlock block, const optim::Team& team);
+  /// Sums a gradient shard over the two pipeline ranks that hold its block.
+  void sum_tied(ParamBlock block);
   void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, mesh::Group group);
   /// Adds to the loss of the step what a stage returned.
   void add_loss(const nn::Result& result);

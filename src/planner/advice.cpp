@@ -9,6 +9,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/base/text_table.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/planner/pipeline.hpp"
 #include "trireme/schedule/passes/build.hpp"
 #include "trireme/shard/layout.hpp"
 
@@ -33,14 +34,9 @@ struct Needs {
   double flops = 0;  ///< in units of one forward of all blocks and microbatches; a backward counts two
 };
 
-Needs needs_of(const config::RunConfig& config, int ranks) {
-  const config::Resolved mesh = config::resolve(config, ranks);
-  const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
-  const schedule::Schedule step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
-  const shard::Layout layout(model, mesh.shard);
-  const ReplayOptions replay_options = replay_options_of(config, mesh);
-  Needs needs{.memory = replay_memory(step, model, layout, replay_options)};
-  for (const auto& [group, operations] : replay_traffic(step, model, layout, replay_options))
+/// Adds what one rank's list moves, and how often it computes forwards.
+void add_list(Needs& needs, const schedule::Schedule& step, const model::Model& model, const Traffic& traffic) {
+  for (const auto& [group, operations] : traffic)
     for (const auto& [operation, moved] : operations) (group == "host" ? needs.copies : needs.traffic) += moved.bytes;
   double forward = 0, again = 0;
   const auto cost = [&](Block block) { return static_cast<double>(model::product_elements(model, block)); };
@@ -49,6 +45,23 @@ Needs needs_of(const config::RunConfig& config, int ranks) {
     if (const auto* r = std::get_if<schedule::Recompute>(&op)) again += cost(r->block);
   }
   needs.flops = forward > 0 ? 3 + again / forward : 3;
+}
+
+Needs needs_of(const config::RunConfig& config, int ranks) {
+  const config::Resolved mesh = config::resolve(config, ranks);
+  if (config.mesh.pipeline > 1) {
+    const PipelinePlan plan = plan_pipeline(config, mesh);
+    const auto worst = static_cast<std::size_t>(plan.worst_rank());
+    Needs needs{.memory = plan.memory[worst]};
+    add_list(needs, plan.steps[worst], plan.parts[worst].model, plan.traffic[worst]);
+    return needs;
+  }
+  const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
+  const schedule::Schedule step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
+  const shard::Layout layout(model, mesh.shard);
+  const ReplayOptions replay_options = replay_options_of(config, mesh);
+  Needs needs{.memory = replay_memory(step, model, layout, replay_options)};
+  add_list(needs, step, model, replay_traffic(step, model, layout, replay_options));
   return needs;
 }
 

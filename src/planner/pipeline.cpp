@@ -63,15 +63,20 @@ schedule::Pipeline pipeline_of(const config::RunConfig& config, int microbatches
           .microbatches = microbatches};
 }
 
-PipelinePlan plan_pipeline(const config::RunConfig& config, const config::Resolved& mesh) {
+PipelinePlan build_pipeline_plan(const config::RunConfig& config, const config::Resolved& mesh, int tensor_rank) {
   PipelinePlan plan{.pipeline = pipeline_of(config, mesh.accumulation),
-                    .whole = model::build(config.model, tensor_part(config, mesh, 0))};
+                    .whole = model::build(config.model, tensor_part(config, mesh, tensor_rank))};
   if (const std::vector<std::string> wrong = schedule::mistakes(plan.pipeline); !wrong.empty())
     throw ConfigError(fmt::format("{}", fmt::join(wrong, "\n")));
   plan.chunks = chunks_of(config, plan.whole, plan.pipeline);
   plan.costs = schedule::flop_costs(plan.whole, plan.chunks, config.data.seq_len);
   plan.parts = schedule::pipeline_parts(plan.whole, plan.chunks, plan.pipeline);
   plan.steps = schedule::build_pipeline(plan.parts, plan.pipeline, plan.costs, schedule::policy_of(config, mesh));
+  return plan;
+}
+
+PipelinePlan plan_pipeline(const config::RunConfig& config, const config::Resolved& mesh) {
+  PipelinePlan plan = build_pipeline_plan(config, mesh, 0);
   const ReplayOptions options = replay_options_of(config, mesh);
   for (std::size_t rank = 0; rank < plan.parts.size(); ++rank) {
     const shard::Layout layout(plan.parts[rank].model, mesh.shard);

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/philox.hpp"
@@ -43,6 +44,8 @@ Buffers buffers_for(std::span<const schedule::Schedule> schedules, const model::
     grow(all.rings.gradients, sizes.gradients);
     grow(all.rings.uploads, sizes.uploads);
     grow(all.rings.downloads, sizes.downloads);
+    all.rings.sends = std::max(all.rings.sends, sizes.sends);
+    all.rings.receives = std::max(all.rings.receives, sizes.receives);
     const std::vector<schedule::OnHost> where = schedule::on_host(schedule, model);
     all.on_host.resize(where.size(), schedule::OnHost::nothing);
     for (std::size_t b = 0; b < where.size(); ++b) all.on_host[b] = std::max(all.on_host[b], where[b]);
@@ -102,6 +105,12 @@ void ParameterStore::allocate_shards(const Buffers& buffers) {
 void ParameterStore::allocate_rings(const Buffers& buffers) {
   const schedule::RingSizes& rings = buffers.rings;
   const std::vector<int> ring_of = schedule::rings(model_);
+  for (const auto& [ring, count] : {std::pair{&send_ring_, rings.sends}, {&receive_ring_, rings.receives}}) {
+    ring->emplace_back();
+    for (int i = 0; i < count; ++i)
+      ring->back().push_back(
+          device::buffer(Category::communication, buffers.stream_elements, compute_, Space::device, device_));
+  }
   for (std::size_t ring = 0; ring < rings.parameters.size(); ++ring) {
     const auto member = std::find(ring_of.begin(), ring_of.end(), static_cast<int>(ring)) - ring_of.begin();
     const std::int64_t elements = layout_[ParamBlock{static_cast<int>(member)}].padded();

@@ -23,6 +23,7 @@
 #include "trireme/data/dataset.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/planner/choose.hpp"
+#include "trireme/planner/pipeline.hpp"
 #include "trireme/planner/time/predict.hpp"
 #include "trireme/supervise/start_signals.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
@@ -111,6 +112,7 @@ std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
   const config::Resolved mesh = config::resolve(config, ranks);
   config::RunConfig complete = checkpoint::complete_model(config);
   const model::Model model = model::build(complete.model, planner::tensor_part(complete, mesh, 0));
+  if (mesh.pipeline > 1) (void)planner::build_pipeline_plan(complete, mesh, 0);
   const bool gpu = complete.device.type != config::DeviceType::cpu && !device::probe_gpus().gpus.empty();
   if (const std::optional<config::Sync> saved = saved_policy(complete, mesh)) {
     config.sync = *saved;

@@ -79,7 +79,7 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
               .rss = device::rss_bytes(),
               .traffic = job_.step_traffic()};
   if (const std::optional<double> peak = peak_flops(config_, environment_.device))
-    row.mfu = model::flops_per_token(job_.model(), config_.data.seq_len) * row.tokens_per_second_per_rank / *peak;
+    row.mfu = model::flops_per_token(job_.whole_model(), config_.data.seq_len) * row.tokens_per_second_per_rank / *peak;
   recorder_.append(row);
   progress_.show(row);
 }

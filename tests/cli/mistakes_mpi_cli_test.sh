@@ -27,7 +27,6 @@ refused 2 "batch.global" "set batch.global" -- run.toml --set batch.global=18 --
 refused 2 "2 ranks" "mesh" -- run.toml --set mesh.shard=3
 refused 2 "data-parallel rank" "tensor" -- run.toml --set batch.global=1 --set batch.micro=1
 refused 2 "not yet available" -- run.toml --set precision.moments=bf16
-refused 2 "training with a pipeline is not implemented yet" "plan works" -- run.toml --set mesh.pipeline=2
 refused 2 "cuda_graphs" "device.type" -- run.toml --set device.cuda_graphs=true --set device.type=cpu
 refused 5 "computes on CPUs" -- run.toml --set device.cuda_graphs=true
 sed 's/^seq_len/seqlen/; s/^heads = 4/heads = "4"/' run.toml >bad.toml

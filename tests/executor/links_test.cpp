@@ -58,6 +58,8 @@ TEST(Links, OfARunAreThoseOfItsGroups) {
             "shard/gather shard/reduce replicate/reduce dp/compute shard_group/gather");
   EXPECT_EQ(text_of(links_of({.mesh = {.tensor = 4}, .tensor_group = 2})),
             "shard/gather shard/reduce dp/compute tensor/tensor tensor/reduce tensor/compute tensor_group/reduce");
+  EXPECT_EQ(text_of(links_of({.mesh = {.pipeline = 2, .shard = 2}})),
+            "shard/gather shard/reduce dp/compute pipeline/compute pipeline/reduce pipeline/send pipeline/receive");
 }
 
 TEST(Links, OfGradientsOnTheHostAreThereForWhatIsReducedThere) {

@@ -73,6 +73,9 @@ class PacedTransport final : public Transport {
   void barrier(mpi::Wait& wait) override {
     withhold({0}, [&] { transport_->barrier(wait); });
   }
+  void exchange(const std::byte* out, std::byte* in, std::int64_t bytes, int peer, mpi::Wait& wait) override {
+    withhold({out != nullptr ? bytes : 0}, [&] { transport_->exchange(out, in, bytes, peer, wait); });
+  }
 
  private:
   template <class Body>

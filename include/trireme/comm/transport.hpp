@@ -48,6 +48,10 @@ class Transport {
   virtual void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) = 0;
   virtual void barrier(mpi::Wait& wait) = 0;
 
+  /// Sends `bytes` from `out` to `peer` and receives as many from it into `in`; null: one way only. Messages between
+  /// two ranks arrive in the order in which they were sent. The default has none: throws BugError.
+  virtual void exchange(const std::byte* out, std::byte* in, std::int64_t bytes, int peer, mpi::Wait& wait);
+
   /// Sums `data` over the ranks in place: a transport's own way, or false where the other collectives make it up.
   virtual bool all_reduce(float* data, std::int64_t elements, DType wire, mpi::Wait& wait);
   /// `all_gather` of a few bytes in the host's memory.

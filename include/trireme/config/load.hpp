@@ -39,7 +39,8 @@ struct Resolved : mesh::Mesh {
 /// parallelism is the remedy).
 [[nodiscard]] Resolved resolve(const RunConfig& config, int ranks);
 
-/// Throws ConfigError for what `plan` knows and `train` does not yet: a pipeline.
+/// Throws ConfigError for what `plan` knows and `train` does not yet, each with what works: with a pipeline, schedules
+/// that split the backward, checkpoints, exports and GPUs.
 void require_trainable(const RunConfig& config);
 
 }  // namespace trireme::config

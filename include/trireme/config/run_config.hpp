@@ -19,8 +19,9 @@ enum class TokenFormat { automatic, uint16, uint32, megatron, llmc };
 enum class SyncPolicy { immediate, deferred, immediate_all, automatic };
 enum class Reduce { fp32, bf16, bf16_wire };
 enum class Recompute { none, selective, block };
-/// 1F1B and interleaved 1F1B (Narayanan et al. 2021), ZB-H1 and ZB-V (Qi et al. 2023), DualPipeV (DeepSeek 2025).
-enum class PipelineKind { one_f_one_b, interleaved, zb_h1, zbv, dualpipev };
+/// GPipe (Huang et al. 2019), 1F1B and interleaved 1F1B (Narayanan et al. 2021), ZB-H1 and ZB-V (Qi et al. 2023),
+/// DualPipeV (DeepSeek 2025).
+enum class PipelineKind { gpipe, one_f_one_b, interleaved, zb_h1, zbv, dualpipev };
 enum class Offload { none, optimizer, parameters };
 enum class LrSchedule { cosine, linear, constant, wsd };
 enum class DataOnResume { keep_going, restart };

@@ -38,7 +38,8 @@ struct Options {
   bool ordered_collectives = false;
   int host_threads = 1;  ///< of the host lane: what updates of parameters on the host run on, beside the compute thread
   nn::Mode mode = nn::Mode::train;
-  bool first_replica = true;  ///< counts in the norm: replicas hold the same gradients
+  bool first_replica = true;        ///< counts in the norm: replicas hold the same gradients
+  bool first_pipeline_rank = true;  ///< counts in the norm what two pipeline ranks hold
   /// How gradients are summed. bf16_wire: terms travel as bf16 and are summed in fp32. bf16: every sum is rounded to
   /// bf16, too.
   config::Reduce reduce = config::Reduce::fp32;

@@ -10,9 +10,10 @@ namespace trireme::mesh {
 
 /// The groups of ranks that call collectives together; a rank is in one of every kind. Context ranks share the storage
 /// of parameters with shard ranks, and losses are summed over them. dp: all ranks that train on other tokens, ordered
-/// by dp rank. shard_group: neighbours on the shard axis that keep a copy of the parameters
-/// (sync.reshard_after_forward). tensor_group: neighbours on the tensor axis that share key and value heads.
-enum class Group { replicate, shard, tensor, dp, shard_group, tensor_group };
+/// by dp rank. pipeline: the ranks that hold the parts of one model and train on the same tokens. shard_group:
+/// neighbours on the shard axis that keep a copy of the parameters (sync.reshard_after_forward). tensor_group:
+/// neighbours on the tensor axis that share key and value heads.
+enum class Group { replicate, shard, tensor, dp, pipeline, shard_group, tensor_group };
 
 /// One kind of group.
 struct GroupRow {
@@ -28,6 +29,7 @@ inline constexpr std::array groups{
     GroupRow{Group::shard, "shard", {Axis::shard, Axis::context}, "shard"},
     GroupRow{Group::tensor, "tensor", Axis::tensor, "tensor"},
     GroupRow{Group::dp, "dp", {Axis::replicate, Axis::shard, Axis::context}, "control"},
+    GroupRow{Group::pipeline, "pipeline", Axis::pipeline, "pipeline"},
     GroupRow{Group::shard_group, "shard_group", {Axis::shard, Axis::context}, "shard_group", true},
     GroupRow{Group::tensor_group, "tensor_group", Axis::tensor, "tensor_group", true},
 };

@@ -30,6 +30,7 @@ struct Buffers {
   std::vector<schedule::OnHost> on_host{};  ///< by parameter block
   bool partial = false;  ///< a buffer for gradient shards on their way: to be summed over replicas, or rounded
   bool trains = true;    ///< false: no gradients and optimizer state
+  std::int64_t stream_elements = 0;  ///< of a slot between pipeline ranks: a microbatch's residual stream
 };
 
 /// The buffers that serve every one of the schedules, which do not run at the same time.
@@ -80,6 +81,10 @@ class ParameterStore {
   [[nodiscard]] at::Tensor& upload_buffer(schedule::Slot slot) { return at(upload_ring_, slot); }
   [[nodiscard]] at::Tensor& download_buffer(schedule::Slot slot) { return at(download_ring_, slot); }
 
+  /// The residual stream, or its gradient, between pipeline ranks: [stream_elements] in the compute dtype.
+  [[nodiscard]] at::Tensor& send_buffer(schedule::Slot slot) { return at(send_ring_, slot); }
+  [[nodiscard]] at::Tensor& receive_buffer(schedule::Slot slot) { return at(receive_ring_, slot); }
+
   /// Parameter `ref` in the buffer of its block, in its full shape: a view.
   [[nodiscard]] at::Tensor parameter_view(schedule::Slot slot, model::ParamRef ref) {
     return view(parameter_buffer(slot), ref);
@@ -113,7 +118,7 @@ class ParameterStore {
   std::vector<at::Tensor> master_, compute_shard_, host_compute_shard_, gradient_, first_moment_, second_moment_,
       group_copy_;
   at::Tensor partial_;
-  Ring parameter_ring_, gradient_ring_, upload_ring_, download_ring_;
+  Ring parameter_ring_, gradient_ring_, upload_ring_, download_ring_, send_ring_, receive_ring_;
 };
 
 }  // namespace trireme::store

@@ -120,7 +120,11 @@ Schedule build_step_unverified(const model::Model& model, int microbatches, cons
 }
 
 Schedule build_forward(const model::Model& model, const Policy& policy) {
-  return explain(Purpose::forward, model, forward_order(model), policy).back().schedule;
+  return build_forward(model, forward_order(model), policy);
+}
+
+Schedule build_forward(const model::Model& model, Schedule order, const Policy& policy) {
+  return explain(Purpose::forward, model, std::move(order), policy).back().schedule;
 }
 
 std::string to_text(std::span<const PassResult> results) {

@@ -104,14 +104,35 @@ Schedule compute_order(const model::PipelinePart& part, const Pipeline& pipeline
   return {.microbatches = pipeline.microbatches, .ops = expansion.finish()};
 }
 
+namespace {
+
+void check(const std::vector<Schedule>& lists, const std::vector<model::PipelinePart>& parts, const Pipeline& pipeline,
+           Purpose purpose) {
+  const std::vector<std::string> wrong = verify_pipeline(lists, parts, pipeline, purpose);
+  invariant(wrong.empty(), fmt::format("the lists of the pipeline are unsound:\n  {}", fmt::join(wrong, "\n  ")));
+}
+
+}  // namespace
+
 std::vector<Schedule> build_pipeline(const std::vector<model::PipelinePart>& parts, const Pipeline& pipeline,
                                      const ActionCosts& costs, const Policy& policy) {
   const std::vector<RankOrder> orders = pipeline_order(pipeline, costs);
   std::vector<Schedule> lists;
   for (std::size_t rank = 0; rank < parts.size(); ++rank)
     lists.push_back(build_step(parts[rank].model, compute_order(parts[rank], pipeline, orders[rank]), policy));
-  const std::vector<std::string> wrong = verify_pipeline(lists, parts, pipeline);
-  invariant(wrong.empty(), fmt::format("the lists of the pipeline are unsound:\n  {}", fmt::join(wrong, "\n  ")));
+  check(lists, parts, pipeline, Purpose::train);
+  return lists;
+}
+
+std::vector<Schedule> build_pipeline_forward(const std::vector<model::PipelinePart>& parts, const Pipeline& pipeline,
+                                             const Policy& policy) {
+  Pipeline once = pipeline;
+  once.microbatches = 1;
+  const std::vector<RankOrder> orders = forward_pipeline_order(once);
+  std::vector<Schedule> lists;
+  for (std::size_t rank = 0; rank < parts.size(); ++rank)
+    lists.push_back(build_forward(parts[rank].model, compute_order(parts[rank], once, orders[rank]), policy));
+  check(lists, parts, once, Purpose::forward);
   return lists;
 }
 

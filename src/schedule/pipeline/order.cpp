@@ -146,4 +146,18 @@ std::vector<RankOrder> pipeline_order(const Pipeline& p, const ActionCosts& cost
   return orders;
 }
 
+std::vector<RankOrder> forward_pipeline_order(const Pipeline& p) {
+  std::vector<RankOrder> orders(static_cast<std::size_t>(p.ranks));
+  const auto of = [&](int rank) -> RankOrder& { return orders[static_cast<std::size_t>(rank)]; };
+  for (int chunk = 0; chunk < p.all_chunks(); ++chunk) {
+    const int rank = p.rank_of(chunk);
+    of(rank).emplace_back(Action{chunk, Microbatch{0}, ActionPart::forward});
+    if (chunk + 1 == p.all_chunks() || p.rank_of(chunk + 1) == rank) continue;
+    const Transfer transfer{Edge{chunk}, Microbatch{0}, Phase::forward, rank, p.rank_of(chunk + 1)};
+    of(rank).emplace_back(transfer);
+    of(transfer.to).emplace_back(transfer);
+  }
+  return orders;
+}
+
 }  // namespace trireme::schedule

@@ -60,12 +60,13 @@ class RankTable {
 };
 
 /// Rounds of `ranks` microbatches: each round's forwards of the rank's first chunk, of its second, ...; the backwards
-/// from the last chunk. 1F1B is that with one chunk.
+/// from the last chunk. 1F1B is that with one chunk, and GPipe, which begins no backward before all forwards are done.
 std::vector<Action> interleaved(const Pipeline& p, int rank) {
   const bool one = p.chunks == 1;
   const int all = p.chunks * p.microbatches;
   const int round = one ? p.microbatches : p.ranks;
-  const int ahead = (one ? 1 : 2) * (p.ranks - 1 - rank) + (p.chunks - 1) * round;
+  const int ahead =
+      p.kind == PipelineKind::gpipe ? all - 1 : (one ? 1 : 2) * (p.ranks - 1 - rank) + (p.chunks - 1) * round;
   const int warmup = std::min(ahead, all);
   const bool zero_bubble = p.kind == PipelineKind::zb_h1;
   RankTable table(p.all_chunks());
@@ -184,7 +185,7 @@ std::vector<int> Pipeline::chunks_of(int rank) const {
 }
 
 int default_chunks(PipelineKind kind) {
-  return kind == PipelineKind::one_f_one_b || kind == PipelineKind::zb_h1 ? 1 : 2;
+  return kind == PipelineKind::gpipe || kind == PipelineKind::one_f_one_b || kind == PipelineKind::zb_h1 ? 1 : 2;
 }
 
 std::vector<std::string> mistakes(const Pipeline& p) {
@@ -225,6 +226,7 @@ ActionTable action_table(const Pipeline& p) {
 int most_in_flight(const Pipeline& p, int rank) {
   const auto limit = [&] {
     switch (p.kind) {
+      case PipelineKind::gpipe: return p.microbatches;
       case PipelineKind::one_f_one_b: return p.ranks - rank;
       case PipelineKind::interleaved: return 2 * (p.ranks - 1 - rank) + (p.chunks - 1) * p.ranks + 1;
       case PipelineKind::zb_h1: return p.ranks;

@@ -46,7 +46,11 @@ template <>
 struct Description<Send> {
   static constexpr Names<1> names{"send"};
   static Lane lane(const Send&) { return Lane::send; }
-  static void effects(const Send& op, Effects& on) { on.read(resource::SendSlot{op.slot}); }
+  // A step ends when its messages have: `clip_norm`, which writes the norm, waits for them.
+  static void effects(const Send& op, Effects& on) {
+    on.read(resource::SendSlot{op.slot});
+    on.read(resource::Norm{});
+  }
   static std::string print(const Send& op, const model::Model&) {
     return fmt::format("{} {} -> p{}", edge_text(op), slot_text("out", op.slot), op.peer);
   }

@@ -8,15 +8,13 @@
 
 #include "train/engine/agreement.hpp"
 #include "train/engine/job_links.hpp"
+#include "train/engine/job_schedules.hpp"
 #include "train/engine/microbatches.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/device/graphs.hpp"
 #include "trireme/mpi/agree.hpp"
 #include "trireme/mpi/topology.hpp"
-#include "trireme/planner/replay.hpp"
-#include "trireme/schedule/passes/build.hpp"
-#include "trireme/schedule/text.hpp"
 #include "trireme/shard/copies.hpp"
 
 namespace trireme::train {
@@ -31,19 +29,26 @@ std::shared_ptr<device::Graphs> graphs_of(at::Device device) {
   return device::make_graphs(device);
 }
 
-/// Whether ops of a lane call collectives.
+void refuse_pipeline_on_gpu(const config::RunConfig& config, at::Device device) {
+  if (config.mesh.pipeline > 1 && device.is_cuda())
+    throw ConfigError(
+        fmt::format("mesh.pipeline = {}: not available on GPUs yet; set device.type = \"cpu\", or mesh.pipeline = 1",
+                    config.mesh.pipeline));
+}
+
+/// Whether ops of a lane call collectives that are counted.
 bool calls_collectives(schedule::Lane lane) {
   using schedule::Lane;
   switch (lane) {
     case Lane::compute:
     case Lane::gather:
     case Lane::reduce:
-    case Lane::tensor: return true;
+    case Lane::tensor:
+    case Lane::send: return true;
     case Lane::device_to_host:
     case Lane::host_to_device:
     case Lane::host:
-    case Lane::send:
-    case Lane::receive: return false;
+    case Lane::receive: return false;  // receives are counted by those who send
   }
   throw BugError("a lane is not of the schedule's");
 }
@@ -62,24 +67,35 @@ bool wants_lane_threads(const config::RunConfig& config, const JobOptions& optio
 }  // namespace
 
 Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOptions options)
+    : Job(config, world, std::move(options), config::resolve(config, world.size())) {}
+
+Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOptions options,
+         const config::Resolved& resolved)
+    : Job(config, world, std::move(options), resolved,
+          job_schedules(config, resolved, resolved.coordinates(Rank{world.rank()}))) {}
+
+Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOptions options,
+         const config::Resolved& resolved, JobSchedules schedules)
     : config_(config),
       options_(std::move(options)),
-      resolved_(config::resolve(config, world.size())),
+      resolved_(resolved),
       at_(resolved_.coordinates(Rank{world.rank()})),
-      model_(model::build(config.model, planner::tensor_part(config, resolved_, at_.tensor))),
-      layout_(model_, mesh().shard) {
+      model_(std::move(schedules.held)),
+      whole_model_(std::move(schedules.whole)),
+      layout_(model_, mesh().shard),
+      forward_schedule_(std::move(schedules.forward)) {
   using schedule::Lane;
+  refuse_pipeline_on_gpu(config_, options_.device);
   lane_threads_ = wants_lane_threads(config_, options_, world);
   agree_on_build_and_places(world, mesh(), dp_rank());
   mpi::agree(world, "run file", config::print_run_file(config_));
-  const schedule::Policy policy = schedule::policy_of(config_, resolved_);
-  schedule::Schedule step = schedule::build_step(model_, resolved_.accumulation, policy);
-  forward_schedule_ = schedule::build_forward(model_, policy);
-  mpi::agree(world, "schedule", schedule::print(step, model_));
+  mpi::agree(world, "schedule", schedules.text);
 
-  std::vector<schedule::Schedule> schedules{forward_schedule_};
-  if (options_.trains) schedules.push_back(step);
-  store::Buffers buffers = store::buffers_for(schedules, model_, options_.trains);
+  std::vector<schedule::Schedule> runs{forward_schedule_};
+  if (options_.trains) runs.push_back(schedules.step);
+  store::Buffers buffers = store::buffers_for(runs, model_, options_.trains);
+  buffers.stream_elements = config_.batch.micro * config_.data.seq_len * model_.sizes.hidden /
+                            (model_.part.sequence_parallel ? model_.part.ranks : 1);
   buffers.partial = buffers.partial || (options_.trains && config_.precision.reduce == config::Reduce::bf16);
   store_ = std::make_unique<store::ParameterStore>(model_, layout_, at_.shard, buffers, config_.precision.compute,
                                                    options_.device);
@@ -95,13 +111,14 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
                                   options_.device);
   if (!options_.trains) return;
   executor_ = std::make_unique<executor::Executor>(
-      model_, std::move(step), *store_, layers_, links_->table(), config_.optimizer,
+      model_, std::move(schedules.step), *store_, layers_, links_->table(), config_.optimizer,
       executor::Options{.lane_threads = lane_threads_,
                         .device = options_.device,
                         .ordered_collectives = options_.ordered_collectives ||
                                                (options_.device.is_cuda() && options_.link == comm::DeviceLink::nccl),
                         .host_threads = options_.host_threads,
                         .first_replica = at_.replicate == 0,
+                        .first_pipeline_rank = at_.pipeline == 0,
                         .reduce = config_.precision.reduce,
                         .graphs = config_.device.cuda_graphs ? graphs_of(options_.device) : nullptr,
                         .poison = options_.poison,
@@ -127,9 +144,14 @@ comm::Collectives* Job::tensor_control() const {
   return links_->table().find({mesh::Group::tensor, schedule::Lane::compute});
 }
 
+comm::Collectives* Job::pipeline_control() const {
+  return links_->table().find({mesh::Group::pipeline, schedule::Lane::compute});
+}
+
 void Job::barrier() {
   control().barrier();
   if (tensor_control() != nullptr) tensor_control()->barrier();
+  if (pipeline_control() != nullptr) pipeline_control()->barrier();
 }
 
 std::string Job::name_of(DpRank dp_rank) const {
@@ -192,11 +214,13 @@ Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps, con
     total.loss += run.run({.microbatches = microbatches}, true).loss;
     total.targets += counted;
   }
+  if (pipeline_control() != nullptr) pipeline_control()->sum({&total.loss, 1});  // one pipeline rank has the head
   if (total.targets > 0) total.loss /= total.targets;
   return total;
 }
 
 at::Tensor Job::infer(const at::Tensor& tokens) {
+  invariant(mesh().pipeline == 1, "generation is not divided over a pipeline");
   const std::vector<nn::Microbatch> microbatches{prompts_of(tokens, config_, options_.device)};
   return device::on_host(forward_executor(nn::Mode::infer).run({.microbatches = microbatches}, true).logits);
 }

@@ -28,7 +28,8 @@ JobLinks::JobLinks(const mpi::Communicator& world, const executor::LinkOptions& 
                    const JobOptions& options, StepTraffic& traffic)
     : groups_(world, needed.mesh) {
   for (const executor::Link& link : executor::links_of(needed)) {
-    if (link.space == device::Space::device) groups_.add(link.group, link.lane, needed.ranks(link.group));
+    if (link.space == device::Space::device && link.lane == communicator_lane(link.lane))
+      groups_.add(link.group, link.lane, needed.ranks(link.group));
     open(link, config, options, traffic);
   }
 }
@@ -45,10 +46,13 @@ void JobLinks::open(const executor::Link& link, const config::RunConfig& config,
                                              .last_progress = options.last_progress},
                                 .staging = charged_staging()};
   const bool values = control && !options.control_over_link;  // in the host's memory
+  // Messages between two ranks: MPI's, which shared memory has not.
+  const bool messages = link.group == mesh::Group::pipeline && !control;
+  const comm::TransportChoice choice = messages ? comm::TransportChoice::mpi : options.transport;
   auto transport =
       options.device.is_cuda() && !values && !host
           ? comm::make_device_transport(communicator(link), options.device, options.link, services, options.transport)
-          : comm::make_transport(communicator(link), services.staging, options.transport);
+          : comm::make_transport(communicator(link), services.staging, choice);
   if (options.wrap_transport && !control) transport = options.wrap_transport(std::move(transport));
   auto& opened = collectives_[link] = std::make_unique<comm::Collectives>(
       std::move(transport), std::string(comm::traffic_name(link.group, link.lane)),

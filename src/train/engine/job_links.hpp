@@ -21,10 +21,14 @@ class JobLinks {
 
   [[nodiscard]] const executor::Links& table() const { return links_; }
   [[nodiscard]] const mpi::Communicator& communicator(const executor::Link& link) const {
-    return groups_.at(link.group, link.lane);
+    return groups_.at(link.group, communicator_lane(link.lane));
   }
 
  private:
+  /// The two ends of a message use one communicator, although a rank sends and receives on two lanes.
+  [[nodiscard]] static schedule::Lane communicator_lane(schedule::Lane lane) {
+    return lane == schedule::Lane::receive ? schedule::Lane::send : lane;
+  }
   /// Makes the collectives of a link. Collective over its group.
   void open(const executor::Link& link, const config::RunConfig& config, const JobOptions& options,
             StepTraffic& traffic);

@@ -55,7 +55,7 @@ std::string banner(const Job& job, const BatchJob& batch_job, const mpi::Topolog
   if (const std::string batch = to_text(batch_job); !batch.empty()) out += fmt::format("job      {}\n", batch);
   out += fmt::format(
       "model    {} {} parameters: {} layers, hidden {}, intermediate {}, {} heads ({} kv) of {}, vocabulary {}{}\n",
-      job.model().architecture, to_short_text(static_cast<double>(job.model().elements())), s.layers, s.hidden,
+      job.model().architecture, to_short_text(static_cast<double>(job.whole_model().elements())), s.layers, s.hidden,
       s.intermediate, s.heads, s.kv_heads, s.head_dim, s.vocab, s.tied ? ", tied" : "");
   out += fmt::format("mesh     {} on {} node{}, {}\n", job.mesh().text(), topology.nodes,
                      topology.nodes == 1 ? "" : "s", job.transport_name());

@@ -8,8 +8,8 @@
 
 namespace trireme::schedule::testing {
 
-inline constexpr PipelineKind all_kinds[] = {PipelineKind::one_f_one_b, PipelineKind::interleaved, PipelineKind::zb_h1,
-                                             PipelineKind::zbv, PipelineKind::dualpipev};
+inline constexpr PipelineKind all_kinds[] = {PipelineKind::gpipe, PipelineKind::one_f_one_b, PipelineKind::interleaved,
+                                             PipelineKind::zb_h1, PipelineKind::zbv,         PipelineKind::dualpipev};
 
 inline Pipeline pipeline(PipelineKind kind, int ranks, int microbatches, int chunks = 0) {
   return {

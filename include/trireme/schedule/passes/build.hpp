@@ -39,6 +39,8 @@ struct Policy {
 
 /// Builds one forward only: evaluation and generation. Verified in the same way.
 [[nodiscard]] Schedule build_forward(const model::Model& model, const Policy& policy);
+/// The same from an order of its ops.
+[[nodiscard]] Schedule build_forward(const model::Model& model, Schedule order, const Policy& policy);
 
 /// What a schedule is for: a training step, or the forward of evaluation and generation.
 enum class Purpose { train, forward };

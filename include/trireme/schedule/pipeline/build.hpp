@@ -31,4 +31,8 @@ namespace trireme::schedule {
                                                    const Pipeline& pipeline, const ActionCosts& costs,
                                                    const Policy& policy);
 
+/// One forward of each pipeline rank, for evaluation: one microbatch from the first chunk to the last. Verified alike.
+[[nodiscard]] std::vector<Schedule> build_pipeline_forward(const std::vector<model::PipelinePart>& parts,
+                                                           const Pipeline& pipeline, const Policy& policy);
+
 }  // namespace trireme::schedule

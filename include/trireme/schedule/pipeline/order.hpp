@@ -35,10 +35,10 @@ struct TableTimes {
 [[nodiscard]] TableTimes run_table(const Pipeline& pipeline, const ActionTable& table, const ActionCosts& costs);
 
 /// The idle time of each rank with F = I = W = 1 and nothing spent on transfers, the barrier at the norm included:
-/// 3 (p - 1) for 1F1B (Narayanan et al. 2021: (p - 1) (F + B)) and interleaved (the same, of chunks 1/V as long);
-/// p - 1 for ZB-H1 (Qi et al. 2023, table 2: (p - 1) (F + I - W)) and for ZB-V and DualPipeV, whose windows have no
-/// idle time but begin up to p - 1 later than the first rank's. With fewer microbatches than `ranks` (ZB-V: 2 ranks -
-/// 1) the zero-bubble schedules idle longer: `unit_bubble` is then nothing.
+/// 3 (p - 1) for GPipe and 1F1B (Narayanan et al. 2021: (p - 1) (F + B)) and interleaved (the same, of chunks 1/V as
+/// long); p - 1 for ZB-H1 (Qi et al. 2023, table 2: (p - 1) (F + I - W)) and for ZB-V and DualPipeV, whose windows have
+/// no idle time but begin up to p - 1 later than the first rank's. With fewer microbatches than `ranks` (ZB-V: 2 ranks
+/// - 1) the zero-bubble schedules idle longer: `unit_bubble` is then nothing.
 [[nodiscard]] std::optional<double> unit_bubble(const Pipeline& pipeline);
 
 /// The stream between two chunks that lie on different ranks: forward, or its gradient backward.
@@ -57,5 +57,8 @@ using RankOrder = std::vector<std::variant<Action, Transfer>>;
 /// they send; at the same time transfers first, then by rank. A transfer stands at that place in both lists: whatever
 /// lanes do, no list can wait for what another one does later.
 [[nodiscard]] std::vector<RankOrder> pipeline_order(const Pipeline& pipeline, const ActionCosts& costs);
+
+/// The forwards of one microbatch, chunk after chunk, with their transfers.
+[[nodiscard]] std::vector<RankOrder> forward_pipeline_order(const Pipeline& pipeline);
 
 }  // namespace trireme::schedule

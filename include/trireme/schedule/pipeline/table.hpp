@@ -51,9 +51,9 @@ struct Pipeline {
 /// What keeps the pipeline from being built, each with what works: microbatches and chunks against the schedule.
 [[nodiscard]] std::vector<std::string> mistakes(const Pipeline& pipeline);
 
-/// The actions of every rank in order. 1f1b: microbatches in turn, at most ranks - r in flight; interleaved: chunks in
-/// turn for groups of `ranks` microbatches; zb_h1: 1F1B whose W waits until more than r do; zbv and dualpipev as
-/// PyTorch and DeepSeek publish them. Throws BugError where `mistakes` has any.
+/// The actions of every rank in order. gpipe: all forwards, then all backwards; 1f1b: microbatches in turn, at most
+/// ranks - r in flight; interleaved: chunks in turn for groups of `ranks` microbatches; zb_h1: 1F1B whose W waits until
+/// more than r do; zbv and dualpipev as PyTorch and DeepSeek publish them. Throws BugError where `mistakes` has any.
 using ActionTable = std::vector<std::vector<Action>>;
 [[nodiscard]] ActionTable action_table(const Pipeline& pipeline);
 

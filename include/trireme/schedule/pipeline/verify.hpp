@@ -7,6 +7,7 @@
 
 #include "trireme/model/chunks.hpp"
 #include "trireme/schedule/op.hpp"
+#include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/pipeline/table.hpp"
 #include "trireme/schedule/verify/verify.hpp"
 
@@ -23,6 +24,7 @@ namespace trireme::schedule {
 /// is named with its op and whom it waits for. Channels without tags (NCCL): a send meets the very next receive.
 [[nodiscard]] std::vector<std::string> verify_pipeline(std::span<const Schedule> lists,
                                                        std::span<const model::PipelinePart> parts,
-                                                       const Pipeline& pipeline, Complete complete = {});
+                                                       const Pipeline& pipeline, Purpose purpose = Purpose::train,
+                                                       Complete complete = {});
 
 }  // namespace trireme::schedule

@@ -39,6 +39,7 @@ struct JobOptions {
 };
 
 class JobLinks;
+struct JobSchedules;
 
 /// One training job on this rank: the model's parameters, the schedule, and who it talks to. Everything is collective
 /// over the communicator that it is built on, which may be any; every rank builds the same.
@@ -98,7 +99,9 @@ class Job {
   /// For messages: "dp rank 3 (rank 6 on n2)".
   [[nodiscard]] std::string name_of(DpRank dp_rank) const;
   [[nodiscard]] data::BatchShape batch_shape() const;
+  /// What this rank holds: with a pipeline, its blocks only.
   [[nodiscard]] const model::Model& model() const { return model_; }
+  [[nodiscard]] const model::Model& whole_model() const { return whole_model_ ? *whole_model_ : model_; }
   [[nodiscard]] store::ParameterStore& store() { return *store_; }
   [[nodiscard]] executor::Executor& executor() { return *executor_; }
   [[nodiscard]] comm::Collectives& control();
@@ -111,9 +114,15 @@ class Job {
   void restore(std::int64_t updates) { updates_ = updates; }
 
  private:
+  Job(const config::RunConfig& config, const mpi::Communicator& world, JobOptions options,
+      const config::Resolved& resolved);
+  Job(const config::RunConfig& config, const mpi::Communicator& world, JobOptions options,
+      const config::Resolved& resolved, JobSchedules schedules);
   [[nodiscard]] comm::Collectives& gather() const;
   /// The collectives that sum norms over the tensor axis; null with one tensor rank.
   [[nodiscard]] comm::Collectives* tensor_control() const;
+  /// The same over the pipeline axis.
+  [[nodiscard]] comm::Collectives* pipeline_control() const;
   executor::Executor& forward_executor(nn::Mode mode);
   [[nodiscard]] double global_count(const data::StepBatch& batch);
 
@@ -122,11 +131,12 @@ class Job {
   config::Resolved resolved_;
   mesh::Coordinates at_;
   model::Model model_;
+  std::optional<model::Model> whole_model_;
   shard::Layout layout_;
+  schedule::Schedule forward_schedule_;
   bool lane_threads_ = false;
   StepTraffic traffic_;
   std::unique_ptr<JobLinks> links_;
-  schedule::Schedule forward_schedule_;
   std::unique_ptr<store::ParameterStore> store_;
   executor::Layers layers_;
   std::unique_ptr<executor::Executor> executor_, evaluator_, inferrer_;

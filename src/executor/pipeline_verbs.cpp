@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs of the pipeline axis.
+#include <ATen/core/Tensor.h>
+
+#include <limits>
+
+#include "executor/verbs.hpp"
+#include "trireme/base/fault.hpp"
+#include "trireme/device/memory.hpp"
+
+namespace trireme::executor {
+namespace {
+
+Bytes bytes_of(const at::Tensor& tensor) { return Bytes{static_cast<std::int64_t>(tensor.nbytes())}; }
+
+}  // namespace
+
+void Verbs::run(const schedule::Put& op) {
+  at::Tensor& stream = in_flight(op.microbatch).hidden;
+  store_.send_buffer(op.slot).copy_(stream.reshape({-1}));
+  stream.reset();
+}
+
+void Verbs::run(const schedule::Send& op) {
+  if (fault::point("pipeline.send")) return;  // withheld
+  const at::Tensor& slot = store_.send_buffer(op.slot);
+  link(mesh::Group::pipeline, schedule::Lane::send).send(slot.const_data_ptr(), bytes_of(slot), op.peer);
+}
+
+void Verbs::run(const schedule::Receive& op) {
+  const at::Tensor& slot = store_.receive_buffer(op.slot);
+  link(mesh::Group::pipeline, schedule::Lane::receive).receive(slot.mutable_data_ptr(), bytes_of(slot), op.peer);
+}
+
+void Verbs::run(const schedule::Take& op) {
+  (void)fault::point("pipeline.take");
+  const device::ChargeTo charge(device::Category::workspace);
+  at::Tensor& slot = store_.receive_buffer(op.slot);
+  in_flight(op.microbatch).hidden = slot.view({-1, model_.sizes.hidden}).clone();
+  if (options_.poison) slot.fill_(std::numeric_limits<float>::quiet_NaN());
+}
+
+void Verbs::sum_tied(ParamBlock block) {
+  comm::Collectives& pipeline = link(mesh::Group::pipeline, schedule::Lane::reduce);
+  const at::Tensor& gradient = store_.gradient(block);
+  pipeline.sum_with(gradient.mutable_data_ptr<float>(), gradient.numel(),
+                    pipeline.rank() == 0 ? pipeline.size() - 1 : 0);
+}
+
+}  // namespace trireme::executor

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/engine/job_schedules.hpp"
+
+#include <utility>
+
+#include "trireme/base/fault.hpp"
+#include "trireme/planner/pipeline.hpp"
+#include "trireme/planner/replay.hpp"
+#include "trireme/schedule/passes/build.hpp"
+#include "trireme/schedule/pipeline/build.hpp"
+#include "trireme/schedule/text.hpp"
+
+namespace trireme::train {
+namespace {
+
+JobSchedules of_pipeline(const config::RunConfig& config, const config::Resolved& mesh, const mesh::Coordinates& at) {
+  planner::PipelinePlan plan = planner::build_pipeline_plan(config, mesh, at.tensor);
+  const std::vector<schedule::Schedule> forwards =
+      schedule::build_pipeline_forward(plan.parts, plan.pipeline, schedule::policy_of(config, mesh));
+  if (fault::point("start.list")) std::swap(plan.steps.front().ops.front(), plan.steps.front().ops.back());
+  std::string text;
+  for (std::size_t rank = 0; rank < plan.steps.size(); ++rank)
+    text += schedule::print(plan.steps[rank], plan.parts[rank].model) +
+            schedule::print(forwards[rank], plan.parts[rank].model);
+  const auto mine = static_cast<std::size_t>(at.pipeline);
+  return {.held = std::move(plan.parts[mine].model),
+          .whole = std::move(plan.whole),
+          .step = std::move(plan.steps[mine]),
+          .forward = forwards[mine],
+          .text = std::move(text)};
+}
+
+}  // namespace
+
+JobSchedules job_schedules(const config::RunConfig& config, const config::Resolved& mesh, const mesh::Coordinates& at) {
+  if (mesh.pipeline > 1) return of_pipeline(config, mesh, at);
+  JobSchedules out{.held = model::build(config.model, planner::tensor_part(config, mesh, at.tensor))};
+  const schedule::Policy policy = schedule::policy_of(config, mesh);
+  out.step = schedule::build_step(out.held, mesh.accumulation, policy);
+  out.forward = schedule::build_forward(out.held, policy);
+  out.text = schedule::print(out.step, out.held);
+  return out;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "trireme/config/load.hpp"
+#include "trireme/mesh/mesh.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/schedule/op.hpp"
+
+namespace trireme::train {
+
+/// What one rank of a job holds and does.
+struct JobSchedules {
+  model::Model held;                  ///< with a pipeline, this rank's blocks only
+  std::optional<model::Model> whole;  ///< with a pipeline
+  schedule::Schedule step, forward;   ///< of training and of evaluation
+  std::string text;                   ///< the lists of all ranks: equal on all of them
+};
+
+/// Builds and verifies the schedules of a rank; with a pipeline, those of all pipeline ranks together.
+[[nodiscard]] JobSchedules job_schedules(const config::RunConfig& config, const config::Resolved& mesh,
+                                         const mesh::Coordinates& at);
+
+}  // namespace trireme::train

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Training with a pipeline: the losses of a run without one, what is refused, and ranks that die, stop or disagree.
+# timeout: 300
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+pipeline=(--set model.layers=4 --set mesh.pipeline=2)
+job 2 train run.toml --set model.layers=4 --set data.validation=tokens.bin --set train.eval_every=3 --set train.eval_steps=2
+expect_done
+mv out without
+
+# same RANKS SETTINGS: the losses, evaluations and norms of the run without a pipeline.
+same() {
+  local ranks=$1
+  shift
+  job "$ranks" train run.toml "${pipeline[@]}" --set data.validation=tokens.bin --set train.eval_every=3 \
+    --set train.eval_steps=4 "$@"
+  expect_done
+  json_check '
+others = [json.loads(line) for line in open(files[1])]
+def near(a, b, tolerance): return abs(a - b) <= tolerance * abs(b)
+assert len(rows) == len(others)
+for row, other in zip(rows, others):
+    assert row["step"] == other["step"]
+    for key, tolerance in ("loss", 1e-5), ("eval_loss", 1e-5), ("grad_norm", 1e-4):
+        assert (key in row) == (key in other) and (key not in row or near(row[key], other[key], tolerance)), (key, row, other)
+steps = [r for r in rows if "loss" in r]
+assert all(r["comm_bytes"]["pipeline"]["send"] > 0 for r in steps), steps[0]["comm_bytes"]
+assert len({r["comm_bytes"]["pipeline"]["send"] for r in steps}) == 1, "each step the same"
+' out/metrics.jsonl without/metrics.jsonl
+}
+same 2
+rm -r out
+same 4 --set pipeline.schedule=interleaved --set comm.lane_threads=true --set batch.micro=1
+grep -q "pipeline x replicate x shard x tensor" out.txt || fail "the banner does not show the mesh"
+rm -r out
+
+# What it does not do yet.
+refused() {
+  job 2 train run.toml "${pipeline[@]}" "${@:2}"
+  expect_end 2 "$1"
+}
+refused "pipeline.schedule: zbv is planned only" --set pipeline.schedule=zbv
+refused "checkpoint.every = 2: not available with mesh.pipeline > 1" --set checkpoint.every=2
+refused "checkpoint.at_end = true: not available" --set checkpoint.at_end=true
+refused "run.export: not available" --set run.export=end
+refused "a pipeline of 2 chunks for 1 layers" --set model.layers=1
+refused "requires microbatches in groups of mesh.pipeline = 2" --set pipeline.schedule=interleaved --set batch.micro=16
+expect_no_output
+job 2 train run.toml --set model.layers=4 --set checkpoint.at_end=true
+expect_done
+refused "cannot be loaded: checkpoints are not available with mesh.pipeline > 1" --set train.steps=9
+rm -r out
+
+# Another list on one rank is seen before anything runs.
+export TRIREME_FAULT=start.list:nan:1
+job 2 train run.toml "${pipeline[@]}"
+expect_end 2 "do not agree on schedule: rank 1 differs"
+rm -rf out
+
+# A rank killed between receive and take.
+export TRIREME_FAULT=pipeline.take:kill:1:2
+for lanes in false true; do
+  job 2 train run.toml "${pipeline[@]}" --set comm.lane_threads=$lanes
+  ((status != 0)) || fail "a killed rank: exit code $status"
+  rm -r out
+done
+
+# A message withheld, and a rank that stops: the others name what they wait for, and from whom.
+for fault in pipeline.send:nan:0:2 pipeline.take:stop:1:2; do
+  export TRIREME_FAULT=$fault
+  for lanes in false true; do
+    job 2 train run.toml "${pipeline[@]}" --set comm.timeout_seconds=4 --set comm.lane_threads=$lanes
+    expect_end 7 "Hang: " " on pipeline/" " e0 m" ', step 3"' "still waits for rank"
+    rm -r out
+  done
+done
+
+# Not a number on one pipeline rank: the step is skipped on all of them.
+export TRIREME_FAULT=grad.reduce:nan:1:3
+job 2 train run.toml "${pipeline[@]}"
+expect_done
+json_check 'assert [r["skipped_steps"] for r in rows] == [0, 0, 0, 1, 1, 1]' out/metrics.jsonl

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/random_runs.hpp"
+
+#include <algorithm>
+#include <optional>
+
+namespace trireme::test {
+namespace {
+
+std::int64_t up(std::int64_t size, std::int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
+
+config::Model draw_model(Draw& draw) {
+  config::Model model = {.vocab_size = 257, .norm_eps = 1e-4, .rope_theta = 500};
+  model.hidden_size = draw.between(40, 90);
+  model.intermediate_size = draw.between(30, 130);
+  model.layers = draw.between(1, 3);
+  model.heads = draw.of<std::int64_t>({2, 3, 4, 6});
+  model.kv_heads = draw.divisor_of(model.heads, model.heads);
+  model.head_dim = 2 * draw.between(3, 9);
+  model.tie_embeddings = draw.coin();
+  if (draw.coin()) model.rope_scaling = config::RopeScaling{.factor = 4, .original_max_position_embeddings = 16};
+  return model;
+}
+
+/// Sizes that the tensor axis can share. A norm over all heads together is not shared.
+void draw_tensor(Draw& draw, config::RunConfig& config, const model::Architecture& family, int ranks) {
+  config::Model& model = config.model;
+  const bool shared = draw.coin() && family.decoder.qk_norm != model::QkNorm::width;
+  const std::int64_t tensor = shared ? draw.divisor_of(ranks, 4) : 1;
+  config.mesh.tensor = tensor;
+  model.heads = up(model.heads, tensor);
+  model.intermediate_size = up(model.intermediate_size, tensor);
+  do model.kv_heads = draw.divisor_of(model.heads, model.heads);
+  while (model.kv_heads % tensor != 0 && tensor % model.kv_heads != 0);
+}
+
+/// The family, with options that it has.
+void draw_family(Draw& draw, config::Model& model, const model::Architecture& family) {
+  model.architecture = family.name;
+  if (family.name == "gpt2") {
+    model.hidden_size = up(model.hidden_size, model.heads);
+    model.kv_heads = model.head_dim = 0;
+    model.positions = draw.between(15, 40);
+    model.rope_theta = config::Model{}.rope_theta;
+    model.rope_scaling.reset();
+    return;
+  }
+  model.attention_bias = family.expresses(&config::Model::attention_bias) && draw.coin();
+  model.mlp_bias = family.expresses(&config::Model::mlp_bias) && draw.coin();
+  // What a run file says of layers that the model lacks is not in its weights' config.json.
+  if (family.skips_rope) model.no_rope_interval = draw.between(0, model.layers);
+  using enum config::RopeType;
+  if (model.rope_scaling) model.rope_scaling->type = draw.of({llama3, linear, yarn});
+  if (family.windows == model::Windows::none || draw.coin()) return;
+  model.sliding_window = draw.between(1, 12);
+  if (family.windows != model::Windows::all && model.layers > 1 && draw.coin())
+    model.layer_types = draw.of<std::vector<std::string>>(
+        {{config::full_attention, config::sliding_attention}, {config::sliding_attention, config::full_attention}});
+}
+
+/// A pipeline for some, with layers enough, and a step of as many microbatches as its schedule asks for.
+void draw_pipeline(Draw& draw, config::RunConfig& config, int ranks) {
+  using enum config::PipelineKind;
+  config.mesh.pipeline = draw.coin() ? draw.divisor_of(ranks, 4) : 1;
+  config.pipeline.schedule = draw.of({gpipe, one_f_one_b, interleaved});
+  const bool loops = config.pipeline.schedule == interleaved;
+  const std::int64_t chunks = !loops ? 1 : config.mesh.pipeline > 2 ? 2 : draw.between(2, 3);
+  if (config.mesh.pipeline == 1) return;
+  if (loops) config.pipeline.chunks = chunks;
+  config.model.layers = std::max(config.model.layers, config.mesh.pipeline * chunks) + draw.between(0, 1);
+}
+
+config::Sync draw_sync(Draw& draw, std::int64_t shard) {
+  using enum config::SyncPolicy;
+  config::Sync sync;
+  sync.policy = draw.of({immediate, deferred, immediate_all});
+  sync.reshard_after_forward = draw.of<std::int64_t>({0, 1, draw.divisor_of(shard, shard)});
+  sync.reshard_after_backward = draw.coin();
+  sync.prefetch_bytes = draw.of<std::optional<Bytes>>(
+      {std::nullopt, Bytes{0}, Bytes{draw.between(1, 400'000)}, Bytes{std::int64_t{1} << 40}});
+  return sync;
+}
+
+config::Memory draw_memory(Draw& draw) {
+  using enum config::Recompute;
+  config::Memory memory;
+  memory.recompute = draw.of({none, selective, block});
+  memory.recompute_every = draw.of<std::int64_t>({1, 1, 2});
+  memory.activation_offload = draw.coin();
+  memory.activation_offload_min_bytes = draw.of({Bytes{0}, Bytes{4096}});
+  memory.activation_offload_in_flight = draw.of<std::int64_t>({1, 2});
+  memory.offload = draw.of({config::Offload::none, config::Offload::optimizer, config::Offload::parameters});
+  memory.offload_fraction = draw.of({1.0, 0.5});
+  return memory;
+}
+
+}  // namespace
+
+config::RunConfig draw_run(Draw& draw, Draw* pipelines, const model::Architecture& family, const TokenFiles& files,
+                           int ranks, int steps) {
+  config::RunConfig config = odd_run(files, steps);
+  config.model = draw_model(draw);
+  draw_tensor(draw, config, family, ranks);
+  draw_family(draw, config.model, family);
+  ranks /= static_cast<int>(config.mesh.tensor);
+  if (pipelines != nullptr) draw_pipeline(*pipelines, config, ranks);
+  ranks /= static_cast<int>(config.mesh.pipeline);
+  config.mesh.replicate = draw.divisor_of(ranks, 3);
+  config.sync = draw_sync(draw, ranks / config.mesh.replicate);
+  config.memory = draw_memory(draw);
+  if (config.mesh.pipeline > 1) config.memory.activation_offload = false;
+  config.data.seq_len = draw.between(5, 15);
+  config.data.shuffle = draw.coin();
+  if (draw.coin()) config.data.ignore_targets = {TokenFiles::silent_token, 20, 21, 22};
+  config.data.document_mask = draw.coin();
+  if (config.data.document_mask) config.data.document_end = draw.between(0, config.model.vocab_size - 1);
+  config.loss.z_loss = draw.of({0.0, 1e-4, 1e-2});
+  // Enough rows that no gradient is mostly rounding: else fp32 itself, not the job, decides where its update goes.
+  const std::int64_t drawn = draw.of<std::int64_t>({1, 3, 4}), p = config.mesh.pipeline;
+  const bool in_groups = p > 1 && config.pipeline.schedule == config::PipelineKind::interleaved;
+  const std::int64_t microbatch_rows = ranks * (in_groups ? (drawn + p - 1) / p * p : drawn);
+  config.batch.micro = (24 + microbatch_rows - 1) / microbatch_rows;
+  config.batch.global = config.batch.micro * microbatch_rows;
+  if (config.mesh.tensor > 1)
+    config.mesh.sequence_parallel = draw.coin() && config.batch.micro * config.data.seq_len % config.mesh.tensor == 0;
+  config.loss.chunk_tokens = draw.of<std::int64_t>({0, 0, 1, 7, 64});
+  config.data.prefetch_batches = draw.between(1, 3);
+  using enum config::Reduce;
+  config.precision.reduce = draw.of({fp32, fp32, fp32, fp32, bf16_wire, bf16});
+  config.optimizer.lr = 5e-4;
+  config.optimizer.eps = 1e-6;  // a gradient that is all rounding makes no step of its own
+  config.optimizer.clip_norm = draw.of({0.0, 1.0});
+  config.lr.schedule = draw.of({config::LrSchedule::cosine, config::LrSchedule::linear, config::LrSchedule::constant});
+  return config;
+}
+
+void draw_program(Draw& draw, config::RunConfig& config, const TokenFiles& files, const std::string& directory,
+                  std::int64_t dp) {
+  const std::int64_t steps = config.train.steps;
+  config.run.output = directory + "/out";
+  config.run.export_when = draw.of({config::Export::never, config::Export::end, config::Export::every_checkpoint});
+  config.model.from = directory + "/weights";
+  config.data.validation = files.sources();
+  config.lr.end_step = steps;
+  config.train.eval_every = draw.of<std::int64_t>({0, 3, 7});
+  config.train.eval_steps = draw.between(1, 2);
+  config.train.replica_check_every = draw.of<std::int64_t>({0, 1, 3});
+  config.checkpoint.directory = config.run.output + "/checkpoints";
+  config.checkpoint.every = draw.of<std::int64_t>({0, 4, 9});
+  config.checkpoint.async = draw.coin();
+  config.checkpoint.ranks_per_file = dp % 2 == 0 ? draw.of<std::int64_t>({1, 1, 2}) : 1;
+  if (draw.coin()) config.metrics.trace_steps = {draw.between(1, 3), draw.between(4, steps)};
+  config.metrics.memory_snapshot = draw.coin();
+  config.metrics.tensorboard = draw.coin();
+  config.comm.lane_threads = draw.of<std::optional<bool>>({std::nullopt, true, true, false});
+  config.comm.backend = draw.of({config::Backend::automatic, config::Backend::mpi});
+  config.comm.timeout_seconds = 600;
+  config.device.type = config::DeviceType::cpu;
+  config.device.threads = draw.between(1, 2);
+  if (config.mesh.pipeline == 1) return;
+  config.run.export_when = config::Export::never;
+  config.checkpoint = {.directory = config.checkpoint.directory, .every = 0, .at_end = false};
+}
+
+}  // namespace trireme::test
