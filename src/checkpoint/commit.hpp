@@ -6,8 +6,9 @@
 
 namespace trireme::checkpoint {
 
-/// The text of COMMIT for an index of `bytes` bytes with this XXH3: nothing else is accepted.
-[[nodiscard]] std::string commit_text(std::int64_t bytes, std::uint64_t hash);
+/// The text of COMMIT for an index of `bytes` bytes with this XXH3, of a checkpoint of format `version`: nothing else
+/// is accepted.
+[[nodiscard]] std::string commit_text(int version, std::int64_t bytes, std::uint64_t hash);
 
 /// XXH3 of a whole file, and its size. Throws CheckpointError.
 struct FileHash {

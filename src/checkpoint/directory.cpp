@@ -100,8 +100,8 @@ std::string step_name(std::int64_t step) { return fmt::format("{}{:08}", step_pr
 
 std::string index_path(const std::string& path) { return path + "/index.h5"; }
 
-std::string commit_text(std::int64_t bytes, std::uint64_t hash) {
-  const std::string text = fmt::format("trireme checkpoint {}\nindex.h5 {} {:016x}\n", format_version, bytes, hash);
+std::string commit_text(int version, std::int64_t bytes, std::uint64_t hash) {
+  const std::string text = fmt::format("trireme checkpoint {}\nindex.h5 {} {:016x}\n", version, bytes, hash);
   return text + fmt::format("{:016x}\n", text_hash(text));
 }
 
@@ -140,7 +140,10 @@ std::string open_manifest_text(const std::string& path) {
   check_commit(path, commit);
   // Read once, for its checksum and for HDF5: so what the system could not read is never taken for damage.
   const std::string index = io::read_text(index_path(path), most_index_bytes);
-  if (commit != commit_text(static_cast<std::int64_t>(index.size()), text_hash(index)))
+  const auto fits = [&](int version) {
+    return commit == commit_text(version, static_cast<std::int64_t>(index.size()), text_hash(index));
+  };
+  if (std::ranges::none_of(format_versions, fits))
     throw CheckpointError(
         fmt::format("{}: is damaged, or {} is of another checkpoint or version: size and checksum do not fit; use "
                     "another checkpoint",

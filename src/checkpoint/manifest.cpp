@@ -52,11 +52,16 @@ std::vector<SavedParameter> saved_parameters(const model::Model& model) {
 }
 
 std::int64_t files_of(const mesh::Mesh& mesh, std::int64_t ranks_per_file) {
-  return (mesh.dp_size() + ranks_per_file - 1) / ranks_per_file * mesh.tensor;
+  return (mesh.dp_size() + ranks_per_file - 1) / ranks_per_file * mesh.tensor * mesh.pipeline;
 }
 
-std::string shard_path(int dp_rank, int tensor_rank) {
-  return fmt::format("shards/dp-{:05}-tp-{:02}.h5", dp_rank, tensor_rank);
+std::string shard_path(int dp_rank, int tensor_rank, std::optional<int> pipeline_rank) {
+  return fmt::format("shards/dp-{:05}{}-tp-{:02}.h5", dp_rank,
+                     pipeline_rank ? fmt::format("-pp-{:02}", *pipeline_rank) : "", tensor_rank);
+}
+
+std::string shard_path(const mesh::Mesh& mesh, int pipeline_rank, int dp_rank, int tensor_rank) {
+  return shard_path(dp_rank, tensor_rank, mesh.pipeline > 1 ? std::optional(pipeline_rank) : std::nullopt);
 }
 
 }  // namespace trireme::checkpoint

@@ -106,6 +106,7 @@ void pass(auto& coder, SavedDataset& dataset) {
 
 void pass(auto& coder, SavedFile& file) {
   coder.text(file.path);
+  coder.value(file.pipeline_rank);
   coder.value(file.dp_rank);
   coder.value(file.tensor_rank);
   coder.value(file.bytes);

@@ -2,7 +2,9 @@
 //
 // Reading a manifest: anybody may have written it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +18,7 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr std::size_t most_run_id = 64;
-constexpr std::int64_t most_ranks = std::int64_t{1} << 20;  // the product of three fits into 64 bits
+constexpr std::int64_t most_ranks = std::int64_t{1} << 20;  // the product of two fits into 64 bits
 constexpr std::int64_t most_elements = std::int64_t{1} << 53;
 
 /// Reads with checks; what it throws has no file name yet.
@@ -105,12 +107,17 @@ std::vector<SavedParameter> parameters_of(const nlohmann::json& json) {
 }
 
 mesh::Mesh mesh_of(const nlohmann::json& json) {
-  const auto size = [&](const char* axis) { return whole(json.at(axis), axis, 1, most_ranks); };
-  const std::int64_t replicate = size("replicate"), shard = size("shard"), tensor = size("tensor");
-  require(replicate * shard <= most_ranks && replicate * shard * tensor <= most_ranks,
-          fmt::format("a mesh of {} x {} x {} ranks is out of range", replicate, shard, tensor));
-  return {
-      .replicate = static_cast<int>(replicate), .shard = static_cast<int>(shard), .tensor = static_cast<int>(tensor)};
+  mesh::Mesh mesh;
+  std::int64_t ranks = 1;
+  const auto axis = [&](const char* name, int& size) {
+    size = static_cast<int>(whole(json.at(name), name, 1, most_ranks));
+    require((ranks *= size) <= most_ranks, "a mesh of so many ranks is out of range");
+  };
+  if (json.contains("pipeline")) axis("pipeline", mesh.pipeline);
+  axis("replicate", mesh.replicate);
+  axis("shard", mesh.shard);
+  axis("tensor", mesh.tensor);
+  return mesh;
 }
 
 /// Runs that lie within a parameter; several of them in the same columns of consecutive rows.
@@ -149,16 +156,18 @@ Quantity quantity_of(const std::string& dataset) {
   throw Refused(fmt::format("dataset {} belongs to no known group", io::in_quotes(dataset)));
 }
 
-SavedFile file_of(const nlohmann::json& json, const std::vector<SavedParameter>& parameters) {
+SavedFile file_of(const nlohmann::json& json, const mesh::Mesh& mesh, const std::vector<SavedParameter>& parameters) {
+  const auto rank_or_first = [&](const char* axis) {
+    return json.contains(axis) ? static_cast<int>(whole(json.at(axis), axis, 0, 1 << 20)) : 0;
+  };
   SavedFile file{.path = json.at("path").get<std::string>(),
+                 .pipeline_rank = rank_or_first("pipeline_rank"),
                  .dp_rank = static_cast<int>(whole(json.at("dp_rank"), "dp_rank", 0, 1 << 30)),
-                 .tensor_rank = json.contains("tensor_rank")
-                                    ? static_cast<int>(whole(json.at("tensor_rank"), "tensor_rank", 0, 1 << 20))
-                                    : 0,
+                 .tensor_rank = rank_or_first("tensor_rank"),
                  .bytes = whole(json.at("bytes"), "a file's bytes"),
                  .rest = from_hex(json.at("rest")),
                  .datasets = {}};
-  require(file.path == shard_path(file.dp_rank, file.tensor_rank),
+  require(file.path == shard_path(mesh, file.pipeline_rank, file.dp_rank, file.tensor_rank),
           fmt::format("the path {} is not a shard's", io::in_quotes(file.path)));
   for (const auto& entry : json.at("datasets")) {
     SavedDataset dataset{.name = entry.at("name").get<std::string>(),
@@ -198,12 +207,15 @@ void require_files(const Manifest& manifest) {
   require(static_cast<std::int64_t>(manifest.files.size()) == files_of(mesh, manifest.ranks_per_file) &&
               manifest.digests.size() == static_cast<std::size_t>(mesh.ranks()),
           "the mesh has another number of ranks than there are files");
+  const std::int64_t of_pipeline_rank = files_of(mesh, manifest.ranks_per_file) / mesh.pipeline;
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
     const SavedFile& file = manifest.files[i];
     add(bytes, file.bytes, "the bytes of all files");
     const auto index = static_cast<std::int64_t>(i);
-    require(file.dp_rank == index / mesh.tensor * manifest.ranks_per_file && file.tensor_rank == index % mesh.tensor,
+    require(file.pipeline_rank == index / of_pipeline_rank &&
+                file.dp_rank == index % of_pipeline_rank / mesh.tensor * manifest.ranks_per_file &&
+                file.tensor_rank == index % mesh.tensor,
             "files are out of order");
   }
 }
@@ -232,15 +244,17 @@ State state_of(const nlohmann::json& json) {
 Manifest manifest_of(const nlohmann::json& json) {
   require(json.at("format") == "trireme checkpoint", "not a Trireme manifest");
   const auto version = whole(json.at("version"), "version");
-  require(version == format_version,
-          fmt::format("it has format version {}, this program reads version {}", version, format_version));
+  require(std::ranges::find(format_versions, version) != format_versions.end(),
+          fmt::format("it has format version {}, this program reads versions {}", version,
+                      fmt::join(format_versions, " and ")));
   require(json.at("chunk_elements") == chunk_elements, "chunk_elements is not the format's");
   Manifest manifest{.state = state_of(json), .model = sorted_metadata(json.at("model"))};
   manifest.versions = sorted_metadata(json.at("versions"));
   manifest.mesh = mesh_of(json.at("mesh"));
+  require(version == format_version(manifest.mesh), "its mesh is not of its format version");
   manifest.parameters = parameters_of(json.at("parameters"));
   manifest.ranks_per_file = static_cast<int>(whole(json.at("ranks_per_file"), "ranks_per_file", 1, 1 << 20));
-  for (const auto& file : json.at("files")) manifest.files.push_back(file_of(file, manifest.parameters));
+  for (const auto& file : json.at("files")) manifest.files.push_back(file_of(file, manifest.mesh, manifest.parameters));
   manifest.digests = hashes(json.at("digests"));
   require_files(manifest);
   require_cover(manifest);
@@ -250,10 +264,13 @@ Manifest manifest_of(const nlohmann::json& json) {
 }  // namespace
 
 std::string run_id_in(std::string_view json) {
-  const std::string before = fmt::format(R"({{"format":"trireme checkpoint","version":{},"run":")", format_version);
-  if (!json.starts_with(before)) return "";
-  const std::string_view rest = json.substr(before.size(), most_run_id + 1);
-  return std::string(rest.substr(0, std::min(rest.find('"'), rest.size())));
+  for (const int version : format_versions) {
+    const std::string before = fmt::format(R"({{"format":"trireme checkpoint","version":{},"run":")", version);
+    if (!json.starts_with(before)) continue;
+    const std::string_view rest = json.substr(before.size(), most_run_id + 1);
+    return std::string(rest.substr(0, std::min(rest.find('"'), rest.size())));
+  }
+  return "";
 }
 
 Manifest parse_manifest(const std::string& name, std::string_view text) {

@@ -27,6 +27,13 @@ Json metadata_json(const Metadata& metadata) {
   return object;
 }
 
+/// A pipeline axis is written where there is one: earlier builds know none.
+Json mesh_json(const mesh::Mesh& mesh) {
+  Json json{{"replicate", mesh.replicate}, {"shard", mesh.shard}, {"tensor", mesh.tensor}};
+  if (mesh.pipeline > 1) json["pipeline"] = mesh.pipeline;
+  return json;
+}
+
 }  // namespace
 
 std::string file_to_json(const SavedFile& file) {
@@ -41,9 +48,10 @@ std::string file_to_json(const SavedFile& file) {
                         {"byte_offset", dataset.byte_offset},
                         {"slices", std::move(slices)}});
   }
-  return Json{{"path", file.path},   {"dp_rank", file.dp_rank}, {"tensor_rank", file.tensor_rank},
-              {"bytes", file.bytes}, {"rest", hex(file.rest)},  {"datasets", std::move(datasets)}}
-      .dump();
+  Json json{{"path", file.path}, {"dp_rank", file.dp_rank}, {"tensor_rank", file.tensor_rank}};
+  if (file.pipeline_rank > 0) json["pipeline_rank"] = file.pipeline_rank;
+  json.update(Json{{"bytes", file.bytes}, {"rest", hex(file.rest)}, {"datasets", std::move(datasets)}});
+  return json.dump();
 }
 
 std::string to_json(const Manifest& manifest, const std::vector<std::string>& files) {
@@ -54,32 +62,30 @@ std::string to_json(const Manifest& manifest, const std::vector<std::string>& fi
   Json skipped_samples = Json::array();
   for (const SkippedSamples& one : state.skipped_samples)
     skipped_samples.push_back(Json::array({one.step, one.first, one.end}));
-  Json json{
-      {"format", "trireme checkpoint"},
-      {"version", format_version},
-      {"run", state.run_id},
-      {"step", state.step},
-      {"updates", state.updates},
-      {"skipped", state.skipped},
-      {"skipped_in_a_row", state.skipped_in_a_row},
-      {"tokens", state.tokens},
-      {"seed", state.seed},
-      {"learning_rate", state.learning_rate},
-      {"samples", state.samples},
-      {"taken", state.taken},
-      {"passed_over", std::move(skipped_samples)},
-      {"data", metadata_json(state.data)},
-      {"choices", metadata_json(state.tuned_settings)},
-      {"generation", metadata_json(state.generation)},
-      {"mesh",
-       {{"replicate", manifest.mesh.replicate}, {"shard", manifest.mesh.shard}, {"tensor", manifest.mesh.tensor}}},
-      {"ranks_per_file", manifest.ranks_per_file},
-      {"model", metadata_json(manifest.model)},
-      {"versions", metadata_json(manifest.versions)},
-      {"chunk_elements", chunk_elements},
-      {"parameters", std::move(parameters)},
-      {"digests", hex(manifest.digests)},
-      {"run_file", state.run_file}};
+  Json json{{"format", "trireme checkpoint"},
+            {"version", format_version(manifest.mesh)},
+            {"run", state.run_id},
+            {"step", state.step},
+            {"updates", state.updates},
+            {"skipped", state.skipped},
+            {"skipped_in_a_row", state.skipped_in_a_row},
+            {"tokens", state.tokens},
+            {"seed", state.seed},
+            {"learning_rate", state.learning_rate},
+            {"samples", state.samples},
+            {"taken", state.taken},
+            {"passed_over", std::move(skipped_samples)},
+            {"data", metadata_json(state.data)},
+            {"choices", metadata_json(state.tuned_settings)},
+            {"generation", metadata_json(state.generation)},
+            {"mesh", mesh_json(manifest.mesh)},
+            {"ranks_per_file", manifest.ranks_per_file},
+            {"model", metadata_json(manifest.model)},
+            {"versions", metadata_json(manifest.versions)},
+            {"chunk_elements", chunk_elements},
+            {"parameters", std::move(parameters)},
+            {"digests", hex(manifest.digests)},
+            {"run_file", state.run_file}};
   std::string text = json.dump();
   text.pop_back();  // the files are JSON already
   return fmt::format("{},\"files\":[{}]}}", text, join(files, ","));

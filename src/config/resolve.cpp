@@ -135,20 +135,12 @@ Resolved resolve(const RunConfig& config, int ranks) {
 void require_trainable(const RunConfig& config) {
   if (config.mesh.pipeline == 1) return;
   Mistakes mistakes;
-  const auto refuse = [&](std::string_view key, std::string_view remedy) {
-    mistakes.add(fmt::format("{}: not available with mesh.pipeline > 1 yet; {}", key, remedy));
-  };
   const PipelineKind kind = config.pipeline.schedule;
   if (kind != PipelineKind::gpipe && kind != PipelineKind::one_f_one_b && kind != PipelineKind::interleaved)
     mistakes.add(fmt::format(
         "pipeline.schedule: {} is planned only, it is not trained yet; set gpipe, 1f1b or interleaved", to_text(kind)));
-  const Checkpoint& checkpoint = config.checkpoint;
-  if (checkpoint.every > 0) refuse(fmt::format("checkpoint.every = {}", checkpoint.every), "set 0");
-  if (checkpoint.at_end) refuse("checkpoint.at_end = true", "set false: the run ends without a checkpoint");
-  if (checkpoint.resume != "auto" && checkpoint.resume != "none")
-    refuse(fmt::format("checkpoint.resume = {}", checkpoint.resume), "set none");
-  if (config.run.export_when != Export::never) refuse("run.export", "set never");
-  if (config.device.type == DeviceType::cuda) refuse("device.type = cuda", "set cpu");
+  if (config.device.type == DeviceType::cuda)
+    mistakes.add("device.type = cuda: not available with mesh.pipeline > 1 yet; set cpu");
   mistakes.raise("the run cannot be trained:");
 }
 

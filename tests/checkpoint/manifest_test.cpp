@@ -19,19 +19,25 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Two ranks that share a vector and a matrix, with all their moments.
-std::string sound() {
+/// Two ranks, of the shard or of the pipeline axis, that share a vector and a matrix, with all their moments.
+std::string sound(const mesh::Mesh& mesh = {.replicate = 1, .shard = 2, .tensor = 1}) {
   Manifest manifest;
   manifest.state.step = 7;
   manifest.state.taken = {3, 4};
   manifest.state.run_file = "[run]\nname = \"\xc3\xa9t\xc3\xa9\"\n";
-  manifest.mesh = {.replicate = 1, .shard = 2, .tensor = 1};
+  manifest.mesh = mesh;
   manifest.model = {{"model.layers", "1"}};
   manifest.parameters = {{"a.weight", {6}}, {"b.weight", {4, 5}}};
   manifest.digests = {1, 0xffffffffffffffffULL};
   std::vector<std::string> files;
   for (int rank = 0; rank < 2; ++rank) {
-    SavedFile file{.path = shard_path(rank), .dp_rank = rank, .bytes = 1000, .rest = 5, .datasets = {}};
+    const mesh::Coordinates place = mesh.coordinates(Rank{rank});
+    SavedFile file{.path = shard_path(mesh, place.pipeline, place.shard, 0),
+                   .pipeline_rank = place.pipeline,
+                   .dp_rank = place.shard,
+                   .bytes = 1000,
+                   .rest = 5,
+                   .datasets = {}};
     std::int64_t at = 100;
     for (const Quantity quantity : all_quantities) {
       SavedDataset dataset{.name = std::string(to_text(quantity)) + "/b0",
@@ -81,20 +87,49 @@ TEST(Manifest, ComesBackAsItWasWritten) {
   EXPECT_EQ(manifest.files[1].datasets[2].quantity, Quantity::second_moment);
 }
 
+TEST(Manifest, NamesTheFilesOfPipelineRanks) {
+  const std::string text = sound({.pipeline = 2});
+  const Manifest manifest = parse_manifest("index.h5", text);
+  EXPECT_EQ(manifest.mesh, (mesh::Mesh{.pipeline = 2}));
+  EXPECT_EQ(manifest.files[0].path, "shards/dp-00000-pp-00-tp-00.h5");
+  EXPECT_EQ(manifest.files[1].path, "shards/dp-00000-pp-01-tp-00.h5");
+  EXPECT_EQ(manifest.files[1].pipeline_rank, 1);
+  EXPECT_EQ(files_of({.pipeline = 2, .replicate = 2, .shard = 3, .tensor = 2}, 4), 8);
+  const auto changed = [&](const std::string& what, const std::string& instead) {
+    std::string other = text;
+    return message_of(other.replace(other.find(what), what.size(), instead));
+  };
+  EXPECT_THAT(changed("\"version\":3", "\"version\":2"), HasSubstr("not of its format version"));
+  EXPECT_THAT(changed("\"pipeline\":2", "\"pipeline\":3"), HasSubstr("another number of ranks"));
+  EXPECT_THAT(changed("\"pipeline\":2", "\"pipeline\":0"), HasSubstr("out of range"));
+  EXPECT_THAT(changed("\"pipeline_rank\":1", "\"pipeline_rank\":0"), HasSubstr("is not a shard's"));
+  EXPECT_THAT(changed("pp-01-tp-00.h5\",\"dp_rank\":0,\"tensor_rank\":0,\"pipeline_rank\":1",
+                      "pp-02-tp-00.h5\",\"dp_rank\":0,\"tensor_rank\":0,\"pipeline_rank\":2"),
+              HasSubstr("files are out of order"));
+}
+
+TEST(Manifest, OfARunWithoutAPipelineIsWhatEarlierBuildsRead) {
+  EXPECT_EQ(sound().find("pipeline"), std::string::npos);
+  EXPECT_NE(sound().find("\"version\":2"), std::string::npos);
+  EXPECT_EQ(shard_path(3, 1), "shards/dp-00003-tp-01.h5");
+}
+
 TEST(Manifest, GoesToOtherRanksAsItIs) {
-  Manifest manifest = parse_manifest("index.h5", sound());
-  manifest.state.run_id = "0123456789abcdef";
-  manifest.state.skipped_samples = {{.step = 1, .first = 2, .end = 3}};
-  manifest.state.tuned_settings = {{"gemm", "at"}};
-  const std::string bytes = encode(manifest);
-  const Manifest there = decode(bytes);
-  std::vector<std::string> files, files_there;
-  for (const SavedFile& file : manifest.files) files.push_back(file_to_json(file));
-  for (const SavedFile& file : there.files) files_there.push_back(file_to_json(file));
-  EXPECT_EQ(to_json(there, files_there), to_json(manifest, files));
-  EXPECT_EQ(there.versions, manifest.versions);
-  for (std::size_t size = 0; size < bytes.size(); size += 7)
-    EXPECT_THROW((void)decode(bytes.substr(0, size)), BugError) << size;
+  for (const mesh::Mesh& mesh : {mesh::Mesh{.shard = 2}, mesh::Mesh{.pipeline = 2}}) {
+    Manifest manifest = parse_manifest("index.h5", sound(mesh));
+    manifest.state.run_id = "0123456789abcdef";
+    manifest.state.skipped_samples = {{.step = 1, .first = 2, .end = 3}};
+    manifest.state.tuned_settings = {{"gemm", "at"}};
+    const std::string bytes = encode(manifest);
+    const Manifest there = decode(bytes);
+    std::vector<std::string> files, files_there;
+    for (const SavedFile& file : manifest.files) files.push_back(file_to_json(file));
+    for (const SavedFile& file : there.files) files_there.push_back(file_to_json(file));
+    EXPECT_EQ(to_json(there, files_there), to_json(manifest, files));
+    EXPECT_EQ(there.versions, manifest.versions);
+    for (std::size_t size = 0; size < bytes.size(); size += 7)
+      EXPECT_THROW((void)decode(bytes.substr(0, size)), BugError) << size;
+  }
 }
 
 TEST(Manifest, IsSharedBySlices) {
@@ -171,7 +206,8 @@ TEST(Manifest, WithNumbersWhoseProductsOrSumsOverflowIsRefused) {
 }
 
 TEST(Manifest, OfAnotherFormatOrVersionIsRefused) {
-  EXPECT_THAT(message_of(with("\"version\":2", "\"version\":3")), HasSubstr("format version 3"));
+  EXPECT_THAT(message_of(with("\"version\":2", "\"version\":4")), HasSubstr("format version 4"));
+  EXPECT_THAT(message_of(with("\"version\":2", "\"version\":3")), HasSubstr("not of its format version"));
   EXPECT_THAT(message_of(with("trireme checkpoint", "something else")), HasSubstr("not a Trireme manifest"));
   EXPECT_THAT(message_of("{}"), HasSubstr("index.h5"));
   EXPECT_THAT(message_of("[]"), HasSubstr("index.h5"));

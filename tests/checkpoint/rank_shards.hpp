@@ -12,6 +12,7 @@
 #include "support/shared_directory.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/checkpoint/save/save.hpp"
+#include "trireme/model/chunks.hpp"
 #include "trireme/shard/copies.hpp"
 
 /// Runs of a small model without a training program around them, for the tests of checkpoints.
@@ -27,12 +28,13 @@ inline config::Model small_model() {
           .head_dim = 10};
 }
 
-/// What a rank of a mesh holds; every element a value of its own.
+/// What a rank of a mesh holds; every element a value of its own. chunks: of each pipeline rank, in a loop.
 class RankShards {
  public:
-  RankShards(mesh::Mesh mesh, int rank, const config::Model& sizes = small_model())
+  RankShards(mesh::Mesh mesh, int rank, const config::Model& sizes = small_model(), int chunks = 1)
       : at_(mesh.coordinates(Rank{rank})),
-        model_(model::build(sizes, {.rank = at_.tensor, .ranks = mesh.tensor})),
+        whole_(model::build(sizes, {.rank = at_.tensor, .ranks = mesh.tensor})),
+        model_(held_of(whole_, mesh, at_.pipeline, chunks)),
         layout_(model_, mesh.shard),
         mesh_(mesh) {
     for (std::size_t q = 0; q < all_quantities.size(); ++q)
@@ -42,6 +44,7 @@ class RankShards {
 
   [[nodiscard]] Shards shards() {
     return {.model = model_,
+            .whole = &whole_,
             .layout = layout_,
             .mesh = mesh_,
             .at = at_,
@@ -64,6 +67,13 @@ class RankShards {
   }
 
  private:
+  static model::Model held_of(const model::Model& whole, const mesh::Mesh& mesh, int pipeline_rank, int chunks) {
+    if (mesh.pipeline == 1) return whole;
+    constexpr std::int64_t seq_len = 13;
+    std::vector<int> held;
+    for (int c = 0; c < chunks; ++c) held.push_back(c * mesh.pipeline + pipeline_rank);
+    return model::take(whole, model::cut_by_flops(whole, mesh.pipeline * chunks, seq_len), held).model;
+  }
   static float expected(std::uint64_t key, std::int64_t step, std::int64_t element) {
     return static_cast<float>(uniform_at(key + static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(element)));
   }
@@ -82,7 +92,7 @@ class RankShards {
   }
 
   mesh::Coordinates at_;
-  model::Model model_;
+  model::Model whole_, model_;
   shard::Layout layout_;
   mesh::Mesh mesh_;
   std::vector<std::vector<float>> values_;

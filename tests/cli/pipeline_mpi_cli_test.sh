@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Training with a pipeline: the losses of a run without one, what is refused, and ranks that die, stop or disagree.
-# timeout: 300
+# Training with a pipeline: the losses of a run without one, its checkpoints and exports, what is refused, and ranks that
+# die, stop or disagree.
+# timeout: 400
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 pipeline=(--set model.layers=4 --set mesh.pipeline=2)
@@ -41,15 +42,41 @@ refused() {
   expect_end 2 "$1"
 }
 refused "pipeline.schedule: zbv is planned only" --set pipeline.schedule=zbv
-refused "checkpoint.every = 2: not available with mesh.pipeline > 1" --set checkpoint.every=2
-refused "checkpoint.at_end = true: not available" --set checkpoint.at_end=true
-refused "run.export: not available" --set run.export=end
+refused "device.type = cuda: not available with mesh.pipeline > 1" --set device.type=cuda
 refused "a pipeline of 2 chunks for 1 layers" --set model.layers=1
 refused "requires microbatches in groups of mesh.pipeline = 2" --set pipeline.schedule=interleaved --set batch.micro=16
 expect_no_output
-job 2 train run.toml --set model.layers=4 --set checkpoint.at_end=true
+
+# A checkpoint of four pipeline chunks, resumed without a pipeline; what it generates, evaluates to and exports.
+job 4 train run.toml "${pipeline[@]}" --set model.tie_embeddings=true --set pipeline.schedule=interleaved \
+  --set mesh.tensor=2 --set run.export=end --set checkpoint.at_end=true
 expect_done
-refused "cannot be loaded: checkpoints are not available with mesh.pipeline > 1" --set train.steps=9
+saved=out/checkpoints/step-00000006
+program verify $saved
+expect_done
+program inspect $saved
+expect_done
+grep -q "saved on 2x1x1x2 (pipeline x replicate x shard x tensor)" out.txt || fail "inspect does not show the mesh"
+program export $saved -o exported --dtype fp32
+expect_done
+cmp exported/model.safetensors out/export/model.safetensors || fail "the run's export is not its checkpoint's"
+for from in $saved exported; do
+  program generate "$from" --prompt "the ship" --tokens 8
+  expect_done
+  mv out.txt "$(basename "$from").generated"
+done
+cmp step-00000006.generated exported.generated || fail "the checkpoint generates other text than its export"
+job 2 evaluate $saved --data tokens.bin
+expect_done
+job 2 train run.toml --set model.layers=4 --set model.tie_embeddings=true --set checkpoint.at_end=true --set train.steps=9
+expect_done
+grep -q "resuming from $saved: step 6" err.txt || fail "the run did not resume"
+job 2 train run.toml "${pipeline[@]}" --set model.tie_embeddings=true --set train.steps=11
+expect_done
+json_check 'assert [r["step"] for r in rows] == list(range(1, 12))' out/metrics.jsonl
+rm -r out
+job 2 train run.toml "${pipeline[@]}" --set model.tie_embeddings=true --set model.from=exported --set train.steps=1
+expect_done
 rm -r out
 
 # Another list on one rank is seen before anything runs.

@@ -157,9 +157,6 @@ void draw_program(Draw& draw, config::RunConfig& config, const TokenFiles& files
   config.comm.timeout_seconds = 600;
   config.device.type = config::DeviceType::cpu;
   config.device.threads = draw.between(1, 2);
-  if (config.mesh.pipeline == 1) return;
-  config.run.export_when = config::Export::never;
-  config.checkpoint = {.directory = config.checkpoint.directory, .every = 0, .at_end = false};
 }
 
 }  // namespace trireme::test

@@ -86,17 +86,14 @@ test::Curve curve_of(const config::RunConfig& config) {
   return curve;
 }
 
-/// `trireme train` of the same run, ended in the middle and started again where checkpoints go with it. The curve is on
-/// the first rank.
+/// `trireme train` of the same run, ended in the middle and started again. The curve is on the first rank.
 test::Curve run_program(const config::RunConfig& config, const mpi::Communicator& world, std::int64_t first_steps) {
   if (world.rank() == 0) write_weights(config, config.model.from);
   MPI_Barrier(world.handle());
-  if (config.mesh.pipeline == 1) {
-    config::RunConfig first = config;
-    first.train.steps = first_steps;
-    std::erase_if(first.metrics.trace_steps, [&](std::int64_t step) { return step > first_steps; });
-    EXPECT_EQ(run_training(first, world), ExitCode::done);
-  }
+  config::RunConfig first = config;
+  first.train.steps = first_steps;
+  std::erase_if(first.metrics.trace_steps, [&](std::int64_t step) { return step > first_steps; });
+  EXPECT_EQ(run_training(first, world), ExitCode::done);
   EXPECT_EQ(run_training(config, world), ExitCode::done);
   return world.rank() == 0 ? curve_of(config) : test::Curve{};
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -82,7 +83,8 @@ struct SavedDataset {
 
 struct SavedFile {
   std::string path;  ///< relative to the checkpoint: "shards/dp-00003-tp-00.h5"
-  int dp_rank = 0;   ///< the lowest of those that write it
+  int pipeline_rank = 0;
+  int dp_rank = 0;  ///< the lowest of those that write it
   int tensor_rank = 0;
   std::int64_t bytes = 0;
   std::uint64_t rest = 0;  ///< XXH3 of all bytes that belong to no slice, in order
@@ -103,11 +105,14 @@ struct Manifest {
   Metadata versions;       ///< of the program and its libraries
   std::vector<SavedParameter> parameters;
   std::vector<SavedFile> files;
-  std::vector<std::uint64_t> digests;  ///< by dp rank, then tensor rank: `shard_digest` of all that it held
+  std::vector<std::uint64_t> digests;  ///< by world rank: `shard_digest` of all that it held
 };
 
-/// The format's version that this program writes and reads.
-inline constexpr int format_version = 2;
+/// The version of the format of a checkpoint that `mesh` saves: the lowest that has all of it, so that earlier builds
+/// read what they can. Version 3 adds pipeline ranks.
+[[nodiscard]] constexpr int format_version(const mesh::Mesh& mesh) { return mesh.pipeline > 1 ? 3 : 2; }
+/// The versions that this program reads.
+inline constexpr std::array format_versions{2, 3};
 
 /// Architecture and sizes of a model, to be compared.
 [[nodiscard]] Metadata model_metadata(const model::Model& model);
@@ -117,11 +122,13 @@ inline constexpr int format_version = 2;
 /// Columns of a row: all of a vector's elements.
 [[nodiscard]] inline std::int64_t columns_of(const SavedParameter& parameter) { return parameter.shape.back(); }
 
-/// Files of a checkpoint: each tensor rank has its own.
+/// Files of a checkpoint: each pipeline and each tensor rank has its own.
 [[nodiscard]] std::int64_t files_of(const mesh::Mesh& mesh, std::int64_t ranks_per_file);
 
-/// "shards/dp-00003-tp-00.h5".
-[[nodiscard]] std::string shard_path(int dp_rank, int tensor_rank = 0);
+/// "shards/dp-00003-tp-00.h5"; with a pipeline "shards/dp-00003-pp-01-tp-00.h5".
+[[nodiscard]] std::string shard_path(int dp_rank, int tensor_rank = 0, std::optional<int> pipeline_rank = {});
+/// The same of a rank of `mesh`, without a pipeline rank where there is one only.
+[[nodiscard]] std::string shard_path(const mesh::Mesh& mesh, int pipeline_rank, int dp_rank, int tensor_rank);
 
 [[nodiscard]] std::string file_to_json(const SavedFile& file);
 /// files: what `file_to_json` gave for each of the manifest's files, instead of Manifest::files.

@@ -40,7 +40,7 @@ struct Resolved : mesh::Mesh {
 [[nodiscard]] Resolved resolve(const RunConfig& config, int ranks);
 
 /// Throws ConfigError for what `plan` knows and `train` does not yet, each with what works: with a pipeline, schedules
-/// that split the backward, checkpoints, exports and GPUs.
+/// that split the backward, and GPUs.
 void require_trainable(const RunConfig& config);
 
 }  // namespace trireme::config

@@ -24,8 +24,8 @@ namespace {
 /// Sum of the digests of what the mesh's first replica held.
 std::uint64_t saved_digest(const Manifest& manifest) {
   std::uint64_t sum = 0;
-  const int ranks = manifest.mesh.shard * manifest.mesh.tensor;
-  for (int rank = 0; rank < ranks; ++rank) sum += manifest.digests[static_cast<std::size_t>(rank)];
+  for (int rank = 0; rank < manifest.mesh.ranks(); ++rank)
+    if (manifest.mesh.coordinates(Rank{rank}).replicate == 0) sum += manifest.digests[static_cast<std::size_t>(rank)];
   return sum;
 }
 
@@ -88,11 +88,13 @@ void read_shards(Reader& reader, const Shards& shards) {
     }
 }
 
-/// A rank that holds other values than were saved says so; on another mesh only the sum of all can be compared.
+/// A rank that holds other values than were saved says so; on another mesh, and with a pipeline, whose ranks may hold
+/// other layers, only the sum of all can be compared.
 void check_digest(const mpi::Communicator& world, const std::string& path, const Manifest& manifest,
                   const Shards& shards) {
   const std::uint64_t mine = shard_digest(shards);
-  const bool same_shards = manifest.mesh.shard == shards.mesh.shard && manifest.mesh.tensor == shards.mesh.tensor;
+  const bool same_shards = manifest.mesh.shard == shards.mesh.shard && manifest.mesh.tensor == shards.mesh.tensor &&
+                           manifest.mesh.pipeline == 1 && shards.mesh.pipeline == 1;
   const int first_like_this = shards.at.shard * shards.mesh.tensor + shards.at.tensor;
   const std::uint64_t all = mpi::sum_words(world, mine);
   const bool right = same_shards ? mine == manifest.digests[static_cast<std::size_t>(first_like_this)]
@@ -132,7 +134,7 @@ Manifest load(const mpi::Communicator& world, const std::string& path, const Sha
     if (world.rank() == 0) whole = open_checkpoint(path);
   });
   Manifest manifest = share_head(world, whole);
-  check_model(path, manifest, shards.model);
+  check_model(path, manifest, shards.whole_model());
   const Pieces pieces(manifest, shards);
   manifest.files =
       share_files(world, whole.files, [&](Quantity, const SavedSlice& slice) { return pieces.overlap(slice); });

@@ -52,6 +52,7 @@ std::uint64_t shard_digest(const Shards& shards) {
   for (const Quantity quantity : all_quantities)
     for (int b = 0; b < shards.model.param_blocks(); ++b) {
       const ParamBlock block{b};
+      if (shards.is_copy(block)) continue;
       const std::span<const float> values = shards.values(quantity, block);
       for (const shard::Slice& slice :
            shard::whole_slices(shards.model[block], shards.layout[block], shards.at.shard, shard::Copies::first))

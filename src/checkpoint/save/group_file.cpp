@@ -128,13 +128,13 @@ void gather_checksums(const mpi::Communicator& group, int first_dp_rank, std::ve
 WrittenFile write_group_file(const mpi::Communicator& group, const std::string& path, const Shards& shards,
                              std::int64_t ranks_per_file, const Meanwhile& meanwhile) {
   const bool first = group.rank() == 0;
-  SavedFile saved{.tensor_rank = shards.at.tensor, .datasets = {}};
+  SavedFile saved{.pipeline_rank = shards.at.pipeline, .tensor_rank = shards.at.tensor, .datasets = {}};
   std::string name;
   std::vector<PlannedDataset> planned;
   step(group, [&] {
     const Writers writers = writers_of(shards.mesh, shards.dp_rank(), ranks_per_file);
     saved.dp_rank = writers.first;
-    saved.path = shard_path(writers.first, shards.at.tensor);
+    saved.path = shard_path(shards.mesh, shards.at.pipeline, writers.first, shards.at.tensor);
     name = path + "/" + saved.path;
     planned = plan_file(shards, writers);
     if (first) (void)io::File::create(name);

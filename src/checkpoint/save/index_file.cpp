@@ -62,7 +62,7 @@ void write_virtual(h5::Writer& file, Quantity quantity, const SavedParameter& pa
 void write_attributes(h5::Writer& file, const Manifest& manifest) {
   const State& state = manifest.state;
   file.attribute("format", std::string("trireme checkpoint"));
-  file.attribute("format_version", std::int64_t{format_version});
+  file.attribute("format_version", std::int64_t{format_version(manifest.mesh)});
   file.attribute("step", state.step);
   file.attribute("updates", state.updates);
   file.attribute("tokens", state.tokens);

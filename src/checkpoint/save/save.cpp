@@ -46,8 +46,8 @@ class Save {
     manifest_.state = state;
     manifest_.mesh = shards.mesh;
     manifest_.ranks_per_file = static_cast<int>(options.ranks_per_file);
-    manifest_.model = model_metadata(shards.model);
-    manifest_.parameters = saved_parameters(shards.model);
+    manifest_.model = model_metadata(shards.whole_model());
+    manifest_.parameters = saved_parameters(shards.whole_model());
     const BuildInfo& build = build_info();
     manifest_.versions = {{"trireme", std::string(build.version)}, {"git", std::string(build.git_hash)}};
     for (const LibraryVersion& library : build.libraries)
@@ -66,7 +66,7 @@ class Save {
       std::uint64_t& word = manifest_.digests.emplace_back();
       std::from_chars(text.data(), text.data() + text.size(), word);
     }
-    const std::int64_t data = data_bytes(shards_.layout) * shards_.mesh.tensor;
+    const std::int64_t data = data_bytes(shards_);
     first_rank([&] { finish(files); });
     first_rank([&] { commit(); });
     if (!alone_) make_way();
@@ -136,9 +136,8 @@ class Save {
       throw WriteError(fmt::format("{}: cannot be created: {}; set checkpoint.directory to where you may write",
                                    temporary_, error.message()));
     io::sync_directory(options_.directory);
-    const auto needed = static_cast<std::int64_t>(
-                            room_for_metadata * static_cast<double>(data_bytes(shards_.layout) * shards_.mesh.tensor)) +
-                        metadata_bytes;
+    const auto needed =
+        static_cast<std::int64_t>(room_for_metadata * static_cast<double>(data_bytes(shards_))) + metadata_bytes;
     struct statvfs space {};
     if (::statvfs(options_.directory.c_str(), &space) != 0) return;
     const auto available = static_cast<std::int64_t>(space.f_bavail) * static_cast<std::int64_t>(space.f_frsize);
@@ -156,8 +155,8 @@ class Save {
       failure = failure_of([&] { written_ = write_shard_file(temporary_, shards_, meanwhile); });
     } else {
       const Writers writers = writers_of(shards_.mesh, shards_.dp_rank(), options_.ranks_per_file);
-      const mpi::Communicator group =
-          world_.split(writers.first * shards_.mesh.tensor + shards_.at.tensor, shards_.dp_rank());
+      const int first_rank = shards_.mesh.rank_of({.pipeline = shards_.at.pipeline, .tensor = shards_.at.tensor}).value;
+      const mpi::Communicator group = world_.split(first_rank + writers.first * shards_.mesh.tensor, shards_.dp_rank());
       failure = failure_of(
           [&] { written_ = write_group_file(group, temporary_, shards_, options_.ranks_per_file, meanwhile); });
     }
@@ -199,7 +198,7 @@ class Save {
     manifest_ = parse_manifest(index_path(temporary_), json);
     write_index(temporary_, manifest_, json);
     const FileHash index = hash_file(index_path(temporary_));
-    io::write_text(temporary_ + "/COMMIT", commit_text(index.bytes, index.hash));
+    io::write_text(temporary_ + "/COMMIT", commit_text(format_version(manifest_.mesh), index.bytes, index.hash));
     io::sync_directory(temporary_ + "/shards");
     io::sync_directory(temporary_);
     (void)open_checkpoint(temporary_);

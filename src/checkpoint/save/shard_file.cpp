@@ -31,8 +31,9 @@ void lay_out(const std::string& name, std::vector<PlannedDataset>& planned) {
 
 }  // namespace
 
-std::int64_t data_bytes(const shard::Layout& layout) {
-  return static_cast<std::int64_t>(all_quantities.size()) * element_bytes * layout.padded();
+std::int64_t data_bytes(const Shards& shards) {
+  const shard::Layout layout(shards.whole_model(), shards.mesh.shard);
+  return static_cast<std::int64_t>(all_quantities.size()) * element_bytes * layout.padded() * shards.mesh.tensor;
 }
 
 std::vector<shard::Range> slice_bytes(const SavedFile& file) {
@@ -68,7 +69,8 @@ std::uint64_t hash_rest(const io::File& file, const SavedFile& saved) {
 }
 
 WrittenFile write_shard_file(const std::string& path, const Shards& shards, const Meanwhile& meanwhile) {
-  SavedFile saved{.path = shard_path(shards.dp_rank(), shards.at.tensor),
+  SavedFile saved{.path = shard_path(shards.mesh, shards.at.pipeline, shards.dp_rank(), shards.at.tensor),
+                  .pipeline_rank = shards.at.pipeline,
                   .dp_rank = shards.dp_rank(),
                   .tensor_rank = shards.at.tensor,
                   .datasets = {}};

@@ -37,8 +37,8 @@ using Meanwhile = std::function<void()>;
 /// all that belongs to no slice. Throws CheckpointError naming file and dataset when it is something else.
 void read_back(const std::string& path, const WrittenFile& written);
 
-/// Bytes of all shard files of a model, but for HDF5's own.
-[[nodiscard]] std::int64_t data_bytes(const shard::Layout& layout);
+/// Bytes of all shard files of a checkpoint, but for HDF5's own.
+[[nodiscard]] std::int64_t data_bytes(const Shards& shards);
 
 /// Where the bytes of every slice lie in the file, in order: [begin, end).
 [[nodiscard]] std::vector<shard::Range> slice_bytes(const SavedFile& file);

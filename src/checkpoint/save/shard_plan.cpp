@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include "trireme/shard/copies.hpp"
 
@@ -39,7 +41,8 @@ PlannedDataset plan_dataset(const Shards& shards, const Writers& writers, Quanti
                          .parts = {}};
   SavedDataset& dataset = planned.dataset;
   for (int rank = writers.first; rank < writers.first + writers.count; ++rank) {
-    const mesh::Coordinates at = shards.mesh.coordinates(Rank{rank * shards.mesh.tensor + shards.at.tensor});
+    const int first = shards.mesh.rank_of({.pipeline = shards.at.pipeline}).value;
+    const mesh::Coordinates at = shards.mesh.coordinates(Rank{first + rank * shards.mesh.tensor + shards.at.tensor});
     const shard::Range part = part_of_shard(shards.layout[block].shard_elements(), at.replicate, shards.mesh.replicate);
     const auto slices = slices_of_part(shards, block, at.shard, part);
     if (slices.empty()) continue;  // padding only
@@ -58,6 +61,17 @@ PlannedDataset plan_dataset(const Shards& shards, const Writers& writers, Quanti
   return planned;
 }
 
+/// The index of every block's first parameter in `saved_parameters`, by the block's name.
+std::map<std::string_view, int> first_parameters_of_blocks(const model::Model& model) {
+  std::map<std::string_view, int> first;
+  int parameters = 0;
+  for (const model::ParameterBlock& block : model.parameter_blocks) {
+    first[block.name] = parameters;
+    parameters += static_cast<int>(block.parameters.size());
+  }
+  return first;
+}
+
 }  // namespace
 
 shard::Range part_of_shard(std::int64_t elements, int replica, int replicas) {
@@ -74,14 +88,15 @@ Writers writers_of(const mesh::Mesh& mesh, int dp_rank, std::int64_t ranks_per_f
 
 std::vector<PlannedDataset> plan_file(const Shards& shards, const Writers& writers) {
   std::vector<PlannedDataset> datasets;
-  for (const Quantity quantity : all_quantities) {
-    int first_parameter = 0;
+  const std::map<std::string_view, int> first_parameter = first_parameters_of_blocks(shards.whole_model());
+  for (const Quantity quantity : all_quantities)
     for (int b = 0; b < shards.model.param_blocks(); ++b) {
-      PlannedDataset planned = plan_dataset(shards, writers, quantity, ParamBlock{b}, first_parameter);
-      first_parameter += shards.layout[ParamBlock{b}].parameters();
+      const ParamBlock block{b};
+      if (shards.is_copy(block)) continue;
+      PlannedDataset planned =
+          plan_dataset(shards, writers, quantity, block, first_parameter.at(shards.model[block].name));
       if (!planned.parts.empty()) datasets.push_back(std::move(planned));
     }
-  }
   return datasets;
 }
 

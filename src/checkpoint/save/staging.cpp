@@ -68,6 +68,7 @@ void Staging::copy(const Shards& shards) {
 
 Shards Staging::shards(const Shards& like) const {
   return {.model = like.model,
+          .whole = like.whole,
           .layout = like.layout,
           .mesh = like.mesh,
           .at = like.at,

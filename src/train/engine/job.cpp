@@ -82,9 +82,11 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
       at_(resolved_.coordinates(Rank{world.rank()})),
       model_(std::move(schedules.held)),
       whole_model_(std::move(schedules.whole)),
+      holders_(std::move(schedules.holders)),
       layout_(model_, mesh().shard),
       forward_schedule_(std::move(schedules.forward)) {
   using schedule::Lane;
+  if (whole_model_) whole_layout_.emplace(*whole_model_, mesh().shard);
   refuse_pipeline_on_gpu(config_, options_.device);
   lane_threads_ = wants_lane_threads(config_, options_, world);
   agree_on_build_and_places(world, mesh(), dp_rank());
@@ -226,6 +228,25 @@ at::Tensor Job::infer(const at::Tensor& tokens) {
 }
 
 at::Tensor Job::gather_masters(ParamBlock block) {
+  if (!whole_model_) return gather_held(block);
+  const int holder = holders_[static_cast<std::size_t>(block.value)];
+  const bool receives = at_.pipeline == 0 && at_.shard == 0 && at_.tensor == 0;
+  if (at_.pipeline == holder) {
+    const auto same = [&](const model::ParameterBlock& held) { return held.name == whole_model()[block].name; };
+    const auto found = std::ranges::find_if(model_.parameter_blocks, same);
+    at::Tensor all = gather_held(ParamBlock{static_cast<int>(found - model_.parameter_blocks.begin())});
+    if (holder > 0 && at_.shard == 0 && at_.tensor == 0)
+      pipeline_control()->send(all.const_data_ptr(), Bytes{static_cast<std::int64_t>(all.nbytes())}, 0);
+    return all;
+  }
+  if (!receives) return {};
+  const device::ChargeTo charge(device::Category::workspace);
+  at::Tensor all = at::empty({mesh().tensor, whole_layout()[block].padded()}, at::kFloat);
+  pipeline_control()->receive(all.mutable_data_ptr(), Bytes{static_cast<std::int64_t>(all.nbytes())}, holder);
+  return all;
+}
+
+at::Tensor Job::gather_held(ParamBlock block) {
   const device::ChargeTo charge(device::Category::workspace);
   const at::Tensor shard = store_->master(block).to(options_.device);  // offload keeps it on the host
   at::Tensor held = at::empty({1, layout_[block].padded()}, shard.options());

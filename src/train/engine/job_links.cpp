@@ -47,8 +47,8 @@ void JobLinks::open(const executor::Link& link, const config::RunConfig& config,
                                 .staging = charged_staging()};
   const bool values = control && !options.control_over_link;  // in the host's memory
   // Messages between two ranks: MPI's, which shared memory has not.
-  const bool messages = link.group == mesh::Group::pipeline && !control;
-  const comm::TransportChoice choice = messages ? comm::TransportChoice::mpi : options.transport;
+  const comm::TransportChoice choice =
+      link.group == mesh::Group::pipeline ? comm::TransportChoice::mpi : options.transport;
   auto transport =
       options.device.is_cuda() && !values && !host
           ? comm::make_device_transport(communicator(link), options.device, options.link, services, options.transport)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/engine/job_schedules.hpp"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/fault.hpp"
 #include "trireme/planner/pipeline.hpp"
@@ -13,6 +15,19 @@
 namespace trireme::train {
 namespace {
 
+/// The first pipeline rank that holds each parameter block of the whole model.
+std::vector<int> holders_of(const planner::PipelinePlan& plan) {
+  std::vector<int> holders;
+  for (const model::ParameterBlock& block : plan.whole.parameter_blocks) {
+    const auto holds = [&](const model::PipelinePart& part) {
+      return std::ranges::find(part.model.parameter_blocks, block.name, &model::ParameterBlock::name) !=
+             part.model.parameter_blocks.end();
+    };
+    holders.push_back(static_cast<int>(std::ranges::find_if(plan.parts, holds) - plan.parts.begin()));
+  }
+  return holders;
+}
+
 JobSchedules of_pipeline(const config::RunConfig& config, const config::Resolved& mesh, const mesh::Coordinates& at) {
   planner::PipelinePlan plan = planner::build_pipeline_plan(config, mesh, at.tensor);
   const std::vector<schedule::Schedule> forwards =
@@ -23,8 +38,10 @@ JobSchedules of_pipeline(const config::RunConfig& config, const config::Resolved
     text += schedule::print(plan.steps[rank], plan.parts[rank].model) +
             schedule::print(forwards[rank], plan.parts[rank].model);
   const auto mine = static_cast<std::size_t>(at.pipeline);
+  std::vector<int> holders = holders_of(plan);
   return {.held = std::move(plan.parts[mine].model),
           .whole = std::move(plan.whole),
+          .holders = std::move(holders),
           .step = std::move(plan.steps[mine]),
           .forward = forwards[mine],
           .text = std::move(text)};

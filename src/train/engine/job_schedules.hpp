@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/config/load.hpp"
 #include "trireme/mesh/mesh.hpp"
@@ -15,6 +16,7 @@ namespace trireme::train {
 struct JobSchedules {
   model::Model held;                  ///< with a pipeline, this rank's blocks only
   std::optional<model::Model> whole;  ///< with a pipeline
+  std::vector<int> holders;           ///< with a pipeline: the first rank that holds each of its parameter blocks
   schedule::Schedule step, forward;   ///< of training and of evaluation
   std::string text;                   ///< the lists of all ranks: equal on all of them
 };

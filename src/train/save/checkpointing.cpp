@@ -89,6 +89,7 @@ checkpoint::Metadata data_metadata(const config::RunConfig& config, bool old) {
 
 checkpoint::Shards shards_of(Job& job, const std::shared_ptr<HostMirror>& mirror) {
   return {.model = job.model(),
+          .whole = &job.whole_model(),
           .layout = job.layout(),
           .mesh = job.mesh(),
           .at = job.at(),
@@ -183,11 +184,6 @@ checkpoint::State Checkpointing::begin() {
 
   const std::vector<std::string> paths = lines_of(mpi::broadcast_text(world_, std::move(found)));
   if (paths.empty()) return fresh();
-  if (job_.mesh().pipeline > 1)
-    throw ConfigError(fmt::format(
-        "checkpoint.resume: {} cannot be loaded: checkpoints are not available with mesh.pipeline > 1 yet. Set "
-        "checkpoint.resume = none with another run.output, or mesh.pipeline = 1.",
-        paths.front()));
   try {
     return resumed(paths);
   } catch (const CheckpointError& error) {  // what was read is the same on every rank
@@ -243,7 +239,6 @@ std::string Checkpointing::finish() {
 }
 
 std::string Checkpointing::save(checkpoint::State state, bool last) {
-  invariant(job_.mesh().pipeline == 1, "a run with a pipeline saves no checkpoint");
   std::string said;
   if (background_.started()) {
     if (!background_.ended() && world_.rank() == 0)

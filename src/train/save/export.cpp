@@ -16,15 +16,15 @@
 namespace trireme::train {
 namespace {
 
-/// Gathers block after block as their parameters are asked for, in the model's order.
+/// Gathers block after block as their parameters are asked for, in the whole model's order.
 class Gatherer {
  public:
   explicit Gatherer(Job& job) : job_(job) {}
 
   std::span<const float> operator()(model::ParamRef ref) {
     if (now_ != ref.block) gather(ref.block);
-    const shard::Range range = job_.layout()[ref.block].range(ref.index);
-    const model::Parameter& parameter = job_.model()[ref];
+    const shard::Range range = job_.whole_layout()[ref.block].range(ref.index);
+    const model::Parameter& parameter = job_.whole_model()[ref];
     if (!parameter.partition)
       return {all_.const_data_ptr<float>() + range.begin, static_cast<std::size_t>(range.size())};
     parameter_.assign(static_cast<std::size_t>(parameter.full_elements()), 0.0F);
@@ -38,7 +38,7 @@ class Gatherer {
 
   /// Takes part in the gathers that are left, when nobody asks for more: other ranks count on them.
   void skip_the_rest() {
-    for (int b = now_ ? now_->value + 1 : 0; b < job_.model().param_blocks(); ++b) gather(ParamBlock{b});
+    for (int b = now_ ? now_->value + 1 : 0; b < job_.whole_model().param_blocks(); ++b) gather(ParamBlock{b});
   }
 
  private:
@@ -76,13 +76,13 @@ void export_huggingface(Job& job, const std::string& directory, bool overwrite) 
     options.tokenizer_files = tokenizer::export_files(options.tokenizer);
     Gatherer gatherer(job);
     try {
-      huggingface::write_huggingface(directory, job.model(), options, std::ref(gatherer));
+      huggingface::write_huggingface(directory, job.whole_model(), options, std::ref(gatherer));
     } catch (const WriteError&) {
       failure = std::current_exception();
       gatherer.skip_the_rest();
     }
-  } else if (job.at().replicate == 0) {  // the ranks of rank 0's shard and tensor groups take part in its gathers
-    for (int b = 0; b < job.model().param_blocks(); ++b) (void)job.gather_masters(ParamBlock{b});
+  } else if (job.at().replicate == 0) {  // the other ranks of the first replica take part in rank 0's gathers
+    for (int b = 0; b < job.whole_model().param_blocks(); ++b) (void)job.gather_masters(ParamBlock{b});
   }
   job.barrier();
   if (failure) std::rethrow_exception(failure);

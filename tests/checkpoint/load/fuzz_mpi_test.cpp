@@ -46,7 +46,7 @@ class Fuzz : public testing::Test {
   std::string open(const std::string& bytes) {
     io::write_text(index_path(path_), bytes);
     const FileHash index = hash_file(index_path(path_));
-    io::write_text(path_ + "/COMMIT", commit_text(index.bytes, index.hash));
+    io::write_text(path_ + "/COMMIT", commit_text(2, index.bytes, index.hash));
     const auto begin = std::chrono::steady_clock::now();
     std::string said;
     try {

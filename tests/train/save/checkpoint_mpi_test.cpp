@@ -170,6 +170,62 @@ TEST_F(Restart, AtAnotherTensorSizeContinuesAtTheNextSample) {
   }
 }
 
+/// Part of a run: a mesh, and the pipeline in it.
+struct Leg {
+  config::Mesh mesh;
+  config::Pipeline pipeline{};
+  std::int64_t micro = 1, ranks_per_file = 1;
+};
+
+TEST_F(Restart, WithAnotherPipelineContinuesAtTheNextSample) {
+  if (world_.size() < 4) GTEST_SKIP() << "needs 4 ranks";
+  using enum config::PipelineKind;
+  constexpr int last = 10, change = 5;
+  const auto deep = [&](const std::string& name) {
+    config::RunConfig config = run(name, last);
+    config.lr.end_step = last;
+    config.model.layers = 4;
+    config.model.tie_embeddings = true;
+    config.optimizer.lr = 5e-4;
+    config.optimizer.eps = 1e-6;  // a gradient that is all rounding makes no step of its own
+    return config;
+  };
+  const auto train_leg = [&](config::RunConfig config, const Leg& leg, int until) {
+    config.mesh = leg.mesh;
+    config.pipeline = leg.pipeline;
+    config.batch.micro = leg.micro;
+    config.checkpoint.ranks_per_file = leg.ranks_per_file;
+    config.train.steps = until;
+    EXPECT_EQ(run_training(config, world_), ExitCode::done);
+    MPI_Barrier(world_.handle());
+  };
+  const Leg plain{.mesh = {}};
+  const Leg two{.mesh = {.replicate = 2, .pipeline = 2}, .micro = 6};
+  const Leg four{.mesh = {.pipeline = 4}, .pipeline = {.schedule = gpipe}, .micro = 12};
+  const Leg loop{.mesh = {.pipeline = 2}, .pipeline = {.schedule = interleaved}, .micro = 6, .ranks_per_file = 2};
+  const Leg tensor{.mesh = {.tensor = 2, .pipeline = 2}, .micro = 8};
+  const config::RunConfig unbroken = deep("unbroken");
+  train_leg(unbroken, plain, last);
+  const std::vector<std::pair<Leg, Leg>> changes{
+      {plain, two}, {two, plain}, {four, loop}, {loop, tensor}, {tensor, four}};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const config::RunConfig broken = deep("broken-" + std::to_string(i));
+    train_leg(broken, changes[i].first, change);
+    train_leg(broken, changes[i].second, last);
+    const test::Deviation off = test::deviation(curve(broken), curve(unbroken));
+    EXPECT_LT(off.loss, 1e-6) << i;
+    EXPECT_LT(off.grad_norm, 1e-5) << i;
+  }
+  // The same pipeline goes on bit for bit, whether what was saved was copied first or not.
+  const config::RunConfig whole = deep("whole");
+  config::RunConfig halves = deep("halves");
+  halves.checkpoint.every = 2;
+  train_leg(whole, two, steps);
+  train_leg(halves, two, 3);
+  train_leg(halves, two, steps);
+  expect_same_end(whole, halves);
+}
+
 TEST_F(Restart, ASignalOnOneRankSavesOnAllAndAsksForARequeue) {
   const config::RunConfig unbroken = run("unbroken", steps);
   const config::RunConfig broken = run("broken", steps);

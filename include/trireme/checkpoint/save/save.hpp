@@ -19,13 +19,17 @@ namespace trireme::checkpoint {
 /// What one rank holds of a run: its shard of every block, fp32 [shard_elements]. What `values` gives may be used
 /// until it is called again: who has not all of them at hand can make them one by one.
 struct Shards {
-  const model::Model& model;
+  const model::Model& model;            ///< with a pipeline, this rank's blocks only
+  const model::Model* whole = nullptr;  ///< with a pipeline, the model of all its ranks
   const shard::Layout& layout;
   mesh::Mesh mesh;
   mesh::Coordinates at;
   std::function<std::span<float>(Quantity, ParamBlock)> values;
 
   [[nodiscard]] int dp_rank() const { return mesh.dp_rank(at).value; }
+  [[nodiscard]] const model::Model& whole_model() const { return whole != nullptr ? *whole : model; }
+  /// Whether an earlier pipeline rank holds this block, too: it is loaded, but saved by that one.
+  [[nodiscard]] bool is_copy(ParamBlock block) const { return model[block].on_two_pipeline_ranks && at.pipeline > 0; }
 };
 
 /// The part of a shard of `elements` elements that replica `replica` of `replicas` writes: multiples of

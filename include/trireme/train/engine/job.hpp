@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/counters.hpp"
@@ -73,8 +74,9 @@ class Job {
   /// Logits of the last position of each row: [B, vocab] fp32. tokens: [B, T].
   [[nodiscard]] at::Tensor infer(const at::Tensor& tokens);
 
-  /// Gathers the fp32 masters of one parameter block as every tensor rank holds it: [tensor, padded]. Collective over
-  /// shard and tensor; lanes at rest, as for `evaluate`.
+  /// Gathers the fp32 masters of one parameter block of the whole model as every tensor rank holds it: [tensor,
+  /// padded], on the first rank of the pipeline, shard and tensor axes at least. Collective over these three; lanes at
+  /// rest, as for `evaluate`.
   [[nodiscard]] at::Tensor gather_masters(ParamBlock block);
 
   /// Returns after every rank of the job has called it.
@@ -102,6 +104,7 @@ class Job {
   /// What this rank holds: with a pipeline, its blocks only.
   [[nodiscard]] const model::Model& model() const { return model_; }
   [[nodiscard]] const model::Model& whole_model() const { return whole_model_ ? *whole_model_ : model_; }
+  [[nodiscard]] const shard::Layout& whole_layout() const { return whole_layout_ ? *whole_layout_ : layout_; }
   [[nodiscard]] store::ParameterStore& store() { return *store_; }
   [[nodiscard]] executor::Executor& executor() { return *executor_; }
   [[nodiscard]] comm::Collectives& control();
@@ -123,6 +126,8 @@ class Job {
   [[nodiscard]] comm::Collectives* tensor_control() const;
   /// The same over the pipeline axis.
   [[nodiscard]] comm::Collectives* pipeline_control() const;
+  /// `gather_masters` of a block that this rank holds. Collective over shard and tensor.
+  [[nodiscard]] at::Tensor gather_held(ParamBlock block);
   executor::Executor& forward_executor(nn::Mode mode);
   [[nodiscard]] double global_count(const data::StepBatch& batch);
 
@@ -132,7 +137,9 @@ class Job {
   mesh::Coordinates at_;
   model::Model model_;
   std::optional<model::Model> whole_model_;
+  std::vector<int> holders_;
   shard::Layout layout_;
+  std::optional<shard::Layout> whole_layout_;
   schedule::Schedule forward_schedule_;
   bool lane_threads_ = false;
   StepTraffic traffic_;
