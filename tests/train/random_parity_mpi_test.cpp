@@ -9,7 +9,7 @@
 //
 // labels: slow
 //
-// timeout: 900
+// timeout: 1800
 #include <gtest/gtest.h>
 
 #include <algorithm>
