@@ -2,13 +2,17 @@
 #include "trireme/data/token_file.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <vector>
 
+#include "base/io/try_again.hpp"
 #include "data/fingerprint.hpp"
 #include "data/megatron_index.hpp"
 #include "trireme/base/error.hpp"
@@ -29,6 +33,16 @@ constexpr std::int32_t llmc_eval_magic = 20240522;
 bool exists(const std::string& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
+}
+
+/// Throws DataError where the system does not say: without its index the same file has other tokens.
+bool has_index(const std::string& path) {
+  struct stat status {};
+  const int error = io::last_error([&] { return ::stat(path.c_str(), &status) == 0; });
+  if (error == 0) return true;
+  if (error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG) return false;
+  throw DataError(fmt::format("token index {}: cannot be looked at: {}; check its file system", path,
+                              std::generic_category().message(error)));
 }
 
 /// The Megatron index that belongs to the token file at `path`.
@@ -109,7 +123,7 @@ std::string_view format_name(TokenFormat format) {
 TokenFile::TokenFile(const std::string& path, TokenFormat format, std::int64_t vocab_size)
     : file_(token_path(path, format), "token file"), format_(format), vocab_size_(vocab_size) {
   const std::string index_path = index_beside(file_.path());
-  const bool indexed = format == TokenFormat::megatron || (format == TokenFormat::automatic && exists(index_path));
+  const bool indexed = format == TokenFormat::megatron || (format == TokenFormat::automatic && has_index(index_path));
   if (!indexed && file_.size() == 0) {
     throw DataError(file_.name() + " is empty; was the tokenizer stopped? Make it again with `trireme tokenize`");
   }
@@ -125,7 +139,7 @@ TokenFile::TokenFile(const std::string& path, TokenFormat format, std::int64_t v
 }
 
 void TokenFile::open_megatron(const std::string& index_path) {
-  if (!exists(index_path)) {
+  if (!has_index(index_path)) {
     throw DataError(fmt::format(
         "{}: data.format is megatron but there is no index {} beside it; name the .bin of a .bin/.idx pair, "
         "or set data.format = \"uint16\" or \"uint32\" for a raw file",

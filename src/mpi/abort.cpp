@@ -80,6 +80,16 @@ ExitCode code_of(const std::error_code& error) {
   return ExitCode::bug;
 }
 
+std::string with_remedy(const std::system_error& error) {
+  if (error.code() == std::errc::resource_unavailable_try_again)
+    return fmt::format(
+        "The system starts no more threads or processes ({}). Raise the limit (`ulimit -u`, the tasks of the job's "
+        "cgroup), or start fewer ranks on a node.",
+        error.what());
+  return fmt::format("The system refused what the program needs: {}. Raise the limits of the job (`ulimit -a`).",
+                     error.what());
+}
+
 std::string unexpected(const std::exception& error) {
   return fmt::format("{} (unexpected: report this as a bug in Trireme)", error.what());
 }
@@ -141,7 +151,9 @@ void abort_job_for_current_exception() {
         "or raise the limit (`ulimit -v`, the job's --mem); `trireme plan` shows what a rank needs.");
   } catch (const std::system_error& error) {
     const ExitCode code = code_of(error.code());
-    abort_job(code, code == ExitCode::bug ? unexpected(error) : error.what());
+    abort_job(code, code == ExitCode::bug           ? unexpected(error)
+                    : code == ExitCode::environment ? with_remedy(error)
+                                                    : error.what());
   } catch (const std::exception& error) {
     abort_job(ExitCode::bug, unexpected(error));
   } catch (...) {

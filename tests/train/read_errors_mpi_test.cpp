@@ -16,6 +16,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/checkpoint/directory.hpp"
+#include "trireme/data/token_file.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/save/checkpointing.hpp"
 
@@ -99,6 +100,30 @@ TEST_F(Resume, OfARunThatDoesNotSaveRemovesNoSaveThatIsUnderWay) {
   EXPECT_EQ(names().size(), 4U) << "the first run's save, and its removal, are its own";
   train(run("first", 3));
   EXPECT_EQ(names(), (std::vector<std::string>{"step-00000002", "step-00000003"}));
+}
+
+// An index that one rank overlooks makes other tokens of the same file there: that is an error, too.
+TEST_F(Resume, OrAnyRunTriesTokensAgainThatCannotBeRead) {
+  config::RunConfig config = run("passes", 2);
+  config.checkpoint.every = 0;
+  const std::string tokens = files_.sources().front().path;
+  if (world_.rank() == 1) test::failing_reads = {.path = tokens, .error = EIO, .times = 3};
+  train(config);
+  EXPECT_EQ(test::failing_reads.times, world_.rank() == 1 ? 0 : -1);
+  test::all_calls_work();
+  const std::string index = tokens.substr(0, tokens.size() - 4) + ".idx";
+  for (const auto& [failing, path] :
+       {std::pair(&test::failing_opens, tokens), {&test::failing_reads, tokens}, {&test::failing_looks, index}}) {
+    *failing = {.path = path, .error = ESTALE};
+    std::string said;
+    try {
+      (void)data::TokenFile(tokens, config::TokenFormat::automatic, 257);
+    } catch (const DataError& error) {
+      said = error.what();
+    }
+    test::all_calls_work();
+    EXPECT_NE(said.find("Stale file handle"), std::string::npos) << said;
+  }
 }
 
 TEST_F(Resume, KeepsMeasurementsWithoutTouchingAnotherJobsFile) {

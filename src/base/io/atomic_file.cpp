@@ -45,7 +45,11 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), partial_(path
   descriptor_ = Descriptor(open_alone(partial_, O_WRONLY | O_CREAT));
   if (descriptor_.get() < 0) fail(errno);
   lock_ = Descriptor(::fcntl(descriptor_.get(), F_DUPFD_CLOEXEC, 0));
-  if (::ftruncate(descriptor_.get(), 0) != 0) fail(errno);  // of a process that was killed
+  if (::ftruncate(descriptor_.get(), 0) != 0) {  // of a process that was killed
+    const int error = errno;
+    ::unlink(partial_.c_str());
+    fail(error);
+  }
   buffer_.reserve(buffer_bytes);
 }
 

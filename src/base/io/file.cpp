@@ -10,12 +10,11 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <system_error>
-#include <thread>
 #include <utility>
 
+#include "base/io/try_again.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/flush.hpp"
 #include "trireme/base/io/regular_file.hpp"
@@ -24,8 +23,6 @@ namespace trireme::io {
 
 namespace {
 
-constexpr int most_tries = 6;
-constexpr std::chrono::milliseconds first_pause{32};         // each twice as long as the one before: a second in all
 constexpr std::int64_t most_unlooked_at = 64LL << 20;        // smaller files may be all holes
 constexpr std::size_t most_per_call = std::size_t{1} << 30;  // Linux moves at most 2 GiB - 4 KiB a call
 
@@ -47,12 +44,6 @@ std::string name_of(int error) {
   }
 }
 
-/// Errors that asking again does not change.
-bool stays(int error) {
-  return error == ENOENT || error == ENOTDIR || error == EACCES || error == EPERM || error == ELOOP ||
-         error == ENAMETOOLONG || error == EINVAL;
-}
-
 std::string_view remedy_of_read(int error) {
   switch (error) {
     case EMFILE:
@@ -72,18 +63,11 @@ std::string_view remedy_of_read(int error) {
                                               : "check the directory and its permissions"));
 }
 
-/// Tries `call` until it holds, for a second in all where its errno may pass. Returns the errno that stays, or 0.
-template <class Call>
-int last_error(Call&& call) {
-  auto pause = first_pause;
-  for (int i = 1; !call();) {
-    const int error = errno;
-    if (error == EINTR) continue;
-    if (i++ == most_tries || stays(error)) return error;
-    std::this_thread::sleep_for(pause);
-    pause *= 2;
-  }
-  return 0;
+Descriptor opened_by(const std::string& path, int flags) {
+  int descriptor = 0;
+  do descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0666);  // network file systems let signals interrupt it
+  while (descriptor < 0 && errno == EINTR);
+  return Descriptor(descriptor);
 }
 
 }  // namespace
@@ -111,13 +95,13 @@ File File::open(const std::string& path) {
 }
 
 File File::create(const std::string& path) {
-  File file(path, Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)));
+  File file(path, opened_by(path, O_WRONLY | O_CREAT | O_TRUNC));
   if (file.descriptor_.get() < 0) cannot_write(path, "create", errno);
   return file;
 }
 
 File File::update(const std::string& path) {
-  File file(path, Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC)));
+  File file(path, opened_by(path, O_RDWR));
   struct stat status {};
   if (file.descriptor_.get() < 0 || ::fstat(file.descriptor_.get(), &status) != 0) cannot_write(path, "open", errno);
   file.size_ = status.st_size;
@@ -190,7 +174,8 @@ void File::forget_pages() const { (void)::posix_fadvise(descriptor_.get(), 0, 0,
 void File::sync_and_close() {
   // EINVAL: a pipe or a device, which nothing is to be flushed of.
   if (flush_to_disk(descriptor_.get()) != 0 && errno != EINVAL) cannot_write(path_, "flush to disk", errno);
-  if (const int error = descriptor_.close(); error != 0) cannot_write(path_, "close", error);
+  // After EINTR it is closed all the same, and everything is on the disk.
+  if (const int error = descriptor_.close(); error != 0 && error != EINTR) cannot_write(path_, "close", error);
 }
 
 PathStatus status_of(const std::string& path) {
@@ -239,11 +224,10 @@ void replace_text(const std::string& path, const std::string& text) {
 }
 
 void sync_directory(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) cannot_write(path, "open the directory", errno);
+  const Descriptor directory = opened_by(path, O_RDONLY | O_DIRECTORY);
+  if (directory.get() < 0) cannot_write(path, "open the directory", errno);
   // Some network file systems cannot flush a directory and say so with EINVAL: there is nothing to do about it.
-  const int error = flush_to_disk(descriptor) == 0 || errno == EINVAL ? 0 : errno;
-  ::close(descriptor);
+  const int error = flush_to_disk(directory.get()) == 0 || errno == EINVAL ? 0 : errno;
   if (error != 0) cannot_write(path, "flush the directory to disk", error);
 }
 

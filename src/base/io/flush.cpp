@@ -33,7 +33,9 @@ void count(int change) {
 
 int flush_to_disk(int descriptor) {
   count(1);
-  const int result = ::fsync(descriptor);
+  int result = 0;
+  do result = ::fsync(descriptor);  // network file systems let signals interrupt it
+  while (result != 0 && errno == EINTR);
   const int error = errno;
   count(-1);
   errno = error;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/io/try_again.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/text.hpp"
@@ -55,7 +56,12 @@ std::string nearest_file_hint(const std::string& path) {
 }
 
 InputFile::InputFile(std::string path, std::string kind, Pipes pipes) : path_(std::move(path)), kind_(std::move(kind)) {
-  RegularFile opened = open_regular_file(path_);
+  RegularFile opened;
+  (void)last_error([&] {
+    opened = open_regular_file(path_);
+    errno = opened.error;
+    return opened.error == 0;
+  });
   if (opened.kind == "a FIFO" && pipes == Pipes::taken) {
     // Waits for the writer, as every filter does: what `zcat text.gz |` or <(zcat text.gz) takes its time for.
     opened = {.descriptor = Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)), .kind = {}};
@@ -70,10 +76,14 @@ InputFile::InputFile(std::string path, std::string kind, Pipes pipes) : path_(st
 
 void InputFile::read_at(std::int64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
-    const ssize_t got = ::pread(descriptor_.get(), out.data(), out.size(), offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0)
-      throw DataError(fmt::format("{}: reading at byte {} failed: {}", name(), offset, std::strerror(errno)));
+    ssize_t got = 0;
+    const int error = last_error([&] {
+      got = ::pread(descriptor_.get(), out.data(), out.size(), offset);
+      return got >= 0;
+    });
+    if (error != 0)
+      throw DataError(fmt::format("{}: reading at byte {} failed: {}; check the file system", name(), offset,
+                                  std::strerror(error)));
     if (got == 0) {
       throw DataError(
           fmt::format("{} ends at byte {}, where {} more were expected: it is truncated or changed while being read; "
