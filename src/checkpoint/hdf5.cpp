@@ -14,8 +14,6 @@ namespace {
 
 constexpr hsize_t page = 4096;
 constexpr const char* no_such_file = "/dev/null/image";  // the name of a file in memory must not be one on the disk
-constexpr std::size_t most_new_metadata = std::size_t{32}
-                                          << 20;  // HDF5 takes no more; a dataset takes some hundred bytes
 
 /// HDF5's clean-up at exit would run into files that it could not write, and crash; MPI calls it at its end as well.
 std::mutex& mutex() {
@@ -80,22 +78,8 @@ std::string last_reason() {
   return reason.empty() ? "no reason given" : reason;
 }
 
-Writer::Writer(std::string path) : path_(std::move(path)) { create(page_aligned()); }
-
-Writer::Writer(std::string path, MPI_Comm group) : path_(std::move(path)), of_a_group_(true) {
+Writer::Writer(std::string path) : path_(std::move(path)) {
   const Properties access = page_aligned();
-  check_status(H5Pset_fapl_mpio(access.id(), group, MPI_INFO_NULL), "describe the file");
-  check_status(H5Pset_coll_metadata_write(access.id(), true), "describe the file");
-  // The metadata cache talks to the other ranks whenever so much of it is new: that is to be at the end only.
-  H5AC_cache_config_t cache{};
-  cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
-  check_status(H5Pget_mdc_config(access.id(), &cache), "describe the file");
-  cache.dirty_bytes_threshold = most_new_metadata;
-  check_status(H5Pset_mdc_config(access.id(), &cache), "describe the file");
-  create(access);
-}
-
-void Writer::create(const Properties& access) {
   const Properties creation = untimed(H5P_FILE_CREATE);
   file_ = File(check(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), "create the file"));
 }
@@ -169,8 +153,7 @@ void Writer::attribute(const std::string& name, double value) { scalar(name, H5T
 void Writer::close() {
   const herr_t flushed = H5Fflush(file_.id(), H5F_SCOPE_GLOBAL);
   const std::string reason = flushed < 0 ? last_reason() : "";
-  if (flushed < 0 && of_a_group_) abandon();  // the others may still be in the flush
-  const bool closed = file_.id() < 0 || file_.close();
+  const bool closed = file_.close();
   if (flushed < 0)
     throw WriteError(
         fmt::format("{}: cannot flush the file: HDF5 says: {}; check free space and quota", path_, reason));

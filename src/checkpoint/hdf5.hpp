@@ -63,10 +63,6 @@ class Writer {
  public:
   /// Creates the file, its metadata checksummed by HDF5 (superblock 3), large datasets aligned to pages.
   explicit Writer(std::string path);
-  /// The same by all ranks of `group` together (parallel HDF5). They must make the same calls, of which only this one
-  /// and `close` talk to the others: what a rank finds wrong in between is said before anybody waits for it.
-  /// Collective.
-  Writer(std::string path, MPI_Comm group);
 
   void group(const std::string& name);
   /// A contiguous 1-D dataset of little-endian fp32 whose space is reserved, not written: [elements], at least 1.
@@ -79,22 +75,17 @@ class Writer {
   void attribute(const std::string& name, const std::string& text);
   void attribute(const std::string& name, std::int64_t value);
   void attribute(const std::string& name, double value);
-  /// Hands everything to the system and closes the file; a group's, which needs all ranks, only when the first went
-  /// well.
+  /// Hands everything to the system and closes the file.
   void close();
-  /// Leaves the file open for good: where other ranks do not close it with this one, HDF5 would wait for them for ever.
-  void abandon() { (void)file_.release(); }
 
   /// `id` unless it is negative. what: "create dataset model/b0".
   hid_t check(hid_t id, std::string_view what) const;
   void check_status(herr_t status, std::string_view what) const;
 
  private:
-  void create(const Properties& access);
   void scalar(const std::string& name, hid_t type, const void* value);
 
   std::string path_;
-  bool of_a_group_ = false;
   File file_;
 };
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/save/fill_file.hpp"
 
+#include "base/io/disk_space.hpp"
 #include "checkpoint/checksum.hpp"
+#include "checkpoint/hdf5.hpp"
 #include "trireme/base/fault.hpp"
 
 namespace trireme::checkpoint {
@@ -23,13 +25,27 @@ void write_slice(io::File& file, const float* values, const SavedDataset& datase
   }
 }
 
-}  // namespace
-
+/// Groups, and the planned datasets with nothing in them; notes where they lie.
 void place_datasets(h5::Writer& file, std::vector<PlannedDataset>& planned) {
   for (const Quantity quantity : all_quantities) file.group(std::string(to_text(quantity)));
   for (PlannedDataset& one : planned)
     one.dataset.byte_offset =
         static_cast<std::int64_t>(file.reserved_floats(one.dataset.name, static_cast<hsize_t>(one.dataset.elements)));
+}
+
+}  // namespace
+
+void lay_out(const std::string& name, std::vector<PlannedDataset>& planned) {
+  io::require_disk_space(name, most_bytes(planned));
+  {
+    const h5::Hdf5Lock lock;
+    h5::Writer writer(name);
+    place_datasets(writer, planned);
+    (void)fault::point("ckpt.close");
+    writer.close();
+  }
+  io::File file = io::File::update(name);
+  file.reserve(file.size());
 }
 
 std::vector<WrittenChunk> fill(const std::string& name, const Shards& shards, std::vector<PlannedDataset>& planned,

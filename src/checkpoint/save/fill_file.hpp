@@ -4,15 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/hdf5.hpp"
 #include "checkpoint/save/shard_file.hpp"
 #include "checkpoint/save/shard_plan.hpp"
 
 /// The steps of writing a shard file, alone or in a group.
 namespace trireme::checkpoint {
 
-/// Groups, and the planned datasets with nothing in them; notes where they lie.
-void place_datasets(h5::Writer& file, std::vector<PlannedDataset>& planned);
+/// Writes an HDF5 file `name` with all planned datasets in place and nothing in them, and notes where they lie. Throws
+/// WriteError.
+void lay_out(const std::string& name, std::vector<PlannedDataset>& planned);
 
 /// Writes the values of dp rank `shards.dp_rank()` to their places in the file `name`, hashing them on the way, calls
 /// `meanwhile`, and flushes them to disk. Throws WriteError.

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/save/group_file.hpp"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <exception>
-#include <optional>
 
 #include "base/io/disk_space.hpp"
-#include "checkpoint/save/checked_mpi_io.hpp"
 #include "checkpoint/save/fill_file.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/base/fault.hpp"
-#include "trireme/mpi/abort.hpp"
+#include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/gather.hpp"
 
 namespace trireme::checkpoint {
@@ -41,60 +36,21 @@ void step(const mpi::Communicator& group, Work&& work) {
   settle(group, failure_of(work));
 }
 
-std::string torn_text(const std::string& name, const std::string& why) {
-  return fmt::format(
-      "{}: HDF5 failed on one rank of the group that writes it, and the others cannot close it "
-      "without that one, so the job ends: {}; checkpoint.ranks_per_file = 1 has no such groups",
-      name, why);
-}
-
-[[noreturn]] void torn(const mpi::Communicator& group, const std::string& name, h5::Writer& file,
-                       const std::exception_ptr& failure) {
-  file.abandon();
-  std::string why;
-  try {
-    if (failure) std::rethrow_exception(failure);
-  } catch (const std::exception& error) {
-    why = error.what();
-  }
-  throw TornFile(torn_text(name, mpi::agree_on_failure(group, why)));
-}
-
-/// A call in which HDF5 talks to the other ranks. Where it fails on this one, the others may wait inside it for ever,
-/// and for them every collective would: this rank ends the job by itself.
-template <class Call>
-void call_together(const std::string& name, Call&& call) {
-  const auto end_job = [&](const std::string& why) { mpi::abort_job(ExitCode::write, torn_text(name, why)); };
-  const CheckedMpiIo check(end_job);
-  try {
-    call();
-  } catch (const WriteError& error) {
-    end_job(error.what());
-  }
-}
-
 /// Space for the first `bytes` bytes of a file that is there.
 void reserve(const std::string& name, std::int64_t bytes) {
   io::require_file_size(name, bytes);
   io::File::update(name).reserve(bytes);
 }
 
-/// An HDF5 file with all datasets in place and nothing in them. Of HDF5's calls only the first and the last ones talk
-/// to the other ranks. Before each of these all have agreed that nobody failed, and nobody leaves in between; what
-/// fails inside them ends the job.
-void lay_out(const mpi::Communicator& group, const std::string& name, std::vector<PlannedDataset>& planned) {
-  const h5::Hdf5Lock lock;
-  std::optional<h5::Writer> file;
-  call_together(name, [&] { file.emplace(name, group.handle()); });
-  std::exception_ptr failure = failure_of([&] {
-    place_datasets(*file, planned);
-    reserve(name, most_bytes(planned));  // HDF5 has emptied the file; it cuts it to its size when it closes it
-    if (fault::point("ckpt.torn")) throw WriteError("fault injected at ckpt.torn");
-  });
-  if (mpi::any_rank(group, failure != nullptr)) torn(group, name, *file, failure);
-  failure = failure_of([] { (void)fault::point("ckpt.close"); });
-  call_together(name, [&] { file->close(); });
-  settle(group, failure);
+/// Where the group's first rank has placed the datasets, on every rank. Collective.
+void share_offsets(const mpi::Communicator& group, std::vector<PlannedDataset>& planned) {
+  std::string offsets(planned.size() * sizeof(std::int64_t), '\0');
+  for (std::size_t d = 0; d < planned.size(); ++d)
+    std::memcpy(offsets.data() + d * sizeof(std::int64_t), &planned[d].dataset.byte_offset, sizeof(std::int64_t));
+  offsets = mpi::broadcast_text(group, std::move(offsets));
+  invariant(offsets.size() == planned.size() * sizeof(std::int64_t), "all ranks of a group plan the same datasets");
+  for (std::size_t d = 0; d < planned.size(); ++d)
+    std::memcpy(&planned[d].dataset.byte_offset, offsets.data() + d * sizeof(std::int64_t), sizeof(std::int64_t));
 }
 
 /// Every rank's checksums in the slices of the group's first one. Collective.
@@ -137,12 +93,10 @@ WrittenFile write_group_file(const mpi::Communicator& group, const std::string& 
     saved.path = shard_path(shards.mesh, shards.at.pipeline, writers.first, shards.at.tensor);
     name = path + "/" + saved.path;
     planned = plan_file(shards, writers);
-    if (first) (void)io::File::create(name);
+    if (first) lay_out(name, planned);
   });
-  // What keeps a rank from writing it is found before HDF5 tries; each asks for itself, as ranks of several nodes may
-  // have several limits.
-  step(group, [&] { reserve(name, most_bytes(planned)); });
-  lay_out(group, name, planned);
+  share_offsets(group, planned);
+  // Each asks for itself: ranks of several nodes may have several limits.
   step(group, [&] { reserve(name, io::status_of(name).bytes); });
   std::vector<WrittenChunk> chunks;
   step(group, [&] { chunks = fill(name, shards, planned, meanwhile); });

@@ -85,9 +85,6 @@ class Save {
       work();
     } catch (const FailedElsewhere&) {
       return "";  // that rank says why
-    } catch (const TornFile& torn) {
-      torn_ = true;
-      return torn.what();
     } catch (const CheckpointError& damage) {
       damaged_ = true;
       return damage.what();
@@ -99,7 +96,6 @@ class Save {
   void settle(const std::string& failure) {
     const std::string said = mpi::agree_on_failure(world_, failure);
     if (said.empty()) return;
-    if (mpi::any_rank(world_, torn_)) throw TornFile(said);
     std::error_code ignored;
     if (temporary_is_ours_) fs::remove_all(temporary_, ignored);
     throw WriteError(fmt::format("the checkpoint of step {} was not saved; those before it are as they were: {}",
@@ -224,8 +220,7 @@ class Save {
   WrittenFile written_;
   io::Descriptor lock_;             ///< on `temporary_`, where it is no run's
   bool temporary_is_ours_ = false;  ///< on the first rank
-  bool torn_ = false;
-  bool damaged_ = false;  ///< what was read on this rank is not what was written
+  bool damaged_ = false;            ///< what was read on this rank is not what was written
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "base/io/disk_space.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/save/fill_file.hpp"
 #include "trireme/base/error.hpp"
@@ -15,19 +14,6 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr std::int64_t element_bytes = 4;
-
-/// An HDF5 file with all datasets in place and nothing in them.
-void lay_out(const std::string& name, std::vector<PlannedDataset>& planned) {
-  {
-    const h5::Hdf5Lock lock;
-    h5::Writer file(name);
-    place_datasets(file, planned);
-    (void)fault::point("ckpt.close");
-    file.close();
-  }
-  io::File file = io::File::update(name);
-  file.reserve(file.size());
-}
 
 }  // namespace
 
@@ -76,7 +62,6 @@ WrittenFile write_shard_file(const std::string& path, const Shards& shards, cons
                   .datasets = {}};
   const std::string name = path + "/" + saved.path;
   std::vector<PlannedDataset> planned = plan_file(shards, {.first = shards.dp_rank(), .count = 1});
-  io::require_disk_space(name, most_bytes(planned));
   lay_out(name, planned);
   std::vector<WrittenChunk> chunks = fill(name, shards, planned, meanwhile);
   return described(path, std::move(saved), planned, std::move(chunks));

@@ -24,9 +24,8 @@ struct Ended {
   std::exception_ptr failure;  ///< the same kind on every rank; null: it is saved
 };
 
-/// Saves that are written by a thread of their own while the training goes on, one at a time. What
-/// the ranks tell each other, parallel HDF5 included, goes over communicators of its own, which is why the program asks
-/// MPI for MPI_THREAD_MULTIPLE.
+/// Saves that are written by a thread of their own while the training goes on, one at a time. What the ranks tell each
+/// other goes over communicators of its own, which is why the program asks MPI for MPI_THREAD_MULTIPLE.
 class BackgroundSave {
  public:
   /// Collective over `world`, whose ranks are the mesh's.
