@@ -84,6 +84,25 @@ survives 'write 1 1 ENOSPC /shards/' 'rank 1: .*dp-00000-tp-00.h5: cannot write:
 survives 'allocate 1 1 EDQUOT /shards/' 'rank 1: .*dp-00000-tp-00.h5: cannot set [0-9]* bytes aside: Disk quota exceeded'
 stops
 
+# What an export beside a checkpoint meets ends no training: a user's file in its place, the tokenizer's file gone.
+"$TRIREME" export out/checkpoints/step-* -o weights >exported.txt
+cp weights/tokenizer.json .
+exporting=(--set run.export=every_checkpoint --set data.tokenizer=hf:tokenizer.json)
+rm -rf out
+mkdir -p out/export-step-00000002
+touch out/export-step-00000002/notes
+job 2 train run.toml "${exporting[@]}" --set train.steps=4 --set checkpoint.every=2
+expect_done
+grep -q 'error the export of step 2 failed, the training goes on: ' err.txt || fail 'the export that failed is not reported'
+[[ -e out/export-step-00000002/notes && -e out/export-step-00000004/tokenizer.json ]] || fail 'the exports'
+start "${exporting[@]}"
+await out.txt 0 '^exported out/export-step-'
+rm tokenizer.json
+a_save_works
+await out.txt "$(wc -l <out.txt)" '^exported out/export-step-'
+await out.txt "$(wc -l <out.txt)" '^exported out/export-step-'
+stops
+
 # In the last save there is no later one: the run says so, and leaves nothing half.
 for ranks_per_file in 1 2; do
   rm -rf out
@@ -94,7 +113,13 @@ for ranks_per_file in 1 2; do
   expect_end 8 'the checkpoint of step 2 was not saved' 'COMMIT: cannot write: Disk quota exceeded'
   [[ $(ls -A out/checkpoints) == .job.lock ]] || fail "left: $(ls -A out/checkpoints)"
 done
-
+# The rename was made, but nobody knows whether it is on the disk: it is taken back.
+rm -rf out
+rules 'fsync 0 2 EIO /out/checkpoints$'
+# shellcheck disable=SC2086  # several options in one variable
+launch $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set train.steps=2 --set checkpoint.at_end=true
+expect_end 8 'the checkpoint of step 2 was not saved' 'cannot flush the directory to disk: Input/output error'
+[[ $(ls -A out/checkpoints) == .job.lock ]] || fail "left: $(ls -A out/checkpoints)"
 rm rules
 job 2 train run.toml --set train.steps=2 --set checkpoint.at_end=true
 expect_done

@@ -206,7 +206,12 @@ class Save {
     std::error_code error;
     fs::rename(temporary_, final_, error);
     if (error) throw WriteError(fmt::format("{}: cannot be renamed to {}: {}", temporary_, final_, error.message()));
-    io::sync_directory(options_.directory);
+    try {
+      io::sync_directory(options_.directory);
+    } catch (const WriteError&) {  // else the next save would take it for one that the run went back from
+      fs::rename(final_, temporary_, error);
+      throw;
+    }
   }
 
   const mpi::Communicator& world_;

@@ -7,7 +7,6 @@
 #include <optional>
 #include <vector>
 
-#include "trireme/base/error.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/model/tensor_plan.hpp"
 #include "trireme/tokenizer/files.hpp"
@@ -68,16 +67,20 @@ huggingface::HfWriteOptions export_options(const config::RunConfig& config) {
   return options;
 }
 
-void export_huggingface(Job& job, const std::string& directory, bool overwrite) {
+huggingface::HfWriteOptions export_with_tokenizer(const config::RunConfig& config) {
+  huggingface::HfWriteOptions options = export_options(config);
+  options.overwrite = true;
+  options.tokenizer_files = tokenizer::export_files(options.tokenizer);
+  return options;
+}
+
+void export_huggingface(Job& job, const std::string& directory, const huggingface::HfWriteOptions& options) {
   std::exception_ptr failure;
   if (job.at() == mesh::Coordinates{}) {
-    huggingface::HfWriteOptions options = export_options(job.config());
-    options.overwrite = overwrite;
-    options.tokenizer_files = tokenizer::export_files(options.tokenizer);
     Gatherer gatherer(job);
     try {
       huggingface::write_huggingface(directory, job.whole_model(), options, std::ref(gatherer));
-    } catch (const WriteError&) {
+    } catch (const std::exception&) {
       failure = std::current_exception();
       gatherer.skip_the_rest();
     }

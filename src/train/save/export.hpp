@@ -9,10 +9,13 @@
 namespace trireme::train {
 
 /// Writes the job's weights as a Hugging Face directory, in the compute dtype. Collective over the job, lanes at rest;
-/// rank 0 writes, one block of parameters in its memory at a time. Throws CheckpointError or WriteError on rank 0.
-void export_huggingface(Job& job, const std::string& directory, bool overwrite);
+/// rank 0 writes, one block of parameters in its memory at a time, as its `options` say. Throws on rank 0, when all
+/// have taken part.
+void export_huggingface(Job& job, const std::string& directory, const huggingface::HfWriteOptions& options);
 
 /// How an export of this run's weights is written, and what it says of generation: data.seq_len, where it stops.
 [[nodiscard]] huggingface::HfWriteOptions export_options(const config::RunConfig& config);
+/// The same with the tokenizer's files. To be called when a run starts: they may change, or vanish, while it trains.
+[[nodiscard]] huggingface::HfWriteOptions export_with_tokenizer(const config::RunConfig& config);
 
 }  // namespace trireme::train

@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <exception>
 
 #include "train/save/export.hpp"
-#include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
+#include "trireme/mpi/together.hpp"
 
 namespace trireme::train {
 
@@ -21,6 +22,10 @@ void Saver::print(const std::string& text) {
 
 checkpoint::State Saver::begin() {
   const supervise::FileWork work = supervision_.file_work("loading the parameters", 0);
+  mpi::together(supervision_.world(), [&] {
+    if (supervision_.world().rank() == 0 && job_.config().run.export_when != config::Export::never)
+      export_options_ = export_with_tokenizer(job_.config());
+  });
   return checkpoints_.begin();
 }
 
@@ -39,7 +44,7 @@ supervise::Durations Saver::save(const checkpoint::State& state, bool last) {
   const auto begin = std::chrono::steady_clock::now();
   try {
     export_to(fmt::format("{}/export-{}", run.output, checkpoint::step_name(state.step)), state);
-  } catch (const WriteError& error) {  // on the first rank: the checkpoint is what matters
+  } catch (const std::exception& error) {  // on the first rank: the checkpoint is what matters
     log::error(fmt::format("the export of step {} failed, the training goes on: {}", state.step, error.what()));
   }
   took.exporting = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -58,7 +63,7 @@ void Saver::finish(const checkpoint::State& state) {
 
 void Saver::export_to(const std::string& directory, const checkpoint::State& state) {
   const supervise::FileWork work = supervision_.file_work("exporting the weights", state.step - 1);
-  export_huggingface(job_, directory, true);
+  export_huggingface(job_, directory, export_options_);
   supervision_.rest();
   print(fmt::format("exported {}\n", directory));
 }

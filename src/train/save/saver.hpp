@@ -6,6 +6,7 @@
 
 #include "train/console/output.hpp"
 #include "train/setup/supervision.hpp"
+#include "trireme/huggingface/huggingface.hpp"
 #include "trireme/supervise/time_limit.hpp"
 #include "trireme/train/engine/job.hpp"
 #include "trireme/train/save/checkpointing.hpp"
@@ -42,6 +43,7 @@ class Saver {
   Supervision& supervision_;
   Output& output_;
   Checkpointing checkpoints_;
+  huggingface::HfWriteOptions export_options_;  ///< on the first rank of a run that exports
 };
 
 }  // namespace trireme::train

@@ -7,9 +7,10 @@
 //                             CALL RANK NTH WHAT PART
 //
 // A rule applies to the NTH matching call of a process and those after it (counted since FILE changed), by RANK (or
-// any), on a path that contains PART. WHAT: the name of an errno, sleep=SECONDS (then the call is made), or done
-// (success is returned, the call is not made). CALL: create (an open with O_CREAT), open, read, write, truncate,
-// allocate, fsync, flock, mkdir, rename, unlink, kill (its "path" is the process id).
+// any), on a path that contains PART, or ends with what stands before a last $. WHAT: the name of an errno,
+// sleep=SECONDS (then the call is made), or done (success is returned, the call is not made). CALL: create (an open
+// with O_CREAT), open, read, write, truncate, allocate, fsync, flock, mkdir, rename, unlink, kill (its "path" is the
+// process id).
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -96,6 +97,11 @@ void sleep_for(double seconds) {
   }
 }
 
+bool concerns(const Rule& rule, const std::string& path) {
+  if (!rule.part.ends_with('$')) return path.find(rule.part) != std::string::npos;
+  return path.ends_with(rule.part.substr(0, rule.part.size() - 1));
+}
+
 /// What the rules say of this call.
 Answer judge(const char* call, const std::string& path) {
   static const std::string file = environment("SYSTEM_CALLS_RULES");
@@ -112,8 +118,8 @@ Answer judge(const char* call, const std::string& path) {
       text = std::move(now);
     }
     for (Rule& rule : rules)
-      if (rule.call == call && (rule.rank == "any" || rule.rank == rank()) &&
-          path.find(rule.part) != std::string::npos && ++rule.seen >= rule.nth)
+      if (rule.call == call && (rule.rank == "any" || rule.rank == rank()) && concerns(rule, path) &&
+          ++rule.seen >= rule.nth)
         what = rule.what;
   }
   errno = kept;
