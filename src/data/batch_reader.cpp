@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/data/batch_reader.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <optional>
+#include <system_error>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/base/log.hpp"
 
 namespace trireme::data {
 namespace {
@@ -49,7 +53,13 @@ BatchReader::BatchReader(const config::Data& data, Split split, std::int64_t voc
   std::ranges::sort(ignored_);
   sampler_.restore(std::move(from));
   state_ = sampler_.state();
-  if (prefetch_ > 0) thread_ = std::jthread([this](const std::stop_token& stop) { read_ahead(stop); });
+  if (prefetch_ > 0) try {
+      thread_ = std::jthread([this](const std::stop_token& stop) { read_ahead(stop); });
+    } catch (const std::system_error& error) {
+      prefetch_ = 0;
+      log::warning(fmt::format(
+          "no thread can be started to read tokens ahead ({}), so steps wait for them; raise ulimit -u", error.what()));
+    }
 }
 
 void BatchReader::read_row(MicrobatchTokens& microbatch) {

@@ -20,6 +20,7 @@
 #include <mutex>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/flush.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/process.hpp"
 #include "trireme/mpi/topology.hpp"
@@ -189,7 +190,7 @@ std::string DirectoryLock::write_owner() const {
                       numbers_of_processes(), process_start(::getpid()), fmt::localtime(std::time(nullptr)));
   if (::ftruncate(descriptor_, 0) != 0 ||
       ::pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(descriptor_) != 0)
+      io::flush_to_disk(descriptor_) != 0)
     throw WriteError(
         fmt::format("{}: cannot be written: {}; free space, or check the permissions", path_, std::strerror(errno)));
   return text;

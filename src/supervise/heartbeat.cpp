@@ -2,17 +2,21 @@
 #include "trireme/supervise/heartbeat.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <fstream>
 #include <mutex>
 #include <optional>
+#include <system_error>
 
 #include "supervise/bounded_duration.hpp"
 #include "trireme/base/io/flush.hpp"
+#include "trireme/base/log.hpp"
 
 namespace trireme::supervise {
 namespace {
@@ -63,9 +67,17 @@ Heartbeat::Clock::time_point Heartbeat::last() {
 }
 
 FileWork::FileWork(Heartbeat& heartbeat, std::function<void()> on_progress)
-    : heartbeat_(heartbeat),
-      on_progress_(std::move(on_progress)),
-      thread_([this](const std::stop_token& stop) { watch(stop); }) {}
+    : heartbeat_(heartbeat), on_progress_(std::move(on_progress)) {
+  try {
+    thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+  } catch (const std::system_error& error) {
+    static std::atomic_flag warned;
+    if (warned.test_and_set()) return;
+    log::warning(
+        fmt::format("no thread can be started to watch work on files ({}), which may take {} s now; raise ulimit -u",
+                    error.what(), heartbeat_.timeout_seconds()));
+  }
+}
 
 FileWork::~FileWork() = default;
 

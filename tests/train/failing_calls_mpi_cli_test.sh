@@ -84,6 +84,16 @@ survives 'write 1 1 ENOSPC /shards/' 'rank 1: .*dp-00000-tp-00.h5: cannot write:
 survives 'allocate 1 1 EDQUOT /shards/' 'rank 1: .*dp-00000-tp-00.h5: cannot set [0-9]* bytes aside: Disk quota exceeded'
 stops
 
+# No more threads: saves, evaluations and the watch over both do without.
+start --set train.eval_every=40 --set train.eval_steps=1 --set data.validation=tokens.bin
+a_save_works
+rules 'thread any 1 EAGAIN thread'
+await err.txt 0 'no thread can be started to watch work on files'
+await err.txt 0 'no thread can be started to read tokens ahead'
+a_save_works
+rm rules
+stops
+
 # What an export beside a checkpoint meets ends no training: a user's file in its place, the tokenizer's file gone.
 "$TRIREME" export out/checkpoints/step-* -o weights >exported.txt
 cp weights/tokenizer.json .

@@ -10,9 +10,10 @@
 // any), on a path that contains PART, or ends with what stands before a last $. WHAT: the name of an errno,
 // sleep=SECONDS (then the call is made), or done (success is returned, the call is not made). CALL: create (an open
 // with O_CREAT), open, read, write, truncate, allocate, fsync, flock, mkdir, rename, unlink, kill (its "path" is the
-// process id).
+// process id), thread (pthread_create; its "path" is "thread").
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -324,6 +325,10 @@ int unlinkat(int from, const char* path, int flags) noexcept {
 int remove(const char* path) noexcept {
   INTERPOSE("remove", int(const char*));
   return answered("unlink", absolute(AT_FDCWD, path), [&] { return next(path); });
+}
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*begin)(void*), void* with) noexcept {
+  INTERPOSE("pthread_create", int(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*));
+  return judge("thread", "thread") == Answer::fail ? errno : next(thread, attributes, begin, with);
 }
 int kill(pid_t process, int signal) noexcept {
   INTERPOSE("kill", int(pid_t, int));
