@@ -40,15 +40,11 @@ bool no_memory() {
   return found;
 }
 
-/// Locks files where the file system can, unless HDF5_USE_FILE_LOCKING says otherwise.
-Properties lock_if_possible() {
-  Properties access(H5Pcreate(H5P_FILE_ACCESS));
-  H5Pset_file_locking(access.id(), /*use_file_locking=*/true, /*ignore_when_disabled=*/true);
-  return access;
-}
-
 Properties page_aligned() {
-  Properties access = lock_if_possible();
+  Properties access(H5Pcreate(H5P_FILE_ACCESS));
+  // A file system that cannot lock (ENOLCK, EOPNOTSUPP) would refuse every save, and no other process knows the file:
+  // it is in a directory of this save, which the run's lock protects. HDF5_USE_FILE_LOCKING overrules this.
+  H5Pset_file_locking(access.id(), /*use_file_locking=*/false, /*ignore_when_disabled=*/true);
   H5Pset_libver_bounds(access.id(), H5F_LIBVER_V110, H5F_LIBVER_V110);
   H5Pset_alignment(access.id(), page, page);
   H5Pset_fclose_degree(access.id(), H5F_CLOSE_STRONG);

@@ -61,6 +61,11 @@ survives 'mkdir 0 1 EDQUOT .partial' '.partial: cannot be created: Disk quota ex
 survives 'create 1 1 EACCES /shards/' 'rank 1: .*dp-00001-tp-00.h5: cannot create: Permission denied'
 survives 'open 1 1 EMFILE .partial/shards/' 'rank 1: .*: cannot open: Too many open files'
 survives 'rename 0 1 EACCES .partial' 'cannot be renamed to .*: Permission denied'
+rules 'flock any 1 ENOLCK .h5'  # NFS without a lock daemon: the job's own lock is another matter
+a_save_works
+rules 'flock any 1 EOPNOTSUPP .h5'
+a_save_works
+rm rules
 stops() {  # at SIGUSR1, with a whole checkpoint and nothing else
   local left
   kill -USR1 $pid
