@@ -135,6 +135,26 @@ job 4 train run.toml --set train.max_skipped_steps=3
 expect_end 6 "3 steps in a row" "train.max_skipped_steps" "optimizer.lr"
 losses 'assert [r["skipped_steps"] for r in rows] == [1, 2, 3]'
 
+# A replica that drifts is found in the training, and at the latest before it would be saved.
+fault replica.flip:nan:1:3
+job 2 train run.toml --set mesh.replicate=2 --set train.replica_check_every=2
+expect_end 6 'replicas have drifted apart' 'two replicas do not show which one is wrong'
+losses 'assert [r["step"] for r in rows] == [1, 2, 3], rows'
+fault replica.flip:nan:1:2
+job 2 train run.toml --set mesh.replicate=2 --set metrics.every=100 --set checkpoint.every=3
+expect_end 6 'replicas have drifted apart'
+[[ -z $(ls out/checkpoints) ]] || fail "saved: $(ls -A out/checkpoints)"
+rm -r out
+
+# Ranks of two builds, or in one place, train nothing.
+fault start.build:nan:1
+job 2 train run.toml
+expect_end 2 'The ranks do not agree on the build: rank 1 differs'
+fault start.dp_rank:nan:1
+job 2 train run.toml
+expect_end 5 'rank 1 works as dp rank 0 instead of 1'
+expect_no_output
+
 # A signal while the ranks start waits until the run can answer it: it saves after its first step. Without checkpoints there
 # is nothing to save.
 fault train.begin:usr1:0

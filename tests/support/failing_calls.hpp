@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-/// The C library's functions that read files, in place of its own: they fail as they are told, and are counted.
-/// Included by one source of a program.
+/// The C library's functions that read and flush files, in place of its own: they fail as they are told, and are
+/// counted. Included by one source of a program.
 namespace trireme::test {
 
 struct FailingCalls {
@@ -23,7 +23,7 @@ struct FailingCalls {
 };
 
 inline std::mutex calls_mutex;
-inline FailingCalls failing_opens, failing_reads, failing_looks;
+inline FailingCalls failing_opens, failing_reads, failing_looks, failing_flushes;
 inline std::string watched;              ///< part of a path
 inline std::vector<std::string> opened;  ///< paths with it
 
@@ -38,7 +38,7 @@ inline bool fails(FailingCalls& failing, const std::string& path) {
 
 inline void all_calls_work() {
   const std::scoped_lock lock(calls_mutex);
-  failing_opens = failing_reads = failing_looks = {};
+  failing_opens = failing_reads = failing_looks = failing_flushes = {};
 }
 
 inline int open_or_fail(const char* path, int flags, mode_t mode) {
@@ -50,13 +50,15 @@ inline int open_or_fail(const char* path, int flags, mode_t mode) {
   return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
+inline std::string path_of(int descriptor) {
+  std::string path(4096, '\0');
+  const ssize_t size = ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path.data(), path.size());
+  path.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
+  return path;
+}
+
 inline ssize_t read_or_fail(int descriptor, void* bytes, std::size_t count, off_t offset) {
-  if (!failing_reads.path.empty()) {
-    std::string path(4096, '\0');
-    const ssize_t size = ::readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), path.data(), path.size());
-    path.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
-    if (fails(failing_reads, path)) return -1;
-  }
+  if (!failing_reads.path.empty() && fails(failing_reads, path_of(descriptor))) return -1;
   return static_cast<ssize_t>(::syscall(SYS_pread64, descriptor, bytes, count, offset));
 }
 
@@ -85,6 +87,10 @@ ssize_t pread(int descriptor, void* bytes, std::size_t count, off_t offset) {
 }
 ssize_t pread64(int descriptor, void* bytes, std::size_t count, off64_t offset) {
   return trireme::test::read_or_fail(descriptor, bytes, count, offset);
+}
+int fsync(int descriptor) {
+  if (trireme::test::fails(trireme::test::failing_flushes, trireme::test::path_of(descriptor))) return -1;
+  return static_cast<int>(::syscall(SYS_fsync, descriptor));
 }
 int stat(const char* path, struct stat* status) noexcept {
   if (trireme::test::fails(trireme::test::failing_looks, path)) return -1;

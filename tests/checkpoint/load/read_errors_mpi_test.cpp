@@ -70,6 +70,16 @@ TEST_F(ReadErrors, ThatPassAreTriedAgain) {
   EXPECT_EQ(load_reports(10), "");
 }
 
+// A signal interrupts them on network file systems.
+TEST_F(ReadErrors, OfASaveThatIsInterruptedAreNone) {
+  test::failing_flushes = {.path = "step-00000020.partial", .error = EINTR, .times = 5};
+  test::failing_opens = {.path = "step-00000020.partial/COMMIT", .error = EINTR, .times = 2};
+  save(20);
+  EXPECT_EQ(test::failing_flushes.times, 0);
+  EXPECT_EQ(test::failing_opens.times, world_.rank() == 0 ? 0 : 2);
+  EXPECT_EQ(load_reports(20), "");
+}
+
 TEST_F(ReadErrors, AreNoDamageBesideSomeOnAnotherRank) {
   if (world_.size() == 1) GTEST_SKIP() << "needs 2 ranks";
   if (world_.rank() == 0) flip_bit(path(10) + "/" + shard_path(0), 8 * 8192);
