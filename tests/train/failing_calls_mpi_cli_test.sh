@@ -104,11 +104,12 @@ stops
 cp weights/tokenizer.json .
 exporting=(--set run.export=every_checkpoint --set data.tokenizer=hf:tokenizer.json)
 rm -rf out
-mkdir -p out/export-step-00000002
+mkdir -p out/export-step-00000002 out/.export-step-00000001.partial/of-a-killed-job
 touch out/export-step-00000002/notes
 job 2 train run.toml "${exporting[@]}" --set train.steps=4 --set checkpoint.every=2
 expect_done
 grep -q 'error the export of step 2 failed, the training goes on: ' err.txt || fail 'the export that failed is not reported'
+[[ ! -e out/.export-step-00000001.partial ]] || fail 'what a killed job has left of an export stays'
 [[ -e out/export-step-00000002/notes && -e out/export-step-00000004/tokenizer.json ]] || fail 'the exports'
 start "${exporting[@]}"
 await out.txt 0 '^exported out/export-step-'

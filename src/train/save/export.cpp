@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/save/export.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <optional>
+#include <system_error>
 #include <vector>
 
+#include "trireme/base/log.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/model/tensor_plan.hpp"
 #include "trireme/tokenizer/files.hpp"
@@ -54,6 +59,18 @@ class Gatherer {
 };
 
 }  // namespace
+
+void remove_unfinished_exports(const std::string& output) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(output, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with(".export-step-") || !name.ends_with(".partial")) continue;
+    std::error_code refused;
+    std::filesystem::remove_all(it->path(), refused);
+    log::info(fmt::format("{}: {}, an earlier job ended while it was at work on it", it->path().string(),
+                          refused ? "cannot be removed (" + refused.message() + ")" : "removed"));
+  }
+}
 
 huggingface::HfWriteOptions export_options(const config::RunConfig& config) {
   huggingface::HfWriteOptions options{.dtype = config.precision.compute,

@@ -13,6 +13,10 @@ namespace trireme::train {
 /// have taken part.
 void export_huggingface(Job& job, const std::string& directory, const huggingface::HfWriteOptions& options);
 
+/// Removes what earlier jobs have left of exports beside checkpoints, whose names no later one uses. To be called under
+/// the lock of `output`.
+void remove_unfinished_exports(const std::string& output);
+
 /// How an export of this run's weights is written, and what it says of generation: data.seq_len, where it stops.
 [[nodiscard]] huggingface::HfWriteOptions export_options(const config::RunConfig& config);
 /// The same with the tokenizer's files. To be called when a run starts: they may change, or vanish, while it trains.

@@ -23,8 +23,10 @@ void Saver::print(const std::string& text) {
 checkpoint::State Saver::begin() {
   const supervise::FileWork work = supervision_.file_work("loading the parameters", 0);
   mpi::together(supervision_.world(), [&] {
-    if (supervision_.world().rank() == 0 && job_.config().run.export_when != config::Export::never)
-      export_options_ = export_with_tokenizer(job_.config());
+    const config::RunConfig& config = job_.config();
+    if (supervision_.world().rank() != 0 || config.run.export_when == config::Export::never) return;
+    remove_unfinished_exports(config.run.output);
+    export_options_ = export_with_tokenizer(config);
   });
   return checkpoints_.begin();
 }
