@@ -21,6 +21,7 @@
 #include "trireme/planner/advice.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/replay.hpp"
+#include "trireme/planner/time/machine.hpp"
 #include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
 #include "trireme/shard/layout.hpp"
@@ -59,20 +60,17 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   if (arguments.run_file.empty()) throw ConfigError("plan: RUN.toml is required");
   if (arguments.ranks.empty()) throw ConfigError("plan: --ranks is required");
   config::RunConfig config = complete(config::load_run_file(arguments.run_file, arguments.overrides));
+  std::optional<planner::Machine> machine;
+  if (!arguments.time.machine.empty()) machine = planner::load_machine(arguments.time.machine);
+  if (machine) config = planner::computing_on(std::move(config), !machine->gpus.empty());
   const int ranks = arguments.ranks.front();
   const config::Resolved resolved = config::resolve(config, ranks);
   const model::Model model = model::build(config.model, planner::tensor_part(config, resolved, 0));
   const planner::Choice choice = planner::choose_sync(config, model, resolved);
   config.sync = choice.sync;
   if (arguments.show == "summary" && !choice.reason.empty()) fmt::print("{}\n", choice.reason);
-  if (config.mesh.pipeline > 1) {
-    if (!arguments.time.machine.empty() || arguments.ranks.size() > 1 || arguments.search.asked ||
-        !arguments.time.tokens.empty())
-      throw ConfigError("plan: times, searches and scaling tables are not available with mesh.pipeline > 1 yet");
-    plan_pipeline(config, ranks, arguments.show, arguments.pipeline_rank);
-    return 0;
-  }
-  if (arguments.show == "pipeline" || arguments.pipeline_rank)
+  const bool pipelined = config.mesh.pipeline > 1;
+  if (!pipelined && (arguments.show == "pipeline" || arguments.pipeline_rank))
     throw ConfigError("plan: --show pipeline and --pipeline-rank require mesh.pipeline > 1");
   if (arguments.search.asked) {
     plan_search(config, ranks, arguments.time.machine, arguments.run_file, arguments.search);
@@ -84,8 +82,12 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   }
   const bool timed = !arguments.time.machine.empty();
   if (timed || arguments.ranks.size() > 1 || arguments.show == "time" || !arguments.time.trace.empty())
-    plan_time(config, arguments.ranks, arguments.show, arguments.time);
+    plan_time(config, arguments.ranks, arguments.show, arguments.time, arguments.pipeline_rank);
   if (arguments.ranks.size() > 1 || arguments.show == "time") return 0;
+  if (pipelined) {
+    plan_pipeline(config, ranks, arguments.show, arguments.pipeline_rank);
+    return 0;
+  }
   const schedule::Schedule step =
       schedule::build_step(model, resolved.accumulation, schedule::policy_of(config, resolved));
   if (arguments.show == "passes") {

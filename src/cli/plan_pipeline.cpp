@@ -26,7 +26,7 @@ void print_summary(const planner::PipelinePlan& plan, const config::RunConfig& c
 }  // namespace
 
 void plan_pipeline(const config::RunConfig& config, int ranks, const std::string& show, std::optional<int> rank) {
-  if (show == "time" || show == "passes")
+  if (show == "passes")
     throw ConfigError(fmt::format("plan: --show {} is not available with mesh.pipeline > 1 yet", show));
   const config::Resolved mesh = config::resolve(config, ranks);
   const planner::PipelinePlan plan = planner::plan_pipeline(config, mesh);

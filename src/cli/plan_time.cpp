@@ -49,19 +49,24 @@ void add_plan_time(CLI::App& command, PlanTime& arguments) {
 }
 
 void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, const std::string& show,
-               const PlanTime& arguments) {
+               const PlanTime& arguments, std::optional<int> pipeline_rank) {
+  if (pipeline_rank && *pipeline_rank >= config.mesh.pipeline)
+    throw ConfigError(
+        fmt::format("plan: --pipeline-rank {}: pipeline ranks are 0 to {}", *pipeline_rank, config.mesh.pipeline - 1));
+  const planner::PredictOptions options{.pipeline_rank = pipeline_rank};
   const planner::Machine machine = machine_for_plan(arguments.machine);
   if (ranks.size() > 1) {
     fmt::print("{}", planner::scaling_table(config, ranks, machine));
   } else if (show == "time") {
-    fmt::print("{}", planner::explain_time(planner::predict_ops(config, ranks.front(), machine)));
+    fmt::print("{}", planner::explain_time(planner::predict_ops(config, ranks.front(), machine, options)));
   } else if (show == "summary") {
     fmt::print("{}\n", planner::to_text(planner::predict(config, ranks.front(), machine), machine));
     const std::string faster = planner::to_text(planner::speedups(config, ranks.front(), machine), machine);
     if (!faster.empty()) fmt::print("{}\n", faster);
   }
   if (arguments.trace.empty()) return;
-  write_plan_file(arguments.trace, planner::predicted_trace(planner::predict_ops(config, ranks.front(), machine)));
+  write_plan_file(arguments.trace,
+                  planner::predicted_trace(planner::predict_ops(config, ranks.front(), machine, options)));
 }
 
 void plan_tokens(const config::RunConfig& config, int ranks, const PlanTime& arguments) {

@@ -29,7 +29,7 @@ void add_plan_time(CLI::App& command, PlanTime& arguments);
 /// prediction; writes the trace. Throws ConfigError where a machine is missing, WriteError where the trace cannot be
 /// written.
 void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, const std::string& show,
-               const PlanTime& arguments);
+               const PlanTime& arguments, std::optional<int> pipeline_rank);
 
 /// The machine file at a path or the shipped one of that name. Throws ConfigError where none is given.
 [[nodiscard]] planner::Machine machine_for_plan(const std::string& path_or_name);

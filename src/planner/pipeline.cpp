@@ -13,16 +13,6 @@
 namespace trireme::planner {
 namespace {
 
-std::vector<model::Chunk> chunks_of(const config::RunConfig& config, const model::Model& whole,
-                                    const schedule::Pipeline& pipeline) {
-  const std::vector<std::int64_t>& layers = config.pipeline.layers;
-  if (layers.empty()) return model::cut_by_flops(whole, pipeline.all_chunks(), config.data.seq_len);
-  if (static_cast<int>(layers.size()) != pipeline.all_chunks())
-    throw ConfigError(fmt::format("pipeline.layers: {} entries for mesh.pipeline {} x pipeline.chunks {} = {} chunks",
-                                  layers.size(), pipeline.ranks, pipeline.chunks, pipeline.all_chunks()));
-  return model::cut_by_layers(whole, layers);
-}
-
 std::string share_text(double part) { return fmt::format("{:.1f}%", 100 * part); }
 
 std::int64_t layers_in(const model::PipelinePart& part, const model::HeldChunk& chunk) {
@@ -61,6 +51,16 @@ schedule::Pipeline pipeline_of(const config::RunConfig& config, int microbatches
           .ranks = static_cast<int>(config.mesh.pipeline),
           .chunks = config.pipeline.chunks ? static_cast<int>(*config.pipeline.chunks) : schedule::default_chunks(kind),
           .microbatches = microbatches};
+}
+
+std::vector<model::Chunk> chunks_of(const config::RunConfig& config, const model::Model& whole,
+                                    const schedule::Pipeline& pipeline) {
+  const std::vector<std::int64_t>& layers = config.pipeline.layers;
+  if (layers.empty()) return model::cut_by_flops(whole, pipeline.all_chunks(), config.data.seq_len);
+  if (static_cast<int>(layers.size()) != pipeline.all_chunks())
+    throw ConfigError(fmt::format("pipeline.layers: {} entries for mesh.pipeline {} x pipeline.chunks {} = {} chunks",
+                                  layers.size(), pipeline.ranks, pipeline.chunks, pipeline.all_chunks()));
+  return model::cut_by_layers(whole, layers);
 }
 
 PipelinePlan build_pipeline_plan(const config::RunConfig& config, const config::Resolved& mesh, int tensor_rank) {

@@ -91,11 +91,15 @@ grep -q "receive e0 m0 <- p0 -> in0.0" out.txt || fail "plan --show schedule of 
 program plan run.toml --ranks 4 --set mesh.pipeline=2
 expect_done
 grep -q "^pipeline send" out.txt || fail "plan of a pipeline has no traffic"
-for asked in "" --search "--tokens 2T"; do
-  # shellcheck disable=SC2086  # an option and its value
-  program plan run.toml --ranks 4 --set mesh.pipeline=2 --machine h100 $asked
-  expect_end 2 "not available with mesh.pipeline > 1"
-done
+program plan run.toml --ranks 4,8 --set mesh.pipeline=2 --machine h100
+expect_done
+grep -q "^8  *pipeline 2: 1 x 4 x 1" out.txt || fail "no scaling table of a pipeline"
+program plan run.toml --ranks 4 --set mesh.pipeline=2 --machine h100 --pipeline-rank 1 --show time --trace rank1.json
+expect_done
+grep -q "^send e0 m0 gradient" out.txt || fail "plan --show time of a pipeline rank"
+grep -q "receive e0 m0 <- p0" rank1.json || fail "the trace of a pipeline rank"
+program plan run.toml --ranks 4 --set mesh.pipeline=2 --machine h100 --pipeline-rank 2
+expect_end 2 "pipeline ranks are 0 to 1"
 program plan run.toml --ranks 4 --show pipeline
 expect_end 2 "require mesh.pipeline > 1"
 printf 'model,gpu\n' > runs.csv

@@ -29,6 +29,10 @@ struct PipelinePlan {
 /// The pipeline that a run file asks for, with `microbatches` of a step.
 [[nodiscard]] schedule::Pipeline pipeline_of(const config::RunConfig& config, int microbatches);
 
+/// By `pipeline.layers`, else by FLOPs. Throws ConfigError where they do not fit.
+[[nodiscard]] std::vector<model::Chunk> chunks_of(const config::RunConfig& config, const model::Model& whole,
+                                                  const schedule::Pipeline& pipeline);
+
 /// Builds and verifies the lists of all pipeline ranks, and replays each. Throws ConfigError for what does not fit.
 [[nodiscard]] PipelinePlan plan_pipeline(const config::RunConfig& config, const config::Resolved& mesh);
 

@@ -9,14 +9,20 @@
 #include <Kokkos_Core.hpp>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <memory>
 #include <thread>
 
 #include "cli/commands.hpp"
+#include "cli/doctor/calibrate.hpp"
 #include "cli/doctor/probe.hpp"
+#include "cli/start/by_first_rank.hpp"
 #include "cli/start/libraries.hpp"
 #include "cli/start/with_mpi.hpp"
 #include "trireme/base/build_info.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/atomic_file.hpp"
+#include "trireme/base/io/file.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -78,6 +84,41 @@ int doctor(const mpi::Communicator& world) {
                        static_cast<int>(worst(findings) == Verdict::error ? ExitCode::environment : ExitCode::done));
 }
 
+struct DoctorArguments {
+  bool measure = false;
+  std::string output = "local.toml";
+};
+
+/// What was measured is not to be lost, and nobody waits a minute to be told so.
+std::string free_name(const std::string& path) {
+  if (io::status_of(path).kind != io::PathKind::nothing)
+    throw ConfigError(fmt::format("doctor --measure: {} exists; move it away, or name another file with -o", path));
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (!folder.empty() && io::status_of(folder).kind != io::PathKind::directory)
+    throw ConfigError(fmt::format("doctor --measure: {}: there is no directory {}", path, folder));
+  return path;
+}
+
+int measure(const mpi::Communicator& world, const std::string& output) {
+  constexpr double timeout_seconds = 600;
+  const auto by_first = [&](const auto& work) { return by_first_rank(world, timeout_seconds, work, [] {}); };
+  const std::string path = by_first([&] { return free_name(output); });
+  const Libraries libraries(world, 0);
+  const planner::Machine machine = measure_machine(world);
+  (void)by_first([&] {
+    (void)planner::parse_machine(planner::print_machine(machine), path);
+    io::AtomicFile file(path);
+    file.write(planner::print_machine(machine));
+    file.close();
+    file.publish();
+    return path;
+  });
+  if (world.rank() == 0)
+    fmt::print("{}\nwritten: {}; use it: trireme plan RUN.toml --ranks {} --machine {}\n", machine.about, path,
+               world.size(), path);
+  return static_cast<int>(ExitCode::done);
+}
+
 }  // namespace
 
 void add_doctor(CLI::App& app, Action& chosen) {
@@ -89,8 +130,22 @@ void add_doctor(CLI::App& app, Action& chosen) {
       "  trireme doctor                           this machine, as one rank\n"
       "  mpirun -n 4 --bind-to none trireme doctor\n"
       "  srun -N 2 --ntasks-per-node=4 --cpus-per-task=8 trireme doctor      the nodes and the launch of a job to "
-      "come");
-  command->callback([&chosen] { chosen = [] { return with_mpi(doctor); }; });
+      "come\n"
+      "  mpirun -n 4 --bind-to none trireme doctor --measure       writes local.toml, for trireme plan --machine "
+      "local.toml");
+  const auto arguments = std::make_shared<DoctorArguments>();
+  CLI::Option* measures = command->add_flag("--measure", arguments->measure,
+                                            "Measure what these ranks can do on their CPUs, in under a minute, and "
+                                            "write it as a machine file for trireme plan");
+  command
+      ->add_option("-o,--output", arguments->output, "With --measure: the machine file to write (default: local.toml)")
+      ->needs(measures);
+  command->callback([&chosen, arguments] {
+    chosen = [arguments] {
+      if (!arguments->measure) return with_mpi(doctor);
+      return with_mpi([&](const mpi::Communicator& world) { return measure(world, arguments->output); });
+    };
+  });
 }
 
 }  // namespace trireme::cli

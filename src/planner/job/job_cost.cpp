@@ -61,12 +61,13 @@ Total total_with(double work, double interval, const JobCost& cost, const Machin
   return total;
 }
 
-/// The largest power of two times `every` with which the job takes at most 1% longer.
-std::int64_t most_steps(const JobCost& cost, const Machine& machine) {
+/// The largest power of two times the suggested interval with which the job takes at most `longer` times as long.
+std::int64_t most_steps(const JobCost& cost, const Machine& machine, double longer) {
   const double work = cost.training + cost.evaluation, step = work / cost.steps;
   std::int64_t most = cost.suggested;
   while (static_cast<double>(2 * most) <= cost.steps &&
-         total_with(work, static_cast<double>(2 * most) * step, cost, machine).seconds <= 1.01 * cost.suggested_seconds)
+         total_with(work, static_cast<double>(2 * most) * step, cost, machine).seconds <=
+             longer * cost.suggested_seconds)
     most *= 2;
   return most;
 }
@@ -111,7 +112,14 @@ JobCost job_cost(const config::RunConfig& config, int ranks, const Machine& mach
     cost.suggested = std::max<std::int64_t>(1, std::llround(interval / (work / cost.steps)));
     cost.suggested_seconds =
         total_with(work, static_cast<double>(cost.suggested) * work / cost.steps, cost, machine).seconds;
-    if (std::isfinite(cost.suggested_seconds)) cost.most = most_steps(cost, machine);
+    if (std::isfinite(cost.suggested_seconds)) {
+      cost.most = most_steps(cost, machine, 1.01);
+      // Such a save costs so little that Daly's interval fills the file system for nothing.
+      if (config.checkpoint.async) cost.suggested = most_steps(cost, machine, 1.001);
+      cost.suggested_seconds =
+          total_with(work, static_cast<double>(cost.suggested) * work / cost.steps, cost, machine).seconds;
+      cost.most = std::max(cost.most, cost.suggested);
+    }
   }
   cost.every = config.checkpoint.every > 0 ? config.checkpoint.every : cost.suggested;
   const Total total = total_with(work, static_cast<double>(cost.every) * work / cost.steps, cost, machine);

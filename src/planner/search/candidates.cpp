@@ -34,6 +34,26 @@ std::vector<std::int64_t> microbatches(std::int64_t sequences) {
   return out;
 }
 
+/// One, the run file's, and where there are several nodes 2, 4, ... up to as many as there are layers.
+std::vector<std::int64_t> pipeline_sizes(const RunConfig& config, std::int64_t ranks, std::int64_t per_node) {
+  constexpr std::int64_t most = 8;
+  std::vector<std::int64_t> out{1};
+  constexpr std::int64_t least_layers = 2;  // of a rank
+  for (std::int64_t size = 2; ranks > per_node && size <= most && ranks % size == 0; size *= 2)
+    if (config.model.layers >= least_layers * size) out.push_back(size);
+  if (std::find(out.begin(), out.end(), config.mesh.pipeline) == out.end()) out.push_back(config.mesh.pipeline);
+  return out;
+}
+
+/// The run file's schedule where it has a pipeline, else two that are widely used.
+std::vector<config::Pipeline> pipelines(const RunConfig& config, std::int64_t size) {
+  if (size == 1 || size == config.mesh.pipeline) return {config.pipeline};
+  std::vector<config::Pipeline> out;
+  for (const auto kind : {config::PipelineKind::one_f_one_b, config::PipelineKind::interleaved})
+    out.push_back({.schedule = kind, .chunks = std::nullopt, .layers = {}});
+  return out;
+}
+
 struct SyncChoice {
   SyncPolicy policy;
   std::int64_t after_forward;  ///< 0: reshard, 1: keep, else to groups of this size
@@ -54,6 +74,11 @@ std::vector<SyncChoice> sync_choices(std::int64_t shard, std::int64_t accumulati
   return out;
 }
 
+/// In a pipeline parameters are kept: gathered for every microbatch they would move far more than it saves.
+std::vector<SyncChoice> sync_choices_of_pipeline() {
+  return {{SyncPolicy::deferred, 1, false}, {SyncPolicy::immediate, 1, false}};
+}
+
 std::vector<Savings> make_savings() {
   std::vector<Savings> out;
   for (int recompute = 0; recompute < 4; ++recompute)
@@ -65,9 +90,38 @@ std::vector<Savings> make_savings() {
 
 }  // namespace
 
+namespace {
+
+/// All groups with one size of the pipeline and one of the tensor axis.
+void add_groups(std::vector<RunConfig>& out, const RunConfig& config, std::int64_t data_parallel,
+                std::int64_t per_node) {
+  if (config.batch.global % data_parallel != 0) return;
+  const bool pipelined = config.mesh.pipeline > 1;
+  const std::int64_t sequences = config.batch.global / data_parallel;
+  // Between pipeline ranks little is left to shard: hybrid sharding has nothing to gain there.
+  for (const std::int64_t shard : pipelined ? std::vector{data_parallel} : shard_sizes(data_parallel, per_node))
+    for (const std::int64_t micro : microbatches(sequences)) {
+      // A pipeline that is not full idles.
+      if (pipelined && (sequences / micro < config.mesh.pipeline || micro > 4)) continue;
+      for (const SyncChoice& sync :
+           pipelined ? sync_choices_of_pipeline() : sync_choices(shard, sequences / micro, per_node)) {
+        RunConfig candidate = config;
+        candidate.mesh.replicate = data_parallel / shard;
+        if (config.mesh.shard > 0) candidate.mesh.shard = shard;  // else the ranks left, which are as many
+        candidate.batch.micro = micro;
+        candidate.sync.policy = sync.policy;
+        candidate.sync.reshard_after_forward = sync.after_forward;
+        candidate.sync.reshard_after_backward = sync.after_backward;
+        out.push_back(with(std::move(candidate), {}));
+      }
+    }
+}
+
+}  // namespace
+
 std::vector<RunConfig> candidate_groups(const RunConfig& config, int ranks, const Machine& machine) {
   RunConfig flat = config;
-  flat.mesh.replicate = flat.mesh.tensor = 1;
+  flat.mesh.replicate = flat.mesh.tensor = flat.mesh.pipeline = 1;
   flat.mesh.shard = -1;
   flat.batch.micro = 1;
   flat.batch.global = ranks;  // whatever the batch: how many ranks the other axes leave
@@ -75,26 +129,22 @@ std::vector<RunConfig> candidate_groups(const RunConfig& config, int ranks, cons
   const std::int64_t left = config::resolve(flat, ranks).shard;
   const auto node = static_cast<std::int64_t>(machine.gpus_per_node);
   std::vector<RunConfig> out;
-  for (const std::int64_t tensor : powers(left, std::min<std::int64_t>(node, config.model.heads))) {
-    const std::int64_t data_parallel = left / tensor, per_node = std::max<std::int64_t>(1, node / tensor);
-    if (config.batch.global % data_parallel != 0) continue;
-    const std::int64_t sequences = config.batch.global / data_parallel;
-    for (const std::int64_t shard : shard_sizes(data_parallel, per_node))
-      for (const std::int64_t micro : microbatches(sequences))
-        for (const SyncChoice& sync : sync_choices(shard, sequences / micro, per_node)) {
-          RunConfig candidate = config;
-          candidate.mesh.replicate = data_parallel / shard;
-          if (config.mesh.shard > 0) candidate.mesh.shard = shard;  // else the ranks left, which are as many
-          candidate.mesh.tensor = tensor;
-          if (tensor == 1 || config.mesh.tensor == 1) candidate.mesh.sequence_parallel = tensor > 1;
-          candidate.batch.micro = micro;
-          candidate.sync.policy = sync.policy;
-          candidate.sync.reshard_after_forward = sync.after_forward;
-          candidate.sync.reshard_after_backward = sync.after_backward;
-          out.push_back(with(std::move(candidate), {}));
-        }
-  }
+  for (const std::int64_t pipeline : pipeline_sizes(config, left, node))
+    for (const std::int64_t tensor : powers(left / pipeline, std::min<std::int64_t>(node, config.model.heads)))
+      for (const config::Pipeline& schedule : pipelines(config, pipeline)) {
+        RunConfig candidate = config;
+        candidate.pipeline = schedule;
+        candidate.mesh.pipeline = pipeline;
+        candidate.mesh.tensor = tensor;
+        if (tensor == 1 || config.mesh.tensor == 1) candidate.mesh.sequence_parallel = tensor > 1;
+        add_groups(out, candidate, left / pipeline / tensor, std::max<std::int64_t>(1, node / tensor));
+      }
   return out;
+}
+
+const std::vector<Savings>& savings_of(const RunConfig& group) {
+  static const std::vector<Savings> of_pipelines{{}, {.recompute = 1}, {.recompute = 3}};
+  return group.mesh.pipeline > 1 ? of_pipelines : all_savings();
 }
 
 const std::vector<Savings>& all_savings() {

@@ -23,6 +23,8 @@ struct Savings {
 };
 /// All, each after those that it is at least of.
 [[nodiscard]] const std::vector<Savings>& all_savings();
+/// Those that are tried with a group of candidates: in a pipeline only recompute.
+[[nodiscard]] const std::vector<Savings>& savings_of(const config::RunConfig& group);
 [[nodiscard]] config::RunConfig with(config::RunConfig config, const Savings& savings);
 
 }  // namespace trireme::planner

@@ -15,7 +15,7 @@ namespace {
 using config::RunConfig;
 using schedule::Lane;
 
-constexpr PredictOptions quick{.percentiles = false, .few_layers = true};
+constexpr PredictOptions quick{.percentiles = false, .few_layers = true, .memory = false};
 
 bool allowed(const RunConfig& config) {
   return std::none_of(config::rules().begin(), config::rules().end(),
@@ -51,7 +51,7 @@ std::string bound_by(const RunConfig& config, const Prediction& prediction, cons
 }
 
 Found found(RunConfig config, int ranks, const Machine& machine) {
-  Prediction prediction = predict(config, ranks, machine, {.few_layers = true});
+  Prediction prediction = predict(config, ranks, machine, {.few_layers = true, .memory = false});
   const config::Resolved mesh = config::resolve(config, ranks);
   prediction.memory = predict_memory(config, mesh);
   std::string bound = bound_by(config, prediction, machine);
@@ -72,9 +72,9 @@ class Search {
 
   SearchResult run() {
     const std::vector<RunConfig> groups = candidate_groups(given_, ranks_, machine_);
-    const auto each = static_cast<std::int64_t>(all_savings().size());
-    result_.candidates = each * static_cast<std::int64_t>(groups.size());
+    for (const RunConfig& group : groups) result_.candidates += static_cast<std::int64_t>(savings_of(group).size());
     for (const RunConfig& group : groups) {
+      const auto each = static_cast<std::int64_t>(savings_of(group).size());
       try {
         try_group(group);
       } catch (const ConfigError&) {  // such as heads that the tensor axis does not divide
@@ -92,7 +92,7 @@ class Search {
   void try_group(const RunConfig& group) {
     const config::Resolved mesh = config::resolve(group, ranks_);
     std::vector<Savings> fitting;
-    for (const Savings& savings : all_savings()) {
+    for (const Savings& savings : savings_of(group)) {
       RunConfig candidate = with(group, savings);
       if (!allowed(candidate)) {
         ++result_.refused;

@@ -31,15 +31,20 @@ std::string savings_text(const config::Memory& memory) {
   return parts.empty() ? "keep all" : join(parts, ", ");
 }
 
+std::string mesh_text(const RunConfig& config, const config::Resolved& mesh) {
+  const std::string pipeline =
+      mesh.pipeline > 1 ? fmt::format("{} {}: ", config::to_text(config.pipeline.schedule), mesh.pipeline) : "";
+  return fmt::format("{}{} x {} x {}", pipeline, mesh.replicate, mesh.shard, mesh.tensor);
+}
+
 void add_row(TextTable& table, const std::string& name, const Found& found, Bytes limit) {
   const Prediction& p = found.prediction;
   const double fast = p.tokens / p.slow, slow = p.tokens / p.fast;
   table.add({name, to_short_text(p.tokens_per_second()),
              fmt::format("{} to {}", to_short_text(fast), to_short_text(slow)), fmt::format("{:.1f}%", 100 * p.mfu),
              to_text(p.memory.total()) + (p.memory.total() > limit ? " DOES NOT FIT" : ""),
-             fmt::format("{} x {} x {}", p.mesh.replicate, p.mesh.shard, p.mesh.tensor),
-             fmt::format("{} x {}", found.config.batch.micro, p.mesh.accumulation), sync_text(found.config.sync),
-             savings_text(found.config.memory), found.bound_by});
+             mesh_text(found.config, p.mesh), fmt::format("{} x {}", found.config.batch.micro, p.mesh.accumulation),
+             sync_text(found.config.sync), savings_text(found.config.memory), found.bound_by});
 }
 
 /// The keys of `b` that differ from `a`, as lines of a run file or of --set.

@@ -36,6 +36,8 @@ std::string grade_note(const Prediction& prediction, const Machine& machine) {
     text += fmt::format(
         "\nwarning: {:.0f} nodes planned, links known for {:.0f}: expect 20% until a larger job was measured", nodes,
         machine.measured_nodes);
+  if (prediction.mesh.pipeline > 1)
+    text += "\nwarning: a pipeline's time is simulated, but has not been compared with measured runs of Trireme";
   if (prediction.mesh.tensor > machine.gpus_per_node)
     text += "\nwarning: tensor parallelism across nodes is not validated";
   return text;
@@ -51,7 +53,9 @@ std::string memory_verdict(const Prediction& prediction, const Machine& machine)
 
 std::string to_text(const Prediction& prediction, const Machine& machine) {
   const StepTime& step = prediction.expected;
-  TextTable table({"a step takes", "", "of it"});
+  TextTable table(
+      {prediction.mesh.pipeline > 1 ? "a step of the pipeline rank that computes longest takes" : "a step takes", "",
+       "of it"});
   const auto add = [&](const std::string& name, double seconds) {
     if (seconds > 0) table.add({name, seconds_text(seconds), fmt::format("{:.1f}%", 100 * seconds / step.seconds)});
   };
@@ -85,7 +89,9 @@ std::string scaling_table(const config::RunConfig& config, const std::vector<int
       const Prediction p = predict(config, count, machine);
       const double per_rank = p.tokens_per_second() / count;
       if (first == 0) first = per_rank;
-      table.add({std::to_string(count), fmt::format("{} x {} x {}", p.mesh.replicate, p.mesh.shard, p.mesh.tensor),
+      table.add({std::to_string(count),
+                 fmt::format("{}{} x {} x {}", p.mesh.pipeline > 1 ? fmt::format("pipeline {}: ", p.mesh.pipeline) : "",
+                             p.mesh.replicate, p.mesh.shard, p.mesh.tensor),
                  std::to_string(p.mesh.accumulation), seconds_text(p.expected.seconds),
                  fmt::format("{} to {}", seconds_text(p.fast), seconds_text(p.slow)),
                  to_short_text(p.tokens_per_second()), fmt::format("{:.4g}", per_rank),

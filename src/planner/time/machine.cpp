@@ -9,6 +9,7 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "planner/time/machine_keys.hpp"
@@ -188,7 +189,10 @@ Machine load_machine(const std::string& path_or_name) {
 }
 
 std::string print_machine(const Machine& machine) {
-  const auto quoted = [](const std::string& word) { return fmt::format("\"{}\"", word); };
+  const auto quoted = [](const std::string& word) {
+    using Json = nlohmann::json;  // a string of JSON is one of TOML
+    return Json(word).dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
   std::string out, section;
   Machine copy = machine;
   for (const MachineKey& key : machine_keys()) {
@@ -204,7 +208,7 @@ std::string print_machine(const Machine& machine) {
       if (section == "gpu") {
         std::vector<std::string> rates;
         for (const ProductRate& rate : machine.products)
-          rates.push_back(fmt::format("{{ gflops = {}, tflops = {} }}", rate.flops / 1e9, rate.rate / 1e12));
+          rates.push_back(fmt::format("{{ gflops = {:.7g}, tflops = {:.6g} }}", rate.flops / 1e9, rate.rate / 1e12));
         out += fmt::format("memory = \"{}\"\nproducts = [{}]\n", machine.memory.value, join(rates, ", "));
       }
     }

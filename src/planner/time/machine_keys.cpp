@@ -51,6 +51,8 @@ std::vector<MachineKey> all_keys() {
        "launch time of one layer, forward and backward"},
       {"host", "step_ms", 1e-3, 0, 1e6, false, [](M& m) -> double& { return m.step_seconds; },
        "per step, for all that is not modelled"},
+      {"host", "lane_threads", 1, 0, 1, false, [](M& m) -> double& { return m.lane_threads; },
+       "CPU ranks: 1 where communication has a core beside computing, 0 where one thread does all"},
       {"job", "gpu_mtbf_hours", 3600, 0, 1e9, false, [](M& m) -> double& { return m.gpu_mtbf; },
        "between failures that end a job, of one GPU and its part of the node"},
       {"job", "restart_minutes", 60, 0, 1e5, false, [](M& m) -> double& { return m.restart_seconds; },

@@ -98,7 +98,8 @@ class OpCost {
     return cost;
   }
   Cost operator()(const schedule::Update& op) const {
-    const double bandwidth = op.on_host ? machine_.host_memory_bandwidth : machine_.memory_bandwidth;
+    const bool host = op.on_host || !of_.replay_options.on_gpu;
+    const double bandwidth = host ? machine_.host_memory_bandwidth : machine_.memory_bandwidth;
     return moved("update", software_.kernels.update * f64(layout(op.block).shard_elements()), bandwidth);
   }
   Cost operator()(const schedule::SumSquares& op) const {

@@ -2,7 +2,9 @@
 #include "trireme/planner/time/predict.hpp"
 
 #include <algorithm>
+#include <utility>
 
+#include "planner/time/built.hpp"
 #include "planner/time/few_layers.hpp"
 #include "trireme/planner/time/percentiles.hpp"
 #include "trireme/schedule/passes/build.hpp"
@@ -12,7 +14,12 @@ namespace {
 
 using schedule::Lane;
 
-constexpr int most_microbatches = 4;  ///< simulated; the others repeat the last
+/// Of a pipeline that are simulated: V-shaped schedules take two to fill.
+int rounds_of(const config::RunConfig& config, bool one_of_many) {
+  const auto kind = config.pipeline.schedule;
+  if (kind == config::PipelineKind::zbv || kind == config::PipelineKind::dualpipev) return one_of_many ? 3 : 4;
+  return one_of_many ? 2 : 4;
+}
 
 /// a + times * (b - a): what `times` more of what b has and a has not cost.
 StepTime extrapolated(const StepTime& a, const StepTime& b, double times) {
@@ -29,33 +36,7 @@ StepTime extrapolated(const StepTime& a, const StepTime& b, double times) {
   return out;
 }
 
-/// One schedule whose ops can be costed for several machines.
-struct Built {
-  model::Model model;
-  schedule::Schedule schedule;
-  std::vector<schedule::Need> needs;
-  shard::Layout layout;
-  ReplayOptions replay_options;
-
-  Built(const config::RunConfig& config, const config::Resolved& mesh, int microbatches, bool one_of_many = false)
-      : model(model::build(config.model, tensor_part(config, mesh, 0))),
-        schedule(step_of(model, microbatches, schedule::policy_of(config, mesh), one_of_many)),
-        needs(schedule::needs(schedule, model)),
-        layout(model, mesh.shard),
-        replay_options(replay_options_of(config, mesh)) {}
-};
-
-Costs::Of costs_of(const Built& built, const config::RunConfig& config, const config::Resolved& mesh) {
-  return {.model = built.model,
-          .layout = built.layout,
-          .replay_options = built.replay_options,
-          .mesh = mesh,
-          .seq_len = config.data.seq_len,
-          .graphs = config.device.cuda_graphs};
-}
-
-StepTime step_time(const Built& built, const std::vector<Cost>& costs, const Machine& machine) {
-  const Timeline timeline = simulate(built.schedule, built.needs, costs, machine.contention);
+StepTime step_time(const Timeline& timeline, const std::vector<Cost>& costs, const Machine& machine) {
   StepTime out{.seconds = timeline.seconds + machine.step_seconds,
                .compute = timeline.busy[static_cast<std::size_t>(Lane::compute)] - timeline.contention,
                .contention = timeline.contention,
@@ -65,6 +46,32 @@ StepTime step_time(const Built& built, const std::vector<Cost>& costs, const Mac
   for (const Cost& cost : costs) out.sent[static_cast<std::size_t>(cost.wire)] += cost.bytes;
   return out;
 }
+
+/// All pipeline ranks, costed and simulated on one machine.
+struct Simulated {
+  std::vector<std::vector<Cost>> costs;
+  std::vector<Timeline> timelines;
+
+  Simulated(const std::vector<Built>& ranks, const config::RunConfig& config, const config::Resolved& mesh,
+            const Machine& machine, const Software& software, std::vector<std::vector<std::vector<Term>>>* terms) {
+    for (const Built& rank : ranks)
+      costs.push_back(Costs(costs_of(rank, config, mesh), machine, software)
+                          .of(rank.schedule, terms == nullptr ? nullptr : &terms->emplace_back()));
+    std::vector<RankStep> steps;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+      steps.push_back({ranks[rank].schedule, ranks[rank].needs, costs[rank]});
+    timelines = simulate(steps, machine.contention);
+  }
+
+  /// The rank that computes longest: all end together.
+  [[nodiscard]] std::size_t busiest() const {
+    const auto compute = [](const Timeline& of) { return of.busy[static_cast<std::size_t>(Lane::compute)]; };
+    return static_cast<std::size_t>(
+        std::max_element(timelines.begin(), timelines.end(),
+                         [&](const Timeline& a, const Timeline& b) { return compute(a) < compute(b); }) -
+        timelines.begin());
+  }
+};
 
 /// The step at the expected network, and at its p10 and p90 if they are asked for.
 using Three = std::vector<StepTime>;
@@ -86,14 +93,14 @@ class Predictor {
   }
 
   [[nodiscard]] Three step() const {
-    if (mesh_.accumulation <= most_microbatches) return microbatches(mesh_.accumulation);
-    return each_extrapolated(microbatches(most_microbatches - 1), microbatches(most_microbatches),
-                             mesh_.accumulation - most_microbatches);
+    const FewMicrobatches few = few_microbatches(mesh_, rounds_of(config_, options_.few_layers));
+    if (few.times == 0) return microbatches(few.more);
+    return each_extrapolated(microbatches(few.fewer), microbatches(few.more), few.times);
   }
 
  private:
   [[nodiscard]] Three microbatches(int count) const {
-    const auto few = options_.few_layers ? few_layers(config_) : std::nullopt;
+    const auto few = options_.few_layers && mesh_.pipeline == 1 ? few_layers(config_) : std::nullopt;
     if (!few) return simulated(count, config_.model.layers);
     return each_extrapolated(simulated(count, few->a), simulated(count, few->b), static_cast<double>(few->times));
   }
@@ -101,11 +108,12 @@ class Predictor {
   [[nodiscard]] Three simulated(int count, std::int64_t layers) const {
     config::RunConfig config = config_;
     config.model.layers = layers;
-    const Built built(config, mesh_, count, options_.few_layers);
+    const auto ranks = build_ranks(config, mesh_, machines_.front(), count, options_.few_layers);
     Three out;
     for (const Machine& machine : machines_) {
-      const Costs costs(costs_of(built, config, mesh_), machine, options_.software);
-      out.push_back(step_time(built, costs.of(built.schedule), machine));
+      const Simulated all(ranks, config, mesh_, machine, options_.software, nullptr);
+      const std::size_t shown = all.busiest();
+      out.push_back(step_time(all.timelines[shown], all.costs[shown], machine));
     }
     return out;
   }
@@ -130,7 +138,7 @@ Prediction predict(const config::RunConfig& config, int ranks, const Machine& ma
   Prediction out{.expected = steps.front(),
                  .fast = options.percentiles ? steps[1].seconds : steps[0].seconds,
                  .slow = options.percentiles ? steps[2].seconds : steps[0].seconds,
-                 .memory = predict_memory(config, mesh, options.few_layers),
+                 .memory = options.memory ? predict_memory(config, mesh, options.few_layers) : Memory{},
                  .tokens = static_cast<double>(config.batch.global * config.data.seq_len),
                  .ranks = ranks,
                  .mesh = mesh};
@@ -142,11 +150,17 @@ Prediction predict(const config::RunConfig& config, int ranks, const Machine& ma
 PredictedStep predict_ops(const config::RunConfig& config, int ranks, const Machine& machine,
                           const PredictOptions& options) {
   const config::Resolved mesh = config::resolve(config, ranks);
-  Built built(config, mesh, std::min(mesh.accumulation, most_microbatches));
-  PredictedStep out{.model = built.model, .schedule = built.schedule, .costs = {}, .terms = {}, .timeline = {}};
-  out.costs = Costs(costs_of(built, config, mesh), machine, options.software).of(built.schedule, &out.terms);
-  out.timeline = simulate(built.schedule, built.needs, out.costs, machine.contention);
-  return out;
+  const int microbatches = few_microbatches(mesh, rounds_of(config, /*one_of_many=*/true)).more;
+  auto pipeline = build_ranks(config, mesh, machine, microbatches, false);
+  std::vector<std::vector<std::vector<Term>>> terms;
+  Simulated all(pipeline, config, mesh, machine, options.software, &terms);
+  const auto shown = options.pipeline_rank ? static_cast<std::size_t>(*options.pipeline_rank) : all.busiest();
+  return {.model = std::move(pipeline.at(shown).model),
+          .schedule = std::move(pipeline[shown].schedule),
+          .costs = std::move(all.costs[shown]),
+          .terms = std::move(terms[shown]),
+          .timeline = std::move(all.timelines[shown]),
+          .pipeline_rank = static_cast<int>(shown)};
 }
 
 }  // namespace trireme::planner

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
+#include "planner/time/built.hpp"
 #include "planner/time/few_layers.hpp"
 #include "trireme/planner/time/predict.hpp"
 #include "trireme/schedule/passes/build.hpp"
@@ -12,8 +14,26 @@ namespace {
 constexpr std::int64_t most_layers = 6;
 constexpr int replayed_microbatches = 2;  ///< the others hold what the second holds
 
+/// What is in flight is that of a full pipeline: microbatches that pass through it later hold nothing more.
+Memory most_of_a_pipeline(const config::RunConfig& config, const config::Resolved& mesh, bool verified) {
+  using config::PipelineKind;
+  const PipelineKind kind = config.pipeline.schedule;
+  const int rounds_to_fill = kind == PipelineKind::zbv || kind == PipelineKind::dualpipev ? 3 : 2;
+  // gpipe holds them all.
+  const int microbatches =
+      kind == PipelineKind::gpipe ? mesh.accumulation : few_microbatches(mesh, rounds_to_fill).more;
+  const Machine any;  // bytes do not depend on it
+  Memory most;
+  for (const Built& rank : build_ranks(config, mesh, any, microbatches, !verified)) {
+    Memory of_rank = replay_memory(rank.schedule, rank.model, rank.layout, rank.replay_options);
+    if (of_rank.total() > most.total()) most = std::move(of_rank);
+  }
+  return most;
+}
+
 Memory replayed(config::RunConfig config, const config::Resolved& mesh, std::int64_t layers, bool verified) {
   config.model.layers = layers;
+  if (mesh.pipeline > 1) return most_of_a_pipeline(config, mesh, verified);
   const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
   const int microbatches = std::min(mesh.accumulation, replayed_microbatches);
   const auto step = step_of(model, microbatches, schedule::policy_of(config, mesh), !verified);
@@ -40,7 +60,7 @@ std::optional<FewLayers> few_layers(const config::RunConfig& config) {
 }
 
 Memory predict_memory(const config::RunConfig& config, const config::Resolved& mesh, bool few) {
-  const auto line = few ? few_layers(config) : std::nullopt;
+  const auto line = few && mesh.pipeline == 1 ? few_layers(config) : std::nullopt;
   if (!line) return replayed(config, mesh, config.model.layers, !few);
   const Memory a = replayed(config, mesh, line->a, false);
   Memory out = replayed(config, mesh, line->b, false);

@@ -57,6 +57,7 @@ class Stages {
                          : phase_ == Phase::backward                                         ? 0.6
                                                                                              : 0.4;
     const double host = c_.machine.layer_seconds * split * part_of_block;
+    if (!c_.of.replay_options.on_gpu) return beside_kernels(host);
     if (host <= seconds_) return seconds_;
     if (terms_ != nullptr)
       terms_->push_back({"waits for launches",
@@ -70,6 +71,12 @@ class Stages {
   [[nodiscard]] std::int64_t all_tokens() const { return c_.of.replay_options.tokens; }
   [[nodiscard]] std::int64_t stream_tokens() const {
     return model_.part.sequence_parallel ? all_tokens() / model_.part.ranks : all_tokens();
+  }
+  /// A CPU rank computes itself what it launches.
+  [[nodiscard]] double beside_kernels(double host) const {
+    if (terms_ != nullptr && host > 0)
+      terms_->push_back({"calls", fmt::format("a part of {:.3g} ms a layer", c_.machine.layer_seconds * 1e3), host});
+    return seconds_ + host;
   }
   void note(const char* name, double seconds, const std::string& formula) const {
     if (terms_ != nullptr) terms_->push_back({name, formula, seconds});

@@ -114,9 +114,12 @@ Schedule build_step(const model::Model& model, Schedule order, const Policy& pol
 }
 
 Schedule build_step_unverified(const model::Model& model, int microbatches, const Policy& policy) {
-  Schedule schedule = compute_order(model, microbatches);
-  for (const NamedPass& pass : passes) schedule = pass.run(std::move(schedule), model, policy, Purpose::train);
-  return schedule;
+  return build_step_unverified(model, compute_order(model, microbatches), policy);
+}
+
+Schedule build_step_unverified(const model::Model& model, Schedule order, const Policy& policy) {
+  for (const NamedPass& pass : passes) order = pass.run(std::move(order), model, policy, Purpose::train);
+  return order;
 }
 
 Schedule build_forward(const model::Model& model, const Policy& policy) {

@@ -136,4 +136,14 @@ std::vector<Schedule> build_pipeline_forward(const std::vector<model::PipelinePa
   return lists;
 }
 
+std::vector<Schedule> build_pipeline_unverified(const std::vector<model::PipelinePart>& parts, const Pipeline& pipeline,
+                                                const ActionCosts& costs, const Policy& policy) {
+  const std::vector<RankOrder> orders = pipeline_order(pipeline, costs);
+  std::vector<Schedule> lists;
+  for (std::size_t rank = 0; rank < parts.size(); ++rank)
+    lists.push_back(
+        build_step_unverified(parts[rank].model, compute_order(parts[rank], pipeline, orders[rank]), policy));
+  return lists;
+}
+
 }  // namespace trireme::schedule

@@ -90,6 +90,22 @@ TEST(JobCost, SuggestsAnIntervalThatNoOtherBeatsByMuch) {
   EXPECT_THAT(to_text(job_cost(config, 2048, machine, 2e12), machine), HasSubstr("2T tokens on 2048 ranks"));
 }
 
+/// A copy to host memory stops training for milliseconds: Daly's interval alone would save every minute.
+TEST(JobCost, AsynchronousSavesAreAsRareAsATenthOfAPercentAllows) {
+  const Machine machine = load_machine("h100");
+  config::RunConfig config = testing::run_of(testing::llama_8b(), 2048, 1);
+  const JobCost best = job_cost(config, 512, machine, 2e12);
+  const double step = best.step.expected.seconds, daly = daly_interval(best.save.stopped, best.mtbf);
+  EXPECT_GE(static_cast<double>(best.suggested) * step, 4 * daly);
+  EXPECT_GE(static_cast<double>(best.suggested) * step, 10 * best.save.written);
+  const auto with = [&](double interval) {
+    config.checkpoint.every = std::max<std::int64_t>(1, std::llround(interval / step));
+    return job_cost(config, 512, machine, 2e12).seconds();
+  };
+  EXPECT_LE(best.seconds(), 1.0011 * with(std::max(daly, 10 * best.save.written)));
+  EXPECT_GT(with(8 * static_cast<double>(best.suggested) * step), 1.001 * best.seconds());
+}
+
 TEST(JobCost, RefusesAJobThatMakesNoProgress) {
   Machine machine = load_machine("h100");
   machine.gpu_mtbf = 8 * 300;

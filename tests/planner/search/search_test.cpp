@@ -40,7 +40,7 @@ type = "cuda"
 double best_of_all(const config::RunConfig& config, int ranks, const Machine& machine, Bytes limit) {
   double best = 0;
   for (const config::RunConfig& group : candidate_groups(config, ranks, machine))
-    for (const Savings& savings : all_savings()) {
+    for (const Savings& savings : savings_of(group)) {
       const Prediction p = predict(with(group, savings), ranks, machine, {.percentiles = false, .few_layers = true});
       if (p.memory.total() <= limit) best = std::max(best, p.tokens_per_second());
     }
@@ -124,8 +124,8 @@ TEST(PredictMemory, OfAFewLayersIsThatOfAll) {
   config::RunConfig config = testing::small_run();
   config.model.layers = 13;
   const auto groups = candidate_groups(config, 8, load_machine("gh200"));
-  for (const Savings& savings : all_savings())
-    for (std::size_t i = 0; i < groups.size(); i += 11) {
+  for (std::size_t i = 0; i < groups.size(); i += 11)
+    for (const Savings& savings : savings_of(groups[i])) {
       const config::RunConfig candidate = with(groups[i], savings);
       const config::Resolved mesh = config::resolve(candidate, 8);
       const Memory few = predict_memory(candidate, mesh, true), all = predict_memory(candidate, mesh);

@@ -57,6 +57,9 @@ struct Machine {
   double host_memory_bandwidth = 0;  ///< bytes per second that one rank's host update achieves
   double layer_seconds = 0;          ///< host time to launch one layer's forward and backward
   double step_seconds = 0;           ///< per step, for all that is not modelled
+  /// 1: CPU ranks work on several lanes at a time; 0: one thread does one op after the other, as where no core is
+  /// spare.
+  double lane_threads = 1;
 
   double gpu_mtbf = 0;  ///< seconds between failures that end a job, of one GPU and its part of all else; 0: unknown
   double restart_seconds = 600;       ///< from a failure to the first new step, loading not counted

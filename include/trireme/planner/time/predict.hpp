@@ -2,12 +2,13 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/planner/time/simulate.hpp"
 
-/// What a run will take: one step of one rank, which all ranks repeat.
+/// What a run will take: one step of one rank, which all ranks repeat but those of a pipeline.
 namespace trireme::planner {
 
 /// One step.
@@ -36,26 +37,31 @@ struct Prediction {
 
 struct PredictOptions {
   Software software{};
-  bool percentiles = true;  ///< simulate the fast and the slow network, too
-  bool few_layers = false;  ///< simulate and replay a few layers and extrapolate; for searches
+  bool percentiles = true;             ///< simulate the fast and the slow network, too
+  bool few_layers = false;             ///< simulate and replay a few layers and extrapolate; for searches
+  bool memory = true;                  ///< false: Prediction::memory stays empty
+  std::optional<int> pipeline_rank{};  ///< whose ops predict_ops() returns; absent: of the one that computes longest
 };
 
-/// Predicts a step of `config` on `ranks` ranks. All ranks do the same, so one is simulated; microbatches after the
-/// fourth repeat the fourth. `config`: complete, `sync.policy` resolved.
+/// Predicts a step of `config` on `ranks` ranks. All ranks do the same, so one is simulated, or one of every pipeline
+/// rank; microbatches after the fourth, or after four for every pipeline rank, repeat those before. Times are those of
+/// the pipeline rank that computes longest; all end together. `config`: complete, `sync.policy` resolved.
 [[nodiscard]] Prediction predict(const config::RunConfig& config, int ranks, const Machine& machine,
                                  const PredictOptions& options = {});
 
-/// Bytes of one rank. `few_layers`: replays a few and extrapolates, exact but for the op of the activations' peak.
+/// Bytes of one rank, of a pipeline of the one that holds the most. `few_layers`: replays a few and extrapolates, exact
+/// but for the op of the activations' peak.
 [[nodiscard]] Memory predict_memory(const config::RunConfig& config, const config::Resolved& mesh,
                                     bool few_layers = false);
 
-/// A step with at most four microbatches, op by op, and every op's terms.
+/// A step with at most four microbatches, or three for every pipeline rank, op by op, and every op's terms.
 struct PredictedStep {
   model::Model model;
   schedule::Schedule schedule;
   std::vector<Cost> costs;
   std::vector<std::vector<Term>> terms;
   Timeline timeline;
+  int pipeline_rank = 0;
 };
 [[nodiscard]] PredictedStep predict_ops(const config::RunConfig& config, int ranks, const Machine& machine,
                                         const PredictOptions& options = {});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <vector>
 
 #include "trireme/planner/time/costs.hpp"
@@ -14,7 +15,7 @@ namespace trireme::planner {
 struct Interval {
   double begin = 0;
   double end = 0;
-  int cause = -1;  ///< the op whose end it waited for last; -1: nothing
+  int cause = -1;  ///< the op of this rank whose end it waited for last; -1: nothing, or another rank's
 };
 
 /// One step of a run that goes on and on: what the step before left is waited for, and the next one begins behind it.
@@ -31,5 +32,16 @@ struct Timeline {
 /// contention) of its speed.
 [[nodiscard]] Timeline simulate(const schedule::Schedule& schedule, const std::vector<schedule::Need>& needs,
                                 const std::vector<Cost>& costs, double contention);
+
+/// What one pipeline rank does.
+struct RankStep {
+  const schedule::Schedule& schedule;
+  const std::vector<schedule::Need>& needs;
+  const std::vector<Cost>& costs;
+};
+
+/// The same for all ranks of a pipeline, which meet: a send begins when its receive may begin too, and both end
+/// together; the norm, and sums over the pipeline, begin on all their ranks at once. Wires are each rank's own.
+[[nodiscard]] std::vector<Timeline> simulate(std::span<const RankStep> ranks, double contention);
 
 }  // namespace trireme::planner

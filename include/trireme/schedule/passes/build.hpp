@@ -36,6 +36,7 @@ struct Policy {
 
 /// The same without verification, which takes most of the time: for a search that builds thousands and runs none.
 [[nodiscard]] Schedule build_step_unverified(const model::Model& model, int microbatches, const Policy& policy);
+[[nodiscard]] Schedule build_step_unverified(const model::Model& model, Schedule order, const Policy& policy);
 
 /// Builds one forward only: evaluation and generation. Verified in the same way.
 [[nodiscard]] Schedule build_forward(const model::Model& model, const Policy& policy);

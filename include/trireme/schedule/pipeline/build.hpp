@@ -35,4 +35,9 @@ namespace trireme::schedule {
 [[nodiscard]] std::vector<Schedule> build_pipeline_forward(const std::vector<model::PipelinePart>& parts,
                                                            const Pipeline& pipeline, const Policy& policy);
 
+/// The same without verification: for times of a step that nobody runs.
+[[nodiscard]] std::vector<Schedule> build_pipeline_unverified(const std::vector<model::PipelinePart>& parts,
+                                                              const Pipeline& pipeline, const ActionCosts& costs,
+                                                              const Policy& policy);
+
 }  // namespace trireme::schedule

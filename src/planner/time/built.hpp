@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "trireme/planner/time/predict.hpp"
+
+namespace trireme::planner {
+
+/// What one pipeline rank holds and does in a step, ready to be costed for several machines.
+struct Built {
+  model::Model model;
+  schedule::Schedule schedule;
+  std::vector<schedule::Need> needs;
+  shard::Layout layout;
+  ReplayOptions replay_options;
+};
+
+/// One rank, or those of a pipeline, with `microbatches` of a step. one_of_many: not verified. Throws ConfigError where
+/// a pipeline does not fit.
+[[nodiscard]] std::vector<Built> build_ranks(const config::RunConfig& config, const config::Resolved& mesh,
+                                             const Machine& machine, int microbatches, bool one_of_many);
+
+[[nodiscard]] Costs::Of costs_of(const Built& built, const config::RunConfig& config, const config::Resolved& mesh);
+
+/// Microbatches that are simulated or replayed instead of `all`: those of `more` and the ones that it has above
+/// `fewer`, `times` more often.
+struct FewMicrobatches {
+  int fewer = 0, more = 0;
+  double times = 0;  ///< 0: all are few
+};
+/// A pipeline that is full repeats itself every `mesh.pipeline` microbatches; without one, every microbatch after the
+/// third does. rounds: of a pipeline that are simulated, to fill and to drain.
+[[nodiscard]] FewMicrobatches few_microbatches(const config::Resolved& mesh, int rounds);
+
+}  // namespace trireme::planner
