@@ -15,6 +15,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/numbers.hpp"
+#include "trireme/data/token_file.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -26,6 +27,8 @@ struct TokenizeArguments {
   std::string output;
   std::vector<std::string> inputs;
   std::string field;
+  std::string response;
+  std::string chat;
   double validation = 0;
   int threads = 0;
 };
@@ -57,7 +60,8 @@ class Progress {
 
 std::string documents(std::int64_t count) { return fmt::format("{} document{}", count, count == 1 ? "" : "s"); }
 
-void print_counts(const data::TokenizeCounts& counts, const tokenizer::Tokenizer& tokenizer, double seconds) {
+void print_counts(const data::TokenizeCounts& counts, const tokenizer::Tokenizer& tokenizer, double seconds,
+                  bool masked) {
   const auto text_bytes = static_cast<double>(counts.text_bytes);
   const std::int64_t all_tokens = counts.tokens + counts.validation_tokens;
   fmt::print("{}: {} {} tokens of {} ({} bytes of text); model.vocab_size must be at least {}\n", counts.tokens_path,
@@ -66,6 +70,9 @@ void print_counts(const data::TokenizeCounts& counts, const tokenizer::Tokenizer
   if (!counts.validation_path.empty())
     fmt::print("{}: {} tokens of {} for data.validation\n", counts.validation_path, counts.validation_tokens,
                documents(counts.validation_documents));
+  if (masked)
+    fmt::print("{}: {} of {} tokens count in the loss\n", data::mask_path(counts.tokens_path), counts.counted_tokens,
+               counts.tokens);
   fmt::print("{:.2f} bytes per token; longest document {} tokens; {} of {} ids occur{}; {:.1f} s, {:.1f} MB/s\n",
              text_bytes / static_cast<double>(std::max<std::int64_t>(all_tokens, 1)), counts.longest_document,
              counts.distinct_ids, tokenizer.vocab_size(),
@@ -79,13 +86,16 @@ int tokenize(const TokenizeArguments& arguments) {
   const auto progress = std::make_shared<Progress>();
   data::TokenizeOptions options;
   options.field = arguments.field;
+  options.response = arguments.response;
+  options.chat = arguments.chat;
   options.validation = arguments.validation;
   options.threads =
       arguments.threads > 0 ? arguments.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   options.progress = [progress](std::int64_t bytes, const data::TokenizeCounts& counts) { (*progress)(bytes, counts); };
   const data::TokenizeCounts counts = data::tokenize_files(*tokenizer, arguments.inputs, arguments.output, options);
   progress->finish();
-  print_counts(counts, *tokenizer, seconds_since(begin));
+  const bool masked = !arguments.response.empty() || !arguments.chat.empty();
+  print_counts(counts, *tokenizer, seconds_since(begin), masked);
   return 0;
 }
 
@@ -102,8 +112,20 @@ void add_tokenize(CLI::App& app, Action& chosen) {
       ->add_option("-o,--output", arguments->output,
                    "The token file: Megatron .bin/.idx when it ends in .idx, else raw uint16 or uint32")
       ->required();
-  command->add_option("--field", arguments->field,
-                      "The files are JSON lines, each a document: the field that holds its text");
+  CLI::Option* field = command->add_option("--field", arguments->field,
+                                           "The files are JSON lines, each a document: the field that holds its text");
+  CLI::Option* response =
+      command
+          ->add_option("--response", arguments->response,
+                       "The field that holds the response to the text of --field: its tokens alone count in the loss")
+          ->needs(field);
+  command
+      ->add_option("--chat", arguments->chat,
+                   "--field holds messages ({role, content}); write them as chatml or llama3: the tokens of the "
+                   "assistant's messages alone count in the loss")
+      ->check(CLI::IsMember({"chatml", "llama3"}))
+      ->needs(field)
+      ->excludes(response);
   command
       ->add_option("--validation", arguments->validation,
                    "Share of the documents that goes to OUTPUT-validation instead, such as 0.005")
@@ -116,12 +138,16 @@ void add_tokenize(CLI::App& app, Action& chosen) {
                    "Text files, also compressed by gzip or zstd; folders; patterns; - for standard input")
       ->required();
   command->footer(
-      "Without --field each file is one document. The output appears when it is complete; data.train of a run file "
+      "Without --field each file is one document. With --response or --chat a mask beside the output (OUTPUT.mask) "
+      "says\n"
+      "which tokens count in the loss; training and evaluation follow it. The output appears when it is complete; "
+      "data.train of a run file "
       "takes\n"
       "it as it is. The order of the documents is that of the files, whatever the number of threads.\n\n"
       "Examples:\n"
       "  trireme tokenize --tokenizer bytes -o runs/data/book.bin book.txt         ids 0 to 255, 256 ends a document\n"
       "  trireme tokenize --tokenizer spm:tokenizer.model -o data/web.idx web-*.txt       Megatron .bin/.idx\n"
+      "  trireme tokenize --tokenizer bytes --field prompt --response response -o data/answers.bin answers.jsonl\n"
       "  zcat web.jsonl.gz | trireme tokenize --tokenizer hf:tokenizer.json --field text --validation 0.005 -o web.bin "
       "-");
   command->callback([&chosen, arguments] { chosen = [arguments] { return tokenize(*arguments); }; });

@@ -46,6 +46,8 @@ BatchReader::BatchReader(const config::Data& data, Split split, std::int64_t voc
       seq_len_(data.seq_len),
       ignored_(data.ignore_targets.begin(), data.ignore_targets.end()),
       sample_(static_cast<std::size_t>(data.seq_len + 1)),
+      masked_(std::ranges::any_of(datasets_, &Dataset::masked)),
+      mask_(static_cast<std::size_t>(data.seq_len), 1),
       prefetch_(static_cast<std::size_t>(data.prefetch_batches)),
       end_(split == Split::validation ? samples() : std::numeric_limits<std::int64_t>::max()) {
   invariant(shape.dp_rank >= 0 && shape.dp_rank < shape.dp_size && shape.micro > 0 && shape.accumulation > 0,
@@ -65,11 +67,14 @@ BatchReader::BatchReader(const config::Data& data, Split split, std::int64_t voc
 void BatchReader::read_row(MicrobatchTokens& microbatch) {
   const bool within = sampler_.state().position < end_;
   const SamplePlace place = sampler_.next();
-  datasets_[static_cast<std::size_t>(place.source)].read(place.sample, sample_);
+  const Dataset& dataset = datasets_[static_cast<std::size_t>(place.source)];
+  dataset.read(place.sample, sample_);
+  if (masked_) dataset.read_mask(place.sample, mask_);
   microbatch.inputs.insert(microbatch.inputs.end(), sample_.begin(), sample_.end() - 1);
-  for (auto token = sample_.begin() + 1; token != sample_.end(); ++token) {
-    const bool counts = within && !std::ranges::binary_search(ignored_, *token);
-    microbatch.targets.push_back(counts ? *token : ignored_target);
+  for (std::size_t i = 0; i < mask_.size(); ++i) {
+    const std::int32_t token = sample_[i + 1];
+    const bool counts = within && mask_[i] != 0 && !std::ranges::binary_search(ignored_, token);
+    microbatch.targets.push_back(counts ? token : ignored_target);
     microbatch.counted += counts ? 1 : 0;
   }
 }
@@ -77,7 +82,7 @@ void BatchReader::read_row(MicrobatchTokens& microbatch) {
 BatchReader::Ready BatchReader::read_step() {
   fault::point("data.read");
   const auto start = std::chrono::steady_clock::now();
-  StepBatch batch{.first_sample = sampler_.state().position, .microbatches = {}};
+  StepBatch batch{.first_sample = sampler_.state().position, .microbatches = {}, .masked = masked_};
   for (std::int64_t a = 0; a < shape_.accumulation; ++a) {
     MicrobatchTokens& microbatch = batch.microbatches.emplace_back();
     microbatch.inputs.reserve(static_cast<std::size_t>(shape_.micro * seq_len_));

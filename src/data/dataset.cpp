@@ -37,12 +37,26 @@ std::int64_t Dataset::tokens() const noexcept {
   return sum;
 }
 
-void Dataset::read(std::int64_t sample, std::span<std::int32_t> out) const {
+Dataset::Place Dataset::place_of(std::int64_t sample) const {
   invariant(sample >= 0 && sample < samples(), "a sample lies within its dataset");
-  invariant(static_cast<std::int64_t>(out.size()) == seq_len_ + 1, "a sample is seq_len + 1 tokens");
   const auto after = std::ranges::upper_bound(first_sample_, sample);
   const auto file = static_cast<std::size_t>(after - first_sample_.begin()) - 1;
-  files_[file].read((sample - first_sample_[file]) * seq_len_, out);
+  return {.file = files_[file], .first = (sample - first_sample_[file]) * seq_len_};
+}
+
+void Dataset::read(std::int64_t sample, std::span<std::int32_t> out) const {
+  invariant(static_cast<std::int64_t>(out.size()) == seq_len_ + 1, "a sample is seq_len + 1 tokens");
+  const Place place = place_of(sample);
+  place.file.read(place.first, out);
+}
+
+bool Dataset::masked() const noexcept { return std::ranges::any_of(files_, &TokenFile::masked); }
+
+void Dataset::read_mask(std::int64_t sample, std::span<std::uint8_t> out) const {
+  invariant(static_cast<std::int64_t>(out.size()) == seq_len_, "a sample has seq_len targets");
+  const Place place = place_of(sample);
+  if (place.file.masked()) return place.file.read_mask(place.first + 1, out);
+  std::ranges::fill(out, std::uint8_t{1});
 }
 
 std::vector<Dataset> open_datasets(const std::vector<config::TokenSource>& sources, bool weighted,

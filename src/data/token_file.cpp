@@ -120,6 +120,8 @@ std::string_view format_name(TokenFormat format) {
   return "?";
 }
 
+std::string mask_path(const std::string& path) { return path + ".mask"; }
+
 TokenFile::TokenFile(const std::string& path, TokenFormat format, std::int64_t vocab_size)
     : file_(token_path(path, format), "token file"), format_(format), vocab_size_(vocab_size) {
   const std::string index_path = index_beside(file_.path());
@@ -136,6 +138,26 @@ TokenFile::TokenFile(const std::string& path, TokenFormat format, std::int64_t v
   } else {
     open_raw(format == TokenFormat::uint16 ? TokenType::uint16 : TokenType::uint32);
   }
+  if (exists(mask_path(file_.path()))) open_mask();
+}
+
+void TokenFile::open_mask() {
+  mask_.emplace(mask_path(file_.path()), "mask of targets");
+  if (mask_->size() != tokens_)
+    throw DataError(fmt::format(
+        "{} has {} bytes, but {} has {} tokens: it belongs to other tokens; tokenize again, or remove it to count "
+        "every token in the loss",
+        mask_->name(), mask_->size(), file_.path(), tokens_));
+}
+
+void TokenFile::read_mask(std::int64_t first, std::span<std::uint8_t> out) const {
+  invariant(mask_ && first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_,
+            "a mask is read within its file");
+  mask_->read_at(first, std::as_writable_bytes(out));
+  const auto wrong = std::ranges::find_if(out, [](std::uint8_t byte) { return byte > 1; });
+  if (wrong != out.end())
+    throw DataError(fmt::format("{}: byte {} is {}, neither 0 nor 1; tokenize again", mask_->name(),
+                                first + (wrong - out.begin()), *wrong));
 }
 
 void TokenFile::open_megatron(const std::string& index_path) {
@@ -225,7 +247,8 @@ void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {
 std::uint64_t TokenFile::fingerprint() const {
   const std::string sizes = fmt::format("{} {} {} {} ", to_text(type_), tokens_, header_bytes_, file_.size());
   return fnv1a(sizes + sampled_hash(file_) +
-               (index_path_.empty() ? "" : whole_hash(io::InputFile(index_path_, "token index"))));
+               (index_path_.empty() ? "" : whole_hash(io::InputFile(index_path_, "token index"))) +
+               (mask_ ? "mask " + sampled_hash(*mask_) : ""));
 }
 
 std::uint64_t TokenFile::old_fingerprint() const {

@@ -9,6 +9,7 @@
 
 #include "data/megatron_index.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/data/token_file.hpp"
 
 namespace trireme::data {
 namespace {
@@ -45,13 +46,17 @@ void write_as(io::AtomicFile& file, std::span<const std::int32_t> tokens) {
 
 }  // namespace
 
-TokenWriter::TokenWriter(const std::string& output, std::int64_t vocab_size)
+TokenWriter::TokenWriter(const std::string& output, std::int64_t vocab_size, bool masked)
     : vocab_size_(vocab_size),
       type_(is_index(output) ? megatron_token_type(vocab_size) : raw_token_type(vocab_size)),
       index_path_(is_index(output) ? std::optional(output) : std::nullopt),
-      tokens_file_(tokens_path(output)) {}
+      tokens_file_(tokens_path(output)) {
+  if (masked) mask_.emplace(mask_path(tokens_file_.path()));
+}
 
-void TokenWriter::append(std::span<const std::int32_t> tokens) {
+void TokenWriter::append(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> counts) {
+  invariant(!mask_ || counts.size() == tokens.size(), "a mask has a byte for each token");
+  if (mask_) mask_->write({reinterpret_cast<const char*>(counts.data()), counts.size()});
   for (const std::int32_t token : tokens)
     invariant(token >= 0 && token < vocab_size_, "a token lies within the vocabulary");
   while (!tokens.empty()) {
@@ -80,9 +85,23 @@ void TokenWriter::end_document() {
   document_starts_.push_back(static_cast<std::int64_t>(lengths_.size()));
 }
 
+/// Before the tokens: a kill in between leaves tokens whose mask does not fit them.
+void TokenWriter::publish_mask() {
+  if (mask_) {
+    mask_->close();
+    mask_->publish();
+    return;
+  }
+  const std::string old = mask_path(tokens_file_.path());
+  std::error_code error;
+  std::filesystem::remove(old, error);
+  if (error) throw WriteError(fmt::format("cannot remove {}, the mask of the tokens before: {}", old, error.message()));
+}
+
 void TokenWriter::finish() {
   if (sequence_tokens_ > 0) end_document();
   tokens_file_.close();
+  publish_mask();
   if (!index_path_) return tokens_file_.publish();
   io::AtomicFile index(*index_path_);
   index.write(megatron_index_bytes(type_, lengths_, document_starts_));

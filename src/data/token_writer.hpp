@@ -19,10 +19,12 @@ class TokenWriter {
  public:
   /// Throws WriteError when the file cannot be created, DataError when a raw `output` lies beside an .idx of its name,
   /// by which it would be taken for a Megatron file.
-  TokenWriter(const std::string& output, std::int64_t vocab_size);
+  /// masked: a mask of targets goes beside it; else one that lies there is removed with the tokens that it belongs to.
+  TokenWriter(const std::string& output, std::int64_t vocab_size, bool masked = false);
 
-  /// Appends tokens of the document being written, each of [0, vocab_size). Throws WriteError.
-  void append(std::span<const std::int32_t> tokens);
+  /// Appends tokens of the document being written, each of [0, vocab_size); with a mask `counts` has as many bytes, 1
+  /// for those that count as targets, else 0. Throws WriteError.
+  void append(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> counts = {});
   /// Ends the document: what is appended next belongs to another one.
   void end_document();
   /// Puts the complete file in place. Throws WriteError; then nothing is left behind.
@@ -35,11 +37,13 @@ class TokenWriter {
 
  private:
   void end_sequence();
+  void publish_mask();
 
   std::int64_t vocab_size_;
   TokenType type_;
   std::optional<std::string> index_path_;  ///< Megatron only
   io::AtomicFile tokens_file_;
+  std::optional<io::AtomicFile> mask_;
   std::int64_t tokens_ = 0;
   std::int64_t sequence_tokens_ = 0;
   std::vector<std::int32_t> lengths_;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "data/text/conversation.hpp"
 #include "data/text/encode.hpp"
 #include "data/text/inputs.hpp"
 #include "data/text/ordered.hpp"
@@ -41,9 +42,10 @@ class Documents {
  public:
   Documents(const tokenizer::Tokenizer& tokenizer, const std::string& output, const TokenizeOptions& options)
       : options_(options),
-        train_(output, tokenizer.vocab_size()),
+        masked_(!options.response.empty() || !options.chat.empty()),
+        train_(output, tokenizer.vocab_size(), masked_),
         seen_(static_cast<std::size_t>(tokenizer.vocab_size())) {
-    if (options.validation > 0) validation_.emplace(validation_path(output), tokenizer.vocab_size());
+    if (options.validation > 0) validation_.emplace(validation_path(output), tokenizer.vocab_size(), masked_);
   }
 
   void add(const Encoded& parts) {
@@ -54,7 +56,8 @@ class Documents {
         continue;
       }
       TokenWriter& writer = validates() ? *validation_ : train_;
-      writer.append(part.ids);
+      writer.append(part.ids, part.counts);
+      if (&writer == &train_) counts_.counted_tokens += std::ranges::count(part.counts, 1);
       for (const std::int32_t id : part.ids) seen_[static_cast<std::size_t>(id)] = true;
       document_tokens_ += static_cast<std::int64_t>(part.ids.size());
       if (part.ends) end_document(writer);
@@ -98,6 +101,7 @@ class Documents {
   }
 
   const TokenizeOptions& options_;
+  bool masked_;  ///< says which tokens count
   TokenWriter train_;
   std::optional<TokenWriter> validation_;
   std::vector<bool> seen_;
@@ -158,8 +162,12 @@ class Reader {
       const std::size_t last = lines.rfind('\n');
       const std::size_t cut = ended ? lines.size() : last == std::string::npos ? 0 : last + 1;
       if (cut == 0) continue;
-      text::Lines batch{
-          .text = lines.substr(0, cut), .field = options_.field, .name = stream.name(), .first_number = number};
+      text::Lines batch{.text = lines.substr(0, cut),
+                        .field = options_.field,
+                        .response = options_.response,
+                        .chat = options_.chat,
+                        .name = stream.name(),
+                        .first_number = number};
       number += std::count(batch.text.begin(), batch.text.end(), '\n');
       work_.submit([&tokenizer = tokenizer_, batch = std::move(batch)] { return text::encode(tokenizer, batch); });
       lines.erase(0, cut);
@@ -200,6 +208,7 @@ TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::
   std::vector<std::string> outputs{output};
   if (options.validation > 0) outputs.push_back(validation_path(output));
   check_arguments(inputs, outputs);
+  if (!options.chat.empty()) text::check_chat(options.chat, tokenizer);
   Documents documents(tokenizer, output, options);
   text::Ordered<Encoded> work(options.threads, [&](const Encoded& parts) { documents.add(parts); });
   const Reader reader(tokenizer, options, work);

@@ -108,6 +108,7 @@ void Verbs::fetch_loss() {
 
 void Verbs::finish_evaluation(Microbatch m) {
   fetch_loss();
+  state_.result.own_loss = state_.loss.cross_entropy;
   link(mesh::Group::dp, schedule::Lane::compute).sum({&state_.loss.cross_entropy, 1});
   state_.result.loss = state_.loss.cross_entropy * microbatch(m).loss_scale;
 }

@@ -40,6 +40,7 @@ constexpr std::int64_t read_ahead_bytes = std::int64_t{32} << 20;
 
 void check_tokens(const std::vector<data::Dataset>& datasets) {
   std::vector<std::int32_t> tokens;
+  std::vector<std::uint8_t> mask;
   for (const data::Dataset& dataset : datasets)
     for (const data::TokenFile& file : dataset.files()) {
       if (file.tokens() * data::size_of(file.type()) > read_ahead_bytes) continue;
@@ -47,6 +48,9 @@ void check_tokens(const std::vector<data::Dataset>& datasets) {
       for (std::int64_t first = 0; first < file.tokens(); first += at_once) {
         tokens.resize(static_cast<std::size_t>(std::min(at_once, file.tokens() - first)));
         file.read(first, tokens);
+        if (!file.masked()) continue;
+        mask.resize(tokens.size());
+        file.read_mask(first, mask);
       }
     }
 }
@@ -54,7 +58,12 @@ void check_tokens(const std::vector<data::Dataset>& datasets) {
 void check_data(const config::RunConfig& config) {
   const config::Data& data = config.data;
   if (!data.tokenizer.empty()) (void)tokenizer::make_tokenizer(data.tokenizer);  // an export at the end needs it
-  check_tokens(data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size));
+  const auto train = data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size);
+  if (config.device.cuda_graphs && std::ranges::any_of(train, &data::Dataset::masked))
+    throw ConfigError(
+        "device.cuda_graphs replays a captured step, but a mask of targets lies beside data.train (made by `tokenize "
+        "--response` or `--chat`), so that the loss scale varies per step; set device.cuda_graphs = false");
+  check_tokens(train);
   if (config.train.eval_every > 0)
     check_tokens(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size));
 }

@@ -26,8 +26,19 @@ class Dataset {
   /// Reads sample `sample` of [0, samples()) into `out`: [seq_len + 1]. Safe from several threads. Throws DataError as
   /// TokenFile::read.
   void read(std::int64_t sample, std::span<std::int32_t> out) const;
+  /// Whether any of its files has a mask of targets.
+  [[nodiscard]] bool masked() const noexcept;
+  /// Fills `out` with 1 where a target of sample `sample` counts, else 0: [seq_len]. Throws DataError as
+  /// TokenFile::read_mask.
+  void read_mask(std::int64_t sample, std::span<std::uint8_t> out) const;
 
  private:
+  struct Place {
+    const TokenFile& file;
+    std::int64_t first;  ///< token
+  };
+  [[nodiscard]] Place place_of(std::int64_t sample) const;
+
   std::vector<TokenFile> files_;
   std::vector<std::int64_t> first_sample_;  ///< [files + 1]
   std::int64_t seq_len_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -16,11 +17,13 @@ namespace trireme::data {
 /// `automatic`: Megatron when an .idx lies beside it (`x.idx` for `x.bin`, else `x` + ".idx"), llm.c by its magic
 /// number, else raw uint16 when vocab_size <= 65536 and raw uint32 above. A Megatron pair may be named by its .bin, its
 /// .idx or its common prefix.
+///
+/// `<path>.mask` beside it says which tokens count as targets (tokenize --response, --chat): a byte a token, 1 or 0.
 class TokenFile {
  public:
   /// Opens the file and checks everything but the tokens. Throws DataError naming what was found and the remedy:
-  /// missing, empty, a size that is no whole number of tokens, bad magic or version, an index that does not fit its
-  /// .bin.
+  /// missing, empty, a size that is no whole number of tokens, bad magic or version, an index or a mask that does not
+  /// fit its .bin.
   TokenFile(const std::string& path, config::TokenFormat format, std::int64_t vocab_size);
 
   /// The file that holds the tokens (a Megatron pair's .bin).
@@ -35,8 +38,14 @@ class TokenFile {
   /// not below vocab_size (naming file, position, id) or the file cannot be read; BugError beyond the end.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
 
+  /// Whether a mask lies beside it.
+  [[nodiscard]] bool masked() const noexcept { return mask_.has_value(); }
+  /// Fills `out` from position `first` on with 1 where a token counts as a target, else 0. Safe from several threads.
+  /// Throws DataError when the mask cannot be read or holds another byte; BugError without a mask or beyond the end.
+  void read_mask(std::int64_t first, std::span<std::uint8_t> out) const;
+
   /// 64 bits that tell whether the file changed between runs: its size, type, up to 4 MiB of its bytes, spread over all
-  /// of it, and a Megatron file's whole index; not its path or time.
+  /// of it and of its mask, and a Megatron file's whole index; not its path or time.
   [[nodiscard]] std::uint64_t fingerprint() const;
   /// The fingerprint in checkpoints without a run id: of 16 blocks of 4 KiB.
   [[nodiscard]] std::uint64_t old_fingerprint() const;
@@ -45,6 +54,7 @@ class TokenFile {
   void open_megatron(const std::string& index_path);
   void open_llmc();
   void open_raw(TokenType type);
+  void open_mask();
 
   io::InputFile file_;
   std::string index_path_;  ///< of a Megatron file
@@ -53,7 +63,11 @@ class TokenFile {
   std::int64_t vocab_size_;
   std::int64_t header_bytes_ = 0;
   std::int64_t tokens_ = 0;
+  std::optional<io::InputFile> mask_;
 };
+
+/// Where the mask of the token file at `path` lies.
+[[nodiscard]] std::string mask_path(const std::string& path);
 
 /// "uint16", "megatron", ...: the word of `data.format`.
 [[nodiscard]] std::string_view format_name(config::TokenFormat format);

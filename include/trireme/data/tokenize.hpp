@@ -25,6 +25,7 @@ struct TokenizeCounts {
   std::string validation_path;        ///< empty without validation
   std::int64_t empty_documents = 0;   ///< lines without text, which are left out
   std::int64_t longest_document = 0;  ///< tokens
+  std::int64_t counted_tokens = 0;    ///< that count in the loss, where responses alone do; validation not
   std::int64_t distinct_ids = 0;      ///< of the vocabulary that occur
 };
 
@@ -35,6 +36,11 @@ inline constexpr std::size_t tokenize_chunk_bytes = 1 << 16;
 struct TokenizeOptions {
   /// Of JSON lines the field that holds a document. Empty: plain text, each file one document.
   std::string field;
+  /// Not empty: the field of a response to the text at `field`, whose tokens alone count in the loss: a mask is written
+  /// beside the tokens (data::mask_path).
+  std::string response = {};
+  /// Not empty: `field` holds messages, written as "chatml" or "llama3"; those of the assistant alone count.
+  std::string chat = {};
   /// The share of the documents that goes to `validation_path(output)`, chosen by their number alone; below 1.
   double validation = 0;
   int threads = 1;

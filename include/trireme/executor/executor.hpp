@@ -78,6 +78,7 @@ struct HostWork {
 
 struct StepResult {
   double loss = 0;       ///< cross-entropy, mean over the counted targets of the global batch
+  double own_loss = 0;   ///< of a forward in Mode::evaluate: the sum of this rank's microbatch alone
   double z_loss = 0;     ///< weighted, mean alike: training minimises the sum of both
   double grad_norm = 0;  ///< global L2 norm before clipping
   bool skipped = false;  ///< loss or norm was not finite: nothing was updated, on any rank

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data/text/encode.hpp"
 
+#include "data/text/conversation.hpp"
 #include "data/text/json_line.hpp"
 #include "trireme/base/text.hpp"
 
@@ -25,6 +26,12 @@ std::vector<EncodedPart> encode(const tokenizer::Tokenizer& tokenizer, const Lin
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
     if (trim(line).empty()) continue;
+    if (!lines.response.empty() || !lines.chat.empty()) {
+      const std::vector<Piece> pieces = pieces_of_line(line, lines, number);
+      all.push_back(pieces.empty() ? EncodedPart{.ids = {}, .text_bytes = 0, .ends = false, .empty = true}
+                                   : encode(tokenizer, pieces));
+      continue;
+    }
     std::string text = text_of_line(line, lines.field, lines.name, number);
     if (text.empty()) {
       all.push_back({.ids = {}, .text_bytes = 0, .ends = false, .empty = true});

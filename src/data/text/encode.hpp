@@ -19,6 +19,8 @@ struct Part {
 struct Lines {
   std::string text;
   std::string field;
+  std::string response = {};      ///< not empty: the field of a response to the text at `field`
+  std::string chat = {};          ///< not empty: messages are at `field`, to be written in this format
   std::string name;               ///< of the file
   std::int64_t first_number = 1;  ///< of the first line
 };
@@ -26,6 +28,7 @@ struct Lines {
 /// Its tokens, with those that begin and end a document.
 struct EncodedPart {
   std::vector<std::int32_t> ids;
+  std::vector<std::uint8_t> counts = {};  ///< of documents with responses: 1 for the ids that count as targets, else 0
   std::int64_t text_bytes = 0;
   bool ends = true;
   bool empty = false;  ///< a line without text, which is no document

@@ -11,8 +11,7 @@
 
 namespace trireme::data::text {
 
-std::string text_of_line(std::string_view line, const std::string& field, const std::string& name,
-                         std::int64_t number) {
+nlohmann::json object_of_line(std::string_view line, const std::string& name, std::int64_t number) {
   nlohmann::json object;
   try {
     object = nlohmann::json::parse(line);
@@ -21,6 +20,12 @@ std::string text_of_line(std::string_view line, const std::string& field, const 
         fmt::format("{}, line {}: no JSON ({}); leave --field out for plain text", name, number, reason.what()));
   }
   if (!object.is_object()) throw DataError(fmt::format("{}, line {}: no JSON object", name, number));
+  return object;
+}
+
+std::string text_of_line(std::string_view line, const std::string& field, const std::string& name,
+                         std::int64_t number) {
+  nlohmann::json object = object_of_line(line, name, number);
   const auto found = object.find(field);
   if (found == object.end()) {
     std::vector<std::string> names;

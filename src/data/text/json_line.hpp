@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
 namespace trireme::data::text {
+
+/// The JSON object on one line. `name` and the line's number, from 1, begin messages. Throws DataError.
+[[nodiscard]] nlohmann::json object_of_line(std::string_view line, const std::string& name, std::int64_t number);
 
 /// The text at `field` of a JSON object on one line; empty where it is null or empty. `name` and the line's number,
 /// from 1, begin messages. Throws DataError when the line is no JSON object or its field is missing or no text.

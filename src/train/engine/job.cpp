@@ -169,7 +169,8 @@ data::BatchShape Job::batch_shape() const {
 }
 
 double Job::global_count(const data::StepBatch& batch) {
-  if (config_.data.ignore_targets.empty()) return static_cast<double>(config_.batch.global * config_.data.seq_len);
+  if (config_.data.ignore_targets.empty() && !batch.masked)
+    return static_cast<double>(config_.batch.global * config_.data.seq_len);
   double count = static_cast<double>(batch.counted);
   control().sum({&count, 1});
   return count;
@@ -219,6 +220,11 @@ Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps, con
   if (pipeline_control() != nullptr) pipeline_control()->sum({&total.loss, 1});  // one pipeline rank has the head
   if (total.targets > 0) total.loss /= total.targets;
   return total;
+}
+
+double Job::row_loss(const data::MicrobatchTokens& row) {
+  const std::vector<nn::Microbatch> microbatches{row_of(row, config_, options_.device)};
+  return forward_executor(nn::Mode::evaluate).run({.microbatches = microbatches}, true).own_loss;
 }
 
 at::Tensor Job::infer(const at::Tensor& tokens) {

@@ -41,6 +41,15 @@ nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config:
           .loss_scale = loss_scale};
 }
 
+nn::Microbatch row_of(const data::MicrobatchTokens& row, const config::RunConfig& config, at::Device device) {
+  const at::Tensor inputs = borrowed(row.inputs);
+  return {.inputs = on_device(inputs, device),
+          .targets = on_device(borrowed(row.targets), device),
+          .batch = 1,
+          .seq_len = inputs.size(0),
+          .document_begin = documents(config.data, inputs, inputs.size(0))};
+}
+
 nn::Microbatch prompts_of(const at::Tensor& tokens, const config::RunConfig& config, at::Device device) {
   const at::Tensor inputs = tokens.reshape({-1});
   return {.inputs = on_device(inputs, device),

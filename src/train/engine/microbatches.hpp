@@ -14,6 +14,10 @@ namespace trireme::train {
 [[nodiscard]] nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config::RunConfig& config,
                                            double loss_scale, at::Device device);
 
+/// One row of any length with targets. row: outlives the microbatch.
+[[nodiscard]] nn::Microbatch row_of(const data::MicrobatchTokens& row, const config::RunConfig& config,
+                                    at::Device device);
+
 /// Rows of tokens without targets. tokens: [B, T], int32.
 [[nodiscard]] nn::Microbatch prompts_of(const at::Tensor& tokens, const config::RunConfig& config, at::Device device);
 

@@ -71,6 +71,10 @@ class Job {
   /// goes_on: asked before every batch, the same on every rank.
   Evaluation evaluate(data::BatchReader& reader, std::int64_t steps, const std::function<bool()>& goes_on = {});
 
+  /// Sum of the cross-entropy over the counted targets of this rank's row, which may be shorter than data.seq_len and
+  /// of another length on every dp rank. Collective; only as `evaluate`.
+  [[nodiscard]] double row_loss(const data::MicrobatchTokens& row);
+
   /// Logits of the last position of each row: [B, vocab] fp32. tokens: [B, T].
   [[nodiscard]] at::Tensor infer(const at::Tensor& tokens);
 
