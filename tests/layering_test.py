@@ -34,7 +34,7 @@ FOLDERS = {
     "data": "text .",
     "checkpoint": ". save load",
     "train": "engine record console setup save .",
-    "cli": "start . doctor front",
+    "cli": "start inference . init pages doctor front",
 }
 VALUE_LIBRARIES = ("fmt/", "toml++/", "nlohmann/")
 GENERATED = ("git_hash.hpp",)

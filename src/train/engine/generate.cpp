@@ -41,7 +41,7 @@ std::int32_t choose_token(std::span<const float> logits, const Sampling& samplin
 }
 
 void generate(Job& job, std::vector<std::int32_t> prompt, std::int64_t tokens, std::int32_t end,
-              const Sampling& sampling, const std::function<void(std::int32_t)>& emit) {
+              const Sampling& sampling, const std::function<bool(std::int32_t)>& emit) {
   const auto window = job.config().data.seq_len;
   for (std::int64_t i = 0; i < tokens; ++i) {
     const auto length = std::min<std::int64_t>(static_cast<std::int64_t>(prompt.size()), window);
@@ -51,7 +51,7 @@ void generate(Job& job, std::vector<std::int32_t> prompt, std::int64_t tokens, s
     const std::int32_t next = choose_token({logits.const_data_ptr<float>(), static_cast<std::size_t>(logits.numel())},
                                            sampling, static_cast<std::uint64_t>(i));
     if (next == end) return;
-    emit(next);
+    if (!emit(next)) return;
     prompt.push_back(next);
   }
 }

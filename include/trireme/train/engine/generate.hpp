@@ -24,8 +24,9 @@ struct Sampling {
                                         std::uint64_t position);
 
 /// Continues `prompt` (not empty) by up to `tokens` tokens; stops before `end`. Each forward sees the last seq_len
-/// tokens. Calls `emit` with every token as it comes. job: built with trains = false, on one rank.
+/// tokens. Calls `emit` with every token as it comes, which returns whether to go on, the same on every rank. job:
+/// built with trains = false.
 void generate(Job& job, std::vector<std::int32_t> prompt, std::int64_t tokens, std::int32_t end,
-              const Sampling& sampling, const std::function<void(std::int32_t)>& emit);
+              const Sampling& sampling, const std::function<bool(std::int32_t)>& emit);
 
 }  // namespace trireme::train

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/inference/choices.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.hpp"
+#include "trireme/base/io/input_file.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::cli {
+namespace {
+
+constexpr std::int64_t most_question_bytes = std::int64_t{1} << 30;
+
+Question question_of(const nlohmann::json& object, const std::string& where) {
+  const auto wrong = [&](const char* what) {
+    return DataError(
+        fmt::format("{}: {}; a line is such as {{\"context\": \"The cat\", \"endings\": [\"sat.\", \"flew.\"], "
+                    "\"label\": 0}}",
+                    where, what));
+  };
+  if (!object.is_object()) throw wrong("no JSON object");
+  const char* key = object.contains("context") ? "context" : "ctx";
+  if (!object.contains(key) || !object[key].is_string()) throw wrong("there is no text \"context\"");
+  if (!object.contains("endings") || !object["endings"].is_array() || object["endings"].empty())
+    throw wrong("there is no list \"endings\"");
+  Question question{.context = object[key].get<std::string>(), .endings = {}};
+  for (const nlohmann::json& ending : object["endings"]) {
+    if (!ending.is_string() || ending.get_ref<const std::string&>().empty()) throw wrong("an ending is no text");
+    question.endings.push_back(ending.get<std::string>());
+  }
+  const nlohmann::json label = object.value("label", nlohmann::json());
+  const std::string text = label.is_string() ? label.get<std::string>() : label.dump();
+  std::size_t index = question.endings.size();
+  for (std::size_t i = 0; i < question.endings.size(); ++i)
+    if (text == fmt::format("{}", i)) index = i;
+  if (index == question.endings.size()) throw wrong("\"label\" is not the number of an ending, from 0");
+  question.label = index;
+  return question;
+}
+
+/// Python's len(): code points.
+double characters(std::string_view text) {
+  return static_cast<double>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+double standard_error(double accuracy, double count) {
+  return count > 1 ? std::sqrt(accuracy * (1 - accuracy) / (count - 1)) : 0;
+}
+
+/// The row whose targets are the ending's tokens; one without targets for a rank that has no choice left.
+data::MicrobatchTokens row_of(const Choice* choice) {
+  if (choice == nullptr) return {.inputs = {0}, .targets = {data::ignored_target}};
+  data::MicrobatchTokens row{.inputs = {choice->ids.begin(), choice->ids.end() - 1},
+                             .targets = {choice->ids.begin() + 1, choice->ids.end()}};
+  for (std::size_t i = 0; i + 1 < choice->context; ++i) row.targets[i] = data::ignored_target;
+  row.counted = static_cast<std::int64_t>(choice->ids.size() - std::max<std::size_t>(choice->context, 1));
+  return row;
+}
+
+}  // namespace
+
+std::vector<Question> parse_questions(std::string_view text, const std::string& name) {
+  std::vector<Question> questions;
+  for (std::int64_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (trim(line).empty()) continue;
+    const std::string where = fmt::format("{}, line {}", name, number);
+    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    questions.push_back(question_of(object, where));
+  }
+  if (questions.empty()) throw DataError(fmt::format("{} holds no questions", name));
+  return questions;
+}
+
+std::vector<Question> read_questions(const std::string& path) {
+  return parse_questions(io::InputFile(path, "questions").read_whole(most_question_bytes), path);
+}
+
+Choice choice_of(const tokenizer::Tokenizer& tokenizer, const std::string& context, const std::string& ending,
+                 std::size_t longest) {
+  const std::size_t kept = context.find_last_not_of(" \t\n\r\f\v") + 1;  // its blanks belong to the ending
+  const std::vector<std::int32_t> before = tokenizer.encode(context.substr(0, kept));
+  const std::vector<std::int32_t> whole = tokenizer.encode(context + " " + ending);
+  Choice choice{.ids = tokenizer.document_begin(), .context = 0};
+  if (choice.ids.empty() && before.empty()) choice.ids.push_back(tokenizer.document_end());
+  choice.context = choice.ids.size() + std::min(before.size(), whole.size());
+  choice.ids.insert(choice.ids.end(), whole.begin(), whole.end());
+  if (choice.ids.size() > longest + 1) {
+    const std::size_t cut = choice.ids.size() - (longest + 1);
+    choice.ids.erase(choice.ids.begin(), choice.ids.begin() + static_cast<std::ptrdiff_t>(cut));
+    choice.context -= std::min(cut, choice.context);
+  }
+  return choice;
+}
+
+Picked pick(const Question& question, std::span<const double> log_likelihoods) {
+  const auto best = [&](auto score) {
+    std::size_t chosen = 0;
+    for (std::size_t i = 1; i < log_likelihoods.size(); ++i)
+      if (score(i) > score(chosen)) chosen = i;
+    return chosen == question.label;
+  };
+  return {.right = best([&](std::size_t i) { return log_likelihoods[i]; }),
+          .right_norm = best([&](std::size_t i) { return log_likelihoods[i] / characters(question.endings[i]); })};
+}
+
+std::string evaluate_choices(train::Job& job, const std::string& path, const std::vector<Question>& questions,
+                             const tokenizer::Tokenizer& tokenizer) {
+  std::vector<Choice> choices;
+  for (const Question& question : questions)
+    for (const std::string& ending : question.endings)
+      choices.push_back(
+          choice_of(tokenizer, question.context, ending, static_cast<std::size_t>(job.config().data.seq_len)));
+  const data::BatchShape shape = job.batch_shape();
+  const auto ranks = static_cast<std::size_t>(shape.dp_size);
+  std::vector<double> log_likelihoods(choices.size());
+  for (std::size_t first = 0; first < choices.size(); first += ranks) {
+    const std::size_t mine = first + static_cast<std::size_t>(shape.dp_rank);
+    const double loss = job.row_loss(row_of(mine < choices.size() ? &choices[mine] : nullptr));
+    if (mine < choices.size()) log_likelihoods[mine] = -loss;
+  }
+  job.control().sum(log_likelihoods);
+  double right = 0, right_norm = 0;
+  std::size_t begin = 0;
+  for (const Question& question : questions) {
+    const Picked picked = pick(question, std::span(log_likelihoods).subspan(begin, question.endings.size()));
+    right += picked.right ? 1 : 0;
+    right_norm += picked.right_norm ? 1 : 0;
+    begin += question.endings.size();
+  }
+  const auto count = static_cast<double>(questions.size());
+  return fmt::format(
+      "choices={} accuracy={:.6f} accuracy_stderr={:.6f} accuracy_norm={:.6f} accuracy_norm_stderr={:.6f} "
+      "questions={}\n",
+      path, right / count, standard_error(right / count, count), right_norm / count,
+      standard_error(right_norm / count, count), questions.size());
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "trireme/checkpoint/load/weights.hpp"
+#include "trireme/config/run_config.hpp"
+#include "trireme/tokenizer/tokenizer.hpp"
+#include "trireme/train/engine/job.hpp"
+
+namespace CLI {
+class App;
+}
+
+/// How commands open a model that they only look at.
+namespace trireme::cli {
+
+struct ModelArguments {
+  std::string model;
+  std::string tokenizer;  ///< empty: the model's
+  std::string device = "auto";
+};
+
+/// MODEL, --tokenizer (for `what`) and --device.
+void add_model_options(CLI::App& command, ModelArguments& arguments, const std::string& what);
+
+/// The weights at MODEL; warns of keys of its config.json that nothing follows. Throws CheckpointError.
+[[nodiscard]] checkpoint::Weights open_weights(const ModelArguments& arguments, bool warns);
+
+/// Whether --tokenizer or the model says which tokenizer it is.
+[[nodiscard]] bool knows_tokenizer(const ModelArguments& arguments, const checkpoint::Weights& weights);
+
+/// The tokenizer's spec. Throws CheckpointError when nothing says it.
+[[nodiscard]] std::string tokenizer_of(const ModelArguments& arguments, const checkpoint::Weights& weights);
+
+/// A run file that only looks at the model, in fp32, on --device; mesh, batch and sequence are the caller's.
+[[nodiscard]] config::RunConfig inference_config(const ModelArguments& arguments);
+
+/// The model with its weights, ready for a forward. `config`: complete. Collective over `world`. Throws
+/// CheckpointError, EnvironmentError.
+[[nodiscard]] std::unique_ptr<train::Job> open_model(const config::RunConfig& config, const mpi::Communicator& world);
+
+}  // namespace trireme::cli
