@@ -90,6 +90,8 @@ std::vector<Option> metrics_options() {
   s.flag("memory_snapshot", &Metrics::memory_snapshot,
          "write memory-rankN.pickle for PyTorch's memory_viz after step 2, or after the last of trace_steps");
   s.flag("tensorboard", &Metrics::tensorboard, "also write metrics as TensorBoard events, to <run.output>/tensorboard");
+  s.flag("report", &Metrics::report,
+         "write <run.output>/report.html after the last step, as `trireme report` does; a failure to is a warning");
   s.number("peak_flops", &Metrics::peak_flops, above(0), "peak FLOP/s of one rank, used to compute MFU")
       .default_is("unknown");
   return s.take();

@@ -9,6 +9,7 @@
 
 #include "train/engine/nonfinite_steps.hpp"
 #include "train/engine/replicas.hpp"
+#include "train/record/end_report.hpp"
 #include "train/reporter.hpp"
 #include "train/save/directory_locks.hpp"
 #include "train/save/saver.hpp"
@@ -71,6 +72,7 @@ class TrainingLoop {
     wind_up();
     reporter_.print_peaks();
     saver_.export_at_end(state_);
+    if (rank_ == 0 && config_.metrics.report) write_end_report(config_);
     return ExitCode::done;
   }
 

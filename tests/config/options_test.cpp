@@ -50,7 +50,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> promised = {
     {"train",
      {"steps", "eval_every", "eval_steps", "max_skipped_steps", "replica_check_every", "stop_before_limit_seconds"}},
     {"checkpoint", {"directory", "every", "at_end", "keep", "keep_every", "async", "ranks_per_file", "resume", "data"}},
-    {"metrics", {"every", "trace_steps", "memory_snapshot", "tensorboard", "peak_flops"}},
+    {"metrics", {"every", "trace_steps", "memory_snapshot", "tensorboard", "report", "peak_flops"}},
     {"device", {"type", "threads", "cuda_graphs"}},
     {"comm", {"backend", "timeout_seconds", "lane_threads"}},
 };

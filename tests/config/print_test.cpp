@@ -98,7 +98,12 @@ RunConfig everything_set() {
                   .ranks_per_file = 5,
                   .resume = "step-00000100",
                   .data = DataOnResume::restart};
-  c.metrics = {.every = 2, .trace_steps = {3, 4}, .memory_snapshot = true, .tensorboard = true, .peak_flops = 1e12};
+  c.metrics = {.every = 2,
+               .trace_steps = {3, 4},
+               .memory_snapshot = true,
+               .tensorboard = true,
+               .report = true,
+               .peak_flops = 1e12};
   c.device = {.type = DeviceType::cuda, .threads = 3, .cuda_graphs = true};
   c.comm = {.backend = Backend::nccl, .timeout_seconds = 1.5, .lane_threads = false};
   return c;

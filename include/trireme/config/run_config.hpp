@@ -197,6 +197,7 @@ struct Metrics {
   std::vector<std::int64_t> trace_steps;
   bool memory_snapshot = false;
   bool tensorboard = false;
+  bool report = false;
   std::optional<double> peak_flops;  ///< FLOP/s of one rank, for mfu
 };
 
