@@ -16,6 +16,7 @@ namespace trireme::cli {
 using Action = std::function<int()>;
 
 /// Adds a subcommand to `app` and stores its action in `chosen` when the command line names it.
+void add_init(CLI::App& app, Action& chosen);
 void add_train(CLI::App& app, Action& chosen);
 void add_tokenize(CLI::App& app, Action& chosen);
 void add_generate(CLI::App& app, Action& chosen);
@@ -23,6 +24,8 @@ void add_models(CLI::App& app, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
 void add_evaluate(CLI::App& app, Action& chosen);
 void add_report(CLI::App& app, Action& chosen);
+/// completion and man, about all commands of `app`, which outlives the action.
+void add_pages(CLI::App& app, Action& chosen);
 /// `complete`: fills in the sizes of the run file's model; it may read them from `model.from`.
 using CompleteModel = std::function<config::RunConfig(config::RunConfig)>;
 void add_plan(CLI::App& app, Action& chosen, const CompleteModel& complete);

@@ -38,6 +38,7 @@ int run(int argc, char** argv) {
   app.footer(std::string(first_steps) + exit_codes);
   app.set_version_flag("--version", cli::version_text());
   cli::Action chosen;
+  cli::add_init(app, chosen);
   cli::add_train(app, chosen);
   cli::add_plan(app, chosen, [](config::RunConfig config) { return checkpoint::complete_model(std::move(config)); });
   cli::add_tokenize(app, chosen);
@@ -47,6 +48,7 @@ int run(int argc, char** argv) {
   cli::add_report(app, chosen);
   cli::add_doctor(app, chosen);
   cli::add_checkpoints(app, chosen);
+  cli::add_pages(app, chosen);
   return cli::run_command(app, chosen, argc, argv);
 }
 

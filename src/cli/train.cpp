@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -7,12 +8,14 @@
 #include <string>
 
 #include "cli/commands.hpp"
+#include "cli/numbers.hpp"
 #include "cli/run_file.hpp"
 #include "cli/start/by_first_rank.hpp"
 #include "cli/start/launcher.hpp"
 #include "cli/start/libraries.hpp"
 #include "cli/start/log.hpp"
 #include "cli/start/standard_streams.hpp"
+#include "cli/start/trial.hpp"
 #include "cli/start/with_mpi.hpp"
 #include "train/preflight.hpp"
 #include "trireme/base/fault.hpp"
@@ -36,6 +39,7 @@ constexpr const char* examples =
     "  mpirun -n 4 --bind-to none trireme train inputs/quickstart.toml\n"
     "  srun trireme train run.toml --set train.steps=1000 --set run.output=runs/second\n"
     "  trireme train run.toml                    one rank\n"
+    "  mpirun -n 4 trireme train run.toml --try 3    three steps that leave nothing behind: speed and memory\n"
     "  trireme plan run.toml --ranks 64          what it would hold and move, without running it\n\n"
     "It leaves behind, in run.output: run.toml (the effective run file), metrics.jsonl (a line a step), tensorboard/\n"
     "(the same as curves, with metrics.tensorboard), export/ (weights for trireme generate and Hugging Face, with\n"
@@ -48,7 +52,7 @@ void refuse_lone_ranks(const mpi::Communicator& world) {
   check_launcher(by, world.size(), mpi_library());
 }
 
-int train(const mpi::Communicator& world, const RunFileArguments& arguments,
+int train(const mpi::Communicator& world, const RunFileArguments& arguments, std::int64_t try_steps,
           std::optional<supervise::StartSignals>& start_signals) {
   const bool progress_line = world.rank() == 0 && train::rewrites_lines(train::probe_terminal());
   install_log(
@@ -70,8 +74,14 @@ int train(const mpi::Communicator& world, const RunFileArguments& arguments,
   constexpr const char* checking = "checking the run file, the weights and the data";
   start.emplace(mpi::Deadline{.timeout_seconds = timeout}, nullptr, checking);
   const int node_ranks = world.node().size();
+  std::optional<TrialDirectory> trial;
   const std::string text = by_first_rank(
-      world, timeout, [&] { return train::preflight(told, world.size(), node_ranks); },
+      world, timeout,
+      [&] {
+        if (try_steps == 0) return train::preflight(told, world.size(), node_ranks);
+        trial.emplace();
+        return train::preflight(trial_of(told, try_steps, trial->output()), world.size(), node_ranks);
+      },
       [&] { start->mark(checking, supervise::Watchdog::no_step); });
   const config::RunConfig config = config::parse_run_file(text, arguments.path);
   log::debug("the run file, the weights and the data are right");
@@ -80,7 +90,9 @@ int train(const mpi::Communicator& world, const RunFileArguments& arguments,
   log::debug("the libraries are up");
   start.reset();
   start_signals.reset();
-  return static_cast<int>(train::run_training(config, world, arguments.path));
+  const ExitCode code = train::run_training(config, world, arguments.path);
+  if (trial && code == ExitCode::done) fmt::print("{}", trial_verdict(told, world.size(), trial->output()));
+  return static_cast<int>(code);
 }
 
 }  // namespace
@@ -92,14 +104,20 @@ void add_train(CLI::App& app, Action& chosen) {
   command
       ->add_option("--set", arguments->overrides, "override a key of the run file: section.key=value; may be repeated")
       ->allow_extra_args(false);
+  const auto try_steps = std::make_shared<std::int64_t>(0);
+  command
+      ->add_option("--try", *try_steps,
+                   "train only the first N steps (3 show enough), keep nothing, and report speed and memory")
+      ->check(whole_number(1, 1000));
   command->footer([] { return examples + ("\nThe run file's keys:\n" + config::explain_options()); });
-  command->callback([&chosen, arguments] {
-    chosen = [arguments] {
+  command->callback([&chosen, arguments, try_steps] {
+    chosen = [arguments, try_steps] {
       ignore_closed_output();
       require_process_manager();
       supervise::block_stop_signals();
       std::optional<supervise::StartSignals> start_signals(std::in_place);
-      return with_mpi([&](const mpi::Communicator& world) { return train(world, *arguments, start_signals); });
+      return with_mpi(
+          [&](const mpi::Communicator& world) { return train(world, *arguments, *try_steps, start_signals); });
     };
   });
 }

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <memory>
+
+#include "cli/commands.hpp"
+#include "cli/init/first_run_file.hpp"
+#include "cli/init/named_models.hpp"
+#include "cli/numbers.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/io/file.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/checkpoint/load/weights.hpp"
+#include "trireme/config/load.hpp"
+#include "trireme/config/rules.hpp"
+#include "trireme/data/dataset.hpp"
+#include "trireme/data/tokenize.hpp"
+#include "trireme/device/gpus.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/tokenizer/tokenizer.hpp"
+
+namespace trireme::cli {
+namespace {
+
+namespace files = std::filesystem;
+constexpr std::int64_t first_seq_len = 4096;
+constexpr std::int64_t most_config_bytes = 16 << 20;
+
+struct InitArguments {
+  std::string from;
+  std::vector<std::string> data;
+  std::string tokenizer;
+  std::string machine;
+  std::string output = "run.toml";
+  int ranks = 0;
+  std::int64_t seq_len = 0;
+};
+
+bool there(const files::path& path) {
+  std::error_code ignored;
+  return files::exists(path, ignored);
+}
+
+std::string names_of_models() {
+  std::vector<std::string> names;
+  for (const NamedModel& model : named_models()) names.emplace_back(model.name);
+  return join(names, ", ");
+}
+
+/// [model] of the run file, its sizes, and the longest sequence that --seq-len may leave out.
+void choose_model(const InitArguments& arguments, FirstRun& run, std::string& about) {
+  config::RunConfig& config = run.config;
+  const auto names = named_models();
+  const auto named = std::ranges::find(names, arguments.from, &NamedModel::name);
+  const bool is_file = files::path(arguments.from).extension() == ".json" && there(arguments.from);
+  std::int64_t longest = first_seq_len;
+  if (named != names.end()) {
+    config.model = run.sizes = named->model;
+    longest = named->seq_len;
+    about = fmt::format("{}, from scratch", named->about);
+  } else if (is_file ||
+             (huggingface::is_huggingface(arguments.from) && !there(arguments.from + "/model.safetensors") &&
+              !there(arguments.from + "/model.safetensors.index.json") && !checkpoint::is_checkpoint(arguments.from))) {
+    const std::string path = is_file ? arguments.from : arguments.from + "/config.json";
+    const huggingface::HfConfig read = huggingface::parse_hf_config(io::read_text(path, most_config_bytes), path);
+    config.model = run.sizes = read.model;
+    if (read.max_position_embeddings > 0) longest = std::min(longest, read.max_position_embeddings);
+    about = fmt::format("The model of {}, from scratch", path);
+  } else if (there(arguments.from)) {
+    const checkpoint::Weights weights = checkpoint::Weights::open(arguments.from);
+    weights.warn_of_unread_keys();
+    run.sizes = weights.model();
+    config.model.from = arguments.from;
+    const std::int64_t positions = weights.generation().max_position_embeddings;
+    if (positions > 0) longest = std::min(longest, positions);
+    config.data.tokenizer = weights.generation().tokenizer;
+    about = fmt::format("Continues from the weights of {}", arguments.from);
+  } else {
+    throw ConfigError(
+        fmt::format("--from {}: no such file or folder, and no name; give a config.json, a Hugging Face directory, a "
+                    "checkpoint, or one of {}",
+                    arguments.from, names_of_models()));
+  }
+  config.data.seq_len = arguments.seq_len > 0 ? arguments.seq_len : longest;
+}
+
+/// [data] of the run file; how much of it there is.
+void choose_data(const InitArguments& arguments, FirstRun& run, Reasons& reasons) {
+  config::Data& data = run.config.data;
+  if (!arguments.tokenizer.empty()) data.tokenizer = arguments.tokenizer;
+  if (!data.tokenizer.empty()) {
+    const std::int64_t ids = tokenizer::make_tokenizer(data.tokenizer)->vocab_size();
+    if (run.config.model.from.empty()) {
+      run.config.model.vocab_size = run.sizes.vocab_size = ids;
+      reasons["model.vocab_size"] = "the tokenizer's";
+    } else if (ids > run.sizes.vocab_size) {
+      throw ConfigError(fmt::format("--tokenizer {} has {} ids, but {} was trained with a vocabulary of {}",
+                                    data.tokenizer, ids, arguments.from, run.sizes.vocab_size));
+    }
+  }
+  if (run.sizes.vocab_size == 0)
+    throw ConfigError(
+        fmt::format("--from {} has no vocabulary of its own: give the tokenizer that made the data, such "
+                    "as --tokenizer bytes",
+                    arguments.from));
+  for (const std::string& path : arguments.data) {
+    data.train.push_back({.path = path});
+    const std::string validation = data::validation_path(path);
+    if (there(validation)) data.validation.push_back({.path = validation});
+  }
+  const auto samples_of = [&](const std::vector<config::TokenSource>& sources) {
+    std::int64_t samples = 0;
+    for (const data::Dataset& dataset :
+         data::open_datasets(sources, false, data.format, data.seq_len, run.sizes.vocab_size)) {
+      samples += dataset.samples();
+      std::vector<std::int32_t> sample(static_cast<std::size_t>(data.seq_len + 1));
+      for (const std::int64_t at : {std::int64_t{0}, dataset.samples() / 2, dataset.samples() - 1})
+        dataset.read(at, sample);  // ids outside the vocabulary are an error here, not after a queue
+    }
+    return samples;
+  };
+  run.samples = samples_of(data.train);
+  if (!data.validation.empty()) run.validation = samples_of(data.validation);
+  reasons["data.train"] = fmt::format("{} sequences", run.samples);
+  if (run.validation > 0) reasons["data.validation"] = fmt::format("{} sequences", run.validation);
+  reasons["data.seq_len"] = "tokens of a sequence";
+}
+
+/// Where the ranks will run: --machine, else this machine's GPUs, else its cores.
+void choose_machine(const InitArguments& arguments, FirstRun& run, Reasons& reasons) {
+  const device::GpuProbe found = device::probe_gpus();
+  const bool asked = !arguments.machine.empty();
+  run.machine = planner::load_machine(asked ? arguments.machine : found.gpus.empty() ? "local" : "h100");
+  const bool cpu = run.machine.gpus.empty();
+  if (cpu && !asked)
+    run.machine.memory = {static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / run.ranks};
+  run.config.device.type = cpu ? config::DeviceType::cpu : config::DeviceType::cuda;
+  reasons["device.type"] = cpu ? "auto takes a GPU where every rank has one" : "refused where a rank has no GPU";
+  run.config.precision.compute = cpu ? DType::fp32 : DType::bf16;
+  reasons["precision.compute"] =
+      cpu ? "bf16 is faster on CPUs with bf16 instructions" : "masters, moments and reductions stay fp32";
+}
+
+int init(const InitArguments& arguments) {
+  if (there(arguments.output))
+    throw ConfigError(
+        fmt::format("{} exists and is left as it is; remove it, or write another one with -o", arguments.output));
+  FirstRun run{.config = {}, .sizes = {}, .ranks = arguments.ranks, .machine = {}};
+  Reasons reasons;
+  const std::string name = files::path(arguments.output).stem().string();
+  run.config.run.name = name;
+  run.config.run.output = "runs/" + name;
+  reasons["run.output"] = "checkpoints, metrics.jsonl, report.html, export";
+  reasons["run.name"] = "shown in logs";
+  std::string about;
+  choose_model(arguments, run, about);
+  choose_data(arguments, run, reasons);
+  choose_machine(arguments, run, reasons);
+  choose_training(run, reasons);
+  const planner::Found best = choose_settings(run, reasons);
+  const std::string predicted = fmt::format(
+      "{} parameters on {} ranks; the planner predicts {} a rank and {} tokens/s on {}",
+      to_short_text(static_cast<double>(model::build(run.sizes).elements())), run.ranks,
+      to_text(best.prediction.memory.total()), to_short_text(best.prediction.tokens_per_second()), run.machine.name);
+  const std::string commands = fmt::format(
+      "  trireme plan {0} --ranks {1}\n  mpirun -n {1} trireme train {0} --try 3\n  mpirun -n {1} trireme train {0}",
+      arguments.output, run.ranks);
+  const std::string text = first_run_text(
+      run.config, reasons,
+      fmt::format(
+          "{}.\n{}.\nMade by `trireme init`; keys that are left out have their defaults (docs/run-file.md).\n\n{}",
+          about, predicted, commands));
+  (void)config::resolve(config::parse_run_file(text, arguments.output), run.ranks);
+  io::replace_text(arguments.output, text);
+  fmt::print("{}: {}. Next:\n{}\n", arguments.output, predicted, commands);
+  return 0;
+}
+
+}  // namespace
+
+void add_init(CLI::App& app, Action& chosen) {
+  const auto a = std::make_shared<InitArguments>();
+  CLI::App* command = app.add_subcommand("init", "Write a commented run file for a model, data and a number of ranks.");
+  command
+      ->add_option("--from", a->from,
+                   "The model: a config.json (from scratch), a Hugging Face directory or a checkpoint (its weights), "
+                   "or a name: " +
+                       names_of_models())
+      ->required();
+  command->add_option("--data", a->data, "Token files of `trireme tokenize`; FILE-validation beside them is used, too")
+      ->required();
+  command->add_option("--ranks", a->ranks, "Ranks of the job")
+      ->required()
+      ->check(whole_number(1, std::numeric_limits<int>::max()));
+  command->add_option("--tokenizer", a->tokenizer,
+                      "What made the data: bytes, spm:MODEL or hf:FILE; sets the vocabulary of a model from scratch");
+  command->add_option(
+      "--machine", a->machine,
+      "Where it will run: a machine file or a shipped name (`trireme plan --help`); default: h100 where "
+      "this machine has a GPU, else this machine's cores");
+  command
+      ->add_option("--seq-len", a->seq_len,
+                   "Tokens of a sequence; default: the model's, at most 4096; of a name its own")
+      ->check(whole_number(1, 1 << 24));
+  command->add_option("-o,--output", a->output, "The run file; never written over")->capture_default_str();
+  command->footer(
+      "Chooses mesh, microbatch, sync policy and memory settings with the planner, and batch, learning rate and steps "
+      "by\n"
+      "the sizes of model and data. Each key has its reason beside it: read it, change it, try it with `train --try "
+      "3`.\n\n"
+      "Examples:\n"
+      "  trireme init --from tiny --tokenizer bytes --data data/book.bin --ranks 2 -o first.toml\n"
+      "  trireme init --from runs/quickstart/export --data data/book.bin --ranks 2 -o continued.toml");
+  command->callback([&chosen, a] { chosen = [a] { return init(*a); }; });
+}
+
+}  // namespace trireme::cli

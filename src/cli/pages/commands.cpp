@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "cli/pages/pages.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/io/file.hpp"
+
+namespace trireme::cli {
+namespace {
+
+int write_man_pages(const CLI::App& app, const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) throw WriteError(fmt::format("cannot make the folder {}: {}", directory, error.message()));
+  const auto pages = man_pages(app);
+  for (const auto& [name, text] : pages) io::replace_text(directory + "/" + name, text);
+  fmt::print("wrote {} pages to {}\n", pages.size(), directory);
+  return 0;
+}
+
+}  // namespace
+
+void add_pages(CLI::App& app, Action& chosen) {
+  CLI::App* completion =
+      app.add_subcommand("completion", "Print a completion script for bash, which zsh's bashcompinit loads, too.");
+  completion->footer("Example:\n  trireme completion > trireme.bash    # then: source trireme.bash");
+  completion->callback([&app, &chosen] {
+    chosen = [&app] {
+      fmt::print("{}", bash_completion(app));
+      return 0;
+    };
+  });
+  const auto directory = std::make_shared<std::string>();
+  CLI::App* man = app.add_subcommand("man", "Write manual pages of all commands and of the run file's keys.");
+  man->add_option("DIRECTORY", *directory, "Where they go, such as share/man/man1")->required();
+  man->footer("Example:\n  trireme man man1    # then: man -l man1/trireme-train.1");
+  man->callback(
+      [&app, &chosen, directory] { chosen = [&app, directory] { return write_man_pages(app, *directory); }; });
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# What a new user does first: a run file by `init`, a trial by `train --try`, the report at the end, completion and
+# manual pages.
+# timeout: 300
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+# init: what it writes passes plan and train, says why beside each key, and is never written over.
+split -l 20 -d text.txt part.
+program tokenize --tokenizer bytes --validation 0.1 -o data.bin part.*
+expect_done
+for ranks in 1 3; do
+  rm -f first.toml
+  program init --from tiny --tokenizer bytes --data data.bin --ranks "$ranks" --seq-len 64 -o first.toml
+  expect_done
+  grep -q '^validation = .*data-validation.bin' first.toml || fail 'the validation file beside the data is not used'
+  if grep -E '^[a-z_]+ = ' first.toml | grep -v ' # ' >out.txt; then fail 'a key without a reason'; fi
+  program plan first.toml --ranks "$ranks"
+  expect_done
+  ((ranks == 1)) || job "$ranks" train first.toml --set train.steps=4 --set train.eval_every=2
+  ((ranks == 1)) || expect_done
+done
+[[ -s runs/first/report.html ]] || fail 'metrics.report wrote no report'
+grep -q 'eval_loss' runs/first/report.html || fail 'the report lacks the validation loss'
+cp first.toml before.toml
+program init --from tiny --tokenizer bytes --data data.bin --ranks 2 -o first.toml
+expect_end 2 'first.toml exists and is left as it is'
+cmp first.toml before.toml || fail 'init wrote over a run file'
+program init --from runs/first/export --data data.bin --ranks 1 --seq-len 32 -o continued.toml
+expect_done
+grep -q '^from = "runs/first/export"' continued.toml || fail 'the weights are not where training begins'
+program train continued.toml --set train.steps=2
+expect_done
+program init --from runs/first/export/config.json --data data.bin --ranks 1 --seq-len 32 -o anew.toml
+expect_done
+! grep -q '^from' anew.toml || fail 'a config.json has no weights'
+program plan anew.toml --ranks 1
+expect_done
+program init --from tinny --tokenizer bytes --data data.bin --ranks 2 -o other.toml
+expect_end 2 '--from tinny: no such file or folder, and no name' 'llama3-8b'
+program init --from tiny --data data.bin --ranks 2 -o other.toml
+expect_end 2 '--from tiny has no vocabulary of its own'
+printf 'the ship has oars and sails...%.0s' {1..60} >even.txt
+program init --from tiny --tokenizer bytes --data even.txt --seq-len 64 --ranks 2 -o other.toml
+expect_end 3 'even.txt' 'is outside the vocabulary of 257'
+program init --from llama3-405b --tokenizer bytes --data data.bin --ranks 1 --machine h100 --seq-len 64 -o other.toml
+expect_end 2 '1 ranks of h100 are too few for this model'
+[[ ! -e other.toml ]] || fail 'a refused init wrote a run file'
+
+# train --try: a verdict, and nothing is left, neither in run.output nor in the folder for temporary files.
+mkdir tmp
+export TMPDIR=$work/tmp
+job 2 train run.toml --try 3 --set train.steps=500 --set lr.warmup_steps=100 --set checkpoint.every=1 --set memory.budget=1GiB --set run.export=end
+expect_done
+grep -q '^try: 3 of 500 steps trained, loss ' out.txt || fail 'no verdict on the loss'
+grep -q '^try: speed: .* tokens/s .*: 500 steps take ' out.txt || fail 'no verdict on the speed'
+grep -q '^try: memory of rank 0: .*memory.budget = 1.*: it fits' out.txt || fail 'no verdict on the memory'
+expect_no_output
+[[ -z $(find tmp -name 'trireme-try-*') ]] || fail 'a trial left its folder behind'
+job 2 train run.toml --try 2 --set data.train=none.bin
+expect_end 3 'none.bin'
+[[ -z $(find tmp -name 'trireme-try-*') ]] || fail 'a refused trial left its folder behind'
+unset TMPDIR
+
+# metrics.report: what fails is a warning.
+mkdir -p out/report.html/full
+program train run.toml --set metrics.report=true
+expect_done
+grep -q 'out/report.html was not written' err.txt out.txt || fail 'a report that cannot be written is not said'
+rm -r out
+
+# Completion and manual pages know every command and its options.
+program completion
+expect_done
+cp out.txt complete.bash
+cat >try.bash <<'BASH'
+source complete.bash
+try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _trireme; printf '%s\n' "${COMPREPLY[*]}"; }
+compopt() { :; }
+try trireme ev
+try trireme train --tr
+try trireme generate m --device c
+try trireme train run.toml --set sync.po
+BASH
+bash try.bash >completed.txt
+printf '%s\n' evaluate --try 'cpu cuda' 'sync.policy=' | diff - completed.txt || fail 'completion'
+program man pages
+expect_done
+[[ -s pages/trireme-run-file.5 ]] || fail 'no page of the run file'
+if ! command -v groff >/dev/null; then
+  not_tried 'manual pages: groff is not there'
+  exit 0
+fi
+for page in pages/*; do
+  said=$(groff -man -Tutf8 -ww "$page" 2>&1 >/dev/null) || fail "groff fails on $page"
+  [[ -z $said ]] || fail "$page: $said"
+done
+"$TRIREME" --help | awk '/^Subcommands:/ { on = 1; next } !NF { on = 0 } on && /^  [a-z]/ { print $1 }' >commands.txt
+(($(wc -l <commands.txt) >= 14)) || fail 'too few commands were found'
+while read -r command; do
+  "$TRIREME" "$command" --help >help.txt
+  groff -man -Tascii -P-cbou "pages/trireme-$command.1" >page.txt
+  for option in $(grep -oE '^ +(-[a-z], ?)?--[a-z-]+' help.txt | grep -oE -- '--[a-z-]+'); do
+    [[ $option == --help ]] || grep -q -- "$option" page.txt || fail "trireme-$command.1 lacks $option"
+  done
+done <commands.txt
