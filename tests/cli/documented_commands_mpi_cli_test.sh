@@ -2,10 +2,10 @@
 #
 # Every trireme command that README, docs and --help show, in their order, on small files by the names that they use: each
 # ends with exit code 0. And every option that a document names is in the help of its command.
-# timeout: 400
+# timeout: 900
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
-commands=(train plan tokenize generate evaluate report doctor inspect verify export import)
+commands=(init train plan tokenize generate evaluate report doctor inspect verify export import completion man)
 "$TRIREME" --help >help.txt
 for command in "${commands[@]}"; do "$TRIREME" "$command" --help >"help-$command.txt"; done
 
@@ -15,8 +15,16 @@ cp text.txt book.txt
 cp text.txt web-1.txt
 cp text.txt web-2.txt
 sed -E 's/^steps = [0-9]+/steps = 4/; s/^warmup_steps = [0-9]+/warmup_steps = 1/' "$TRIREME_SOURCE/inputs/quickstart.toml" >inputs/quickstart.toml
-sed -e 's/^output = .*/output = "runs\/book"\nexport = "end"/' -e 's/^train = .*/train = "data\/book.bin"/' -e 's/^at_end = .*/at_end = true/' -i run.toml
+sed -e 's/^output = .*/output = "runs\/book"\nexport = "end"/' -e 's/^train = .*/train = "data\/book.bin"/' -e 's/^at_end = .*/at_end = true\nkeep = 10/' -i run.toml
 sed -e 's/^global = .*/global = 16384/' -e 's/^micro = .*/micro = 1/' run.toml >plan.toml
+cat >answers.jsonl <<'LINES'
+{"prompt": "Where is the ship? ", "response": "At sea, with three banks of oars."}
+{"prompt": "Where is the wind? ", "response": "In the sails of the ship, and over the island."}
+LINES
+cat >questions.jsonl <<'LINES'
+{"context": "the ship has three", "endings": ["banks of oars", "zebras"], "label": 0}
+{"context": "oars and", "endings": ["quartz", "sails"], "label": "1"}
+LINES
 tokenizer=bytes
 if command -v spm_train >/dev/null; then
   spm_train --input=text.txt --model_prefix=tokenizer --vocab_size=80 --hard_vocab_limit=false --minloglevel=2 2>spm.log
@@ -44,6 +52,9 @@ python3 shown.py "$TRIREME_SOURCE" "${commands[@]}" >shown.txt
 as_run() {
   local text=$1
   text=${text//train.steps=1000/train.steps=4}
+  text=${text//train.steps=2000/train.steps=8}
+  text=${text//train.steps=1200/train.steps=6}
+  text=${text//wsd_decay_steps=200/wsd_decay_steps=2}
   text=${text//step-00001000/step-00000004}
   text=${text//step-00000800/step-00000004}
   text=${text//'[--dtype fp32]'/--dtype fp32}
@@ -55,7 +66,9 @@ as_run() {
   text=${text//--data TOKENS/--data data/book.bin}
   [[ $tokenizer != bytes ]] || text=${text//spm:*([^ ])/bytes}
   [[ $text != "trireme plan run.toml"* ]] || text=${text//run.toml/plan.toml}
-  text=${text//srun trireme/mpirun -n 2 trireme}
+  text=${text//--compare runs\/first/--compare runs\/book}
+  [[ $text != *"--show pipeline"* && $text != *--pipeline-rank* ]] || text+=" --set mesh.pipeline=4 --set model.layers=4"
+  [[ $text != srun* ]] || text="mpirun -n 2 trireme${text#*trireme}"
   text=${text//--bind-to none /}
   printf '%s' "${text//mpirun /$MPIEXEC $MPIEXEC_FLAGS }"
 }
@@ -70,10 +83,13 @@ while IFS=$'\t' read -r where shown; do
     cp -r runs/book/export Llama-2-7b-hf
     [[ $tokenizer == bytes ]] || cp tokenizer.model Llama-2-7b-hf/
   fi
-  launch bash -c "$text"
+  # `init` writes over nothing, and several documents show the same one.
+  [[ $text != "trireme init"* ]] || rm -f first.toml continued.toml tuned.toml
+  launch bash -c "$text" </dev/null  # mpirun would read the list
   ((status == 0)) || fail "$where shows: $shown"
   ((++runs))
 done <shown.txt
+((runs == $(wc -l <shown.txt))) || fail "only $runs of $(wc -l <shown.txt) commands were run"
 echo "$runs commands"
 
 cat >options.py <<'PY'
@@ -89,3 +105,17 @@ for path in [pathlib.Path(sys.argv[1]) / "README.md", *sorted((pathlib.Path(sys.
 sys.exit(wrong != 0)
 PY
 python3 options.py "$TRIREME_SOURCE" "${commands[@]}" >out.txt || fail 'options that there are not'
+
+cat >messages.py <<'PY'
+"""messages.py SOURCE: messages that docs/troubleshooting.md explains and nothing in the sources says."""
+import pathlib, re, sys
+source = pathlib.Path(sys.argv[1])
+said = "".join(path.read_text() for path in sorted((source / "src").rglob("*.cpp")))
+said = re.sub(r'"\s*\n\s*"', "", said) + (source / "docs/installing.md").read_text()
+table = (source / "docs/troubleshooting.md").read_text().split("## By message")[1]
+cells = [cell for row in re.findall(r"^\| (`[^|]*) \|", table, re.M) for cell in re.findall(r"`([^`]*)`", row)]
+missing = [cell for cell in cells for part in cell.split(" ... ") if part not in said]
+print(*missing, sep="\n")
+sys.exit(len(cells) < 10 or bool(missing))
+PY
+python3 messages.py "$TRIREME_SOURCE" >out.txt || fail 'docs/troubleshooting.md explains messages that there are not'
