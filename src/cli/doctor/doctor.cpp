@@ -131,7 +131,7 @@ void add_doctor(CLI::App& app, Action& chosen) {
       "  mpirun -n 4 --bind-to none trireme doctor\n"
       "  srun -N 2 --ntasks-per-node=4 --cpus-per-task=8 trireme doctor      the nodes and the launch of a job to "
       "come\n"
-      "  mpirun -n 4 --bind-to none trireme doctor --measure       writes local.toml, for trireme plan --machine "
+      "  mpirun -n 2 --bind-to none trireme doctor --measure       writes local.toml, for trireme plan --machine "
       "local.toml");
   const auto arguments = std::make_shared<DoctorArguments>();
   CLI::Option* measures = command->add_flag("--measure", arguments->measure,
