@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The doctor writes what it measured as a machine file, which plan takes; a file that is there stays.
+# timeout: 400
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 job 2 doctor --measure -o here.toml
