@@ -17,6 +17,10 @@ std::string options_of(const model::Architecture& a) {
   const model::Decoder& d = a.decoder;
   if (d.learned_positions) list.emplace_back("learned positions");
   if (d.norm == model::NormKind::layer) list.emplace_back("LayerNorm");
+  if (d.norm == model::NormKind::rms_plus_one) list.emplace_back("norms times (1 + w)");
+  if (d.activation == model::Activation::geglu_tanh) list.emplace_back("GeGLU");
+  if (d.embedding_root) list.emplace_back("embedding times sqrt(hidden_size)");
+  if (d.adjacent_pairs) list.emplace_back("RoPE of neighbouring elements");
   if (d.qk_norm == model::QkNorm::head) list.emplace_back("norm of queries and keys");
   if (d.qk_norm == model::QkNorm::width) list.emplace_back("norm of queries and keys over all heads");
   if (d.post_norm) list.emplace_back(d.pre_norm ? "norms before and behind branches" : "norms behind branches");
@@ -26,7 +30,21 @@ std::string options_of(const model::Architecture& a) {
   if (a.windows != model::Windows::none) list.emplace_back("sliding_window");
   if (a.windows == model::Windows::layers || a.windows == model::Windows::switched) list.emplace_back("layer_types");
   if (a.skips_rope) list.emplace_back("no_rope_interval");
-  if (!d.learned_positions) list.emplace_back("rope_scaling");
+  using M = config::Model;
+  const auto add = [&](const char* key, auto member) {
+    if (a.expresses(member)) list.emplace_back(key);
+  };
+  add("query_pre_attn_scalar", &M::query_pre_attn_scalar);
+  add("attn_logit_softcapping", &M::attn_logit_softcapping);
+  add("final_logit_softcapping", &M::final_logit_softcapping);
+  add("embedding_multiplier", &M::embedding_multiplier);
+  add("residual_multiplier", &M::residual_multiplier);
+  add("attention_multiplier", &M::attention_multiplier);
+  add("logits_scaling", &M::logits_scaling);
+  add("partial_rotary_factor", &M::partial_rotary_factor);
+  if (d.local_rope) list.emplace_back("rope_local_theta");
+  if (!d.learned_positions)
+    list.emplace_back(a.original_length_absent > 0 ? "rope_scaling (longrope)" : "rope_scaling");
   return join(list, ", ");
 }
 
@@ -36,10 +54,11 @@ int models() {
   fmt::print(
       "\nThe columns are model.architecture, the class in transformers, and whose models; below, what the family has "
       "and\n"
-      "what [model] may set. rope_scaling is of type llama3, linear or yarn. A config.json of anything else is refused "
-      "by\n"
-      "its keys: other model_types, mixtures of experts, quantized weights, softcaps, partial\n"
-      "rotation, dynamic and longrope RoPE. See docs/models.md.\n");
+      "what [model] may set. rope_scaling is of type llama3, linear, yarn or longrope. A config.json of anything else "
+      "is\n"
+      "refused by its keys: other model_types, multimodal models, mixtures of experts, quantized weights, dynamic "
+      "RoPE,\n"
+      "and options that its class has not. See docs/models.md.\n");
   return 0;
 }
 

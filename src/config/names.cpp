@@ -8,8 +8,10 @@ namespace {
 constexpr Name<Export> export_names[] = {
     {Export::never, "never"}, {Export::end, "end"}, {Export::every_checkpoint, "every_checkpoint"}};
 constexpr Name<Init> init_names[] = {{Init::normal, "normal"}, {Init::depth_scaled, "depth_scaled"}};
-constexpr Name<RopeType> rope_type_names[] = {
-    {RopeType::llama3, "llama3"}, {RopeType::linear, "linear"}, {RopeType::yarn, "yarn"}};
+constexpr Name<RopeType> rope_type_names[] = {{RopeType::llama3, "llama3"},
+                                              {RopeType::linear, "linear"},
+                                              {RopeType::yarn, "yarn"},
+                                              {RopeType::longrope, "longrope"}};
 constexpr Name<TokenFormat> token_format_names[] = {{TokenFormat::automatic, "auto"},
                                                     {TokenFormat::uint16, "uint16"},
                                                     {TokenFormat::uint32, "uint32"},

@@ -30,8 +30,7 @@ Printed print_layer_types(const Model& model) {
 std::vector<Option> model_options() {
   Section<Model> s("model", &RunConfig::model);
   s.word("architecture", &Model::architecture,
-         "model family: llama | mistral | ministral | qwen2 | qwen3 | olmo2 | smollm3 | gpt2; `trireme models` "
-         "describes them");
+         "model family, such as llama, qwen3, gemma3, olmo2 or gpt2; `trireme models` lists and describes them");
   s.size("vocab_size", &Model::vocab_size, largest_vocabulary,
          "vocabulary size; may be omitted with model.from, as all sizes")
       .required_unless("model.from");
@@ -52,19 +51,38 @@ std::vector<Option> model_options() {
   s.number("norm_eps", &Model::norm_eps, above(0), "epsilon added to the variance (gpt2) or mean square in the norms");
   s.number("rope_theta", &Model::rope_theta, above(0), "base of the RoPE frequencies");
   s.custom("rope_scaling", "table", read_rope_scaling, print_rope_scaling,
-           std::string("RoPE for longer contexts, of type llama3, linear or yarn: ") + rope_scaling_form)
+           std::string("RoPE for longer contexts, of type llama3, linear, yarn or longrope: ") + rope_scaling_form)
       .default_is("none");
   s.flag("attention_bias", &Model::attention_bias,
-         "biases of q, k, v and o (llama, qwen3, olmo2, smollm3; qwen2 always has those of q, k and v)");
-  s.flag("mlp_bias", &Model::mlp_bias, "biases of the feed-forward layer (llama, smollm3)");
+         "biases of q, k, v and o, where the family has the choice (glm4: of q, k and v; qwen2 always has those)");
+  s.flag("mlp_bias", &Model::mlp_bias, "biases of the feed-forward layer (llama, granite, smollm3)");
   s.number("sliding_window", &Model::sliding_window, between(0, largest_length),
-           "number of tokens that a query attends to, its own included (mistral, ministral, qwen2, qwen3; 0: all "
-           "before it)");
+           "number of tokens that a query attends to, its own included, in families with windows (0: all before it)");
   s.custom("layer_types", "strings", read_layer_types, print_layer_types,
-           std::string("which layers have the window (ministral, qwen2, qwen3): ") + layer_types_form)
+           std::string("which layers have the window (ministral, qwen2, qwen3, gemma2, gemma3, olmo3): ") +
+               layer_types_form)
       .default_is("all with sliding_window");
   s.number("no_rope_interval", &Model::no_rope_interval, between(0, largest_count),
            "every Nth layer has no RoPE (smollm3: 4 as published; 0: all have it)");
+  s.number("rope_local_theta", &Model::rope_local_theta, at_least(0),
+           "base of the RoPE frequencies in layers with the window, which rope_scaling leaves alone (gemma3, olmo3)")
+      .default_is("rope_theta");
+  s.number("partial_rotary_factor", &Model::partial_rotary_factor, between(0, 1),
+           "fraction of a head that RoPE rotates, from its beginning (phi3, glm4)");
+  s.size("query_pre_attn_scalar", &Model::query_pre_attn_scalar, largest_width,
+         "attention scores are divided by its square root (gemma2, gemma3)")
+      .default_is("head_dim");
+  s.number("attention_multiplier", &Model::attention_multiplier, at_least(0),
+           "factor of the attention scores (granite)")
+      .default_is("1 / sqrt(head_dim)");
+  s.number("attn_logit_softcapping", &Model::attn_logit_softcapping, at_least(0),
+           "soft cap of the attention scores: s becomes cap tanh(s / cap) (gemma2: 50 as published; 0: none)");
+  s.number("final_logit_softcapping", &Model::final_logit_softcapping, at_least(0),
+           "soft cap of the logits (gemma2: 30 as published, gemma3; 0: none)");
+  s.number("embedding_multiplier", &Model::embedding_multiplier, above(0), "factor of the embedding (granite)");
+  s.number("residual_multiplier", &Model::residual_multiplier, above(0),
+           "factor of the output of every attention and feed-forward layer (granite)");
+  s.number("logits_scaling", &Model::logits_scaling, above(0), "divisor of the logits (granite)");
   s.flag("tie_embeddings", &Model::tie_embeddings, "the output head shares the weights of the token embedding");
   s.choice(
       "init", &Model::init,
@@ -72,7 +90,6 @@ std::vector<Option> model_options() {
   s.number("init_std", &Model::init_std, at_least(0), "standard deviation of the initial weights");
   s.path("from", &Model::from, "Hugging Face directory or checkpoint from which to load the weights at step 0")
       .default_is("none");
-  s.reserved("logit_softcap", 0, "soft cap of the logits");
   return s.take();
 }
 

@@ -10,7 +10,8 @@ namespace trireme::config {
 
 namespace {
 
-using Number = std::variant<double RopeScaling::*, std::int64_t RopeScaling::*, bool RopeScaling::*>;
+using Number = std::variant<double RopeScaling::*, std::int64_t RopeScaling::*, bool RopeScaling::*,
+                            std::vector<double> RopeScaling::*>;
 
 /// A key of the table.
 struct RopeKey {
@@ -37,6 +38,12 @@ std::vector<RopeKey> rows_of(RopeType type) {
               {"beta_fast", &S::beta_fast, above(0)},
               {"beta_slow", &S::beta_slow, above(0)},
               {"truncate", &S::truncate, {}}};
+    case RopeType::longrope:
+      return {factor,
+              original,
+              {"attention_factor", &S::attention_factor, at_least(0)},
+              {"short_factor", &S::short_factor, above(0)},
+              {"long_factor", &S::long_factor, above(0)}};
   }
   return {};
 }
@@ -46,6 +53,26 @@ Expected read_number(const Value& value, std::int64_t& target, const Limits& lim
   return read(value, target, limits);
 }
 Expected read_number(const Value& value, bool& target, const Limits& /*none*/) { return read(value, target); }
+
+Expected read_number(const Value& value, std::vector<double>& target, const Limits& limits) {
+  const auto* list = std::get_if<List>(&value.data);
+  std::vector<double> numbers(list == nullptr ? 0 : list->size());
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    if (read((*list)[i], numbers[i], limits)) list = nullptr, numbers.clear();
+  if (list == nullptr) return "a list of numbers" + limits.text();
+  target = std::move(numbers);
+  return std::nullopt;
+}
+
+Printed print_number(const std::vector<double>& values) {
+  std::string text = "[";
+  for (const double value : values) text += (text.size() > 1 ? ", " : "") + *print(value);
+  return text + "]";
+}
+template <class T>
+Printed print_number(const T& value) {
+  return print(value);
+}
 
 /// One key; says what it takes if the value is not that.
 Expected read_field(const Field& field, std::span<const RopeKey> rows, RopeScaling& scaling) {
@@ -88,7 +115,7 @@ Printed print_rope_scaling(const Model& model) {
   std::string text = "{ rope_type = " + quoted(config::to_text(model.rope_scaling->type));
   for (const RopeKey& row : rows_of(model.rope_scaling->type))
     text += ", " + std::string(row.key) + " = " +
-            std::visit([&](auto member) { return *print((*model.rope_scaling).*member); }, row.member);
+            std::visit([&](auto member) { return *print_number((*model.rope_scaling).*member); }, row.member);
   return text + " }";
 }
 

@@ -3,6 +3,7 @@
 // only the compute lane's has a team.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -33,6 +34,10 @@ void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage&
   switch (stage.kind) {
     case model::StageKind::norm:
       now.branch = partitioned.norm->forward(now.hidden, operands.parameters, mode, saved);
+      break;
+    case model::StageKind::post_norm:
+      now.hidden = partitioned.norm->forward(now.branch, operands.parameters, mode, saved).add_(now.hidden);
+      now.branch.reset();
       break;
     case model::StageKind::embedding:
       now.hidden.reset();
@@ -67,6 +72,8 @@ void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::St
   nn::Saved saved;
   if (stage.kind == model::StageKind::norm)
     now.branch = partitioned.norm->forward(now.recomputed, operands.parameters, mode, saved);
+  else if (stage.kind == model::StageKind::post_norm)
+    now.recomputed = partitioned.norm->forward(now.branch, operands.parameters, mode, saved).add_(now.recomputed);
   else
     now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch), mode,
                                              saved.tensors);
@@ -82,11 +89,15 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   const nn::Microbatch& m = microbatch(op.microbatch);
   std::vector<at::Tensor> saved = activations_.take(key);
-  at::Tensor& upstream = stage.leave == model::Join::scatter_sequence ? now.branch : now.hidden;
+  const bool gathered = stage.leave == model::Join::scatter_sequence;
+  at::Tensor& upstream = gathered || stage.sum_is_normed ? now.branch : now.hidden;
   switch (stage.kind) {
     case model::StageKind::norm:
       now.hidden = partitioned.norm->backward(now.branch, now.hidden, operands.parameters, operands.gradients, saved);
       now.branch.reset();
+      break;
+    case model::StageKind::post_norm:
+      now.branch = partitioned.norm->backward(now.hidden.clone(), {}, operands.parameters, operands.gradients, saved);
       break;
     case model::StageKind::embedding:
       partitioned.embedding->backward(upstream, operands.gradients, m);
@@ -123,7 +134,8 @@ void Verbs::run(const schedule::GatherSequence& op) {
   comm::Collectives& tensor = link(mesh::Group::tensor, schedule::Lane::tensor);
   InFlight& now = in_flight(op.microbatch);
   at::Tensor& to = op.phase == schedule::Phase::again ? now.branch_again : now.branch;
-  const at::Tensor from = op.phase == schedule::Phase::backward ? now.hidden : to;
+  const bool of_stream = op.phase == schedule::Phase::backward && !stage_of(op).sum_is_normed;
+  const at::Tensor from = of_stream ? now.hidden : to;
   at::Tensor whole = at::empty({from.size(0) * tensor.size(), from.size(1)}, from.options());
   tensor.all_gather(from.const_data_ptr(), whole.mutable_data_ptr(), from.numel(), store_.compute());
   to = std::move(whole);
@@ -137,7 +149,7 @@ void Verbs::run(const schedule::ScatterSequence& op) {
   const at::Tensor sum = at::empty({whole.size(0) / tensor.size(), whole.size(1)}, whole.options());
   tensor.reduce_scatter(whole.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(), store_.compute(),
                         false);
-  put_sum(sum, op.phase, now);
+  put_sum(sum, op.phase, stage_of(op), now);
 }
 
 void Verbs::run(const schedule::AllReduceActivation& op) {
@@ -146,12 +158,12 @@ void Verbs::run(const schedule::AllReduceActivation& op) {
   InFlight& now = in_flight(op.microbatch);
   const at::Tensor sum = widened(now.branch);
   tensor.all_reduce(sum.mutable_data_ptr<float>(), sum.numel(), store_.compute());
-  put_sum(sum, op.phase, now);
+  put_sum(sum, op.phase, stage_of(op), now);
 }
 
-void Verbs::put_sum(const at::Tensor& sum, schedule::Phase phase, InFlight& of) {
+void Verbs::put_sum(const at::Tensor& sum, schedule::Phase phase, const model::Stage& stage, InFlight& of) {
   const at::ScalarType type = of.branch.scalar_type();
-  if (phase == schedule::Phase::backward) {
+  if (phase == schedule::Phase::backward || stage.sum_is_normed) {
     of.branch = plus_residual(sum, {}, type);
     return;
   }

@@ -88,8 +88,14 @@ class Verbs {
                            nn::Mode mode);
   void recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
   void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands);
-  /// The sum over the tensor axis of `of.branch`: forward adds it to the residual stream, or to that which runs again.
-  static void put_sum(const at::Tensor& sum, schedule::Phase phase, InFlight& of);
+  /// The stage of an op that names one.
+  template <class Op>
+  [[nodiscard]] const model::Stage& stage_of(const Op& op) const {
+    return model_[op.block].stages[static_cast<std::size_t>(op.stage.value)];
+  }
+  /// The sum over the tensor axis of `of.branch`: forward adds it to the residual stream, or to that which runs again,
+  /// unless it is normed first.
+  static void put_sum(const at::Tensor& sum, schedule::Phase phase, const model::Stage& stage, InFlight& of);
   /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
   double counted_squares(ParamBlock block, const optim::Team& team);
   /// Sums a gradient shard over the two pipeline ranks that hold its block.

@@ -62,17 +62,17 @@ void HfDirectory::check(const model::Model& model) const {
   std::set<std::string, std::less<>> used;
   for (const model::ParameterBlock& block : model.parameter_blocks) {
     for (const model::Parameter& parameter : block.parameters) {
-      const std::string name = name_in_files(parameter.name);
-      used.insert(name);
+      const std::string& own = tensor_in_files(parameter);
+      const std::string name = name_in_files(own);
+      if (!used.insert(name).second) continue;  // of several parameters
       const TensorInfo* tensor = find(name);
       const std::vector<std::int64_t> shape = shape_in_files(parameter);
       if (tensor == nullptr) {
-        mistakes.add(fmt::format("{} is missing; {}", parameter.name, missing_remedy(parameter.name)));
+        mistakes.add(fmt::format("{} is missing; {}", own, missing_remedy(own)));
       } else if (tensor->shape != shape) {
-        mistakes.add(
-            fmt::format("{} has shape {}, the model has {}; check the sizes", parameter.name, tensor->shape, shape));
+        mistakes.add(fmt::format("{} has shape {}, the model has {}; check the sizes", own, tensor->shape, shape));
       } else if (!tensor->readable()) {
-        mistakes.add(fmt::format("{} has dtype {}; convert it to F32, BF16 or F16", parameter.name, tensor->dtype));
+        mistakes.add(fmt::format("{} has dtype {}; convert it to F32, BF16 or F16", own, tensor->dtype));
       }
     }
   }

@@ -84,8 +84,9 @@ void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
 std::vector<std::string> not_understood(const json& config) {
   constexpr std::size_t most_listed = 20;
   constexpr std::string_view read_by_all[] = {
-      "attention_dropout", "hidden_act",         "layer_types",  "rope_parameters", "rope_scaling",  "rope_theta",
-      "sliding_window",    "use_sliding_window", "eos_token_id", "bos_token_id",    "architectures", "model_type"};
+      "attention_dropout", "hidden_act",        "layer_types",    "rope_parameters",    "rope_scaling",
+      "rope_theta",        "hidden_activation", "sliding_window", "use_sliding_window", "eos_token_id",
+      "bos_token_id",      "architectures",     "model_type"};
   std::vector<std::string> keys;
   for (const auto& [key, value] : config.items()) {
     const std::string& name = key;
@@ -120,6 +121,16 @@ const model::Architecture* architecture_of(const JsonObject& config, const json&
     if (a.model_type == *type) return &a;
     known.push_back(a.model_type);
   }
+  if (const json* text = config.find("text_config"); text != nullptr && text->is_object()) {
+    const auto inner = text->value("model_type", json());
+    mistakes.add(fmt::format("model_type = {} is a multimodal model, which is not read{}", io::in_quotes(*type),
+                             inner.is_string()
+                                 ? fmt::format("; text_config.model_type = {} is its text part, to be saved "
+                                               "as a model of its own",
+                                               io::in_quotes(inner.get<std::string>()))
+                                 : ""));
+    return nullptr;
+  }
   const std::vector<std::string> others = not_understood(parsed);
   mistakes.add(fmt::format("model_type = {}; {} can be read{}", io::in_quotes(*type), fmt::join(known, ", "),
                            others.empty() ? "" : fmt::format(". No family has its keys {}", fmt::join(others, ", "))));
@@ -131,10 +142,13 @@ void check_fixed(const JsonObject& config, const model::Architecture& a, Mistake
   const bool right = classes == nullptr || (classes->is_array() && std::find(classes->begin(), classes->end(),
                                                                              a.class_name) != classes->end());
   if (!right) config.unexpected("architectures", fmt::format("[\"{}\"]", a.class_name));
-  const auto act = config.text(std::string(a.activation_key));
-  if (act && std::find(a.activations.begin(), a.activations.end(), *act) == a.activations.end())
-    mistakes.add(fmt::format("{} = {}; {} is the one that is honoured", a.activation_key, io::in_quotes(*act),
-                             a.activations.front()));
+  // Gemma's files have a second name for it, of which some classes read one and some the other.
+  for (const std::string& key :
+       {std::string(a.activation_key), std::string("hidden_activation"), std::string("hidden_act")})
+    if (const auto act = config.text(key);
+        act && std::find(a.activations.begin(), a.activations.end(), *act) == a.activations.end())
+      mistakes.add(
+          fmt::format("{} = {}; {} is the one that is honoured", key, io::in_quotes(*act), a.activations.front()));
   for (const model::FixedRow& row : a.fixed)
     if (config.flag(std::string(row.key)).value_or(row.value) != row.value)
       config.unexpected(std::string(row.key), fmt::format("{}: {} is not honoured", row.value, row.feature));
@@ -151,7 +165,10 @@ void read_row(const JsonObject& config, const model::KeyRow& row, std::int64_t c
 }
 void read_row(const JsonObject& config, const model::KeyRow& row, double config::Model::*member, config::Model& model) {
   const std::string key(row.key);
-  model.*member = row.absent ? config.positive(key).value_or(*row.absent) : config.required_positive(key);
+  if (row.null_is_zero && config.is_null(key))
+    model.*member = 0;
+  else
+    model.*member = row.absent ? config.positive(key).value_or(*row.absent) : config.required_positive(key);
 }
 void read_row(const JsonObject& config, const model::KeyRow& row, bool config::Model::*member, config::Model& model) {
   model.*member = config.flag(std::string(row.key)).value_or(row.absent.value_or(0) != 0);
@@ -172,8 +189,14 @@ config::Model read_model(const JsonObject& config, const model::Architecture& a,
   read_windows(config, a, model);
   if (a.skips_rope) read_no_rope_layers(config, model);
   if (a.decoder.learned_positions) return model;
-  Rope rope = read_rope(config, a.theta_absent, mistakes);
+  Rope rope = read_rope(config, a, mistakes);
   unread = std::move(rope.unread);
+  if (rope.partial && a.expresses(&config::Model::partial_rotary_factor)) {
+    if (config.has("partial_rotary_factor") && *rope.partial != model.partial_rotary_factor)
+      config.unexpected("partial_rotary_factor", "the same as in rope_parameters");
+    model.partial_rotary_factor = *rope.partial;
+  }
+  if (a.decoder.local_rope) model.rope_local_theta = rope.local_theta;
   model.rope_theta = rope.theta;
   model.rope_scaling = rope.scaling;
   return model;

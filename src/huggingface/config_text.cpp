@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "huggingface/config_text.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <variant>
@@ -24,8 +26,12 @@ void add_special_tokens(ordered_json& table, const HfWriteOptions& options) {
   if (options.eos_token_ids.size() > 1) table["eos_token_id"] = options.eos_token_ids;
 }
 
-ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling) {
+/// longest: max_position_embeddings, from which readers take longrope's factor where it `follows`. beside: the original
+/// length stands beside the table.
+ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling, std::int64_t longest, bool beside) {
   if (!scaling) return nullptr;
+  const double ratio = static_cast<double>(longest) / static_cast<double>(scaling->original_max_position_embeddings);
+  const bool follows = std::max(1.0, ratio) == scaling->factor;
   ordered_json table{{"rope_type", config::to_text(scaling->type)}, {"factor", scaling->factor}};
   switch (scaling->type) {
     case config::RopeType::llama3:
@@ -34,6 +40,12 @@ ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling) {
       table["original_max_position_embeddings"] = scaling->original_max_position_embeddings;
       break;
     case config::RopeType::linear: break;
+    case config::RopeType::longrope:  // transformers 4 takes no other keys for phi3
+      table = {{"type", "longrope"}, {"short_factor", scaling->short_factor}, {"long_factor", scaling->long_factor}};
+      if (scaling->attention_factor > 0) table["attention_factor"] = scaling->attention_factor;
+      if (!follows) table["factor"] = scaling->factor;
+      if (!beside) table["original_max_position_embeddings"] = scaling->original_max_position_embeddings;
+      break;
     case config::RopeType::yarn:
       table["original_max_position_embeddings"] = scaling->original_max_position_embeddings;
       table["beta_fast"] = scaling->beta_fast;
@@ -47,20 +59,52 @@ ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling) {
 
 }  // namespace
 
+namespace {
+
+/// A row's value; zeros that stand for what follows from other keys are written as that.
+ordered_json value_of(const model::KeyRow& row, const model::Model& model) {
+  using M = config::Model;
+  const M& config = model.config;
+  if (row.member == model::Member(&M::query_pre_attn_scalar) && config.query_pre_attn_scalar == 0)
+    return model.sizes.head_dim;
+  if (row.member == model::Member(&M::attention_multiplier) && config.attention_multiplier == 0)
+    return 1 / std::sqrt(static_cast<double>(model.sizes.head_dim));
+  ordered_json value;
+  std::visit([&](auto member) { value = config.*member; }, row.member);
+  return row.null_is_zero && value == 0 ? ordered_json(nullptr) : value;
+}
+
+/// RoPE of layers with a window beside that of the others: transformers 5 reads the tables by type of layer.
+void add_rope_by_type(ordered_json& table, const model::Architecture& a, const model::Model& model,
+                      const ordered_json& scaling) {
+  const double local = model.sizes.rope_local_theta;
+  if (!a.local_theta_key.empty()) table[std::string(a.local_theta_key)] = local;
+  ordered_json full = scaling.is_null() ? ordered_json{{"rope_type", "default"}} : scaling;
+  full["rope_theta"] = model.config.rope_theta;
+  table["rope_parameters"] = {{config::full_attention, full},
+                              {config::sliding_attention, {{"rope_type", "default"}, {"rope_theta", local}}}};
+}
+
+}  // namespace
+
 std::string hf_config_text(const model::Model& model, const HfWriteOptions& options) {
   const model::Architecture& a = model::architecture(model.architecture);
   const config::Model& config = model.config;
   ordered_json table;
   table["architectures"] = {a.class_name};
   table["model_type"] = a.model_type;
-  for (const model::KeyRow& row : a.keys)
-    std::visit([&](auto member) { table[std::string(row.key)] = config.*member; }, row.member);
+  for (const model::KeyRow& row : a.keys) table[std::string(row.key)] = value_of(row, model);
   if (double& std = *table["initializer_range"].get_ptr<double*>(); std > 1) std = 1;  // transformers 5 allows 0 to 1
   table[std::string(a.activation_key)] = a.activations.front();
   if (!model.sizes.decoder.learned_positions) {
     table["rope_theta"] = config.rope_theta;
-    table["rope_scaling"] = rope_scaling(config.rope_scaling);
+    const bool beside = a.original_length_absent > 0;
+    const ordered_json scaling = rope_scaling(config.rope_scaling, options.max_position_embeddings, beside);
+    table["rope_scaling"] = scaling;
     table["max_position_embeddings"] = options.max_position_embeddings;
+    if (beside && config.rope_scaling)
+      table["original_max_position_embeddings"] = config.rope_scaling->original_max_position_embeddings;
+    if (a.decoder.local_rope) add_rope_by_type(table, a, model, scaling);
   }
   write_windows(a, config, table);
   for (const model::FixedRow& row : a.fixed) table[std::string(row.key)] = row.value;

@@ -143,14 +143,23 @@ std::string HfDirectory::name_in_files(std::string_view parameter) const {
   return std::string(parameter);
 }
 
+const std::string& tensor_in_files(const model::Parameter& parameter) {
+  return parameter.joint_tensor.empty() ? parameter.name : parameter.joint_tensor;
+}
+
 std::vector<std::int64_t> shape_in_files(const model::Parameter& parameter) {
   std::vector<std::int64_t> shape = parameter.full_shape();
+  if (!parameter.joint_tensor.empty()) shape[0] = parameter.joint_rows;
   if (parameter.transposed_in_files) std::reverse(shape.begin(), shape.end());
   return shape;
 }
 
 void HfDirectory::read_slice(const model::Parameter& parameter, shard::Range elements, std::span<float> values) const {
-  const std::string name = name_in_files(parameter.name);
+  const std::string name = name_in_files(tensor_in_files(parameter));
+  if (!parameter.joint_tensor.empty()) {
+    const std::int64_t before = parameter.full_elements() / parameter.full_shape()[0] * parameter.rows_before;
+    elements = {.begin = elements.begin + before, .end = elements.end + before};
+  }
   if (!parameter.transposed_in_files) return read_slice(name, elements, values);
   const std::vector<std::int64_t> shape = parameter.full_shape();
   const std::int64_t rows = shape[0], columns = shape[1];

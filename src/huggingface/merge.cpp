@@ -7,6 +7,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/config/model_texts.hpp"
 #include "trireme/huggingface/huggingface.hpp"
+#include "trireme/model/architecture.hpp"
 
 namespace trireme::huggingface {
 
@@ -20,7 +21,14 @@ config::Model merge_model_config(const config::Model& from_file, const config::M
     const auto found = of.find(key);
     return found == of.end() ? std::string("none") : found->second;
   };
-  const Texts file = texts(from_file), hf = texts(from_hf), not_given = texts({});
+  config::Model with_layers = from_file;
+  if (with_layers.layers == 0) with_layers.layers = from_hf.layers;
+  const config::Model shortest = model::in_shortest_form(with_layers);  // as files of Hugging Face are read
+  with_layers = from_file;
+  with_layers.no_rope_interval = shortest.no_rope_interval;
+  with_layers.sliding_window = shortest.sliding_window;
+  with_layers.layer_types = shortest.layer_types;
+  const Texts file = texts(with_layers), hf = texts(model::in_shortest_form(from_hf)), not_given = texts({});
   Mistakes mistakes;
   for (const auto& [key, given] : file)
     if (given != value(not_given, key) && given != value(hf, key))

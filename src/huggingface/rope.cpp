@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace trireme::huggingface {
@@ -11,9 +13,11 @@ namespace {
 
 using nlohmann::json;
 
-/// One table: rope_scaling or rope_parameters.
+using model::Architecture;
+
+/// One table: rope_scaling or rope_parameters, or its part for a type of layer.
 struct Table {
-  std::optional<double> theta;
+  std::optional<double> theta, partial;
   std::optional<config::RopeScaling> scaling;
   std::vector<std::string> unread;
 };
@@ -25,7 +29,46 @@ std::string rope_type(const JsonObject& table) {
   return now.value_or(before.value_or("default"));
 }
 
-Table read_table(const json& value, const std::string& name, Mistakes& mistakes) {
+std::vector<double> factors(const JsonObject& table, const std::string& key) {
+  std::vector<double> list;
+  const json* value = table.find(key);
+  if (value != nullptr && value->is_array())
+    for (const json& factor : *value)
+      if (factor.is_number() && factor.get<double>() > 0 && std::isfinite(factor.get<double>()))
+        list.push_back(factor.get<double>());
+  if (value == nullptr)
+    table.missing(key);
+  else if (list.empty() || list.size() != value->size())
+    table.unexpected(key, "a list of numbers above 0");
+  return list;
+}
+
+/// The length of context before it was stretched: of some families beside the table, whatever that says.
+std::int64_t original_length(const JsonObject& config, const JsonObject& table, const Architecture& a) {
+  constexpr const char* key = "original_max_position_embeddings";
+  if (a.original_length_absent == 0) return table.required_integer(key);
+  (void)table.find(key);
+  return config.integer(key, 2).value_or(a.original_length_absent);
+}
+
+config::RopeScaling longrope(const JsonObject& config, const JsonObject& table, const Architecture& a) {
+  config::RopeScaling scaling{.type = config::RopeType::longrope,
+                              .original_max_position_embeddings = original_length(config, table, a),
+                              .attention_factor = table.positive("attention_factor").value_or(0),
+                              .short_factor = factors(table, "short_factor"),
+                              .long_factor = factors(table, "long_factor")};
+  if (const std::optional<double> factor = table.positive("factor")) {
+    scaling.factor = std::max(1.0, *factor);
+  } else {
+    const auto longest = static_cast<double>(config.required_integer("max_position_embeddings"));
+    const auto original = static_cast<double>(std::max<std::int64_t>(1, scaling.original_max_position_embeddings));
+    scaling.factor = std::max(1.0, longest / original);
+  }
+  return scaling;
+}
+
+Table read_table(const json& value, const std::string& name, const JsonObject& config, const Architecture& a,
+                 Mistakes& mistakes) {
   if (!value.is_object()) {
     mistakes.add(fmt::format("{} is not a table", name));
     return {};
@@ -34,12 +77,17 @@ Table read_table(const json& value, const std::string& name, Mistakes& mistakes)
   for (const auto& [key, entry] : value.items()) {
     if (entry.is_object()) table.unexpected(key, "one set of RoPE parameters; a set per type of layer is not honoured");
   }
-  if (table.has("partial_rotary_factor") && table.positive("partial_rotary_factor") != 1.0) {
+  Table read{.theta = table.positive("rope_theta"),
+             .partial = table.positive("partial_rotary_factor"),
+             .scaling = {},
+             .unread = {}};
+  if (read.partial.value_or(1) != 1 && !a.expresses(&config::Model::partial_rotary_factor))
     table.unexpected("partial_rotary_factor", "1: partial rotation is not honoured");
-  }
-  Table read{.theta = table.positive("rope_theta"), .scaling = {}, .unread = {}};
   const std::string type = rope_type(table);
-  if (type == "llama3") {
+  const bool longrope_only = a.original_length_absent > 0;
+  if (longrope_only && type != "default" && type != "longrope") {
+    table.unexpected(table.has("rope_type") ? "rope_type" : "type", "default or longrope, which this model_type has");
+  } else if (type == "llama3") {
     read.scaling = config::RopeScaling{
         .factor = table.required_positive("factor"),
         .low_freq_factor = table.required_positive("low_freq_factor"),
@@ -58,27 +106,75 @@ Table read_table(const json& value, const std::string& name, Mistakes& mistakes)
         .beta_fast = table.positive("beta_fast").value_or(config::RopeScaling{}.beta_fast),
         .beta_slow = table.positive("beta_slow").value_or(config::RopeScaling{}.beta_slow),
         .truncate = table.flag("truncate").value_or(true)};
+  } else if (type == "longrope") {
+    read.scaling = longrope(config, table, a);
   } else if (type != "default") {
     table.unexpected(table.has("rope_type") ? "rope_type" : "type",
-                     "default, linear, llama3 or yarn; other types are not honoured");
+                     "default, linear, llama3, yarn or longrope; other types are not honoured");
   }
   read.unread = table.unread();
   return read;
 }
 
+/// RoPE of families whose layers with a window have their own: rope_parameters by type of layer in the dialect of
+/// transformers 5, which reads nothing else then; the keys of 4 are for layers without a window.
+Rope read_rope_by_type(const JsonObject& config, const Architecture& a, Mistakes& mistakes) {
+  const std::optional<double> theta = config.positive("rope_theta");
+  const json* old_table = config.find("rope_scaling");
+  const Table old_values = old_table != nullptr ? read_table(*old_table, "rope_scaling", config, a, mistakes) : Table{};
+  std::optional<double> local;
+  if (!a.local_theta_key.empty()) local = config.positive(std::string(a.local_theta_key));
+  Rope read{.theta = theta.value_or(old_values.theta.value_or(a.theta_absent)),
+            .local_theta = local.value_or(a.local_theta_absent),
+            .scaling = old_values.scaling,
+            .unread = old_values.unread};
+  const json* by_type = config.find("rope_parameters");
+  if (by_type == nullptr) {
+    if (a.local_theta_key.empty() && read.theta != a.local_theta_absent)
+      mistakes.add(
+          fmt::format("rope_theta = {}: without rope_parameters by type of layer transformers 4 turns layers with "
+                      "a window by it and transformers 5 by {}; write rope_parameters",
+                      read.theta, a.local_theta_absent));
+    return read;
+  }
+  const auto part = [&](const char* type) {
+    if (by_type->is_object() && by_type->contains(type))
+      return read_table((*by_type)[type], fmt::format("rope_parameters.{}", type), config, a, mistakes);
+    config.unexpected("rope_parameters", "a table for full_attention and one for sliding_attention");
+    return Table{};
+  };
+  const Table full = part(config::full_attention), sliding = part(config::sliding_attention);
+  if (sliding.scaling)
+    config.unexpected("rope_parameters", "rope_type = \"default\" for sliding_attention: its scaling is not honoured");
+  if ((theta && full.theta && *theta != *full.theta) || (old_table != nullptr && old_values.scaling != full.scaling) ||
+      (local && sliding.theta && *local != *sliding.theta))
+    mistakes.add(
+        "rope_theta, rope_scaling or the local one's base (transformers 4) and rope_parameters (transformers 5) "
+        "differ; keep those the weights were trained with");
+  read.theta = full.theta.value_or(read.theta);
+  read.local_theta = sliding.theta.value_or(read.local_theta);
+  read.scaling = full.scaling;
+  for (const Table* table : {&full, &sliding})
+    read.unread.insert(read.unread.end(), table->unread.begin(), table->unread.end());
+  return read;
+}
+
 }  // namespace
 
-Rope read_rope(const JsonObject& config, double theta_absent, Mistakes& mistakes) {
+Rope read_rope(const JsonObject& config, const Architecture& a, Mistakes& mistakes) {
+  if (a.decoder.local_rope) return read_rope_by_type(config, a, mistakes);
+  if (a.original_length_absent > 0) (void)config.find("original_max_position_embeddings");  // of longrope only
   const std::optional<double> theta = config.positive("rope_theta");
   const json* old_table = config.find("rope_scaling");
   const json* new_table = config.find("rope_parameters");
-  const Table old_values = old_table != nullptr ? read_table(*old_table, "rope_scaling", mistakes) : Table{};
+  const Table old_values = old_table != nullptr ? read_table(*old_table, "rope_scaling", config, a, mistakes) : Table{};
   if (new_table == nullptr) {
-    return {.theta = theta.value_or(old_values.theta.value_or(theta_absent)),
+    return {.theta = theta.value_or(old_values.theta.value_or(a.theta_absent)),
+            .partial = old_values.partial,
             .scaling = old_values.scaling,
             .unread = old_values.unread};
   }
-  const Table values = read_table(*new_table, "rope_parameters", mistakes);
+  const Table values = read_table(*new_table, "rope_parameters", config, a, mistakes);
   if (theta && values.theta && *theta != *values.theta) {
     mistakes.add(
         fmt::format("rope_theta = {} (transformers 4) and rope_parameters.rope_theta = {} (transformers 5) differ; "
@@ -92,7 +188,8 @@ Rope read_rope(const JsonObject& config, double theta_absent, Mistakes& mistakes
   }
   std::vector<std::string> unread = old_values.unread;
   unread.insert(unread.end(), values.unread.begin(), values.unread.end());
-  return {.theta = values.theta.value_or(theta.value_or(theta_absent)),
+  return {.theta = values.theta.value_or(theta.value_or(a.theta_absent)),
+          .partial = values.partial,
           .scaling = values.scaling,
           .unread = std::move(unread)};
 }

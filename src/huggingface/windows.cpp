@@ -16,16 +16,6 @@ using model::Windows;
 using nlohmann::json;
 using Types = std::vector<std::string>;
 
-/// The shortest list that gives `types` when it is repeated.
-Types cycle_of(const Types& types) {
-  for (std::size_t period = 1; period < types.size(); ++period) {
-    bool repeats = true;
-    for (std::size_t i = period; i < types.size() && repeats; ++i) repeats = types[i] == types[i - period];
-    if (repeats) return {types.begin(), types.begin() + static_cast<std::ptrdiff_t>(period)};
-  }
-  return types;
-}
-
 /// layer_types; nothing when there are none, or a mistake.
 std::optional<Types> listed_types(const JsonObject& config, std::int64_t layers) {
   const json* list = config.find("layer_types");
@@ -40,12 +30,16 @@ std::optional<Types> listed_types(const JsonObject& config, std::int64_t layers)
   return std::nullopt;
 }
 
-/// Layers from max_window_layers on have the window; in an absent list of the others all.
+/// Layers from max_window_layers on have the window; in an absent list of the others all, or all but every n-th.
 Types unlisted_types(const JsonObject& config, const model::Architecture& a, std::int64_t layers) {
   constexpr std::int64_t max_window_layers_absent = 28;
   const std::int64_t full =
       a.windows == Windows::switched ? config.integer("max_window_layers", 0).value_or(max_window_layers_absent) : 0;
   Types types(static_cast<std::size_t>(layers), config::sliding_attention);
+  std::int64_t every = a.full_every;
+  if (!a.full_every_key.empty()) every = config.integer(std::string(a.full_every_key), 1).value_or(every);
+  for (std::int64_t layer = every; every > 0 && layer <= layers; layer += every)
+    types[static_cast<std::size_t>(layer - 1)] = config::full_attention;
   std::fill_n(types.begin(), std::min(full, layers), config::full_attention);
   return types;
 }
@@ -63,15 +57,15 @@ void read_windows(const JsonObject& config, const model::Architecture& a, config
     model.sliding_window = window;
     return;
   }
+  if (!a.full_every_key.empty()) (void)config.find(std::string(a.full_every_key));  // layer_types goes before it
   const std::optional<Types> listed = listed_types(config, model.layers);
   if (!listed && window == 0) return;
-  const Types types = cycle_of(listed ? *listed : unlisted_types(config, a, model.layers));
-  const bool any = std::find(types.begin(), types.end(), config::sliding_attention) != types.end();
-  if (any && window == 0)
-    return config.unexpected("layer_types", "full_attention only, since there is no sliding_window");
-  if (!any) return;
+  model.layer_types = listed ? *listed : unlisted_types(config, a, model.layers);
   model.sliding_window = window;
-  if (types.size() > 1) model.layer_types = types;
+  const Types& types = model.layer_types;
+  if (window == 0 && std::find(types.begin(), types.end(), config::sliding_attention) != types.end())
+    config.unexpected("layer_types", "full_attention only, since there is no sliding_window");
+  model = model::in_shortest_form(std::move(model));
 }
 
 void read_no_rope_layers(const JsonObject& config, config::Model& model) {
@@ -90,7 +84,8 @@ void read_no_rope_layers(const JsonObject& config, config::Model& model) {
                       fmt::format("{} numbers, 0 for every n-th layer and 1 for the others", model.layers));
 }
 
-void write_windows(const model::Architecture& a, const config::Model& model, nlohmann::ordered_json& table) {
+void write_windows(const model::Architecture& a, const config::Model& given, nlohmann::ordered_json& table) {
+  const config::Model model = model::in_shortest_form(given);
   if (a.skips_rope) {
     std::vector<int> list;
     for (std::int64_t layer = 0; layer < model.layers; ++layer) list.push_back(model::rotates(model, layer) ? 1 : 0);

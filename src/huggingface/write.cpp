@@ -27,11 +27,17 @@ std::vector<WeightFile> split_into_files(const model::Model& model, const HfWrit
     const model::ParameterBlock& block = model[ParamBlock{b}];
     for (int i = 0; i < static_cast<int>(block.parameters.size()); ++i) {
       const model::Parameter& parameter = block.parameters[static_cast<std::size_t>(i)];
-      const std::int64_t bytes = parameter.full_elements() * size_of(options.dtype);
+      const model::ParamRef ref{.block = {b}, .index = i};
+      if (parameter.rows_before > 0) {  // behind those of the same tensor
+        parts.back().parameters.push_back(ref);
+        continue;
+      }
+      const TensorSpec tensor{
+          .name = tensor_in_files(parameter), .shape = shape_in_files(parameter), .dtype = options.dtype};
+      const std::int64_t bytes = tensor.elements() * size_of(options.dtype);
       if (parts.back().bytes > 0 && parts.back().bytes + bytes > options.most_file_bytes.value) parts.emplace_back();
-      parts.back().parameters.push_back({.block = {b}, .index = i});
-      parts.back().tensors.push_back(
-          {.name = parameter.name, .shape = shape_in_files(parameter), .dtype = options.dtype});
+      parts.back().parameters.push_back(ref);
+      parts.back().tensors.push_back(tensor);
       parts.back().bytes += bytes;
     }
   }
@@ -67,9 +73,9 @@ void write_part(const std::string& path, const model::Model& model, const Weight
   SafetensorsWriter writer(path, part.tensors);
   for (std::size_t i = 0; i < part.parameters.size(); ++i) {
     const std::span<const float> values = provider(part.parameters[i]);
-    invariant(static_cast<std::int64_t>(values.size()) == part.tensors[i].elements(),
-              "an exported parameter is given as a whole");
     const model::Parameter& parameter = model[part.parameters[i]];
+    invariant(static_cast<std::int64_t>(values.size()) == parameter.full_elements(),
+              "an exported parameter is given as a whole");
     if (parameter.transposed_in_files)
       writer.append(transposed(values, parameter.full_shape()[0], parameter.full_shape()[1]));
     else

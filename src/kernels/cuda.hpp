@@ -15,11 +15,13 @@
 /// CUDA has no_cuda.cpp in their place, where each throws BugError.
 namespace trireme::kernels::cuda {
 
-void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd);
-void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y);
+void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
+              float offset = 0);
+void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y,
+                    float offset = 0);
 /// The weight's gradient is summed over fixed chunks of rows, then over chunks in a fixed order: no atomics.
 void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                       const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight);
+                       const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight, float offset = 0);
 
 void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps, const at::Tensor& y,
                 const at::Tensor& statistics);
@@ -35,6 +37,9 @@ void rotate(const at::Tensor& x, const RopeTable& table, std::int64_t seq_len, R
 void swiglu(const at::Tensor& gate_up, const at::Tensor& out);
 void swiglu_backward(const at::Tensor& d_out, const at::Tensor& gate_up, const at::Tensor& d_gate_up,
                      const at::Tensor& out);
+void geglu_tanh(const at::Tensor& gate_up, const at::Tensor& out);
+void geglu_tanh_backward(const at::Tensor& d_out, const at::Tensor& gate_up, const at::Tensor& d_gate_up,
+                         const at::Tensor& out);
 void gelu_tanh(const at::Tensor& x, const at::Tensor& out);
 void gelu_tanh_backward(const at::Tensor& d_out, const at::Tensor& x, const at::Tensor& d_x, const at::Tensor& out);
 

@@ -12,10 +12,10 @@ namespace {
 
 }  // namespace
 
-void rms_norm(const at::Tensor&, const at::Tensor&, double, const at::Tensor&, const at::Tensor&) { refuse(); }
-void rms_norm_again(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&) { refuse(); }
+void rms_norm(const at::Tensor&, const at::Tensor&, double, const at::Tensor&, const at::Tensor&, float) { refuse(); }
+void rms_norm_again(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, float) { refuse(); }
 void rms_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                       const at::Tensor&, const Grad&) {
+                       const at::Tensor&, const Grad&, float) {
   refuse();
 }
 void layer_norm(const at::Tensor&, const at::Tensor&, const at::Tensor&, double, const at::Tensor&, const at::Tensor&) {
@@ -31,6 +31,8 @@ void layer_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&
 void rotate(const at::Tensor&, const RopeTable&, std::int64_t, Rotation) { refuse(); }
 void swiglu(const at::Tensor&, const at::Tensor&) { refuse(); }
 void swiglu_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&) { refuse(); }
+void geglu_tanh(const at::Tensor&, const at::Tensor&) { refuse(); }
+void geglu_tanh_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&) { refuse(); }
 void gelu_tanh(const at::Tensor&, const at::Tensor&) { refuse(); }
 void gelu_tanh_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&) { refuse(); }
 void add_bias(const at::Tensor&, const at::Tensor&) { refuse(); }

@@ -47,7 +47,8 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
       add_normed();
       return out;
     case StageKind::head: return {values(sizes.hidden)};
-    case StageKind::norm: return {values(sizes.hidden), statistics(norm)};
+    case StageKind::norm:
+    case StageKind::post_norm: return {values(sizes.hidden), statistics(norm)};
     case StageKind::attention_branch: add_attention(); return out;
     case StageKind::mlp_branch:
       out = {values(inner * sizes.intermediate)};
@@ -59,7 +60,8 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
 
 Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, Keep keep) {
   const bool whole = kind == StageKind::attention || kind == StageKind::mlp;
-  invariant(whole || is_branch(kind) || kind == StageKind::norm, "only transformer layers split their backward");
+  const bool is_norm = kind == StageKind::norm || kind == StageKind::post_norm;
+  invariant(whole || is_branch(kind) || is_norm, "only transformer layers split their backward");
   Pending out;
   const auto add = [&](Bytes bytes, bool saved) {
     out.tensors.push_back(bytes);
@@ -70,10 +72,10 @@ Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens,
   const bool all = keep == Keep::all;
   const auto norm = static_cast<std::int64_t>(norm_parameters(decoder));
   if (whole) add(values(sizes.hidden), all || !decoder.pre_norm);  // the branch's input
-  add(values(sizes.hidden), kind == StageKind::norm);              // d_y; of a norm: x, and rstd
-  if (kind == StageKind::norm) add(Bytes{tokens * norm * 4}, true);
+  add(values(sizes.hidden), is_norm);                              // d_y; of a norm: x, and rstd
+  if (is_norm) add(Bytes{tokens * norm * 4}, true);
   std::int64_t in_norms = whole ? (static_cast<int>(decoder.pre_norm) + static_cast<int>(decoder.post_norm)) : 0;
-  if (kind == StageKind::norm) in_norms = 1;
+  if (is_norm) in_norms = 1;
   std::int64_t gradients = in_norms * norm * sizes.hidden;
   if (kind == StageKind::attention || kind == StageKind::attention_branch) {
     add(values(sizes.heads * sizes.head_dim), true);

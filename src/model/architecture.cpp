@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/families.hpp"
 #include "trireme/base/error.hpp"
@@ -41,9 +42,20 @@ const Architecture& architecture(std::string_view name) {
 }
 
 Decoder decoder_of(const config::Model& config) {
-  Decoder decoder = architecture(config.architecture).decoder;
-  if (config.attention_bias) decoder.qkv_bias = decoder.o_bias = true;
+  const Architecture& family = architecture(config.architecture);
+  Decoder decoder = family.decoder;
+  if (config.attention_bias) decoder.qkv_bias = true;
+  if (config.attention_bias && family.o_bias_with_qkv) decoder.o_bias = true;
   if (config.mlp_bias) decoder.mlp_bias = true;
+  decoder.rotary_part = config.partial_rotary_factor;
+  decoder.embedding_scale = config.embedding_multiplier;
+  decoder.residual_scale = config.residual_multiplier;
+  decoder.logit_divisor = config.logits_scaling;
+  decoder.score_scale = config.attention_multiplier;
+  if (config.query_pre_attn_scalar > 0)
+    decoder.score_scale = 1 / std::sqrt(static_cast<double>(config.query_pre_attn_scalar));
+  decoder.score_softcap = config.attn_logit_softcapping;
+  decoder.logit_softcap = config.final_logit_softcapping;
   return decoder;
 }
 
@@ -51,6 +63,31 @@ std::int64_t window_of(const config::Model& config, std::int64_t layer) {
   const std::vector<std::string>& types = config.layer_types;
   if (types.empty()) return config.sliding_window;
   return types[static_cast<std::size_t>(layer) % types.size()] == config::sliding_attention ? config.sliding_window : 0;
+}
+
+config::Model in_shortest_form(config::Model config) {
+  if (config.no_rope_interval > config.layers) config.no_rope_interval = 0;
+  if (config.layer_types.empty()) return config;
+  std::vector<std::string> types;
+  for (std::int64_t layer = 0; layer < config.layers; ++layer)
+    types.push_back(config.layer_types[static_cast<std::size_t>(layer) % config.layer_types.size()]);
+  const auto repeats_after = [&](std::size_t period) {
+    return std::equal(types.begin() + static_cast<std::ptrdiff_t>(period), types.end(), types.begin());
+  };
+  std::size_t period = 1;
+  while (period < types.size() && !repeats_after(period)) ++period;
+  types.resize(std::min(period, types.size()));
+  if (std::find(types.begin(), types.end(), config::sliding_attention) == types.end()) {
+    config.sliding_window = 0;
+    types.clear();
+  }
+  if (types.size() == 1) types.clear();
+  config.layer_types = std::move(types);
+  return config;
+}
+
+double local_theta_of(const config::Model& config) {
+  return config.rope_local_theta > 0 ? config.rope_local_theta : config.rope_theta;
 }
 
 bool rotates(const config::Model& config, std::int64_t layer) {

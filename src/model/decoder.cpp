@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "model/sizes.hpp"
@@ -39,6 +41,9 @@ Parameter parameter_of(Role role, const Sizes& s, Stds stds) {
   const auto matrix = [&](std::int64_t out, std::int64_t in, double std) {
     return Parameter{.name = {}, .role = role, .shape = {out, in}, .filling = Filling::normal, .std = std};
   };
+  const auto norm = [&](std::int64_t size) {
+    return s.decoder.norm == NormKind::rms_plus_one ? zeros(size) : ones(size);
+  };
   const std::int64_t q_rows = s.heads * s.head_dim, kv_rows = s.kv_heads * s.head_dim;
   switch (role) {
     case Role::embedding:
@@ -48,7 +53,7 @@ Parameter parameter_of(Role role, const Sizes& s, Stds stds) {
     case Role::attention_post_norm:
     case Role::mlp_norm:
     case Role::mlp_post_norm:
-    case Role::final_norm: return ones(s.hidden);
+    case Role::final_norm: return norm(s.hidden);
     case Role::attention_norm_bias:
     case Role::mlp_norm_bias:
     case Role::final_norm_bias:
@@ -62,8 +67,8 @@ Parameter parameter_of(Role role, const Sizes& s, Stds stds) {
     case Role::k_bias:
     case Role::v_bias: return zeros(kv_rows);
     case Role::qkv_bias: return zeros(q_rows + 2 * kv_rows);
-    case Role::q_norm: return ones(s.decoder.qk_norm == QkNorm::head ? s.head_dim : q_rows);
-    case Role::k_norm: return ones(s.decoder.qk_norm == QkNorm::head ? s.head_dim : kv_rows);
+    case Role::q_norm: return norm(s.decoder.qk_norm == QkNorm::head ? s.head_dim : q_rows);
+    case Role::k_norm: return norm(s.decoder.qk_norm == QkNorm::head ? s.head_dim : kv_rows);
     case Role::o: return matrix(s.hidden, q_rows, stds.residual);
     case Role::gate:
     case Role::up: return matrix(s.intermediate, s.hidden, stds.plain);
@@ -101,6 +106,7 @@ class Builder {
     Parameter made = parameter_of(role, model_.sizes, stds_);
     made.name = fmt::format(fmt::runtime(row.tensor), layer);
     made.transposed_in_files = row.transposed;
+    if (!row.joint.empty()) made.joint_tensor = fmt::format(fmt::runtime(row.joint), layer);
     return made;
   }
 
@@ -112,7 +118,18 @@ class Builder {
       made.parameters.push_back({.block = block, .index = static_cast<int>(parameters.parameters.size())});
       parameters.parameters.push_back(parameter(role, layer));
     }
+    number_joint_rows(parameters);
     return made;
+  }
+
+  /// Where in a tensor that files share the rows of each parameter begin.
+  static void number_joint_rows(ParameterBlock& block) {
+    std::map<std::string, std::int64_t> rows;
+    for (Parameter& p : block.parameters)
+      if (!p.joint_tensor.empty())
+        p.rows_before = std::exchange(rows[p.joint_tensor], rows[p.joint_tensor] + p.shape[0]);
+    for (Parameter& p : block.parameters)
+      if (!p.joint_tensor.empty()) p.joint_rows = rows[p.joint_tensor];
   }
 
   void add_embedding() {
@@ -205,7 +222,8 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
                     {true, feeds},
                     {d.post_norm, {mlp_post_norm}}});
     case StageKind::head: return given({{true, {final_norm}}, {layer_norm, {final_norm_bias}}, {true, {head}}});
-    case StageKind::norm: return {};
+    case StageKind::norm:
+    case StageKind::post_norm: return {};
     case StageKind::attention_branch: return attends;
     case StageKind::mlp_branch: return feeds;
     case StageKind::logits: return {head};

@@ -11,11 +11,24 @@ namespace trireme::model {
 [[nodiscard]] Architecture ministral();
 [[nodiscard]] Architecture qwen2();
 [[nodiscard]] Architecture qwen3();
+[[nodiscard]] Architecture gemma();
+[[nodiscard]] Architecture gemma2();
+[[nodiscard]] Architecture gemma3();
 [[nodiscard]] Architecture olmo2();
+[[nodiscard]] Architecture olmo3();
 [[nodiscard]] Architecture smollm3();
+[[nodiscard]] Architecture granite();
+[[nodiscard]] Architecture phi3();
+[[nodiscard]] Architecture glm();
+[[nodiscard]] Architecture glm4();
+[[nodiscard]] Architecture helium();
+[[nodiscard]] Architecture ernie4_5();
+[[nodiscard]] Architecture stablelm();
 [[nodiscard]] Architecture gpt2();
 
-inline constexpr Architecture (*families[])() = {llama, mistral, ministral, qwen2, qwen3, olmo2, smollm3, gpt2};
+inline constexpr Architecture (*families[])() = {llama,  mistral, ministral, qwen2,    qwen3,   gemma, gemma2,
+                                                 gemma3, olmo2,   olmo3,     smollm3,  granite, phi3,  glm,
+                                                 glm4,   helium,  ernie4_5,  stablelm, gpt2};
 
 /// The tensors of the families that name them as Llama does.
 [[nodiscard]] std::vector<NameRow> llama_names();
@@ -23,5 +36,9 @@ inline constexpr Architecture (*families[])() = {llama, mistral, ministral, qwen
 [[nodiscard]] std::vector<KeyRow> llama_keys();
 /// `keys` with `rows` added, in place of those of the same key.
 [[nodiscard]] std::vector<KeyRow> with(std::vector<KeyRow> keys, std::initializer_list<KeyRow> rows);
+
+/// `names` where files hold the parameters of `roles`, in this order, in the rows of one tensor.
+[[nodiscard]] std::vector<NameRow> joined_in_files(std::vector<NameRow> names, std::initializer_list<Role> roles,
+                                                   std::string_view tensor);
 
 }  // namespace trireme::model

@@ -80,23 +80,36 @@ Join without_sequence_parallelism(Join join) {
   return join == Join::gather_sequence || join == Join::scatter_sequence ? Join::all_reduce_activation : join;
 }
 
-std::vector<Stage> partitioned_stage(const Stage& whole, std::size_t norm_parameters, bool sequence_parallel) {
+/// The parameters of a whole stage that a piece of it has. The final norm stands before the head in every decoder.
+std::vector<ParamRef> parameters_of(const Stage& whole, Has has, const Decoder& decoder) {
+  const bool residual = whole.kind == StageKind::attention || whole.kind == StageKind::mlp;
+  const auto norm = static_cast<std::ptrdiff_t>(norm_parameters(decoder));
+  const std::ptrdiff_t pre = whole.kind == StageKind::head || (residual && decoder.pre_norm) ? norm : 0;
+  const std::ptrdiff_t post = residual && decoder.post_norm ? norm : 0;
+  const auto begin = whole.parameters.begin(), end = whole.parameters.end();
+  switch (has) {
+    case Has::pre: return {begin, begin + pre};
+    case Has::branch: return {begin + pre, end - post};
+    case Has::post: return {end - post, end};
+  }
+  throw BugError("a piece of a stage has some of its parameters");
+}
+
+std::vector<Stage> partitioned_stage(const Stage& whole, const Decoder& decoder, bool sequence_parallel) {
   const std::vector<StageRule>& rules = stage_rules();
   const auto rule = std::find_if(rules.begin(), rules.end(), [&](const StageRule& r) { return r.whole == whole.kind; });
   invariant(rule != rules.end(), fmt::format("the tensor plan has no rule for stage {}", whole.name));
   if (rule->pieces.empty()) return {whole};
-  const auto after_norm = whole.parameters.begin() + static_cast<std::ptrdiff_t>(norm_parameters);
-  const bool has_norm = rule->pieces.front().norm_parameters;
   std::vector<Stage> stages;
   for (const Piece& piece : rule->pieces) {
-    Stage stage{.name = piece.name.empty() ? whole.name : std::string(piece.name),
-                .kind = piece.kind,
-                .parameters = {has_norm && !piece.norm_parameters ? after_norm : whole.parameters.begin(),
-                               piece.norm_parameters ? after_norm : whole.parameters.end()},
-                .enter = piece.enter,
-                .leave = piece.leave,
-                .window = whole.window,
-                .rotates = whole.rotates};
+    if (piece.has == Has::post && !decoder.post_norm) continue;
+    Stage stage = whole;
+    if (!piece.name.empty()) stage.name = piece.name;
+    stage.kind = piece.kind;
+    stage.parameters = parameters_of(whole, piece.has, decoder);
+    stage.enter = piece.enter;
+    stage.leave = piece.leave;
+    stage.sum_is_normed = decoder.post_norm && is_branch(piece.kind);
     if (!sequence_parallel) {
       stage.enter = without_sequence_parallelism(stage.enter);
       stage.leave = without_sequence_parallelism(stage.leave);
@@ -112,13 +125,13 @@ Model partition(Model model, const TensorPart& part) {
   invariant(part.ranks >= 1 && part.rank >= 0 && part.rank < part.ranks, "a tensor rank lies within its axis");
   if (part.ranks == 1) return model;
   const Decoder& decoder = model.sizes.decoder;
-  if (decoder.post_norm || decoder.qk_norm == QkNorm::width)
+  if (decoder.qk_norm == QkNorm::width || !decoder.pre_norm)
     throw ConfigError(
-        fmt::format("mesh.tensor = {}: model.architecture = \"{}\" norms the output of its branches{}, sums that "
-                    "tensor parallelism "
-                    "does not exchange yet; set mesh.tensor = 1",
+        fmt::format("mesh.tensor = {}: model.architecture = \"{}\" {}, which tensor parallelism does not "
+                    "do yet; set mesh.tensor = 1",
                     part.ranks, model.architecture,
-                    decoder.qk_norm == QkNorm::width ? " and queries and keys over all heads" : ""));
+                    decoder.qk_norm == QkNorm::width ? "norms queries and keys over all heads"
+                                                     : "does not norm what its branches read"));
   const std::vector<std::string> wrong = obstacles(model.sizes, part.ranks);
   if (!wrong.empty())
     throw ConfigError(fmt::format("mesh.tensor = {}: {}; the nearest that works with this model: {}", part.ranks,
@@ -134,7 +147,7 @@ Model partition(Model model, const TensorPart& part) {
   for (ComputeBlock& block : model.compute_blocks) {
     std::vector<Stage> stages;
     for (const Stage& whole : block.stages)
-      for (Stage& piece : partitioned_stage(whole, norm_parameters(model.sizes.decoder), part.sequence_parallel))
+      for (Stage& piece : partitioned_stage(whole, model.sizes.decoder, part.sequence_parallel))
         stages.push_back(std::move(piece));
     block.stages = std::move(stages);
   }

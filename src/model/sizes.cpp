@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "trireme/base/error.hpp"
 #include "trireme/config/rules.hpp"
@@ -35,13 +36,31 @@ void check_given(const config::Model& c, Mistakes& mistakes) {
   if (c.head_dim != 0) positive("head_dim", c.head_dim);
 }
 
+/// What turns of a head is an even number of elements; longrope has a factor for each pair.
+void check_rotary_width(const config::Model& c, const Decoder& decoder, std::int64_t head_dim, Mistakes& mistakes) {
+  const std::int64_t width = rotary_width(decoder, head_dim);
+  if (width < 2 || width > head_dim || width % 2 != 0)
+    return mistakes.add(
+        fmt::format("model.partial_rotary_factor = {}: RoPE would turn {} of head_dim = {} elements; it "
+                    "requires an even number from 2 to head_dim",
+                    c.partial_rotary_factor, width, head_dim));
+  if (!c.rope_scaling || c.rope_scaling->type != config::RopeType::longrope) return;
+  for (const auto& [key, factors] : {std::pair{"short_factor", &c.rope_scaling->short_factor},
+                                     std::pair{"long_factor", &c.rope_scaling->long_factor}})
+    if (static_cast<std::int64_t>(factors->size()) != width / 2)
+      mistakes.add(fmt::format("model.rope_scaling.{} has {} numbers; RoPE turns {} pairs of elements in a head", key,
+                               factors->size(), width / 2));
+}
+
 void check_heads(const config::Model& c, const Decoder& decoder, Mistakes& mistakes) {
   if (const auto misfit = config::misfit_of_heads(c)) {
     mistakes.add("model.heads: " + *misfit);
   } else if (const std::int64_t head_dim = c.head_dim == 0 ? c.hidden_size / c.heads : c.head_dim;
-             !decoder.learned_positions && head_dim % 2 != 0) {
+             !decoder.learned_positions && decoder.rotary_part == 1 && head_dim % 2 != 0) {
     mistakes.add(fmt::format("model.head_dim = {} is odd; RoPE requires an even head_dim: use {} or {}", head_dim,
                              std::max<std::int64_t>(2, head_dim - 1), head_dim + 1));
+  } else if (!decoder.learned_positions) {
+    check_rotary_width(c, decoder, head_dim, mistakes);
   }
   if (const auto misfit = config::misfit_of_kv_heads(c)) mistakes.add("model.kv_heads: " + *misfit);
 }
@@ -53,12 +72,17 @@ void check_numbers(const config::Model& c, const Decoder& decoder, Mistakes& mis
   };
   above_zero("norm_eps", c.norm_eps);
   if (!decoder.learned_positions) above_zero("rope_theta", c.rope_theta);
+  above_zero("embedding_multiplier", c.embedding_multiplier);
+  above_zero("residual_multiplier", c.residual_multiplier);
+  above_zero("logits_scaling", c.logits_scaling);
   if (!(c.init_std >= 0) || !std::isfinite(c.init_std)) {
     mistakes.add(fmt::format("model.init_std = {}; it must be at least 0", c.init_std));
   }
   if (!c.rope_scaling) return;
   const config::RopeScaling& scaling = *c.rope_scaling;
   above_zero("rope_scaling.factor", scaling.factor);
+  if (scaling.type == config::RopeType::longrope && scaling.original_max_position_embeddings < 2)
+    mistakes.add("model.rope_scaling.original_max_position_embeddings must be at least 2");
   if (scaling.type != config::RopeType::llama3) return;
   above_zero("rope_scaling.low_freq_factor", scaling.low_freq_factor);
   if (!(scaling.high_freq_factor > scaling.low_freq_factor) || !std::isfinite(scaling.high_freq_factor)) {
@@ -92,9 +116,30 @@ void check_expressible(const config::Model& c, Mistakes& mistakes) {
                     "remove it, or choose another architecture (`trireme models`)",
                     key, c.architecture, a.class_name));
   };
+  if (a.heads_span_hidden && c.head_dim != 0 && c.head_dim * c.heads != c.hidden_size)
+    mistakes.add(
+        fmt::format("model.head_dim = {}: the heads of model.architecture = \"{}\" together are as wide as "
+                    "model.hidden_size = {}; remove it",
+                    c.head_dim, c.architecture, c.hidden_size));
   if (c.attention_bias && !a.expresses(&config::Model::attention_bias)) refuse("attention_bias");
   if (c.mlp_bias && !a.expresses(&config::Model::mlp_bias)) refuse("mlp_bias");
+  if (a.original_length_absent > 0 && c.rope_scaling && c.rope_scaling->type != config::RopeType::longrope)
+    mistakes.add(
+        fmt::format("model.rope_scaling: {} of transformers takes rope_type = \"longrope\" only", a.class_name));
   if (c.no_rope_interval > 0 && !a.skips_rope) refuse("no_rope_interval");
+  if (c.rope_local_theta > 0 && !a.decoder.local_rope) refuse("rope_local_theta");
+  const config::Model defaults;
+  const auto expressed = [&](std::string_view key, auto member) {
+    if (c.*member != defaults.*member && !a.expresses(member)) refuse(key);
+  };
+  expressed("partial_rotary_factor", &config::Model::partial_rotary_factor);
+  expressed("query_pre_attn_scalar", &config::Model::query_pre_attn_scalar);
+  expressed("attention_multiplier", &config::Model::attention_multiplier);
+  expressed("attn_logit_softcapping", &config::Model::attn_logit_softcapping);
+  expressed("final_logit_softcapping", &config::Model::final_logit_softcapping);
+  expressed("embedding_multiplier", &config::Model::embedding_multiplier);
+  expressed("residual_multiplier", &config::Model::residual_multiplier);
+  expressed("logits_scaling", &config::Model::logits_scaling);
   if (c.sliding_window > 0 && a.windows == Windows::none) refuse("sliding_window");
   if (!c.layer_types.empty() && (a.windows == Windows::none || a.windows == Windows::all)) refuse("layer_types");
   const auto slides = [](const std::string& type) { return type == config::sliding_attention; };
@@ -155,6 +200,7 @@ Sizes completed_sizes(const config::Model& c, const Decoder& decoder) {
                     .positions = c.positions,
                     .norm_eps = c.norm_eps,
                     .rope_theta = c.rope_theta,
+                    .rope_local_theta = local_theta_of(c),
                     .rope_scaling = c.rope_scaling,
                     .tied = c.tie_embeddings,
                     .decoder = decoder};

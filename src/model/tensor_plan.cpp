@@ -9,16 +9,19 @@ namespace trireme::model {
 const std::vector<StageRule>& stage_rules() {
   constexpr Join gather = Join::gather_sequence, scatter = Join::scatter_sequence, none = Join::none;
   static const std::vector<StageRule> rules = {
-      {StageKind::embedding, {{"", StageKind::embedding, false, none, scatter}}},
+      {StageKind::embedding, {{"", StageKind::embedding, Has::branch, none, scatter}}},
       {StageKind::positions, {}},
       {StageKind::attention,
-       {{"attention_norm", StageKind::norm, true, none, none},
-        {"attention", StageKind::attention_branch, false, gather, scatter}}},
+       {{"attention_norm", StageKind::norm, Has::pre, none, none},
+        {"attention", StageKind::attention_branch, Has::branch, gather, scatter},
+        {"attention_post_norm", StageKind::post_norm, Has::post, none, none}}},
       {StageKind::mlp,
-       {{"mlp_norm", StageKind::norm, true, none, none}, {"mlp", StageKind::mlp_branch, false, gather, scatter}}},
+       {{"mlp_norm", StageKind::norm, Has::pre, none, none},
+        {"mlp", StageKind::mlp_branch, Has::branch, gather, scatter},
+        {"mlp_post_norm", StageKind::post_norm, Has::post, none, none}}},
       {StageKind::head,
-       {{"head_norm", StageKind::norm, true, none, none},
-        {"logits", StageKind::logits, false, gather, Join::gather_vocabulary}}},
+       {{"head_norm", StageKind::norm, Has::pre, none, none},
+        {"logits", StageKind::logits, Has::branch, gather, Join::gather_vocabulary}}},
   };
   return rules;
 }

@@ -6,8 +6,6 @@
 
 #include "nn/common.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/kernels/bias.hpp"
-#include "trireme/kernels/gemm.hpp"
 #include "trireme/kernels/rms_norm.hpp"
 #include "trireme/nn/branch.hpp"
 
@@ -55,20 +53,45 @@ JointLinear projection_of(const model::Decoder& decoder, const Slots& slots) {
           .biases = decoder.qkv_bias ? std::optional(slots[Role::q_bias]) : std::nullopt};
 }
 
+OutputLinear output_of(const model::Decoder& decoder, const Slots& slots, bool adds_bias) {
+  return {.weight = slots[Role::o],
+          .bias = decoder.o_bias ? std::optional(slots[Role::o_bias]) : std::nullopt,
+          .scale = decoder.residual_scale,
+          .adds_bias = adds_bias};
+}
+
+kernels::RopeTable rope_of(const model::Sizes& s, const model::Stage& stage, std::int64_t positions, bool long_context,
+                           at::Device device) {
+  const bool local = s.decoder.local_rope && stage.window > 0;
+  const kernels::RopeTable table = kernels::rope_table(positions, model::rotary_width(s.decoder, s.head_dim),
+                                                       local ? s.rope_local_theta : s.rope_theta,
+                                                       local ? std::nullopt : s.rope_scaling, long_context);
+  return {.cos = table.cos.to(device),
+          .sin = table.sin.to(device),
+          .head_dim = s.head_dim,
+          .adjacent_pairs = s.decoder.adjacent_pairs};
+}
+
 }  // namespace
 
 AttentionBranch::AttentionBranch(const model::Sizes& sizes, const model::Stage& stage, std::int64_t max_seq_len,
                                  bool adds_bias, at::Device device)
     : sizes_(sizes),
       window_(stage.window),
-      adds_bias_(adds_bias && sizes.decoder.o_bias),
       slots_(model::StageKind::attention_branch, sizes.decoder),
       qkv_(projection_of(sizes.decoder, slots_)),
+      out_(output_of(sizes.decoder, slots_, adds_bias)),
       pieces_(normed_pieces(sizes, slots_)) {
   invariant(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "attention: heads is not a multiple of kv_heads");
   if (sizes.decoder.learned_positions || !stage.rotates) return;
-  table_ = kernels::rope_table(max_seq_len, sizes.head_dim, sizes.rope_theta, sizes.rope_scaling);
-  table_ = {.cos = table_.cos.to(device), .sin = table_.sin.to(device)};
+  table_ = rope_of(sizes, stage, max_seq_len, false, device);
+  if (!sizes.rope_scaling || sizes.rope_scaling->type != config::RopeType::longrope) return;
+  short_length_ = sizes.rope_scaling->original_max_position_embeddings;
+  if (max_seq_len > short_length_) long_table_ = rope_of(sizes, stage, max_seq_len, true, device);
+}
+
+const kernels::RopeTable& AttentionBranch::table_of(const Microbatch& m) const {
+  return long_table_.cos.defined() && m.seq_len > short_length_ ? long_table_ : table_;
 }
 
 /// A window as long as the sequence hides nothing.
@@ -78,7 +101,9 @@ kernels::AttentionShape AttentionBranch::shape_of(const Microbatch& m) const {
           .heads = sizes_.heads,
           .kv_heads = sizes_.kv_heads,
           .head_dim = sizes_.head_dim,
-          .window = window_ < m.seq_len ? window_ : 0};
+          .window = window_ < m.seq_len ? window_ : 0,
+          .scale = sizes_.decoder.score_scale,
+          .softcap = sizes_.decoder.score_softcap};
 }
 
 at::Tensor AttentionBranch::queries_and_keys(const at::Tensor& qkv, std::span<const at::Tensor> parameters,
@@ -92,12 +117,12 @@ at::Tensor AttentionBranch::queries_and_keys(const at::Tensor& qkv, std::span<co
       const at::Tensor from = raw.slice(1, piece.begin, piece.end), to = qk.slice(1, piece.begin, piece.end);
       const at::Tensor statistics = rstd.select(0, static_cast<std::int64_t>(i));
       if (again)
-        kernels::rms_norm_again(from, parameters[piece.weight], statistics, to);
+        kernels::rms_norm_again(from, parameters[piece.weight], statistics, to, norm_offset());
       else
-        kernels::rms_norm(from, parameters[piece.weight], sizes_.norm_eps, to, statistics);
+        kernels::rms_norm(from, parameters[piece.weight], sizes_.norm_eps, to, statistics, norm_offset());
     }
   }
-  if (table_.cos.defined()) kernels::rotate(qk, table_, microbatch.seq_len, kernels::Rotation::forward);
+  if (table_.cos.defined()) kernels::rotate(qk, table_of(microbatch), microbatch.seq_len, kernels::Rotation::forward);
   return qk;
 }
 
@@ -117,13 +142,10 @@ at::Tensor AttentionBranch::forward(const at::Tensor& h, const at::Tensor& resid
   if (saves(mode)) saved.insert(saved.end(), {qkv, attended, logsumexp});
   if (saves(mode) && rstd.defined()) saved.push_back(rstd);
   if (mode == Mode::rebuild) return {};
-  const at::Tensor& out = parameters[slots_[Role::o]];
-  at::Tensor y = residual.defined() ? kernels::linear_add(attended, out, residual) : kernels::linear(attended, out);
-  if (adds_bias_) kernels::add_bias(y, parameters[slots_[Role::o_bias]]);
-  return y;
+  return out_.forward(attended, residual, parameters);
 }
 
-at::Tensor AttentionBranch::backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters,
+at::Tensor AttentionBranch::backward_input(const at::Tensor& d_out, std::span<const at::Tensor> parameters,
                                            const Microbatch& microbatch, std::vector<at::Tensor>& saved) const {
   const at::Tensor qkv = saved[0];
   const at::Tensor attended = saved[1];
@@ -131,14 +153,16 @@ at::Tensor AttentionBranch::backward_input(const at::Tensor& d_y, std::span<cons
   const at::Tensor rstd = pieces_.empty() ? at::Tensor() : saved[3];
   const std::int64_t q_width = sizes_.heads * sizes_.head_dim;
   at::Tensor qk = pieces_.empty() ? Parts(qkv, sizes_).qk : queries_and_keys(qkv, parameters, microbatch, rstd, true);
-  const at::Tensor d_attended = kernels::linear_backward_input(d_y, parameters[slots_[Role::o]]);
+  const at::Tensor d_y = out_.scaled(d_out);
+  const at::Tensor d_attended = out_.backward_input(d_y, parameters);
   const at::Tensor d_qkv = at::empty_like(qkv);
   const Parts d_parts(d_qkv, sizes_);
   kernels::causal_attention_backward(d_attended, qk.slice(1, 0, q_width), qk.slice(1, q_width), Parts(qkv, sizes_).v,
                                      attended, logsumexp, shape_of(microbatch), d_parts.q, d_parts.k, d_parts.v,
                                      microbatch.document_begin);
   qk.reset();
-  if (table_.cos.defined()) kernels::rotate(d_parts.qk, table_, microbatch.seq_len, kernels::Rotation::inverse);
+  if (table_.cos.defined())
+    kernels::rotate(d_parts.qk, table_of(microbatch), microbatch.seq_len, kernels::Rotation::inverse);
   saved = {d_y, attended, d_qkv};
   if (!pieces_.empty()) {
     // The gradients by the two weights wait for backward_weight.
@@ -150,7 +174,7 @@ at::Tensor AttentionBranch::backward_input(const at::Tensor& d_y, std::span<cons
       if (piece.first) d_weights.push_back(at::empty({piece.end - piece.begin}, rstd.options()));
       kernels::rms_norm_backward(d, parts.qk.slice(1, piece.begin, piece.end), parameters[piece.weight],
                                  rstd.select(0, static_cast<std::int64_t>(i)), {}, d,
-                                 {.tensor = d_weights.back(), .accumulate = !piece.first});
+                                 {.tensor = d_weights.back(), .accumulate = !piece.first}, norm_offset());
     }
     saved.insert(saved.end(), d_weights.begin(), d_weights.end());
   }
@@ -162,8 +186,7 @@ void AttentionBranch::backward_weight(const at::Tensor& h, std::span<const Grad>
   const at::Tensor& d_y = saved[0];
   const at::Tensor& attended = saved[1];
   const at::Tensor& d_qkv = saved[2];
-  kernels::linear_backward_weight(d_y, attended, grads[slots_[Role::o]]);
-  if (slots_.has(Role::o_bias)) kernels::bias_gradient(d_y, grads[slots_[Role::o_bias]]);
+  out_.backward_weight(d_y, attended, grads);
   qkv_.backward_weight(d_qkv, h, grads);
   std::size_t next = 3;
   for (const NormedPiece& piece : pieces_) {

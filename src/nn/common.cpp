@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nn/common.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -97,6 +98,28 @@ void JointLinear::backward_weight(const at::Tensor& d_y, const at::Tensor& x, st
     kernels::bias_gradient(d_y.slice(1, begin, begin + grad.tensor.size(0)), grad);
     begin += grad.tensor.size(0);
   }
+}
+
+at::Tensor OutputLinear::forward(const at::Tensor& x, const at::Tensor& residual,
+                                 std::span<const at::Tensor> parameters) const {
+  const bool adds = residual.defined() && scale == 1;
+  const at::Tensor& w = parameters[weight];
+  at::Tensor y = adds ? kernels::linear_add(x, w, residual) : kernels::linear(x, w);
+  if (bias && adds_bias) kernels::add_bias(y, parameters[*bias]);
+  if (scale == 1) return y;
+  y.mul_(scale);
+  return residual.defined() ? y.add_(residual) : y;
+}
+
+at::Tensor OutputLinear::scaled(const at::Tensor& d_y) const { return scale == 1 ? d_y : d_y * scale; }
+
+at::Tensor OutputLinear::backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters) const {
+  return kernels::linear_backward_input(d_y, parameters[weight]);
+}
+
+void OutputLinear::backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span<const Grad> grads) const {
+  kernels::linear_backward_weight(d_y, x, grads[weight]);
+  if (bias) kernels::bias_gradient(d_y, grads[*bias]);
 }
 
 void expect_call(const at::Tensor& x, const Microbatch& microbatch, std::int64_t hidden, std::size_t parameters,

@@ -28,10 +28,12 @@ namespace {
 
 /// The logits [B, vocab] fp32 of the last position of each of the B rows of x [B*T, D].
 at::Tensor last_logits(const at::Tensor& x, std::span<const at::Tensor> parameters, const Norm& norm,
-                       const Microbatch& microbatch) {
+                       const LogitScale& scale, const Microbatch& microbatch) {
   const at::Tensor last =
       x.view({microbatch.batch, microbatch.seq_len, x.size(1)}).select(1, microbatch.seq_len - 1).contiguous();
-  return kernels::linear_wide(norm.forward(last, parameters).h, parameters.back()).to(at::kFloat);
+  const at::Tensor logits = kernels::linear_wide(norm.forward(last, parameters).h, parameters.back());
+  scale.apply(logits);
+  return logits.to(at::kFloat);
 }
 
 /// Where the losses of chunks are summed: on a device there, and nobody waits.
@@ -61,6 +63,7 @@ class LossSum {
 Head::Head(const model::Sizes& sizes, std::int64_t chunk_tokens, at::Device device)
     : hidden_(sizes.hidden),
       norm_(sizes),
+      scale_(sizes.decoder),
       chunk_tokens_(chunk_tokens > 0 ? chunk_tokens : chosen_chunk(sizes.vocab, device)) {}
 
 Result Head::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
@@ -71,13 +74,14 @@ Result Head::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, 
     saved.tensors = {std::move(hidden)};
     return {};
   }
-  if (mode == Mode::infer) return {.hidden = last_logits(hidden, parameters, norm_, microbatch)};
+  if (mode == Mode::infer) return {.hidden = last_logits(hidden, parameters, norm_, scale_, microbatch)};
 
   const at::Tensor h = norm_.forward(hidden, parameters).h;
   LossSum loss(h);
   for (std::int64_t begin = 0; begin < h.size(0); begin += chunk_tokens_) {
     const std::int64_t end = std::min(h.size(0), begin + chunk_tokens_);
     const at::Tensor logits = kernels::linear_wide(h.slice(0, begin, end), parameters.back());
+    scale_.apply(logits);
     loss.add(logits, microbatch.targets.slice(0, begin, end));
   }
   return loss.result();
@@ -97,7 +101,10 @@ Result Head::backward(at::Tensor /*d_hidden*/, std::span<const at::Tensor> param
     const std::int64_t end = std::min(h.size(0), begin + chunk_tokens_);
     const at::Tensor chunk = h.slice(0, begin, end);
     const at::Tensor logits = kernels::linear_wide(chunk, projection);
+    scale_.apply(logits);
+    const at::Tensor slope = scale_.slope(logits);
     loss.add_backward(logits, microbatch.targets.slice(0, begin, end), microbatch.loss_scale, microbatch.z_loss);
+    scale_.backward(logits, slope);
     kernels::linear_backward_weight(logits, chunk, {.tensor = grad.tensor, .accumulate = grad.accumulate || begin > 0});
     d_h.slice(0, begin, end).copy_(kernels::linear_backward_input(logits, projection));
   }

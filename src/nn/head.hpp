@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "nn/logits.hpp"
 #include "trireme/nn/norm.hpp"
 #include "trireme/nn/stage.hpp"
 
@@ -26,6 +27,7 @@ class Head final : public Stage {
  private:
   std::int64_t hidden_;
   Norm norm_;
+  LogitScale scale_;
   std::int64_t chunk_tokens_;
 };
 

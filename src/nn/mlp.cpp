@@ -4,18 +4,13 @@
 
 #include "nn/common.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/kernels/bias.hpp"
+#include "trireme/kernels/geglu.hpp"
 #include "trireme/kernels/gelu.hpp"
-#include "trireme/kernels/gemm.hpp"
 #include "trireme/kernels/swiglu.hpp"
 #include "trireme/nn/branch.hpp"
 
 namespace trireme::nn {
 namespace {
-
-at::Tensor project(const at::Tensor& inner, const at::Tensor& down, const at::Tensor& residual) {
-  return residual.defined() ? kernels::linear_add(inner, down, residual) : kernels::linear(inner, down);
-}
 
 using model::Activation, model::Role;
 
@@ -26,12 +21,20 @@ JointLinear inner_of(const model::Decoder& decoder, const Slots& slots) {
           .biases = decoder.mlp_bias ? std::optional(slots[gated ? Role::gate_bias : Role::up_bias]) : std::nullopt};
 }
 
+OutputLinear output_of_mlp(const model::Decoder& decoder, const Slots& slots, bool adds_bias) {
+  return {.weight = slots[Role::down],
+          .bias = decoder.mlp_bias ? std::optional(slots[Role::down_bias]) : std::nullopt,
+          .scale = decoder.residual_scale,
+          .adds_bias = adds_bias};
+}
+
 /// What `down` reads. x: gate|up, or up.
 at::Tensor activate(Activation activation, const at::Tensor& x) {
   const std::int64_t width = activation == Activation::gelu_tanh ? x.size(1) : x.size(1) / 2;
   at::Tensor inner = at::empty({x.size(0), width}, x.options());
   switch (activation) {
     case Activation::swiglu: kernels::swiglu(x, inner); break;
+    case Activation::geglu_tanh: kernels::geglu_tanh(x, inner); break;
     case Activation::gelu_tanh: kernels::gelu_tanh(x, inner); break;
   }
   return inner;
@@ -49,6 +52,11 @@ ActivationGradient activate_backward(Activation activation, const at::Tensor& d_
       kernels::swiglu_backward(d_inner, x, d_x, d_inner);
       return {.d_x = d_x, .inner = d_inner};
     }
+    case Activation::geglu_tanh: {
+      const at::Tensor d_x = at::empty_like(x);
+      kernels::geglu_tanh_backward(d_inner, x, d_x, d_inner);
+      return {.d_x = d_x, .inner = d_inner};
+    }
     case Activation::gelu_tanh: {
       const at::Tensor inner = at::empty_like(x);
       kernels::gelu_tanh_backward(d_inner, x, d_inner, inner);
@@ -62,9 +70,9 @@ ActivationGradient activate_backward(Activation activation, const at::Tensor& d_
 
 MlpBranch::MlpBranch(const model::Decoder& decoder, bool adds_bias)
     : activation_(decoder.activation),
-      adds_bias_(adds_bias && decoder.mlp_bias),
       slots_(model::StageKind::mlp_branch, decoder),
-      inner_(inner_of(decoder, slots_)) {}
+      inner_(inner_of(decoder, slots_)),
+      out_(output_of_mlp(decoder, slots_, adds_bias)) {}
 
 at::Tensor MlpBranch::forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
                               const Microbatch& /*microbatch*/, Mode mode, std::vector<at::Tensor>& saved) const {
@@ -73,15 +81,14 @@ at::Tensor MlpBranch::forward(const at::Tensor& h, const at::Tensor& residual, s
   if (mode == Mode::rebuild) return {};
   const at::Tensor inner = activate(activation_, gate_up);
   if (mode == Mode::train_keep_all) saved.push_back(inner);
-  at::Tensor y = project(inner, parameters[slots_[Role::down]], residual);
-  if (adds_bias_) kernels::add_bias(y, parameters[slots_[Role::down_bias]]);
-  return y;
+  return out_.forward(inner, residual, parameters);
 }
 
-at::Tensor MlpBranch::backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters,
+at::Tensor MlpBranch::backward_input(const at::Tensor& d_out, std::span<const at::Tensor> parameters,
                                      const Microbatch& /*microbatch*/, std::vector<at::Tensor>& saved) const {
   const at::Tensor gate_up = saved[0];
-  const at::Tensor d_inner = kernels::linear_backward_input(d_y, parameters[slots_[Role::down]]);
+  const at::Tensor d_y = out_.scaled(d_out);
+  const at::Tensor d_inner = out_.backward_input(d_y, parameters);
   const auto [d_gate_up, inner] = activate_backward(activation_, d_inner, gate_up);
   saved = {d_y, saved.size() > 1 ? saved[1] : inner, d_gate_up};
   return inner_.backward_input(d_gate_up, parameters);
@@ -89,8 +96,7 @@ at::Tensor MlpBranch::backward_input(const at::Tensor& d_y, std::span<const at::
 
 void MlpBranch::backward_weight(const at::Tensor& h, std::span<const Grad> grads,
                                 const std::vector<at::Tensor>& saved) const {
-  kernels::linear_backward_weight(saved[0], saved[1], grads[slots_[Role::down]]);
-  if (slots_.has(Role::down_bias)) kernels::bias_gradient(saved[0], grads[slots_[Role::down_bias]]);
+  out_.backward_weight(saved[0], saved[1], grads);
   inner_.backward_weight(saved[2], h, grads);
 }
 

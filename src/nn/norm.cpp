@@ -12,9 +12,9 @@ namespace trireme::nn {
 Norm::Output Norm::forward(const at::Tensor& x, std::span<const at::Tensor> parameters) const {
   const at::Tensor h = at::empty_like(x);
   const auto fp32 = x.options().dtype(at::kFloat);
-  if (kind_ == model::NormKind::rms) {
+  if (kind_ != model::NormKind::layer) {
     const at::Tensor rstd = at::empty({x.size(0)}, fp32);
-    kernels::rms_norm(x, parameters[0], eps_, h, rstd);
+    kernels::rms_norm(x, parameters[0], eps_, h, rstd, offset());
     return {h, rstd};
   }
   const at::Tensor statistics = at::empty({2, x.size(0)}, fp32);
@@ -25,8 +25,8 @@ Norm::Output Norm::forward(const at::Tensor& x, std::span<const at::Tensor> para
 at::Tensor Norm::again(const at::Tensor& x, std::span<const at::Tensor> parameters,
                        const at::Tensor& statistics) const {
   at::Tensor h = at::empty_like(x);
-  if (kind_ == model::NormKind::rms)
-    kernels::rms_norm_again(x, parameters[0], statistics, h);
+  if (kind_ != model::NormKind::layer)
+    kernels::rms_norm_again(x, parameters[0], statistics, h, offset());
   else
     kernels::layer_norm_again(x, parameters[0], parameters[1], statistics, h);
   return h;
@@ -35,8 +35,8 @@ at::Tensor Norm::again(const at::Tensor& x, std::span<const at::Tensor> paramete
 at::Tensor Norm::backward(const at::Tensor& d_h, const at::Tensor& x, std::span<const at::Tensor> parameters,
                           const at::Tensor& statistics, const at::Tensor& d_residual,
                           std::span<const kernels::Grad> grads) const {
-  if (kind_ == model::NormKind::rms)
-    kernels::rms_norm_backward(d_h, x, parameters[0], statistics, d_residual, d_h, grads[0]);
+  if (kind_ != model::NormKind::layer)
+    kernels::rms_norm_backward(d_h, x, parameters[0], statistics, d_residual, d_h, grads[0], offset());
   else
     kernels::layer_norm_backward(d_h, x, parameters[0], statistics, d_residual, d_h, grads[0], grads[1]);
   return d_h;

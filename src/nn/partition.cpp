@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "nn/common.hpp"
+#include "nn/embedding.hpp"
 #include "nn/head.hpp"
+#include "nn/logits.hpp"
 #include "nn/positions.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/gemm.hpp"
@@ -42,6 +44,7 @@ at::Tensor VocabularyEmbedding::forward(std::span<const at::Tensor> parameters, 
   const at::Tensor table = parameters[0].narrow(0, 0, part_.count);
   at::Tensor out = at::empty({microbatch.inputs.size(0), table.size(1)}, table.options());
   kernels::embedding_gather_part(microbatch.inputs, part_.first, table, out);
+  EmbeddingScale(sizes_.decoder, sizes_.hidden).apply(out);
   return out;
 }
 
@@ -49,15 +52,16 @@ void VocabularyEmbedding::backward(const at::Tensor& d_out, std::span<const Grad
                                    const Microbatch& microbatch) const {
   const PlainOperators guard;
   kernels::embedding_scatter_add_part(
-      microbatch.inputs, part_.first, d_out,
+      microbatch.inputs, part_.first, EmbeddingScale(sizes_.decoder, sizes_.hidden).backward(d_out),
       {.tensor = grads[0].tensor.narrow(0, 0, part_.count), .accumulate = grads[0].accumulate});
 }
 
-VocabularyHead::VocabularyHead(std::int64_t vocab, model::VocabularyPart part, int ranks, std::int64_t chunk_tokens,
-                               at::Device device)
-    : vocab_(vocab),
+VocabularyHead::VocabularyHead(const model::Sizes& sizes, model::VocabularyPart part, int ranks,
+                               std::int64_t chunk_tokens, at::Device device)
+    : decoder_(sizes.decoder),
+      vocab_(sizes.vocab),
       part_(part),
-      padded_((vocab + ranks - 1) / ranks),
+      padded_((sizes.vocab + ranks - 1) / ranks),
       chunk_tokens_(chunk_tokens > 0 ? chunk_tokens : chosen_chunk(padded_, device)) {}
 
 at::Tensor VocabularyHead::forward(const at::Tensor& h, std::span<const at::Tensor> parameters,
@@ -68,8 +72,10 @@ at::Tensor VocabularyHead::forward(const at::Tensor& h, std::span<const at::Tens
   if (mode == Mode::infer) {
     const at::Tensor last =
         h.view({microbatch.batch, microbatch.seq_len, h.size(1)}).select(1, microbatch.seq_len - 1).contiguous();
+    const at::Tensor held = kernels::linear_wide(last, projection);
+    LogitScale(decoder_).apply(held);
     at::Tensor logits = at::zeros({microbatch.batch, padded_}, fp32);
-    logits.slice(1, 0, part_.count).copy_(kernels::linear_wide(last, projection));
+    logits.slice(1, 0, part_.count).copy_(held);
     return logits;
   }
   at::Tensor statistics = at::empty({h.size(0), 3}, fp32);
@@ -78,6 +84,7 @@ at::Tensor VocabularyHead::forward(const at::Tensor& h, std::span<const at::Tens
     const std::int64_t end = std::min(h.size(0), begin + chunk_tokens_);
     first_logits.reset();
     first_logits = kernels::linear_wide(h.slice(0, begin, end), projection);
+    LogitScale(decoder_).apply(first_logits);
     kernels::vocabulary_statistics(first_logits, microbatch.targets.slice(0, begin, end), part_.first,
                                    statistics.slice(0, begin, end));
   }
@@ -97,8 +104,12 @@ at::Tensor VocabularyHead::backward(const at::Tensor& h, const at::Tensor& softm
     const at::Tensor chunk = h.slice(0, begin, end);
     const at::Tensor logits =
         begin == 0 ? std::exchange(first_logits, at::Tensor()) : kernels::linear_wide(chunk, projection);
+    const LogitScale scale(decoder_);
+    if (begin > 0) scale.apply(logits);
+    const at::Tensor slope = scale.slope(logits);
     kernels::cross_entropy_gradient_part(logits, microbatch.targets.slice(0, begin, end), part_.first,
                                          softmax.slice(0, begin, end), microbatch.loss_scale, microbatch.z_loss);
+    scale.backward(logits, slope);
     kernels::linear_backward_weight(logits, chunk, {.tensor = grad, .accumulate = grads[0].accumulate || begin > 0});
     d_h.slice(0, begin, end).copy_(kernels::linear_backward_input(logits, projection));
   }
@@ -119,13 +130,13 @@ Layer make_layer(const model::Model& model, const model::Stage& stage, std::int6
     layer.whole = std::make_unique<Positions>(part.sequence_parallel ? part.rank : 0);
   } else if (!model::is_partitioned(stage)) {
     layer.whole = make_stage(stage, model.held, max_seq_len, compute, loss_chunk_tokens, device);
-  } else if (stage.kind == StageKind::norm) {
+  } else if (stage.kind == StageKind::norm || stage.kind == StageKind::post_norm) {
     layer.norm.emplace(model.sizes);
   } else if (stage.kind == StageKind::embedding) {
-    layer.embedding.emplace(model::vocabulary_part(model.sizes.vocab, part));
+    layer.embedding.emplace(model.sizes, model::vocabulary_part(model.sizes.vocab, part));
   } else if (stage.kind == StageKind::logits) {
-    layer.head.emplace(model.sizes.vocab, model::vocabulary_part(model.sizes.vocab, part), part.ranks,
-                       loss_chunk_tokens, device);
+    layer.head.emplace(model.sizes, model::vocabulary_part(model.sizes.vocab, part), part.ranks, loss_chunk_tokens,
+                       device);
   } else {
     layer.branch = make_branch(stage, model.held, max_seq_len, part.rank == 0, device);
   }

@@ -12,7 +12,7 @@ namespace trireme::nn {
 std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes& sizes, std::int64_t max_seq_len,
                                   DType /*compute*/, std::int64_t loss_chunk_tokens, at::Device device) {
   switch (stage.kind) {
-    case model::StageKind::embedding: return std::make_unique<Embedding>();
+    case model::StageKind::embedding: return std::make_unique<Embedding>(EmbeddingScale(sizes.decoder, sizes.hidden));
     case model::StageKind::positions: return std::make_unique<Positions>();
     case model::StageKind::attention:
     case model::StageKind::mlp:
@@ -21,6 +21,7 @@ std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes&
     case model::StageKind::norm:
     case model::StageKind::attention_branch:
     case model::StageKind::mlp_branch:
+    case model::StageKind::post_norm:
     case model::StageKind::logits: break;
   }
   throw BugError("make_stage: unknown kind of stage");

@@ -16,7 +16,8 @@ void each_stage(const Compute& op, const model::Model& model, Each each) {
 }  // namespace
 
 std::int64_t Activations::tokens_of(model::StageKind kind) const {
-  const bool part = kind == model::StageKind::norm && model_.part.sequence_parallel;
+  const bool norm = kind == model::StageKind::norm || kind == model::StageKind::post_norm;
+  const bool part = norm && model_.part.sequence_parallel;
   return part ? replay_options_.tokens / model_.part.ranks : replay_options_.tokens;
 }
 

@@ -62,13 +62,15 @@ bool has_head(const model::Model& model) {
   return false;
 }
 
-/// Of the head's backward on a GPU: a chunk's logits, the normed input, its gradient and a chunk of that.
+/// Of the head's backward on a GPU: a chunk's logits, with a softcap their slopes, the normed input, its gradient and a
+/// chunk of that.
 Bytes head_workspace(const model::Model& model, const ReplayOptions& replay_options) {
   const std::int64_t vocab = (model.sizes.vocab + model.part.ranks - 1) / model.part.ranks;
   const std::int64_t wanted =
       replay_options.loss_chunk_tokens > 0 ? replay_options.loss_chunk_tokens : model::gpu_logits_tokens(vocab);
   const std::int64_t chunk = std::min(wanted, replay_options.tokens);
-  return times(chunk * vocab + (2 * replay_options.tokens + chunk) * model.sizes.hidden,
+  const int logits = model.sizes.decoder.logit_softcap > 0 ? 2 : 1;
+  return times(logits * chunk * vocab + (2 * replay_options.tokens + chunk) * model.sizes.hidden,
                size_of(replay_options.compute));
 }
 

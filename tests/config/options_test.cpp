@@ -32,7 +32,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> promised = {
     {"model", {"architecture", "vocab_size",     "hidden_size", "intermediate_size", "layers",
                "heads",        "kv_heads",       "head_dim",    "norm_eps",          "rope_theta",
                "rope_scaling", "tie_embeddings", "init",        "init_std",          "from",
-               "layer_types",  "attention_bias", "mlp_bias",    "sliding_window",    "logit_softcap"}},
+               "layer_types",  "attention_bias", "mlp_bias",    "sliding_window",    "final_logit_softcapping"}},
     {"data",
      {"train", "validation", "format", "seq_len", "shuffle", "seed", "ignore_targets", "document_end", "document_mask",
       "tokenizer", "skip_to", "prefetch_batches"}},
@@ -80,7 +80,6 @@ TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {
 TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
   const std::vector<std::pair<std::string, std::string>> at_default_and_not = {
       {"mesh.context=1", "mesh.context=2"},
-      {"model.logit_softcap=0", "model.logit_softcap=30.0"},
       {"precision.moments=fp32", "precision.moments=bf16"},
   };
   for (const auto& [fine, later] : at_default_and_not) {

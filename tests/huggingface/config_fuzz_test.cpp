@@ -26,7 +26,19 @@ json sound(const model::Architecture& a) {
   if (a.windows != model::Windows::none) model.sliding_window = 7;
   if (a.windows == model::Windows::layers || a.windows == model::Windows::switched)
     model.layer_types = {config::full_attention, config::sliding_attention};
-  if (!a.decoder.learned_positions)
+  using M = config::Model;
+  for (const auto member : {&M::attention_multiplier, &M::attn_logit_softcapping, &M::final_logit_softcapping,
+                            &M::embedding_multiplier, &M::residual_multiplier, &M::logits_scaling})
+    if (a.expresses(member)) model.*member = 3.5;
+  if (a.expresses(&M::query_pre_attn_scalar)) model.query_pre_attn_scalar = 10;
+  if (a.decoder.local_rope) model.rope_local_theta = 77;
+  if (a.original_length_absent > 0)
+    model.rope_scaling = config::RopeScaling{.type = config::RopeType::longrope,
+                                             .factor = 3,
+                                             .original_max_position_embeddings = 16,
+                                             .short_factor = {1},
+                                             .long_factor = {2}};
+  else if (!a.decoder.learned_positions)
     model.rope_scaling =
         config::RopeScaling{.type = config::RopeType::yarn, .factor = 3, .original_max_position_embeddings = 16};
   return json::parse(hf_config_text(model::build(model), {}));

@@ -91,7 +91,7 @@ TEST(HfConfig, RefusesDialectsThatDisagree) {
 }
 
 TEST(HfConfig, RefusesRopeThatIsNotHonoured) {
-  for (const std::string type : {"dynamic", "longrope", "su"}) {
+  for (const std::string type : {"dynamic", "proportional", "su"}) {
     expect_refusal(R"(, "rope_scaling": {"type": ")" + type + R"(", "factor": 2})",
                    {"rope_scaling.type = \"" + type + "\"", "llama3"});
     expect_refusal(R"(, "rope_parameters": {"rope_type": ")" + type + R"("})",

@@ -26,6 +26,7 @@ void expect_refusal(const std::string& type, const std::string& more, const std:
   expect_parts(message_of<CheckpointError>([&] { (void)read(type, more); }), parts);
 }
 
+using M = config::Model;
 using Types = std::vector<std::string>;
 constexpr const char* full = config::full_attention;
 constexpr const char* sliding = config::sliding_attention;
@@ -33,11 +34,21 @@ constexpr const char* sliding = config::sliding_attention;
 TEST(Families, EveryOneIsWrittenAsItIsRead) {
   for (const model::Architecture& a : model::architectures()) {
     if (a.name == "gpt2") continue;  // other keys: gpt2_test
-    config::Model model = read(std::string(a.model_type), R"(, "head_dim": 6, "rope_theta": 300.5,
-      "rope_scaling": {"rope_type": "yarn", "factor": 3, "original_max_position_embeddings": 16, "beta_fast": 20,
-      "beta_slow": 2, "truncate": false, "attention_factor": 1.5})");
+    const std::string scaling = a.original_length_absent > 0 ? R"({"type": "longrope", "short_factor": [1, 1.5],
+      "long_factor": [2, 3], "factor": 3, "attention_factor": 1.5})"
+                                                             : R"({"rope_type": "yarn", "factor": 3,
+      "original_max_position_embeddings": 16, "beta_fast": 20, "beta_slow": 2, "truncate": false, "attention_factor": 1.5})";
+    const std::string theta = a.decoder.local_rope ? "500000" : "300.5";
+    config::Model model = read(std::string(a.model_type), fmt::format(R"(, "head_dim": {}, "partial_rotary_factor": 1,
+      "rope_theta": {}, "rope_scaling": {})",
+                                                                      a.heads_span_hidden ? 2 : 4, theta, scaling));
     if (a.expresses(&config::Model::attention_bias)) model.attention_bias = true;
     if (a.expresses(&config::Model::mlp_bias)) model.mlp_bias = true;
+    if (a.decoder.local_rope) model.rope_local_theta = 77;
+    for (const auto member : {&M::attention_multiplier, &M::attn_logit_softcapping, &M::final_logit_softcapping,
+                              &M::embedding_multiplier, &M::residual_multiplier, &M::logits_scaling})
+      if (a.expresses(member)) model.*member = 3.5;
+    if (a.expresses(&M::query_pre_attn_scalar)) model.query_pre_attn_scalar = 10;
     if (a.skips_rope) model.no_rope_interval = 2;
     if (a.windows != model::Windows::none) model.sliding_window = 7;
     if (a.windows == model::Windows::layers || a.windows == model::Windows::switched)
@@ -50,6 +61,7 @@ TEST(Families, EveryOneIsWrittenAsItIsRead) {
     EXPECT_EQ(again.no_rope_interval, model.no_rope_interval) << a.name;
     EXPECT_EQ(again.sliding_window, model.sliding_window) << a.name;
     EXPECT_EQ(again.layer_types, model.layer_types) << a.name;
+    if (a.original_length_absent > 0) continue;
     model.rope_scaling = config::RopeScaling{.type = config::RopeType::linear, .factor = 2.5};
     EXPECT_EQ(parse_hf_config(hf_config_text(model::build(model), {}), "c").model.rope_scaling, model.rope_scaling);
   }

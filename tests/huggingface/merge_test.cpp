@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "huggingface/config_text.hpp"
 #include "huggingface/directories.hpp"
 #include "trireme/base/error.hpp"
 
@@ -29,6 +30,29 @@ TEST(MergeModelConfig, TakesRopeScalingFromTheWeights) {
   config::Model hf = weights_model();
   hf.rope_scaling = config::RopeScaling{};
   EXPECT_EQ(merge_model_config({}, hf).rope_scaling, hf.rope_scaling);
+}
+
+TEST(MergeModelConfig, TakesItsOwnExportBackWhereNoLayerFollowsAKey) {
+  const auto merges = [](const char* family, auto set) {
+    config::Model run_file{.architecture = family, .vocab_size = 11, .hidden_size = 8, .intermediate_size = 12};
+    run_file.layers = 2;
+    run_file.heads = 4;
+    run_file.kv_heads = 4;
+    run_file.head_dim = 2;
+    set(run_file);
+    const std::string text = hf_config_text(model::build(run_file), {});
+    const config::Model merged = merge_model_config(run_file, parse_hf_config(text, "config.json").model);
+    EXPECT_EQ(hf_config_text(model::build(merged), {}), text) << family;
+  };
+  merges("smollm3", [](config::Model& m) { m.no_rope_interval = 5; });
+  merges("smollm3", [](config::Model& m) { m.no_rope_interval = 2; });
+  for (const char* family : {"ministral", "qwen3", "gemma2", "gemma3", "olmo3"})
+    for (const std::int64_t layers : {1, 2, 3})
+      merges(family, [&](config::Model& m) {
+        m.layers = layers;
+        m.sliding_window = 3;
+        m.layer_types = {config::full_attention, config::sliding_attention};
+      });
 }
 
 TEST(MergeModelConfig, NamesEveryDifferenceWithBothValues) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <string>
 
@@ -13,6 +14,8 @@
 
 namespace trireme::model::architecture_test {
 namespace {
+
+using M = config::Model;
 
 config::Model small(const Architecture& a) {
   config::Model config{.architecture = std::string(a.name),
@@ -25,10 +28,16 @@ config::Model small(const Architecture& a) {
   return config;
 }
 
+/// What one rank of two holds of a small model.
+Model half_of(const Architecture& a, bool sequence_parallel) {
+  return build(small(a), {.rank = 0, .ranks = 2, .sequence_parallel = sequence_parallel});
+}
+
 TEST(Architectures, NameEveryTensorOnceAndNoneThatIsNotThere) {
   for (const Architecture& a : architectures()) {
     std::set<std::string_view> tensors;
     for (const NameRow& row : a.names) EXPECT_TRUE(tensors.insert(row.tensor).second) << a.name << ": " << row.tensor;
+    for (const NameRow& row : a.names) EXPECT_FALSE(tensors.contains(row.joint)) << a.name << ": " << row.joint;
     config::Model everything = small(a);
     everything.attention_bias = a.expresses(&config::Model::attention_bias);
     everything.mlp_bias = a.expresses(&config::Model::mlp_bias);
@@ -62,13 +71,30 @@ TEST(Architectures, RefuseWhatTheirClassCannotExpress) {
     config.no_rope_interval = 2;
     config.sliding_window = 3;
     config.layer_types = {config::full_attention, config::sliding_attention};
+    config.rope_local_theta = 7;
+    for (const auto member : {&M::attention_multiplier, &M::attn_logit_softcapping, &M::final_logit_softcapping,
+                              &M::embedding_multiplier, &M::residual_multiplier, &M::logits_scaling})
+      config.*member = 3;
+    config.partial_rotary_factor = 0.5;
+    config.query_pre_attn_scalar = 3;
     const std::string message = message_of(config);
     const auto refused = [&](std::string_view key) {
       return message.find(fmt::format("model.{} has no meaning for model.architecture = \"{}\"", key, a.name)) !=
              std::string::npos;
     };
     EXPECT_EQ(refused("attention_bias"), !a.expresses(&config::Model::attention_bias)) << a.name;
-    EXPECT_EQ(refused("mlp_bias"), a.name != "llama" && a.name != "smollm3") << a.name;
+    EXPECT_EQ(refused("mlp_bias"),
+              !std::set<std::string_view>({"llama", "smollm3", "granite", "helium"}).contains(a.name))
+        << a.name;
+    const bool granite = a.name == "granite";
+    for (const char* key : {"attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling"})
+      EXPECT_EQ(refused(key), !granite) << a.name << ": " << key;
+    const bool gemma23 = a.name == "gemma2" || a.name == "gemma3";
+    EXPECT_EQ(refused("query_pre_attn_scalar"), !gemma23) << a.name;
+    EXPECT_EQ(refused("final_logit_softcapping"), !gemma23) << a.name;
+    EXPECT_EQ(refused("attn_logit_softcapping"), a.name != "gemma2") << a.name;
+    EXPECT_EQ(refused("rope_local_theta"), a.name != "gemma3" && a.name != "olmo3") << a.name;
+    EXPECT_EQ(refused("partial_rotary_factor"), !a.expresses(&M::partial_rotary_factor)) << a.name;
     EXPECT_EQ(refused("no_rope_interval"), a.name != "smollm3") << a.name;
     EXPECT_EQ(refused("sliding_window"), a.windows == Windows::none) << a.name;
     EXPECT_EQ(refused("layer_types"), a.windows == Windows::none || a.windows == Windows::all) << a.name;
@@ -94,9 +120,79 @@ TEST(Architectures, WithWindowsCountWhatQueriesSee) {
   EXPECT_EQ(part.compute_blocks[2].stages[1].window, 16) << "of the branch that tensor parallelism cuts out";
 }
 
+TEST(Architectures, OfPhi3AndGlmShareTensorsOfFilesByRows) {
+  const Model model = build(small(architecture("phi3")));
+  std::map<std::string, std::vector<std::int64_t>> rows;  // before each, and of all
+  for (const Parameter& p : model[ParamBlock{1}].parameters)
+    if (!p.joint_tensor.empty()) rows[p.joint_tensor].insert(rows[p.joint_tensor].end(), {p.rows_before, p.joint_rows});
+  EXPECT_EQ(rows, (std::map<std::string, std::vector<std::int64_t>>{
+                      {"model.layers.0.self_attn.qkv_proj.weight", {0, 72, 24, 72, 48, 72}},
+                      {"model.layers.0.mlp.gate_up_proj.weight", {0, 80, 40, 80}}}));
+}
+
+TEST(Architectures, TurnAWholeNumberOfPairs) {
+  config::Model config = small(architecture("glm4"));
+  config.partial_rotary_factor = 0.5;
+  EXPECT_NE(message_of(config).find("RoPE would turn 3 of head_dim = 6 elements"), std::string::npos);
+  config.partial_rotary_factor = 0.7;
+  EXPECT_EQ(message_of(config), "");
+  config = small(architecture("phi3"));
+  config.rope_scaling =
+      config::RopeScaling{.type = config::RopeType::longrope, .short_factor = {1, 2, 3}, .long_factor = {1, 2}};
+  EXPECT_NE(message_of(config).find("long_factor has 2 numbers; RoPE turns 3 pairs"), std::string::npos);
+  config.rope_scaling = config::RopeScaling{.type = config::RopeType::linear};
+  EXPECT_NE(message_of(config).find("Phi3ForCausalLM of transformers takes rope_type = \"longrope\" only"),
+            std::string::npos);
+}
+
+TEST(Architectures, WithoutAnHeadDimOfTheirOwnRefuseOne) {
+  config::Model config = small(architecture("stablelm"));
+  config.head_dim = 8;
+  EXPECT_NE(message_of(config).find("model.head_dim = 8"), std::string::npos);
+  config.head_dim = 6;
+  EXPECT_EQ(message_of(config), "");
+}
+
+TEST(Architectures, NormWhatBranchesWriteBehindTheSumOverTheTensorAxis) {
+  for (const bool sequence_parallel : {false, true}) {
+    const std::vector<Stage> stages = half_of(architecture("gemma2"), sequence_parallel).compute_blocks[1].stages;
+    ASSERT_EQ(stages.size(), 6U);
+    for (const std::size_t first : {0U, 3U}) {
+      EXPECT_EQ(stages[first].kind, StageKind::norm);
+      EXPECT_TRUE(is_branch(stages[first + 1].kind) && stages[first + 1].sum_is_normed);
+      EXPECT_EQ(stages[first + 1].leave, sequence_parallel ? Join::scatter_sequence : Join::all_reduce_activation);
+      EXPECT_EQ(stages[first + 2].kind, StageKind::post_norm);
+      EXPECT_EQ(stages[first + 2].parameters.size(), 1U);
+    }
+    const Model half = half_of(architecture("gemma2"), sequence_parallel);
+    for (const Parameter& p : half[ParamBlock{1}].parameters)
+      EXPECT_EQ(p.partition->sum_gradient, sequence_parallel && p.name.ends_with("layernorm.weight")) << p.name;
+  }
+}
+
+TEST(Architectures, InTheirShortestFormHaveTheSameLayers) {
+  config::Model config = small(architecture("gemma3"));
+  config.sliding_window = 5;
+  config.layers = 1;
+  config.layer_types = {config::full_attention, config::sliding_attention};
+  EXPECT_EQ(in_shortest_form(config).layer_types, std::vector<std::string>{});
+  EXPECT_EQ(in_shortest_form(config).sliding_window, 0) << "the one layer has none";
+  config.layers = 7;
+  config.layer_types = {config::sliding_attention, config::sliding_attention, config::full_attention};
+  EXPECT_EQ(in_shortest_form(config).layer_types, config.layer_types);
+  const std::vector<std::string> cycle = config.layer_types;
+  config.layer_types.insert(config.layer_types.end(), cycle.begin(), cycle.end());
+  EXPECT_EQ(in_shortest_form(config).layer_types, cycle);
+  config.layers = 2;
+  EXPECT_EQ(in_shortest_form(config).layer_types, std::vector<std::string>{});
+  EXPECT_EQ(in_shortest_form(config).sliding_window, 5) << "both layers have it";
+  config.no_rope_interval = 3;
+  EXPECT_EQ(in_shortest_form(config).no_rope_interval, 0);
+}
+
 TEST(Architectures, WhoseNormsSpanWhatIsSplitRefuseTensorParallelism) {
   for (const Architecture& a : architectures()) {
-    const bool refuses = a.decoder.post_norm || a.decoder.qk_norm == QkNorm::width;
+    const bool refuses = a.decoder.qk_norm == QkNorm::width;
     try {
       (void)build(small(a), {.rank = 0, .ranks = 2});
       EXPECT_FALSE(refuses) << a.name;

@@ -34,6 +34,36 @@ void draw_tensor(Draw& draw, config::RunConfig& config, const model::Architectur
   while (model.kv_heads % tensor != 0 && tensor % model.kv_heads != 0);
 }
 
+/// Options of the blocks of some families, each where the family has it, drawn at random; and sizes that it requires,
+/// which follow from heads and head_dim.
+void draw_options(Draw& draw, config::Model& model, const model::Architecture& family) {
+  using M = config::Model;
+  if (family.expresses(&M::partial_rotary_factor)) {
+    model.head_dim = (model.head_dim + 3) / 4 * 4;
+    model.partial_rotary_factor = draw.of<double>({1, 0.5});
+  }
+  if (family.heads_span_hidden) model.hidden_size = model.heads * model.head_dim;
+  if (family.original_length_absent > 0 && model.rope_scaling) {
+    const auto pairs = static_cast<std::size_t>(static_cast<double>(model.head_dim) * model.partial_rotary_factor / 2);
+    model.rope_scaling = config::RopeScaling{.type = config::RopeType::longrope,
+                                             .factor = 4,
+                                             .original_max_position_embeddings = draw.between(8, 30),
+                                             .short_factor = std::vector<double>(pairs, 1.25),
+                                             .long_factor = std::vector<double>(pairs, 3.5)};
+  }
+  if (family.decoder.local_rope) model.rope_local_theta = draw.of<double>({0, 70});
+  if (family.expresses(&M::query_pre_attn_scalar)) model.query_pre_attn_scalar = draw.between(0, 20);
+  const auto scale = [&](double M::*member, double value) {
+    if (family.expresses(member) && draw.coin()) model.*member = value;
+  };
+  scale(&M::attn_logit_softcapping, 2);
+  scale(&M::final_logit_softcapping, 3);
+  scale(&M::embedding_multiplier, 4);
+  scale(&M::residual_multiplier, 0.4);
+  scale(&M::attention_multiplier, 0.3);
+  scale(&M::logits_scaling, 0.6);
+}
+
 /// The family, with options that it has.
 void draw_family(Draw& draw, config::Model& model, const model::Architecture& family) {
   model.architecture = family.name;
@@ -47,13 +77,13 @@ void draw_family(Draw& draw, config::Model& model, const model::Architecture& fa
   }
   model.attention_bias = family.expresses(&config::Model::attention_bias) && draw.coin();
   model.mlp_bias = family.expresses(&config::Model::mlp_bias) && draw.coin();
-  // What a run file says of layers that the model lacks is not in its weights' config.json.
-  if (family.skips_rope) model.no_rope_interval = draw.between(0, model.layers);
+  if (family.skips_rope) model.no_rope_interval = draw.between(0, model.layers + 1);
   using enum config::RopeType;
   if (model.rope_scaling) model.rope_scaling->type = draw.of({llama3, linear, yarn});
+  draw_options(draw, model, family);
   if (family.windows == model::Windows::none || draw.coin()) return;
   model.sliding_window = draw.between(1, 12);
-  if (family.windows != model::Windows::all && model.layers > 1 && draw.coin())
+  if (family.windows != model::Windows::all && draw.coin())
     model.layer_types = draw.of<std::vector<std::string>>(
         {{config::full_attention, config::sliding_attention}, {config::sliding_attention, config::full_attention}});
 }

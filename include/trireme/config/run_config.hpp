@@ -38,8 +38,8 @@ struct RunSection {
 };
 
 /// How RoPE is stretched to longer contexts, as Hugging Face names it. linear: positions / factor (Chen et al. 2023);
-/// yarn: Peng et al. 2023; llama3: Llama 3.1's.
-enum class RopeType { llama3, linear, yarn };
+/// yarn: Peng et al. 2023; llama3: Llama 3.1's; longrope: a factor for each frequency (Ding et al. 2024).
+enum class RopeType { llama3, linear, yarn, longrope };
 
 /// `rope_scaling = { rope_type = "llama3", factor = 8.0, ... }`. A type reads its own members only.
 struct RopeScaling {
@@ -48,9 +48,12 @@ struct RopeScaling {
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   std::int64_t original_max_position_embeddings = 8192;
-  double attention_factor = 0;  ///< yarn: cosines and sines times this; 0: 1 + 0.1 ln(factor)
+  double attention_factor = 0;  ///< cosines and sines times this; 0: yarn 1 + 0.1 ln(factor), longrope
+                                ///< sqrt(1 + ln(factor) / ln(original_max_position_embeddings))
   double beta_fast = 32, beta_slow = 1;
   bool truncate = true;
+  /// longrope: what each frequency is divided by, in sequences up to the original length and in longer ones.
+  std::vector<double> short_factor{}, long_factor{};
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
 
@@ -73,9 +76,17 @@ struct Model {
   std::optional<RopeScaling> rope_scaling;
   bool attention_bias = false;  ///< of q, k, v and o
   bool mlp_bias = false;
-  std::int64_t sliding_window = 0;       ///< 0: none
-  std::vector<std::string> layer_types;  ///< a cycle of the two words above; empty: all layers have the window
-  std::int64_t no_rope_interval = 0;     ///< every so many layers one without RoPE; 0: none
+  std::int64_t sliding_window = 0;         ///< 0: none
+  std::vector<std::string> layer_types;    ///< a cycle of the two words above; empty: all layers have the window
+  std::int64_t no_rope_interval = 0;       ///< every so many layers one without RoPE; 0: none
+  double rope_local_theta = 0;             ///< of layers with a window, whose RoPE is not scaled; 0: rope_theta
+  double partial_rotary_factor = 1;        ///< the part of a head that RoPE turns, from its beginning
+  std::int64_t query_pre_attn_scalar = 0;  ///< attention's scores times its ^-1/2; 0: head_dim
+  double attention_multiplier = 0;         ///< attention's scores times it; 0: head_dim^-1/2
+  double attn_logit_softcapping = 0;       ///< s becomes cap tanh(s / cap); 0: none
+  double final_logit_softcapping = 0;      ///< the same of the logits
+  double embedding_multiplier = 1, residual_multiplier = 1;
+  double logits_scaling = 1;  ///< what logits are divided by
   bool tie_embeddings = false;
   Init init = Init::normal;
   double init_std = 0.02;

@@ -91,7 +91,8 @@ class HfDirectory {
 /// differs.
 [[nodiscard]] config::Model merge_model_config(const config::Model& from_file, const config::Model& from_hf);
 
-/// The shape that the files give a parameter.
+/// The tensor in which files hold a parameter, maybe with others, and its shape.
+[[nodiscard]] const std::string& tensor_in_files(const model::Parameter& parameter);
 [[nodiscard]] std::vector<std::int64_t> shape_in_files(const model::Parameter& parameter);
 
 struct HfWriteOptions {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cmath>
 #include <cstdint>
 
 namespace trireme::kernels {
@@ -11,9 +12,15 @@ namespace trireme::kernels {
 struct AttentionShape {
   std::int64_t batch = 0, seq_len = 0, heads = 0, kv_heads = 0, head_dim = 0;
   std::int64_t window = 0;  ///< keys that a query sees, its own included; 0: all before it
+  double scale = 0;         ///< of q k^T; 0: head_dim^-1/2
+  double softcap = 0;       ///< a scaled score s becomes softcap tanh(s / softcap); 0: it stays
+
+  [[nodiscard]] double score_scale() const {
+    return scale > 0 ? scale : 1.0 / std::sqrt(static_cast<double>(head_dim));
+  }
 };
 
-// Causal attention, softmax(q k^T / sqrt(head_dim)) v, without materialising [T, T] (FlashAttention, Dao et al. 2022).
+// Causal attention, softmax(scale q k^T) v, without materialising [T, T] (FlashAttention, Dao et al. 2022).
 // All fp32 or all bf16; rows may be apart. q, out: [B*T, heads * head_dim]; k, v: [B*T, kv_heads * head_dim];
 // logsumexp: [B, heads, T] fp32.
 //

@@ -7,20 +7,23 @@
 
 namespace trireme::kernels {
 
-// RMSNorm (Zhang and Sennrich 2019): y = x / sqrt(mean(x^2) + eps) * weight. Statistics and sums in fp32 whatever the
+// RMSNorm (Zhang and Sennrich 2019): y = x / sqrt(mean(x^2) + eps) * (offset + weight), where `offset` is 0 or, in
+// Gemma's norms, 1, added in fp32. Statistics and sums in fp32 whatever the
 // data type; rows of x may be apart (any stride between rows, none within).
 
 /// Writes y = norm(x) * weight and rstd = 1 / sqrt(mean(x^2) + eps).
 /// x, y: [N, D] fp32 or bf16; weight: [D] of the same type; rstd: [N] fp32.
-void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd);
+void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
+              float offset = 0);
 
 /// Writes y = x * rstd * weight again from a saved rstd: bit for bit what rms_norm wrote.
-void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y);
+void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y,
+                    float offset = 0);
 
 /// Writes d_x = d_residual + d(norm(x) * weight)/dx applied to d_y, and the weight's gradient. d_residual: undefined
 /// for none; d_x may be d_y or d_residual itself. d_weight is summed in chunks of 32 rows, then over chunks in order:
 /// the same bits for any number of threads.
 void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                       const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight);
+                       const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight, float offset = 0);
 
 }  // namespace trireme::kernels

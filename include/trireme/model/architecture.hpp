@@ -18,7 +18,8 @@ namespace trireme::model {
 struct NameRow {
   Role role;
   std::string_view tensor;
-  bool transposed = false;  ///< files hold [in, out] (GPT-2's Conv1D)
+  bool transposed = false;      ///< files hold [in, out] (GPT-2's Conv1D)
+  std::string_view joint = {};  ///< files hold it in this tensor, whose rows are those of all that name it, by role
 };
 
 using Member = std::variant<std::int64_t config::Model::*, double config::Model::*, bool config::Model::*>;
@@ -29,6 +30,7 @@ struct KeyRow {
   Member member;
   std::optional<double> absent = {};  ///< its value where the key is absent or null; nothing: it must be there
   std::int64_t times_hidden = 0;      ///< an absent one is so many times the hidden size
+  bool null_is_zero = false;          ///< null, unlike absence, is 0, which is written as null
 };
 
 /// A key with one value that is honoured. Written as it is; any other value is refused, an absent key is accepted.
@@ -57,8 +59,17 @@ struct Architecture {
   std::vector<KeyRow> keys;
   Windows windows = Windows::none;
   std::int64_t window_absent = 0;  ///< sliding_window where the key is absent, which is not null
-  double theta_absent = 10000;     ///< rope_theta where it is absent
-  bool skips_rope = false;         ///< no_rope_layers and no_rope_layer_interval: layers without RoPE (SmolLM3)
+  /// Where layer_types is absent every so many layers one has no window; 0: all have one. In some files this key says.
+  std::int64_t full_every = 0;
+  std::string_view full_every_key = {};
+  double theta_absent = 10000;            ///< rope_theta where it is absent
+  bool skips_rope = false;                ///< no_rope_layers and no_rope_layer_interval: layers without RoPE (SmolLM3)
+  double local_theta_absent = 0;          ///< with local_rope: rope_local_theta where it is absent
+  std::string_view local_theta_key = {};  ///< in the dialect of transformers 4
+  /// original_max_position_embeddings stands beside rope_scaling, which is of type longrope; this where it is absent.
+  std::int64_t original_length_absent = 0;
+  bool heads_span_hidden = false;  ///< heads x head_dim is the hidden size
+  bool o_bias_with_qkv = true;     ///< attention_bias is of o as well
   std::string_view activation_key;
   std::vector<std::string_view> activations;  ///< values that mean the same; the first is written
   std::vector<FixedRow> fixed = {};
@@ -80,6 +91,11 @@ struct Architecture {
 
 /// The window of attention in a layer: how many keys a query sees, its own included; 0: all before it.
 [[nodiscard]] std::int64_t window_of(const config::Model& config, std::int64_t layer);
+/// The same layers in the fewest words: the shortest cycle of layer_types for its number of layers, and no key that
+/// none of them follows.
+[[nodiscard]] config::Model in_shortest_form(config::Model config);
+/// The base of RoPE in layers with a window, where they have their own.
+[[nodiscard]] double local_theta_of(const config::Model& config);
 /// Whether a layer has RoPE.
 [[nodiscard]] bool rotates(const config::Model& config, std::int64_t layer);
 

@@ -18,14 +18,16 @@ enum class StageKind {
   norm,              ///< of attention, mlp or head
   attention_branch,  ///< attention without its norm and residual
   mlp_branch,        ///< mlp without its norm and residual
+  post_norm,         ///< of the output of attention or mlp, and its residual
   logits,            ///< the head without its norm
 };
 
-enum class NormKind : std::uint8_t { rms, layer };
+/// rms_plus_one: RMSNorm times (1 + weight), whose weight starts at 0.
+enum class NormKind : std::uint8_t { rms, rms_plus_one, layer };
 /// Normalization of queries and keys before RoPE. head: each head by itself, one weight for all; width: all heads of a
 /// token together.
 enum class QkNorm : std::uint8_t { none, head, width };
-enum class Activation : std::uint8_t { swiglu, gelu_tanh };  ///< the last has no gate
+enum class Activation : std::uint8_t { swiglu, geglu_tanh, gelu_tanh };  ///< the last has no gate
 
 /// What the stages of a model are made of. Equal on every rank.
 struct Decoder {
@@ -37,6 +39,14 @@ struct Decoder {
   bool learned_positions = false;                           ///< added to the embedding; else RoPE
   bool joint_qkv = false;                                   ///< q, k and v are one parameter, and so are their biases
   bool qkv_bias = false, o_bias = false, mlp_bias = false;  ///< mlp_bias: of every linear layer of the MLP
+  bool adjacent_pairs = false;  ///< RoPE turns elements 2i and 2i + 1; else i and i + half of what it turns
+  double rotary_part = 1;       ///< of a head, from its beginning
+  bool local_rope = false;      ///< layers with a window have RoPE of their own: another base, no scaling
+  bool embedding_root = false;  ///< the embedding is times sqrt(hidden), rounded to the compute type
+  double embedding_scale = 1, residual_scale = 1;  ///< of the embedding; of what branches write
+  double score_scale = 0;                          ///< of attention's scores; 0: head_dim^-1/2
+  double score_softcap = 0, logit_softcap = 0;     ///< x becomes cap tanh(x / cap); 0: none
+  double logit_divisor = 1;                        ///< of the logits, before their softcap
   friend bool operator==(const Decoder&, const Decoder&) = default;
 
   [[nodiscard]] bool gated() const { return activation != Activation::gelu_tanh; }
@@ -76,13 +86,18 @@ enum class Role : std::uint8_t {
 };
 
 /// The parameters of a stage of `kind`, in the order in which the stage lists them: those of the norm of its input
-/// come first, those of the norm of its output last. norm:
-/// of StageKind::norm none, since it is that of another stage.
+/// come first, those of the norm of its output last. Of
+/// StageKind::norm and post_norm none, since they are those of another stage.
 [[nodiscard]] std::vector<Role> roles_of(StageKind kind, const Decoder& decoder);
 
 /// How many parameters a norm has.
 [[nodiscard]] constexpr std::size_t norm_parameters(const Decoder& decoder) {
   return decoder.norm == NormKind::layer ? 2 : 1;
+}
+
+/// Elements of a head of `head_dim` that RoPE turns.
+[[nodiscard]] constexpr std::int64_t rotary_width(const Decoder& decoder, std::int64_t head_dim) {
+  return static_cast<std::int64_t>(static_cast<double>(head_dim) * decoder.rotary_part);
 }
 
 }  // namespace trireme::model

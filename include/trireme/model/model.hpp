@@ -26,6 +26,10 @@ struct Parameter {
   double std = 0.02;  ///< standard deviation where filling is normal
   /// Hugging Face files hold the transpose (GPT-2's Conv1D): [in, out] there, [out, in] here.
   bool transposed_in_files = false;
+  /// Files hold its rows in a tensor of this name, after `rows_before` of `joint_rows`: those of several parameters
+  /// that follow each other in their block. Empty: the tensor is its own.
+  std::string joint_tensor{};
+  std::int64_t rows_before = 0, joint_rows = 0;
   std::optional<Partition> partition{};  ///< absent: held as a whole
 
   /// Elements that are held, padding of a cut vocabulary included.
@@ -65,6 +69,7 @@ struct Stage {
   Join leave = Join::none;           ///< after its forward
   std::int64_t window = 0;           ///< of attention: keys that a query sees, its own included; 0: all before it
   bool rotates = true;               ///< of attention: its queries and keys have RoPE
+  bool sum_is_normed = false;  ///< the sum of a branch goes to the post_norm behind it, not to the residual stream
 };
 
 /// The unit of scheduling.
@@ -80,6 +85,7 @@ struct Sizes {
   std::int64_t positions = 0;  ///< learned ones: the longest sequence
   double norm_eps = 1e-5;
   double rope_theta = 10000;
+  double rope_local_theta = 10000;  ///< with decoder.local_rope: of layers with a window
   std::optional<config::RopeScaling> rope_scaling;
   bool tied = false;
   Decoder decoder{};
@@ -132,7 +138,8 @@ struct Model {
   return kind == StageKind::attention_branch || kind == StageKind::mlp_branch;
 }
 [[nodiscard]] inline bool is_partitioned(const Stage& stage) {
-  return stage.kind == StageKind::norm || stage.leave != Join::none || stage.enter != Join::none;
+  return stage.kind == StageKind::norm || stage.kind == StageKind::post_norm || stage.leave != Join::none ||
+         stage.enter != Join::none;
 }
 
 /// Whether ranks of the tensor axis hold the same parameters of a block and have seen other tokens or heads.

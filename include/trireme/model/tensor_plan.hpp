@@ -25,13 +25,16 @@ struct ParameterRule {
   bool sum_of_heads = false;  ///< of a replicated parameter: every rank applies it to its own heads
 };
 
-/// One of the stages that a whole stage is cut into.
+/// Parameters of a whole stage: of the norm of its input, of the branch, of the norm of its output.
+enum class Has { pre, branch, post };
+
+/// One of the stages that a whole stage is cut into. Those with `post` are there only in decoders that have that norm.
 struct Piece {
   std::string_view name;
   StageKind kind;
-  bool norm_parameters;  ///< the norm's, the first ones; else the others
-  Join enter;            ///< where sequence parallelism is left
-  Join leave;            ///< where it is entered again
+  Has has;     ///< which parameters of the whole stage
+  Join enter;  ///< where sequence parallelism is left
+  Join leave;  ///< where it is entered again
 };
 struct StageRule {
   StageKind whole;

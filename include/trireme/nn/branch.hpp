@@ -68,6 +68,22 @@ struct JointLinear {
   void backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span<const Grad> grads) const;
 };
 
+/// What a branch writes: scale (x w^T + bias), + residual where that is defined. weight, bias: their places.
+struct OutputLinear {
+  std::size_t weight = 0;
+  std::optional<std::size_t> bias{};
+  double scale = 1;
+  bool adds_bias = true;  ///< this rank does: one of those that are summed
+
+  [[nodiscard]] at::Tensor forward(const at::Tensor& x, const at::Tensor& residual,
+                                   std::span<const at::Tensor> parameters) const;
+  /// The gradient by x w^T + bias.
+  [[nodiscard]] at::Tensor scaled(const at::Tensor& d_y) const;
+  /// d_y: scaled. The gradient by x.
+  [[nodiscard]] at::Tensor backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters) const;
+  void backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span<const Grad> grads) const;
+};
+
 /// o(attention(q(h), k(h), v(h))), causal, grouped-query, rotary unless positions are learned. Parameters: roles_of
 /// (attention_branch). Saves q|k|v after RoPE, the attention's output, its log-sum-exp; with a norm of queries and keys
 /// q|k|v before it, and last the rstd of each of their pieces, [pieces, N].
@@ -91,14 +107,19 @@ class AttentionBranch final : public Branch {
   [[nodiscard]] at::Tensor queries_and_keys(const at::Tensor& qkv, std::span<const at::Tensor> parameters,
                                             const Microbatch& microbatch, const at::Tensor& rstd, bool again) const;
   [[nodiscard]] kernels::AttentionShape shape_of(const Microbatch& microbatch) const;
+  [[nodiscard]] const kernels::RopeTable& table_of(const Microbatch& microbatch) const;
+  /// Added to the weights of the norms of queries and keys.
+  [[nodiscard]] float norm_offset() const { return sizes_.decoder.norm == model::NormKind::rms_plus_one ? 1 : 0; }
 
   model::Sizes sizes_;
   std::int64_t window_;
-  bool adds_bias_;
   Slots slots_;
   JointLinear qkv_;
+  OutputLinear out_;
   std::vector<NormedPiece> pieces_;
   kernels::RopeTable table_;
+  kernels::RopeTable long_table_;  ///< longrope's, of sequences longer than short_length_
+  std::int64_t short_length_ = 0;
 };
 
 /// down(activation(gate(h), up(h))), or down(activation(up(h))) without a gate. Parameters: roles_of(mlp_branch). Saves
@@ -117,9 +138,9 @@ class MlpBranch final : public Branch {
 
  private:
   model::Activation activation_;
-  bool adds_bias_;
   Slots slots_;
   JointLinear inner_;
+  OutputLinear out_;
 };
 
 /// The branch of a stage of attention or mlp, whole or cut. sizes: what this rank holds. device: where its tensors will

@@ -10,13 +10,13 @@
 
 namespace trireme::nn {
 
-/// RMSNorm {weight} or LayerNorm {weight, bias}, [D] each, as the decoder says. x: [N, D].
+/// RMSNorm {weight}, that times (1 + weight), or LayerNorm {weight, bias}, [D] each, as the decoder says. x: [N, D].
 class Norm {
  public:
   explicit Norm(const model::Sizes& sizes) : kind_(sizes.decoder.norm), eps_(sizes.norm_eps) {}
 
   /// How many parameters it has: the first ones of its stage.
-  [[nodiscard]] std::size_t parameters() const { return kind_ == model::NormKind::rms ? 1 : 2; }
+  [[nodiscard]] std::size_t parameters() const { return kind_ == model::NormKind::layer ? 2 : 1; }
 
   struct Output {
     at::Tensor h;           ///< [N, D]
@@ -32,6 +32,9 @@ class Norm {
                                     std::span<const kernels::Grad> grads) const;
 
  private:
+  /// Added to the weight of RMSNorm.
+  [[nodiscard]] float offset() const { return kind_ == model::NormKind::rms_plus_one ? 1 : 0; }
+
   model::NormKind kind_;
   double eps_;
 };

@@ -13,7 +13,8 @@
 /// them, as verbs of the schedule.
 namespace trireme::nn {
 
-/// A norm by itself: of all tokens, or under sequence parallelism of this rank's. Saves x and its statistics.
+/// A norm by itself, of a branch's input or output: of all tokens, or under sequence parallelism of this rank's. Saves
+/// x and its statistics.
 class NormStage {
  public:
   explicit NormStage(const model::Sizes& sizes) : norm_(sizes) {}
@@ -32,11 +33,12 @@ class NormStage {
 /// The embedding of this rank's part of the vocabulary: its term of the sum over the tensor axis.
 class VocabularyEmbedding {
  public:
-  explicit VocabularyEmbedding(model::VocabularyPart part) : part_(part) {}
+  VocabularyEmbedding(const model::Sizes& sizes, model::VocabularyPart part) : sizes_(sizes), part_(part) {}
   [[nodiscard]] at::Tensor forward(std::span<const at::Tensor> parameters, const Microbatch& microbatch) const;
   void backward(const at::Tensor& d_out, std::span<const Grad> grads, const Microbatch& microbatch) const;
 
  private:
+  model::Sizes sizes_;
   model::VocabularyPart part_;
 };
 
@@ -45,8 +47,8 @@ class VocabularyEmbedding {
 /// are computed again. Where all tokens are one chunk nothing is.
 class VocabularyHead {
  public:
-  /// vocab: of the whole vocabulary. chunk_tokens: 0 for chosen.
-  VocabularyHead(std::int64_t vocab, model::VocabularyPart part, int ranks, std::int64_t chunk_tokens,
+  /// sizes: of the whole model. chunk_tokens: 0 for chosen.
+  VocabularyHead(const model::Sizes& sizes, model::VocabularyPart part, int ranks, std::int64_t chunk_tokens,
                  at::Device device = at::kCPU);
   /// Statistics [N, 3] fp32 (kernels::vocabulary_statistics); in infer the logits of each row's last position,
   /// [B, ceil(vocab / ranks)] fp32. h: [N, D], normed. first_logits: becomes what backward takes.
@@ -60,6 +62,7 @@ class VocabularyHead {
   [[nodiscard]] at::Tensor joined_logits(const at::Tensor& gathered) const;
 
  private:
+  model::Decoder decoder_;
   std::int64_t vocab_;
   model::VocabularyPart part_;
   std::int64_t padded_;

@@ -7,7 +7,6 @@
 #include <ATen/ops/empty.h>
 
 #include <atomic>
-#include <cmath>
 #include <vector>
 
 #include "kernels/cuda.hpp"
@@ -18,7 +17,7 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-double scale_of(const AttentionShape& s) { return 1.0 / std::sqrt(static_cast<double>(s.head_dim)); }
+double scale_of(const AttentionShape& s) { return s.score_scale(); }
 
 /// Without dropout the random state is never read, but the kernels want a tensor of its kind.
 at::Tensor no_random_state(const at::Tensor& q, at::IntArrayRef shape, at::ScalarType type) {
@@ -37,7 +36,7 @@ void put_gradients(const std::tuple<at::Tensor, at::Tensor, at::Tensor>& from, c
 
 /// The library to use for this call: dense where the chosen one cannot run.
 AttentionLibrary library_for(const at::Tensor& q, const AttentionShape& s) {
-  const bool fused = q.scalar_type() == at::kBFloat16 && s.head_dim % 8 == 0 && s.head_dim <= 256;
+  const bool fused = q.scalar_type() == at::kBFloat16 && s.head_dim % 8 == 0 && s.head_dim <= 256 && s.softcap == 0;
   return fused ? attention_library() : AttentionLibrary::dense;
 }
 

@@ -8,7 +8,6 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "kernels/cuda/attention_heads.hpp"
@@ -27,12 +26,17 @@ std::int64_t query_block(const AttentionShape& s) {
   return std::max<std::int64_t>(1, scores / (s.heads * s.seq_len));
 }
 
-/// Scores of queries [begin, end) against the keys that they see, [heads, end - begin, end]; -infinity after a query.
-at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, std::int64_t begin, std::int64_t end, double scale) {
-  const at::Tensor hidden = at::ones({end - begin, end}, q.options().dtype(at::kBool)).triu(begin + 1);
-  return at::bmm(q.slice(1, begin, end), k.slice(1, 0, end).transpose(1, 2))
-      .mul_(scale)
-      .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
+/// Scores of queries [begin, end) against the keys up to them, [heads, end - begin, end], with their softcap.
+at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, std::int64_t begin, std::int64_t end,
+                     const AttentionShape& s) {
+  at::Tensor scores = at::bmm(q.slice(1, begin, end), k.slice(1, 0, end).transpose(1, 2)).mul_(s.score_scale());
+  return s.softcap > 0 ? scores.div_(s.softcap).tanh_().mul_(s.softcap) : scores;
+}
+
+/// -infinity after a query.
+void hide(const at::Tensor& scores, std::int64_t begin, std::int64_t end) {
+  const at::Tensor hidden = at::ones({end - begin, end}, scores.options().dtype(at::kBool)).triu(begin + 1);
+  scores.masked_fill_(hidden, -std::numeric_limits<float>::infinity());
 }
 
 /// Sums the heads of each group: [heads, T, head_dim] to [kv_heads, T, head_dim].
@@ -44,13 +48,13 @@ at::Tensor grouped(const at::Tensor& x, const AttentionShape& s) {
 
 void dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& s,
                      const at::Tensor& out, const at::Tensor& logsumexp) {
-  const double scale = 1.0 / std::sqrt(static_cast<double>(s.head_dim));
   for (std::int64_t b = 0; b < s.batch; ++b) {
     const at::Tensor qs = sequence(q, s, s.heads, b), ks = sequence(k, s, s.kv_heads, b),
                      vs = sequence(v, s, s.kv_heads, b);
     for (std::int64_t begin = 0; begin < s.seq_len; begin += query_block(s)) {
       const std::int64_t end = std::min(s.seq_len, begin + query_block(s));
-      const at::Tensor scores = scores_of(qs, ks, begin, end, scale);
+      const at::Tensor scores = scores_of(qs, ks, begin, end, s);
+      hide(scores, begin, end);
       const at::Tensor lse = at::logsumexp(scores, -1);
       logsumexp.select(0, b).slice(1, begin, end).copy_(lse);
       by_head(out, s, s.heads)
@@ -64,7 +68,6 @@ void dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 void dense_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& s,
                               const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v) {
-  const double scale = 1.0 / std::sqrt(static_cast<double>(s.head_dim));
   for (std::int64_t b = 0; b < s.batch; ++b) {
     const at::Tensor qs = sequence(q, s, s.heads, b), ks = sequence(k, s, s.kv_heads, b),
                      vs = sequence(v, s, s.kv_heads, b), upstream = sequence(d_out, s, s.heads, b);
@@ -73,10 +76,16 @@ void dense_attention_backward(const at::Tensor& d_out, const at::Tensor& q, cons
     for (std::int64_t begin = 0; begin < s.seq_len; begin += query_block(s)) {
       const std::int64_t end = std::min(s.seq_len, begin + query_block(s));
       const at::Tensor lse = logsumexp.select(0, b).slice(1, begin, end).unsqueeze(-1);
-      const at::Tensor p = scores_of(qs, ks, begin, end, scale).sub_(lse).exp_();
+      const at::Tensor scores = scores_of(qs, ks, begin, end, s);
+      const at::Tensor slope = s.softcap > 0 ? 1 - (scores / s.softcap).square_() : at::Tensor();
+      hide(scores, begin, end);
+      const at::Tensor p = scores.sub_(lse).exp_();
       const at::Tensor g = upstream.slice(1, begin, end);
-      const at::Tensor d_s =
-          at::bmm(g, vs.slice(1, 0, end).transpose(1, 2)).sub_(delta.slice(1, begin, end)).mul_(p).mul_(scale);
+      const at::Tensor d_s = at::bmm(g, vs.slice(1, 0, end).transpose(1, 2))
+                                 .sub_(delta.slice(1, begin, end))
+                                 .mul_(p)
+                                 .mul_(s.score_scale());
+      if (slope.defined()) d_s.mul_(slope);
       by_head(d_q, s, s.heads).select(0, b).slice(1, begin, end).copy_(at::bmm(d_s, ks.slice(1, 0, end)));
       d_ks.slice(1, 0, end).add_(at::bmm(d_s.transpose(1, 2), qs.slice(1, begin, end)));
       d_vs.slice(1, 0, end).add_(at::bmm(p.transpose(1, 2), g));

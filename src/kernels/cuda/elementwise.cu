@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RoPE, SwiGLU, GELU and biases: every thread has its own elements. A result may overwrite an operand that the
+// RoPE, SwiGLU, GeGLU, GELU and biases: every thread has its own elements. A result may overwrite an operand that the
 // header of the function allows: a thread reads all it needs before it writes.
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/launchers.hpp"
@@ -10,17 +10,22 @@ namespace {
 
 template <class T>
 struct Rotate {
-  Matrix<T> x;
-  const float *cos, *sin;
-  std::int64_t half, seq_len;
-  float sign;
-  /// i counts the first halves of a row's heads as if they lay side by side.
+  RotateHeads<T> of;
+  /// i counts the pairs of a row's heads as if they lay side by side.
   template <int n>
   __device__ void run(std::int64_t row, std::int64_t i) const {
+    const auto [x, cos, sin, half, head_dim, seq_len, adjacent, sign] = of;
     const auto at = static_cast<unsigned>(i), half32 = static_cast<unsigned>(half);
     const unsigned head = at / half32, offset = at % half32;
-    T* first = x.data + row * x.stride + head * 2 * half + offset;
     const std::int64_t angle = row % seq_len * half + offset;
+    T* first = x.data + row * x.stride + head * head_dim + (adjacent ? 2 * offset : offset);
+    if (adjacent) {  // one pair at a time
+      const float c = cos[angle], s = sign * sin[angle];
+      const float u = static_cast<float>(first[0]), v = static_cast<float>(first[1]);
+      first[0] = static_cast<T>(u * c - v * s);
+      first[1] = static_cast<T>(v * c + u * s);
+      return;
+    }
     const auto a = load<n>(first), b = load<n>(first + half);
     Pack<T, n> to_a, to_b;
     for (int k = 0; k < n; ++k) {
@@ -36,8 +41,28 @@ struct Rotate {
 
 __device__ inline float sigmoid(float z) { return 1.0F / (1.0F + expf(-z)); }
 
-template <class T>
-struct Swiglu {
+constexpr float root_two_over_pi = 0.7978845608F, cubic = 0.044715F;
+
+/// A gate's value and its slope.
+struct Gated {
+  float value, slope;
+};
+struct Silu {
+  __device__ static Gated at(float z) {
+    const float s = sigmoid(z), silu = z * s;
+    return {silu, s + silu * (1.0F - s)};
+  }
+};
+struct GeluTanh {
+  __device__ static Gated at(float z) {
+    const float s = sigmoid(2.0F * root_two_over_pi * (z + cubic * z * z * z));
+    return {z * s, s + z * s * (1.0F - s) * 2.0F * root_two_over_pi * (1.0F + 3.0F * cubic * z * z)};
+  }
+};
+
+/// SwiGLU or GeGLU.
+template <class T, class Gate>
+struct GatedUnit {
   Matrix<const T> gate_up;
   Matrix<T> out;
   template <int n>
@@ -47,14 +72,14 @@ struct Swiglu {
     Pack<T, n> y;
     for (int k = 0; k < n; ++k) {
       const float z = static_cast<float>(gate.at[k]);
-      y.at[k] = static_cast<T>(z * sigmoid(z) * static_cast<float>(up.at[k]));
+      y.at[k] = static_cast<T>(Gate::at(z).value * static_cast<float>(up.at[k]));
     }
     store<n>(out.data + row * out.stride + i, y);
   }
 };
 
-template <class T>
-struct SwigluBackward {
+template <class T, class Gate>
+struct GatedUnitBackward {
   Matrix<const T> d_out, gate_up;
   Matrix<T> d_gate_up, out;
   template <int n>
@@ -66,10 +91,10 @@ struct SwigluBackward {
     for (int k = 0; k < n; ++k) {
       const float z = static_cast<float>(gate.at[k]), u = static_cast<float>(up.at[k]);
       const float g = static_cast<float>(upstream.at[k]);
-      const float s = sigmoid(z), silu = z * s;
-      d_gate.at[k] = static_cast<T>(g * u * (s + silu * (1.0F - s)));
-      d_up.at[k] = static_cast<T>(g * silu);
-      y.at[k] = static_cast<T>(silu * u);
+      const Gated gated = Gate::at(z);
+      d_gate.at[k] = static_cast<T>(g * u * gated.slope);
+      d_up.at[k] = static_cast<T>(g * gated.value);
+      y.at[k] = static_cast<T>(gated.value * u);
     }
     T* to = d_gate_up.data + row * d_gate_up.stride + i;
     store<n>(to, d_gate);
@@ -77,8 +102,6 @@ struct SwigluBackward {
     store<n>(out.data + row * out.stride + i, y);
   }
 };
-
-constexpr float root_two_over_pi = 0.7978845608F, cubic = 0.044715F;
 
 template <class T>
 struct Gelu {
@@ -122,25 +145,47 @@ void run(const char* name, bool whole, std::int64_t rows, std::int64_t width, co
   whole ? for_each_pack<n>(name, rows, width, body) : for_each_pack<1>(name, rows, width, body);
 }
 
+template <class T, class Gate>
+void gated(const char* name, Matrix<const T> gate_up, Matrix<T> out) {
+  constexpr int n = whole_pack<T>;
+  run<T>(name, fits<n>(gate_up) && fits<n>(out), out.rows, out.width, GatedUnit<T, Gate>{gate_up, out});
+}
+
+template <class T, class Gate>
+void gated_backward(const char* name, Matrix<const T> d_out, Matrix<const T> gate_up, Matrix<T> d_gate_up,
+                    Matrix<T> out) {
+  constexpr int n = whole_pack<T>;
+  run<T>(name, fits<n>(d_out) && fits<n>(gate_up) && fits<n>(d_gate_up) && fits<n>(out), out.rows, out.width,
+         GatedUnitBackward<T, Gate>{d_out, gate_up, d_gate_up, out});
+}
+
 }  // namespace
 
 template <class T>
-void rotate(Matrix<T> x, const float* cos, const float* sin, std::int64_t half, std::int64_t seq_len, float sign) {
+void rotate(const RotateHeads<T>& a) {
   constexpr int n = whole_pack<T>;
-  run<T>("rotate", fits<n>(x) && half % n == 0, x.rows, x.width / 2, Rotate<T>{x, cos, sin, half, seq_len, sign});
+  const bool whole = fits<n>(a.x) && a.half % n == 0 && a.head_dim % n == 0 && !a.adjacent;
+  run<T>("rotate", whole, a.x.rows, a.x.width / a.head_dim * a.half, Rotate<T>{a});
 }
 
 template <class T>
 void swiglu(Matrix<const T> gate_up, Matrix<T> out) {
-  constexpr int n = whole_pack<T>;
-  run<T>("swiglu", fits<n>(gate_up) && fits<n>(out), out.rows, out.width, Swiglu<T>{gate_up, out});
+  gated<T, Silu>("swiglu", gate_up, out);
 }
 
 template <class T>
 void swiglu_backward(Matrix<const T> d_out, Matrix<const T> gate_up, Matrix<T> d_gate_up, Matrix<T> out) {
-  constexpr int n = whole_pack<T>;
-  run<T>("swiglu_backward", fits<n>(d_out) && fits<n>(gate_up) && fits<n>(d_gate_up) && fits<n>(out), out.rows,
-         out.width, SwigluBackward<T>{d_out, gate_up, d_gate_up, out});
+  gated_backward<T, Silu>("swiglu_backward", d_out, gate_up, d_gate_up, out);
+}
+
+template <class T>
+void geglu_tanh(Matrix<const T> gate_up, Matrix<T> out) {
+  gated<T, GeluTanh>("geglu_tanh", gate_up, out);
+}
+
+template <class T>
+void geglu_tanh_backward(Matrix<const T> d_out, Matrix<const T> gate_up, Matrix<T> d_gate_up, Matrix<T> out) {
+  gated_backward<T, GeluTanh>("geglu_tanh_backward", d_out, gate_up, d_gate_up, out);
 }
 
 template <class T>
@@ -162,16 +207,21 @@ void add_bias(Matrix<T> y, const T* bias) {
   run<T>("add_bias", fits<n>(y) && fits<n>(bias), y.rows, y.width, AddBias<T>{y, bias});
 }
 
-template void rotate(Matrix<float>, const float*, const float*, std::int64_t, std::int64_t, float);
+template void rotate(const RotateHeads<float>&);
 template void swiglu(Matrix<const float>, Matrix<float>);
 template void swiglu_backward(Matrix<const float>, Matrix<const float>, Matrix<float>, Matrix<float>);
+template void geglu_tanh(Matrix<const float>, Matrix<float>);
+template void geglu_tanh_backward(Matrix<const float>, Matrix<const float>, Matrix<float>, Matrix<float>);
 template void gelu_tanh(Matrix<const float>, Matrix<float>);
 template void gelu_tanh_backward(Matrix<const float>, Matrix<const float>, Matrix<float>, Matrix<float>);
 template void add_bias(Matrix<float>, const float*);
-template void rotate(Matrix<c10::BFloat16>, const float*, const float*, std::int64_t, std::int64_t, float);
+template void rotate(const RotateHeads<c10::BFloat16>&);
 template void swiglu(Matrix<const c10::BFloat16>, Matrix<c10::BFloat16>);
 template void swiglu_backward(Matrix<const c10::BFloat16>, Matrix<const c10::BFloat16>, Matrix<c10::BFloat16>,
                               Matrix<c10::BFloat16>);
+template void geglu_tanh(Matrix<const c10::BFloat16>, Matrix<c10::BFloat16>);
+template void geglu_tanh_backward(Matrix<const c10::BFloat16>, Matrix<const c10::BFloat16>, Matrix<c10::BFloat16>,
+                                  Matrix<c10::BFloat16>);
 template void gelu_tanh(Matrix<const c10::BFloat16>, Matrix<c10::BFloat16>);
 template void gelu_tanh_backward(Matrix<const c10::BFloat16>, Matrix<const c10::BFloat16>, Matrix<c10::BFloat16>,
                                  Matrix<c10::BFloat16>);

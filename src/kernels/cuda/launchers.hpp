@@ -32,6 +32,7 @@ struct NormForward {
   Matrix<T> y;
   float *mean, *rstd;
   bool again;
+  float offset;  ///< added to the weight, in RMSNorm
 };
 template <class T>
 void norm_forward(const NormForward<T>& arguments);
@@ -46,6 +47,7 @@ struct NormBackward {
   Matrix<const T> residual;
   Matrix<T> d_x;
   float* partial;
+  float offset;  ///< added to the weight, in RMSNorm
 };
 template <class T>
 void norm_backward(const NormBackward<T>& arguments);
@@ -53,14 +55,26 @@ void norm_backward(const NormBackward<T>& arguments);
 /// The widest rows that norm_backward takes.
 [[nodiscard]] std::int64_t widest_norm();
 
-/// cos, sin: [positions, half]. sign: 1 forward, -1 inverse.
+/// cos, sin: [positions, half]; head_dim: at least 2 half. adjacent: pairs are neighbours. sign: 1 forward, -1 inverse.
 template <class T>
-void rotate(Matrix<T> x, const float* cos, const float* sin, std::int64_t half, std::int64_t seq_len, float sign);
+struct RotateHeads {
+  Matrix<T> x;
+  const float *cos, *sin;
+  std::int64_t half, head_dim, seq_len;
+  bool adjacent;
+  float sign;
+};
+template <class T>
+void rotate(const RotateHeads<T>& arguments);
 
 template <class T>
 void swiglu(Matrix<const T> gate_up, Matrix<T> out);
 template <class T>
 void swiglu_backward(Matrix<const T> d_out, Matrix<const T> gate_up, Matrix<T> d_gate_up, Matrix<T> out);
+template <class T>
+void geglu_tanh(Matrix<const T> gate_up, Matrix<T> out);
+template <class T>
+void geglu_tanh_backward(Matrix<const T> d_out, Matrix<const T> gate_up, Matrix<T> d_gate_up, Matrix<T> out);
 template <class T>
 void gelu_tanh(Matrix<const T> x, Matrix<T> out);
 template <class T>

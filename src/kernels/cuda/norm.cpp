@@ -11,7 +11,7 @@ namespace {
 
 /// statistics: [N], or [2, N] with a bias.
 void forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps, const at::Tensor& y,
-             const at::Tensor& statistics, bool again) {
+             const at::Tensor& statistics, bool again, float offset = 0) {
   with_type(x, [&]<class T>(T) {
     auto* known = data<float>(statistics);
     norm_forward(NormForward<T>{.x = matrix<const T>(x),
@@ -21,13 +21,15 @@ void forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bi
                                 .y = matrix<T>(y),
                                 .mean = bias.defined() ? known : nullptr,
                                 .rstd = bias.defined() ? known + x.size(0) : known,
-                                .again = again});
+                                .again = again,
+                                .offset = offset});
   });
 }
 
 /// d_bias: null for RMSNorm.
 void backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& statistics,
-              const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight, const Grad* d_bias) {
+              const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight, const Grad* d_bias,
+              float offset = 0) {
   const std::int64_t rows = x.size(0), width = x.size(1);
   if (width > widest_norm())
     throw ConfigError(fmt::format("the norms' device kernels take a hidden size of up to {}, and this model's is {}",
@@ -44,7 +46,8 @@ void backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weig
                                     .rstd = d_bias != nullptr ? known + rows : known,
                                     .residual = matrix<const T>(d_residual),
                                     .d_x = matrix<T>(d_x),
-                                    .partial = partial};
+                                    .partial = partial,
+                                    .offset = offset};
     norm_backward(arguments);
   });
   sum_chunks(partial, chunks, stride, width, data<float>(d_weight.tensor), d_weight.accumulate);
@@ -54,17 +57,19 @@ void backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weig
 
 }  // namespace
 
-void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
-  forward(x, weight, {}, eps, y, rstd, false);
+void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
+              float offset) {
+  forward(x, weight, {}, eps, y, rstd, false, offset);
 }
 
-void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y) {
-  forward(x, weight, {}, 0, y, rstd, true);
+void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y,
+                    float offset) {
+  forward(x, weight, {}, 0, y, rstd, true, offset);
 }
 
 void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                       const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight) {
-  backward(d_y, x, weight, rstd, d_residual, d_x, d_weight, nullptr);
+                       const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight, float offset) {
+  backward(d_y, x, weight, rstd, d_residual, d_x, d_weight, nullptr, offset);
 }
 
 void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps, const at::Tensor& y,

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(most_norm_threads) backward_kernel(NormBackwar
       x[h] = load<n>(a.x.data + row * a.x.stride + column(h));
       const auto w = load<n>(a.weight + column(h));
       for (int k = 0; k < n; ++k) {
-        const float through = static_cast<float>(g[h].at[k]) * static_cast<float>(w.at[k]);
+        const float through = static_cast<float>(g[h].at[k]) * (a.offset + static_cast<float>(w.at[k]));
         dot += through * (static_cast<float>(x[h].at[k]) - mean);
         if constexpr (centred) sum += through;
       }
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(most_norm_threads) backward_kernel(NormBackwar
         const float upstream = static_cast<float>(g[h].at[k]);
         weights[h][k] += upstream * value * rstd;
         if constexpr (centred) biases[h][k] += upstream;
-        const float through = rstd * (upstream * static_cast<float>(w.at[k]) - sum - value * slope);
+        const float through = rstd * (upstream * (a.offset + static_cast<float>(w.at[k])) - sum - value * slope);
         out.at[k] = static_cast<T>(a.residual.data != nullptr ? static_cast<float>(residual.at[k]) + through : through);
       }
       store<n>(a.d_x.data + row * a.d_x.stride + column(h), out);

@@ -53,7 +53,7 @@ __global__ void forward_kernel(NormForward<T> a) {
                                  static_cast<float>(b.at[k]));
     } else {
       for (int k = 0; k < n; ++k)
-        y.at[k] = static_cast<T>(static_cast<float>(x.at[k]) * rstd * static_cast<float>(w.at[k]));
+        y.at[k] = static_cast<T>(static_cast<float>(x.at[k]) * rstd * (a.offset + static_cast<float>(w.at[k])));
     }
     store<n>(to + i, y);
   }

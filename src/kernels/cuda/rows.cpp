@@ -10,8 +10,15 @@ namespace trireme::kernels::cuda {
 
 void rotate(const at::Tensor& x, const RopeTable& table, std::int64_t seq_len, Rotation direction) {
   with_type(x, [&]<class T>(T) {
-    rotate(matrix<T>(x), data<const float>(table.cos), data<const float>(table.sin), table.cos.size(1), seq_len,
-           direction == Rotation::forward ? 1.0F : -1.0F);
+    const std::int64_t half = table.cos.size(1);
+    rotate(RotateHeads<T>{.x = matrix<T>(x),
+                          .cos = data<const float>(table.cos),
+                          .sin = data<const float>(table.sin),
+                          .half = half,
+                          .head_dim = table.head_dim > 0 ? table.head_dim : 2 * half,
+                          .seq_len = seq_len,
+                          .adjacent = table.adjacent_pairs,
+                          .sign = direction == Rotation::forward ? 1.0F : -1.0F});
   });
 }
 
@@ -23,6 +30,17 @@ void swiglu_backward(const at::Tensor& d_out, const at::Tensor& gate_up, const a
                      const at::Tensor& out) {
   with_type(gate_up, [&]<class T>(T) {
     swiglu_backward(matrix<const T>(d_out), matrix<const T>(gate_up), matrix<T>(d_gate_up), matrix<T>(out));
+  });
+}
+
+void geglu_tanh(const at::Tensor& gate_up, const at::Tensor& out) {
+  with_type(gate_up, [&]<class T>(T) { geglu_tanh(matrix<const T>(gate_up), matrix<T>(out)); });
+}
+
+void geglu_tanh_backward(const at::Tensor& d_out, const at::Tensor& gate_up, const at::Tensor& d_gate_up,
+                         const at::Tensor& out) {
+  with_type(gate_up, [&]<class T>(T) {
+    geglu_tanh_backward(matrix<const T>(d_out), matrix<const T>(gate_up), matrix<T>(d_gate_up), matrix<T>(out));
   });
 }
 

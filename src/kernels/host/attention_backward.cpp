@@ -31,18 +31,20 @@ struct Workspace {
   }
 };
 
-/// p becomes exp(scale * score - lse), d_s becomes p * (d_s - delta) * scale; zero where the key comes after the query
-/// or before the first that it sees.
-/// p: raw scores, d_s: gradients of the probabilities, both [n, query_block]; the block's keys start at `key`, its
-/// queries at `query`.
+/// p becomes exp(scale * score - lse), d_s becomes p * (d_s - delta) * scale, with a softcap times its slope; zero
+/// where the key comes after the query or before the first that it sees. p: raw scores, d_s: gradients of the
+/// probabilities, both [n, query_block]; the block's keys start at `key`, its queries at `query`.
 void probabilities(float* p, float* d_s, std::int64_t n, std::int64_t key, std::int64_t query, const float* lse,
-                   const float* delta, float scale, const FirstKeys& first_keys) {
+                   const float* delta, float scale, float softcap, const FirstKeys& first_keys) {
   for (std::int64_t c = 0; c < n; ++c) {
     float* p_row = p + c * query_block;
     float* d_row = d_s + c * query_block;
     const std::int64_t hidden = std::clamp<std::int64_t>(key + c - query, 0, query_block);  // queries before this key
     const std::int64_t r = hidden / 16 * 16;
-    row_kernels.probabilities(p_row + r, d_row + r, lse + r, delta + r, scale, query_block - r);
+    if (softcap > 0)
+      row_kernels.capped_probabilities(p_row + r, d_row + r, lse + r, delta + r, scale, softcap, query_block - r);
+    else
+      row_kernels.probabilities(p_row + r, d_row + r, lse + r, delta + r, scale, query_block - r);
     std::fill(p_row, p_row + hidden, 0.0F);
     std::fill(d_row, d_row + hidden, 0.0F);
     const std::int64_t seen = std::upper_bound(first_keys.of, first_keys.of + query_block, key + c) - first_keys.of;
@@ -73,7 +75,7 @@ void backward_block(std::int64_t begin, const AttentionShape& s, const std::int3
   const std::int64_t first = first_keys.block();
   const std::int64_t padded = padded_length(s);
   const std::int64_t dim = s.head_dim;
-  const float scale = 1.0F / std::sqrt(static_cast<float>(dim));
+  const float scale = scale_of(s);
   const float* queries = w.queries + begin * dim;
   const float* d_outs = w.d_outs + begin * dim;
   transpose(queries, dim, query_block, dim, w.query_t, query_block);
@@ -82,7 +84,8 @@ void backward_block(std::int64_t begin, const AttentionShape& s, const std::int3
     const std::int64_t n = std::min(key_block, begin + query_block - key);
     block_product(n, query_block, dim, w.keys + key * dim, dim, w.query_t, query_block, w.p, query_block, false);
     block_product(n, query_block, dim, w.values + key * dim, dim, w.d_out_t, query_block, w.d_s, query_block, false);
-    probabilities(w.p, w.d_s, n, key, begin, w.lse + begin, w.delta + begin, scale, first_keys);
+    probabilities(w.p, w.d_s, n, key, begin, w.lse + begin, w.delta + begin, scale, static_cast<float>(s.softcap),
+                  first_keys);
     block_product(n, dim, query_block, w.p, query_block, d_outs, dim, w.d_values + key * dim, dim, true);
     block_product(n, dim, query_block, w.d_s, query_block, queries, dim, w.d_keys + key * dim, dim, true);
     block_product(dim, query_block, n, w.keys_t + key, padded, w.d_s, query_block, w.d_query_t, query_block,

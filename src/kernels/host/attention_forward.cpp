@@ -45,7 +45,8 @@ template <class T>
 void forward_head(const float* q, const float* keys_t, const float* values, const AttentionShape& s, Head<T> out,
                   float* logsumexp, const std::int32_t* document_begin, float* scores, float* sums) {
   const std::int64_t padded = padded_length(s);
-  const float scale = 1.0F / std::sqrt(static_cast<float>(s.head_dim));
+  // A softcap leaves scaled scores.
+  const float scale = s.softcap > 0 ? 1.0F : scale_of(s);
   Running running;
   for (std::int64_t begin = 0; begin < padded; begin += query_block) {
     const FirstKeys first_keys(document_begin, begin, s);
@@ -57,6 +58,7 @@ void forward_head(const float* q, const float* keys_t, const float* values, cons
                       keys_t + (key + panel) * s.head_dim, panel_width, scores + panel, key_block, false);
       }
       for (std::int64_t r = 0; r < query_block; ++r) {
+        if (s.softcap > 0) row_kernels.softcap(scores + r * key_block, n, scale_of(s), static_cast<float>(s.softcap));
         softmax_row(scores + r * key_block, std::max<std::int64_t>(first_keys.of[r] - key, 0),
                     std::min(n, begin + r + 1 - key), n, scale, running.top[r], running.sum[r], sums + r * s.head_dim,
                     s.head_dim, key == first);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/simd/rows.hpp"
@@ -17,6 +18,11 @@ inline constexpr std::int64_t key_block = 512;
 /// seq_len rounded up to whole query blocks: rows beyond seq_len are zero, so that few shapes of products occur.
 inline std::int64_t padded_length(const AttentionShape& s) {
   return (s.seq_len + query_block - 1) / query_block * query_block;
+}
+
+/// What scores are multiplied by.
+inline float scale_of(const AttentionShape& s) {
+  return s.scale > 0 ? static_cast<float>(s.scale) : 1.0F / std::sqrt(static_cast<float>(s.head_dim));
 }
 
 /// One head of one sequence inside [B*T, heads * head_dim].

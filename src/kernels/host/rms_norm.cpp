@@ -22,25 +22,25 @@ void expect_rms_norm_shapes(const at::Tensor& x, const at::Tensor& weight, const
 }
 
 template <class T>
-void scale_row(const T* x, const T* weight, float rstd, T* y, std::int64_t width) {
+void scale_row(const T* x, const T* weight, float offset, float rstd, T* y, std::int64_t width) {
   in_eights(width, [=](std::int64_t d, auto lanes) {
-    store(y + d, load(x + d, lanes) * rstd * load(weight + d, lanes), lanes);
+    store(y + d, load(x + d, lanes) * rstd * (offset + load(weight + d, lanes)), lanes);
   });
 }
 
 /// One row of d_x; adds the row's part of the weight's gradient to d_weight [D] fp32.
 template <class T, bool with_residual>
-void rms_norm_backward_row(const T* d_y, const T* x, const T* weight, float rstd, const T* d_residual, T* d_x,
-                           float* d_weight, std::int64_t width) {
+void rms_norm_backward_row(const T* d_y, const T* x, const T* weight, float offset, float rstd, const T* d_residual,
+                           T* d_x, float* d_weight, std::int64_t width) {
   const float dot = lane_sum(width, [&](std::int64_t d, auto lanes) {
-    return load(d_y + d, lanes) * load(weight + d, lanes) * load(x + d, lanes);
+    return load(d_y + d, lanes) * (offset + load(weight + d, lanes)) * load(x + d, lanes);
   });
   const float mean = dot * rstd * rstd / static_cast<float>(width);
   in_eights(width, [=](std::int64_t d, auto lanes) {
     const Eight g = load(d_y + d, lanes);
     const Eight value = load(x + d, lanes);
     store(d_weight + d, load(d_weight + d, lanes) + g * value * rstd, lanes);
-    const Eight through = rstd * (g * load(weight + d, lanes) - value * mean);
+    const Eight through = rstd * (g * (offset + load(weight + d, lanes)) - value * mean);
     if constexpr (with_residual) {
       store(d_x + d, load(d_residual + d, lanes) + through, lanes);
     } else {
@@ -51,9 +51,10 @@ void rms_norm_backward_row(const T* d_y, const T* x, const T* weight, float rstd
 
 }  // namespace
 
-void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd) {
+void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
+              float offset) {
   expect_rms_norm_shapes(x, weight, rstd, y);
-  if (x.is_cuda()) return cuda::rms_norm(x, weight, eps, y, rstd);
+  if (x.is_cuda()) return cuda::rms_norm(x, weight, eps, y, rstd, offset);
   with_type(x, [&]<class T>(T) {
     const auto from = rows<T>(x);
     const auto to = rows<T>(y);
@@ -67,31 +68,32 @@ void rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, const a
         return v * v;
       });
       r[n] = 1.0F / std::sqrt(sum * inverse_width + static_cast<float>(eps));
-      scale_row(row, w, r[n], to[n], from.width);
+      scale_row(row, w, offset, r[n], to[n], from.width);
     });
   });
 }
 
-void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y) {
+void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd, const at::Tensor& y,
+                    float offset) {
   expect_rms_norm_shapes(x, weight, rstd, y);
-  if (x.is_cuda()) return cuda::rms_norm_again(x, weight, rstd, y);
+  if (x.is_cuda()) return cuda::rms_norm_again(x, weight, rstd, y, offset);
   with_type(x, [&]<class T>(T) {
     const auto from = rows<T>(x);
     const auto to = rows<T>(y);
     const auto* w = static_cast<const T*>(weight.const_data_ptr());
     const auto* r = rstd.const_data_ptr<float>();
-    parallel(from.count, [=](std::int64_t n) { scale_row(from[n], w, r[n], to[n], from.width); });
+    parallel(from.count, [=](std::int64_t n) { scale_row(from[n], w, offset, r[n], to[n], from.width); });
   });
 }
 
 void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                       const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight) {
+                       const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight, float offset) {
   expect_rms_norm_shapes(x, weight, rstd, d_y);
   expect_shape(d_x, x.sizes(), x.scalar_type(), "rms_norm_backward: d_x does not fit x");
   expect_shape(d_weight.tensor, weight.sizes(), at::kFloat, "rms_norm_backward: the gradient does not fit the weight");
   if (d_residual.defined())
     expect_shape(d_residual, x.sizes(), x.scalar_type(), "rms_norm_backward: d_residual does not fit x");
-  if (x.is_cuda()) return cuda::rms_norm_backward(d_y, x, weight, rstd, d_residual, d_x, d_weight);
+  if (x.is_cuda()) return cuda::rms_norm_backward(d_y, x, weight, rstd, d_residual, d_x, d_weight, offset);
   with_type(x, [&]<class T>(T) {
     const auto upstream = rows<T>(d_y);
     const auto from = rows<T>(x);
@@ -106,7 +108,8 @@ void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Ten
     const auto row = d_residual.defined() ? rms_norm_backward_row<T, true> : rms_norm_backward_row<T, false>;
     parallel_chunks(from.count, rms_norm_chunk_rows, [=](std::int64_t begin, std::int64_t end) {
       float* sum = sums + begin / rms_norm_chunk_rows * width;
-      for (std::int64_t n = begin; n < end; ++n) row(upstream[n], from[n], w, r[n], residual[n], to[n], sum, width);
+      for (std::int64_t n = begin; n < end; ++n)
+        row(upstream[n], from[n], w, offset, r[n], residual[n], to[n], sum, width);
     });
     auto* grad = d_weight.tensor.mutable_data_ptr<float>();
     const bool accumulate = d_weight.accumulate;

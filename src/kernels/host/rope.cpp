@@ -48,7 +48,8 @@ std::vector<float> yarn_ramp(std::int64_t head_dim, double theta, const config::
   return kept;
 }
 
-std::vector<float> frequencies(std::int64_t head_dim, double theta, const std::optional<config::RopeScaling>& scaling) {
+std::vector<float> frequencies(std::int64_t head_dim, double theta, const std::optional<config::RopeScaling>& scaling,
+                               bool long_context) {
   std::vector<float> result(static_cast<std::size_t>(head_dim / 2));
   for (std::size_t i = 0; i < result.size(); ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
@@ -69,15 +70,28 @@ std::vector<float> frequencies(std::int64_t head_dim, double theta, const std::o
         result[i] = result[i] / factor * (1.0F - kept[i]) + result[i] * kept[i];
       break;
     }
+    case config::RopeType::longrope: {
+      const std::vector<double>& factors = long_context ? scaling->long_factor : scaling->short_factor;
+      invariant(factors.size() == result.size(), "rope_table: longrope has a factor for each frequency");
+      for (std::size_t i = 0; i < result.size(); ++i) {
+        const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
+        result[i] = 1.0F / (static_cast<float>(factors[i]) * std::pow(static_cast<float>(theta), exponent));
+      }
+      break;
+    }
   }
   return result;
 }
 
 /// What cosines and sines are multiplied by.
 double amplitude(const std::optional<config::RopeScaling>& scaling) {
-  if (!scaling || scaling->type != config::RopeType::yarn) return 1;
+  const bool longrope = scaling && scaling->type == config::RopeType::longrope;
+  if (!longrope && (!scaling || scaling->type != config::RopeType::yarn)) return 1;
   if (scaling->attention_factor > 0) return scaling->attention_factor;
-  return scaling->factor <= 1 ? 1 : 0.1 * std::log(scaling->factor) + 1;
+  if (scaling->factor <= 1) return 1;
+  const double stretch = std::log(scaling->factor);
+  return longrope ? std::sqrt(1 + stretch / std::log(static_cast<double>(scaling->original_max_position_embeddings)))
+                  : 0.1 * stretch + 1;
 }
 
 template <class T>
@@ -92,15 +106,25 @@ void rotate_head(T* x, const float* cos, const float* sin, float sign, std::int6
   });
 }
 
+/// The same of pairs (2i, 2i + 1).
+template <class T>
+void rotate_neighbours(T* x, const float* cos, const float* sin, float sign, std::int64_t half) {
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float a = get(x[2 * i]), b = get(x[2 * i + 1]), s = sign * sin[i];
+    put(x[2 * i], a * cos[i] - b * s);
+    put(x[2 * i + 1], b * cos[i] + a * s);
+  }
+}
+
 }  // namespace
 
-RopeTable rope_table(std::int64_t positions, std::int64_t head_dim, double theta,
-                     const std::optional<config::RopeScaling>& scaling) {
-  invariant(head_dim > 0 && head_dim % 2 == 0, "rope_table: head_dim must be even");
-  const auto frequency = frequencies(head_dim, theta, scaling);
+RopeTable rope_table(std::int64_t positions, std::int64_t width, double theta,
+                     const std::optional<config::RopeScaling>& scaling, bool long_context) {
+  invariant(width > 0 && width % 2 == 0, "rope_table: an even number of elements turns");
+  const auto frequency = frequencies(width, theta, scaling, long_context);
   const double times = amplitude(scaling);
-  RopeTable table{.cos = at::empty({positions, head_dim / 2}, at::kFloat),
-                  .sin = at::empty({positions, head_dim / 2}, at::kFloat)};
+  RopeTable table{.cos = at::empty({positions, width / 2}, at::kFloat),
+                  .sin = at::empty({positions, width / 2}, at::kFloat)};
   auto* cos = table.cos.mutable_data_ptr<float>();
   auto* sin = table.sin.mutable_data_ptr<float>();
   for (std::int64_t p = 0; p < positions; ++p) {
@@ -114,9 +138,11 @@ RopeTable rope_table(std::int64_t positions, std::int64_t head_dim, double theta
 }
 
 void rotate(const at::Tensor& x, const RopeTable& table, std::int64_t seq_len, Rotation direction) {
-  const std::int64_t half = table.cos.size(1);
+  const std::int64_t half = table.cos.size(1), head_dim = table.head_dim > 0 ? table.head_dim : 2 * half;
+  const bool neighbours = table.adjacent_pairs;
   invariant(seq_len <= table.cos.size(0), "rotate: the sequence is longer than the table of positions");
-  invariant(x.dim() == 2 && x.size(1) % (2 * half) == 0, "rotate: a row of x is not a whole number of heads");
+  invariant(x.dim() == 2 && 2 * half <= head_dim && x.size(1) % head_dim == 0,
+            "rotate: a row of x is not a whole number of heads");
   if (x.is_cuda()) return cuda::rotate(x, table, seq_len, direction);
   const float sign = direction == Rotation::forward ? 1.0F : -1.0F;
   const auto* cos = table.cos.const_data_ptr<float>();
@@ -125,8 +151,9 @@ void rotate(const at::Tensor& x, const RopeTable& table, std::int64_t seq_len, R
     const auto matrix = rows<T>(x);
     parallel(matrix.count, [=](std::int64_t n) {
       const std::int64_t angles = n % seq_len * half;
-      for (T* head = matrix[n]; head < matrix[n] + matrix.width; head += 2 * half)
-        rotate_head(head, cos + angles, sin + angles, sign, half);
+      for (T* head = matrix[n]; head < matrix[n] + matrix.width; head += head_dim)
+        neighbours ? rotate_neighbours(head, cos + angles, sin + angles, sign, half)
+                   : rotate_head(head, cos + angles, sin + angles, sign, half);
     });
   });
 }

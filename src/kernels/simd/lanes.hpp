@@ -110,6 +110,19 @@ inline Eight fast_exp(Eight x) {
 }
 inline float fast_exp(float x) { return fast_exp(eight(x))[0]; }
 
+/// tanh(x) to about 2 ulp: near 0 by a polynomial in x^2 (Cephes, Moshier 1989), elsewhere by exp(2x).
+inline Eight fast_tanh(Eight x) {
+  const Eight square = x * x;
+  Eight p = eight(-5.70498872745e-3F);
+  p = p * square + 2.06390887954e-2F;
+  p = p * square - 5.37397155531e-2F;
+  p = p * square + 1.33314422036e-1F;
+  p = p * square - 3.33332819422e-1F;
+  const Eight near = x + x * square * p;
+  const Eight far = 1.0F - 2.0F / (fast_exp(2.0F * x) + 1.0F);
+  return square < 0.390625F ? near : far;
+}
+
 /// Sum of term(i, lanes) over the eights of [0, n), in four interleaved partial sums. A term's untouched lanes must be
 /// zero.
 template <class Term>

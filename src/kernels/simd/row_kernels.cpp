@@ -29,6 +29,23 @@ void probabilities(float* p, float* d, const float* lse, const float* delta, flo
   });
 }
 
+void softcap(float* row, std::int64_t n, float scale, float cap) {
+  const float inside = scale / cap;
+  in_eights(n,
+            [=](std::int64_t i, auto lanes) { store(row + i, cap * fast_tanh(inside * load(row + i, lanes)), lanes); });
+}
+
+void capped_probabilities(float* p, float* d, const float* lse, const float* delta, float scale, float cap,
+                          std::int64_t n) {
+  const float inside = scale / cap;
+  in_eights(n, [=](std::int64_t i, auto lanes) {
+    const Eight t = fast_tanh(inside * load(p + i, lanes));
+    const Eight e = fast_exp<false>(cap * t - load(lse + i, lanes));
+    store(p + i, e, lanes);
+    store(d + i, e * (load(d + i, lanes) - load(delta + i, lanes)) * ((1.0F - t * t) * scale), lanes);
+  });
+}
+
 template <class T>
 Softmax softmax(const T* row, std::int64_t n) {
   const float top = maximum_of(row, n);
@@ -71,6 +88,8 @@ void swiglu_backward(const T* d_out, const T* gate, const T* up, T* d_gate, T* d
 const RowKernels portable_row_kernels{.maximum = maximum_of<float>,
                                       .exponentials = exponentials,
                                       .probabilities = probabilities,
+                                      .softcap = softcap,
+                                      .capped_probabilities = capped_probabilities,
                                       .softmax_fp32 = softmax<float>,
                                       .softmax_bf16 = softmax<c10::BFloat16>,
                                       .softmax_gradient_bf16 = softmax_gradient<c10::BFloat16>,

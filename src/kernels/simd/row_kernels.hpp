@@ -20,6 +20,12 @@ struct RowKernels {
   float (*exponentials)(float* row, std::int64_t n, float scale, float top);
   /// p[i] = exp(scale * p[i] - lse[i]); d[i] = p[i] * (d[i] - delta[i]) * scale.
   void (*probabilities)(float* p, float* d, const float* lse, const float* delta, float scale, std::int64_t n);
+  /// row[i] = cap * tanh(scale * row[i] / cap).
+  void (*softcap)(float* row, std::int64_t n, float scale, float cap);
+  /// probabilities() where the softcap c = cap * tanh(scale * p[i] / cap) stands for the score: d[i] is also times its
+  /// slope 1 - (c / cap)^2.
+  void (*capped_probabilities)(float* p, float* d, const float* lse, const float* delta, float scale, float cap,
+                               std::int64_t n);
 
   Softmax (*softmax_fp32)(const float* row, std::int64_t n);
   Softmax (*softmax_bf16)(const c10::BFloat16* row, std::int64_t n);

@@ -143,6 +143,35 @@ TRIREME_AVX512 void probabilities(float* p, float* d, const float* lse, const fl
   }
 }
 
+/// As fast_tanh in lanes.hpp.
+TRIREME_AVX512_INLINE Sixteen fast_tanh(Sixteen x) {
+  const Sixteen square = x * x;
+  Sixteen p = sixteen(-5.70498872745e-3F);
+  p = p * square + 2.06390887954e-2F;
+  p = p * square - 5.37397155531e-2F;
+  p = p * square + 1.33314422036e-1F;
+  p = p * square - 3.33332819422e-1F;
+  const Sixteen near = x + x * square * p;
+  const Sixteen far = 1.0F - 2.0F / (fast_exp(2.0F * x, true) + 1.0F);
+  return square < 0.390625F ? near : far;
+}
+
+TRIREME_AVX512 void softcap(float* row, std::int64_t n, float scale, float cap) {
+  const float inside = scale / cap;
+  for (std::int64_t i = 0; i < n; i += lanes) store(row + i, cap * fast_tanh(inside * load(row + i, n - i)), n - i);
+}
+
+TRIREME_AVX512 void capped_probabilities(float* p, float* d, const float* lse, const float* delta, float scale,
+                                         float cap, std::int64_t n) {
+  const float inside = scale / cap;
+  for (std::int64_t i = 0; i < n; i += lanes) {
+    const Sixteen t = fast_tanh(inside * load(p + i, n - i));
+    const Sixteen e = fast_exp(cap * t - load(lse + i, n - i), false);
+    store(p + i, e, n - i);
+    store(d + i, e * (load(d + i, n - i) - load(delta + i, n - i)) * ((1.0F - t * t) * scale), n - i);
+  }
+}
+
 template <class T>
 TRIREME_AVX512 Softmax softmax(const T* row, std::int64_t n) {
   const float top = maximum_of(row, n);
@@ -195,6 +224,8 @@ TRIREME_AVX512 void swiglu_backward(const T* d_out, const T* gate, const T* up, 
 const RowKernels avx512_row_kernels{.maximum = maximum_of<float>,
                                     .exponentials = exponentials,
                                     .probabilities = probabilities,
+                                    .softcap = softcap,
+                                    .capped_probabilities = capped_probabilities,
                                     .softmax_fp32 = softmax<float>,
                                     .softmax_bf16 = softmax<c10::BFloat16>,
                                     .softmax_gradient_bf16 = softmax_gradient<c10::BFloat16>,

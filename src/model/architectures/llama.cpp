@@ -56,6 +56,13 @@ std::vector<KeyRow> with(std::vector<KeyRow> keys, std::initializer_list<KeyRow>
   return keys;
 }
 
+std::vector<NameRow> joined_in_files(std::vector<NameRow> names, std::initializer_list<Role> roles,
+                                     std::string_view tensor) {
+  for (NameRow& row : names)
+    if (std::find(roles.begin(), roles.end(), row.role) != roles.end()) row.joint = tensor;
+  return names;
+}
+
 Architecture llama() {
   return {
       .name = "llama",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // OLMo 2 (OLMo team 2025): the output of each branch is normed instead of its input, and queries and keys over all
-// heads.
+// heads. OLMo 3 (2025): three of four layers have a window, and only the others' RoPE is stretched.
 #include "model/families.hpp"
 
 namespace trireme::model {
@@ -21,6 +21,19 @@ Architecture olmo2() {
   }
   std::erase_if(a.keys, [](const KeyRow& row) { return row.key == "mlp_bias"; });
   a.keys = with(a.keys, {{"rms_norm_eps", &M::norm_eps, 1e-5}});
+  return a;
+}
+
+Architecture olmo3() {
+  Architecture a = olmo2();
+  a.name = a.model_type = "olmo3";
+  a.models = "OLMo 3";
+  a.class_name = "Olmo3ForCausalLM";
+  a.decoder.local_rope = true;
+  a.windows = Windows::layers;
+  a.window_absent = 4096;
+  a.full_every = 4;
+  a.theta_absent = a.local_theta_absent = 5e5;
   return a;
 }
 

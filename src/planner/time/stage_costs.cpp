@@ -39,7 +39,8 @@ class Stages {
     product_terms(stage, last_of_block && phase_ == Phase::recompute && !decoder.post_norm);
     if (kind == Kind::attention || kind == Kind::attention_branch) attention(stage.window);
     const Kernels& k = c_.software.kernels;
-    if (kind == Kind::norm) bytes("norm and residual", k.norm, stream_tokens(), model_.sizes.hidden);
+    if (kind == Kind::norm || kind == Kind::post_norm)
+      bytes("norm and residual", k.norm, stream_tokens(), model_.sizes.hidden);
     const int norms = kind == Kind::head ? 1 : (decoder.pre_norm ? 1 : 0) + (decoder.post_norm ? 1 : 0);
     if (kind == Kind::attention || kind == Kind::mlp || kind == Kind::head)
       bytes("norm and residual", k.norm * norms, all_tokens(), model_.sizes.hidden);

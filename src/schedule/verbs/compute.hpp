@@ -30,6 +30,11 @@ struct Description<Forward> {
     if (partitioned == nullptr) return whole_effects<resource::Hidden>(op, on, false);
     using model::StageKind;
     on.read_parameters();
+    if (partitioned->kind == StageKind::post_norm) {
+      on.update(resource::Branch{op.microbatch});
+      on.update(resource::Hidden{op.microbatch});
+      return on.write(resource::Saved{op.block, *op.stage, op.microbatch});
+    }
     if (partitioned->kind == StageKind::norm) on.read(resource::Hidden{op.microbatch});
     if (partitioned->kind == StageKind::embedding || partitioned->kind == StageKind::logits)
       on.write(resource::Hidden{op.microbatch});  // nothing is left of it
@@ -68,10 +73,9 @@ struct Description<Recompute> {
     if (partitioned == nullptr) return whole_effects<resource::Recomputed>(op, on, true);
     on.read_parameters();
     on.update(resource::Saved{op.block, *op.stage, op.microbatch});
-    if (partitioned->kind == model::StageKind::norm)
-      on.update(resource::Recomputed{op.microbatch});
-    else
-      on.read(resource::Branch{op.microbatch});
+    const bool norms_input = partitioned->kind == model::StageKind::norm;
+    if (norms_input || partitioned->kind == model::StageKind::post_norm) on.update(resource::Recomputed{op.microbatch});
+    if (!norms_input) on.read(resource::Branch{op.microbatch});
     on.write(resource::Branch{op.microbatch});
   }
   static std::string print(const Recompute& op, const model::Model& model) {
@@ -143,8 +147,10 @@ struct Description<Backward> {
       on.read(resource::Vocabulary{m});
       return on.update(resource::Branch{m});
     }
-    if (stage.leave == model::Join::scatter_sequence) on.read(resource::Branch{m});
-    if (stage.leave == model::Join::all_reduce_activation) on.read(resource::Hidden{m});
+    if (stage.leave == model::Join::scatter_sequence || stage.sum_is_normed)
+      on.read(resource::Branch{m});
+    else if (stage.leave == model::Join::all_reduce_activation || stage.kind == model::StageKind::post_norm)
+      on.read(resource::Hidden{m});
     if (stage.kind != model::StageKind::embedding) on.write(resource::Branch{m});
   }
 };

@@ -22,13 +22,18 @@ Op parse_stage(Line& line) {
   return op;
 }
 
+template <class Verb>
+const model::Stage& stage_named_by(const Verb& op, const model::Model& model) {
+  return model[op.block].stages[static_cast<std::size_t>(op.stage.value)];
+}
+
 template <>
 struct Description<GatherSequence> {
   static constexpr Names<1> names{"gather_sequence"};
   static Lane lane(const GatherSequence&) { return Lane::tensor; }
   static void effects(const GatherSequence& op, Effects& on) {
     if (op.phase == Phase::again) return on.update(resource::BranchAgain{op.microbatch});
-    if (op.phase == Phase::backward)
+    if (op.phase == Phase::backward && !stage_named_by(op, on.model).sum_is_normed)
       on.read(resource::Hidden{op.microbatch});
     else
       on.read(resource::Branch{op.microbatch});
@@ -42,6 +47,7 @@ struct Description<GatherSequence> {
 template <class Sum>
 void sum_effects(const Sum& op, Effects& on) {
   on.update(resource::Branch{op.microbatch});
+  if (stage_named_by(op, on.model).sum_is_normed) return;
   if (op.phase == Phase::forward) on.update(resource::Hidden{op.microbatch});
   if (op.phase == Phase::recompute) on.update(resource::Recomputed{op.microbatch});
 }

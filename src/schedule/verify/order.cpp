@@ -70,7 +70,9 @@ class Order {
       if (at != stream.backward) complain(out_of_order("backward", op.microbatch, next_backward(stream)));
       if (const model::Stage* partitioned = partitioned_stage(model_, op.block, op.stage); partitioned != nullptr) {
         branch_to_backward(stream);
-        stream.branch_gradient = partitioned->kind == model::StageKind::logits || model::is_branch(partitioned->kind);
+        stream.branch_gradient = partitioned->kind == model::StageKind::logits ||
+                                 partitioned->kind == model::StageKind::post_norm ||
+                                 model::is_branch(partitioned->kind);
       }
       stream.backward = at + 1;
       if (op.part == BackwardPart::input) stream.input_done.insert(place);

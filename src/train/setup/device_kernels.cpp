@@ -18,6 +18,10 @@ void choose_device_kernels(const config::RunConfig& config, const model::Sizes& 
         "GPU results may differ bitwise between runs; run.deterministic = true makes them reproducible, at some cost "
         "in speed");
   if (config.precision.compute != DType::bf16) return;  // the dense kernels
+  if (held.decoder.score_softcap > 0) {
+    if (speaks) log::warning("attention library: dense, which is slow: no other computes model.attn_logit_softcapping");
+    return;
+  }
   const kernels::AttentionShape shape{.batch = config.batch.micro,
                                       .seq_len = config.data.seq_len,
                                       .heads = held.heads,

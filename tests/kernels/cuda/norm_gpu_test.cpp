@@ -69,6 +69,7 @@ class NormOnDevice : public test::GpuTest {};
 
 TEST_F(NormOnDevice, RmsNormFollowsTheHost) {
   for (const Case& c : cases()) {
+    const float offset = c.residual ? 1 : 0;
     const at::Tensor x = at::randn({c.rows, c.width}).to(c.type), d_y = at::randn({c.rows, c.width}).to(c.type),
                      residual = at::randn({c.rows, c.width}).to(c.type),
                      weight = (1 + 0.5 * at::randn({c.width})).to(c.type),
@@ -85,12 +86,12 @@ TEST_F(NormOnDevice, RmsNormFollowsTheHost) {
                 .d_bias = {}};
       const Grad grad{.tensor = o.d_weight, .accumulate = c.accumulate};
       if (device) {
-        cuda::rms_norm(xs, w, eps, o.y, o.statistics);
-        cuda::rms_norm_again(xs, w, o.statistics, o.again);
-        cuda::rms_norm_backward(gs, xs, w, o.statistics, r, o.d_x, grad);
+        cuda::rms_norm(xs, w, eps, o.y, o.statistics, offset);
+        cuda::rms_norm_again(xs, w, o.statistics, o.again, offset);
+        cuda::rms_norm_backward(gs, xs, w, o.statistics, r, o.d_x, grad, offset);
       } else {
-        rms_norm(xs, w, eps, o.y, o.statistics);
-        rms_norm_backward(gs, xs, w, o.statistics, r, o.d_x, grad);
+        rms_norm(xs, w, eps, o.y, o.statistics, offset);
+        rms_norm_backward(gs, xs, w, o.statistics, r, o.d_x, grad, offset);
       }
       return o;
     };

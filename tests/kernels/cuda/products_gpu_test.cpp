@@ -80,7 +80,8 @@ void compare_attention(AttentionLibrary library, const AttentionShape& s, at::Sc
 }
 
 TEST_F(ProductsOnDevice, DenseAttentionFollowsTheHost) {
-  for (const auto& s : {AttentionShape{1, 2, 1, 1, 2}, {2, 13, 6, 2, 10}, {1, 130, 4, 4, 16}}) {
+  for (const auto& s :
+       {AttentionShape{1, 2, 1, 1, 2}, {2, 13, 6, 2, 10}, {1, 130, 4, 4, 16}, {2, 40, 4, 2, 10, 0, 0.2, 1.5}}) {
     compare_attention(AttentionLibrary::dense, s, at::kFloat, 1e-5);
     compare_attention(AttentionLibrary::dense, s, at::kBFloat16, 1e-2);
   }

@@ -11,6 +11,7 @@
 #include "trireme/kernels/bias.hpp"
 #include "trireme/kernels/cast.hpp"
 #include "trireme/kernels/embedding.hpp"
+#include "trireme/kernels/geglu.hpp"
 #include "trireme/kernels/gelu.hpp"
 #include "trireme/kernels/swiglu.hpp"
 #include "trireme/kernels/vocabulary.hpp"
@@ -60,6 +61,35 @@ TEST_F(RowsOnDevice, RotateFollowsTheHost) {
               [&](Tensors& t) { cuda::rotate(view(t[0]), there, 11, direction); },
               [&](Tensors& t) { rotate(view(t[0]), table, 11, direction); });
         }
+    }
+}
+
+TEST_F(RowsOnDevice, RotatesAPartOfHeadsAndNeighboursAsTheHostDoes) {
+  for (const auto type : types)
+    for (const bool neighbours : {false, true})
+      for (const auto& [head_dim, width] : {Size{10, 6}, {32, 16}, {16, 16}, {12, 4}}) {
+        RopeTable table = rope_table(11, width, 300, std::nullopt);
+        table.head_dim = head_dim;
+        table.adjacent_pairs = neighbours;
+        const RopeTable there{to_kernels(table.cos), to_kernels(table.sin), head_dim, neighbours};
+        for (const auto direction : {Rotation::forward, Rotation::inverse})
+          compare(
+              {at::randn({22, 3 * head_dim}).to(type)}, type,
+              [&](Tensors& t) { cuda::rotate(t[0], there, 11, direction); },
+              [&](Tensors& t) { rotate(t[0], table, 11, direction); });
+      }
+}
+
+TEST_F(RowsOnDevice, GegluFollowsTheHost) {
+  for (const auto type : types)
+    for (const auto& [rows, width] : sizes) {
+      const at::Tensor gate_up = at::randn({rows, 2 * width}).to(type), out = at::randn({rows, width}).to(type);
+      compare(
+          {gate_up, out}, type, [](Tensors& t) { cuda::geglu_tanh(t[0], t[1]); },
+          [](Tensors& t) { geglu_tanh(t[0], t[1]); });
+      compare(
+          {out, gate_up, gate_up.clone()}, type, [](Tensors& t) { cuda::geglu_tanh_backward(t[0], t[1], t[2], t[0]); },
+          [](Tensors& t) { geglu_tanh_backward(t[0], t[1], t[2], t[0]); });
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/kernels/rope.hpp"
 
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -72,6 +73,34 @@ TEST(Rotate, InverseUndoesForwardAlsoInAColumnSlice) {
 TEST(Rotate, RefusesASequenceBeyondTheTable) {
   const RopeTable table = rope_table(4, 8, 10000.0, std::nullopt);
   EXPECT_THROW(rotate(at::randn({5, 8}), table, 5, Rotation::forward), BugError);
+}
+
+TEST(Rope, OfPartOfAHeadOrOfNeighboursIsThatOfWholeHalves) {
+  constexpr std::int64_t seq_len = 5, head_dim = 10, width = 6;
+  const at::Tensor x = at::randn({seq_len, 2 * head_dim});
+  RopeTable table = rope_table(seq_len, width, 100.0, std::nullopt);
+  const at::Tensor part = x.view({seq_len, 2, head_dim}).slice(2, 0, width).reshape({seq_len, 2 * width}).contiguous();
+  rotate(part, table, seq_len, Rotation::forward);
+  table.head_dim = head_dim;
+  const at::Tensor whole = x.clone();
+  rotate(whole, table, seq_len, Rotation::forward);
+  const at::Tensor heads = whole.view({seq_len, 2, head_dim});
+  EXPECT_TRUE(test::same_bits(heads.slice(2, 0, width).reshape({seq_len, 2 * width}), part));
+  EXPECT_TRUE(
+      test::same_bits(heads.slice(2, width).contiguous(), x.view({seq_len, 2, head_dim}).slice(2, width).contiguous()));
+
+  // Pairs (2i, 2i + 1) turn as pairs (i, i + 3) do in a head in that order.
+  const at::Tensor order = at::tensor({0, 2, 4, 1, 3, 5, 6, 7, 8, 9}, at::kLong);
+  const at::Tensor in_order = x.view({seq_len, 2, head_dim}).index_select(2, order).reshape({seq_len, 2 * head_dim});
+  rotate(in_order, table, seq_len, Rotation::forward);
+  table.adjacent_pairs = true;
+  const at::Tensor neighbours = x.clone();
+  rotate(neighbours, table, seq_len, Rotation::forward);
+  EXPECT_LT(test::relative_error(neighbours.view({seq_len, 2, head_dim}).index_select(2, order),
+                                 in_order.view({seq_len, 2, head_dim})),
+            1e-7);
+  rotate(neighbours, table, seq_len, Rotation::inverse);
+  EXPECT_LT(test::relative_error(neighbours, x), 1e-6);
 }
 
 }  // namespace

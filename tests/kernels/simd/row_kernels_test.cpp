@@ -54,6 +54,26 @@ TEST(RowKernels, SoftmaxFindsMaximumAndSum) {
   }
 }
 
+TEST(RowKernels, SoftcapsFollowFp64NearZeroAndFarFromIt) {
+  constexpr double scale = 0.3, cap = 5;
+  for (const auto& [name, k] : versions()) {
+    for (const auto n : lengths) {
+      for (const double spread : {1e-3, 10.0, 1e3}) {
+        const at::Tensor raw = spread * at::randn({n}), lse = at::randn({n}) + 9, delta = at::randn({n});
+        const at::Tensor d = at::randn({n}), tanh = (raw.to(at::kDouble) * (scale / cap)).tanh();
+        const at::Tensor capped = raw.clone(), p = raw.clone(), d_s = d.clone();
+        k->softcap(data(capped), n, scale, cap);
+        EXPECT_LT(relative_error(capped, cap * tanh), 3e-7) << name << n;
+        k->capped_probabilities(data(p), data(d_s), data(lse), data(delta), scale, cap, n);
+        const at::Tensor expected = (cap * tanh - lse).exp();
+        EXPECT_LT(relative_error(p, expected), 3e-6) << name << n;
+        if (spread > 100) continue;  // 1 - tanh^2 is rounding there, in any fp32
+        EXPECT_LT(relative_error(d_s, expected * (d - delta) * (1 - tanh * tanh) * scale), 1e-5) << name << n << spread;
+      }
+    }
+  }
+}
+
 TEST(RowKernels, ExponentialsReplaceTheRowAndAddUp) {
   for (const auto& [name, k] : versions()) {
     for (const auto n : lengths) {

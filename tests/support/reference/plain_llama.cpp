@@ -6,12 +6,17 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/logical_or.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 
 #include <cmath>
@@ -41,13 +46,23 @@ at::Tensor yarn_frequencies(const at::Tensor& plain, double theta, std::int64_t 
   return plain / s.factor * ramp + plain * (1 - ramp);
 }
 
-at::Tensor inverse_frequencies(const config::Model& model, std::int64_t head_dim) {
-  const at::Tensor exponent = at::arange(0, head_dim, 2, at::kFloat) / static_cast<double>(head_dim);
-  const at::Tensor plain = 1.0 / at::pow(model.rope_theta, exponent);
-  if (!model.rope_scaling) return plain;
-  const config::RopeScaling& s = *model.rope_scaling;
+/// RoPE of one kind of layer.
+struct RopeOf {
+  double theta;
+  std::optional<config::RopeScaling> scaling;
+};
+
+at::Tensor inverse_frequencies(const RopeOf& rope, std::int64_t width, std::int64_t positions) {
+  const at::Tensor exponent = at::arange(0, width, 2, at::kFloat) / static_cast<double>(width);
+  const at::Tensor plain = 1.0 / at::pow(rope.theta, exponent);
+  if (!rope.scaling) return plain;
+  const config::RopeScaling& s = *rope.scaling;
   if (s.type == config::RopeType::linear) return plain / s.factor;
-  if (s.type == config::RopeType::yarn) return yarn_frequencies(plain, model.rope_theta, head_dim, s);
+  if (s.type == config::RopeType::yarn) return yarn_frequencies(plain, rope.theta, width, s);
+  if (s.type == config::RopeType::longrope) {
+    const auto& factors = positions > s.original_max_position_embeddings ? s.long_factor : s.short_factor;
+    return plain / at::tensor(factors, at::kDouble).to(plain.scalar_type());
+  }
   const auto context = static_cast<double>(s.original_max_position_embeddings);
   const at::Tensor wavelength = 2 * std::numbers::pi / plain;
   const at::Tensor smooth = (context / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
@@ -57,18 +72,29 @@ at::Tensor inverse_frequencies(const config::Model& model, std::int64_t head_dim
   return at::where(is_long, plain / s.factor, at::where(is_short, plain, blended));
 }
 
-CosSin rotary(const config::Model& model, std::int64_t head_dim, std::int64_t positions) {
+double amplitude(const std::optional<config::RopeScaling>& s) {
+  const bool longrope = s && s->type == config::RopeType::longrope;
+  if (!s || (s->type != config::RopeType::yarn && !longrope)) return 1;
+  if (s->attention_factor > 0) return s->attention_factor;
+  const double stretch = std::log(s->factor);
+  return longrope ? std::sqrt(1 + stretch / std::log(static_cast<double>(s->original_max_position_embeddings)))
+                  : 1 + 0.1 * stretch;
+}
+
+/// neighbours: the angle of a pair stands at both of its elements, which are next to each other.
+CosSin rotary(const RopeOf& rope, std::int64_t width, std::int64_t positions, bool neighbours) {
   const at::Tensor angles =
-      at::arange(positions, at::kFloat).unsqueeze(1) * inverse_frequencies(model, head_dim).unsqueeze(0);
-  const at::Tensor both = at::cat({angles, angles}, 1);
-  double times = 1;
-  if (model.rope_scaling && model.rope_scaling->type == config::RopeType::yarn)
-    times = model.rope_scaling->attention_factor > 0 ? model.rope_scaling->attention_factor
-                                                     : 1 + 0.1 * std::log(model.rope_scaling->factor);
+      at::arange(positions, at::kFloat).unsqueeze(1) * inverse_frequencies(rope, width, positions).unsqueeze(0);
+  const at::Tensor both = neighbours ? angles.repeat_interleave(2, 1) : at::cat({angles, angles}, 1);
+  const double times = amplitude(rope.scaling);
   return {both.cos() * times, both.sin() * times};
 }
 
-at::Tensor rotate_half(const at::Tensor& x) {
+at::Tensor turned(const at::Tensor& x, bool neighbours) {
+  if (neighbours) {
+    const at::Tensor pairs = x.unflatten(-1, {-1, 2});
+    return at::stack({-pairs.select(-1, 1), pairs.select(-1, 0)}, -1).flatten(-2);
+  }
   const std::int64_t half = x.size(-1) / 2;
   return at::cat({-x.slice(-1, half), x.slice(-1, 0, half)}, -1);
 }
@@ -84,6 +110,11 @@ struct LlamaForward {
   const config::Model& model;
   const Parameters& parameters;
   const at::Tensor& unseen;
+  const std::string& family = model.architecture;
+  bool gemma = family.starts_with("gemma");
+  bool gemma23 = family == "gemma2" || family == "gemma3";
+  bool olmo = family.starts_with("olmo");
+  bool neighbours = family.starts_with("glm") || family == "helium" || family == "ernie4_5";
   std::int64_t head_dim = model.head_dim > 0 ? model.head_dim : model.hidden_size / model.heads;
   std::int64_t kv_heads = model.kv_heads > 0 ? model.kv_heads : model.heads;
   std::string layer{};
@@ -100,16 +131,28 @@ struct LlamaForward {
     return bias == parameters.end() ? y : y + bias->second;
   }
 
-  /// OLMo 2 norms all heads of a token together.
+  /// The norm whose parameters begin with `name`.
+  [[nodiscard]] at::Tensor normed(const at::Tensor& x, const std::string& name) const {
+    const at::Tensor& weight = parameters.at(name + ".weight");
+    if (family == "stablelm")
+      return at::layer_norm(x, {x.size(-1)}, weight, parameters.at(name + ".bias"), model.norm_eps);
+    return rms_norm(x, gemma ? weight + 1 : weight, model.norm_eps);
+  }
+
+  /// OLMo norms all heads of a token together.
   [[nodiscard]] at::Tensor normed_over_width(const at::Tensor& x, const std::string& name) const {
-    return model.architecture == "olmo2" ? rms_norm(x, of_layer(name), model.norm_eps) : x;
+    return olmo ? rms_norm(x, of_layer(name), model.norm_eps) : x;
+  }
+
+  [[nodiscard]] bool slides() const {
+    const std::vector<std::string>& types = model.layer_types;
+    return model.sliding_window > 0 &&
+           (types.empty() || types[static_cast<std::size_t>(index) % types.size()] == "sliding_attention");
   }
 
   /// What attention of the layer does not see: also what lies before its window.
   [[nodiscard]] at::Tensor hidden(std::int64_t positions) const {
-    const std::vector<std::string>& types = model.layer_types;
-    const bool slides = types.empty() || types[static_cast<std::size_t>(index) % types.size()] == "sliding_attention";
-    if (model.sliding_window == 0 || !slides) return unseen;
+    if (!slides()) return unseen;
     const at::Tensor far = at::ones({positions, positions}, at::kBool).tril(-model.sliding_window);
     return at::logical_or(unseen, far);
   }
@@ -119,50 +162,79 @@ struct LlamaForward {
     return x.view({x.size(0), x.size(1), count, head_dim}).transpose(1, 2);
   }
 
+  [[nodiscard]] at::Tensor rotated(const at::Tensor& x) const {
+    if (model.no_rope_interval > 0 && (index + 1) % model.no_rope_interval == 0) return x;
+    RopeOf rope{.theta = model.rope_theta, .scaling = model.rope_scaling};
+    if ((family == "gemma3" || family == "olmo3") && slides())
+      rope = {.theta = model.rope_local_theta > 0 ? model.rope_local_theta : model.rope_theta, .scaling = {}};
+    const auto width = static_cast<std::int64_t>(static_cast<double>(head_dim) * model.partial_rotary_factor);
+    const auto [cos, sin] = rotary(rope, width, x.size(2), neighbours);
+    const at::Tensor turns = x.slice(-1, 0, width);
+    return at::cat({turns * cos + turned(turns, neighbours) * sin, x.slice(-1, width)}, -1);
+  }
+
+  [[nodiscard]] at::Tensor scores(const at::Tensor& q, const at::Tensor& k) const {
+    const auto divisor = static_cast<double>(model.query_pre_attn_scalar > 0 ? model.query_pre_attn_scalar : head_dim);
+    const double scale = model.attention_multiplier > 0 ? model.attention_multiplier : 1 / std::sqrt(divisor);
+    return capped(q.matmul(k.transpose(2, 3)) * scale, model.attn_logit_softcapping);
+  }
+
+  static at::Tensor capped(const at::Tensor& x, double cap) { return cap > 0 ? at::tanh(x / cap) * cap : x; }
+
   [[nodiscard]] at::Tensor attention(const at::Tensor& h) const {
     const std::int64_t positions = h.size(1);
-    const auto [cos, sin] = rotary(model, head_dim, positions);
     at::Tensor q = heads(normed_over_width(linear(h, "self_attn.q_proj"), "self_attn.q_norm"), model.heads);
     at::Tensor k = heads(normed_over_width(linear(h, "self_attn.k_proj"), "self_attn.k_norm"), kv_heads);
     at::Tensor v = heads(linear(h, "self_attn.v_proj"), kv_heads);
-    if (model.architecture == "qwen3") {
-      q = rms_norm(q, of_layer("self_attn.q_norm"), model.norm_eps);
-      k = rms_norm(k, of_layer("self_attn.k_norm"), model.norm_eps);
+    if (family == "qwen3" || family == "gemma3") {
+      q = normed(q, layer + "self_attn.q_norm");
+      k = normed(k, layer + "self_attn.k_norm");
     }
-    if (model.no_rope_interval == 0 || (index + 1) % model.no_rope_interval != 0) {
-      q = q * cos + rotate_half(q) * sin;
-      k = k * cos + rotate_half(k) * sin;
-    }
-    k = k.repeat_interleave(model.heads / kv_heads, 1);
+    q = rotated(q);
+    k = rotated(k).repeat_interleave(model.heads / kv_heads, 1);
     v = v.repeat_interleave(model.heads / kv_heads, 1);
-    const at::Tensor scores = q.matmul(k.transpose(2, 3)) / std::sqrt(static_cast<double>(head_dim));
     const at::Tensor weights =
-        scores.masked_fill(hidden(positions), -std::numeric_limits<double>::infinity()).softmax(-1);
+        scores(q, k).masked_fill(hidden(positions), -std::numeric_limits<double>::infinity()).softmax(-1);
     const at::Tensor mixed = weights.matmul(v).transpose(1, 2).reshape({h.size(0), positions, model.heads * head_dim});
     return linear(mixed, "self_attn.o_proj");
   }
 
   [[nodiscard]] at::Tensor mlp(const at::Tensor& h) const {
-    const at::Tensor inner = at::silu(linear(h, "mlp.gate_proj")) * linear(h, "mlp.up_proj");
+    const at::Tensor gate = linear(h, "mlp.gate_proj");
+    const at::Tensor inner = (gemma ? at::gelu(gate, "tanh") : at::silu(gate)) * linear(h, "mlp.up_proj");
     return linear(inner, "mlp.down_proj");
+  }
+
+  /// x + branch of what it reads: normed before, behind or on both sides.
+  template <class Branch>
+  [[nodiscard]] at::Tensor added(const at::Tensor& x, const char* before, const char* behind, Branch branch) const {
+    at::Tensor y = branch(before == nullptr ? x : normed(x, layer + before));
+    if (behind != nullptr) y = normed(y, layer + behind);
+    return x + model.residual_multiplier * y;
   }
 
   at::Tensor run(const at::Tensor& tokens) {
     const at::Tensor& table = parameters.at("model.embed_tokens.weight");
-    at::Tensor x = at::embedding(table, tokens);
+    at::Tensor x = at::embedding(table, tokens) * model.embedding_multiplier;
+    if (gemma) x = x * std::sqrt(static_cast<double>(model.hidden_size));
+    const bool glm4 = family == "glm4";
+    const char* const attention_behind = gemma23 || olmo ? "post_attention_layernorm"
+                                         : glm4          ? "post_self_attn_layernorm"
+                                                         : nullptr;
+    const char* const mlp_before = olmo ? nullptr : gemma23 ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+    const char* const mlp_behind = gemma23 || olmo ? "post_feedforward_layernorm"
+                                   : glm4          ? "post_mlp_layernorm"
+                                                   : nullptr;
     for (std::int64_t i = 0; i < model.layers; ++i) {
       layer = "model.layers." + std::to_string(i) + ".";
       index = i;
-      if (model.architecture == "olmo2") {
-        x = x + rms_norm(attention(x), of_layer("post_attention_layernorm"), model.norm_eps);
-        x = x + rms_norm(mlp(x), of_layer("post_feedforward_layernorm"), model.norm_eps);
-        continue;
-      }
-      x = x + attention(rms_norm(x, of_layer("input_layernorm"), model.norm_eps));
-      x = x + mlp(rms_norm(x, of_layer("post_attention_layernorm"), model.norm_eps));
+      x = added(x, olmo ? nullptr : "input_layernorm", attention_behind,
+                [&](const at::Tensor& h) { return attention(h); });
+      x = added(x, mlp_before, mlp_behind, [&](const at::Tensor& h) { return mlp(h); });
     }
-    x = rms_norm(x, parameters.at("model.norm.weight"), model.norm_eps);
-    return project(x, model.tie_embeddings ? table : parameters.at("lm_head.weight"));
+    const at::Tensor products =
+        project(normed(x, "model.norm"), model.tie_embeddings ? table : parameters.at("lm_head.weight"));
+    return capped(products / model.logits_scaling, model.final_logit_softcapping);
   }
 };
 

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Sourced by the tests of model families: `hold_to_transformers KIND...` holds random small models of transformers' classes,
+# norms and biases random too, with sequences longer than their window and their original context, to Trireme. Logits to
+# 1e-5, as written and as exported, on one rank and where 2 or 4 share the layers; the export has the same tensors bit for
+# bit and loads without a missing or unexpected one; losses to 2e-6 and gradient norms to 1e-4 over 5 steps of training,
+# against autograd, on 1, 3 and 4 ranks. The sourcing test writes kinds.py: `kinds`, a class of configuration and its
+# keys for each kind. With brief=1 each kind trains on one mesh only.
+# shellcheck shell=bash
+source "$TRIREME_SOURCE/tests/support/python.sh"
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+cat >make.py <<'PYTHON'
+"""make.py KIND...: models with lively weights, written by transformers into a directory each."""
+import sys
+import torch
+from transformers import AutoModelForCausalLM
+from kinds import kinds, sizes
+
+for kind in sys.argv[1:]:
+    torch.manual_seed(7)
+    config_class, more = kinds[kind]
+    keys = {key: value for key, value in dict(sizes, **more).items() if value != "leave out"}
+    model = AutoModelForCausalLM.from_config(config_class(**keys))
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if "norm" in name and name.endswith("weight"):
+                value.uniform_(0.5, 1.5)
+                if kind.startswith("gemma"):  # times 1 + w
+                    value.sub_(1)
+            else:
+                lively = any(part in name for part in ("q_proj", "k_proj", "qkv_proj"))
+                value.normal_(0, 0.25 if lively else 0.08)
+    model.save_pretrained(kind)
+PYTHON
+cat >check.py <<'PYTHON'
+"""check.py PROMPT KIND...: what `trireme` computed and wrote is what transformers computes and reads."""
+import glob
+import json
+import os
+import sys
+import numpy
+import torch
+from safetensors.numpy import load_file
+from transformers import AutoModelForCausalLM
+
+STEPS, ROWS, T, LR = 5, 12, 32, 1e-3
+
+def load(directory):
+    model, info = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager",
+                                                       output_loading_info=True)
+    assert not any(info.values()), (directory, info)
+    return model
+
+def check_logits(kind, tokens):
+    for directory in (kind, kind + "-exported"):
+        with torch.no_grad():
+            theirs = load(directory)(tokens).logits[0, -1].numpy()
+        paths = sorted(glob.glob(kind + ".*.logits"))
+        assert len(paths) == (2 if kind.startswith("olmo") else 4), paths
+        for path in paths:
+            ours = numpy.fromfile(path, numpy.float32)
+            off = numpy.abs(ours - theirs).max()
+            print(f"{path}: logits up to {numpy.abs(theirs).max():.3g}, off by {off:.2g}")
+            assert ours.shape == theirs.shape and off < 1e-5 and numpy.abs(theirs).max() > 0.1, (directory, path, off)
+
+def check_weights(kind):
+    before, after = (load_file(d + "/model.safetensors") for d in (kind, kind + "-exported"))
+    assert before.keys() == after.keys(), before.keys() ^ after.keys()
+    for name, value in before.items():
+        assert value.tobytes() == after[name].tobytes(), name
+
+def curve(kind):
+    """Losses and gradient norms of the same steps, the data in the order of the file."""
+    data = numpy.fromfile("tokens.bin", "<u2").astype(numpy.int64)
+    model = load(kind)
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0)
+    for step in range(STEPS):
+        rows = [data[(step * ROWS + i) * T:][:T + 1] for i in range(ROWS)]
+        batch = torch.tensor(numpy.stack(rows))
+        logits = model(batch[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.size(-1)), batch[:, 1:].reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), float("inf"))
+        optimizer.step()
+        yield loss.item(), norm.item()
+
+def check_training(kind):
+    theirs = list(curve(kind))
+    paths = sorted(glob.glob(f"train-{kind}-[0-9]-[0-9]/metrics.jsonl"))
+    assert len(paths) == int(os.environ["MESHES"]), paths
+    for path in paths:
+        rows = [json.loads(line) for line in open(path)]
+        ours = [(row["loss"], row["grad_norm"]) for row in rows if "loss" in row]
+        assert len(ours) == STEPS, ours
+        loss = max(abs(a[0] / b[0] - 1) for a, b in zip(ours, theirs))
+        norm = max(abs(a[1] / b[1] - 1) for a, b in zip(ours, theirs))
+        print(f"{path}: losses off by {loss:.2g}, norms by {norm:.2g}")
+        assert loss < 2e-6 and norm < 1e-4, (path, ours, theirs)
+
+for kind in sys.argv[2:]:
+    check_logits(kind, torch.tensor([list(sys.argv[1].encode())]))
+    check_weights(kind)
+    check_training(kind)
+PYTHON
+prompt='Oars and sails, three banks of them.'
+
+hold_to_transformers() {
+  "$python" make.py "$@" 2>err.txt || fail 'transformers writes no models'
+  sed -e '/^\[model\]/,/^\[data\]/{/^\[/!d}' run.toml >from.toml
+  local kind from ranks mesh ranks_of_tensor meshes
+  for kind in "$@"; do
+    "$TRIREME" import "$kind" -o "$kind.checkpoint" >/dev/null
+    "$TRIREME" export "$kind.checkpoint" -o "$kind-exported" --dtype fp32 >/dev/null
+    for from in "$kind" "$kind.checkpoint"; do
+      program generate "$from" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.from-$from.logits"
+      expect_done
+    done
+    if [[ $kind == olmo* ]]; then  # its norms span what tensor parallelism splits
+      ranks_of_tensor='' meshes='1,1 3,1 2,1 4,1'
+      job 2 generate "$kind" --tokenizer bytes --prompt "$prompt" --tokens 1
+      expect_end 2 'mesh.tensor = 2' 'norms queries and keys over all heads' 'set mesh.tensor = 1'
+    else
+      ranks_of_tensor='2 4' meshes='1,1 3,1 4,4 4,2'
+    fi
+    [[ -z ${brief:-} ]] || meshes=${meshes##* }
+    for ranks in $ranks_of_tensor; do
+      job "$ranks" generate "$kind-exported" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.on-$ranks.logits"
+      expect_done
+    done
+    for mesh in $meshes; do
+      job "${mesh%,*}" train from.toml --set model.from="$kind" --set run.output="train-$kind-${mesh/,/-}" \
+        --set mesh.tensor="${mesh#*,}" --set batch.global=12 --set batch.micro=1 --set data.shuffle=false \
+        --set data.seq_len=32 --set train.steps=5 --set metrics.every=1 --set optimizer.lr=1e-3 --set lr.schedule=constant \
+        --set lr.warmup_steps=0 --set optimizer.weight_decay=0 --set optimizer.clip_norm=0 --set optimizer.beta2=0.95 \
+        --set checkpoint.at_end=false
+      expect_done
+    done
+  done
+  MESHES=${brief:-4} "$python" check.py "$prompt" "$@" >said 2>err.txt || { cat said; fail 'another model than transformers has'; }
+  cat said
+}
