@@ -132,8 +132,8 @@ TEST_F(StageOnGpu, PartsOfTheVocabularyFollowTheHost) {
     Microbatch m = in.microbatch;
     m.inputs = place(m.inputs);
     m.targets = place(m.targets);
-    const VocabularyHead head(in.sizes.vocab, part, 3, 17, on_gpu ? at::kCUDA : at::kCPU);
-    const VocabularyEmbedding embedding(part);
+    const VocabularyHead head(in.sizes, part, 3, 17, on_gpu ? at::kCUDA : at::kCPU);
+    const VocabularyEmbedding embedding(in.sizes, part);
     const Tensors parameters{place(projection)};
     const std::vector<Grad> grads{{.tensor = place(at::full_like(projection, 1.0)), .accumulate = true}};
     at::Tensor logits;
