@@ -8,15 +8,14 @@
 
 namespace trireme::huggingface {
 
-/// What differs from layer to layer.
-/// Reads the window of attention and the layers that have it, in the keys of `a`. Throws nothing: mistakes are
-/// collected.
+/// Reads what differs from layer to layer: the window of attention and the layers that have it, in the keys of `a`.
+/// Throws nothing: mistakes are collected.
 void read_windows(const JsonObject& config, const model::Architecture& a, config::Model& model);
 
 /// no_rope_layers: 1 for a layer with RoPE, 0 for one without; every n-th layer has none, or all have it.
 void read_no_rope_layers(const JsonObject& config, config::Model& model);
 
 /// Writes all of them.
-void write_windows(const model::Architecture& a, const config::Model& model, nlohmann::ordered_json& table);
+void write_windows(const model::Architecture& a, const config::Model& given, nlohmann::ordered_json& table);
 
 }  // namespace trireme::huggingface

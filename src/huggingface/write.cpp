@@ -71,9 +71,9 @@ std::vector<float> transposed(std::span<const float> values, std::int64_t rows, 
 void write_part(const std::string& path, const model::Model& model, const WeightFile& part,
                 const ParameterProvider& provider) {
   SafetensorsWriter writer(path, part.tensors);
-  for (std::size_t i = 0; i < part.parameters.size(); ++i) {
-    const std::span<const float> values = provider(part.parameters[i]);
-    const model::Parameter& parameter = model[part.parameters[i]];
+  for (const model::ParamRef& ref : part.parameters) {
+    const std::span<const float> values = provider(ref);
+    const model::Parameter& parameter = model[ref];
     invariant(static_cast<std::int64_t>(values.size()) == parameter.full_elements(),
               "an exported parameter is given as a whole");
     if (parameter.transposed_in_files)

@@ -190,20 +190,20 @@ Sizes completed_sizes(const config::Model& c, const Decoder& decoder) {
   check_expressible(c, mistakes);
   check_numbers(c, decoder, mistakes);
   mistakes.raise("the model's sizes do not fit together");
-  const Sizes sizes{.vocab = c.vocab_size,
-                    .hidden = c.hidden_size,
-                    .intermediate = c.intermediate_size,
-                    .layers = c.layers,
-                    .heads = c.heads,
-                    .kv_heads = c.kv_heads == 0 ? c.heads : c.kv_heads,
-                    .head_dim = c.head_dim == 0 ? c.hidden_size / c.heads : c.head_dim,
-                    .positions = c.positions,
-                    .norm_eps = c.norm_eps,
-                    .rope_theta = c.rope_theta,
-                    .rope_local_theta = local_theta_of(c),
-                    .rope_scaling = c.rope_scaling,
-                    .tied = c.tie_embeddings,
-                    .decoder = decoder};
+  Sizes sizes{.vocab = c.vocab_size,
+              .hidden = c.hidden_size,
+              .intermediate = c.intermediate_size,
+              .layers = c.layers,
+              .heads = c.heads,
+              .kv_heads = c.kv_heads == 0 ? c.heads : c.kv_heads,
+              .head_dim = c.head_dim == 0 ? c.hidden_size / c.heads : c.head_dim,
+              .positions = c.positions,
+              .norm_eps = c.norm_eps,
+              .rope_theta = c.rope_theta,
+              .rope_local_theta = local_theta_of(c),
+              .rope_scaling = c.rope_scaling,
+              .tied = c.tie_embeddings,
+              .decoder = decoder};
   check_total(sizes, mistakes);
   mistakes.raise("the model is too large");
   return sizes;
