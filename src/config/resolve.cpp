@@ -7,6 +7,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
+#include "trireme/config/rules.hpp"
 
 namespace trireme::config {
 
@@ -53,8 +54,7 @@ std::int64_t fit_batch(const Batch& batch, std::int64_t dp, Mistakes& mistakes) 
   const std::int64_t unit = batch.micro * dp;
   if (batch.global % unit == 0) return batch.global / unit;
   const std::int64_t below = batch.global / unit * unit;
-  std::int64_t micro = std::min(batch.micro, batch.global / dp);
-  while (micro > 0 && batch.global % (micro * dp) != 0) --micro;
+  const std::int64_t micro = batch.global % dp == 0 ? largest_divisor(batch.global / dp, batch.micro) : 0;
   mistakes.add(
       fmt::format("batch.global: {} is not a whole multiple of batch.micro {} x {} data-parallel ranks = {}; set "
                   "batch.global = {}{}{}",

@@ -247,13 +247,23 @@ void complete(RunConfig& config) {
   if (!config.lr.end_step && config.train.steps > 0) config.lr.end_step = config.train.steps;
 }
 
+std::int64_t largest_divisor(std::int64_t number, std::int64_t most) {
+  std::int64_t largest = 0;
+  for (std::int64_t d = 1; d <= most && d <= number / d; ++d) {
+    if (number % d != 0) continue;
+    largest = std::max(largest, number / d <= most ? number / d : d);
+  }
+  return largest;
+}
+
 std::string nearest_divisors(std::int64_t number, std::int64_t wanted) {
-  std::int64_t below = std::min(number, wanted);
-  while (below > 1 && number % below != 0) --below;
-  std::int64_t over = std::max<std::int64_t>(1, wanted);
-  while (over < number && number % over != 0) ++over;
-  if (below < 1 || over > number || below == over)
-    return fmt::format("{}", std::clamp<std::int64_t>(wanted, 1, number));
+  const std::int64_t below = largest_divisor(number, std::min(number, wanted));
+  // Divisors come in pairs: the least at or above `wanted` belongs to the largest at or below number / wanted.
+  const std::int64_t pair =
+      largest_divisor(number, number / std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(number, 1)));
+  const std::int64_t over = pair > 0 ? number / pair : 0;
+  if (below < 1 || wanted > number || below == over)
+    return fmt::format("{}", std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(number, 1)));
   return fmt::format("{} or {}", below, over);
 }
 

@@ -59,6 +59,8 @@ TEST(Resolve, NamesTheNearestBatchesThatFit) {
                     HasSubstr("batch.global = 18 or 24")));
   EXPECT_THAT(refusal_of(run_with({}, {.global = 8, .micro = 8}), 4),
               AllOf(HasSubstr("batch.global = 32"), HasSubstr("or batch.micro = 2")));
+  EXPECT_THAT(refusal_of(run_with({}, {.global = 1'000'000'000'039, .micro = 500'000'000'000}), 1),
+              HasSubstr("or batch.micro = 1"));
 }
 
 TEST(Resolve, RefusesABatchSmallerThanTheRanksWithTheRemedy) {

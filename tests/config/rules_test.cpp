@@ -139,6 +139,19 @@ TEST(NearestDivisors, NamesThoseBelowAndAbove) {
   EXPECT_EQ(nearest_divisors(64, 5), "4 or 8");
   EXPECT_EQ(nearest_divisors(7, 3), "1 or 7");
   EXPECT_EQ(nearest_divisors(8, 20), "8");
+  EXPECT_EQ(nearest_divisors(8, 4), "4");
+}
+
+TEST(NearestDivisors, OfAnyNumberAreFoundAtOnce) {
+  constexpr std::int64_t prime = 1'000'000'000'039;  // too large to try every number below it
+  EXPECT_EQ(nearest_divisors(prime, prime / 2), "1 or 1000000000039");
+  EXPECT_EQ(nearest_divisors(64 * prime, 65), "64 or 1000000000039");
+  for (std::int64_t number = 1; number <= 60; ++number)
+    for (std::int64_t most = 0; most <= 61; ++most) {
+      std::int64_t tried = std::min(number, most);
+      while (tried > 0 && number % tried != 0) --tried;
+      EXPECT_EQ(largest_divisor(number, most), tried) << number << ", at most " << most;
+    }
 }
 
 }  // namespace

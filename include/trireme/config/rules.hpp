@@ -41,6 +41,9 @@ constexpr std::int64_t largest_length = 1 << 30;  ///< of a sequence
 /// Fills in the defaults that depend on other keys, but not on the number of ranks.
 void complete(RunConfig& config);
 
+/// The largest divisor of `number` that is at most `most`; 0 if `most` < 1. Takes sqrt(number) divisions.
+[[nodiscard]] std::int64_t largest_divisor(std::int64_t number, std::int64_t most);
+
 /// "6 or 8": the divisors of `number` nearest to `wanted` from below and above.
 [[nodiscard]] std::string nearest_divisors(std::int64_t number, std::int64_t wanted);
 
