@@ -14,6 +14,7 @@
 #include "checkpoint/hdf5.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/log.hpp"
 
@@ -37,13 +38,11 @@ std::int64_t step_of(const std::string& name) {
 }
 
 std::vector<fs::path> entries(const std::string& directory) {
-  std::vector<fs::path> paths;
   const io::PathKind kind = io::status_of(directory).kind;
-  if (kind == io::PathKind::nothing) return paths;
+  if (kind == io::PathKind::nothing) return {};
   if (kind != io::PathKind::directory) io::cannot_read(directory, "be read", ENOTDIR);
   std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
-    paths.push_back(it->path());
+  std::vector<fs::path> paths = io::entries_of(directory, error);
   if (error) io::cannot_read(directory, "be read", error.value());
   return paths;
 }

@@ -15,6 +15,7 @@
 
 #include "base/io/json.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/text.hpp"
 
@@ -59,19 +60,21 @@ bool is_written_by_us(const std::string& name) {
 }  // namespace
 
 void ExportDirectory::check(const std::string& directory, bool overwrite) {
-  std::error_code ignored;
-  if (!fs::exists(directory, ignored)) return;
-  if (!fs::is_directory(directory, ignored)) {
+  const io::PathKind kind = io::status_of(directory).kind;
+  if (kind == io::PathKind::nothing) return;
+  if (kind != io::PathKind::directory)
     throw CheckpointError(fmt::format("{}: is not a directory; export to another one", directory));
-  }
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
+  std::error_code error;
+  const std::vector<fs::path> entries = io::entries_of(directory, error);
+  if (error) io::cannot_read(directory, "be read", error.value());  // nobody knows whose files it holds
+  for (const fs::path& entry : entries) {
     if (!overwrite) {
       throw CheckpointError(
           fmt::format("{}: is not empty; export to another directory, or replace an earlier export: `trireme export "
                       "--overwrite`, in a run file run.overwrite = true",
                       directory));
     }
-    const std::string name = entry.path().filename().string();
+    const std::string name = entry.filename().string();
     if (!is_written_by_us(name)) {
       throw CheckpointError(
           fmt::format("{}: holds {}, which no export wrote, so it is not overwritten; move it away or export to "

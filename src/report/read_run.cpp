@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/report/run_record.hpp"
@@ -59,8 +60,8 @@ void reading(const std::string& file, const char* kind, Read&& read) {
 std::vector<std::string> names_in(const fs::path& directory, std::string_view begin, std::string_view end) {
   std::vector<std::string> names;
   std::error_code none;
-  for (const auto& entry : fs::directory_iterator(directory, none)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& path : io::entries_of(directory, none)) {
+    const std::string name = path.filename().string();
     if (name.starts_with(begin) && name.ends_with(end)) names.push_back(name);
   }
   std::sort(names.begin(), names.end());

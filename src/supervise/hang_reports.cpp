@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "trireme/base/io/entries.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::supervise {
@@ -21,9 +22,9 @@ std::string heartbeat_path(const std::string& output) { return output + "/.heart
 void remove_hang_reports(const std::string& output) {
   std::error_code error;
   fs::remove(heartbeat_path(output), error);
-  for (const fs::directory_entry& entry : fs::directory_iterator(output, error)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("hang-rank") && name.ends_with(".json")) fs::remove(entry.path(), error);
+  for (const fs::path& path : io::entries_of(output, error)) {
+    const std::string name = path.filename();
+    if (name.starts_with("hang-rank") && name.ends_with(".json")) fs::remove(path, error);
   }
 }
 

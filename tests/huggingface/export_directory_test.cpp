@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 
 #include "huggingface/files.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/file.hpp"
 
 namespace {
 std::string watched;  ///< a path
@@ -56,6 +58,18 @@ TEST(ExportDirectory, ComesBackAfterAKillWhereTheTwoCannotBeExchanged) {
     EXPECT_EQ(get_file(root / "export/config.json"), "first");
   }
   EXPECT_EQ(root.names(), std::vector<std::string>{"export"});
+}
+
+TEST(ExportDirectory, IsNotReplacedWhereNobodyKnowsWhatItHolds) {
+  const TemporaryDirectory root;
+  put_file(root / "mine/notes.txt", "of a user");
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = files.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::string message = message_of<io::ReadError>([&] { ExportDirectory::check(root / "mine", true); });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_NE(message.find("mine: cannot be read: EMFILE"), std::string::npos) << message;
 }
 
 TEST(ExportDirectory, IsWrittenByOneAtATime) {

@@ -11,6 +11,7 @@
 
 #include "base/io/try_again.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/text.hpp"
 
@@ -42,9 +43,9 @@ std::string nearest_file_hint(const std::string& path) {
   std::string best;
   std::size_t best_distance = 0;
   const std::string name = wanted.filename().string();
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
-    if (entry.is_directory(error)) continue;
-    const std::string candidate = entry.path().filename().string();
+  for (const fs::path& entry : entries_of(directory, error)) {
+    if (fs::is_directory(entry, error)) continue;
+    const std::string candidate = entry.filename().string();
     const std::size_t distance = edit_distance(name, candidate);
     if (best.empty() || distance < best_distance || (distance == best_distance && candidate < best)) {
       best = candidate;

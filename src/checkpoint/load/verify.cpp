@@ -9,6 +9,7 @@
 
 #include "checkpoint/save/shard_file.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/entries.hpp"
 #include "trireme/base/text_table.hpp"
 #include "trireme/base/units.hpp"
 #include "trireme/checkpoint/directory.hpp"
@@ -23,9 +24,11 @@ namespace fs = std::filesystem;
 void find_strangers(const std::string& path, const Manifest& manifest, std::vector<std::string>& found) {
   std::set<std::string> known{path + "/COMMIT", index_path(path), path + "/shards"};
   for (const SavedFile& file : manifest.files) known.insert(path + "/" + file.path);
-  for (const auto& entry : fs::recursive_directory_iterator(path))
-    if (!known.contains(entry.path().string()))
-      found.push_back(fmt::format("{}: does not belong to the checkpoint", entry.path().string()));
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(path, error), end; !error && it != end; it.increment(error))
+    if (!known.contains(it->path().string()))
+      found.push_back(fmt::format("{}: does not belong to the checkpoint", it->path().string()));
+  if (error) io::cannot_read(path, "be read", error.value());
 }
 
 void verify_file(const std::string& path, const SavedFile& saved, Reader& reader, std::vector<std::string>& found) {

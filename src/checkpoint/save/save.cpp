@@ -17,6 +17,7 @@
 #include "trireme/base/build_info.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/input_file.hpp"
 #include "trireme/base/io/open_alone.hpp"
@@ -118,9 +119,7 @@ class Save {
     if (lock_.get() < 0 && errno == EWOULDBLOCK)
       throw WriteError(
           fmt::format("{}: another process is writing it; wait for its end, or give another path", final_));
-    const fs::directory_iterator begin(temporary_, error);
-    const std::vector<fs::directory_entry> left(begin, fs::directory_iterator());
-    for (const fs::directory_entry& entry : left) fs::remove_all(entry.path(), error);
+    for (const fs::path& left : io::entries_of(temporary_, error)) fs::remove_all(left, error);
   }
 
   void make_directories() {

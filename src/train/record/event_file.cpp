@@ -14,6 +14,7 @@
 
 #include "trireme/base/crc32c.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/entries.hpp"
 #include "trireme/base/unix_time.hpp"
 #include "trireme/mpi/topology.hpp"
 
@@ -109,13 +110,10 @@ std::string record(std::string_view event) {
 }
 
 std::vector<fs::path> event_files(const std::string& directory) {
-  std::vector<fs::path> found;
-  try {
-    for (const fs::directory_entry& entry : fs::directory_iterator(directory))
-      if (entry.path().filename().string().starts_with(name_begin)) found.push_back(entry.path());
-  } catch (const fs::filesystem_error& error) {
-    throw WriteError(fmt::format("{}: cannot be read: {}; check its permissions", directory, error.code().message()));
-  }
+  std::error_code error;
+  std::vector<fs::path> found = io::entries_of(directory, error);
+  if (error) throw WriteError(fmt::format("{}: cannot be read: {}; check its permissions", directory, error.message()));
+  std::erase_if(found, [](const fs::path& path) { return !path.filename().string().starts_with(name_begin); });
   return found;
 }
 

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace trireme::io {
+
+/// The paths of what lies in `directory`, in no order. error: why they may not be all; the range-for over
+/// std::filesystem::directory_iterator throws where its first step reports.
+[[nodiscard]] std::vector<std::filesystem::path> entries_of(const std::filesystem::path& directory,
+                                                            std::error_code& error);
+
+}  // namespace trireme::io
