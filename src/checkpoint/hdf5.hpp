@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "trireme/base/io/descriptor.hpp"
+
 /// Owned handles of HDF5, and its errors as ours. HDF5 is not thread-safe: whoever calls it holds a `Hdf5Lock`.
 namespace trireme::checkpoint::h5 {
 
@@ -58,10 +60,12 @@ using Type = Handle<H5Tclose>;
 using Attribute = Handle<H5Aclose>;
 using Properties = Handle<H5Pclose>;
 
-/// A file that is being written. Every failure is a WriteError with its path, the dataset and HDF5's reason.
+/// A file that is being made in memory, and written when it is closed: a disk that fails under HDF5 leaves it with a
+/// file that it can neither write nor forget, and it crashes at the end of MPI. Every failure is a WriteError with the
+/// path, the dataset and the reason.
 class Writer {
  public:
-  /// Creates the file, its metadata checksummed by HDF5 (superblock 3), large datasets aligned to pages.
+  /// Begins a file, its metadata checksummed by HDF5 (superblock 3), large datasets aligned to pages.
   explicit Writer(std::string path);
 
   void group(const std::string& name);
@@ -75,7 +79,7 @@ class Writer {
   void attribute(const std::string& name, const std::string& text);
   void attribute(const std::string& name, std::int64_t value);
   void attribute(const std::string& name, double value);
-  /// Hands everything to the system and closes the file.
+  /// Writes the file to its path; datasets of which nothing was written become holes of the file.
   void close();
 
   /// `id` unless it is negative. what: "create dataset model/b0".
@@ -84,8 +88,10 @@ class Writer {
 
  private:
   void scalar(const std::string& name, hid_t type, const void* value);
+  void write_image() const;
 
   std::string path_;
+  io::Descriptor image_;  ///< the file in memory; none where /dev/shm takes none: then HDF5 writes to the path
   File file_;
 };
 

@@ -161,6 +161,14 @@ void File::write_at(std::int64_t offset, std::span<const std::byte> bytes) {
   }
 }
 
+void File::resize(std::int64_t bytes) {
+  int failed = 0;
+  do failed = ::ftruncate(descriptor_.get(), bytes);
+  while (failed != 0 && errno == EINTR);
+  if (failed != 0) cannot_write(path_, fmt::format("extend to {} bytes", bytes), errno);
+  size_ = bytes;
+}
+
 void File::reserve(std::int64_t bytes) {
   int failed = 0;
   do failed = ::fallocate(descriptor_.get(), 0, 0, bytes);

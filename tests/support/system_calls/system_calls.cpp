@@ -6,11 +6,11 @@
 //   FILE SYSTEM_CALLS_RULES=FILE   read at every call, so that a test changes it while a run goes on; a line per rule:
 //                             CALL RANK NTH WHAT PART
 //
-// A rule applies to the NTH matching call of a process and those after it (counted since FILE changed), by RANK (or
-// any), on a path that contains PART, or ends with what stands before a last $. WHAT: the name of an errno,
-// sleep=SECONDS (then the call is made), or done (success is returned, the call is not made). CALL: create (an open
-// with O_CREAT), open, read, write, truncate, allocate, fsync, flock, mkdir, rename, unlink, kill (its "path" is the
-// process id), thread (pthread_create; its "path" is "thread").
+// A rule applies to the NTH matching call of a process and those after it, or to those from NTH to LAST where it says
+// NTH-LAST (counted since FILE changed), by RANK (or any), on a path that contains PART, or ends with what stands
+// before a last $. WHAT: the name of an errno, sleep=SECONDS (then the call is made), or done (success is returned, the
+// call is not made). CALL: create (an open with O_CREAT), open, read, write, truncate, allocate, fsync, flock, mkdir,
+// rename, unlink, kill (its "path" is the process id), thread (pthread_create; its "path" is "thread").
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -39,6 +39,7 @@ struct Rule {
   std::string call;
   std::string rank;
   long nth = 1;
+  long last = LONG_MAX;
   std::string what;
   std::string part;
   long seen = 0;
@@ -75,10 +76,17 @@ std::vector<Rule> parsed(const std::string& text) {
     std::array<char, 16> rank{};
     std::array<char, 32> what{};
     std::array<char, 512> part{};
-    long nth = 0;
-    if (std::sscanf(text.substr(at, end - at).c_str(), "%15s %15s %ld %31s %511s", call.data(), rank.data(), &nth,
-                    what.data(), part.data()) == 5)
-      rules.push_back({.call = call.data(), .rank = rank.data(), .nth = nth, .what = what.data(), .part = part.data()});
+    std::array<char, 32> range{};
+    Rule rule;
+    if (std::sscanf(text.substr(at, end - at).c_str(), "%15s %15s %31s %31s %511s", call.data(), rank.data(),
+                    range.data(), what.data(), part.data()) == 5 &&
+        std::sscanf(range.data(), "%ld-%ld", &rule.nth, &rule.last) >= 1) {
+      rule.call = call.data();
+      rule.rank = rank.data();
+      rule.what = what.data();
+      rule.part = part.data();
+      rules.push_back(rule);
+    }
     at = end + 1;
   }
   return rules;
@@ -120,7 +128,7 @@ Answer judge(const char* call, const std::string& path) {
     }
     for (Rule& rule : rules)
       if (rule.call == call && (rule.rank == "any" || rule.rank == rank()) && concerns(rule, path) &&
-          ++rule.seen >= rule.nth)
+          ++rule.seen >= rule.nth && rule.seen <= rule.last)
         what = rule.what;
   }
   errno = kept;

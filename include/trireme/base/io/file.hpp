@@ -51,6 +51,8 @@ class File {
   /// Writes all of `bytes` at `offset` of a file opened by `update`, and lets the disk begin with them. Throws
   /// WriteError.
   void write_at(std::int64_t offset, std::span<const std::byte> bytes);
+  /// Makes the file end at `bytes`; what nobody has written is a hole. Throws WriteError.
+  void resize(std::int64_t bytes);
   /// Sets space aside for the first `bytes` bytes, so that a full disk shows before anything is written; file systems
   /// that cannot are left alone. Throws WriteError.
   void reserve(std::int64_t bytes);
