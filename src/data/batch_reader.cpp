@@ -16,12 +16,6 @@
 namespace trireme::data {
 namespace {
 
-std::vector<Dataset> open_split(const config::Data& data, Split split, std::int64_t vocab_size) {
-  const bool train = split == Split::train;
-  return open_datasets(train ? data.train : data.validation, train && data.weighted, data.format, data.seq_len,
-                       vocab_size);
-}
-
 std::vector<Source> sampler_sources(const std::vector<Dataset>& datasets, const config::Data& data, Split split) {
   std::vector<Source> sources;
   for (std::size_t i = 0; i < datasets.size(); ++i) {
@@ -38,15 +32,25 @@ std::optional<std::uint64_t> shuffle_seed(const config::Data& data, Split split,
 
 }  // namespace
 
+Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size) {
+  const bool train = split == Split::train;
+  return std::make_shared<const std::vector<Dataset>>(open_datasets(
+      train ? data.train : data.validation, train && data.weighted, data.format, data.seq_len, vocab_size));
+}
+
 BatchReader::BatchReader(const config::Data& data, Split split, std::int64_t vocab_size, std::uint64_t run_seed,
                          BatchShape shape, SamplerState from)
-    : datasets_(open_split(data, split, vocab_size)),
-      sampler_(sampler_sources(datasets_, data, split), shuffle_seed(data, split, run_seed)),
+    : BatchReader(open_split(data, split, vocab_size), data, split, run_seed, shape, std::move(from)) {}
+
+BatchReader::BatchReader(Datasets files, const config::Data& data, Split split, std::uint64_t run_seed,
+                         BatchShape shape, SamplerState from)
+    : datasets_(std::move(files)),
+      sampler_(sampler_sources(*datasets_, data, split), shuffle_seed(data, split, run_seed)),
       shape_(shape),
       seq_len_(data.seq_len),
       ignored_(data.ignore_targets.begin(), data.ignore_targets.end()),
       sample_(static_cast<std::size_t>(data.seq_len + 1)),
-      masked_(std::ranges::any_of(datasets_, &Dataset::masked)),
+      masked_(std::ranges::any_of(*datasets_, &Dataset::masked)),
       mask_(static_cast<std::size_t>(data.seq_len), 1),
       prefetch_(static_cast<std::size_t>(data.prefetch_batches)),
       end_(split == Split::validation ? samples() : std::numeric_limits<std::int64_t>::max()) {
@@ -67,7 +71,7 @@ BatchReader::BatchReader(const config::Data& data, Split split, std::int64_t voc
 void BatchReader::read_row(MicrobatchTokens& microbatch) {
   const bool within = sampler_.state().position < end_;
   const SamplePlace place = sampler_.next();
-  const Dataset& dataset = datasets_[static_cast<std::size_t>(place.source)];
+  const Dataset& dataset = (*datasets_)[static_cast<std::size_t>(place.source)];
   dataset.read(place.sample, sample_);
   if (masked_) dataset.read_mask(place.sample, mask_);
   microbatch.inputs.insert(microbatch.inputs.end(), sample_.begin(), sample_.end() - 1);
@@ -135,7 +139,7 @@ StepBatch BatchReader::next() {
 
 std::int64_t BatchReader::samples() const noexcept {
   std::int64_t sum = 0;
-  for (const Dataset& dataset : datasets_) sum += dataset.samples();
+  for (const Dataset& dataset : *datasets_) sum += dataset.samples();
   return sum;
 }
 

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "train/engine/nonfinite_steps.hpp"
@@ -55,6 +57,8 @@ class TrainingLoop {
   ExitCode run(checkpoint::State state) {
     state_ = std::move(state);
     first_step_ = state_.step;
+    if (config_.train.eval_every > 0)  // open to the end: every evaluation reads the same files, removed or not
+      validation_ = data::open_split(config_.data, data::Split::validation, config_.model.vocab_size);
     if (lacks_an_evaluation() && !evaluate(first_step_ - 1)) return stopped();
     data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
                              job_.batch_shape(), {.position = state_.samples, .taken = state_.taken});
@@ -122,22 +126,42 @@ class TrainingLoop {
     abort_after_nonfinite_steps(state_, config_.train.max_skipped_steps, step, rank_);
   }
 
-  /// Lanes at rest. False when the run has to stop: nothing is reported then.
+  /// The next batch of every rank; none where one cannot read it, which `failure` then tells.
+  std::optional<data::StepBatch> read_together(data::BatchReader& reader, std::string& failure) const {
+    std::optional<data::StepBatch> batch;
+    try {
+      batch = reader.next();
+    } catch (const DataError& error) {
+      failure = error.what();
+    }
+    failure = mpi::agree_on_failure(supervision_.world(), failure);
+    return failure.empty() ? std::move(batch) : std::nullopt;
+  }
+
+  /// Lanes at rest. False when the run has to stop: nothing is reported then. Files that cannot be read stop no run.
   [[nodiscard]] bool evaluate(std::int64_t step) {
     const auto begin = Clock::now();
     data::BatchShape shape = job_.batch_shape();
     shape.accumulation = 1;
-    data::BatchReader reader(config_.data, data::Split::validation, config_.model.vocab_size, config_.run.seed, shape);
+    data::BatchReader reader(validation_, config_.data, data::Split::validation, config_.run.seed, shape);
     const std::int64_t all =
         (reader.samples() + shape.global() - 1) / shape.global();  // targets past the last sample do not count
     mpi::doing(fmt::format("evaluation, step {}", step + 1));
     auto batch_begin = begin;
-    const auto result = job_.evaluate(reader, config_.train.eval_steps > 0 ? config_.train.eval_steps : all, [&] {
+    std::string failure;
+    const auto next = [&]() -> std::optional<data::StepBatch> {
       supervision_.mark("evaluation", step);
       (void)fault::point("eval.batch");
       stopping_.took({.evaluation_batch = seconds_since(std::exchange(batch_begin, Clock::now()))});
-      return !(stops_ = stopping_.asked());
-    });
+      if (stops_ = stopping_.asked(); stops_) return std::nullopt;
+      return read_together(reader, failure);
+    };
+    const auto result = job_.evaluate(next, config_.train.eval_steps > 0 ? config_.train.eval_steps : all);
+    if (!failure.empty()) {
+      if (rank_ == 0)
+        log::error(fmt::format("the evaluation of step {} failed, training continues: {}", step + 1, failure));
+      return true;
+    }
     if (!result.complete) {
       if (rank_ == 0) log::info(fmt::format("the evaluation of step {} is left for the next start", step + 1));
       return false;
@@ -179,6 +203,7 @@ class TrainingLoop {
   Stopping& stopping_;
   Output& output_;
   int rank_;
+  data::Datasets validation_;
   checkpoint::State state_;
   std::int64_t first_step_ = 0;
   bool stops_ = false;  ///< after this step

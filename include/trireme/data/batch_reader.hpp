@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <stop_token>
 #include <thread>
@@ -51,6 +52,12 @@ struct BatchShape {
 /// once.
 enum class Split { train, validation };
 
+/// The open token files of one list: one dataset per weighted source, else one of all files.
+using Datasets = std::shared_ptr<const std::vector<Dataset>>;
+
+/// Throws DataError as TokenFile and Dataset do.
+[[nodiscard]] Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size);
+
 /// One dp rank's step batches in order, read ahead by a thread of its own.
 ///
 /// Microbatch a, row j of a step that starts at sample c holds sample c + a * (dp_size * micro) + dp_rank * micro + j
@@ -63,6 +70,9 @@ class BatchReader {
   /// do.
   BatchReader(const config::Data& data, Split split, std::int64_t vocab_size, std::uint64_t run_seed, BatchShape shape,
               SamplerState from = {});
+  /// Reads files that are open already, those of `split`.
+  BatchReader(Datasets files, const config::Data& data, Split split, std::uint64_t run_seed, BatchShape shape,
+              SamplerState from = {});
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
   /// Stops the thread after the read it is in.
@@ -74,7 +84,7 @@ class BatchReader {
   /// Where the step after the last one returned by `next` begins: what a checkpoint saves.
   [[nodiscard]] const SamplerState& state() const noexcept { return state_; }
   /// One per weighted source, else one of all files.
-  [[nodiscard]] const std::vector<Dataset>& datasets() const noexcept { return datasets_; }
+  [[nodiscard]] const std::vector<Dataset>& datasets() const noexcept { return *datasets_; }
   /// Samples of all sources: an epoch, where sources are not weighted.
   [[nodiscard]] std::int64_t samples() const noexcept;
   /// The most that its step batches hold at once, the one in use included.
@@ -89,7 +99,7 @@ class BatchReader {
   void read_row(MicrobatchTokens& microbatch);
   void read_ahead(const std::stop_token& stop);
 
-  std::vector<Dataset> datasets_;
+  Datasets datasets_;
   Sampler sampler_;  ///< the reader thread's once it runs
   BatchShape shape_;
   std::int64_t seq_len_;

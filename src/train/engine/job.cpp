@@ -201,19 +201,23 @@ executor::Executor& Job::forward_executor(nn::Mode mode) {
   return *slot;
 }
 
-Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps, const std::function<bool()>& goes_on) {
+Job::Evaluation Job::evaluate(data::BatchReader& reader, std::int64_t steps) {
+  return evaluate([&] { return std::optional(reader.next()); }, steps);
+}
+
+Job::Evaluation Job::evaluate(const NextBatch& next, std::int64_t steps) {
   executor::Executor& run = forward_executor(nn::Mode::evaluate);
   Evaluation total;
   for (std::int64_t i = 0; i < steps; ++i) {
-    if (goes_on && !goes_on()) {
+    const std::optional<data::StepBatch> batch = next();
+    if (!batch) {
       total.complete = false;
       break;
     }
-    const data::StepBatch batch = reader.next();
-    double counted = static_cast<double>(batch.counted);
+    double counted = static_cast<double>(batch->counted);
     control().sum({&counted, 1});
     const std::vector<nn::Microbatch> microbatches{
-        microbatch_of(batch.microbatches.front(), config_, 1.0, options_.device)};
+        microbatch_of(batch->microbatches.front(), config_, 1.0, options_.device)};
     total.loss += run.run({.microbatches = microbatches}, true).loss;
     total.targets += counted;
   }

@@ -66,10 +66,12 @@ class Job {
   struct Evaluation {
     double loss = 0;
     double targets = 0;
-    bool complete = true;  ///< false: `goes_on` ended it
+    bool complete = true;  ///< false: `next` ended it
   };
-  /// goes_on: asked before every batch, the same on every rank.
-  Evaluation evaluate(data::BatchReader& reader, std::int64_t steps, const std::function<bool()>& goes_on = {});
+  /// The next batch of this dp rank; none ends the evaluation, on every rank alike.
+  using NextBatch = std::function<std::optional<data::StepBatch>()>;
+  Evaluation evaluate(const NextBatch& next, std::int64_t steps);
+  Evaluation evaluate(data::BatchReader& reader, std::int64_t steps);
 
   /// Sum of the cross-entropy over the counted targets of this rank's row, which may be shorter than data.seq_len and
   /// of another length on every dp rank. Collective; only as `evaluate`.
