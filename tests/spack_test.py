@@ -134,7 +134,8 @@ def check_recipe(recipe):
         check(not least or any(f"@{least}:" in spec for spec in specs), f"CMake wants {name} {least}, the recipe {specs}")
     least = re.search(r"cmake_minimum_required\(VERSION ([\d.]+)", text)[1]
     check(f"cmake@{least}:" in recipe.dependencies["cmake"][0][0], f"CMake itself is wanted from {least} on")
-    check("+mpi" in recipe.dependencies["hdf5"][0][0], "HDF5 is a parallel one")
+    check(not re.search(r"[+~]mpi", recipe.dependencies["hdf5"][0][0]), "HDF5 may be serial or parallel")
+    check("HDF5_IS_PARALLEL)\n  message(FATAL" not in text, "CMake takes a serial HDF5, as the recipe does")
     check("+openmp" in recipe.dependencies["kokkos"][0][0], "Kokkos runs on threads")
     for package in ("nccl", "py-torch"):
         archs = [when for _, _, when in recipe.dependencies[package] if when and "cuda_arch=90" in when]

@@ -67,11 +67,9 @@ if(NOT "OPENMP" IN_LIST Kokkos_DEVICES)
 endif()
 message(STATUS "Found Kokkos: ${Kokkos_DIR} (found version \"${Kokkos_VERSION}\")")
 
+# Serial or parallel: its MPI half is never called. A parallel one first, whose MPI is then the same as ours.
 set(HDF5_PREFER_PARALLEL TRUE)
 find_package(HDF5 REQUIRED COMPONENTS C)
-if(NOT HDF5_IS_PARALLEL)
-  message(FATAL_ERROR "HDF5 ${HDF5_VERSION} in ${HDF5_INCLUDE_DIRS} was built without MPI. Give a parallel one with -DHDF5_ROOT=...")
-endif()
 if(HDF5_VERSION VERSION_LESS 1.10.7)
   message(FATAL_ERROR "HDF5 ${HDF5_VERSION} in ${HDF5_INCLUDE_DIRS} is older than 1.10.7, the first that may do without file locks. Give another with -DHDF5_ROOT=...")
 endif()
@@ -79,7 +77,10 @@ endif()
 add_library(Trireme::hdf5 INTERFACE IMPORTED GLOBAL)
 target_include_directories(Trireme::hdf5 SYSTEM INTERFACE ${HDF5_INCLUDE_DIRS})
 target_compile_definitions(Trireme::hdf5 INTERFACE ${HDF5_DEFINITIONS})
-target_link_libraries(Trireme::hdf5 INTERFACE ${HDF5_C_LIBRARIES} MPI::MPI_CXX)
+target_link_libraries(Trireme::hdf5 INTERFACE ${HDF5_C_LIBRARIES})
+if(HDF5_IS_PARALLEL)
+  target_link_libraries(Trireme::hdf5 INTERFACE MPI::MPI_CXX)  # its header includes MPI's
+endif()
 
 # Trireme::<name> for a library without a CMake package: one header, one library.
 function(trireme_find_library name header library)

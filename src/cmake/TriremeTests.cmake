@@ -67,6 +67,9 @@ function(trireme_tests)
     set_tests_properties(support.build_without_cuda PROPERTIES LABELS "machine;slow" TIMEOUT 1200 PROCESSORS 2
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;BUILD=${PROJECT_BINARY_DIR};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   endif()
+  add_test(NAME support.skips COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/support/probe/skips_test.sh)
+  set_tests_properties(support.skips PROPERTIES LABELS machine TIMEOUT 120
+    ENVIRONMENT "${trireme_test_environment};DATA_TESTS=$<TARGET_FILE:data_tests>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   add_test(NAME lint COMMAND bash ${PROJECT_SOURCE_DIR}/tests/lint.sh format shell python)
   add_test(NAME lint.tidy COMMAND bash ${PROJECT_SOURCE_DIR}/tests/lint.sh tidy)
   set_tests_properties(lint PROPERTIES LABELS lint TIMEOUT 300 SKIP_RETURN_CODE 77 ENVIRONMENT "TRIREME_CACHE=${TRIREME_CACHE}")
@@ -386,6 +389,13 @@ function(trireme_install_test)
     return()
   endif()
   list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
+  set(hdf5_library ${HDF5_C_LIBRARIES})
+  list(FILTER hdf5_library INCLUDE REGEX "/libhdf5[^/]*$")
+  list(GET hdf5_library 0 hdf5_library)
+  list(GET HDF5_INCLUDE_DIRS 0 hdf5_include)
+  add_test(NAME install.serial_hdf5 COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/install/serial_hdf5_test.sh)
+  set_tests_properties(install.serial_hdf5 PROPERTIES LABELS machine TIMEOUT 300
+    ENVIRONMENT "BUILD=${PROJECT_BINARY_DIR};HDF5_INCLUDE=${hdf5_include};HDF5_LIBRARY=${hdf5_library};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   add_test(NAME install COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/install/install_test.sh)
   set_tests_properties(install PROPERTIES LABELS "machine;slow" TIMEOUT 300 PROCESSORS 2
     ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;BUILD=${PROJECT_BINARY_DIR};MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")

@@ -52,13 +52,8 @@ Finding check_kokkos(const std::string& version, const std::string& space, int c
 }
 
 Finding check_hdf5(const Versions& versions, bool parallel) {
-  Finding finding{.subject = "HDF5",
-                  .found = fmt::format("{}, {}", text(versions), parallel ? "parallel" : "without MPI")};
-  if (!parallel) {
-    finding.verdict = Verdict::error;
-    finding.remedy =
-        "Checkpoints of several ranks need an HDF5 built with MPI (Debian: libhdf5-openmpi-dev; Spack: hdf5+mpi).";
-  } else if (series(versions.compiled) != series(versions.loaded)) {
+  Finding finding{.subject = "HDF5", .found = fmt::format("{}, {}", text(versions), parallel ? "parallel" : "serial")};
+  if (series(versions.compiled) != series(versions.loaded)) {
     finding.verdict = Verdict::error;
     finding.remedy = "HDF5 refuses to run with other headers than its own: correct LD_LIBRARY_PATH, or build again.";
   } else if (versions.compiled != versions.loaded) {

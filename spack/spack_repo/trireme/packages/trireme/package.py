@@ -29,7 +29,7 @@ class Trireme(CMakePackage, CudaPackage):
     depends_on("cmake@3.22:", type="build")
 
     depends_on("mpi@3.1:")
-    depends_on("hdf5@1.10.7: +mpi")
+    depends_on("hdf5@1.10.7:")
     # PyTorch's C++ library: Spack has no package of it alone. Communication is ours, so it may be built without its own.
     depends_on("py-torch@2.8:")
     depends_on("py-torch ~cuda", when="~cuda")
