@@ -21,7 +21,7 @@
 #include "trireme/planner/advice.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/replay.hpp"
-#include "trireme/planner/time/machine.hpp"
+#include "trireme/planner/time/predict.hpp"
 #include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
 #include "trireme/shard/layout.hpp"
@@ -66,7 +66,11 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   const int ranks = arguments.ranks.front();
   const config::Resolved resolved = config::resolve(config, ranks);
   const model::Model model = model::build(config.model, planner::tensor_part(config, resolved, 0));
-  const planner::Choice choice = planner::choose_sync(config, model, resolved);
+  const planner::Choice choice = planner::choose_sync(
+      config, model, resolved,
+      planner::step_seconds_on(
+          machine ? *machine : planner::machine_of(config.device.type == config::DeviceType::cuda ? "GPU" : ""),
+          ranks));
   config.sync = choice.sync;
   if (arguments.show == "summary" && !choice.reason.empty()) fmt::print("{}\n", choice.reason);
   const bool pipelined = config.mesh.pipeline > 1;

@@ -68,11 +68,10 @@ std::vector<Option> pipeline_options() {
 
 std::vector<Option> sync_options() {
   Section<Sync> s("sync", &RunConfig::sync);
-  s.choice(
-      "policy", &Sync::policy,
-      "when to reduce gradients: immediate: reduce-scatter after every microbatch; deferred: once per step (less "
-      "traffic, more memory); immediate_all: also all-reduce over replicas after every microbatch; auto: the least "
-      "traffic that fits memory.budget");
+  s.choice("policy", &Sync::policy,
+           "when to reduce gradients: immediate: reduce-scatter after every microbatch; deferred: once per step (less "
+           "traffic, more memory); immediate_all: also all-reduce over replicas after every microbatch; auto: the one "
+           "with the shortest predicted step that fits memory.budget");
   s.custom("reshard_after_forward", "true | false | integer", read_reshard, print_reshard,
            "free a block's parameters between forward and backward; an integer: reshard to groups of this size");
   s.flag("reshard_after_backward", &Sync::reshard_after_backward,

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
+#include <vector>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/text_table.hpp"
@@ -31,6 +33,14 @@ constexpr std::array candidates{
     Candidate{"immediate, resharded after forward", SyncPolicy::immediate, 0, true},
 };
 
+struct Tried {
+  config::Sync sync;
+  double seconds = 0;
+};
+
+/// Predictions are not better than this: what is less than that slower and moves less is taken.
+constexpr double as_fast = 1.005;
+
 Bytes needs(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {
   if (config.mesh.pipeline > 1) {
     const PipelinePlan plan = plan_pipeline(config, mesh);
@@ -42,23 +52,43 @@ Bytes needs(const config::RunConfig& config, const model::Model& model, const co
 
 }  // namespace
 
-Choice choose_sync(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {
+Choice choose_sync(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh,
+                   const StepPredictor& step) {
   if (config.sync.policy != SyncPolicy::automatic) return {.sync = config.sync, .reason = ""};
   invariant(config.memory.budget.has_value(), "sync.policy = auto is refused without memory.budget");
-  TextTable table({"candidate, least traffic first", "bytes per rank", ""});
+  struct Row {
+    std::string name, bytes, step;
+  };
+  std::vector<Row> rows;
+  std::optional<std::size_t> taken;
+  Tried best;
   for (const Candidate& candidate : candidates) {
     config::RunConfig tried = config;
     tried.sync.policy = candidate.policy;
     tried.sync.reshard_after_forward = candidate.reshard_after_forward;
     tried.sync.reshard_after_backward = candidate.reshard_after_backward;
     const Bytes bytes = needs(tried, model, mesh);
-    const bool fits = bytes <= *config.memory.budget;
-    table.add({candidate.name, to_text(bytes), fits ? "taken: the first that fits" : "too large"});
-    if (fits)
-      return {.sync = tried.sync,
-              .reason = fmt::format("sync.policy = auto under memory.budget = {}:\n{}", to_text(*config.memory.budget),
-                                    table.str())};
+    if (bytes > *config.memory.budget) {
+      rows.push_back({candidate.name, to_text(bytes), ""});
+      continue;
+    }
+    const double seconds = step.seconds ? step.seconds(tried) : 0;
+    rows.push_back({candidate.name, to_text(bytes), step.seconds ? fmt::format("{:.4g} ms", 1e3 * seconds) : "?"});
+    if (taken && seconds * as_fast >= best.seconds) continue;
+    taken = rows.size() - 1;
+    best = {tried.sync, seconds};
   }
+  TextTable table({"candidate, least traffic first", "bytes per rank", "predicted step", ""});
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    table.add({rows[i].name, rows[i].bytes, rows[i].step,
+               rows[i].step.empty() ? "too large"
+               : i == taken         ? "taken: the fastest that fits"
+                                    : ""});
+  if (taken)
+    return {
+        .sync = best.sync,
+        .reason = fmt::format("sync.policy = auto under memory.budget = {}, {}:\n{}", to_text(*config.memory.budget),
+                              step.seconds ? "predicted on " + step.machine : "by traffic", table.str())};
   throw ConfigError(
       fmt::format("sync.policy = \"auto\": no policy fits memory.budget = {} on {} ranks. Raise it, take more ranks "
                   "(mesh.shard), or "

@@ -125,7 +125,9 @@ std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
     config.sync = *saved;
     log::info(fmt::format("sync.policy = auto: {}, as this run began", config::to_text(saved->policy)));
   } else {
-    const planner::Choice choice = planner::choose_sync(planner::computing_on(complete, gpu), model, mesh);
+    const planner::Machine machine = planner::machine_of(gpu ? device::probe_gpus().gpus.front().name : "");
+    const planner::Choice choice = planner::choose_sync(planner::computing_on(complete, gpu), model, mesh,
+                                                        planner::step_seconds_on(machine, ranks));
     config.sync = choice.sync;
     if (!choice.reason.empty()) log::info(choice.reason);
   }

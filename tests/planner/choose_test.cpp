@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.hpp"
+#include "trireme/planner/time/predict.hpp"
 
 namespace trireme::planner {
 namespace {
@@ -25,9 +26,9 @@ class ChooseSync : public ::testing::Test {
     config_.sync.policy = SyncPolicy::automatic;
     config_.precision.compute = DType::fp32;
   }
-  Choice under(std::int64_t budget) {
+  Choice under(std::int64_t budget, const Machine& machine = load_machine("local")) {
     config_.memory.budget = Bytes{budget};
-    return choose_sync(config_, model::build(config_.model), config::resolve(config_, 4));
+    return choose_sync(config_, model::build(config_.model), config::resolve(config_, 4), step_seconds_on(machine, 4));
   }
   config::RunConfig config_;
 };
@@ -42,7 +43,7 @@ TEST_F(ChooseSync, TakesLeastTrafficWhereMemoryIsPlenty) {
 /// Walks the budget down: every candidate has a budget at which it is the one, and traffic only grows on the way.
 TEST_F(ChooseSync, GivesUpMemoryStepByStep) {
   std::vector<std::pair<SyncPolicy, std::int64_t>> seen;
-  for (std::int64_t budget = 200 << 20; budget > 0; budget -= 1 << 18) {
+  for (std::int64_t budget = 200 << 20; budget > 0; budget -= 1 << 21) {
     std::pair<SyncPolicy, std::int64_t> taken;
     try {
       const config::Sync sync = under(budget).sync;
@@ -57,7 +58,7 @@ TEST_F(ChooseSync, GivesUpMemoryStepByStep) {
 }
 
 TEST_F(ChooseSync, SaysWhatItTriedAndWhy) {
-  EXPECT_THAT(under(1LL << 40).reason, HasSubstr("taken: the first that fits"));
+  EXPECT_THAT(under(1LL << 40).reason, HasSubstr("taken: the fastest that fits"));
   try {
     (void)under(1000);
     FAIL() << "nothing fits 1000 bytes";
@@ -65,6 +66,55 @@ TEST_F(ChooseSync, SaysWhatItTriedAndWhy) {
     EXPECT_THAT(error.what(), HasSubstr("no policy fits memory.budget"));
     EXPECT_THAT(error.what(), HasSubstr("immediate, resharded after forward"));
   }
+}
+
+/// The five, least traffic first, each predicted in full.
+std::vector<std::pair<config::Sync, double>> predicted_policies(config::RunConfig config, const Machine& machine) {
+  std::vector<std::pair<config::Sync, double>> out;
+  for (const auto& [policy, forward, backward] : {std::tuple{SyncPolicy::deferred, 1, false},
+                                                  {SyncPolicy::deferred, 1, true},
+                                                  {SyncPolicy::deferred, 0, true},
+                                                  {SyncPolicy::immediate, 1, true},
+                                                  {SyncPolicy::immediate, 0, true}}) {
+    config.sync.policy = policy;
+    config.sync.reshard_after_forward = forward;
+    config.sync.reshard_after_backward = backward;
+    out.emplace_back(config.sync,
+                     predict(config, 4, machine, {.percentiles = false, .memory = false}).expected.seconds);
+  }
+  return out;
+}
+
+/// On a link without latency a reduction beside every microbatch can be hidden, and the one at the end cannot.
+TEST_F(ChooseSync, TakesTheFastestAndNotTheLeastTraffic) {
+  int more_traffic = 0;
+  for (const double bandwidth : {0.05, 0.5, 2.0, 20.0}) {
+    Machine machine = load_machine("local");
+    machine.inside.latency = 0;
+    machine.inside.bandwidth = 1e9 * bandwidth;
+    machine.contention = 0;
+    const Choice choice = under(1LL << 40, machine);
+    EXPECT_THAT(choice.reason, HasSubstr("predicted on local"));
+    const auto all = predicted_policies(config_, machine);
+    const auto same = [&](const config::Sync& sync) {
+      return sync.policy == choice.sync.policy && sync.reshard_after_forward == choice.sync.reshard_after_forward &&
+             sync.reshard_after_backward == choice.sync.reshard_after_backward;
+    };
+    double best = all.front().second, taken = 0;
+    for (const auto& [sync, seconds] : all) {
+      best = std::min(best, seconds);
+      if (same(sync)) taken = seconds;
+    }
+    EXPECT_LE(taken, 1.01 * best) << bandwidth;
+    more_traffic += same(all.front().first) ? 0 : 1;
+  }
+  EXPECT_GT(more_traffic, 0);
+}
+
+TEST(MachineOf, AGpuIsTheShippedOneWithItsName) {
+  EXPECT_EQ(machine_of("").name, "local");
+  EXPECT_EQ(machine_of("NVIDIA H200").name, "h200");
+  EXPECT_EQ(machine_of("Some GPU of another kind").name, "h100");
 }
 
 TEST_F(ChooseSync, LeavesAChosenPolicyAlone) {

@@ -188,6 +188,16 @@ Machine load_machine(const std::string& path_or_name) {
   return parse_machine(text, path_or_name);
 }
 
+Machine machine_of(const std::string& gpu) {
+  if (gpu.empty()) return load_machine("local");
+  for (const ShippedMachine& shipped : shipped_machines()) {
+    Machine machine = parse_machine(shipped.text, std::string(shipped.name) + ".toml");
+    const auto named = [&](const std::string& word) { return gpu.find(word) != std::string::npos; };
+    if (!machine.gpus.empty() && std::all_of(machine.gpus.begin(), machine.gpus.end(), named)) return machine;
+  }
+  return load_machine("h100");
+}
+
 std::string print_machine(const Machine& machine) {
   const auto quoted = [](const std::string& word) {
     using Json = nlohmann::json;  // a string of JSON is one of TOML

@@ -147,6 +147,15 @@ Prediction predict(const config::RunConfig& config, int ranks, const Machine& ma
   return out;
 }
 
+StepPredictor step_seconds_on(const Machine& machine, int ranks) {
+  return {.seconds =
+              [=](const config::RunConfig& config) {
+                return predict(config, ranks, machine, {.percentiles = false, .few_layers = true, .memory = false})
+                    .expected.seconds;
+              },
+          .machine = machine.name};
+}
+
 PredictedStep predict_ops(const config::RunConfig& config, int ranks, const Machine& machine,
                           const PredictOptions& options) {
   const config::Resolved mesh = config::resolve(config, ranks);

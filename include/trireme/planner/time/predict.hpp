@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/planner/choose.hpp"
 #include "trireme/planner/time/simulate.hpp"
 
 /// What a run will take: one step of one rank, which all ranks repeat but those of a pipeline.
@@ -48,6 +49,9 @@ struct PredictOptions {
 /// the pipeline rank that computes longest; all end together. `config`: complete, `sync.policy` resolved.
 [[nodiscard]] Prediction predict(const config::RunConfig& config, int ranks, const Machine& machine,
                                  const PredictOptions& options = {});
+
+/// For choose_sync(): a few layers of each step, simulated on `machine`.
+[[nodiscard]] StepPredictor step_seconds_on(const Machine& machine, int ranks);
 
 /// Bytes of one rank, of a pipeline of the one that holds the most. `few_layers`: replays a few and extrapolates, exact
 /// but for the op of the activations' peak.
