@@ -49,9 +49,10 @@ Bytes Activations::most_during(const schedule::Op& op) {
 
 Bytes Activations::during(const schedule::OffloadActivations& op) {
   Bytes& away = away_[{op.block.value, op.microbatch.value}] = {};
-  for (const auto& [key, tensors] : held_)
-    if (std::get<0>(key) == op.block.value && std::get<2>(key) == op.microbatch.value)
-      for (const Bytes bytes : tensors) away += bytes >= op.min_bytes ? bytes : Bytes{};
+  for (std::size_t stage = 0; stage < model_[op.block].stages.size(); ++stage)
+    if (const auto held = held_.find({op.block.value, static_cast<int>(stage), op.microbatch.value});
+        held != held_.end())
+      for (const Bytes bytes : held->second) away += bytes >= op.min_bytes ? bytes : Bytes{};
   on_host_ += away;
   return total_;
 }

@@ -57,7 +57,8 @@ Needs needs_of(const config::RunConfig& config, int ranks) {
     return needs;
   }
   const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
-  const schedule::Schedule step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
+  const schedule::Schedule step =
+      schedule::build_step_unverified(model, mesh.accumulation, schedule::policy_of(config, mesh));  // one of many
   const shard::Layout layout(model, mesh.shard);
   const ReplayOptions replay_options = replay_options_of(config, mesh);
   Needs needs{.memory = replay_memory(step, model, layout, replay_options)};

@@ -4,37 +4,61 @@
 #include <array>
 #include <map>
 #include <optional>
-#include <set>
-#include <tuple>
+#include <utility>
 
 namespace trireme::schedule {
 namespace {
 
+/// The resources of a schedule by number, in place of the resources themselves.
+struct NumberedAccess {
+  std::vector<int> reads, writes;
+};
+
+class Numbers {
+ public:
+  [[nodiscard]] std::vector<int> of(const std::vector<Resource>& resources) {
+    std::vector<int> out;
+    out.reserve(resources.size());
+    for (const Resource& resource : resources)
+      out.push_back(numbers_.emplace(resource, static_cast<int>(numbers_.size())).first->second);
+    return out;
+  }
+  [[nodiscard]] std::size_t count() const { return numbers_.size(); }
+
+ private:
+  std::map<Resource, int> numbers_;
+};
+
 /// Two consecutive steps laid end to end: ops 0..n-1 are the step before, n..2n-1 the step whose needs are asked for.
 class Walk {
  public:
-  explicit Walk(int ops) : ops_(ops) {}
+  Walk(int ops, std::size_t resources)
+      : ops_(ops), states_(resources), last_to_(2 * reasons * static_cast<std::size_t>(ops), -1) {}
 
   void need(int from, int to, Reason reason) {
     if (to < ops_ || from == to) return;
-    const int distance = from < ops_ ? 1 : 0;
-    const auto key = std::tuple{from % ops_, to - ops_, distance, reason};
-    if (seen_.insert(key).second) found_.push_back({from % ops_, to - ops_, distance, reason});
+    // Ops are visited in order, so an edge is found again before any op behind `to` is visited.
+    int& last_to = last_to_[static_cast<std::size_t>(from) * reasons + static_cast<std::size_t>(reason)];
+    if (std::exchange(last_to, to) != to) found_.push_back({from % ops_, to - ops_, from < ops_ ? 1 : 0, reason});
   }
 
-  void visit(int index, const Access& access) {
-    for (const Resource& resource : access.reads) {
-      const State& state = states_[resource];
+  void visit(int index, const NumberedAccess& access) {
+    for (const int resource : access.reads) {
+      const State& state = states_[static_cast<std::size_t>(resource)];
       if (state.writer) need(*state.writer, index, Reason::read_after_write);
     }
-    for (const Resource& resource : access.writes) {
-      State& state = states_[resource];
+    for (const int resource : access.writes) {
+      const State& state = states_[static_cast<std::size_t>(resource)];
       for (const int reader : state.readers) need(reader, index, Reason::write_after_read);
       if (state.writer) need(*state.writer, index, Reason::write_after_write);
     }
-    for (const Resource& resource : access.writes) states_[resource] = {index, {}};
-    for (const Resource& resource : access.reads) {
-      State& state = states_[resource];
+    for (const int resource : access.writes) {
+      State& state = states_[static_cast<std::size_t>(resource)];
+      state.writer = index;
+      state.readers.clear();
+    }
+    for (const int resource : access.reads) {
+      State& state = states_[static_cast<std::size_t>(resource)];
       if (state.writer != index) state.readers.push_back(index);
     }
   }
@@ -46,9 +70,10 @@ class Walk {
     std::optional<int> writer;
     std::vector<int> readers;
   };
+  static constexpr std::size_t reasons = 4;
   int ops_;
-  std::map<Resource, State> states_;
-  std::set<std::tuple<int, int, int, Reason>> seen_;
+  std::vector<State> states_;
+  std::vector<int> last_to_;  ///< by op of the two steps and reason: the op that was last found to wait for it
   std::vector<Need> found_;
 };
 
@@ -56,8 +81,12 @@ class Walk {
 
 std::vector<Need> needs(const Schedule& schedule, const model::Model& model) {
   const int n = static_cast<int>(schedule.ops.size());
-  const std::vector<Access> access = accesses(schedule, model);
-  Walk walk(n);
+  Numbers numbers;
+  std::vector<NumberedAccess> access;
+  access.reserve(schedule.ops.size());
+  for (const Access& of : accesses(schedule, model))
+    access.push_back({.reads = numbers.of(of.reads), .writes = numbers.of(of.writes)});
+  Walk walk(n, numbers.count());
   std::array<std::optional<int>, lanes> last{};
   for (int i = 0; i < 2 * n; ++i) {
     auto& before = last[static_cast<std::size_t>(lane_of(schedule.ops[static_cast<std::size_t>(i % n)]))];

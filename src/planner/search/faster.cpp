@@ -14,7 +14,7 @@
 namespace trireme::planner {
 namespace {
 
-constexpr PredictOptions one_of_many{.percentiles = false, .few_layers = true};
+constexpr PredictOptions one_of_many{.percentiles = false, .few_layers = true, .memory = false};
 constexpr double least_gain = 0.01;
 
 struct FasterChange {
@@ -56,18 +56,19 @@ std::vector<FasterChange> faster_changes(const config::RunConfig& config, int ra
 std::vector<Speedup> speedups(const config::RunConfig& config, int ranks, const Machine& machine) {
   const double now = predict(config, ranks, machine, one_of_many).tokens_per_second();
   const Bytes limit = memory_limit(config, machine);
+  const std::string as_it_is = config::print_run_file(config);
   std::vector<Speedup> out;
   for (const FasterChange& change : faster_changes(config, ranks, machine)) {
     const auto with = changed(config, change.lines);
-    if (!with) continue;
+    if (!with || config::print_run_file(*with) == as_it_is) continue;
     try {
-      const Prediction then = predict(*with, ranks, machine, one_of_many);
-      const double gain = then.tokens_per_second() / now - 1;
+      const double gain = predict(*with, ranks, machine, one_of_many).tokens_per_second() / now - 1;
       if (gain < least_gain) continue;
+      const Bytes memory = predict_memory(*with, config::resolve(*with, ranks), /*few_layers=*/true).total();
       out.push_back({.line = join(change.lines, ", "),
                      .gain = gain,
-                     .memory = then.memory.total(),
-                     .fits = then.memory.total() <= limit,
+                     .memory = memory,
+                     .fits = memory <= limit,
                      .note = change.note});
     } catch (const ConfigError&) {  // such as a microbatch that does not divide the batch
       continue;

@@ -162,7 +162,7 @@ class Replay {
     if (norm_seen_) complain("comes twice");
     norm_seen_ = true;
     if (partial_) complain(fmt::format("the partial gradient of {} was not summed over the replicas", name(*partial_)));
-    for (int b = 0; b < model_.param_blocks(); ++b) expect_reduced(ParamBlock{b});
+    expect_reduced();
   }
   void operator()(const Update& op) {
     if (!norm_seen_) complain("comes before clip_norm");
@@ -229,16 +229,19 @@ class Replay {
     if (!fresh && held->second != target.slot) complain("puts one block's gradient in two slots");
   }
 
-  void expect_reduced(ParamBlock block) {
-    Content expected_of_block;
+  void expect_reduced() {
+    std::map<Parameter, Content> expected;
+    for (int b = 0; b < model_.blocks(); ++b)
+      for (std::size_t s = 0; s < model_[Block{b}].stages.size(); ++s)
+        for (const model::ParamRef ref : model_[Block{b}].stages[s].parameters)
+          for (int m = 0; m < schedule_.microbatches; ++m)
+            expected[{ref.block, ref.index}].insert({b, static_cast<int>(s), m});
+    for (int b = 0; b < model_.param_blocks(); ++b) expect_reduced(ParamBlock{b}, expected);
+  }
+
+  void expect_reduced(ParamBlock block, std::map<Parameter, Content>& all_expected) {
     for_parameters(block, [&](const Parameter& p) {
-      Content expected;
-      for (int b = 0; b < model_.blocks(); ++b)
-        for (int s = 0; s < static_cast<int>(model_.compute_blocks[static_cast<std::size_t>(b)].stages.size()); ++s)
-          for (const model::ParamRef ref :
-               model_.compute_blocks[static_cast<std::size_t>(b)].stages[static_cast<std::size_t>(s)].parameters)
-            if (ref.block == p.first && ref.index == p.second)
-              for (int m = 0; m < schedule_.microbatches; ++m) expected.insert({b, s, m});
+      const Content& expected = all_expected[p];
       if (shard_[p] == expected) return;
       complain(fmt::format(
           "the reduced gradient of {} holds {} contributions of {}: each microbatch must be reduced exactly once",
