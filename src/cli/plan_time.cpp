@@ -79,6 +79,9 @@ void plan_validate(const PlanTime& arguments) {
   const io::RegularFile opened = io::open_regular_file(arguments.validate);
   if (!opened.opened())
     throw ConfigError(fmt::format("--validate {}: cannot be read: {}", arguments.validate, opened.problem()));
+  constexpr std::int64_t largest_file = std::int64_t{64} << 20;
+  if (opened.bytes > largest_file)
+    throw ConfigError(fmt::format("--validate {}: larger than 64 MiB; give fewer rows at once", arguments.validate));
   std::ifstream file(arguments.validate);
   const std::string csv{std::istreambuf_iterator<char>(file), {}};
   fmt::print("{}", planner::validate(csv, arguments.validate, arguments.fit));

@@ -43,6 +43,7 @@ Csv::Csv(std::string_view text, std::string name) : name_(std::move(name)) {
     all.push_back(std::move(row));
   }
   if (all.empty()) fail(1, 1, "empty; expected a line with the names of the columns");
+  header_line_ = all.front().line;
   for (std::size_t i = 0; i < all.front().fields.size(); ++i) {
     const CsvField& field = all.front().fields[i];
     if (!columns_.emplace(trim(field.text), i).second)
@@ -85,7 +86,7 @@ void Csv::require(const std::vector<std::string>& columns) const {
   std::vector<std::string> missing;
   for (const std::string& column : columns)
     if (!columns_.contains(column)) missing.push_back(column);
-  if (!missing.empty()) fail(1, 1, "missing columns: " + join(missing, ", "));
+  if (!missing.empty()) fail(header_line_, 1, "missing columns: " + join(missing, ", "));
 }
 
 }  // namespace trireme::planner

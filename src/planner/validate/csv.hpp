@@ -41,6 +41,7 @@ class Csv {
 
   std::string name_;
   std::map<std::string, std::size_t> columns_;
+  int header_line_ = 1;
   std::vector<Row> rows_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 
 #include "planner/validate/csv.hpp"
@@ -49,7 +50,8 @@ std::optional<double> power_limit(const std::string& gpu) {
   for (std::size_t at = gpu.find('W'); at != std::string::npos; at = gpu.find('W', at + 1)) {
     std::size_t first = at;
     while (first > 0 && std::isdigit(static_cast<unsigned char>(gpu[first - 1])) != 0) --first;
-    if (at - first >= 3) return std::stod(gpu.substr(first, at - first));
+    double watts = 0;
+    if (at - first >= 3 && std::from_chars(gpu.data() + first, gpu.data() + at, watts).ec == std::errc{}) return watts;
   }
   return std::nullopt;
 }
@@ -150,14 +152,27 @@ class RowReader {
   }
 
   void refuse() {
-    const double largest = std::max({out_.ranks, out_.dp, out_.tensor, out_.pipeline, out_.micro, out_.layers,
-                                     out_.heads, out_.hidden, out_.intermediate, out_.seq_len, out_.replicas});
-    if (largest > 1e7 || out_.layers > 1e4) leave_out("sizes beyond any machine");
+    refuse_sizes();
     if (contains(text("precision"), "fp8")) leave_out("fp8");
     if (!text("offload").empty() && text("offload") != "none") leave_out("offload of another trainer");
     if (out_.ranks >= 512 && contains(out_.gpu, "EFA")) leave_out("512 GPUs and more on EFA: not predictable");
     if (out_.pipeline > 1 && out_.sharding >= Sharding::zero2) leave_out("full sharding within a pipeline");
     if (out_.left_out.empty() && !machine_of(out_)) leave_out(fmt::format("no machine file for {}", out_.gpu));
+  }
+
+  void refuse_sizes() {
+    const std::array counts{out_.ranks,    out_.dp,     out_.tensor,       out_.pipeline, out_.chunks,
+                            out_.micro,    out_.layers, out_.heads,        out_.kv_heads, out_.hidden,
+                            out_.replicas, out_.vocab,  out_.intermediate, out_.seq_len,  out_.accumulation};
+    constexpr double most = 1e7, most_layers = 1e4, most_sequences = 1e9, least_rate = 1e-6, least_memory = 1e6;
+    if (*std::max_element(counts.begin(), counts.end()) > most || out_.layers > most_layers ||
+        out_.dp * out_.micro * out_.accumulation > most_sequences || out_.tokens_per_second_per_gpu < least_rate)
+      leave_out("sizes beyond any machine");
+    if (std::any_of(counts.begin(), counts.end(), [](double count) { return count < 1 || count != std::floor(count); }))
+      leave_out("counts that are not whole, or 0");
+    if (out_.heads > out_.hidden || out_.kv_heads > out_.heads || out_.replicas > out_.dp)
+      leave_out("more heads or replicas than there is to divide");
+    if (out_.memory && *out_.memory < least_memory) out_.memory.reset();
   }
 
   const Csv& csv_;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "trireme/base/error.hpp"
+#include "trireme/config/rules.hpp"
 #include "trireme/planner/time/predict.hpp"
 #include "trireme/planner/validate/published.hpp"
 
@@ -44,7 +45,9 @@ config::RunConfig config_of(const PublishedRow& row) {
 
 double simulated_step(const PublishedRow& row, const Machine& machine, const Trainer& trainer) {
   const config::RunConfig config = config_of(row);
-  const PredictOptions options{.software = trainer.software, .percentiles = false, .few_layers = true};
+  for (const config::Rule& rule : config::rules())
+    if (const auto broken = rule.broken(config)) throw ConfigError(*broken);
+  const PredictOptions options{.software = trainer.software, .percentiles = false, .few_layers = true, .memory = false};
   return predict(config, static_cast<int>(row.ranks), machine, options).expected.seconds;
 }
 

@@ -89,6 +89,8 @@ class Validation {
   explicit Validation(std::vector<PublishedRow> rows) : rows_(std::move(rows)) {
     leave_out_repeats(rows_);
     leave_out_stalled(rows_);
+    for (const PublishedRow& row : rows_)
+      if (row.calibrates && row.left_out.empty()) calibrate_[source_of(row)].push_back(row);
     for (PublishedRow& row : rows_)
       if (row.left_out.empty()) check(row);
   }
@@ -114,19 +116,17 @@ class Validation {
   [[nodiscard]] const std::vector<PublishedRow>& rows() const { return rows_; }
 
  private:
+  static std::string source_of(const PublishedRow& row) { return row.source + "\n" + row.gpu + "\n" + row.framework; }
+
   void check(PublishedRow& row) {
-    const std::string source = row.source + "\n" + row.gpu + "\n" + row.framework;
-    if (!fleets_.contains(source)) {
-      std::vector<PublishedRow> calibrate;
-      for (const PublishedRow& other : rows_)
-        if (other.calibrates && other.left_out.empty() &&
-            other.source + "\n" + other.gpu + "\n" + other.framework == source)
-          calibrate.push_back(other);
-      const Fleet plain = fleet_of(row);
-      fleets_[source] = {plain, calibrate.empty() ? plain : calibrated(plain, calibrate)};
-    }
-    const auto& [plain, fleet] = fleets_.at(source);
     try {
+      const std::string source = source_of(row);
+      if (!fleets_.contains(source)) {
+        const Fleet plain = fleet_of(row);
+        const auto calibrate = calibrate_.find(source);
+        fleets_[source] = {plain, calibrate == calibrate_.end() ? plain : calibrated(plain, calibrate->second)};
+      }
+      const auto& [plain, fleet] = fleets_.at(source);
       const Trainer trainer = trainer_of(row);
       const double rate = predicted_rate(row, {fleet.machine, trainer});
       checked_.push_back({.row = row, .rate = rate, .plain_rate = predicted_rate(row, {plain.machine, trainer})});
@@ -170,7 +170,8 @@ class Validation {
 
   std::vector<PublishedRow> rows_;
   std::vector<Checked> checked_;
-  std::map<std::string, std::pair<Fleet, Fleet>> fleets_;
+  std::map<std::string, std::vector<PublishedRow>> calibrate_;  ///< by source
+  std::map<std::string, std::pair<Fleet, Fleet>> fleets_;       ///< without and with calibration
   std::map<std::pair<std::string, std::string>, int> count_;
 };
 
