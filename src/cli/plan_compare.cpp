@@ -34,7 +34,6 @@ void plan_compare(const std::string& directory, const std::string& machine, cons
       planner::read_measured_run(io::read_text(metrics, most_bytes),
                                  std::filesystem::exists(trace) ? io::read_text(trace, most_bytes) : "", directory);
   const config::Resolved mesh = config::resolve(config, run.ranks);
-  if (mesh.pipeline > 1) throw ConfigError("plan: --compare is not available with mesh.pipeline > 1 yet");
   const model::Model model = model::build(config.model, planner::tensor_part(config, mesh, 0));
   config.sync = planner::choose_sync(config, model, mesh).sync;
   const auto on = machine.empty() ? std::nullopt : std::optional(planner::load_machine(machine));

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "planner/compare/run_json.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
@@ -31,20 +32,8 @@ void add_numbers(RunRecord& run, double step, const std::string& path, const Jso
   }
 }
 
-std::map<std::string, std::map<std::string, double>> by_group(const Json& json) {
-  std::map<std::string, std::map<std::string, double>> out;
-  for (const auto& [group, operations] : json.items())
-    for (const auto& [operation, number] : operations.items()) out[group][operation] = number.get<double>();
-  return out;
-}
-
 std::string text_of_file(const fs::path& path) {
   return io::status_of(path.string()).kind == io::PathKind::file ? io::read_text(path.string(), most_bytes) : "";
-}
-
-/// Other rows of a trace, such as a GPU's kernels, have no step.
-bool is_op(const Json& event) {
-  return event.at("ph") == "X" && event.contains("args") && event.at("args").contains("step");
 }
 
 /// Runs `read`; what it finds wrong is a mistake in `file`.
@@ -92,8 +81,8 @@ void read_metrics(RunRecord& run, std::string_view text, const std::string& file
       run.not_finite += row["loss"].is_null() ? 1 : 0;
       run.skipped += row.value("skipped", false) ? 1 : 0;
       if (row.contains("flop_rule")) first_rows.push_back(step);
-      if (row.contains("comm_bytes")) run.bytes = by_group(row["comm_bytes"]);
-      if (row.contains("comm_calls")) run.calls = by_group(row["comm_calls"]);
+      if (row.contains("comm_bytes")) run.bytes = planner::numbers_by_name(row["comm_bytes"]);
+      if (row.contains("comm_calls")) run.calls = planner::numbers_by_name(row["comm_calls"]);
     }
   });
   if (steps == 0)
@@ -125,13 +114,13 @@ void read_trace(RunRecord& run, std::string_view text, const std::string& file, 
       const std::string kind = event.at("ph"), name = event.at("name");
       if (kind == "M" && name == "thread_name") lanes[event.at("tid")] = event.at("args").at("name");
       if (kind == "M" && name == "process_name") process = event.at("args").at("name");
-      if (is_op(event)) step = std::max(step, event.at("args").at("step").get<std::int64_t>());
+      if (planner::is_op(event)) step = std::max(step, event.at("args").at("step").get<std::int64_t>());
     }
     if (step == 0) return;
     if (!run.trace) run.trace = TracedStep{.step = step, .spans = {}, .memory = {}};
     double begin = std::numeric_limits<double>::infinity(), end = 0;
     for (const Json& event : events) {
-      if (!is_op(event) || event.at("args").at("step") != run.trace->step) continue;
+      if (!planner::is_op(event) || event.at("args").at("step") != run.trace->step) continue;
       const double at = 1e-6 * event.at("ts").get<double>(), until = at + 1e-6 * event.at("dur").get<double>();
       run.trace->spans[process].push_back({lanes[event.at("tid")], event.at("name"), at, until});
       begin = std::min(begin, at);

@@ -31,6 +31,12 @@ assert len({r["comm_bytes"]["pipeline"]["send"] for r in steps}) == 1, "each ste
 ' out/metrics.jsonl without/metrics.jsonl
 }
 same 2
+program plan --compare out --machine local
+expect_done
+grep -q "^2 ranks (pipeline 2 x 1 x 1 x 1)" out.txt || fail "plan --compare does not show the pipeline"
+[[ $(grep -cE "^(pipeline|world|shard) .* equal$" out.txt) -ge 1 ]] || fail "plan --compare of a pipeline: no bytes"
+! grep -E "^(pipeline|shard|replicate) .*%$" out.txt || fail "plan --compare: bytes of a pipeline rank are not those predicted"
+grep -qE "^step, median of .*%$" out.txt || fail "plan --compare of a pipeline: no step time"
 rm -r out
 same 4 --set pipeline.schedule=interleaved --set comm.lane_threads=true --set batch.micro=1
 grep -q "pipeline x replicate x shard x tensor" out.txt || fail "the banner does not show the mesh"

@@ -102,6 +102,16 @@ program plan run.toml --ranks 4 --set mesh.pipeline=2 --machine h100 --pipeline-
 expect_end 2 "pipeline ranks are 0 to 1"
 program plan run.toml --ranks 4 --show pipeline
 expect_end 2 "require mesh.pipeline > 1"
+# device.type = "auto" is what the machine computes on.
+for machine in h100=cuda local=cpu; do
+  program plan run.toml --ranks 4 --machine "${machine%=*}" --set device.type=auto
+  expect_done
+  mv out.txt automatic.txt
+  program plan run.toml --ranks 4 --machine "${machine%=*}" --set device.type="${machine#*=}"
+  cmp out.txt automatic.txt || fail "plan --machine ${machine%=*}: device.type = auto is not ${machine#*=}"
+  mv automatic.txt "${machine#*=}.txt"
+done
+! cmp -s cuda.txt cpu.txt || fail "plan: a GPU's bytes are a CPU's"
 printf 'model,gpu\n' > runs.csv
 program plan --validate runs.csv
 expect_end 2 "runs.csv:1:1: missing columns"

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "trireme/base/text_table.hpp"
+#include "trireme/planner/pipeline.hpp"
 #include "trireme/schedule/passes/build.hpp"
 #include "trireme/schedule/text.hpp"
 
@@ -142,12 +143,27 @@ std::string compare_time(const config::RunConfig& config, const MeasuredRun& run
              time_text(run.step_seconds), error_text(predicted.expected.seconds, run.step_seconds)});
   table.add(
       {"step, p10 to p90", fmt::format("{} to {}", time_text(predicted.fast), time_text(predicted.slow)), "", ""});
-  table.add({"exposed communication", time_text(predicted.expected.exposed()), time_text(run.exposed_seconds),
+  table.add({predicted.mesh.pipeline > 1 ? "exposed communication (predicted: of the rank that computes longest)"
+                                         : "exposed communication",
+             time_text(predicted.expected.exposed()), time_text(run.exposed_seconds),
              error_text(predicted.expected.exposed(), run.exposed_seconds)});
   table.add({"waiting for data", "", time_text(run.data_seconds), ""});
   std::string text = fmt::format("\non {} ({})\n{}", machine.name, to_text(machine.grade), table.str());
   if (run.ops.empty()) return text + "no trace-rank0.json: set metrics.trace_steps to compare op by op\n";
-  return text + compare_ops(predict_ops(config, run.ranks, machine), run);
+  return text + compare_ops(predict_ops(config, run.ranks, machine, {.pipeline_rank = 0}), run);
+}
+
+/// What is counted on rank 0, which is the first of a pipeline.
+std::pair<Memory, Traffic> of_rank_0(const config::RunConfig& config, const config::Resolved& mesh) {
+  if (mesh.pipeline > 1) {
+    const PipelinePlan plan = plan_pipeline(config, mesh);
+    return {plan.memory.front(), plan.traffic.front()};
+  }
+  const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
+  const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
+  const shard::Layout layout(model, mesh.shard);
+  const ReplayOptions replay_options = replay_options_of(config, mesh);
+  return {replay_memory(step, model, layout, replay_options), replay_traffic(step, model, layout, replay_options)};
 }
 
 }  // namespace
@@ -155,21 +171,17 @@ std::string compare_time(const config::RunConfig& config, const MeasuredRun& run
 std::string compare(const config::RunConfig& given, const MeasuredRun& run, const std::optional<Machine>& machine) {
   const config::RunConfig config = computing_on(given, machine && !machine->gpus.empty());
   const config::Resolved mesh = config::resolve(config, run.ranks);
-  const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
-  const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
-  const shard::Layout layout(model, mesh.shard);
-  const ReplayOptions replay_options = replay_options_of(config, mesh);
-  const Memory memory = replay_memory(step, model, layout, replay_options);
+  const auto [memory, traffic] = of_rank_0(config, mesh);
   const auto space = [&](const char* name) {
     const auto found = run.memory.find(name);
     return found == run.memory.end() ? Categories{} : found->second;
   };
   TextTable table({"memory of rank 0", "predicted", "measured", "error"});
-  add_memory(table, "device", on_device(memory), space("device"), replay_options.on_gpu);
+  add_memory(table, "device", on_device(memory), space("device"), replay_options_of(config, mesh).on_gpu);
   add_memory(table, "host", on_host(memory.host), space("host"), false);
-  std::string text = fmt::format("{} ranks ({} x {} x {}); error: predicted over measured\n\n{}\n{}", run.ranks,
-                                 mesh.replicate, mesh.shard, mesh.tensor, table.str(),
-                                 compare_bytes(replay_traffic(step, model, layout, replay_options), run));
+  std::string text = fmt::format("{} ranks ({}{} x {} x {}); error: predicted over measured\n\n{}\n{}", run.ranks,
+                                 mesh.pipeline > 1 ? fmt::format("pipeline {} x ", mesh.pipeline) : "", mesh.replicate,
+                                 mesh.shard, mesh.tensor, table.str(), compare_bytes(traffic, run));
   return text + (machine ? compare_time(config, run, *machine) : "add --machine to compare times\n");
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "planner/compare/run_json.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/planner/compare/compare.hpp"
 
@@ -24,14 +25,6 @@ double middle(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-std::map<std::string, std::map<std::string, double>> numbers_by_name(const Json& json) {
-  std::map<std::string, std::map<std::string, double>> out;
-  for (const auto& [outer, inner] : json.items())
-    if (inner.is_object())
-      for (const auto& [name, value] : inner.items()) out[outer][name] = value.get<double>();
-  return out;
-}
-
 std::vector<Json> training_rows(std::string_view metrics) {
   std::vector<Json> rows;
   while (!metrics.empty()) {
@@ -43,11 +36,6 @@ std::vector<Json> training_rows(std::string_view metrics) {
     metrics.remove_prefix(std::min(end + 1, metrics.size()));
   }
   return rows;
-}
-
-/// Other rows of a trace, such as a GPU's kernels, have no step.
-bool is_op(const Json& event) {
-  return event.at("ph") == "X" && event.contains("args") && event.at("args").contains("step");
 }
 
 void read_trace(MeasuredRun& run, std::string_view trace) {
