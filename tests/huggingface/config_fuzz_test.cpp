@@ -44,15 +44,32 @@ json sound(const model::Architecture& a) {
   return json::parse(hf_config_text(model::build(model), {}));
 }
 
+constexpr std::size_t dialects = 3;
+
+/// The same with the first name of rope_type, or as transformers 5 alone writes it: all of RoPE in rope_parameters.
+json in_dialect(json config, std::size_t dialect) {
+  if (!config.contains("rope_theta")) return config;
+  if (dialect == 1 && config.contains("rope_scaling") && config["rope_scaling"].contains("rope_type")) {
+    config["rope_scaling"]["type"] = config["rope_scaling"]["rope_type"];
+    config["rope_scaling"].erase("rope_type");
+  } else if (dialect == 2) {
+    if (!config.contains("rope_parameters")) {  // else by type of layer already
+      const bool scaled = config.contains("rope_scaling") && config["rope_scaling"].is_object();
+      config["rope_parameters"] = scaled ? config["rope_scaling"] : json{{"rope_type", "default"}};
+      config["rope_parameters"]["rope_theta"] = config["rope_theta"];
+    }
+    for (const char* key : {"rope_scaling", "rope_theta", "rope_local_base_freq"}) config.erase(key);
+  }
+  return config;
+}
+
 class Mutator {
  public:
   explicit Mutator(unsigned seed) : random_(seed) {}
 
   /// Takes a key out, gives it another value, or another key's; also inside the table of RoPE.
   void mutate(json& config) {
-    json& table = config.contains("rope_scaling") && config["rope_scaling"].is_object() && one_of(4) == 0
-                      ? config["rope_scaling"]
-                      : config;
+    json& table = one_of(3) == 0 ? inner(inner(config)) : config;
     if (table.empty()) return;
     const std::string key = key_of(table);
     switch (one_of(4)) {
@@ -64,6 +81,13 @@ class Mutator {
   std::size_t one_of(std::size_t count) { return random_() % count; }
 
  private:
+  /// A table of RoPE, or of one type of layer in it, where there is one.
+  json& inner(json& table) {
+    std::vector<json*> tables;
+    for (auto& [key, value] : table.items())
+      if (value.is_object()) tables.push_back(&value);
+    return tables.empty() ? table : *tables[one_of(tables.size())];
+  }
   std::string key_of(const json& table) {
     return std::next(table.begin(), static_cast<long>(one_of(table.size()))).key();
   }
@@ -96,6 +120,7 @@ TEST(HfConfigFuzz, WhatIsReadIsWrittenAsWhatIsReadAgain) {
   for (int round = 0; round < rounds; ++round) {
     Mutator mutator(static_cast<unsigned>(round));
     json config = sound(model::architectures()[mutator.one_of(model::architectures().size())]);
+    config = in_dialect(std::move(config), mutator.one_of(dialects));
     for (std::size_t times = 1 + mutator.one_of(3); times > 0; --times) mutator.mutate(config);
     SCOPED_TRACE(config.dump());
     const std::optional<config::Model> model = read(config.dump());
@@ -112,6 +137,21 @@ TEST(HfConfigFuzz, WhatIsReadIsWrittenAsWhatIsReadAgain) {
   }
   EXPECT_GT(reads, rounds / 10);
   EXPECT_GT(refusals, rounds / 10);
+}
+
+TEST(HfConfigFuzz, EveryDialectOfRopeIsTheSameModel) {
+  for (const model::Architecture& a : model::architectures()) {
+    const json written = sound(a);
+    for (std::size_t dialect = 0; dialect < dialects; ++dialect) {
+      const json config = in_dialect(written, dialect);
+      SCOPED_TRACE(config.dump());
+      const std::optional<config::Model> model = read(config.dump());
+      ASSERT_TRUE(model) << a.name;
+      EXPECT_EQ(json::parse(hf_config_text(model::build(*model), {})), written) << a.name;
+    }
+    if (a.decoder.learned_positions) continue;
+    EXPECT_NE(in_dialect(written, 2), written) << a.name << ": nothing was rewritten";
+  }
 }
 
 TEST(HfConfigFuzz, BytesThatAreNotTheirsAreAnErrorOrAConfig) {
