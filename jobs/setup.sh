@@ -36,7 +36,7 @@ for argument; do
   case $argument in
     --mpich) packages+=(mpich libmpich-dev libhdf5-mpich-dev) ;;
     --slurm) if ((EUID == 0)); then packages+=(slurm-wlm munge); fi ;; # only root can start nodes
-    --lint) lint=yes; packages+=(clang-format-14 clang-tidy-16 shellcheck) ;;
+    --lint) lint=yes; packages+=(clang-format-14 clang-tidy-16 shellcheck groff-base) ;;
     --cuda) cuda=yes ;;
     --no-cuda) cuda=no ;;
     *) sed -n '3,21s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;

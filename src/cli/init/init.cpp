@@ -10,6 +10,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/init/first_run_file.hpp"
+#include "cli/init/gpu_machines.hpp"
 #include "cli/init/named_models.hpp"
 #include "cli/numbers.hpp"
 #include "trireme/base/error.hpp"
@@ -135,7 +136,10 @@ void choose_data(const InitArguments& arguments, FirstRun& run, Reasons& reasons
 void choose_machine(const InitArguments& arguments, FirstRun& run, Reasons& reasons) {
   const device::GpuProbe found = device::probe_gpus();
   const bool asked = !arguments.machine.empty();
-  run.machine = planner::load_machine(asked ? arguments.machine : found.gpus.empty() ? "local" : "h100");
+  const auto found_here = [&] {
+    return found.gpus.empty() ? "local" : shipped_machine_of(found.gpus.front().name, found.gpus.front().memory);
+  };
+  run.machine = planner::load_machine(asked ? arguments.machine : found_here());
   const bool cpu = run.machine.gpus.empty();
   if (cpu && !asked)
     run.machine.memory = {static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / run.ranks};
@@ -199,10 +203,9 @@ void add_init(CLI::App& app, Action& chosen) {
       ->check(whole_number(1, std::numeric_limits<int>::max()));
   command->add_option("--tokenizer", a->tokenizer,
                       "What made the data: bytes, spm:MODEL or hf:FILE; sets the vocabulary of a model from scratch");
-  command->add_option(
-      "--machine", a->machine,
-      "Where it will run: a machine file or a shipped name (`trireme plan --help`); default: h100 where "
-      "this machine has a GPU, else this machine's cores");
+  command->add_option("--machine", a->machine,
+                      "Where it will run: a machine file or a shipped name (`trireme plan --help`); default: the "
+                      "shipped one of this machine's GPUs, else this machine's cores");
   command
       ->add_option("--seq-len", a->seq_len,
                    "Tokens of a sequence; default: the model's, at most 4096; of a name its own")
