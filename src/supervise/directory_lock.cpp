@@ -18,6 +18,7 @@
 #include <fstream>
 #include <iterator>
 #include <mutex>
+#include <string_view>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/flush.hpp"
@@ -140,6 +141,22 @@ bool lives(const Holder& holder, int descriptor, bool locked, double heartbeat_s
                                     what, holder.nobody() ? "it is just starting" : holder.text(), path));
 }
 
+/// Makes `text` all that the file holds, on the disk: 0, or errno. Network file systems let signals interrupt each
+/// call.
+int overwrite(int descriptor, std::string_view text) {
+  int failed = 0;
+  do failed = ::ftruncate(descriptor, 0);
+  while (failed != 0 && errno == EINTR);
+  if (failed != 0) return errno;
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t put = ::pwrite(descriptor, text.data() + at, text.size() - at, static_cast<off_t>(at));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return put < 0 ? errno : ENOSPC;
+    at += static_cast<std::size_t>(put);
+  }
+  return io::flush_to_disk(descriptor) != 0 ? errno : 0;
+}
+
 }  // namespace
 
 DirectoryLock::DirectoryLock(const std::string& directory, const std::string& what, double heartbeat_seconds)
@@ -188,11 +205,9 @@ std::string DirectoryLock::write_owner() const {
     text = fmt::format("job {}\nstep {}\nrestarts {}\n", job, slurm_variable("SLURM_STEP_ID"), restarts());
   text += fmt::format("host {}\npid {}\npids {}\nstarted {}\nsince {:%Y-%m-%d %H:%M:%S}\n", mpi::hostname(), ::getpid(),
                       numbers_of_processes(), process_start(::getpid()), fmt::localtime(std::time(nullptr)));
-  if (::ftruncate(descriptor_, 0) != 0 ||
-      ::pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
-      io::flush_to_disk(descriptor_) != 0)
+  if (const int error = overwrite(descriptor_, text); error != 0)
     throw WriteError(
-        fmt::format("{}: cannot be written: {}; free space, or check the permissions", path_, std::strerror(errno)));
+        fmt::format("{}: cannot be written: {}; free space, or check the permissions", path_, std::strerror(error)));
   return text;
 }
 

@@ -45,7 +45,10 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), partial_(path
   descriptor_ = Descriptor(open_alone(partial_, O_WRONLY | O_CREAT));
   if (descriptor_.get() < 0) fail(errno);
   lock_ = Descriptor(::fcntl(descriptor_.get(), F_DUPFD_CLOEXEC, 0));
-  if (::ftruncate(descriptor_.get(), 0) != 0) {  // of a process that was killed
+  int failed = 0;
+  do failed = ::ftruncate(descriptor_.get(), 0);  // of a process that was killed
+  while (failed != 0 && errno == EINTR);
+  if (failed != 0) {
     const int error = errno;
     ::unlink(partial_.c_str());
     fail(error);
@@ -85,7 +88,7 @@ void AtomicFile::close() {
   flush();
   // Some file systems (a quota on NFS) tell only here that the bytes did not arrive.
   if (flush_to_disk(descriptor_.get()) != 0 && errno != EINVAL) fail(errno);
-  if (const int error = descriptor_.close(); error != 0) fail(error);
+  if (const int error = descriptor_.close(); error != 0 && error != EINTR) fail(error);
 }
 
 void AtomicFile::publish() {

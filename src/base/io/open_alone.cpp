@@ -11,12 +11,16 @@
 namespace trireme::io {
 namespace {
 
-/// Whether `path` still leads to what is open: the process that had it may have renamed it in the meantime.
-bool is_at(const std::string& path, int descriptor) {
+enum class Place { here, elsewhere, unknown };
+
+/// Whether `path` still leads to what is open: the process that had it may have renamed it in the meantime. unknown:
+/// errno says why.
+Place place_of(const std::string& path, int descriptor) {
   struct stat open {
   }, there{};
-  return ::fstat(descriptor, &open) == 0 && ::stat(path.c_str(), &there) == 0 && open.st_dev == there.st_dev &&
-         open.st_ino == there.st_ino;
+  if (::fstat(descriptor, &open) != 0) return Place::unknown;
+  if (::stat(path.c_str(), &there) != 0) return errno == ENOENT ? Place::elsewhere : Place::unknown;
+  return open.st_dev == there.st_dev && open.st_ino == there.st_ino ? Place::here : Place::elsewhere;
 }
 
 }  // namespace
@@ -24,14 +28,18 @@ bool is_at(const std::string& path, int descriptor) {
 int open_alone(const std::string& path, int flags) {
   for (;;) {
     const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+    if (descriptor < 0 && errno == EINTR) continue;
     if (descriptor < 0) return -1;
-    if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      ::close(descriptor);
-      errno = EWOULDBLOCK;
-      return -1;
+    int error = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK ? EWOULDBLOCK : 0;
+    if (error == 0) {
+      const Place place = place_of(path, descriptor);
+      if (place == Place::here) return descriptor;
+      if (place == Place::unknown) error = errno;
     }
-    if (is_at(path, descriptor)) return descriptor;
     ::close(descriptor);
+    if (error == 0) continue;
+    errno = error;
+    return -1;
   }
 }
 
