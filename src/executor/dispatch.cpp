@@ -40,6 +40,7 @@ Verbs::Verbs(const model::Model& model, const schedule::Schedule& schedule, stor
 void Verbs::begin(const StepInput& input, const at::Tensor& device_loss) {
   state_.input = input;
   state_.result = {};
+  state_.begin = timeline::Clock::now();
   state_.loss = {};
   state_.device_loss = device_loss;
 }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <utility>
+#include <variant>
 
 #include "executor/lane_thread.hpp"
 #include "trireme/base/error.hpp"
@@ -12,6 +13,12 @@ namespace trireme::executor {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// Whether the compute lane, when it waits before this op, or does it itself, waits for another pipeline rank.
+bool waits_for_pipeline(const schedule::Op& op) {
+  return std::holds_alternative<schedule::Take>(op) || std::holds_alternative<schedule::Put>(op) ||
+         std::holds_alternative<schedule::Send>(op) || std::holds_alternative<schedule::Receive>(op);
+}
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -23,6 +30,7 @@ Driver::Driver(const schedule::Schedule& schedule, const std::vector<schedule::N
   last_op_.fill(-1);
   for (const schedule::Op& op : schedule.ops) {
     lane_.push_back(schedule::lane_of(op));
+    of_pipeline_.push_back(waits_for_pipeline(op));
     last_op_[static_cast<std::size_t>(lane_.back())] = static_cast<int>(lane_.size()) - 1;
   }
   if (!lane_threads_) return;
@@ -31,9 +39,9 @@ Driver::Driver(const schedule::Schedule& schedule, const std::vector<schedule::N
       lanes_.emplace_back([this, lane](const std::stop_token& stop) { lane_loop(lane, stop); });
 }
 
-double Driver::run(std::int64_t step, bool last) {
+Idle Driver::run(std::int64_t step, bool last) {
   progress_.open(last ? step : step + 1);
-  double exposed = 0;
+  idle_ = {};
   try {
     for (int op = 0; op < static_cast<int>(lane_.size()); ++op) {
       const bool computes = lane(op) == schedule::Lane::compute;
@@ -45,16 +53,18 @@ double Driver::run(std::int64_t step, bool last) {
         invariant(progress_.wait(op, step, {}), "the compute lane is never asked to stop");
       else
         invariant(progress_.ready(op, step), "the schedule's order satisfies its needs");
+      double& idle = of_pipeline_[static_cast<std::size_t>(op)] ? idle_.pipeline : idle_.collectives;
       const auto begin = Clock::now();
+      if (computes) idle += seconds(begin - before);
       do_ops(together != nullptr ? std::span(*together) : std::span(&op, 1), step);
-      exposed += seconds(computes ? begin - before : Clock::now() - begin);
+      if (!computes) idle += seconds(Clock::now() - begin);
     }
   } catch (...) {
     if (runner_.on_exception) runner_.on_exception();
     throw;
   }
   if (last) progress_.drain(step);
-  return exposed;
+  return idle_;
 }
 
 void Driver::do_ops(std::span<const int> ops, std::int64_t step) {

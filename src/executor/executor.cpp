@@ -107,9 +107,10 @@ StepResult Executor::run(const StepInput& input, bool last) {
   verbs_->begin(now, graphs_ ? graphs_->loss() : at::Tensor());
   if (device_lanes_ && rested_) device_lanes_->start();
   rested_ = last;
-  const double exposed_seconds = driver_->run(step_, last);
+  const Idle idle = driver_->run(step_, last);
   StepState& state = verbs_->state();
-  if (!device_lanes_) state.result.exposed_seconds = exposed_seconds;  // else streams wait, not the host
+  if (!device_lanes_) state.result.exposed_seconds = idle.collectives;  // else streams wait, not the host
+  state.result.pipeline_wait_seconds = idle.pipeline;
   if (graphs_) graphs_->end(step_, state.device_loss);
   if (last && device_lanes_) device_lanes_->drain(timeline_);
   return std::exchange(state.result, {});
@@ -128,6 +129,8 @@ void Executor::perform(std::span<const int> ops, std::int64_t step) {
     if (const auto stream = device_lanes_->stream(first)) on_stream.reset_stream(*stream);
     device_lanes_->begin(first, step);
   }
+  if (std::holds_alternative<schedule::ClipNorm>(schedule_.ops[static_cast<std::size_t>(first)]))
+    verbs_->state().waited_for_pipeline = driver_->idle().pipeline;
   const auto begin = timeline::Clock::now();
   if (const std::vector<int>* const segment = graphs_ ? graphs_->segment_of(first, step) : nullptr; segment != nullptr)
     graphs_->launch(*segment, [&](int op) { verbs_->run_op(op, step); });

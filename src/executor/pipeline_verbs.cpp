@@ -2,6 +2,9 @@
 // The verbs of the pipeline axis.
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <limits>
 
 #include "executor/verbs.hpp"
@@ -38,6 +41,17 @@ void Verbs::run(const schedule::Take& op) {
   at::Tensor& slot = store_.receive_buffer(op.slot);
   in_flight(op.microbatch).hidden = slot.view({-1, model_.sizes.hidden}).clone();
   if (options_.poison) slot.fill_(std::numeric_limits<float>::quiet_NaN());
+}
+
+void Verbs::sum_over_pipeline(std::array<double, 3>& sums, std::size_t count) {
+  comm::Collectives* const pipeline = links_.find({mesh::Group::pipeline, schedule::Lane::compute});
+  if (pipeline == nullptr) return;
+  const auto so_far = [&] { return std::chrono::duration<double>(timeline::Clock::now() - state_.begin).count(); };
+  std::array<double, 4> terms{so_far() - state_.waited_for_pipeline};  // seconds at work
+  std::copy_n(sums.begin(), count, terms.begin() + 1);
+  pipeline->sum({terms.data(), count + 1});
+  std::copy_n(terms.begin() + 1, count, sums.begin());
+  state_.result.pipeline_bubble = std::clamp(1 - terms[0] / (pipeline->size() * so_far()), 0.0, 1.0);
 }
 
 void Verbs::sum_tied(ParamBlock block) {

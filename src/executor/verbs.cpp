@@ -222,9 +222,7 @@ void Verbs::run(const schedule::ClipNorm&) {
   link(mesh::Group::dp, schedule::Lane::compute).sum({sums.data(), first.z_loss > 0 ? sums.size() : 2});
   if (comm::Collectives* const tensor = links_.find({mesh::Group::tensor, schedule::Lane::compute}); tensor != nullptr)
     tensor->sum({sums.data(), 1});
-  if (comm::Collectives* const pipeline = links_.find({mesh::Group::pipeline, schedule::Lane::compute});
-      pipeline != nullptr)
-    pipeline->sum({sums.data(), first.z_loss > 0 ? sums.size() : 2});
+  sum_over_pipeline(sums, first.z_loss > 0 ? sums.size() : 2);
   state_.result.grad_norm = std::sqrt(sums[0]);
   state_.result.loss = sums[1] * first.loss_scale;
   if (first.z_loss > 0) state_.result.z_loss = sums[2] * first.loss_scale;

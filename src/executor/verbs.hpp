@@ -32,6 +32,8 @@ struct InFlight {
 struct StepState {
   StepInput input;
   StepResult result;
+  timeline::Clock::time_point begin{};
+  double waited_for_pipeline = 0;   ///< seconds until the norm
   std::vector<InFlight> in_flight;  ///< by microbatch
   kernels::LossSums loss;
   at::Tensor device_loss;  ///< on a GPU instead: fp64 [2], undefined while there is none
@@ -74,6 +76,8 @@ class Verbs {
   void run(const schedule::Receive& op);
   void run(const schedule::Take& op);
   void run(const schedule::ClipNorm& op);
+  /// Sums the first `count` of `sums` over the pipeline axis, if there is one, and learns how long its ranks waited.
+  void sum_over_pipeline(std::array<double, 3>& sums, std::size_t count);
   void run(const schedule::Update& op);
   // Copies return their bytes.
   Bytes run(const schedule::Upload& op);

@@ -78,6 +78,8 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
               .op_text = [this](int op) { return ops_.text(op); },
               .rss = device::rss_bytes(),
               .traffic = job_.step_traffic()};
+  if (job_.mesh().pipeline > 1) row.pipeline_wait_seconds = result.pipeline_wait_seconds;
+  row.pipeline_bubble = result.pipeline_bubble;
   if (const std::optional<double> peak = peak_flops(config_, environment_.device))
     row.mfu = model::flops_per_token(job_.whole_model(), config_.data.seq_len) * row.tokens_per_second_per_rank / *peak;
   recorder_.append(row);

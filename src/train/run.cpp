@@ -110,8 +110,9 @@ class TrainingLoop {
                         .data_seconds = seconds_since(begin)};
     device::reset_peaks();
     trained.result = job_.step(batch, trained.lr, rests_after(step));
-    trained.own_seconds = seconds_since(begin) - (comm::seconds_inside_collectives() - waited) -
-                          (job_.lane_threads() ? trained.result.exposed_seconds : 0);
+    trained.own_seconds =
+        seconds_since(begin) - (comm::seconds_inside_collectives() - waited) -
+        (job_.lane_threads() ? trained.result.exposed_seconds + trained.result.pipeline_wait_seconds : 0);
     trained.memory = device::memory_use();
     reporter_.add(trained);
     count_nonfinite_step(state_, trained.result, step, rank_);

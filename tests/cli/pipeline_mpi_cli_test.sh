@@ -28,6 +28,9 @@ for row, other in zip(rows, others):
 steps = [r for r in rows if "loss" in r]
 assert all(r["comm_bytes"]["pipeline"]["send"] > 0 for r in steps), steps[0]["comm_bytes"]
 assert len({r["comm_bytes"]["pipeline"]["send"] for r in steps}) == 1, "each step the same"
+for r in steps:
+    assert 0 <= r["pipeline_bubble"] < 1 and 0 < r["pipeline_wait_seconds"] < r["step_seconds"], r
+assert not any(key.startswith("pipeline") for row in others for key in row)
 ' out/metrics.jsonl without/metrics.jsonl
 }
 same 2

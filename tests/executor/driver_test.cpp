@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "../schedule/models.hpp"
+#include "../schedule/pipeline/pipelines.hpp"
 #include "../schedule/shuffle.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/passes/build.hpp"
@@ -72,6 +73,37 @@ std::map<Resource, std::uint64_t> values_after(const Schedule& schedule, const m
   for (int step = 0; step < steps; ++step) driver.run(step, step + 1 == steps);
   EXPECT_EQ(fake.ran().size(), schedule.ops.size() * static_cast<std::size_t>(steps));
   return fake.values();
+}
+
+TEST(Driver, TellsMessagesOfPipelineRanksFromOtherWaiting) {
+  const schedule::testing::Lists lists =
+      schedule::testing::lists_of(schedule::testing::pipeline(config::PipelineKind::one_f_one_b, 2, 2));
+  const Schedule& list = lists.lists[1];
+  const auto is_message = [&](int op) {
+    const schedule::Lane lane = schedule::lane_of(list.ops[static_cast<std::size_t>(op)]);
+    return lane == schedule::Lane::send || lane == schedule::Lane::receive;
+  };
+  constexpr auto one = std::chrono::milliseconds(2);
+  int messages = 0, others = 0;
+  double at_the_norm = -1;
+  std::optional<Driver> driver;
+  const auto run = [&](std::span<const int> ops, std::int64_t) {
+    const int op = ops.front();
+    if (std::holds_alternative<schedule::ClipNorm>(list.ops[static_cast<std::size_t>(op)]))
+      at_the_norm = driver->idle().pipeline;
+    if (schedule::lane_of(list.ops[static_cast<std::size_t>(op)]) == schedule::Lane::compute) return;
+    ++(is_message(op) ? messages : others);
+    std::this_thread::sleep_for(one);
+  };
+  driver.emplace(list, schedule::needs(list, lists.parts[1].model), false, Runner{.run = run});
+  const Idle idle = driver->run(0, true);
+  const auto at_least = [&](int ops) { return std::chrono::duration<double>(one).count() * ops; };
+  EXPECT_EQ(messages, 4);  // two microbatches, there and back
+  EXPECT_GT(others, 0);
+  EXPECT_GE(idle.pipeline, at_least(messages));
+  EXPECT_GE(idle.collectives, at_least(others));
+  EXPECT_GE(at_the_norm, at_least(messages)) << "all messages come before the norm";
+  EXPECT_LE(at_the_norm, idle.pipeline);
 }
 
 TEST(Driver, GivesTheSameValuesOnLanesAsInOrder) {

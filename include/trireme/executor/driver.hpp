@@ -29,6 +29,13 @@ struct Runner {
   std::function<void()> on_exception{};
 };
 
+/// Seconds of a step in which the compute lane had no work: waiting for other lanes, or doing their work where they
+/// have no threads.
+struct Idle {
+  double collectives = 0;  ///< and all else that lanes do
+  double pipeline = 0;     ///< messages between pipeline ranks
+};
+
 /// Drives the steps of a schedule: which op begins when, on which lane. Lanes are threads that wait as the needs say;
 /// the thread that calls `run` is the compute lane. Knows no tensor and no collective: the runner does the work.
 class Driver {
@@ -38,9 +45,10 @@ class Driver {
          Runner runner);
 
   /// Runs step `step`: 0, 1, ... `last`: returns when all lanes have ended it; else they run ahead into the next step
-  /// as far as their needs allow. Returns the seconds in which the compute lane had no work: waiting for others, or
-  /// doing theirs where they have no threads.
-  double run(std::int64_t step, bool last);
+  /// as far as their needs allow.
+  Idle run(std::int64_t step, bool last);
+  /// Of the step that runs, so far. For the runner, on the compute lane.
+  [[nodiscard]] const Idle& idle() const { return idle_; }
   /// Waits until these ops of the step have ended. ops: lives as long as the driver.
   void finish(std::int64_t step, const std::vector<int>& ops) { progress_.drain(step, ops); }
 
@@ -51,7 +59,9 @@ class Driver {
 
   std::vector<schedule::Lane> lane_;            ///< by op
   std::array<int, schedule::lanes> last_op_{};  ///< of each lane; -1: none
+  std::vector<bool> of_pipeline_;               ///< by op: the compute lane waits for another pipeline rank
   bool lane_threads_;
+  Idle idle_;
   Runner runner_;
   Progress progress_;
   std::vector<std::jthread> lanes_;  ///< last: they end before what they use

@@ -82,8 +82,11 @@ struct StepResult {
   double z_loss = 0;     ///< weighted, mean alike: training minimises the sum of both
   double grad_norm = 0;  ///< global L2 norm before clipping
   bool skipped = false;  ///< loss or norm was not finite: nothing was updated, on any rank
-  double exposed_seconds =
-      0;  ///< compute lane without work: waiting for communication, or doing it where there are no lane threads
+  /// Compute lane without work: waiting for communication, or doing it where there are no lane threads.
+  double exposed_seconds = 0;
+  double pipeline_wait_seconds = 0;  ///< the same of messages between pipeline ranks; not in `exposed_seconds`
+  /// Part of the step up to its norm in which pipeline ranks waited for each other, mean over them; with a pipeline.
+  std::optional<double> pipeline_bubble{};
   at::Tensor logits;  ///< infer: [B, vocab] fp32
 };
 

@@ -79,6 +79,8 @@ std::string to_json(const StepRow& row, LastWritten& last) {
   out["step_seconds"] = row.step_seconds;
   out["data_seconds"] = row.data_seconds;
   out["exposed_comm_seconds"] = row.exposed_comm_seconds;
+  if (row.pipeline_wait_seconds) out["pipeline_wait_seconds"] = *row.pipeline_wait_seconds;
+  if (row.pipeline_bubble) out["pipeline_bubble"] = *row.pipeline_bubble;
   out["tokens_per_second"] = row.tokens_per_second;
   out["tokens_per_second_per_rank"] = row.tokens_per_second_per_rank;
   out["mfu"] = row.mfu ? number(*row.mfu) : Json(nullptr);

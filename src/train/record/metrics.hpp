@@ -26,6 +26,7 @@ struct StepRow {
   double step_seconds = 0;
   double data_seconds = 0;
   double exposed_comm_seconds = 0;
+  std::optional<double> pipeline_wait_seconds{}, pipeline_bubble{};  ///< with a pipeline
   double tokens_per_second = 0;
   double tokens_per_second_per_rank = 0;
   std::optional<double> mfu;

@@ -52,6 +52,17 @@ TEST(StepRowAsJson, HasEveryKeyOfTheContract) {
   EXPECT_EQ(row["comm_calls"]["control"]["sum"], 1);
 }
 
+TEST(StepRowAsJson, HasThePipelinesWaitsWhereThereIsOne) {
+  StepRow row = sample_row();
+  const json without = json::parse(to_json(row));
+  EXPECT_FALSE(without.contains("pipeline_wait_seconds") || without.contains("pipeline_bubble"));
+  row.pipeline_wait_seconds = 0.25;
+  row.pipeline_bubble = 0.125;
+  const json with = json::parse(to_json(row));
+  EXPECT_EQ(with["pipeline_wait_seconds"], 0.25);
+  EXPECT_EQ(with["pipeline_bubble"], 0.125);
+}
+
 TEST(StepRowAsJson, KeepsEveryBitOfANumber) {
   const StepRow row = sample_row();
   const json read = json::parse(to_json(row));
