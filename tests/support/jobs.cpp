@@ -37,6 +37,17 @@ void write(const std::string& path, const std::vector<std::uint16_t>& tokens) {
       .write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(2 * tokens.size()));
 }
 
+/// Prompts of 1 to 70 tokens, responses of 1 to 20, and one prompt that fills whole samples.
+std::string responses(std::size_t tokens) {
+  std::string mask(200, '\0');
+  for (std::uint64_t i = 0; mask.size() < tokens; ++i) {
+    const auto [prompt, response, unused1, unused2] = philox4x32(9, i);
+    mask += std::string(1 + prompt % 70, '\0') + std::string(1 + response % 20, '\1');
+  }
+  mask.resize(tokens);
+  return mask;
+}
+
 }  // namespace
 
 TokenFiles::TokenFiles(const mpi::Communicator& world, std::int64_t vocab_size) : directory_(world) {
@@ -44,6 +55,8 @@ TokenFiles::TokenFiles(const mpi::Communicator& world, std::int64_t vocab_size) 
     auto first = noisy_tokens(1, 2999, vocab_size);
     std::fill(first.begin() + 300, first.begin() + 450, static_cast<std::uint16_t>(silent_token));
     write(directory_.path() + "/a.bin", first);
+    write(directory_.path() + "/masked.bin", first);
+    std::ofstream(directory_.path() + "/masked.bin.mask", std::ios::binary) << responses(first.size());
     write(directory_.path() + "/b.bin", noisy_tokens(2, 5003, vocab_size));
   }
   MPI_Barrier(world.handle());
@@ -51,6 +64,10 @@ TokenFiles::TokenFiles(const mpi::Communicator& world, std::int64_t vocab_size) 
 
 std::vector<config::TokenSource> TokenFiles::sources() const {
   return {{.path = directory_.path() + "/a.bin"}, {.path = directory_.path() + "/b.bin"}};
+}
+
+std::vector<config::TokenSource> TokenFiles::sources_with_mask() const {
+  return {{.path = directory_.path() + "/masked.bin"}, {.path = directory_.path() + "/b.bin"}};
 }
 
 config::RunConfig odd_run(const TokenFiles& files, int steps) {

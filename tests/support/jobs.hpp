@@ -27,6 +27,8 @@ class TokenFiles {
  public:
   TokenFiles(const mpi::Communicator& world, std::int64_t vocab_size);
   [[nodiscard]] std::vector<config::TokenSource> sources() const;
+  /// Two files, the first of which has a mask of targets.
+  [[nodiscard]] std::vector<config::TokenSource> sources_with_mask() const;
   static constexpr std::int64_t silent_token = 5;
 
  private:

@@ -20,7 +20,7 @@ using test::Curve;
 constexpr int steps = 20;
 
 /// What is trained: changes to `odd_run`. Every rank count and policy trains it on the same batches of 48 rows.
-enum class Problem { odd, tied, ignored_targets, everything_else, gpt2, gpt2_untied, documents, z_loss };
+enum class Problem { odd, tied, ignored_targets, everything_else, gpt2, gpt2_untied, documents, z_loss, responses };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   const bool gpt2 = problem == Problem::gpt2 || problem == Problem::gpt2_untied;
@@ -35,6 +35,10 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
     case Problem::documents:
       config.data.document_end = 7;
       config.data.document_mask = true;
+      break;
+    case Problem::responses:
+      config.data.train = files.sources_with_mask();
+      config.optimizer.eps = 1e-6;  // few targets: a gradient that is all rounding makes no step of its own
       break;
     case Problem::z_loss:
       config.loss.z_loss = 1e-2;
@@ -127,6 +131,12 @@ std::vector<Case> cases() {
       {.name = "DeferredIgnoredTargets", .problem = Problem::ignored_targets, .sync = {.policy = deferred}},
       {.name = "ImmediateDocuments", .problem = Problem::documents},
       {.name = "DeferredDocuments", .problem = Problem::documents, .sync = {.policy = deferred}, .transport = mpi},
+      {.name = "ImmediateResponses", .problem = Problem::responses},
+      {.name = "DeferredResponsesReplicated",
+       .problem = Problem::responses,
+       .sync = {.policy = deferred},
+       .replicate = 2,
+       .transport = mpi},
       {.name = "ImmediateZLoss", .problem = Problem::z_loss},
       {.name = "DeferredZLoss", .problem = Problem::z_loss, .sync = {.policy = deferred}, .transport = mpi},
       {.name = "ImmediateGpt2", .problem = Problem::gpt2},

@@ -54,6 +54,7 @@ class PlainData {
 
   config::RunConfig config_;
   std::vector<std::vector<std::int64_t>> samples_;  ///< of all files, [seq_len + 1] each
+  std::vector<std::vector<std::int64_t>> targets_;  ///< of each sample, [seq_len]: -1 where a mask has a 0
   std::vector<std::int64_t> order_;                 ///< of the samples used so far; empty: the files' own
 };
 

@@ -28,6 +28,12 @@ std::vector<std::int64_t> read_uint16(const std::string& path) {
   return tokens;
 }
 
+/// A byte for each token; none without a mask.
+std::vector<char> read_mask(const std::string& path) {
+  std::ifstream file(path + ".mask", std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 bool decays(const config::Optimizer& optimizer, const std::string& name) {
   return std::ranges::none_of(optimizer.no_decay,
                               [&](const std::string& glob) { return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0; });
@@ -83,8 +89,15 @@ PlainData::PlainData(const config::RunConfig& config) : config_(config) {
   for (const config::TokenSource& source : config.data.train) {
     const std::vector<std::int64_t> tokens = read_uint16(source.path);
     const std::int64_t count = (static_cast<std::int64_t>(tokens.size()) - 1) / length;
-    for (std::int64_t s = 0; s < count; ++s)
+    const std::vector<char> mask = read_mask(source.path);
+    for (std::int64_t s = 0; s < count; ++s) {
       samples_.emplace_back(tokens.begin() + s * length, tokens.begin() + (s + 1) * length + 1);
+      std::vector<std::int64_t>& targets = targets_.emplace_back();
+      for (std::int64_t at = s * length + 1; at <= (s + 1) * length; ++at) {
+        const auto i = static_cast<std::size_t>(at);
+        targets.push_back(mask.empty() || mask[i] != 0 ? tokens[i] : -1);
+      }
+    }
   }
   if (!config.data.shuffle) return;
   data::Sampler sampler({{.samples = static_cast<std::int64_t>(samples_.size())}},
@@ -102,10 +115,10 @@ PlainBatch PlainData::step(std::int64_t step) const {
   const auto& ignored = config_.data.ignore_targets;
   const std::int64_t first = config_.data.skip_to.value_or(0) + step * config_.batch.global;
   for (std::int64_t k = first; k < first + config_.batch.global; ++k) {
-    const std::vector<std::int64_t>& sample = samples_[static_cast<std::size_t>(sample_of(k))];
-    inputs.insert(inputs.end(), sample.begin(), sample.end() - 1);
-    for (auto token = sample.begin() + 1; token != sample.end(); ++token)
-      targets.push_back(std::ranges::find(ignored, *token) == ignored.end() ? *token : -1);
+    const auto at = static_cast<std::size_t>(sample_of(k));
+    inputs.insert(inputs.end(), samples_[at].begin(), samples_[at].end() - 1);
+    for (const std::int64_t token : targets_[at])
+      targets.push_back(std::ranges::find(ignored, token) == ignored.end() ? token : -1);
   }
   const std::int64_t rows = config_.batch.global;
   const at::Tensor tokens = at::tensor(inputs).view({rows, -1});
