@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/engine/generate.hpp"
 
-#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -25,8 +24,10 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
+#include "trireme/checkpoint/save/staging.hpp"
 #include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/together.hpp"
+#include "trireme/mpi/topology.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 
 namespace trireme::cli {
@@ -41,6 +42,7 @@ struct GenerateArguments {
   std::int64_t tokens = 200;
   std::string logits;
   train::Sampling sampling;
+  bool no_cache = false;
 };
 
 /// A run that only looks at the model, whose ranks share each layer: the sequence may be as long as what it was trained
@@ -59,15 +61,22 @@ config::RunConfig forward_config(const GenerateArguments& arguments, const check
 
 /// Writes the logits after the prompt's last token: fp32, one for each id of the vocabulary. All ranks know them.
 void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, const std::string& path, bool writes) {
-  const std::size_t length = std::min(prompt.size(), static_cast<std::size_t>(job.config().data.seq_len));
-  const at::Tensor tokens =
-      at::tensor(std::vector<std::int32_t>(prompt.end() - static_cast<std::ptrdiff_t>(length), prompt.end()));
-  const at::Tensor logits = job.infer(tokens.reshape({1, static_cast<std::int64_t>(length)}));
+  const at::Tensor logits = train::TextLogits(job, false).after(prompt);
   if (!writes) return;
   const std::string bytes(static_cast<const char*>(logits.const_data_ptr()), logits.nbytes());
   const auto kind = std::filesystem::symlink_status(path).type();
   const bool replaces = kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found;
   replaces ? io::replace_text(path, bytes) : io::write_text(path, bytes);  // a pipe or a device stays what it is
+}
+
+/// Throws EnvironmentError when this node has no room for the caches of its ranks. Collective over `world`.
+void check_cache(const train::Job& job, const mpi::Communicator& world) {
+  if (job.options().device.is_cuda()) return;  // its allocator reports what is missing
+  const mpi::Topology topology = mpi::probe_topology(world);
+  mpi::together(world, [&] {
+    check_cache_memory(job.kv_cache_bytes(1), job.config().data.seq_len, topology.node_ranks,
+                       checkpoint::available_host_memory());
+  });
 }
 
 /// Throws ConfigError where a tokenizer cannot have made the model's training data.
@@ -125,10 +134,12 @@ int generate(const mpi::Communicator& world, const GenerateArguments& arguments)
   weights.reset();
   const std::unique_ptr<train::Job> job = open_model(config, world);
   const bool prints = world.rank() == 0;
+  if (!arguments.no_cache) check_cache(*job, world);
   if (!arguments.logits.empty()) write_logits(*job, prompts.front(), arguments.logits, prints);
   for (const std::vector<std::int32_t>& prompt : prompts) {
     StreamedText text(*tokenizer, prompt, arguments.stops);
-    train::generate(*job, prompt, arguments.tokens, tokenizer->document_end(), arguments.sampling,
+    train::TextLogits model(*job, !arguments.no_cache);
+    train::generate(model, prompt, arguments.tokens, tokenizer->document_end(), arguments.sampling,
                     [&](std::int32_t token) {
                       print_now(text.add(token), prints);
                       return !text.stopped();
@@ -165,6 +176,8 @@ void add_generate(CLI::App& app, Action& chosen) {
           ->check(CLI::Range(0.0, 1.0))
           ->capture_default_str();
   command->add_option("--logits", a->logits, "Also write the logits of the first new token to this file: fp32");
+  command->add_flag("--no-cache", a->no_cache,
+                    "Compute the whole text again for every token, without the key/value cache: slower, less memory");
   command->add_option("--seed", a->sampling.seed, "Of the sampling")->capture_default_str();
   command->footer(
       "Stops at the tokenizer's end-of-document token, before a --stop text or after --tokens. Under mpirun the model "

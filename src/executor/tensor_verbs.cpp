@@ -31,6 +31,7 @@ void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage&
   InFlight& now = in_flight(op.microbatch);
   const nn::Layer& partitioned = layer(op.block, *op.stage);
   nn::Saved saved;
+  const bool cached = caches(op, stage.kind);
   switch (stage.kind) {
     case model::StageKind::norm:
       now.branch = partitioned.norm->forward(now.hidden, operands.parameters, mode, saved);
@@ -50,12 +51,13 @@ void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage&
       if (!nn::saves(mode)) now.branch.reset();
       break;
     default:
-      now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch), mode,
-                                               saved.tensors);
+      if (cached) saved.tensors = activations_.take_any({op.block, *op.stage, op.microbatch});
+      now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch),
+                                               cached ? nn::Mode::generate : mode, saved.tensors);
   }
   // A block that runs again keeps what its first stage read.
   if (op.keep == model::Keep::input && op.stage->value == 0) saved.tensors = {now.hidden};
-  if (options_.mode == nn::Mode::train) keep({op.block, *op.stage, op.microbatch}, std::move(saved.tensors));
+  if (cached || options_.mode == nn::Mode::train) keep({op.block, *op.stage, op.microbatch}, std::move(saved.tensors));
 }
 
 void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage,

@@ -30,8 +30,9 @@ nn::Mode mode_that_keeps(model::Keep keep) {
     case model::Keep::input: return nn::Mode::evaluate;
     case model::Keep::products: return nn::Mode::train;
     case model::Keep::all: return nn::Mode::train_keep_all;
+    case model::Keep::kv_cache: break;
   }
-  throw BugError("a forward keeps its input, its products or all");
+  throw BugError("a forward of training keeps its input, its products or all");
 }
 
 }  // namespace
@@ -69,14 +70,15 @@ void Verbs::run(const schedule::Forward& op, const Operands& operands) {
   for (const StageOperands& stage : operands.stages) {
     nn::Saved saved;
     if (op.keep == model::Keep::input && stage.stage.value == 0) saved.tensors = {now.hidden};
-    nn::Result result =
-        layer(op.block, stage.stage)
-            .whole->forward(std::move(now.hidden), stage.parameters, microbatch(op.microbatch), mode, saved);
+    const bool cached = caches(op, stage.kind);
+    const store::ActivationStore::Key key{op.block, stage.stage, op.microbatch};
+    if (cached) saved.tensors = activations_.take_any(key);
+    nn::Result result = layer(op.block, stage.stage)
+                            .whole->forward(std::move(now.hidden), stage.parameters, microbatch(op.microbatch),
+                                            cached ? nn::Mode::generate : mode, saved);
     now.hidden = std::move(result.hidden);
-    if (options_.mode == nn::Mode::train)
-      keep({op.block, stage.stage, op.microbatch}, std::move(saved.tensors));
-    else
-      add_loss(result);
+    if (cached || options_.mode == nn::Mode::train) keep(key, std::move(saved.tensors));
+    if (options_.mode != nn::Mode::train) add_loss(result);
   }
   if (options_.mode != nn::Mode::train && operands.stages.back().kind == model::StageKind::head)
     finish_head(op.microbatch, std::move(now.hidden));

@@ -9,6 +9,7 @@
 
 #include "trireme/executor/executor.hpp"
 #include "trireme/kernels/cross_entropy.hpp"
+#include "trireme/model/kv_cache.hpp"
 #include "trireme/optim/adamw.hpp"
 #include "trireme/optim/decay.hpp"
 #include "trireme/optim/team.hpp"
@@ -87,6 +88,10 @@ class Verbs {
   void run(const schedule::DropActivations& op);
   Bytes run(const schedule::ReloadActivations& op);
 
+  /// Whether a forward keeps the keys and values of a stage of `kind` for the next step.
+  [[nodiscard]] static bool caches(const schedule::Forward& op, model::StageKind kind) {
+    return op.keep == model::Keep::kv_cache && model::has_kv_cache(kind);
+  }
   /// One stage that tensor parallelism cut.
   void forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                            nn::Mode mode);

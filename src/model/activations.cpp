@@ -9,7 +9,7 @@
 namespace trireme::model {
 
 std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, Keep keep) {
-  invariant(keep != Keep::input, "a stage that keeps nothing saves no tensors");
+  invariant(keep != Keep::input && keep != Keep::kv_cache, "a stage that keeps nothing saves no tensors");
   const auto values = [&](std::int64_t width) { return Bytes{tokens * width * size_of(compute)}; };
   const auto statistics = [&](std::int64_t width) { return Bytes{tokens * width * 4}; };  // fp32
   const auto norm = static_cast<std::int64_t>(norm_parameters(sizes.decoder));

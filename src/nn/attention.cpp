@@ -4,9 +4,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <array>
+
 #include "nn/common.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/kernels/cached_attention.hpp"
 #include "trireme/kernels/rms_norm.hpp"
+#include "trireme/model/kv_cache.hpp"
 #include "trireme/nn/branch.hpp"
 
 namespace trireme::nn {
@@ -90,8 +94,10 @@ AttentionBranch::AttentionBranch(const model::Sizes& sizes, const model::Stage& 
   if (max_seq_len > short_length_) long_table_ = rope_of(sizes, stage, max_seq_len, true, device);
 }
 
-const kernels::RopeTable& AttentionBranch::table_of(const Microbatch& m) const {
-  return long_table_.cos.defined() && m.seq_len > short_length_ ? long_table_ : table_;
+kernels::RopeTable AttentionBranch::table_of(const Microbatch& m) const {
+  kernels::RopeTable table = long_table_.cos.defined() && m.past + m.seq_len > short_length_ ? long_table_ : table_;
+  if (m.past > 0) table.cos = table.cos.slice(0, m.past), table.sin = table.sin.slice(0, m.past);
+  return table;
 }
 
 /// A window as long as the sequence hides nothing.
@@ -126,6 +132,18 @@ at::Tensor AttentionBranch::queries_and_keys(const at::Tensor& qkv, std::span<co
   return qk;
 }
 
+void AttentionBranch::extend_cache(const at::Tensor& k, const at::Tensor& v, const Microbatch& m,
+                                   std::vector<at::Tensor>& cached) const {
+  invariant(m.past + m.seq_len <= m.longest && (m.past == 0 || m.seq_len == 1),
+            "a key/value cache takes a text, then one token at a time");
+  const std::array<std::int64_t, 4> room{m.batch, sizes_.kv_heads, model::cached_tokens(window_, m.longest),
+                                         sizes_.head_dim};
+  if (m.past == 0 && (cached.empty() || cached.front().sizes() != at::IntArrayRef(room)))
+    cached = {at::empty(room, k.options()), at::empty(room, v.options())};
+  invariant(cached.size() == 2, "a token finds the keys and values of those before it");
+  kernels::store_keys_and_values(k, v, shape_of(m), m.past, {.keys = cached[0], .values = cached[1]});
+}
+
 at::Tensor AttentionBranch::forward(const at::Tensor& h, const at::Tensor& residual,
                                     std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                                     std::vector<at::Tensor>& saved) const {
@@ -136,9 +154,15 @@ at::Tensor AttentionBranch::forward(const at::Tensor& h, const at::Tensor& resid
   const std::int64_t q_width = sizes_.heads * sizes_.head_dim;
   const at::Tensor qk = queries_and_keys(qkv, parameters, microbatch, rstd, false);
   const at::Tensor attended = at::empty({h.size(0), q_width}, h.options());
+  const at::Tensor q = qk.slice(1, 0, q_width), k = qk.slice(1, q_width), v = Parts(qkv, sizes_).v;
+  if (mode == Mode::generate) extend_cache(k, v, microbatch, saved);
+  if (microbatch.past > 0) {
+    kernels::cached_attention(q, {.keys = saved[0], .values = saved[1]}, shape_of(microbatch), microbatch.past,
+                              attended, microbatch.document_begin);
+    return out_.forward(attended, residual, parameters);
+  }
   const at::Tensor logsumexp = at::empty({microbatch.batch, sizes_.heads, microbatch.seq_len}, fp32);
-  kernels::causal_attention(qk.slice(1, 0, q_width), qk.slice(1, q_width), Parts(qkv, sizes_).v, shape_of(microbatch),
-                            attended, logsumexp, microbatch.document_begin);
+  kernels::causal_attention(q, k, v, shape_of(microbatch), attended, logsumexp, microbatch.document_begin);
   if (saves(mode)) saved.insert(saved.end(), {qkv, attended, logsumexp});
   if (saves(mode) && rstd.defined()) saved.push_back(rstd);
   if (mode == Mode::rebuild) return {};

@@ -5,8 +5,8 @@
 
 namespace trireme::nn {
 
-/// y[n] = x[n] + positions[n mod T] for the tokens n of the residual stream: all of the microbatch, or under sequence
-/// parallelism those of this rank. Parameters: {positions [longest sequence, D]}. Saves nothing.
+/// y[n] = x[n] + positions[past + n mod T] for the tokens n of the residual stream: all of the microbatch, or under
+/// sequence parallelism those of this rank. Parameters: {positions [longest sequence, D]}. Saves nothing.
 class Positions final : public Stage {
  public:
   explicit Positions(int part = 0) : part_(part) {}

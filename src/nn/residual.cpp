@@ -4,6 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/clone.h>
 
+#include <utility>
+
 #include "nn/common.hpp"
 
 namespace trireme::nn {
@@ -15,6 +17,7 @@ Result Residual::forward(at::Tensor hidden, std::span<const at::Tensor> paramete
   const auto of_branch = parameters.subspan(before(), parameters.size() - before() - after());
   const auto [h, statistics] = pre_ ? norm_.forward(hidden, parameters) : Norm::Output{.h = hidden, .statistics = {}};
   std::vector<at::Tensor> kept;
+  if (mode == Mode::generate) kept = std::exchange(saved.tensors, {});
   // What post norms is kept, so a block that runs again for what it saves needs it as well.
   const Mode branch_mode = post_ && mode == Mode::rebuild ? Mode::train : mode;
   at::Tensor y = branch_->forward(h, post_ ? at::Tensor() : hidden, of_branch, microbatch, branch_mode, kept);

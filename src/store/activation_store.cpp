@@ -56,6 +56,12 @@ std::vector<at::Tensor> ActivationStore::take(const Key& key) {
   return std::move(node.mapped().tensors);
 }
 
+std::vector<at::Tensor> ActivationStore::take_any(const Key& key) {
+  const std::scoped_lock lock(mutex_);
+  auto node = kept_.extract(key);
+  return node.empty() ? std::vector<at::Tensor>() : std::move(node.mapped().tensors);
+}
+
 ActivationStore::Kept& ActivationStore::at(const Key& key) {
   const std::scoped_lock lock(mutex_);
   const auto found = kept_.find(key);

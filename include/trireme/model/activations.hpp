@@ -19,6 +19,8 @@ enum class Keep {
   products,
   /// All that backward reads: products, and the outputs of norms and of SwiGLU.
   all,
+  /// No backward follows: the keys and values of attention, for the tokens that the next forward adds (`kv_cache.hpp`).
+  kv_cache,
 };
 
 /// Bytes of each tensor that a stage saves for its backward, in nn's order, for a microbatch of `tokens` (B*T) tokens.
@@ -27,7 +29,8 @@ enum class Keep {
 /// norm of the branch's output adds that and its rstd, and a branch that reads x itself has no rstd of it; mlp: x,
 /// rstd, gate|up; head: x. rstd and log-sum-exp are fp32. `all` adds the norm's output to attention, and to mlp that of
 /// SwiGLU or GELU and the norm's. What tensor parallelism cuts them into saves the same between them, but never the
-/// gathered input of a branch. `keep` is not input, which is a block's affair.
+/// gathered input of a branch. `keep` is neither input, which is a block's affair, nor
+/// kv_cache.
 [[nodiscard]] std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
                                                Keep keep = Keep::products);
 

@@ -107,7 +107,11 @@ class AttentionBranch final : public Branch {
   [[nodiscard]] at::Tensor queries_and_keys(const at::Tensor& qkv, std::span<const at::Tensor> parameters,
                                             const Microbatch& microbatch, const at::Tensor& rstd, bool again) const;
   [[nodiscard]] kernels::AttentionShape shape_of(const Microbatch& microbatch) const;
-  [[nodiscard]] const kernels::RopeTable& table_of(const Microbatch& microbatch) const;
+  /// The angles from the microbatch's first position on.
+  [[nodiscard]] kernels::RopeTable table_of(const Microbatch& microbatch) const;
+  /// Mode::generate: puts the keys and values of the microbatch behind those in `cached`, which is allocated first.
+  void extend_cache(const at::Tensor& k, const at::Tensor& v, const Microbatch& microbatch,
+                    std::vector<at::Tensor>& cached) const;
   /// Added to the weights of the norms of queries and keys.
   [[nodiscard]] float norm_offset() const { return sizes_.decoder.norm == model::NormKind::rms_plus_one ? 1 : 0; }
 

@@ -19,8 +19,9 @@ namespace trireme::nn {
 
 /// train: a backward follows; matrix products and attention are saved (model::Keep::products). train_keep_all: so are
 /// the outputs of norms and activation functions. rebuild: what train saves, but no output: the stage runs again only
-/// for that. evaluate: the loss only. infer: the logits of each row's last position.
-enum class Mode { train, train_keep_all, rebuild, evaluate, infer };
+/// for that. evaluate: the loss only. infer: the logits of each row's last position. generate: of attention, infer with
+/// a key/value cache: `saved` holds it from one forward to the next, and is empty before the first.
+enum class Mode { train, train_keep_all, rebuild, evaluate, infer, generate };
 [[nodiscard]] constexpr bool saves(Mode mode) { return mode < Mode::evaluate; }
 
 /// B sequences of T tokens, as one list of B*T tokens, row after row.
@@ -34,6 +35,9 @@ struct Microbatch {
   at::Tensor document_begin{};
   double loss_scale = 1.0;  ///< 1 / non-ignored targets of the global batch: gradients carry it, losses do not
   double z_loss = 0.0;      ///< weight of the squared log-partition of the logits, in training
+  /// generate: tokens of each row before `inputs`, whose keys and values are in the cache, and the most that a row will
+  /// have. After `past` > 0 tokens follows one.
+  std::int64_t past = 0, longest = 0;
 };
 
 using kernels::Grad;

@@ -46,7 +46,8 @@ struct Reshard {
   friend bool operator==(const Reshard&, const Reshard&) = default;
 };
 /// Runs the forward of one stage, or of all stages of a block where `stage` is absent. `keep`: what stays for backward;
-/// with `input` that is what the block's first stage reads, and nothing of its other stages.
+/// with `input` that is what the block's first stage reads, and nothing of its other stages; with `kv_cache` what the
+/// step after it reads.
 struct Forward {
   Block block;
   std::optional<Stage> stage;

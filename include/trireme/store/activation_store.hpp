@@ -29,6 +29,8 @@ class ActivationStore {
   void keep(const Key& key, std::vector<at::Tensor> tensors);
   /// Gives them back and forgets them. Throws BugError when nothing is kept there, or when it is in host memory.
   [[nodiscard]] std::vector<at::Tensor> take(const Key& key);
+  /// The same; none when nothing is kept there.
+  [[nodiscard]] std::vector<at::Tensor> take_any(const Key& key);
 
   /// Copies the tensors of `key` that have at least `min_bytes` to host memory; they stay until `drop`. The bytes
   /// copied.

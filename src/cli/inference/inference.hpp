@@ -41,4 +41,8 @@ void add_model_options(CLI::App& command, ModelArguments& arguments, const std::
 /// CheckpointError, EnvironmentError.
 [[nodiscard]] std::unique_ptr<train::Job> open_model(const config::RunConfig& config, const mpi::Communicator& world);
 
+/// Throws EnvironmentError when `available` memory of a node is less than its ranks' key/value caches of `tokens`
+/// tokens take. needed: of one rank.
+void check_cache_memory(Bytes needed, std::int64_t tokens, int ranks_on_node, Bytes available);
+
 }  // namespace trireme::cli

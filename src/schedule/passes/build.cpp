@@ -15,7 +15,12 @@ namespace trireme::schedule {
 namespace {
 
 /// Which schedules a pass is for.
-enum class For { all, training };
+enum class For { all, training, generation };
+
+bool is_for(For schedules, Purpose purpose) {
+  if (schedules == For::training) return purpose == Purpose::train;
+  return schedules == For::all || purpose == Purpose::generate;
+}
 
 /// A pass: what it does, and what the schedule holds from then on.
 struct NamedPass {
@@ -43,6 +48,10 @@ constexpr NamedPass passes[] = {
      [](Schedule s, const model::Model& model, const Policy&, Purpose) { return insert_update(std::move(s), model); }},
     {"fuse_stages", For::all, nullptr,
      [](Schedule s, const model::Model& model, const Policy&, Purpose) { return fuse_stages(std::move(s), model); }},
+    {"insert_kv_cache", For::generation, nullptr,
+     [](Schedule s, const model::Model& model, const Policy&, Purpose) {
+       return insert_kv_cache(std::move(s), model);
+     }},
     {"prefetch", For::all, nullptr,
      [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
        return prefetch(std::move(s), model, policy.compute, policy.prefetch_bytes);
@@ -95,7 +104,7 @@ std::vector<PassResult> explain(Purpose purpose, const model::Model& model, Sche
   results.push_back({.pass = "compute_order", .schedule = std::move(order)});
   check(results.back(), model, policy.replicas, has);
   for (const NamedPass& pass : passes) {
-    if (pass.schedules == For::training && purpose != Purpose::train) continue;
+    if (!is_for(pass.schedules, purpose)) continue;
     const auto begin = Clock::now();
     results.push_back({.pass = pass.name, .schedule = pass.run(results.back().schedule, model, policy, purpose)});
     results.back().time = Clock::now() - begin;
@@ -118,7 +127,8 @@ Schedule build_step_unverified(const model::Model& model, int microbatches, cons
 }
 
 Schedule build_step_unverified(const model::Model& model, Schedule order, const Policy& policy) {
-  for (const NamedPass& pass : passes) order = pass.run(std::move(order), model, policy, Purpose::train);
+  for (const NamedPass& pass : passes)
+    if (is_for(pass.schedules, Purpose::train)) order = pass.run(std::move(order), model, policy, Purpose::train);
   return order;
 }
 
@@ -128,6 +138,10 @@ Schedule build_forward(const model::Model& model, const Policy& policy) {
 
 Schedule build_forward(const model::Model& model, Schedule order, const Policy& policy) {
   return explain(Purpose::forward, model, std::move(order), policy).back().schedule;
+}
+
+Schedule build_generation(const model::Model& model, const Policy& policy) {
+  return explain(Purpose::generate, model, forward_order(model), policy).back().schedule;
 }
 
 std::string to_text(std::span<const PassResult> results) {

@@ -27,9 +27,11 @@ struct Description<Forward> {
   static Lane lane(const Forward&) { return Lane::compute; }
   static void effects(const Forward& op, Effects& on) {
     const model::Stage* const partitioned = partitioned_stage(on.model, op.block, op.stage);
-    if (partitioned == nullptr) return whole_effects<resource::Hidden>(op, on, false);
+    const bool reads_cache = op.keep == model::Keep::kv_cache;  // of the step before
+    if (partitioned == nullptr) return whole_effects<resource::Hidden>(op, on, reads_cache);
     using model::StageKind;
     on.read_parameters();
+    if (reads_cache) on.read(resource::Saved{op.block, *op.stage, op.microbatch});
     if (partitioned->kind == StageKind::post_norm) {
       on.update(resource::Branch{op.microbatch});
       on.update(resource::Hidden{op.microbatch});
@@ -47,7 +49,7 @@ struct Description<Forward> {
     on.write(resource::Saved{op.block, *op.stage, op.microbatch});
   }
   static std::string print(const Forward& op, const model::Model& model) {
-    constexpr std::array keeps{" keep input", "", " keep all"};
+    constexpr std::array keeps{" keep input", "", " keep all", " keep kv_cache"};
     return compute_text(model, op.block, op.stage, op.microbatch) + keeps.at(static_cast<std::size_t>(op.keep));
   }
   static Op parse(Line& line, std::string_view) {
@@ -58,8 +60,10 @@ struct Description<Forward> {
       op.keep = model::Keep::input;
     else if (line.take_if("all"))
       op.keep = model::Keep::all;
+    else if (line.take_if("kv_cache"))
+      op.keep = model::Keep::kv_cache;
     else
-      line.expected("input or all");
+      line.expected("input, all or kv_cache");
     return op;
   }
 };

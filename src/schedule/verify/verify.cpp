@@ -64,7 +64,7 @@ class Replay {
   }
   void operator()(const Forward& op) {
     each_stage(op, [&](const std::tuple<int, int, int>& key) {
-      const auto what = op.keep == model::Keep::input ? Kept::input : Kept::saved;
+      const auto what = op.keep == model::Keep::input || op.keep == model::Keep::kv_cache ? Kept::input : Kept::saved;
       if (!saved_.emplace(key, what).second) complain("runs a forward twice before its backward");
     });
   }

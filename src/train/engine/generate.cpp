@@ -40,14 +40,18 @@ std::int32_t choose_token(std::span<const float> logits, const Sampling& samplin
   return order[count - 1];
 }
 
-void generate(Job& job, std::vector<std::int32_t> prompt, std::int64_t tokens, std::int32_t end,
+at::Tensor TextLogits::after(std::span<const std::int32_t> text) {
+  const ForwardRange range = window_.next(static_cast<std::int64_t>(text.size()));
+  positions_ += range.count;
+  const at::Tensor seen = at::from_blob(const_cast<std::int32_t*>(text.data()) + range.begin,
+                                        {1, static_cast<std::int64_t>(text.size()) - range.begin}, at::kInt);
+  return (window_.cached() ? job_.infer_cached(seen, range.past) : job_.infer(seen)).flatten();
+}
+
+void generate(TextLogits& model, std::vector<std::int32_t> prompt, std::int64_t tokens, std::int32_t end,
               const Sampling& sampling, const std::function<bool(std::int32_t)>& emit) {
-  const auto window = job.config().data.seq_len;
   for (std::int64_t i = 0; i < tokens; ++i) {
-    const auto length = std::min<std::int64_t>(static_cast<std::int64_t>(prompt.size()), window);
-    const at::Tensor seen =
-        at::from_blob(prompt.data() + (static_cast<std::int64_t>(prompt.size()) - length), {1, length}, at::kInt);
-    const at::Tensor logits = job.infer(seen);
+    const at::Tensor logits = model.after(prompt);
     const std::int32_t next = choose_token({logits.const_data_ptr<float>(), static_cast<std::size_t>(logits.numel())},
                                            sampling, static_cast<std::uint64_t>(i));
     if (next == end) return;

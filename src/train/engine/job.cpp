@@ -13,8 +13,10 @@
 #include "trireme/base/error.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/device/graphs.hpp"
+#include "trireme/model/kv_cache.hpp"
 #include "trireme/mpi/agree.hpp"
 #include "trireme/mpi/topology.hpp"
+#include "trireme/schedule/passes/build.hpp"
 #include "trireme/shard/copies.hpp"
 
 namespace trireme::train {
@@ -192,12 +194,15 @@ executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool las
   return result;
 }
 
+std::unique_ptr<executor::Executor> Job::make_forward(const schedule::Schedule& schedule, nn::Mode mode) {
+  return std::make_unique<executor::Executor>(
+      model_, schedule, *store_, layers_, links_->table(), config_.optimizer,
+      executor::Options{.lane_threads = false, .device = options_.device, .mode = mode});
+}
+
 executor::Executor& Job::forward_executor(nn::Mode mode) {
   auto& slot = mode == nn::Mode::evaluate ? evaluator_ : inferrer_;
-  if (!slot)
-    slot = std::make_unique<executor::Executor>(
-        model_, forward_schedule_, *store_, layers_, links_->table(), config_.optimizer,
-        executor::Options{.lane_threads = false, .device = options_.device, .mode = mode});
+  if (!slot) slot = make_forward(forward_schedule_, mode);
   return *slot;
 }
 
@@ -235,6 +240,19 @@ at::Tensor Job::infer(const at::Tensor& tokens) {
   invariant(mesh().pipeline == 1, "generation is not divided over a pipeline");
   const std::vector<nn::Microbatch> microbatches{prompts_of(tokens, config_, options_.device)};
   return device::on_host(forward_executor(nn::Mode::infer).run({.microbatches = microbatches}, true).logits);
+}
+
+at::Tensor Job::infer_cached(const at::Tensor& tokens, std::int64_t past) {
+  invariant(mesh().pipeline == 1, "generation is not divided over a pipeline");
+  if (!generator_)
+    generator_ =
+        make_forward(schedule::build_generation(model_, schedule::policy_of(config_, resolved_)), nn::Mode::infer);
+  const std::vector<nn::Microbatch> microbatches{added_tokens_of(tokens, past, config_, options_.device)};
+  return device::on_host(generator_->run({.microbatches = microbatches}, true).logits);
+}
+
+Bytes Job::kv_cache_bytes(std::int64_t rows) const {
+  return model::kv_cache_bytes(model_, rows, config_.data.seq_len, config_.precision.compute);
 }
 
 at::Tensor Job::gather_masters(ParamBlock block) {

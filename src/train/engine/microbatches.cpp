@@ -59,4 +59,18 @@ nn::Microbatch prompts_of(const at::Tensor& tokens, const config::RunConfig& con
           .document_begin = documents(config.data, inputs, tokens.size(1))};
 }
 
+nn::Microbatch added_tokens_of(const at::Tensor& tokens, std::int64_t past, const config::RunConfig& config,
+                               at::Device device) {
+  nn::Microbatch all = prompts_of(tokens, config, at::kCPU);
+  const auto added = [&](const at::Tensor& of_tokens) {
+    return of_tokens.view(tokens.sizes()).slice(1, past).contiguous().view({-1});
+  };
+  all.inputs = on_device(added(all.inputs), device);
+  if (all.document_begin.defined()) all.document_begin = added(all.document_begin);
+  all.seq_len -= past;
+  all.past = past;
+  all.longest = config.data.seq_len;
+  return all;
+}
+
 }  // namespace trireme::train

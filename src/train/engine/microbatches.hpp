@@ -18,6 +18,10 @@ namespace trireme::train {
 [[nodiscard]] nn::Microbatch row_of(const data::MicrobatchTokens& row, const config::RunConfig& config,
                                     at::Device device);
 
+/// The tokens from `past` on of rows of which the ones before are in a key/value cache. tokens: [B, T], int32.
+[[nodiscard]] nn::Microbatch added_tokens_of(const at::Tensor& tokens, std::int64_t past,
+                                             const config::RunConfig& config, at::Device device);
+
 /// Rows of tokens without targets. tokens: [B, T], int32.
 [[nodiscard]] nn::Microbatch prompts_of(const at::Tensor& tokens, const config::RunConfig& config, at::Device device);
 

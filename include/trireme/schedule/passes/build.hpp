@@ -38,13 +38,17 @@ struct Policy {
 [[nodiscard]] Schedule build_step_unverified(const model::Model& model, int microbatches, const Policy& policy);
 [[nodiscard]] Schedule build_step_unverified(const model::Model& model, Schedule order, const Policy& policy);
 
-/// Builds one forward only: evaluation and generation. Verified in the same way.
+/// Builds one forward only: evaluation, and generation without a cache. Verified in the same way.
 [[nodiscard]] Schedule build_forward(const model::Model& model, const Policy& policy);
 /// The same from an order of its ops.
 [[nodiscard]] Schedule build_forward(const model::Model& model, Schedule order, const Policy& policy);
 
-/// What a schedule is for: a training step, or the forward of evaluation and generation.
-enum class Purpose { train, forward };
+/// Builds the forward of a text that grows: the first one computes all of its tokens, each later one those that were
+/// added. In the same slots as `build_forward`.
+[[nodiscard]] Schedule build_generation(const model::Model& model, const Policy& policy);
+
+/// What a schedule is for: a training step, the forward of evaluation, or that of generation with a key/value cache.
+enum class Purpose { train, forward, generate };
 
 using Clock = std::chrono::steady_clock;
 

@@ -75,6 +75,10 @@ struct ActivationOffloadPolicy {
 [[nodiscard]] Schedule insert_activation_offload(Schedule schedule, const model::Model& model,
                                                  ActivationOffloadPolicy policy);
 
+/// Keeps the keys and values of every attention for the next forward, which then computes the tokens that were added
+/// since. After fuse_stages.
+[[nodiscard]] Schedule insert_kv_cache(Schedule schedule, const model::Model& model);
+
 /// Joins the stages of a block into one op where nothing stands between them.
 [[nodiscard]] Schedule fuse_stages(Schedule schedule, const model::Model& model);
 

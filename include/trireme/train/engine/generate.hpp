@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/train/engine/job.hpp"
+#include "trireme/train/engine/text_window.hpp"
 
 namespace trireme::train {
 
@@ -23,10 +24,26 @@ struct Sampling {
 [[nodiscard]] std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling,
                                         std::uint64_t position);
 
-/// Continues `prompt` (not empty) by up to `tokens` tokens; stops before `end`. Each forward sees the last seq_len
-/// tokens. Calls `emit` with every token as it comes, which returns whether to go on, the same on every rank. job:
-/// built with trains = false.
-void generate(Job& job, std::vector<std::int32_t> prompt, std::int64_t tokens, std::int32_t end,
+/// Logits after one text that grows, token by token: [vocab], the same on every rank. A job has one at a time.
+class TextLogits {
+ public:
+  /// cached: with a key/value cache; else every forward computes all tokens that it sees. job: outlives this.
+  TextLogits(Job& job, bool cached) : job_(job), window_(job.model().sizes, job.config().data.seq_len, cached) {}
+
+  /// text: not empty. Collective over the job.
+  [[nodiscard]] at::Tensor after(std::span<const std::int32_t> text);
+  /// Positions that were computed so far.
+  [[nodiscard]] std::int64_t positions() const { return positions_; }
+
+ private:
+  Job& job_;
+  TextWindow window_;
+  std::int64_t positions_ = 0;
+};
+
+/// Continues `prompt` (not empty) by up to `tokens` tokens; stops before `end`. Calls `emit` with every token as it
+/// comes, which returns whether to go on, the same on every rank.
+void generate(TextLogits& model, std::vector<std::int32_t> prompt, std::int64_t tokens, std::int32_t end,
               const Sampling& sampling, const std::function<bool(std::int32_t)>& emit);
 
 }  // namespace trireme::train

@@ -80,6 +80,12 @@ class Job {
   /// Logits of the last position of each row: [B, vocab] fp32. tokens: [B, T].
   [[nodiscard]] at::Tensor infer(const at::Tensor& tokens);
 
+  /// The same with a key/value cache: computes the positions from `past` on, 0 or all but the last. past > 0: the call
+  /// before had these tokens without the last one. Throws BugError when T exceeds data.seq_len.
+  [[nodiscard]] at::Tensor infer_cached(const at::Tensor& tokens, std::int64_t past);
+  /// What the cache of so many rows takes on this rank.
+  [[nodiscard]] Bytes kv_cache_bytes(std::int64_t rows) const;
+
   /// Gathers the fp32 masters of one parameter block of the whole model as every tensor rank holds it: [tensor,
   /// padded], on the first rank of the pipeline, shard and tensor axes at least. Collective over these three; lanes at
   /// rest, as for `evaluate`.
@@ -135,6 +141,7 @@ class Job {
   /// `gather_masters` of a block that this rank holds. Collective over shard and tensor.
   [[nodiscard]] at::Tensor gather_held(ParamBlock block);
   executor::Executor& forward_executor(nn::Mode mode);
+  [[nodiscard]] std::unique_ptr<executor::Executor> make_forward(const schedule::Schedule& schedule, nn::Mode mode);
   [[nodiscard]] double global_count(const data::StepBatch& batch);
 
   config::RunConfig config_;
@@ -152,7 +159,7 @@ class Job {
   std::unique_ptr<JobLinks> links_;
   std::unique_ptr<store::ParameterStore> store_;
   executor::Layers layers_;
-  std::unique_ptr<executor::Executor> executor_, evaluator_, inferrer_;
+  std::unique_ptr<executor::Executor> executor_, evaluator_, inferrer_, generator_;
   comm::TrafficTable step_traffic_;
   double step_targets_ = 0;
   std::int64_t updates_ = 0;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/base/units.hpp"
+#include "trireme/model/model.hpp"
+
+/// What attention keeps of earlier tokens while a text is generated: the keys and values of each, after RoPE.
+namespace trireme::model {
+
+/// Whether a stage has a key/value cache.
+[[nodiscard]] constexpr bool has_kv_cache(StageKind kind) {
+  return kind == StageKind::attention || kind == StageKind::attention_branch;
+}
+
+/// Tokens whose keys and values are held of a row of `seq_len` tokens: with a window those that the next token sees.
+/// Position p lies in place p mod cached_tokens.
+[[nodiscard]] std::int64_t cached_tokens(std::int64_t window, std::int64_t seq_len);
+
+/// Bytes of the cache of all stages that this rank holds, for `rows` rows of up to `seq_len` tokens.
+[[nodiscard]] Bytes kv_cache_bytes(const Model& model, std::int64_t rows, std::int64_t seq_len, DType compute);
+
+}  // namespace trireme::model

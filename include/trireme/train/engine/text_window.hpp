@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/model/model.hpp"
+
+namespace trireme::train {
+
+/// What one forward of a growing text computes: tokens [begin + past, begin + past + count), seen with those from
+/// `begin` on.
+struct ForwardRange {
+  std::int64_t begin = 0;  ///< the first token of the text that the model sees
+  std::int64_t past = 0;   ///< tokens from there on whose keys and values are in the cache
+  std::int64_t count = 0;  ///< positions that are computed
+  friend bool operator==(const ForwardRange&, const ForwardRange&) = default;
+};
+
+/// Which positions of one text are computed for each next token. The model sees up to `seq_len` tokens: when a text is
+/// longer, its older half goes, so that a token costs at most about two positions in the mean.
+class TextWindow {
+ public:
+  /// cached: the keys and values of earlier tokens are kept; else every forward computes all that it sees.
+  TextWindow(const model::Sizes& sizes, std::int64_t seq_len, bool cached);
+
+  /// The forward that predicts what follows a text of `length` tokens (> 0), after the first one longer than before.
+  [[nodiscard]] ForwardRange next(std::int64_t length);
+  [[nodiscard]] bool cached() const { return cached_; }
+
+ private:
+  std::int64_t seq_len_;
+  bool cached_;
+  std::int64_t short_length_ = 0;  ///< longrope turns every key otherwise in a longer text; 0: they stay
+  std::int64_t begin_ = 0, held_ = 0;
+};
+
+}  // namespace trireme::train
