@@ -182,13 +182,13 @@ void set_aside_newer(const std::string& directory, std::int64_t step) {
 }
 
 std::vector<std::string> old_checkpoints(const std::string& saved, const std::string& run_id, std::int64_t keep,
-                                         std::int64_t keep_every) {
+                                         std::int64_t keep_every, std::int64_t best) {
   std::vector<std::string> old;
   std::int64_t kept = 0;
   for (const Found& found : list_checkpoints(fs::path(saved).parent_path().string())) {
     const bool milestone = keep_every > 0 && found.step % keep_every == 0;
     if ((kept >= keep && milestone) || (found.path != saved && !is_of_run(found.path, run_id))) continue;
-    if (++kept > keep) old.push_back(found.path);
+    if (++kept > keep && found.step != best) old.push_back(found.path);
   }
   return old;
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sections [data] and [batch]: what a step reads.
+#include <algorithm>
+
 #include "config/section.hpp"
 #include "trireme/config/rules.hpp"
+#include "trireme/config/validation_sets.hpp"
 
 namespace trireme::config {
 
@@ -73,6 +76,36 @@ Expected read_train(const Value& value, Data& data) {
   return data.weighted ? read_weighted_files(*list, data.train) : read_files(value, data.train, train_form);
 }
 
+constexpr const char* validation_form =
+    "a path, a list of paths, or a table of named sets such as { web = \"web.bin\", code = [\"c.bin\", \"go.bin\"] }";
+
+/// A name becomes part of the names of metrics.
+bool names_a_set(const std::string& name) {
+  return !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-';
+  });
+}
+
+Expected read_validation(const Value& value, std::vector<TokenSource>& target) {
+  const auto* sets = std::get_if<Fields>(&value.data);
+  if (sets == nullptr) return read_files(value, target, validation_form);
+  std::vector<TokenSource> files;
+  for (const auto& [name, of_set] : *sets) {
+    if (!names_a_set(name))
+      return std::string(validation_form) + "; the name \"" + name + "\" where it takes letters, digits, _ and -";
+    std::vector<TokenSource> sources;
+    if (Expected expected = read_files(of_set, sources, "a path or a list of paths"))
+      return std::string(validation_form) + "; " + name + " = " + describe(of_set) + " where it takes " + *expected;
+    for (TokenSource& source : sources) {
+      source.set = name;
+      files.push_back(std::move(source));
+    }
+  }
+  if (files.empty()) return validation_form;
+  target = std::move(files);
+  return std::nullopt;
+}
+
 Printed print_files(const std::vector<TokenSource>& sources, bool weighted) {
   std::vector<std::string> texts;
   for (const TokenSource& source : sources) {
@@ -81,6 +114,15 @@ Printed print_files(const std::vector<TokenSource>& sources, bool weighted) {
   }
   if (texts.empty()) return std::nullopt;
   return "[" + join(texts, ", ") + "]";
+}
+
+Printed print_validation(const Data& data) {
+  const std::vector<std::string> names = validation_sets(data);
+  if (names.size() < 2 && (names.empty() || names.front().empty())) return print_files(data.validation, false);
+  std::vector<std::string> texts;
+  for (const std::string& name : names)
+    texts.push_back(name + " = " + *print_files(validation_files(data, name), false));
+  return "{ " + join(texts, ", ") + " }";
 }
 
 }  // namespace
@@ -92,9 +134,9 @@ std::vector<Option> data_options() {
        "token files: a path, a list of paths (concatenated), or a list of { path, weight } (mixed)")
       .required();
   s.custom(
-       "validation", "paths",
-       [](const Value& value, Data& data) { return read_files(value, data.validation, "a path or a list of paths"); },
-       [](const Data& data) { return print_files(data.validation, false); }, "token files for evaluation")
+       "validation", "paths", [](const Value& value, Data& data) { return read_validation(value, data.validation); },
+       print_validation,
+       "token files for evaluation: a path, a list of paths, or a table of named sets, each with a loss of its own")
       .default_is("none");
   s.choice("format", &Data::format,
            "format of the token files; auto: Megatron if there is an .idx file, llm.c by its header, else uint16 or "

@@ -25,6 +25,17 @@ Expected read_resume(const Value& value, Checkpoint& checkpoint) {
   return std::nullopt;
 }
 
+/// An override of it is text, whatever it says.
+Expected read_keep_best(const Value& value, Checkpoint& checkpoint) {
+  std::string set;
+  bool on = true;
+  if (read(value, on) && read(value, set)) return "true, false or a set of data.validation";
+  if (set == "false") on = false;
+  if (set == "true") set.clear();
+  checkpoint.keep_best = on ? std::optional(set) : std::nullopt;
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<Option> run_options() {
@@ -48,7 +59,7 @@ std::vector<Option> train_options() {
   s.size("steps", &Train::steps, largest_step, "number of optimizer steps of the whole run").required();
   s.number("eval_every", &Train::eval_every, between(0, largest_step), "evaluate every N steps (0: never)");
   s.number("eval_steps", &Train::eval_steps, between(0, largest_step),
-           "number of batches per evaluation (0: all of data.validation)");
+           "number of batches of each validation set per evaluation (0: all)");
   s.number("max_skipped_steps", &Train::max_skipped_steps, between(0, largest_step),
            "end the run with exit code 6 after more than N consecutive steps with a non-finite loss or gradient norm");
   s.number("replica_check_every", &Train::replica_check_every, between(0, largest_step),
@@ -67,6 +78,15 @@ std::vector<Option> checkpoint_options() {
   s.number("keep", &Checkpoint::keep, between(1, 1 << 20), "number of most recent checkpoints to keep");
   s.number("keep_every", &Checkpoint::keep_every, between(0, largest_step),
            "also keep checkpoints whose step is a multiple of N (0: none)");
+  s.custom(
+       "keep_best", "boolean | set", read_keep_best,
+       [](const Checkpoint& checkpoint) -> Printed {
+         if (!checkpoint.keep_best) return print(false);
+         return checkpoint.keep_best->empty() ? print(true) : print(*checkpoint.keep_best);
+       },
+       "also keep the checkpoint with the lowest validation loss, as <checkpoint.directory>/best; a name: of that set "
+       "of data.validation")
+      .any_text();
   s.flag("async", &Checkpoint::async, "write in the background, from a copy in host memory");
   s.number("ranks_per_file", &Checkpoint::ranks_per_file, between(1, 1 << 20),
            "number of consecutive data-parallel ranks that share a file");

@@ -2,11 +2,13 @@
 #include "trireme/config/rules.hpp"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string_view>
 
 #include "trireme/config/names.hpp"
+#include "trireme/config/validation_sets.hpp"
 
 namespace trireme::config {
 
@@ -128,6 +130,18 @@ Broken evaluation_has_data(const RunConfig& config) {
   return "eval_every requires data.validation; set it, or set eval_every = 0";
 }
 
+Broken best_has_evaluations(const RunConfig& config) {
+  if (!config.checkpoint.keep_best) return std::nullopt;
+  if (config.train.eval_every == 0) return "keep_best requires train.eval_every > 0; set it, or set keep_best = false";
+  const std::vector<std::string> sets = validation_sets(config.data);
+  const std::string& best = *config.checkpoint.keep_best;
+  if (best.empty() || std::ranges::find(sets, best) != sets.end()) return std::nullopt;
+  return fmt::format(
+      "keep_best \"{}\" is no set of data.validation, whose sets are {}; use one of them, or true for "
+      "the loss on all",
+      best, sets.empty() || sets.front().empty() ? "not named" : fmt::format("{}", fmt::join(sets, ", ")));
+}
+
 /// Of which group, device type and operation the first tensor is that NCCL cannot move, as PyTorch's "No backend type
 /// associated with device type cpu" does not say.
 Broken nccl_finds_its_tensors_on_gpus(const RunConfig& config) {
@@ -192,6 +206,7 @@ const std::vector<Rule>& rules() {
        warmup_ends_before_the_decay},
       {{"lr.wsd_decay_steps", "lr.schedule"}, wsd_has_its_decay_steps},
       {{"train.eval_every", "data.validation"}, evaluation_has_data},
+      {{"checkpoint.keep_best", "train.eval_every", "data.validation"}, best_has_evaluations},
       {{"sync.policy", "memory.budget"}, automatic_policy_has_a_budget},
       {{"comm.backend", "device.type", "memory.offload"}, nccl_finds_its_tensors_on_gpus},
       {{"device.cuda_graphs", "device.type", "mesh.tensor", "memory.activation_offload", "data.ignore_targets",

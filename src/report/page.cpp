@@ -69,16 +69,28 @@ const std::vector<Curve>& curves() {
   return list;
 }
 
+/// The keys of a curve that a run has, and what is added to its name; the loss has those of named validation sets, too.
+std::vector<std::pair<std::string, std::string>> keys_of(const Curve& curve, const RunRecord& run) {
+  std::vector<std::pair<std::string, std::string>> keys;
+  constexpr std::string_view of_set = "eval_losses/";
+  for (const auto& [key, suffix] : curve.keys) {
+    if (!series(run, key).empty()) keys.emplace_back(key, suffix);
+    if (std::string_view(key) != "eval_loss") continue;
+    for (const auto& [name, points] : run.series)
+      if (name.starts_with(of_set)) keys.emplace_back(name, " validation, " + name.substr(of_set.size()));
+  }
+  return keys;
+}
+
 std::string draw_curve(const Curve& curve, std::span<const RunRecord> runs) {
   Chart chart{.title = curve.title, .unit = curve.unit, .logarithmic = curve.logarithmic, .from_zero = curve.from_zero};
   int color = 0;
   for (const RunRecord& run : runs) {
-    for (const auto& [key, suffix] : curve.keys)
-      if (!series(run, key).empty())
-        chart.lines.push_back({.label = run.name + suffix,
-                               .color = color++ % palette_size,
-                               .points = thinned(series(run, key)),
-                               .marks = std::string_view(key) == "eval_loss"});
+    for (const auto& [key, suffix] : keys_of(curve, run))
+      chart.lines.push_back({.label = run.name + suffix,
+                             .color = color++ % palette_size,
+                             .points = thinned(series(run, key)),
+                             .marks = key.starts_with("eval_loss")});
     if (runs.size() == 1) chart.verticals = run.starts;
   }
   const std::string svg = draw(chart);
@@ -92,7 +104,7 @@ std::string series_json(std::span<const RunRecord> runs) {
   for (const RunRecord& run : runs) {
     Json by_key = Json::object();
     for (const Curve& curve : curves())
-      for (const auto& [key, suffix] : curve.keys) {
+      for (const auto& [key, suffix] : keys_of(curve, run)) {
         Json points = Json::array();
         for (const Point& point : thinned(series(run, key))) points.push_back(Json::array({point.x, point.y}));
         if (!points.empty()) by_key[key] = std::move(points);

@@ -18,6 +18,7 @@
 #include "train/save/stopping.hpp"
 #include "train/setup/device_kernels.hpp"
 #include "train/setup/stop_command.hpp"
+#include "train/validation.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
@@ -51,14 +52,14 @@ class TrainingLoop {
         saver_(saver),
         stopping_(stopping),
         output_(output),
-        rank_(supervision.world().rank()) {}
+        rank_(supervision.world().rank()),
+        validation_(job, supervision, stopping) {}
 
   /// Trains from `state` to the last step.
   ExitCode run(checkpoint::State state) {
     state_ = std::move(state);
     first_step_ = state_.step;
-    if (config_.train.eval_every > 0)  // open to the end: every evaluation reads the same files, removed or not
-      validation_ = data::open_split(config_.data, data::Split::validation, config_.model.vocab_size);
+    if (config_.train.eval_every > 0) validation_.open();
     if (lacks_an_evaluation() && !evaluate(first_step_ - 1)) return stopped();
     data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
                              job_.batch_shape(), {.position = state_.samples, .taken = state_.taken});
@@ -127,50 +128,13 @@ class TrainingLoop {
     abort_after_nonfinite_steps(state_, config_.train.max_skipped_steps, step, rank_);
   }
 
-  /// The next batch of every rank; none where one cannot read it, which `failure` then tells.
-  std::optional<data::StepBatch> read_together(data::BatchReader& reader, std::string& failure) const {
-    std::optional<data::StepBatch> batch;
-    try {
-      batch = reader.next();
-    } catch (const DataError& error) {
-      failure = error.what();
-    }
-    failure = mpi::agree_on_failure(supervision_.world(), failure);
-    return failure.empty() ? std::move(batch) : std::nullopt;
-  }
-
   /// Lanes at rest. False when the run has to stop: nothing is reported then. Files that cannot be read stop no run.
   [[nodiscard]] bool evaluate(std::int64_t step) {
-    const auto begin = Clock::now();
-    data::BatchShape shape = job_.batch_shape();
-    shape.accumulation = 1;
-    data::BatchReader reader(validation_, config_.data, data::Split::validation, config_.run.seed, shape);
-    const std::int64_t all =
-        (reader.samples() + shape.global() - 1) / shape.global();  // targets past the last sample do not count
-    mpi::doing(fmt::format("evaluation, step {}", step + 1));
-    auto batch_begin = begin;
-    std::string failure;
-    const auto next = [&]() -> std::optional<data::StepBatch> {
-      supervision_.mark("evaluation", step);
-      (void)fault::point("eval.batch");
-      stopping_.took({.evaluation_batch = seconds_since(std::exchange(batch_begin, Clock::now()))});
-      if (stops_ = stopping_.asked(); stops_) return std::nullopt;
-      return read_together(reader, failure);
-    };
-    const auto result = job_.evaluate(next, config_.train.eval_steps > 0 ? config_.train.eval_steps : all);
-    if (!failure.empty()) {
-      if (rank_ == 0)
-        log::error(fmt::format("the evaluation of step {} failed, training continues: {}", step + 1, failure));
-      return true;
-    }
-    if (!result.complete) {
-      if (rank_ == 0) log::info(fmt::format("the evaluation of step {} is left for the next start", step + 1));
-      return false;
-    }
-    reporter_.report(EvalRow{.step = step + 1,
-                             .eval_loss = result.loss,
-                             .eval_tokens = static_cast<std::int64_t>(result.targets),
-                             .eval_seconds = seconds_since(begin)});
+    const Validation::Result result = validation_.evaluate(step);
+    stops_ = result.stops;
+    if (stops_ || !result.row) return !stops_;
+    reporter_.report(*result.row);
+    if (const auto& best = config_.checkpoint.keep_best) saver_.offer_best(state_, loss_on(*result.row, *best));
     return true;
   }
 
@@ -204,7 +168,7 @@ class TrainingLoop {
   Stopping& stopping_;
   Output& output_;
   int rank_;
-  data::Datasets validation_;
+  Validation validation_;
   checkpoint::State state_;
   std::int64_t first_step_ = 0;
   bool stops_ = false;  ///< after this step

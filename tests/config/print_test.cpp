@@ -103,6 +103,7 @@ RunConfig everything_set() {
                   .at_end = false,
                   .keep = 3,
                   .keep_every = 4,
+                  .keep_best = "web",
                   .async = false,
                   .ranks_per_file = 5,
                   .resume = "step-00000100",

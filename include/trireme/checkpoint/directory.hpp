@@ -43,9 +43,10 @@ void set_aside_newer(const std::string& directory, std::int64_t step);
 void remove_checkpoint(const std::string& path);
 
 /// What the run `run_id`, which has just saved `saved`, does not keep beside it when it keeps its `keep` newest
-/// checkpoints and those of every `keep_every`-th step (0: none). Only what this run committed counts, and is among
-/// them. Throws ReadError.
+/// checkpoints, those of every `keep_every`-th step (0: none) and that of step `best`. Only what this run committed
+/// counts, and is among them. Throws ReadError.
 [[nodiscard]] std::vector<std::string> old_checkpoints(const std::string& saved, const std::string& run_id,
-                                                       std::int64_t keep, std::int64_t keep_every);
+                                                       std::int64_t keep, std::int64_t keep_every,
+                                                       std::int64_t best = -1);
 
 }  // namespace trireme::checkpoint

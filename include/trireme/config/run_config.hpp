@@ -96,6 +96,7 @@ struct Model {
 struct TokenSource {
   std::string path;
   double weight = 1.0;
+  std::string set{};  ///< of data.validation: the set that it belongs to; empty: there is one, without a name
 };
 
 struct Data {
@@ -197,6 +198,7 @@ struct Checkpoint {
   bool at_end = true;
   std::int64_t keep = 2;
   std::int64_t keep_every = 0;
+  std::optional<std::string> keep_best;  ///< by the loss on this validation set; "": on all of them; absent: off
   bool async = true;
   std::int64_t ranks_per_file = 1;
   std::string resume = "auto";  ///< auto | none | a path

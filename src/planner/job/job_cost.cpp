@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "trireme/base/error.hpp"
+#include "trireme/config/validation_sets.hpp"
 #include "trireme/schedule/passes/build.hpp"
 
 namespace trireme::planner {
@@ -101,6 +102,7 @@ JobCost job_cost(const config::RunConfig& config, int ranks, const Machine& mach
   const config::Train& train = config.train;
   if (train.eval_every > 0 && train.eval_steps > 0)
     cost.evaluation = std::floor(cost.steps / static_cast<double>(train.eval_every)) *
+                      static_cast<double>(config::validation_sets(config.data).size()) *
                       static_cast<double>(train.eval_steps) * evaluation_microbatch(config, cost.step.mesh, machine);
   cost.evaluates_all = train.eval_every > 0 && train.eval_steps == 0;
   cost.save = save_cost(config, cost.step, machine);

@@ -40,8 +40,10 @@ void ProgressLine::show(const StepRow& row) {
 
 void ProgressLine::show(const EvalRow& row) {
   finish();
-  output_.write(fmt::format("step={} eval_loss={:.6f} eval_tokens={} eval_seconds={:.3f}\n", row.step, row.eval_loss,
-                            row.eval_tokens, row.eval_seconds));
+  std::string sets;
+  for (const auto& [set, loss] : row.eval_losses) sets += fmt::format(" eval_loss.{}={:.6f}", set, loss);
+  output_.write(fmt::format("step={} eval_loss={:.6f}{} eval_tokens={} eval_seconds={:.3f}\n", row.step, row.eval_loss,
+                            sets, row.eval_tokens, row.eval_seconds));
 }
 
 void ProgressLine::finish() {

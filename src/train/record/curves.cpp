@@ -50,7 +50,9 @@ std::vector<Scalar> curves(const StepRow& row) {
 }
 
 std::vector<Scalar> curves(const EvalRow& row) {
-  return {{"loss/validation", row.eval_loss}, {"time/validation_seconds", row.eval_seconds}};
+  std::vector<Scalar> curves{{"loss/validation", row.eval_loss}, {"time/validation_seconds", row.eval_seconds}};
+  for (const auto& [set, loss] : row.eval_losses) curves.push_back({"loss/validation/" + set, loss});
+  return curves;
 }
 
 }  // namespace trireme::train

@@ -105,6 +105,7 @@ std::string to_json(const EvalRow& row) {
   out["step"] = row.step;
   out["time"] = unix_seconds();
   out["eval_loss"] = number(row.eval_loss);
+  for (const auto& [set, loss] : row.eval_losses) out["eval_losses"][set] = number(loss);
   out["eval_tokens"] = row.eval_tokens;
   out["eval_seconds"] = row.eval_seconds;
   return out.dump();

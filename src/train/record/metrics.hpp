@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "train/record/log_file.hpp"
 #include "trireme/comm/counters.hpp"
@@ -43,9 +45,10 @@ struct StepRow {
 /// One evaluation.
 struct EvalRow {
   std::int64_t step = 0;
-  double eval_loss = 0;
+  double eval_loss = 0;  ///< over the targets of all sets
   std::int64_t eval_tokens = 0;
   double eval_seconds = 0;
+  std::vector<std::pair<std::string, double>> eval_losses{};  ///< by set, where they have names
 };
 
 /// The rows as JSON, numbers in full (17 digits); what is not finite is null.

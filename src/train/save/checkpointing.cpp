@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "train/engine/replicas.hpp"
 #include "train/save/candidates.hpp"
@@ -64,7 +65,7 @@ checkpoint::Metadata settings(const std::string& run_file) {
 }  // namespace
 
 bool saves_checkpoints(const config::RunConfig& config) {
-  return config.checkpoint.every > 0 || config.checkpoint.at_end;
+  return config.checkpoint.every > 0 || config.checkpoint.at_end || config.checkpoint.keep_best.has_value();
 }
 
 checkpoint::Metadata data_metadata(const config::RunConfig& config, bool old) {
@@ -183,9 +184,14 @@ checkpoint::State Checkpointing::begin() {
   for (std::size_t i = 0; i + 1 < lines.size(); i += 2) data_.emplace_back(lines[i], lines[i + 1]);
 
   const std::vector<std::string> paths = lines_of(mpi::broadcast_text(world_, std::move(found)));
-  if (paths.empty()) return fresh();
+  if (paths.empty()) {
+    find_best(0);
+    return fresh();
+  }
   try {
-    return resumed(paths);
+    checkpoint::State state = resumed(paths);
+    find_best(state.step);
+    return state;
   } catch (const CheckpointError& error) {  // what was read is the same on every rank
     throw mpi::SharedError(error.code(), error.what(), world_.rank() == 0);
   }
@@ -211,6 +217,7 @@ checkpoint::State Checkpointing::resumed(const std::vector<std::string>& paths) 
 /// Says that a save failed and that the run goes on; it is looked at again when the run ends.
 void Checkpointing::failed(std::int64_t step, const std::exception& error) {
   failure_ = error.what();
+  promised_.reset();
   if (world_.rank() == 0) log::error(fmt::format("saving step {} failed, training continues: {}", step, failure_));
 }
 
@@ -225,9 +232,9 @@ std::string Checkpointing::take_background() {
     return "";
   }
   failure_.clear();
-  saved_step_ = base_step_ = end.step;
   return fmt::format("saved {} ({}, {:.2f} s in the background, training stalled {:.2f} s)\n", end.saved.path,
-                     to_text(end.saved.bytes), end.seconds, end.stall_seconds);
+                     to_text(end.saved.bytes), end.seconds, end.stall_seconds) +
+         this->saved(end.step);
 }
 
 std::string Checkpointing::news() { return background_.started() && background_.ended() ? take_background() : ""; }
@@ -266,8 +273,10 @@ std::string Checkpointing::write(const checkpoint::State& state, bool last) {
   const checkpoint::SaveOptions options{.directory = config.directory,
                                         .keep = config.keep,
                                         .keep_every = config.keep_every,
+                                        .best_step = best_ ? best_->step : -1,
                                         .ranks_per_file = config.ranks_per_file,
                                         .base_step = base_step_};
+  if (std::exchange(forgets_best_, false)) checkpoint::forget_best(config.directory);
   const checkpoint::Shards shards = shards_of(job_);
   if (config.async && !last && background_.start(shards, state, options)) return "";
   checkpoint::Saved saved;
@@ -279,10 +288,9 @@ std::string Checkpointing::write(const checkpoint::State& state, bool last) {
     return "";
   }
   failure_.clear();
-  saved_step_ = base_step_ = state.step;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   save_seconds_ = std::max(save_seconds_, seconds);
-  return fmt::format("saved {} ({}, {:.2f} s)\n", saved.path, to_text(saved.bytes), seconds);
+  return fmt::format("saved {} ({}, {:.2f} s)\n", saved.path, to_text(saved.bytes), seconds) + this->saved(state.step);
 }
 
 }  // namespace trireme::train

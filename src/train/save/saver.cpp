@@ -53,6 +53,11 @@ supervise::Durations Saver::save(const checkpoint::State& state, bool last) {
   return took;
 }
 
+void Saver::offer_best(const checkpoint::State& state, double loss) {
+  const supervise::FileWork work = supervision_.file_work("saving the best checkpoint", state.step - 1);
+  print(checkpoints_.offer_best(state, loss));
+}
+
 void Saver::export_at_end(const checkpoint::State& state) {
   const config::RunSection& run = job_.config().run;
   if (run.export_when == config::Export::end) export_to(run.output + "/export", state);

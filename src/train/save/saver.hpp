@@ -30,6 +30,8 @@ class Saver {
   /// Saves a checkpoint, and exports the weights where every checkpoint is exported. last: see `Checkpointing::save`.
   /// Returns how long both took. A failed export is an error line.
   supervise::Durations save(const checkpoint::State& state, bool last);
+  /// An evaluation at `state` has this loss: see `Checkpointing::offer_best`.
+  void offer_best(const checkpoint::State& state, double loss);
   /// Exports the weights at the end of the run, where the run file asks for it.
   void export_at_end(const checkpoint::State& state);
   /// Waits for the save that is under way. Throws WriteError when the newest one failed.

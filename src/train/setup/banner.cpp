@@ -2,6 +2,10 @@
 #include "train/setup/banner.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <vector>
 
 #include "train/setup/stop_command.hpp"
 #include "trireme/base/build_info.hpp"
@@ -34,12 +38,14 @@ std::string data_line(const config::RunConfig& c, std::int64_t samples) {
 
 /// When checkpoints are saved, and how to stop with one.
 std::string saves_line(const config::RunConfig& c, const BatchJob& batch_job) {
-  if (c.checkpoint.every == 0 && !c.checkpoint.at_end)
+  const bool best = c.checkpoint.keep_best.has_value();
+  if (c.checkpoint.every == 0 && !c.checkpoint.at_end && !best)
     return "saves    no checkpoints (checkpoint.every = 0, checkpoint.at_end = false)\n";
-  const std::string when = c.checkpoint.every == 0 ? "at the end"
-                                                   : fmt::format("every {} steps{}", c.checkpoint.every,
-                                                                 c.checkpoint.at_end ? " and at the end" : "");
-  return fmt::format("saves    {} to {}; to save and stop: {}\n", when, c.checkpoint.directory,
+  std::vector<std::string> when;
+  if (c.checkpoint.every > 0) when.push_back(fmt::format("every {} steps", c.checkpoint.every));
+  if (c.checkpoint.at_end) when.emplace_back("at the end");
+  if (best) when.emplace_back("the best one");
+  return fmt::format("saves    {} to {}; to save and stop: {}\n", fmt::join(when, " and "), c.checkpoint.directory,
                      stop_command(batch_job));
 }
 

@@ -100,6 +100,12 @@ TEST(EvalRowAsJson, CarriesEvalLossAndNeverLoss) {
   EXPECT_EQ(row["step"], 10);
   EXPECT_EQ(row["eval_loss"], 2.5);
   EXPECT_FALSE(row.contains("loss"));
+  EXPECT_FALSE(row.contains("eval_losses"));
+}
+
+TEST(EvalRowAsJson, CarriesTheLossOfEachNamedSet) {
+  const json row = json::parse(to_json(EvalRow{.step = 10, .eval_loss = 2, .eval_losses = {{"web", 1.5}, {"c", 3}}}));
+  EXPECT_EQ(row["eval_losses"], (json{{"web", 1.5}, {"c", 3.0}}));
 }
 
 class MetricsFileTest : public testing::Test {

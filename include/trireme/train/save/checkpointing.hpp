@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "trireme/checkpoint/best.hpp"
 #include "trireme/checkpoint/save/background_save.hpp"
 #include "trireme/checkpoint/save/save.hpp"
 #include "trireme/mpi/communicator.hpp"
@@ -47,6 +49,10 @@ class Checkpointing {
   /// what to say about it; empty when there is nothing.
   [[nodiscard]] std::string save(checkpoint::State state, bool last);
 
+  /// checkpoint.keep_best: where `loss`, of an evaluation at `state`, is lower than any before, the checkpoint of this
+  /// step is saved, if it is not yet, and marked as soon as it is written. Collective, as `save`.
+  [[nodiscard]] std::string offer_best(const checkpoint::State& state, double loss);
+
   /// What there is to say of a save that a thread has ended since it was last asked. Its failure is said as an error.
   [[nodiscard]] std::string news();
   /// Waits for the save that is under way. Collective. Throws WriteError when the newest save of the run failed.
@@ -63,6 +69,9 @@ class Checkpointing {
   [[nodiscard]] std::string write(const checkpoint::State& state, bool last);
   void say_what_changed(const std::string& saved) const;
   void failed(std::int64_t step, const std::exception& error);
+  void find_best(std::int64_t step);
+  /// The checkpoint of `step` is there: marks it where it is the best one.
+  std::string saved(std::int64_t step);
 
   Job& job_;
   mpi::Communicator world_;
@@ -72,7 +81,10 @@ class Checkpointing {
   checkpoint::Metadata generation_;  ///< on the first rank; the tokenizer as it was when this job began
   std::int64_t base_step_ = 0;
   std::int64_t saved_step_ = -1;
-  std::string failure_;  ///< of the newest save; empty: it is saved
+  std::optional<checkpoint::Best> best_;      ///< the one that is marked
+  std::optional<checkpoint::Best> promised_;  ///< to be marked once it is there
+  bool forgets_best_ = false;                 ///< a mark of another future is there until the first save
+  std::string failure_;                       ///< of the newest save; empty: it is saved
   double save_seconds_ = 0;
 };
 

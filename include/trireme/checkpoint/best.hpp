@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+/// The checkpoint with the lowest validation loss of a run: `best.json` in the directory of its checkpoints, and a link
+/// `best` to it for people and commands. Only one rank calls these.
+namespace trireme::checkpoint {
+
+struct Best {
+  std::int64_t step = 0;
+  double loss = 0;
+  friend bool operator==(const Best&, const Best&) = default;
+};
+
+/// What `directory` holds of a run that is at step `until`; nothing without it, or when its checkpoint is gone.
+[[nodiscard]] std::optional<Best> find_best(const std::string& directory, std::int64_t until);
+
+/// Makes the committed checkpoint of `best.step` the best one; a kill in between leaves the one before. Warns where
+/// there can be no link. Throws WriteError.
+void mark_best(const std::string& directory, const Best& best);
+
+/// Removes the mark, not the checkpoint.
+void forget_best(const std::string& directory);
+
+}  // namespace trireme::checkpoint

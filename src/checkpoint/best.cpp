@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/checkpoint/best.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "trireme/base/fault.hpp"
+#include "trireme/base/io/file.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/checkpoint/directory.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t most_bytes_of_mark = 4096;
+
+std::string mark_of(const std::string& directory) { return directory + "/best.json"; }
+std::string link_of(const std::string& directory) { return directory + "/best"; }
+
+/// By another name first, so that there is a link at any moment.
+void put_link(const std::string& directory, const std::string& name) {
+  const std::string next = directory + "/.best.next";
+  std::error_code error;
+  fs::remove(next, error);
+  fs::create_symlink(name, next, error);
+  if (!error) fs::rename(next, link_of(directory), error);
+  if (error)
+    log::warning(fmt::format("{}: cannot be linked to {}: {}; the best checkpoint is in {}", link_of(directory), name,
+                             error.message(), mark_of(directory)));
+}
+
+}  // namespace
+
+std::optional<Best> find_best(const std::string& directory, std::int64_t until) {
+  if (io::status_of(mark_of(directory)).kind != io::PathKind::file) return std::nullopt;
+  const auto json = nlohmann::json::parse(io::read_text(mark_of(directory), most_bytes_of_mark), nullptr, false);
+  if (!json.is_object() || !json.contains("step") || !json.contains("eval_loss") || !json["step"].is_number_integer() ||
+      !json["eval_loss"].is_number()) {
+    log::warning(fmt::format("{}: is damaged; the next evaluation begins anew", mark_of(directory)));
+    return std::nullopt;
+  }
+  const Best best{.step = json["step"], .loss = json["eval_loss"]};
+  if (best.step > until || io::status_of(directory + "/" + step_name(best.step)).kind != io::PathKind::directory)
+    return std::nullopt;
+  return best;
+}
+
+void mark_best(const std::string& directory, const Best& best) {
+  const nlohmann::ordered_json json{
+      {"step", best.step}, {"eval_loss", best.loss}, {"checkpoint", step_name(best.step)}};
+  io::replace_text(mark_of(directory), json.dump() + "\n");
+  (void)fault::point("ckpt.best");
+  put_link(directory, step_name(best.step));
+}
+
+void forget_best(const std::string& directory) {
+  std::error_code error;
+  fs::remove(mark_of(directory), error);
+  if (fs::is_symlink(link_of(directory), error)) fs::remove(link_of(directory), error);
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// checkpoint.keep_best: which checkpoint is marked, and when.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "trireme/checkpoint/best.hpp"
+#include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/together.hpp"
+#include "trireme/train/save/checkpointing.hpp"
+
+namespace trireme::train {
+
+std::string Checkpointing::saved(std::int64_t step) {
+  saved_step_ = base_step_ = step;
+  if (!promised_ || promised_->step != step) return "";
+  best_ = std::exchange(promised_, std::nullopt);
+  if (world_.rank() == 0) checkpoint::mark_best(job_.config().checkpoint.directory, *best_);
+  return fmt::format("best {}/best: step {}, eval_loss {:.6f}\n", job_.config().checkpoint.directory, step,
+                     best_->loss);
+}
+
+std::string Checkpointing::offer_best(const checkpoint::State& state, double loss) {
+  if (!std::isfinite(loss) || (best_ && loss >= best_->loss) || (promised_ && loss >= promised_->loss)) return "";
+  promised_ = checkpoint::Best{.step = state.step, .loss = loss};
+  if (state.step == saved_step_) return saved(state.step);
+  if (background_.started() && background_.step() == state.step) return "";  // its end marks it
+  return save(state, false);
+}
+
+/// The best checkpoint up to `step`, which the first rank knows.
+void Checkpointing::find_best(std::int64_t step) {
+  const std::string& directory = job_.config().checkpoint.directory;
+  std::string found;
+  mpi::together(world_, [&] {
+    if (world_.rank() != 0) return;
+    const auto best = checkpoint::find_best(directory, step);
+    if (best) found = fmt::format("{} {}", best->step, best->loss);
+    const bool saves = saves_checkpoints(job_.config());
+    if (best && saves) checkpoint::mark_best(directory, *best);  // a kill may have left an older link
+    forgets_best_ = !best && saves;
+  });
+  found = mpi::broadcast_text(world_, std::move(found));
+  checkpoint::Best best;
+  if (std::istringstream(found) >> best.step >> best.loss) best_ = best;
+}
+
+}  // namespace trireme::train
