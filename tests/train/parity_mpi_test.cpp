@@ -38,7 +38,7 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
       break;
     case Problem::responses:
       config.data.train = files.sources_with_mask();
-      config.optimizer.eps = 1e-6;  // few targets: a gradient that is all rounding makes no step of its own
+      config.optimizer.eps = 1e-6;  // with 1e-8 a loss on one rank was off by 9e-6: not yet explained
       break;
     case Problem::z_loss:
       config.loss.z_loss = 1e-2;

@@ -48,6 +48,7 @@ TEST(JobCost, AddsUpByHand) {
 
   config.train.eval_every = 100;
   config.train.eval_steps = 20;
+  config.data.validation = {{.path = "held-out.bin"}};
   config.checkpoint.every = 250;
   config.checkpoint.async = false;
   cost = job_cost(config, 8, machine, tokens);
@@ -57,6 +58,9 @@ TEST(JobCost, AddsUpByHand) {
   const double microbatch = step / 8;  // a third of it is forward, selective recompute and reduction the rest
   EXPECT_GT(cost.evaluation, 200 * 0.2 * microbatch);
   EXPECT_LT(cost.evaluation, 200 * 0.4 * microbatch);
+  config.data.validation = {{.path = "books.bin", .set = "books"}, {.path = "code.bin", .set = "code"}};
+  EXPECT_DOUBLE_EQ(job_cost(config, 8, machine, tokens).evaluation, 2 * cost.evaluation) << "every set";
+  config.data.validation = {{.path = "held-out.bin"}};
 
   machine.gpu_mtbf = 8 * 3600 * 24;  // the job's: a day
   cost = job_cost(config, 8, machine, tokens);

@@ -16,6 +16,9 @@ namespace trireme::train::kv_cache_mpi_test {
 namespace {
 
 constexpr std::int64_t rows = 2, seen_at_most = 11, answer = 9;
+/// Of the largest logit. Products of one row and of many round differently, and the random models are lively: 1.0e-5
+/// was seen of Ministral, 5e-6 of all others. A key in the wrong place is off by far more than 1e-3.
+constexpr double tolerance = 3e-5;
 
 class KvCache : public testing::Test {
  protected:
@@ -66,8 +69,8 @@ TEST_F(KvCache, LeavesTheLogitsOfEveryFamilyAsTheyAre) {
           const at::Tensor expected = job->infer(seen), found = job->infer_cached(seen, range.past);
           const double largest = std::max(1.0, expected.abs().max().item<double>());
           const double off = (found - expected).abs().max().item<double>() / largest;
-          ASSERT_LE(off, 1e-5) << "prompt " << prompt << ", length " << length << "\n"
-                               << config::print_run_file(config);
+          ASSERT_LE(off, tolerance) << "prompt " << prompt << ", length " << length << "\n"
+                                    << config::print_run_file(config);
           worst = std::max(worst, off);
         }
       }
