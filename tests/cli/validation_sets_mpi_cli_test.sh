@@ -75,3 +75,10 @@ TRIREME_FAULT=ckpt.best:kill:0 job 2 train run.toml "${sets[@]}" --set run.outpu
 job 2 train run.toml "${sets[@]}" --set run.output=killed --set train.steps=8
 expect_done
 [[ -e killed/checkpoints/best/COMMIT ]] || fail 'there is no link to the best one'
+
+# A mark that cannot be written ends no training.
+mkdir -p unmarked/checkpoints/best.json/in_the_way
+job 2 train run.toml "${sets[@]}" --set run.output=unmarked --set train.steps=4
+expect_done
+grep -q 'the best checkpoint, step 4, cannot be marked, training continues: .*best.json' err.txt || fail 'nobody is told'
+[[ -e unmarked/checkpoints/step-00000004/COMMIT ]] || fail 'the checkpoint is gone'

@@ -6,6 +6,8 @@
 #include <sstream>
 #include <utility>
 
+#include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/checkpoint/best.hpp"
 #include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/together.hpp"
@@ -17,7 +19,13 @@ std::string Checkpointing::saved(std::int64_t step) {
   saved_step_ = base_step_ = step;
   if (!promised_ || promised_->step != step) return "";
   best_ = std::exchange(promised_, std::nullopt);
-  if (world_.rank() == 0) checkpoint::mark_best(job_.config().checkpoint.directory, *best_);
+  try {
+    if (world_.rank() == 0) checkpoint::mark_best(job_.config().checkpoint.directory, *best_);
+  } catch (const WriteError& error) {  // the checkpoint itself is whole, and stays
+    log::error(
+        fmt::format("the best checkpoint, step {}, cannot be marked, training continues: {}", step, error.what()));
+    return "";
+  }
   return fmt::format("best {}/best: step {}, eval_loss {:.6f}\n", job_.config().checkpoint.directory, step,
                      best_->loss);
 }
