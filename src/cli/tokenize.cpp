@@ -15,6 +15,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/numbers.hpp"
+#include "trireme/base/seconds.hpp"
 #include "trireme/data/token_file.hpp"
 
 namespace trireme::cli {
@@ -32,8 +33,6 @@ struct TokenizeArguments {
   double validation = 0;
   int threads = 0;
 };
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// Prints to standard error how far it is: twice a second on a terminal, twice a minute elsewhere.
 class Progress {

@@ -136,7 +136,7 @@ std::vector<Option> data_options() {
   s.custom(
        "validation", "paths", [](const Value& value, Data& data) { return read_validation(value, data.validation); },
        print_validation,
-       "token files for evaluation: a path, a list of paths, or a table of named sets, each with a loss of its own")
+       "token files for evaluation: a path, a list of paths, or a table of named sets, each with its own loss")
       .default_is("none");
   s.choice("format", &Data::format,
            "format of the token files; auto: Megatron if there is an .idx file, llm.c by its header, else uint16 or "

@@ -22,6 +22,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/flush.hpp"
+#include "trireme/base/io/truncate.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/process.hpp"
 #include "trireme/mpi/topology.hpp"
@@ -144,10 +145,7 @@ bool lives(const Holder& holder, int descriptor, bool locked, double heartbeat_s
 /// Makes `text` all that the file holds, on the disk: 0, or errno. Network file systems let signals interrupt each
 /// call.
 int overwrite(int descriptor, std::string_view text) {
-  int failed = 0;
-  do failed = ::ftruncate(descriptor, 0);
-  while (failed != 0 && errno == EINTR);
-  if (failed != 0) return errno;
+  if (io::truncate(descriptor, 0) != 0) return errno;
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t put = ::pwrite(descriptor, text.data() + at, text.size() - at, static_cast<off_t>(at));
     if (put < 0 && errno == EINTR) continue;

@@ -22,6 +22,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/base/seconds.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/mpi/abort.hpp"
@@ -36,7 +37,6 @@ namespace trireme::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// The training loop of one run.
 class TrainingLoop {

@@ -9,18 +9,11 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/base/seconds.hpp"
 #include "trireme/config/validation_sets.hpp"
 #include "trireme/mpi/gather.hpp"
 
 namespace trireme::train {
-namespace {
-
-using EvaluationClock = std::chrono::steady_clock;
-double passed_since(EvaluationClock::time_point begin) {
-  return std::chrono::duration<double>(EvaluationClock::now() - begin).count();
-}
-
-}  // namespace
 
 void Validation::open() {
   for (const std::string& name : config::validation_sets(config_.data)) {
@@ -47,11 +40,11 @@ Job::Evaluation Validation::evaluate(const Set& set, std::int64_t step, std::str
   data::BatchReader reader(set.files, config_.data, data::Split::validation, config_.run.seed, shape);
   const std::int64_t all =
       (reader.samples() + shape.global() - 1) / shape.global();  // targets past the last sample do not count
-  auto batch_begin = EvaluationClock::now();
+  auto batch_begin = std::chrono::steady_clock::now();
   const auto next = [&]() -> std::optional<data::StepBatch> {
     supervision_.mark("evaluation", step);
     (void)fault::point("eval.batch");
-    stopping_.took({.evaluation_batch = passed_since(std::exchange(batch_begin, EvaluationClock::now()))});
+    stopping_.took({.evaluation_batch = seconds_since(std::exchange(batch_begin, std::chrono::steady_clock::now()))});
     if (stopping_.asked()) return std::nullopt;
     return read_together(reader, failure);
   };
@@ -59,7 +52,7 @@ Job::Evaluation Validation::evaluate(const Set& set, std::int64_t step, std::str
 }
 
 Validation::Result Validation::evaluate(std::int64_t step) {
-  const auto begin = EvaluationClock::now();
+  const auto begin = std::chrono::steady_clock::now();
   const bool prints = supervision_.world().rank() == 0;
   mpi::doing(fmt::format("evaluation, step {}", step + 1));
   EvalRow row{.step = step + 1};
@@ -82,7 +75,7 @@ Validation::Result Validation::evaluate(std::int64_t step) {
     if (!set.name.empty()) row.eval_losses.emplace_back(set.name, result.loss);
   }
   row.eval_tokens = static_cast<std::int64_t>(targets);
-  row.eval_seconds = passed_since(begin);
+  row.eval_seconds = seconds_since(begin);
   return {.row = std::move(row)};
 }
 

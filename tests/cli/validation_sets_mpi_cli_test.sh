@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Named validation sets, each with a loss of its own; the checkpoint with the lowest one is kept, resumes, exports and
+# Named validation sets, each with its own loss; the checkpoint with the lowest one is kept, resumes, exports and
 # generates, with a key/value cache as without.
 # timeout: 300
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
@@ -31,7 +31,7 @@ program report out -o report.html
 expect_done
 grep -q 'validation, other' report.html || fail 'the report has no curve of the set'
 
-# From here on it gets worse: the best one stays beside the newest.
+# Then the loss rises: the best checkpoint stays beside the newest.
 [[ $(readlink out/checkpoints/best) == step-00000008 ]] || fail "best is $(readlink out/checkpoints/best), not step 8"
 job 2 train run.toml "${sets[@]}" --set train.steps=20 --set optimizer.lr=0.7
 expect_done
@@ -54,7 +54,7 @@ done
 job 4 train run.toml "${sets[@]}" --set train.steps=12 --set run.output=again --set checkpoint.resume=out/checkpoints/best
 expect_done
 grep -q 'resuming from out/checkpoints/best: step 8' out.txt err.txt || fail 'it did not resume from the best one'
-[[ $(readlink again/checkpoints/best) == step-00000012 ]] || fail 'the resumed run has a best one of its own'
+[[ $(readlink again/checkpoints/best) == step-00000012 ]] || fail 'the resumed run does not mark its own best checkpoint'
 
 for model in out/checkpoints/best best_export; do
   for ranks in 1 2; do

@@ -13,6 +13,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/flush.hpp"
 #include "trireme/base/io/open_alone.hpp"
+#include "trireme/base/io/truncate.hpp"
 
 namespace trireme::io {
 namespace {
@@ -45,10 +46,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), partial_(path
   descriptor_ = Descriptor(open_alone(partial_, O_WRONLY | O_CREAT));
   if (descriptor_.get() < 0) fail(errno);
   lock_ = Descriptor(::fcntl(descriptor_.get(), F_DUPFD_CLOEXEC, 0));
-  int failed = 0;
-  do failed = ::ftruncate(descriptor_.get(), 0);  // of a process that was killed
-  while (failed != 0 && errno == EINTR);
-  if (failed != 0) {
+  if (truncate(descriptor_.get(), 0) != 0) {  // of a process that was killed
     const int error = errno;
     ::unlink(partial_.c_str());
     fail(error);

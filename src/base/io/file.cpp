@@ -18,6 +18,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/flush.hpp"
 #include "trireme/base/io/regular_file.hpp"
+#include "trireme/base/io/truncate.hpp"
 
 namespace trireme::io {
 
@@ -162,10 +163,7 @@ void File::write_at(std::int64_t offset, std::span<const std::byte> bytes) {
 }
 
 void File::resize(std::int64_t bytes) {
-  int failed = 0;
-  do failed = ::ftruncate(descriptor_.get(), bytes);
-  while (failed != 0 && errno == EINTR);
-  if (failed != 0) cannot_write(path_, fmt::format("extend to {} bytes", bytes), errno);
+  if (truncate(descriptor_.get(), bytes) != 0) cannot_write(path_, fmt::format("extend to {} bytes", bytes), errno);
   size_ = bytes;
 }
 

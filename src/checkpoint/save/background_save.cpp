@@ -9,13 +9,13 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/base/seconds.hpp"
 #include "trireme/mpi/gather.hpp"
 
 namespace trireme::checkpoint {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 /// What was promised; false when the one that promised it failed.
 bool told(std::future<bool>& promised) {

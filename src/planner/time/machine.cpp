@@ -188,14 +188,21 @@ Machine load_machine(const std::string& path_or_name) {
   return parse_machine(text, path_or_name);
 }
 
-Machine machine_of(const std::string& gpu) {
-  if (gpu.empty()) return load_machine("local");
+std::optional<Machine> find_machine(const std::string& gpu) {
+  std::optional<Machine> best;
   for (const ShippedMachine& shipped : shipped_machines()) {
     Machine machine = parse_machine(shipped.text, std::string(shipped.name) + ".toml");
     const auto named = [&](const std::string& word) { return gpu.find(word) != std::string::npos; };
-    if (!machine.gpus.empty() && std::all_of(machine.gpus.begin(), machine.gpus.end(), named)) return machine;
+    const bool fits = !machine.gpus.empty() && std::all_of(machine.gpus.begin(), machine.gpus.end(), named);
+    if (fits && (!best || machine.gpus.size() > best->gpus.size())) best = std::move(machine);
   }
-  return load_machine("h100");
+  return best;
+}
+
+Machine machine_of(const std::string& gpu) {
+  if (gpu.empty()) return load_machine("local");
+  const std::optional<Machine> found = find_machine(gpu);
+  return found ? *found : load_machine("h100");
 }
 
 std::string print_machine(const Machine& machine) {

@@ -209,16 +209,9 @@ std::vector<PublishedRow> read_published(std::string_view text, const std::strin
 }
 
 std::optional<Machine> machine_of(const PublishedRow& row) {
-  std::optional<Machine> best;
-  for (const ShippedMachine& shipped : shipped_machines()) {
-    Machine machine = parse_machine(shipped.text, std::string(shipped.name));
-    const bool fits =
-        !machine.gpus.empty() && std::all_of(machine.gpus.begin(), machine.gpus.end(),
-                                             [&](const std::string& word) { return contains(row.gpu, word); });
-    if (fits && (!best || machine.gpus.size() > best->gpus.size())) best = std::move(machine);
-  }
-  if (best && row.gpus_per_node) best->gpus_per_node = *row.gpus_per_node;
-  return best;
+  std::optional<Machine> machine = find_machine(row.gpu);
+  if (machine && row.gpus_per_node) machine->gpus_per_node = *row.gpus_per_node;
+  return machine;
 }
 
 }  // namespace trireme::planner

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -77,8 +78,10 @@ struct Machine {
 /// The machine file at a path, or the shipped one of that name. Throws ConfigError listing the shipped names.
 [[nodiscard]] Machine load_machine(const std::string& path_or_name);
 
-/// The first shipped machine whose `gpus` words are all in the name of a GPU, such as "NVIDIA H100 80GB HBM3"; h100 for
-/// other names, local for an empty one, which is a CPU's.
+/// The shipped machine whose `gpus` words are all in the name of a GPU, such as "NVIDIA H100 80GB HBM3": of several the
+/// one with the most words, the first of those.
+[[nodiscard]] std::optional<Machine> find_machine(const std::string& gpu);
+/// The same; h100 for other names, local for an empty one, which is a CPU's.
 [[nodiscard]] Machine machine_of(const std::string& gpu);
 
 /// A machine file with the same values.
