@@ -68,18 +68,27 @@ checkpoint_directory() {
 
 newest_checkpoint() { find "$(checkpoint_directory)" -mindepth 2 -maxdepth 2 -path '*/step-*/COMMIT' 2>/dev/null | sort | tail -n 1; }
 
-# Waits for the step; signals to this script go to its tasks. wait ends early at every signal.
+# start_step COMMAND...: runs it beside this script; `step` is its process, and `step_says` will have its exit code.
+# Not with wait: one that a signal interrupts while the process ends loses the exit code (bash 5.2 then says -1 for good).
+start_step() {
+  local out
+  exec {out}>&1
+  # A signal to all processes of the job must not end the one that hands on the exit code.
+  exec {step_says}< <(
+    trap : USR1 TERM
+    bash -c 'echo $$; exec "$@" >&"$0"' "$out" "$@" </dev/null
+    echo $?
+  )
+  exec {out}>&-
+  read -r step <&"$step_says"
+}
+
+# Waits for the step, and returns its exit code; a signal to this script goes to the step's tasks and does not end the read.
 await_step() {
-  local code
-  while :; do
-    code=0
-    wait "$step" || code=$?
-    kill -0 "$step" 2>/dev/null || break
-  done
-  # The status that an interrupted wait gave may be the signal's.
-  wait "$step" 2>/dev/null && return 0
-  code=$?
-  return "$code"
+  local code=
+  until read -r code <&"$step_says"; do (($? > 128)) || break; done
+  exec {step_says}<&-
+  return "${code:-137}"  # nothing said: it was killed with what hands on its exit code
 }
 
 tell_step() {
@@ -154,8 +163,7 @@ train() {
     "restart ${SLURM_RESTART_COUNT:-0}"
   # --kill-on-bad-exit=0: ranks that end with 75 must not be shot by the first of them; a rank that fails ends the job itself.
   # shellcheck disable=SC2086  # several options in one variable
-  srun --mpi="$plugin" --kill-on-bad-exit=0 --wait=60 ${SRUN_OPTIONS:-} "$TRIREME" train "${arguments[@]}" &
-  step=$!
+  start_step srun --mpi="$plugin" --kill-on-bad-exit=0 --wait=60 ${SRUN_OPTIONS:-} "$TRIREME" train "${arguments[@]}"
   [[ $told == no ]] || kill -USR1 "$step"
   await_step || code=$?
   trap - USR1 TERM

@@ -42,7 +42,7 @@ life() {
   : >calls
   env PATH="$work/bin:$PATH" RUN=run.toml TRIREME=trireme SLURM_JOB_ID=7 SLURM_NTASKS=2 SLURM_JOB_NUM_NODES=1 \
     SLURM_JOB_NODELIST=n1 STEP_ENDS=75 SAVES= "${variables[@]}" \
-    bash -c "source $TRIREME_SOURCE/jobs/launch.sh && train" >out.txt 2>err.txt || status=$?
+    bash -c "export JOB_SHELL=\$\$; source $TRIREME_SOURCE/jobs/launch.sh && train" >out.txt 2>err.txt || status=$?
   ((status == $1)) || fail "exit code $status, expected $1"
   [[ $(paste -sd ' ' calls) == "$2" ]] || fail "called: $(paste -sd ' ' calls), expected: $2"
   grep -q -- "$3" err.txt || fail "not said: $3"
@@ -73,10 +73,21 @@ stand_in srun <<'SH'
 #!/bin/bash
 [[ $1 != --mpi=list ]] || { echo pmix; exit; }
 echo "step" >>calls
-kill -USR1 $PPID
+kill -USR1 "$JOB_SHELL"
 kill -USR1 $$
 SH
 life 75 'step requeue' 'asked to save before the ranks had begun: back into the queue'
+
+# The signal comes while the step ends, where bash's wait loses the exit code.
+stand_in srun <<'SH'
+#!/bin/bash
+[[ $1 != --mpi=list ]] || { echo pmix; exit; }
+trap '' USR1
+echo "step" >>calls
+kill -USR1 "$JOB_SHELL"
+exit "$STEP_ENDS"
+SH
+for code in 75 75 75 7 3 0 143; do life "STEP_ENDS=$code" REQUEUE=no "$code" step 'USR1 at'; done
 
 # A failure comes back only if its life saved something new, and only where that is asked for.
 stand_in srun <<'SH'
