@@ -29,26 +29,43 @@ void tile(std::int64_t k, const float* a, std::int64_t a_stride, const float* b,
   }
 }
 
+/// Up to six rows of Width eights.
+template <int Width>
+void rows_of_tile(std::int64_t height, std::int64_t k, const float* a, std::int64_t a_stride, const float* b,
+                  std::int64_t b_stride, float* c, std::int64_t c_stride, bool add) {
+  constexpr decltype(&tile<1, Width>) by_height[] = {tile<1, Width>, tile<2, Width>, tile<3, Width>,
+                                                     tile<4, Width>, tile<5, Width>, tile<6, Width>};
+  by_height[height - 1](k, a, a_stride, b, b_stride, c, c_stride, add);
+}
+
 /// Width eights of C's columns, all rows: six rows at a time, then those left.
 template <int Width>
 void columns(std::int64_t m, std::int64_t k, const float* a, std::int64_t a_stride, const float* b,
              std::int64_t b_stride, float* c, std::int64_t c_stride, bool add) {
-  constexpr decltype(&tile<1, Width>) by_height[] = {tile<1, Width>, tile<2, Width>, tile<3, Width>,
-                                                     tile<4, Width>, tile<5, Width>, tile<6, Width>};
-  for (std::int64_t i = 0; i < m; i += 6) {
-    by_height[std::min<std::int64_t>(6, m - i) - 1](k, a + i * a_stride, a_stride, b, b_stride, c + i * c_stride,
-                                                    c_stride, add);
-  }
+  for (std::int64_t i = 0; i < m; i += 6)
+    rows_of_tile<Width>(std::min<std::int64_t>(6, m - i), k, a + i * a_stride, a_stride, b, b_stride, c + i * c_stride,
+                        c_stride, add);
 }
 
-/// Fewer than eight columns.
+/// Fewer than eight columns: B's are copied, with zeros beside them, so that whole tiles multiply them.
 void last_columns(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride, const float* b,
                   std::int64_t b_stride, float* c, std::int64_t c_stride, bool add) {
-  for (std::int64_t i = 0; i < m; ++i) {
-    Eight sums = add ? load(c + i * c_stride, First{n}) : Eight{};
-    for (std::int64_t p = 0; p < k; ++p) sums += a[i * a_stride + p] * load(b + p * b_stride, First{n});
-    store(c + i * c_stride, sums, First{n});
-  }
+  constexpr std::int64_t depth = 256;
+  float panel[depth * 8], part[6 * 8];
+  std::int64_t from = 0;
+  do {
+    const std::int64_t here = std::min(depth, k - from);
+    for (std::int64_t p = 0; p < here; ++p) store(panel + 8 * p, load(b + (from + p) * b_stride, First{n}), All{});
+    for (std::int64_t i = 0; i < m; i += 6) {
+      const std::int64_t height = std::min<std::int64_t>(6, m - i);
+      for (std::int64_t r = 0; r < height && add; ++r)
+        store(part + 8 * r, load(c + (i + r) * c_stride, First{n}), All{});
+      rows_of_tile<1>(height, here, a + i * a_stride + from, a_stride, panel, 8, part, 8, add);
+      for (std::int64_t r = 0; r < height; ++r) store(c + (i + r) * c_stride, load(part + 8 * r, All{}), First{n});
+    }
+    from += here;
+    add = true;
+  } while (from < k);
 }
 
 using Product = decltype(&block_product);

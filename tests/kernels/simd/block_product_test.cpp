@@ -14,7 +14,7 @@ template <class Product>
 void compare(const Product& product) {
   for (const std::int64_t m : {1, 5, 6, 13}) {
     for (const std::int64_t n : {1, 7, 8, 16, 23, 48, 64, 80, 131}) {
-      for (const std::int64_t k : {1, 9, 64}) {
+      for (const std::int64_t k : {1, 9, 64, 300}) {
         for (const bool add : {false, true}) {
           const at::Tensor a = at::randn({m, k + 3}), b = at::randn({k, n + 5}), c = at::randn({m, n + 2});
           const at::Tensor expected = c.to(at::kDouble);
