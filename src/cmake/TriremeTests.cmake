@@ -15,8 +15,8 @@
 # A test file may override, each on a line of its own:  // ranks: 1 2 3   // timeout: 300   // labels: slow   (# in .sh)
 #
 # ctest shares out the cores (tests/run.sh: one slot more than cores). A rank of a test with computing ranks takes a core; the
-# scripts, which mostly wait for programs to start and to end, take one slot each, whatever they start. What may take longest
-# (timeout) is started first.
+# scripts, which mostly wait for programs to start and to end, take one slot each, whatever they start. Tests of several cores
+# are started first, so that scripts fill the slot that is left beside each; of both kinds, what may take longest (timeout).
 cmake_host_system_information(RESULT trireme_cores QUERY NUMBER_OF_LOGICAL_CORES)
 set(trireme_test_environment
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_PROC_BIND=false OMP_WAIT_POLICY=passive
@@ -82,6 +82,22 @@ function(trireme_tests)
   set_tests_properties(spack PROPERTIES LABELS machine TIMEOUT 60)
   add_test(NAME spack.concretizes COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py --concretize)
   set_tests_properties(spack.concretizes PROPERTIES LABELS "machine;slow" TIMEOUT 900 SKIP_RETURN_CODE 77)  # a minute each
+  trireme_start_wide_tests_first()
+endfunction()
+
+function(trireme_start_wide_tests_first)
+  get_property(tests DIRECTORY PROPERTY TESTS)
+  foreach(test IN LISTS tests)
+    get_test_property(${test} PROCESSORS processors)
+    get_test_property(${test} COST cost)
+    if(processors GREATER 1)
+      if(NOT cost)
+        set(cost 0)
+      endif()
+      math(EXPR cost "10000 + ${cost}")
+      set_tests_properties(${test} PROPERTIES COST ${cost})
+    endif()
+  endforeach()
 endfunction()
 
 # trireme_test_support: everything in tests/support but the main functions, which become libraries of their own.

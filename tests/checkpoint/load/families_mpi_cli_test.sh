@@ -35,4 +35,5 @@ kinds = {
     "qwen3-biases": (Qwen3Config, dict(attention_bias=True, rope_parameters=dict(yarn, attention_factor=0.9))),
 }
 PYTHON
-hold_to_transformers llama-biases mistral mistral-window ministral qwen2 qwen2-window qwen3 qwen3-biases olmo2 olmo2-tied smollm3
+hold_to_transformers llama-biases mistral-window qwen2 qwen3 olmo2 smollm3
+brief=1 hold_to_transformers mistral ministral qwen2-window qwen3-biases olmo2-tied
