@@ -10,10 +10,10 @@
 #include <string>
 #include <thread>
 
+#include "every_transport.hpp"
 #include "terms.hpp"
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/counters.hpp"
-#include "trireme/comm/device_transports.hpp"
 #include "trireme/comm/groups.hpp"
 #include "trireme/comm/transport.hpp"
 #include "trireme/mpi/communicator.hpp"
@@ -28,29 +28,6 @@ using test::ordered_sum;
 using test::term;
 using test::terms;
 
-struct Variant {
-  TransportChoice choice;
-  std::int64_t staging_bytes;
-  bool staged = false;  ///< as tensors on a GPU travel without NCCL; here they lie in the host's memory
-};
-
-// Small staging makes many chunks out of few elements.
-class EveryTransport : public testing::TestWithParam<Variant> {
- protected:
-  std::unique_ptr<Collectives> open(const Services& services = {}) const {
-    const auto& [choice, staging_bytes, staged] = GetParam();
-    if (!staged) return make_collectives(world_, Group::shard, Lane::reduce, services, choice, Bytes{staging_bytes});
-    auto host = make_transport(world_, services.staging, choice);
-    return std::make_unique<Collectives>(staged_transport(std::move(host), at::kCPU, Bytes{staging_bytes}), "shard",
-                                         "shard/reduce", services);
-  }
-
-  [[nodiscard]] int rank() const { return world_.rank(); }
-  [[nodiscard]] int size() const { return world_.size(); }
-
-  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
-};
-
 constexpr std::int64_t some_counts[] = {0, 1, 7, 64, 1000, 40'001};
 
 double cpu_seconds() {
@@ -59,18 +36,7 @@ double cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-INSTANTIATE_TEST_SUITE_P(, EveryTransport,
-                         testing::Values(Variant{TransportChoice::mpi, 8 << 20},
-                                         Variant{TransportChoice::mpi, 16 << 10},
-                                         Variant{TransportChoice::shared_memory, 4 << 20},
-                                         Variant{TransportChoice::shared_memory, 16 << 10},
-                                         Variant{TransportChoice::mpi, 16 << 10, true},
-                                         Variant{TransportChoice::shared_memory, 1 << 20, true}),
-                         [](const auto& info) {
-                           return std::string(info.param.choice == TransportChoice::mpi ? "Mpi" : "SharedMemory") +
-                                  (info.param.staging_bytes > (1 << 20) ? "" : "ManyChunks") +
-                                  (info.param.staged ? "Staged" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(, EveryTransport, every_variant, name_of);
 
 TEST_P(EveryTransport, AllGatherPutsEveryShardInRankOrder) {
   const auto collectives = open();

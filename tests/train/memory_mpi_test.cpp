@@ -6,10 +6,10 @@
 // ranks: 1 3
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <string>
 
 #include "support/jobs.hpp"
+#include "train/memory_totals.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/model/activations.hpp"
@@ -236,16 +236,6 @@ TEST_F(Memory, CopiesBetweenDeviceAndHostAreWhatThePlannerSays) {
       }
 }
 
-/// What is charged to all categories on both sides, and what the allocator itself counts.
-struct MemoryTotals {
-  std::int64_t charged = 0, allocated = 0;
-};
-MemoryTotals totals() {
-  const device::MemoryUse use = device::memory_use();
-  return {.charged = (use[device::Space::device].total + use[device::Space::host].total).value,
-          .allocated = use.allocated.value};
-}
-
 TEST_F(Memory, CategoriesAddUpToTheAllocatorsOwnCountAtThePeak) {
   for (const auto offload : {config::Offload::none, config::Offload::parameters}) {
     config::RunConfig config = run({});
@@ -260,19 +250,6 @@ TEST_F(Memory, CategoriesAddUpToTheAllocatorsOwnCountAtThePeak) {
     EXPECT_GT(highest.charged, 0);
     EXPECT_NEAR(static_cast<double>(highest.charged) / static_cast<double>(highest.allocated), 1.0, 0.01);
   }
-}
-
-/// This rank's part of the windows that ranks of a node share, as the kernel lists them.
-std::int64_t shared_windows(int ranks) {
-  std::int64_t bytes = 0;
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    const std::size_t name = line.find("/dev/shm/trireme-");
-    if (name == std::string::npos || line.find("last-word", name) != std::string::npos) continue;
-    const std::size_t dash = line.find('-');
-    bytes += std::stoll(line.substr(dash + 1), nullptr, 16) - std::stoll(line, nullptr, 16);
-  }
-  return bytes / ranks;
 }
 
 TEST_F(Memory, WithSharedWindowsCategoriesAddUpToTheAllocatorsCountAndTheKernels) {

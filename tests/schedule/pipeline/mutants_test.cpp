@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// No mutant of the lists of pipeline ranks is missed: it is refused, or computes the same.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "pipelines.hpp"
+#include "trireme/base/hash.hpp"
+#include "trireme/config/names.hpp"
+#include "trireme/schedule/access.hpp"
+#include "trireme/schedule/pipeline/verify.hpp"
+#include "trireme/schedule/text.hpp"
+#include "trireme/schedule/verify/verify.hpp"
+
+namespace trireme::schedule {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing::Lists;
+using testing::lists_of;
+using testing::pipeline;
+using testing::pipelines;
+using ::testing::SizeIs;
+
+/// Whether an op passes something between ranks, or all ranks call it together.
+bool passes(const Op& op) {
+  const auto* sum = std::get_if<AllReduceReplicated>(&op);
+  return std::holds_alternative<Put>(op) || std::holds_alternative<Send>(op) || std::holds_alternative<Receive>(op) ||
+         std::holds_alternative<Take>(op) || std::holds_alternative<ClipNorm>(op) ||
+         (sum != nullptr && sum->over == Copies::pipeline);
+}
+
+std::vector<std::string> wrong_with(const Lists& of, std::size_t rank, const Schedule& mutant) {
+  std::vector<Schedule> lists = of.lists;
+  lists[rank] = mutant;
+  return verify_pipeline(lists, of.parts, of.pipeline);
+}
+
+/// Runs the lists with values: every op computes a number from those of what it reads, transfers carry it over.
+/// Blocking and unbuffered, so that a list that hangs does not end; nothing then.
+class Runner {
+ public:
+  explicit Runner(const Lists& of, const std::vector<Schedule>& lists) : of_(of), lists_(lists) {
+    for (std::size_t r = 0; r < lists.size(); ++r) access_.push_back(accesses(lists[r], of.parts[r].model));
+    next_.resize(lists.size());
+    values_.resize(lists.size());
+  }
+  std::optional<std::vector<std::map<Resource, std::uint64_t>>> run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t rank = 0; rank < lists_.size(); ++rank)
+        while (step(rank)) moved = true;
+    }
+    for (std::size_t rank = 0; rank < lists_.size(); ++rank)
+      if (next_[rank] < lists_[rank].ops.size()) return std::nullopt;
+    std::vector<std::map<Resource, std::uint64_t>> out = values_;
+    for (auto& values : out)
+      std::erase_if(values, [](const auto& of) { return !std::holds_alternative<resource::MasterShard>(of.first); });
+    return out;
+  }
+
+ private:
+  static std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+    return (a ^ (b + 0x9e3779b97f4a7c15U + (a << 6))) * 0x100000001b3U;
+  }
+  std::uint64_t& value(std::size_t rank, const Resource& of) { return values_[rank].try_emplace(of, 1).first->second; }
+  bool step(std::size_t rank) {
+    if (next_[rank] == lists_[rank].ops.size()) return false;
+    const std::size_t i = next_[rank];
+    const Op& op = lists_[rank].ops[i];
+    if (std::holds_alternative<Receive>(op)) return false;  // its sender moves both
+    if (const auto* send = std::get_if<Send>(&op)) {
+      const auto peer = static_cast<std::size_t>(send->peer);
+      if (peer >= lists_.size() || next_[peer] == lists_[peer].ops.size()) return false;
+      const auto* receive = std::get_if<Receive>(&lists_[peer].ops[next_[peer]]);
+      if (receive == nullptr || receive->peer != static_cast<int>(rank)) return false;
+      value(peer, resource::ReceiveSlot{receive->slot}) = value(rank, resource::SendSlot{send->slot});
+      ++next_[peer];
+      ++next_[rank];
+      return true;
+    }
+    const bool backward = std::holds_alternative<Backward>(op), reduces = std::holds_alternative<ReduceScatter>(op);
+    const auto is_sum = [&](const Resource& r) {
+      return (backward && std::holds_alternative<resource::GradientSlot>(r)) ||
+             (reduces && std::holds_alternative<resource::GradientShard>(r));
+    };
+    const bool computes = std::holds_alternative<Forward>(op) || backward || std::holds_alternative<Recompute>(op);
+    std::uint64_t result = computes ? fnv1a(print(op, of_.parts[rank].model)) : op.index();
+    for (const Resource& read : access_[rank][i].reads)
+      if (!is_sum(read)) result = mix(result, value(rank, read));
+    // A copy carries what it copies.
+    if (const auto* put = std::get_if<Put>(&op)) result = value(rank, resource::Hidden{put->microbatch});
+    if (const auto* take = std::get_if<Take>(&op)) result = value(rank, resource::ReceiveSlot{take->slot});
+    for (const Resource& written : access_[rank][i].writes) {
+      std::uint64_t& to = value(rank, written);
+      to = is_sum(written) ? to + result : result;
+    }
+    if (reduces)
+      for (const Resource& read : access_[rank][i].reads)
+        if (std::holds_alternative<resource::GradientSlot>(read)) value(rank, read) = 0;
+    ++next_[rank];
+    return true;
+  }
+
+  const Lists& of_;
+  const std::vector<Schedule>& lists_;
+  std::vector<std::vector<Access>> access_;
+  std::vector<std::size_t> next_;
+  std::vector<std::map<Resource, std::uint64_t>> values_;
+};
+
+/// Every mutant is refused, or it ends and computes the same.
+TEST(PipelineMutants, AreRefusedOrComputeTheSame) {
+  int refused = 0, same = 0;
+  for (const Pipeline& p : pipelines({2, 3}, {3, 4})) {
+    if (p.chunks > 2) continue;
+    const Lists sound = lists_of(p, {}, /*tied=*/p.ranks == 2);
+    const auto expected = Runner(sound, sound.lists).run();
+    ASSERT_TRUE(expected) << config::to_text(p.kind);
+    const auto check = [&](std::size_t rank, const Schedule& mutant, bool must_be_refused, const std::string& what) {
+      const bool unsound = !wrong_with(sound, rank, mutant).empty();
+      EXPECT_TRUE(unsound || !must_be_refused) << what;
+      if (unsound || (!must_be_refused && !verify(mutant, sound.parts[rank].model, 1).empty())) {
+        ++refused;
+        return;
+      }
+      ++same;
+      std::vector<Schedule> lists = sound.lists;
+      lists[rank] = mutant;
+      EXPECT_EQ(Runner(sound, lists).run(), expected) << what;
+    };
+    for (std::size_t rank = 0; rank < sound.lists.size(); ++rank) {
+      const Schedule& list = sound.lists[rank];
+      for (std::size_t i = 0; i < list.ops.size() && !HasFailure(); ++i) {
+        if (!passes(list.ops[i])) continue;
+        const std::string what = std::string(config::to_text(p.kind)) + ", rank " + std::to_string(rank) + ", op " +
+                                 std::to_string(i) + " `" + print(list.ops[i], sound.parts[rank].model) + "`";
+        Schedule dropped = list;
+        dropped.ops.erase(dropped.ops.begin() + static_cast<std::ptrdiff_t>(i));
+        check(rank, dropped, true, what + " dropped");
+        Schedule twice = list;
+        twice.ops.insert(twice.ops.begin() + static_cast<std::ptrdiff_t>(i), list.ops[i]);
+        check(rank, twice, true, what + " twice");
+        for (std::size_t j = i + 1; j < std::min(i + 8, list.ops.size()); ++j) {
+          Schedule swapped = list;
+          std::swap(swapped.ops[i], swapped.ops[j]);
+          check(rank, swapped, false, what + " swapped with op " + std::to_string(j));
+        }
+        const auto changed = [&](auto change, const char* how) {
+          Schedule mutant = list;
+          std::visit(
+              [&](auto& verb) {
+                if constexpr (requires { change(verb); }) {
+                  change(verb);
+                  check(rank, mutant, true, what + how);
+                }
+              },
+              mutant.ops[i]);
+        };
+        changed(
+            [](auto& verb) requires requires { verb.peer; } { ++verb.peer; }, " to another peer");
+        changed(
+            [](auto& verb) requires requires { verb.peer; } { verb.peer = -1; }, " to no peer");
+        changed(
+            [](auto& verb) requires requires { verb.edge; } { verb.slot.index += 1; }, " in another slot");
+        changed(
+            [](auto& verb) requires requires { verb.edge; } { verb.slot.index ^= 1; }, " in the other slot");
+        changed(
+            [](auto& verb) requires requires { verb.edge; } { ++verb.edge.value; }, " over another edge");
+        changed(
+            [](auto& verb) requires requires { verb.edge; } { verb.microbatch.value ^= 1; }, " of another microbatch");
+        changed(
+            [](auto& verb) requires requires { verb.edge; } {
+              verb.phase = verb.phase == Phase::forward ? Phase::backward : Phase::forward;
+            },
+            " in the other direction");
+      }
+    }
+  }
+  EXPECT_GT(refused, 3000);
+  EXPECT_GT(same, 200) << "a put may stand behind another rank's update, a receive before a forward";
+}
+
+TEST(PipelineMutants, ThatHangNameEveryRankItsOpAndWhomItWaitsFor) {
+  const Lists sound = lists_of(pipeline(PipelineKind::one_f_one_b, 2, 2));
+  std::vector<Schedule> lists = sound.lists;
+  // Rank 1 wants the second stream before it sends the first gradient; rank 0 waits for that.
+  const auto text = [&](std::size_t rank) { return print(lists[rank], sound.parts[rank].model); };
+  std::string first = text(0), before = "send e0 m1";
+  const auto line = [&](const std::string& of) {
+    return first.substr(first.find(of), first.find('\n', first.find(of)) - first.find(of) + 1);
+  };
+  const std::string send = line(before);
+  first.erase(first.find(send), send.size());
+  const std::string take = line("take e0 m0 gradient");
+  first.insert(first.find(take), send);
+  lists[0] = parse(first, sound.parts[0].model);
+  const auto wrong = verify_pipeline(lists, sound.parts, sound.pipeline);
+  EXPECT_THAT(wrong, SizeIs(2));
+  EXPECT_THAT(wrong, Contains(HasSubstr("pipeline rank 0 waits forever at op")));
+  EXPECT_THAT(
+      wrong,
+      Contains(HasSubstr("`receive e0 m0 gradient <- p1 -> in0.0` of step 0 for pipeline rank 1, which is at op")));
+  EXPECT_THAT(wrong, Contains(HasSubstr("`receive e0 m1 <- p0 -> in0.0`")));
+}
+
+TEST(PipelineMutants, WithAnotherNumberOfMicrobatchesOrListsAreRefused) {
+  const Lists built = lists_of(pipeline(PipelineKind::one_f_one_b, 2, 4));
+  const Lists other = lists_of(pipeline(PipelineKind::one_f_one_b, 2, 3));
+  EXPECT_THAT(verify_pipeline(std::vector{built.lists[0], other.lists[1]}, built.parts, built.pipeline),
+              Contains(HasSubstr("pipeline rank 1 has 3 microbatches, pipeline rank 0 has 4")));
+  EXPECT_THAT(verify_pipeline(std::vector{built.lists[0]}, built.parts, built.pipeline),
+              Contains(HasSubstr("1 lists for 2 pipeline ranks")));
+}
+
+}  // namespace
+}  // namespace trireme::schedule
