@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <span>
 #include <vector>
 
 #include "checkpoint/checksum.hpp"
@@ -53,21 +54,23 @@ void remove_or_warn(const fs::path& path) {
   if (error) log::warning(fmt::format("{}: cannot be removed: {}; remove it by hand", path.string(), error.message()));
 }
 
-void check_sizes(const std::string& path, const Manifest& manifest) {
+/// What is wrong with a file of the checkpoint at `path`; empty: it is there, and as long as it has to be.
+std::string wrong_with(const std::string& path, const SavedFile& file) {
+  const std::string name = path + "/" + file.path;
+  const io::PathStatus status = io::status_of(name);
+  if (status.kind == io::PathKind::nothing) return fmt::format("{}: No such file or directory", name);
+  if (status.kind != io::PathKind::file) return fmt::format("{}: is not a file", name);
+  if (status.bytes != file.bytes) return fmt::format("{}: has {} bytes instead of {}", name, status.bytes, file.bytes);
+  return {};
+}
+
+void check_files(const std::string& path, std::span<const SavedFile> files) {
   Mistakes mistakes;
-  for (const SavedFile& file : manifest.files) {
-    const std::string name = path + "/" + file.path;
-    const io::PathStatus status = io::status_of(name);
-    if (status.kind == io::PathKind::nothing)
-      mistakes.add(fmt::format("{}: No such file or directory", name));
-    else if (status.kind != io::PathKind::file)
-      mistakes.add(fmt::format("{}: is not a file", name));
-    else if (status.bytes != file.bytes)
-      mistakes.add(fmt::format("{}: has {} bytes instead of {}", name, status.bytes, file.bytes));
-  }
+  for (const SavedFile& file : files)
+    if (const std::string wrong = wrong_with(path, file); !wrong.empty()) mistakes.add(wrong);
   if (!mistakes.empty())
     throw CheckpointError(fmt::format("{} of {} files are missing or of another size: {}; use another checkpoint",
-                                      mistakes.messages().size(), manifest.files.size(), mistakes.messages().front()));
+                                      mistakes.messages().size(), files.size(), mistakes.messages().front()));
 }
 
 /// Whether run `run_id` committed the checkpoint at `path`; what is damaged is nobody's.
@@ -152,10 +155,14 @@ std::string open_manifest_text(const std::string& path) {
 }
 
 Manifest open_checkpoint(const std::string& path) {
-  Manifest manifest = parse_manifest(index_path(path), open_manifest_text(path));
-  check_sizes(path, manifest);
+  Manifest manifest = open_manifest(path);
+  check_files(path, manifest.files);
   return manifest;
 }
+
+Manifest open_manifest(const std::string& path) { return parse_manifest(index_path(path), open_manifest_text(path)); }
+
+void check_file(const std::string& path, const SavedFile& file) { check_files(path, {&file, 1}); }
 
 void clean_leftovers(const std::string& directory) {
   for (const fs::path& path : entries(directory)) {

@@ -26,7 +26,11 @@ struct Found {
 /// Reads COMMIT, index.h5 against its checksum, and the manifest; looks for every shard file and its size. Throws
 /// CheckpointError naming the file and what is wrong, ReadError when the system cannot read one.
 [[nodiscard]] Manifest open_checkpoint(const std::string& path);
-/// The same, as the JSON that `parse_manifest` reads: for one rank that reads and many that are told.
+/// The same without the shard files: whoever wrote one looks at it with `check_file`, so that no rank looks at all of
+/// them.
+[[nodiscard]] Manifest open_manifest(const std::string& path);
+void check_file(const std::string& path, const SavedFile& file);
+/// The manifest, as the JSON that `parse_manifest` reads: for one rank that reads and many that are told.
 [[nodiscard]] std::string open_manifest_text(const std::string& path);
 /// Where the manifest lies, for messages: "<path>/index.h5".
 [[nodiscard]] std::string index_path(const std::string& path);

@@ -68,7 +68,10 @@ class Save {
       std::from_chars(text.data(), text.data() + text.size(), word);
     }
     const std::int64_t data = data_bytes(shards_);
-    first_rank([&] { finish(files); });
+    every_rank([&] {
+      if (written_.first) check_file(temporary_, written_.saved);
+      if (world_.rank() == 0) finish(files);
+    });
     first_rank([&] { commit(); });
     if (!alone_) make_way();
     return {.path = final_, .bytes = Bytes{data}};
@@ -171,7 +174,7 @@ class Save {
     if (!mpi::any_rank(world_, !old.empty())) return;
     damaged_ = false;
     const std::string failure = failure_of([&] {
-      if (first) (void)open_checkpoint(final_);
+      if (first) (void)open_manifest(final_);
       read_back(final_, written_);
     });
     const std::string said = mpi::agree_on_failure(world_, failure);
@@ -196,7 +199,7 @@ class Save {
     io::write_text(temporary_ + "/COMMIT", commit_text(format_version(manifest_.mesh), index.bytes, index.hash));
     io::sync_directory(temporary_ + "/shards");
     io::sync_directory(temporary_);
-    (void)open_checkpoint(temporary_);
+    (void)open_manifest(temporary_);
   }
 
   void commit() const {
