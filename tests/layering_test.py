@@ -28,6 +28,7 @@ FOLDERS = {
     "base": ". io",
     "model": ". architectures",
     "schedule": ". verbs verify passes pipeline",
+    "huggingface": "multimodal .",
     "planner": ". time validate search compare job",
     "kernels": ". simd host cuda",
     "tokenizer": "text model hf .",

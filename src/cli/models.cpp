@@ -7,6 +7,7 @@
 #include "cli/commands.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/model/architecture.hpp"
+#include "trireme/model/multimodal.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -51,12 +52,17 @@ std::string options_of(const model::Architecture& a) {
 int models() {
   for (const model::Architecture& a : model::architectures())
     fmt::print("{:<10} {:<22} {}\n{:>33} {}\n", a.name, a.class_name, a.models, "", options_of(a));
+  fmt::print("\nRead as their text part, without the tensors of pictures:\n");
+  for (const model::Multimodal& m : model::multimodals())
+    fmt::print(
+        "{:<10} {:<33} {}\n", m.model_type, m.class_name,
+        m.any_text ? "text_config of any family" : fmt::format("as {}", model::text_type(m.text_type)->family_type));
   fmt::print(
       "\nThe columns are model.architecture, the class in transformers, and whose models; below, what the family has "
       "and\n"
       "what [model] may set. rope_scaling is of type llama3, linear, yarn or longrope. A config.json of anything else "
       "is\n"
-      "refused by its keys: other model_types, multimodal models, mixtures of experts, quantized weights, dynamic "
+      "refused by its keys: other model_types and multimodal models, mixtures of experts, quantized weights, dynamic "
       "RoPE,\n"
       "and options that its class has not. See docs/models.md.\n");
   return 0;

@@ -77,7 +77,7 @@ void HfDirectory::check(const model::Model& model) const {
     }
   }
   std::map<std::string_view, std::vector<std::string>> unused;  // by reason
-  for (const auto& [name, file] : file_of_) {
+  for (const auto& [name, place] : place_of_) {
     const bool buffer = std::any_of(a.buffers.begin(), a.buffers.end(),
                                     [&name = name](std::string_view ending) { return name.ends_with(ending); });
     if (used.contains(name) || buffer) continue;

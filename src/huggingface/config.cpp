@@ -10,6 +10,7 @@
 #include "huggingface/bookkeeping_keys.hpp"
 #include "huggingface/json_object.hpp"
 #include "huggingface/mistakes.hpp"
+#include "huggingface/multimodal/text_part.hpp"
 #include "huggingface/rope.hpp"
 #include "huggingface/windows.hpp"
 #include "trireme/config/rules.hpp"
@@ -103,7 +104,7 @@ std::vector<std::string> not_understood(const json& config) {
 std::vector<std::string> unread_keys(const JsonObject& config, const model::Architecture& a) {
   std::vector<std::string> keys = config.unread();
   std::erase_if(keys, [&](const std::string& key) {
-    const std::string_view name = std::string_view(key).substr(0, key.find(" = "));
+    const std::string_view name = std::string_view(key).substr(0, key.find(" = ")).substr(config.named("").size());
     return changes_no_values(name) || std::find(a.dropout.begin(), a.dropout.end(), name) != a.dropout.end();
   });
   return keys;
@@ -122,13 +123,10 @@ const model::Architecture* architecture_of(const JsonObject& config, const json&
     known.push_back(a.model_type);
   }
   if (const json* text = config.find("text_config"); text != nullptr && text->is_object()) {
-    const auto inner = text->value("model_type", json());
-    mistakes.add(fmt::format("model_type = {} is a multimodal model, which is not read{}", io::in_quotes(*type),
-                             inner.is_string()
-                                 ? fmt::format("; text_config.model_type = {} is its text part, to be saved "
-                                               "as a model of its own",
-                                               io::in_quotes(inner.get<std::string>()))
-                                 : ""));
+    std::vector<std::string_view> read;
+    for (const model::Multimodal& m : model::multimodals()) read.push_back(m.model_type);
+    mistakes.add(fmt::format("model_type = {} is a multimodal model that is not read; the text parts of {} are",
+                             io::in_quotes(*type), fmt::join(read, ", ")));
     return nullptr;
   }
   const std::vector<std::string> others = not_understood(parsed);
@@ -220,11 +218,11 @@ std::vector<std::int64_t> token_ids(const JsonObject& config, const std::string&
 
 }  // namespace
 
-HfConfig parse_hf_config(std::string_view text, const std::string& file) {
-  const json parsed = io::parse_json(file, text);
-  if (!parsed.is_object()) throw CheckpointError(fmt::format("{}: is not a table; get a sound copy", file));
-  Mistakes mistakes;
-  const JsonObject config(parsed, "", mistakes);
+namespace {
+
+/// What a family's config.json says, or the text part of one. where: what precedes its keys in messages.
+HfConfig read_text_config(const json& parsed, const std::string& where, Mistakes& mistakes) {
+  const JsonObject config(parsed, where, mistakes);
   const model::Architecture* known = architecture_of(config, parsed, mistakes);
   const model::Architecture& a = known != nullptr ? *known : model::architectures().front();
   check_fixed(config, a, mistakes);
@@ -240,9 +238,43 @@ HfConfig parse_hf_config(std::string_view text, const std::string& file) {
       .eos_token_ids = token_ids(config, "eos_token_id"),
       .unread_keys = std::move(unread)};
   if (read.bos_token_id && *read.bos_token_id < 0) read.bos_token_id.reset();
-  raise(mistakes, fmt::format("{}: this model cannot be read as it is", file));
   const std::vector<std::string> others = unread_keys(config, a);
   read.unread_keys.insert(read.unread_keys.end(), others.begin(), others.end());
+  return read;
+}
+
+/// The classes of multimodal models take the head without what the text model's own class does behind it.
+void refuse_unapplied(const config::Model& model, const model::Multimodal& multimodal, const std::string& where,
+                      Mistakes& mistakes) {
+  const auto refuse = [&](std::string_view key, double value, double off) {
+    if (value != off)
+      mistakes.add(
+          fmt::format("{}{} = {}; expected none: {} does not apply it", where, key, value, multimodal.class_name));
+  };
+  refuse("final_logit_softcapping", model.final_logit_softcapping, config::Model{}.final_logit_softcapping);
+  refuse("logits_scaling", model.logits_scaling, config::Model{}.logits_scaling);
+}
+
+}  // namespace
+
+HfConfig parse_hf_config(std::string_view text, const std::string& file) {
+  const json parsed = io::parse_json(file, text);
+  if (!parsed.is_object()) throw CheckpointError(fmt::format("{}: is not a table; get a sound copy", file));
+  Mistakes mistakes;
+  const auto type = parsed.find("model_type");
+  const model::Multimodal* multimodal =
+      type != parsed.end() && type->is_string() ? model::multimodal(type->get_ref<const std::string&>()) : nullptr;
+  TextPart part;
+  if (multimodal != nullptr) part = text_part(parsed, *multimodal, mistakes);
+  const bool readable = multimodal == nullptr || !part.config.is_null();
+  HfConfig read =
+      readable ? read_text_config(multimodal != nullptr ? part.config : parsed, part.where, mistakes) : HfConfig{};
+  if (multimodal != nullptr) refuse_unapplied(read.model, *multimodal, part.where, mistakes);
+  read.multimodal = multimodal;
+  read.tied_unsaid = part.tied_unsaid;
+  raise(mistakes, fmt::format("{}: this model cannot be read as it is", file));
+  for (const std::string& key : part.unread)
+    if (!changes_no_values(std::string_view(key).substr(0, key.find(" = ")))) read.unread_keys.push_back(key);
   return read;
 }
 

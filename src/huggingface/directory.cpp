@@ -53,14 +53,40 @@ std::map<std::string, std::string> read_weight_map(const std::string& file) {
 
 }  // namespace
 
+namespace {
+
+/// Whether the weight files hold a head; false where there are none.
+bool holds_head(const std::string& directory) {
+  const auto is_head = [](const auto& entry) { return entry.first.ends_with("lm_head.weight"); };
+  if (exists(in(directory, single_name)))
+    return std::ranges::any_of(SafetensorsFile::open(in(directory, single_name)).tensors(), is_head);
+  return exists(in(directory, index_name)) && std::ranges::any_of(read_weight_map(in(directory, index_name)), is_head);
+}
+
+/// One line of what is left aside of a multimodal model; how much it is where the weights are there.
+void tell_text_part(const HfConfig& config, const std::string& directory) {
+  std::string aside = "all else is";
+  if (exists(in(directory, single_name)) || exists(in(directory, index_name))) {
+    const HfDirectory opened = HfDirectory::open(directory);
+    aside = fmt::format("{} other tensors ({}) are", opened.tensors_aside(), to_text(opened.bytes_aside()));
+  }
+  log::info(fmt::format("{}: model_type = {} is a multimodal model: its text part is read, as {}; {} left aside",
+                        directory, config.multimodal->model_type, config.model.architecture, aside));
+}
+
+}  // namespace
+
 bool is_huggingface(const std::string& path) { return exists(in(path, "config.json")); }
 
 HfConfig read_hf_config(const std::string& directory) {
   const std::string config = in(directory, "config.json");
-  return parse_hf_config(io::read_text(config, most_config_bytes), config);
+  HfConfig read = parse_hf_config(io::read_text(config, most_config_bytes), config);
+  if (read.tied_unsaid && holds_head(directory)) read.model.tie_embeddings = false;
+  return read;
 }
 
 void warn_of_unread_keys(const HfConfig& config, const std::string& directory) {
+  if (config.multimodal != nullptr) tell_text_part(config, directory);
   if (config.unread_keys.empty()) return;
   log::warning(
       fmt::format("{}: {}: these keys are not read; if they change what the model computes, it is another one here",
@@ -86,12 +112,13 @@ HfDirectory HfDirectory::open(const std::string& directory) {
     throw CheckpointError(
         fmt::format("{}: has neither {} nor {}; download the weights", directory, single_name, index_name));
   }
+  if (opened.config_.multimodal != nullptr) opened.keep_text_part();
   return opened;
 }
 
 void HfDirectory::open_single() {
   files_.push_back(SafetensorsFile::open(in(path_, single_name)));
-  for (const auto& [name, info] : files_.front().tensors()) file_of_.emplace(name, 0);
+  for (const auto& [name, info] : files_.front().tensors()) place_of_.emplace(name, Place{.file = 0, .name = name});
 }
 
 void HfDirectory::open_indexed() {
@@ -113,7 +140,7 @@ void HfDirectory::open_indexed() {
     const std::size_t file = opened.at(name);
     if (!files_[file].tensors().contains(tensor))
       mistakes.add(fmt::format("{} is not in {}", io::in_quotes(tensor), name));
-    file_of_.emplace(tensor, file);
+    place_of_.emplace(tensor, Place{.file = file, .name = tensor});
   }
   for (const SafetensorsFile& file : files_) {
     for (const auto& [tensor, info] : file.tensors()) {
@@ -124,21 +151,48 @@ void HfDirectory::open_indexed() {
   raise(mistakes, fmt::format("{}: does not describe its files; get both from the same source", index));
 }
 
+void HfDirectory::keep_text_part() {
+  std::map<std::string, Place, std::less<>> text;
+  Mistakes mistakes;
+  for (const auto& [name, place] : place_of_) {
+    const auto begins = [&name = name](std::string_view prefix) { return name.starts_with(prefix); };
+    if (std::ranges::any_of(config_.multimodal->aside, begins)) {
+      ++tensors_aside_;
+      bytes_aside_.value += find(name)->end - find(name)->begin;
+      continue;
+    }
+    const auto prefix = std::ranges::find_if(config_.multimodal->names, begins, &model::TextPrefix::in_files);
+    if (prefix == config_.multimodal->names.end()) {
+      mistakes.add(fmt::format("{} would not be used: it is neither of the text part nor of what {} adds to it",
+                               io::in_quotes(name), config_.multimodal->class_name));
+      continue;
+    }
+    const std::string own = std::string(prefix->own) + name.substr(prefix->in_files.size());
+    const auto [there, added] = text.emplace(own, place);
+    if (!added)
+      mistakes.add(
+          fmt::format("{} and {} are the same parameter", io::in_quotes(there->second.name), io::in_quotes(name)));
+  }
+  raise(mistakes, fmt::format("{}: its tensors are not those of the model", path_));
+  place_of_ = std::move(text);
+}
+
 std::vector<std::string> HfDirectory::names() const {
   std::vector<std::string> list;
-  for (const auto& [name, file] : file_of_) list.push_back(name);
+  for (const auto& [name, place] : place_of_) list.push_back(name);
   return list;
 }
 
 const TensorInfo* HfDirectory::find(std::string_view name) const {
-  const auto found = file_of_.find(name);
-  return found == file_of_.end() ? nullptr : &files_[found->second].tensors().find(name)->second;
+  const auto found = place_of_.find(name);
+  if (found == place_of_.end()) return nullptr;
+  return &files_[found->second.file].tensors().find(found->second.name)->second;
 }
 
 std::string HfDirectory::name_in_files(std::string_view parameter) const {
   const std::string_view prefix = model::architecture(config_.model.architecture).optional_prefix;
-  if (!prefix.empty() && parameter.starts_with(prefix) && !file_of_.contains(parameter) &&
-      file_of_.contains(parameter.substr(prefix.size())))
+  if (!prefix.empty() && parameter.starts_with(prefix) && !place_of_.contains(parameter) &&
+      place_of_.contains(parameter.substr(prefix.size())))
     parameter.remove_prefix(prefix.size());
   return std::string(parameter);
 }
@@ -178,12 +232,12 @@ void HfDirectory::read_slice(const model::Parameter& parameter, shard::Range ele
 }
 
 void HfDirectory::read_slice(std::string_view name, shard::Range elements, std::span<float> values) const {
-  const auto found = file_of_.find(name);
-  if (found == file_of_.end()) {
+  const auto found = place_of_.find(name);
+  if (found == place_of_.end()) {
     throw CheckpointError(
         fmt::format("{}: has no tensor {}; check that the weights belong to this model", path_, io::in_quotes(name)));
   }
-  files_[found->second].read_fp32(name, elements, values);
+  files_[found->second.file].read_fp32(found->second.name, elements, values);
 }
 
 }  // namespace trireme::huggingface

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/error.hpp"
@@ -20,6 +21,8 @@ class JsonObject {
   JsonObject(const nlohmann::json& object, std::string where, Mistakes& mistakes)
       : object_(object), where_(std::move(where)), mistakes_(mistakes) {}
 
+  /// `key` as messages have it.
+  [[nodiscard]] std::string named(std::string_view key) const { return where_ + std::string(key); }
   /// The value of `key`; nothing when it is absent or null.
   [[nodiscard]] const nlohmann::json* find(const std::string& key) const;
   [[nodiscard]] bool has(const std::string& key) const { return find(key) != nullptr; }

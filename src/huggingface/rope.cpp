@@ -70,10 +70,10 @@ config::RopeScaling longrope(const JsonObject& config, const JsonObject& table, 
 Table read_table(const json& value, const std::string& name, const JsonObject& config, const Architecture& a,
                  Mistakes& mistakes) {
   if (!value.is_object()) {
-    mistakes.add(fmt::format("{} is not a table", name));
+    mistakes.add(fmt::format("{} is not a table", config.named(name)));
     return {};
   }
-  const JsonObject table(value, name + ".", mistakes);
+  const JsonObject table(value, config.named(name) + ".", mistakes);
   for (const auto& [key, entry] : value.items()) {
     if (entry.is_object()) table.unexpected(key, "one set of RoPE parameters; a set per type of layer is not honoured");
   }

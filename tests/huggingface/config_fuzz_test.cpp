@@ -63,6 +63,25 @@ json in_dialect(json config, std::size_t dialect) {
   return config;
 }
 
+/// The same as the text part of a multimodal model that may have it; untouched where none may.
+json as_text_part(json config, std::size_t which) {
+  config["final_logit_softcapping"] = nullptr;  // absent it is 30 in Gemma 2
+  config.erase("logits_scaling");
+  std::vector<const model::Multimodal*> fitting;
+  for (const model::Multimodal& m : model::multimodals())
+    if (m.any_text || model::text_type(m.text_type)->family_type == config["model_type"]) fitting.push_back(&m);
+  const model::Multimodal& m = *fitting[which % fitting.size()];
+  if (!m.any_text) config["model_type"] = m.text_type;
+  if (m.text_type == "qwen3_vl_text")
+    for (const char* key : {"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
+      config.erase(key);
+  config.erase("architectures");
+  return {{"model_type", m.model_type},
+          {"tie_word_embeddings", config["tie_word_embeddings"]},
+          {"vision_config", {{"hidden_size", 4}}},
+          {"text_config", config}};
+}
+
 class Mutator {
  public:
   explicit Mutator(unsigned seed) : random_(seed) {}
@@ -121,6 +140,7 @@ TEST(HfConfigFuzz, WhatIsReadIsWrittenAsWhatIsReadAgain) {
     Mutator mutator(static_cast<unsigned>(round));
     json config = sound(model::architectures()[mutator.one_of(model::architectures().size())]);
     config = in_dialect(std::move(config), mutator.one_of(dialects));
+    if (mutator.one_of(3) == 0) config = as_text_part(std::move(config), mutator.one_of(8));
     for (std::size_t times = 1 + mutator.one_of(3); times > 0; --times) mutator.mutate(config);
     SCOPED_TRACE(config.dump());
     const std::optional<config::Model> model = read(config.dump());
@@ -148,6 +168,17 @@ TEST(HfConfigFuzz, EveryDialectOfRopeIsTheSameModel) {
       const std::optional<config::Model> model = read(config.dump());
       ASSERT_TRUE(model) << a.name;
       EXPECT_EQ(json::parse(hf_config_text(model::build(*model), {})), written) << a.name;
+    }
+    const auto plain = read(in_dialect(written, 0).dump());
+    for (std::size_t which = 0; which < model::multimodals().size(); ++which) {  // as a text part the same again
+      json config = as_text_part(in_dialect(written, which % dialects), which);
+      SCOPED_TRACE(config.dump());
+      std::optional<config::Model> text = read(config.dump());
+      ASSERT_TRUE(text && plain) << a.name;
+      text->final_logit_softcapping = plain->final_logit_softcapping;  // left out above
+      text->logits_scaling = plain->logits_scaling;
+      if (config["model_type"] == "qwen3_vl") continue;  // has no windows
+      EXPECT_EQ(json::parse(hf_config_text(model::build(*text), {})), written) << a.name;
     }
     if (a.decoder.learned_positions) continue;
     EXPECT_NE(in_dialect(written, 2), written) << a.name << ": nothing was rewritten";

@@ -153,11 +153,5 @@ TEST(GemmaToGlm, Glm4TurnsHalfOfAHead) {
             9400279040);
 }
 
-TEST(GemmaToGlm, MultimodalModelsAreRefusedByTheTypeOfTheirText) {
-  expect_refusal("gemma3", R"(, "text_config": {"model_type": "gemma3_text"}, "vision_config": {})",
-                 {"model_type = \"gemma3\" is a multimodal model", "text_config.model_type = \"gemma3_text\""});
-  expect_refusal("mistral3", R"(, "text_config": {"model_type": 3})", {"\"mistral3\" is a multimodal model"});
-}
-
 }  // namespace
 }  // namespace trireme::huggingface::gemma_to_glm_test

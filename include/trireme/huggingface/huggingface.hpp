@@ -14,6 +14,7 @@
 #include "trireme/config/run_config.hpp"
 #include "trireme/huggingface/safetensors.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/model/multimodal.hpp"
 #include "trireme/shard/layout.hpp"
 
 /// Weights as Hugging Face directories: config.json beside model.safetensors, or beside several files and their index.
@@ -28,18 +29,21 @@ struct HfConfig {
   /// Keys with their values ("rope_scaling.alpha = 8") that nothing here follows and that may change what the model
   /// computes; sorted, those of RoPE first. A user is to be warned of them.
   std::vector<std::string> unread_keys;
+  const model::Multimodal* multimodal = nullptr;  ///< whose text part this is; null: none's
+  bool tied_unsaid = false;  ///< of a text part: no table has tie_word_embeddings, files that hold a head are not tied
 };
 
 /// Reads config.json of transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters); `file` stands for it in
-/// messages. Throws CheckpointError listing everything that is missing or that Trireme does not honour: another
-/// model_type or hidden_act, biases, sliding windows, query/key norms, softcaps, dropout, quantization, RoPE types
-/// other than default and llama3.
+/// messages. Of a multimodal model it reads the text part. Throws CheckpointError listing everything that is missing or
+/// that Trireme does not honour: another model_type or hidden_act, biases, sliding windows, query/key norms, softcaps,
+/// dropout, quantization, RoPE types other than default and llama3.
 [[nodiscard]] HfConfig parse_hf_config(std::string_view text, const std::string& file);
 
 /// The config.json of a directory. Throws CheckpointError.
 [[nodiscard]] HfConfig read_hf_config(const std::string& directory);
 
-/// Logs one warning of the unread keys of `directory`'s config.json, if there are any.
+/// Logs one warning of the unread keys of `directory`'s config.json, if there are any; and of a multimodal model one
+/// line of what is left aside.
 void warn_of_unread_keys(const HfConfig& config, const std::string& directory);
 
 /// True when `path` is a directory with a config.json.
@@ -54,8 +58,11 @@ class HfDirectory {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const HfConfig& config() const { return config_; }
-  /// Names of all tensors in the weight files.
+  /// Names of all tensors in the weight files; of a multimodal model those of the text part, as a text model has them.
   [[nodiscard]] std::vector<std::string> names() const;
+  /// Tensors of a multimodal model that are not of its text part, and their bytes.
+  [[nodiscard]] std::int64_t tensors_aside() const { return tensors_aside_; }
+  [[nodiscard]] Bytes bytes_aside() const { return bytes_aside_; }
 
   /// Compares the files with the parameters of `model`. Throws CheckpointError listing every tensor that is missing, of
   /// another shape or of a dtype that cannot be read, and every tensor that the model would not use. Two are known to
@@ -78,11 +85,21 @@ class HfDirectory {
   [[nodiscard]] bool tied_head_equals_embedding(std::string_view embedding_name) const;
   /// The tensor's name in these files for a parameter: some leave out a prefix.
   [[nodiscard]] std::string name_in_files(std::string_view parameter) const;
+  /// Leaves the tensors of the text part only, under the names of a text model. Throws CheckpointError for tensors that
+  /// belong to neither, and for two of one name.
+  void keep_text_part();
 
+  /// Where a tensor lies.
+  struct Place {
+    std::size_t file = 0;  ///< index in files_
+    std::string name;      ///< in the file
+  };
   std::string path_;
   HfConfig config_;
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, std::size_t, std::less<>> file_of_;  ///< tensor name -> index in files_
+  std::map<std::string, Place, std::less<>> place_of_;  ///< by the tensor's name
+  std::int64_t tensors_aside_ = 0;
+  Bytes bytes_aside_;
 };
 
 /// The run file's model completed from the weights that it starts from. A value of the run file that is 0 (sizes),
