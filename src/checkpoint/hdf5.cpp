@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/hdf5.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <new>
-#include <vector>
 
+#include "checkpoint/memory_driver.hpp"
 #include "trireme/base/error.hpp"
-#include "trireme/base/io/file.hpp"
 #include "trireme/checkpoint/hdf5_version.hpp"
 
 namespace trireme::checkpoint::h5 {
@@ -80,18 +75,11 @@ std::string last_reason() {
   return reason.empty() ? "no reason given" : reason;
 }
 
-Writer::Writer(std::string path) : path_(std::move(path)) {
-  static std::atomic<unsigned> count = 0;
-  // Named like a segment: a start removes what a killed job has left. A name, as HDF5 resolves those of /proc.
-  const std::string image = fmt::format("/dev/shm/trireme-{}-hdf5-{}", ::getpid(), count++);
-  image_ = io::Descriptor(::open(image.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const bool in_memory = image_.get() >= 0;
-  if (in_memory) (void)::flock(image_.get(), LOCK_EX | LOCK_NB);
+Writer::Writer(std::string path) : path_(std::move(path)), image_(std::make_shared<MemoryFile>()) {
   const Properties access = page_aligned();
   const Properties creation = untimed(H5P_FILE_CREATE);
-  const hid_t file = H5Fcreate(in_memory ? image.c_str() : path_.c_str(), H5F_ACC_TRUNC, creation.id(), access.id());
-  if (in_memory) ::unlink(image.c_str());
-  file_ = File(check(file, "create the file"));
+  if (!keep_in_memory(access.id(), image_)) (void)check(-1, "lay the file out in memory");
+  file_ = File(check(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, creation.id(), access.id()), "create the file"));
 }
 
 hid_t Writer::check(hid_t id, std::string_view what) const {
@@ -168,27 +156,7 @@ void Writer::close() {
     throw WriteError(
         fmt::format("{}: cannot flush the file: HDF5 says: {}; check free space and quota", path_, reason));
   if (!closed) (void)check(-1, "close the file");
-  if (image_.get() >= 0) write_image();
-}
-
-void Writer::write_image() const {
-  constexpr off_t at_once = 1 << 20;
-  io::File file = io::File::create(path_);
-  const off_t size = ::lseek(image_.get(), 0, SEEK_END);
-  invariant(size > 0, "a file in memory has a size");
-  file.resize(size);
-  std::vector<std::byte> bytes;
-  for (off_t end = 0; end < size;) {
-    const off_t begin = ::lseek(image_.get(), end, SEEK_DATA);
-    if (begin < 0) break;  // only holes are left
-    end = ::lseek(image_.get(), begin, SEEK_HOLE);
-    for (off_t at = begin; at < end; at += static_cast<off_t>(bytes.size())) {
-      bytes.resize(static_cast<std::size_t>(std::min(at_once, end - at)));
-      invariant(::pread(image_.get(), bytes.data(), bytes.size(), at) == static_cast<ssize_t>(bytes.size()),
-                "a file in memory can be read");
-      file.write_at(at, bytes);
-    }
-  }
+  image_->copy_to(path_);
 }
 
 std::string read_bytes(std::string_view image, const std::string& path, const std::string& name) {

@@ -3,13 +3,14 @@
 
 #include <hdf5.h>
 
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "trireme/base/io/descriptor.hpp"
+#include "checkpoint/memory_file.hpp"
 
 /// Owned handles of HDF5, and its errors as ours. HDF5 is not thread-safe: whoever calls it holds a `Hdf5Lock`.
 namespace trireme::checkpoint::h5 {
@@ -88,10 +89,9 @@ class Writer {
 
  private:
   void scalar(const std::string& name, hid_t type, const void* value);
-  void write_image() const;
 
   std::string path_;
-  io::Descriptor image_;  ///< the file in memory; none where /dev/shm takes none: then HDF5 writes to the path
+  std::shared_ptr<MemoryFile> image_;
   File file_;
 };
 

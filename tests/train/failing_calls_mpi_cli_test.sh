@@ -7,34 +7,9 @@
 # processors: 2
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
+source "$TRIREME_SOURCE/tests/train/save/failing_calls.sh"
 
 sed -e 's/^steps = .*/steps = 100000000/' -e 's/^at_end = .*/every = 40\nkeep = 1/' -i run.toml
-injected="env LD_PRELOAD=$SYSTEM_CALLS SYSTEM_CALLS_RULES=$work/rules"
-rules() { printf '%s\n' "$@" >rules.new && mv rules.new rules; }
-
-# shellcheck disable=SC2120  # for the arguments of later calls
-start() {  # start [--set ...]: a run of two ranks in the background; $pid
-  rm -rf out rules
-  : >out.txt
-  : >err.txt
-  last="train run.toml $*"
-  # shellcheck disable=SC2086  # several options in one variable
-  $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set metrics.every=100000000 "$@" >>out.txt 2>>err.txt &
-  pid=$!
-}
-await() {  # await FILE FROM PATTERN: a line after line FROM that matches
-  local i
-  for ((i = 0; i < 2400; ++i)); do
-    ! tail -n "+$(($2 + 1))" "$1" | grep -q "$3" || return 0
-    kill -0 $pid 2>/dev/null || fail "the run ended; awaited: $3"
-    sleep 0.05
-  done
-  fail "never said: $3"
-}
-a_save_works() {  # one that begins now is written, and whole
-  await out.txt "$(wc -l <out.txt)" '^saved out/checkpoints/step-'
-  await out.txt "$(wc -l <out.txt)" '^saved out/checkpoints/step-'
-}
 survives() {  # survives RULE TEXT
   rules "$1"
   await err.txt "$(wc -l <err.txt)" "saving step [0-9]* failed, training continues: .*$2"
@@ -66,6 +41,9 @@ survives 'rename 0 1 EACCES .partial' 'cannot be renamed to .*: Permission denie
 rules 'write 0 3-4 ENOSPC /index.h5'
 a_save_works
 rules 'write 0 5-6 ENOSPC /shards/'
+a_save_works
+# Nor the memory file system: it may be full, or its quota.
+rules 'write any 1 ENOSPC /dev/shm/'
 a_save_works
 rules 'flock any 1 ENOLCK .h5'  # NFS without a lock daemon: the job's own lock is another matter
 a_save_works
@@ -184,6 +162,7 @@ refused() {  # refused RULE TEXT...
 refused 'mkdir 0 1 EACCES /out' 'run.output out: cannot be created: Permission denied'
 refused 'mkdir 0 1 EDQUOT /elsewhere' 'checkpoint.directory elsewhere/checkpoints: cannot be created: Disk quota exceeded'
 refused 'create 0 1 EACCES /out/.job.lock' 'out/.job.lock: cannot be created: Permission denied'
-refused 'create 0 1 EACCES /elsewhere/checkpoints/.' 'elsewhere/checkpoints/.' 'Permission denied'
-refused 'fsync 0 1 EDQUOT /elsewhere/checkpoints/.' 'elsewhere/checkpoints/.' 'Disk quota exceeded'
+refused 'create 0 1 EACCES /elsewhere/checkpoints/.write-probe' 'elsewhere/checkpoints/.write-probe: cannot create: Permission denied'
+refused 'fsync 0 1 EDQUOT /elsewhere/checkpoints/.write-probe' 'elsewhere/checkpoints/.write-probe: cannot flush to disk: Disk quota exceeded'
+refused 'create 0 1 EACCES /elsewhere/checkpoints/.job.lock' 'elsewhere/checkpoints/.job.lock: cannot be created: Permission denied'
 refused 'write 0 1 ENOSPC /out/.run.toml' 'out/.run.toml' 'No space left on device'
