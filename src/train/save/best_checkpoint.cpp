@@ -10,6 +10,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/best.hpp"
 #include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/gather.hpp"
 #include "trireme/mpi/together.hpp"
 #include "trireme/train/save/checkpointing.hpp"
 
@@ -30,12 +31,17 @@ std::string Checkpointing::saved(std::int64_t step) {
                      best_->loss);
 }
 
+/// The first rank decides: it hears of the end of a save in the background before the others do (news).
 std::string Checkpointing::offer_best(const checkpoint::State& state, double loss) {
-  if (!std::isfinite(loss) || (best_ && loss >= best_->loss) || (promised_ && loss >= promised_->loss)) return "";
+  const auto first_rank_says = [this](bool flag) { return mpi::any_rank(world_, world_.rank() == 0 && flag); };
+  if (!first_rank_says(std::isfinite(loss) && (!best_ || loss < best_->loss) && (!promised_ || loss < promised_->loss)))
+    return "";
+  const bool under_way = background_.started() && background_.step() == state.step;  // its end marks it
+  const bool saves = first_rank_says(state.step != saved_step_ && !under_way);
+  std::string said = saves ? await_background("the best one") : "";  // it may be the best one until then
   promised_ = checkpoint::Best{.step = state.step, .loss = loss};
-  if (state.step == saved_step_) return saved(state.step);
-  if (background_.started() && background_.step() == state.step) return "";  // its end marks it
-  return save(state, false);
+  if (saves) return said + save(state, false);
+  return state.step == saved_step_ ? saved(state.step) : "";
 }
 
 /// The best checkpoint up to `step`, which the first rank knows.

@@ -245,16 +245,19 @@ std::string Checkpointing::finish() {
   return said;
 }
 
+/// Waits for a save in the background before `what`.
+std::string Checkpointing::await_background(std::string_view what) {
+  if (!background_.started()) return "";
+  if (!background_.ended() && world_.rank() == 0)
+    log::warning(
+        fmt::format("the save of step {} is still in progress: training waits for it before {}; save "
+                    "less often (checkpoint.every), or to a faster disk",
+                    background_.step(), what));
+  return take_background();
+}
+
 std::string Checkpointing::save(checkpoint::State state, bool last) {
-  std::string said;
-  if (background_.started()) {
-    if (!background_.ended() && world_.rank() == 0)
-      log::warning(
-          fmt::format("the save of step {} is still in progress: training waits for it before {}; save "
-                      "less often (checkpoint.every), or to a faster disk",
-                      background_.step(), last ? "it ends" : "the next one"));
-    said = take_background();
-  }
+  std::string said = await_background(last ? "it ends" : "the next one");
   if (state.step == saved_step_) return said;
   if (job_.mesh().replicate > 1) check_replicas(job_);
   const config::RunConfig& config = job_.config();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/checkpoint/best.hpp"
@@ -65,6 +66,7 @@ class Checkpointing {
   [[nodiscard]] checkpoint::State resumed(const std::vector<std::string>& paths);
   [[nodiscard]] checkpoint::State resumed(const std::string& path, const checkpoint::Manifest& manifest);
   void check_data(const std::string& path, checkpoint::State& state) const;
+  [[nodiscard]] std::string await_background(std::string_view what);
   [[nodiscard]] std::string take_background();
   [[nodiscard]] std::string write(const checkpoint::State& state, bool last);
   void say_what_changed(const std::string& saved) const;
