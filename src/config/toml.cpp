@@ -40,9 +40,29 @@ Value convert(const toml::node& node, const std::string& name) {
   return value;
 }
 
+/// What toml++ does not bound, as it does nested values: each part is a level of tables that call themselves at their
+/// end.
+constexpr int most_parts = 8;
+
+bool in_bare_key(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
+/// The end of what is quoted from `begin` on, at most of its line.
+std::size_t end_of_quoted(std::string_view text, std::size_t begin) {
+  const char quote = text[begin];
+  std::size_t at = begin + 1;
+  while (at < text.size() && text[at] != quote && text[at] != '\n') at += quote == '"' && text[at] == '\\' ? 2 : 1;
+  return std::min(at + 1, text.size());
+}
+
 /// `text` as one TOML value; nothing when it is none.
 std::optional<Value> toml_value(const std::string& text, const std::string& source, std::string& problem) {
   try {
+    if (has_endless_key(text)) {
+      problem = "a key has too many parts";
+      return std::nullopt;
+    }
     const toml::table table = toml::parse("value = " + text);
     if (table.size() != 1) return std::nullopt;
     Value value = convert(*table.get("value"), source);
@@ -75,7 +95,36 @@ Value override_value(const std::string& raw, const std::string& source) {
 
 }  // namespace
 
+bool has_endless_key(std::string_view toml) {
+  int parts = 0;
+  bool dotted = false;
+  for (std::size_t at = 0; at < toml.size();) {
+    const char c = toml[at];
+    if (c == ' ' || c == '\t') {
+      ++at;
+    } else if (c == '#') {
+      at = std::min(toml.find('\n', at), toml.size());
+    } else if (c == '.') {
+      dotted = true;
+      ++at;
+    } else if (c == '"' || c == '\'' || in_bare_key(c)) {
+      parts = dotted ? parts + 1 : 1;
+      dotted = false;
+      if (parts > most_parts) return true;
+      const std::size_t bare =
+          std::find_if_not(toml.begin() + static_cast<std::ptrdiff_t>(at), toml.end(), in_bare_key) - toml.begin();
+      at = in_bare_key(c) ? bare : end_of_quoted(toml, at);
+    } else {
+      parts = 0;
+      dotted = false;
+      ++at;
+    }
+  }
+  return false;
+}
+
 Fields read_toml(std::string_view text, const std::string& name) {
+  if (has_endless_key(text)) throw ConfigError(fmt::format("{}: not valid TOML: a key has too many parts", name));
   try {
     return convert_fields(toml::parse(text), name);
   } catch (const toml::parse_error& error) {

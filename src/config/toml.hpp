@@ -12,6 +12,10 @@ namespace trireme::config {
 /// TOML.
 [[nodiscard]] Fields read_toml(std::string_view text, const std::string& name);
 
+/// Whether a key of `toml` has so many parts (a.b.c...) that the tables it stands for would overflow the stack. No file
+/// of ours has more than three.
+[[nodiscard]] bool has_endless_key(std::string_view toml);
+
 /// An override taken apart: `section.key=value`.
 struct Override {
   std::string section;

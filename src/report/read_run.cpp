@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/io/json.hpp"
 #include "planner/compare/run_json.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/entries.hpp"
@@ -22,6 +23,11 @@ using Json = nlohmann::json;
 
 constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 constexpr int most_traces = 8;  // more ranks are not shown
+
+Json parse(std::string_view text, const std::string& file) {
+  if (io::nests_deep(text)) throw ConfigError(fmt::format("{}: not of a run: its JSON nests too deep", file));
+  return Json::parse(text);
+}
 
 /// The numbers of `json` by their path, such as "memory_peak_bytes/device/total".
 void add_numbers(RunRecord& run, double step, const std::string& path, const Json& json) {
@@ -68,7 +74,7 @@ void read_metrics(RunRecord& run, std::string_view text, const std::string& file
       if (line.size() == text.size()) break;  // without an end: it is being written
       text.remove_prefix(line.size() + 1);
       if (line.empty()) continue;
-      const Json row = Json::parse(line);
+      const Json row = parse(line, file);
       const double step = row.at("step").get<double>();
       if (!row.contains("loss")) {
         add_numbers(run, step, "", row);
@@ -94,7 +100,7 @@ void read_metrics(RunRecord& run, std::string_view text, const std::string& file
 
 void read_step_times(RunRecord& run, std::string_view text, const std::string& file) {
   reading(file, "step times", [&] {
-    const Json times = Json::parse(text);
+    const Json times = parse(text, file);
     for (const Json& rank : times.at("ranks"))
       run.ranks.push_back({.name = rank.at("name").get<std::string>(),
                            .median_seconds = rank.at("median_seconds").get<double>(),
@@ -105,7 +111,7 @@ void read_step_times(RunRecord& run, std::string_view text, const std::string& f
 
 void read_trace(RunRecord& run, std::string_view text, const std::string& file, bool first) {
   reading(file, "trace", [&] {
-    const Json trace = Json::parse(text);
+    const Json trace = parse(text, file);
     const Json& events = trace.at("traceEvents");
     std::map<int, std::string> lanes;
     std::string process = file;

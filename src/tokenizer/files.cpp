@@ -97,7 +97,7 @@ std::map<std::string, std::string> huggingface_files(const std::string& path) {
     const std::string text = read(beside, "tokenizer");
     if (name != config_name)
       files[name] = text;
-    else if (const Json given = Json::parse(text, nullptr, false); given.is_object())
+    else if (const Json given = io::parse_or_discard(text); given.is_object())
       config = given;
   }
   if (!config.contains("tokenizer_class")) config["tokenizer_class"] = "PreTrainedTokenizerFast";

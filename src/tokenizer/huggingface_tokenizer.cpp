@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/io/json.hpp"
 #include "tokenizer/hf/pipeline.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/input_file.hpp"
@@ -24,8 +25,9 @@ constexpr std::int64_t largest_file_bytes = std::int64_t{512} << 20;
 constexpr std::array<std::string_view, 4> known_ends = {"<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"};
 
 nlohmann::json read_json(const io::InputFile& file) {
-  auto json = nlohmann::json::parse(file.read_whole(largest_file_bytes), nullptr, false);
-  if (!json.is_object()) throw DataError(fmt::format("{} is no JSON object; is it whole?", file.name()));
+  auto json = io::parse_or_discard(file.read_whole(largest_file_bytes));
+  if (!json.is_object())
+    throw DataError(fmt::format("{} is no JSON object, or it nests too deep; is it whole?", file.name()));
   return json;
 }
 

@@ -149,6 +149,13 @@ TEST_F(RunFiles, ThatCannotBeRunFilesAreRefusedByName) {
               HasSubstr("not a text file"));
   EXPECT_THAT(refusal_of(file_with("\xff\xfe\x80\x81 = 3\n")), HasSubstr("not valid TOML"));
   EXPECT_THAT(refusal_of(file_with(std::string(5000, '['))), HasSubstr("not valid TOML"));
+  std::string parts = "a";
+  while (parts.size() < 600'000) parts += " . \"b\".c";
+  EXPECT_THAT(refusal_of(file_with(parts + " = 1")), HasSubstr("a key has too many parts"));
+  EXPECT_THAT(refusal_of(file_with("[" + parts + "]")), HasSubstr("a key has too many parts"));
+  EXPECT_THAT(mistakes_with({"data.validation={" + parts + " = 1}"}), HasSubstr("a key has too many parts"));
+  EXPECT_EQ(with({"data.train=a.b.c.d.e.f.g.h.i.j.bin"}).data.train.at(0).path, "a.b.c.d.e.f.g.h.i.j.bin");
+  EXPECT_EQ(load_run_file(file_with(std::string("# 1.2.3.4.5.6.7.8.9.10\n") + smallest_run)).train.steps, 10);
 }
 
 TEST_F(RunFiles, OfAHundredMegabytesAreRefusedUnread) {

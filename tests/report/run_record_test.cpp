@@ -63,6 +63,9 @@ TEST(ReadMetrics, RefusesWhatIsNoRun) {
   EXPECT_THAT(mistake([&] { read_metrics(run, "{\"step\":1,\"eval_loss\":2}\n", "m"); }), HasSubstr("holds no step"));
   for (const char* text : {"text\nmore\n", "{\"loss\":1}\n", "[1]\n", "{\"step\":\"a\",\"loss\":1}\n"})
     EXPECT_THAT(mistake([&] { read_metrics(run, text, "m"); }), HasSubstr("m: not the metrics of a run")) << text;
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  EXPECT_THAT(mistake([&] { read_metrics(run, R"({"step":1,"loss":)" + deep + "}\n", "m"); }),
+              HasSubstr("m: not of a run: its JSON nests too deep"));
 }
 
 std::string trace_of(int rank, const char* ts) {

@@ -66,6 +66,9 @@ TEST(TokenizerFiles, OfATokenizerJsonAreItAndWhatLiesBeside) {
   EXPECT_EQ(json::parse(files.at("tokenizer_config.json"))["eos_token"], "</s>");
   EXPECT_EQ(json::parse(files.at("tokenizer_config.json"))["trireme_tokenizer"], "hf:tokenizer.json");
   EXPECT_EQ(export_files("hf:" + path), files) << "by the directory's name";
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  (void)write(dir, {{"tokenizer_config.json", R"({"eos_token": )" + deep + "}"}});
+  EXPECT_FALSE(json::parse(export_files("hf:" + path).at("tokenizer_config.json")).contains("eos_token"));
   EXPECT_EQ(fingerprint("hf:" + path), fingerprint("hf:" + path + "/tokenizer.json"));
 }
 

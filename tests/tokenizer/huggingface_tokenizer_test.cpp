@@ -217,6 +217,13 @@ TEST_F(HuggingFaceTokenizer, NamesFilesThatAreMissingOrNoJson) {
     return error_of(ExitCode::data, [&] { (void)make_tokenizer("hf:" + (dir_ / name)); });
   };
   expect_parts(message("tokenizer.json"), {"is no JSON object"});
+  std::string deep = R"({"pre_tokenizer": )", end;
+  for (int i = 0; i < 100'000; ++i) {
+    deep += R"({"type": "Sequence", "pretokenizers": [)";
+    end += "]}";
+  }
+  write_file(dir_ / "tokenizer.json", deep + R"({"type": "ByteLevel"})" + end + "}");
+  expect_parts(message("tokenizer.json"), {"is no JSON object", "or it nests too deep"});
   expect_parts(message("tokeniser.json"), {"does not exist", "tokenizer.json"});
 }
 

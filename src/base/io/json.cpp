@@ -16,6 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int most_levels = 16;
+constexpr int most_levels_of_any = 64;  // of settings; files of weights have few
 constexpr std::size_t most_quoted = 120;
 
 }  // namespace
@@ -43,6 +44,27 @@ json parse_json(const std::string& file, std::string_view text) {
   } catch (const json::exception&) {
     throw CheckpointError(fmt::format("{}: its JSON holds a number out of range; get a sound copy", file));
   }
+}
+
+bool nests_deep(std::string_view json) {
+  int depth = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c == '"') quoted = !quoted;
+    if (quoted && c == '\\') ++i;
+    if (quoted) continue;
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    if (depth > most_levels_of_any) return true;
+  }
+  return false;
+}
+
+json parse_or_discard(std::string_view text) {
+  json value = json::value_t::discarded;
+  if (!nests_deep(text)) value = json::parse(text, nullptr, false);
+  return value;
 }
 
 std::string in_quotes(std::string_view text) {

@@ -11,6 +11,13 @@ namespace trireme::io {
 /// an object (readers would disagree on its value) or nests deeper than any file of weights does.
 [[nodiscard]] nlohmann::json parse_json(const std::string& file, std::string_view text);
 
+/// Whether `json` nests deeper than anything that is read: copying such a value, or writing it, would overflow the
+/// stack.
+[[nodiscard]] bool nests_deep(std::string_view json);
+
+/// `text` as JSON that somebody else wrote; discarded (no object, no array, no value) where it is none or nests deep.
+[[nodiscard]] nlohmann::json parse_or_discard(std::string_view text);
+
 /// `text` in quotes for a message: control characters escaped, long text cut.
 [[nodiscard]] std::string in_quotes(std::string_view text);
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/io/json.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/input_file.hpp"
 #include "trireme/base/text.hpp"
@@ -72,7 +73,7 @@ std::vector<Question> parse_questions(std::string_view text, const std::string& 
     text.remove_prefix(std::min(end + 1, text.size()));
     if (trim(line).empty()) continue;
     const std::string where = fmt::format("{}, line {}", name, number);
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+    const nlohmann::json object = io::parse_or_discard(line);
     questions.push_back(question_of(object, where));
   }
   if (questions.empty()) throw DataError(fmt::format("{} holds no questions", name));

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "base/io/json.hpp"
 #include "planner/compare/run_json.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/planner/compare/compare.hpp"
@@ -25,12 +26,17 @@ double middle(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+Json parse(std::string_view text) {
+  if (io::nests_deep(text)) throw ConfigError("not the metrics or the trace of a run: its JSON nests too deep");
+  return Json::parse(text);
+}
+
 std::vector<Json> training_rows(std::string_view metrics) {
   std::vector<Json> rows;
   while (!metrics.empty()) {
     const std::size_t end = std::min(metrics.find('\n'), metrics.size());
     if (end > 0) {
-      Json row = Json::parse(metrics.substr(0, end));
+      Json row = parse(metrics.substr(0, end));
       if (row.contains("step_seconds")) rows.push_back(std::move(row));
     }
     metrics.remove_prefix(std::min(end + 1, metrics.size()));
@@ -39,7 +45,7 @@ std::vector<Json> training_rows(std::string_view metrics) {
 }
 
 void read_trace(MeasuredRun& run, std::string_view trace) {
-  const Json events = Json::parse(trace).at("traceEvents");
+  const Json events = parse(trace).at("traceEvents");
   std::map<int, std::string> lanes;
   std::set<std::int64_t> steps;
   for (const Json& event : events) {

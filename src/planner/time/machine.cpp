@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "config/toml.hpp"
 #include "planner/time/machine_keys.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/regular_file.hpp"
@@ -160,6 +161,8 @@ std::string_view to_text(Grade grade) {
 }
 
 Machine parse_machine(std::string_view text, const std::string& name) {
+  if (config::has_endless_key(text))
+    throw ConfigError(fmt::format("{}: not valid TOML: a key has too many parts", name));
   try {
     const toml::table file = toml::parse(text);
     return Reader(file, name).read();

@@ -27,8 +27,11 @@ TEST(Questions, AreReadFromJsonLines) {
 }
 
 TEST(Questions, ThatAreNoneAreNamedByTheirLine) {
+  const std::string deep = R"({"context": "a", "endings": ["b"], "label": )" + std::string(1'000'000, '[') +
+                           std::string(1'000'000, ']') + "}";
   for (const auto& [line, said] :
-       {std::pair{"oops", "q, line 1: no JSON object"}, std::pair{"{\"endings\": [\"a\"]}", "no text \"context\""},
+       {std::pair{deep.c_str(), "q, line 1: no JSON object"}, std::pair{"oops", "q, line 1: no JSON object"},
+        std::pair{"{\"endings\": [\"a\"]}", "no text \"context\""},
         std::pair{"{\"context\": \"a\", \"endings\": []}", "no list \"endings\""},
         std::pair{"{\"context\": \"a\", \"endings\": [\"\"], \"label\": 0}", "an ending is no text"},
         std::pair{"{\"context\": \"a\", \"endings\": [\"b\"]}", "\"label\" is not"},

@@ -73,6 +73,8 @@ TEST(ReadMeasuredRun, RefusesWhatIsNoRun) {
     EXPECT_THROW((void)read_measured_run(metrics, "", "run"), ConfigError) << metrics;
   const std::string row = metrics_of(testing::small_run(), load_machine("h100"), 1);
   EXPECT_THROW((void)read_measured_run(row, "{}", "run"), ConfigError);
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  EXPECT_THROW((void)read_measured_run(row, R"({"traceEvents":)" + deep + "}", "run"), ConfigError);
 }
 
 TEST(ReadMeasuredRun, TakesTheTrafficThatWasLastWritten) {

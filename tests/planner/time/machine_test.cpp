@@ -69,6 +69,10 @@ TEST(Machine, PrintedFilesReadBackTheSame) {
 }
 
 TEST(Machine, NonsenseIsOneErrorWithLineAndColumn) {
+  std::string parts = "a";
+  while (parts.size() < 600'000) parts += ".a";
+  EXPECT_THAT(error_of(with("[machine]", parts + " = 3\n[machine]")),
+              HasSubstr("m.toml: not valid TOML: a key has too"));
   const std::vector<std::pair<std::string, std::string>> cases{
       {with("gpus_per_node = 8", "gpus_per_node = 0"), "m.toml:10:17: machine.gpus_per_node: expected a number from 1"},
       {with("gpus_per_node = 8", "gpus_per_node = 2.5"),
