@@ -6,13 +6,13 @@
 #   tests/run.sh                  all tests
 #   tests/run.sh -L values        arguments go to ctest: one label (values, lint, machine, mpi, gpu, slow) ...
 #   tests/run.sh -R '^nn\.'       ... or one layer
-#   tests/run.sh --asan           the tests of the value layers, data and checkpoint, fuzzers included, in a build of their own with
-#                                 AddressSanitizer and UndefinedBehaviorSanitizer
+#   tests/run.sh --asan           the tests of the value layers, tokenizer, data and checkpoint, fuzzers included, in a build of
+#                                 their own with AddressSanitizer and UndefinedBehaviorSanitizer
 set -euo pipefail
 
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly source
-readonly sanitized_layers='base|config|mesh|model|shard|schedule|planner|data|checkpoint'
+readonly sanitized_layers='base|config|mesh|model|shard|schedule|planner|huggingface|tokenizer|data|checkpoint'
 
 targets=()
 if [[ ${1:-} == --asan ]]; then

@@ -25,7 +25,8 @@ set(trireme_test_environment
 set(trireme_gpu_test_environment ${trireme_test_environment})
 list(APPEND trireme_test_environment CUDA_VISIBLE_DEVICES=)
 set(TRIREME_MPIEXEC_FLAGS --oversubscribe --bind-to none CACHE STRING "Options of the MPI launcher in the tests")
-mark_as_advanced(TRIREME_MPIEXEC_FLAGS)
+set(TRIREME_TEST_PATIENCE 1 CACHE STRING "Factor of the time limits of tests in C++, for builds with sanitizers")
+mark_as_advanced(TRIREME_MPIEXEC_FLAGS TRIREME_TEST_PATIENCE)
 
 function(trireme_tests)
   find_package(GTest 1.12 REQUIRED)
@@ -166,6 +167,12 @@ function(trireme_test_setting file key default variable)
   set(${variable} ${default} PARENT_SCOPE)
 endfunction()
 
+# Sets `variable` to the time limit of a test in this build.
+function(trireme_limit seconds variable)
+  math(EXPR limit "${seconds} * ${TRIREME_TEST_PATIENCE}")
+  set(${variable} ${limit} PARENT_SCOPE)
+endfunction()
+
 # Sets `variable` to the slots of a test with so many threads that compute: no more than there are cores.
 function(trireme_processors threads variable)
   if(threads GREATER trireme_cores)
@@ -189,12 +196,14 @@ function(trireme_layer_tests layer)
     target_compile_definitions(${layer}_tests PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     target_link_libraries(${layer}_tests PRIVATE trireme_${layer} trireme_test_headers GTest::gtest_main)
     add_test(NAME ${layer}.tests COMMAND ${layer}_tests --gtest_brief=1 WORKING_DIRECTORY ${directory})
-    set_tests_properties(${layer}.tests PROPERTIES LABELS values TIMEOUT 180)
+    trireme_limit(180 limit)
+    set_tests_properties(${layer}.tests PROPERTIES LABELS values TIMEOUT ${limit})
   else()
     trireme_test_executable(${layer}_tests machine ${layer} ${sources})
     add_test(NAME ${layer}.tests COMMAND ${layer}_tests --gtest_brief=1 WORKING_DIRECTORY ${directory})
     list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
-    set_tests_properties(${layer}.tests PROPERTIES LABELS machine TIMEOUT 300 PROCESSORS 2 SKIP_RETURN_CODE 77
+    trireme_limit(300 limit)
+    set_tests_properties(${layer}.tests PROPERTIES LABELS machine TIMEOUT ${limit} PROCESSORS 2 SKIP_RETURN_CODE 77
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=2;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags}")
   endif()
 endfunction()
@@ -215,13 +224,14 @@ function(trireme_mpi_tests layer)
     endif()
     trireme_test_setting(${file} ranks "1;2;4" rank_counts)
     trireme_test_setting(${file} timeout 300 timeout)
+    trireme_limit(${timeout} limit)
     trireme_test_setting(${file} labels "" labels)
     foreach(ranks IN LISTS rank_counts)
       trireme_processors(${ranks} processors)
       set(test ${layer}.${name}.ranks${ranks})
       add_test(NAME ${test} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}/tests/${layer}
         COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${command})
-      set_tests_properties(${test} PROPERTIES LABELS "mpi;${labels}" TIMEOUT ${timeout} COST ${timeout} PROCESSORS ${processors}
+      set_tests_properties(${test} PROPERTIES LABELS "mpi;${labels}" TIMEOUT ${limit} COST ${timeout} PROCESSORS ${processors}
         ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1")
       if(name MATCHES "_gpu_mpi_test$")
         set_tests_properties(${test} PROPERTIES ENVIRONMENT "${trireme_gpu_test_environment};OMP_NUM_THREADS=1"
