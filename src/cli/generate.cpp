@@ -20,6 +20,7 @@
 #include "cli/inference/streamed_text.hpp"
 #include "cli/numbers.hpp"
 #include "cli/start/libraries.hpp"
+#include "cli/start/standard_streams.hpp"
 #include "cli/start/with_mpi.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
@@ -105,10 +106,11 @@ std::string standard_input(const mpi::Communicator& world) {
   return mpi::broadcast_text(world, std::move(text));
 }
 
+/// Throws WriteError: what follows would be computed for nobody.
 void print_now(const std::string& text, bool prints) {
   if (!prints || text.empty()) return;
   fmt::print("{}", text);
-  (void)std::fflush(stdout);
+  flush_standard_output();
 }
 
 int generate(const mpi::Communicator& world, const GenerateArguments& arguments) {
@@ -166,14 +168,14 @@ void add_generate(CLI::App& app, Action& chosen) {
       command
           ->add_option("--temperature", a->sampling.temperature,
                        "0: always the most likely token; 1: as the model says; default: 0, with --top-k or --top-p 1")
-          ->check(CLI::Range(0.0, 1e6));
+          ->check(real_number(0, 1e6));
   CLI::Option* top_k = command->add_option("--top-k", a->sampling.top_k, "Only the k most likely tokens; 0: all")
                            ->check(whole_number(0, std::numeric_limits<int>::max()))
                            ->capture_default_str();
   CLI::Option* top_p =
       command
           ->add_option("--top-p", a->sampling.top_p, "Only the most likely tokens that together have this probability")
-          ->check(CLI::Range(0.0, 1.0))
+          ->check(real_number(0, 1))
           ->capture_default_str();
   command->add_option("--logits", a->logits, "Also write the logits of the first new token to this file: fp32");
   command->add_flag("--no-cache", a->no_cache,

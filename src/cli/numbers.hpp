@@ -15,4 +15,12 @@ namespace trireme::cli {
   return [=](const std::string& text) { return check_whole_number(text, least, most); };
 }
 
+/// Nothing when `text` is a number from `least` to `most`, which nan is not, else what is wrong.
+[[nodiscard]] std::string check_real_number(const std::string& text, double least, double most);
+
+/// The same for CLI11's `check`.
+[[nodiscard]] inline auto real_number(double least, double most) {
+  return [=](const std::string& text) { return check_real_number(text, least, most); };
+}
+
 }  // namespace trireme::cli

@@ -128,7 +128,7 @@ void add_tokenize(CLI::App& app, Action& chosen) {
   command
       ->add_option("--validation", arguments->validation,
                    "Share of the documents that goes to OUTPUT-validation instead, such as 0.005")
-      ->check(CLI::Range(0.0, 0.5));
+      ->check(real_number(0, 0.5));
   command->add_option("--threads", arguments->threads, "Threads that encode; 0: one per core")
       ->check(whole_number(0, 4096))
       ->capture_default_str();

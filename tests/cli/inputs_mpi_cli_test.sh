@@ -73,10 +73,18 @@ expect_done
 job 1 train run.toml --set 'data.train=[{path="tokens.bin", weight=2}, {path="piped.bin", weight=1}]' \
   --set data.skip_to=1000000000000 --set run.output=far --set train.steps=1
 expect_done
+program generate $checkpoint --prompt ship --temperature nan
+expect_end 2 '--temperature' 'nan is not a number from 0 to 1000000'
+program tokenize --tokenizer bytes -o x.bin text.txt --validation nan
+expect_end 2 '--validation' 'nan is not a number from 0 to 0.5'
 program plan run.toml --ranks -1
 expect_end 2 '--ranks' 'from 1 to 2147483647'
 program plan --ranks 1 --set train.steps=2 run.toml
 expect_done
+
+# A text that cannot be written is not generated to its end.
+launch bash -c "\"$TRIREME\" generate $checkpoint --prompt ship --tokens 1000 >/dev/full"
+expect_end 8 'Standard output could not be written: No space left on device'
 
 # A limit on the size of files: exit code 8, and nothing is left behind.
 rm -rf out
