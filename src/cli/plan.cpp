@@ -102,14 +102,13 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
     fmt::print("{}", schedule::print(step, model));
     return 0;
   }
-  const shard::Layout layout(model, resolved.shard);
+  const shard::Layout layout(model, resolved.shards());
   const planner::ReplayOptions replay_options = planner::replay_options_of(config, resolved);
   if (arguments.show == "summary")
-    fmt::print("{} of {} parameters on {} ranks ({} x {} x {}), {} {} a step, {} gradients, {} ops in the schedule\n\n",
-               model.architecture, to_short_text(static_cast<double>(model.elements())), ranks, resolved.replicate,
-               resolved.shard, resolved.tensor, resolved.accumulation,
-               resolved.accumulation == 1 ? "microbatch" : "microbatches", config::to_text(config.sync.policy),
-               step.ops.size());
+    fmt::print("{} of {} parameters on {} ranks ({}), {} {} a step, {} gradients, {} ops in the schedule\n\n",
+               model.architecture, to_short_text(static_cast<double>(model.elements())), ranks, resolved.short_text(),
+               resolved.accumulation, resolved.accumulation == 1 ? "microbatch" : "microbatches",
+               config::to_text(config.sync.policy), step.ops.size());
   if (arguments.show != "traffic")
     fmt::print("{}", planner::to_text(planner::replay_memory(step, model, layout, replay_options)));
   if (arguments.show == "summary") fmt::print("\n");

@@ -14,11 +14,12 @@ namespace {
 void print_summary(const planner::PipelinePlan& plan, const config::RunConfig& config, const config::Resolved& mesh,
                    int ranks) {
   fmt::print(
-      "{} of {} parameters on {} ranks (pipeline {} x replicate {} x shard {} x tensor {}), {} microbatches a step, {} "
+      "{} of {} parameters on {} ranks (pipeline {} x replicate {} x shard {}{} x tensor {}), {} microbatches a step, "
+      "{} "
       "gradients, {} with {} of layers on each pipeline rank\n\n{}\n",
       plan.whole.architecture, to_short_text(static_cast<double>(plan.whole.elements())), ranks, plan.pipeline.ranks,
-      mesh.replicate, mesh.shard, mesh.tensor, mesh.accumulation, config::to_text(config.sync.policy),
-      config::to_text(plan.pipeline.kind),
+      mesh.replicate, mesh.shard, mesh.context > 1 ? fmt::format(" x context {}", mesh.context) : "", mesh.tensor,
+      mesh.accumulation, config::to_text(config.sync.policy), config::to_text(plan.pipeline.kind),
       plan.pipeline.chunks == 1 ? "1 chunk" : fmt::format("{} chunks", plan.pipeline.chunks),
       planner::ranks_table(plan));
 }

@@ -13,7 +13,7 @@ namespace trireme::config {
 /// The key of [mesh] that sets the size of an axis.
 struct MeshKey {
   mesh::Axis axis;
-  std::int64_t Mesh::*size;  ///< null: reserved, its size is 1
+  std::int64_t Mesh::*size;
   std::string_view meaning;
 };
 
@@ -24,7 +24,8 @@ inline constexpr std::array mesh_keys{
         mesh::Axis::shard, &Mesh::shard,
         "number of ranks over which parameters, gradients and optimizer state are sharded (-1: all remaining ranks)"},
     MeshKey{mesh::Axis::tensor, &Mesh::tensor, "tensor-parallel size"},
-    MeshKey{mesh::Axis::context, nullptr, "context-parallel size"},
+    MeshKey{mesh::Axis::context, &Mesh::context,
+            "context-parallel size: every sequence is divided over as many ranks, which gather its keys and values"},
     MeshKey{mesh::Axis::pipeline, &Mesh::pipeline, "pipeline-parallel size: the layers are divided over as many ranks"},
 };
 

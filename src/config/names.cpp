@@ -26,6 +26,7 @@ constexpr Name<Reduce> reduce_names[] = {
     {Reduce::fp32, "fp32"}, {Reduce::bf16, "bf16"}, {Reduce::bf16_wire, "bf16_wire"}};
 constexpr Name<Recompute> recompute_names[] = {
     {Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::block, "block"}};
+constexpr Name<ContextMethod> context_names[] = {{ContextMethod::gather, "gather"}, {ContextMethod::heads, "heads"}};
 constexpr Name<PipelineKind> pipeline_names[] = {
     {PipelineKind::gpipe, "gpipe"}, {PipelineKind::one_f_one_b, "1f1b"}, {PipelineKind::interleaved, "interleaved"},
     {PipelineKind::zb_h1, "zb_h1"}, {PipelineKind::zbv, "zbv"},          {PipelineKind::dualpipev, "dualpipev"}};
@@ -52,6 +53,7 @@ std::span<const Name<SyncPolicy>> names_of(SyncPolicy /*any*/) { return sync_pol
 std::span<const Name<DType>> names_of(DType /*any*/) { return dtype_names; }
 std::span<const Name<Reduce>> names_of(Reduce /*any*/) { return reduce_names; }
 std::span<const Name<Recompute>> names_of(Recompute /*any*/) { return recompute_names; }
+std::span<const Name<ContextMethod>> names_of(ContextMethod /*any*/) { return context_names; }
 std::span<const Name<PipelineKind>> names_of(PipelineKind /*any*/) { return pipeline_names; }
 std::span<const Name<Offload>> names_of(Offload /*any*/) { return offload_names; }
 std::span<const Name<LrSchedule>> names_of(LrSchedule /*any*/) { return lr_schedule_names; }

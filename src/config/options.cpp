@@ -10,9 +10,9 @@ namespace {
 
 std::vector<Option> all_options() {
   std::vector<Option> all;
-  for (auto* part : {run_options, model_options, data_options, mesh_options, pipeline_options, batch_options,
-                     sync_options, precision_options, memory_options, loss_options, optimizer_options, lr_options,
-                     train_options, checkpoint_options, metrics_options, device_options, comm_options}) {
+  for (auto* part : {run_options, model_options, data_options, mesh_options, context_options, pipeline_options,
+                     batch_options, sync_options, precision_options, memory_options, loss_options, optimizer_options,
+                     lr_options, train_options, checkpoint_options, metrics_options, device_options, comm_options}) {
     std::ranges::move(part(), std::back_inserter(all));
   }
   return all;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sections [mesh], [sync], [precision], [memory], [device] and [comm]: how the work is spread over the machine.
+// The sections [mesh], [context], [pipeline], [sync], [precision], [memory], [device] and [comm]: how the work is
+// spread over the machine.
 #include "config/mesh_keys.hpp"
 #include "config/section.hpp"
 
@@ -43,13 +44,21 @@ std::vector<Option> mesh_options() {
     if (axis == remaining_axis)
       s.custom(
           key, "integer", read_shard, [](const Mesh& mesh) { return print(mesh.shard); }, help);
-    else if (size != nullptr)
+    else
       s.number(key, size, between(1, most_ranks), help);
   }
   s.flag("sequence_parallel", &Mesh::sequence_parallel, "shard norms and residuals along the sequence dimension")
       .default_is("tensor > 1");
-  for (const auto& [axis, size, meaning] : mesh_keys)
-    if (size == nullptr) s.reserved(std::string(mesh::to_text(axis)), 1, std::string(meaning));
+  s.reserved("expert", 1, "expert-parallel size");
+  return s.take();
+}
+
+std::vector<Option> context_options() {
+  Section<Context> s("context", &RunConfig::context);
+  s.choice("method", &Context::method,
+           "how ranks of mesh.context attend over whole sequences: gather: all-gather keys and values; heads: exchange "
+           "sequences for heads (Ulysses)")
+      .not_yet();
   return s.take();
 }
 

@@ -13,14 +13,12 @@ namespace trireme::config {
 
 namespace {
 
-std::int64_t size_of(const Mesh& mesh, const MeshKey& key) { return key.size == nullptr ? 1 : mesh.*key.size; }
-
 /// Fills in the shard axis; 0 when the mesh does not fit.
 std::int64_t fit_shard(const Mesh& mesh, std::int64_t ranks, Mistakes& mistakes) {
   std::int64_t others = 1;
   std::string axes;
   for (const MeshKey& key : mesh_keys) {
-    const std::int64_t size = size_of(mesh, key);
+    const std::int64_t size = mesh.*key.size;
     if (key.axis == remaining_axis || (size == 1 && !mesh::row_of(key.axis).always_shown)) continue;
     others *= size;
     axes += fmt::format("{}mesh.{} {}", axes.empty() ? "" : " x ", mesh::to_text(key.axis), size);
@@ -79,13 +77,29 @@ void check_length(const RunConfig& config, std::int64_t accumulation, std::int64
 void check_tensor(const RunConfig& config, Mistakes& mistakes) {
   const std::int64_t tensor = config.mesh.tensor;
   if (tensor == 1) return;
-  const std::int64_t tokens = config.batch.micro * config.data.seq_len;
+  const std::int64_t context = config.mesh.context, unit = tensor * (context > 1 ? 2 * context : 1);
+  if (config.data.seq_len % (2 * context) != 0 && context > 1) return;  // check_context
+  const std::int64_t tokens = config.batch.micro * config.data.seq_len / context;
   if (config.mesh.sequence_parallel.value_or(true) && tokens % tensor != 0)
     mistakes.add(fmt::format(
-        "mesh.sequence_parallel: batch.micro {} x data.seq_len {} = {} tokens cannot be cut into mesh.tensor {} equal "
+        "mesh.sequence_parallel: batch.micro {} x data.seq_len {}{} = {} tokens cannot be cut into mesh.tensor {} "
+        "equal "
         "parts; set data.seq_len = {} or {}, or mesh.sequence_parallel = false",
-        config.batch.micro, config.data.seq_len, tokens, tensor,
-        std::max(tensor, config.data.seq_len / tensor * tensor), (config.data.seq_len / tensor + 1) * tensor));
+        config.batch.micro, config.data.seq_len, context > 1 ? fmt::format(" / mesh.context {}", context) : "", tokens,
+        tensor, std::max(unit, config.data.seq_len / unit * unit), (config.data.seq_len / unit + 1) * unit));
+}
+
+/// What the context axis asks of the other sections.
+void check_context(const RunConfig& config, Mistakes& mistakes) {
+  const std::int64_t context = config.mesh.context, runs = 2 * context, length = config.data.seq_len;
+  if (context == 1) return;
+  if (length % runs != 0)
+    mistakes.add(fmt::format(
+        "mesh.context: data.seq_len {} cannot be cut into the 2 x {} = {} equal runs of {} context ranks; set "
+        "data.seq_len = {} or {}",
+        length, context, runs, context, std::max(runs, length / runs * runs), (length / runs + 1) * runs));
+  if (config.device.cuda_graphs)
+    mistakes.add("device.cuda_graphs: not available with mesh.context > 1: it has collectives within layers");
 }
 
 /// What a pipeline asks of the other sections.
@@ -116,25 +130,28 @@ Resolved resolve(const RunConfig& config, int ranks) {
   if (shard > 0) accumulation = fit_batch(config.batch, config.mesh.replicate * shard, mistakes);
   check_length(config, accumulation, config.mesh.replicate * shard, mistakes);
   const std::int64_t group = config.sync.reshard_after_forward;
-  if (shard > 0 && group > 1 && shard % group != 0)
+  const std::int64_t shards = shard * config.mesh.context;
+  if (shards > 0 && group > 1 && shards % group != 0)
     mistakes.add(fmt::format(
-        "sync.reshard_after_forward: a group of {} does not divide the shard axis of {}; set true, false or a "
-        "divisor",
-        group, shard));
+        "sync.reshard_after_forward: a group of {} does not divide the {} shards{}; set true, false or a divisor",
+        group, shards,
+        config.mesh.context > 1 ? fmt::format(" (mesh.shard {} x mesh.context {})", shard, config.mesh.context) : ""));
   check_tensor(config, mistakes);
+  check_context(config, mistakes);
   check_pipeline(config, mistakes);
   mistakes.raise(fmt::format("the run file does not fit {} {}:", ranks, ranks == 1 ? "rank" : "ranks"));
   Resolved resolved;
-  for (const MeshKey& key : mesh_keys)
-    resolved.*mesh::row_of(key.axis).size = static_cast<int>(size_of(config.mesh, key));
+  for (const MeshKey& key : mesh_keys) resolved.*mesh::row_of(key.axis).size = static_cast<int>(config.mesh.*key.size);
   resolved.shard = static_cast<int>(shard);
   resolved.accumulation = static_cast<int>(accumulation);
   return resolved;
 }
 
 void require_trainable(const RunConfig& config) {
-  if (config.mesh.pipeline == 1) return;
   Mistakes mistakes;
+  if (config.mesh.context > 1 && config.device.type == DeviceType::cuda)
+    mistakes.add("device.type = cuda: not available with mesh.context > 1 yet; set cpu");
+  if (config.mesh.pipeline == 1) return mistakes.raise("the run cannot be trained:");
   const PipelineKind kind = config.pipeline.schedule;
   if (kind != PipelineKind::gpipe && kind != PipelineKind::one_f_one_b && kind != PipelineKind::interleaved)
     mistakes.add(fmt::format(

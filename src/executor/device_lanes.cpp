@@ -25,7 +25,8 @@ std::optional<c10::Stream> stream_of(Lane lane, c10::Device device) {
     // Its tensors are made on one of the two and freed on the other, twice a stage: on a stream of their own each would
     // be kept from reuse (record_stream) while the host is a microbatch ahead, and one forgotten would be a silent
     // race.
-    case Lane::tensor: return gpu.getDefaultStream(device);
+    case Lane::tensor:
+    case Lane::context: return gpu.getDefaultStream(device);
     case Lane::gather:
     case Lane::reduce:
     case Lane::send:

@@ -26,6 +26,7 @@ constexpr LinkRow rows[] = {
     {{Group::tensor, Lane::reduce}},
     {{Group::tensor, Lane::compute}},
     {{Group::tensor_group, Lane::reduce}},
+    {{Group::context, Lane::context}},
     {{Group::shard_group, Lane::gather}},
     {{Group::pipeline, Lane::compute}},
     {{Group::pipeline, Lane::reduce}},

@@ -46,6 +46,8 @@ class Resolver {
   Operands operator()(const schedule::ScatterSequence&) { return {}; }
   Operands operator()(const schedule::AllReduceActivation&) { return {}; }
   Operands operator()(const schedule::GatherVocabulary&) { return {}; }
+  Operands operator()(const schedule::GatherKeys&) { return {}; }
+  Operands operator()(const schedule::ScatterKeys&) { return {}; }
   template <class Other>
   requires(!schedule::of_stage<Other>) Operands operator()(const Other&) { return {}; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs of the tensor axis, and the stages that it cuts. What runs on the tensor lane's thread uses plain loops:
-// only the compute lane's has a team.
+// The verbs of the tensor axis, and the stages that it and the context axis cut. What runs on the tensor lane's thread
+// uses plain loops: only the compute lane's has a team.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/clone.h>
@@ -50,6 +50,7 @@ void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage&
           partitioned.head->forward(now.branch, operands.parameters, microbatch(op.microbatch), mode, now.logits);
       if (!nn::saves(mode)) now.branch.reset();
       break;
+    case model::StageKind::attend: attend(stage, operands, partitioned, op.microbatch, mode, now.hidden, saved); break;
     default:
       if (cached) saved.tensors = activations_.take_any({op.block, *op.stage, op.microbatch});
       now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch),
@@ -76,6 +77,8 @@ void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::St
     now.branch = partitioned.norm->forward(now.recomputed, operands.parameters, mode, saved);
   else if (stage.kind == model::StageKind::post_norm)
     now.recomputed = partitioned.norm->forward(now.branch, operands.parameters, mode, saved).add_(now.recomputed);
+  else if (stage.kind == model::StageKind::attend)
+    attend(stage, operands, partitioned, op.microbatch, mode, now.recomputed, saved);
   else
     now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch), mode,
                                              saved.tensors);
@@ -92,7 +95,8 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
   const nn::Microbatch& m = microbatch(op.microbatch);
   std::vector<at::Tensor> saved = activations_.take(key);
   const bool gathered = stage.leave == model::Join::scatter_sequence;
-  at::Tensor& upstream = gathered || stage.sum_is_normed ? now.branch : now.hidden;
+  const bool of_branch = gathered || stage.sum_is_normed || stage.kind == model::StageKind::projection;
+  at::Tensor& upstream = of_branch ? now.branch : now.hidden;
   switch (stage.kind) {
     case model::StageKind::norm:
       now.hidden = partitioned.norm->backward(now.branch, now.hidden, operands.parameters, operands.gradients, saved);
@@ -110,6 +114,16 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
       now.branch = partitioned.head->backward(now.branch, now.vocabulary, operands.parameters, operands.gradients, m,
                                               std::move(now.logits));
       now.vocabulary.reset();
+      break;
+    case model::StageKind::attend:
+      if (op.part == schedule::BackwardPart::input) {
+        nn::Attend::Gradients d = partitioned.attend->backward_input(upstream, now.keys, operands.parameters, m, saved);
+        now.branch = std::move(d.qkv);
+        now.keys = std::move(d.keys);
+        activations_.keep(key, std::move(saved));
+      } else {
+        partitioned.attend->backward_weight(operands.gradients, saved);
+      }
       break;
     default:
       if (op.part == schedule::BackwardPart::input) {

@@ -25,11 +25,13 @@ struct InFlight {
   at::Tensor recomputed;    ///< the residual stream of a forward that runs again
   at::Tensor branch;        ///< between the residual stream and a branch, or its gradient
   at::Tensor branch_again;  ///< a branch's input once more
-  at::Tensor logits;        ///< of the first chunk of tokens, between the head's forward and backward
-  at::Tensor vocabulary;    ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
+  at::Tensor keys;    ///< keys and values of whole sequences, or the gradients by them: [B*T, 2 kv_heads * head_dim]
+  at::Tensor logits;  ///< of the first chunk of tokens, between the head's forward and backward
+  at::Tensor vocabulary;  ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
 };
 
-/// The step that the compute lane is in. Only that lane touches it, and the tensor lane what it exchanges.
+/// The step that the compute lane is in. Only that lane touches it, and the tensor and context lanes what they
+/// exchange.
 struct StepState {
   StepInput input;
   StepResult result;
@@ -72,6 +74,8 @@ class Verbs {
   void run(const schedule::GatherVocabulary& op);
   void run(const schedule::RecomputeNorm& op, const Operands& operands);
   void run(const schedule::AllReduceReplicated& op);
+  void run(const schedule::GatherKeys& op);
+  void run(const schedule::ScatterKeys& op);
   void run(const schedule::Put& op);
   void run(const schedule::Send& op);
   void run(const schedule::Receive& op);
@@ -92,10 +96,14 @@ class Verbs {
   [[nodiscard]] static bool caches(const schedule::Forward& op, model::StageKind kind) {
     return op.keep == model::Keep::kv_cache && model::has_kv_cache(kind);
   }
-  /// One stage that tensor parallelism cut.
+  /// One stage that tensor or context parallelism cut.
   void forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                            nn::Mode mode);
   void recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
+  /// The forward of attention over gathered keys, which are freed. Adds to `stream` where nothing sums or norms it
+  /// first.
+  void attend(const model::Stage& stage, const StageOperands& operands, const nn::Layer& layer, Microbatch m,
+              nn::Mode mode, at::Tensor& stream, nn::Saved& saved);
   void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands);
   /// The stage of an op that names one.
   template <class Op>

@@ -66,6 +66,13 @@ DpRank Mesh::dp_rank(const Coordinates& at) const {
   return {at.replicate * shard + at.shard};
 }
 
+Mesh Mesh::of_storage() const {
+  Mesh folded = *this;
+  folded.shard = shards();
+  folded.context = 1;
+  return folded;
+}
+
 std::vector<Rank> Mesh::group(Axes along, const Coordinates& at) const {
   std::vector<Rank> members{Rank{0}};
   for (const AxisRow& row : axes) {
@@ -89,6 +96,11 @@ std::string Mesh::text() const {
     names += fmt::format("{}{}", names.empty() ? "" : " x ", row.name);
   }
   return fmt::format("{} ({})", sizes, names);
+}
+
+std::string Mesh::short_text() const {
+  return fmt::format("{}{} x {} x {}", context > 1 ? fmt::format("context {}: ", context) : "", replicate, shard,
+                     tensor);
 }
 
 }  // namespace trireme::mesh

@@ -35,6 +35,14 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
     case StageKind::embedding:
     case StageKind::positions:
     case StageKind::logits: return {};
+    case StageKind::projection: {
+      const std::int64_t heads = sizes.heads + sizes.kv_heads;
+      if (sizes.decoder.qk_norm == QkNorm::none) return {};
+      return {values(heads * sizes.head_dim), statistics(sizes.decoder.qk_norm == QkNorm::head ? heads : 2)};
+    }
+    case StageKind::attend:
+      return {values((sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim), values(sizes.heads * sizes.head_dim),
+              statistics(sizes.heads)};
     case StageKind::attention:
       add_norms();
       add_attention();
@@ -61,7 +69,8 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
 Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, Keep keep) {
   const bool whole = kind == StageKind::attention || kind == StageKind::mlp;
   const bool is_norm = kind == StageKind::norm || kind == StageKind::post_norm;
-  invariant(whole || is_branch(kind) || is_norm, "only transformer layers split their backward");
+  invariant(whole || is_branch(kind) || kind == StageKind::attend || is_norm,
+            "only transformer layers split their backward");
   Pending out;
   const auto add = [&](Bytes bytes, bool saved) {
     out.tensors.push_back(bytes);
@@ -71,14 +80,15 @@ Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens,
   const Decoder& decoder = sizes.decoder;
   const bool all = keep == Keep::all;
   const auto norm = static_cast<std::int64_t>(norm_parameters(decoder));
-  if (whole) add(values(sizes.hidden), all || !decoder.pre_norm);  // the branch's input
-  add(values(sizes.hidden), is_norm);                              // d_y; of a norm: x, and rstd
+  if (whole) add(values(sizes.hidden), all || !decoder.pre_norm);         // the branch's input
+  if (kind != StageKind::projection) add(values(sizes.hidden), is_norm);  // d_y; of a norm: x, and rstd
   if (is_norm) add(Bytes{tokens * norm * 4}, true);
   std::int64_t in_norms = whole ? (static_cast<int>(decoder.pre_norm) + static_cast<int>(decoder.post_norm)) : 0;
   if (is_norm) in_norms = 1;
   std::int64_t gradients = in_norms * norm * sizes.hidden;
-  if (kind == StageKind::attention || kind == StageKind::attention_branch) {
-    add(values(sizes.heads * sizes.head_dim), true);
+  const bool attention = kind == StageKind::attention || kind == StageKind::attention_branch;
+  if (attention || kind == StageKind::attend) add(values(sizes.heads * sizes.head_dim), true);
+  if (attention || kind == StageKind::projection) {
     add(values((sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim), false);
     if (decoder.qk_norm == QkNorm::head) gradients += 2 * sizes.head_dim;
     if (decoder.qk_norm == QkNorm::width) gradients += (sizes.heads + sizes.kv_heads) * sizes.head_dim;

@@ -195,13 +195,12 @@ std::vector<Role> given(std::initializer_list<Given> groups) {
 std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
   using enum Role;
   const bool layer_norm = d.norm == NormKind::layer;
-  std::vector<Role> attends = given({{!d.joint_qkv, {q, k, v}},
-                                     {!d.joint_qkv && d.qkv_bias, {q_bias, k_bias, v_bias}},
-                                     {d.joint_qkv, {qkv}},
-                                     {d.joint_qkv && d.qkv_bias, {Role::qkv_bias}},
-                                     {d.qk_norm != QkNorm::none, {q_norm, k_norm}},
-                                     {true, {o}},
-                                     {d.o_bias, {Role::o_bias}}});
+  std::vector<Role> projects = given({{!d.joint_qkv, {q, k, v}},
+                                      {!d.joint_qkv && d.qkv_bias, {q_bias, k_bias, v_bias}},
+                                      {d.joint_qkv, {qkv}},
+                                      {d.joint_qkv && d.qkv_bias, {Role::qkv_bias}},
+                                      {d.qk_norm != QkNorm::none, {q_norm, k_norm}}});
+  std::vector<Role> attends = given({{true, {o}}, {d.o_bias, {Role::o_bias}}});
   std::vector<Role> feeds = given({{d.gated(), {gate}},
                                    {true, {up}},
                                    {d.gated() && d.mlp_bias, {gate_bias}},
@@ -214,6 +213,7 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
     case StageKind::attention:
       return given({{d.pre_norm, {attention_norm}},
                     {d.pre_norm && layer_norm, {attention_norm_bias}},
+                    {true, projects},
                     {true, attends},
                     {d.post_norm, {attention_post_norm}}});
     case StageKind::mlp:
@@ -224,8 +224,10 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
     case StageKind::head: return given({{true, {final_norm}}, {layer_norm, {final_norm_bias}}, {true, {head}}});
     case StageKind::norm:
     case StageKind::post_norm: return {};
-    case StageKind::attention_branch: return attends;
+    case StageKind::attention_branch: return given({{true, projects}, {true, attends}});
     case StageKind::mlp_branch: return feeds;
+    case StageKind::projection: return projects;
+    case StageKind::attend: return attends;
     case StageKind::logits: return {head};
   }
   throw BugError("roles_of: unknown kind of stage");

@@ -43,6 +43,8 @@ std::optional<ParamRef> Model::find(std::string_view name) const {
   return std::nullopt;
 }
 
-Model build(const config::Model& config, const TensorPart& part) { return partition(build(config), part); }
+Model build(const config::Model& config, const TensorPart& part) {
+  return divide_sequences(partition(build(config), part), part.context);
+}
 
 }  // namespace trireme::model

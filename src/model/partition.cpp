@@ -95,7 +95,9 @@ std::vector<ParamRef> parameters_of(const Stage& whole, Has has, const Decoder& 
   throw BugError("a piece of a stage has some of its parameters");
 }
 
-std::vector<Stage> partitioned_stage(const Stage& whole, const Decoder& decoder, bool sequence_parallel) {
+}  // namespace
+
+std::vector<Stage> pieces_of(const Stage& whole, const Decoder& decoder) {
   const std::vector<StageRule>& rules = stage_rules();
   const auto rule = std::find_if(rules.begin(), rules.end(), [&](const StageRule& r) { return r.whole == whole.kind; });
   invariant(rule != rules.end(), fmt::format("the tensor plan has no rule for stage {}", whole.name));
@@ -110,19 +112,14 @@ std::vector<Stage> partitioned_stage(const Stage& whole, const Decoder& decoder,
     stage.enter = piece.enter;
     stage.leave = piece.leave;
     stage.sum_is_normed = decoder.post_norm && is_branch(piece.kind);
-    if (!sequence_parallel) {
-      stage.enter = without_sequence_parallelism(stage.enter);
-      stage.leave = without_sequence_parallelism(stage.leave);
-    }
     stages.push_back(std::move(stage));
   }
   return stages;
 }
 
-}  // namespace
-
 Model partition(Model model, const TensorPart& part) {
   invariant(part.ranks >= 1 && part.rank >= 0 && part.rank < part.ranks, "a tensor rank lies within its axis");
+  model.part = part;
   if (part.ranks == 1) return model;
   const Decoder& decoder = model.sizes.decoder;
   if (decoder.qk_norm == QkNorm::width || !decoder.pre_norm)
@@ -136,7 +133,6 @@ Model partition(Model model, const TensorPart& part) {
   if (!wrong.empty())
     throw ConfigError(fmt::format("mesh.tensor = {}: {}; the nearest that works with this model: {}", part.ranks,
                                   fmt::join(wrong, "; "), nearest_that_work(model.sizes, part.ranks)));
-  model.part = part;
   model.held.heads /= part.ranks;
   model.held.kv_heads = std::max<std::int64_t>(1, model.held.kv_heads / part.ranks);
   model.held.intermediate /= part.ranks;
@@ -147,8 +143,13 @@ Model partition(Model model, const TensorPart& part) {
   for (ComputeBlock& block : model.compute_blocks) {
     std::vector<Stage> stages;
     for (const Stage& whole : block.stages)
-      for (Stage& piece : partitioned_stage(whole, model.sizes.decoder, part.sequence_parallel))
+      for (Stage& piece : pieces_of(whole, model.sizes.decoder)) {
+        if (!part.sequence_parallel) {
+          piece.enter = without_sequence_parallelism(piece.enter);
+          piece.leave = without_sequence_parallelism(piece.leave);
+        }
         stages.push_back(std::move(piece));
+      }
     block.stages = std::move(stages);
   }
   return model;

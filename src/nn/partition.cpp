@@ -127,7 +127,7 @@ Layer make_layer(const model::Model& model, const model::Stage& stage, std::int6
   const model::TensorPart& part = model.part;
   Layer layer;
   if (stage.kind == StageKind::positions) {
-    layer.whole = std::make_unique<Positions>(part.sequence_parallel ? part.rank : 0);
+    layer.whole = std::make_unique<Positions>(part.sequence_parallel ? part.rank : 0, part.context);
   } else if (!model::is_partitioned(stage)) {
     layer.whole = make_stage(stage, model.held, max_seq_len, compute, loss_chunk_tokens, device);
   } else if (stage.kind == StageKind::norm || stage.kind == StageKind::post_norm) {
@@ -137,6 +137,10 @@ Layer make_layer(const model::Model& model, const model::Stage& stage, std::int6
   } else if (stage.kind == StageKind::logits) {
     layer.head.emplace(model.sizes, model::vocabulary_part(model.sizes.vocab, part), part.ranks, loss_chunk_tokens,
                        device);
+  } else if (stage.kind == StageKind::projection) {
+    layer.branch = std::make_unique<Projection>(model.held, stage, max_seq_len, part.context, device);
+  } else if (stage.kind == StageKind::attend) {
+    layer.attend.emplace(model.held, stage, part.context, part.rank == 0);
   } else {
     layer.branch = make_branch(stage, model.held, max_seq_len, part.rank == 0, device);
   }

@@ -10,31 +10,30 @@
 #include "trireme/kernels/embedding.hpp"
 
 namespace trireme::nn {
-namespace {
 
-/// The position of each of `count` tokens in its sequence, from token `first` of the microbatch on: int32. Each
-/// sequence begins at position `past`.
-at::Tensor positions_of(std::int64_t first, std::int64_t count, std::int64_t seq_len, std::int64_t past,
-                        at::Device device) {
-  if (device.is_cuda())
-    return at::arange(first, first + count, at::TensorOptions(device).dtype(at::kInt)).remainder_(seq_len).add_(past);
+at::Tensor Positions::positions_of(std::int64_t count, const Microbatch& m, at::Device device) const {
+  const std::int64_t first = part_ * count;
+  if (device.is_cuda()) {
+    invariant(context_.ranks == 1, "sequences are not divided on GPUs");
+    return at::arange(first, first + count, at::TensorOptions(device).dtype(at::kInt))
+        .remainder_(m.seq_len)
+        .add_(m.past);
+  }
   at::Tensor ids = at::empty({count}, at::kInt);
   auto* id = ids.mutable_data_ptr<std::int32_t>();
-  for (std::int64_t i = 0; i < count; ++i) id[i] = static_cast<std::int32_t>(past + (first + i) % seq_len);
+  for (std::int64_t i = 0; i < count; ++i)
+    id[i] = static_cast<std::int32_t>(m.past + context_.position((first + i) % m.seq_len, m.seq_len * context_.ranks));
   return ids;
 }
-
-}  // namespace
 
 Result Positions::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
                           Mode /*mode*/, Saved& /*saved*/) const {
   const PlainOperators guard;
   const std::int64_t count = hidden.size(0);
-  invariant(microbatch.past + microbatch.seq_len <= parameters[0].size(0),
+  invariant(microbatch.past + microbatch.seq_len * context_.ranks <= parameters[0].size(0),
             "a sequence is longer than there are learned positions");
   at::Tensor out = at::empty_like(hidden);
-  kernels::embedding_gather(positions_of(part_ * count, count, microbatch.seq_len, microbatch.past, hidden.device()),
-                            parameters[0], out);
+  kernels::embedding_gather(positions_of(count, microbatch, hidden.device()), parameters[0], out);
   return {.hidden = out.add_(hidden)};
 }
 
@@ -42,8 +41,7 @@ Result Positions::backward(at::Tensor d_hidden, std::span<const at::Tensor> /*pa
                            const Microbatch& microbatch, Saved /*saved*/) const {
   const PlainOperators guard;
   const std::int64_t count = d_hidden.size(0);
-  kernels::embedding_scatter_add(positions_of(part_ * count, count, microbatch.seq_len, 0, d_hidden.device()), d_hidden,
-                                 grads[0]);
+  kernels::embedding_scatter_add(positions_of(count, microbatch, d_hidden.device()), d_hidden, grads[0]);
   return {.hidden = std::move(d_hidden)};
 }
 

@@ -94,9 +94,14 @@ Bytes Activations::during(const schedule::Backward& op) {
   std::vector<Key> waits;  // what its weights' gradients need, from the last stage on
   each_stage(op, model_, [&](const Key& key) { waits.insert(waits.begin(), key); });
   // A branch whose norm is not split with it has its weights' gradients at once.
-  if (model::is_branch(kind_of(waits.front()))) return most;
-  if (kind_of(waits.front()) == model::StageKind::norm)
-    waits.insert(waits.begin(), Key{op.block.value, op.stage->value + 1, op.microbatch.value});
+  const model::StageKind first = kind_of(waits.front());
+  if (model::is_branch(first) || first == model::StageKind::attend) return most;
+  if (first == model::StageKind::norm) {
+    const Key branch{op.block.value, op.stage->value + 1, op.microbatch.value};
+    waits.insert(waits.begin(), branch);
+    if (kind_of(branch) == model::StageKind::projection)
+      waits.insert(waits.begin(), Key{op.block.value, op.stage->value + 2, op.microbatch.value});
+  }
   for (const Key& key : waits) {
     const model::StageKind kind = kind_of(key);
     const auto [pending, fresh] =

@@ -38,6 +38,8 @@ class Activations {
   [[nodiscard]] Bytes during(const schedule::ScatterSequence&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::AllReduceActivation&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::GatherVocabulary&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::GatherKeys&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::ScatterKeys&) { return total_; }
   // Copies between the stream and slots, which are charged as a ring.
   [[nodiscard]] Bytes during(const schedule::Put&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::Send&) { return total_; }

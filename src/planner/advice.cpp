@@ -59,7 +59,7 @@ Needs needs_of(const config::RunConfig& config, int ranks) {
   const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
   const schedule::Schedule step =
       schedule::build_step_unverified(model, mesh.accumulation, schedule::policy_of(config, mesh));  // one of many
-  const shard::Layout layout(model, mesh.shard);
+  const shard::Layout layout(model, mesh.shards());
   const ReplayOptions replay_options = replay_options_of(config, mesh);
   Needs needs{.memory = replay_memory(step, model, layout, replay_options)};
   add_list(needs, step, model, replay_traffic(step, model, layout, replay_options));
@@ -97,14 +97,15 @@ std::vector<Change> changes(const config::RunConfig& config) {
           {"memory.offload = \"parameters\"", "the host's cores update"},
           {"precision.compute = \"bf16\"", "activations are rounded"},
           {"mesh.replicate = 1", "gathers cross the replicas"},
-          {fmt::format("mesh.tensor = {}", 2 * config.mesh.tensor), "traffic within each layer"}};
+          {fmt::format("mesh.tensor = {}", 2 * config.mesh.tensor), "traffic within each layer"},
+          {fmt::format("mesh.context = {}", 2 * config.mesh.context), "keys and values are gathered in each layer"}};
 }
 
 /// What is left with everything that keeps the ranks and the layers whole.
 std::optional<Bytes> least(const config::RunConfig& config, int ranks) {
   config::RunConfig all = config;
   for (const auto& [line, note] : changes(config)) {
-    if (line.starts_with("mesh.tensor")) continue;
+    if (line.starts_with("mesh.tensor") || line.starts_with("mesh.context")) continue;
     const auto with = changed(all, {line.starts_with("batch.micro") ? "batch.micro = 1" : line});
     const auto before = needs_with(all, {}, ranks);
     const auto after = with ? needs_with(*with, {}, ranks) : std::nullopt;
@@ -136,7 +137,7 @@ std::string diagnosis(const Advice& advice) {
       activations > 0.5
           ? fmt::format(
                 "Activations are {} of the {} that a rank needs: a smaller microbatch, recompute, offload of "
-                "activations or tensor parallelism help.",
+                "activations, tensor or context parallelism help.",
                 percent(activations), to_text(m.total()))
           : fmt::format(
                 "Parameters, gradients and optimizer state are {} of the {} that a rank needs: wider sharding and "
@@ -149,7 +150,7 @@ std::string diagnosis(const Advice& advice) {
   if (advice.least && *advice.least > *advice.budget)
     text += fmt::format(
         " Even one sequence a microbatch with all of the changes that keep the ranks needs {}: take more ranks, or "
-        "cut the layers with mesh.tensor.",
+        "cut the layers with mesh.tensor or the sequences with mesh.context.",
         to_text(*advice.least));
   return text;
 }

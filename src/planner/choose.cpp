@@ -47,7 +47,7 @@ Bytes needs(const config::RunConfig& config, const model::Model& model, const co
     return plan.memory[static_cast<std::size_t>(plan.worst_rank())].total();
   }
   const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
-  return replay_memory(step, model, shard::Layout(model, mesh.shard), replay_options_of(config, mesh)).total();
+  return replay_memory(step, model, shard::Layout(model, mesh.shards()), replay_options_of(config, mesh)).total();
 }
 
 }  // namespace

@@ -132,10 +132,12 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   return memory;
 }
 
-model::TensorPart tensor_part(const config::RunConfig& config, const config::Resolved& mesh, int rank) {
+model::TensorPart tensor_part(const config::RunConfig& config, const config::Resolved& mesh, int rank,
+                              int context_rank) {
   return {.rank = rank,
           .ranks = mesh.tensor,
-          .sequence_parallel = mesh.tensor > 1 && config.mesh.sequence_parallel.value_or(true)};
+          .sequence_parallel = mesh.tensor > 1 && config.mesh.sequence_parallel.value_or(true),
+          .context = {.rank = context_rank, .ranks = mesh.context}};
 }
 
 config::RunConfig computing_on(config::RunConfig config, bool gpu) {
@@ -147,7 +149,7 @@ config::RunConfig computing_on(config::RunConfig config, bool gpu) {
 ReplayOptions replay_options_of(const config::RunConfig& config, const config::Resolved& mesh) {
   return {.compute = config.precision.compute,
           .reduce = config.precision.reduce,
-          .tokens = config.batch.micro * config.data.seq_len,
+          .tokens = config.batch.micro * config.data.seq_len / mesh.context,
           .replicas = mesh.replicate,
           .on_gpu = config.device.type == config::DeviceType::cuda,
           .loss_chunk_tokens = config.loss.chunk_tokens,

@@ -104,6 +104,15 @@ void VerbBytes::add(const schedule::AllReduceReplicated& op) {
              all_reduce_bytes(shard::elements(ranges.in_groups), 4, ranges.group));
 }
 
+// The context axis.
+std::int64_t VerbBytes::sent_keys() const {
+  return replay_options_.tokens * 2 * model_.held.kv_heads * model_.held.head_dim * (model_.part.context.ranks - 1);
+}
+void VerbBytes::add(const schedule::GatherKeys&) { transfer(mesh::Group::context, "all_gather", sent_keys() * width_); }
+void VerbBytes::add(const schedule::ScatterKeys&) {
+  transfer(mesh::Group::context, "reduce_scatter", sent_keys() * width_);
+}
+
 // The pipeline axis.
 void VerbBytes::add(const schedule::Send&) { pass("send", held_stream_ * width_); }
 

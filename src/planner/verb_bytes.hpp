@@ -56,6 +56,8 @@ class VerbBytes {
   void add(const schedule::ScatterSequence& op);
   void add(const schedule::AllReduceActivation& op);
   void add(const schedule::GatherVocabulary& op);
+  void add(const schedule::GatherKeys& op);
+  void add(const schedule::ScatterKeys& op);
   void add(const schedule::AllReduceReplicated& op);
   void add(const schedule::Put&) {}
   void add(const schedule::Send& op);
@@ -67,6 +69,8 @@ class VerbBytes {
   void transfer(mesh::Group group, std::string_view operation, std::int64_t bytes);
   /// Between device and host.
   void copy(std::string_view operation, std::int64_t bytes);
+  /// Elements of the keys and values of this rank's tokens that it sends to all other ranks of the context axis.
+  [[nodiscard]] std::int64_t sent_keys() const;
   /// To another pipeline rank.
   void pass(std::string_view operation, std::int64_t bytes);
 

@@ -30,6 +30,7 @@ std::string_view to_text(Lane lane) {
     case Lane::host_to_device: return "host to device";
     case Lane::host: return "host";
     case Lane::tensor: return "tensor";
+    case Lane::context: return "context";
     case Lane::send: return "send";
     case Lane::receive: return "receive";
   }
@@ -97,6 +98,7 @@ std::string to_text(const Resource& resource, const model::Model& model) {
     std::string operator()(const resource::Branch& r) const { return of("branch", r.m); }
     std::string operator()(const resource::BranchAgain& r) const { return of("branch again", r.m); }
     std::string operator()(const resource::Vocabulary& r) const { return of("vocabulary", r.m); }
+    std::string operator()(const resource::Keys& r) const { return of("keys", r.m); }
     std::string operator()(const resource::Saved& r) const {
       const model::ComputeBlock& block = model[r.block];
       return fmt::format("activation({}, {}, m{})", block.name,

@@ -97,9 +97,10 @@ void check_device(const config::Device& device) {
 void hint_at_striping(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {
   if (!saves_checkpoints(config)) return;
   constexpr std::int64_t parameter_and_moments = 3 * 4;  // bytes
-  const std::string hint = io::striping_hint(
-      io::file_system_of(config.checkpoint.directory), config.checkpoint.directory,
-      checkpoint::files_of(mesh, config.checkpoint.ranks_per_file), Bytes{parameter_and_moments * model.elements()});
+  const std::string hint =
+      io::striping_hint(io::file_system_of(config.checkpoint.directory), config.checkpoint.directory,
+                        checkpoint::files_of(mesh.of_storage(), config.checkpoint.ranks_per_file),
+                        Bytes{parameter_and_moments * model.elements()});
   if (!hint.empty()) log::info(hint);
 }
 

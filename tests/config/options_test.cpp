@@ -23,7 +23,7 @@ TEST(Options, HaveUniqueNamesAndAMeaning) {
     EXPECT_FALSE(option.meaning.empty()) << option.name();
     EXPECT_FALSE(option.type.empty()) << option.name();
   }
-  EXPECT_EQ(section_names().size(), 17U);
+  EXPECT_EQ(section_names().size(), 18U);
 }
 
 // The keys that the design promises.
@@ -37,6 +37,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> promised = {
      {"train", "validation", "format", "seq_len", "shuffle", "seed", "ignore_targets", "document_end", "document_mask",
       "tokenizer", "skip_to", "prefetch_batches"}},
     {"mesh", {"replicate", "shard", "tensor", "sequence_parallel", "context", "pipeline"}},
+    {"context", {"method"}},
     {"pipeline", {"schedule", "chunks", "layers"}},
     {"batch", {"global", "micro"}},
     {"sync", {"policy", "reshard_after_forward", "reshard_after_backward", "prefetch_bytes"}},
@@ -79,7 +80,8 @@ TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {
 
 TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
   const std::vector<std::pair<std::string, std::string>> at_default_and_not = {
-      {"mesh.context=1", "mesh.context=2"},
+      {"mesh.expert=1", "mesh.expert=2"},
+      {"context.method=gather", "context.method=heads"},
       {"precision.moments=fp32", "precision.moments=bf16"},
   };
   for (const auto& [fine, later] : at_default_and_not) {

@@ -66,7 +66,8 @@ RunConfig everything_set() {
             .tokenizer = "spm:m.model",
             .skip_to = 12,
             .prefetch_batches = 3};
-  c.mesh = {.replicate = 2, .shard = 4, .tensor = 2, .sequence_parallel = true, .pipeline = 2};
+  c.mesh = {.replicate = 2, .shard = 4, .tensor = 2, .sequence_parallel = true, .context = 2, .pipeline = 2};
+  c.context = {.method = ContextMethod::heads};
   c.pipeline = {.schedule = PipelineKind::zbv, .chunks = 2, .layers = {3, 4}};
   c.batch = {.global = 12, .micro = 3};
   c.sync = {.policy = SyncPolicy::automatic,

@@ -53,6 +53,41 @@ TEST(Resolve, RefusesAMeshThatDoesNotFitTheRanks) {
   EXPECT_THAT(refusal_of(run_with({.tensor = 4}, {.global = 12, .micro = 1}), 3), HasSubstr("start 4 ranks"));
 }
 
+TEST(Resolve, DividesSequencesOverContextRanksInTwoRunsEach) {
+  RunConfig config = run_with({.tensor = 2, .context = 3}, {.global = 4, .micro = 1});
+  config.data.seq_len = 24;
+  const Resolved mesh = resolve(config, 12);
+  EXPECT_EQ(mesh.shard, 2);
+  EXPECT_EQ(mesh.dp_size(), 2) << "context ranks train on the same sequences";
+  EXPECT_EQ(mesh.shards(), 6);
+  EXPECT_EQ(mesh.accumulation, 2);
+  config.data.seq_len = 26;
+  EXPECT_THAT(refusal_of(config, 12), AllOf(HasSubstr("mesh.context: data.seq_len 26 cannot be cut into the 2 x 3 = 6"),
+                                            HasSubstr("data.seq_len = 24 or 30")));
+  config.data.seq_len = 30;
+  config.mesh.sequence_parallel = true;
+  config.mesh.tensor = 4;
+  EXPECT_THAT(refusal_of(config, 12), AllOf(HasSubstr("/ mesh.context 3 = 10 tokens cannot be cut into mesh.tensor 4"),
+                                            HasSubstr("data.seq_len = 24 or 48")));
+  config.mesh.tensor = 1;
+  config.mesh.sequence_parallel = false;
+  config.batch.global = 4;
+  config.sync.reshard_after_forward = 5;
+  EXPECT_THAT(refusal_of(config, 12),
+              HasSubstr("a group of 5 does not divide the 12 shards (mesh.shard 4 x mesh.context 3)"));
+  config.device.cuda_graphs = true;
+  EXPECT_THAT(refusal_of(config, 12), HasSubstr("device.cuda_graphs: not available with mesh.context > 1"));
+}
+
+TEST(Resolve, LeavesContextParallelismOnGpusToThePlanner) {
+  RunConfig config = run_with({.context = 2}, {.global = 4, .micro = 1});
+  config.data.seq_len = 8;
+  EXPECT_NO_THROW(require_trainable(config));
+  config.device.type = DeviceType::cuda;
+  EXPECT_NO_THROW((void)resolve(config, 4));
+  EXPECT_THROW(require_trainable(config), ConfigError);
+}
+
 TEST(Resolve, NamesTheNearestBatchesThatFit) {
   EXPECT_THAT(refusal_of(run_with({}, {.global = 20, .micro = 2}), 3),
               AllOf(HasSubstr("20 is not a whole multiple of batch.micro 2 x 3 data-parallel ranks = 6"),

@@ -161,6 +161,18 @@ TEST(Mesh, HasARowForEveryAxisInTheOrderOfWorldRanks) {
   for (const GroupRow& row : groups) EXPECT_EQ(to_text(row.group), row.name);
 }
 
+TEST(Mesh, StoresParametersOnContextRanksAsOnShardRanks) {
+  const Mesh mesh{.pipeline = 2, .replicate = 2, .shard = 3, .context = 2, .tensor = 2};
+  const Mesh storage = mesh.of_storage();
+  EXPECT_EQ(storage, (Mesh{.pipeline = 2, .replicate = 2, .shard = 6, .tensor = 2}));
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    const Coordinates at = mesh.coordinates({rank}), stored = storage.coordinates({rank});
+    EXPECT_EQ(stored.shard, mesh.shard_of(at));
+    EXPECT_EQ(mesh.group(row_of(Group::shard).axes, at), storage.group(row_of(Group::shard).axes, stored));
+    EXPECT_EQ(mesh.group(row_of(Group::dp).axes, at), storage.group(row_of(Group::dp).axes, stored));
+  }
+}
+
 TEST(Group, AlongSeveralAxesIsInRankOrder) {
   const Mesh mesh{.replicate = 2, .shard = 2, .context = 2, .tensor = 2};
   EXPECT_EQ(mesh.group({Axis::shard, Axis::context}, mesh.coordinates({9})),

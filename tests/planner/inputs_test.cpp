@@ -60,6 +60,22 @@ TEST(Inputs, OfLlama3405BIsAPipelineThatFits) {
   EXPECT_NE(action_grid(plan).find("19.0% = "), std::string::npos) << "the bubble that the file states";
 }
 
+/// docs/parallelism.md
+TEST(Inputs, OfLlama38BPlanSequencesOfAMillionTokens) {
+  config::RunConfig config = config::load_run_file(TRIREME_SOURCE_DIR "/inputs/llama3-8b.toml");
+  config.device.type = config::DeviceType::cuda;
+  config.data.seq_len = 1 << 20;
+  config.batch = {.global = 16, .micro = 1};
+  config.mesh = {.shard = 2, .tensor = 8, .sequence_parallel = true, .context = 8};
+  const Machine machine = load_machine("h100");
+  const Prediction planned = predict(config, 128, machine, {.percentiles = false, .few_layers = true});
+  EXPECT_NEAR(in_gib(planned.memory.total()), 54.6, 0.5);
+  EXPECT_LT(planned.memory.total(), machine.memory);
+  config.mesh = {.shard = 16, .tensor = 8, .sequence_parallel = true};
+  EXPECT_GT(predict(config, 128, machine, {.percentiles = false, .few_layers = true}).memory.total(), machine.memory)
+      << "tensor parallelism alone";
+}
+
 TEST(Inputs, OfLlama3TrainOn15TrillionTokens) {
   for (const std::string name : {"llama3-8b.toml", "llama3-70b.toml", "llama3-405b.toml"}) {
     const config::RunConfig config = config::load_run_file(TRIREME_SOURCE_DIR "/inputs/" + name);

@@ -61,6 +61,33 @@ TEST(ReplayTraffic, OfReplicasDoesNotGrowWithAccumulation) {
   EXPECT_EQ(bytes(1), bytes(4));
 }
 
+/// docs/parallelism.md: a rank gathers keys and values twice a layer and microbatch, and sums their gradients once.
+TEST(ReplayTraffic, OfContextRanksEqualsTheFormulaAndActivationsAreDivided) {
+  config::Model sizes = llama().config;
+  const std::int64_t tokens = 96, microbatches = 3;
+  const ReplayOptions whole{.compute = DType::bf16, .tokens = tokens};
+  const model::Model alone = model::build(sizes);
+  const Memory undivided =
+      replay_memory(schedule::build_step(alone, microbatches, {}), alone, shard::Layout(alone, 4), whole);
+  for (const int context : {2, 4})
+    for (const int tensor : {1, 2}) {
+      const model::Model model =
+          model::build(sizes, {.ranks = tensor, .sequence_parallel = tensor > 1, .context = {.ranks = context}});
+      const shard::Layout layout(model, 4);
+      ReplayOptions divided = whole;
+      divided.tokens = tokens / context;
+      const auto step = schedule::build_step(model, microbatches, {});
+      const Traffic traffic = replay_traffic(step, model, layout, divided);
+      const std::int64_t calls = model.sizes.layers * microbatches;
+      const std::int64_t keys = tokens / context * 2 * sizes.kv_heads * sizes.head_dim / tensor * 2 * (context - 1);
+      EXPECT_EQ(traffic.at("context").at("all_gather"), (Moved{{2 * calls * keys}, 2 * calls}));
+      EXPECT_EQ(traffic.at("context").at("reduce_scatter"), (Moved{{calls * keys}, calls}));
+      if (tensor > 1) continue;
+      EXPECT_EQ(replay_memory(step, model, layout, divided).activations.value * context, undivided.activations.value);
+      EXPECT_EQ(replay_memory(step, model, layout, divided).optimizer, undivided.optimizer);
+    }
+}
+
 TEST(ReplayMemory, HoldsEveryGradientUnderDeferredAndARingUnderImmediate) {
   const model::Model model = llama();
   const shard::Layout layout(model, 2);

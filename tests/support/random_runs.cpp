@@ -100,6 +100,20 @@ void draw_pipeline(Draw& draw, config::RunConfig& config, int ranks) {
   config.model.layers = std::max(config.model.layers, config.mesh.pipeline * chunks) + draw.between(0, 1);
 }
 
+/// Context ranks for some. A branch without a norm before it is not divided.
+void draw_context(Draw& draw, config::RunConfig& config, const model::Architecture& family, int ranks) {
+  const std::int64_t context = draw.divisor_of(ranks, 4);
+  if (family.decoder.pre_norm) config.mesh.context = context;
+}
+
+/// Sequences of a length that can be divided.
+void fit_context(config::RunConfig& config) {
+  const std::int64_t runs = 2 * config.mesh.context;
+  if (runs == 2) return;
+  config.data.seq_len = up(config.data.seq_len, runs);
+  if (config.model.positions > 0) config.model.positions = up(config.model.positions, runs);
+}
+
 config::Sync draw_sync(Draw& draw, std::int64_t shard) {
   using enum config::SyncPolicy;
   config::Sync sync;
@@ -126,20 +140,23 @@ config::Memory draw_memory(Draw& draw) {
 
 }  // namespace
 
-config::RunConfig draw_run(Draw& draw, Draw* pipelines, const model::Architecture& family, const TokenFiles& files,
+config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& family, const TokenFiles& files,
                            int ranks, int steps) {
   config::RunConfig config = odd_run(files, steps);
   config.model = draw_model(draw);
   draw_tensor(draw, config, family, ranks);
   draw_family(draw, config.model, family);
   ranks /= static_cast<int>(config.mesh.tensor);
-  if (pipelines != nullptr) draw_pipeline(*pipelines, config, ranks);
+  if (axes != nullptr) draw_pipeline(*axes, config, ranks);
   ranks /= static_cast<int>(config.mesh.pipeline);
+  if (axes != nullptr) draw_context(*axes, config, family, ranks);
+  ranks /= static_cast<int>(config.mesh.context);
   config.mesh.replicate = draw.divisor_of(ranks, 3);
-  config.sync = draw_sync(draw, ranks / config.mesh.replicate);
+  config.sync = draw_sync(draw, ranks / config.mesh.replicate * config.mesh.context);
   config.memory = draw_memory(draw);
   if (config.mesh.pipeline > 1) config.memory.activation_offload = false;
   config.data.seq_len = draw.between(5, 15);
+  fit_context(config);
   config.data.shuffle = draw.coin();
   if (draw.coin()) config.data.ignore_targets = {TokenFiles::silent_token, 20, 21, 22};
   config.data.document_mask = draw.coin();
@@ -152,7 +169,8 @@ config::RunConfig draw_run(Draw& draw, Draw* pipelines, const model::Architectur
   config.batch.micro = (24 + microbatch_rows - 1) / microbatch_rows;
   config.batch.global = config.batch.micro * microbatch_rows;
   if (config.mesh.tensor > 1)
-    config.mesh.sequence_parallel = draw.coin() && config.batch.micro * config.data.seq_len % config.mesh.tensor == 0;
+    config.mesh.sequence_parallel =
+        draw.coin() && config.batch.micro * config.data.seq_len / config.mesh.context % config.mesh.tensor == 0;
   config.loss.chunk_tokens = draw.of<std::int64_t>({0, 0, 1, 7, 64});
   config.data.prefetch_batches = draw.between(1, 3);
   using enum config::Reduce;

@@ -39,8 +39,9 @@ class Draw {
   std::mt19937 random_;
 };
 
-/// A run whose first weights make all of it visible. pipelines: draws them, apart from all else; null: none.
-[[nodiscard]] config::RunConfig draw_run(Draw& draw, Draw* pipelines, const model::Architecture& family,
+/// A run whose first weights make all of it visible. axes: draws pipelines and context ranks, apart from all
+/// else; null: none.
+[[nodiscard]] config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& family,
                                          const TokenFiles& files, int ranks, int steps);
 
 /// Adds what of `trireme train` a job alone does not have. files: also validated on.

@@ -134,15 +134,15 @@ TEST(RandomParity, FollowsThePlainProgram) {
   const int steps = gpus.empty() ? 20 : 4;  // a simulated GPU takes its time
   const char* seed = std::getenv("TRIREME_TEST_SEED");
   const unsigned long number = (seed != nullptr ? std::strtoul(seed, nullptr, 10) : 1) * 100 + world.size();
-  test::Draw draw(number), pipeline_draw(number + 50);
+  test::Draw draw(number), axes_draw(number + 50);
   const std::span<const model::Architecture> families = model::architectures();
   test::Deviation worst;
-  int runs = 0, tried = 0, graphs = 0, pipelines = 0;
+  int runs = 0, tried = 0, graphs = 0, pipelines = 0, divided = 0;
   for (; runs < draws && tried < 8 * draws; ++tried) {
     // Each draw has another family, each rank count begins with another one: no family is left out.
     const model::Architecture& family = families[(number + static_cast<unsigned long>(runs)) % families.size()];
     config::RunConfig config =
-        test::draw_run(draw, gpus.empty() ? &pipeline_draw : nullptr, family, files, world.size(), steps);
+        test::draw_run(draw, gpus.empty() ? &axes_draw : nullptr, family, files, world.size(), steps);
     JobOptions options = {.lane_threads = draw.coin(),
                           .transport = draw.of({comm::TransportChoice::mpi, comm::TransportChoice::shared_memory}),
                           .poison = true};
@@ -160,6 +160,7 @@ TEST(RandomParity, FollowsThePlainProgram) {
     ++runs;
     graphs += config.device.cuda_graphs ? 1 : 0;
     pipelines += config.mesh.pipeline > 1 ? 1 : 0;
+    divided += config.mesh.context > 1 ? 1 : 0;
     const auto compare = [&](const test::Curve& curve) {
       const test::Deviation found = test::deviation(curve, expected);
       EXPECT_LE(found.loss, tolerance_of(config).loss) << config::print_run_file(config);
@@ -178,8 +179,8 @@ TEST(RandomParity, FollowsThePlainProgram) {
   if (world.rank() == 0)
     std::printf(
         "largest deviations from the plain program: losses %.1e, gradient norms %.1e; %d of %d draws, %d with graphs, "
-        "%d with pipelines\n",
-        worst.loss, worst.grad_norm, runs, tried, graphs, pipelines);
+        "%d with pipelines, %d with divided sequences\n",
+        worst.loss, worst.grad_norm, runs, tried, graphs, pipelines, divided);
 }
 
 }  // namespace

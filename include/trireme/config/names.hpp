@@ -23,6 +23,7 @@ std::span<const Name<SyncPolicy>> names_of(SyncPolicy);
 std::span<const Name<DType>> names_of(DType);
 std::span<const Name<Reduce>> names_of(Reduce);
 std::span<const Name<Recompute>> names_of(Recompute);
+std::span<const Name<ContextMethod>> names_of(ContextMethod);
 std::span<const Name<PipelineKind>> names_of(PipelineKind);
 std::span<const Name<Offload>> names_of(Offload);
 std::span<const Name<LrSchedule>> names_of(LrSchedule);

@@ -53,6 +53,7 @@ struct Option {
 [[nodiscard]] std::vector<Option> model_options();
 [[nodiscard]] std::vector<Option> data_options();
 [[nodiscard]] std::vector<Option> mesh_options();
+[[nodiscard]] std::vector<Option> context_options();
 [[nodiscard]] std::vector<Option> pipeline_options();
 [[nodiscard]] std::vector<Option> batch_options();
 [[nodiscard]] std::vector<Option> sync_options();

@@ -21,6 +21,7 @@ enum class Reduce { fp32, bf16, bf16_wire };
 enum class Recompute { none, selective, block };
 /// GPipe (Huang et al. 2019), 1F1B and interleaved 1F1B (Narayanan et al. 2021), ZB-H1 and ZB-V (Qi et al. 2023),
 /// DualPipeV (DeepSeek 2025).
+enum class ContextMethod { gather, heads };
 enum class PipelineKind { gpipe, one_f_one_b, interleaved, zb_h1, zbv, dualpipev };
 enum class Offload { none, optimizer, parameters };
 enum class LrSchedule { cosine, linear, constant, wsd };
@@ -120,7 +121,12 @@ struct Mesh {
   std::int64_t shard = -1;  ///< -1: the ranks left
   std::int64_t tensor = 1;
   std::optional<bool> sequence_parallel;  ///< tensor > 1 when absent
+  std::int64_t context = 1;
   std::int64_t pipeline = 1;
+};
+
+struct Context {
+  ContextMethod method = ContextMethod::gather;
 };
 
 struct Pipeline {
@@ -232,6 +238,7 @@ struct RunConfig {
   Model model;
   Data data;
   Mesh mesh;
+  Context context;
   Pipeline pipeline;
   Batch batch;
   Sync sync;

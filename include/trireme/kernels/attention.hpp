@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 
@@ -14,6 +15,13 @@ struct AttentionShape {
   std::int64_t window = 0;  ///< keys that a query sees, its own included; 0: all before it
   double scale = 0;         ///< of q k^T; 0: head_dim^-1/2
   double softcap = 0;       ///< a scaled score s becomes softcap tanh(s / softcap); 0: it stays
+  /// Queries of a sequence are two runs of so many of its tokens, which begin at `run_begin` (context parallelism). 0:
+  /// every token is a query.
+  std::int64_t run = 0;
+  std::array<std::int64_t, 2> run_begin{};
+
+  /// Queries of a sequence.
+  [[nodiscard]] std::int64_t queries() const { return run > 0 ? 2 * run : seq_len; }
 
   [[nodiscard]] double score_scale() const {
     return scale > 0 ? scale : 1.0 / std::sqrt(static_cast<double>(head_dim));
@@ -21,10 +29,10 @@ struct AttentionShape {
 };
 
 // Causal attention, softmax(scale q k^T) v, without materialising [T, T] (FlashAttention, Dao et al. 2022).
-// All fp32 or all bf16; rows may be apart. q, out: [B*T, heads * head_dim]; k, v: [B*T, kv_heads * head_dim];
-// logsumexp: [B, heads, T] fp32.
+// All fp32 or all bf16; rows may be apart. q, out: [B*Q, heads * head_dim]; k, v: [B*T, kv_heads * head_dim];
+// logsumexp: [B, heads, Q] fp32; Q: queries() of each sequence of T tokens. Runs have no device kernel.
 //
-// document_begin: int32 [B*T] on the host, wherever the rest lies: where in its row the document of each token begins.
+// document_begin: int32 [B*Q] on the host, wherever the rest lies: where in its row the document of each query begins.
 // A token sees those of its document only, as if every document were a sequence of its own; what lies in other
 // documents or before the window is not computed, block by block. Undefined: rows are one document.
 

@@ -13,7 +13,7 @@ namespace trireme::mesh {
 /// by dp rank. pipeline: the ranks that hold the parts of one model and train on the same tokens. shard_group:
 /// neighbours on the shard axis that keep a copy of the parameters (sync.reshard_after_forward). tensor_group:
 /// neighbours on the tensor axis that share key and value heads.
-enum class Group { replicate, shard, tensor, dp, pipeline, shard_group, tensor_group };
+enum class Group { replicate, shard, context, tensor, dp, pipeline, shard_group, tensor_group };
 
 /// One kind of group.
 struct GroupRow {
@@ -27,6 +27,7 @@ struct GroupRow {
 inline constexpr std::array groups{
     GroupRow{Group::replicate, "replicate", Axis::replicate, "replicate"},
     GroupRow{Group::shard, "shard", {Axis::shard, Axis::context}, "shard"},
+    GroupRow{Group::context, "context", Axis::context, "context"},
     GroupRow{Group::tensor, "tensor", Axis::tensor, "tensor"},
     GroupRow{Group::dp, "dp", {Axis::replicate, Axis::shard, Axis::context}, "control"},
     GroupRow{Group::pipeline, "pipeline", Axis::pipeline, "pipeline"},

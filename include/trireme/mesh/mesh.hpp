@@ -50,6 +50,12 @@ struct Mesh {
 
   [[nodiscard]] int ranks() const;
   [[nodiscard]] int dp_size() const { return replicate * shard; }
+  /// Ranks over which parameters are sharded: context ranks hold the same ones, so they share their storage, too.
+  [[nodiscard]] int shards() const { return shard * context; }
+  /// Which of the shards a rank has.
+  [[nodiscard]] int shard_of(const Coordinates& at) const { return at.shard * context + at.context; }
+  /// The same ranks in the same order as parameters and checkpoints see them: context ranks are shard ranks.
+  [[nodiscard]] Mesh of_storage() const;
   [[nodiscard]] int size(Axis axis) const;
   /// The number of ranks of a group along some axes: the product of their sizes.
   [[nodiscard]] int size(Axes along) const;
@@ -67,6 +73,8 @@ struct Mesh {
 
   /// "2x4x1 (replicate x shard x tensor)". An axis that most runs do not have is shown where it is larger than 1.
   [[nodiscard]] std::string text() const;
+  /// "2 x 4 x 1": replicate x shard x tensor; "context 2: 2 x 4 x 1" where sequences are divided.
+  [[nodiscard]] std::string short_text() const;
   friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 

@@ -29,8 +29,9 @@ enum class Keep {
 /// norm of the branch's output adds that and its rstd, and a branch that reads x itself has no rstd of it; mlp: x,
 /// rstd, gate|up; head: x. rstd and log-sum-exp are fp32. `all` adds the norm's output to attention, and to mlp that of
 /// SwiGLU or GELU and the norm's. What tensor parallelism cuts them into saves the same between them, but never the
-/// gathered input of a branch. `keep` is neither input, which is a block's affair, nor
-/// kv_cache.
+/// gathered input of a branch. So does what context parallelism cuts attention into, but for a norm of queries and
+/// keys: then those are saved before it, by the projection, and behind it. `keep` is neither input, which is a block's
+/// affair, nor kv_cache.
 [[nodiscard]] std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
                                                Keep keep = Keep::products);
 
@@ -38,7 +39,8 @@ enum class Keep {
 /// saved already. Whole stages keep the norm's output in place of x and rstd, so that weight reads no parameter values:
 /// attention: norm's output, d_y, the attention's output, d_q|k|v; mlp: norm's output, d_y, inner, d_gate|up; both the
 /// gradients of their norms' own parameters, fp32. Without a norm of the input that is x itself. Pieces of tensor
-/// parallelism: the branch without the norm's, the norm x and rstd, which a recompute_norm reads.
+/// parallelism: the branch without the norm's, the norm x and rstd, which a recompute_norm reads. Of
+/// context parallelism: the projection d_q|k|v, attend d_y and the attention's output.
 struct Pending {
   std::vector<Bytes> tensors;
   Bytes fresh;

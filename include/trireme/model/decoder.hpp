@@ -8,7 +8,8 @@
 namespace trireme::model {
 
 /// The kinds of stage that `nn/` can run. The first five read the residual stream and write it; the others are what
-/// tensor parallelism cuts them into (tensor_plan.hpp). `roles_of` gives the parameters of each.
+/// tensor parallelism cuts them into (tensor_plan.hpp), and context parallelism (context.hpp). `roles_of` gives the
+/// parameters of each.
 enum class StageKind {
   embedding,
   positions,         ///< adds learned ones
@@ -18,6 +19,8 @@ enum class StageKind {
   norm,              ///< of attention, mlp or head
   attention_branch,  ///< attention without its norm and residual
   mlp_branch,        ///< mlp without its norm and residual
+  projection,        ///< attention_branch up to queries, keys and values, normed and turned
+  attend,            ///< what is left of it: attention over the keys of whole sequences, and its output
   post_norm,         ///< of the output of attention or mlp, and its residual
   logits,            ///< the head without its norm
 };

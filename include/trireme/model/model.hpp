@@ -56,9 +56,10 @@ struct ParamRef {
   friend bool operator==(const ParamRef&, const ParamRef&) = default;
 };
 
-/// A collective over the tensor axis that stands before or after a stage. Its backward is the other one of gather and
-/// scatter, in reverse; an all-reduce before a stage is in its backward only, one after it in its forward only.
-enum class Join { none, gather_sequence, scatter_sequence, all_reduce_activation, gather_vocabulary };
+/// A collective that stands before or after a stage: over the tensor axis; gather_keys over the context axis. Its
+/// backward is the other one of gather and scatter, in reverse; an all-reduce before a stage is in its backward only,
+/// one after it in its forward only.
+enum class Join { none, gather_sequence, scatter_sequence, all_reduce_activation, gather_vocabulary, gather_keys };
 
 /// A local piece of a block's forward: reads the residual stream, writes it, saves what backward needs.
 struct Stage {
@@ -97,7 +98,7 @@ struct Model {
   config::Model config;  ///< what it was built from, completed
   Sizes sizes;           ///< of the whole model
   Sizes held;            ///< of what one tensor rank holds: heads, kv_heads, intermediate and vocab are its part
-  TensorPart part;       ///< whose part this is
+  TensorPart part;       ///< whose part this is, and of which tokens
   std::vector<ParameterBlock> parameter_blocks;
   std::vector<ComputeBlock> compute_blocks;
 
@@ -124,8 +125,8 @@ struct Model {
 /// and down by sqrt(2 * layers). Throws ConfigError for an unknown architecture, listing those there are.
 [[nodiscard]] Model build(const config::Model& config);
 
-/// What one tensor rank holds and runs of the model: its architecture's tensor plan applied. A part of 1 is the whole
-/// model. Throws ConfigError naming all sizes that do not divide, with the nearest that do.
+/// What one tensor rank holds and runs of the model: its architecture's tensor plan applied, then sequences divided. A
+/// part of 1 is the whole model. Throws ConfigError naming all sizes that do not divide, with the nearest that do.
 [[nodiscard]] Model build(const config::Model& config, const TensorPart& part);
 
 /// Whether a stage looks rows of its parameters up by number: its backward reads no values.
@@ -133,13 +134,19 @@ struct Model {
   return kind == StageKind::embedding || kind == StageKind::positions;
 }
 
-/// Whether tensor parallelism cut a stage: a value of its own stands between it and the residual stream.
+/// Whether a stage reads what a norm wrote, and its weights' gradients read that once more.
 [[nodiscard]] constexpr bool is_branch(StageKind kind) {
-  return kind == StageKind::attention_branch || kind == StageKind::mlp_branch;
+  return kind == StageKind::attention_branch || kind == StageKind::mlp_branch || kind == StageKind::projection;
 }
+/// Whether parallelism cut a stage: a value of its own stands between it and the residual stream.
 [[nodiscard]] inline bool is_partitioned(const Stage& stage) {
-  return stage.kind == StageKind::norm || stage.kind == StageKind::post_norm || stage.leave != Join::none ||
-         stage.enter != Join::none;
+  return is_branch(stage.kind) || stage.kind == StageKind::attend || stage.kind == StageKind::norm ||
+         stage.kind == StageKind::post_norm || stage.leave != Join::none || stage.enter != Join::none;
+}
+
+/// Whether a stage of gathered keys adds what it computes to the residual stream: nothing sums or norms it first.
+[[nodiscard]] inline bool adds_to_stream(const Stage& attend) {
+  return attend.leave == Join::none && !attend.sum_is_normed;
 }
 
 /// Whether ranks of the tensor axis hold the same parameters of a block and have seen other tokens or heads.

@@ -3,14 +3,17 @@
 
 #include <cstdint>
 
+#include "trireme/model/context.hpp"
+
 /// How tensor parallelism cuts a parameter.
 namespace trireme::model {
 
-/// Which part of a model one tensor rank holds.
+/// Which part of a model one tensor rank holds, and which tokens it sees.
 struct TensorPart {
   int rank = 0;
   int ranks = 1;
   bool sequence_parallel = false;  ///< norms and residuals see 1/ranks of the tokens
+  ContextPart context{};
   friend bool operator==(const TensorPart&, const TensorPart&) = default;
 };
 

@@ -46,6 +46,9 @@ struct StageRule {
 /// How the stages of a decoder are cut: every kind of a whole stage has a rule.
 [[nodiscard]] const std::vector<StageRule>& stage_rules();
 
+/// The stages that a whole stage is cut into, joined as with sequence parallelism; itself where it stays whole.
+[[nodiscard]] std::vector<Stage> pieces_of(const Stage& whole, const Decoder& decoder);
+
 /// What one tensor rank holds and runs of a whole model. Throws ConfigError naming every size that does not divide and
 /// the nearest numbers of ranks with which all do.
 [[nodiscard]] Model partition(Model model, const TensorPart& part);

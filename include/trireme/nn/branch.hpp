@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trireme/kernels/attention.hpp"
-#include "trireme/kernels/rope.hpp"
+#include "trireme/nn/queries_and_keys.hpp"
 #include "trireme/nn/stage.hpp"
 
 namespace trireme::nn {
@@ -51,13 +51,6 @@ class Slots {
   std::vector<model::Role> roles_;
 };
 
-/// Columns of q|k that are normed together: a head, or all of q or of k.
-struct NormedPiece {
-  std::int64_t begin = 0, end = 0;
-  std::size_t weight = 0;  ///< its place among the parameters
-  bool first = true;       ///< of those that share the weight
-};
-
 /// Linear layers whose outputs lie side by side: their weights follow each other in the list, and so do their biases.
 struct JointLinear {
   std::size_t weights = 0, count = 1;  ///< the first one's place, and how many there are
@@ -93,7 +86,7 @@ class AttentionBranch final : public Branch {
   /// stage: its window, and whether it rotates.
   AttentionBranch(const model::Sizes& sizes, const model::Stage& stage, std::int64_t max_seq_len, bool adds_bias,
                   at::Device device = at::kCPU);
-  [[nodiscard]] std::size_t products() const override { return pieces_.empty() ? 3 : 4; }
+  [[nodiscard]] std::size_t products() const override { return heads_.norms() ? 4 : 3; }
   at::Tensor forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
                      const Microbatch& microbatch, Mode mode, std::vector<at::Tensor>& saved) const override;
   at::Tensor backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
@@ -102,28 +95,17 @@ class AttentionBranch final : public Branch {
                        const std::vector<at::Tensor>& saved) const override;
 
  private:
-  /// Queries and keys as attention reads them, [N, (heads + kv_heads) * head_dim]: q|k of qkv itself, turned in place,
-  /// or normed. rstd: written unless `again`.
-  [[nodiscard]] at::Tensor queries_and_keys(const at::Tensor& qkv, std::span<const at::Tensor> parameters,
-                                            const Microbatch& microbatch, const at::Tensor& rstd, bool again) const;
   [[nodiscard]] kernels::AttentionShape shape_of(const Microbatch& microbatch) const;
-  /// The angles from the microbatch's first position on.
-  [[nodiscard]] kernels::RopeTable table_of(const Microbatch& microbatch) const;
   /// Mode::generate: puts the keys and values of the microbatch behind those in `cached`, which is allocated first.
   void extend_cache(const at::Tensor& k, const at::Tensor& v, const Microbatch& microbatch,
                     std::vector<at::Tensor>& cached) const;
-  /// Added to the weights of the norms of queries and keys.
-  [[nodiscard]] float norm_offset() const { return sizes_.decoder.norm == model::NormKind::rms_plus_one ? 1 : 0; }
 
   model::Sizes sizes_;
   std::int64_t window_;
   Slots slots_;
   JointLinear qkv_;
   OutputLinear out_;
-  std::vector<NormedPiece> pieces_;
-  kernels::RopeTable table_;
-  kernels::RopeTable long_table_;  ///< longrope's, of sequences longer than short_length_
-  std::int64_t short_length_ = 0;
+  QueriesAndKeys heads_;
 };
 
 /// down(activation(gate(h), up(h))), or down(activation(up(h))) without a gate. Parameters: roles_of(mlp_branch). Saves
@@ -146,6 +128,10 @@ class MlpBranch final : public Branch {
   JointLinear inner_;
   OutputLinear out_;
 };
+
+/// The linear layers before and behind attention. adds_bias: this rank adds the bias of o.
+[[nodiscard]] JointLinear projection_of(const model::Decoder& decoder, const Slots& slots);
+[[nodiscard]] OutputLinear output_of(const model::Decoder& decoder, const Slots& slots, bool adds_bias);
 
 /// The branch of a stage of attention or mlp, whole or cut. sizes: what this rank holds. device: where its tensors will
 /// lie.

@@ -6,6 +6,7 @@
 
 #include "trireme/model/tensor_plan.hpp"
 #include "trireme/nn/branch.hpp"
+#include "trireme/nn/context.hpp"
 #include "trireme/nn/norm.hpp"
 #include "trireme/nn/stage.hpp"
 
@@ -74,6 +75,7 @@ struct Layer {
   std::unique_ptr<Stage> whole;
   std::optional<NormStage> norm;
   std::unique_ptr<Branch> branch;
+  std::optional<Attend> attend;
   std::optional<VocabularyEmbedding> embedding;
   std::optional<VocabularyHead> head;
 };

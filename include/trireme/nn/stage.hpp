@@ -29,8 +29,8 @@ struct Microbatch {
   at::Tensor inputs;         ///< int32 [B*T]
   at::Tensor targets;        ///< int32 [B*T], -1 where not counted; undefined for infer
   std::int64_t batch = 0;    ///< B
-  std::int64_t seq_len = 0;  ///< T
-  /// int32 [B*T]: where in its row the document of each token begins (`document_begins`): attention stays within
+  std::int64_t seq_len = 0;  ///< T: with context parallelism this rank's tokens of each sequence
+  /// int32 [B*T]: where in its sequence the document of each token begins (`document_begins`): attention stays within
   /// documents. Undefined: it spans the row.
   at::Tensor document_begin{};
   double loss_scale = 1.0;  ///< 1 / non-ignored targets of the global batch: gradients carry it, losses do not

@@ -36,9 +36,9 @@ struct PipelinePlan {
 /// Builds and verifies the lists of all pipeline ranks, and replays each. Throws ConfigError for what does not fit.
 [[nodiscard]] PipelinePlan plan_pipeline(const config::RunConfig& config, const config::Resolved& mesh);
 
-/// The same without memory and traffic, for one tensor rank.
+/// The same without memory and traffic, for one tensor and context rank.
 [[nodiscard]] PipelinePlan build_pipeline_plan(const config::RunConfig& config, const config::Resolved& mesh,
-                                               int tensor_rank);
+                                               int tensor_rank, int context_rank = 0);
 
 /// Chunks, layers, parameters, share of FLOPs and memory of every pipeline rank.
 [[nodiscard]] std::string ranks_table(const PipelinePlan& plan);

@@ -18,7 +18,7 @@ namespace trireme::planner {
 struct ReplayOptions {
   DType compute = DType::fp32;
   config::Reduce reduce = config::Reduce::fp32;
-  std::int64_t tokens = 0;  ///< of one microbatch of one rank: micro * seq_len
+  std::int64_t tokens = 0;  ///< of one microbatch of one rank: micro * seq_len / context
   int replicas = 1;
   bool trains = true;                  ///< false: a forward only, no gradients and optimizer state
   int shard_rank = 0;                  ///< whose: which copied parameters a shard holds differs
@@ -64,8 +64,9 @@ struct Moved {
 /// What the run file says of one rank's part. On a GPU where `device.type` is cuda, not auto: see computing_on().
 [[nodiscard]] ReplayOptions replay_options_of(const config::RunConfig& config, const config::Resolved& mesh);
 
-/// What tensor rank `rank` holds of the model.
-[[nodiscard]] model::TensorPart tensor_part(const config::RunConfig& config, const config::Resolved& mesh, int rank);
+/// What tensor rank `rank` holds of the model, and which tokens context rank `context_rank` sees.
+[[nodiscard]] model::TensorPart tensor_part(const config::RunConfig& config, const config::Resolved& mesh, int rank,
+                                            int context_rank = 0);
 
 /// By group ("shard", "shard_group" for gathers out of copies that groups keep, "replicate", "tensor",
 /// "tensor_group" for shared key and value heads, "host" for copies between device and host), then by operation, as in

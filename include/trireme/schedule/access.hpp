@@ -69,6 +69,11 @@ struct Vocabulary {
   Microbatch m;
   friend auto operator<=>(const Vocabulary&, const Vocabulary&) = default;
 };
+/// Keys and values of whole sequences, or the gradients by them.
+struct Keys {
+  Microbatch m;
+  friend auto operator<=>(const Keys&, const Keys&) = default;
+};
 /// What a stage keeps for its backward.
 struct Saved {
   Block block;
@@ -124,7 +129,7 @@ using Resource =
                  resource::PartialShard, resource::GroupCopy, resource::Hidden, resource::Recomputed, resource::Branch,
                  resource::BranchAgain, resource::Vocabulary, resource::Saved, resource::DeviceShard,
                  resource::UploadSlot, resource::DownloadSlot, resource::HostCopy, resource::NormPart,
-                 resource::SendSlot, resource::ReceiveSlot, resource::Norm>;
+                 resource::SendSlot, resource::ReceiveSlot, resource::Norm, resource::Keys>;
 
 [[nodiscard]] std::string to_text(const Resource& resource, const model::Model& model);
 
@@ -143,7 +148,8 @@ struct Access {
 /// What metrics and planner call a copy between device and host; empty for an op that is none.
 [[nodiscard]] std::string_view copy_name(const Op& op);
 
-/// The stage of an op that tensor parallelism cut: it reads and writes more than the residual stream. Null for others.
+/// The stage of an op that tensor or context parallelism cut: it reads and writes more than the residual stream. Null
+/// for others.
 [[nodiscard]] const model::Stage* partitioned_stage(const model::Model& model, Block block,
                                                     const std::optional<Stage>& stage);
 

@@ -19,6 +19,12 @@ concept of_stage = requires(const Verb& verb) {
   verb.stage;
 };
 
+/// Of one stage, not of all of a block: it stands before or behind what runs the stage.
+template <class Verb>
+concept between_stages = requires(const Verb& verb) {
+  { verb.stage } -> std::same_as<const Stage&>;
+};
+
 template <class Verb>
 concept of_parameters = requires(const Verb& verb) {
   { verb.block } -> std::same_as<const ParamBlock&>;

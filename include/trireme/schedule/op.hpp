@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "trireme/base/ids.hpp"
 #include "trireme/model/activations.hpp"
+#include "trireme/schedule/lane.hpp"
 
 /// One optimizer step as a value: the verbs. One struct a verb, only its own fields.
 namespace trireme::schedule {
@@ -209,6 +208,23 @@ struct AllReduceReplicated {
   friend bool operator==(const AllReduceReplicated&, const AllReduceReplicated&) = default;
 };
 
+/// Context parallelism (Llama 3, Dubey et al. 2024): gathers the keys and values of whole sequences over the context
+/// axis, in the order of their tokens: what the stage before computed, or with `again` what `stage` saved.
+struct GatherKeys {
+  Block block;
+  Stage stage;
+  Microbatch microbatch;
+  Phase phase = Phase::forward;
+  friend bool operator==(const GatherKeys&, const GatherKeys&) = default;
+};
+/// Sums the gradients by them over the context axis, and leaves each rank those of its tokens.
+struct ScatterKeys {
+  Block block;
+  Stage stage;
+  Microbatch microbatch;
+  friend bool operator==(const ScatterKeys&, const ScatterKeys&) = default;
+};
+
 // Pipeline parallelism. Edge e stands between chunks e and e + 1 of the model: the residual stream passes forward over
 // it, its gradient backward. Buffers are slots of two rings, allocated once.
 
@@ -251,15 +267,7 @@ struct Take {
 using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute,
                         Upload, OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations,
                         GatherSequence, ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm,
-                        AllReduceReplicated, Put, Send, Receive, Take>;
-
-/// Where an op runs: ops of one lane run one after another, in the schedule's order, on every rank.
-enum class Lane : std::uint8_t { compute, gather, reduce, device_to_host, host_to_device, host, tensor, send, receive };
-inline constexpr int lanes = 9;
-inline constexpr std::array all_lanes{Lane::compute,        Lane::gather,         Lane::reduce,
-                                      Lane::device_to_host, Lane::host_to_device, Lane::host,
-                                      Lane::tensor,         Lane::send,           Lane::receive};
-[[nodiscard]] std::string_view to_text(Lane lane);
+                        AllReduceReplicated, Put, Send, Receive, Take, GatherKeys, ScatterKeys>;
 
 [[nodiscard]] Lane lane_of(const Op& op);
 

@@ -13,22 +13,23 @@ namespace {
 
 void expect_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
                    const at::Tensor& logsumexp, const AttentionShape& s) {
-  const std::int64_t tokens = s.batch * s.seq_len;
+  const std::int64_t tokens = s.batch * s.seq_len, queries = s.batch * s.queries();
   const auto type = q.scalar_type();
   invariant(s.window >= 0 && (s.window == 0 || !q.is_cuda()), "attention: windows have no device kernel");
+  invariant(s.run == 0 || !q.is_cuda(), "attention: runs of queries have no device kernel");
   invariant(s.kv_heads > 0 && s.heads % s.kv_heads == 0, "attention: heads is not a multiple of kv_heads");
-  expect_shape(q, {tokens, s.heads * s.head_dim}, type, "attention: q does not fit the shape");
+  expect_shape(q, {queries, s.heads * s.head_dim}, type, "attention: q does not fit the shape");
   expect_shape(k, {tokens, s.kv_heads * s.head_dim}, type, "attention: k does not fit the shape");
   expect_shape(v, k.sizes(), type, "attention: v does not fit the shape");
   expect_shape(out, q.sizes(), type, "attention: out does not fit the shape");
-  expect_shape(logsumexp, {s.batch, s.heads, s.seq_len}, at::kFloat, "attention: logsumexp does not fit the shape");
+  expect_shape(logsumexp, {s.batch, s.heads, s.queries()}, at::kFloat, "attention: logsumexp does not fit the shape");
 }
 
 /// The beginnings of documents, or null.
 const std::int32_t* beginnings(const at::Tensor& document_begin, const AttentionShape& s) {
   if (!document_begin.defined()) return nullptr;
   invariant(document_begin.is_cpu(), "attention: the borders of documents lie on the host");
-  expect_shape(document_begin, {s.batch * s.seq_len}, at::kInt, "attention: document_begin does not fit the shape");
+  expect_shape(document_begin, {s.batch * s.queries()}, at::kInt, "attention: document_begin does not fit the shape");
   return document_begin.const_data_ptr<std::int32_t>();
 }
 

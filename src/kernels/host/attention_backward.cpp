@@ -53,42 +53,41 @@ void probabilities(float* p, float* d_s, std::int64_t n, std::int64_t key, std::
   }
 }
 
-/// delta = sum of d_out * out over the head, for each query; lse is copied; zeros after seq_len.
+/// delta = sum of d_out * out over the head, for each query; lse is copied; zeros after the run.
 template <class T>
 void statistics(Head<const T> d_out, Head<const T> out, const float* logsumexp, const AttentionShape& s,
                 const Workspace& w) {
-  for (std::int64_t t = 0; t < s.seq_len; ++t) {
+  for (std::int64_t t = 0; t < d_out.count; ++t) {
     const T* a = d_out.data + t * d_out.stride;
     const T* b = out.data + t * out.stride;
     w.delta[t] =
         lane_sum(s.head_dim, [&](std::int64_t d, auto lanes) { return load(a + d, lanes) * load(b + d, lanes); });
   }
-  std::copy_n(logsumexp, s.seq_len, w.lse);
-  std::fill(w.delta + s.seq_len, w.delta + padded_length(s), 0.0F);
-  std::fill(w.lse + s.seq_len, w.lse + padded_length(s), 0.0F);
+  std::copy_n(logsumexp, d_out.count, w.lse);
+  std::fill(w.delta + d_out.count, w.delta + padded(d_out.count), 0.0F);
+  std::fill(w.lse + d_out.count, w.lse + padded(d_out.count), 0.0F);
 }
 
-/// One block of queries against all keys up to it that it sees: adds to d_keys and d_values, overwrites d_query_t.
-void backward_block(std::int64_t begin, const AttentionShape& s, const std::int32_t* document_begin,
-                    const Workspace& w) {
-  const FirstKeys first_keys(document_begin, begin, s);
-  const std::int64_t first = first_keys.block();
-  const std::int64_t padded = padded_length(s);
+/// One block of a run's queries against all keys that it sees: adds to d_keys and d_values, overwrites d_query_t.
+void backward_block(std::int64_t begin, const QueryRun& run, const AttentionShape& s,
+                    const std::int32_t* document_begin, const Workspace& w) {
+  const FirstKeys first_keys(document_begin, begin, run, s);
+  const std::int64_t first = first_keys.block(), end = run.end_of_keys(begin, s);
   const std::int64_t dim = s.head_dim;
   const float scale = scale_of(s);
   const float* queries = w.queries + begin * dim;
   const float* d_outs = w.d_outs + begin * dim;
   transpose(queries, dim, query_block, dim, w.query_t, query_block);
   transpose(d_outs, dim, query_block, dim, w.d_out_t, query_block);
-  for (std::int64_t key = first; key < begin + query_block; key += key_block) {
-    const std::int64_t n = std::min(key_block, begin + query_block - key);
+  for (std::int64_t key = first; key < end; key += key_block) {
+    const std::int64_t n = std::min(key_block, end - key);
     block_product(n, query_block, dim, w.keys + key * dim, dim, w.query_t, query_block, w.p, query_block, false);
     block_product(n, query_block, dim, w.values + key * dim, dim, w.d_out_t, query_block, w.d_s, query_block, false);
-    probabilities(w.p, w.d_s, n, key, begin, w.lse + begin, w.delta + begin, scale, static_cast<float>(s.softcap),
-                  first_keys);
+    probabilities(w.p, w.d_s, n, key, run.position + begin, w.lse + begin, w.delta + begin, scale,
+                  static_cast<float>(s.softcap), first_keys);
     block_product(n, dim, query_block, w.p, query_block, d_outs, dim, w.d_values + key * dim, dim, true);
     block_product(n, dim, query_block, w.d_s, query_block, queries, dim, w.d_keys + key * dim, dim, true);
-    block_product(dim, query_block, n, w.keys_t + key, padded, w.d_s, query_block, w.d_query_t, query_block,
+    block_product(dim, query_block, n, w.keys_t + key, padded_length(s), w.d_s, query_block, w.d_query_t, query_block,
                   key > first);
   }
 }
@@ -112,28 +111,30 @@ void backward_heads(const BackwardArguments<T>& a, const AttentionShape& s, std:
                     float* workspace) {
   const Workspace w(workspace, s);
   const std::int64_t size = padded_length(s) * s.head_dim;
-  pack(Head(a.k, s, sequence, kv_head), s, w.keys);
+  pack(keys_of(a.k, s, sequence, kv_head), s, w.keys);
   transpose(w.keys, s.head_dim, padded_length(s), s.head_dim, w.keys_t, padded_length(s));
-  pack(Head(a.v, s, sequence, kv_head), s, w.values);
+  pack(keys_of(a.v, s, sequence, kv_head), s, w.values);
   std::fill(w.d_keys, w.d_keys + size, 0.0F);
   std::fill(w.d_values, w.d_values + size, 0.0F);
-  const std::int32_t* begins = a.document_begin == nullptr ? nullptr : a.document_begin + sequence * s.seq_len;
   const std::int64_t group = s.heads / s.kv_heads;
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const Head d_out_head(a.d_out, s, sequence, head);
-    pack(Head(a.q, s, sequence, head), s, w.queries);
-    pack(d_out_head, s, w.d_outs);
-    statistics(d_out_head, Head(a.out, s, sequence, head), a.logsumexp + (sequence * s.heads + head) * s.seq_len, s, w);
-    const Head d_q(a.d_q, s, sequence, head);
-    for (std::int64_t begin = 0; begin < s.seq_len; begin += query_block) {
-      backward_block(begin, s, begins, w);
-      transpose(w.d_query_t, query_block, s.head_dim, query_block, w.d_query, s.head_dim);
-      unpack(w.d_query, std::min(query_block, s.seq_len - begin), s.head_dim, d_q.data + begin * d_q.stride,
-             d_q.stride);
+    for (const QueryRun& run : runs_of(s)) {
+      const Head<const T> d_out = queries_of(a.d_out, s, sequence, run, head);
+      pack(queries_of(a.q, s, sequence, run, head), s, w.queries);
+      pack(d_out, s, w.d_outs);
+      statistics(d_out, queries_of(a.out, s, sequence, run, head),
+                 a.logsumexp + (sequence * s.heads + head) * s.queries() + run.first, s, w);
+      const Head<T> d_q = queries_of(a.d_q, s, sequence, run, head);
+      for (std::int64_t begin = 0; begin < run.count; begin += query_block) {
+        backward_block(begin, run, s, a.begins(s, sequence, run), w);
+        transpose(w.d_query_t, query_block, s.head_dim, query_block, w.d_query, s.head_dim);
+        unpack(w.d_query, std::min(query_block, run.count - begin), s.head_dim, d_q.data + begin * d_q.stride,
+               d_q.stride);
+      }
     }
   }
-  const Head d_k(a.d_k, s, sequence, kv_head);
-  const Head d_v(a.d_v, s, sequence, kv_head);
+  const Head<T> d_k = keys_of(a.d_k, s, sequence, kv_head);
+  const Head<T> d_v = keys_of(a.d_v, s, sequence, kv_head);
   unpack(w.d_keys, s.seq_len, s.head_dim, d_k.data, d_k.stride);
   unpack(w.d_values, s.seq_len, s.head_dim, d_v.data, d_v.stride);
 }

@@ -40,19 +40,19 @@ void softmax_row(float* row, std::int64_t hidden, std::int64_t visible, std::int
 
 static_assert(query_block % panel_width == 0 && key_block % panel_width == 0);
 
-/// One query head. q, values: [padded, head_dim]; keys_t: [padded / 64, head_dim, 64].
+/// One run of a query head. q, values: [padded, head_dim]; keys_t: [padded / 64, head_dim, 64].
 template <class T>
-void forward_head(const float* q, const float* keys_t, const float* values, const AttentionShape& s, Head<T> out,
-                  float* logsumexp, const std::int32_t* document_begin, float* scores, float* sums) {
-  const std::int64_t padded = padded_length(s);
+void forward_head(const float* q, const float* keys_t, const float* values, const AttentionShape& s,
+                  const QueryRun& run, Head<T> out, float* logsumexp, const std::int32_t* document_begin, float* scores,
+                  float* sums) {
   // A softcap leaves scaled scores.
   const float scale = s.softcap > 0 ? 1.0F : scale_of(s);
   Running running;
-  for (std::int64_t begin = 0; begin < padded; begin += query_block) {
-    const FirstKeys first_keys(document_begin, begin, s);
-    const std::int64_t first = first_keys.block();
-    for (std::int64_t key = first; key < begin + query_block; key += key_block) {
-      const std::int64_t n = std::min(key_block, begin + query_block - key);
+  for (std::int64_t begin = 0; begin < run.count; begin += query_block) {
+    const FirstKeys first_keys(document_begin, begin, run, s);
+    const std::int64_t first = first_keys.block(), end = run.end_of_keys(begin, s);
+    for (std::int64_t key = first; key < end; key += key_block) {
+      const std::int64_t n = std::min(key_block, end - key);
       for (std::int64_t panel = 0; panel < n; panel += panel_width) {
         block_product(query_block, panel_width, s.head_dim, q + begin * s.head_dim, s.head_dim,
                       keys_t + (key + panel) * s.head_dim, panel_width, scores + panel, key_block, false);
@@ -60,13 +60,13 @@ void forward_head(const float* q, const float* keys_t, const float* values, cons
       for (std::int64_t r = 0; r < query_block; ++r) {
         if (s.softcap > 0) row_kernels.softcap(scores + r * key_block, n, scale_of(s), static_cast<float>(s.softcap));
         softmax_row(scores + r * key_block, std::max<std::int64_t>(first_keys.of[r] - key, 0),
-                    std::min(n, begin + r + 1 - key), n, scale, running.top[r], running.sum[r], sums + r * s.head_dim,
-                    s.head_dim, key == first);
+                    std::min(n, run.position + begin + r + 1 - key), n, scale, running.top[r], running.sum[r],
+                    sums + r * s.head_dim, s.head_dim, key == first);
       }
       block_product(query_block, s.head_dim, n, scores, key_block, values + key * s.head_dim, s.head_dim, sums,
                     s.head_dim, key > first);
     }
-    for (std::int64_t r = 0; r < std::min(query_block, s.seq_len - begin); ++r) {
+    for (std::int64_t r = 0; r < std::min(query_block, run.count - begin); ++r) {
       const float inverse = 1.0F / running.sum[r];
       T* to = out.data + (begin + r) * out.stride;
       for (std::int64_t d = 0; d < s.head_dim; ++d) put(to[d], sums[r * s.head_dim + d] * inverse);
@@ -90,18 +90,20 @@ void forward_heads(const ForwardArguments<T>& a, const AttentionShape& s, std::i
   float* queries = values + size;
   float* scores = queries + size;
   float* sums = scores + query_block * key_block;
-  pack(Head(a.k, s, sequence, kv_head), s, values);
+  pack(keys_of(a.k, s, sequence, kv_head), s, values);
   for (std::int64_t panel = 0; panel < padded_length(s); panel += panel_width) {
     transpose(values + panel * s.head_dim, s.head_dim, panel_width, s.head_dim, keys_t + panel * s.head_dim,
               panel_width);
   }
-  pack(Head(a.v, s, sequence, kv_head), s, values);
+  pack(keys_of(a.v, s, sequence, kv_head), s, values);
   const std::int64_t group = s.heads / s.kv_heads;
   for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    pack(Head(a.q, s, sequence, head), s, queries);
-    forward_head(queries, keys_t, values, s, Head(a.out, s, sequence, head),
-                 a.logsumexp + (sequence * s.heads + head) * s.seq_len,
-                 a.document_begin == nullptr ? nullptr : a.document_begin + sequence * s.seq_len, scores, sums);
+    for (const QueryRun& run : runs_of(s)) {
+      pack(queries_of(a.q, s, sequence, run, head), s, queries);
+      forward_head(queries, keys_t, values, s, run, queries_of(a.out, s, sequence, run, head),
+                   a.logsumexp + (sequence * s.heads + head) * s.queries() + run.first, a.begins(s, sequence, run),
+                   scores, sums);
+    }
   }
 }
 

@@ -15,9 +15,34 @@ namespace trireme::kernels {
 inline constexpr std::int64_t query_block = 64;
 inline constexpr std::int64_t key_block = 512;
 
-/// seq_len rounded up to whole query blocks: rows beyond seq_len are zero, so that few shapes of products occur.
-inline std::int64_t padded_length(const AttentionShape& s) {
-  return (s.seq_len + query_block - 1) / query_block * query_block;
+/// Rounded up to whole query blocks: rows beyond are zero, so that few shapes of products occur.
+inline std::int64_t padded(std::int64_t rows) { return (rows + query_block - 1) / query_block * query_block; }
+inline std::int64_t padded_length(const AttentionShape& s) { return padded(s.seq_len); }
+
+/// Consecutive queries of a sequence: all of them, or one of two runs.
+struct QueryRun {
+  std::int64_t first = 0;  ///< its first, counted in the sequence's queries
+  std::int64_t count = 0;
+  std::int64_t position = 0;  ///< the key of the same token as its first query
+
+  /// Behind the last key that a query of the block that begins at query `begin` sees, rounded up to whole blocks.
+  [[nodiscard]] std::int64_t end_of_keys(std::int64_t begin, const AttentionShape& s) const {
+    return std::min(padded(position + begin + query_block), padded_length(s));
+  }
+};
+
+/// All runs of a sequence's queries.
+struct QueryRuns {
+  QueryRun runs[2];
+  int count;
+  [[nodiscard]] const QueryRun* begin() const { return runs; }
+  [[nodiscard]] const QueryRun* end() const { return runs + count; }
+};
+inline QueryRuns runs_of(const AttentionShape& s) {
+  if (s.run == 0) return {.runs = {{.first = 0, .count = s.seq_len, .position = 0}}, .count = 1};
+  return {.runs = {{.first = 0, .count = s.run, .position = s.run_begin[0]},
+                   {.first = s.run, .count = s.run, .position = s.run_begin[1]}},
+          .count = 2};
 }
 
 /// What scores are multiplied by.
@@ -25,23 +50,35 @@ inline float scale_of(const AttentionShape& s) {
   return s.scale > 0 ? static_cast<float>(s.scale) : 1.0F / std::sqrt(static_cast<float>(s.head_dim));
 }
 
-/// One head of one sequence inside [B*T, heads * head_dim].
+/// One head of `count` rows, from row `first` on, inside [.., heads * head_dim].
 template <class T>
 struct Head {
   T* data;
   std::int64_t stride;
+  std::int64_t count;
 
-  Head(Rows<T> rows, const AttentionShape& s, std::int64_t sequence, std::int64_t head)
-      : data(rows[sequence * s.seq_len] + head * s.head_dim), stride(rows.stride) {}
+  Head(Rows<T> rows, const AttentionShape& s, std::int64_t first, std::int64_t count, std::int64_t head)
+      : data(rows[first] + head * s.head_dim), stride(rows.stride), count(count) {}
 };
+/// A head of the keys or values of a sequence.
+template <class T>
+Head<T> keys_of(Rows<T> rows, const AttentionShape& s, std::int64_t sequence, std::int64_t head) {
+  return {rows, s, sequence * s.seq_len, s.seq_len, head};
+}
+/// A head of a run of the queries of a sequence, or of what is shaped as they are.
+template <class T>
+Head<T> queries_of(Rows<T> rows, const AttentionShape& s, std::int64_t sequence, const QueryRun& run,
+                   std::int64_t head) {
+  return {rows, s, sequence * s.queries() + run.first, run.count, head};
+}
 
-/// Copies a head to fp32 [padded, head_dim], zeros after seq_len.
+/// Copies a head to fp32 [padded, head_dim], zeros after its rows.
 template <class T>
 void pack(Head<T> head, const AttentionShape& s, float* to) {
-  for (std::int64_t t = 0; t < s.seq_len; ++t) {
+  for (std::int64_t t = 0; t < head.count; ++t) {
     for (std::int64_t d = 0; d < s.head_dim; ++d) to[t * s.head_dim + d] = get(head.data[t * head.stride + d]);
   }
-  std::fill(to + s.seq_len * s.head_dim, to + padded_length(s) * s.head_dim, 0.0F);
+  std::fill(to + head.count * s.head_dim, to + padded(head.count) * s.head_dim, 0.0F);
 }
 
 /// Where a block of `query_block` queries looks: the first key that each of them sees. They never fall from one query
@@ -49,13 +86,13 @@ void pack(Head<T> head, const AttentionShape& s, float* to) {
 struct FirstKeys {
   std::int64_t of[query_block] = {};
 
-  /// document_begin: of this sequence, or null. begin: the block's first query; those after seq_len are like the last.
-  FirstKeys(const std::int32_t* document_begin, std::int64_t begin, const AttentionShape& s) {
+  /// document_begin: of this run, or null. begin: the block's first query of the run; those after it are like the last.
+  FirstKeys(const std::int32_t* document_begin, std::int64_t begin, const QueryRun& run, const AttentionShape& s) {
     if (document_begin == nullptr && s.window == 0) return;
     for (std::int64_t r = 0; r < query_block; ++r) {
-      const std::int64_t query = std::min(begin + r, s.seq_len - 1);
+      const std::int64_t query = std::min(begin + r, run.count - 1);
       if (document_begin != nullptr) of[r] = document_begin[query];
-      if (s.window > 0) of[r] = std::max(of[r], query - s.window + 1);
+      if (s.window > 0) of[r] = std::max(of[r], run.position + query - s.window + 1);
     }
   }
   /// The first block of keys that any query sees: the multiple of query_block before its first.
@@ -71,7 +108,12 @@ struct ForwardArguments {
   Rows<const T> q, k, v;
   Rows<T> out;
   float* logsumexp;
-  const std::int32_t* document_begin;  ///< [B*T], or null
+  const std::int32_t* document_begin;  ///< [B*Q], or null
+
+  /// Of a run of a sequence, or null.
+  [[nodiscard]] const std::int32_t* begins(const AttentionShape& s, std::int64_t sequence, const QueryRun& run) const {
+    return document_begin == nullptr ? nullptr : document_begin + sequence * s.queries() + run.first;
+  }
 };
 template <class T>
 void forward_heads(const ForwardArguments<T>& arguments, const AttentionShape& s, std::int64_t sequence,
@@ -82,7 +124,12 @@ struct BackwardArguments {
   Rows<const T> d_out, q, k, v, out;
   const float* logsumexp;
   Rows<T> d_q, d_k, d_v;
-  const std::int32_t* document_begin;  ///< [B*T], or null
+  const std::int32_t* document_begin;  ///< [B*Q], or null
+
+  /// Of a run of a sequence, or null.
+  [[nodiscard]] const std::int32_t* begins(const AttentionShape& s, std::int64_t sequence, const QueryRun& run) const {
+    return document_begin == nullptr ? nullptr : document_begin + sequence * s.queries() + run.first;
+  }
 };
 template <class T>
 void backward_heads(const BackwardArguments<T>& arguments, const AttentionShape& s, std::int64_t sequence,

@@ -161,7 +161,7 @@ std::pair<Memory, Traffic> of_rank_0(const config::RunConfig& config, const conf
   }
   const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
   const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
-  const shard::Layout layout(model, mesh.shard);
+  const shard::Layout layout(model, mesh.shards());
   const ReplayOptions replay_options = replay_options_of(config, mesh);
   return {replay_memory(step, model, layout, replay_options), replay_traffic(step, model, layout, replay_options)};
 }
@@ -179,9 +179,9 @@ std::string compare(const config::RunConfig& given, const MeasuredRun& run, cons
   TextTable table({"memory of rank 0", "predicted", "measured", "error"});
   add_memory(table, "device", on_device(memory), space("device"), replay_options_of(config, mesh).on_gpu);
   add_memory(table, "host", on_host(memory.host), space("host"), false);
-  std::string text = fmt::format("{} ranks ({}{} x {} x {}); error: predicted over measured\n\n{}\n{}", run.ranks,
-                                 mesh.pipeline > 1 ? fmt::format("pipeline {} x ", mesh.pipeline) : "", mesh.replicate,
-                                 mesh.shard, mesh.tensor, table.str(), compare_bytes(traffic, run));
+  std::string text = fmt::format("{} ranks ({}{}); error: predicted over measured\n\n{}\n{}", run.ranks,
+                                 mesh.pipeline > 1 ? fmt::format("pipeline {} x ", mesh.pipeline) : "",
+                                 mesh.short_text(), table.str(), compare_bytes(traffic, run));
   return text + (machine ? compare_time(config, run, *machine) : "add --machine to compare times\n");
 }
 

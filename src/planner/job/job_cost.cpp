@@ -19,7 +19,7 @@ constexpr double state_bytes = 12;  ///< of a parameter in a checkpoint: fp32 ma
 /// One microbatch forward on every data-parallel rank.
 double evaluation_microbatch(const config::RunConfig& config, const config::Resolved& mesh, const Machine& machine) {
   const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
-  const shard::Layout layout(model, mesh.shard);
+  const shard::Layout layout(model, mesh.shards());
   const ReplayOptions replay_options = replay_options_of(config, mesh);
   const auto forward = schedule::build_forward(model, schedule::policy_of(config, mesh));
   const Costs costs({.model = model,
@@ -33,8 +33,8 @@ double evaluation_microbatch(const config::RunConfig& config, const config::Reso
 
 SaveCost save_cost(const config::RunConfig& config, const Prediction& step, const Machine& machine) {
   const model::Model model = model::build(config.model, tensor_part(config, step.mesh, 0));
-  const double shard = state_bytes * static_cast<double>(shard::Layout(model, step.mesh.shard).shard_elements());
-  SaveCost save{.bytes = shard * step.mesh.shard * step.mesh.tensor};
+  const double shard = state_bytes * static_cast<double>(shard::Layout(model, step.mesh.shards()).shard_elements());
+  SaveCost save{.bytes = shard * step.mesh.shards() * step.mesh.tensor};
   if (machine.storage_bandwidth == 0 || machine.node_storage_bandwidth == 0) return save;
   const double nodes = std::ceil(step.ranks / machine.gpus_per_node);
   save.written = save.bytes / std::min(machine.storage_bandwidth, nodes * machine.node_storage_bandwidth);

@@ -25,7 +25,7 @@ struct FasterChange {
 /// On GPUs all reductions but those in fp32 are Trireme's own, which sum in rank order.
 std::string all_to_all_note(const config::RunConfig& config, int ranks, const Machine& machine) {
   const config::Resolved mesh = config::resolve(config, ranks);
-  const Group group = group_of(mesh.shard, mesh.tensor, static_cast<int>(machine.gpus_per_node));
+  const Group group = group_of(mesh.shards(), mesh.tensor, static_cast<int>(machine.gpus_per_node));
   if (!group.crosses_nodes() || group.per_node == 1) return "NCCL's ring instead of an all-to-all";
   return fmt::format("NCCL's ring instead of an all-to-all, which sends {} times as much between nodes",
                      group.per_node / 2.0);

@@ -22,7 +22,7 @@ void on_one_thread(std::vector<schedule::Need>& needs, int ops) {
 Built built(const config::RunConfig& config, const config::Resolved& mesh, const Machine& machine, model::Model model,
             schedule::Schedule schedule) {
   auto needs = schedule::needs(schedule, model);
-  shard::Layout layout(model, mesh.shard);
+  shard::Layout layout(model, mesh.shards());
   Built out{.model = std::move(model),
             .schedule = std::move(schedule),
             .needs = std::move(needs),

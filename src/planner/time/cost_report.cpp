@@ -90,8 +90,8 @@ std::string scaling_table(const config::RunConfig& config, const std::vector<int
       const double per_rank = p.tokens_per_second() / count;
       if (first == 0) first = per_rank;
       table.add({std::to_string(count),
-                 fmt::format("{}{} x {} x {}", p.mesh.pipeline > 1 ? fmt::format("pipeline {}: ", p.mesh.pipeline) : "",
-                             p.mesh.replicate, p.mesh.shard, p.mesh.tensor),
+                 fmt::format("{}{}", p.mesh.pipeline > 1 ? fmt::format("pipeline {}: ", p.mesh.pipeline) : "",
+                             p.mesh.short_text()),
                  std::to_string(p.mesh.accumulation), seconds_text(p.expected.seconds),
                  fmt::format("{} to {}", seconds_text(p.fast), seconds_text(p.slow)),
                  to_short_text(p.tokens_per_second()), fmt::format("{:.4g}", per_rank),

@@ -24,11 +24,13 @@ class OpCost {
       : of_(of), machine_(machine), software_(software), activations_(activations), terms_(terms) {}
 
   Cost operator()(const schedule::Unshard& op) const {
-    const int ranks = op.from.value_or(of_.mesh.shard);
-    return gather("all-gather", spread(ranks, of_.mesh.stride(Axis::shard)), f64(layout(op.block).padded() * width()));
+    const int ranks = op.from.value_or(of_.mesh.shards());
+    return gather("all-gather", spread(ranks, of_.mesh.stride(Axis::context)),
+                  f64(layout(op.block).padded() * width()));
   }
   Cost operator()(const schedule::ReduceScatter& op) const {
-    return reduce("reduce-scatter", along(Axis::shard), f64(layout(op.block).padded()) * wire());
+    return reduce("reduce-scatter", spread(of_.mesh.shards(), of_.mesh.stride(Axis::context)),
+                  f64(layout(op.block).padded()) * wire());
   }
   Cost operator()(const schedule::AllReduce& op) const {
     return all_reduce(along(Axis::replicate), f64(layout(op.block).shard_elements()) * wire());
@@ -52,6 +54,13 @@ class OpCost {
   Cost operator()(const schedule::AllReduceActivation&) const { return all_reduce(tensor(), stream()); }
   Cost operator()(const schedule::GatherVocabulary&) const {
     return gather("gather of the loss", tensor(), f64(of_.replay_options.tokens) * 12 * tensor().ranks);
+  }
+
+  Cost operator()(const schedule::GatherKeys&) const {
+    return gather("gather of keys and values", along(Axis::context), all_keys());
+  }
+  Cost operator()(const schedule::ScatterKeys&) const {
+    return reduce("scatter of their gradients", along(Axis::context), all_keys());
   }
 
   Cost operator()(const schedule::Forward& op) const { return compute(op, Phase::forward); }
@@ -144,6 +153,11 @@ class OpCost {
   }
   [[nodiscard]] Group along(Axis axis) const { return spread(of_.mesh.size(axis), of_.mesh.stride(axis)); }
   [[nodiscard]] Group tensor() const { return along(Axis::tensor); }
+  /// Keys and values of whole sequences.
+  [[nodiscard]] double all_keys() const {
+    return f64(of_.replay_options.tokens * of_.mesh.context * 2 * of_.model.held.kv_heads * of_.model.held.head_dim *
+               width());
+  }
   /// Two pipeline ranks: the slowest axis.
   [[nodiscard]] Group neighbours() const { return spread(2, of_.mesh.stride(Axis::pipeline)); }
   [[nodiscard]] double held_stream() const {

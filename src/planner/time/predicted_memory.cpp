@@ -37,7 +37,7 @@ Memory replayed(config::RunConfig config, const config::Resolved& mesh, std::int
   const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
   const int microbatches = std::min(mesh.accumulation, replayed_microbatches);
   const auto step = step_of(model, microbatches, schedule::policy_of(config, mesh), !verified);
-  return replay_memory(step, model, shard::Layout(model, mesh.shard), replay_options_of(config, mesh));
+  return replay_memory(step, model, shard::Layout(model, mesh.shards()), replay_options_of(config, mesh));
 }
 
 }  // namespace

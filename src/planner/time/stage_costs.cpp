@@ -37,14 +37,14 @@ class Stages {
     if (model::looks_up(kind)) return bytes("lookup", 10, all_tokens(), model_.sizes.hidden);
     const model::Decoder& decoder = model_.sizes.decoder;
     product_terms(stage, last_of_block && phase_ == Phase::recompute && !decoder.post_norm);
-    if (kind == Kind::attention || kind == Kind::attention_branch) attention(stage.window);
+    if (kind == Kind::attention || kind == Kind::attention_branch || kind == Kind::attend) attention(stage.window);
     const Kernels& k = c_.software.kernels;
     if (kind == Kind::norm || kind == Kind::post_norm)
       bytes("norm and residual", k.norm, stream_tokens(), model_.sizes.hidden);
     const int norms = kind == Kind::head ? 1 : (decoder.pre_norm ? 1 : 0) + (decoder.post_norm ? 1 : 0);
     if (kind == Kind::attention || kind == Kind::mlp || kind == Kind::head)
       bytes("norm and residual", k.norm * norms, all_tokens(), model_.sizes.hidden);
-    if (kind == Kind::attention || kind == Kind::attention_branch)
+    if (kind == Kind::attention || kind == Kind::attention_branch || kind == Kind::projection)
       bytes("layout of q, k, v and RoPE", k.projections, all_tokens(), model_.held.heads * model_.held.head_dim);
     if (kind == Kind::mlp || kind == Kind::mlp_branch)
       bytes("activation function", k.activation, all_tokens(), model_.held.intermediate);

@@ -85,7 +85,7 @@ Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) 
   return {.sync = config.sync.policy,
           .reshard = {.after_forward = after_forward != 1,
                       .after_backward = config.sync.reshard_after_backward,
-                      .group = after_forward > 1 && after_forward < mesh.shard
+                      .group = after_forward > 1 && after_forward < mesh.shards()
                                    ? std::optional(static_cast<int>(after_forward))
                                    : std::nullopt},
           .recompute = {.mode = config.memory.recompute, .every = config.memory.recompute_every},

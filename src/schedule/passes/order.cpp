@@ -25,8 +25,16 @@ void append_input_again(std::vector<Op>& ops, const model::Model& model, Block b
   if (stage_of(model, b, s).enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::again});
 }
 
+/// What a stage's backward reads of other ranks.
+void append_gathers_for_backward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
+  const model::Stage& stage = stage_of(model, b, s);
+  if (stage.leave == Join::scatter_sequence) ops.push_back(GatherSequence{b, s, m, Phase::backward});
+  if (stage.enter == Join::gather_keys) ops.push_back(GatherKeys{b, s, m, Phase::again});
+}
+
 void append_sum_of_input_gradient(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
   const Join enter = stage_of(model, b, s).enter;
+  if (enter == Join::gather_keys) ops.push_back(ScatterKeys{b, s, m});
   if (enter == Join::gather_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::backward});
   if (enter == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::backward});
 }
@@ -74,6 +82,7 @@ std::optional<Compute> whole_block(const std::vector<Op>& ops, std::size_t first
 void append_forward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
   const model::Stage& stage = stage_of(model, b, s);
   if (stage.enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::forward});
+  if (stage.enter == Join::gather_keys) ops.push_back(GatherKeys{b, s, m, Phase::forward});
   ops.push_back(Forward{b, s, m});
   if (stage.leave == Join::scatter_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::forward});
   if (stage.leave == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::forward});
@@ -81,20 +90,20 @@ void append_forward(std::vector<Op>& ops, const model::Model& model, Block b, St
 }
 
 void append_backward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
-  const model::Stage& stage = stage_of(model, b, s);
   const auto backward = [&](BackwardPart part) {
     ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = part});
   };
-  if (stage.leave == Join::scatter_sequence) ops.push_back(GatherSequence{b, s, m, Phase::backward});
-  const bool branch = model::is_branch(stage.kind);
-  if (branch) append_input_again(ops, model, b, s, m);
-  backward(branch ? BackwardPart::input : BackwardPart::whole);
+  append_gathers_for_backward(ops, model, b, s, m);
+  const model::StageKind kind = stage_of(model, b, s).kind;
+  const bool in_parts = model::is_branch(kind) || kind == model::StageKind::attend;
+  if (model::is_branch(kind)) append_input_again(ops, model, b, s, m);
+  backward(in_parts ? BackwardPart::input : BackwardPart::whole);
   append_sum_of_input_gradient(ops, model, b, s, m);
-  if (branch) backward(BackwardPart::weight);
+  if (in_parts) backward(BackwardPart::weight);
 }
 
 void append_backward_input(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
-  if (stage_of(model, b, s).leave == Join::scatter_sequence) ops.push_back(GatherSequence{b, s, m, Phase::backward});
+  append_gathers_for_backward(ops, model, b, s, m);
   ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = BackwardPart::input});
   append_sum_of_input_gradient(ops, model, b, s, m);
 }

@@ -37,6 +37,7 @@ void append_recompute(std::vector<Op>& ops, const model::Model& model, Block blo
     const model::Stage& stage = stages[static_cast<std::size_t>(s)];
     if (stage.enter == model::Join::gather_sequence)
       ops.emplace_back(GatherSequence{block, Stage{s}, m, Phase::recompute});
+    if (stage.enter == model::Join::gather_keys) ops.emplace_back(GatherKeys{block, Stage{s}, m, Phase::recompute});
     ops.emplace_back(Recompute{block, Stage{s}, m});
     if (s + 1 == static_cast<int>(stages.size())) continue;
     if (stage.leave == model::Join::scatter_sequence)
@@ -46,11 +47,13 @@ void append_recompute(std::vector<Op>& ops, const model::Model& model, Block blo
   }
 }
 
-/// Whether an op is the first of its block's backward: with sequence parallelism a gather stands before it.
+/// Whether an op is the first of its block's backward: a gather may stand before it.
 std::optional<std::pair<Block, Microbatch>> begins_backward(const Op& op) {
   if (const auto* backward = std::get_if<Backward>(&op)) return std::pair{backward->block, backward->microbatch};
   if (const auto* gather = std::get_if<GatherSequence>(&op); gather != nullptr && gather->phase == Phase::backward)
     return std::pair{gather->block, gather->microbatch};
+  if (const auto* keys = std::get_if<GatherKeys>(&op); keys != nullptr && keys->phase == Phase::again)
+    return std::pair{keys->block, keys->microbatch};
   if (const auto* again = std::get_if<RecomputeNorm>(&op)) return std::pair{again->block, again->microbatch};
   return std::nullopt;
 }

@@ -35,6 +35,8 @@ class ChunkStreams {
     if (op.part != BackwardPart::weight) enter(op, Phase::backward);
   }
   // The stage that they belong to is followed.
+  void operator()(const GatherKeys&) {}
+  void operator()(const ScatterKeys&) {}
   void operator()(const GatherSequence&) {}
   void operator()(const ScatterSequence&) {}
   void operator()(const AllReduceActivation&) {}

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "schedule/verbs/compute.hpp"
+#include "schedule/verbs/context.hpp"
 #include "schedule/verbs/gradients.hpp"
 #include "schedule/verbs/offload.hpp"
 #include "schedule/verbs/optimizer.hpp"

@@ -72,7 +72,7 @@ class Order {
         branch_to_backward(stream);
         stream.branch_gradient = partitioned->kind == model::StageKind::logits ||
                                  partitioned->kind == model::StageKind::post_norm ||
-                                 model::is_branch(partitioned->kind);
+                                 partitioned->kind == model::StageKind::attend || model::is_branch(partitioned->kind);
       }
       stream.backward = at + 1;
       if (op.part == BackwardPart::input) stream.input_done.insert(place);
@@ -110,7 +110,20 @@ class Order {
       case Phase::again: return;  // verify_tensor: computed again
     }
   }
+  void operator()(const GatherKeys& op) {
+    Stream& stream = stream_of(op.microbatch);
+    const Place place{op.block, op.stage};
+    switch (op.phase) {
+      case Phase::forward: return expect(place, op.microbatch, "forward", next_forward(stream));
+      case Phase::recompute: return expect(place, op.microbatch, "recompute", stream.recompute);
+      case Phase::backward: return complain("gathers keys, which have no backward of their own");
+      case Phase::again:
+        branch_to_backward(stream);  // a recompute gathers keys, too
+        return expect(place, op.microbatch, "backward", next_backward(stream));
+    }
+  }
   // Each follows the one stage that has left something to sum: verify_tensor.
+  void operator()(const ScatterKeys&) {}
   void operator()(const ScatterSequence&) {}
   void operator()(const AllReduceActivation&) {}
   void operator()(const GatherVocabulary&) {}

@@ -32,7 +32,7 @@ class StageBoundaries {
     expect_no_debt(op.microbatch);
     if (!op.stage) return;
     const model::Stage& stage = stage_of(op.block, *op.stage);
-    if (stage.enter == Join::gather_sequence) use({op.block, *op.stage, op.microbatch}, Phase::forward);
+    if (gathers(stage.enter)) use({op.block, *op.stage, op.microbatch}, Phase::forward);
     owe(op.microbatch, print_of(stage.leave, op.block, *op.stage, op.microbatch, Phase::forward));
   }
   void operator()(const Backward& op) {
@@ -52,6 +52,10 @@ class StageBoundaries {
     expect_no_debt(op.microbatch);
     if (stage.leave == Join::scatter_sequence) use(key, Phase::backward);
     if (op.part == BackwardPart::input) half_done_.insert(key);
+    if (stage.enter == Join::gather_keys) {
+      use(key, Phase::again);
+      owe(op.microbatch, print(Op{ScatterKeys{op.block, *op.stage, op.microbatch}}, model_));
+    }
     if (stage.enter == Join::gather_sequence)
       owe(op.microbatch, print(Op{ScatterSequence{op.block, *op.stage, op.microbatch, Phase::backward}}, model_));
     if (stage.enter == Join::all_reduce_activation)
@@ -61,7 +65,7 @@ class StageBoundaries {
     expect_no_debt(op.microbatch);
     if (!op.stage) return;
     const model::Stage& stage = stage_of(op.block, *op.stage);
-    if (stage.enter == Join::gather_sequence) use({op.block, *op.stage, op.microbatch}, Phase::recompute);
+    if (gathers(stage.enter)) use({op.block, *op.stage, op.microbatch}, Phase::recompute);
     if (op.stage->value + 1 < static_cast<int>(model_[op.block].stages.size()))
       owe(op.microbatch, print_of(stage.leave, op.block, *op.stage, op.microbatch, Phase::recompute));
   }
@@ -72,6 +76,13 @@ class StageBoundaries {
     if (op.phase != Phase::again) expect_no_debt(op.microbatch);
     if (!gathered_.insert({key, op.phase}).second) complain("gathers what is there already");
   }
+  void operator()(const GatherKeys& op) {
+    expect_no_debt(op.microbatch);
+    if (stage_of(op.block, op.stage).enter != Join::gather_keys) complain("gathers keys that its stage does not read");
+    if (!gathered_.insert({{op.block, op.stage, op.microbatch}, op.phase}).second)
+      complain("gathers what is there already");
+  }
+  void operator()(const ScatterKeys& op) { pay(op.microbatch); }
   void operator()(const ScatterSequence& op) { pay(op.microbatch); }
   void operator()(const AllReduceActivation& op) { pay(op.microbatch); }
   void operator()(const GatherVocabulary& op) { pay(op.microbatch); }
@@ -93,6 +104,7 @@ class StageBoundaries {
   [[nodiscard]] const model::Stage& stage_of(Block block, Stage stage) const {
     return model_[block].stages[static_cast<std::size_t>(stage.value)];
   }
+  [[nodiscard]] static bool gathers(Join join) { return join == Join::gather_sequence || join == Join::gather_keys; }
   /// The op that must follow a stage's forward, as text; empty where there is none.
   [[nodiscard]] std::string print_of(Join join, Block b, Stage s, Microbatch m, Phase phase) const {
     if (join == Join::scatter_sequence) return print(Op{ScatterSequence{b, s, m, phase}}, model_);

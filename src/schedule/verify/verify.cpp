@@ -153,11 +153,10 @@ class Replay {
     if (!saved_.contains({op.block.value, op.stage.value, op.microbatch.value}))
       complain("has no forward before it, or comes after its backward");
   }
-  // What stands between stages: verify_tensor.
-  void operator()(const GatherSequence&) {}
-  void operator()(const ScatterSequence&) {}
-  void operator()(const AllReduceActivation&) {}
-  void operator()(const GatherVocabulary&) {}
+  // What it leaves and takes: verify_tensor.
+  template <class Exchange>
+  requires between_stages<Exchange>
+  void operator()(const Exchange&) {}
   void operator()(const ClipNorm&) {
     if (norm_seen_) complain("comes twice");
     norm_seen_ = true;

@@ -31,11 +31,13 @@ std::shared_ptr<device::Graphs> graphs_of(at::Device device) {
   return device::make_graphs(device);
 }
 
-void refuse_pipeline_on_gpu(const config::RunConfig& config, at::Device device) {
-  if (config.mesh.pipeline > 1 && device.is_cuda())
-    throw ConfigError(
-        fmt::format("mesh.pipeline = {}: not available on GPUs yet; set device.type = \"cpu\", or mesh.pipeline = 1",
-                    config.mesh.pipeline));
+void refuse_axes_on_gpu(const mesh::Mesh& mesh, at::Device device) {
+  if (!device.is_cuda()) return;
+  for (const mesh::Axis axis : {mesh::Axis::pipeline, mesh::Axis::context})
+    if (mesh.size(axis) > 1)
+      throw ConfigError(
+          fmt::format("mesh.{0} = {1}: not available on GPUs yet; set device.type = \"cpu\", or mesh.{0} = 1",
+                      mesh::to_text(axis), mesh.size(axis)));
 }
 
 /// Whether ops of a lane call collectives that are counted.
@@ -46,6 +48,7 @@ bool calls_collectives(schedule::Lane lane) {
     case Lane::gather:
     case Lane::reduce:
     case Lane::tensor:
+    case Lane::context:
     case Lane::send: return true;
     case Lane::device_to_host:
     case Lane::host_to_device:
@@ -85,11 +88,11 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
       model_(std::move(schedules.held)),
       whole_model_(std::move(schedules.whole)),
       holders_(std::move(schedules.holders)),
-      layout_(model_, mesh().shard),
+      layout_(model_, mesh().shards()),
       forward_schedule_(std::move(schedules.forward)) {
   using schedule::Lane;
-  if (whole_model_) whole_layout_.emplace(*whole_model_, mesh().shard);
-  refuse_pipeline_on_gpu(config_, options_.device);
+  if (whole_model_) whole_layout_.emplace(*whole_model_, mesh().shards());
+  refuse_axes_on_gpu(mesh(), options_.device);
   lane_threads_ = wants_lane_threads(config_, options_, world);
   agree_on_build_and_places(world, mesh(), dp_rank());
   mpi::agree(world, "run file", config::print_run_file(config_));
@@ -98,11 +101,11 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
   std::vector<schedule::Schedule> runs{forward_schedule_};
   if (options_.trains) runs.push_back(schedules.step);
   store::Buffers buffers = store::buffers_for(runs, model_, options_.trains);
-  buffers.stream_elements = config_.batch.micro * config_.data.seq_len * model_.sizes.hidden /
+  buffers.stream_elements = config_.batch.micro * config_.data.seq_len / mesh().context * model_.sizes.hidden /
                             (model_.part.sequence_parallel ? model_.part.ranks : 1);
   buffers.partial = buffers.partial || (options_.trains && config_.precision.reduce == config::Reduce::bf16);
-  store_ = std::make_unique<store::ParameterStore>(model_, layout_, at_.shard, buffers, config_.precision.compute,
-                                                   options_.device);
+  store_ = std::make_unique<store::ParameterStore>(model_, layout_, mesh().shard_of(at_), buffers,
+                                                   config_.precision.compute, options_.device);
   links_ = std::make_unique<JobLinks>(
       world,
       executor::LinkOptions{
@@ -173,9 +176,13 @@ data::BatchShape Job::batch_shape() const {
 double Job::global_count(const data::StepBatch& batch) {
   if (config_.data.ignore_targets.empty() && !batch.masked)
     return static_cast<double>(config_.batch.global * config_.data.seq_len);
+  return sum_of_counts(batch);
+}
+
+double Job::sum_of_counts(const data::StepBatch& batch) {
   double count = static_cast<double>(batch.counted);
   control().sum({&count, 1});
-  return count;
+  return count / mesh().context;  // all context ranks read the same samples
 }
 
 executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool last) {
@@ -184,7 +191,8 @@ executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool las
   const double count = step_targets_ = global_count(batch);
   std::vector<nn::Microbatch> microbatches;
   for (const data::MicrobatchTokens& tokens : batch.microbatches) {
-    microbatches.push_back(microbatch_of(tokens, config_, count > 0 ? 1.0 / count : 0.0, options_.device));
+    microbatches.push_back(
+        microbatch_of(tokens, config_, count > 0 ? 1.0 / count : 0.0, options_.device, model_.part.context));
     microbatches.back().z_loss = config_.loss.z_loss;
   }
   executor::StepResult result = executor_->run({.microbatches = microbatches, .lr = lr, .updates = updates_}, last);
@@ -219,10 +227,9 @@ Job::Evaluation Job::evaluate(const NextBatch& next, std::int64_t steps) {
       total.complete = false;
       break;
     }
-    double counted = static_cast<double>(batch->counted);
-    control().sum({&counted, 1});
+    const double counted = sum_of_counts(*batch);
     const std::vector<nn::Microbatch> microbatches{
-        microbatch_of(batch->microbatches.front(), config_, 1.0, options_.device)};
+        microbatch_of(batch->microbatches.front(), config_, 1.0, options_.device, model_.part.context)};
     total.loss += run.run({.microbatches = microbatches}, true).loss;
     total.targets += counted;
   }
@@ -232,18 +239,19 @@ Job::Evaluation Job::evaluate(const NextBatch& next, std::int64_t steps) {
 }
 
 double Job::row_loss(const data::MicrobatchTokens& row) {
+  invariant(mesh().context == 1, "the sequences of evaluations are not divided");
   const std::vector<nn::Microbatch> microbatches{row_of(row, config_, options_.device)};
   return forward_executor(nn::Mode::evaluate).run({.microbatches = microbatches}, true).own_loss;
 }
 
 at::Tensor Job::infer(const at::Tensor& tokens) {
-  invariant(mesh().pipeline == 1, "generation is not divided over a pipeline");
+  invariant(mesh().pipeline == 1 && mesh().context == 1, "generation is not divided over a pipeline or sequences");
   const std::vector<nn::Microbatch> microbatches{prompts_of(tokens, config_, options_.device)};
   return device::on_host(forward_executor(nn::Mode::infer).run({.microbatches = microbatches}, true).logits);
 }
 
 at::Tensor Job::infer_cached(const at::Tensor& tokens, std::int64_t past) {
-  invariant(mesh().pipeline == 1, "generation is not divided over a pipeline");
+  invariant(mesh().pipeline == 1 && mesh().context == 1, "generation is not divided over a pipeline or sequences");
   if (!generator_)
     generator_ =
         make_forward(schedule::build_generation(model_, schedule::policy_of(config_, resolved_)), nn::Mode::infer);
@@ -258,12 +266,12 @@ Bytes Job::kv_cache_bytes(std::int64_t rows) const {
 at::Tensor Job::gather_masters(ParamBlock block) {
   if (!whole_model_) return gather_held(block);
   const int holder = holders_[static_cast<std::size_t>(block.value)];
-  const bool receives = at_.pipeline == 0 && at_.shard == 0 && at_.tensor == 0;
+  const bool receives = at_.pipeline == 0 && mesh().shard_of(at_) == 0 && at_.tensor == 0;
   if (at_.pipeline == holder) {
     const auto same = [&](const model::ParameterBlock& held) { return held.name == whole_model()[block].name; };
     const auto found = std::ranges::find_if(model_.parameter_blocks, same);
     at::Tensor all = gather_held(ParamBlock{static_cast<int>(found - model_.parameter_blocks.begin())});
-    if (holder > 0 && at_.shard == 0 && at_.tensor == 0)
+    if (holder > 0 && mesh().shard_of(at_) == 0 && at_.tensor == 0)
       pipeline_control()->send(all.const_data_ptr(), Bytes{static_cast<std::int64_t>(all.nbytes())}, 0);
     return all;
   }

@@ -29,7 +29,7 @@ std::vector<int> holders_of(const planner::PipelinePlan& plan) {
 }
 
 JobSchedules of_pipeline(const config::RunConfig& config, const config::Resolved& mesh, const mesh::Coordinates& at) {
-  planner::PipelinePlan plan = planner::build_pipeline_plan(config, mesh, at.tensor);
+  planner::PipelinePlan plan = planner::build_pipeline_plan(config, mesh, at.tensor, at.context);
   const std::vector<schedule::Schedule> forwards =
       schedule::build_pipeline_forward(plan.parts, plan.pipeline, schedule::policy_of(config, mesh));
   if (fault::point("start.list")) std::swap(plan.steps.front().ops.front(), plan.steps.front().ops.back());
@@ -51,7 +51,7 @@ JobSchedules of_pipeline(const config::RunConfig& config, const config::Resolved
 
 JobSchedules job_schedules(const config::RunConfig& config, const config::Resolved& mesh, const mesh::Coordinates& at) {
   if (mesh.pipeline > 1) return of_pipeline(config, mesh, at);
-  JobSchedules out{.held = model::build(config.model, planner::tensor_part(config, mesh, at.tensor))};
+  JobSchedules out{.held = model::build(config.model, planner::tensor_part(config, mesh, at.tensor, at.context))};
   const schedule::Policy policy = schedule::policy_of(config, mesh);
   out.step = schedule::build_step(out.held, mesh.accumulation, policy);
   out.forward = schedule::build_forward(out.held, policy);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/engine/microbatches.hpp"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
+
+#include "trireme/base/error.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/nn/documents.hpp"
 
@@ -21,6 +25,20 @@ at::Tensor on_device(at::Tensor tokens, at::Device device) {
   return tokens.pin_memory().to(device, /*non_blocking=*/true);
 }
 
+/// What a context rank has of [B*T] values on the host: [B*T / ranks].
+at::Tensor part_of(const at::Tensor& whole, std::int64_t sequences, const model::ContextPart& part) {
+  invariant(whole.is_cpu(), "sequences are divided on the host");
+  const std::int64_t seq_len = whole.size(0) / sequences, run = part.run(seq_len);
+  at::Tensor mine = at::empty({whole.size(0) / part.ranks}, whole.options());
+  const auto* from = whole.const_data_ptr<std::int32_t>();
+  auto* to = mine.mutable_data_ptr<std::int32_t>();
+  for (std::int64_t sequence = 0; sequence < sequences; ++sequence, from += seq_len) {
+    to = std::copy_n(from + part.first_run(seq_len), run, to);
+    to = std::copy_n(from + part.second_run(seq_len), run, to);
+  }
+  return mine;
+}
+
 /// nn::Microbatch::document_begin, where the run file asks for it.
 at::Tensor documents(const config::Data& data, const at::Tensor& inputs, std::int64_t seq_len) {
   if (!data.document_mask) return {};
@@ -31,8 +49,20 @@ at::Tensor documents(const config::Data& data, const at::Tensor& inputs, std::in
 }  // namespace
 
 nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config::RunConfig& config, double loss_scale,
-                             at::Device device) {
+                             at::Device device, const model::ContextPart& part) {
   const at::Tensor inputs = borrowed(tokens.inputs);
+  if (part.ranks > 1) {
+    // Targets are shifted and documents found before the sequences are divided.
+    const device::ChargeTo charge(device::Category::data);
+    const std::int64_t seq_len = config.data.seq_len;
+    const at::Tensor begins = documents(config.data, inputs, seq_len);
+    return {.inputs = part_of(inputs, config.batch.micro, part),
+            .targets = part_of(borrowed(tokens.targets), config.batch.micro, part),
+            .batch = config.batch.micro,
+            .seq_len = seq_len / part.ranks,
+            .document_begin = begins.defined() ? part_of(begins, config.batch.micro, part) : at::Tensor(),
+            .loss_scale = loss_scale};
+  }
   return {.inputs = on_device(inputs, device),
           .targets = on_device(borrowed(tokens.targets), device),
           .batch = config.batch.micro,

@@ -5,14 +5,15 @@
 
 #include "trireme/config/run_config.hpp"
 #include "trireme/data/batch_reader.hpp"
+#include "trireme/model/context.hpp"
 #include "trireme/nn/stage.hpp"
 
 namespace trireme::train {
 
-/// One microbatch for the step, where it computes. tokens: outlive the microbatch, whose tensors share their memory on
-/// CPUs.
+/// One microbatch for the step, where it computes: what context rank `part` has of its sequences. tokens: outlive the
+/// microbatch, whose tensors share their memory on CPUs.
 [[nodiscard]] nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config::RunConfig& config,
-                                           double loss_scale, at::Device device);
+                                           double loss_scale, at::Device device, const model::ContextPart& part = {});
 
 /// One row of any length with targets. row: outlives the microbatch.
 [[nodiscard]] nn::Microbatch row_of(const data::MicrobatchTokens& row, const config::RunConfig& config,

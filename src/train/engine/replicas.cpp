@@ -89,9 +89,10 @@ std::string to_text(const Drift& drift, const mesh::Mesh& mesh, const std::funct
 void check_replicas(Job& job) {
   job.finish_updates();
   if (fault::point("replica.flip")) flip_a_bit(job.store().master(ParamBlock{0}));
-  const Drift drift = compare_replicas(job.mesh(), job.control().gather_words(state_digest(job)));
+  const mesh::Mesh mesh = job.mesh().of_storage();  // all of whose dp ranks hold something else
+  const Drift drift = compare_replicas(mesh, job.control().gather_words(state_digest(job)));
   if (drift == Drift{}) return;
-  throw NumericsError(to_text(drift, job.mesh(), [&](int dp_rank) { return job.name_of(DpRank{dp_rank}); }));
+  throw NumericsError(to_text(drift, mesh, [&](int dp_rank) { return job.name_of(DpRank{dp_rank}); }));
 }
 
 }  // namespace trireme::train

@@ -89,11 +89,12 @@ checkpoint::Metadata data_metadata(const config::RunConfig& config, bool old) {
 }
 
 checkpoint::Shards shards_of(Job& job, const std::shared_ptr<HostMirror>& mirror) {
+  const mesh::Mesh mesh = job.mesh().of_storage();
   return {.model = job.model(),
           .whole = &job.whole_model(),
           .layout = job.layout(),
-          .mesh = job.mesh(),
-          .at = job.at(),
+          .mesh = mesh,
+          .at = mesh.coordinates(job.mesh().rank_of(job.at())),
           .values = [&job, mirror](checkpoint::Quantity quantity, ParamBlock block) {
             const at::Tensor tensor = mirror->of(tensor_of(job.store(), quantity, block));
             return std::span(tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel()));
@@ -151,7 +152,7 @@ checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoi
   checkpoint::State state = manifest.state;
   check_data(path, state);
   const std::vector<std::string> other = restore_tuned_settings(world_, state.tuned_settings, threads_);
-  if (!other.empty() && manifest.mesh == job_.mesh() && world_.rank() == 0)
+  if (!other.empty() && manifest.mesh == job_.mesh().of_storage() && world_.rank() == 0)
     log::warning(fmt::format("automatic settings differ from the checkpoint's, so the run does not resume bitwise: {}",
                              join(other, "; ")));
   for (int b = 0; b < job_.model().param_blocks(); ++b) job_.store().derive_compute_shard(ParamBlock{b});

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "schedule/models.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/model/context.hpp"
 #include "trireme/schedule/buffers.hpp"
 #include "trireme/schedule/needs.hpp"
 #include "trireme/schedule/passes/build.hpp"
@@ -26,6 +28,11 @@ TEST(InsertKvCache, IsWhereAttentionIs) {
   const model::TensorPart half{.rank = 0, .ranks = 2, .sequence_parallel = false};
   EXPECT_THAT(cached_forwards(schedule::testing::llama(2, false, half)),
               ElementsAre("forward b0.attention m0 keep kv_cache", "forward b1.attention m0 keep kv_cache"));
+}
+
+TEST(InsertKvCache, IsNotThereOfDividedSequences) {
+  const model::Model divided = model::divide_sequences(schedule::testing::llama(2), {.rank = 0, .ranks = 2});
+  EXPECT_THROW((void)build_generation(divided, {}), BugError);
 }
 
 TEST(InsertKvCache, LeavesTheSlotsOfAForward) {

@@ -226,6 +226,45 @@ TEST_F(Restart, WithAnotherPipelineContinuesAtTheNextSample) {
   expect_same_end(whole, halves);
 }
 
+TEST_F(Restart, WithSequencesDividedOtherwiseContinuesAtTheNextSample) {
+  if (world_.size() < 4) GTEST_SKIP() << "needs 4 ranks";
+  const auto divided = [&](const std::string& name) {
+    config::RunConfig config = run(name, steps);
+    config.data.seq_len = 16;
+    return config;
+  };
+  const auto train_leg = [&](config::RunConfig config, const Leg& leg, int until) {
+    config.mesh = leg.mesh;
+    config.batch.micro = leg.micro;
+    config.checkpoint.ranks_per_file = leg.ranks_per_file;
+    config.train.steps = until;
+    EXPECT_EQ(run_training(config, world_), ExitCode::done);
+    MPI_Barrier(world_.handle());
+  };
+  const Leg plain{.mesh = {}};
+  const Leg two{.mesh = {.context = 2}, .micro = 6, .ranks_per_file = 2};
+  const Leg replicated{.mesh = {.replicate = 2, .context = 2}, .micro = 4};
+  const Leg four{.mesh = {.context = 4}, .micro = 12};
+  const Leg tensor{.mesh = {.tensor = 2, .context = 2}, .micro = 8};
+  const config::RunConfig unbroken = divided("unbroken");
+  train_leg(unbroken, plain, steps);
+  const std::vector<std::pair<Leg, Leg>> changes{{plain, two}, {two, replicated}, {four, tensor}, {tensor, plain}};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const config::RunConfig broken = divided("broken-" + std::to_string(i));
+    train_leg(broken, changes[i].first, 3);
+    train_leg(broken, changes[i].second, steps);
+    const test::Deviation off = test::deviation(curve(broken), curve(unbroken));
+    EXPECT_LT(off.loss, 1e-6) << i;
+    EXPECT_LT(off.grad_norm, 1e-5) << i;
+  }
+  const config::RunConfig whole = divided("whole");
+  const config::RunConfig halves = divided("halves");
+  train_leg(whole, replicated, steps);
+  train_leg(halves, replicated, 3);
+  train_leg(halves, replicated, steps);
+  expect_same_end(whole, halves);
+}
+
 TEST_F(Restart, ASignalOnOneRankSavesOnAllAndAsksForARequeue) {
   const config::RunConfig unbroken = run("unbroken", steps);
   const config::RunConfig broken = run("broken", steps);

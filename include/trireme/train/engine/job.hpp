@@ -143,6 +143,8 @@ class Job {
   executor::Executor& forward_executor(nn::Mode mode);
   [[nodiscard]] std::unique_ptr<executor::Executor> make_forward(const schedule::Schedule& schedule, nn::Mode mode);
   [[nodiscard]] double global_count(const data::StepBatch& batch);
+  /// Targets of all ranks' batches, those of a sequence once. Collective over the dp group.
+  [[nodiscard]] double sum_of_counts(const data::StepBatch& batch);
 
   config::RunConfig config_;
   JobOptions options_;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "trireme/model/context.hpp"
+#include "trireme/nn/branch.hpp"
+
+/// What context parallelism cuts an AttentionBranch into. Both see this rank's tokens; what other ranks have of the
+/// keys and values is gathered between them.
+namespace trireme::nn {
+
+/// h to q|k|v as attention reads them. Saves nothing; with a norm of queries and keys q|k before it, and the rstd of
+/// each of their pieces, [pieces, N]. Parameters: roles_of(projection).
+class Projection final : public Branch {
+ public:
+  /// seq_len: of whole sequences.
+  Projection(const model::Sizes& sizes, const model::Stage& stage, std::int64_t seq_len, const model::ContextPart& part,
+             at::Device device = at::kCPU);
+  [[nodiscard]] std::size_t products() const override { return heads_.norms() ? 2 : 0; }
+  at::Tensor forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
+                     const Microbatch& microbatch, Mode mode, std::vector<at::Tensor>& saved) const override;
+  /// d_qkv: the gradient by what forward returned, which this overwrites.
+  at::Tensor backward_input(const at::Tensor& d_qkv, std::span<const at::Tensor> parameters,
+                            const Microbatch& microbatch, std::vector<at::Tensor>& saved) const override;
+  void backward_weight(const at::Tensor& h, std::span<const Grad> grads,
+                       const std::vector<at::Tensor>& saved) const override;
+
+ private:
+  model::Sizes sizes_;
+  Slots slots_;
+  JointLinear qkv_;
+  QueriesAndKeys heads_;
+};
+
+/// o(attention(q, keys, values)) of this rank's queries over the keys and values of whole sequences. Saves q|k|v, the
+/// attention's output, its log-sum-exp. Parameters: roles_of(attend).
+class Attend {
+ public:
+  Attend(const model::Sizes& sizes, const model::Stage& stage, const model::ContextPart& part, bool adds_bias);
+
+  /// qkv: of the projection. keys: k|v of whole sequences, [B*T, 2 kv_heads * head_dim]. As Branch::forward else.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& qkv, const at::Tensor& keys, const at::Tensor& residual,
+                                   std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
+                                   std::vector<at::Tensor>& saved) const;
+  struct Gradients {
+    at::Tensor qkv;   ///< of q written, room for those of k and v
+    at::Tensor keys;  ///< by the keys and values of whole sequences: this rank's term of a sum
+  };
+  [[nodiscard]] Gradients backward_input(const at::Tensor& d_y, const at::Tensor& keys,
+                                         std::span<const at::Tensor> parameters, const Microbatch& microbatch,
+                                         std::vector<at::Tensor>& saved) const;
+  void backward_weight(std::span<const Grad> grads, const std::vector<at::Tensor>& saved) const;
+
+ private:
+  [[nodiscard]] kernels::AttentionShape shape_of(const Microbatch& microbatch) const;
+
+  model::Sizes sizes_;
+  std::int64_t window_;
+  model::ContextPart part_;
+  Slots slots_;
+  OutputLinear out_;
+};
+
+}  // namespace trireme::nn

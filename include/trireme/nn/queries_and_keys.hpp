@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "trireme/kernels/rope.hpp"
+#include "trireme/model/context.hpp"
+#include "trireme/nn/stage.hpp"
+
+namespace trireme::nn {
+
+class Slots;
+
+/// Columns of q|k that are normed together: a head, or all of q or of k.
+struct NormedPiece {
+  std::int64_t begin = 0, end = 0;
+  std::size_t weight = 0;  ///< its place among the parameters
+  bool first = true;       ///< of those that share the weight
+};
+
+/// The columns of q, k and v in q|k|v [N, (heads + 2 kv_heads) * head_dim].
+struct ProjectedParts {
+  at::Tensor q, k, v;
+  at::Tensor qk,
+      kv;  ///< both: the heads that norms and RoPE work on; what attention over gathered keys reads of others
+  ProjectedParts(const at::Tensor& qkv, const model::Sizes& sizes);
+};
+
+/// What stands between the projection q|k|v and attention: a norm of queries and keys where the decoder has one, and
+/// RoPE where the stage rotates.
+class QueriesAndKeys {
+ public:
+  /// max_seq_len: of whole sequences; all of them are as long where `part` divides them. device: where tensors will
+  /// lie.
+  QueriesAndKeys(const model::Sizes& sizes, const model::Stage& stage, const Slots& slots, std::int64_t max_seq_len,
+                 const model::ContextPart& part, at::Device device);
+
+  [[nodiscard]] bool norms() const { return !pieces_.empty(); }
+  /// fp32, what `prepare` writes of `tokens` tokens: [pieces, N]. Undefined without a norm.
+  [[nodiscard]] at::Tensor new_rstd(const at::Tensor& like, std::int64_t tokens) const;
+  /// Queries and keys as attention reads them, [N, (heads + kv_heads) * head_dim]: those of `qk` turned in place, or
+  /// normed and turned in a new tensor. rstd: written unless `again`. Without a norm it is turned once only.
+  [[nodiscard]] at::Tensor prepare(const at::Tensor& qk, std::span<const at::Tensor> parameters,
+                                   const Microbatch& microbatch, const at::Tensor& rstd, bool again) const;
+  /// The gradient by the projection's output in place of that by what `prepare` returned. qk: as given to it. Returns
+  /// the gradients by the norms' weights.
+  [[nodiscard]] std::vector<at::Tensor> backward(const at::Tensor& d_qk, const at::Tensor& qk,
+                                                 std::span<const at::Tensor> parameters, const Microbatch& microbatch,
+                                                 const at::Tensor& rstd) const;
+  /// Puts what `backward` returned into the gradients.
+  void put_weights(std::span<const at::Tensor> d_weights, std::span<const Grad> grads) const;
+
+ private:
+  /// The angles from the microbatch's first position on.
+  [[nodiscard]] kernels::RopeTable table_of(const Microbatch& microbatch) const;
+  /// Added to the weights of the norms of queries and keys.
+  [[nodiscard]] float norm_offset() const { return offset_; }
+
+  double eps_;
+  float offset_;
+  int ranks_;  ///< that sequences are divided over
+  std::vector<NormedPiece> pieces_;
+  kernels::RopeTable table_;
+  kernels::RopeTable long_table_;  ///< longrope's, of sequences longer than short_length_
+  std::int64_t short_length_ = 0;
+};
+
+}  // namespace trireme::nn

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace trireme::schedule {
+
+/// Where an op runs: ops of one lane run one after another, in the schedule's order, on every rank.
+enum class Lane : std::uint8_t {
+  compute,
+  gather,
+  reduce,
+  device_to_host,
+  host_to_device,
+  host,
+  tensor,
+  context,
+  send,
+  receive
+};
+inline constexpr int lanes = 10;
+inline constexpr std::array all_lanes{Lane::compute,        Lane::gather, Lane::reduce, Lane::device_to_host,
+                                      Lane::host_to_device, Lane::host,   Lane::tensor, Lane::context,
+                                      Lane::send,           Lane::receive};
+[[nodiscard]] std::string_view to_text(Lane lane);
+
+}  // namespace trireme::schedule

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs of the context axis, and attention over what they gather. Plain loops, since the lane's thread has no team.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+
+#include "executor/arithmetic.hpp"
+#include "executor/verbs.hpp"
+#include "trireme/device/memory.hpp"
+
+namespace trireme::executor {
+namespace {
+
+/// Calls move(rank, sequence, first, position, count) for every run of tokens: `first` counts the rows that a context
+/// rank has of its sequences, `position` those of all whole sequences.
+template <class Move>
+void each_run(int ranks, std::int64_t sequences, std::int64_t seq_len, const Move& move) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    const model::ContextPart part{.rank = rank, .ranks = ranks};
+    const std::int64_t run = part.run(seq_len);
+    for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {
+      const std::int64_t held = 2 * run * sequence, whole = seq_len * sequence;
+      move(rank, held, whole + part.first_run(seq_len), run);
+      move(rank, held + run, whole + part.second_run(seq_len), run);
+    }
+  }
+}
+
+/// The last `width` columns of a matrix, row after row.
+at::Tensor last_columns(const at::Tensor& matrix, std::int64_t width) {
+  at::Tensor out = at::empty({matrix.size(0), width}, matrix.options());
+  const auto bytes = static_cast<std::size_t>(width) * matrix.element_size();
+  const auto stride = static_cast<std::size_t>(matrix.stride(0)) * matrix.element_size();
+  const auto* from = static_cast<const std::byte*>(matrix.const_data_ptr()) +
+                     (matrix.size(1) - width) * static_cast<std::int64_t>(matrix.element_size());
+  auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
+  for (std::int64_t row = 0; row < matrix.size(0); ++row, from += stride, to += bytes) std::memcpy(to, from, bytes);
+  return out;
+}
+
+/// Copies `count` rows of a contiguous matrix.
+void copy_rows(const at::Tensor& from, std::int64_t first, const at::Tensor& to, std::int64_t into,
+               std::int64_t count) {
+  const std::int64_t row = from.size(1) * static_cast<std::int64_t>(from.element_size());
+  std::memcpy(static_cast<std::byte*>(to.mutable_data_ptr()) + into * row,
+              static_cast<const std::byte*>(from.const_data_ptr()) + first * row,
+              static_cast<std::size_t>(count * row));
+}
+
+}  // namespace
+
+void Verbs::attend(const model::Stage& stage, const StageOperands& operands, const nn::Layer& layer, Microbatch m,
+                   nn::Mode mode, at::Tensor& stream, nn::Saved& saved) {
+  InFlight& now = in_flight(m);
+  const bool adds = model::adds_to_stream(stage);
+  at::Tensor out = layer.attend->forward(now.branch, now.keys, adds ? stream : at::Tensor(), operands.parameters,
+                                         microbatch(m), mode, saved.tensors);
+  now.keys.reset();
+  now.branch.reset();
+  (adds ? stream : now.branch) = std::move(out);
+}
+
+void Verbs::run(const schedule::GatherKeys& op) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const device::ChargeTo charge(device::Category::workspace);
+  comm::Collectives& context = link(mesh::Group::context, schedule::Lane::context);
+  InFlight& now = in_flight(op.microbatch);
+  const std::int64_t width = 2 * model_.held.kv_heads * model_.held.head_dim;
+  at::Tensor qkv = now.branch;
+  if (op.phase == schedule::Phase::again) {
+    const store::ActivationStore::Key key{op.block, op.stage, op.microbatch};
+    std::vector<at::Tensor> saved = activations_.take(key);
+    qkv = saved.front();
+    activations_.keep(key, std::move(saved));
+  }
+  const at::Tensor mine = last_columns(qkv, width);
+  const at::Tensor gathered = at::empty({context.size() * mine.size(0), width}, mine.options());
+  context.all_gather(mine.const_data_ptr(), gathered.mutable_data_ptr(), mine.numel(), store_.compute());
+  const nn::Microbatch& m = microbatch(op.microbatch);
+  now.keys = at::empty({gathered.size(0), width}, mine.options());
+  each_run(context.size(), m.batch, m.seq_len * context.size(),
+           [&](int rank, std::int64_t held, std::int64_t whole, std::int64_t count) {
+             copy_rows(gathered, rank * mine.size(0) + held, now.keys, whole, count);
+           });
+}
+
+void Verbs::run(const schedule::ScatterKeys& op) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const device::ChargeTo charge(device::Category::workspace);
+  comm::Collectives& context = link(mesh::Group::context, schedule::Lane::context);
+  InFlight& now = in_flight(op.microbatch);
+  const nn::Microbatch& m = microbatch(op.microbatch);
+  const std::int64_t mine = m.batch * m.seq_len, width = now.keys.size(1);
+  const at::Tensor wide = widened(now.keys);
+  const at::Tensor by_rank = at::empty({wide.size(0), width}, wide.options());
+  each_run(context.size(), m.batch, m.seq_len * context.size(),
+           [&](int rank, std::int64_t held, std::int64_t whole, std::int64_t count) {
+             copy_rows(wide, whole, by_rank, rank * mine + held, count);
+           });
+  const at::Tensor sum = at::empty({mine, width}, wide.options());
+  context.reduce_scatter(by_rank.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(), store_.compute(),
+                         false);
+  now.keys.reset();
+  const at::Tensor rounded = plus_residual(sum, {}, now.branch.scalar_type());
+  const std::int64_t stride = now.branch.size(1), element = static_cast<std::int64_t>(rounded.element_size());
+  auto* to = static_cast<std::byte*>(now.branch.mutable_data_ptr()) + (stride - width) * element;
+  const auto* from = static_cast<const std::byte*>(rounded.const_data_ptr());
+  for (std::int64_t row = 0; row < mine; ++row)
+    std::memcpy(to + row * stride * element, from + row * width * element, static_cast<std::size_t>(width * element));
+}
+
+}  // namespace trireme::executor

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/nn/context.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include "nn/common.hpp"
+#include "trireme/kernels/attention.hpp"
+
+namespace trireme::nn {
+
+Projection::Projection(const model::Sizes& sizes, const model::Stage& stage, std::int64_t seq_len,
+                       const model::ContextPart& part, at::Device device)
+    : sizes_(sizes),
+      slots_(model::StageKind::projection, sizes.decoder),
+      qkv_(projection_of(sizes.decoder, slots_)),
+      heads_(sizes, stage, slots_, seq_len, part, device) {}
+
+at::Tensor Projection::forward(const at::Tensor& h, const at::Tensor& /*residual*/,
+                               std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
+                               std::vector<at::Tensor>& saved) const {
+  at::Tensor qkv = qkv_.forward(h, parameters);
+  const ProjectedParts parts(qkv, sizes_);
+  const at::Tensor rstd = heads_.new_rstd(h, h.size(0));
+  if (!heads_.norms()) {
+    (void)heads_.prepare(parts.qk, parameters, microbatch, rstd, false);
+    return qkv;
+  }
+  const at::Tensor raw = at::empty({parts.qk.size(0), parts.qk.size(1)}, qkv.options());
+  raw.copy_(parts.qk);
+  parts.qk.copy_(heads_.prepare(raw, parameters, microbatch, rstd, false));
+  if (saves(mode)) saved.insert(saved.end(), {raw, rstd});
+  return qkv;
+}
+
+at::Tensor Projection::backward_input(const at::Tensor& d_qkv, std::span<const at::Tensor> parameters,
+                                      const Microbatch& microbatch, std::vector<at::Tensor>& saved) const {
+  const at::Tensor raw = heads_.norms() ? saved[0] : at::Tensor();
+  const at::Tensor rstd = heads_.norms() ? saved[1] : at::Tensor();
+  const std::vector<at::Tensor> d_weights =
+      heads_.backward(ProjectedParts(d_qkv, sizes_).qk, raw, parameters, microbatch, rstd);
+  saved = {d_qkv};
+  saved.insert(saved.end(), d_weights.begin(), d_weights.end());
+  return qkv_.backward_input(d_qkv, parameters);
+}
+
+void Projection::backward_weight(const at::Tensor& h, std::span<const Grad> grads,
+                                 const std::vector<at::Tensor>& saved) const {
+  qkv_.backward_weight(saved[0], h, grads);
+  heads_.put_weights(std::span(saved).subspan(1), grads);
+}
+
+Attend::Attend(const model::Sizes& sizes, const model::Stage& stage, const model::ContextPart& part, bool adds_bias)
+    : sizes_(sizes),
+      window_(stage.window),
+      part_(part),
+      slots_(model::StageKind::attend, sizes.decoder),
+      out_(output_of(sizes.decoder, slots_, adds_bias)) {}
+
+kernels::AttentionShape Attend::shape_of(const Microbatch& m) const {
+  const std::int64_t seq_len = m.seq_len * part_.ranks;
+  return {.batch = m.batch,
+          .seq_len = seq_len,
+          .heads = sizes_.heads,
+          .kv_heads = sizes_.kv_heads,
+          .head_dim = sizes_.head_dim,
+          .window = window_ < seq_len ? window_ : 0,
+          .scale = sizes_.decoder.score_scale,
+          .softcap = sizes_.decoder.score_softcap,
+          .run = part_.run(seq_len),
+          .run_begin = {part_.first_run(seq_len), part_.second_run(seq_len)}};
+}
+
+at::Tensor Attend::forward(const at::Tensor& qkv, const at::Tensor& keys, const at::Tensor& residual,
+                           std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
+                           std::vector<at::Tensor>& saved) const {
+  const std::int64_t kv_width = sizes_.kv_heads * sizes_.head_dim;
+  const at::Tensor attended = at::empty({qkv.size(0), sizes_.heads * sizes_.head_dim}, qkv.options());
+  const at::Tensor logsumexp =
+      at::empty({microbatch.batch, sizes_.heads, microbatch.seq_len}, qkv.options().dtype(at::kFloat));
+  kernels::causal_attention(ProjectedParts(qkv, sizes_).q, keys.slice(1, 0, kv_width), keys.slice(1, kv_width),
+                            shape_of(microbatch), attended, logsumexp, microbatch.document_begin);
+  if (saves(mode)) saved.insert(saved.end(), {qkv, attended, logsumexp});
+  if (mode == Mode::rebuild) return {};
+  return out_.forward(attended, residual, parameters);
+}
+
+Attend::Gradients Attend::backward_input(const at::Tensor& d_out, const at::Tensor& keys,
+                                         std::span<const at::Tensor> parameters, const Microbatch& microbatch,
+                                         std::vector<at::Tensor>& saved) const {
+  const at::Tensor qkv = saved[0], attended = saved[1], logsumexp = saved[2];
+  const std::int64_t kv_width = sizes_.kv_heads * sizes_.head_dim;
+  const at::Tensor d_y = out_.scaled(d_out);
+  const at::Tensor d_attended = out_.backward_input(d_y, parameters);
+  Gradients d{.qkv = at::empty_like(qkv), .keys = at::empty_like(keys)};
+  kernels::causal_attention_backward(d_attended, ProjectedParts(qkv, sizes_).q, keys.slice(1, 0, kv_width),
+                                     keys.slice(1, kv_width), attended, logsumexp, shape_of(microbatch),
+                                     ProjectedParts(d.qkv, sizes_).q, d.keys.slice(1, 0, kv_width),
+                                     d.keys.slice(1, kv_width), microbatch.document_begin);
+  saved = {d_y, attended};
+  return d;
+}
+
+void Attend::backward_weight(std::span<const Grad> grads, const std::vector<at::Tensor>& saved) const {
+  out_.backward_weight(saved[0], saved[1], grads);
+}
+
+}  // namespace trireme::nn

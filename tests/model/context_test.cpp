@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/model/context.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "trireme/base/error.hpp"
+#include "trireme/model/activations.hpp"
+#include "trireme/model/architecture.hpp"
+
+namespace trireme::model::context_test {
+namespace {
+
+config::Model sizes(std::string architecture = "llama") {
+  return {.architecture = std::move(architecture),
+          .vocab_size = 97,
+          .hidden_size = 48,
+          .intermediate_size = 40,
+          .layers = 2,
+          .heads = 8,
+          .kv_heads = 4,
+          .head_dim = 6};
+}
+
+TEST(ContextPart, CoversEverySequenceOnceInOrder) {
+  for (const int ranks : {1, 2, 3, 4, 7}) {
+    const std::int64_t seq_len = 2 * ranks * 5;
+    std::set<std::int64_t> seen;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const ContextPart part{.rank = rank, .ranks = ranks};
+      std::int64_t before = -1;
+      for (std::int64_t token = 0; token < seq_len / ranks; ++token) {
+        const std::int64_t position = part.position(token, seq_len);
+        EXPECT_GT(position, before) << "causal order is kept";
+        before = position;
+        EXPECT_TRUE(seen.insert(position).second) << position;
+      }
+      EXPECT_EQ(part.position(0, seq_len), part.first_run(seq_len));
+      EXPECT_EQ(part.position(part.run(seq_len), seq_len), part.second_run(seq_len));
+    }
+    EXPECT_EQ(*seen.begin(), 0);
+    EXPECT_EQ(*seen.rbegin(), seq_len - 1);
+    EXPECT_EQ(static_cast<std::int64_t>(seen.size()), seq_len);
+  }
+}
+
+TEST(ContextPart, GivesEveryRankAsManyPairsOfQueryAndKey) {
+  constexpr int ranks = 4;
+  constexpr std::int64_t seq_len = 2 * ranks * 6;
+  std::set<std::int64_t> pairs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const ContextPart part{.rank = rank, .ranks = ranks};
+    std::int64_t sum = 0;
+    for (std::int64_t token = 0; token < seq_len / ranks; ++token) sum += part.position(token, seq_len) + 1;
+    pairs.insert(sum);
+  }
+  EXPECT_THAT(pairs, testing::ElementsAre(seq_len * (seq_len + 1) / 2 / ranks));
+}
+
+TEST(ContextPart, OfOneRankIsTheSequenceOfAnyLength) {
+  for (const std::int64_t seq_len : {1, 7, 8})
+    for (std::int64_t token = 0; token < seq_len; ++token) EXPECT_EQ(ContextPart{}.position(token, seq_len), token);
+}
+
+std::vector<std::string> stages_of(const Model& model) {
+  std::vector<std::string> names;
+  for (const Stage& stage : model.compute_blocks[1].stages) names.push_back(stage.name);
+  return names;
+}
+
+TEST(DividedSequences, AttentionIsAProjectionAndAttentionOverGatheredKeys) {
+  using testing::ElementsAre;
+  const ContextPart context{.rank = 1, .ranks = 2};
+  const Model alone = build(sizes(), {.context = context});
+  EXPECT_THAT(stages_of(alone), ElementsAre("attention_norm", "projection", "attention", "mlp"));
+  const Model shared = build(sizes(), {.ranks = 2, .sequence_parallel = true, .context = context});
+  EXPECT_THAT(stages_of(shared), ElementsAre("attention_norm", "projection", "attention", "mlp_norm", "mlp"));
+  const std::vector<Stage>& stages = shared.compute_blocks[1].stages;
+  EXPECT_EQ(stages[1].enter, Join::gather_sequence);
+  EXPECT_EQ(stages[1].leave, Join::none);
+  EXPECT_EQ(stages[2].enter, Join::gather_keys);
+  EXPECT_EQ(stages[2].leave, Join::scatter_sequence);
+  EXPECT_EQ(alone.part.context, context);
+}
+
+TEST(DividedSequences, AreRefusedWithoutANormBeforeTheBranch) {
+  try {
+    (void)build(sizes("olmo2"), {.context = {.ranks = 2}});
+    FAIL() << "was not refused";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("mesh.context = 2"), testing::HasSubstr("olmo2")));
+  }
+}
+
+TEST(DividedSequences, KeepEveryParameterInItsOrderInEveryFamily) {
+  for (const Architecture& family : architectures()) {
+    if (!family.decoder.pre_norm) continue;
+    config::Model config = sizes(std::string(family.name));
+    if (family.decoder.learned_positions) config.positions = 16, config.kv_heads = config.head_dim = 0;
+    const Model whole = build(config), divided = build(config, {.context = {.ranks = 2}});
+    const auto refs = [](const Model& model) {
+      std::vector<std::pair<int, int>> all;
+      for (const Stage& stage : model.compute_blocks[1].stages)
+        for (const ParamRef ref : stage.parameters) all.emplace_back(ref.block.value, ref.index);
+      return all;
+    };
+    EXPECT_EQ(refs(divided), refs(whole)) << family.name;
+    for (const Stage& stage : divided.compute_blocks[1].stages) {
+      const auto roles = roles_of(stage.kind, divided.sizes.decoder);
+      if (stage.kind != StageKind::projection && stage.kind != StageKind::attend) continue;
+      ASSERT_EQ(roles.size(), stage.parameters.size()) << family.name;
+      for (std::size_t i = 0; i < roles.size(); ++i) EXPECT_EQ(divided[stage.parameters[i]].role, roles[i]);
+    }
+  }
+}
+
+TEST(DividedSequences, SaveWhatTheWholeStageSaves) {
+  const Model divided = build(sizes(), {.context = {.ranks = 2}});
+  Bytes sum;
+  for (const Stage& stage : divided.compute_blocks[1].stages)
+    if (stage.kind != StageKind::mlp) sum += saved_bytes(stage.kind, divided.held, 24, DType::bf16);
+  EXPECT_EQ(sum, saved_bytes(StageKind::attention, divided.held, 24, DType::bf16));
+}
+
+}  // namespace
+}  // namespace trireme::model::context_test

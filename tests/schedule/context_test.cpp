@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands between stages on the context axis.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models.hpp"
+#include "trireme/schedule/needs.hpp"
+#include "trireme/schedule/passes/build.hpp"
+#include "trireme/schedule/text.hpp"
+#include "trireme/schedule/verify/verify.hpp"
+
+namespace trireme::schedule::context_test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+model::Model divided_llama(int tensor = 1, bool sequence_parallel = false, bool tied = false, std::int64_t layers = 2) {
+  return testing::llama(layers, tied,
+                        {.rank = 0, .ranks = tensor, .sequence_parallel = sequence_parallel, .context = {.ranks = 2}});
+}
+
+/// The lines of the list that name a block with a stage, in order.
+std::string stages_of(const std::string& text, const std::string& block) {
+  std::string found;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    const std::string line = text.substr(begin, end - begin);
+    if (line.find(" " + block + ".") != std::string::npos) found += line + "\n";
+    begin = end + 1;
+  }
+  return found;
+}
+
+TEST(ContextSchedule, GathersKeysBeforeAttentionAndScattersTheirGradients) {
+  const model::Model model = divided_llama();
+  EXPECT_EQ(stages_of(print(build_step(model, 1, {}), model), "b0"), R"(forward b0.attention_norm m0
+forward b0.projection m0
+gather_keys b0.attention m0
+forward b0.attention m0
+forward b0.mlp m0
+backward b0.mlp m0 -> b0 grad1.1
+gather_keys b0.attention m0 again
+backward_input b0.attention m0
+scatter_keys b0.attention m0
+backward_weight b0.attention m0 -> b0 grad1.1
+recompute_norm b0.attention_norm m0
+backward_input b0.projection m0
+backward_weight b0.projection m0 -> b0 grad1.1
+backward b0.attention_norm m0 -> b0 grad1.1
+)");
+}
+
+TEST(ContextSchedule, StandsInsideTheGathersOfSequenceParallelism) {
+  const model::Model model = divided_llama(2, true);
+  const std::string ops = stages_of(print(build_step(model, 1, {}), model), "b0");
+  EXPECT_THAT(ops, HasSubstr(R"(gather_sequence b0.projection m0
+forward b0.projection m0
+gather_keys b0.attention m0
+forward b0.attention m0
+scatter_sequence b0.attention m0
+)"));
+  EXPECT_THAT(ops, HasSubstr(R"(gather_sequence b0.attention m0 backward
+gather_keys b0.attention m0 again
+backward_input b0.attention m0
+scatter_keys b0.attention m0
+)"));
+}
+
+TEST(ContextSchedule, GathersKeysAgainForABlockThatRunsAgain) {
+  const model::Model model = divided_llama();
+  const std::string ops = print(build_step(model, 1, {.recompute = {.mode = config::Recompute::block}}), model);
+  EXPECT_THAT(ops, HasSubstr("recompute b1.projection m0\n"
+                             "gather_keys b1.attention m0 recompute\n"
+                             "recompute b1.attention m0\n"
+                             "recompute b1.mlp m0\n"));
+}
+
+TEST(ContextSchedule, IsSoundAndOrderedForEveryPolicyAndParsesBack) {
+  using config::Offload;
+  using config::SyncPolicy;
+  for (const auto& [tensor, sequence_parallel] : {std::pair{1, false}, {2, false}, {2, true}})
+    for (const bool tied : {true, false})
+      for (const auto sync : {SyncPolicy::immediate, SyncPolicy::deferred, SyncPolicy::immediate_all})
+        for (const auto& [keep, offload] :
+             {std::pair{true, Offload::none}, {false, Offload::optimizer}, {true, Offload::parameters}}) {
+          const model::Model model = divided_llama(tensor, sequence_parallel, tied, 3);
+          const Policy policy{.sync = sync,
+                              .reshard = {.after_forward = !keep, .after_backward = !keep},
+                              .recompute = {.mode = tied ? config::Recompute::block : config::Recompute::selective},
+                              .activation_offload = {.on = offload != Offload::none},
+                              .offload = {.what = offload, .fraction = keep ? 0.5 : 1},
+                              .replicas = tied ? 2 : 1};
+          const Schedule schedule = build_step(model, 2, policy);
+          EXPECT_THAT(verify(schedule, model, policy.replicas), IsEmpty());
+          EXPECT_THAT(verify_needs(schedule, model, needs(schedule, model)), IsEmpty());
+          EXPECT_EQ(parse(print(schedule, model), model), schedule);
+        }
+}
+
+int find(const Schedule& schedule, const model::Model& model, const std::string& text) {
+  for (int i = 0; i < static_cast<int>(schedule.ops.size()); ++i)
+    if (print(schedule.ops[static_cast<std::size_t>(i)], model).starts_with(text)) return i;
+  return -1;
+}
+
+TEST(ContextSchedule, LetsWeightGradientsRunWhileThoseOfKeysAreSummed) {
+  const model::Model model = divided_llama();
+  const Schedule schedule = build_step(model, 1, {});
+  const int sum = find(schedule, model, "scatter_keys b0"),
+            weight = find(schedule, model, "backward_weight b0.attention"),
+            projection = find(schedule, model, "backward_input b0.projection");
+  std::vector<bool> after(schedule.ops.size());
+  after.at(static_cast<std::size_t>(sum)) = true;
+  for (int op = sum + 1; op <= projection; ++op)
+    for (const Need& need : needs(schedule, model))
+      if (need.to == op && need.distance == 0 && after[static_cast<std::size_t>(need.from)])
+        after[static_cast<std::size_t>(op)] = true;
+  EXPECT_FALSE(after[static_cast<std::size_t>(weight)]);
+  EXPECT_TRUE(after[static_cast<std::size_t>(projection)]);
+}
+
+TEST(BrokenContextSchedule, IsRejectedWhateverExchangeIsMissingDoubledOrMoved) {
+  for (const auto recompute : {config::Recompute::selective, config::Recompute::block})
+    for (const bool sequence_parallel : {false, true}) {
+      const model::Model model = divided_llama(sequence_parallel ? 2 : 1, sequence_parallel);
+      const Schedule sound = build_step(model, 2, {.recompute = {.mode = recompute}});
+      int tried = 0;
+      for (std::size_t i = 0; i < sound.ops.size(); ++i) {
+        if (lane_of(sound.ops[i]) != Lane::context) continue;
+        ++tried;
+        const std::string what = print(sound.ops[i], model);
+        Schedule without = sound, twice = sound, late = sound;
+        without.ops.erase(without.ops.begin() + static_cast<std::ptrdiff_t>(i));
+        twice.ops.insert(twice.ops.begin() + static_cast<std::ptrdiff_t>(i), sound.ops[i]);
+        EXPECT_FALSE(verify(without, model, 1).empty()) << what << " left out";
+        EXPECT_FALSE(verify(twice, model, 1).empty()) << what << " twice";
+        // Behind the compute that reads what it leaves.
+        const auto reads = [](const Op& op) {
+          const auto* backward = std::get_if<Backward>(&op);
+          return std::holds_alternative<Forward>(op) || std::holds_alternative<Recompute>(op) ||
+                 (backward != nullptr && backward->part != BackwardPart::weight);
+        };
+        const auto from = late.ops.begin() + static_cast<std::ptrdiff_t>(i);
+        std::rotate(from, from + 1, std::find_if(from, late.ops.end(), reads) + 1);
+        EXPECT_FALSE(verify(late, model, 1).empty()) << what << " late";
+      }
+      EXPECT_EQ(tried, 2 * 2 * (recompute == config::Recompute::block ? 4 : 3));
+    }
+}
+
+TEST(BrokenContextSchedule, IsRejectedWhereAStageWithoutKeysGathersThem) {
+  const model::Model model = divided_llama();
+  Schedule schedule = build_step(model, 1, {});
+  const int at = find(schedule, model, "gather_keys b0.attention m0");
+  std::get<GatherKeys>(schedule.ops[static_cast<std::size_t>(at)]).stage = Stage{1};
+  EXPECT_THAT(verify(schedule, model, 1), Contains(HasSubstr("gathers keys that its stage does not read")));
+}
+
+}  // namespace
+}  // namespace trireme::schedule::context_test
