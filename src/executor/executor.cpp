@@ -125,11 +125,8 @@ void Executor::perform(std::span<const int> ops, std::int64_t step) {
   const int first = ops.front(), last = ops.back();
   if (options_.on_op)
     for (const int op : ops) options_.on_op(op, step);
-  c10::OptionalStreamGuard on_stream;
-  if (device_lanes_) {
-    if (const auto stream = device_lanes_->stream(first)) on_stream.reset_stream(*stream);
-    device_lanes_->begin(first, step);
-  }
+  const c10::OptionalStreamGuard on_stream(device_lanes_ ? device_lanes_->stream(first) : std::nullopt);
+  if (device_lanes_) device_lanes_->begin(first, step);
   if (std::holds_alternative<schedule::ClipNorm>(schedule_.ops[static_cast<std::size_t>(first)]))
     verbs_->state().waited_for_pipeline = driver_->idle().pipeline;
   const auto begin = timeline::Clock::now();
