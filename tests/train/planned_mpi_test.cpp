@@ -6,6 +6,7 @@
 // ranks: 4
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "support/jobs.hpp"
@@ -36,6 +37,11 @@ class Planned : public testing::Test {
     config.mesh.tensor = tensor;
     config.mesh.sequence_parallel = tensor > 1 && one_of({false, true});
     config.mesh.replicate = one_of({1, 4 / tensor, tensor == 4 ? 1 : 2});
+    if (const int others = 4 / tensor; others > 1) {
+      const int context = axes_() % 2 == 0 ? 1 : axes_() % 3 == 0 ? others : 2;
+      config.mesh.context = context;
+      config.mesh.replicate = std::min<std::int64_t>(config.mesh.replicate, others / context);
+    }
     config.model.layers = one_of({1, 3, 4});
     config.model.heads = 8;
     config.model.kv_heads = one_of({2, 4, 8});
@@ -54,13 +60,13 @@ class Planned : public testing::Test {
     config.precision.reduce = one_of({config::Reduce::fp32, config::Reduce::bf16_wire});
     config.data.seq_len = 8;
     config.batch.micro = one_of({1, 2});
-    config.batch.global = config.batch.micro * (world_.size() / tensor) * one_of({1, 2, 3});
+    config.batch.global = config.batch.micro * (world_.size() / tensor / config.mesh.context) * one_of({1, 2, 3});
     return config;
   }
 
   mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
   test::TokenFiles files_{world_, 257};
-  std::mt19937 random_{20};
+  std::mt19937 random_{20}, axes_{1};
 };
 
 void expect_near(Bytes found, Bytes planned, const std::string& what) {
@@ -81,16 +87,17 @@ void expect_planned(const comm::TrafficTable& counted, const planner::Traffic& p
 }
 
 TEST_F(Planned, MemoryIsWithinOnePercentAndBytesAreExact) {
+  int divided = 0;
   for (int i = 0; i < configurations; ++i) {
     const config::RunConfig config = drawn();
+    divided += config.mesh.context > 1 ? 1 : 0;
     const std::string what = "\nconfiguration " + std::to_string(i) + "\n" + config::print_run_file(config);
     const device::MemoryUse before = device::memory_use();
     device::reset_peaks();
     planner::Memory planned;
     (void)test::train_job(config, world_, {.lane_threads = true}, [&](Job& job, int step) {
       planner::ReplayOptions replay_options = planner::replay_options_of(config, job.resolved());
-      const config::Resolved& mesh = job.resolved();
-      replay_options.shard_rank = world_.rank() / mesh.tensor % mesh.shard;  // tensor varies fastest
+      replay_options.shard_rank = job.mesh().shard_of(job.at());
       planned = planner::replay_memory(job.schedule(), job.model(), job.layout(), replay_options);
       if (step == 0) return;  // which begins with what is on the device
       expect_planned(job.step_traffic(),
@@ -112,6 +119,7 @@ TEST_F(Planned, MemoryIsWithinOnePercentAndBytesAreExact) {
     expect_near(found(Space::host, Category::optimizer), planned.host.optimizer, "host optimizer" + what);
     expect_near(found(Space::host, Category::activations), planned.host.activations, "host activations" + what);
   }
+  EXPECT_GT(divided, configurations / 4) << "sequences are divided by too few";
 }
 
 }  // namespace
