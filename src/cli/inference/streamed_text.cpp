@@ -2,6 +2,7 @@
 #include "cli/inference/streamed_text.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace trireme::cli {
@@ -16,31 +17,81 @@ std::size_t held_back(std::string_view text, const std::vector<std::string>& sto
   return most;
 }
 
+/// What stands for bytes that are not, or not yet, a character.
+constexpr std::string_view replacement = "\ufffd";
+
 }  // namespace
 
 StreamedText::StreamedText(const tokenizer::Tokenizer& tokenizer, std::vector<std::int32_t> prompt,
                            std::vector<std::string> stops)
     : tokenizer_(tokenizer),
+      anchor_(tokenizer.encode("a")),
       ids_(std::move(prompt)),
+      taken_(ids_.size()),
+      taken_text_(tokenizer.decode(ids_)),
       stops_(std::move(stops)),
-      text_(tokenizer.decode(ids_)),
+      text_(taken_text_),
       prompt_bytes_(text_.size()) {}
+
+/// The text of tokens as it is within a longer text.
+std::string StreamedText::decoded(std::span<const std::int32_t> ids, bool from_start) const {
+  if (from_start) return tokenizer_.decode(ids);
+  const std::string before = tokenizer_.decode(anchor_);
+  std::vector<std::int32_t> behind = anchor_;
+  behind.insert(behind.end(), ids.begin(), ids.end());
+  const std::string all = tokenizer_.decode(behind);
+  return all.starts_with(before) ? all.substr(before.size()) : tokenizer_.decode(ids);
+}
+
+/// Bytes that never become a character may be many: all of them are decoded again when a token comes that is one by
+/// itself, else whenever they have doubled, so that a token costs the same.
+bool StreamedText::may_complete(std::int32_t token) const {
+  constexpr std::size_t always = 8;  // more than a character has bytes
+  const std::size_t fresh = ids_.size() - taken_;
+  return fresh <= always || std::has_single_bit(fresh) || !decoded({&token, 1}, false).ends_with(replacement);
+}
 
 std::string StreamedText::add(std::int32_t token) {
   ids_.push_back(token);
-  text_ = tokenizer_.decode(ids_);
-  std::size_t end = text_.size();
-  for (const std::string& stop : stops_) end = std::min(end, text_.find(stop, prompt_bytes_));
-  if (end < text_.size()) {
-    stopped_ = true;
-    text_.resize(end);
-    return up_to(end);
+  if (may_complete(token)) {
+    const std::string now = decoded(ids_, from_start_);
+    const std::span fresh = std::span<const std::int32_t>(ids_).subspan(taken_);
+    if (!now.ends_with(replacement)) {
+      // A decoder may take bytes back for the sake of later ones; what is shown stays.
+      take(now.starts_with(taken_text_) ? now.substr(taken_text_.size()) : decoded(fresh, false));
+      if (!text_.empty()) {  // until then it may be the beginning that is stripped
+        ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(taken_));
+        from_start_ = false;
+      }
+      taken_ = ids_.size();
+      taken_text_ = decoded(ids_, from_start_);
+    }
   }
-  const std::string_view added = std::string_view(text_).substr(std::min(prompt_bytes_, text_.size()));
-  return up_to(text_.size() - held_back(added, stops_));
+  if (stopped_) return up_to(text_.size());
+  return up_to(text_.size() - held_back(std::string_view(text_).substr(prompt_bytes_), stops_));
 }
 
-std::string StreamedText::rest() { return up_to(text_.size()); }
+std::string StreamedText::rest() {
+  if (!stopped_ && ids_.size() > taken_) {
+    const std::string now = decoded(ids_, from_start_);
+    take(now.starts_with(taken_text_) ? now.substr(taken_text_.size())
+                                      : decoded(std::span<const std::int32_t>(ids_).subspan(taken_), false));
+    taken_ = ids_.size();
+  }
+  return up_to(text_.size());
+}
+
+/// Adds text, up to a stop string. Those that began before are looked for, and none that is in what stood there.
+void StreamedText::take(std::string_view text) {
+  std::size_t longest = 0;
+  for (const std::string& stop : stops_) longest = std::max(longest, stop.size());
+  const std::size_t first = std::max(prompt_bytes_, text_.size() - std::min(text_.size(), longest));
+  text_ += text;
+  std::size_t end = text_.size();
+  for (const std::string& stop : stops_) end = std::min(end, text_.find(stop, first));
+  stopped_ = end < text_.size();
+  text_.resize(end);
+}
 
 std::string StreamedText::up_to(std::size_t end) {
   if (end <= shown_) return {};
