@@ -69,7 +69,8 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   const planner::Choice choice = planner::choose_sync(
       config, model, resolved,
       planner::step_seconds_on(
-          machine ? *machine : planner::machine_of(config.device.type == config::DeviceType::cuda ? "GPU" : ""),
+          machine ? *machine
+                  : planner::machine_of(config.device.type == config::DeviceType::cuda ? "GPU" : "", Bytes{}),
           ranks));
   config.sync = choice.sync;
   if (arguments.show == "summary" && !choice.reason.empty()) fmt::print("{}\n", choice.reason);

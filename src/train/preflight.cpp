@@ -112,6 +112,13 @@ bool needs_hdf5(const config::RunConfig& config) {
   return options.resume == "auto" ? !checkpoint::list_checkpoints(options.directory).empty() : options.resume != "none";
 }
 
+/// What sync.policy = auto is chosen for.
+planner::Machine machine_of_rank(bool gpu) {
+  if (!gpu) return planner::machine_of("", Bytes{});
+  const device::GpuProbe found = device::probe_gpus();
+  return planner::machine_of(found.gpus.front().name, found.gpus.front().memory);
+}
+
 }  // namespace
 
 std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
@@ -126,7 +133,7 @@ std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
     config.sync = *saved;
     log::info(fmt::format("sync.policy = auto: {}, as this run began", config::to_text(saved->policy)));
   } else {
-    const planner::Machine machine = planner::machine_of(gpu ? device::probe_gpus().gpus.front().name : "");
+    const planner::Machine machine = machine_of_rank(gpu);
     const planner::Choice choice = planner::choose_sync(planner::computing_on(complete, gpu), model, mesh,
                                                         planner::step_seconds_on(machine, ranks));
     config.sync = choice.sync;

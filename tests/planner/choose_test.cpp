@@ -111,10 +111,19 @@ TEST_F(ChooseSync, TakesTheFastestAndNotTheLeastTraffic) {
   EXPECT_GT(more_traffic, 0);
 }
 
-TEST(MachineOf, AGpuIsTheShippedOneWithItsName) {
-  EXPECT_EQ(machine_of("").name, "local");
-  EXPECT_EQ(machine_of("NVIDIA H200").name, "h200");
-  EXPECT_EQ(machine_of("Some GPU of another kind").name, "h100");
+TEST(MachineOf, AGpuIsTheShippedOneWithItsNameOrOneThatComesNear) {
+  const auto gib = [](std::int64_t count) { return Bytes{count << 30}; };
+  EXPECT_EQ(machine_of("", {}).name, "local");
+  EXPECT_EQ(machine_of("NVIDIA H200", gib(140)).name, "h200");
+  EXPECT_EQ(machine_of("NVIDIA GH200 480GB", gib(95)).name, "gh200");
+  EXPECT_EQ(machine_of("NVIDIA A100-PCIE-40GB", gib(39)).name, "a100-40gb");
+  EXPECT_EQ(machine_of("GRID A100X-40C", gib(39)).name, "h100") << "a word that only begins like one";
+  EXPECT_EQ(machine_of("Some GPU of another kind", gib(80)).name, "h100");
+  const auto pcie = machine_of_gpu("NVIDIA H100 PCIe", gib(79)), sxm = machine_of_gpu("NVIDIA H100 80GB HBM3", gib(79));
+  ASSERT_TRUE(pcie && sxm);
+  EXPECT_EQ(pcie->name, "h100");
+  EXPECT_FALSE(pcie->same);
+  EXPECT_TRUE(sxm->same);
 }
 
 TEST_F(ChooseSync, LeavesAChosenPolicyAlone) {

@@ -202,12 +202,6 @@ std::optional<Machine> find_machine(const std::string& gpu) {
   return best;
 }
 
-Machine machine_of(const std::string& gpu) {
-  if (gpu.empty()) return load_machine("local");
-  const std::optional<Machine> found = find_machine(gpu);
-  return found ? *found : load_machine("h100");
-}
-
 std::string print_machine(const Machine& machine) {
   const auto quoted = [](const std::string& word) {
     using Json = nlohmann::json;  // a string of JSON is one of TOML

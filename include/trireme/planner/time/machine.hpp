@@ -78,11 +78,20 @@ struct Machine {
 /// The machine file at a path, or the shipped one of that name. Throws ConfigError listing the shipped names.
 [[nodiscard]] Machine load_machine(const std::string& path_or_name);
 
-/// The shipped machine whose `gpus` words are all in the name of a GPU, such as "NVIDIA H100 80GB HBM3": of several the
+/// The shipped machine whose `gpus` words are all in the name that a table of measured runs gives a GPU: of several the
 /// one with the most words, the first of those.
 [[nodiscard]] std::optional<Machine> find_machine(const std::string& gpu);
-/// The same; h100 for other names, local for an empty one, which is a CPU's.
-[[nodiscard]] Machine machine_of(const std::string& gpu);
+
+/// A shipped machine for a GPU.
+struct GpuMachine {
+  std::string name;
+  bool same = true;  ///< false: it only comes near, as an H100 with NVLink to one on a PCIe card
+};
+/// The shipped machine whose GPUs have the name that CUDA gives one, such as "NVIDIA A100-SXM4-40GB". What `init` and
+/// sync.policy = auto go by. Nothing for all others.
+[[nodiscard]] std::optional<GpuMachine> machine_of_gpu(std::string_view gpu, Bytes memory);
+/// The same or one that comes near; h100 for other names, local for an empty one, which is a CPU's.
+[[nodiscard]] Machine machine_of(std::string_view gpu, Bytes memory);
 
 /// A machine file with the same values.
 [[nodiscard]] std::string print_machine(const Machine& machine);
