@@ -90,7 +90,7 @@ int train(const mpi::Communicator& world, const RunFileArguments& arguments, std
   log::debug("the libraries are up");
   start.reset();
   start_signals.reset();
-  const ExitCode code = train::run_training(config, world, arguments.path);
+  const ExitCode code = train::run_training(config, world, arguments.path, try_steps > 0);
   if (trial && code == ExitCode::done) fmt::print("{}", trial_verdict(told, world.size(), trial->output()));
   return static_cast<int>(code);
 }

@@ -33,9 +33,7 @@ void Reporter::begin(const checkpoint::State& state) {
   for (const data::Dataset& dataset :
        data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config_.model.vocab_size))
     samples_ += dataset.samples();
-  output_.write(banner(job_, environment_.batch_job, environment_.topology, environment_.threads, gemm_,
-                       environment_.device, samples_) +
-                "\n");
+  output_.write(banner(job_, environment_, gemm_, samples_) + "\n");
   if (first_step_ >= config_.train.steps) output_.write(nothing_to_do(first_step_, config_.train.steps));
 }
 

@@ -189,12 +189,14 @@ class OutOfMemoryHelp {
 
 }  // namespace
 
-ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& world, const std::string& run_file) {
+ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& world, const std::string& run_file,
+                      bool is_trial) {
   const config::RunConfig config = checkpoint::complete_model(given, world);
   const bool first_rank = world.rank() == 0;
 
   Supervision supervision(config, world);
-  const Environment environment = take_environment(config, world);
+  Environment environment = take_environment(config, world);
+  environment.is_trial = is_trial;
   Recorder recorder(config, supervision.world());
   OpWatch ops(supervision);
   JobOptions options = job_options(config, environment);

@@ -52,6 +52,8 @@ mkdir tmp
 export TMPDIR=$work/tmp
 job 2 train run.toml --try 3 --set train.steps=500 --set lr.warmup_steps=100 --set checkpoint.every=1 --set memory.budget=1GiB --set run.export=end
 expect_done
+grep -q '^saves    nothing: this is a trial (--try)$' out.txt || fail 'the trial has another word on saves'
+! grep -q 'checkpoint.every = 0' out.txt err.txt || fail 'the trial speaks of settings that the run file has not'
 grep -q '^try: 3 of 500 steps trained, loss ' out.txt || fail 'no verdict on the loss'
 grep -q '^try: speed: .* tokens/s .*: 500 steps take ' out.txt || fail 'no verdict on the speed'
 grep -q '^try: memory of rank 0: .*memory.budget = 1.*: it fits' out.txt || fail 'no verdict on the memory'

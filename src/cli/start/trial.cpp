@@ -79,6 +79,7 @@ config::RunConfig trial_of(config::RunConfig config, std::int64_t steps, const s
   config.checkpoint.directory = output + "/checkpoints";
   config.checkpoint.every = 0;
   config.checkpoint.at_end = false;
+  config.checkpoint.keep_best.reset();
   config.checkpoint.resume = "none";
   config.metrics.every = 1;
   config.metrics.trace_steps.clear();

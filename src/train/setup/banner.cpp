@@ -37,7 +37,8 @@ std::string data_line(const config::RunConfig& c, std::int64_t samples) {
 }
 
 /// When checkpoints are saved, and how to stop with one.
-std::string saves_line(const config::RunConfig& c, const BatchJob& batch_job) {
+std::string saves_line(const config::RunConfig& c, const Environment& environment) {
+  if (environment.is_trial) return "saves    nothing: this is a trial (--try)\n";
   const bool best = c.checkpoint.keep_best.has_value();
   if (c.checkpoint.every == 0 && !c.checkpoint.at_end && !best)
     return "saves    no checkpoints (checkpoint.every = 0, checkpoint.at_end = false)\n";
@@ -46,19 +47,22 @@ std::string saves_line(const config::RunConfig& c, const BatchJob& batch_job) {
   if (c.checkpoint.at_end) when.emplace_back("at the end");
   if (best) when.emplace_back("the best one");
   return fmt::format("saves    {} to {}; to save and stop: {}\n", fmt::join(when, " and "), c.checkpoint.directory,
-                     stop_command(batch_job));
+                     stop_command(environment.batch_job));
 }
 
 }  // namespace
 
-std::string banner(const Job& job, const BatchJob& batch_job, const mpi::Topology& topology, int threads,
-                   const kernels::GemmChoice& gemm, const ComputeDevice& device, std::int64_t samples) {
+std::string banner(const Job& job, const Environment& environment, const kernels::GemmChoice& gemm,
+                   std::int64_t samples) {
+  const mpi::Topology& topology = environment.topology;
+  const ComputeDevice& device = environment.device;
   const config::RunConfig& c = job.config();
   const model::Sizes& s = job.model().sizes;
   const auto replay_options =
       planner::replay_options_of(planner::computing_on(c, device.gpu.has_value()), job.resolved());
   std::string out = fmt::format("Trireme {} ({})  run {}\n", build_info().version, build_info().git_hash, c.run.name);
-  if (const std::string batch = to_text(batch_job); !batch.empty()) out += fmt::format("job      {}\n", batch);
+  if (const std::string batch = to_text(environment.batch_job); !batch.empty())
+    out += fmt::format("job      {}\n", batch);
   out += fmt::format(
       "model    {} {} parameters: {} layers, hidden {}, intermediate {}, {} heads ({} kv) of {}, vocabulary {}{}\n",
       job.model().architecture, to_short_text(static_cast<double>(job.whole_model().elements())), s.layers, s.hidden,
@@ -71,13 +75,14 @@ std::string banner(const Job& job, const BatchJob& batch_job, const mpi::Topolog
   out += data_line(c, samples);
   out += fmt::format("step     {} compute, {} gradients, reshard after forward {}\n", to_text(c.precision.compute),
                      config::to_text(c.sync.policy), c.sync.reshard_after_forward == 1 ? "no" : "yes");
-  out += fmt::format("threads  {} per rank, {} core{} on this node for {} rank{}{}\n", threads, topology.node_cores,
-                     topology.node_cores == 1 ? "" : "s", topology.node_ranks, topology.node_ranks == 1 ? "" : "s",
+  out += fmt::format("threads  {} per rank, {} core{} on this node for {} rank{}{}\n", environment.threads,
+                     topology.node_cores, topology.node_cores == 1 ? "" : "s", topology.node_ranks,
+                     topology.node_ranks == 1 ? "" : "s",
                      device.gpu           ? "; communication on streams of the GPU"
                      : job.lane_threads() ? "; communication on separate threads"
                                           : "");
   if (!device.gpu && !job.lane_threads()) log::debug("communication is not overlapped: no spare core for its threads");
-  out += saves_line(c, batch_job);
+  out += saves_line(c, environment);
   out += device_lines(job.config(), gemm, device, job.mesh().ranks());
   const planner::Memory memory = planner::replay_memory(job.schedule(), job.model(), job.layout(), replay_options);
   return out + planner::to_text(memory);

@@ -16,6 +16,7 @@ struct Environment {
   mpi::Topology topology;
   int threads = 1;  ///< of this rank
   ComputeDevice device;
+  bool is_trial = false;  ///< train --try: nothing is kept
 };
 
 /// Finds the environment and takes it: threads are set, this rank's GPU is chosen, on CPUs the GEMM library.
