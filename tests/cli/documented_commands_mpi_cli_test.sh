@@ -45,6 +45,10 @@ for path in [source / "README.md", *helps, *sorted((source / "docs").glob("*.md"
         if found and re.match(r"trireme|mpirun|srun", found[1]):
             print(path.name, re.split(r" {2,}| #| \|", found[1])[0].strip(), sep="\t")
 PY
+# The run that documents speak of; README makes its own.
+"$TRIREME" tokenize --tokenizer bytes -o data/book.bin book.txt >/dev/null
+job 4 train run.toml --set train.steps=4
+expect_done
 python3 shown.py "$TRIREME_SOURCE" "${commands[@]}" >shown.txt
 (($(wc -l <shown.txt) >= 30)) || fail "only $(wc -l <shown.txt) commands were found"
 
@@ -83,8 +87,8 @@ while IFS=$'\t' read -r where shown; do
     cp -r runs/book/export Llama-2-7b-hf
     [[ $tokenizer == bytes ]] || cp tokenizer.model Llama-2-7b-hf/
   fi
-  # `init` writes over nothing, and several documents show the same one.
-  [[ $text != "trireme init"* ]] || rm -f first.toml continued.toml tuned.toml
+  # `init` writes over nothing, several documents show the same one, and the run of another text is not resumed.
+  [[ $text != "trireme init"* ]] || rm -rf first.toml continued.toml tuned.toml runs/first
   launch bash -c "$text" </dev/null  # mpirun would read the list
   ((status == 0)) || fail "$where shows: $shown"
   ((++runs))

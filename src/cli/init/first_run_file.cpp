@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/text.hpp"
@@ -28,7 +29,12 @@ constexpr std::array habits{Habit{8e6, 4096, 4e-3},  Habit{3e7, 16384, 2e-3},  H
                             Habit{2e9, 1e6, 2e-4},   Habit{5e9, 1e6, 1.6e-4},  Habit{1e10, 2e6, 1.2e-4},
                             Habit{3e10, 2e6, 1e-4},  Habit{1e300, 3.2e6, 6e-5}};
 
-std::int64_t up_to_multiple(std::int64_t number, std::int64_t of) { return (number + of - 1) / of * of; }
+/// About `number` as a power of two times `of`: what twice and half the ranks divide, too.
+std::int64_t doubled_from(std::int64_t of, std::int64_t number) {
+  const std::int64_t each = (number + of - 1) / of;
+  const auto above = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(each)));
+  return of * (4 * each < 3 * above ? above / 2 : above);
+}
 
 std::string count_of(double number) { return to_short_text(number); }
 
@@ -42,9 +48,10 @@ void choose_training(FirstRun& run, Reasons& reasons) {
   constexpr std::int64_t steps_an_epoch = 20, fewest_steps = 100;
   std::int64_t global = std::max<std::int64_t>(1, static_cast<std::int64_t>(habit.step_tokens / seq_len));
   global = std::min(global, std::max<std::int64_t>(1, run.samples / steps_an_epoch));
-  config.batch.global = up_to_multiple(global, run.ranks);
+  config.batch.global = doubled_from(run.ranks, global);
   reasons["batch.global"] = fmt::format(
-      "sequences a step: {} tokens; models of {} parameters are trained with about {}",
+      "sequences a step, which twice the ranks divide, too: {} tokens; models of {} parameters are trained with about "
+      "{}",
       count_of(static_cast<double>(config.batch.global) * seq_len), count_of(parameters), count_of(habit.step_tokens));
   const bool continues = !config.model.from.empty();
   config.optimizer.lr = continues ? habit.lr / 10 : habit.lr;

@@ -59,8 +59,8 @@ STEPS, ROWS, T, LR = 5, 12, 32, 1e-3
 
 def load(directory):
     multimodal = "vision_config" in json.load(open(directory + "/config.json"))
-    model, info = (AutoModelForImageTextToText if multimodal else AutoModelForCausalLM).from_pretrained(directory, dtype=torch.float32, attn_implementation="eager",
-                                                       output_loading_info=True)
+    kind = AutoModelForImageTextToText if multimodal else AutoModelForCausalLM
+    model, info = kind.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
     assert not any(info.values()), (directory, info)
     return model.eval()  # nothing is dropped in training, but Gemma 3 asks for what stands for pictures
 

@@ -123,6 +123,11 @@ shown, unit = lines[0].split("other tensors (")[1].split(")")[0].split()
 scale = {"B": 1, "KiB": 2**10, "MiB": 2**20}[unit]
 assert abs(float(shown) * scale / sum(sizes) - 1) < 0.06, (lines, sum(sizes))
 PYTHON
+program models
+expect_done
+for class in Gemma3 Mistral3 Llava LlavaNext Qwen2VL Qwen2_5_VL Qwen3VL Idefics3 SmolVLM; do
+  grep -q " ${class}ForConditionalGeneration " out.txt || fail "models does not list ${class}ForConditionalGeneration"
+done
 hold_to_transformers gemma3 mistral3
 brief=1 hold_to_transformers gemma3-between mistral3-between llava llava_next-between qwen2_5_vl-flat qwen2_vl-between \
   qwen3_vl idefics3 smolvlm
