@@ -16,15 +16,34 @@
 
 namespace trireme::train {
 
+/// Marks the best checkpoint; why not, if it cannot be. Then none is marked, as older ones may go, until the next save,
+/// which tries again.
+std::string Checkpointing::mark() {
+  if (world_.rank() != 0) return "";
+  const std::string& directory = job_.config().checkpoint.directory;
+  try {
+    checkpoint::mark_best(directory, *best_);
+  } catch (const WriteError& error) {  // the checkpoint itself is whole, and stays
+    unmarked_ = true;
+    checkpoint::forget_best(directory);
+    return error.what();
+  }
+  unmarked_ = false;
+  return "";
+}
+
+/// Before a save: what could not be marked, and a mark of another future.
+void Checkpointing::put_mark_right() {
+  if (std::exchange(forgets_best_, false)) checkpoint::forget_best(job_.config().checkpoint.directory);
+  if (unmarked_) (void)mark();
+}
+
 std::string Checkpointing::saved(std::int64_t step) {
   saved_step_ = base_step_ = step;
   if (!promised_ || promised_->step != step) return "";
   best_ = std::exchange(promised_, std::nullopt);
-  try {
-    if (world_.rank() == 0) checkpoint::mark_best(job_.config().checkpoint.directory, *best_);
-  } catch (const WriteError& error) {  // the checkpoint itself is whole, and stays
-    log::error(
-        fmt::format("the best checkpoint, step {}, cannot be marked, training continues: {}", step, error.what()));
+  if (const std::string failure = mark(); !failure.empty()) {
+    log::error(fmt::format("the best checkpoint, step {}, cannot be marked, training continues: {}", step, failure));
     return "";
   }
   return fmt::format("best {}/best: step {}, eval_loss {:.6f}\n", job_.config().checkpoint.directory, step,

@@ -280,7 +280,7 @@ std::string Checkpointing::write(const checkpoint::State& state, bool last) {
                                         .best_step = best_ ? best_->step : -1,
                                         .ranks_per_file = config.ranks_per_file,
                                         .base_step = base_step_};
-  if (std::exchange(forgets_best_, false)) checkpoint::forget_best(config.directory);
+  put_mark_right();
   const checkpoint::Shards shards = shards_of(job_);
   if (config.async && !last && background_.start(shards, state, options)) return "";
   checkpoint::Saved saved;

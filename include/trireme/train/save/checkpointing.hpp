@@ -66,6 +66,8 @@ class Checkpointing {
   [[nodiscard]] checkpoint::State resumed(const std::vector<std::string>& paths);
   [[nodiscard]] checkpoint::State resumed(const std::string& path, const checkpoint::Manifest& manifest);
   void check_data(const std::string& path, checkpoint::State& state) const;
+  [[nodiscard]] std::string mark();
+  void put_mark_right();
   [[nodiscard]] std::string await_background(std::string_view what);
   [[nodiscard]] std::string take_background();
   [[nodiscard]] std::string write(const checkpoint::State& state, bool last);
@@ -85,6 +87,7 @@ class Checkpointing {
   std::int64_t saved_step_ = -1;
   std::optional<checkpoint::Best> best_;      ///< the one that is marked
   std::optional<checkpoint::Best> promised_;  ///< to be marked once it is there
+  bool unmarked_ = false;                     ///< the best one could not be marked
   bool forgets_best_ = false;                 ///< a mark of another future is there until the first save
   std::string failure_;                       ///< of the newest save; empty: it is saved
   double save_seconds_ = 0;
