@@ -42,6 +42,10 @@ std::string options_of(const model::Architecture& a) {
   add("residual_multiplier", &M::residual_multiplier);
   add("attention_multiplier", &M::attention_multiplier);
   add("logits_scaling", &M::logits_scaling);
+  add("experts", &M::experts);
+  add("expert_size", &M::expert_size);
+  if (a.lists_dense_layers) list.emplace_back("dense_layers");
+  add("router_normalize", &M::router_normalize);
   add("partial_rotary_factor", &M::partial_rotary_factor);
   if (d.local_rope) list.emplace_back("rope_local_theta");
   if (!d.learned_positions)
@@ -62,7 +66,8 @@ int models() {
       "and\n"
       "what [model] may set. rope_scaling is of type llama3, linear, yarn or longrope. A config.json of anything else "
       "is\n"
-      "refused by its keys: other model_types and multimodal models, mixtures of experts, quantized weights, dynamic "
+      "refused by its keys: other model_types and multimodal models, other mixtures of experts, quantized weights, "
+      "dynamic "
       "RoPE,\n"
       "and options that its class has not. See docs/models.md.\n");
   return 0;

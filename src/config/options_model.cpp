@@ -83,6 +83,17 @@ std::vector<Option> model_options() {
   s.number("residual_multiplier", &Model::residual_multiplier, above(0),
            "factor of the output of every attention and feed-forward layer (granite)");
   s.number("logits_scaling", &Model::logits_scaling, above(0), "divisor of the logits (granite)");
+  s.size("experts", &Model::experts, largest_experts,
+         "number of experts of a layer (mixtral: 8 as published, qwen3_moe: 128, olmoe: 64)")
+      .default_is("none");
+  s.size("experts_per_token", &Model::experts_per_token, largest_experts, "number of experts that compute each token")
+      .default_is("none");
+  s.size("expert_size", &Model::expert_size, largest_width, "width of one expert (qwen3_moe)")
+      .default_is("intermediate_size");
+  s.number("dense_layers", &Model::dense_layers, between(0, largest_count),
+           "number of first layers with a feed-forward layer instead of experts (qwen3_moe)");
+  s.flag("router_normalize", &Model::router_normalize,
+         "the weights of a token's experts are divided by their sum (qwen3_moe, olmoe; mixtral always)");
   s.flag("tie_embeddings", &Model::tie_embeddings, "the output head shares the weights of the token embedding");
   s.choice(
       "init", &Model::init,
@@ -96,6 +107,10 @@ std::vector<Option> model_options() {
 std::vector<Option> loss_options() {
   Section<Loss> s("loss", &RunConfig::loss);
   s.number("z_loss", &Loss::z_loss, at_least(0), "weight of the z-loss, the mean of log(Z)^2 (PaLM)");
+  s.number("balance_loss", &Loss::balance_loss, at_least(0),
+           "weight of the sequence-wise balance loss of experts (DeepSeek-V3; 1e-4 there)");
+  s.number("router_z_loss", &Loss::router_z_loss, at_least(0),
+           "weight of the router z-loss, the mean of log(Z)^2 of its logits (ST-MoE; 1e-3 there)");
   s.number("chunk_tokens", &Loss::chunk_tokens, between(0, 1 << 30),
            "number of tokens whose logits are materialized at once (0: automatic)");
   return s.take();

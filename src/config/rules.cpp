@@ -77,7 +77,9 @@ Broken microbatch_can_be_counted(const RunConfig& config) {
     return fmt::format(
         "batch.micro {} x data.seq_len {} is {:.3g} tokens in a microbatch, at most 2147483647; set fewer",
         config.batch.micro, config.data.seq_len, tokens);
-  const auto width = static_cast<double>(std::max({m.hidden_size, m.intermediate_size, m.vocab_size}));
+  const std::int64_t of_experts =
+      std::max<std::int64_t>(1, m.experts_per_token) * std::max(m.expert_size, m.intermediate_size);
+  const auto width = static_cast<double>(std::max({m.hidden_size, of_experts, m.vocab_size}));
   constexpr double tensors = 32;  // of a block, that backward may read
   const double bytes = 4 * tensors * tokens * width * static_cast<double>(std::max<std::int64_t>(1, m.layers));
   if (bytes < 0x1p60) return std::nullopt;
@@ -207,6 +209,8 @@ const std::vector<Rule>& rules() {
       {{"lr.wsd_decay_steps", "lr.schedule"}, wsd_has_its_decay_steps},
       {{"train.eval_every", "data.validation"}, evaluation_has_data},
       {{"checkpoint.keep_best", "train.eval_every", "data.validation"}, best_has_evaluations},
+      {{"loss.balance_loss", "model.experts", "model.dense_layers"}, idle_balance_loss},
+      {{"loss.router_z_loss", "model.experts", "model.dense_layers"}, idle_router_z_loss},
       {{"sync.policy", "memory.budget"}, automatic_policy_has_a_budget},
       {{"comm.backend", "device.type", "memory.offload"}, nccl_finds_its_tensors_on_gpus},
       {{"device.cuda_graphs", "device.type", "mesh.tensor", "memory.activation_offload", "data.ignore_targets",
@@ -238,12 +242,17 @@ std::optional<std::string> beyond_counting(const Model& model) {
        {Size{"vocab_size", model.vocab_size, largest_vocabulary}, Size{"hidden_size", model.hidden_size, largest_width},
         Size{"intermediate_size", model.intermediate_size, largest_width}, Size{"layers", model.layers, largest_count},
         Size{"heads", model.heads, largest_count}, Size{"kv_heads", model.kv_heads, largest_count},
-        Size{"head_dim", model.head_dim, largest_count}, Size{"positions", model.positions, largest_length}})
+        Size{"head_dim", model.head_dim, largest_count}, Size{"positions", model.positions, largest_length},
+        Size{"experts", model.experts, largest_experts},
+        Size{"experts_per_token", model.experts_per_token, largest_experts},
+        Size{"expert_size", model.expert_size, largest_width}, Size{"dense_layers", model.dense_layers, largest_count}})
     if (value < 0 || value > most) return fmt::format("{} is {}, at most {} are possible", name, value, most);
   const auto number = [](std::int64_t size) { return static_cast<double>(size); };
   const double width = number(model.hidden_size);
   const double attention = 2 * width * number(model.head_dim) * (number(model.heads) + number(model.kv_heads));
-  const double parameters = number(model.layers) * (attention + 3 * width * number(model.intermediate_size)) +
+  const double experts =
+      number(model.experts) * 3 * width * number(model.expert_size > 0 ? model.expert_size : model.intermediate_size);
+  const double parameters = number(model.layers) * (attention + 3 * width * number(model.intermediate_size) + experts) +
                             2 * width * (number(model.vocab_size) + number(model.positions));
   if (parameters < 0x1p50) return std::nullopt;
   return fmt::format("a model of these sizes has {:.3g} parameters, at most 1e15 can be counted; set smaller sizes",

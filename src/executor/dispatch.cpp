@@ -41,6 +41,11 @@ void Verbs::begin(const StepInput& input, const at::Tensor& device_loss) {
   state_.input = input;
   state_.result = {};
   state_.begin = timeline::Clock::now();
+  if (const auto& experts = model_.sizes.decoder.experts; experts && options_.mode == nn::Mode::train) {
+    state_.result.expert_tokens.resize(static_cast<std::size_t>(model_.sizes.layers));
+    for (std::int64_t layer = experts->dense_layers; layer < model_.sizes.layers; ++layer)
+      state_.result.expert_tokens[static_cast<std::size_t>(layer)].assign(static_cast<std::size_t>(experts->count), 0);
+  }
   state_.loss = {};
   state_.device_loss = device_loss;
 }

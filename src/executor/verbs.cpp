@@ -24,10 +24,10 @@
 namespace trireme::executor {
 namespace {
 
-/// A block whose forward runs again keeps its input, and of its stages nothing.
+/// A block whose forward runs again keeps its input, and of its stages what they have decided.
 nn::Mode mode_that_keeps(model::Keep keep) {
   switch (keep) {
-    case model::Keep::input: return nn::Mode::evaluate;
+    case model::Keep::input: return nn::Mode::decide;
     case model::Keep::products: return nn::Mode::train;
     case model::Keep::all: return nn::Mode::train_keep_all;
     case model::Keep::kv_cache: break;
@@ -69,14 +69,17 @@ void Verbs::run(const schedule::Forward& op, const Operands& operands) {
   InFlight& now = in_flight(op.microbatch);
   for (const StageOperands& stage : operands.stages) {
     nn::Saved saved;
-    if (op.keep == model::Keep::input && stage.stage.value == 0) saved.tensors = {now.hidden};
     const bool cached = caches(op, stage.kind);
     const store::ActivationStore::Key key{op.block, stage.stage, op.microbatch};
     if (cached) saved.tensors = activations_.take_any(key);
+    at::Tensor input;
+    if (op.keep == model::Keep::input && stage.stage.value == 0) input = now.hidden;
     nn::Result result = layer(op.block, stage.stage)
                             .whole->forward(std::move(now.hidden), stage.parameters, microbatch(op.microbatch),
                                             cached ? nn::Mode::generate : mode, saved);
     now.hidden = std::move(result.hidden);
+    count_expert_tokens(op.block, result);
+    if (input.defined()) saved.tensors.insert(saved.tensors.begin(), std::move(input));
     if (cached || options_.mode == nn::Mode::train) keep(key, std::move(saved.tensors));
     if (options_.mode != nn::Mode::train) add_loss(result);
   }
@@ -91,8 +94,16 @@ void Verbs::finish_head(Microbatch m, at::Tensor output) {
     finish_evaluation(m);
 }
 
+void Verbs::count_expert_tokens(Block block, const nn::Result& result) {
+  if (result.expert_tokens.empty()) return;
+  std::vector<std::int64_t>& tokens = state_.result.expert_tokens[static_cast<std::size_t>(model_[block].layer)];
+  for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += result.expert_tokens[e];
+}
+
 void Verbs::add_loss(const nn::Result& result) {
   state_.loss += result.loss;
+  state_.result.balance_loss += result.balance_loss;
+  state_.result.router_z_loss += result.router_z_loss;
   if (!result.device_loss.defined()) return;
   if (state_.device_loss.defined())
     state_.device_loss.add_(result.device_loss);
@@ -123,10 +134,11 @@ void Verbs::run(const schedule::Recompute& op, const Operands& operands) {
   const auto last = static_cast<int>(model_[op.block].stages.size()) - 1;
   for (const StageOperands& stage : operands.stages) {
     const store::ActivationStore::Key key{op.block, stage.stage, op.microbatch};
-    std::vector<at::Tensor> input = activations_.take(key);
-    if (stage.stage.value == 0) now.recomputed = std::move(input.front());
-    input.clear();
-    nn::Saved saved;
+    nn::Saved saved{activations_.take(key)};
+    if (stage.stage.value == 0) {
+      now.recomputed = std::move(saved.tensors.front());
+      saved.tensors.erase(saved.tensors.begin());
+    }
     const nn::Mode mode = stage.stage.value == last ? nn::Mode::rebuild : nn::Mode::train;
     nn::Result result =
         layer(op.block, stage.stage)
@@ -217,6 +229,21 @@ std::array<double, 3> Verbs::squares_and_losses() {
   return {squares, state_.loss.cross_entropy, state_.loss.z_loss};
 }
 
+void Verbs::sum_experts() {
+  StepResult& result = state_.result;
+  std::vector<double> sums{result.balance_loss, result.router_z_loss};
+  for (const auto& layer : result.expert_tokens) sums.insert(sums.end(), layer.begin(), layer.end());
+  link(mesh::Group::dp, schedule::Lane::compute).sum(sums);
+  if (comm::Collectives* const pipeline = links_.find({mesh::Group::pipeline, schedule::Lane::compute});
+      pipeline != nullptr)
+    pipeline->sum(sums);
+  result.balance_loss = sums[0];
+  result.router_z_loss = sums[1];
+  auto next = sums.begin() + 2;
+  for (auto& layer : result.expert_tokens)
+    for (std::int64_t& tokens : layer) tokens = static_cast<std::int64_t>(*next++);
+}
+
 void Verbs::run(const schedule::ClipNorm&) {
   const nn::Microbatch& first = microbatch(Microbatch{0});
   std::array<double, 3> sums = squares_and_losses();
@@ -228,6 +255,7 @@ void Verbs::run(const schedule::ClipNorm&) {
   state_.result.grad_norm = std::sqrt(sums[0]);
   state_.result.loss = sums[1] * first.loss_scale;
   if (first.z_loss > 0) state_.result.z_loss = sums[2] * first.loss_scale;
+  if (!state_.result.expert_tokens.empty()) sum_experts();
   state_.result.skipped = !std::isfinite(state_.result.grad_norm) || !std::isfinite(state_.result.loss);
   decision_ = {.skipped = state_.result.skipped,
                .numbers = optim::adamw_step(optimizer_, state_.input.lr, state_.input.updates + 1,

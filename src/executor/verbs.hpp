@@ -118,6 +118,10 @@ class Verbs {
   /// Sums a gradient shard over the two pipeline ranks that hold its block.
   void sum_tied(ParamBlock block);
   void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, mesh::Group group);
+  /// Adds to the tokens of each expert what a stage of the block returned.
+  void count_expert_tokens(Block block, const nn::Result& result);
+  /// Sums over the ranks what layers with experts counted.
+  void sum_experts();
   /// Adds to the loss of the step what a stage returned.
   void add_loss(const nn::Result& result);
   /// Adds to the loss of the step what a GPU has summed; waits for it.

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "trireme/base/error.hpp"
+#include "trireme/config/rules.hpp"
 #include "trireme/huggingface/huggingface.hpp"
 #include "trireme/model/model.hpp"
 
@@ -15,6 +16,7 @@ config::RunConfig with_derived_sizes(config::RunConfig config) {
   const model::Sizes sizes = model::build(config.model).sizes;
   config.model.kv_heads = sizes.kv_heads;
   config.model.head_dim = sizes.head_dim;
+  config::check_router_losses(config);
   if (sizes.positions > 0 && config.data.seq_len > sizes.positions)
     throw ConfigError(fmt::format("data.seq_len = {} exceeds the model's {} learned positions; use shorter sequences",
                                   config.data.seq_len, sizes.positions));

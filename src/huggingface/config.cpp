@@ -59,13 +59,17 @@ constexpr std::array one = {
 void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
   const auto has = [&](std::string_view key) {
     return (a.windows != model::Windows::none && key.ends_with("sliding_window")) ||
-           std::any_of(a.keys.begin(), a.keys.end(), [&](const model::KeyRow& row) { return row.key == key; });
+           std::any_of(a.keys.begin(), a.keys.end(),
+                       [&](const model::KeyRow& row) { return row.key == key || row.other_key == key; });
   };
   for (const auto& [key, feature] : off) {
     const json* value = config.find(std::string(key));
     if (value != nullptr && !has(key) && !is_off(*value))
       config.unexpected(std::string(key), fmt::format("none: {} are not honoured", feature));
   }
+  for (const auto& [key, feature] : a.off)
+    if (const json* value = config.find(std::string(key)); value != nullptr && !is_off(*value))
+      config.unexpected(std::string(key), fmt::format("none: {} are not honoured", feature));
   for (const auto& [key, feature] : one) {
     const json* value = config.find(std::string(key));
     if (value != nullptr && !has(key) && (!value->is_number() || value->get<double>() != 1)) {
@@ -154,7 +158,8 @@ void check_fixed(const JsonObject& config, const model::Architecture& a, Mistake
 
 void read_row(const JsonObject& config, const model::KeyRow& row, std::int64_t config::Model::*member,
               config::Model& model) {
-  const std::string key(row.key);
+  const bool other = !row.other_key.empty() && !config.has(std::string(row.key));
+  const std::string key(other ? row.other_key : row.key);
   const std::int64_t absent = static_cast<std::int64_t>(row.absent.value_or(0));
   model.*member = row.absent ? config.integer(key, 1).value_or(absent) : config.required_integer(key);
   if (model.*member <= most_size) return;
@@ -186,6 +191,7 @@ config::Model read_model(const JsonObject& config, const model::Architecture& a,
   if (model.head_dim == 0) model.head_dim = model.hidden_size / std::max<std::int64_t>(1, model.heads);
   read_windows(config, a, model);
   if (a.skips_rope) read_no_rope_layers(config, model);
+  if (a.lists_dense_layers) read_dense_layers(config, model);
   if (a.decoder.learned_positions) return model;
   Rope rope = read_rope(config, a, mistakes);
   unread = std::move(rope.unread);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "trireme/config/rules.hpp"
 
@@ -84,12 +85,30 @@ void read_no_rope_layers(const JsonObject& config, config::Model& model) {
                       fmt::format("{} numbers, 0 for every n-th layer and 1 for the others", model.layers));
 }
 
+void read_dense_layers(const JsonObject& config, config::Model& model) {
+  if (config.integer("decoder_sparse_step", 1).value_or(1) != 1)
+    config.unexpected("decoder_sparse_step", "1: experts in every layer that mlp_only_layers does not list");
+  const json* list = config.find("mlp_only_layers");
+  if (list == nullptr) return;
+  model.dense_layers = list->is_array() ? static_cast<std::int64_t>(list->size()) : 0;
+  bool fits = list->is_array() && model.dense_layers <= model.layers;
+  for (std::int64_t layer = 0; fits && layer < model.dense_layers; ++layer)
+    fits = (*list)[static_cast<std::size_t>(layer)] == layer;
+  if (!fits) config.unexpected("mlp_only_layers", "the first layers, counted from 0, or none");
+}
+
 void write_windows(const model::Architecture& a, const config::Model& given, nlohmann::ordered_json& table) {
   const config::Model model = model::in_shortest_form(given);
   if (a.skips_rope) {
     std::vector<int> list;
     for (std::int64_t layer = 0; layer < model.layers; ++layer) list.push_back(model::rotates(model, layer) ? 1 : 0);
     table["no_rope_layers"] = list;
+  }
+  if (a.lists_dense_layers) {
+    std::vector<std::int64_t> list(static_cast<std::size_t>(model.dense_layers));
+    std::iota(list.begin(), list.end(), std::int64_t{0});
+    table["mlp_only_layers"] = list;
+    table["decoder_sparse_step"] = 1;
   }
   if (a.windows == Windows::none) return;
   table["sliding_window"] = nullptr;

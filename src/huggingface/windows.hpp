@@ -15,6 +15,9 @@ void read_windows(const JsonObject& config, const model::Architecture& a, config
 /// no_rope_layers: 1 for a layer with RoPE, 0 for one without; every n-th layer has none, or all have it.
 void read_no_rope_layers(const JsonObject& config, config::Model& model);
 
+/// mlp_only_layers: the first layers, whose MLP is not replaced by experts. decoder_sparse_step: 1.
+void read_dense_layers(const JsonObject& config, config::Model& model);
+
 /// Writes all of them.
 void write_windows(const model::Architecture& a, const config::Model& given, nlohmann::ordered_json& table);
 

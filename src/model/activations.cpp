@@ -54,6 +54,15 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
       if (keep == Keep::all) out.push_back(values(sizes.intermediate));
       add_normed();
       return out;
+    case StageKind::moe: {
+      const Experts& experts = *sizes.decoder.experts;
+      add_norms();
+      out.insert(out.end(), {statistics(experts.count), statistics(experts.per_token),
+                             values(experts.per_token * 2 * experts.size)});
+      if (keep == Keep::all) out.push_back(values(experts.per_token * experts.size));
+      add_normed();
+      return out;
+    }
     case StageKind::head: return {values(sizes.hidden)};
     case StageKind::norm:
     case StageKind::post_norm: return {values(sizes.hidden), statistics(norm)};
@@ -66,8 +75,13 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
   throw BugError("saved_tensors: unknown kind of stage");
 }
 
+std::vector<Bytes> decided_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens) {
+  if (kind != StageKind::moe) return {};
+  return {Bytes{tokens * sizes.decoder.experts->per_token * std::int64_t{sizeof(std::int32_t)}}};
+}
+
 Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, Keep keep) {
-  const bool whole = kind == StageKind::attention || kind == StageKind::mlp;
+  const bool whole = kind == StageKind::attention || kind == StageKind::mlp || kind == StageKind::moe;
   const bool is_norm = kind == StageKind::norm || kind == StageKind::post_norm;
   invariant(whole || is_branch(kind) || kind == StageKind::attend || is_norm,
             "only transformer layers split their backward");
@@ -95,6 +109,12 @@ Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens,
   } else if (kind == StageKind::mlp || kind == StageKind::mlp_branch) {
     add(values(sizes.intermediate), all);
     add(values((decoder.gated() ? 2 : 1) * sizes.intermediate), false);
+  } else if (kind == StageKind::moe) {
+    const Experts& experts = *decoder.experts;
+    add(Bytes{tokens * experts.per_token * 4}, true);          // the choice
+    add(Bytes{tokens * experts.count * 4}, false);             // the gradient by the router's logits
+    add(values(experts.per_token * experts.size), false);      // what down reads
+    add(values(experts.per_token * 2 * experts.size), false);  // the gradient by gate|up
   }
   if (gradients > 0) add(Bytes{gradients * 4}, false);
   return out;
@@ -107,7 +127,8 @@ Bytes saved_bytes(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType
 
 bool recomputes(const ComputeBlock& block) {
   return std::any_of(block.stages.begin(), block.stages.end(), [](const Stage& stage) {
-    return stage.kind == StageKind::attention || stage.kind == StageKind::mlp || is_branch(stage.kind);
+    return stage.kind == StageKind::attention || stage.kind == StageKind::mlp || stage.kind == StageKind::moe ||
+           is_branch(stage.kind);
   });
 }
 

@@ -39,6 +39,11 @@ Model divide_sequences(Model model, const ContextPart& part) {
         "mesh.context = {}: model.architecture = \"{}\" does not norm what its branches read, which context "
         "parallelism does not do yet; set mesh.context = 1",
         part.ranks, model.architecture));
+  if (decoder.experts)
+    throw ConfigError(fmt::format(
+        "mesh.context = {}: the routers of model.architecture = \"{}\" see whole sequences, whose loads and "
+        "losses are not summed over the context axis yet; set mesh.context = 1",
+        part.ranks, model.architecture));
   for (ComputeBlock& block : model.compute_blocks) {
     std::vector<Stage> stages;
     for (const Stage& stage : block.stages) {

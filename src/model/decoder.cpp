@@ -75,6 +75,10 @@ Parameter parameter_of(Role role, const Sizes& s, Stds stds) {
     case Role::gate_bias:
     case Role::up_bias: return zeros(s.intermediate);
     case Role::down: return matrix(s.hidden, s.intermediate, stds.residual);
+    case Role::router: return matrix(s.decoder.experts->count, s.hidden, stds.plain);
+    case Role::expert_gate:
+    case Role::expert_up: return matrix(s.decoder.experts->size, s.hidden, stds.plain);
+    case Role::expert_down: return matrix(s.hidden, s.decoder.experts->size, stds.residual);
   }
   throw BugError("a parameter has no role");
 }
@@ -88,6 +92,7 @@ class Builder {
     model_.config = config;
     model_.config.kv_heads = sizes.kv_heads;
     model_.config.head_dim = sizes.head_dim;
+    if (architecture_.expresses(&config::Model::expert_size)) model_.config.expert_size = sizes.decoder.experts->size;
     model_.sizes = model_.held = sizes;
   }
 
@@ -101,10 +106,11 @@ class Builder {
  private:
   static constexpr ParamBlock tokens{0}, positions{1};
 
-  [[nodiscard]] Parameter parameter(Role role, std::int64_t layer = 0) const {
+  /// expert: whose it is, of the parameters that every expert has.
+  [[nodiscard]] Parameter parameter(Role role, std::int64_t layer, std::int64_t expert) const {
     const NameRow& row = architecture_.name_of(role);
     Parameter made = parameter_of(role, model_.sizes, stds_);
-    made.name = fmt::format(fmt::runtime(row.tensor), layer);
+    made.name = fmt::format(fmt::runtime(row.tensor), layer, expert);
     made.transposed_in_files = row.transposed;
     if (!row.joint.empty()) made.joint_tensor = fmt::format(fmt::runtime(row.joint), layer);
     return made;
@@ -114,9 +120,10 @@ class Builder {
   [[nodiscard]] Stage stage(std::string name, StageKind kind, ParamBlock block, ParameterBlock& parameters,
                             std::int64_t layer = 0) const {
     Stage made{.name = std::move(name), .kind = kind, .parameters = {}};
+    std::map<Role, std::int64_t> so_far;
     for (const Role role : roles_of(kind, model_.sizes.decoder)) {
       made.parameters.push_back({.block = block, .index = static_cast<int>(parameters.parameters.size())});
-      parameters.parameters.push_back(parameter(role, layer));
+      parameters.parameters.push_back(parameter(role, layer, so_far[role]++));
     }
     number_joint_rows(parameters);
     return made;
@@ -150,11 +157,14 @@ class Builder {
   void add_layer(std::int64_t layer) {
     const ParamBlock ref{model_.param_blocks()};
     ParameterBlock parameters{.name = fmt::format("b{}", layer), .parameters = {}};
-    ComputeBlock block{.name = parameters.name, .stages = {}, .reads = {ref}};
+    ComputeBlock block{.name = parameters.name, .stages = {}, .reads = {ref}, .layer = static_cast<int>(layer)};
     block.stages.push_back(stage("attention", StageKind::attention, ref, parameters, layer));
     block.stages.back().window = window_of(model_.config, layer);
     block.stages.back().rotates = rotates(model_.config, layer);
-    block.stages.push_back(stage("mlp", StageKind::mlp, ref, parameters, layer));
+    if (const auto& experts = model_.sizes.decoder.experts; experts && layer >= experts->dense_layers)
+      block.stages.push_back(stage("moe", StageKind::moe, ref, parameters, layer));
+    else
+      block.stages.push_back(stage("mlp", StageKind::mlp, ref, parameters, layer));
     model_.parameter_blocks.push_back(std::move(parameters));
     model_.compute_blocks.push_back(std::move(block));
   }
@@ -229,6 +239,14 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
     case StageKind::projection: return projects;
     case StageKind::attend: return attends;
     case StageKind::logits: return {head};
+    case StageKind::moe: {
+      // gate and up of an expert side by side, as one product reads them; every expert's down behind them.
+      std::vector<Role> roles =
+          given({{d.pre_norm, {mlp_norm}}, {d.pre_norm && layer_norm, {mlp_norm_bias}}, {true, {router}}});
+      for (std::int64_t e = 0; e < d.experts->count; ++e) roles.insert(roles.end(), {expert_gate, expert_up});
+      roles.insert(roles.end(), static_cast<std::size_t>(d.experts->count), expert_down);
+      return roles;
+    }
   }
   throw BugError("roles_of: unknown kind of stage");
 }

@@ -9,13 +9,16 @@ namespace trireme::model {
 [[nodiscard]] Architecture llama();
 [[nodiscard]] Architecture mistral();
 [[nodiscard]] Architecture ministral();
+[[nodiscard]] Architecture mixtral();
 [[nodiscard]] Architecture qwen2();
 [[nodiscard]] Architecture qwen3();
+[[nodiscard]] Architecture qwen3_moe();
 [[nodiscard]] Architecture gemma();
 [[nodiscard]] Architecture gemma2();
 [[nodiscard]] Architecture gemma3();
 [[nodiscard]] Architecture olmo2();
 [[nodiscard]] Architecture olmo3();
+[[nodiscard]] Architecture olmoe();
 [[nodiscard]] Architecture smollm3();
 [[nodiscard]] Architecture granite();
 [[nodiscard]] Architecture phi3();
@@ -26,9 +29,9 @@ namespace trireme::model {
 [[nodiscard]] Architecture stablelm();
 [[nodiscard]] Architecture gpt2();
 
-inline constexpr Architecture (*families[])() = {llama,  mistral, ministral, qwen2,    qwen3,   gemma, gemma2,
-                                                 gemma3, olmo2,   olmo3,     smollm3,  granite, phi3,  glm,
-                                                 glm4,   helium,  ernie4_5,  stablelm, gpt2};
+inline constexpr Architecture (*families[])() = {
+    llama, mistral, ministral, mixtral, qwen2, qwen3, qwen3_moe, gemma,  gemma2,   gemma3,   olmo2,
+    olmo3, olmoe,   smollm3,   granite, phi3,  glm,   glm4,      helium, ernie4_5, stablelm, gpt2};
 
 /// The tensors of the families that name them as Llama does.
 [[nodiscard]] std::vector<NameRow> llama_names();
@@ -36,6 +39,10 @@ inline constexpr Architecture (*families[])() = {llama,  mistral, ministral, qwe
 [[nodiscard]] std::vector<KeyRow> llama_keys();
 /// `keys` with `rows` added, in place of those of the same key.
 [[nodiscard]] std::vector<KeyRow> with(std::vector<KeyRow> keys, std::initializer_list<KeyRow> rows);
+
+/// `names` with those of a router and its experts.
+[[nodiscard]] std::vector<NameRow> with_experts(std::vector<NameRow> names, std::string_view router,
+                                                std::string_view gate, std::string_view up, std::string_view down);
 
 /// `names` where files hold the parameters of `roles`, in this order, in the rows of one tensor.
 [[nodiscard]] std::vector<NameRow> joined_in_files(std::vector<NameRow> names, std::initializer_list<Role> roles,

@@ -7,14 +7,20 @@
 namespace trireme::model {
 
 std::int64_t product_elements(const Model& model, Block block) {
-  std::int64_t elements = 0;
+  std::int64_t elements = 0, of_experts = 0;
   for (const Stage& stage : model[block].stages) {
     if (looks_up(stage.kind)) continue;
     for (const ParamRef& ref : stage.parameters) {
-      if (model[ref].shape.size() == 2) elements += model[ref].full_elements();
+      if (model[ref].shape.size() != 2) continue;
+      if (is_expert(model[ref].role))
+        of_experts += model[ref].full_elements();
+      else
+        elements += model[ref].full_elements();
     }
   }
-  return elements;
+  if (of_experts == 0) return elements;
+  const Experts& experts = *model.sizes.decoder.experts;
+  return elements + of_experts / experts.count * experts.per_token;
 }
 
 double flops_per_token(const Model& model, std::int64_t seq_len) {

@@ -122,6 +122,11 @@ Model partition(Model model, const TensorPart& part) {
   model.part = part;
   if (part.ranks == 1) return model;
   const Decoder& decoder = model.sizes.decoder;
+  if (decoder.experts)
+    throw ConfigError(fmt::format(
+        "mesh.tensor = {}: the experts of model.architecture = \"{}\" cannot be divided over the tensor axis "
+        "yet; set mesh.tensor = 1 and shard over all ranks",
+        part.ranks, model.architecture));
   if (decoder.qk_norm == QkNorm::width || !decoder.pre_norm)
     throw ConfigError(
         fmt::format("mesh.tensor = {}: model.architecture = \"{}\" {}, which tensor parallelism does not "

@@ -98,7 +98,10 @@ void check_numbers(const config::Model& c, const Decoder& decoder, Mistakes& mis
 void check_total(const Sizes& s, Mistakes& mistakes) {
   const auto hidden = static_cast<double>(s.hidden);
   const double head_rows = 2.0 * static_cast<double>(s.heads + s.kv_heads) * static_cast<double>(s.head_dim);
-  const double layer = hidden * (head_rows + 3.0 * static_cast<double>(s.intermediate) + 2.0);
+  double layer = hidden * (head_rows + 3.0 * static_cast<double>(s.intermediate) + 2.0);
+  if (s.decoder.experts)
+    layer += hidden * static_cast<double>(s.decoder.experts->count) *
+             (3.0 * static_cast<double>(s.decoder.experts->size) + 1.0);
   const double rows = 2.0 * static_cast<double>(s.vocab) + static_cast<double>(s.positions);
   const double total = static_cast<double>(s.layers) * layer + rows * hidden + hidden;
   if (total > largest_model) {
@@ -140,6 +143,11 @@ void check_expressible(const config::Model& c, Mistakes& mistakes) {
   expressed("embedding_multiplier", &config::Model::embedding_multiplier);
   expressed("residual_multiplier", &config::Model::residual_multiplier);
   expressed("logits_scaling", &config::Model::logits_scaling);
+  expressed("experts", &config::Model::experts);
+  expressed("experts_per_token", &config::Model::experts_per_token);
+  expressed("expert_size", &config::Model::expert_size);
+  expressed("router_normalize", &config::Model::router_normalize);
+  if (c.dense_layers != 0 && !a.lists_dense_layers) refuse("dense_layers");
   if (c.sliding_window > 0 && a.windows == Windows::none) refuse("sliding_window");
   if (!c.layer_types.empty() && (a.windows == Windows::none || a.windows == Windows::all)) refuse("layer_types");
   const auto slides = [](const std::string& type) { return type == config::sliding_attention; };
@@ -170,6 +178,18 @@ void check_form(const config::Model& c, const Decoder& decoder, Mistakes& mistak
   if (c.rope_scaling) unused("rope_scaling", "its positions are learned");
 }
 
+void check_experts(const config::Model& c, Mistakes& mistakes) {
+  if (c.experts < 1)
+    return mistakes.add(
+        fmt::format("model.experts is not given; model.architecture = \"{}\" has at least 1", c.architecture));
+  if (c.experts_per_token < 1 || c.experts_per_token > c.experts)
+    mistakes.add(fmt::format("model.experts_per_token = {}; it must be from 1 to model.experts = {}",
+                             c.experts_per_token, c.experts));
+  if (c.dense_layers < 0 || c.dense_layers > c.layers)
+    mistakes.add(
+        fmt::format("model.dense_layers = {}; it must be from 0 to model.layers = {}", c.dense_layers, c.layers));
+}
+
 void check_joint_qkv(const config::Model& c, Mistakes& mistakes) {
   if (c.kv_heads != 0 && c.kv_heads != c.heads)
     mistakes.add(fmt::format("model.kv_heads = {}: model.architecture = \"{}\" has as many as heads, {}", c.kv_heads,
@@ -186,6 +206,7 @@ Sizes completed_sizes(const config::Model& c, const Decoder& decoder) {
   check_given(c, mistakes);
   if (mistakes.empty()) check_heads(c, decoder, mistakes);
   if (mistakes.empty() && decoder.joint_qkv) check_joint_qkv(c, mistakes);
+  if (mistakes.empty() && decoder.experts) check_experts(c, mistakes);
   check_form(c, decoder, mistakes);
   check_expressible(c, mistakes);
   check_numbers(c, decoder, mistakes);

@@ -46,6 +46,9 @@ ParameterRule rule_of(Role role) {
     case Role::k_norm: return {.sum_of_heads = true};
     case Role::o: return {Split::row, Unit::heads};
     case Role::down: return {Split::row, Unit::intermediate};
+    case Role::expert_gate:  // models with experts are not partitioned yet
+    case Role::expert_up:
+    case Role::expert_down:
     case Role::o_bias:  // added by one of those that are summed: every rank computes the whole gradient
     case Role::down_bias: return {};
     case Role::positions:
@@ -55,6 +58,7 @@ ParameterRule rule_of(Role role) {
     case Role::mlp_norm:
     case Role::mlp_post_norm:
     case Role::mlp_norm_bias:
+    case Role::router:
     case Role::final_norm:
     case Role::final_norm_bias: return {.on_residual_stream = true};
   }

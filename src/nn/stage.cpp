@@ -3,6 +3,7 @@
 
 #include "nn/embedding.hpp"
 #include "nn/head.hpp"
+#include "nn/moe.hpp"
 #include "nn/positions.hpp"
 #include "nn/residual.hpp"
 #include "trireme/base/error.hpp"
@@ -17,6 +18,7 @@ std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes&
     case model::StageKind::attention:
     case model::StageKind::mlp:
       return std::make_unique<Residual>(sizes, make_branch(stage, sizes, max_seq_len, true, device));
+    case model::StageKind::moe: return std::make_unique<Moe>(sizes);
     case model::StageKind::head: return std::make_unique<Head>(sizes, loss_chunk_tokens, device);
     case model::StageKind::norm:
     case model::StageKind::attention_branch:

@@ -76,6 +76,8 @@ Bytes Activations::during(const schedule::Forward& op) {
       hold(key, saved(key, op.keep));
     else if (std::get<1>(key) == 0)
       hold(key, {input()});
+    else
+      hold(key, model::decided_tensors(kind_of(key), model_.held, tokens_of(kind_of(key))));
   });
   return total_;
 }

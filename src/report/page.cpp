@@ -49,6 +49,7 @@ const std::vector<Curve>& curves() {
   static const std::vector<Curve> list = {
       {"Loss (nats per token)", Unit::number, {{"loss", ""}, {"eval_loss", " validation"}}},
       {"Gradient norm, before clipping", Unit::number, {{"grad_norm", ""}}, true},
+      {"Load of the busiest expert, over the mean", Unit::number, {{"expert_load_max", ""}}, false, true},
       {"Learning rate", Unit::number, {{"lr", ""}}, false, true},
       {"Throughput (tokens/s)", Unit::count, {{"tokens_per_second", ""}}, false, true},
       {"Model FLOPs utilization", Unit::share, {{"mfu", ""}}, false, true},

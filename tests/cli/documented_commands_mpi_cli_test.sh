@@ -14,7 +14,9 @@ mkdir -p inputs runs/data data
 cp text.txt book.txt
 cp text.txt web-1.txt
 cp text.txt web-2.txt
-sed -E 's/^steps = [0-9]+/steps = 4/; s/^warmup_steps = [0-9]+/warmup_steps = 1/' "$TRIREME_SOURCE/inputs/quickstart.toml" >inputs/quickstart.toml
+for name in quickstart quickstart-mixture; do
+  sed -E 's/^steps = [0-9]+/steps = 4/; s/^warmup_steps = [0-9]+/warmup_steps = 1/' "$TRIREME_SOURCE/inputs/$name.toml" >"inputs/$name.toml"
+done
 sed -e 's/^output = .*/output = "runs\/book"\nexport = "end"/' -e 's/^train = .*/train = "data\/book.bin"/' -e 's/^at_end = .*/at_end = true\nkeep = 10/' -i run.toml
 sed -e 's/^global = .*/global = 16384/' -e 's/^micro = .*/micro = 1/' run.toml >plan.toml
 cat >answers.jsonl <<'LINES'

@@ -112,8 +112,10 @@ class RunFiles : public testing::Test {
 };
 
 TEST(LoadRunFile, ReadsTheInputsOfTheRepository) {
-  const RunConfig config = load_run_file(TRIREME_SOURCE_DIR "/inputs/quickstart.toml");
-  for (const int ranks : {1, 2, 4}) EXPECT_EQ(resolve(config, ranks).accumulation, 4 / ranks);
+  for (const std::string name : {"quickstart.toml", "quickstart-mixture.toml"}) {
+    const RunConfig config = load_run_file(TRIREME_SOURCE_DIR "/inputs/" + name);
+    for (const int ranks : {1, 2, 4}) EXPECT_EQ(resolve(config, ranks).accumulation, 4 / ranks) << name;
+  }
 }
 
 TEST(LoadRunFile, ReadsOrRefusesWhateverDamageIsDone) {

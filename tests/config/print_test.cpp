@@ -49,6 +49,11 @@ RunConfig everything_set() {
       .embedding_multiplier = 12,
       .residual_multiplier = 0.22,
       .logits_scaling = 8,
+      .experts = 8,
+      .experts_per_token = 2,
+      .expert_size = 96,
+      .dense_layers = 1,
+      .router_normalize = false,
       .tie_embeddings = true,
       .init = Init::depth_scaled,
       .init_std = 0.1,
@@ -83,7 +88,7 @@ RunConfig everything_set() {
               .offload = Offload::parameters,
               .offload_fraction = 1.0 / 3,
               .budget = Bytes{77}};
-  c.loss = {.z_loss = 1e-4, .chunk_tokens = 128};
+  c.loss = {.z_loss = 1e-4, .balance_loss = 1e-5, .router_z_loss = 1e-3, .chunk_tokens = 128};
   c.optimizer = {.name = "adamw",
                  .lr = 6e-4,
                  .beta1 = 0.1,

@@ -45,6 +45,32 @@ TEST(Rules, TokenIdsAreInTheVocabulary) {
   EXPECT_EQ(mistakes_with({"data.format=uint16", "model.vocab_size=65536"}), "");
 }
 
+TEST(Rules, LossesOfRoutersHaveExperts) {
+  const std::vector<std::string> losses = {"loss.balance_loss=0.5", "loss.router_z_loss=0.25"};
+  const auto with_losses = [&](std::vector<std::string> keys) {
+    keys.insert(keys.end(), losses.begin(), losses.end());
+    return mistakes_with(keys);
+  };
+  const std::string found = with_losses({});
+  EXPECT_THAT(found, HasSubstr("balance_loss = 0.5 has no effect on a model without experts"));
+  EXPECT_THAT(found, HasSubstr("router_z_loss = 0.25 has no effect on a model without experts"));
+  EXPECT_EQ(with_losses({"model.architecture=mixtral", "model.experts=4", "model.experts_per_token=2"}), "");
+  const std::vector<std::string> dense = {"model.architecture=qwen3_moe", "model.experts=4",
+                                          "model.experts_per_token=2", "model.dense_layers=2"};
+  EXPECT_THAT(with_losses(dense), HasSubstr("balance_loss = 0.5 has no effect"));
+  EXPECT_EQ(with_losses({"model.from=weights"}), "") << "known when the weights are read";
+  RunConfig config = with({"model.from=weights", losses[0], losses[1]});
+  try {
+    check_router_losses(config);
+    ADD_FAILURE() << "a dense model";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("loss.balance_loss = 0.5 has no effect"));
+    EXPECT_THAT(error.what(), HasSubstr("loss.router_z_loss = 0.25 has no effect"));
+  }
+  config.model.experts = 4;
+  EXPECT_NO_THROW(check_router_losses(config));
+}
+
 TEST(Rules, SizesAreRefusedThatCannotBeCounted) {
   EXPECT_THAT(mistakes_with({"model.layers=65536", "model.hidden_size=16777216", "model.intermediate_size=16777216",
                              "model.heads=65536"}),

@@ -50,6 +50,7 @@ TEST(Families, EveryOneIsWrittenAsItIsRead) {
       if (a.expresses(member)) model.*member = 3.5;
     if (a.expresses(&M::query_pre_attn_scalar)) model.query_pre_attn_scalar = 10;
     if (a.skips_rope) model.no_rope_interval = 2;
+    if (a.lists_dense_layers) model.dense_layers = 2;
     if (a.windows != model::Windows::none) model.sliding_window = 7;
     if (a.windows == model::Windows::layers || a.windows == model::Windows::switched)
       model.layer_types = {full, sliding};
@@ -59,6 +60,7 @@ TEST(Families, EveryOneIsWrittenAsItIsRead) {
     EXPECT_EQ(hf_config_text(model::build(again), {}), written) << a.name;
     EXPECT_EQ(model::build(again).sizes, model::build(model).sizes) << a.name;
     EXPECT_EQ(again.no_rope_interval, model.no_rope_interval) << a.name;
+    EXPECT_EQ(again.dense_layers, model.dense_layers) << a.name;
     EXPECT_EQ(again.sliding_window, model.sliding_window) << a.name;
     EXPECT_EQ(again.layer_types, model.layer_types) << a.name;
     if (a.original_length_absent > 0) continue;
@@ -95,6 +97,52 @@ TEST(Families, Qwen3HasNormsOfQueriesAndKeys) {
   EXPECT_EQ(model::build(parse_hf_config(text, "config.json").model).elements(), 596049920);
   EXPECT_EQ(parse_hf_config(text, "config.json").unread_keys, Types{});
   EXPECT_EQ(read("qwen3", "").head_dim, 128);
+}
+
+TEST(Families, MixtralHasEightExperts) {
+  // Mixtral 8x7B v0.1 as it was published.
+  const std::string text = R"({"architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+    "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+    "max_position_embeddings": 32768, "model_type": "mixtral", "num_attention_heads": 32, "num_experts_per_tok": 2,
+    "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
+    "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02, "sliding_window": null,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 32000})";
+  const HfConfig config = parse_hf_config(text, "config.json");
+  const model::Model model = model::build(config.model);
+  EXPECT_EQ(config.unread_keys, Types{});
+  EXPECT_EQ(model.elements(), 46702792704);
+  EXPECT_NEAR(model::flops_per_token(model, 0) / 6, 12.88e9 - 32000 * 4096, 2e7) << "13B active parameters";
+  expect_refusal("mixtral", R"(, "router_jitter_noise": 0.1)", {"router_jitter_noise = 0.1", "random factors"});
+  expect_refusal("mixtral", R"(, "output_router_logits": true)", {"output_router_logits = true", "auxiliary loss"});
+}
+
+TEST(Families, Qwen3MoeHasTwoNamesForItsExperts) {
+  // Qwen3 30B A3B as it was published.
+  const std::string text = R"({"architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false,
+    "attention_dropout": 0.0, "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128,
+    "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 6144,
+    "max_position_embeddings": 40960, "max_window_layers": 48, "mlp_only_layers": [], "model_type": "qwen3_moe",
+    "moe_intermediate_size": 768, "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 128,
+    "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4, "output_router_logits": false,
+    "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001,
+    "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true,
+    "use_sliding_window": false, "vocab_size": 151936})";
+  const HfConfig config = parse_hf_config(text, "config.json");
+  EXPECT_EQ(config.unread_keys, Types{});
+  EXPECT_TRUE(config.model.router_normalize);
+  EXPECT_EQ(model::build(config.model).elements(), 30532122624);
+  EXPECT_EQ(read("qwen3_moe", R"(, "num_local_experts": 5, "num_experts_per_tok": 1)").experts, 5);
+  EXPECT_EQ(read("qwen3_moe", "").experts, 128);
+  EXPECT_FALSE(read("qwen3_moe", "").router_normalize);
+  EXPECT_EQ(read("qwen3_moe", R"(, "mlp_only_layers": [0, 1])").dense_layers, 2);
+  expect_refusal("qwen3_moe", R"(, "mlp_only_layers": [1])", {"mlp_only_layers", "the first layers"});
+  expect_refusal("qwen3_moe", R"(, "decoder_sparse_step": 2)", {"decoder_sparse_step = 2"});
+  expect_refusal("qwen3_moe", R"(, "use_sliding_window": true)", {"use_sliding_window"});
+}
+
+TEST(Families, OlmoeClipsNothing) {
+  expect_refusal("olmoe", R"(, "clip_qkv": 8.0)", {"clip_qkv = 8.0", "clipped"});
+  EXPECT_EQ(read("olmoe", R"(, "clip_qkv": null)").experts, 64);
 }
 
 TEST(Families, MistralsAbsentWindowIsNotItsNullOne) {

@@ -4,6 +4,7 @@
 #include "huggingface/config_text.hpp"
 #include "huggingface/directories.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/huggingface/complete_model.hpp"
 
 namespace trireme::huggingface {
 namespace {
@@ -76,6 +77,17 @@ TEST(MergeModelConfig, RefusesToTieWhatTheWeightsDoNot) {
   hf.tie_embeddings = false;
   expect_parts(message_of<ConfigError>([&] { (void)merge_model_config(run_file, hf); }),
                {"tie_embeddings = true", "have false"});
+}
+
+TEST(MergeModelConfig, LossesOfRoutersAreRefusedOnceTheWeightsAreKnownToBeDense) {
+  config::RunConfig config;
+  config.model.from = "directory";
+  config.loss.router_z_loss = 1e-3;
+  config.model = merge_model_config(config.model, weights_model());
+  expect_parts(message_of<ConfigError>([&] { (void)with_derived_sizes(config); }),
+               {"loss.router_z_loss = 0.001 has no effect on a model without experts"});
+  config.loss.router_z_loss = 0;
+  EXPECT_EQ(with_derived_sizes(config).model.kv_heads, model::build(weights_model()).sizes.kv_heads);
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ config::Model small(const Architecture& a) {
                        .layers = 2,
                        .heads = 4};
   if (a.decoder.learned_positions) config.positions = 8;
+  if (a.decoder.experts) config.experts = 4, config.experts_per_token = 2;
   return config;
 }
 
@@ -53,6 +54,43 @@ TEST(Architectures, AnUnknownNameListsThoseThereAre) {
   for (const Architecture& a : architectures()) EXPECT_NE(message.find(a.name), std::string::npos) << message;
 }
 
+TEST(Architectures, WithExpertsHaveThemInTheOrderOfTheirProducts) {
+  config::Model config = small(architecture("qwen3_moe"));
+  config.expert_size = 10;
+  config.dense_layers = 1;
+  const Model model = build(config);
+  EXPECT_EQ(model[Block{1}].stages[1].kind, StageKind::mlp);
+  EXPECT_EQ(model[Block{2}].stages[1].kind, StageKind::moe);
+  EXPECT_EQ(model[Block{2}].layer, 1);
+  std::vector<std::string> names;
+  for (const ParamRef ref : model[Block{2}].stages[1].parameters) names.push_back(model[ref].name);
+  const std::string layer = "model.layers.1.";
+  ASSERT_EQ(names.size(), 2U + 3 * 4);
+  EXPECT_EQ(names[0], layer + "post_attention_layernorm.weight");
+  EXPECT_EQ(names[1], layer + "mlp.gate.weight");
+  EXPECT_EQ(names[2], layer + "mlp.experts.0.gate_proj.weight");
+  EXPECT_EQ(names[3], layer + "mlp.experts.0.up_proj.weight");
+  EXPECT_EQ(names[4], layer + "mlp.experts.1.gate_proj.weight");
+  EXPECT_EQ(names[10], layer + "mlp.experts.0.down_proj.weight");
+  const ParamRef down = model[Block{2}].stages[1].parameters.back();
+  EXPECT_EQ(model[down].shape, (std::vector<std::int64_t>{24, 10}));
+}
+
+TEST(Architectures, RefuseExpertsThatCannotBeChosen) {
+  config::Model config = small(architecture("mixtral"));
+  config.experts = 0;
+  EXPECT_NE(message_of(config).find("model.experts is not given"), std::string::npos);
+  config.experts = 4;
+  for (const std::int64_t k : {0, 5}) {
+    config.experts_per_token = k;
+    EXPECT_NE(message_of(config).find("it must be from 1 to model.experts = 4"), std::string::npos) << k;
+  }
+  config = small(architecture("qwen3_moe"));
+  config.dense_layers = 3;
+  EXPECT_NE(message_of(config).find("model.dense_layers = 3; it must be from 0 to model.layers = 2"),
+            std::string::npos);
+}
+
 TEST(Architectures, WithRopeRequireAnEvenHeadDim) {
   for (const Architecture& a : architectures()) {
     config::Model config = small(a);
@@ -77,6 +115,10 @@ TEST(Architectures, RefuseWhatTheirClassCannotExpress) {
       config.*member = 3;
     config.partial_rotary_factor = 0.5;
     config.query_pre_attn_scalar = 3;
+    config.experts = config.experts_per_token = 2;
+    config.expert_size = 3;
+    config.dense_layers = 1;
+    config.router_normalize = false;
     const std::string message = message_of(config);
     const auto refused = [&](std::string_view key) {
       return message.find(fmt::format("model.{} has no meaning for model.architecture = \"{}\"", key, a.name)) !=
@@ -95,6 +137,11 @@ TEST(Architectures, RefuseWhatTheirClassCannotExpress) {
     EXPECT_EQ(refused("attn_logit_softcapping"), a.name != "gemma2") << a.name;
     EXPECT_EQ(refused("rope_local_theta"), a.name != "gemma3" && a.name != "olmo3") << a.name;
     EXPECT_EQ(refused("partial_rotary_factor"), !a.expresses(&M::partial_rotary_factor)) << a.name;
+    for (const char* key : {"experts", "experts_per_token"})
+      EXPECT_EQ(refused(key), !a.decoder.experts) << a.name << ": " << key;
+    for (const char* key : {"expert_size", "dense_layers"})
+      EXPECT_EQ(refused(key), a.name != "qwen3_moe") << a.name << ": " << key;
+    EXPECT_EQ(refused("router_normalize"), a.name != "qwen3_moe" && a.name != "olmoe") << a.name;
     EXPECT_EQ(refused("no_rope_interval"), a.name != "smollm3") << a.name;
     EXPECT_EQ(refused("sliding_window"), a.windows == Windows::none) << a.name;
     EXPECT_EQ(refused("layer_types"), a.windows == Windows::none || a.windows == Windows::all) << a.name;
@@ -190,9 +237,9 @@ TEST(Architectures, InTheirShortestFormHaveTheSameLayers) {
   EXPECT_EQ(in_shortest_form(config).no_rope_interval, 0);
 }
 
-TEST(Architectures, WhoseNormsSpanWhatIsSplitRefuseTensorParallelism) {
+TEST(Architectures, WhoseNormsSpanWhatIsSplitOrThatHaveExpertsRefuseTensorParallelism) {
   for (const Architecture& a : architectures()) {
-    const bool refuses = a.decoder.qk_norm == QkNorm::width;
+    const bool refuses = a.decoder.qk_norm == QkNorm::width || a.decoder.experts;
     try {
       (void)build(small(a), {.rank = 0, .ranks = 2});
       EXPECT_FALSE(refuses) << a.name;

@@ -97,9 +97,23 @@ TEST(DividedSequences, AreRefusedWithoutANormBeforeTheBranch) {
   }
 }
 
+TEST(DividedSequences, AreRefusedWithExperts) {
+  config::Model config = sizes("qwen3_moe");
+  config.experts = 4;
+  config.experts_per_token = 2;
+  try {
+    (void)build(config, {.context = {.ranks = 2}});
+    FAIL() << "was not refused";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("mesh.context = 2"), testing::HasSubstr("qwen3_moe"),
+                                             testing::HasSubstr("set mesh.context = 1")));
+  }
+  EXPECT_EQ(build(config, {.context = {.ranks = 1}}).param_blocks(), build(config).param_blocks());
+}
+
 TEST(DividedSequences, KeepEveryParameterInItsOrderInEveryFamily) {
   for (const Architecture& family : architectures()) {
-    if (!family.decoder.pre_norm) continue;
+    if (!family.decoder.pre_norm || family.decoder.experts) continue;
     config::Model config = sizes(std::string(family.name));
     if (family.decoder.learned_positions) config.positions = 16, config.kv_heads = config.head_dim = 0;
     const Model whole = build(config), divided = build(config, {.context = {.ranks = 2}});

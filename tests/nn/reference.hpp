@@ -52,6 +52,13 @@ inline model::Sizes gpt2_sizes() {
   return s;
 }
 
+/// Seven experts, three of them for each token.
+inline model::Sizes expert_sizes(bool normalized = true) {
+  model::Sizes s = odd_sizes();
+  s.decoder.experts = model::Experts{.count = 7, .per_token = 3, .size = 10, .normalized = normalized};
+  return s;
+}
+
 /// Sizes whose parameters lie one right after the other in a flat buffer.
 inline model::Sizes even_sizes() {
   return {.vocab = 128,
@@ -96,6 +103,10 @@ inline std::vector<std::int64_t> shape_of(model::Role role, const model::Sizes& 
     case gate_bias:
     case up_bias: return {i};
     case down: return {d, i};
+    case router: return {s.decoder.experts->count, d};
+    case expert_gate:
+    case expert_up: return {s.decoder.experts->size, d};
+    case expert_down: return {d, s.decoder.experts->size};
     default: return {d};  // norms and biases on the residual stream
   }
 }

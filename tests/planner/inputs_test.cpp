@@ -51,6 +51,28 @@ TEST(Inputs, OfLlama3FitTheirMachines) {
   }
 }
 
+TEST(Inputs, OfMixturesFitAndCountTheParametersOfATokenOnly) {
+  struct Published {
+    const char* name;
+    std::int64_t elements;
+    double of_token;  ///< without the embedding
+  };
+  for (const auto& [name, elements, of_token] :
+       {Published{"qwen3-30b-a3b.toml", 30532122624, 3.03e9}, Published{"mixtral-8x7b.toml", 46702792704, 12.75e9}}) {
+    const Stated stated(name);
+    config::RunConfig config = config::load_run_file(stated.path);
+    config.device.type = config::DeviceType::cuda;
+    const Machine machine = load_machine(stated.machine);
+    const Prediction planned = predict(config, stated.ranks, machine, {.percentiles = false, .few_layers = true});
+    EXPECT_NEAR(in_gib(planned.memory.total()), stated.gib, 0.5) << name;
+    EXPECT_LT(planned.memory.total(), machine.memory) << name;
+    const model::Model model = model::build(config.model);
+    EXPECT_EQ(model.elements(), elements) << name;
+    EXPECT_NEAR(model::flops_per_token(model, 0) / 6, of_token, 2e7) << name;
+    EXPECT_EQ(config.train.steps, static_cast<std::int64_t>(std::ceil(1e12 / 1024 / 4096))) << name;
+  }
+}
+
 TEST(Inputs, OfLlama3405BIsAPipelineThatFits) {
   const Stated stated("llama3-405b.toml");
   const config::RunConfig config = config::load_run_file(stated.path);

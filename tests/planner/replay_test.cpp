@@ -100,6 +100,23 @@ TEST(ReplayMemory, HoldsEveryGradientUnderDeferredAndARingUnderImmediate) {
   EXPECT_EQ(immediate.gradients_unsharded, Bytes{4 * (layout.padded() - layout[ParamBlock{1}].padded())});
 }
 
+TEST(ReplayMemory, KeepsTheChoiceOfExpertsOfBlocksThatAreComputedAgain) {
+  config::Model config = llama().config;
+  config.architecture = "mixtral";
+  config.experts = 5;
+  config.experts_per_token = 3;
+  const model::Model model = model::build(config);
+  const ReplayOptions replay_options{.compute = DType::bf16, .tokens = 32};
+  const auto step = schedule::build_step(model, 1, {.recompute = {.mode = config::Recompute::block}});
+  const Memory memory = replay_memory(step, model, shard::Layout(model, 2), replay_options);
+  // While the last block is computed again, the two before it have their input and the experts of each token.
+  const Bytes input{32 * 72 * 2}, choice{32 * 3 * 4};
+  const Bytes whole = saved(model, replay_options, {model::StageKind::attention, model::StageKind::moe});
+  EXPECT_EQ(memory.activations.value, 2 * (input + choice).value + whole.value);
+  const Bytes gate_up{32 * 3 * 2 * 100 * 2}, logits{32 * 5 * 4}, rstd{32 * 4};
+  EXPECT_EQ(saved(model, replay_options, {model::StageKind::moe}), input + rstd + logits + choice + gate_up);
+}
+
 TEST(ReplayMemory, LeavesBlockInputsAndOneBlocksActivationsWhereBlocksAreComputedAgain) {
   using model::StageKind;
   const model::Model model = llama();

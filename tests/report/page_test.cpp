@@ -95,6 +95,15 @@ TEST(Page, PutsRunsSideBySide) {
   EXPECT_THAT(unbalanced(html), ElementsAre());
 }
 
+TEST(Page, ShowsTheLoadOfExpertsWhereThereAreAny) {
+  RunRecord run = run_of("one", 4, 5.0);
+  EXPECT_THAT(page(std::span(&run, 1)), Not(HasSubstr("busiest expert")));
+  for (int step = 1; step <= 4; ++step) run.series["expert_load_max"].push_back({static_cast<double>(step), 1.5});
+  const std::string html = page(std::span(&run, 1));
+  EXPECT_THAT(html, HasSubstr("Load of the busiest expert, over the mean"));
+  EXPECT_EQ(series_of(html)[0]["series"]["expert_load_max"].size(), 4U);
+}
+
 TEST(Page, TakesNamesForWhatTheyAre) {
   RunRecord run = run_of("</script><script>alert(1)</script>&\"'\xff", 2, 1.0);
   run.ranks = {{"<b>rank", 1, 1, 1}};

@@ -151,7 +151,9 @@ Outcome train_job(const config::RunConfig& config, const mpi::Communicator& worl
     outcome.curve.losses.push_back(result.loss);
     outcome.curve.z_losses.push_back(result.z_loss);
     outcome.curve.grad_norms.push_back(result.grad_norm);
+    outcome.curve.router_losses.push_back(result.balance_loss + result.router_z_loss);
     outcome.skipped.push_back(result.skipped);
+    outcome.expert_tokens.push_back(result.expert_tokens);
     if (after_step) after_step(job, step);
   }
   for (int b = 0; b < job.model().param_blocks(); ++b)
@@ -163,7 +165,8 @@ Outcome train_job(const config::RunConfig& config, const mpi::Communicator& worl
 Curve plain_curve(const config::RunConfig& config, const mpi::Communicator& world, const std::set<int>& skipped,
                   at::ScalarType type, double nudge) {
   const auto steps = static_cast<std::size_t>(config.train.steps);
-  Curve curve{std::vector<double>(steps), std::vector<double>(steps), std::vector<double>(steps)};
+  Curve curve{std::vector<double>(steps), std::vector<double>(steps), std::vector<double>(steps),
+              std::vector<double>(steps)};
   if (world.rank() == 0) {
     Parameters parameters = whole_parameters(config, lively_values(values_seed));
     for (auto& [name, value] : parameters) {
@@ -176,8 +179,9 @@ Curve plain_curve(const config::RunConfig& config, const mpi::Communicator& worl
     }
     curve = plain_train(config, parameters, static_cast<int>(config.train.steps), skipped);
   }
-  for (std::vector<double>* values : {&curve.losses, &curve.grad_norms, &curve.z_losses})
+  for (std::vector<double>* values : {&curve.losses, &curve.grad_norms, &curve.z_losses, &curve.router_losses})
     broadcast(values->data(), steps * sizeof(double), world);
+  broadcast(&curve.router_margin, sizeof(double), world);
   return curve;
 }
 
@@ -191,7 +195,8 @@ Deviation deviation(const Curve& curve, const Curve& expected) {
     }
     return worst;
   };
-  return {std::max(most(curve.losses, expected.losses), most(curve.z_losses, expected.z_losses)),
+  return {std::max({most(curve.losses, expected.losses), most(curve.z_losses, expected.z_losses),
+                    most(curve.router_losses, expected.router_losses)}),
           most(curve.grad_norms, expected.grad_norms)};
 }
 

@@ -53,9 +53,10 @@ constexpr std::uint64_t values_seed = 7;
 /// What a job leaves behind on this rank.
 struct Outcome {
   Curve curve;
-  std::vector<bool> skipped;        ///< by step
-  std::vector<at::Tensor> masters;  ///< by parameter block: this rank's shard
-  comm::TrafficTable traffic;       ///< of the last step
+  std::vector<bool> skipped;                                          ///< by step
+  std::vector<at::Tensor> masters;                                    ///< by parameter block: this rank's shard
+  comm::TrafficTable traffic;                                         ///< of the last step
+  std::vector<std::vector<std::vector<std::int64_t>>> expert_tokens;  ///< by step, layer and expert
 };
 
 /// Called after every step; lanes may be running ahead unless it was the last one.

@@ -25,7 +25,7 @@ config::Model draw_model(Draw& draw) {
 /// Sizes that the tensor axis can share. A norm over all heads together is not shared.
 void draw_tensor(Draw& draw, config::RunConfig& config, const model::Architecture& family, int ranks) {
   config::Model& model = config.model;
-  const bool shared = draw.coin() && family.decoder.qk_norm != model::QkNorm::width;
+  const bool shared = draw.coin() && family.decoder.qk_norm != model::QkNorm::width && !family.decoder.experts;
   const std::int64_t tensor = shared ? draw.divisor_of(ranks, 4) : 1;
   config.mesh.tensor = tensor;
   model.heads = up(model.heads, tensor);
@@ -56,6 +56,13 @@ void draw_options(Draw& draw, config::Model& model, const model::Architecture& f
   const auto scale = [&](double M::*member, double value) {
     if (family.expresses(member) && draw.coin()) model.*member = value;
   };
+  if (family.decoder.experts) {
+    model.experts = draw.between(1, 9);
+    model.experts_per_token = draw.between(1, model.experts);
+  }
+  if (family.expresses(&M::expert_size)) model.expert_size = draw.between(0, 40);
+  if (family.expresses(&M::router_normalize)) model.router_normalize = draw.coin();
+  if (family.lists_dense_layers) model.dense_layers = draw.between(0, model.layers);
   scale(&M::attn_logit_softcapping, 2);
   scale(&M::final_logit_softcapping, 3);
   scale(&M::embedding_multiplier, 4);
@@ -100,10 +107,10 @@ void draw_pipeline(Draw& draw, config::RunConfig& config, int ranks) {
   config.model.layers = std::max(config.model.layers, config.mesh.pipeline * chunks) + draw.between(0, 1);
 }
 
-/// Context ranks for some. A branch without a norm before it is not divided.
+/// Context ranks for some. A branch without a norm before it is not divided, nor are sequences that a router sees.
 void draw_context(Draw& draw, config::RunConfig& config, const model::Architecture& family, int ranks) {
   const std::int64_t context = draw.divisor_of(ranks, 4);
-  if (family.decoder.pre_norm) config.mesh.context = context;
+  if (family.decoder.pre_norm && !family.decoder.experts) config.mesh.context = context;
 }
 
 /// Sequences of a length that can be divided.
@@ -162,6 +169,10 @@ config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& fa
   config.data.document_mask = draw.coin();
   if (config.data.document_mask) config.data.document_end = draw.between(0, config.model.vocab_size - 1);
   config.loss.z_loss = draw.of({0.0, 1e-4, 1e-2});
+  if (family.decoder.experts && config.model.dense_layers < config.model.layers) {
+    config.loss.balance_loss = draw.of({0.0, 1e-2});
+    config.loss.router_z_loss = draw.of({0.0, 1e-3});
+  }
   // Enough rows that no gradient is mostly rounding: else fp32 itself, not the job, decides where its update goes.
   const std::int64_t drawn = draw.of<std::int64_t>({1, 3, 4}), p = config.mesh.pipeline;
   const bool in_groups = p > 1 && config.pipeline.schedule == config::PipelineKind::interleaved;

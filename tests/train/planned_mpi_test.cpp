@@ -47,6 +47,13 @@ class Planned : public testing::Test {
     config.model.kv_heads = one_of({2, 4, 8});
     config.model.head_dim = one_of({6, 12});
     config.model.tie_embeddings = one_of({false, true});
+    if (tensor == 1 && config.mesh.context == 1 && one_of({false, true})) {
+      config.model.architecture = "qwen3_moe";
+      config.model.experts = 5;
+      config.model.experts_per_token = one_of({1, 3});
+      config.model.expert_size = one_of({16, 24});
+      config.model.dense_layers = one_of({0, 1});
+    }
     config.sync.policy = one_of({config::SyncPolicy::immediate, config::SyncPolicy::deferred});
     config.sync.reshard_after_forward = one_of({0, 1});
     config.sync.reshard_after_backward = one_of({false, true});

@@ -31,12 +31,21 @@ struct Rule {
 /// The largest sizes of a model: whatever is counted of it fits 64 bits.
 constexpr std::int64_t largest_vocabulary = 0x7fffffff;
 constexpr std::int64_t largest_width = 1 << 24;
-constexpr std::int64_t largest_count = 1 << 16;   ///< of layers and heads, and the width of one head
-constexpr std::int64_t largest_length = 1 << 30;  ///< of a sequence
+constexpr std::int64_t largest_count = 1 << 16;    ///< of layers and heads, and the width of one head
+constexpr std::int64_t largest_experts = 1 << 14;  ///< of a layer
+constexpr std::int64_t largest_length = 1 << 30;   ///< of a sequence
 
 /// What of a model's sizes, from a run file, a config.json or a checkpoint, is more than can be counted; nothing when
 /// all can. Sizes of 0 are not known yet.
 [[nodiscard]] std::optional<std::string> beyond_counting(const Model& model);
+
+/// Why a loss of routers has no effect: the model has no experts. Nothing where they are not known yet: model.from
+/// brings them.
+[[nodiscard]] std::optional<std::string> idle_balance_loss(const RunConfig& config);
+[[nodiscard]] std::optional<std::string> idle_router_z_loss(const RunConfig& config);
+
+/// Throws ConfigError when one has no effect on config.model, which is complete.
+void check_router_losses(const RunConfig& config);
 
 /// Fills in the defaults that depend on other keys, but not on the number of ranks.
 void complete(RunConfig& config);

@@ -88,6 +88,11 @@ struct Model {
   double final_logit_softcapping = 0;      ///< the same of the logits
   double embedding_multiplier = 1, residual_multiplier = 1;
   double logits_scaling = 1;  ///< what logits are divided by
+  std::int64_t experts = 0;   ///< of every layer behind the dense ones; 0: all layers are dense
+  std::int64_t experts_per_token = 0;
+  std::int64_t expert_size = 0;   ///< the width of one; 0: intermediate_size
+  std::int64_t dense_layers = 0;  ///< first layers without experts
+  bool router_normalize = true;   ///< the weights of a token's experts sum to 1
   bool tie_embeddings = false;
   Init init = Init::normal;
   double init_std = 0.02;
@@ -167,6 +172,8 @@ struct Memory {
 
 struct Loss {
   double z_loss = 0.0;
+  double balance_loss = 0.0;  ///< of experts, over each sequence
+  double router_z_loss = 0.0;
   std::int64_t chunk_tokens = 0;  ///< 0: chosen
 };
 

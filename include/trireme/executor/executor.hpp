@@ -81,6 +81,10 @@ struct StepResult {
   double own_loss = 0;   ///< of a forward in Mode::evaluate: the sum of this rank's microbatch alone
   double z_loss = 0;     ///< weighted, mean alike: training minimises the sum of both
   double grad_norm = 0;  ///< global L2 norm before clipping
+  double balance_loss = 0, router_z_loss = 0;  ///< weighted: of layers with experts
+  /// By layer of the whole model and expert: tokens of the step, over all ranks. Empty without experts, and so are
+  /// those of dense layers.
+  std::vector<std::vector<std::int64_t>> expert_tokens{};
   bool skipped = false;  ///< loss or norm was not finite: nothing was updated, on any rank
   /// Compute lane without work: waiting for communication, or doing it where there are no lane threads.
   double exposed_seconds = 0;

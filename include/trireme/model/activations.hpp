@@ -28,12 +28,17 @@ enum class Keep {
 /// head, with a norm of queries and keys the rstd of every head of theirs (or of all of them together); a
 /// norm of the branch's output adds that and its rstd, and a branch that reads x itself has no rstd of it; mlp: x,
 /// rstd, gate|up; head: x. rstd and log-sum-exp are fp32. `all` adds the norm's output to attention, and to mlp that of
-/// SwiGLU or GELU and the norm's. What tensor parallelism cuts them into saves the same between them, but never the
-/// gathered input of a branch. So does what context parallelism cuts attention into, but for a norm of queries and
-/// keys: then those are saved before it, by the projection, and behind it. `keep` is neither input, which is a block's
-/// affair, nor kv_cache.
+/// SwiGLU or GELU and the norm's; moe: x, rstd, the router's logits, fp32, the experts of every token, int32, gate|up
+/// of every token's experts. What tensor parallelism cuts them into saves the same between them, but never the gathered
+/// input of a branch. So does what context parallelism cuts attention into, but for a norm of queries and keys: then
+/// those are saved before it, by the projection, and behind it. `keep` is neither input, which is a block's affair, nor
+/// kv_cache.
 [[nodiscard]] std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
                                                Keep keep = Keep::products);
+
+/// Bytes of what a stage decides once and keeps although it will run again (Keep::input): of experts the choice of each
+/// token, int32 [tokens, per_token]. Empty for the others.
+[[nodiscard]] std::vector<Bytes> decided_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens);
 
 /// What waits between the two parts of a stage's backward: each tensor, and how many bytes of them its `keep` has not
 /// saved already. Whole stages keep the norm's output in place of x and rstd, so that weight reads no parameter values:

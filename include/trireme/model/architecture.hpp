@@ -14,7 +14,7 @@
 /// Face writes them. src/model/architectures/ has a file for each; nothing else knows any of them.
 namespace trireme::model {
 
-/// The tensor that holds the parameter of a role. "{}" in its name stands for the layer.
+/// The tensor that holds the parameter of a role. "{}" in its name stands for the layer, a second one for the expert.
 struct NameRow {
   Role role;
   std::string_view tensor;
@@ -31,6 +31,7 @@ struct KeyRow {
   std::optional<double> absent = {};  ///< its value where the key is absent or null; nothing: it must be there
   std::int64_t times_hidden = 0;      ///< an absent one is so many times the hidden size
   bool null_is_zero = false;          ///< null, unlike absence, is 0, which is written as null
+  std::string_view other_key = {};    ///< read where the key is absent: some versions of transformers write it
 };
 
 /// A key with one value that is honoured. Written as it is; any other value is refused, an absent key is accepted.
@@ -38,6 +39,12 @@ struct FixedRow {
   std::string_view key;
   bool value;
   std::string_view feature;  ///< what another value would switch on
+};
+
+/// A key that must switch nothing on: absent, null, false, 0 or empty.
+struct OffRow {
+  std::string_view key;
+  std::string_view feature;  ///< what it would switch on
 };
 
 /// Which keys of config.json give the window of attention.
@@ -72,8 +79,11 @@ struct Architecture {
   bool o_bias_with_qkv = true;     ///< attention_bias is of o as well
   std::string_view activation_key;
   std::vector<std::string_view> activations;  ///< values that mean the same; the first is written
+  /// mlp_only_layers and decoder_sparse_step: first layers without experts (Qwen3-MoE).
+  bool lists_dense_layers = false;
   std::vector<FixedRow> fixed = {};
-  std::vector<std::string_view> dropout = {};  ///< keys of dropout rates, which play no part: written as 0
+  std::vector<OffRow> off = {};
+  std::vector<std::string_view> dropout = {};  ///< keys of rates that play no part: written as 0
   std::vector<std::string_view> buffers = {};  ///< endings of tensors that hold no parameters
 
   /// The tensor of a role. Throws BugError when the table leaves it out.

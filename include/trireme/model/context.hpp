@@ -32,7 +32,7 @@ struct ContextPart {
 
 /// Attention in two stages, between which the keys and values of the whole sequence are gathered: projection, and
 /// attend behind Join::gather_keys. Applied after the tensor plan; with one tensor rank the norms become stages of
-/// their own here. Throws ConfigError for a decoder that does not norm what its branches read.
+/// their own here. Throws ConfigError for a decoder that does not norm what its branches read, or has experts.
 [[nodiscard]] Model divide_sequences(Model model, const ContextPart& part);
 
 }  // namespace trireme::model

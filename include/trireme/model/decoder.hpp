@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 /// A decoder block as data: what the stages of a model are made of, and which parameters each stage has.
@@ -23,6 +24,7 @@ enum class StageKind {
   attend,            ///< what is left of it: attention over the keys of whole sequences, and its output
   post_norm,         ///< of the output of attention or mlp, and its residual
   logits,            ///< the head without its norm
+  moe,               ///< x + the sum of a token's experts of norm(x), each times its weight (mixture of experts)
 };
 
 /// rms_plus_one: RMSNorm times (1 + weight), whose weight starts at 0.
@@ -31,6 +33,15 @@ enum class NormKind : std::uint8_t { rms, rms_plus_one, layer };
 /// token together.
 enum class QkNorm : std::uint8_t { none, head, width };
 enum class Activation : std::uint8_t { swiglu, geglu_tanh, gelu_tanh };  ///< the last has no gate
+
+/// The experts of a layer: SwiGLU networks of which a router chooses some for each token, by a softmax over all.
+struct Experts {
+  std::int64_t count = 0, per_token = 0;
+  std::int64_t size = 0;          ///< the width of one
+  std::int64_t dense_layers = 0;  ///< first layers that have an MLP instead
+  bool normalized = true;         ///< the weights of a token's experts are divided by their sum
+  friend bool operator==(const Experts&, const Experts&) = default;
+};
 
 /// What the stages of a model are made of. Equal on every rank.
 struct Decoder {
@@ -50,6 +61,7 @@ struct Decoder {
   double score_scale = 0;                          ///< of attention's scores; 0: head_dim^-1/2
   double score_softcap = 0, logit_softcap = 0;     ///< x becomes cap tanh(x / cap); 0: none
   double logit_divisor = 1;                        ///< of the logits, before their softcap
+  std::optional<Experts> experts{};                ///< in place of the MLP
   friend bool operator==(const Decoder&, const Decoder&) = default;
 
   [[nodiscard]] bool gated() const { return activation != Activation::gelu_tanh; }
@@ -83,6 +95,10 @@ enum class Role : std::uint8_t {
   down,
   down_bias,
   mlp_post_norm,
+  router,
+  expert_gate,
+  expert_up,
+  expert_down,
   final_norm,
   final_norm_bias,
   head,  ///< with tied embeddings a stage's parameter of this role is the embedding

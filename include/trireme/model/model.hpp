@@ -78,6 +78,7 @@ struct ComputeBlock {
   std::string name;  ///< "embedding", "b0", ..., "head"
   std::vector<Stage> stages;
   std::vector<ParamBlock> reads;  ///< parameter blocks its stages read, each once
+  int layer = -1;                 ///< which one of the whole model it is; -1: none
 };
 
 /// Sizes of a model, completed (no zeros left but for `positions` of rotary models).
@@ -152,14 +153,19 @@ struct Model {
 /// Whether ranks of the tensor axis hold the same parameters of a block and have seen other tokens or heads.
 [[nodiscard]] bool has_replicated_gradients(const ParameterBlock& block);
 
-/// Elements of a block's parameters that matrix products multiply by: not those of norms, nor what is looked up by
-/// index.
+/// Whether every expert has a parameter of this role.
+[[nodiscard]] constexpr bool is_expert(Role role) {
+  return role == Role::expert_gate || role == Role::expert_up || role == Role::expert_down;
+}
+
+/// Elements of a block's parameters that matrix products multiply a token by: not those of norms, nor what is looked up
+/// by index; of its experts those of experts_per_token.
 [[nodiscard]] std::int64_t product_elements(const Model& model, Block block);
 
 /// Forward + backward FLOPs of one token at sequence length `seq_len`: 6 per parameter that is in a matrix product (the
-/// embedding lookup excluded, the head included) plus 12 * layers * heads * head_dim * seq_len for attention, counted
-/// in full (PaLM, Chowdhery et al. 2022, appendix B); in layers with a window min(window, seq_len) stands for seq_len.
-/// `flop_rule()` names it in the metrics.
+/// embedding lookup and the experts that do not get the token excluded, the head included) plus 12 * layers * heads *
+/// head_dim * seq_len for attention, counted in full (PaLM, Chowdhery et al. 2022, appendix B); in layers with a window
+/// min(window, seq_len) stands for seq_len. `flop_rule()` names it in the metrics.
 [[nodiscard]] double flops_per_token(const Model& model, std::int64_t seq_len);
 [[nodiscard]] std::string_view flop_rule();
 

@@ -20,8 +20,9 @@ namespace trireme::nn {
 /// train: a backward follows; matrix products and attention are saved (model::Keep::products). train_keep_all: so are
 /// the outputs of norms and activation functions. rebuild: what train saves, but no output: the stage runs again only
 /// for that. evaluate: the loss only. infer: the logits of each row's last position. generate: of attention, infer with
-/// a key/value cache: `saved` holds it from one forward to the next, and is empty before the first.
-enum class Mode { train, train_keep_all, rebuild, evaluate, infer, generate };
+/// a key/value cache: `saved` holds it from one forward to the next, and is empty before the first. decide: a training
+/// forward that will run again: only what must not be decided twice is saved (model::decided_tensors).
+enum class Mode { train, train_keep_all, rebuild, evaluate, infer, generate, decide };
 [[nodiscard]] constexpr bool saves(Mode mode) { return mode < Mode::evaluate; }
 
 /// B sequences of T tokens, as one list of B*T tokens, row after row.
@@ -38,6 +39,9 @@ struct Microbatch {
   /// generate: tokens of each row before `inputs`, whose keys and values are in the cache, and the most that a row will
   /// have. After `past` > 0 tokens follows one.
   std::int64_t past = 0, longest = 0;
+  /// Of layers with experts, in training: the weight of the sequence-wise balance loss over the sequences of the global
+  /// batch, and that of the squared log-partition of the router's logits over its tokens. Both losses carry them.
+  double balance_scale = 0.0, router_z_scale = 0.0;
 };
 
 using kernels::Grad;
@@ -57,6 +61,10 @@ struct Result {
   /// The same from a head on a device, [2] fp64 there, so that nobody waits for it: `loss` is 0 then. Undefined on the
   /// host.
   at::Tensor device_loss;
+  /// From a moe stage: in a training forward that is not a rebuild how many tokens each expert got.
+  std::vector<std::int64_t> expert_tokens{};
+  /// From a moe stage: backward, scaled.
+  double balance_loss = 0, router_z_loss = 0;
 };
 
 /// A local piece of a block's forward. Const and without state between calls: one object serves every block and
@@ -67,7 +75,8 @@ class Stage {
 
   /// hidden: [B*T, D], undefined for the embedding. parameters: views in the compute dtype, in the order that
   /// model::StageKind documents. Fills `saved` in the modes that save, with exactly the tensors and bytes of
-  /// saved_tensors(kind, sizes, B*T, compute, keep); leaves it alone otherwise.
+  /// saved_tensors(kind, sizes, B*T, compute, keep), and in `decide` with those of decided_tensors; leaves it alone
+  /// otherwise. A stage that runs again is given what it decided in `saved`.
   virtual Result forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
                          Mode mode, Saved& saved) const = 0;
 

@@ -43,7 +43,8 @@ Memory replayed(config::RunConfig config, const config::Resolved& mesh, std::int
 }  // namespace
 
 std::optional<FewLayers> few_layers(const config::RunConfig& config) {
-  if (config.memory.offload_fraction != 1 || config.sync.prefetch_bytes) return std::nullopt;
+  if (config.memory.offload_fraction != 1 || config.sync.prefetch_bytes || config.model.dense_layers > 0)
+    return std::nullopt;
   const std::int64_t layers = config.model.layers;
   std::int64_t unit = 1;  // layers after which all repeat: what is recomputed, windows, RoPE
   for (const std::int64_t period :

@@ -8,17 +8,19 @@
 namespace trireme::train {
 
 std::string terminal_line(const StepRow& row, std::int64_t steps, double seconds_left) {
-  return fmt::format("step {}/{}  loss {:.4f}  grad norm {:.3f}  {} tokens/s  {} left{}", row.step, steps, row.loss,
-                     row.grad_norm, to_short_text(row.tokens_per_second), duration_text(seconds_left),
+  const std::string load = row.expert_load ? fmt::format("  expert load {:.2f}x", row.expert_load->max) : "";
+  return fmt::format("step {}/{}  loss {:.4f}  grad norm {:.3f}{}  {} tokens/s  {} left{}", row.step, steps, row.loss,
+                     row.grad_norm, load, to_short_text(row.tokens_per_second), duration_text(seconds_left),
                      row.skipped ? "  SKIPPED: not finite" : "");
 }
 
 std::string plain_line(const StepRow& row, std::int64_t steps, double seconds_left) {
+  const std::string load = row.expert_load ? fmt::format(" expert_load_max={:.3f}", row.expert_load->max) : "";
   return fmt::format(
       "step={} loss={:.6f} grad_norm={:.5f} lr={:.4g} tokens_per_second={:.0f} step_seconds={:.4f} epoch={:.3g} "
-      "steps={} seconds_left={:.0f}{}",
+      "steps={} seconds_left={:.0f}{}{}",
       row.step, row.loss, row.grad_norm, row.lr, row.tokens_per_second, row.step_seconds, row.epoch, steps,
-      seconds_left, row.skipped ? " skipped=true" : "");
+      seconds_left, load, row.skipped ? " skipped=true" : "");
 }
 
 std::string nothing_to_do(std::int64_t done, std::int64_t steps) {

@@ -33,7 +33,7 @@ class ProgressLine {
 /// "step 120/500  loss 2.31  grad norm 0.82  12.3k tokens/s  3m 20s left".
 [[nodiscard]] std::string terminal_line(const StepRow& row, std::int64_t steps, double seconds_left);
 /// "step=120 loss=2.3101 grad_norm=0.8213 lr=0.0003 tokens_per_second=12345 step_seconds=0.664 epoch=0.24 steps=500
-/// seconds_left=190", on one line.
+/// seconds_left=190", on one line. With experts, both have the load of the busiest one.
 [[nodiscard]] std::string plain_line(const StepRow& row, std::int64_t steps, double seconds_left);
 /// What a finished run that is started again prints. done: the finished steps, of `steps`.
 [[nodiscard]] std::string nothing_to_do(std::int64_t done, std::int64_t steps);

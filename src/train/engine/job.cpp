@@ -193,7 +193,7 @@ executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool las
   for (const data::MicrobatchTokens& tokens : batch.microbatches) {
     microbatches.push_back(
         microbatch_of(tokens, config_, count > 0 ? 1.0 / count : 0.0, options_.device, model_.part.context));
-    microbatches.back().z_loss = config_.loss.z_loss;
+    add_losses(config_, microbatches.back());
   }
   executor::StepResult result = executor_->run({.microbatches = microbatches, .lr = lr, .updates = updates_}, last);
   if (!result.skipped) ++updates_;

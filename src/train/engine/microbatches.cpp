@@ -71,6 +71,13 @@ nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config:
           .loss_scale = loss_scale};
 }
 
+void add_losses(const config::RunConfig& config, nn::Microbatch& microbatch) {
+  const auto sequences = static_cast<double>(config.batch.global);
+  microbatch.z_loss = config.loss.z_loss;
+  microbatch.balance_scale = config.loss.balance_loss / sequences;
+  microbatch.router_z_scale = config.loss.router_z_loss / (sequences * static_cast<double>(config.data.seq_len));
+}
+
 nn::Microbatch row_of(const data::MicrobatchTokens& row, const config::RunConfig& config, at::Device device) {
   const at::Tensor inputs = borrowed(row.inputs);
   return {.inputs = on_device(inputs, device),

@@ -15,6 +15,9 @@ namespace trireme::train {
 [[nodiscard]] nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config::RunConfig& config,
                                            double loss_scale, at::Device device, const model::ContextPart& part = {});
 
+/// Gives a microbatch of the step the weights of what is added to the cross-entropy.
+void add_losses(const config::RunConfig& config, nn::Microbatch& microbatch);
+
 /// One row of any length with targets. row: outlives the microbatch.
 [[nodiscard]] nn::Microbatch row_of(const data::MicrobatchTokens& row, const config::RunConfig& config,
                                     at::Device device);

@@ -43,6 +43,9 @@ std::vector<Scalar> curves(const StepRow& row) {
                              {"progress/skipped_steps", number(row.skipped_steps)},
                              {"progress/restart_count", number(row.restart_count)}};
   if (row.z_loss) curves.push_back({"loss/z_loss", *row.z_loss});
+  if (row.balance_loss) curves.push_back({"loss/balance", *row.balance_loss});
+  if (row.router_z_loss) curves.push_back({"loss/router_z_loss", *row.router_z_loss});
+  if (row.expert_load) curves.push_back({"experts/load_max", row.expert_load->max});
   if (row.mfu) curves.push_back({"speed/mfu", *row.mfu});
   add_memory(curves, row);
   add_traffic(curves, row.traffic);

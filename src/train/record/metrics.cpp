@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "trireme/base/error.hpp"
@@ -60,6 +62,19 @@ Json traffic_json(const comm::TrafficTable& table, Member member) {
 
 }  // namespace
 
+std::optional<ExpertLoad> expert_load(const std::vector<std::vector<std::int64_t>>& tokens) {
+  std::optional<ExpertLoad> worst;
+  for (std::size_t layer = 0; layer < tokens.size(); ++layer) {
+    const std::vector<std::int64_t>& of = tokens[layer];
+    if (of.empty()) continue;
+    const auto all = static_cast<double>(std::accumulate(of.begin(), of.end(), std::int64_t{0}));
+    const auto most = static_cast<double>(*std::max_element(of.begin(), of.end()));
+    const double max = all > 0 ? most * static_cast<double>(of.size()) / all : 0;
+    if (!worst || max > worst->max) worst = {.max = max, .layer = static_cast<std::int64_t>(layer), .tokens = of};
+  }
+  return worst;
+}
+
 std::string to_json(const StepRow& row) {
   LastWritten none;
   return to_json(row, none);
@@ -72,6 +87,13 @@ std::string to_json(const StepRow& row, LastWritten& last) {
   out["loss"] = number(row.loss);
   out["grad_norm"] = number(row.grad_norm);
   if (row.z_loss) out["z_loss"] = number(*row.z_loss);
+  if (row.balance_loss) out["balance_loss"] = number(*row.balance_loss);
+  if (row.router_z_loss) out["router_z_loss"] = number(*row.router_z_loss);
+  if (row.expert_load) {
+    out["expert_load_max"] = number(row.expert_load->max);
+    out["expert_load_layer"] = row.expert_load->layer;
+    out["expert_tokens"] = row.expert_load->tokens;
+  }
   out["lr"] = row.lr;
   out["epoch"] = row.epoch;
   out["tokens"] = row.tokens;

@@ -15,12 +15,24 @@
 
 namespace trireme::train {
 
+/// How a step's tokens fell on the experts of the layer where they are least even.
+struct ExpertLoad {
+  double max = 0;  ///< the most tokens of one expert / the mean over experts
+  std::int64_t layer = 0;
+  std::vector<std::int64_t> tokens;  ///< of each expert
+};
+/// tokens: by layer and expert; empty ones have no experts. Nothing without any.
+[[nodiscard]] std::optional<ExpertLoad> expert_load(const std::vector<std::vector<std::int64_t>>& tokens);
+
 /// One training step as a line of metrics.jsonl: docs/outputs.md explains the keys.
 struct StepRow {
   std::int64_t step = 0;  ///< finished steps, from 1
   double loss = 0;        ///< cross-entropy alone
   double grad_norm = 0;
-  std::optional<double> z_loss{};  ///< what loss.z_loss adds to the loss, where it is above 0
+  std::optional<double> z_loss{};         ///< what loss.z_loss adds to the loss, where it is above 0
+  std::optional<double> balance_loss{};   ///< what loss.balance_loss adds, where it is above 0
+  std::optional<double> router_z_loss{};  ///< what loss.router_z_loss adds, where it is above 0
+  std::optional<ExpertLoad> expert_load{};
   double lr = 0;
   double epoch = 0;                ///< samples taken since step 0 over those of all training files
   std::int64_t tokens = 0;         ///< inputs processed since step 0

@@ -26,6 +26,10 @@ bool shares_its_gpu(const mpi::Communicator& world, const std::string& bus) {
 
 /// What is computed on the host only.
 void refuse_without_device_kernel(const config::RunConfig& config) {
+  if (config.model.experts > 0)
+    throw EnvironmentError(
+        fmt::format("model.experts = {}: mixtures of experts have no GPU kernels yet. Set device.type = \"cpu\".",
+                    config.model.experts));
   const std::int64_t window = config.model.sliding_window;
   if (window == 0 || window >= config.data.seq_len) return;  // it hides nothing
   throw EnvironmentError(

@@ -113,10 +113,11 @@ struct LlamaForward {
   const std::string& family = model.architecture;
   bool gemma = family.starts_with("gemma");
   bool gemma23 = family == "gemma2" || family == "gemma3";
-  bool olmo = family.starts_with("olmo");
+  bool olmo = family == "olmo2" || family == "olmo3";
   bool neighbours = family.starts_with("glm") || family == "helium" || family == "ernie4_5";
   std::int64_t head_dim = model.head_dim > 0 ? model.head_dim : model.hidden_size / model.heads;
   std::int64_t kv_heads = model.kv_heads > 0 ? model.kv_heads : model.heads;
+  PlainRouter* router = nullptr;  ///< where its losses are summed
   std::string layer{};
   std::int64_t index = 0;  ///< of the layer
 
@@ -141,7 +142,7 @@ struct LlamaForward {
 
   /// OLMo norms all heads of a token together.
   [[nodiscard]] at::Tensor normed_over_width(const at::Tensor& x, const std::string& name) const {
-    return olmo ? rms_norm(x, of_layer(name), model.norm_eps) : x;
+    return olmo || family == "olmoe" ? rms_norm(x, of_layer(name), model.norm_eps) : x;
   }
 
   [[nodiscard]] bool slides() const {
@@ -186,7 +187,7 @@ struct LlamaForward {
     at::Tensor q = heads(normed_over_width(linear(h, "self_attn.q_proj"), "self_attn.q_norm"), model.heads);
     at::Tensor k = heads(normed_over_width(linear(h, "self_attn.k_proj"), "self_attn.k_norm"), kv_heads);
     at::Tensor v = heads(linear(h, "self_attn.v_proj"), kv_heads);
-    if (family == "qwen3" || family == "gemma3") {
+    if (family.starts_with("qwen3") || family == "gemma3") {
       q = normed(q, layer + "self_attn.q_norm");
       k = normed(k, layer + "self_attn.k_norm");
     }
@@ -200,6 +201,7 @@ struct LlamaForward {
   }
 
   [[nodiscard]] at::Tensor mlp(const at::Tensor& h) const {
+    if (model.experts > 0 && index >= model.dense_layers) return plain_experts(model, parameters, layer, h, router);
     const at::Tensor gate = linear(h, "mlp.gate_proj");
     const at::Tensor inner = (gemma ? at::gelu(gate, "tanh") : at::silu(gate)) * linear(h, "mlp.up_proj");
     return linear(inner, "mlp.down_proj");
@@ -249,19 +251,21 @@ at::Tensor plain_unseen(const at::Tensor& tokens, std::optional<std::int64_t> do
 }
 
 at::Tensor plain_logits(const config::Model& model, const Parameters& parameters, const at::Tensor& tokens,
-                        const at::Tensor& unseen) {
+                        const at::Tensor& unseen, PlainRouter* router) {
   if (model.architecture == "gpt2") return plain_gpt2_logits(model, parameters, tokens, unseen);
-  return LlamaForward{.model = model, .parameters = parameters, .unseen = unseen}.run(tokens);
+  return LlamaForward{.model = model, .parameters = parameters, .unseen = unseen, .router = router}.run(tokens);
 }
 
 PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch) {
-  const at::Tensor logits = plain_logits(model, parameters, batch.inputs, batch.unseen);
+  PlainRouter router;
+  const at::Tensor logits = plain_logits(model, parameters, batch.inputs, batch.unseen, &router);
   const at::Tensor losses =
       at::cross_entropy_loss(logits.view({-1, logits.size(2)}), batch.targets.view({-1}), {}, at::Reduction::None, -1);
   const at::Tensor counted = batch.targets >= 0;
   const at::Tensor squares = at::logsumexp(logits, 2).to(at::kDouble).pow(2) * counted;
   return {.cross_entropy = losses.to(at::kDouble).sum() / counted.sum(),
-          .squared_log_z = squares.sum() / counted.sum()};
+          .squared_log_z = squares.sum() / counted.sum(),
+          .router = router};
 }
 
 }  // namespace trireme::test

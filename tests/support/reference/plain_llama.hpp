@@ -2,8 +2,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -24,9 +26,22 @@ using Parameters = std::map<std::string, at::Tensor>;
 /// another document. tokens: [B, T] int64.
 [[nodiscard]] at::Tensor plain_unseen(const at::Tensor& tokens, std::optional<std::int64_t> document_end = {});
 
+/// Losses of the routers of all layers, with their graph.
+struct PlainRouter {
+  at::Tensor balance = at::zeros({}, at::kDouble);        ///< the mean over sequences of the sequence-wise balance loss
+  at::Tensor squared_log_z = at::zeros({}, at::kDouble);  ///< the mean over tokens of log(Z)^2 of the router's logits
+  double margin = std::numeric_limits<double>::infinity();  ///< smallest, of a token's last chosen expert
+};
+
+/// What a layer's experts compute of h [B, T, D]: all of them compute every token, whose weight is 0 where it did not
+/// choose them. layer: how its tensors begin. router: where its losses are added; may be null.
+[[nodiscard]] at::Tensor plain_experts(const config::Model& model, const Parameters& parameters,
+                                       const std::string& layer, const at::Tensor& h, PlainRouter* router);
+
 /// The logits of the model's architecture: [B, T, vocab]. tokens: [B, T] int64. unseen: plain_unseen.
 [[nodiscard]] at::Tensor plain_logits(const config::Model& model, const Parameters& parameters,
-                                      const at::Tensor& tokens, const at::Tensor& unseen);
+                                      const at::Tensor& tokens, const at::Tensor& unseen,
+                                      PlainRouter* router = nullptr);
 [[nodiscard]] inline at::Tensor plain_logits(const config::Model& model, const Parameters& parameters,
                                              const at::Tensor& tokens) {
   return plain_logits(model, parameters, tokens, plain_unseen(tokens));
@@ -62,6 +77,7 @@ class PlainData {
 struct PlainLoss {
   at::Tensor cross_entropy;
   at::Tensor squared_log_z;  ///< of log(Z)^2, Z the sum of exp(logit)
+  PlainRouter router;
 };
 [[nodiscard]] PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch);
 
@@ -73,6 +89,10 @@ struct Curve {
   std::vector<double> losses;
   std::vector<double> grad_norms;
   std::vector<double> z_losses;
+  std::vector<double> router_losses{};  ///< weighted
+  /// Of the plain program: how far apart the logits of the last expert that a token chose and the first that it did not
+  /// choose are at least. Where that is rounding, another program may choose otherwise.
+  double router_margin = std::numeric_limits<double>::infinity();
   friend bool operator==(const Curve&, const Curve&) = default;
 };
 

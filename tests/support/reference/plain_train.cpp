@@ -152,9 +152,13 @@ Curve plain_train(const config::RunConfig& config, const Parameters& initial, in
     for (auto& [name, value] : parameters) value.mutable_grad() = at::Tensor();
     const PlainLoss loss = plain_loss(config.model, parameters, data.step(step));
     const at::Tensor z_loss = config.loss.z_loss * loss.squared_log_z;
-    (loss.cross_entropy + z_loss).backward();
+    const at::Tensor of_routers =
+        config.loss.balance_loss * loss.router.balance + config.loss.router_z_loss * loss.router.squared_log_z;
+    (loss.cross_entropy + z_loss + of_routers).backward();
     curve.losses.push_back(loss.cross_entropy.item<double>());
     curve.z_losses.push_back(z_loss.item<double>());
+    curve.router_losses.push_back(of_routers.item<double>());
+    curve.router_margin = std::min(curve.router_margin, loss.router.margin);
     curve.grad_norms.push_back(clip_gradients(parameters, config.optimizer.clip_norm));
     if (!skipped.contains(step)) optimizer.step(plain_learning_rate(config, step));
   }

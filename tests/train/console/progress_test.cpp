@@ -49,6 +49,13 @@ TEST(PlainLine, IsKeysAndValues) {
   EXPECT_THAT(plain_line(skipped, 500, 190), EndsWith(" skipped=true"));
 }
 
+TEST(PlainLine, HasTheLoadOfTheBusiestExpert) {
+  StepRow uneven = row;
+  uneven.expert_load = ExpertLoad{.max = 2.25, .layer = 1, .tokens = {9, 2, 1, 4}};
+  EXPECT_EQ(plain_line(uneven, 500, 190), plain_line(row, 500, 190) + " expert_load_max=2.250");
+  EXPECT_THAT(terminal_line(uneven, 500, 190), HasSubstr("grad norm 0.821  expert load 2.25x  12.3k tokens/s"));
+}
+
 TEST(TerminalLine, SaysWhatAPersonWaitsFor) {
   EXPECT_EQ(terminal_line(row, 500, 190), "step 120/500  loss 2.3100  grad norm 0.821  12.3k tokens/s  3m 10s left");
 }

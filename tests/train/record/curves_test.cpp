@@ -20,6 +20,9 @@ StepRow sample_row() {
               .loss = 2.5,
               .grad_norm = 1.0 / 3,
               .z_loss = 0.03,
+              .balance_loss = 0.04,
+              .router_z_loss = 0.05,
+              .expert_load = ExpertLoad{.max = 1.5, .layer = 3, .tokens = {6, 2, 4}},
               .lr = 3e-4,
               .tokens = std::int64_t{1} << 40,
               .target_tokens = 4095,
@@ -56,6 +59,9 @@ std::string tag_of(const std::string& key) {
   static const std::map<std::string, std::string> tags = {
       {"/loss", "loss/train"},
       {"/z_loss", "loss/z_loss"},
+      {"/balance_loss", "loss/balance"},
+      {"/router_z_loss", "loss/router_z_loss"},
+      {"/expert_load_max", "experts/load_max"},
       {"/eval_loss", "loss/validation"},
       {"/eval_seconds", "time/validation_seconds"},
       {"/grad_norm", "optim/grad_norm"},
@@ -80,9 +86,10 @@ std::string tag_of(const std::string& key) {
   return "";
 }
 
-/// No curve: what every event has anyhow, and what is the same in all rows.
+/// No curve: what every event has anyhow, what is the same in all rows, and what is behind a largest load.
 bool is_no_curve(const std::string& key) {
-  return key == "/step" || key == "/time" || key == "/eval_tokens" || key.starts_with("/comm_calls/");
+  return key == "/step" || key == "/time" || key == "/eval_tokens" || key.starts_with("/comm_calls/") ||
+         key == "/expert_load_layer" || key.starts_with("/expert_tokens/");
 }
 
 template <class Row>

@@ -71,6 +71,19 @@ TEST(StepRowAsJson, KeepsEveryBitOfANumber) {
   EXPECT_EQ(read["tokens"].get<std::int64_t>(), row.tokens);
 }
 
+TEST(StepRowAsJson, CarriesTheLoadOfExpertsWhereThereAreAny) {
+  StepRow row = sample_row();
+  EXPECT_FALSE(json::parse(to_json(row)).contains("expert_load_max"));
+  EXPECT_FALSE(expert_load({}).has_value());
+  EXPECT_FALSE(expert_load({{}, {}}).has_value()) << "dense layers only";
+  row.expert_load = expert_load({{}, {5, 4, 3}, {2, 9, 1}, {4, 4, 4}});
+  const json found = json::parse(to_json(row));
+  EXPECT_DOUBLE_EQ(found["expert_load_max"].get<double>(), 9.0 / 4);
+  EXPECT_EQ(found["expert_load_layer"], 2);
+  EXPECT_EQ(found["expert_tokens"], json::parse("[2, 9, 1]"));
+  EXPECT_EQ(expert_load({{0, 0}})->max, 0) << "no tokens at all";
+}
+
 TEST(StepRowAsJson, CarriesTheZLossWhereThereIsOne) {
   StepRow row = sample_row();
   row.z_loss = 0.1 + 0.7;

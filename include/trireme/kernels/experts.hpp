@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+/// Mixtures of experts on the host: which experts compute a token, and the rows of their inputs. N tokens, E experts, k
+/// of them for each token, R = N k rows.
+namespace trireme::kernels {
+
+/// The experts of each token: the k largest logits, of equal ones those of the lower experts, in ascending order of the
+/// experts. logits: fp32 [N, E], E >= k. Returns int32 [N, k].
+[[nodiscard]] at::Tensor choose_experts(const at::Tensor& logits, std::int64_t k);
+
+/// The weights of each token's experts, fp32 [N, k]: the softmax of the logits over all experts, with `normalized`
+/// divided by its sum over the chosen ones. experts: int32 [N, k].
+[[nodiscard]] at::Tensor expert_weights(const at::Tensor& logits, const at::Tensor& experts, bool normalized);
+
+/// What the router's losses weigh. balance: the sequence-wise balance loss (DeepSeek-V3 2024, equations 17 to 20) of
+/// each sequence, the sum over experts of f P, where f = E / (k T) times the choices of the expert, which is a
+/// constant, and P the mean of its softmax. z: the squared log-partition of the logits of each token (ST-MoE, Zoph et
+/// al. 2022).
+struct RouterScales {
+  double balance = 0, z = 0;
+};
+struct RouterLosses {
+  double balance = 0, z = 0;  ///< summed, times their scales
+};
+
+/// Writes d_logits [N, E] fp32: the gradient through `expert_weights` and of the losses. d_weights: fp32 [N, k].
+/// seq_len: T, tokens of a sequence. Returns the losses.
+RouterLosses router_backward(const at::Tensor& d_weights, const at::Tensor& logits, const at::Tensor& experts,
+                             std::int64_t seq_len, bool normalized, RouterScales scales, const at::Tensor& d_logits);
+
+/// The rows of all experts, sorted by expert and then by token.
+struct ExpertRows {
+  std::vector<std::int64_t> begin;  ///< [E + 1]: rows [begin[e], begin[e + 1]) are of expert e
+  at::Tensor choice;                ///< int32 [R]: the element of the choice [N, k] that each row is
+  at::Tensor place;                 ///< int32 [N, k]: the row of each element of the choice
+};
+[[nodiscard]] ExpertRows expert_rows(const at::Tensor& experts, std::int64_t count);
+
+/// The tokens of the rows: [R, D] of x [N, D].
+[[nodiscard]] at::Tensor gather_rows(const at::Tensor& x, const ExpertRows& rows);
+
+/// out [N, D] = residual (where it is defined) + the sum of each token's rows of `values` [R, D], in the order of their
+/// experts, in fp32, rounded once.
+void sum_rows(const at::Tensor& values, const ExpertRows& rows, const at::Tensor& residual, const at::Tensor& out);
+
+/// out [R, I] = each row of `values` [R, I] times its weight. out may be values.
+void scale_rows(const at::Tensor& values, const at::Tensor& weights, const ExpertRows& rows, const at::Tensor& out);
+
+/// The gradient by the weights, fp32 [N, k]: the product of each row of `values` with that of d_scaled, both [R, I].
+[[nodiscard]] at::Tensor weight_gradients(const at::Tensor& d_scaled, const at::Tensor& values, const ExpertRows& rows);
+
+}  // namespace trireme::kernels
