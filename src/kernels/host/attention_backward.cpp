@@ -33,23 +33,23 @@ struct Workspace {
 
 /// p becomes exp(scale * score - lse), d_s becomes p * (d_s - delta) * scale, with a softcap times its slope; zero
 /// where the key comes after the query or before the first that it sees. p: raw scores, d_s: gradients of the
-/// probabilities, both [n, query_block]; the block's keys start at `key`, its queries at `query`.
-void probabilities(float* p, float* d_s, std::int64_t n, std::int64_t key, std::int64_t query, const float* lse,
-                   const float* delta, float scale, float softcap, const FirstKeys& first_keys) {
+/// probabilities, both the first `rows` of [n, query_block]; the block's keys start at `key`, its queries at `query`.
+void probabilities(float* p, float* d_s, std::int64_t n, std::int64_t rows, std::int64_t key, std::int64_t query,
+                   const float* lse, const float* delta, float scale, float softcap, const FirstKeys& first_keys) {
   for (std::int64_t c = 0; c < n; ++c) {
     float* p_row = p + c * query_block;
     float* d_row = d_s + c * query_block;
-    const std::int64_t hidden = std::clamp<std::int64_t>(key + c - query, 0, query_block);  // queries before this key
+    const std::int64_t hidden = std::clamp<std::int64_t>(key + c - query, 0, rows);  // queries before this key
     const std::int64_t r = hidden / 16 * 16;
     if (softcap > 0)
-      row_kernels.capped_probabilities(p_row + r, d_row + r, lse + r, delta + r, scale, softcap, query_block - r);
+      row_kernels.capped_probabilities(p_row + r, d_row + r, lse + r, delta + r, scale, softcap, rows - r);
     else
-      row_kernels.probabilities(p_row + r, d_row + r, lse + r, delta + r, scale, query_block - r);
+      row_kernels.probabilities(p_row + r, d_row + r, lse + r, delta + r, scale, rows - r);
     std::fill(p_row, p_row + hidden, 0.0F);
     std::fill(d_row, d_row + hidden, 0.0F);
-    const std::int64_t seen = std::upper_bound(first_keys.of, first_keys.of + query_block, key + c) - first_keys.of;
-    std::fill(p_row + seen, p_row + query_block, 0.0F);
-    std::fill(d_row + seen, d_row + query_block, 0.0F);
+    const std::int64_t seen = std::upper_bound(first_keys.of, first_keys.of + rows, key + c) - first_keys.of;
+    std::fill(p_row + seen, p_row + rows, 0.0F);
+    std::fill(d_row + seen, d_row + rows, 0.0F);
   }
 }
 
@@ -72,22 +72,22 @@ void statistics(Head<const T> d_out, Head<const T> out, const float* logsumexp, 
 void backward_block(std::int64_t begin, const QueryRun& run, const AttentionShape& s,
                     const std::int32_t* document_begin, const Workspace& w) {
   const FirstKeys first_keys(document_begin, begin, run, s);
-  const std::int64_t first = first_keys.block(), end = run.end_of_keys(begin, s);
+  const std::int64_t first = first_keys.block(), end = run.end_of_keys(begin, s), rows = run.rows(begin);
   const std::int64_t dim = s.head_dim;
   const float scale = scale_of(s);
   const float* queries = w.queries + begin * dim;
   const float* d_outs = w.d_outs + begin * dim;
-  transpose(queries, dim, query_block, dim, w.query_t, query_block);
-  transpose(d_outs, dim, query_block, dim, w.d_out_t, query_block);
+  transpose(queries, dim, rows, dim, w.query_t, query_block);
+  transpose(d_outs, dim, rows, dim, w.d_out_t, query_block);
   for (std::int64_t key = first; key < end; key += key_block) {
     const std::int64_t n = std::min(key_block, end - key);
-    block_product(n, query_block, dim, w.keys + key * dim, dim, w.query_t, query_block, w.p, query_block, false);
-    block_product(n, query_block, dim, w.values + key * dim, dim, w.d_out_t, query_block, w.d_s, query_block, false);
-    probabilities(w.p, w.d_s, n, key, run.position + begin, w.lse + begin, w.delta + begin, scale,
+    block_product(n, rows, dim, w.keys + key * dim, dim, w.query_t, query_block, w.p, query_block, false);
+    block_product(n, rows, dim, w.values + key * dim, dim, w.d_out_t, query_block, w.d_s, query_block, false);
+    probabilities(w.p, w.d_s, n, rows, key, run.position + begin, w.lse + begin, w.delta + begin, scale,
                   static_cast<float>(s.softcap), first_keys);
-    block_product(n, dim, query_block, w.p, query_block, d_outs, dim, w.d_values + key * dim, dim, true);
-    block_product(n, dim, query_block, w.d_s, query_block, queries, dim, w.d_keys + key * dim, dim, true);
-    block_product(dim, query_block, n, w.keys_t + key, padded_length(s), w.d_s, query_block, w.d_query_t, query_block,
+    block_product(n, dim, rows, w.p, query_block, d_outs, dim, w.d_values + key * dim, dim, true);
+    block_product(n, dim, rows, w.d_s, query_block, queries, dim, w.d_keys + key * dim, dim, true);
+    block_product(dim, rows, n, w.keys_t + key, padded_length(s), w.d_s, query_block, w.d_query_t, query_block,
                   key > first);
   }
 }
@@ -127,7 +127,7 @@ void backward_heads(const BackwardArguments<T>& a, const AttentionShape& s, std:
       const Head<T> d_q = queries_of(a.d_q, s, sequence, run, head);
       for (std::int64_t begin = 0; begin < run.count; begin += query_block) {
         backward_block(begin, run, s, a.begins(s, sequence, run), w);
-        transpose(w.d_query_t, query_block, s.head_dim, query_block, w.d_query, s.head_dim);
+        transpose(w.d_query_t, query_block, s.head_dim, run.rows(begin), w.d_query, s.head_dim);
         unpack(w.d_query, std::min(query_block, run.count - begin), s.head_dim, d_q.data + begin * d_q.stride,
                d_q.stride);
       }

@@ -50,21 +50,21 @@ void forward_head(const float* q, const float* keys_t, const float* values, cons
   Running running;
   for (std::int64_t begin = 0; begin < run.count; begin += query_block) {
     const FirstKeys first_keys(document_begin, begin, run, s);
-    const std::int64_t first = first_keys.block(), end = run.end_of_keys(begin, s);
+    const std::int64_t first = first_keys.block(), end = run.end_of_keys(begin, s), rows = run.rows(begin);
     for (std::int64_t key = first; key < end; key += key_block) {
       const std::int64_t n = std::min(key_block, end - key);
       for (std::int64_t panel = 0; panel < n; panel += panel_width) {
-        block_product(query_block, panel_width, s.head_dim, q + begin * s.head_dim, s.head_dim,
+        block_product(rows, std::min(panel_width, n - panel), s.head_dim, q + begin * s.head_dim, s.head_dim,
                       keys_t + (key + panel) * s.head_dim, panel_width, scores + panel, key_block, false);
       }
-      for (std::int64_t r = 0; r < query_block; ++r) {
+      for (std::int64_t r = 0; r < rows; ++r) {
         if (s.softcap > 0) row_kernels.softcap(scores + r * key_block, n, scale_of(s), static_cast<float>(s.softcap));
         softmax_row(scores + r * key_block, std::max<std::int64_t>(first_keys.of[r] - key, 0),
                     std::min(n, run.position + begin + r + 1 - key), n, scale, running.top[r], running.sum[r],
                     sums + r * s.head_dim, s.head_dim, key == first);
       }
-      block_product(query_block, s.head_dim, n, scores, key_block, values + key * s.head_dim, s.head_dim, sums,
-                    s.head_dim, key > first);
+      block_product(rows, s.head_dim, n, scores, key_block, values + key * s.head_dim, s.head_dim, sums, s.head_dim,
+                    key > first);
     }
     for (std::int64_t r = 0; r < std::min(query_block, run.count - begin); ++r) {
       const float inverse = 1.0F / running.sum[r];

@@ -18,6 +18,8 @@ inline constexpr std::int64_t key_block = 512;
 /// Rounded up to whole query blocks: rows beyond are zero, so that few shapes of products occur.
 inline std::int64_t padded(std::int64_t rows) { return (rows + query_block - 1) / query_block * query_block; }
 inline std::int64_t padded_length(const AttentionShape& s) { return padded(s.seq_len); }
+/// Of `rows` rows up to a block's end those that are worked on: whole vectors, no more than the block.
+inline std::int64_t in_vectors(std::int64_t rows, std::int64_t most) { return std::min((rows + 15) / 16 * 16, most); }
 
 /// Consecutive queries of a sequence: all of them, or one of two runs.
 struct QueryRun {
@@ -25,9 +27,11 @@ struct QueryRun {
   std::int64_t count = 0;
   std::int64_t position = 0;  ///< the key of the same token as its first query
 
-  /// Behind the last key that a query of the block that begins at query `begin` sees, rounded up to whole blocks.
+  /// The queries of the block that begins at query `begin`, in whole vectors.
+  [[nodiscard]] std::int64_t rows(std::int64_t begin) const { return in_vectors(count - begin, query_block); }
+  /// Behind the last key that a query of that block sees, in whole vectors.
   [[nodiscard]] std::int64_t end_of_keys(std::int64_t begin, const AttentionShape& s) const {
-    return std::min(padded(position + begin + query_block), padded_length(s));
+    return in_vectors(position + begin + std::min(count - begin, query_block), padded_length(s));
   }
 };
 
