@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs that stop and go on with other replicas, tensor sizes, pipelines and parts of sequences: at the next sample.
+//
+// ranks: 4
+// timeout: 600
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "restart.hpp"
+
+namespace trireme::train::meshes_mpi_test {
+namespace {
+
+constexpr int steps = restart_steps;
+
+TEST_F(Restart, OnAnotherMeshContinuesAtTheNextSample) {
+  const config::RunConfig unbroken = run("unbroken", steps);
+  (void)train(unbroken, 4);
+  for (const int replicate : {1, 2})
+    for (const int ranks : {1, 2, 3, 4}) {
+      config::RunConfig broken = run("broken-" + std::to_string(replicate) + "-" + std::to_string(ranks), 2);
+      (void)train(broken, 4, replicate);
+      broken.train.steps = 4;
+      (void)train(broken, ranks);
+      broken.train.steps = steps;
+      (void)train(broken, 4, replicate);
+      const test::Deviation off = test::deviation(curve(broken), curve(unbroken));
+      EXPECT_LT(off.loss, 1e-6) << replicate << " replicas, then " << ranks << " ranks";
+      EXPECT_LT(off.grad_norm, 1e-5) << replicate << " replicas, then " << ranks << " ranks";
+    }
+}
+
+TEST_F(Restart, AtAnotherTensorSizeContinuesAtTheNextSample) {
+  const config::RunConfig unbroken = run("unbroken", steps);
+  (void)train(unbroken, 4);
+  for (const std::int64_t ranks_per_file : {1, 2}) {
+    config::RunConfig broken = run("broken-" + std::to_string(ranks_per_file), 2);
+    broken.checkpoint.ranks_per_file = ranks_per_file;
+    broken.batch.micro = 2;
+    (void)train(broken, 4, 2, 2);
+    broken.train.steps = 4;
+    (void)train(broken, 2);
+    broken.train.steps = steps;
+    broken.batch.micro = 4;
+    (void)train(broken, 4, 1, 2);
+    const test::Deviation off = test::deviation(curve(broken), curve(unbroken));
+    EXPECT_LT(off.loss, 1e-6) << ranks_per_file;
+    EXPECT_LT(off.grad_norm, 1e-5) << ranks_per_file;
+  }
+}
+
+/// Part of a run: a mesh, and the pipeline in it.
+struct Leg {
+  config::Mesh mesh;
+  config::Pipeline pipeline{};
+  std::int64_t micro = 1, ranks_per_file = 1;
+};
+
+class RestartOnLegs : public Restart {
+ protected:
+  /// Trains to step `until`; all ranks.
+  void train_leg(config::RunConfig config, const Leg& leg, int until) const {
+    config.mesh = leg.mesh;
+    config.pipeline = leg.pipeline;
+    config.batch.micro = leg.micro;
+    config.checkpoint.ranks_per_file = leg.ranks_per_file;
+    config.train.steps = until;
+    EXPECT_EQ(run_training(config, world_), ExitCode::done);
+    MPI_Barrier(world_.handle());
+  }
+
+  /// Runs of `named` that change from the first leg to the second at step `change` have the unbroken run's curve.
+  void expect_changes(const std::vector<std::pair<Leg, Leg>>& changes,
+                      const std::function<config::RunConfig(const std::string&)>& named, int change, int last,
+                      const config::RunConfig& unbroken) const {
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+      const config::RunConfig broken = named("broken-" + std::to_string(i));
+      train_leg(broken, changes[i].first, change);
+      train_leg(broken, changes[i].second, last);
+      const test::Deviation off = test::deviation(curve(broken), curve(unbroken));
+      EXPECT_LT(off.loss, 1e-6) << i;
+      EXPECT_LT(off.grad_norm, 1e-5) << i;
+    }
+  }
+};
+
+TEST_F(RestartOnLegs, WithAnotherPipelineContinuesAtTheNextSample) {
+  using enum config::PipelineKind;
+  constexpr int last = 10, change = 5;
+  const auto deep = [&](const std::string& name) {
+    config::RunConfig config = run(name, last);
+    config.lr.end_step = last;
+    config.model.layers = 4;
+    config.model.tie_embeddings = true;
+    config.optimizer.lr = 5e-4;
+    config.optimizer.eps = 1e-6;  // a gradient that is all rounding makes no step of its own
+    return config;
+  };
+  const Leg plain{.mesh = {}};
+  const Leg two{.mesh = {.replicate = 2, .pipeline = 2}, .micro = 6};
+  const Leg four{.mesh = {.pipeline = 4}, .pipeline = {.schedule = gpipe}, .micro = 12};
+  const Leg loop{.mesh = {.pipeline = 2}, .pipeline = {.schedule = interleaved}, .micro = 6, .ranks_per_file = 2};
+  const Leg tensor{.mesh = {.tensor = 2, .pipeline = 2}, .micro = 8};
+  const config::RunConfig unbroken = deep("unbroken");
+  train_leg(unbroken, plain, last);
+  const std::vector<std::pair<Leg, Leg>> changes{
+      {plain, two}, {two, plain}, {four, loop}, {loop, tensor}, {tensor, four}};
+  expect_changes(changes, deep, change, last, unbroken);
+  // The same pipeline goes on bit for bit, whether what was saved was copied first or not.
+  const config::RunConfig whole = deep("whole");
+  config::RunConfig halves = deep("halves");
+  halves.checkpoint.every = 2;
+  train_leg(whole, two, steps);
+  train_leg(halves, two, 3);
+  train_leg(halves, two, steps);
+  expect_same_end(whole, halves);
+}
+
+TEST_F(RestartOnLegs, WithSequencesDividedOtherwiseContinuesAtTheNextSample) {
+  const auto divided = [&](const std::string& name) {
+    config::RunConfig config = run(name, steps);
+    config.data.seq_len = 16;
+    return config;
+  };
+  const Leg plain{.mesh = {}};
+  const Leg two{.mesh = {.context = 2}, .micro = 6, .ranks_per_file = 2};
+  const Leg replicated{.mesh = {.replicate = 2, .context = 2}, .micro = 4};
+  const Leg four{.mesh = {.context = 4}, .micro = 12};
+  const Leg tensor{.mesh = {.tensor = 2, .context = 2}, .micro = 8};
+  const config::RunConfig unbroken = divided("unbroken");
+  train_leg(unbroken, plain, steps);
+  const std::vector<std::pair<Leg, Leg>> changes{{plain, two}, {two, replicated}, {four, tensor}, {tensor, plain}};
+  expect_changes(changes, divided, 3, steps, unbroken);
+  const config::RunConfig whole = divided("whole");
+  const config::RunConfig halves = divided("halves");
+  train_leg(whole, replicated, steps);
+  train_leg(halves, replicated, 3);
+  train_leg(halves, replicated, steps);
+  expect_same_end(whole, halves);
+}
+}  // namespace
+}  // namespace trireme::train::meshes_mpi_test
