@@ -74,7 +74,7 @@ function(trireme_tests)
   add_test(NAME lint COMMAND bash ${PROJECT_SOURCE_DIR}/tests/lint.sh format shell python)
   add_test(NAME lint.tidy COMMAND bash ${PROJECT_SOURCE_DIR}/tests/lint.sh tidy)
   set_tests_properties(lint PROPERTIES LABELS lint TIMEOUT 300 SKIP_RETURN_CODE 77 ENVIRONMENT "TRIREME_CACHE=${TRIREME_CACHE}")
-  set_tests_properties(lint.tidy PROPERTIES LABELS lint TIMEOUT 1200 SKIP_RETURN_CODE 77)  # two minutes of a core
+  set_tests_properties(lint.tidy PROPERTIES LABELS lint TIMEOUT 1200 COST 600 SKIP_RETURN_CODE 77)  # two minutes of a core
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
   add_test(NAME gpu_judge COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/gpu_judge_test.py)
   add_test(NAME spack COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py)
