@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "lines.hpp"
 #include "models.hpp"
 #include "trireme/schedule/needs.hpp"
 #include "trireme/schedule/passes/build.hpp"
@@ -20,27 +21,16 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::ops_of;
 
 model::Model divided_llama(int tensor = 1, bool sequence_parallel = false, bool tied = false, std::int64_t layers = 2) {
   return testing::llama(layers, tied,
                         {.rank = 0, .ranks = tensor, .sequence_parallel = sequence_parallel, .context = {.ranks = 2}});
 }
 
-/// The lines of the list that name a block with a stage, in order.
-std::string stages_of(const std::string& text, const std::string& block) {
-  std::string found;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = text.find('\n', begin);
-    const std::string line = text.substr(begin, end - begin);
-    if (line.find(" " + block + ".") != std::string::npos) found += line + "\n";
-    begin = end + 1;
-  }
-  return found;
-}
-
 TEST(ContextSchedule, GathersKeysBeforeAttentionAndScattersTheirGradients) {
   const model::Model model = divided_llama();
-  EXPECT_EQ(stages_of(print(build_step(model, 1, {}), model), "b0"), R"(forward b0.attention_norm m0
+  EXPECT_EQ(ops_of(print(build_step(model, 1, {}), model), "b0"), R"(forward b0.attention_norm m0
 forward b0.projection m0
 gather_keys b0.attention m0
 forward b0.attention m0
@@ -59,7 +49,7 @@ backward b0.attention_norm m0 -> b0 grad1.1
 
 TEST(ContextSchedule, StandsInsideTheGathersOfSequenceParallelism) {
   const model::Model model = divided_llama(2, true);
-  const std::string ops = stages_of(print(build_step(model, 1, {}), model), "b0");
+  const std::string ops = ops_of(print(build_step(model, 1, {}), model), "b0");
   EXPECT_THAT(ops, HasSubstr(R"(gather_sequence b0.projection m0
 forward b0.projection m0
 gather_keys b0.attention m0

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "lines.hpp"
 #include "models.hpp"
 #include "trireme/schedule/needs.hpp"
 #include "trireme/schedule/passes/build.hpp"
@@ -19,6 +20,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::ops_of;
 
 model::Model partitioned_llama(bool sequence_parallel, bool tied = false, std::int64_t layers = 2) {
   return testing::llama(layers, tied, {.rank = 0, .ranks = 2, .sequence_parallel = sequence_parallel});
@@ -26,18 +28,6 @@ model::Model partitioned_llama(bool sequence_parallel, bool tied = false, std::i
 
 std::string step_text(const model::Model& model, int microbatches = 1, const Policy& policy = {}) {
   return print(build_step(model, microbatches, policy), model);
-}
-
-/// The ops of one layer of the microbatch, in order.
-std::string ops_of(const std::string& text, const std::string& block) {
-  std::string found;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = text.find('\n', begin);
-    const std::string line = text.substr(begin, end - begin);
-    if (line.find(" " + block + ".") != std::string::npos) found += line + "\n";
-    begin = end + 1;
-  }
-  return found;
 }
 
 TEST(TensorSchedule, GathersAndScattersTheSequenceAroundEveryBranch) {

@@ -139,7 +139,7 @@ struct Model {
 [[nodiscard]] constexpr bool is_branch(StageKind kind) {
   return kind == StageKind::attention_branch || kind == StageKind::mlp_branch || kind == StageKind::projection;
 }
-/// Whether parallelism cut a stage: a value of its own stands between it and the residual stream.
+/// Whether parallelism partitions a stage: a separate value then stands between it and the residual stream.
 [[nodiscard]] inline bool is_partitioned(const Stage& stage) {
   return is_branch(stage.kind) || stage.kind == StageKind::attend || stage.kind == StageKind::norm ||
          stage.kind == StageKind::post_norm || stage.leave != Join::none || stage.enter != Join::none;

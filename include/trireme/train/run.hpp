@@ -13,7 +13,7 @@ namespace trireme::train {
 /// checkpoints, export. Goes on from a checkpoint as `checkpoint.resume` says. Returns ExitCode::requeue when a signal
 /// stopped it after a save. Collective over `world`. The libraries are up (`device::install_allocator`, Kokkos,
 /// threads). Throws Error. run_file: the file that `config` was read from; it is never written. is_trial: what it
-/// leaves behind is thrown away, and the banner says so.
+/// leaves behind is removed, which the banner prints.
 ExitCode run_training(const config::RunConfig& config, const mpi::Communicator& world, const std::string& run_file = {},
                       bool is_trial = false);
 

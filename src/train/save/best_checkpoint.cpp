@@ -50,7 +50,7 @@ std::string Checkpointing::saved(std::int64_t step) {
                      best_->loss);
 }
 
-/// The first rank decides: it hears of the end of a save in the background before the others do (news).
+/// The first rank decides: it learns of the end of a background save before the others.
 std::string Checkpointing::offer_best(const checkpoint::State& state, double loss) {
   const auto first_rank_says = [this](bool flag) { return mpi::any_rank(world_, world_.rank() == 0 && flag); };
   if (!first_rank_says(std::isfinite(loss) && (!best_ || loss < best_->loss) && (!promised_ || loss < promised_->loss)))

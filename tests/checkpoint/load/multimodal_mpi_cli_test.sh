@@ -88,7 +88,7 @@ def finish(kind):
         rope = inner.pop("rope_parameters")
         inner.update(rope_theta=5000.0, rope_local_base_freq=300.0, rope_scaling=dict(rope_type="linear", factor=3.0))
         assert rope["full_attention"]["factor"] == 3.0
-    if kind == "mistral3":  # as Mistral-Small-3.1: no table says that the head is one of its own
+    if kind == "mistral3":  # as Mistral-Small-3.1: neither table sets tie_word_embeddings
         del inner["tie_word_embeddings"], config["tie_word_embeddings"]
     if kind == "llava":  # the defaults of LlamaConfig are not ours, but one
         inner.update(num_attention_heads=8, architectures=["LlamaForCausalLM"], _name_or_path="somewhere")

@@ -189,7 +189,7 @@ TEST(PipelineMutants, AreRefusedOrComputeTheSame) {
 TEST(PipelineMutants, ThatHangNameEveryRankItsOpAndWhomItWaitsFor) {
   const Lists sound = lists_of(pipeline(PipelineKind::one_f_one_b, 2, 2));
   std::vector<Schedule> lists = sound.lists;
-  // Rank 1 wants the second stream before it sends the first gradient; rank 0 waits for that.
+  // Rank 1 requires the second stream before it sends the first gradient; rank 0 waits for that.
   const auto text = [&](std::size_t rank) { return print(lists[rank], sound.parts[rank].model); };
   std::string first = text(0), before = "send e0 m1";
   const auto line = [&](const std::string& of) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The best checkpoint (checkpoint.keep_best) cannot be saved, or not be marked. The first rank hears of it before the others do: all the same
+# The best checkpoint (checkpoint.keep_best) cannot be saved, or not be marked. The first rank learns of it before the others: all the same
 # the next evaluation offers it on all ranks, and what is marked is on the disk.
 # timeout: 300
 # processors: 2

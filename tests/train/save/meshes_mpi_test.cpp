@@ -111,7 +111,7 @@ TEST_F(RestartOnLegs, WithAnotherPipelineContinuesAtTheNextSample) {
   const std::vector<std::pair<Leg, Leg>> changes{
       {plain, two}, {two, plain}, {four, loop}, {loop, tensor}, {tensor, four}};
   expect_changes(changes, deep, change, last, unbroken);
-  // The same pipeline goes on bit for bit, whether what was saved was copied first or not.
+  // The same pipeline continues bit for bit, whether what was saved was copied first or not.
   const config::RunConfig whole = deep("whole");
   config::RunConfig halves = deep("halves");
   halves.checkpoint.every = 2;

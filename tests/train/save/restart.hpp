@@ -23,7 +23,7 @@ constexpr int restart_steps = 6;
 
 class Restart : public testing::Test {
  protected:
-  /// A run of `last` steps of six, in a directory of its own; on the last line of a terminal nobody looks.
+  /// A run of `last` steps of six, in its own directory.
   [[nodiscard]] config::RunConfig run(const std::string& name, int last) const {
     config::RunConfig config = test::odd_run(files_, last);
     config.lr.end_step = restart_steps;
