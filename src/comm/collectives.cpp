@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "comm/all_reduce.hpp"
 #include "comm/staging.hpp"
@@ -74,6 +76,24 @@ void Collectives::reduce_scatter(const float* whole, float* shard, std::int64_t 
   run("reduce_scatter", scatter_bytes({shard_elements * size_of(wire)}, size()),
       [&](mpi::Wait& wait) { transport_->reduce_scatter(whole, shard, elements, wire, accumulate, wait); });
   if (size() == 1 && shard != whole) transport_->sum_alone(whole, shard, shard_elements, accumulate);
+}
+
+void Collectives::all_to_all(const void* out, std::span<const std::int64_t> sent, void* in,
+                             std::span<const std::int64_t> received, DType type) {
+  const auto ranks = static_cast<std::size_t>(size()), own = static_cast<std::size_t>(rank());
+  invariant(sent.size() == ranks && received.size() == ranks && sent[own] == received[own],
+            "an all-to-all has a count for every rank, and one of what a rank keeps");
+  const auto in_bytes = [&](std::span<const std::int64_t> counts) {
+    std::vector<std::int64_t> bytes(counts.begin(), counts.end());
+    for (std::int64_t& count : bytes) count *= size_of(type);
+    return bytes;
+  };
+  const std::vector<std::int64_t> going = in_bytes(sent), coming = in_bytes(received);
+  const auto* const from = static_cast<const std::byte*>(out);
+  auto* const to = static_cast<std::byte*>(in);
+  run("all_to_all", {std::accumulate(going.begin(), going.end(), std::int64_t{0}) - going[own]},
+      [&](mpi::Wait& wait) { transport_->all_to_all(from, going, to, coming, wait); });
+  if (size() == 1 && going[own] > 0) transport_->copy_alone(from, to, going[own]);
 }
 
 void Collectives::all_reduce(float* data, std::int64_t elements, DType wire) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "comm/messages.hpp"
 #include "comm/staging.hpp"
 #include "comm/sum.hpp"
 #include "mpi/requests.hpp"
@@ -30,6 +31,8 @@ class MpiTransport final : public Transport {
   void all_gather(const std::byte* mine, std::byte* whole, Parts bytes, mpi::Wait& wait) override;
   void reduce_scatter(const float* whole, float* mine, Parts elements, DType wire, bool accumulate,
                       mpi::Wait& wait) override;
+  void all_to_all(const std::byte* out, std::span<const std::int64_t> sent, std::byte* in,
+                  std::span<const std::int64_t> received, mpi::Wait& wait) override;
   void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) override;
   void barrier(mpi::Wait& wait) override;
   void exchange(const std::byte* out, std::byte* in, std::int64_t bytes, int peer, mpi::Wait& wait) override;
@@ -74,6 +77,22 @@ void MpiTransport::all_gather(const std::byte* mine, std::byte* whole, Parts byt
       const int from = partner(-step);
       requests.receive(whole + bytes.begin(from), bytes.length(from), from);
       requests.send(own, bytes.length(rank()), partner(step));
+    }
+    requests.wait_all(wait);
+  }
+}
+
+void MpiTransport::all_to_all(const std::byte* out, std::span<const std::int64_t> sent, std::byte* in,
+                              std::span<const std::int64_t> received, mpi::Wait& wait) {
+  const std::vector<std::int64_t> going = begins(sent), coming = begins(received);
+  const auto own = static_cast<std::size_t>(rank());
+  if (sent[own] > 0) std::memcpy(in + coming[own], out + going[own], static_cast<std::size_t>(sent[own]));
+  mpi::Requests requests(*communicator_);
+  for (int first = 1; first < size(); first += partners_in_flight) {
+    for (int step = first; step < std::min(first + partners_in_flight, size()); ++step) {
+      const auto from = static_cast<std::size_t>(partner(-step)), to = static_cast<std::size_t>(partner(step));
+      requests.receive(in + coming[from], received[from], partner(-step));
+      requests.send(out + going[to], sent[to], partner(step));
     }
     requests.wait_all(wait);
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "comm/messages.hpp"
 #include "comm/shared_segment.hpp"
 #include "comm/sum.hpp"
 #include "trireme/base/error.hpp"
@@ -34,10 +35,14 @@ class SharedMemoryTransport final : public Transport {
   void all_gather(const std::byte* mine, std::byte* whole, Parts bytes, mpi::Wait& wait) override;
   void reduce_scatter(const float* whole, float* mine, Parts elements, DType wire, bool accumulate,
                       mpi::Wait& wait) override;
+  void all_to_all(const std::byte* out, std::span<const std::int64_t> sent, std::byte* in,
+                  std::span<const std::int64_t> received, mpi::Wait& wait) override;
   void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) override;
   void barrier(mpi::Wait& wait) override;
 
  private:
+  // The largest of the ranks' values: a round of its own.
+  [[nodiscard]] std::int64_t largest(std::int64_t mine, mpi::Wait& wait);
   template <class Term>
   void reduce(const float* whole, float* mine, Parts elements, bool accumulate, mpi::Wait& wait);
 
@@ -129,6 +134,52 @@ void SharedMemoryTransport::reduce(const float* whole, float* mine, Parts elemen
         if constexpr (!rounds_terms)
           terms[static_cast<std::size_t>(rank_)] = whole + elements.begin(rank_) + round * chunk;
         sum_terms(std::span<const Term* const>(terms), mine + round * chunk, length(rank_, round), accumulate);
+      });
+}
+
+std::int64_t SharedMemoryTransport::largest(std::int64_t mine, mpi::Wait& wait) {
+  std::int64_t found = mine;
+  exchange(
+      1, wait, [&](std::int64_t) { std::memcpy(segment_.mine(), &mine, sizeof mine); },
+      [&](std::int64_t) {
+        for (int from = 0; from < size_; ++from) {
+          if (from == rank_) continue;
+          segment_.await(from, wait);
+          std::int64_t theirs = 0;
+          std::memcpy(&theirs, segment_.of(from), sizeof theirs);
+          found = std::max(found, theirs);
+        }
+      });
+  return found;
+}
+
+// A half holds a slot for every other rank; the longest message of all ranks says how many rounds there are.
+void SharedMemoryTransport::all_to_all(const std::byte* out, std::span<const std::int64_t> sent, std::byte* in,
+                                       std::span<const std::int64_t> received, mpi::Wait& wait) {
+  const std::vector<std::int64_t> going = begins(sent), coming = begins(received);
+  const auto own = static_cast<std::size_t>(rank_);
+  copy_bytes(out + going[own], in + coming[own], sent[own]);
+  const std::int64_t chunk = half_bytes() / size_ / 64 * 64;
+  invariant(chunk > 0, "a shared segment has room for every rank");
+  const auto length = [&](std::span<const std::int64_t> bytes, std::size_t rank, std::int64_t round) {
+    return std::clamp<std::int64_t>(bytes[rank] - round * chunk, 0, chunk);
+  };
+  exchange(
+      rounds_of(largest(*std::max_element(sent.begin(), sent.end()), wait), chunk), wait,
+      [&](std::int64_t round) {
+        for (std::size_t to = 0; to < sent.size(); ++to)
+          if (to != own)
+            copy_bytes(out + going[to] + round * chunk, segment_.mine() + static_cast<std::int64_t>(to) * chunk,
+                       length(sent, to, round));
+      },
+      [&](std::int64_t round) {
+        for (int step = 1; step < size_; ++step) {
+          const int from = (rank_ + step) % size_;
+          const auto theirs = static_cast<std::size_t>(from);
+          segment_.await(from, wait);
+          copy_bytes(segment_.of(from) + rank_ * chunk, in + coming[theirs] + round * chunk,
+                     length(received, theirs, round));
+        }
       });
 }
 

@@ -10,6 +10,11 @@ namespace trireme::comm {
 
 bool Transport::all_reduce(float*, std::int64_t, DType, mpi::Wait&) { return false; }
 
+void Transport::all_to_all(const std::byte*, std::span<const std::int64_t>, std::byte*, std::span<const std::int64_t>,
+                           mpi::Wait&) {
+  throw BugError(name() + " has no all-to-all");
+}
+
 void Transport::exchange(const std::byte*, std::byte*, std::int64_t, int, mpi::Wait&) {
   throw BugError(name() + " carries no messages between two ranks");
 }

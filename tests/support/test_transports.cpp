@@ -2,9 +2,11 @@
 #include "support/test_transports.hpp"
 
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "comm/sum.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/comm/counters.hpp"
 #include "trireme/mpi/flight.hpp"
 
@@ -44,6 +46,18 @@ void RecordingTransport::reduce_scatter(const float* whole, float* mine, Parts e
   sum_terms(std::span<const Bf16* const>(terms), mine, length, accumulate);
 }
 
+void RecordingTransport::all_to_all(const std::byte* out, std::span<const std::int64_t> sent, std::byte* in,
+                                    std::span<const std::int64_t> received, mpi::Wait&) {
+  const auto end = sent.begin() + rank_;
+  record("all_to_all", std::accumulate(sent.begin(), sent.end(), std::int64_t{0}));
+  const std::byte* const mine = out + std::accumulate(sent.begin(), end, std::int64_t{0});
+  for (const std::int64_t bytes : received) {
+    invariant(bytes == *end, "ranks that hold the same receive the same");
+    if (bytes > 0) std::memcpy(in, mine, static_cast<std::size_t>(bytes));
+    in += bytes;
+  }
+}
+
 void RecordingTransport::broadcast(std::span<std::byte> bytes, int, mpi::Wait&) {
   record("broadcast", static_cast<std::int64_t>(bytes.size()));
 }
@@ -66,6 +80,12 @@ class PacedTransport final : public Transport {
                       mpi::Wait& wait) override {
     withhold(scatter_bytes({elements.part * size_of(wire)}, size()),
              [&] { transport_->reduce_scatter(whole, mine, elements, wire, accumulate, wait); });
+  }
+  void all_to_all(const std::byte* out, std::span<const std::int64_t> sent, std::byte* in,
+                  std::span<const std::int64_t> received, mpi::Wait& wait) override {
+    const std::int64_t kept = sent[static_cast<std::size_t>(rank())];
+    withhold({std::accumulate(sent.begin(), sent.end(), std::int64_t{0}) - kept},
+             [&] { transport_->all_to_all(out, sent, in, received, wait); });
   }
   void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) override {
     withhold({static_cast<std::int64_t>(bytes.size())}, [&] { transport_->broadcast(bytes, root, wait); });

@@ -12,8 +12,9 @@ namespace trireme::comm {
 
 /// One call as RecordingTransport saw it.
 struct RecordedCall {
-  std::string operation;  ///< "all_gather", "reduce_scatter", "broadcast", "barrier"
-  std::int64_t items;     ///< of the whole: bytes (all_gather, broadcast) or elements (reduce_scatter)
+  std::string operation;  ///< "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier"
+  std::int64_t
+      items;  ///< of the whole: bytes (all_gather, broadcast; sent by an all_to_all) or elements (reduce_scatter)
   friend bool operator==(const RecordedCall&, const RecordedCall&) = default;
 };
 
@@ -28,6 +29,8 @@ class RecordingTransport final : public Transport {
   void all_gather(const std::byte* mine, std::byte* whole, Parts bytes, mpi::Wait& wait) override;
   void reduce_scatter(const float* whole, float* mine, Parts elements, DType wire, bool accumulate,
                       mpi::Wait& wait) override;
+  void all_to_all(const std::byte* out, std::span<const std::int64_t> sent, std::byte* in,
+                  std::span<const std::int64_t> received, mpi::Wait& wait) override;
   void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) override;
   void barrier(mpi::Wait& wait) override;
 

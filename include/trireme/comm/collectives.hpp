@@ -78,6 +78,12 @@ class Collectives {
   /// accumulate); otherwise they must not overlap.
   void reduce_scatter(const float* whole, float* shard, std::int64_t shard_elements, DType wire, bool accumulate);
 
+  /// Sends sent[r] elements of `out` to every rank r, this one too, and receives received[r] of it into `in`: both lie
+  /// in rank order without gaps and do not overlap. Counts may differ between any two ranks and be 0; sent[r] here is
+  /// received[rank] there. Counted: what goes to others.
+  void all_to_all(const void* out, std::span<const std::int64_t> sent, void* in, std::span<const std::int64_t> received,
+                  DType type);
+
   /// Sums `data` [elements], fp32, over the ranks, in rank order, in place; any count. All ranks get the same bits.
   /// wire: fp32, or bf16, which sends terms and sums rounded to bf16.
   void all_reduce(float* data, std::int64_t elements, DType wire);

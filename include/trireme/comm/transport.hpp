@@ -48,6 +48,11 @@ class Transport {
   virtual void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) = 0;
   virtual void barrier(mpi::Wait& wait) = 0;
 
+  /// Sends sent[r] bytes of `out` to every rank r and receives received[r] of it into `in`; both lie in rank order
+  /// without gaps and do not overlap, and sent[r] here is received[rank] there. The default has none: throws BugError.
+  virtual void all_to_all(const std::byte* out, std::span<const std::int64_t> sent, std::byte* in,
+                          std::span<const std::int64_t> received, mpi::Wait& wait);
+
   /// Sends `bytes` from `out` to `peer` and receives as many from it into `in`; null: one way only. Messages between
   /// two ranks arrive in the order in which they were sent. The default has none: throws BugError.
   virtual void exchange(const std::byte* out, std::byte* in, std::int64_t bytes, int peer, mpi::Wait& wait);

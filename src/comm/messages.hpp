@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+namespace trireme::comm {
+
+/// Where each of the messages of an all-to-all begins, which lie one behind the other.
+inline std::vector<std::int64_t> begins(std::span<const std::int64_t> bytes) {
+  std::vector<std::int64_t> out(bytes.size());
+  std::exclusive_scan(bytes.begin(), bytes.end(), out.begin(), std::int64_t{0});
+  return out;
+}
+
+}  // namespace trireme::comm
