@@ -9,7 +9,7 @@ The rules:
 - A header in include/ is there for programs that are built on an installed Trireme, or for another layer: it includes no
   header that is private to src/.
 - The value layers use no third-party library but fmt, toml++ and nlohmann-json.
-- No source is longer than 300 lines, no folder holds more than 25 files; the first lines carry the SPDX licence line."""
+- No source, test or script is longer than 300 lines, no folder holds more than 25 files; the first lines carry the SPDX licence line."""
 
 import collections
 import pathlib
@@ -42,6 +42,7 @@ GENERATED = ("git_hash.hpp",)
 MAX_LINES = 300
 MAX_FILES = 25
 SOURCES = (".cpp", ".hpp", ".h", ".cu", ".cuh")
+SCRIPTS = (".py", ".sh")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 
@@ -135,16 +136,16 @@ def mistakes(root):
     edges = collections.defaultdict(set)
     for folder in ("src", "include", "tests"):
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix not in SOURCES:
+            if path.suffix not in SOURCES + SCRIPTS:
                 continue
             shown = path.relative_to(root)
             lines = path.read_text(encoding="utf-8").splitlines()
             if not any(SPDX in line for line in lines[:2]):
-                yield f"{shown}:1: the first line is not '// {SPDX}'"
-            if folder == "tests":
-                continue
+                yield f"{shown}:1: the first line is not '// {SPDX}', nor '# {SPDX}'"
             if len(lines) > MAX_LINES:
                 yield f"{shown}:{len(lines)}: {len(lines)} lines; split it, {MAX_LINES} is the most"
+            if folder == "tests" or path.suffix in SCRIPTS:
+                continue
             place = place_of(shown)
             if place is None or place[0] not in LAYERS:
                 yield f"{shown}:1: lies in no layer (src/<layer>/x.cpp, include/trireme/<layer>/x.hpp)"
@@ -189,6 +190,8 @@ PLANTED = [
     ("src/mesh/c.cpp", '#include "hdf5.h"', "value layers use"),
     ("src/helpers/a.cpp", "", "lies in no layer"),
     ("src/base/long.cpp", "\n" * MAX_LINES, "split it"),
+    ("tests/base/long_test.cpp", "\n" * MAX_LINES, "split it"),
+    ("tests/support/long.py", "\n" * (MAX_LINES + 1), "split it"),
     ("src/executor/fine.cpp", '#include <mpi.h>\n#include "trireme/base/error.hpp"\n#include "trireme/executor/a.hpp"', None),
     ("src/config/fine.cpp", "#include <toml++/toml.h>\n#include <fmt/core.h>\n#include <vector>\n#include <unistd.h>", None),
     ("include/trireme/base/fine.hpp", "#include <source_location>", None),

@@ -77,9 +77,10 @@ function(trireme_tests)
   set_tests_properties(lint.tidy PROPERTIES LABELS lint TIMEOUT 1200 COST 600 SKIP_RETURN_CODE 77)  # two minutes of a core
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
   add_test(NAME gpu_judge COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/gpu_judge_test.py)
+  add_test(NAME gpu_steps COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/gpu_steps_test.py)
   add_test(NAME spack COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py)
   set_tests_properties(layering PROPERTIES LABELS lint TIMEOUT 60)
-  set_tests_properties(gpu_judge PROPERTIES LABELS machine TIMEOUT 300)  # starts dozens of processes
+  set_tests_properties(gpu_judge gpu_steps PROPERTIES LABELS machine TIMEOUT 300)  # start dozens of processes
   set_tests_properties(spack PROPERTIES LABELS machine TIMEOUT 60)
   add_test(NAME spack.concretizes COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py --concretize)
   set_tests_properties(spack.concretizes PROPERTIES LABELS "machine;slow" TIMEOUT 900 SKIP_RETURN_CODE 77)  # a minute each
@@ -124,8 +125,10 @@ function(trireme_test_support)
     target_link_libraries(trireme_test_support INTERFACE ${libraries})
   endif()
 
-  add_library(system_calls MODULE ${support}/system_calls/system_calls.cpp)
+  file(GLOB faulty CONFIGURE_DEPENDS ${support}/system_calls/*.cpp)
+  add_library(system_calls MODULE ${faulty})
   trireme_test_compile_settings(system_calls)
+  target_include_directories(system_calls PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(system_calls PRIVATE ${CMAKE_DL_LIBS})
   file(GLOB counted CONFIGURE_DEPENDS ${support}/counted_calls/*.cpp)
   add_library(counted_calls MODULE ${counted})
@@ -316,8 +319,6 @@ function(trireme_simulated_gpu_tests)
     list(APPEND gpu ${PROJECT_BINARY_DIR}/generated/on_host/comm/${name})
   endforeach()
   trireme_emulated_objects(trireme_simulated_gpu ${gpu})
-  # NCCL's own type ncclComm holds what is local to this file: in a file that others include, GCC warns of that.
-  set_source_files_properties(${support}/nccl.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_include_directories(trireme_simulated_gpu BEFORE PRIVATE ${support}/cuda)
   target_link_libraries(trireme_simulated_gpu PRIVATE MPI::MPI_CXX)
   trireme_simulated_gpu_program(simulated_gpu_tests trireme_machine_main ${tests}/nn/stage_gpu_test.cpp ${tests}/device/memory_gpu_test.cpp)

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <ctime>
-#include <numeric>
 #include <string>
 #include <thread>
 
@@ -118,37 +117,6 @@ TEST_P(EveryTransport, ReduceScatterWorksInPlaceAndLeavesTheRestAlone) {
     collectives->reduce_scatter(whole.data(), whole.data() + rank() * count, count, wire, false);
     EXPECT_EQ(whole, expected);
   }
-}
-
-TEST_P(EveryTransport, AllToAllMovesMessagesOfAnyLength) {
-  if (GetParam().staged) GTEST_SKIP() << "has no all-to-all";
-  Counters counters;
-  const auto collectives = open({.counters = &counters});
-  const auto count = [](int from, int to, std::int64_t longest) { return (3 * from + 5 * to) % 7 * longest / 6; };
-  const auto message = [](int from, int to, std::int64_t length) {
-    std::vector<float> values(static_cast<std::size_t>(length));
-    std::iota(values.begin(), values.end(), static_cast<float>(1'000'000 * from + 100'000 * to));
-    return values;
-  };
-  const auto append = [](std::vector<float>& to, const std::vector<float>& from) {
-    to.insert(to.end(), from.begin(), from.end());
-    return static_cast<std::int64_t>(from.size());
-  };
-  Bytes expected_bytes;
-  for (const std::int64_t longest : some_counts) {
-    std::vector<std::int64_t> sent, received;
-    std::vector<float> out, expected;
-    for (int r = 0; r < size(); ++r) {
-      sent.push_back(append(out, message(rank(), r, count(rank(), r, longest))));
-      received.push_back(append(expected, message(r, rank(), count(r, rank(), longest))));
-      if (r != rank()) expected_bytes += {4 * sent.back()};
-    }
-    std::vector<float> in(expected.size(), -1.0F);
-    collectives->all_to_all(out.data(), sent, in.data(), received, DType::fp32);
-    EXPECT_EQ(in, expected) << longest;
-  }
-  const Traffic counted = counters.snapshot().at("shard").at("all_to_all");
-  EXPECT_EQ(counted, (Traffic{expected_bytes, static_cast<std::int64_t>(std::size(some_counts))}));
 }
 
 TEST_P(EveryTransport, AllReduceGivesAllRanksTheSameBitsForAnyCount) {

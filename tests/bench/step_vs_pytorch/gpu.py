@@ -16,39 +16,15 @@ memory is what nvidia-smi sees, caches included. What `trireme plan` predicts no
 --rehearsal: tiny shapes, few steps, the peer on the CPU and not compiled, for a machine without a GPU
 (tests/support/simulated_gpu/rehearsal_test.sh)."""
 import argparse
-import array
 import json
-import os
 import pathlib
-import re
-import shutil
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 
-from compare import CLIP_NORM, EPS, HERE, LR, WEIGHT_DECAY, hf_config
+from gpu_runs import PEAK_FLOPS, PeakMemory, Runs, nvidia_smi, record
 
-PEAK_FLOPS = 989e12
-SHAPES = {  # Llama 3.2's 1B and 3B, embeddings not tied
-    "1b": {"vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
-           "num_attention_heads": 32, "num_key_value_heads": 8, "seq_len": 4096},
-    "3b": {"vocab_size": 128256, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28,
-           "num_attention_heads": 24, "num_key_value_heads": 8, "seq_len": 4096},
-    "6b": {"vocab_size": 65536, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 31,
-           "num_attention_heads": 32, "num_key_value_heads": 8, "seq_len": 4096},
-    "160m": {"vocab_size": 32000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
-             "num_attention_heads": 12, "num_key_value_heads": 12, "seq_len": 1024},
-    "small": {"vocab_size": 1000, "hidden_size": 144, "intermediate_size": 304, "num_hidden_layers": 3,
-              "num_attention_heads": 6, "num_key_value_heads": 2, "seq_len": 96},
-}
-TINY = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "seq_len": 64}
-MODEL_KEYS = {"vocab_size": "vocab_size", "hidden_size": "hidden_size", "intermediate_size": "intermediate_size",
-              "num_hidden_layers": "layers", "num_attention_heads": "heads", "num_key_value_heads": "kv_heads"}
 VARIANTS = {  # in the order in which they run: a time limit takes the least needed
     "Trireme, recompute selective": {"memory.recompute": "selective"},
     "PyTorch compiled": {"compile": True},
@@ -64,155 +40,6 @@ VARIANTS = {  # in the order in which they run: a time limit takes the least nee
 PARTS = {"all": tuple(VARIANTS), "first": tuple(VARIANTS)[:3], "rest": tuple(VARIANTS)[3:]}
 NOT_JUDGED = ("PyTorch eager",)  # 1B at 4 x 4096 needs more than 78 GiB of it
 OUTSIDE_GIB = 1.5  # of a process on a GPU, beside what its allocator holds: CUDA's own, NCCL's, the libraries' workspaces
-
-
-def record(arguments, step, **figures):
-    """Appends figures for tests/gpu_judge.py."""
-    if arguments.measured:
-        with open(arguments.measured, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step} | figures) + "\n")
-
-
-def nvidia_smi(field):
-    """A whole number that nvidia-smi knows of the first GPU; None without one."""
-    seen = subprocess.run(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", "0"],
-                          capture_output=True, text=True, check=False).stdout.strip()
-    return int(seen) if seen.isdigit() else None
-
-
-def write_tokens(path, vocab_size, count):
-    """Tokens that follow a noisy rule, so that there is something to learn; 16 million in seconds."""
-    import numpy  # of the Python with PyTorch
-    draw = numpy.random.default_rng(1)
-    tokens = draw.integers(0, vocab_size, count)
-    follows = draw.random(count) < 0.7
-    follows[0] = False
-    at, starts = numpy.arange(count), numpy.flatnonzero(~follows)
-    since = at - starts[numpy.searchsorted(starts, at, side="right") - 1]  # tokens since one was drawn
-    for distance in range(1, int(since.max()) + 1):
-        here = numpy.flatnonzero(since == distance)
-        tokens[here] = (3 * tokens[here - 1] + 7) % vocab_size
-    tokens.astype(token_type(vocab_size)).tofile(path)
-
-
-def token_type(vocab_size):
-    return "uint16" if vocab_size <= 65536 else "uint32"
-
-
-class PeakMemory:
-    """The most memory that nvidia-smi saw in use on the first GPU while this lived, in GiB."""
-
-    def __enter__(self):
-        self.gib, self.stopped = 0.0, threading.Event()
-        self.thread = threading.Thread(target=self.watch, daemon=True)
-        self.thread.start()
-        return self
-
-    def watch(self):
-        while not self.stopped.wait(0.3):
-            self.gib = max(self.gib, (nvidia_smi("memory.used") or 0) / 1024)
-
-    def __exit__(self, *_):
-        self.stopped.set()
-        self.thread.join()
-
-
-class Runs:
-    """Runs of both programs on one shape and one token file."""
-
-    def __init__(self, arguments, work, model, steps, micro, weights=False):
-        self.a, self.work, self.steps, self.micro, self.weights = arguments, work, steps, micro, weights
-        self.shape, self.directory, self.tokens = TINY if arguments.rehearsal else SHAPES[model], work / model, work / f"{model}.bin"
-        self.directory.mkdir(exist_ok=True)
-        config = hf_config(self.shape)
-        write_tokens(self.tokens, self.shape["vocab_size"], steps * micro * self.shape["seq_len"] + 1)
-        if weights:
-            self.run([sys.executable, HERE / "peer.py", "weights", self.directory, "--shape", json.dumps(config)])
-        else:
-            (self.directory / "config.json").write_text(json.dumps(config))
-
-    def run(self, command, **environment):
-        """Standard output of a command; its own last words when it fails or takes too long."""
-        try:
-            done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False,
-                                  env=os.environ | environment, timeout=self.a.limit)
-        except subprocess.TimeoutExpired as error:
-            raise RuntimeError(f"{pathlib.Path(str(command[0])).name} was stopped after {self.a.limit} s") from error
-        if done.returncode != 0:
-            raise RuntimeError(f"{pathlib.Path(str(command[0])).name} ended with {done.returncode}: "
-                               f"{(done.stdout + done.stderr)[-1500:]}")
-        return done.stdout
-
-    def run_file(self, settings, output, ranks=1):
-        """A run file with these settings."""
-        everything = {
-            "run.output": str(output), "run.overwrite": True, "data.train": str(self.tokens),
-            "data.format": token_type(self.shape["vocab_size"]),
-            "data.seq_len": self.shape["seq_len"], "data.shuffle": False, "batch.global": self.micro,
-            "batch.micro": self.micro // ranks, "precision.compute": "bf16", "optimizer.lr": LR,
-            "optimizer.weight_decay": WEIGHT_DECAY, "optimizer.eps": EPS, "optimizer.clip_norm": CLIP_NORM,
-            "lr.schedule": "constant", "train.steps": self.steps, "device.type": "cuda", "metrics.peak_flops": PEAK_FLOPS,
-            "checkpoint.at_end": False,
-        }
-        if self.weights:
-            everything["model.from"] = str(self.directory)
-        else:
-            everything |= {f"model.{ours}": self.shape[theirs] for theirs, ours in MODEL_KEYS.items()}
-        everything |= settings
-        sections = {}
-        for key, value in everything.items():
-            section, name = key.split(".")
-            sections.setdefault(section, []).append(f"{name} = {json.dumps(value)}")
-        run_file = self.work / "run.toml"
-        run_file.write_text("".join(f"[{s}]\n" + "\n".join(lines) + "\n" for s, lines in sections.items()))
-        return run_file
-
-    def planned_gib(self, settings):
-        """The GPU's memory that `trireme plan` predicts for a run."""
-        text = self.run([self.a.trireme, "plan", self.run_file(settings, self.work / "planned"), "--ranks", 1, "--show", "memory"])
-        total = re.search(r"^total +([0-9.]+) ([KMGT]i)?B", text, re.MULTILINE)
-        if not total:
-            raise RuntimeError(f"trireme plan printed no total: {text[-500:]}")
-        return float(total[1]) * 1024.0 ** ("KMGT".index(total[2][0]) - 2 if total[2] else -3)
-
-    def trireme(self, settings, ranks=1, trace=None):
-        """The rows of metrics.jsonl. trace: a file to keep the trace of a traced step in."""
-        with tempfile.TemporaryDirectory(dir=self.work) as output:
-            run_file = self.run_file(settings, output, ranks)
-            launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks] if ranks > 1 else []
-            self.run([*launcher, self.a.trireme, "train", run_file])
-            if trace:
-                shutil.copyfile(pathlib.Path(output) / "trace-rank0.json", trace)
-            rows = [json.loads(line) for line in (pathlib.Path(output) / "metrics.jsonl").read_text().splitlines()]
-            return [row for row in rows if "loss" in row]  # the others are evaluations
-
-    def logits(self, device):
-        """What generate thinks of the first new token, in fp32, one number for each id."""
-        file = self.work / f"logits-{device}.bin"
-        self.run([self.a.trireme, "generate", self.directory, "--tokenizer", "bytes", "--prompt", "In the beginning",
-                  "--tokens", 1, "--device", device, "--logits", file])
-        values = array.array("f")
-        values.frombytes(file.read_bytes())
-        return values
-
-    def peer(self, settings):
-        """The rows that peer.py prints. Started without a launcher: the one rank's rendezvous is this machine's loopback."""
-        everything = {"tokens": str(self.tokens), "seq_len": self.shape["seq_len"], "micro": self.micro, "steps": self.steps,
-                      "precision": "bf16", "threads": 8, "lr": LR, "eps": EPS, "weight_decay": WEIGHT_DECAY,
-                      "clip_norm": CLIP_NORM, "exact_norm": False, "device": "cuda",
-                      "token_type": token_type(self.shape["vocab_size"])} | settings
-        if self.a.rehearsal:
-            everything |= {"device": "cpu", "compile": False, "threads": 1}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        output = self.run([sys.executable, HERE / "peer.py", "train", self.directory, "--settings", json.dumps(everything)],
-                          RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-
-    def tokens_per_second(self, rows):
-        """From the median step; the first ones warm up."""
-        return self.micro * self.shape["seq_len"] / statistics.median(row["step_seconds"] for row in rows[len(rows) // 3:])
 
 
 def speed(arguments, work):

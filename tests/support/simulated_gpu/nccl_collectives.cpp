@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Simulated NCCL: collectives, and groups of messages.
+#include <cstddef>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "nccl.h"
+#include "support/simulated_gpu/engine.hpp"
+#include "support/simulated_gpu/nccl_communicator.hpp"
+#include "trireme/base/error.hpp"
+
+using trireme::invariant;
+using trireme::test::gpu::is_there;
+using trireme::test::gpu::nccl::Inside;
+
+namespace {
+
+std::size_t size_of(ncclDataType_t type) { return type == ncclInt8 ? 1 : type == ncclBfloat16 ? 2 : 4; }
+
+struct Message {
+  ncclComm_t over;
+  const std::byte* from;
+  std::byte* to;
+  std::size_t bytes;
+  int peer;
+};
+thread_local std::vector<Message> group;
+thread_local bool grouping = false;
+
+void on_the_gpu(const void* from, const void* to) {
+  invariant(is_there(from) && is_there(to), "NCCL moves tensors on GPUs only");
+}
+
+/// to[i] = the sum over ranks, from 0 on, of what they put from `offset` on.
+void sum_of_slots(const ncclComm& over, std::size_t offset, std::size_t count, float* to) {
+  for (std::size_t i = 0; i < count; ++i) {
+    float sum = 0;
+    for (int r = 0; r < over.size; ++r) sum += reinterpret_cast<const float*>(over.slot(r))[offset + i];
+    to[i] = sum;
+  }
+}
+
+}  // namespace
+
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t over,
+                           cudaStream_t) {
+  on_the_gpu(from, to);
+  const Inside inside(over);
+  const std::size_t bytes = count * size_of(type);
+  return over->launch([=] {
+    return over->in_pieces(bytes, 1, [&](std::size_t first, std::size_t some) {
+      return over->exchange(
+          [&](std::byte* mine) { std::memcpy(mine, static_cast<const std::byte*>(from) + first, some); },
+          [&] {
+            for (int r = 0; r < over->size; ++r)
+              std::memcpy(static_cast<std::byte*>(to) + static_cast<std::size_t>(r) * bytes + first, over->slot(r),
+                          some);
+          });
+    });
+  });
+}
+
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t,
+                               ncclComm_t over, cudaStream_t) {
+  on_the_gpu(from, to);
+  invariant(type == ncclFloat32, "simulated NCCL sums fp32");
+  const Inside inside(over);
+  const auto size = static_cast<std::size_t>(over->size);
+  return over->launch([=] {
+    return over->in_pieces(count, 4 * size, [&](std::size_t first, std::size_t some) {
+      return over->exchange(
+          [&](std::byte* mine) {
+            for (std::size_t r = 0; r < size; ++r)
+              std::memcpy(mine + 4 * r * some, static_cast<const float*>(from) + r * count + first, 4 * some);
+          },
+          [&] {
+            sum_of_slots(*over, static_cast<std::size_t>(over->rank) * some, some, static_cast<float*>(to) + first);
+          });
+    });
+  });
+}
+
+ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t,
+                           ncclComm_t over, cudaStream_t) {
+  on_the_gpu(from, to);
+  invariant(type == ncclFloat32, "simulated NCCL sums fp32");
+  const Inside inside(over);
+  return over->launch([=] {
+    return over->in_pieces(count, 4, [&](std::size_t first, std::size_t some) {
+      return over->exchange(
+          [&](std::byte* mine) { std::memcpy(mine, static_cast<const float*>(from) + first, 4 * some); },
+          [&] { sum_of_slots(*over, 0, some, static_cast<float*>(to) + first); });
+    });
+  });
+}
+
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
+                           ncclComm_t over, cudaStream_t) {
+  on_the_gpu(from, to);
+  const Inside inside(over);
+  return over->launch([=] {
+    return over->in_pieces(count * size_of(type), 1, [&](std::size_t first, std::size_t some) {
+      return over->exchange(
+          [&](std::byte* mine) { std::memcpy(mine, static_cast<const std::byte*>(from) + first, some); },
+          [&] { std::memcpy(static_cast<std::byte*>(to) + first, over->slot(root), some); });
+    });
+  });
+}
+
+ncclResult_t ncclGroupStart() {
+  grouping = true;
+  return ncclSuccess;
+}
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t over,
+                      cudaStream_t) {
+  invariant(grouping && is_there(from), "messages are sent in groups, from GPUs");
+  group.push_back({over, static_cast<const std::byte*>(from), nullptr, count * size_of(type), peer});
+  return ncclSuccess;
+}
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t over, cudaStream_t) {
+  invariant(grouping && is_there(to), "messages are received in groups, on GPUs");
+  group.push_back({over, nullptr, static_cast<std::byte*>(to), count * size_of(type), peer});
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  grouping = false;
+  const std::vector<Message> messages = std::exchange(group, {});
+  if (messages.empty()) return ncclSuccess;
+  const ncclComm_t over = messages.front().over;
+  const std::size_t bytes = messages.front().bytes;
+  for (const Message& m : messages)
+    invariant(m.over == over && m.bytes == bytes, "messages of a group are of one size");
+  const Inside inside(over);
+  return over->launch([=] {
+    return over->in_pieces(bytes, static_cast<std::size_t>(over->size), [&](std::size_t first, std::size_t some) {
+      return over->exchange(
+          [&](std::byte* mine) {
+            for (const Message& m : messages)
+              if (m.from != nullptr) std::memcpy(mine + static_cast<std::size_t>(m.peer) * some, m.from + first, some);
+          },
+          [&] {
+            for (const Message& m : messages)
+              if (m.to != nullptr)
+                std::memcpy(m.to + first, over->slot(m.peer) + static_cast<std::size_t>(over->rank) * some, some);
+          });
+    });
+  });
+}
