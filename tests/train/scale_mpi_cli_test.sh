@@ -27,6 +27,9 @@ for ranks in 2 8; do
   counted steps $ranks "steps$ranks" train.steps=3
   counted evaluation $ranks "evaluation$ranks" train.steps=3 train.eval_every=3
   counted save $ranks "save$ranks" train.steps=3 checkpoint.at_end=true
+  for keep in 1 2; do
+    counted keep$keep $ranks "keep$keep-of-$ranks" train.steps=2 checkpoint.every=1 checkpoint.keep=$keep checkpoint.async=false
+  done
 done
 for ranks in 2 8 32; do
   counted all $ranks "all$ranks" train.steps=3 train.eval_every=3 checkpoint.at_end=true

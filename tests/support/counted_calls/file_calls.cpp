@@ -19,13 +19,20 @@
 
 namespace {
 
+/// `path` from the root, seen from the open directory `from`.
+std::string absolute(int from, const char* path) {
+  std::array<char, PATH_MAX> here{};
+  if (path[0] == '/') return path;
+  const std::string link = from == AT_FDCWD ? "/proc/self/cwd" : "/proc/self/fd/" + std::to_string(from);
+  const ssize_t length = ::readlink(link.c_str(), here.data(), here.size());
+  return std::string(here.data(), static_cast<std::size_t>(length < 0 ? 0 : length)) + "/" + path;
+}
+
 /// The path below COUNTED_ROOT with "#" for its numbers; empty elsewhere.
-std::string pattern_of(const char* path) {
+std::string pattern_of(int from, const char* path) {
   static const char* const root = std::getenv("COUNTED_ROOT");
   if (root == nullptr || path == nullptr) return {};
-  std::string full = path;
-  if (std::array<char, PATH_MAX> here{}; path[0] != '/' && ::getcwd(here.data(), here.size()) != nullptr)
-    full = std::string(here.data()) + "/" + path;
+  const std::string full = absolute(from, path);
   const std::string below = std::string(root) + "/";
   if (!full.starts_with(below)) return {};
   std::string pattern;
@@ -37,8 +44,9 @@ std::string pattern_of(const char* path) {
   return pattern;
 }
 
-void count(const char* call, const char* path) {
-  if (const std::string pattern = pattern_of(path); !pattern.empty()) counted::add(std::string(call) + " " + pattern);
+void count(const char* call, const char* path, int from = AT_FDCWD) {
+  if (const std::string pattern = pattern_of(from, path); !pattern.empty())
+    counted::add(std::string(call) + " " + pattern);
 }
 
 template <class Function>
@@ -68,6 +76,22 @@ extern "C" {
   }
 OPEN(open)
 OPEN(open64)
+
+// remove_all descends by these.
+int openat(int from, const char* path, int flags, ...) {
+  std::va_list list;
+  va_start(list, flags);
+  const mode_t mode = creates(flags) ? va_arg(list, mode_t) : 0;
+  va_end(list);
+  NEXT("openat", int(int, const char*, int, ...));
+  count((flags & O_DIRECTORY) != 0 ? "list" : opening(flags), path, from);
+  return next(from, path, flags, mode);
+}
+int unlinkat(int from, const char* path, int flags) noexcept {
+  NEXT("unlinkat", int(int, const char*, int));
+  count("change", path, from);
+  return next(from, path, flags);
+}
 
 std::FILE* fopen(const char* path, const char* mode) {
   NEXT("fopen", std::FILE * (const char*, const char*));

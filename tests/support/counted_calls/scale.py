@@ -15,6 +15,8 @@ CALLS = {
     r"send world|receive world": (lambda of2, n: of2 * (n - 1), lambda of2, n: of2 * (n - 1)),
     # Of a checkpoint that is loaded, one rank looks at every file's size: it decides which checkpoint is whole.
     r"look all#/checkpoints/step-#/shards/.*": (lambda of2, n: of2 - 2 + n, lambda of2, n: of2),
+    # Of a checkpoint that is removed, one rank unlinks every file.
+    r"change keep#-of-#/checkpoints/\.step-#\.removed/shards/.*": (lambda of2, n: of2 - 2 + n, lambda of2, n: of2),
 }
 # Bytes that grow by so many for each rank at most: of the first rank, of each other one.
 BYTES_A_RANK = {
@@ -74,12 +76,12 @@ def cost(runs, ranks):
 
     phases = {}
     for which in (0, 1):
-        start, steps, evaluation, save, resume, whole = (
+        start, steps, evaluation, save, resume, whole, removal, kept = (
             {re.sub("^(.*? )[a-z]+#", r"\1out", k): v for k, v in row(name, which).items()}
-            for name in ("start", "steps", "evaluation", "save", "resume", "all"))
+            for name in ("start", "steps", "evaluation", "save", "resume", "all", "keep1", "keep2"))
         step = minus(steps, start, 2)
         phases[which] = {"start and stop": minus(start, step), "step": step, "evaluation": minus(evaluation, steps),
-                         "save": minus(save, steps), "load": minus(resume, start)}
+                         "save": minus(save, steps), "load": minus(resume, start), "removal": minus(removal, kept)}
     return phases
 
 
@@ -109,7 +111,7 @@ def table(runs, ranks):
 def main(directory):
     runs = read(directory)
     assert {name: sorted(of) for name, of in runs.items()} == {
-        **dict.fromkeys(("start", "steps", "evaluation", "save"), [2, 8]), **dict.fromkeys(("all", "resume"), [2, 8, 32])}
+        **dict.fromkeys(("start", "steps", "evaluation", "save", "keep1", "keep2"), [2, 8]), **dict.fromkeys(("all", "resume"), [2, 8, 32])}
     for ranks in (2, 8):
         table(runs, ranks)
     mistakes = [mistake for run, by_ranks in sorted(runs.items()) for mistake in mistakes_of(run, by_ranks)]
