@@ -3,6 +3,7 @@
 # What `cmake --install` leaves behind:
 #   bin/trireme                 plans, and starts for all else
 #   libexec/trireme/trireme     the full program; finds the libraries that it was linked to (RPATH), wherever a site put them
+#   libexec/trireme/cpu/trireme the same without the libraries of CUDA, in a build for GPUs
 #   lib/, include/              the layers, for programs of others: find_package(Trireme), target Trireme::trireme
 #   lib/cmake/Trireme/          the package, which finds the very libraries that this build took
 #   share/trireme/              jobs/ (batch scripts), inputs/ (run files), modulefiles/, doc/
@@ -31,6 +32,9 @@ function(trireme_install)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(TARGETS trireme RUNTIME)
   install(TARGETS trireme_full RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/trireme)
+  if(TARGET trireme_full_cpu)
+    install(TARGETS trireme_full_cpu RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/trireme/cpu)
+  endif()
 
   set(module_directory ${PROJECT_SOURCE_DIR}/src/cmake)
   configure_package_config_file(${module_directory}/TriremeConfig.cmake.in ${PROJECT_BINARY_DIR}/TriremeConfig.cmake

@@ -5,8 +5,8 @@
 #
 # Backends by link: a build for GPUs (TRIREME_CUDA) takes src/<layer>/cuda/*.cpp and *.cu as a library of their own,
 # trireme_<layer>_cuda; every other build takes src/<layer>/no_cuda*.cpp, which define the same functions. All other objects
-# are the same either way. A build for GPUs also links trireme_without_cuda from the no_cuda files and without those
-# libraries: a function that the no_cuda files lack is undefined there.
+# are the same either way. A build for GPUs also links the program from the no_cuda files and without those libraries, for
+# machines without a driver: a function that the no_cuda files lack is undefined there.
 
 set_property(GLOBAL PROPERTY trireme_value_layers "")
 set_property(GLOBAL PROPERTY trireme_machine_layers "")
@@ -87,15 +87,19 @@ function(trireme_link_without_cuda target)
   target_link_libraries(${target} PRIVATE -Wl,--start-group ${archives} -Wl,--end-group ${external})
 endfunction()
 
-# In a build for GPUs: the program once more, from the same objects, with the no_cuda files in place of what needs CUDA.
-function(trireme_without_cuda)
+# In a build for GPUs: the program once more, from the same objects, with the no_cuda files in place of what needs CUDA. It
+# is what `trireme` starts where there is no driver: loading the libraries of CUDA takes as long as the rest of its start.
+function(trireme_full_without_driver)
   get_property(no_cuda GLOBAL PROPERTY trireme_no_cuda_sources)
   if(NOT no_cuda)
     return()
   endif()
-  add_executable(trireme_without_cuda ${PROJECT_SOURCE_DIR}/src/cli/main.cpp ${no_cuda})
-  trireme_compile_settings(trireme_without_cuda)
-  trireme_link_without_cuda(trireme_without_cuda)
+  add_executable(trireme_full_cpu ${PROJECT_SOURCE_DIR}/src/cli/main.cpp ${no_cuda})
+  set_target_properties(trireme_full_cpu PROPERTIES OUTPUT_NAME trireme RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/libexec/trireme/cpu)
+  trireme_compile_settings(trireme_full_cpu)
+  target_compile_definitions(trireme_full_cpu PRIVATE TRIREME_NO_DRIVER)
+  trireme_link_without_cuda(trireme_full_cpu)
+  add_dependencies(trireme trireme_full_cpu)
 endfunction()
 
 # The generated source behind trireme::build_info(): versions when configuring, the git hash at every build.
@@ -166,10 +170,11 @@ function(trireme_front)
   file(RELATIVE_PATH full_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBEXECDIR}/trireme/trireme)
   target_compile_definitions(trireme PRIVATE TRIREME_FULL_PROGRAM="${full_program}")
   target_include_directories(trireme PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(trireme PRIVATE ${values} CLI11::CLI11 spdlog::spdlog fmt::fmt)
+  target_link_libraries(trireme PRIVATE ${values} CLI11::CLI11 spdlog::spdlog fmt::fmt ${CMAKE_DL_LIBS})
 endfunction()
 
-# The library target Trireme::trireme (all layers) and the two programs: `trireme`, and trireme_full in libexec/trireme.
+# The library target Trireme::trireme (all layers) and the programs: `trireme`, trireme_full in libexec/trireme and, in a
+# build for GPUs, trireme_full_cpu in libexec/trireme/cpu.
 function(trireme_program)
   if(TRIREME_VALUES_ONLY)
     if(CLI11_FOUND AND spdlog_FOUND)
@@ -193,5 +198,5 @@ function(trireme_program)
   target_link_libraries(trireme_full PRIVATE Trireme::trireme)
   trireme_front()
   add_dependencies(trireme trireme_full)
-  trireme_without_cuda()
+  trireme_full_without_driver()
 endfunction()

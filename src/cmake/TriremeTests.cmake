@@ -58,10 +58,10 @@ function(trireme_tests)
   trireme_install_test()
   trireme_slurm_tests()
 
-  if(TARGET trireme_without_cuda)
+  if(TARGET trireme_full_cpu)
     add_test(NAME support.without_cuda COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/support/without_cuda_test.sh)
     set_tests_properties(support.without_cuda PROPERTIES LABELS machine TIMEOUT 60
-      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;PROGRAM=$<TARGET_FILE:trireme_without_cuda>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+      ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;PROGRAM=$<TARGET_FILE:trireme_full_cpu>;REASON=no NVIDIA driver here;TRIREME=$<TARGET_FILE:trireme>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   endif()
   if(TRIREME_CUDA)
     add_test(NAME support.build_without_cuda COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/support/build_without_cuda_test.sh)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In place of src/device/cuda where Trireme is built for CPUs only.
+// In place of src/device/cuda where Trireme is built for CPUs only, and in the program that a build for GPUs starts
+// where there is no driver (TRIREME_NO_DRIVER).
 #include "device/gpu_memory.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/device/gpus.hpp"
@@ -9,11 +10,18 @@
 namespace trireme::device {
 namespace {
 
+#ifdef TRIREME_NO_DRIVER
+constexpr bool for_gpus = true;
+constexpr const char* reason =
+    "CUDA finds no GPU that this process may use (no NVIDIA driver here: libcuda.so.1 cannot be loaded)";
+#else
+constexpr bool for_gpus = false;
 constexpr const char* reason = "this trireme was built without CUDA (TRIREME_CUDA=OFF)";
+#endif
 
 }  // namespace
 
-bool built_for_gpus() { return false; }
+bool built_for_gpus() { return for_gpus; }
 
 GpuProbe probe_gpus() { return {.gpus = {}, .reason = reason}; }
 

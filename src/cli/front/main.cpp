@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The program `trireme`: plans by itself, without MPI and libtorch, whose loading takes half a second; every other
-// command is the full program's (src/cli/main.cpp, libexec/trireme/trireme), which takes this process over.
+// command is the full program's (src/cli/main.cpp, libexec/trireme/trireme), which takes this process over. A build for
+// GPUs has it twice: libexec/trireme/cpu/trireme loads no library of CUDA.
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -39,9 +41,23 @@ files::path full_program() {
                   places.back().lexically_normal().string()));
 }
 
+/// Whether a GPU could be used here: CUDA's libraries find the driver by this name, too.
+bool there_is_a_driver() {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver != nullptr) ::dlclose(driver);
+  return driver != nullptr;
+}
+
+/// The full program that fits this machine.
+files::path program_for_this_machine() {
+  files::path program = full_program();
+  files::path without_cuda = program.parent_path() / "cpu" / program.filename();
+  return files::exists(without_cuda) && !there_is_a_driver() ? without_cuda : program;
+}
+
 /// Replaces this process: the same arguments, environment and process id.
 [[noreturn]] void become_full_program(char** argv) {
-  const files::path program = full_program();
+  const files::path program = program_for_this_machine();
   (void)std::fflush(stdout);
   ::execv(program.c_str(), argv);
   throw EnvironmentError(fmt::format("{} could not be started: {}", program.string(), std::strerror(errno)));
