@@ -25,7 +25,7 @@ inline constexpr std::array mesh_keys{
         "number of ranks over which parameters, gradients and optimizer state are sharded (-1: all remaining ranks)"},
     MeshKey{mesh::Axis::tensor, &Mesh::tensor, "tensor-parallel size"},
     MeshKey{mesh::Axis::context, &Mesh::context,
-            "context-parallel size: every sequence is divided over as many ranks, which gather its keys and values"},
+            "context-parallel size: every sequence is divided over as many ranks (context.method)"},
     MeshKey{mesh::Axis::pipeline, &Mesh::pipeline, "pipeline-parallel size: the layers are divided over as many ranks"},
 };
 

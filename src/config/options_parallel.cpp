@@ -57,8 +57,7 @@ std::vector<Option> context_options() {
   Section<Context> s("context", &RunConfig::context);
   s.choice("method", &Context::method,
            "how ranks of mesh.context attend over whole sequences: gather: all-gather keys and values; heads: exchange "
-           "sequences for heads (Ulysses)")
-      .not_yet();
+           "sequences for heads (Ulysses), mesh.context x mesh.tensor divides heads and kv_heads");
   return s.take();
 }
 

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs of the context axis, and attention over what they gather. Plain loops, since the lane's thread has no team.
+// The verbs of the context axis, and the end of attention over what they exchange. Plain loops, since the lane's thread
+// has no team.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
+#include <array>
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include "executor/arithmetic.hpp"
 #include "executor/verbs.hpp"
 #include "trireme/device/memory.hpp"
+#include "trireme/model/context.hpp"
 
 namespace trireme::executor {
 namespace {
@@ -26,6 +32,27 @@ void each_run(int ranks, std::int64_t sequences, std::int64_t seq_len, const Mov
       move(rank, held + run, whole + part.second_run(seq_len), run);
     }
   }
+}
+
+/// Moves all heads of a rank's tokens to some heads of all tokens, or back: `part` is of one rank in either form, a
+/// matrix [N, width / ranks] for each rank one behind the other. Calls move(bytes of `whole`, bytes of `part`, count)
+/// for every piece that is contiguous in both. sections: widths of q, k and v, each of all heads.
+template <class Move>
+void each_head_part(int ranks, std::int64_t tokens, std::span<const std::int64_t> sections, std::int64_t element,
+                    const Move& move) {
+  std::int64_t width = 0;
+  for (const std::int64_t section : sections) width += section;
+  std::int64_t part = 0;
+  for (int rank = 0; rank < ranks; ++rank)
+    for (std::int64_t token = 0; token < tokens; ++token) {
+      std::int64_t column = token * width;
+      for (const std::int64_t section : sections) {
+        const std::int64_t count = section / ranks * element;
+        move((column + rank * (section / ranks)) * element, part, count);
+        column += section;
+        part += count;
+      }
+    }
 }
 
 /// The last `width` columns of a matrix, row after row.
@@ -51,12 +78,14 @@ void copy_rows(const at::Tensor& from, std::int64_t first, const at::Tensor& to,
 
 }  // namespace
 
-void Verbs::attend(const model::Stage& stage, const StageOperands& operands, const nn::Layer& layer, Microbatch m,
-                   nn::Mode mode, at::Tensor& stream, nn::Saved& saved) {
+void Verbs::end_attention(const model::Stage& stage, const StageOperands& operands, const nn::Layer& layer,
+                          Microbatch m, nn::Mode mode, at::Tensor& stream, nn::Saved& saved) {
   InFlight& now = in_flight(m);
   const bool adds = model::adds_to_stream(stage);
-  at::Tensor out = layer.attend->forward(now.branch, now.keys, adds ? stream : at::Tensor(), operands.parameters,
-                                         microbatch(m), mode, saved.tensors);
+  const at::Tensor residual = adds ? stream : at::Tensor();
+  at::Tensor out = layer.output ? layer.output->forward(now.branch, residual, operands.parameters, mode, saved.tensors)
+                                : layer.attend->forward(now.branch, now.keys, residual, operands.parameters,
+                                                        microbatch(m), mode, saved.tensors);
   now.keys.reset();
   now.branch.reset();
   (adds ? stream : now.branch) = std::move(out);
@@ -84,6 +113,48 @@ void Verbs::run(const schedule::GatherKeys& op) {
            [&](int rank, std::int64_t held, std::int64_t whole, std::int64_t count) {
              copy_rows(gathered, rank * mine.size(0) + held, now.keys, whole, count);
            });
+}
+
+void Verbs::run(const schedule::ExchangeHeads& op) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const device::ChargeTo charge(device::Category::workspace);
+  comm::Collectives& context = link(mesh::Group::context, schedule::Lane::context);
+  InFlight& now = in_flight(op.microbatch);
+  const nn::Microbatch& m = microbatch(op.microbatch);
+  const int ranks = context.size();
+  const std::int64_t tokens = m.batch * m.seq_len, width = model::exchanged_width(model_, op.block, op.stage);
+  const std::int64_t q = model_.held.heads * model_.held.head_dim, kv = (width - q) / 2;
+  const std::array<std::int64_t, 3> sections{q, kv, kv};
+  const at::Tensor from = now.branch.contiguous();
+  const auto element = static_cast<std::int64_t>(from.element_size());
+  // By rank: of heads, the tokens here; or of tokens, the heads here.
+  const at::Tensor out = at::empty({ranks * tokens, width / ranks}, from.options()), in = at::empty_like(out);
+  const auto* source = static_cast<const std::byte*>(from.const_data_ptr());
+  if (op.to_heads)
+    each_head_part(ranks, tokens, sections, element, [&](std::int64_t whole, std::int64_t part, std::int64_t count) {
+      std::memcpy(static_cast<std::byte*>(out.mutable_data_ptr()) + part, source + whole,
+                  static_cast<std::size_t>(count));
+    });
+  else
+    each_run(ranks, m.batch, m.seq_len * ranks,
+             [&](int rank, std::int64_t held, std::int64_t whole, std::int64_t count) {
+               copy_rows(from, whole, out, rank * tokens + held, count);
+             });
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks), tokens * (width / ranks));
+  context.all_to_all(out.const_data_ptr(), counts, in.mutable_data_ptr(), counts, store_.compute());
+  at::Tensor to =
+      at::empty({op.to_heads ? ranks * tokens : tokens, op.to_heads ? width / ranks : width}, from.options());
+  if (op.to_heads)
+    each_run(ranks, m.batch, m.seq_len * ranks,
+             [&](int rank, std::int64_t held, std::int64_t whole, std::int64_t count) {
+               copy_rows(in, rank * tokens + held, to, whole, count);
+             });
+  else
+    each_head_part(ranks, tokens, sections, element, [&](std::int64_t whole, std::int64_t part, std::int64_t count) {
+      std::memcpy(static_cast<std::byte*>(to.mutable_data_ptr()) + whole,
+                  static_cast<const std::byte*>(in.const_data_ptr()) + part, static_cast<std::size_t>(count));
+    });
+  now.branch = std::move(to);
 }
 
 void Verbs::run(const schedule::ScatterKeys& op) {

@@ -48,6 +48,7 @@ class Resolver {
   Operands operator()(const schedule::GatherVocabulary&) { return {}; }
   Operands operator()(const schedule::GatherKeys&) { return {}; }
   Operands operator()(const schedule::ScatterKeys&) { return {}; }
+  Operands operator()(const schedule::ExchangeHeads&) { return {}; }
   template <class Other>
   requires(!schedule::of_stage<Other>) Operands operator()(const Other&) { return {}; }
 

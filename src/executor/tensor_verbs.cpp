@@ -50,7 +50,13 @@ void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage&
           partitioned.head->forward(now.branch, operands.parameters, microbatch(op.microbatch), mode, now.logits);
       if (!nn::saves(mode)) now.branch.reset();
       break;
-    case model::StageKind::attend: attend(stage, operands, partitioned, op.microbatch, mode, now.hidden, saved); break;
+    case model::StageKind::attend:
+    case model::StageKind::output:
+      end_attention(stage, operands, partitioned, op.microbatch, mode, now.hidden, saved);
+      break;
+    case model::StageKind::core_attention:
+      now.branch = partitioned.core_attention->forward(now.branch, microbatch(op.microbatch), mode, saved.tensors);
+      break;
     default:
       if (cached) saved.tensors = activations_.take_any({op.block, *op.stage, op.microbatch});
       now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch),
@@ -77,8 +83,10 @@ void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::St
     now.branch = partitioned.norm->forward(now.recomputed, operands.parameters, mode, saved);
   else if (stage.kind == model::StageKind::post_norm)
     now.recomputed = partitioned.norm->forward(now.branch, operands.parameters, mode, saved).add_(now.recomputed);
-  else if (stage.kind == model::StageKind::attend)
-    attend(stage, operands, partitioned, op.microbatch, mode, now.recomputed, saved);
+  else if (model::ends_attention(stage.kind))
+    end_attention(stage, operands, partitioned, op.microbatch, mode, now.recomputed, saved);
+  else if (stage.kind == model::StageKind::core_attention)
+    now.branch = partitioned.core_attention->forward(now.branch, microbatch(op.microbatch), mode, saved.tensors);
   else
     now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch), mode,
                                              saved.tensors);
@@ -95,7 +103,8 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
   const nn::Microbatch& m = microbatch(op.microbatch);
   std::vector<at::Tensor> saved = activations_.take(key);
   const bool gathered = stage.leave == model::Join::scatter_sequence;
-  const bool of_branch = gathered || stage.sum_is_normed || stage.kind == model::StageKind::projection;
+  const bool of_branch = gathered || stage.sum_is_normed || stage.kind == model::StageKind::projection ||
+                         stage.kind == model::StageKind::core_attention;
   at::Tensor& upstream = of_branch ? now.branch : now.hidden;
   switch (stage.kind) {
     case model::StageKind::norm:
@@ -123,6 +132,15 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
         activations_.keep(key, std::move(saved));
       } else {
         partitioned.attend->backward_weight(operands.gradients, saved);
+      }
+      break;
+    case model::StageKind::core_attention: now.branch = partitioned.core_attention->backward(upstream, m, saved); break;
+    case model::StageKind::output:
+      if (op.part == schedule::BackwardPart::input) {
+        now.branch = partitioned.output->backward_input(upstream, operands.parameters, saved);
+        activations_.keep(key, std::move(saved));
+      } else {
+        partitioned.output->backward_weight(operands.gradients, saved);
       }
       break;
     default:

@@ -76,6 +76,7 @@ class Verbs {
   void run(const schedule::AllReduceReplicated& op);
   void run(const schedule::GatherKeys& op);
   void run(const schedule::ScatterKeys& op);
+  void run(const schedule::ExchangeHeads& op);
   void run(const schedule::Put& op);
   void run(const schedule::Send& op);
   void run(const schedule::Receive& op);
@@ -100,10 +101,10 @@ class Verbs {
   void forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                            nn::Mode mode);
   void recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
-  /// The forward of attention over gathered keys, which are freed. Adds to `stream` where nothing sums or norms it
-  /// first.
-  void attend(const model::Stage& stage, const StageOperands& operands, const nn::Layer& layer, Microbatch m,
-              nn::Mode mode, at::Tensor& stream, nn::Saved& saved);
+  /// The forward of what ends attention: over gathered keys, which are freed, or its output alone. Adds to `stream`
+  /// where nothing sums or norms it first.
+  void end_attention(const model::Stage& stage, const StageOperands& operands, const nn::Layer& layer, Microbatch m,
+                     nn::Mode mode, at::Tensor& stream, nn::Saved& saved);
   void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands);
   /// The stage of an op that names one.
   template <class Op>

@@ -40,7 +40,9 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
       if (sizes.decoder.qk_norm == QkNorm::none) return {};
       return {values(heads * sizes.head_dim), statistics(sizes.decoder.qk_norm == QkNorm::head ? heads : 2)};
     }
+    case StageKind::output: return {values(sizes.heads * sizes.head_dim)};
     case StageKind::attend:
+    case StageKind::core_attention:
       return {values((sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim), values(sizes.heads * sizes.head_dim),
               statistics(sizes.heads)};
     case StageKind::attention:
@@ -83,7 +85,7 @@ std::vector<Bytes> decided_tensors(StageKind kind, const Sizes& sizes, std::int6
 Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, Keep keep) {
   const bool whole = kind == StageKind::attention || kind == StageKind::mlp || kind == StageKind::moe;
   const bool is_norm = kind == StageKind::norm || kind == StageKind::post_norm;
-  invariant(whole || is_branch(kind) || kind == StageKind::attend || is_norm,
+  invariant(whole || is_branch(kind) || ends_attention(kind) || is_norm,
             "only transformer layers split their backward");
   Pending out;
   const auto add = [&](Bytes bytes, bool saved) {
@@ -101,7 +103,7 @@ Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens,
   if (is_norm) in_norms = 1;
   std::int64_t gradients = in_norms * norm * sizes.hidden;
   const bool attention = kind == StageKind::attention || kind == StageKind::attention_branch;
-  if (attention || kind == StageKind::attend) add(values(sizes.heads * sizes.head_dim), true);
+  if (attention || ends_attention(kind)) add(values(sizes.heads * sizes.head_dim), true);
   if (attention || kind == StageKind::projection) {
     add(values((sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim), false);
     if (decoder.qk_norm == QkNorm::head) gradients += 2 * sizes.head_dim;

@@ -233,11 +233,13 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
                     {d.post_norm, {mlp_post_norm}}});
     case StageKind::head: return given({{true, {final_norm}}, {layer_norm, {final_norm_bias}}, {true, {head}}});
     case StageKind::norm:
+    case StageKind::core_attention:
     case StageKind::post_norm: return {};
     case StageKind::attention_branch: return given({{true, projects}, {true, attends}});
     case StageKind::mlp_branch: return feeds;
     case StageKind::projection: return projects;
-    case StageKind::attend: return attends;
+    case StageKind::attend:
+    case StageKind::output: return attends;
     case StageKind::logits: return {head};
     case StageKind::moe: {
       // gate and up of an expert side by side, as one product reads them; every expert's down behind them.

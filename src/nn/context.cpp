@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <utility>
+
 #include "nn/common.hpp"
 #include "trireme/kernels/attention.hpp"
 
@@ -102,6 +104,66 @@ Attend::Gradients Attend::backward_input(const at::Tensor& d_out, const at::Tens
 }
 
 void Attend::backward_weight(std::span<const Grad> grads, const std::vector<at::Tensor>& saved) const {
+  out_.backward_weight(saved[0], saved[1], grads);
+}
+
+CoreAttention::CoreAttention(model::Sizes sizes, const model::Stage& stage, const model::ContextPart& part)
+    : sizes_(std::move(sizes)), window_(stage.window), ranks_(part.ranks) {
+  sizes_.heads /= ranks_;
+  sizes_.kv_heads /= ranks_;
+}
+
+kernels::AttentionShape CoreAttention::shape_of(const Microbatch& m) const {
+  const std::int64_t seq_len = m.seq_len * ranks_;
+  return {.batch = m.batch,
+          .seq_len = seq_len,
+          .heads = sizes_.heads,
+          .kv_heads = sizes_.kv_heads,
+          .head_dim = sizes_.head_dim,
+          .window = window_ < seq_len ? window_ : 0,
+          .scale = sizes_.decoder.score_scale,
+          .softcap = sizes_.decoder.score_softcap};
+}
+
+at::Tensor CoreAttention::forward(const at::Tensor& qkv, const Microbatch& microbatch, Mode mode,
+                                  std::vector<at::Tensor>& saved) const {
+  const kernels::AttentionShape shape = shape_of(microbatch);
+  const ProjectedParts parts(qkv, sizes_);
+  at::Tensor attended = at::empty({qkv.size(0), sizes_.heads * sizes_.head_dim}, qkv.options());
+  const at::Tensor logsumexp = at::empty({shape.batch, shape.heads, shape.seq_len}, qkv.options().dtype(at::kFloat));
+  kernels::causal_attention(parts.q, parts.k, parts.v, shape, attended, logsumexp, microbatch.document_begin);
+  if (saves(mode)) saved.insert(saved.end(), {qkv, attended, logsumexp});
+  return attended;
+}
+
+at::Tensor CoreAttention::backward(const at::Tensor& d_attended, const Microbatch& microbatch,
+                                   const std::vector<at::Tensor>& saved) const {
+  const ProjectedParts parts(saved[0], sizes_);
+  at::Tensor d_qkv = at::empty_like(saved[0]);
+  const ProjectedParts d(d_qkv, sizes_);
+  kernels::causal_attention_backward(d_attended, parts.q, parts.k, parts.v, saved[1], saved[2], shape_of(microbatch),
+                                     d.q, d.k, d.v, microbatch.document_begin);
+  return d_qkv;
+}
+
+AttentionOutput::AttentionOutput(const model::Sizes& sizes, bool adds_bias)
+    : slots_(model::StageKind::output, sizes.decoder), out_(output_of(sizes.decoder, slots_, adds_bias)) {}
+
+at::Tensor AttentionOutput::forward(const at::Tensor& attended, const at::Tensor& residual,
+                                    std::span<const at::Tensor> parameters, Mode mode,
+                                    std::vector<at::Tensor>& saved) const {
+  if (saves(mode)) saved.push_back(attended);
+  return mode == Mode::rebuild ? at::Tensor() : out_.forward(attended, residual, parameters);
+}
+
+at::Tensor AttentionOutput::backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters,
+                                           std::vector<at::Tensor>& saved) const {
+  const at::Tensor scaled = out_.scaled(d_y);
+  saved.insert(saved.begin(), scaled);
+  return out_.backward_input(scaled, parameters);
+}
+
+void AttentionOutput::backward_weight(std::span<const Grad> grads, const std::vector<at::Tensor>& saved) const {
   out_.backward_weight(saved[0], saved[1], grads);
 }
 

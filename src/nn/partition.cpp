@@ -141,6 +141,10 @@ Layer make_layer(const model::Model& model, const model::Stage& stage, std::int6
     layer.branch = std::make_unique<Projection>(model.held, stage, max_seq_len, part.context, device);
   } else if (stage.kind == StageKind::attend) {
     layer.attend.emplace(model.held, stage, part.context, part.rank == 0);
+  } else if (stage.kind == StageKind::core_attention) {
+    layer.core_attention.emplace(model.held, stage, part.context);
+  } else if (stage.kind == StageKind::output) {
+    layer.output.emplace(model.held, part.rank == 0);
   } else {
     layer.branch = make_branch(stage, model.held, max_seq_len, part.rank == 0, device);
   }

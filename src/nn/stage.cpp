@@ -26,6 +26,8 @@ std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes&
     case model::StageKind::post_norm:
     case model::StageKind::projection:
     case model::StageKind::attend:
+    case model::StageKind::core_attention:
+    case model::StageKind::output:
     case model::StageKind::logits: break;
   }
   throw BugError("make_stage: unknown kind of stage");

@@ -40,6 +40,7 @@ class Activations {
   [[nodiscard]] Bytes during(const schedule::GatherVocabulary&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::GatherKeys&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::ScatterKeys&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::ExchangeHeads&) { return total_; }
   // Copies between the stream and slots, which are charged as a ring.
   [[nodiscard]] Bytes during(const schedule::Put&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::Send&) { return total_; }

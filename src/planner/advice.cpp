@@ -84,21 +84,31 @@ struct Change {
   std::string_view note{};  ///< what it costs besides bytes and flops
 };
 
+std::string other_method(const config::RunConfig& config) {
+  return config.context.method == config::ContextMethod::heads ? "context.method = \"gather\""
+                                                               : "context.method = \"heads\"";
+}
+
 std::vector<Change> changes(const config::RunConfig& config) {
-  return {{fmt::format("batch.micro = {}", smaller(config.batch.micro))},
-          {"sync.policy = \"immediate\""},
-          {"sync.reshard_after_forward = true"},
-          {"sync.reshard_after_backward = true"},
-          {"sync.prefetch_bytes = 0", "gathers are waited for"},
-          {"memory.recompute = \"selective\""},
-          {"memory.recompute = \"block\""},
-          {"memory.activation_offload = true"},
-          {"memory.offload = \"optimizer\"", "the host's cores update"},
-          {"memory.offload = \"parameters\"", "the host's cores update"},
-          {"precision.compute = \"bf16\"", "activations are rounded"},
-          {"mesh.replicate = 1", "gathers cross the replicas"},
-          {fmt::format("mesh.tensor = {}", 2 * config.mesh.tensor), "traffic within each layer"},
-          {fmt::format("mesh.context = {}", 2 * config.mesh.context), "keys and values are gathered in each layer"}};
+  std::vector<Change> all{
+      {fmt::format("batch.micro = {}", smaller(config.batch.micro))},
+      {"sync.policy = \"immediate\""},
+      {"sync.reshard_after_forward = true"},
+      {"sync.reshard_after_backward = true"},
+      {"sync.prefetch_bytes = 0", "gathers are waited for"},
+      {"memory.recompute = \"selective\""},
+      {"memory.recompute = \"block\""},
+      {"memory.activation_offload = true"},
+      {"memory.offload = \"optimizer\"", "the host's cores update"},
+      {"memory.offload = \"parameters\"", "the host's cores update"},
+      {"precision.compute = \"bf16\"", "activations are rounded"},
+      {"mesh.replicate = 1", "gathers cross the replicas"},
+      {fmt::format("mesh.tensor = {}", 2 * config.mesh.tensor), "traffic within each layer"},
+      {fmt::format("mesh.context = {}", 2 * config.mesh.context), config.context.method == config::ContextMethod::heads
+                                                                      ? "heads are exchanged in each layer"
+                                                                      : "keys and values are gathered in each layer"}};
+  if (config.mesh.context > 1) all.push_back({other_method(config)});
+  return all;
 }
 
 /// What is left with everything that keeps the ranks and the layers whole.
@@ -143,6 +153,9 @@ std::string diagnosis(const Advice& advice) {
                 "Parameters, gradients and optimizer state are {} of the {} that a rank needs: wider sharding and "
                 "offload help.",
                 percent(1 - activations), to_text(m.total()));
+  if (advice.less_traffic)
+    text += fmt::format(" {} sends {} less a rank and step.", advice.less_traffic->line,
+                        to_text(advice.less_traffic->bytes));
   if (!advice.budget) return text;
   if (m.total() <= *advice.budget) return text + fmt::format(" It fits memory.budget = {}.", to_text(*advice.budget));
   text += fmt::format(" That is {} more than memory.budget = {}.", to_text(m.total() - *advice.budget),
@@ -173,6 +186,9 @@ Advice advise(const config::RunConfig& config, int ranks) {
                                .fits = advice.budget && with->memory.total() <= *advice.budget});
   };
   for (const Change& change : changes(config)) consider(change, needs_with(config, {change.line}, ranks));
+  if (config.mesh.context > 1)
+    if (const auto with = needs_with(config, {other_method(config)}, ranks); with && with->traffic < now.traffic)
+      advice.less_traffic = {.line = other_method(config), .bytes = now.traffic - with->traffic};
   if (config.mesh.shard < 0)
     consider({fmt::format("{} ranks", 2 * ranks), "twice the machine"}, needs_with(config, {}, 2 * ranks));
   std::stable_sort(advice.remedies.begin(), advice.remedies.end(),

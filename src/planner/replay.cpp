@@ -137,7 +137,7 @@ model::TensorPart tensor_part(const config::RunConfig& config, const config::Res
   return {.rank = rank,
           .ranks = mesh.tensor,
           .sequence_parallel = mesh.tensor > 1 && config.mesh.sequence_parallel.value_or(true),
-          .context = {.rank = context_rank, .ranks = mesh.context}};
+          .context = {.rank = context_rank, .ranks = mesh.context, .method = config.context.method}};
 }
 
 config::RunConfig computing_on(config::RunConfig config, bool gpu) {

@@ -112,6 +112,11 @@ void VerbBytes::add(const schedule::GatherKeys&) { transfer(mesh::Group::context
 void VerbBytes::add(const schedule::ScatterKeys&) {
   transfer(mesh::Group::context, "reduce_scatter", sent_keys() * width_);
 }
+void VerbBytes::add(const schedule::ExchangeHeads& op) {
+  const std::int64_t ranks = model_.part.context.ranks;
+  transfer(mesh::Group::context, "all_to_all",
+           replay_options_.tokens * model::exchanged_width(model_, op.block, op.stage) / ranks * (ranks - 1) * width_);
+}
 
 // The pipeline axis.
 void VerbBytes::add(const schedule::Send&) { pass("send", held_stream_ * width_); }

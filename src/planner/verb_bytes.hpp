@@ -58,6 +58,7 @@ class VerbBytes {
   void add(const schedule::GatherVocabulary& op);
   void add(const schedule::GatherKeys& op);
   void add(const schedule::ScatterKeys& op);
+  void add(const schedule::ExchangeHeads& op);
   void add(const schedule::AllReduceReplicated& op);
   void add(const schedule::Put&) {}
   void add(const schedule::Send& op);

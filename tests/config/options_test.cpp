@@ -81,7 +81,6 @@ TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {
 TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
   const std::vector<std::pair<std::string, std::string>> at_default_and_not = {
       {"mesh.expert=1", "mesh.expert=2"},
-      {"context.method=gather", "context.method=heads"},
       {"precision.moments=fp32", "precision.moments=bf16"},
   };
   for (const auto& [fine, later] : at_default_and_not) {

@@ -88,6 +88,50 @@ TEST(DividedSequences, AttentionIsAProjectionAndAttentionOverGatheredKeys) {
   EXPECT_EQ(alone.part.context, context);
 }
 
+constexpr auto heads = config::ContextMethod::heads;
+
+TEST(DividedSequences, AttentionByHeadsStandsBetweenTwoExchanges) {
+  using testing::ElementsAre;
+  const ContextPart context{.rank = 1, .ranks = 2, .method = heads};
+  const Model alone = build(sizes(), {.context = context});
+  EXPECT_THAT(stages_of(alone), ElementsAre("attention_norm", "projection", "attention", "output", "mlp"));
+  const Model shared = build(sizes(), {.ranks = 2, .sequence_parallel = true, .context = context});
+  const std::vector<Stage>& stages = shared.compute_blocks[1].stages;
+  EXPECT_EQ(stages[1].enter, Join::gather_sequence);
+  EXPECT_EQ(stages[2].enter, Join::to_heads);
+  EXPECT_EQ(stages[2].leave, Join::none);
+  EXPECT_TRUE(stages[2].parameters.empty());
+  EXPECT_EQ(stages[3].enter, Join::to_tokens);
+  EXPECT_EQ(stages[3].leave, Join::scatter_sequence);
+  EXPECT_EQ(exchanged_width(shared, Block{1}, trireme::Stage{2}), (8 + 2 * 4) / 2 * 6);
+  EXPECT_EQ(exchanged_width(shared, Block{1}, trireme::Stage{3}), 8 / 2 * 6);
+}
+
+TEST(DividedSequences, ByHeadsAreRefusedWhereHeadsDoNotDivideAndToldWhatDoes) {
+  const auto refused = [](config::Model config, int tensor, int context) -> std::string {
+    try {
+      (void)build(config, {.ranks = tensor, .context = {.ranks = context, .method = heads}});
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  config::Model config = sizes();
+  for (const auto& [tensor, context] : {std::pair{1, 2}, {1, 4}, {2, 2}})
+    EXPECT_EQ(refused(config, tensor, context), "");
+  using testing::HasSubstr;
+  EXPECT_THAT(refused(config, 1, 8),
+              testing::AllOf(HasSubstr("context.method = \"heads\""),
+                             HasSubstr("mesh.context = 8 does not divide the 8 heads and 4 kv_heads"),
+                             HasSubstr("set mesh.context = 2 or 4, or context.method = \"gather\"")));
+  EXPECT_THAT(refused(config, 2, 4), HasSubstr("the 4 heads and 2 kv_heads that mesh.tensor = 2 leaves each rank; set "
+                                               "mesh.context = 2, or context.method"));
+  EXPECT_THAT(refused(config, 4, 2), HasSubstr("1 kv_heads that mesh.tensor = 4 leaves each rank; set context.method"));
+  config.heads = 6;  // 3 context ranks divide these, not kv_heads
+  config.kv_heads = 2;
+  EXPECT_THAT(refused(config, 1, 3), HasSubstr("set mesh.context = 2, or"));
+}
+
 TEST(DividedSequences, AreRefusedWithoutANormBeforeTheBranch) {
   try {
     (void)build(sizes("olmo2"), {.context = {.ranks = 2}});
@@ -116,19 +160,21 @@ TEST(DividedSequences, KeepEveryParameterInItsOrderInEveryFamily) {
     if (!family.decoder.pre_norm || family.decoder.experts) continue;
     config::Model config = sizes(std::string(family.name));
     if (family.decoder.learned_positions) config.positions = 16, config.kv_heads = config.head_dim = 0;
-    const Model whole = build(config), divided = build(config, {.context = {.ranks = 2}});
-    const auto refs = [](const Model& model) {
-      std::vector<std::pair<int, int>> all;
-      for (const Stage& stage : model.compute_blocks[1].stages)
-        for (const ParamRef ref : stage.parameters) all.emplace_back(ref.block.value, ref.index);
-      return all;
-    };
-    EXPECT_EQ(refs(divided), refs(whole)) << family.name;
-    for (const Stage& stage : divided.compute_blocks[1].stages) {
-      const auto roles = roles_of(stage.kind, divided.sizes.decoder);
-      if (stage.kind != StageKind::projection && stage.kind != StageKind::attend) continue;
-      ASSERT_EQ(roles.size(), stage.parameters.size()) << family.name;
-      for (std::size_t i = 0; i < roles.size(); ++i) EXPECT_EQ(divided[stage.parameters[i]].role, roles[i]);
+    for (const auto method : {config::ContextMethod::gather, heads}) {
+      const Model whole = build(config), divided = build(config, {.context = {.ranks = 2, .method = method}});
+      const auto refs = [](const Model& model) {
+        std::vector<std::pair<int, int>> all;
+        for (const Stage& stage : model.compute_blocks[1].stages)
+          for (const ParamRef ref : stage.parameters) all.emplace_back(ref.block.value, ref.index);
+        return all;
+      };
+      EXPECT_EQ(refs(divided), refs(whole)) << family.name;
+      for (const Stage& stage : divided.compute_blocks[1].stages) {
+        const auto roles = roles_of(stage.kind, divided.sizes.decoder);
+        if (stage.kind != StageKind::projection && !attends(stage.kind) && !ends_attention(stage.kind)) continue;
+        ASSERT_EQ(roles.size(), stage.parameters.size()) << family.name;
+        for (std::size_t i = 0; i < roles.size(); ++i) EXPECT_EQ(divided[stage.parameters[i]].role, roles[i]);
+      }
     }
   }
 }
@@ -139,6 +185,14 @@ TEST(DividedSequences, SaveWhatTheWholeStageSaves) {
   for (const Stage& stage : divided.compute_blocks[1].stages)
     if (stage.kind != StageKind::mlp) sum += saved_bytes(stage.kind, divided.held, 24, DType::bf16);
   EXPECT_EQ(sum, saved_bytes(StageKind::attention, divided.held, 24, DType::bf16));
+}
+
+TEST(DividedSequences, ByHeadsSaveTheOutputOfAttentionBothByHeadsAndByTokens) {
+  const Model divided = build(sizes(), {.context = {.ranks = 2, .method = heads}});
+  Bytes sum;
+  for (const Stage& stage : divided.compute_blocks[1].stages)
+    if (stage.kind != StageKind::mlp) sum += saved_bytes(stage.kind, divided.held, 24, DType::bf16);
+  EXPECT_EQ(sum, saved_bytes(StageKind::attention, divided.held, 24, DType::bf16) + Bytes{24 * 8 * 6 * 2});
 }
 
 }  // namespace

@@ -136,5 +136,29 @@ TEST(Advise, LeavesOutWhatTheRunFileRulesOut) {
   EXPECT_EQ(find(advise(run({"batch.micro=1"}), 4), "batch.micro = 1"), nullptr);            // nothing changes
 }
 
+TEST(Advice, ReportsTheContextMethodThatSendsLess) {
+  // Heads send less if kv_heads x (3 x context - 2) > 2 x heads: 4 x 10 > 16, but 2 x 4 < 32.
+  const std::vector<std::string> grouped{"model.heads=8", "model.kv_heads=4", "model.head_dim=32", "mesh.shard=1"};
+  const auto advised = [&](const std::vector<std::string>& more, int ranks) {
+    std::vector<std::string> overrides = grouped;
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return advise(run(overrides), ranks);
+  };
+  const Advice gathered = advised({"mesh.context=4"}, 4);
+  ASSERT_TRUE(gathered.less_traffic);
+  EXPECT_EQ(gathered.less_traffic->line, "context.method = \"heads\"");
+  const std::int64_t tokens = 4 * 64 / 4, calls = 8 * 16,
+                     width = 32 * 4;  // of a microbatch; of layers and microbatches
+  EXPECT_EQ(gathered.less_traffic->bytes.value,
+            calls * (3 * tokens * 2 * 4 * width * 3 - 2 * tokens * (2 * 8 + 2 * 4) * width * 3 / 4));
+  EXPECT_THAT(to_text(gathered), HasSubstr("context.method = \"heads\" sends"));
+  EXPECT_FALSE(advised({"mesh.context=4", "context.method=heads"}, 4).less_traffic);
+  EXPECT_FALSE(advised({"mesh.context=3", "data.seq_len=66"}, 3).less_traffic) << "3 ranks cannot share the heads";
+  const Advice few_keys = advised({"mesh.context=2", "model.heads=16", "model.kv_heads=2", "context.method=heads"}, 2);
+  ASSERT_TRUE(few_keys.less_traffic);
+  EXPECT_EQ(few_keys.less_traffic->line, "context.method = \"gather\"");
+  ASSERT_NE(find(few_keys, "context.method = \"gather\""), nullptr) << "attention's output is kept once only";
+}
+
 }  // namespace
 }  // namespace trireme::planner

@@ -73,6 +73,23 @@ TEST(PipelinePlan, SendsTheStreamOverEveryEdgeAndMicrobatch) {
     }
 }
 
+TEST(PipelinePlan, DividesSequencesByBothMethodsUnderEverySchedule) {
+  for (const std::string schedule : {"1f1b", "interleaved", "zb_h1", "zbv", "dualpipev"}) {
+    const std::vector<std::string> divided{"pipeline.schedule=\"" + schedule + "\"", "mesh.context=2"};
+    std::vector<std::string> by_heads = divided;
+    by_heads.emplace_back("context.method=heads");
+    const PipelinePlan keys = plan_of(divided, 4), heads = plan_of(by_heads, 4);
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      const std::int64_t layers = 4, tokens = 32 / 2, value = 4;
+      const Moved exchanged = heads.traffic[rank].at("context").at("all_to_all");
+      EXPECT_EQ(exchanged, (Moved{Bytes{8 * layers * 2 * tokens * 4 * 64 * value / 2}, 8 * layers * 4})) << schedule;
+      EXPECT_EQ(keys.traffic[rank].at("context").at("all_gather").calls, 8 * layers * 2) << schedule;
+      // Attention's output twice, in each layer and microbatch in flight; where weights wait, one of them is gone.
+      EXPECT_GT(heads.memory[rank].activations, keys.memory[rank].activations) << schedule;
+    }
+  }
+}
+
 TEST(PipelinePlan, HoldsTheActivationsThatTheScheduleHasInFlight) {
   for (const std::string schedule : {"gpipe", "1f1b", "interleaved"}) {
     const PipelinePlan plan = plan_of({"pipeline.schedule=\"" + schedule + "\""}, 2);

@@ -88,6 +88,39 @@ TEST(ReplayTraffic, OfContextRanksEqualsTheFormulaAndActivationsAreDivided) {
     }
 }
 
+/// docs/parallelism.md: queries, keys, values and attention's output are exchanged in both passes.
+TEST(ReplayTraffic, OfContextRanksThatExchangeHeadsEqualsTheFormula) {
+  config::Model sizes = llama().config;
+  sizes.heads = 16;
+  sizes.kv_heads = 8;
+  const std::int64_t tokens = 96, microbatches = 3;
+  const ReplayOptions whole{.compute = DType::bf16, .tokens = tokens};
+  const model::Model alone = model::build(sizes);
+  const Memory undivided =
+      replay_memory(schedule::build_step(alone, microbatches, {}), alone, shard::Layout(alone, 4), whole);
+  for (const int context : {2, 4})
+    for (const int tensor : {1, 2}) {
+      const model::Model model =
+          model::build(sizes, {.ranks = tensor,
+                               .sequence_parallel = tensor > 1,
+                               .context = {.ranks = context, .method = config::ContextMethod::heads}});
+      const shard::Layout layout(model, 4);
+      ReplayOptions divided = whole;
+      divided.tokens = tokens / context;
+      const auto step = schedule::build_step(model, microbatches, {});
+      const Traffic traffic = replay_traffic(step, model, layout, divided);
+      const std::int64_t calls = model.sizes.layers * microbatches;
+      const std::int64_t bytes =
+          2 * divided.tokens * (2 * 16 + 2 * 8) * sizes.head_dim / tensor * 2 / context * (context - 1);
+      EXPECT_EQ(traffic.at("context"), (std::map<std::string, Moved>{{"all_to_all", {{calls * bytes}, 4 * calls}}}));
+      if (tensor > 1) continue;
+      // Attention's output once more, by heads and by tokens, in each layer.
+      const std::int64_t twice = model.sizes.layers * divided.tokens * 16 * sizes.head_dim * 2;
+      EXPECT_EQ((replay_memory(step, model, layout, divided).activations.value - twice) * context,
+                undivided.activations.value);
+    }
+}
+
 TEST(ReplayMemory, HoldsEveryGradientUnderDeferredAndARingUnderImmediate) {
   const model::Model model = llama();
   const shard::Layout layout(model, 2);

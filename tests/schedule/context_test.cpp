@@ -23,9 +23,18 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::ops_of;
 
-model::Model divided_llama(int tensor = 1, bool sequence_parallel = false, bool tied = false, std::int64_t layers = 2) {
-  return testing::llama(layers, tied,
-                        {.rank = 0, .ranks = tensor, .sequence_parallel = sequence_parallel, .context = {.ranks = 2}});
+using config::ContextMethod;
+
+/// Of two context ranks. By heads there are enough for two tensor ranks, too.
+model::Model divided_llama(int tensor = 1, bool sequence_parallel = false, bool tied = false, std::int64_t layers = 2,
+                           ContextMethod method = ContextMethod::gather) {
+  const model::TensorPart part{
+      .rank = 0, .ranks = tensor, .sequence_parallel = sequence_parallel, .context = {.ranks = 2, .method = method}};
+  if (method == ContextMethod::gather) return testing::llama(layers, tied, part);
+  config::Model config = testing::llama(layers, tied).config;
+  config.heads = 8;
+  config.kv_heads = 4;
+  return model::build(config, part);
 }
 
 TEST(ContextSchedule, GathersKeysBeforeAttentionAndScattersTheirGradients) {
@@ -45,6 +54,45 @@ backward_input b0.projection m0
 backward_weight b0.projection m0 -> b0 grad1.1
 backward b0.attention_norm m0 -> b0 grad1.1
 )");
+}
+
+TEST(ContextSchedule, ExchangesSequencesForHeadsAroundAttention) {
+  const model::Model model = divided_llama(1, false, false, 2, ContextMethod::heads);
+  EXPECT_EQ(ops_of(print(build_step(model, 1, {}), model), "b0"), R"(forward b0.attention_norm m0
+forward b0.projection m0
+exchange_heads b0.attention m0 -> heads
+forward b0.attention m0
+exchange_heads b0.output m0 -> tokens
+forward b0.output m0
+forward b0.mlp m0
+backward b0.mlp m0 -> b0 grad1.1
+backward_input b0.output m0
+exchange_heads b0.output m0 backward -> heads
+backward_weight b0.output m0 -> b0 grad1.1
+backward b0.attention m0
+exchange_heads b0.attention m0 backward -> tokens
+recompute_norm b0.attention_norm m0
+backward_input b0.projection m0
+backward_weight b0.projection m0 -> b0 grad1.1
+backward b0.attention_norm m0 -> b0 grad1.1
+)");
+}
+
+TEST(ContextSchedule, ExchangesHeadsInsideTheGathersOfSequenceParallelism) {
+  const model::Model model = divided_llama(2, true, false, 2, ContextMethod::heads);
+  const std::string ops = ops_of(print(build_step(model, 1, {}), model), "b0");
+  EXPECT_THAT(ops, HasSubstr(R"(gather_sequence b0.projection m0
+forward b0.projection m0
+exchange_heads b0.attention m0 -> heads
+forward b0.attention m0
+exchange_heads b0.output m0 -> tokens
+forward b0.output m0
+scatter_sequence b0.output m0
+)"));
+  EXPECT_THAT(ops, HasSubstr(R"(gather_sequence b0.output m0 backward
+backward_input b0.output m0
+exchange_heads b0.output m0 backward -> heads
+)"));
 }
 
 TEST(ContextSchedule, StandsInsideTheGathersOfSequenceParallelism) {
@@ -70,28 +118,37 @@ TEST(ContextSchedule, GathersKeysAgainForABlockThatRunsAgain) {
                              "gather_keys b1.attention m0 recompute\n"
                              "recompute b1.attention m0\n"
                              "recompute b1.mlp m0\n"));
+  const model::Model by_heads = divided_llama(1, false, false, 2, ContextMethod::heads);
+  EXPECT_THAT(print(build_step(by_heads, 1, {.recompute = {.mode = config::Recompute::block}}), by_heads),
+              HasSubstr("recompute b1.projection m0\n"
+                        "exchange_heads b1.attention m0 recompute -> heads\n"
+                        "recompute b1.attention m0\n"
+                        "exchange_heads b1.output m0 recompute -> tokens\n"
+                        "recompute b1.output m0\n"
+                        "recompute b1.mlp m0\n"));
 }
 
 TEST(ContextSchedule, IsSoundAndOrderedForEveryPolicyAndParsesBack) {
   using config::Offload;
   using config::SyncPolicy;
   for (const auto& [tensor, sequence_parallel] : {std::pair{1, false}, {2, false}, {2, true}})
-    for (const bool tied : {true, false})
-      for (const auto sync : {SyncPolicy::immediate, SyncPolicy::deferred, SyncPolicy::immediate_all})
-        for (const auto& [keep, offload] :
-             {std::pair{true, Offload::none}, {false, Offload::optimizer}, {true, Offload::parameters}}) {
-          const model::Model model = divided_llama(tensor, sequence_parallel, tied, 3);
-          const Policy policy{.sync = sync,
-                              .reshard = {.after_forward = !keep, .after_backward = !keep},
-                              .recompute = {.mode = tied ? config::Recompute::block : config::Recompute::selective},
-                              .activation_offload = {.on = offload != Offload::none},
-                              .offload = {.what = offload, .fraction = keep ? 0.5 : 1},
-                              .replicas = tied ? 2 : 1};
-          const Schedule schedule = build_step(model, 2, policy);
-          EXPECT_THAT(verify(schedule, model, policy.replicas), IsEmpty());
-          EXPECT_THAT(verify_needs(schedule, model, needs(schedule, model)), IsEmpty());
-          EXPECT_EQ(parse(print(schedule, model), model), schedule);
-        }
+    for (const auto method : {ContextMethod::gather, ContextMethod::heads})
+      for (const bool tied : {true, false})
+        for (const auto sync : {SyncPolicy::immediate, SyncPolicy::deferred, SyncPolicy::immediate_all})
+          for (const auto& [keep, offload] :
+               {std::pair{true, Offload::none}, {false, Offload::optimizer}, {true, Offload::parameters}}) {
+            const model::Model model = divided_llama(tensor, sequence_parallel, tied, 3, method);
+            const Policy policy{.sync = sync,
+                                .reshard = {.after_forward = !keep, .after_backward = !keep},
+                                .recompute = {.mode = tied ? config::Recompute::block : config::Recompute::selective},
+                                .activation_offload = {.on = offload != Offload::none},
+                                .offload = {.what = offload, .fraction = keep ? 0.5 : 1},
+                                .replicas = tied ? 2 : 1};
+            const Schedule schedule = build_step(model, 2, policy);
+            EXPECT_THAT(verify(schedule, model, policy.replicas), IsEmpty());
+            EXPECT_THAT(verify_needs(schedule, model, needs(schedule, model)), IsEmpty());
+            EXPECT_EQ(parse(print(schedule, model), model), schedule);
+          }
 }
 
 int find(const Schedule& schedule, const model::Model& model, const std::string& text) {
@@ -116,33 +173,57 @@ TEST(ContextSchedule, LetsWeightGradientsRunWhileThoseOfKeysAreSummed) {
   EXPECT_TRUE(after[static_cast<std::size_t>(projection)]);
 }
 
+TEST(ContextSchedule, LetsWeightGradientsRunWhileThoseOfAttentionsOutputAreExchanged) {
+  const model::Model model = divided_llama(1, false, false, 2, ContextMethod::heads);
+  const Schedule schedule = build_step(model, 1, {});
+  const int exchange = find(schedule, model, "exchange_heads b0.output m0 backward"),
+            weight = find(schedule, model, "backward_weight b0.output"),
+            attention = find(schedule, model, "backward b0.attention m0");
+  bool weight_waits = false, attention_waits = false;
+  for (const Need& need : needs(schedule, model)) {
+    if (need.from != exchange || need.distance != 0) continue;
+    weight_waits = weight_waits || need.to == weight;
+    attention_waits = attention_waits || need.to == attention;
+  }
+  EXPECT_FALSE(weight_waits);
+  EXPECT_TRUE(attention_waits);
+}
+
 TEST(BrokenContextSchedule, IsRejectedWhateverExchangeIsMissingDoubledOrMoved) {
   for (const auto recompute : {config::Recompute::selective, config::Recompute::block})
-    for (const bool sequence_parallel : {false, true}) {
-      const model::Model model = divided_llama(sequence_parallel ? 2 : 1, sequence_parallel);
-      const Schedule sound = build_step(model, 2, {.recompute = {.mode = recompute}});
-      int tried = 0;
-      for (std::size_t i = 0; i < sound.ops.size(); ++i) {
-        if (lane_of(sound.ops[i]) != Lane::context) continue;
-        ++tried;
-        const std::string what = print(sound.ops[i], model);
-        Schedule without = sound, twice = sound, late = sound;
-        without.ops.erase(without.ops.begin() + static_cast<std::ptrdiff_t>(i));
-        twice.ops.insert(twice.ops.begin() + static_cast<std::ptrdiff_t>(i), sound.ops[i]);
-        EXPECT_FALSE(verify(without, model, 1).empty()) << what << " left out";
-        EXPECT_FALSE(verify(twice, model, 1).empty()) << what << " twice";
-        // Behind the compute that reads what it leaves.
-        const auto reads = [](const Op& op) {
-          const auto* backward = std::get_if<Backward>(&op);
-          return std::holds_alternative<Forward>(op) || std::holds_alternative<Recompute>(op) ||
-                 (backward != nullptr && backward->part != BackwardPart::weight);
-        };
-        const auto from = late.ops.begin() + static_cast<std::ptrdiff_t>(i);
-        std::rotate(from, from + 1, std::find_if(from, late.ops.end(), reads) + 1);
-        EXPECT_FALSE(verify(late, model, 1).empty()) << what << " late";
+    for (const auto method : {ContextMethod::gather, ContextMethod::heads})
+      for (const bool sequence_parallel : {false, true}) {
+        const model::Model model = divided_llama(sequence_parallel ? 2 : 1, sequence_parallel, false, 2, method);
+        const Schedule sound = build_step(model, 2, {.recompute = {.mode = recompute}});
+        int tried = 0;
+        for (std::size_t i = 0; i < sound.ops.size(); ++i) {
+          if (lane_of(sound.ops[i]) != Lane::context) continue;
+          ++tried;
+          const std::string what = print(sound.ops[i], model);
+          Schedule without = sound, twice = sound, late = sound;
+          without.ops.erase(without.ops.begin() + static_cast<std::ptrdiff_t>(i));
+          twice.ops.insert(twice.ops.begin() + static_cast<std::ptrdiff_t>(i), sound.ops[i]);
+          EXPECT_FALSE(verify(without, model, 1).empty()) << what << " left out";
+          EXPECT_FALSE(verify(twice, model, 1).empty()) << what << " twice";
+          if (auto* exchange = std::get_if<ExchangeHeads>(&sound.ops[i])) {
+            Schedule wrong_way = sound;
+            std::get<ExchangeHeads>(wrong_way.ops[i]).to_heads = !exchange->to_heads;
+            EXPECT_FALSE(verify(wrong_way, model, 1).empty()) << what << " the other way";
+          }
+          // Behind the compute that reads what it leaves.
+          const auto reads = [](const Op& op) {
+            const auto* backward = std::get_if<Backward>(&op);
+            return std::holds_alternative<Forward>(op) || std::holds_alternative<Recompute>(op) ||
+                   (backward != nullptr && backward->part != BackwardPart::weight);
+          };
+          const auto from = late.ops.begin() + static_cast<std::ptrdiff_t>(i);
+          std::rotate(from, from + 1, std::find_if(from, late.ops.end(), reads) + 1);
+          EXPECT_FALSE(verify(late, model, 1).empty()) << what << " late";
+        }
+        const int exchanges = (method == ContextMethod::heads ? 4 : 3);
+        const int again = recompute != config::Recompute::block ? 0 : method == ContextMethod::heads ? 2 : 1;
+        EXPECT_EQ(tried, 2 * 2 * (exchanges + again));
       }
-      EXPECT_EQ(tried, 2 * 2 * (recompute == config::Recompute::block ? 4 : 3));
-    }
 }
 
 TEST(BrokenContextSchedule, IsRejectedWhereAStageWithoutKeysGathersThem) {

@@ -107,10 +107,21 @@ void draw_pipeline(Draw& draw, config::RunConfig& config, int ranks) {
   config.model.layers = std::max(config.model.layers, config.mesh.pipeline * chunks) + draw.between(0, 1);
 }
 
-/// Context ranks for some. A branch without a norm before it is not divided, nor are sequences that a router sees.
+/// Context ranks for some, and half of these exchange heads where there are enough. A branch without a norm before it
+/// is not divided, nor are sequences that a router sees.
 void draw_context(Draw& draw, config::RunConfig& config, const model::Architecture& family, int ranks) {
   const std::int64_t context = draw.divisor_of(ranks, 4);
   if (family.decoder.pre_norm && !family.decoder.experts) config.mesh.context = context;
+  if (config.mesh.context == 1 || !draw.coin()) return;
+  config::Model& model = config.model;
+  const std::int64_t parts = config.mesh.context * config.mesh.tensor;
+  const auto kv_heads = [&] { return model.kv_heads > 0 ? model.kv_heads : model.heads; };
+  const bool free = model.head_dim > 0 && !family.heads_span_hidden;  // nothing else hangs on the number of heads
+  if (free && kv_heads() % parts != 0 && kv_heads() % config.mesh.tensor == 0) {
+    model.heads *= config.mesh.context;
+    model.kv_heads *= config.mesh.context;
+  }
+  if (model.heads % parts == 0 && kv_heads() % parts == 0) config.context.method = config::ContextMethod::heads;
 }
 
 /// Sequences of a length that can be divided.

@@ -49,7 +49,11 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
     config.model.attn_logit_softcapping = 2;
     config.model.tie_embeddings = true;
   }
+  if (problem == Problem::gpt2) config.model.heads = 12;
   if (problem == Problem::everything_else) {
+    config.model.heads = 24;  // 3, 4 and 2 x 2 ranks can share these and
+    config.model.kv_heads = 12;
+    config.model.head_dim = 4;
     config.model.tie_embeddings = true;
     config.data.train = files.sources_with_mask();
     config.data.ignore_targets = {test::TokenFiles::silent_token, 20, 21, 22};
@@ -65,9 +69,11 @@ struct Case {
   std::string name;
   Problem problem = Problem::llama;
   config::Mesh mesh{};  ///< shard: the ranks left
+  config::ContextMethod method = config::ContextMethod::gather;
   int accumulation = 2;
   config::Sync sync{};
   config::Memory memory{};
+  bool by_heads = false;  ///< once more with context.method = heads
   JobOptions options{.lane_threads = true, .poison = true};
 };
 
@@ -83,28 +89,45 @@ std::vector<Case> cases() {
        .problem = Problem::everything_else,
        .mesh = {.context = 2},
        .sync = {.policy = deferred},
+       .by_heads = true,
        .options = one_thread},
-      {.name = "TwoAgain", .problem = Problem::everything_else, .mesh = {.context = 2}, .memory = {.recompute = block}},
-      {.name = "TwoGpt2", .problem = Problem::gpt2, .mesh = {.context = 2}, .memory = {.recompute = none}},
-      {.name = "TwoQwen3", .problem = Problem::qwen3, .mesh = {.context = 2}, .sync = {.reshard_after_forward = 1}},
+      {.name = "TwoAgain",
+       .problem = Problem::everything_else,
+       .mesh = {.context = 2},
+       .memory = {.recompute = block},
+       .by_heads = true},
+      {.name = "TwoGpt2",
+       .problem = Problem::gpt2,
+       .mesh = {.context = 2},
+       .memory = {.recompute = none},
+       .by_heads = true},
+      {.name = "TwoQwen3",
+       .problem = Problem::qwen3,
+       .mesh = {.context = 2},
+       .sync = {.reshard_after_forward = 1},
+       .by_heads = true},
       {.name = "TwoGemma2Again",
        .problem = Problem::gemma2,
        .mesh = {.context = 2},
-       .memory = {.recompute = block, .recompute_every = 2}},
+       .memory = {.recompute = block, .recompute_every = 2},
+       .by_heads = true},
       {.name = "TwoReplicated",
        .problem = Problem::everything_else,
        .mesh = {.replicate = 2, .context = 2},
        .accumulation = 3,
-       .sync = {.policy = immediate_all}},
+       .sync = {.policy = immediate_all},
+       .by_heads = true},
       {.name = "TwoReshardToTwo", .mesh = {.context = 2}, .sync = {.reshard_after_forward = 2}},
       {.name = "TwoActivationsOnHost",
        .mesh = {.context = 2},
        .memory = {.activation_offload = true,
                   .activation_offload_min_bytes = {},
-                  .offload = config::Offload::optimizer}},
+                  .offload = config::Offload::optimizer},
+       .by_heads = true},
       {.name = "TwoTensorSequence",
        .problem = Problem::everything_else,
-       .mesh = {.tensor = 2, .sequence_parallel = true, .context = 2}},
+       .mesh = {.tensor = 2, .sequence_parallel = true, .context = 2},
+       .by_heads = true},
       {.name = "TwoTensorSequenceAgainGemma2",
        .problem = Problem::gemma2,
        .mesh = {.tensor = 2, .sequence_parallel = true, .context = 2},
@@ -113,16 +136,30 @@ std::vector<Case> cases() {
        .problem = Problem::gpt2,
        .mesh = {.tensor = 2, .sequence_parallel = false, .context = 2},
        .sync = {.policy = deferred},
-       .memory = {.offload = config::Offload::parameters, .offload_fraction = 0.5}},
+       .memory = {.offload = config::Offload::parameters, .offload_fraction = 0.5},
+       .by_heads = true},
       {.name = "TwoTensorSequenceGpt2",
        .problem = Problem::gpt2,
        .mesh = {.tensor = 2, .sequence_parallel = true, .context = 2}},
-      {.name = "TwoPipelined", .problem = Problem::qwen3, .mesh = {.context = 2, .pipeline = 2}},
-      {.name = "Three", .problem = Problem::everything_else, .mesh = {.context = 3}},
+      {.name = "TwoPipelined", .problem = Problem::qwen3, .mesh = {.context = 2, .pipeline = 2}, .by_heads = true},
+      {.name = "Three", .problem = Problem::everything_else, .mesh = {.context = 3}, .by_heads = true},
       {.name = "ThreeGemma2", .problem = Problem::gemma2, .mesh = {.context = 3}},
-      {.name = "Four", .problem = Problem::everything_else, .mesh = {.context = 4}},
+      {.name = "Four", .problem = Problem::everything_else, .mesh = {.context = 4}, .by_heads = true},
       {.name = "FourGpt2OnOneThread", .problem = Problem::gpt2, .mesh = {.context = 4}, .options = one_thread},
   };
+}
+
+/// Each with keys gathered; some with heads exchanged, too.
+std::vector<Case> by_both_methods() {
+  std::vector<Case> all;
+  for (const Case& c : cases()) {
+    all.push_back(c);
+    if (!c.by_heads) continue;
+    all.push_back(c);
+    all.back().name += "ByHeads";
+    all.back().method = config::ContextMethod::heads;
+  }
+  return all;
 }
 
 /// Of the last two steps: lanes run ahead between them.
@@ -135,13 +172,22 @@ void expect_as_planned(const config::RunConfig& config, Job& job, const Measured
   planner::ReplayOptions options = planner::replay_options_of(config, job.resolved());
   options.shard_rank = job.mesh().shard_of(job.at());
   const planner::Traffic planned = planner::replay_traffic(job.schedule(), job.model(), job.layout(), options);
-  // Per layer and microbatch two gathers of keys, one more where the forward runs again, and one reduce-scatter.
-  const std::int64_t keys = options.tokens * 2 * job.model().held.kv_heads * job.model().held.head_dim *
-                            (config.mesh.context - 1) * size_of(config.precision.compute);
+  // Per layer and microbatch two gathers of keys, one more where the forward runs again, and one reduce-scatter; or
+  // queries, keys, values and attention's output exchanged in both passes.
+  const model::Sizes& held = job.model().held;
+  const std::int64_t context = config.mesh.context, value = size_of(config.precision.compute);
+  const std::int64_t keys = options.tokens * 2 * held.kv_heads * held.head_dim * (context - 1) * value;
+  const std::int64_t exchanged =
+      2 * options.tokens * (2 * held.heads + 2 * held.kv_heads) * held.head_dim / context * (context - 1) * value;
   if (config.memory.recompute != config::Recompute::block && config.mesh.pipeline == 1) {
     const std::int64_t calls = config.model.layers * job.resolved().accumulation;
-    EXPECT_EQ(planned.at("context").at("all_gather"), (planner::Moved{{2 * calls * keys}, 2 * calls}));
-    EXPECT_EQ(planned.at("context").at("reduce_scatter"), (planner::Moved{{calls * keys}, calls}));
+    if (config.context.method == config::ContextMethod::heads) {
+      EXPECT_EQ(planned.at("context"),
+                (std::map<std::string, planner::Moved>{{"all_to_all", {{calls * exchanged}, 4 * calls}}}));
+    } else {
+      EXPECT_EQ(planned.at("context").at("all_gather"), (planner::Moved{{2 * calls * keys}, 2 * calls}));
+      EXPECT_EQ(planned.at("context").at("reduce_scatter"), (planner::Moved{{calls * keys}, calls}));
+    }
   }
   for (const comm::TrafficTable& counted : found.traffic)
     for (const auto& [group, operations] : planned) {
@@ -175,6 +221,7 @@ TEST_P(ContextParity, FollowsThePlainProgramAndThePlan) {
     GTEST_SKIP() << "needs another number of ranks";
   config::RunConfig config = problem_run(c.problem, *files_);
   config.mesh = c.mesh;
+  config.context.method = c.method;
   config.sync = c.sync;
   config.memory = c.memory;
   config.batch.micro = config.batch.global / (dp * c.accumulation);
@@ -192,7 +239,8 @@ TEST_P(ContextParity, FollowsThePlainProgramAndThePlan) {
   expect_parity(outcome.curve, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(, ContextParity, testing::ValuesIn(cases()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(, ContextParity, testing::ValuesIn(by_both_methods()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_F(ContextParity, HoldsAPartOfTheActivations) {
   config::RunConfig config = problem_run(Problem::llama, *files_);
@@ -226,11 +274,17 @@ TEST_F(ContextParity, EvaluatesWhatOneRankEvaluates) {
     const Job::Evaluation found = job.evaluate(reader, 12 / shape.global());
     return std::pair{found.loss, found.targets};
   };
-  const auto found = evaluated(config, *world_);
+  std::vector<std::pair<double, double>> found;
+  for (const auto method : {config::ContextMethod::gather, config::ContextMethod::heads}) {
+    config.context.method = method;
+    found.push_back(evaluated(config, *world_));
+  }
   config.mesh = {};
   const auto expected = evaluated(config, world_->split(world_->rank(), 0));
-  EXPECT_NEAR(found.first, expected.first, test::loss_tolerance * expected.first);
-  EXPECT_EQ(found.second, expected.second) << "targets are counted once";
+  for (const auto& [loss, targets] : found) {
+    EXPECT_NEAR(loss, expected.first, test::loss_tolerance * expected.first);
+    EXPECT_EQ(targets, expected.second) << "targets are counted once";
+  }
 }
 
 }  // namespace

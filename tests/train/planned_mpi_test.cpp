@@ -46,6 +46,8 @@ class Planned : public testing::Test {
     config.model.heads = 8;
     config.model.kv_heads = one_of({2, 4, 8});
     config.model.head_dim = one_of({6, 12});
+    if (axes_() % 2 == 0 && config.model.kv_heads % (tensor * config.mesh.context) == 0)
+      config.context.method = config::ContextMethod::heads;
     config.model.tie_embeddings = one_of({false, true});
     if (tensor == 1 && config.mesh.context == 1 && one_of({false, true})) {
       config.model.architecture = "qwen3_moe";
@@ -94,10 +96,11 @@ void expect_planned(const comm::TrafficTable& counted, const planner::Traffic& p
 }
 
 TEST_F(Planned, MemoryIsWithinOnePercentAndBytesAreExact) {
-  int divided = 0;
+  int divided = 0, by_heads = 0;
   for (int i = 0; i < configurations; ++i) {
     const config::RunConfig config = drawn();
     divided += config.mesh.context > 1 ? 1 : 0;
+    by_heads += config.mesh.context > 1 && config.context.method == config::ContextMethod::heads ? 1 : 0;
     const std::string what = "\nconfiguration " + std::to_string(i) + "\n" + config::print_run_file(config);
     const device::MemoryUse before = device::memory_use();
     device::reset_peaks();
@@ -127,6 +130,7 @@ TEST_F(Planned, MemoryIsWithinOnePercentAndBytesAreExact) {
     expect_near(found(Space::host, Category::activations), planned.host.activations, "host activations" + what);
   }
   EXPECT_GT(divided, configurations / 4) << "sequences are divided by too few";
+  EXPECT_GT(by_heads, 1) << "heads are exchanged by too few";
 }
 
 }  // namespace

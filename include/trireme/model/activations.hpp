@@ -31,8 +31,9 @@ enum class Keep {
 /// SwiGLU or GELU and the norm's; moe: x, rstd, the router's logits, fp32, the experts of every token, int32, gate|up
 /// of every token's experts. What tensor parallelism cuts them into saves the same between them, but never the gathered
 /// input of a branch. So does what context parallelism cuts attention into, but for a norm of queries and keys: then
-/// those are saved before it, by the projection, and behind it. `keep` is neither input, which is a block's affair, nor
-/// kv_cache.
+/// those are saved before it, by the projection, and behind it; and where heads are exchanged for the attention's
+/// output, which core_attention saves by heads and output by tokens. `keep` is neither input, which is a block's
+/// affair, nor kv_cache.
 [[nodiscard]] std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
                                                Keep keep = Keep::products);
 
@@ -45,7 +46,7 @@ enum class Keep {
 /// attention: norm's output, d_y, the attention's output, d_q|k|v; mlp: norm's output, d_y, inner, d_gate|up; both the
 /// gradients of their norms' own parameters, fp32. Without a norm of the input that is x itself. Pieces of tensor
 /// parallelism: the branch without the norm's, the norm x and rstd, which a recompute_norm reads. Of
-/// context parallelism: the projection d_q|k|v, attend d_y and the attention's output.
+/// context parallelism: the projection d_q|k|v, attend and output d_y and the attention's output.
 struct Pending {
   std::vector<Bytes> tensors;
   Bytes fresh;

@@ -3,6 +3,9 @@
 
 #include <cstdint>
 
+#include "trireme/base/ids.hpp"
+#include "trireme/config/run_config.hpp"
+
 /// Context parallelism: every sequence divided over ranks that hold the same parameters.
 namespace trireme::model {
 
@@ -14,6 +17,7 @@ struct Model;
 struct ContextPart {
   int rank = 0;
   int ranks = 1;
+  config::ContextMethod method = config::ContextMethod::gather;
   friend bool operator==(const ContextPart&, const ContextPart&) = default;
 
   /// Tokens of a run. seq_len: of the whole sequence, a multiple of 2 * ranks.
@@ -30,9 +34,15 @@ struct ContextPart {
   }
 };
 
-/// Attention in two stages, between which the keys and values of the whole sequence are gathered: projection, and
-/// attend behind Join::gather_keys. Applied after the tensor plan; with one tensor rank the norms become stages of
-/// their own here. Throws ConfigError for a decoder that does not norm what its branches read, or has experts.
+/// Attention in stages, between which ranks exchange what attention reads of whole sequences. gather: projection, and
+/// attend behind Join::gather_keys. heads (Ulysses, Jacobs et al. 2023): projection, core_attention of some heads of
+/// whole sequences behind Join::to_heads, output behind Join::to_tokens. Applied after the tensor plan; with one tensor
+/// rank the norms become stages of their own here. Throws ConfigError for a decoder that does not norm what its
+/// branches read, or has experts, and for heads that cannot be divided.
 [[nodiscard]] Model divide_sequences(Model model, const ContextPart& part);
+
+/// Values of a token that an exchange of heads before `stage` moves, of this tensor rank: queries, keys and values, or
+/// attention's output.
+[[nodiscard]] std::int64_t exchanged_width(const Model& model, Block block, Stage stage);
 
 }  // namespace trireme::model

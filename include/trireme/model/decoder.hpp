@@ -22,6 +22,8 @@ enum class StageKind {
   mlp_branch,        ///< mlp without its norm and residual
   projection,        ///< attention_branch up to queries, keys and values, normed and turned
   attend,            ///< what is left of it: attention over the keys of whole sequences, and its output
+  core_attention,    ///< attention of some heads over whole sequences: attend without its output
+  output,            ///< the output of attention
   post_norm,         ///< of the output of attention or mlp, and its residual
   logits,            ///< the head without its norm
   moe,               ///< x + the sum of a token's experts of norm(x), each times its weight (mixture of experts)

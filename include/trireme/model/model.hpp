@@ -56,10 +56,19 @@ struct ParamRef {
   friend bool operator==(const ParamRef&, const ParamRef&) = default;
 };
 
-/// A collective that stands before or after a stage: over the tensor axis; gather_keys over the context axis. Its
-/// backward is the other one of gather and scatter, in reverse; an all-reduce before a stage is in its backward only,
-/// one after it in its forward only.
-enum class Join { none, gather_sequence, scatter_sequence, all_reduce_activation, gather_vocabulary, gather_keys };
+/// A collective that stands before or after a stage: over the tensor axis; gather_keys, to_heads and to_tokens over the
+/// context axis. Its backward is the other one of gather and scatter, or of to_heads and to_tokens, in reverse; an
+/// all-reduce before a stage is in its backward only, one after it in its forward only.
+enum class Join {
+  none,
+  gather_sequence,
+  scatter_sequence,
+  all_reduce_activation,
+  gather_vocabulary,
+  gather_keys,
+  to_heads,
+  to_tokens
+};
 
 /// A local piece of a block's forward: reads the residual stream, writes it, saves what backward needs.
 struct Stage {
@@ -139,15 +148,23 @@ struct Model {
 [[nodiscard]] constexpr bool is_branch(StageKind kind) {
   return kind == StageKind::attention_branch || kind == StageKind::mlp_branch || kind == StageKind::projection;
 }
+/// Whether a stage is behind the keys that attention reads: what context parallelism leaves of it.
+[[nodiscard]] constexpr bool attends(StageKind kind) {
+  return kind == StageKind::attend || kind == StageKind::core_attention;
+}
+/// Whether a stage has the weights of attention's output, whose gradients need what it saved, not a norm's output.
+[[nodiscard]] constexpr bool ends_attention(StageKind kind) {
+  return kind == StageKind::attend || kind == StageKind::output;
+}
 /// Whether parallelism partitions a stage: a separate value then stands between it and the residual stream.
 [[nodiscard]] inline bool is_partitioned(const Stage& stage) {
-  return is_branch(stage.kind) || stage.kind == StageKind::attend || stage.kind == StageKind::norm ||
+  return is_branch(stage.kind) || attends(stage.kind) || ends_attention(stage.kind) || stage.kind == StageKind::norm ||
          stage.kind == StageKind::post_norm || stage.leave != Join::none || stage.enter != Join::none;
 }
 
-/// Whether a stage of gathered keys adds what it computes to the residual stream: nothing sums or norms it first.
-[[nodiscard]] inline bool adds_to_stream(const Stage& attend) {
-  return attend.leave == Join::none && !attend.sum_is_normed;
+/// Whether a stage that ends attention adds what it computes to the residual stream: nothing sums or norms it first.
+[[nodiscard]] inline bool adds_to_stream(const Stage& stage) {
+  return stage.leave == Join::none && !stage.sum_is_normed;
 }
 
 /// Whether ranks of the tensor axis hold the same parameters of a block and have seen other tokens or heads.

@@ -7,8 +7,9 @@
 #include "trireme/model/context.hpp"
 #include "trireme/nn/branch.hpp"
 
-/// What context parallelism cuts an AttentionBranch into. Both see this rank's tokens; what other ranks have of the
-/// keys and values is gathered between them.
+/// What context parallelism cuts an AttentionBranch into. Projection, Attend and AttentionOutput see this rank's
+/// tokens. Before Attend what other ranks have of the keys and values is gathered; CoreAttention sees whole sequences
+/// instead, of a part of the heads.
 namespace trireme::nn {
 
 /// h to q|k|v as attention reads them. Saves nothing; with a norm of queries and keys q|k before it, and the rstd of
@@ -59,6 +60,46 @@ class Attend {
   model::Sizes sizes_;
   std::int64_t window_;
   model::ContextPart part_;
+  Slots slots_;
+  OutputLinear out_;
+};
+
+/// attention(q, k, v) of this rank's part of the heads over whole sequences. Saves q|k|v, its output, its log-sum-exp.
+/// Has no parameters.
+class CoreAttention {
+ public:
+  /// sizes: of all context ranks.
+  CoreAttention(model::Sizes sizes, const model::Stage& stage, const model::ContextPart& part);
+
+  /// qkv: [B*T, (heads + 2 kv_heads) / ranks * head_dim] of whole sequences of T tokens. [B*T, heads / ranks *
+  /// head_dim].
+  [[nodiscard]] at::Tensor forward(const at::Tensor& qkv, const Microbatch& microbatch, Mode mode,
+                                   std::vector<at::Tensor>& saved) const;
+  /// The gradient by qkv.
+  [[nodiscard]] at::Tensor backward(const at::Tensor& d_attended, const Microbatch& microbatch,
+                                    const std::vector<at::Tensor>& saved) const;
+
+ private:
+  [[nodiscard]] kernels::AttentionShape shape_of(const Microbatch& microbatch) const;
+
+  model::Sizes sizes_;  ///< heads and kv_heads: this rank's part
+  std::int64_t window_;
+  int ranks_;
+};
+
+/// o(attended). Saves attended. Parameters: roles_of(output).
+class AttentionOutput {
+ public:
+  AttentionOutput(const model::Sizes& sizes, bool adds_bias);
+  /// As Branch::forward.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& attended, const at::Tensor& residual,
+                                   std::span<const at::Tensor> parameters, Mode mode,
+                                   std::vector<at::Tensor>& saved) const;
+  [[nodiscard]] at::Tensor backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters,
+                                          std::vector<at::Tensor>& saved) const;
+  void backward_weight(std::span<const Grad> grads, const std::vector<at::Tensor>& saved) const;
+
+ private:
   Slots slots_;
   OutputLinear out_;
 };

@@ -76,6 +76,8 @@ struct Layer {
   std::optional<NormStage> norm;
   std::unique_ptr<Branch> branch;
   std::optional<Attend> attend;
+  std::optional<CoreAttention> core_attention;
+  std::optional<AttentionOutput> output;
   std::optional<VocabularyEmbedding> embedding;
   std::optional<VocabularyHead> head;
 };

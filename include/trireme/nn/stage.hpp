@@ -32,7 +32,7 @@ struct Microbatch {
   std::int64_t batch = 0;    ///< B
   std::int64_t seq_len = 0;  ///< T: with context parallelism this rank's tokens of each sequence
   /// int32 [B*T]: where in its sequence the document of each token begins (`document_begins`): attention stays within
-  /// documents. Undefined: it spans the row.
+  /// documents. Of whole sequences where ranks exchange heads. Undefined: it spans the row.
   at::Tensor document_begin{};
   double loss_scale = 1.0;  ///< 1 / non-ignored targets of the global batch: gradients carry it, losses do not
   double z_loss = 0.0;      ///< weight of the squared log-partition of the logits, in training

@@ -27,6 +27,12 @@ struct Advice {
   Memory memory;                 ///< as the run file is
   std::optional<Bytes> budget;   ///< memory.budget
   std::vector<Remedy> remedies;  ///< the largest saving first; those under 1% of the total are left out
+  /// With mesh.context > 1: the other context.method where a rank sends fewer bytes in a step with it.
+  struct LessTraffic {
+    std::string line;
+    Bytes bytes;  ///< fewer
+  };
+  std::optional<LessTraffic> less_traffic{};
   std::optional<Bytes>
       least;  ///< with one sequence a microbatch and all remedies that keep the ranks; set if these were tried
 };

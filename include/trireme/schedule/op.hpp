@@ -225,6 +225,18 @@ struct ScatterKeys {
   friend bool operator==(const ScatterKeys&, const ScatterKeys&) = default;
 };
 
+/// Exchanges over the context axis (Ulysses, Jacobs et al. 2023) all heads of this rank's tokens for the tokens of
+/// whole sequences of some heads (`to_heads`), or these for those. Stands before a stage in its forward, and with the
+/// other direction after it in its backward: queries, keys and values before attention, its output behind it.
+struct ExchangeHeads {
+  Block block;
+  Stage stage;
+  Microbatch microbatch;
+  Phase phase = Phase::forward;
+  bool to_heads = true;
+  friend bool operator==(const ExchangeHeads&, const ExchangeHeads&) = default;
+};
+
 // Pipeline parallelism. Edge e stands between chunks e and e + 1 of the model: the residual stream passes forward over
 // it, its gradient backward. Buffers are slots of two rings, allocated once.
 
@@ -267,7 +279,7 @@ struct Take {
 using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute,
                         Upload, OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations,
                         GatherSequence, ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm,
-                        AllReduceReplicated, Put, Send, Receive, Take, GatherKeys, ScatterKeys>;
+                        AllReduceReplicated, Put, Send, Receive, Take, GatherKeys, ScatterKeys, ExchangeHeads>;
 
 [[nodiscard]] Lane lane_of(const Op& op);
 

@@ -62,6 +62,16 @@ class OpCost {
   Cost operator()(const schedule::ScatterKeys&) const {
     return reduce("scatter of their gradients", along(Axis::context), all_keys());
   }
+  Cost operator()(const schedule::ExchangeHeads& op) const {
+    const Group group = along(Axis::context);
+    const double bytes =
+        f64(of_.replay_options.tokens * model::exchanged_width(of_.model, op.block, op.stage) * width());
+    const Cost cost{.seconds = all_to_all_seconds(machine_, group, bytes),
+                    .bytes = bytes * (group.ranks - 1) / group.ranks,
+                    .wire = group.wire()};
+    note_collective("exchange of heads", group, bytes, cost.seconds);
+    return cost;
+  }
 
   Cost operator()(const schedule::Forward& op) const { return compute(op, Phase::forward); }
   Cost operator()(const schedule::Recompute& op) const { return compute(op, Phase::recompute); }

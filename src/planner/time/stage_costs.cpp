@@ -37,7 +37,7 @@ class Stages {
     if (model::looks_up(kind)) return bytes("lookup", 10, all_tokens(), model_.sizes.hidden);
     const model::Decoder& decoder = model_.sizes.decoder;
     product_terms(stage, last_of_block && phase_ == Phase::recompute && !decoder.post_norm);
-    if (kind == Kind::attention || kind == Kind::attention_branch || kind == Kind::attend) attention(stage.window);
+    if (kind == Kind::attention || kind == Kind::attention_branch || model::attends(kind)) attention(stage.window);
     const Kernels& k = c_.software.kernels;
     if (kind == Kind::norm || kind == Kind::post_norm)
       bytes("norm and residual", k.norm, stream_tokens(), model_.sizes.hidden);

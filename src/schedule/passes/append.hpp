@@ -11,6 +11,10 @@ namespace trireme::schedule {
 
 void append_forward(std::vector<Op>& ops, const model::Model& model, Block block, Stage stage, Microbatch m);
 
+/// What the context axis exchanges before the forward of a stage, or with Phase::recompute before its recompute.
+void append_context_join(std::vector<Op>& ops, const model::Model& model, Block block, Stage stage, Microbatch m,
+                         Phase phase);
+
 /// A branch's backward in two parts: its input's gradient is summed while its weights' are computed, and its input is
 /// gathered again while its input's gradient is computed.
 void append_backward(std::vector<Op>& ops, const model::Model& model, Block block, Stage stage, Microbatch m);

@@ -25,6 +25,13 @@ void append_input_again(std::vector<Op>& ops, const model::Model& model, Block b
   if (stage_of(model, b, s).enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::again});
 }
 
+/// The exchange that stands before a stage's forward, or behind its backward the other way.
+std::optional<Op> exchange_of(const model::Model& model, Block b, Stage s, Microbatch m, Phase phase) {
+  const Join enter = stage_of(model, b, s).enter;
+  if (enter != Join::to_heads && enter != Join::to_tokens) return std::nullopt;
+  return ExchangeHeads{b, s, m, phase, (enter == Join::to_heads) == (phase != Phase::backward)};
+}
+
 /// What a stage's backward reads of other ranks.
 void append_gathers_for_backward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
   const model::Stage& stage = stage_of(model, b, s);
@@ -35,6 +42,7 @@ void append_gathers_for_backward(std::vector<Op>& ops, const model::Model& model
 void append_sum_of_input_gradient(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
   const Join enter = stage_of(model, b, s).enter;
   if (enter == Join::gather_keys) ops.push_back(ScatterKeys{b, s, m});
+  if (const auto exchange = exchange_of(model, b, s, m, Phase::backward)) ops.push_back(*exchange);
   if (enter == Join::gather_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::backward});
   if (enter == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::backward});
 }
@@ -79,10 +87,15 @@ std::optional<Compute> whole_block(const std::vector<Op>& ops, std::size_t first
 
 }  // namespace
 
+void append_context_join(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m, Phase phase) {
+  if (stage_of(model, b, s).enter == Join::gather_keys) ops.push_back(GatherKeys{b, s, m, phase});
+  if (const auto exchange = exchange_of(model, b, s, m, phase)) ops.push_back(*exchange);
+}
+
 void append_forward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
   const model::Stage& stage = stage_of(model, b, s);
   if (stage.enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::forward});
-  if (stage.enter == Join::gather_keys) ops.push_back(GatherKeys{b, s, m, Phase::forward});
+  append_context_join(ops, model, b, s, m, Phase::forward);
   ops.push_back(Forward{b, s, m});
   if (stage.leave == Join::scatter_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::forward});
   if (stage.leave == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::forward});
@@ -95,7 +108,7 @@ void append_backward(std::vector<Op>& ops, const model::Model& model, Block b, S
   };
   append_gathers_for_backward(ops, model, b, s, m);
   const model::StageKind kind = stage_of(model, b, s).kind;
-  const bool in_parts = model::is_branch(kind) || kind == model::StageKind::attend;
+  const bool in_parts = model::is_branch(kind) || model::ends_attention(kind);
   if (model::is_branch(kind)) append_input_again(ops, model, b, s, m);
   backward(in_parts ? BackwardPart::input : BackwardPart::whole);
   append_sum_of_input_gradient(ops, model, b, s, m);
@@ -104,11 +117,17 @@ void append_backward(std::vector<Op>& ops, const model::Model& model, Block b, S
 
 void append_backward_input(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
   append_gathers_for_backward(ops, model, b, s, m);
-  ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = BackwardPart::input});
+  const bool weights = stage_of(model, b, s).kind != model::StageKind::core_attention;
+  ops.push_back(Backward{.block = b,
+                         .stage = s,
+                         .microbatch = m,
+                         .gradients = {},
+                         .part = weights ? BackwardPart::input : BackwardPart::whole});
   append_sum_of_input_gradient(ops, model, b, s, m);
 }
 
 void append_backward_weight(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
+  if (stage_of(model, b, s).kind == model::StageKind::core_attention) return;  // it has no weights
   if (model::is_branch(stage_of(model, b, s).kind)) append_input_again(ops, model, b, s, m);
   ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = BackwardPart::weight});
 }

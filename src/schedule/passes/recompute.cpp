@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "schedule/passes/append.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/schedule/passes/passes.hpp"
 
@@ -37,7 +38,7 @@ void append_recompute(std::vector<Op>& ops, const model::Model& model, Block blo
     const model::Stage& stage = stages[static_cast<std::size_t>(s)];
     if (stage.enter == model::Join::gather_sequence)
       ops.emplace_back(GatherSequence{block, Stage{s}, m, Phase::recompute});
-    if (stage.enter == model::Join::gather_keys) ops.emplace_back(GatherKeys{block, Stage{s}, m, Phase::recompute});
+    append_context_join(ops, model, block, Stage{s}, m, Phase::recompute);
     ops.emplace_back(Recompute{block, Stage{s}, m});
     if (s + 1 == static_cast<int>(stages.size())) continue;
     if (stage.leave == model::Join::scatter_sequence)

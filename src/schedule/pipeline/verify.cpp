@@ -37,6 +37,7 @@ class ChunkStreams {
   // The stage that they belong to is followed.
   void operator()(const GatherKeys&) {}
   void operator()(const ScatterKeys&) {}
+  void operator()(const ExchangeHeads&) {}
   void operator()(const GatherSequence&) {}
   void operator()(const ScatterSequence&) {}
   void operator()(const AllReduceActivation&) {}

@@ -21,11 +21,11 @@ void whole_effects(const Compute& op, Effects& on, bool reads_saved) {
   }
 }
 
-/// Of the forward of attention over gathered keys, which are freed. With no sum or norm behind it, it adds to the
+/// Of the forward of what ends attention; gathered keys are freed. With no sum or norm behind it, it adds to the
 /// stream.
 template <class Stream>
-void attend_effects(Microbatch m, const model::Stage& stage, Effects& on) {
-  on.update(resource::Keys{m});
+void end_of_attention_effects(Microbatch m, const model::Stage& stage, Effects& on) {
+  if (stage.kind == model::StageKind::attend) on.update(resource::Keys{m});
   on.update(resource::Branch{m});
   if (model::adds_to_stream(stage)) on.update(Stream{m});
 }
@@ -41,8 +41,8 @@ struct Description<Forward> {
     using model::StageKind;
     on.read_parameters();
     if (reads_cache) on.read(resource::Saved{op.block, *op.stage, op.microbatch});
-    if (partitioned->kind == StageKind::attend) {
-      attend_effects<resource::Hidden>(op.microbatch, *partitioned, on);
+    if (model::ends_attention(partitioned->kind)) {
+      end_of_attention_effects<resource::Hidden>(op.microbatch, *partitioned, on);
       return on.write(resource::Saved{op.block, *op.stage, op.microbatch});
     }
     if (partitioned->kind == StageKind::post_norm) {
@@ -53,7 +53,8 @@ struct Description<Forward> {
     if (partitioned->kind == StageKind::norm) on.read(resource::Hidden{op.microbatch});
     if (partitioned->kind == StageKind::embedding || partitioned->kind == StageKind::logits)
       on.write(resource::Hidden{op.microbatch});  // nothing is left of it
-    if (model::is_branch(partitioned->kind) || partitioned->kind == StageKind::logits)
+    if (model::is_branch(partitioned->kind) || partitioned->kind == StageKind::logits ||
+        partitioned->kind == StageKind::core_attention)
       on.read(resource::Branch{op.microbatch});
     if (partitioned->kind == StageKind::logits)
       on.write(resource::Vocabulary{op.microbatch});
@@ -90,8 +91,8 @@ struct Description<Recompute> {
     if (partitioned == nullptr) return whole_effects<resource::Recomputed>(op, on, true);
     on.read_parameters();
     on.update(resource::Saved{op.block, *op.stage, op.microbatch});
-    if (partitioned->kind == model::StageKind::attend)
-      return attend_effects<resource::Recomputed>(op.microbatch, *partitioned, on);
+    if (model::ends_attention(partitioned->kind))
+      return end_of_attention_effects<resource::Recomputed>(op.microbatch, *partitioned, on);
     const bool norms_input = partitioned->kind == model::StageKind::norm;
     if (norms_input || partitioned->kind == model::StageKind::post_norm) on.update(resource::Recomputed{op.microbatch});
     if (!norms_input) on.read(resource::Branch{op.microbatch});
@@ -162,12 +163,13 @@ struct Description<Backward> {
       on.read(resource::Branch{m});
       return on.update(resource::Hidden{m});
     }
-    if (stage.kind == model::StageKind::attend) {
-      on.update(resource::Keys{m});
+    if (model::ends_attention(stage.kind)) {
+      if (stage.kind == model::StageKind::attend) on.update(resource::Keys{m});
       if (stage.leave != model::Join::scatter_sequence && !stage.sum_is_normed) on.read(resource::Hidden{m});
       return on.update(resource::Branch{m});
     }
-    if (stage.kind == model::StageKind::projection) return on.update(resource::Branch{m});
+    if (stage.kind == model::StageKind::projection || stage.kind == model::StageKind::core_attention)
+      return on.update(resource::Branch{m});
     if (stage.kind == model::StageKind::logits) {
       on.read(resource::Vocabulary{m});
       return on.update(resource::Branch{m});

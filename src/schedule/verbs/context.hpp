@@ -38,4 +38,21 @@ struct Description<ScatterKeys> {
   }
 };
 
+template <>
+struct Description<ExchangeHeads> {
+  static constexpr Names<1> names{"exchange_heads"};
+  static Lane lane(const ExchangeHeads&) { return Lane::context; }
+  static void effects(const ExchangeHeads& op, Effects& on) { on.update(resource::Branch{op.microbatch}); }
+  static std::string print(const ExchangeHeads& op, const model::Model& model) {
+    return stage_text(op, model) + (op.to_heads ? " -> heads" : " -> tokens");
+  }
+  static Op parse(Line& line, std::string_view) {
+    auto op = std::get<ExchangeHeads>(parse_stage<ExchangeHeads>(line));
+    line.take_word("->");
+    op.to_heads = line.take_if("heads");
+    if (!op.to_heads) line.take_word("tokens");
+    return op;
+  }
+};
+
 }  // namespace trireme::schedule

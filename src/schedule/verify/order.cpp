@@ -72,7 +72,8 @@ class Order {
         branch_to_backward(stream);
         stream.branch_gradient = partitioned->kind == model::StageKind::logits ||
                                  partitioned->kind == model::StageKind::post_norm ||
-                                 partitioned->kind == model::StageKind::attend || model::is_branch(partitioned->kind);
+                                 model::attends(partitioned->kind) || model::ends_attention(partitioned->kind) ||
+                                 model::is_branch(partitioned->kind);
       }
       stream.backward = at + 1;
       if (op.part == BackwardPart::input) stream.input_done.insert(place);
@@ -120,6 +121,16 @@ class Order {
       case Phase::again:
         branch_to_backward(stream);  // a recompute gathers keys, too
         return expect(place, op.microbatch, "backward", next_backward(stream));
+    }
+  }
+  void operator()(const ExchangeHeads& op) {
+    Stream& stream = stream_of(op.microbatch);
+    const Place place{op.block, op.stage};
+    switch (op.phase) {
+      case Phase::forward: return expect(place, op.microbatch, "forward", next_forward(stream));
+      case Phase::recompute: return expect(place, op.microbatch, "recompute", stream.recompute);
+      case Phase::backward: return;  // verify_tensor: of what its stage has left
+      case Phase::again: return complain("exchanges what no stage computes again");
     }
   }
   // Each follows the one stage that has left something to sum: verify_tensor.

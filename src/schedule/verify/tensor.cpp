@@ -56,6 +56,10 @@ class StageBoundaries {
       use(key, Phase::again);
       owe(op.microbatch, print(Op{ScatterKeys{op.block, *op.stage, op.microbatch}}, model_));
     }
+    if (exchanges(stage.enter))
+      owe(op.microbatch,
+          print(Op{ExchangeHeads{op.block, *op.stage, op.microbatch, Phase::backward, stage.enter == Join::to_tokens}},
+                model_));
     if (stage.enter == Join::gather_sequence)
       owe(op.microbatch, print(Op{ScatterSequence{op.block, *op.stage, op.microbatch, Phase::backward}}, model_));
     if (stage.enter == Join::all_reduce_activation)
@@ -82,6 +86,14 @@ class StageBoundaries {
     if (!gathered_.insert({{op.block, op.stage, op.microbatch}, op.phase}).second)
       complain("gathers what is there already");
   }
+  void operator()(const ExchangeHeads& op) {
+    if (op.phase == Phase::backward) return pay(op.microbatch);
+    expect_no_debt(op.microbatch);
+    if (stage_of(op.block, op.stage).enter != (op.to_heads ? Join::to_heads : Join::to_tokens))
+      complain("exchanges what its stage does not read");
+    if (!gathered_.insert({{op.block, op.stage, op.microbatch}, op.phase}).second)
+      complain("exchanges what is there already");
+  }
   void operator()(const ScatterKeys& op) { pay(op.microbatch); }
   void operator()(const ScatterSequence& op) { pay(op.microbatch); }
   void operator()(const AllReduceActivation& op) { pay(op.microbatch); }
@@ -104,7 +116,10 @@ class StageBoundaries {
   [[nodiscard]] const model::Stage& stage_of(Block block, Stage stage) const {
     return model_[block].stages[static_cast<std::size_t>(stage.value)];
   }
-  [[nodiscard]] static bool gathers(Join join) { return join == Join::gather_sequence || join == Join::gather_keys; }
+  [[nodiscard]] static bool exchanges(Join join) { return join == Join::to_heads || join == Join::to_tokens; }
+  [[nodiscard]] static bool gathers(Join join) {
+    return join == Join::gather_sequence || join == Join::gather_keys || exchanges(join);
+  }
   /// The op that must follow a stage's forward, as text; empty where there is none.
   [[nodiscard]] std::string print_of(Join join, Block b, Stage s, Microbatch m, Phase phase) const {
     if (join == Join::scatter_sequence) return print(Op{ScatterSequence{b, s, m, phase}}, model_);
@@ -120,7 +135,7 @@ class StageBoundaries {
   }
   void pay(Microbatch m) {
     std::optional<std::string>& owed = owed_[m];
-    if (owed != print(schedule_.ops[index_], model_)) complain("sums what no stage before it has left to be summed");
+    if (owed != print(schedule_.ops[index_], model_)) complain("sums or exchanges what no stage before it has left");
     owed.reset();
   }
   void expect_no_debt(Microbatch m) {

@@ -55,12 +55,14 @@ nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config:
     // Targets are shifted and documents found before the sequences are divided.
     const device::ChargeTo charge(device::Category::data);
     const std::int64_t seq_len = config.data.seq_len;
-    const at::Tensor begins = documents(config.data, inputs, seq_len);
+    at::Tensor begins = documents(config.data, inputs, seq_len);
+    if (begins.defined() && part.method == config::ContextMethod::gather)  // else every token is a query here
+      begins = part_of(begins, config.batch.micro, part);
     return {.inputs = part_of(inputs, config.batch.micro, part),
             .targets = part_of(borrowed(tokens.targets), config.batch.micro, part),
             .batch = config.batch.micro,
             .seq_len = seq_len / part.ranks,
-            .document_begin = begins.defined() ? part_of(begins, config.batch.micro, part) : at::Tensor(),
+            .document_begin = begins,
             .loss_scale = loss_scale};
   }
   return {.inputs = on_device(inputs, device),
