@@ -9,6 +9,7 @@
 
 #include "data/megatron_index.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/make_directories.hpp"
 #include "trireme/data/token_file.hpp"
 
 namespace trireme::data {
@@ -32,6 +33,16 @@ std::string tokens_path(const std::string& output) {
   return output;
 }
 
+/// Makes the directory of `path`.
+const std::string& with_its_directory(const std::string& path) {
+  const std::string directory = std::filesystem::path(path).parent_path().string();
+  if (directory.empty()) return path;
+  if (const std::error_code error = io::make_directories(directory))
+    throw WriteError(
+        fmt::format("cannot write {}: its directory cannot be made: {}; choose another one", path, error.message()));
+  return path;
+}
+
 /// Narrows tokens to what the file stores and writes them.
 template <class Stored>
 void write_as(io::AtomicFile& file, std::span<const std::int32_t> tokens) {
@@ -50,7 +61,7 @@ TokenWriter::TokenWriter(const std::string& output, std::int64_t vocab_size, boo
     : vocab_size_(vocab_size),
       type_(is_index(output) ? megatron_token_type(vocab_size) : raw_token_type(vocab_size)),
       index_path_(is_index(output) ? std::optional(output) : std::nullopt),
-      tokens_file_(tokens_path(output)) {
+      tokens_file_(with_its_directory(tokens_path(output))) {
   if (masked) mask_.emplace(mask_path(tokens_file_.path()));
 }
 

@@ -172,7 +172,7 @@ Traffic replay_traffic(const schedule::Schedule& schedule, const model::Model& m
 
 std::string to_text(const Memory& memory) {
   TextTable table({"memory of one rank", "peak", "during"});
-  const auto add = [&](const char* name, Bytes bytes, const std::string& during = "all the step") {
+  const auto add = [&](const std::string& name, Bytes bytes, const std::string& during = "all the step") {
     table.add({name, to_text(bytes), bytes.value > 0 ? during : ""});
   };
   add("parameters.sharded", memory.parameters_sharded);
@@ -190,11 +190,14 @@ std::string to_text(const Memory& memory) {
         fmt::format("estimate: CUDA, {} NCCL communicator{}", memory.nccl_communicators,
                     memory.nccl_communicators == 1 ? "" : "s"));
   if (memory.host.total().value == 0) return table.str();
-  add("in host memory: parameters.sharded", memory.host.parameters_sharded);
-  add("in host memory: gradients.sharded", memory.host.gradients_sharded);
-  add("in host memory: optimizer", memory.host.optimizer);
-  add("in host memory: activations", memory.host.activations, "forward to backward");
-  add("in host memory: other", memory.host.other, "copies for checkpoint.async");
+  const auto add_host = [&](const char* category, Bytes bytes, const char* when) {
+    if (bytes.value > 0) add(fmt::format("in host memory: {}", category), bytes, when);
+  };
+  add_host("parameters.sharded", memory.host.parameters_sharded, "all the step");
+  add_host("gradients.sharded", memory.host.gradients_sharded, "all the step");
+  add_host("optimizer", memory.host.optimizer, "all the step");
+  add_host("activations", memory.host.activations, "forward to backward");
+  add_host("other", memory.host.other, "copies for checkpoint.async");
   add("in host memory: total", memory.host.total(), "");
   return table.str();
 }

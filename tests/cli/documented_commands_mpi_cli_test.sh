@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Every trireme command that README, docs and --help show, in their order, on small files by the names that they use: each
-# ends with exit code 0. And every option that a document names is in the help of its command.
+# ends with exit code 0. And every option and key that a document names is one.
 # timeout: 900
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
@@ -10,7 +10,7 @@ commands=(init train plan tokenize generate evaluate report doctor inspect verif
 for command in "${commands[@]}"; do "$TRIREME" "$command" --help >"help-$command.txt"; done
 
 # The files: one text, a run file for training and one that fits thousands of ranks, a tokenizer, a downloaded model.
-mkdir -p inputs runs/data data
+mkdir -p inputs runs/data  # data/ is made by the first tokenize
 cp text.txt book.txt
 cp text.txt web-1.txt
 cp text.txt web-2.txt
@@ -111,6 +111,24 @@ for path in [pathlib.Path(sys.argv[1]) / "README.md", *sorted((pathlib.Path(sys.
 sys.exit(wrong != 0)
 PY
 python3 options.py "$TRIREME_SOURCE" "${commands[@]}" >out.txt || fail 'options that there are not'
+
+cat >keys.py <<'PY'
+"""keys.py SOURCE: keys of the run file that documents name and the table of options does not have."""
+import pathlib, re, sys
+source = pathlib.Path(sys.argv[1])
+known = set(re.findall(r"^\| `([a-z]+\.[a-z_0-9]+)` \|", (source / "docs/run-file.md").read_text(), re.M))
+sections = "|".join(sorted({key.split(".")[0] for key in known}))
+wrong = set()
+others = {"faults.md", "from-pytorch.md", "scale.md"}  # name points of faults, keys of other programs, tests
+for path in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
+    for quoted in [] if path.name in others else re.findall(r"`([^`\n]+)`", path.read_text()):
+        for key in re.findall(rf"(?<![\w./-])(?:{sections})\.[a-z_0-9]*[a-z0-9](?![\w(./*])", quoted):
+            if key not in known and not re.search(r"\.(toml|jsonl|json|bin|py|txt|html|md|sh)$", key):
+                wrong.add(f"{path.name}: {key}")
+print(len(known), *sorted(wrong), sep="\n")
+sys.exit(len(known) < 90 or bool(wrong))
+PY
+python3 keys.py "$TRIREME_SOURCE" >out.txt || fail 'keys that there are not'
 
 cat >messages.py <<'PY'
 """messages.py SOURCE: messages that docs/troubleshooting.md explains and nothing in the sources says."""

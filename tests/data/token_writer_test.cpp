@@ -128,10 +128,17 @@ TEST(AtomicFile, IsWrittenByOneAtATimeAndNothingOfAKilledOneIsLeftInIt) {
   test::expect_parts(test::error_of(ExitCode::write, [&] { (void)io::AtomicFile("/dev/null"); }), {"no regular file"});
 }
 
-TEST(TokenWriter, NamesADirectoryThatDoesNotExist) {
+TEST(TokenWriter, MakesItsDirectory) {
   const TemporaryDirectory dir;
-  test::expect_parts(test::error_of(ExitCode::write, [&] { TokenWriter(dir / "no/x.bin", 100); }),
-                     {"cannot write", "no/x.bin", "create its directory"});
+  write(dir / "new/deep/x.bin", 100, {{1, 2, 3}});
+  EXPECT_EQ(TokenFile(dir / "new/deep/x.bin", config::TokenFormat::automatic, 100).tokens(), 3);
+}
+
+TEST(TokenWriter, NamesADirectoryThatCannotBeMade) {
+  const TemporaryDirectory dir;
+  std::ofstream(dir / "file") << "text";
+  test::expect_parts(test::error_of(ExitCode::write, [&] { TokenWriter(dir / "file/x.bin", 100); }),
+                     {"cannot write", "file/x.bin", "Not a directory"});
   test::expect_parts(test::error_of(ExitCode::write, [&] { TokenWriter(dir.path(), 100); }), {"it is a directory"});
 }
 

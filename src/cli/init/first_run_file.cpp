@@ -61,10 +61,11 @@ void choose_training(FirstRun& run, Reasons& reasons) {
   config.train.steps = std::max(epoch, fewest_steps);
   const double epochs =
       static_cast<double>(config.train.steps * config.batch.global) / static_cast<double>(run.samples);
+  const std::string times = fmt::format("{:.3g}", epochs);
   reasons["train.steps"] =
-      fmt::format("{} tokens: {:.3g} {} of data.train",
-                  count_of(static_cast<double>(config.train.steps * config.batch.global) * seq_len), epochs,
-                  epochs == 1 ? "epoch" : "epochs");
+      fmt::format("{} tokens: {} {} of data.train",
+                  count_of(static_cast<double>(config.train.steps * config.batch.global) * seq_len), times,
+                  times == "1" ? "epoch" : "epochs");
   config.lr.warmup_steps = std::clamp<std::int64_t>(config.train.steps / 20, 1, 2000);
   reasons["lr.warmup_steps"] = "a twentieth of the steps, at most 2000";
   reasons["lr.schedule"] = "falls to lr.min_ratio at the last step; wsd can be extended later (docs/recipes.md)";

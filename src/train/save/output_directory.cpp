@@ -5,10 +5,10 @@
 
 #include <filesystem>
 #include <fstream>
-#include <vector>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/make_directories.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/config/load.hpp"
@@ -45,18 +45,10 @@ void check_earlier_run(const config::RunConfig& config) {
                     config.run.output, metrics.string()));
 }
 
-/// Makes a directory and those above it, each of them durable: what is saved in it is reached through their entries.
 void create(const char* what, const std::string& directory) {
-  std::error_code error;
-  std::vector<fs::path> parents;
-  for (fs::path path = fs::absolute(directory, error); path.has_relative_path() && !fs::exists(path, error);
-       path = path.parent_path())
-    if (path.has_filename()) parents.push_back(path.parent_path());
-  fs::create_directories(directory, error);
-  if (error)
+  if (const std::error_code error = io::make_directories(directory))
     throw WriteError(fmt::format("{} {}: cannot be created: {}. Set {} to a directory that you may write to.", what,
                                  directory, error.message(), what));
-  for (const fs::path& parent : parents) io::sync_directory(parent.string());
 }
 
 /// The directory of checkpoints, made and tried: a run must not find out after hours.

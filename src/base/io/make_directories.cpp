@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/base/io/make_directories.hpp"
+
+#include <filesystem>
+#include <vector>
+
+#include "trireme/base/io/file.hpp"
+
+namespace trireme::io {
+
+std::error_code make_directories(const std::string& directory) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<fs::path> parents;
+  for (fs::path path = fs::absolute(directory, error); path.has_relative_path() && !fs::exists(path, error);
+       path = path.parent_path())
+    if (path.has_filename()) parents.push_back(path.parent_path());
+  fs::create_directories(directory, error);
+  if (error) return error;
+  for (const fs::path& parent : parents) sync_directory(parent.string());
+  return {};
+}
+
+}  // namespace trireme::io
