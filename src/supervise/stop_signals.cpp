@@ -60,7 +60,7 @@ sigset_t held_signals() {
 
 }  // namespace
 
-StopSignals::StopSignals(std::function<void(int signal)> first)
+StopSignals::StopSignals(std::function<void(int signal)> on_signal)
     : stack_(stack_bytes), wake_(::eventfd(0, EFD_CLOEXEC)) {
   last_signal = 0;
   first_term = Clock::time_point{};
@@ -78,7 +78,7 @@ StopSignals::StopSignals(std::function<void(int signal)> first)
   if (wake_ < 0 || signals_here < 0)
     throw EnvironmentError(
         fmt::format("signals cannot be watched: {}; raise the limit of open files (ulimit -n)", std::strerror(errno)));
-  thread_ = std::thread([wake = wake_, signals_here, first = std::move(first)]() mutable {
+  thread_ = std::thread([wake = wake_, signals_here, on_signal = std::move(on_signal)] {
     pollfd ends[] = {{.fd = signals_here, .events = POLLIN, .revents = 0},
                      {.fd = wake, .events = POLLIN, .revents = 0}};
     while (ends[1].revents == 0) {
@@ -89,11 +89,10 @@ StopSignals::StopSignals(std::function<void(int signal)> first)
         for (signalfd_siginfo info{}; ::read(signals_here, &info, sizeof(info)) == sizeof(info);) {
           const auto signal = static_cast<int>(info.ssi_signo);
           take(signal);
-          if (taken == 0) taken = signal;
+          if (taken != SIGTERM) taken = signal;
         }
       }
-      if (taken == 0) continue;
-      if (const auto call = std::exchange(first, {})) call(taken);  // may wait: nobody who asks waits for it
+      if (taken != 0 && on_signal) on_signal(taken);  // may wait: nobody who asks waits for it
     }
     ::close(signals_here);
   });

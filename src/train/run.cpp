@@ -14,6 +14,7 @@
 #include "train/record/end_report.hpp"
 #include "train/reporter.hpp"
 #include "train/save/directory_locks.hpp"
+#include "train/save/emergency_save.hpp"
 #include "train/save/saver.hpp"
 #include "train/save/stopping.hpp"
 #include "train/setup/device_kernels.hpp"
@@ -43,7 +44,7 @@ class TrainingLoop {
  public:
   /// All outlive the loop.
   TrainingLoop(Job& job, Supervision& supervision, Recorder& recorder, Reporter& reporter, Saver& saver,
-               Stopping& stopping, Output& output)
+               Stopping& stopping, Output& output, std::optional<EmergencySave>& emergency)
       : job_(job),
         config_(job.config()),
         supervision_(supervision),
@@ -52,6 +53,7 @@ class TrainingLoop {
         saver_(saver),
         stopping_(stopping),
         output_(output),
+        emergency_(emergency),
         rank_(supervision.world().rank()),
         validation_(job, supervision, stopping) {}
 
@@ -76,8 +78,8 @@ class TrainingLoop {
     }
     wind_up();
     reporter_.print_peaks();
+    if (rank_ == 0 && config_.metrics.report) write_end_report(config_);  // whatever becomes of the export
     saver_.export_at_end(state_);
-    if (rank_ == 0 && config_.metrics.report) write_end_report(config_);
     return ExitCode::done;
   }
 
@@ -102,6 +104,7 @@ class TrainingLoop {
   void train_step(data::BatchReader& reader, std::int64_t step) {
     const auto begin = Clock::now();
     const double waited = comm::seconds_inside_collectives();
+    if (emergency_) emergency_->offer(state_);
     fault::set_step(static_cast<long>(step));
     (void)fault::point("step.begin");
     recorder_.begin_step(job_, step);
@@ -111,6 +114,7 @@ class TrainingLoop {
                         .data_seconds = seconds_since(begin)};
     device::reset_peaks();
     trained.result = job_.step(batch, trained.lr, rests_after(step));
+    if (emergency_) emergency_->withdraw();  // its first update did
     trained.own_seconds =
         seconds_since(begin) - (comm::seconds_inside_collectives() - waited) -
         (job_.lane_threads() ? trained.result.exposed_seconds + trained.result.pipeline_wait_seconds : 0);
@@ -143,6 +147,7 @@ class TrainingLoop {
 
   /// Nothing is left to be written when a run ends; what failed is an error then.
   void wind_up() {
+    if (emergency_) emergency_->close();
     saver_.finish(state_);
     recorder_.report_step_times();
     supervision_.rest();
@@ -167,6 +172,7 @@ class TrainingLoop {
   Saver& saver_;
   Stopping& stopping_;
   Output& output_;
+  std::optional<EmergencySave>& emergency_;
   int rank_;
   Validation validation_;
   checkpoint::State state_;
@@ -187,6 +193,12 @@ class OutOfMemoryHelp {
   ~OutOfMemoryHelp() { device::help_out_of_memory({}); }
 };
 
+/// Whether updates run where they are seen to begin, on the thread that trains.
+bool can_save_in_step(const Job& job) {
+  return saves_checkpoints(job.config()) && !job.options().device.is_cuda() &&
+         job.config().memory.offload == config::Offload::none;
+}
+
 }  // namespace
 
 ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& world, const std::string& run_file,
@@ -200,7 +212,11 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
   Recorder recorder(config, supervision.world());
   OpWatch ops(supervision);
   JobOptions options = job_options(config, environment);
-  options.on_op = [&ops](int op, std::int64_t step) { ops.begins(op, step); };
+  std::optional<EmergencySave> emergency;
+  options.on_op = [&ops, &emergency](int op, std::int64_t step) {
+    ops.begins(op, step);
+    if (emergency && ops.updates(op)) emergency->withdraw();
+  };
   supervision.apply_to(options);
   Job job(config, supervision.world(), std::move(options));
   ops.watch(job.schedule(), job.model());
@@ -224,12 +240,16 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
   if (first_rank && !environment.device.remark.empty()) log::info(environment.device.remark);
   const OutOfMemoryHelp help(ops, config, environment.device.gpu.has_value(), world.size());
   Reporter reporter(job, environment, ops, recorder, output);
-  TrainingLoop loop(job, supervision, recorder, reporter, saver, stopping, output);
+  TrainingLoop loop(job, supervision, recorder, reporter, saver, stopping, output, emergency);
   try {
     const checkpoint::State state = saver.begin();
     if (first_rank) write_run_file(config, run_file);  // the start is accepted
     ops.begin(state.step);
     reporter.begin(state);
+    if (can_save_in_step(job)) {
+      emergency.emplace(supervision.world(), [&saver](const checkpoint::State& before) { saver.save_in_step(before); });
+      stopping.tell(*emergency);
+    }
     return loop.run(state);
   } catch (const mpi::SharedError&) {
     throw;  // on all ranks alike, before the first step

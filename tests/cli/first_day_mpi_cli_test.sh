@@ -33,6 +33,7 @@ program train continued.toml --set train.steps=2
 expect_done
 program init --from runs/first/export/config.json --data data.bin --ranks 1 --seq-len 32 -o anew.toml
 expect_done
+! grep -q ': 1 epochs' ./*.toml || fail '1 epochs'
 ! grep -q '^from' anew.toml || fail 'a config.json has no weights'
 program plan anew.toml --ranks 1
 expect_done
@@ -46,6 +47,12 @@ expect_end 3 'even.txt' 'is outside the vocabulary of 257'
 program init --from llama3-405b --tokenizer bytes --data data.bin --ranks 1 --machine h100 --seq-len 64 -o other.toml
 expect_end 2 '1 ranks of h100 are too few for this model'
 [[ ! -e other.toml ]] || fail 'a refused init wrote a run file'
+
+# Slips on the command line.
+program trian first.toml
+expect_end 2 '"trian" is not a command; did you mean train'
+program train run.toml --set train.steps 50
+expect_end 2 'argument was not expected: 50. --set takes SECTION.KEY=VALUE without a blank, not train.steps'
 
 # train --try: a verdict, and nothing is left, neither in run.output nor in the folder for temporary files.
 mkdir tmp
@@ -69,6 +76,12 @@ mkdir -p out/report.html/full
 program train run.toml --set metrics.report=true
 expect_done
 grep -q 'out/report.html was not written' err.txt out.txt || fail 'a report that cannot be written is not said'
+rm -r out
+export TRIREME_FAULT=export.write:throw
+program train run.toml --set metrics.report=true --set run.export=end
+unset TRIREME_FAULT
+((status != 0)) || fail 'the export worked'
+[[ -s out/report.html ]] || fail 'without its export the run has no report'
 rm -r out
 
 # Completion and manual pages know every command and its options.

@@ -108,6 +108,14 @@ logits_of written hf:plain '<|endoftext|>the ship'
 logits_of bare.logits hf:plain 'the ship'
 cmp begun written || fail 'the prompt does not begin as a document does'
 ! cmp -s begun bare.logits || fail 'the mark of the beginning changes nothing'
+# An export says what begins and ends a document.
+for name in begins plain; do
+  program train run.toml --set data.tokenizer=hf:$name --set run.output=of-$name --set run.export=end --set train.steps=1
+  expect_done
+done
+json_check 'ids = [json.load(open(file)) for file in files]
+assert [(x["bos_token_id"], x["eos_token_id"]) for x in ids] == [(256, 256), (256, 256), (None, 256)], ids' \
+  of-begins/export/config.json of-begins/export/generation_config.json of-plain/export/config.json
 if command -v spm_train >/dev/null; then
   spm_train --input=text.txt --model_prefix=ship --vocab_size=80 --hard_vocab_limit=false --minloglevel=2 2>spm.log
   program tokenize --tokenizer spm:ship.model -o pieces.bin text.txt
@@ -144,10 +152,16 @@ if command -v spm_train >/dev/null; then
 else
   not_tried 'SentencePiece models: spm_train is not there'
 fi
-program generate out --prompt 'the ship'
+mkdir nothing
+program generate nothing --prompt 'the ship'
 expect_end 4 'holds no weights'
 program generate out/checkpoints --prompt 'the ship'
 expect_end 4 'is a directory of 2 checkpoints; name one of them, such as out/checkpoints/step-00000006'
+for command in 'inspect out' 'generate out --prompt ship'; do
+  # shellcheck disable=SC2086  # several arguments
+  program $command
+  expect_end 4 'out: is the directory of a run; name one of its checkpoints, such as out/checkpoints/step-00000006'
+done
 program export $checkpoint -o again
 expect_end 4 'is not empty' '--overwrite'
 mkdir sizes

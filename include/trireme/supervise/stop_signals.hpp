@@ -18,8 +18,9 @@ namespace trireme::supervise {
 /// must not wait, has a stack of its own.
 class StopSignals {
  public:
-  /// first: called once, on a thread of its own, with the first signal that the thread takes; must outlive this.
-  explicit StopSignals(std::function<void(int signal)> first = {});
+  /// on_signal: called on a thread of its own with what that thread takes, of several at once with SIGTERM if it is
+  /// among them; must outlive this.
+  explicit StopSignals(std::function<void(int signal)> on_signal = {});
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();

@@ -59,7 +59,12 @@ std::string Checkpointing::offer_best(const checkpoint::State& state, double los
   const bool saves = first_rank_says(state.step != saved_step_ && !under_way);
   std::string said = saves ? await_background("the best one") : "";  // it may be the best one until then
   promised_ = checkpoint::Best{.step = state.step, .loss = loss};
-  if (saves) return said + save(state, false);
+  if (saves) try {
+      return said + save(state, false);
+    } catch (const WriteError& error) {  // checkpoint.async = false
+      failed(state.step, error);
+      return said;
+    }
   return state.step == saved_step_ ? saved(state.step) : "";
 }
 

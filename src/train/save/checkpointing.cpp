@@ -4,10 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
-#include "train/engine/replicas.hpp"
 #include "train/save/candidates.hpp"
 #include "train/save/export.hpp"
 #include "train/save/run_id.hpp"
@@ -213,88 +211,6 @@ checkpoint::State Checkpointing::resumed(const std::vector<std::string>& paths) 
   throw CheckpointError(
       fmt::format("none of the {} checkpoints in {} can be used; see the warnings above. Move them away to start over.",
                   paths.size(), job_.config().checkpoint.directory));
-}
-
-/// Says that a save failed and that the run goes on; it is looked at again when the run ends.
-void Checkpointing::failed(std::int64_t step, const std::exception& error) {
-  failure_ = error.what();
-  promised_.reset();
-  if (world_.rank() == 0) log::error(fmt::format("saving step {} failed, training continues: {}", step, failure_));
-}
-
-/// The end of what was written beside the training; waits for it.
-std::string Checkpointing::take_background() {
-  const checkpoint::Ended end = background_.take();
-  save_seconds_ = std::max(save_seconds_, end.seconds);
-  try {
-    if (end.failure) std::rethrow_exception(end.failure);
-  } catch (const WriteError& error) {
-    failed(end.step, error);
-    return "";
-  }
-  failure_.clear();
-  return fmt::format("saved {} ({}, {:.2f} s in the background, training stalled {:.2f} s)\n", end.saved.path,
-                     to_text(end.saved.bytes), end.seconds, end.stall_seconds) +
-         this->saved(end.step);
-}
-
-std::string Checkpointing::news() { return background_.started() && background_.ended() ? take_background() : ""; }
-
-std::string Checkpointing::finish() {
-  const std::string said = background_.started() ? take_background() : "";
-  if (!failure_.empty()) throw WriteError(failure_);
-  return said;
-}
-
-/// Waits for a save in the background before `what`.
-std::string Checkpointing::await_background(std::string_view what) {
-  if (!background_.started()) return "";
-  if (!background_.ended() && world_.rank() == 0)
-    log::warning(
-        fmt::format("the save of step {} is still in progress: training waits for it before {}; save "
-                    "less often (checkpoint.every), or to a faster disk",
-                    background_.step(), what));
-  return take_background();
-}
-
-std::string Checkpointing::save(checkpoint::State state, bool last) {
-  std::string said = await_background(last ? "it ends" : "the next one");
-  if (state.step == saved_step_) return said;
-  if (job_.mesh().replicate > 1) check_replicas(job_);
-  const config::RunConfig& config = job_.config();
-  state.updates = job_.updates();
-  state.seed = config.run.seed;
-  state.data = data_;
-  state.tuned_settings = current_tuned_settings(threads_);
-  state.generation = generation_;
-  state.run_file = config::print_run_file(config);
-  return said + write(state, last);
-}
-
-std::string Checkpointing::write(const checkpoint::State& state, bool last) {
-  const auto begin = std::chrono::steady_clock::now();
-  const config::Checkpoint& config = job_.config().checkpoint;
-  const checkpoint::SaveOptions options{.directory = config.directory,
-                                        .keep = config.keep,
-                                        .keep_every = config.keep_every,
-                                        .best_step = best_ ? best_->step : -1,
-                                        .ranks_per_file = config.ranks_per_file,
-                                        .base_step = base_step_};
-  put_mark_right();
-  const checkpoint::Shards shards = shards_of(job_);
-  if (config.async && !last && background_.start(shards, state, options)) return "";
-  checkpoint::Saved saved;
-  try {
-    saved = checkpoint::save(world_, shards, state, options);
-  } catch (const WriteError& error) {
-    if (!config.async || last) throw;
-    failed(state.step, error);
-    return "";
-  }
-  failure_.clear();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  save_seconds_ = std::max(save_seconds_, seconds);
-  return fmt::format("saved {} ({}, {:.2f} s)\n", saved.path, to_text(saved.bytes), seconds) + this->saved(state.step);
 }
 
 }  // namespace trireme::train

@@ -75,10 +75,12 @@ void remove_unfinished_exports(const std::string& output) {
 huggingface::HfWriteOptions export_options(const config::RunConfig& config) {
   huggingface::HfWriteOptions options{.dtype = config.precision.compute,
                                       .max_position_embeddings = config.data.seq_len};
-  if (config.data.document_end)
-    options.eos_token_ids = {*config.data.document_end};
-  else if (!config.data.tokenizer.empty())
-    options.eos_token_ids = {tokenizer::make_tokenizer(config.data.tokenizer)->document_end()};
+  if (!config.data.tokenizer.empty()) {
+    const auto tokenizer = tokenizer::make_tokenizer(config.data.tokenizer);
+    options.eos_token_ids = {tokenizer->document_end()};
+    if (const auto begin = tokenizer->document_begin(); begin.size() == 1) options.bos_token_id = begin.front();
+  }
+  if (config.data.document_end) options.eos_token_ids = {*config.data.document_end};
   options.tokenizer = tokenizer::absolute_spec(config.data.tokenizer);
   options.tokenizer_fingerprint = tokenizer::fingerprint(options.tokenizer);
   return options;

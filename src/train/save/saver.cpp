@@ -53,6 +53,11 @@ supervise::Durations Saver::save(const checkpoint::State& state, bool last) {
   return took;
 }
 
+void Saver::save_in_step(const checkpoint::State& state) {
+  const supervise::FileWork work = supervision_.file_work("saving the last finished step", state.step - 1);
+  print(checkpoints_.save_in_step(state));
+}
+
 void Saver::offer_best(const checkpoint::State& state, double loss) {
   const supervise::FileWork work = supervision_.file_work("saving the best checkpoint", state.step - 1);
   print(checkpoints_.offer_best(state, loss));

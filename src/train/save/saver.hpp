@@ -30,6 +30,9 @@ class Saver {
   /// Saves a checkpoint, and exports the weights where every checkpoint is exported. last: see `Checkpointing::save`.
   /// Returns how long both took. A failed export is an error line.
   supervise::Durations save(const checkpoint::State& state, bool last);
+  /// Saves `state` while a step runs that has not updated anything: see `Checkpointing::save_in_step`. On a thread of
+  /// its own, while the training does nothing here. A failure is an error line.
+  void save_in_step(const checkpoint::State& state);
   /// An evaluation at `state` has this loss: see `Checkpointing::offer_best`.
   void offer_best(const checkpoint::State& state, double loss);
   /// Exports the weights at the end of the run, where the run file asks for it.

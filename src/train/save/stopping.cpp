@@ -31,11 +31,19 @@ Stopping::Stopping(const config::RunConfig& config, const mpi::Communicator& wor
     supervise::unblock_stop_signals();
     return;
   }
-  signals_.emplace([this](int signal) { announce(signal); });
+  signals_.emplace([this](int signal) { heard(signal); });
   if (world.rank() == 0 && config.checkpoint.every == 0)
     log::warning(
-        "checkpoint.every = 0: nothing is saved before the last step unless the run is stopped by a signal; set it so "
-        "that a crash costs little");
+        fmt::format("checkpoint.every = 0: {} is saved before the last step unless the run is stopped by a signal; set "
+                    "it so that a crash costs little",
+                    config.checkpoint.keep_best ? "only the best checkpoint" : "nothing"));
+}
+
+/// Launchers send SIGTERM before they kill. Whoever sends another signal leaves the time that a step takes.
+void Stopping::heard(int signal) {
+  EmergencySave* const emergency = emergency_;
+  if (signal == SIGTERM && emergency != nullptr) emergency->request();
+  announce(signal);
 }
 
 /// A launcher may leave a step less time than it takes: whoever sent the signal learns at once what happens.
@@ -43,9 +51,13 @@ void Stopping::announce(int signal) {
   if (world_.rank() != 0 || announced_.test_and_set()) return;
   const double seconds = step_seconds_;
   log::info(fmt::format(
-      "{}: saving and stopping after this step{}. Ctrl-C leaves the ranks of mpirun one second; {} leaves them the "
+      "{}: saving and stopping after this step{}{}. Ctrl-C leaves the ranks of mpirun one second; {} leaves them the "
       "time they need",
-      name_of(signal), seconds > 0 ? fmt::format(" (up to {:.2g} s)", seconds) : "", stop_command_));
+      name_of(signal), seconds > 0 ? fmt::format(" (up to {:.2g} s)", seconds) : "",
+      signal == SIGTERM && emergency_ != nullptr && seconds > 0 ? "; the one before it is saved at once if all ranks "
+                                                                  "got the signal"
+                                                                : "",
+      stop_command_));
 }
 
 void Stopping::took(const supervise::Durations& durations) {
@@ -68,7 +80,7 @@ bool Stopping::time_is_up() {
 bool Stopping::asked() {
   if (!signals_ || asked_) return asked_;
   const int signal = supervise::StopSignals::received();
-  if (signal != 0) announce(signal);
+  if (signal != 0) heard(signal);
   asked_ = mpi::any_rank(world_, signal != 0 || time_is_up());
   return asked_;
 }

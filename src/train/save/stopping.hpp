@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "train/save/emergency_save.hpp"
 #include "trireme/config/run_config.hpp"
 #include "trireme/mpi/communicator.hpp"
 #include "trireme/supervise/stop_signals.hpp"
@@ -25,6 +26,8 @@ class Stopping {
   void watch_time(std::optional<double> before_limit, std::int64_t rank_bytes) {
     time_limit_.emplace(before_limit, rank_bytes);
   }
+  /// From now on it is told of signals that a kill may follow soon. save: outlives this.
+  void tell(EmergencySave& save) { emergency_ = &save; }
   /// How long things took; the longest counts.
   void took(const supervise::Durations& durations);
 
@@ -35,10 +38,12 @@ class Stopping {
  private:
   [[nodiscard]] bool time_is_up();
   /// Called by the thread that takes signals, too.
+  void heard(int signal);
   void announce(int signal);
 
   const mpi::Communicator& world_;
   std::string stop_command_;
+  std::atomic<EmergencySave*> emergency_ = nullptr;
   std::atomic_flag announced_;
   std::atomic<double> step_seconds_ = 0;            ///< of the longest step, for the thread that takes signals
   std::optional<supervise::StopSignals> signals_;   ///< absent: nothing to save, signals end the run

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <variant>
+
 #include "trireme/mpi/abort.hpp"
 #include "trireme/schedule/text.hpp"
 
@@ -11,6 +13,7 @@ namespace trireme::train {
 void OpWatch::watch(const schedule::Schedule& schedule, const model::Model& model) {
   for (const schedule::Op& op : schedule.ops) {
     texts_.push_back(schedule::print(op, model));
+    updates_.push_back(std::holds_alternative<schedule::Update>(op));
     computes_.push_back(schedule::lane_of(op) == schedule::Lane::compute);
   }
 }

@@ -24,12 +24,15 @@ class OpWatch {
 
   /// Op `op` begins in step `step` of the job, on the calling thread.
   void begins(int op, std::int64_t step);
+  /// Whether it changes masters and moments.
+  [[nodiscard]] bool updates(int op) const { return updates_[static_cast<std::size_t>(op)]; }
   [[nodiscard]] const std::string& text(int op) const { return texts_[static_cast<std::size_t>(op)]; }
 
  private:
   Supervision& supervision_;
   std::int64_t first_step_ = 0;
   std::vector<std::string> texts_;  ///< by op
+  std::vector<bool> updates_;       ///< by op
   std::vector<bool> computes_;      ///< by op: on the compute lane, which is expected to move on
 };
 

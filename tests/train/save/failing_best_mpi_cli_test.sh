@@ -41,3 +41,7 @@ grep -q 'the best checkpoint, step 8, cannot be marked, training continues: .*No
 [[ ! -L out/checkpoints/best && ! -e out/checkpoints/best.json ]] || fail "marked is $(readlink out/checkpoints/best)"
 best 'write 0 1-1 ENOSPC /.best.json' --set train.eval_every=8
 [[ $(readlink out/checkpoints/best) == step-00000008 && -e out/checkpoints/best/COMMIT ]] || fail 'the next save does not mark it'
+# Also where the training waits for its saves: only one that is due ends the run.
+best 'write 1 1-1 ENOSPC /shards/' --set train.eval_every=3 --set checkpoint.async=false
+grep -q 'saving step 3 failed, training continues: .*rank 1: .*No space left on device' err.txt || fail 'nobody is told'
+[[ -e out/checkpoints/best/COMMIT ]] || fail 'no later one is saved'

@@ -50,6 +50,11 @@ class Checkpointing {
   /// what to say about it; empty when there is nothing.
   [[nodiscard]] std::string save(checkpoint::State state, bool last);
 
+  /// Saves `state`, which is that of masters and moments while a step runs, unless nothing was trained since the newest
+  /// save; at once. Replicas are not compared: their links are the step's. Collective, on any thread, while no other is
+  /// in here. A failure is an error line, as the step goes on. Returns what `save` does.
+  [[nodiscard]] std::string save_in_step(const checkpoint::State& state);
+
   /// checkpoint.keep_best: where `loss`, of an evaluation at `state`, is lower than any before, the checkpoint of this
   /// step is saved, if it is not yet, and marked as soon as it is written. Collective, as `save`.
   [[nodiscard]] std::string offer_best(const checkpoint::State& state, double loss);
@@ -70,6 +75,7 @@ class Checkpointing {
   void put_mark_right();
   [[nodiscard]] std::string await_background(std::string_view what);
   [[nodiscard]] std::string take_background();
+  [[nodiscard]] checkpoint::State completed(checkpoint::State state) const;
   [[nodiscard]] std::string write(const checkpoint::State& state, bool last);
   void say_what_changed(const std::string& saved) const;
   void failed(std::int64_t step, const std::exception& error);
