@@ -135,6 +135,9 @@ std::string open_manifest_text(const std::string& path) {
   if (const std::vector<Found> inside = list_checkpoints(path); !inside.empty())
     throw CheckpointError(fmt::format("{}: is a directory of {} checkpoint{}; name one of them, such as {}", path,
                                       inside.size(), inside.size() == 1 ? "" : "s", inside.front().path));
+  if (const std::vector<Found> inside = list_checkpoints(path + "/checkpoints"); !inside.empty())
+    throw CheckpointError(fmt::format("{}: is the directory of a run; name one of its checkpoints, such as {}", path,
+                                      inside.front().path));
   if (io::status_of(commit_path(path)).kind == io::PathKind::nothing)
     throw CheckpointError(
         fmt::format("{}/COMMIT: is missing, so the save never came to its end; use another checkpoint", path));

@@ -189,7 +189,7 @@ done
 job 2 evaluate again --data nowhere.bin
 expect_end 3 'nowhere.bin'
 job 2 evaluate out --data tokens.bin
-expect_end 4 'holds no weights'
+expect_end 4 'is the directory of a run'
 
 # A run that begins with them, its model's sizes left out, has the same losses from each.
 sed -e '/^\[model\]/,/^\[data\]/{/^\[/!d}' -e 's/^export = .*//' run.toml >from.toml

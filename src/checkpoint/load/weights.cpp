@@ -49,7 +49,8 @@ Weights Weights::open(const mpi::Communicator& world, const std::string& path) {
 
 Weights Weights::open(const std::string& path) {
   if (is_checkpoint(path)) return of(path, open_checkpoint(path));
-  if (io::status_of(path).kind == io::PathKind::directory && !list_checkpoints(path).empty())
+  if (io::status_of(path).kind == io::PathKind::directory && !huggingface::is_huggingface(path) &&
+      !(list_checkpoints(path).empty() && list_checkpoints(path + "/checkpoints").empty()))
     (void)open_manifest_text(path);  // it says which to name
   if (!huggingface::is_huggingface(path))
     throw CheckpointError(
