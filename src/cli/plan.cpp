@@ -110,8 +110,10 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
                model.architecture, to_short_text(static_cast<double>(model.elements())), ranks, resolved.short_text(),
                resolved.accumulation, resolved.accumulation == 1 ? "microbatch" : "microbatches",
                config::to_text(config.sync.policy), step.ops.size());
-  if (arguments.show != "traffic")
+  if (arguments.show != "traffic") {
     fmt::print("{}", planner::to_text(planner::replay_memory(step, model, layout, replay_options)));
+    if (resolved.expert > 1) fmt::print("{}", planner::rows_text(step, model, layout, replay_options));
+  }
   if (arguments.show == "summary") fmt::print("\n");
   if (arguments.show != "memory")
     fmt::print("{}", planner::to_text(planner::replay_traffic(step, model, layout, replay_options)));

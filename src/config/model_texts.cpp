@@ -17,7 +17,7 @@ constexpr std::string_view section = "model";
 
 bool describes_the_model(const Option& option) {
   constexpr std::array of_first_values = {"init", "init_std", "from"};
-  return option.section == section && !option.is_reserved &&
+  return option.section == section &&
          std::find(of_first_values.begin(), of_first_values.end(), option.key) == of_first_values.end();
 }
 

@@ -49,7 +49,9 @@ std::vector<Option> mesh_options() {
   }
   s.flag("sequence_parallel", &Mesh::sequence_parallel, "shard norms and residuals along the sequence dimension")
       .default_is("tensor > 1");
-  s.reserved("expert", 1, "expert-parallel size");
+  s.number("expert", &Mesh::expert, between(1, most_ranks),
+           "expert-parallel size: the experts of every layer are divided over as many neighbours of the shard axis, to "
+           "which tokens are sent");
   return s.take();
 }
 

@@ -14,10 +14,7 @@ std::string default_of(const Option& option) {
   return option.print(RunConfig{}).value_or("none");
 }
 
-std::string availability(const Option& option) {
-  if (option.is_reserved) return " [reserved: not yet available]";
-  return option.not_yet ? " [not yet available]" : "";
-}
+std::string availability(const Option& option) { return option.not_yet ? " [not yet available]" : ""; }
 
 }  // namespace
 

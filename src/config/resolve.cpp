@@ -102,6 +102,24 @@ void check_context(const RunConfig& config, Mistakes& mistakes) {
     mistakes.add("device.cuda_graphs: not available with mesh.context > 1: it has collectives within layers");
 }
 
+/// What expert parallelism asks of the mesh and of the other sections.
+void check_expert(const RunConfig& config, std::int64_t shard, Mistakes& mistakes) {
+  const Mesh& mesh = config.mesh;
+  if (mesh.expert == 1) return;
+  const auto refuse = [&](std::string_view key, std::string_view why) {
+    mistakes.add(fmt::format("{}: not available with mesh.expert > 1 yet: {}", key, why));
+  };
+  if (mesh.tensor > 1) refuse("mesh.tensor", "experts are not divided over the tensor axis; set mesh.tensor = 1");
+  if (mesh.context > 1) refuse("mesh.context", "routers see whole sequences; set mesh.context = 1");
+  if (mesh.pipeline > 1) refuse("mesh.pipeline", "set mesh.pipeline = 1");
+  if (config.device.cuda_graphs) refuse("device.cuda_graphs", "rows for experts differ from step to step");
+  if (config.sync.reshard_after_forward > 1)
+    refuse("sync.reshard_after_forward", "a group of ranks does not fit experts and all else; set true or false");
+  if (shard > 0 && shard % mesh.expert != 0)
+    mistakes.add(fmt::format("mesh.expert: {} does not divide the {} ranks of mesh.shard; set {}", mesh.expert, shard,
+                             nearest_divisors(shard, mesh.expert)));
+}
+
 /// What a pipeline asks of the other sections.
 void check_pipeline(const RunConfig& config, Mistakes& mistakes) {
   const Pipeline& pipeline = config.pipeline;
@@ -138,11 +156,13 @@ Resolved resolve(const RunConfig& config, int ranks) {
         config.mesh.context > 1 ? fmt::format(" (mesh.shard {} x mesh.context {})", shard, config.mesh.context) : ""));
   check_tensor(config, mistakes);
   check_context(config, mistakes);
+  check_expert(config, shard, mistakes);
   check_pipeline(config, mistakes);
   mistakes.raise(fmt::format("the run file does not fit {} {}:", ranks, ranks == 1 ? "rank" : "ranks"));
   Resolved resolved;
   for (const MeshKey& key : mesh_keys) resolved.*mesh::row_of(key.axis).size = static_cast<int>(config.mesh.*key.size);
   resolved.shard = static_cast<int>(shard);
+  resolved.expert = static_cast<int>(config.mesh.expert);
   resolved.accumulation = static_cast<int>(accumulation);
   return resolved;
 }
@@ -151,6 +171,8 @@ void require_trainable(const RunConfig& config) {
   Mistakes mistakes;
   if (config.mesh.context > 1 && config.device.type == DeviceType::cuda)
     mistakes.add("device.type = cuda: not available with mesh.context > 1 yet; set cpu");
+  if (config.mesh.expert > 1 && config.device.type == DeviceType::cuda)
+    mistakes.add("device.type = cuda: not available with mesh.expert > 1 yet; set cpu");
   if (config.mesh.pipeline == 1) return mistakes.raise("the run cannot be trained:");
   const PipelineKind kind = config.pipeline.schedule;
   if (kind != PipelineKind::gpipe && kind != PipelineKind::one_f_one_b && kind != PipelineKind::interleaved)

@@ -116,20 +116,6 @@ class Section {
                 .print = [=](const RunConfig& config) -> Printed { return print(config.*section); }});
   }
 
-  /// A key that no version understands yet: false, 0 and `off` are taken and ignored.
-  Row reserved(std::string key, std::int64_t off, std::string meaning) {
-    const auto read_off = [=](const Value& value, S& /*section*/) -> Expected {
-      const auto* flag = std::get_if<bool>(&value.data);
-      const auto* number = std::get_if<std::int64_t>(&value.data);
-      if ((flag != nullptr && !*flag) || (number != nullptr && (*number == off || *number == 0))) return std::nullopt;
-      return "0 or false: not yet available (" + meaning + ")";
-    };
-    const auto print_nothing = [](const S& /*section*/) -> Printed { return std::nullopt; };
-    Row row = custom(std::move(key), "reserved", read_off, print_nothing, meaning).default_is(*print(off));
-    options_.back().is_reserved = true;
-    return row;
-  }
-
  private:
   Row add(Option option) {
     options_.push_back(std::move(option));

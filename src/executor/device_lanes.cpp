@@ -26,7 +26,8 @@ std::optional<c10::Stream> stream_of(Lane lane, c10::Device device) {
     // be kept from reuse (record_stream) while the host is a microbatch ahead, and one forgotten would be a silent
     // race.
     case Lane::tensor:
-    case Lane::context: return gpu.getDefaultStream(device);
+    case Lane::context:
+    case Lane::expert: return gpu.getDefaultStream(device);
     case Lane::gather:
     case Lane::reduce:
     case Lane::send:

@@ -23,6 +23,7 @@ Verbs::Verbs(const model::Model& model, const schedule::Schedule& schedule, stor
       program_(resolve(schedule, model, store)),
       clip_op_(static_cast<int>(schedule.ops.size())),
       activations_(options.device),
+      counts_(static_cast<std::size_t>(model.blocks() * schedule.microbatches)),
       squares_(static_cast<std::size_t>(model.param_blocks())) {
   state_.in_flight.resize(static_cast<std::size_t>(schedule.microbatches));
   for (std::size_t i = 0; i < schedule.ops.size(); ++i)

@@ -23,7 +23,7 @@ std::vector<schedule::Need> launch_needs(const schedule::Schedule& schedule, std
   for (int op = 0; op < static_cast<int>(schedule.ops.size()); ++op) {
     const schedule::Lane lane = schedule::lane_of(schedule.ops[static_cast<std::size_t>(op)]);
     if (lane == schedule::Lane::gather || lane == schedule::Lane::reduce || lane == schedule::Lane::tensor ||
-        lane == schedule::Lane::context)
+        lane == schedule::Lane::context || lane == schedule::Lane::expert)
       collectives.push_back(op);
   }
   for (std::size_t i = 0; i < collectives.size(); ++i) {

@@ -27,6 +27,9 @@ constexpr LinkRow rows[] = {
     {{Group::tensor, Lane::compute}},
     {{Group::tensor_group, Lane::reduce}},
     {{Group::context, Lane::context}},
+    {{Group::expert, Lane::expert}},
+    {{Group::expert_shard, Lane::gather}, true},
+    {{Group::expert_shard, Lane::reduce}, true},
     {{Group::shard_group, Lane::gather}},
     {{Group::pipeline, Lane::compute}},
     {{Group::pipeline, Lane::reduce}},
@@ -42,6 +45,8 @@ constexpr LinkRow rows[] = {
 int LinkOptions::ranks(Group group) const {
   if (group == Group::shard_group) return shard_group;
   if (group == Group::tensor_group) return tensor_group;
+  if (group == Group::expert) return mesh.expert;
+  if (group == Group::expert_shard) return mesh.shards() / mesh.expert;
   return mesh.size(mesh::row_of(group).axes);
 }
 
@@ -49,6 +54,7 @@ std::vector<Link> links_of(const LinkOptions& options) {
   std::vector<Link> links;
   for (const auto& [link, always] : rows) {
     if (!always && options.ranks(link.group) == 1) continue;
+    if (link.group == Group::expert_shard && options.mesh.expert == 1) continue;  // experts are as all else
     if (link.space == Space::host && !options.gradients_on_host) continue;
     links.push_back(link);
   }

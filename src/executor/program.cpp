@@ -49,6 +49,9 @@ class Resolver {
   Operands operator()(const schedule::GatherKeys&) { return {}; }
   Operands operator()(const schedule::ScatterKeys&) { return {}; }
   Operands operator()(const schedule::ExchangeHeads&) { return {}; }
+  Operands operator()(const schedule::ExchangeCounts&) { return {}; }
+  Operands operator()(const schedule::Dispatch&) { return {}; }
+  Operands operator()(const schedule::Combine&) { return {}; }
   template <class Other>
   requires(!schedule::of_stage<Other>) Operands operator()(const Other&) { return {}; }
 

@@ -28,6 +28,7 @@ const nn::Layer& Verbs::layer(Block block, Stage stage) const {
 void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                                 nn::Mode mode) {
   const PlainOperators guard;
+  if (model::is_of_experts(stage.kind)) return forward_experts(op, stage, operands, mode);
   InFlight& now = in_flight(op.microbatch);
   const nn::Layer& partitioned = layer(op.block, *op.stage);
   nn::Saved saved;
@@ -70,6 +71,7 @@ void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage&
 void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::Stage& stage,
                                   const StageOperands& operands) {
   const PlainOperators guard;
+  if (model::is_of_experts(stage.kind)) return recompute_experts(op, stage, operands);
   InFlight& now = in_flight(op.microbatch);
   const nn::Layer& partitioned = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
@@ -97,6 +99,7 @@ void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::St
 void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stage& stage,
                                  const StageOperands& operands) {
   const PlainOperators guard;
+  if (model::is_of_experts(stage.kind)) return backward_experts(op, stage, operands);
   InFlight& now = in_flight(op.microbatch);
   const nn::Layer& partitioned = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};

@@ -47,7 +47,7 @@ void Verbs::run(const schedule::Unshard& op) {
   at::Tensor& shard = op.from     ? store_.group_copy(op.block)
                       : op.staged ? store_.upload_buffer(*op.staged)
                                   : store_.compute_shard(op.block);
-  link(op.from ? mesh::Group::shard_group : mesh::Group::shard, schedule::Lane::gather)
+  link(op.from ? mesh::Group::shard_group : gathering(op.block), schedule::Lane::gather)
       .all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), store_.compute());
 }
 
@@ -169,7 +169,7 @@ void Verbs::run(const schedule::ReduceScatter& op) {
   at::Tensor shard = op.staged    ? store_.download_buffer(*op.staged)
                      : op.partial ? store_.partial(op.block)
                                   : store_.gradient(op.block);
-  comm::Collectives& reduce = link(mesh::Group::shard, schedule::Lane::reduce);
+  comm::Collectives& reduce = link(gathering(op.block), schedule::Lane::reduce);
   if (options_.reduce != config::Reduce::bf16) {
     reduce.reduce_scatter(whole.const_data_ptr<float>(), shard.mutable_data_ptr<float>(), shard.numel(), reduce_wire(),
                           op.add);
@@ -256,6 +256,7 @@ void Verbs::run(const schedule::ClipNorm&) {
   state_.result.loss = sums[1] * first.loss_scale;
   if (first.z_loss > 0) state_.result.z_loss = sums[2] * first.loss_scale;
   if (!state_.result.expert_tokens.empty()) sum_experts();
+  if (model_.part.experts.ranks > 1) record_rows();
   state_.result.skipped = !std::isfinite(state_.result.grad_norm) || !std::isfinite(state_.result.loss);
   decision_ = {.skipped = state_.result.skipped,
                .numbers = optim::adamw_step(optimizer_, state_.input.lr, state_.input.updates + 1,

@@ -7,8 +7,10 @@
 #include <optional>
 #include <vector>
 
+#include "executor/expert_rows.hpp"
 #include "trireme/executor/executor.hpp"
 #include "trireme/kernels/cross_entropy.hpp"
+#include "trireme/kernels/experts.hpp"
 #include "trireme/model/kv_cache.hpp"
 #include "trireme/optim/adamw.hpp"
 #include "trireme/optim/decay.hpp"
@@ -25,13 +27,16 @@ struct InFlight {
   at::Tensor recomputed;    ///< the residual stream of a forward that runs again
   at::Tensor branch;        ///< between the residual stream and a branch, or its gradient
   at::Tensor branch_again;  ///< a branch's input once more
-  at::Tensor keys;    ///< keys and values of whole sequences, or the gradients by them: [B*T, 2 kv_heads * head_dim]
-  at::Tensor logits;  ///< of the first chunk of tokens, between the head's forward and backward
-  at::Tensor vocabulary;  ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
+  at::Tensor keys;  ///< keys and values of whole sequences, or the gradients by them: [B*T, 2 kv_heads * head_dim]
+  at::Tensor rows;  ///< of tokens for experts, or what came of them, or the gradients by either: [R, D]
+  at::Tensor row_weights;         ///< of those, or the gradients by them: fp32 [R]
+  kernels::ExpertRows by_expert;  ///< where this rank's rows lie, while they are away
+  at::Tensor logits;              ///< of the first chunk of tokens, between the head's forward and backward
+  at::Tensor vocabulary;          ///< statistics of the logits, then their softmax: maximum and sum [B*T, 2]
 };
 
-/// The step that the compute lane is in. Only that lane touches it, and the tensor and context lanes what they
-/// exchange.
+/// The step that the compute lane is in. Only that lane touches it, and the tensor, context and expert lanes what
+/// they exchange.
 struct StepState {
   StepInput input;
   StepResult result;
@@ -77,6 +82,9 @@ class Verbs {
   void run(const schedule::GatherKeys& op);
   void run(const schedule::ScatterKeys& op);
   void run(const schedule::ExchangeHeads& op);
+  void run(const schedule::ExchangeCounts& op);
+  void run(const schedule::Dispatch& op);
+  void run(const schedule::Combine& op);
   void run(const schedule::Put& op);
   void run(const schedule::Send& op);
   void run(const schedule::Receive& op);
@@ -106,6 +114,21 @@ class Verbs {
   void end_attention(const model::Stage& stage, const StageOperands& operands, const nn::Layer& layer, Microbatch m,
                      nn::Mode mode, at::Tensor& stream, nn::Saved& saved);
   void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands);
+  /// One of the stages between which rows go to experts and back.
+  void forward_experts(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
+                       nn::Mode mode);
+  void recompute_experts(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
+  void backward_experts(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands);
+  [[nodiscard]] RowCounts& counts(Block block, Microbatch m);
+  /// Where the rows of each of this rank's experts begin.
+  [[nodiscard]] std::vector<std::int64_t> held_rows(Block block, Microbatch m);
+  static void drop_rows(InFlight& of);
+  /// How many rows went where in the step, into its result.
+  void record_rows();
+  /// The group that gathers a block and reduces its gradients.
+  [[nodiscard]] mesh::Group gathering(ParamBlock block) const {
+    return model_[block].parts > 1 ? mesh::Group::expert_shard : mesh::Group::shard;
+  }
   /// The stage of an op that names one.
   template <class Op>
   [[nodiscard]] const model::Stage& stage_of(const Op& op) const {
@@ -171,7 +194,8 @@ class Verbs {
   std::vector<shard::CopiedRanges> copied_;            ///< by parameter block
   std::vector<std::vector<shard::Range>> counted_;     ///< in the norm, by parameter block
   store::ActivationStore activations_;
-  at::Tensor landing_;  ///< on a GPU: where gradients arrive in the host's memory that are added there
+  std::vector<RowCounts> counts_;  ///< by compute block and microbatch
+  at::Tensor landing_;             ///< on a GPU: where gradients arrive in the host's memory that are added there
   StepState state_;
 
   /// What the norm decided, and the numbers of the step: read by updates, which may run while the next step begins.

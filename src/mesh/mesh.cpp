@@ -70,6 +70,7 @@ Mesh Mesh::of_storage() const {
   Mesh folded = *this;
   folded.shard = shards();
   folded.context = 1;
+  folded.expert = 1;
   return folded;
 }
 
@@ -95,7 +96,7 @@ std::string Mesh::text() const {
     sizes += fmt::format("{}{}", sizes.empty() ? "" : "x", size);
     names += fmt::format("{}{}", names.empty() ? "" : " x ", row.name);
   }
-  return fmt::format("{} ({})", sizes, names);
+  return fmt::format("{} ({}){}", sizes, names, expert > 1 ? fmt::format(", expert {}", expert) : "");
 }
 
 std::string Mesh::short_text() const {

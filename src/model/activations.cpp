@@ -65,6 +65,18 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
       add_normed();
       return out;
     }
+    case StageKind::route: {
+      const Experts& experts = *sizes.decoder.experts;
+      add_norms();
+      out.insert(out.end(), {statistics(experts.count), statistics(experts.per_token)});
+      add_normed();
+      return out;
+    }
+    case StageKind::experts:  // tokens: rows of all ranks
+      out = {values(sizes.hidden), statistics(1), values(2 * sizes.decoder.experts->size)};
+      if (keep == Keep::all) out.push_back(values(sizes.decoder.experts->size));
+      return out;
+    case StageKind::merge: return {};
     case StageKind::head: return {values(sizes.hidden)};
     case StageKind::norm:
     case StageKind::post_norm: return {values(sizes.hidden), statistics(norm)};
@@ -78,7 +90,7 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
 }
 
 std::vector<Bytes> decided_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens) {
-  if (kind != StageKind::moe) return {};
+  if (kind != StageKind::moe && kind != StageKind::route) return {};
   return {Bytes{tokens * sizes.decoder.experts->per_token * std::int64_t{sizeof(std::int32_t)}}};
 }
 
@@ -130,7 +142,7 @@ Bytes saved_bytes(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType
 bool recomputes(const ComputeBlock& block) {
   return std::any_of(block.stages.begin(), block.stages.end(), [](const Stage& stage) {
     return stage.kind == StageKind::attention || stage.kind == StageKind::mlp || stage.kind == StageKind::moe ||
-           is_branch(stage.kind);
+           stage.kind == StageKind::route || is_branch(stage.kind);
   });
 }
 

@@ -249,6 +249,14 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
       roles.insert(roles.end(), static_cast<std::size_t>(d.experts->count), expert_down);
       return roles;
     }
+    case StageKind::route: {
+      std::vector<Role> roles = roles_of(StageKind::moe, d);
+      roles.resize(roles.size() - static_cast<std::size_t>(3 * d.experts->count));
+      return roles;
+    }
+    case StageKind::experts:  // those of one expert: each rank has a list of its own
+      return {expert_gate, expert_up, expert_down};
+    case StageKind::merge: return {};
   }
   throw BugError("roles_of: unknown kind of stage");
 }

@@ -44,7 +44,7 @@ std::optional<ParamRef> Model::find(std::string_view name) const {
 }
 
 Model build(const config::Model& config, const TensorPart& part) {
-  return divide_sequences(partition(build(config), part), part.context);
+  return divide_experts(divide_sequences(partition(build(config), part), part.context), part.experts);
 }
 
 }  // namespace trireme::model

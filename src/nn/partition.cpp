@@ -139,6 +139,11 @@ Layer make_layer(const model::Model& model, const model::Stage& stage, std::int6
                        device);
   } else if (stage.kind == StageKind::projection) {
     layer.branch = std::make_unique<Projection>(model.held, stage, max_seq_len, part.context, device);
+  } else if (stage.kind == StageKind::route) {
+    layer.route.emplace(model.sizes);
+  } else if (stage.kind == StageKind::experts) {
+    layer.experts.emplace(model.sizes, part.experts);
+  } else if (stage.kind == StageKind::merge) {  // a kernel, without parameters
   } else if (stage.kind == StageKind::attend) {
     layer.attend.emplace(model.held, stage, part.context, part.rank == 0);
   } else if (stage.kind == StageKind::core_attention) {

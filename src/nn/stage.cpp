@@ -28,6 +28,9 @@ std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes&
     case model::StageKind::attend:
     case model::StageKind::core_attention:
     case model::StageKind::output:
+    case model::StageKind::route:
+    case model::StageKind::experts:
+    case model::StageKind::merge:
     case model::StageKind::logits: break;
   }
   throw BugError("make_stage: unknown kind of stage");

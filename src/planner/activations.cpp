@@ -15,7 +15,10 @@ void each_stage(const Compute& op, const model::Model& model, Each each) {
 
 }  // namespace
 
-std::int64_t Activations::tokens_of(model::StageKind kind) const {
+std::int64_t Activations::tokens_of(const Key& key) const {
+  const model::StageKind kind = kind_of(key);
+  if (kind == model::StageKind::experts)
+    return replay_options_.rows_of(model_, Block{std::get<0>(key)}, Microbatch{std::get<2>(key)}).received;
   const bool norm = kind == model::StageKind::norm || kind == model::StageKind::post_norm;
   const bool part = norm && model_.part.sequence_parallel;
   return part ? replay_options_.tokens / model_.part.ranks : replay_options_.tokens;
@@ -27,7 +30,7 @@ model::StageKind Activations::kind_of(const Key& key) const {
 
 std::vector<Bytes> Activations::saved(const Key& key, model::Keep keep) const {
   const model::StageKind kind = kind_of(key);
-  return model::saved_tensors(kind, model_.held, tokens_of(kind), replay_options_.compute, keep);
+  return model::saved_tensors(kind, model_.held, tokens_of(key), replay_options_.compute, keep);
 }
 
 /// The residual stream that a block reads.
@@ -77,7 +80,7 @@ Bytes Activations::during(const schedule::Forward& op) {
     else if (std::get<1>(key) == 0)
       hold(key, {input()});
     else
-      hold(key, model::decided_tensors(kind_of(key), model_.held, tokens_of(kind_of(key))));
+      hold(key, model::decided_tensors(kind_of(key), model_.held, tokens_of(key)));
   });
   return total_;
 }
@@ -110,7 +113,7 @@ Bytes Activations::during(const schedule::Backward& op) {
   for (const Key& key : waits) {
     const model::StageKind kind = kind_of(key);
     const auto [pending, fresh] =
-        model::pending_tensors(kind, model_.held, tokens_of(kind), replay_options_.compute, keep_.at(key));
+        model::pending_tensors(kind, model_.held, tokens_of(key), replay_options_.compute, keep_.at(key));
     most = std::max(most, total_ + fresh);
     hold(key, pending);
   }

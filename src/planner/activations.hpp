@@ -41,6 +41,9 @@ class Activations {
   [[nodiscard]] Bytes during(const schedule::GatherKeys&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::ScatterKeys&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::ExchangeHeads&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::ExchangeCounts&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::Dispatch&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::Combine&) { return total_; }
   // Copies between the stream and slots, which are charged as a ring.
   [[nodiscard]] Bytes during(const schedule::Put&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::Send&) { return total_; }
@@ -50,7 +53,8 @@ class Activations {
   requires(!schedule::of_microbatch<Other>) [[nodiscard]] Bytes during(const Other&) { return total_; }
   void hold(const Key& key, std::vector<Bytes> tensors);
   [[nodiscard]] model::StageKind kind_of(const Key& key) const;
-  [[nodiscard]] std::int64_t tokens_of(model::StageKind kind) const;
+  /// Tokens whose tensors a stage keeps; of experts the rows that they get.
+  [[nodiscard]] std::int64_t tokens_of(const Key& key) const;
   [[nodiscard]] std::vector<Bytes> saved(const Key& key, model::Keep keep) const;
   [[nodiscard]] Bytes input() const;
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -19,21 +20,30 @@ namespace {
 
 Bytes times(std::int64_t elements, std::int64_t each) { return {elements * each}; }
 
+/// Buffers of `elements(layout of a block)` elements, as many as each ring has.
+template <class Elements>
 Bytes ring_bytes(const std::vector<int>& sizes, const model::Model& model, const shard::Layout& layout,
-                 std::int64_t element_bytes) {
+                 std::int64_t element_bytes, Elements elements) {
   const std::vector<int> ring_of = schedule::rings(model);
   Bytes total;
   for (std::size_t ring = 0; ring < sizes.size(); ++ring) {
     const auto member =
         static_cast<int>(std::find(ring_of.begin(), ring_of.end(), static_cast<int>(ring)) - ring_of.begin());
-    total += times(layout[ParamBlock{member}].padded() * sizes[ring], element_bytes);
+    total += times(elements(layout[ParamBlock{member}]) * sizes[ring], element_bytes);
   }
   return total;
 }
 
+Bytes gathered_ring_bytes(const std::vector<int>& sizes, const model::Model& model, const shard::Layout& layout,
+                          std::int64_t element_bytes) {
+  return ring_bytes(sizes, model, layout, element_bytes,
+                    [](const shard::BlockLayout& block) { return block.gathered(); });
+}
+
 Bytes shard_ring_bytes(const std::vector<int>& sizes, const model::Model& model, const shard::Layout& layout,
                        std::int64_t element_bytes) {
-  return {ring_bytes(sizes, model, layout, element_bytes).value / layout.shards()};
+  return ring_bytes(sizes, model, layout, element_bytes,
+                    [](const shard::BlockLayout& block) { return block.shard_elements(); });
 }
 
 /// Masters, what is gathered, gradient shards and moments of every block, where they live.
@@ -81,6 +91,21 @@ constexpr Bytes nccl_own{std::int64_t{224} << 20};
 
 }  // namespace
 
+ExpertRows ReplayOptions::rows_of(const model::Model& model, Block block, Microbatch m) const {
+  if (const auto found = recorded_rows.find({block, m}); found != recorded_rows.end()) return found->second;
+  const int ranks = model.part.experts.ranks;
+  const std::int64_t mine = tokens * model.sizes.decoder.experts->per_token;
+  const std::int64_t away = mine * (ranks - 1) / ranks;
+  if (routing == Routing::worst) {
+    // A token goes to an expert once: at most as many of its rows to a rank as that has experts.
+    const model::Experts& experts = *model.sizes.decoder.experts;
+    const std::int64_t most = tokens * std::min(experts.per_token, model.part.experts.held(experts.count));
+    return {.received = most * ranks, .sent = mine, .fetched = most * (ranks - 1)};
+  }
+  const auto planned = static_cast<std::int64_t>(std::ceil(static_cast<double>(mine) * rows_planned_for));
+  return {.received = routing == Routing::bound ? planned : mine, .sent = away, .fetched = away};
+}
+
 Bytes Memory::total() const {
   return parameters_sharded + parameters_unsharded + parameters_resharded + gradients_sharded + gradients_unsharded +
          optimizer + activations + communication + workspace;
@@ -93,7 +118,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   shards(memory, schedule, model, layout, replay_options);
   const std::int64_t width = size_of(replay_options.compute);
   memory.parameters_sharded += shard_ring_bytes(rings.uploads, model, layout, width);
-  memory.parameters_unsharded = ring_bytes(rings.parameters, model, layout, size_of(replay_options.compute));
+  memory.parameters_unsharded = gathered_ring_bytes(rings.parameters, model, layout, size_of(replay_options.compute));
   const std::int64_t stream =
       replay_options.tokens / (model.part.sequence_parallel ? model.part.ranks : 1) * model.sizes.hidden;
   memory.communication = times(stream * (rings.sends + rings.receives), width);
@@ -107,7 +132,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
     for (int b = 0; b < layout.blocks(); ++b) largest = std::max(largest, layout[ParamBlock{b}].shard_elements());
     memory.gradients_sharded += times(largest, 4);
   }
-  memory.gradients_unsharded = ring_bytes(rings.gradients, model, layout, 4);
+  memory.gradients_unsharded = gathered_ring_bytes(rings.gradients, model, layout, 4);
   if (replay_options.on_gpu && has_head(model)) memory.workspace = head_workspace(model, replay_options);
   VerbBytes bytes(model, layout, replay_options);
   std::set<std::pair<std::string_view, schedule::Lane>> exchanged;  // groups and lanes whose ranks exchange tensors
@@ -132,12 +157,13 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   return memory;
 }
 
-model::TensorPart tensor_part(const config::RunConfig& config, const config::Resolved& mesh, int rank,
-                              int context_rank) {
+model::TensorPart tensor_part(const config::RunConfig& config, const config::Resolved& mesh, int rank, int context_rank,
+                              int expert_rank) {
   return {.rank = rank,
           .ranks = mesh.tensor,
           .sequence_parallel = mesh.tensor > 1 && config.mesh.sequence_parallel.value_or(true),
-          .context = {.rank = context_rank, .ranks = mesh.context, .method = config.context.method}};
+          .context = {.rank = context_rank, .ranks = mesh.context, .method = config.context.method},
+          .experts = {.rank = expert_rank, .ranks = mesh.expert}};
 }
 
 config::RunConfig computing_on(config::RunConfig config, bool gpu) {
@@ -199,6 +225,18 @@ std::string to_text(const Memory& memory) {
   add_host("activations", memory.host.activations, "forward to backward");
   add_host("other", memory.host.other, "copies for checkpoint.async");
   add("in host memory: total", memory.host.total(), "");
+  return table.str();
+}
+
+std::string rows_text(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
+                      ReplayOptions replay_options) {
+  TextTable table({"activations by load of the experts", "peak"});
+  for (const auto& [routing, name] : {std::pair{Routing::balanced, std::string("balanced")},
+                                      {Routing::bound, fmt::format("planned: {} times balanced", rows_planned_for)},
+                                      {Routing::worst, "worst: all tokens to one rank's experts"}}) {
+    replay_options.routing = routing;
+    table.add({name, to_text(replay_memory(schedule, model, layout, replay_options).activations)});
+  }
   return table.str();
 }
 

@@ -51,13 +51,15 @@ void VerbBytes::add(const schedule::RecomputeNorm&) {}
 
 // Parameters and gradients.
 void VerbBytes::add(const schedule::Unshard& op) {
-  const int ranks = op.from.value_or(layout_.shards());
-  transfer(op.from ? mesh::Group::shard_group : mesh::Group::shard, "all_gather",
-           layout_[op.block].padded() / ranks * width_ * (ranks - 1));
+  const shard::BlockLayout& layout = layout_[op.block];
+  const int ranks = op.from.value_or(layout.gathering());
+  transfer(op.from ? mesh::Group::shard_group : gathering(op.block), "all_gather",
+           layout.gathered() / ranks * width_ * (ranks - 1));
 }
 void VerbBytes::add(const schedule::Reshard&) {}
 void VerbBytes::add(const schedule::ReduceScatter& op) {
-  transfer(mesh::Group::shard, "reduce_scatter", layout_[op.block].shard_elements() * wire_ * (layout_.shards() - 1));
+  const shard::BlockLayout& layout = layout_[op.block];
+  transfer(gathering(op.block), "reduce_scatter", layout.shard_elements() * wire_ * (layout.gathering() - 1));
 }
 void VerbBytes::add(const schedule::AllReduce& op) {
   transfer(mesh::Group::replicate, "all_reduce",
@@ -116,6 +118,21 @@ void VerbBytes::add(const schedule::ExchangeHeads& op) {
   const std::int64_t ranks = model_.part.context.ranks;
   transfer(mesh::Group::context, "all_to_all",
            replay_options_.tokens * model::exchanged_width(model_, op.block, op.stage) / ranks * (ranks - 1) * width_);
+}
+
+// Between expert ranks: rows in the compute dtype, with their weights in fp32.
+void VerbBytes::all_to_all(std::int64_t bytes) { transfer(mesh::Group::expert, "all_to_all", bytes); }
+void VerbBytes::add(const schedule::ExchangeCounts&) {
+  const model::ExpertPart& part = model_.part.experts;
+  all_to_all(part.held(model_.sizes.decoder.experts->count) * (part.ranks - 1) * 4);
+}
+void VerbBytes::add(const schedule::Dispatch& op) {
+  const ExpertRows rows = replay_options_.rows_of(model_, op.block, op.microbatch);
+  all_to_all((op.phase == schedule::Phase::backward ? rows.fetched : rows.sent) * (model_.sizes.hidden * width_ + 4));
+}
+void VerbBytes::add(const schedule::Combine& op) {
+  const ExpertRows rows = replay_options_.rows_of(model_, op.block, op.microbatch);
+  all_to_all((op.phase == schedule::Phase::backward ? rows.sent : rows.fetched) * model_.sizes.hidden * width_);
 }
 
 // The pipeline axis.

@@ -59,6 +59,9 @@ class VerbBytes {
   void add(const schedule::GatherKeys& op);
   void add(const schedule::ScatterKeys& op);
   void add(const schedule::ExchangeHeads& op);
+  void add(const schedule::ExchangeCounts& op);
+  void add(const schedule::Dispatch& op);
+  void add(const schedule::Combine& op);
   void add(const schedule::AllReduceReplicated& op);
   void add(const schedule::Put&) {}
   void add(const schedule::Send& op);
@@ -72,6 +75,11 @@ class VerbBytes {
   void copy(std::string_view operation, std::int64_t bytes);
   /// Elements of the keys and values of this rank's tokens that it sends to all other ranks of the context axis.
   [[nodiscard]] std::int64_t sent_keys() const;
+  /// The group that gathers a block and reduces its gradients.
+  [[nodiscard]] mesh::Group gathering(ParamBlock block) const {
+    return model_[block].parts > 1 ? mesh::Group::expert_shard : mesh::Group::shard;
+  }
+  void all_to_all(std::int64_t bytes);
   /// To another pipeline rank.
   void pass(std::string_view operation, std::int64_t bytes);
 

@@ -31,6 +31,7 @@ std::string_view to_text(Lane lane) {
     case Lane::host: return "host";
     case Lane::tensor: return "tensor";
     case Lane::context: return "context";
+    case Lane::expert: return "expert";
     case Lane::send: return "send";
     case Lane::receive: return "receive";
   }
@@ -99,6 +100,10 @@ std::string to_text(const Resource& resource, const model::Model& model) {
     std::string operator()(const resource::BranchAgain& r) const { return of("branch again", r.m); }
     std::string operator()(const resource::Vocabulary& r) const { return of("vocabulary", r.m); }
     std::string operator()(const resource::Keys& r) const { return of("keys", r.m); }
+    std::string operator()(const resource::Rows& r) const { return of("rows", r.m); }
+    std::string operator()(const resource::Counts& r) const {
+      return fmt::format("counts({}, m{})", model[r.block].name, r.m.value);
+    }
     std::string operator()(const resource::Saved& r) const {
       const model::ComputeBlock& block = model[r.block];
       return fmt::format("activation({}, {}, m{})", block.name,

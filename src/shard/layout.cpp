@@ -15,15 +15,22 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 
 }  // namespace
 
-BlockLayout::BlockLayout(const model::ParameterBlock& block, int shards) : shards_(shards) {
+BlockLayout::BlockLayout(const model::ParameterBlock& block, int shards)
+    : shards_(shards), parts_(shards == 1 ? 1 : block.parts) {
   invariant(shards >= 1, "a block is cut into at least one shard");
+  const auto count = static_cast<int>(block.parameters.size());
+  invariant(shards % parts_ == 0 && count % parts_ == 0, "the parts of a block divide its shards and parameters");
   std::int64_t end = 0;
-  for (const model::Parameter& parameter : block.parameters) {
-    const std::int64_t begin = round_up(end, alignment);
-    end = begin + parameter.elements();
-    ranges_.push_back({.begin = begin, .end = end});
+  for (int part = 0; part < parts_; ++part) {
+    for (int p = part * count / parts_; p < (part + 1) * count / parts_; ++p) {
+      const std::int64_t begin = round_up(end, alignment);
+      end = begin + block.parameters[static_cast<std::size_t>(p)].elements();
+      ranges_.push_back({.begin = begin, .end = end});
+    }
+    end = round_up(end, gathering() * alignment);
   }
-  padded_ = round_up(end, shards * alignment);
+  padded_ = end;
+  invariant(padded_ % (shards * alignment) == 0, "the parts of a block are equally long");
 }
 
 std::vector<Slice> BlockLayout::slices(int rank) const {

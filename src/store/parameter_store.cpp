@@ -113,7 +113,7 @@ void ParameterStore::allocate_rings(const Buffers& buffers) {
   }
   for (std::size_t ring = 0; ring < rings.parameters.size(); ++ring) {
     const auto member = std::find(ring_of.begin(), ring_of.end(), static_cast<int>(ring)) - ring_of.begin();
-    const std::int64_t elements = layout_[ParamBlock{static_cast<int>(member)}].padded();
+    const std::int64_t elements = layout_[ParamBlock{static_cast<int>(member)}].gathered();
     parameter_ring_.emplace_back();
     gradient_ring_.emplace_back();
     upload_ring_.emplace_back();
@@ -153,7 +153,9 @@ void ParameterStore::derive_compute_shard(ParamBlock block) {
 
 at::Tensor ParameterStore::view(const at::Tensor& flat, model::ParamRef ref) const {
   const shard::Range range = layout_[ref.block].range(ref.index);
-  return flat.narrow(0, range.begin, range.size()).view(model_[ref].shape);
+  const shard::Range there = layout_[ref.block].gathered_by(shard_rank_);
+  if (range.begin < there.begin || range.end > there.end) return {};
+  return flat.narrow(0, range.begin - there.begin, range.size()).view(model_[ref].shape);
 }
 
 }  // namespace trireme::store

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "train/engine/expert_room.hpp"
 #include "train/engine/nonfinite_steps.hpp"
 #include "train/engine/replicas.hpp"
 #include "train/record/end_report.hpp"
@@ -121,6 +122,7 @@ class TrainingLoop {
     trained.memory = device::memory_use();
     reporter_.add(trained);
     count_nonfinite_step(state_, trained.result, step, rank_);
+    expert_room_.look_at(job_, trained.result, step);
     state_.step = step + 1;
     state_.tokens += config_.batch.global * config_.data.seq_len;
     state_.learning_rate = trained.lr;
@@ -175,6 +177,7 @@ class TrainingLoop {
   std::optional<EmergencySave>& emergency_;
   int rank_;
   Validation validation_;
+  ExpertRoom expert_room_;
   checkpoint::State state_;
   std::int64_t first_step_ = 0;
   bool stops_ = false;  ///< after this step

@@ -37,7 +37,7 @@ TEST(Groups, HoldTheMeshsRanksInOrder) {
     Groups groups(world, mesh);
     const mesh::Coordinates at = mesh.coordinates({world.rank()});
     for (const mesh::GroupRow& row : mesh::groups) {
-      if (row.part) continue;
+      if (row.members != mesh::Members::all) continue;
       groups.add(row.group, Lane::reduce, mesh.size(row.axes));
       EXPECT_EQ(members(groups.at(row.group, Lane::reduce)), mesh.group(row.axes, at)) << mesh.text() << row.name;
     }
@@ -48,7 +48,7 @@ TEST(Groups, HoldTheMeshsRanksInOrder) {
 TEST(Groups, HoldConsecutiveRanksWhereTheyAreAPart) {
   const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   for (const mesh::Mesh& mesh : meshes_of(world.size()))
-    for (const Group group : {Group::shard_group, Group::tensor_group})
+    for (const Group group : {Group::shard_group, Group::tensor_group, Group::expert})
       for (int ranks = 1; ranks <= mesh.size(mesh::row_of(group).axes); ++ranks) {
         const std::vector<Rank> all = mesh.group(mesh::row_of(group).axes, mesh.coordinates({world.rank()}));
         if (static_cast<int>(all.size()) % ranks != 0) continue;
@@ -58,6 +58,23 @@ TEST(Groups, HoldConsecutiveRanksWhereTheyAreAPart) {
         const auto first = all.begin() + mine / ranks * ranks;
         EXPECT_EQ(members(groups.at(group, Lane::gather)), std::vector<Rank>(first, first + ranks)) << mesh.text();
       }
+}
+
+TEST(Groups, HoldRanksAtEqualDistancesWhereTheirNeighboursHoldOtherExperts) {
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
+  for (const mesh::Mesh& mesh : meshes_of(world.size()))
+    for (int ranks = 1; ranks <= mesh.shards(); ++ranks) {
+      if (mesh.shards() % ranks != 0) continue;
+      const int parts = mesh.shards() / ranks;
+      const std::vector<Rank> all =
+          mesh.group(mesh::row_of(Group::expert_shard).axes, mesh.coordinates({world.rank()}));
+      const auto mine = std::find(all.begin(), all.end(), Rank{world.rank()}) - all.begin();
+      std::vector<Rank> expected;
+      for (auto i = mine % parts; i < std::ssize(all); i += parts) expected.push_back(all[static_cast<std::size_t>(i)]);
+      Groups groups(world, mesh);
+      groups.add(Group::expert_shard, Lane::gather, ranks);
+      EXPECT_EQ(members(groups.at(Group::expert_shard, Lane::gather)), expected) << mesh.text() << ranks;
+    }
 }
 
 TEST(Groups, AreThoseThatWereAdded) {

@@ -75,12 +75,10 @@ TEST(ExplainOptions, ShowsTypeDefaultAndAvailability) {
   EXPECT_THAT(text, HasSubstr("true | false"));
   EXPECT_THAT(text, HasSubstr("hidden_size / heads"));
   EXPECT_THAT(text, HasSubstr("[not yet available]"));
-  EXPECT_THAT(text, HasSubstr("[reserved: not yet available]"));
 }
 
 TEST(KeysOfLaterFeatures, AreTakenAtTheirDefaultAndRefusedOtherwise) {
   const std::vector<std::pair<std::string, std::string>> at_default_and_not = {
-      {"mesh.expert=1", "mesh.expert=2"},
       {"precision.moments=fp32", "precision.moments=bf16"},
   };
   for (const auto& [fine, later] : at_default_and_not) {

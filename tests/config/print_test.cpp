@@ -71,7 +71,8 @@ RunConfig everything_set() {
             .tokenizer = "spm:m.model",
             .skip_to = 12,
             .prefetch_batches = 3};
-  c.mesh = {.replicate = 2, .shard = 4, .tensor = 2, .sequence_parallel = true, .context = 2, .pipeline = 2};
+  c.mesh = {
+      .replicate = 2, .shard = 4, .tensor = 2, .sequence_parallel = true, .context = 2, .pipeline = 2, .expert = 2};
   c.context = {.method = ContextMethod::heads};
   c.pipeline = {.schedule = PipelineKind::zbv, .chunks = 2, .layers = {3, 4}};
   c.batch = {.global = 12, .micro = 3};
@@ -128,7 +129,7 @@ RunConfig everything_set() {
 TEST(PrintRunFile, LeavesNoOptionAtItsDefaultUnprinted) {
   const RunConfig config = everything_set();
   for (const Option& option : options()) {
-    if (option.is_reserved || option.name() == "optimizer.name") continue;
+    if (option.name() == "optimizer.name") continue;
     EXPECT_TRUE(option.print(config).has_value()) << option.name();
     EXPECT_NE(option.print(config), option.print(RunConfig{})) << option.name() << " needs another value in this test";
   }

@@ -79,6 +79,45 @@ TEST(Resolve, DividesSequencesOverContextRanksInTwoRunsEach) {
   EXPECT_THAT(refusal_of(config, 12), HasSubstr("device.cuda_graphs: not available with mesh.context > 1"));
 }
 
+TEST(Resolve, DividesExpertsOverNeighboursOfTheShardAxis) {
+  RunConfig config = run_with({.expert = 3}, {.global = 12, .micro = 1});
+  const Resolved mesh = resolve(config, 6);
+  EXPECT_EQ(mesh.expert, 3);
+  EXPECT_EQ(mesh.dp_size(), 6) << "expert ranks train on samples of their own";
+  EXPECT_EQ(mesh.expert_rank(mesh.coordinates({4})), 1);
+  config.mesh.expert = 4;
+  EXPECT_THAT(refusal_of(config, 6), HasSubstr("mesh.expert: 4 does not divide the 6 ranks of mesh.shard; set 3 or 6"));
+}
+
+TEST(Resolve, RefusesWhatExpertParallelismDoesNotDoYet) {
+  const auto refusal = [](Mesh mesh, auto&& change) {
+    RunConfig config = run_with(mesh, {.global = 12, .micro = 1});
+    config.data.seq_len = 24;
+    change(config);
+    return refusal_of(config, 4);
+  };
+  const auto nothing = [](RunConfig&) {};
+  EXPECT_THAT(refusal({.tensor = 2, .expert = 2}, nothing),
+              HasSubstr("mesh.tensor: not available with mesh.expert > 1"));
+  EXPECT_THAT(refusal({.context = 2, .expert = 2}, nothing),
+              HasSubstr("mesh.context: not available with mesh.expert > 1"));
+  EXPECT_THAT(refusal({.pipeline = 2, .expert = 2}, nothing),
+              HasSubstr("mesh.pipeline: not available with mesh.expert > 1"));
+  EXPECT_THAT(refusal({.expert = 2}, [](RunConfig& c) { c.device.cuda_graphs = true; }),
+              HasSubstr("device.cuda_graphs: not available with mesh.expert > 1"));
+  EXPECT_THAT(refusal({.expert = 2}, [](RunConfig& c) { c.sync.reshard_after_forward = 2; }),
+              HasSubstr("sync.reshard_after_forward: not available with mesh.expert > 1"));
+  EXPECT_EQ(refusal({.expert = 2}, [](RunConfig& c) { c.sync.reshard_after_forward = 1; }), "");
+}
+
+TEST(Resolve, LeavesExpertParallelismOnGpusToThePlanner) {
+  RunConfig config = run_with({.expert = 2}, {.global = 4, .micro = 1});
+  require_trainable(config);
+  config.device.type = DeviceType::cuda;
+  (void)resolve(config, 4);
+  EXPECT_THROW(require_trainable(config), ConfigError);
+}
+
 TEST(Resolve, LeavesContextParallelismOnGpusToThePlanner) {
   RunConfig config = run_with({.context = 2}, {.global = 4, .micro = 1});
   config.data.seq_len = 8;

@@ -150,6 +150,64 @@ TEST(ReplayMemory, KeepsTheChoiceOfExpertsOfBlocksThatAreComputedAgain) {
   EXPECT_EQ(saved(model, replay_options, {model::StageKind::moe}), input + rstd + logits + choice + gate_up);
 }
 
+/// Six experts in each of three layers, of which a token gets two, over three ranks.
+model::Model divided_mixture() {
+  config::Model config = llama().config;
+  config.architecture = "mixtral";
+  config.experts = 6;
+  config.experts_per_token = 2;
+  return model::build(config, model::TensorPart{.experts = {.ranks = 3}});
+}
+
+TEST(ReplayTraffic, CountsRowsBetweenExpertRanksByWhatIsAssumedOrRecorded) {
+  const model::Model model = divided_mixture();
+  const shard::Layout layout(model, 6);
+  const auto step = schedule::build_step(model, 2, {});
+  ReplayOptions options{.compute = DType::bf16, .tokens = 30};
+  const auto sent = [&] { return replay_traffic(step, model, layout, options).at("expert").at("all_to_all"); };
+  constexpr std::int64_t row = 72 * 2, weight = 4, counts = 2 * 2 * 4, layers = 3, microbatches = 2;
+  const auto all = [&](std::int64_t out, std::int64_t in) {
+    return Moved{{layers * microbatches * ((out + in) * (2 * row + weight) + counts)}, layers * microbatches * 5};
+  };
+  EXPECT_EQ(sent(), all(40, 40)) << "two thirds of 60 rows";
+  options.routing = Routing::balanced;
+  EXPECT_EQ(sent(), all(40, 40)) << "room is for memory";
+  options.routing = Routing::worst;
+  EXPECT_EQ(sent(), all(60, 120));
+  for (int b = 1; b <= 3; ++b)
+    for (int m = 0; m < 2; ++m)
+      options.recorded_rows[{Block{b}, Microbatch{m}}] = {.received = 10 + b, .sent = 7 * b + m, .fetched = b};
+  EXPECT_EQ(sent().bytes.value, (2 * 7 * 6 + 3 + 2 * 6) * (2 * row + weight) + layers * microbatches * counts);
+}
+
+TEST(ReplayMemory, GathersTheExpertsOfOneRankAndKeepsTheRowsThatTheyGet) {
+  const model::Model model = divided_mixture();
+  const shard::Layout layout(model, 6);
+  const auto step = schedule::build_step(model, 1, {});
+  ReplayOptions options{.compute = DType::bf16, .tokens = 30};
+  const Memory memory = replay_memory(step, model, layout, options);
+  const shard::BlockLayout& experts = layout[ParamBlock{2}];
+  EXPECT_EQ(experts.gathered(), experts.padded() / 3);
+  EXPECT_EQ(memory.parameters_sharded, Bytes{layout.shard_elements() * 6});
+  constexpr std::int64_t row = 72 * 2 + 4 + 2 * 100 * 2;
+  const Bytes rows{60 * row};
+  EXPECT_EQ(model::saved_bytes(model::StageKind::experts, model.held, 60, DType::bf16), rows);
+  const auto more_than_planned = [&] {
+    return replay_memory(step, model, layout, options).activations.value - memory.activations.value;
+  };
+  options.routing = Routing::balanced;
+  EXPECT_EQ(more_than_planned(), -3 * 15 * row) << "60 rows in each layer in place of 75";
+  options.routing = Routing::worst;
+  EXPECT_EQ(more_than_planned(), 3 * (180 - 75) * row);
+  for (int b = 1; b <= 3; ++b)
+    options.recorded_rows[{Block{b}, Microbatch{0}}] = {.received = 75 + 10 * b, .sent = 0, .fetched = 0};
+  EXPECT_EQ(more_than_planned(), rows.value);
+  // Traffic of gathers and reductions: the experts' over two ranks each.
+  const Traffic traffic = replay_traffic(step, model, layout, options);
+  EXPECT_EQ(traffic.at("expert_shard").at("all_gather"), (Moved{{6 * experts.gathered() / 2 * 2}, 6}));
+  EXPECT_EQ(traffic.at("expert_shard").at("reduce_scatter"), (Moved{{3 * experts.shard_elements() * 4}, 3}));
+}
+
 TEST(ReplayMemory, LeavesBlockInputsAndOneBlocksActivationsWhereBlocksAreComputedAgain) {
   using model::StageKind;
   const model::Model model = llama();

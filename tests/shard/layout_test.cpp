@@ -56,6 +56,31 @@ TEST(BlockLayout, PutsParametersAtTheSameOffsetsForEveryShardCount) {
   }
 }
 
+TEST(BlockLayout, GivesThePartsOfABlockToNeighboursInTurn) {
+  model::ParameterBlock block = block_of({{7, 13}, {5}, {64}, {7, 13}, {5}, {64}, {7, 13}, {5}, {64}});
+  block.parts = 3;
+  for (const int shards : {3, 6, 9, 12}) {
+    const BlockLayout layout(block, shards);
+    EXPECT_EQ(layout.gathering(), shards / 3);
+    EXPECT_EQ(layout.gathered() * 3, layout.padded());
+    std::vector<std::int64_t> held(9, 0);
+    for (int rank = 0; rank < shards; ++rank) {
+      const Range part = layout.gathered_by(rank), mine = layout.shard(rank);
+      EXPECT_EQ(part.begin, rank % 3 * layout.gathered());
+      EXPECT_EQ(mine.begin, part.begin + rank / 3 * layout.shard_elements()) << "in the order of those that gather it";
+      EXPECT_EQ(mine.size(), layout.shard_elements());
+      for (const Slice& slice : layout.slices(rank)) {
+        EXPECT_EQ(slice.parameter / 3, rank % 3) << "of its own part only";
+        held[static_cast<std::size_t>(slice.parameter)] += slice.elements.size();
+      }
+    }
+    for (int p = 0; p < 9; ++p)
+      EXPECT_EQ(held[static_cast<std::size_t>(p)], block.parameters[static_cast<std::size_t>(p)].elements());
+  }
+  EXPECT_EQ(BlockLayout(block, 1).gathered(), BlockLayout(block, 1).padded()) << "one shard has all parts";
+  EXPECT_THROW(BlockLayout(block, 4), BugError);
+}
+
 TEST(BlockLayout, CutsEqualAlignedShards) {
   for (const model::ParameterBlock& block : blocks()) {
     for (int shards = 1; shards <= most_shards; ++shards) {

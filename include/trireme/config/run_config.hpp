@@ -128,6 +128,7 @@ struct Mesh {
   std::optional<bool> sequence_parallel;  ///< tensor > 1 when absent
   std::int64_t context = 1;
   std::int64_t pipeline = 1;
+  std::int64_t expert = 1;
 };
 
 struct Context {

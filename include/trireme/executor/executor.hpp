@@ -76,6 +76,15 @@ struct HostWork {
   Bytes bytes;         ///< that those read and wrote
 };
 
+/// Rows of a microbatch that a rank's experts got, and what of its own and of theirs crossed ranks.
+struct RowsMoved {
+  Block block;
+  Microbatch microbatch;
+  std::int64_t received = 0;  ///< those from itself among them
+  std::int64_t sent = 0;      ///< to other ranks
+  std::int64_t fetched = 0;   ///< from other ranks
+};
+
 struct StepResult {
   double loss = 0;       ///< cross-entropy, mean over the counted targets of the global batch
   double own_loss = 0;   ///< of a forward in Mode::evaluate: the sum of this rank's microbatch alone
@@ -85,7 +94,8 @@ struct StepResult {
   /// By layer of the whole model and expert: tokens of the step, over all ranks. Empty without experts, and so are
   /// those of dense layers.
   std::vector<std::vector<std::int64_t>> expert_tokens{};
-  bool skipped = false;  ///< loss or norm was not finite: nothing was updated, on any rank
+  std::vector<RowsMoved> expert_rows{};  ///< with mesh.expert > 1: of this rank, by block and microbatch
+  bool skipped = false;                  ///< loss or norm was not finite: nothing was updated, on any rank
   /// Compute lane without work: waiting for communication, or doing it where there are no lane threads.
   double exposed_seconds = 0;
   double pipeline_wait_seconds = 0;  ///< the same of messages between pipeline ranks; not in `exposed_seconds`

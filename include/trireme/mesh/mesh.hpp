@@ -47,6 +47,9 @@ struct Mesh {
   int shard = 1;
   int context = 1;
   int tensor = 1;
+  /// Neighbours among the ranks of a fold (shard x context x tensor) that divide the experts of every layer: no axis of
+  /// its own (MoE Parallel Folding, Liu et al. 2025).
+  int expert = 1;
 
   [[nodiscard]] int ranks() const;
   [[nodiscard]] int dp_size() const { return replicate * shard; }
@@ -54,6 +57,8 @@ struct Mesh {
   [[nodiscard]] int shards() const { return shard * context; }
   /// Which of the shards a rank has.
   [[nodiscard]] int shard_of(const Coordinates& at) const { return at.shard * context + at.context; }
+  /// Which of the experts' parts a rank has, with context = tensor = 1.
+  [[nodiscard]] int expert_rank(const Coordinates& at) const { return shard_of(at) % expert; }
   /// The same ranks in the same order as parameters and checkpoints see them: context ranks are shard ranks.
   [[nodiscard]] Mesh of_storage() const;
   [[nodiscard]] int size(Axis axis) const;
@@ -71,7 +76,8 @@ struct Mesh {
   /// The ranks that differ from `at` along these axes only, in the order of world ranks.
   [[nodiscard]] std::vector<Rank> group(Axes along, const Coordinates& at) const;
 
-  /// "2x4x1 (replicate x shard x tensor)". An axis that most runs do not have is shown where it is larger than 1.
+  /// "2x4x1 (replicate x shard x tensor)". An axis that most runs do not have is shown where it is larger than 1, and
+  /// so is "expert 2" behind them.
   [[nodiscard]] std::string text() const;
   /// "2 x 4 x 1": replicate x shard x tensor; "context 2: 2 x 4 x 1" where sequences are divided.
   [[nodiscard]] std::string short_text() const;

@@ -29,11 +29,12 @@ enum class Keep {
 /// norm of the branch's output adds that and its rstd, and a branch that reads x itself has no rstd of it; mlp: x,
 /// rstd, gate|up; head: x. rstd and log-sum-exp are fp32. `all` adds the norm's output to attention, and to mlp that of
 /// SwiGLU or GELU and the norm's; moe: x, rstd, the router's logits, fp32, the experts of every token, int32, gate|up
-/// of every token's experts. What tensor parallelism cuts them into saves the same between them, but never the gathered
-/// input of a branch. So does what context parallelism cuts attention into, but for a norm of queries and keys: then
-/// those are saved before it, by the projection, and behind it; and where heads are exchanged for the attention's
-/// output, which core_attention saves by heads and output by tokens. `keep` is neither input, which is a block's
-/// affair, nor kv_cache.
+/// of every token's experts. Of what expert parallelism cuts that into: route: x, rstd, logits, choice; experts, where
+/// `tokens` are the rows that this rank's experts got: the rows, their weights, fp32, gate|up. What tensor parallelism
+/// cuts them into saves the same between them, but never the gathered input of a branch. So does what context
+/// parallelism cuts attention into, but for a norm of queries and keys: then those are saved before it, by the
+/// projection, and behind it; and where heads are exchanged for the attention's output, which core_attention saves by
+/// heads and output by tokens. `keep` is neither input, which is a block's affair, nor kv_cache.
 [[nodiscard]] std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
                                                Keep keep = Keep::products);
 

@@ -8,9 +8,9 @@
 /// A decoder block as data: what the stages of a model are made of, and which parameters each stage has.
 namespace trireme::model {
 
-/// The kinds of stage that `nn/` can run. The first five read the residual stream and write it; the others are what
-/// tensor parallelism cuts them into (tensor_plan.hpp), and context parallelism (context.hpp). `roles_of` gives the
-/// parameters of each.
+/// The kinds of stage that `nn/` can run. The first five and moe read the residual stream and write it; the others are
+/// what tensor parallelism cuts them into (tensor_plan.hpp), context parallelism (context.hpp) and expert parallelism
+/// (experts.hpp). `roles_of` gives the parameters of each.
 enum class StageKind {
   embedding,
   positions,         ///< adds learned ones
@@ -27,6 +27,9 @@ enum class StageKind {
   post_norm,         ///< of the output of attention or mlp, and its residual
   logits,            ///< the head without its norm
   moe,               ///< x + the sum of a token's experts of norm(x), each times its weight (mixture of experts)
+  route,             ///< moe up to the rows that go to the experts, sorted by them (expert parallelism)
+  experts,           ///< this rank's experts of the rows of all ranks
+  merge,             ///< what the experts made of a token's rows, summed and added to x
 };
 
 /// rms_plus_one: RMSNorm times (1 + weight), whose weight starts at 0.

@@ -47,6 +47,8 @@ struct ParameterBlock {
   bool backward_reads = true;
   /// Another pipeline rank holds the same block: a tied embedding, whose two gradients are summed.
   bool on_two_pipeline_ranks = false;
+  /// Equal runs of its parameters, each gathered by other ranks: expert parallelism. A rank needs those of its own.
+  int parts = 1;
 };
 
 /// Where one parameter of a stage lives: parameter `index` of parameter block `block`.
@@ -57,8 +59,9 @@ struct ParamRef {
 };
 
 /// A collective that stands before or after a stage: over the tensor axis; gather_keys, to_heads and to_tokens over the
-/// context axis. Its backward is the other one of gather and scatter, or of to_heads and to_tokens, in reverse; an
-/// all-reduce before a stage is in its backward only, one after it in its forward only.
+/// context axis; dispatch and combine over expert ranks. Its backward is the other one of gather and scatter, of
+/// to_heads and to_tokens, or of dispatch and combine, in reverse; an all-reduce before a stage is in its backward
+/// only, one after it in its forward only.
 enum class Join {
   none,
   gather_sequence,
@@ -67,7 +70,9 @@ enum class Join {
   gather_vocabulary,
   gather_keys,
   to_heads,
-  to_tokens
+  to_tokens,
+  dispatch,
+  combine
 };
 
 /// A local piece of a block's forward: reads the residual stream, writes it, saves what backward needs.
@@ -135,8 +140,9 @@ struct Model {
 /// and down by sqrt(2 * layers). Throws ConfigError for an unknown architecture, listing those there are.
 [[nodiscard]] Model build(const config::Model& config);
 
-/// What one tensor rank holds and runs of the model: its architecture's tensor plan applied, then sequences divided. A
-/// part of 1 is the whole model. Throws ConfigError naming all sizes that do not divide, with the nearest that do.
+/// What one tensor rank holds and runs of the model: its architecture's tensor plan applied, then sequences divided,
+/// then experts. A part of 1 is the whole model. Throws ConfigError naming all sizes that do not divide, with the
+/// nearest that do.
 [[nodiscard]] Model build(const config::Model& config, const TensorPart& part);
 
 /// Whether a stage looks rows of its parameters up by number: its backward reads no values.
@@ -156,10 +162,15 @@ struct Model {
 [[nodiscard]] constexpr bool ends_attention(StageKind kind) {
   return kind == StageKind::attend || kind == StageKind::output;
 }
+/// Whether a stage is one of those that expert parallelism makes of a layer of experts: rows stand between them.
+[[nodiscard]] constexpr bool is_of_experts(StageKind kind) {
+  return kind == StageKind::route || kind == StageKind::experts || kind == StageKind::merge;
+}
 /// Whether parallelism partitions a stage: a separate value then stands between it and the residual stream.
 [[nodiscard]] inline bool is_partitioned(const Stage& stage) {
   return is_branch(stage.kind) || attends(stage.kind) || ends_attention(stage.kind) || stage.kind == StageKind::norm ||
-         stage.kind == StageKind::post_norm || stage.leave != Join::none || stage.enter != Join::none;
+         stage.kind == StageKind::post_norm || is_of_experts(stage.kind) || stage.leave != Join::none ||
+         stage.enter != Join::none;
 }
 
 /// Whether a stage that ends attention adds what it computes to the residual stream: nothing sums or norms it first.

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "trireme/model/context.hpp"
+#include "trireme/model/experts.hpp"
 
 /// How tensor parallelism cuts a parameter.
 namespace trireme::model {
@@ -14,6 +15,7 @@ struct TensorPart {
   int ranks = 1;
   bool sequence_parallel = false;  ///< norms and residuals see 1/ranks of the tokens
   ContextPart context{};
+  ExpertPart experts{};
   friend bool operator==(const TensorPart&, const TensorPart&) = default;
 };
 

@@ -7,6 +7,7 @@
 #include "trireme/model/tensor_plan.hpp"
 #include "trireme/nn/branch.hpp"
 #include "trireme/nn/context.hpp"
+#include "trireme/nn/experts.hpp"
 #include "trireme/nn/norm.hpp"
 #include "trireme/nn/stage.hpp"
 
@@ -78,6 +79,8 @@ struct Layer {
   std::optional<Attend> attend;
   std::optional<CoreAttention> core_attention;
   std::optional<AttentionOutput> output;
+  std::optional<Route> route;
+  std::optional<HeldExperts> experts;
   std::optional<VocabularyEmbedding> embedding;
   std::optional<VocabularyHead> head;
 };

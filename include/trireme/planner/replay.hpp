@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "trireme/base/units.hpp"
 #include "trireme/config/load.hpp"
@@ -13,6 +14,19 @@
 
 /// Replays a schedule with sizes instead of data: what a run will hold and move, without running it.
 namespace trireme::planner {
+
+/// Rows for experts that one rank brings together in a microbatch of a layer: what they are depends on the data.
+struct ExpertRows {
+  std::int64_t received = 0;  ///< by the rank's experts, its own rows among them
+  std::int64_t sent = 0;      ///< to other ranks
+  std::int64_t fetched = 0;   ///< from other ranks
+  friend bool operator==(const ExpertRows&, const ExpertRows&) = default;
+};
+/// Which rows a plan counts with where nobody has recorded them: as many for every rank; the same, but
+/// `rows_planned_for` times as many in memory; or all of all ranks for one.
+enum class Routing : std::uint8_t { balanced, bound, worst };
+/// Rows that memory is planned for, times the balanced number.
+inline constexpr double rows_planned_for = 1.25;
 
 /// The sizes that turn ops into bytes.
 struct ReplayOptions {
@@ -25,6 +39,11 @@ struct ReplayOptions {
   bool on_gpu = false;                 ///< whose head holds logits of up to 1 GiB at a time
   std::int64_t loss_chunk_tokens = 0;  ///< 0: chosen
   bool saves_beside = false;           ///< checkpoints are written from a copy while the training goes on
+  Routing routing = Routing::bound;
+  /// What a run counted, by compute block and microbatch: in place of `routing`.
+  std::map<std::pair<Block, Microbatch>, ExpertRows> recorded_rows{};
+
+  [[nodiscard]] ExpertRows rows_of(const model::Model& model, Block block, Microbatch m) const;
 };
 
 /// Bytes of one rank by category, each at its highest; buffers are allocated once, activations rise and fall.
@@ -64,9 +83,10 @@ struct Moved {
 /// What the run file says of one rank's part. On a GPU where `device.type` is cuda, not auto: see computing_on().
 [[nodiscard]] ReplayOptions replay_options_of(const config::RunConfig& config, const config::Resolved& mesh);
 
-/// What tensor rank `rank` holds of the model, and which tokens context rank `context_rank` sees.
+/// What tensor rank `rank` holds of the model, which tokens context rank `context_rank` sees, and which experts expert
+/// rank `expert_rank` has.
 [[nodiscard]] model::TensorPart tensor_part(const config::RunConfig& config, const config::Resolved& mesh, int rank,
-                                            int context_rank = 0);
+                                            int context_rank = 0, int expert_rank = 0);
 
 /// By group ("shard", "shard_group" for gathers out of copies that groups keep, "replicate", "tensor",
 /// "tensor_group" for shared key and value heads, "host" for copies between device and host), then by operation, as in
@@ -74,6 +94,10 @@ struct Moved {
 using Traffic = std::map<std::string, std::map<std::string, Moved>>;
 [[nodiscard]] Traffic replay_traffic(const schedule::Schedule& schedule, const model::Model& model,
                                      const shard::Layout& layout, const ReplayOptions& replay_options);
+
+/// With mesh.expert > 1: activations by how tokens spread over the experts, which only a run knows.
+[[nodiscard]] std::string rows_text(const schedule::Schedule& schedule, const model::Model& model,
+                                    const shard::Layout& layout, ReplayOptions replay_options);
 
 /// Tables a person reads.
 [[nodiscard]] std::string to_text(const Memory& memory);

@@ -74,6 +74,17 @@ struct Keys {
   Microbatch m;
   friend auto operator<=>(const Keys&, const Keys&) = default;
 };
+/// Rows of tokens for experts, or what came of them, or the gradients by either.
+struct Rows {
+  Microbatch m;
+  friend auto operator<=>(const Rows&, const Rows&) = default;
+};
+/// How many rows go to each expert of a block, and come to those of this rank: from a forward to its backward.
+struct Counts {
+  Block block;
+  Microbatch m;
+  friend auto operator<=>(const Counts&, const Counts&) = default;
+};
 /// What a stage keeps for its backward.
 struct Saved {
   Block block;
@@ -124,12 +135,12 @@ struct Norm {
 
 }  // namespace resource
 
-using Resource =
-    std::variant<resource::ParameterSlot, resource::GradientSlot, resource::MasterShard, resource::GradientShard,
-                 resource::PartialShard, resource::GroupCopy, resource::Hidden, resource::Recomputed, resource::Branch,
-                 resource::BranchAgain, resource::Vocabulary, resource::Saved, resource::DeviceShard,
-                 resource::UploadSlot, resource::DownloadSlot, resource::HostCopy, resource::NormPart,
-                 resource::SendSlot, resource::ReceiveSlot, resource::Norm, resource::Keys>;
+using Resource = std::variant<resource::ParameterSlot, resource::GradientSlot, resource::MasterShard,
+                              resource::GradientShard, resource::PartialShard, resource::GroupCopy, resource::Hidden,
+                              resource::Recomputed, resource::Branch, resource::BranchAgain, resource::Vocabulary,
+                              resource::Saved, resource::DeviceShard, resource::UploadSlot, resource::DownloadSlot,
+                              resource::HostCopy, resource::NormPart, resource::SendSlot, resource::ReceiveSlot,
+                              resource::Norm, resource::Keys, resource::Rows, resource::Counts>;
 
 [[nodiscard]] std::string to_text(const Resource& resource, const model::Model& model);
 

@@ -17,13 +17,14 @@ enum class Lane : std::uint8_t {
   host,
   tensor,
   context,
+  expert,
   send,
   receive
 };
-inline constexpr int lanes = 10;
+inline constexpr int lanes = 11;
 inline constexpr std::array all_lanes{Lane::compute,        Lane::gather, Lane::reduce, Lane::device_to_host,
                                       Lane::host_to_device, Lane::host,   Lane::tensor, Lane::context,
-                                      Lane::send,           Lane::receive};
+                                      Lane::expert,         Lane::send,   Lane::receive};
 [[nodiscard]] std::string_view to_text(Lane lane);
 
 }  // namespace trireme::schedule

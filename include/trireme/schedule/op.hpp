@@ -8,7 +8,9 @@
 
 #include "trireme/base/ids.hpp"
 #include "trireme/model/activations.hpp"
+#include "trireme/schedule/expert_ops.hpp"
 #include "trireme/schedule/lane.hpp"
+#include "trireme/schedule/phase.hpp"
 
 /// One optimizer step as a value: the verbs. One struct a verb, only its own fields.
 namespace trireme::schedule {
@@ -154,9 +156,6 @@ struct ReloadActivations {
 // Tensor parallelism with sequence parallelism (Shoeybi et al. 2019, Korthikanti et al. 2022). Between the residual
 // stream and a branch stands a value of its own: the norm's output, the branch's term of a sum, their gradients.
 
-/// forward: before a stage or after it in its forward; backward: in its backward; again: what backward needs of the
-/// forward, once more; recompute: as forward, around a Recompute.
-enum class Phase : std::uint8_t { forward, backward, again, recompute };
 /// Gathers the sequence over the tensor axis for a stage: the norm's output before its forward (`again`: once more for
 /// its weights' gradients, instead of keeping it), the residual stream's gradient before its backward.
 struct GatherSequence {
@@ -276,10 +275,11 @@ struct Take {
   friend bool operator==(const Take&, const Take&) = default;
 };
 
-using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute,
-                        Upload, OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations,
-                        GatherSequence, ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm,
-                        AllReduceReplicated, Put, Send, Receive, Take, GatherKeys, ScatterKeys, ExchangeHeads>;
+using Op =
+    std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute, Upload,
+                 OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations, GatherSequence,
+                 ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm, AllReduceReplicated, Put, Send,
+                 Receive, Take, GatherKeys, ScatterKeys, ExchangeHeads, ExchangeCounts, Dispatch, Combine>;
 
 [[nodiscard]] Lane lane_of(const Op& op);
 

@@ -31,12 +31,23 @@ struct Slice {
 };
 
 /// The flat buffer of one parameter block, cut into `shards` equal slices. Gaps between parameters and the tail are
-/// zero.
+/// zero. A block in parts (experts over expert ranks) has each part's slices on every parts-th rank, so that neighbours
+/// have different parts: those ranks gather it, and nobody gathers the whole. One shard has all parts.
 class BlockLayout {
  public:
+  /// Throws BugError when the parts do not divide the shards.
   BlockLayout(const model::ParameterBlock& block, int shards);
 
   [[nodiscard]] int shards() const { return shards_; }
+  /// Ranks that gather what a rank computes with: all shards, or those of its part.
+  [[nodiscard]] int gathering() const { return shards_ / parts_; }
+  /// Elements that they gather.
+  [[nodiscard]] std::int64_t gathered() const { return padded_ / parts_; }
+  /// Which elements of the flat buffer those of shard `rank` are.
+  [[nodiscard]] Range gathered_by(int rank) const {
+    const int part = rank % parts_;
+    return {part * gathered(), (part + 1) * gathered()};
+  }
   [[nodiscard]] int parameters() const { return static_cast<int>(ranges_.size()); }
   /// Elements of the whole buffer: a multiple of shards * alignment.
   [[nodiscard]] std::int64_t padded() const { return padded_; }
@@ -44,12 +55,16 @@ class BlockLayout {
   /// Where parameter `index` lies in the flat buffer.
   [[nodiscard]] Range range(int index) const { return ranges_[static_cast<std::size_t>(index)]; }
   /// What shard `rank` holds of the flat buffer.
-  [[nodiscard]] Range shard(int rank) const { return {rank * shard_elements(), (rank + 1) * shard_elements()}; }
+  [[nodiscard]] Range shard(int rank) const {
+    const int slice = rank % parts_ * gathering() + rank / parts_;
+    return {slice * shard_elements(), (slice + 1) * shard_elements()};
+  }
   /// The pieces of parameters that shard `rank` holds, in order; empty when it holds padding only.
   [[nodiscard]] std::vector<Slice> slices(int rank) const;
 
  private:
   int shards_;
+  int parts_;
   std::int64_t padded_ = 0;
   std::vector<Range> ranges_;
 };

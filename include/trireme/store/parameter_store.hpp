@@ -73,7 +73,7 @@ class ParameterStore {
   /// Where a block's gradient shard waits for its sum over the replicas: fp32, [shard_elements].
   [[nodiscard]] at::Tensor partial(ParamBlock block) { return partial_.narrow(0, 0, layout_[block].shard_elements()); }
 
-  /// A ring's buffer: [padded], in the compute dtype; gradients in fp32.
+  /// A ring's buffer: [gathered], in the compute dtype; gradients in fp32.
   [[nodiscard]] at::Tensor& parameter_buffer(schedule::Slot slot) { return at(parameter_ring_, slot); }
   [[nodiscard]] at::Tensor& gradient_buffer(schedule::Slot slot) { return at(gradient_ring_, slot); }
 
@@ -85,7 +85,8 @@ class ParameterStore {
   [[nodiscard]] at::Tensor& send_buffer(schedule::Slot slot) { return at(send_ring_, slot); }
   [[nodiscard]] at::Tensor& receive_buffer(schedule::Slot slot) { return at(receive_ring_, slot); }
 
-  /// Parameter `ref` in the buffer of its block, in its full shape: a view.
+  /// Parameter `ref` in the buffer of its block, in its full shape: a view. Undefined where it is of a part of its
+  /// block that other ranks gather.
   [[nodiscard]] at::Tensor parameter_view(schedule::Slot slot, model::ParamRef ref) {
     return view(parameter_buffer(slot), ref);
   }

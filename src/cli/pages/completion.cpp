@@ -50,8 +50,7 @@ std::string bash_completion(const CLI::App& app) {
     commands += command->get_name() + " ";
     cases += case_of(*command);
   }
-  for (const config::Option& option : config::options())
-    if (!option.is_reserved) keys += option.name() + "= ";
+  for (const config::Option& option : config::options()) keys += option.name() + "= ";
   return fmt::format(
       R"(# Completion of trireme for bash, made by `trireme completion`. For zsh: autoload -U bashcompinit && bashcompinit first.
 _trireme() {{

@@ -24,13 +24,11 @@ class OpCost {
       : of_(of), machine_(machine), software_(software), activations_(activations), terms_(terms) {}
 
   Cost operator()(const schedule::Unshard& op) const {
-    const int ranks = op.from.value_or(of_.mesh.shards());
-    return gather("all-gather", spread(ranks, of_.mesh.stride(Axis::context)),
-                  f64(layout(op.block).padded() * width()));
+    const Group group = op.from ? spread(*op.from, of_.mesh.stride(Axis::context)) : gathering(op.block);
+    return gather("all-gather", group, f64(layout(op.block).gathered() * width()));
   }
   Cost operator()(const schedule::ReduceScatter& op) const {
-    return reduce("reduce-scatter", spread(of_.mesh.shards(), of_.mesh.stride(Axis::context)),
-                  f64(layout(op.block).padded()) * wire());
+    return reduce("reduce-scatter", gathering(op.block), f64(layout(op.block).gathered()) * wire());
   }
   Cost operator()(const schedule::AllReduce& op) const {
     return all_reduce(along(Axis::replicate), f64(layout(op.block).shard_elements()) * wire());
@@ -71,6 +69,16 @@ class OpCost {
                     .wire = group.wire()};
     note_collective("exchange of heads", group, bytes, cost.seconds);
     return cost;
+  }
+
+  Cost operator()(const schedule::ExchangeCounts&) const {
+    return exchange("counts of rows", 4 * f64(of_.model.sizes.decoder.experts->count));
+  }
+  Cost operator()(const schedule::Dispatch& op) const {
+    return exchange("rows to experts", rows_moved(op) * f64(of_.model.sizes.hidden * width() + 4));
+  }
+  Cost operator()(const schedule::Combine& op) const {
+    return exchange("rows from experts", rows_moved(op) * f64(of_.model.sizes.hidden * width()));
   }
 
   Cost operator()(const schedule::Forward& op) const { return compute(op, Phase::forward); }
@@ -161,6 +169,24 @@ class OpCost {
   [[nodiscard]] Group spread(int ranks, int stride) const {
     return group_of(ranks, stride, static_cast<int>(machine_.gpus_per_node));
   }
+  /// The ranks that gather a block.
+  [[nodiscard]] Group gathering(ParamBlock block) const {
+    return spread(layout(block).gathering(), of_.mesh.stride(Axis::context) * of_.model[block].parts);
+  }
+  /// All rows of an exchange between expert ranks, those that stay among them.
+  template <class Exchange>
+  [[nodiscard]] double rows_moved(const Exchange& op) const {
+    const ExpertRows rows = of_.replay_options.rows_of(of_.model, op.block, op.microbatch);
+    return f64(std::max(rows.sent, rows.fetched) * of_.mesh.expert) / std::max(1, of_.mesh.expert - 1);
+  }
+  [[nodiscard]] Cost exchange(const char* name, double bytes) const {
+    const Group group = spread(of_.mesh.expert, of_.mesh.stride(Axis::context));
+    const Cost cost{.seconds = all_to_all_seconds(machine_, group, bytes),
+                    .bytes = bytes * (group.ranks - 1) / group.ranks,
+                    .wire = group.wire()};
+    note_collective(name, group, bytes, cost.seconds);
+    return cost;
+  }
   [[nodiscard]] Group along(Axis axis) const { return spread(of_.mesh.size(axis), of_.mesh.stride(axis)); }
   [[nodiscard]] Group tensor() const { return along(Axis::tensor); }
   /// Keys and values of whole sequences.
@@ -232,7 +258,8 @@ class OpCost {
     for (int s = range.first; s < range.last; ++s) {
       const model::Stage& stage = of_.model[op.block].stages[static_cast<std::size_t>(s)];
       for (const model::ParamRef ref : stage.parameters)
-        if (ref.block == target && !model::looks_up(stage.kind)) elements += f64(of_.model[ref].elements());
+        if (ref.block == target && !model::looks_up(stage.kind))
+          elements += f64(of_.model[ref].elements()) / of_.model[target].parts;
     }
     return elements;
   }

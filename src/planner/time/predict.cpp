@@ -128,7 +128,8 @@ class Predictor {
 
 double StepTime::exposed() const {
   return waits[static_cast<std::size_t>(Lane::gather)] + waits[static_cast<std::size_t>(Lane::reduce)] +
-         waits[static_cast<std::size_t>(Lane::tensor)] + waits[static_cast<std::size_t>(Lane::context)];
+         waits[static_cast<std::size_t>(Lane::tensor)] + waits[static_cast<std::size_t>(Lane::context)] +
+         waits[static_cast<std::size_t>(Lane::expert)];
 }
 
 Prediction predict(const config::RunConfig& config, int ranks, const Machine& machine, const PredictOptions& options) {

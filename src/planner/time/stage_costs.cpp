@@ -42,17 +42,16 @@ class Stages {
     if (kind == Kind::norm || kind == Kind::post_norm)
       bytes("norm and residual", k.norm, stream_tokens(), model_.sizes.hidden);
     const int norms = kind == Kind::head ? 1 : (decoder.pre_norm ? 1 : 0) + (decoder.post_norm ? 1 : 0);
-    if (kind == Kind::attention || kind == Kind::mlp || kind == Kind::moe || kind == Kind::head)
+    if (kind == Kind::attention || kind == Kind::mlp || kind == Kind::moe || kind == Kind::head || kind == Kind::route)
       bytes("norm and residual", k.norm * norms, all_tokens(), model_.sizes.hidden);
     if (kind == Kind::attention || kind == Kind::attention_branch || kind == Kind::projection)
       bytes("layout of q, k, v and RoPE", k.projections, all_tokens(), model_.held.heads * model_.held.head_dim);
     if (kind == Kind::mlp || kind == Kind::mlp_branch)
       bytes("activation function", k.activation, all_tokens(), model_.held.intermediate);
-    if (kind == Kind::moe) {
-      const model::Experts& experts = *decoder.experts;
-      bytes("activation function", k.activation, all_tokens(), experts.per_token * experts.size);
-      bytes("rows to experts and back", 8, all_tokens(), experts.per_token * model_.sizes.hidden);
-    }
+    if (kind == Kind::moe || kind == Kind::experts)
+      bytes("activation function", k.activation, all_tokens(), decoder.experts->per_token * decoder.experts->size);
+    if (kind == Kind::moe || kind == Kind::merge)
+      bytes("rows to experts and back", 8, all_tokens(), decoder.experts->per_token * model_.sizes.hidden);
     if (kind == Kind::head || kind == Kind::logits) bytes("logits", k.logit, all_tokens(), model_.held.vocab);
     launched_ = launched_ || kind != Kind::head;
   }
@@ -92,7 +91,13 @@ class Stages {
     std::vector<model::ParamRef> weights;
     for (const model::ParamRef ref : stage.parameters)
       if (model_[ref].shape.size() == 2) weights.push_back(ref);
-    if (stage.kind == model::StageKind::moe) return expert_terms(weights, without_last);
+    if (stage.kind == model::StageKind::moe) {
+      const auto& router = model_[weights.front()].shape;
+      add_product("router", 1, f64(all_tokens()), router[0], router[1]);
+      return expert_terms(without_last);
+    }
+    // Nothing reads what experts make of rows when they run again.
+    if (stage.kind == model::StageKind::experts) return expert_terms(phase_ == Phase::recompute);
     if (without_last && !weights.empty()) weights.pop_back();
     for (const model::ParamRef ref : weights) {
       const auto& shape = model_[ref].shape;
@@ -107,23 +112,23 @@ class Stages {
     }
   }
 
-  /// The router, and the experts as if each got as many tokens as the others. without_last: but for their down.
-  void expert_terms(const std::vector<model::ParamRef>& weights, bool without_last) {
-    const model::Experts& experts = *model_.sizes.decoder.experts;
-    const std::int64_t rows = all_tokens() * experts.per_token, width = experts.size, hidden = model_.sizes.hidden;
-    const double each = f64(rows) / f64(experts.count);
-    const auto add = [&](const char* name, double times, double tokens, std::int64_t out, std::int64_t in) {
-      const double flops = 2 * tokens * f64(out) * f64(in);
-      const double rate = product_rate(c_.machine, flops, c_.of.replay_options.compute);
-      const double seconds = products(phase_) * times * flops / rate;
+  void add_product(const char* name, std::int64_t times, double tokens, std::int64_t out, std::int64_t in) {
+    const double flops = 2 * tokens * f64(out) * f64(in);
+    const double rate = product_rate(c_.machine, flops, c_.of.replay_options.compute);
+    const double seconds = products(phase_) * f64(times) * flops / rate;
+    if (terms_ != nullptr)
       note(name, seconds,
            fmt::format("{} x {} x 2 x {} x {} x {} / {:.4g} FLOP/s", products(phase_), times, tokens, out, in, rate));
-      seconds_ += seconds;
-    };
-    const auto& router = model_[weights.front()].shape;
-    add("router", 1, f64(all_tokens()), router[0], router[1]);
-    add("gate and up of experts", f64(experts.count), each, 2 * width, hidden);
-    if (!without_last) add("down of experts", f64(experts.count), each, hidden, width);
+    seconds_ += seconds;
+  }
+
+  /// This rank's experts as if each got as many rows as the others. without_last: but for their down.
+  void expert_terms(bool without_last) {
+    const model::Experts& experts = *model_.sizes.decoder.experts;
+    const std::int64_t held = model_.part.experts.held(experts.count);
+    const double each = f64(all_tokens() * experts.per_token) / f64(held);
+    add_product("gate and up of experts", held, each, 2 * experts.size, model_.sizes.hidden);
+    if (!without_last) add_product("down of experts", held, each, model_.sizes.hidden, experts.size);
   }
 
   /// Causal half: 2 T s heads head_dim forward; backward computes 2.5 times that at 0.8 of the rate. With a window w

@@ -37,12 +37,14 @@ void append_gathers_for_backward(std::vector<Op>& ops, const model::Model& model
   const model::Stage& stage = stage_of(model, b, s);
   if (stage.leave == Join::scatter_sequence) ops.push_back(GatherSequence{b, s, m, Phase::backward});
   if (stage.enter == Join::gather_keys) ops.push_back(GatherKeys{b, s, m, Phase::again});
+  if (stage.leave == Join::combine) ops.push_back(Combine{b, s, m, Phase::backward});
 }
 
 void append_sum_of_input_gradient(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
   const Join enter = stage_of(model, b, s).enter;
   if (enter == Join::gather_keys) ops.push_back(ScatterKeys{b, s, m});
   if (const auto exchange = exchange_of(model, b, s, m, Phase::backward)) ops.push_back(*exchange);
+  if (enter == Join::dispatch) ops.push_back(Dispatch{b, s, m, Phase::backward});
   if (enter == Join::gather_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::backward});
   if (enter == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::backward});
 }
@@ -96,7 +98,12 @@ void append_forward(std::vector<Op>& ops, const model::Model& model, Block b, St
   const model::Stage& stage = stage_of(model, b, s);
   if (stage.enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::forward});
   append_context_join(ops, model, b, s, m, Phase::forward);
+  if (stage.enter == Join::dispatch) {
+    ops.push_back(ExchangeCounts{b, s, m});
+    ops.push_back(Dispatch{b, s, m, Phase::forward});
+  }
   ops.push_back(Forward{b, s, m});
+  if (stage.leave == Join::combine) ops.push_back(Combine{b, s, m, Phase::forward});
   if (stage.leave == Join::scatter_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::forward});
   if (stage.leave == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::forward});
   if (stage.leave == Join::gather_vocabulary) ops.push_back(GatherVocabulary{b, s, m});

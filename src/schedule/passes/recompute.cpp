@@ -31,7 +31,8 @@ std::vector<model::Keep> keeps(const model::Model& model, RecomputePolicy policy
   return out;
 }
 
-/// The stages of a block, with what stands between them; nobody reads the last one's output.
+/// The stages of a block, with what stands between them; nobody reads the last one's output, nor what experts made of
+/// rows: merge saves nothing.
 void append_recompute(std::vector<Op>& ops, const model::Model& model, Block block, Microbatch m) {
   const std::vector<model::Stage>& stages = model[block].stages;
   for (int s = 0; s < static_cast<int>(stages.size()); ++s) {
@@ -39,6 +40,7 @@ void append_recompute(std::vector<Op>& ops, const model::Model& model, Block blo
     if (stage.enter == model::Join::gather_sequence)
       ops.emplace_back(GatherSequence{block, Stage{s}, m, Phase::recompute});
     append_context_join(ops, model, block, Stage{s}, m, Phase::recompute);
+    if (stage.enter == model::Join::dispatch) ops.emplace_back(Dispatch{block, Stage{s}, m, Phase::recompute});
     ops.emplace_back(Recompute{block, Stage{s}, m});
     if (s + 1 == static_cast<int>(stages.size())) continue;
     if (stage.leave == model::Join::scatter_sequence)

@@ -70,7 +70,7 @@ Between between(const std::vector<Op>& ops, int now, const Uses& uses_of_block, 
 
 /// Elements gathered for a parameter block when it is not padded to any number of ranks: what prefetch is bounded by.
 std::int64_t unsharded_elements(const model::Model& model, ParamBlock block) {
-  return shard::BlockLayout(model[block], 1).padded();
+  return shard::BlockLayout(model[block], 1).padded() / model[block].parts;
 }
 
 /// What has been gathered ahead of its first reader while a compute op runs.

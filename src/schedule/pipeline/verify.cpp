@@ -38,6 +38,9 @@ class ChunkStreams {
   void operator()(const GatherKeys&) {}
   void operator()(const ScatterKeys&) {}
   void operator()(const ExchangeHeads&) {}
+  void operator()(const ExchangeCounts&) {}
+  void operator()(const Dispatch&) {}
+  void operator()(const Combine&) {}
   void operator()(const GatherSequence&) {}
   void operator()(const ScatterSequence&) {}
   void operator()(const AllReduceActivation&) {}

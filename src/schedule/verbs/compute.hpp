@@ -30,6 +30,19 @@ void end_of_attention_effects(Microbatch m, const model::Stage& stage, Effects& 
   if (model::adds_to_stream(stage)) on.update(Stream{m});
 }
 
+/// Of the stages between which rows go to experts and back. route leaves rows; experts and merge read what is known of
+/// them: how many there are, and where those of a token lie.
+template <class Stream, class Compute>
+void expert_effects(const Compute& op, const model::Stage& stage, Effects& on) {
+  on.update(resource::Rows{op.microbatch});
+  if (stage.kind == model::StageKind::route) {
+    on.read(Stream{op.microbatch});
+    if constexpr (std::is_same_v<Compute, Forward>) on.write(resource::Counts{op.block, op.microbatch});
+  }
+  if (stage.kind == model::StageKind::experts) on.read(resource::Counts{op.block, op.microbatch});
+  if (stage.kind == model::StageKind::merge) on.update(Stream{op.microbatch});
+}
+
 template <>
 struct Description<Forward> {
   static constexpr Names<1> names{"forward"};
@@ -43,6 +56,10 @@ struct Description<Forward> {
     if (reads_cache) on.read(resource::Saved{op.block, *op.stage, op.microbatch});
     if (model::ends_attention(partitioned->kind)) {
       end_of_attention_effects<resource::Hidden>(op.microbatch, *partitioned, on);
+      return on.write(resource::Saved{op.block, *op.stage, op.microbatch});
+    }
+    if (model::is_of_experts(partitioned->kind)) {
+      expert_effects<resource::Hidden>(op, *partitioned, on);
       return on.write(resource::Saved{op.block, *op.stage, op.microbatch});
     }
     if (partitioned->kind == StageKind::post_norm) {
@@ -93,6 +110,7 @@ struct Description<Recompute> {
     on.update(resource::Saved{op.block, *op.stage, op.microbatch});
     if (model::ends_attention(partitioned->kind))
       return end_of_attention_effects<resource::Recomputed>(op.microbatch, *partitioned, on);
+    if (model::is_of_experts(partitioned->kind)) return expert_effects<resource::Recomputed>(op, *partitioned, on);
     const bool norms_input = partitioned->kind == model::StageKind::norm;
     if (norms_input || partitioned->kind == model::StageKind::post_norm) on.update(resource::Recomputed{op.microbatch});
     if (!norms_input) on.read(resource::Branch{op.microbatch});
@@ -158,6 +176,14 @@ struct Description<Backward> {
     if (op.part == BackwardPart::weight) {
       if (model::is_branch(stage.kind)) on.read(resource::BranchAgain{m});
       return;
+    }
+    if (model::is_of_experts(stage.kind)) {
+      on.update(resource::Rows{m});
+      if (stage.kind == model::StageKind::experts) on.read(resource::Counts{op.block, m});
+      if (stage.kind == model::StageKind::route) on.update(resource::Hidden{m});
+      if (stage.kind != model::StageKind::merge) return;
+      on.read(resource::Hidden{m});
+      return on.read(resource::Saved{op.block, Stage{op.stage->value - 2}, m});  // of route: the choice
     }
     if (stage.kind == model::StageKind::norm) {
       on.read(resource::Branch{m});

@@ -9,6 +9,7 @@
 
 #include "schedule/verbs/compute.hpp"
 #include "schedule/verbs/context.hpp"
+#include "schedule/verbs/experts.hpp"
 #include "schedule/verbs/gradients.hpp"
 #include "schedule/verbs/offload.hpp"
 #include "schedule/verbs/optimizer.hpp"

@@ -70,10 +70,11 @@ class Order {
       if (at != stream.backward) complain(out_of_order("backward", op.microbatch, next_backward(stream)));
       if (const model::Stage* partitioned = partitioned_stage(model_, op.block, op.stage); partitioned != nullptr) {
         branch_to_backward(stream);
-        stream.branch_gradient = partitioned->kind == model::StageKind::logits ||
-                                 partitioned->kind == model::StageKind::post_norm ||
-                                 model::attends(partitioned->kind) || model::ends_attention(partitioned->kind) ||
-                                 model::is_branch(partitioned->kind);
+        stream.branch_gradient =
+            partitioned->kind == model::StageKind::logits || partitioned->kind == model::StageKind::post_norm ||
+            model::attends(partitioned->kind) || model::ends_attention(partitioned->kind) ||
+            model::is_branch(partitioned->kind) || partitioned->kind == model::StageKind::experts ||
+            partitioned->kind == model::StageKind::merge;
       }
       stream.backward = at + 1;
       if (op.part == BackwardPart::input) stream.input_done.insert(place);
@@ -132,6 +133,26 @@ class Order {
       case Phase::backward: return;  // verify_tensor: of what its stage has left
       case Phase::again: return complain("exchanges what no stage computes again");
     }
+  }
+  void operator()(const ExchangeCounts& op) {
+    expect({op.block, op.stage}, op.microbatch, "forward", next_forward(stream_of(op.microbatch)));
+  }
+  void operator()(const Dispatch& op) {
+    Stream& stream = stream_of(op.microbatch);
+    const Place place{op.block, op.stage};
+    switch (op.phase) {
+      case Phase::forward: return expect(place, op.microbatch, "forward", next_forward(stream));
+      case Phase::recompute: return expect(place, op.microbatch, "recompute", stream.recompute);
+      case Phase::backward: return;  // verify_tensor: it follows its stage
+      case Phase::again: return complain("dispatches rows that no forward waits for");
+    }
+  }
+  void operator()(const Combine& op) {
+    if (op.phase == Phase::forward) return;  // verify_tensor: it follows its stage
+    Stream& stream = stream_of(op.microbatch);
+    branch_to_backward(stream);
+    if (op.phase != Phase::backward) return complain("combines what nothing reads");
+    expect({op.block, op.stage}, op.microbatch, "backward", next_backward(stream));
   }
   // Each follows the one stage that has left something to sum: verify_tensor.
   void operator()(const ScatterKeys&) {}

@@ -50,7 +50,7 @@ class StageBoundaries {
       return;
     }
     expect_no_debt(op.microbatch);
-    if (stage.leave == Join::scatter_sequence) use(key, Phase::backward);
+    if (stage.leave == Join::scatter_sequence || stage.leave == Join::combine) use(key, Phase::backward);
     if (op.part == BackwardPart::input) half_done_.insert(key);
     if (stage.enter == Join::gather_keys) {
       use(key, Phase::again);
@@ -60,6 +60,8 @@ class StageBoundaries {
       owe(op.microbatch,
           print(Op{ExchangeHeads{op.block, *op.stage, op.microbatch, Phase::backward, stage.enter == Join::to_tokens}},
                 model_));
+    if (stage.enter == Join::dispatch)
+      owe(op.microbatch, print(Op{Dispatch{op.block, *op.stage, op.microbatch, Phase::backward}}, model_));
     if (stage.enter == Join::gather_sequence)
       owe(op.microbatch, print(Op{ScatterSequence{op.block, *op.stage, op.microbatch, Phase::backward}}, model_));
     if (stage.enter == Join::all_reduce_activation)
@@ -94,6 +96,26 @@ class StageBoundaries {
     if (!gathered_.insert({{op.block, op.stage, op.microbatch}, op.phase}).second)
       complain("exchanges what is there already");
   }
+  void operator()(const ExchangeCounts& op) {
+    expect_no_debt(op.microbatch);
+    if (stage_of(op.block, op.stage).enter != Join::dispatch) complain("counts rows that its stage does not get");
+    if (!counted_.insert({op.block, op.stage, op.microbatch}).second) complain("counts what is counted already");
+  }
+  void operator()(const Dispatch& op) {
+    if (op.phase == Phase::backward) return pay(op.microbatch);
+    expect_no_debt(op.microbatch);
+    const Key key{op.block, op.stage, op.microbatch};
+    if (stage_of(op.block, op.stage).enter != Join::dispatch) complain("dispatches rows that its stage does not read");
+    if (!counted_.contains(key)) complain("dispatches rows that were not counted");
+    if (!gathered_.insert({key, op.phase}).second) complain("gathers what is there already");
+  }
+  void operator()(const Combine& op) {
+    if (op.phase == Phase::forward) return pay(op.microbatch);
+    expect_no_debt(op.microbatch);
+    if (stage_of(op.block, op.stage).leave != Join::combine) complain("combines what its stage does not leave");
+    if (!gathered_.insert({{op.block, op.stage, op.microbatch}, op.phase}).second)
+      complain("gathers what is there already");
+  }
   void operator()(const ScatterKeys& op) { pay(op.microbatch); }
   void operator()(const ScatterSequence& op) { pay(op.microbatch); }
   void operator()(const AllReduceActivation& op) { pay(op.microbatch); }
@@ -118,13 +140,14 @@ class StageBoundaries {
   }
   [[nodiscard]] static bool exchanges(Join join) { return join == Join::to_heads || join == Join::to_tokens; }
   [[nodiscard]] static bool gathers(Join join) {
-    return join == Join::gather_sequence || join == Join::gather_keys || exchanges(join);
+    return join == Join::gather_sequence || join == Join::gather_keys || exchanges(join) || join == Join::dispatch;
   }
   /// The op that must follow a stage's forward, as text; empty where there is none.
   [[nodiscard]] std::string print_of(Join join, Block b, Stage s, Microbatch m, Phase phase) const {
     if (join == Join::scatter_sequence) return print(Op{ScatterSequence{b, s, m, phase}}, model_);
     if (join == Join::all_reduce_activation) return print(Op{AllReduceActivation{b, s, m, phase}}, model_);
     if (join == Join::gather_vocabulary) return print(Op{GatherVocabulary{b, s, m}}, model_);
+    if (join == Join::combine && phase == Phase::forward) return print(Op{Combine{b, s, m, phase}}, model_);
     return "";
   }
   void complain(const std::string& what) {
@@ -151,7 +174,7 @@ class StageBoundaries {
   std::vector<std::string> wrong_;
   std::map<Microbatch, std::optional<std::string>> owed_;
   std::set<std::pair<Key, Phase>> gathered_;
-  std::set<Key> half_done_, again_;
+  std::set<Key> half_done_, again_, counted_;
 };
 
 }  // namespace

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/engine/job.hpp"
 
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
-
-#include <algorithm>
 
 #include "train/engine/agreement.hpp"
 #include "train/engine/job_links.hpp"
@@ -33,6 +30,9 @@ std::shared_ptr<device::Graphs> graphs_of(at::Device device) {
 
 void refuse_axes_on_gpu(const mesh::Mesh& mesh, at::Device device) {
   if (!device.is_cuda()) return;
+  if (mesh.expert > 1)
+    throw ConfigError(fmt::format(
+        "mesh.expert = {}: not available on GPUs yet; set device.type = \"cpu\", or mesh.expert = 1", mesh.expert));
   for (const mesh::Axis axis : {mesh::Axis::pipeline, mesh::Axis::context})
     if (mesh.size(axis) > 1)
       throw ConfigError(
@@ -49,6 +49,7 @@ bool calls_collectives(schedule::Lane lane) {
     case Lane::reduce:
     case Lane::tensor:
     case Lane::context:
+    case Lane::expert:
     case Lane::send: return true;
     case Lane::device_to_host:
     case Lane::host_to_device:
@@ -56,6 +57,11 @@ bool calls_collectives(schedule::Lane lane) {
     case Lane::receive: return false;  // receives are counted by those who send
   }
   throw BugError("a lane is not of the schedule's");
+}
+
+void refuse_divided_generation(const mesh::Mesh& mesh) {
+  invariant(mesh.pipeline == 1 && mesh.context == 1 && mesh.expert == 1,
+            "generation is not divided over a pipeline, sequences or experts");
 }
 
 bool spare_core(const mpi::Topology& topology) { return topology.node_cores > topology.node_ranks; }
@@ -239,19 +245,19 @@ Job::Evaluation Job::evaluate(const NextBatch& next, std::int64_t steps) {
 }
 
 double Job::row_loss(const data::MicrobatchTokens& row) {
-  invariant(mesh().context == 1, "the sequences of evaluations are not divided");
+  invariant(mesh().context == 1 && mesh().expert == 1, "the sequences and experts of evaluations are not divided");
   const std::vector<nn::Microbatch> microbatches{row_of(row, config_, options_.device)};
   return forward_executor(nn::Mode::evaluate).run({.microbatches = microbatches}, true).own_loss;
 }
 
 at::Tensor Job::infer(const at::Tensor& tokens) {
-  invariant(mesh().pipeline == 1 && mesh().context == 1, "generation is not divided over a pipeline or sequences");
+  refuse_divided_generation(mesh());
   const std::vector<nn::Microbatch> microbatches{prompts_of(tokens, config_, options_.device)};
   return device::on_host(forward_executor(nn::Mode::infer).run({.microbatches = microbatches}, true).logits);
 }
 
 at::Tensor Job::infer_cached(const at::Tensor& tokens, std::int64_t past) {
-  invariant(mesh().pipeline == 1 && mesh().context == 1, "generation is not divided over a pipeline or sequences");
+  refuse_divided_generation(mesh());
   if (!generator_)
     generator_ =
         make_forward(schedule::build_generation(model_, schedule::policy_of(config_, resolved_)), nn::Mode::infer);
@@ -261,37 +267,6 @@ at::Tensor Job::infer_cached(const at::Tensor& tokens, std::int64_t past) {
 
 Bytes Job::kv_cache_bytes(std::int64_t rows) const {
   return model::kv_cache_bytes(model_, rows, config_.data.seq_len, config_.precision.compute);
-}
-
-at::Tensor Job::gather_masters(ParamBlock block) {
-  if (!whole_model_) return gather_held(block);
-  const int holder = holders_[static_cast<std::size_t>(block.value)];
-  const bool receives = at_.pipeline == 0 && mesh().shard_of(at_) == 0 && at_.tensor == 0;
-  if (at_.pipeline == holder) {
-    const auto same = [&](const model::ParameterBlock& held) { return held.name == whole_model()[block].name; };
-    const auto found = std::ranges::find_if(model_.parameter_blocks, same);
-    at::Tensor all = gather_held(ParamBlock{static_cast<int>(found - model_.parameter_blocks.begin())});
-    if (holder > 0 && mesh().shard_of(at_) == 0 && at_.tensor == 0)
-      pipeline_control()->send(all.const_data_ptr(), Bytes{static_cast<std::int64_t>(all.nbytes())}, 0);
-    return all;
-  }
-  if (!receives) return {};
-  const device::ChargeTo charge(device::Category::workspace);
-  at::Tensor all = at::empty({mesh().tensor, whole_layout()[block].padded()}, at::kFloat);
-  pipeline_control()->receive(all.mutable_data_ptr(), Bytes{static_cast<std::int64_t>(all.nbytes())}, holder);
-  return all;
-}
-
-at::Tensor Job::gather_held(ParamBlock block) {
-  const device::ChargeTo charge(device::Category::workspace);
-  const at::Tensor shard = store_->master(block).to(options_.device);  // offload keeps it on the host
-  at::Tensor held = at::empty({1, layout_[block].padded()}, shard.options());
-  gather().all_gather(shard.const_data_ptr(), held.mutable_data_ptr(), shard.numel(), DType::fp32);
-  if (!options_.control_over_link) held = device::on_host(held);  // where the control group's values lie
-  if (tensor_control() == nullptr) return device::on_host(held);
-  at::Tensor all = at::empty({mesh().tensor, layout_[block].padded()}, held.options());
-  tensor_control()->all_gather(held.const_data_ptr(), all.mutable_data_ptr(), held.numel(), DType::fp32);
-  return device::on_host(all);
 }
 
 }  // namespace trireme::train

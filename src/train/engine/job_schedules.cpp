@@ -51,7 +51,8 @@ JobSchedules of_pipeline(const config::RunConfig& config, const config::Resolved
 
 JobSchedules job_schedules(const config::RunConfig& config, const config::Resolved& mesh, const mesh::Coordinates& at) {
   if (mesh.pipeline > 1) return of_pipeline(config, mesh, at);
-  JobSchedules out{.held = model::build(config.model, planner::tensor_part(config, mesh, at.tensor, at.context))};
+  JobSchedules out{.held = model::build(
+                       config.model, planner::tensor_part(config, mesh, at.tensor, at.context, mesh.expert_rank(at)))};
   const schedule::Policy policy = schedule::policy_of(config, mesh);
   out.step = schedule::build_step(out.held, mesh.accumulation, policy);
   out.forward = schedule::build_forward(out.held, policy);

@@ -3,7 +3,9 @@
 // (DeepSeek-V3 2024, equations 17 to 20; ST-MoE, Zoph et al. 2022).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/silu.h>
+#include <ATen/ops/sort.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -43,9 +45,14 @@ at::Tensor plain_experts(const config::Model& model, const Parameters& parameter
     return x.matmul(parameters.at(block + name + ".weight").t());
   };
   const at::Tensor tokens = h.flatten(0, 1), logits = project(tokens, "gate");
-  const auto [values, chosen] = at::topk(logits.softmax(-1), model.experts_per_token);
-  const at::Tensor weights = at::zeros_like(logits).scatter(
-      1, chosen, model.router_normalize ? values / values.sum(1, /*keepdim=*/true) : values);
+  // Of equal ones the lower experts: topk leaves that open.
+  const auto [sorted, order] = at::sort(logits.softmax(-1), /*stable=*/true, /*dim=*/-1, /*descending=*/true);
+  const at::Tensor values = sorted.slice(1, 0, model.experts_per_token);
+  const at::Tensor chosen = order.slice(1, 0, model.experts_per_token);
+  // Of one expert it is 1, whatever the logits: their gradient is nothing, not rounding.
+  const at::Tensor normalized =
+      model.experts_per_token == 1 ? at::ones_like(values) : values / values.sum(1, /*keepdim=*/true);
+  const at::Tensor weights = at::zeros_like(logits).scatter(1, chosen, model.router_normalize ? normalized : values);
   at::Tensor sum = at::zeros_like(tokens);
   for (std::int64_t e = 0; e < model.experts; ++e) {
     const std::string expert = "experts." + std::to_string(e) + ".";

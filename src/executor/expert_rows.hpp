@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/collectives.hpp"
+
+/// Rows of tokens between the ranks that divide the experts of a layer. Plain loops, since the lane's thread has no
+/// team.
+namespace trireme::executor {
+
+/// How many rows of a microbatch go where.
+struct RowCounts {
+  std::vector<std::int64_t> to;    ///< [E]: this rank's for each expert; those of a rank's experts follow each other
+  std::vector<std::int64_t> from;  ///< [ranks, E / ranks]: every rank's for each of this rank's experts
+
+  /// Where the rows of each of this rank's experts begin, and the last ones end: [E / ranks + 1]. They are sorted by
+  /// expert, then by the rank that they come from, then as that one has them.
+  [[nodiscard]] std::vector<std::int64_t> begins(int ranks) const;
+  /// All rows of `to`, of `from`, and what of each is this rank's own.
+  [[nodiscard]] std::int64_t mine() const;
+  [[nodiscard]] std::int64_t received() const;
+  [[nodiscard]] std::int64_t kept(int rank, int ranks) const;
+};
+
+/// Fills counts.from. tokens: of every rank; no expert gets more rows of a rank. Throws BugError, naming `what` and the
+/// rank, for a count that cannot be. Collective.
+void exchange_counts(comm::Collectives& experts, RowCounts& counts, std::int64_t tokens, const std::string& what);
+
+/// Rows, and a number for each where that is defined.
+struct RowsAndWeights {
+  at::Tensor rows;     ///< [R, D]
+  at::Tensor weights;  ///< fp32 [R]
+};
+/// This rank's rows, sorted by expert, to the experts: returns all rows of this rank's experts. Collective.
+[[nodiscard]] RowsAndWeights to_experts(comm::Collectives& experts, const RowCounts& counts,
+                                        const RowsAndWeights& mine);
+/// The inverse.
+[[nodiscard]] RowsAndWeights from_experts(comm::Collectives& experts, const RowCounts& counts,
+                                          const RowsAndWeights& received);
+
+}  // namespace trireme::executor

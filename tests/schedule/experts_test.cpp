@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands between stages where experts are divided over ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lines.hpp"
+#include "trireme/schedule/needs.hpp"
+#include "trireme/schedule/passes/build.hpp"
+#include "trireme/schedule/text.hpp"
+#include "trireme/schedule/verify/verify.hpp"
+
+namespace trireme::schedule::experts_test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::ops_of;
+
+model::Model divided_mixture(bool tied = false, std::int64_t layers = 2, std::int64_t dense_layers = 0) {
+  config::Model config;
+  config.architecture = "qwen3_moe";
+  config.vocab_size = 257;
+  config.hidden_size = 72;
+  config.intermediate_size = 100;
+  config.layers = layers;
+  config.heads = 6;
+  config.kv_heads = 2;
+  config.head_dim = 12;
+  config.experts = 4;
+  config.experts_per_token = 2;
+  config.expert_size = 22;
+  config.dense_layers = dense_layers;
+  config.tie_embeddings = tied;
+  return model::build(config, model::TensorPart{.experts = {.ranks = 2}});
+}
+
+TEST(ExpertSchedule, CountsAndDispatchesRowsAndCombinesThemInBothPasses) {
+  const model::Model model = divided_mixture();
+  EXPECT_EQ(ops_of(print(build_step(model, 1, {}), model), "b0"), R"(unshard b0.experts -> ring2.0
+forward b0.attention m0
+forward b0.route m0
+exchange_counts b0.experts m0
+dispatch b0.experts m0
+forward b0.experts m0
+reshard b0.experts
+combine b0.experts m0
+forward b0.merge m0
+unshard b0.experts -> ring2.0
+backward b0.merge m0
+combine b0.experts m0 backward
+backward b0.experts m0 -> b0.experts grad2.1
+reduce_scatter b0.experts <- grad2.1
+reshard b0.experts
+dispatch b0.experts m0 backward
+backward b0.route m0 -> b0 grad1.1
+backward b0.attention m0 -> b0 grad1.1
+update b0.experts
+)");
+}
+
+TEST(ExpertSchedule, DispatchesAgainForABlockThatRunsAgainAndCountsNothingTwice) {
+  const model::Model model = divided_mixture();
+  const Schedule step = build_step(model, 1, {.recompute = {.mode = config::Recompute::block}});
+  EXPECT_THAT(ops_of(print(step, model), "b1"), HasSubstr("recompute b1.attention m0\n"
+                                                          "recompute b1.route m0\n"
+                                                          "dispatch b1.experts m0 recompute\n"
+                                                          "recompute b1.experts m0\n"
+                                                          "recompute b1.merge m0\n"
+                                                          "backward b1.merge m0\n"));
+  EXPECT_EQ(std::ranges::count_if(step.ops, [](const Op& op) { return std::holds_alternative<ExchangeCounts>(op); }),
+            2);
+}
+
+TEST(ExpertSchedule, IsSoundAndOrderedForEveryPolicyAndParsesBack) {
+  using config::Offload;
+  using config::SyncPolicy;
+  for (const bool tied : {true, false})
+    for (const auto sync : {SyncPolicy::immediate, SyncPolicy::deferred, SyncPolicy::immediate_all})
+      for (const auto& [keep, offload] :
+           {std::pair{true, Offload::none}, {false, Offload::optimizer}, {true, Offload::parameters}}) {
+        const model::Model model = divided_mixture(tied, 3, tied ? 1 : 0);
+        const Policy policy{.sync = sync,
+                            .reshard = {.after_forward = !keep, .after_backward = !keep},
+                            .recompute = {.mode = tied ? config::Recompute::block : config::Recompute::selective},
+                            .activation_offload = {.on = offload != Offload::none},
+                            .offload = {.what = offload, .fraction = keep ? 0.5 : 1},
+                            .replicas = tied ? 2 : 1};
+        const Schedule schedule = build_step(model, 2, policy);
+        EXPECT_THAT(verify(schedule, model, policy.replicas), IsEmpty());
+        EXPECT_THAT(verify_needs(schedule, model, needs(schedule, model)), IsEmpty());
+        EXPECT_EQ(parse(print(schedule, model), model), schedule);
+        const Schedule forward = build_forward(model, policy);
+        EXPECT_EQ(parse(print(forward, model), model), forward);
+      }
+}
+
+TEST(BrokenExpertSchedule, IsRejectedWhateverExchangeIsMissingDoubledOrMoved) {
+  for (const auto recompute : {config::Recompute::selective, config::Recompute::block}) {
+    const model::Model model = divided_mixture();
+    const Schedule sound = build_step(model, 2, {.recompute = {.mode = recompute}});
+    int tried = 0;
+    for (std::size_t i = 0; i < sound.ops.size(); ++i) {
+      if (lane_of(sound.ops[i]) != Lane::expert) continue;
+      ++tried;
+      const std::string what = print(sound.ops[i], model);
+      Schedule without = sound, twice = sound, late = sound;
+      without.ops.erase(without.ops.begin() + static_cast<std::ptrdiff_t>(i));
+      twice.ops.insert(twice.ops.begin() + static_cast<std::ptrdiff_t>(i), sound.ops[i]);
+      EXPECT_FALSE(verify(without, model, 1).empty()) << what << " left out";
+      EXPECT_FALSE(verify(twice, model, 1).empty()) << what << " twice";
+      // Behind the compute that reads what it leaves.
+      const auto reads = [](const Op& op) {
+        return std::holds_alternative<Forward>(op) || std::holds_alternative<Recompute>(op) ||
+               std::holds_alternative<Backward>(op);
+      };
+      const auto from = late.ops.begin() + static_cast<std::ptrdiff_t>(i);
+      std::rotate(from, from + 1, std::find_if(from, late.ops.end(), reads) + 1);
+      EXPECT_FALSE(verify(late, model, 1).empty()) << what << " late";
+    }
+    EXPECT_EQ(tried, 2 * 2 * (recompute == config::Recompute::block ? 6 : 5));
+  }
+}
+
+TEST(BrokenExpertSchedule, IsRejectedWhereAStageWithoutRowsExchangesThem) {
+  const model::Model model = divided_mixture();
+  const Schedule sound = build_step(model, 1, {});
+  const auto with_stage = [&](auto verb, const std::string& complaint) {
+    using Verb = decltype(verb);
+    Schedule broken = sound;
+    for (Op& op : broken.ops)
+      if (auto* const found = std::get_if<Verb>(&op); found != nullptr && found->block == Block{1}) {
+        if constexpr (requires { found->phase; })
+          if (found->phase != verb.phase) continue;
+        found->stage = Stage{0};
+      }
+    EXPECT_THAT(verify(broken, model, 1), Contains(HasSubstr(complaint)));
+  };
+  with_stage(ExchangeCounts{Block{1}, Stage{2}, Microbatch{0}}, "counts rows that its stage does not get");
+  with_stage(Dispatch{Block{1}, Stage{2}, Microbatch{0}}, "dispatches rows that its stage does not read");
+  with_stage(Combine{Block{1}, Stage{2}, Microbatch{0}, Phase::backward}, "combines what its stage does not leave");
+}
+
+}  // namespace
+}  // namespace trireme::schedule::experts_test
