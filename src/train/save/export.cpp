@@ -7,7 +7,9 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -58,6 +60,22 @@ class Gatherer {
   std::vector<float> parameter_;  ///< a whole one, put together
 };
 
+/// The same file whatever ranks the experts were divided over: parameters in the order of the undivided model, which
+/// asks for block after block as well.
+void write_undivided(Job& job, const std::string& directory, const huggingface::HfWriteOptions& options,
+                     Gatherer& gatherer) {
+  std::map<std::string_view, model::ParamRef> places;
+  const model::Model& divided = job.whole_model();
+  for (int b = 0; b < divided.param_blocks(); ++b)
+    for (int i = 0; i < static_cast<int>(divided[ParamBlock{b}].parameters.size()); ++i) {
+      const model::ParamRef ref{.block = ParamBlock{b}, .index = i};
+      places[divided[ref].name] = ref;
+    }
+  const model::Model undivided = model::build(job.config().model);
+  huggingface::write_huggingface(directory, undivided, options,
+                                 [&](model::ParamRef ref) { return gatherer(places.at(undivided[ref].name)); });
+}
+
 }  // namespace
 
 void remove_unfinished_exports(const std::string& output) {
@@ -98,7 +116,10 @@ void export_huggingface(Job& job, const std::string& directory, const huggingfac
   if (job.at() == mesh::Coordinates{}) {
     Gatherer gatherer(job);
     try {
-      huggingface::write_huggingface(directory, job.whole_model(), options, std::ref(gatherer));
+      if (job.mesh().expert > 1)
+        write_undivided(job, directory, options, gatherer);
+      else
+        huggingface::write_huggingface(directory, job.whole_model(), options, std::ref(gatherer));
     } catch (const std::exception&) {
       failure = std::current_exception();
       gatherer.skip_the_rest();

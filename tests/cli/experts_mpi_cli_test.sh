@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Training with experts divided over ranks: the losses of a run without that, its checkpoints and exports, what is
+# refused, counts that cannot be, and ranks that die or stop between dispatch and combine.
+# timeout: 400
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+mixture=(--set model.architecture=qwen3_moe --set model.experts=6 --set model.experts_per_token=2 --set model.expert_size=24)
+divided=("${mixture[@]}" --set mesh.expert=2)
+job 2 train run.toml "${mixture[@]}" --set data.validation=tokens.bin --set train.eval_every=3 --set train.eval_steps=2
+expect_done
+mv out without
+
+program plan run.toml "${divided[@]}" --ranks 4 --show traffic
+expect_done
+grep -q '^expert all_to_all ' out.txt || fail 'plan counts no exchange between expert ranks'
+grep -q '^expert_shard all_gather ' out.txt || fail 'plan counts no gather of experts'
+program plan run.toml "${divided[@]}" --ranks 4 --show memory
+expect_done
+grep -q '^planned: 1.25 times balanced ' out.txt || fail 'plan does not show activations by load of the experts'
+
+# A checkpoint of four ranks with experts divided by three and by two, and of one without; what it exports.
+job 2 train run.toml "${divided[@]}" --set data.validation=tokens.bin --set train.eval_every=3 --set train.eval_steps=2 \
+  --set run.export=end --set checkpoint.at_end=true
+expect_done
+grep -q 'shard x tensor), expert 2' out.txt || fail 'the banner does not show the expert ranks'
+grep -q 'step [0-9]*: the experts of b[01] on dp rank [01] (.*) got [0-9]* rows in a microbatch' err.txt || fail 'no warning of more rows than planned'
+json_check '
+others = [json.loads(line) for line in open(files[1])]
+def near(a, b, tolerance): return abs(a - b) <= tolerance * abs(b)
+assert len(rows) == len(others)
+for row, other in zip(rows, others):
+    for key, tolerance in ("loss", 1e-5), ("eval_loss", 1e-5), ("grad_norm", 1e-4):
+        assert (key in row) == (key in other) and (key not in row or near(row[key], other[key], tolerance)), (key, row, other)
+assert rows[0]["expert_tokens"] == others[0]["expert_tokens"], "loads are those of any mesh"
+assert rows[0]["comm_calls"]["expert"]["all_to_all"] == 2 * 4 * 5, rows[0]["comm_calls"]
+' out/metrics.jsonl without/metrics.jsonl
+saved=out/checkpoints/step-00000006
+program verify $saved
+expect_done
+program export $saved -o exported --dtype fp32
+expect_done
+cmp exported/model.safetensors out/export/model.safetensors || fail "the run's export is not its checkpoint's"
+program generate $saved --prompt "the ship" --tokens 8
+expect_done
+job 2 evaluate $saved --data tokens.bin
+expect_done
+job 3 train run.toml "${mixture[@]}" --set mesh.expert=3 --set batch.global=48 --set checkpoint.at_end=true --set train.steps=8
+expect_done
+grep -q "resuming from $saved: step 6" err.txt || fail 'the run did not resume on another mesh'
+job 2 train run.toml "${mixture[@]}" --set train.steps=9
+expect_done
+json_check 'assert [r["step"] for r in rows if "loss" in r] == list(range(1, 10))' out/metrics.jsonl
+rm -r out
+
+# What it does not do yet.
+refused() {
+  job 2 train run.toml "${divided[@]}" "${@:2}"
+  expect_end 2 "$1"
+}
+refused 'mesh.tensor: not available with mesh.expert > 1' --set mesh.tensor=2
+refused 'mesh.pipeline: not available with mesh.expert > 1' --set mesh.pipeline=2
+refused 'device.type = cuda: not available with mesh.expert > 1' --set device.type=cuda
+refused 'mesh.expert = 2: it does not divide model.experts = 5' --set model.experts=5
+refused 'mesh.expert: 2 does not divide the 1 ranks of mesh.shard' --set mesh.replicate=2
+job 2 train run.toml --set mesh.expert=2
+expect_end 2 'has no experts; set mesh.expert = 1'
+expect_no_output
+
+# Counts that cannot be are refused before anything is sized by them.
+export TRIREME_FAULT=experts.counts:nan:0:2
+job 2 train run.toml "${divided[@]}"
+((status != 0)) || fail 'impossible counts were believed'
+grep -q 'expert rank 0 has -7 rows for expert 0 of expert rank 1' err.txt || fail 'impossible counts are not named'
+rm -r out
+
+# A rank killed between dispatch and combine ends the job; one that stops there is named by the others.
+export TRIREME_FAULT=experts.combine:kill:1:2
+for lanes in false true; do
+  job 2 train run.toml "${divided[@]}" --set comm.lane_threads=$lanes
+  ((status != 0)) || fail "a killed rank: exit code $status"
+  rm -r out
+done
+export TRIREME_FAULT=experts.combine:stop:1:2
+job 2 train run.toml "${divided[@]}" --set comm.timeout_seconds=4 --set comm.lane_threads=false
+expect_end 7 'Hang: ' ' on expert/expert' 'combine b0.experts m0' ', step 3"' 'still waits for rank'
+rm -r out
+# With threads another lane may be the first to wait too long.
+job 2 train run.toml "${divided[@]}" --set comm.timeout_seconds=4 --set comm.lane_threads=true
+expect_end 7 'Hang: ' 'still waits for rank'
+rm -r out
