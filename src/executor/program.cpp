@@ -34,9 +34,6 @@ class Resolver {
   Operands operator()(const schedule::Recompute& op) { return stages(op, {}); }
   Operands operator()(const schedule::RecomputeNorm& op) { return stages(op, {}); }
   Operands operator()(const schedule::Backward& op) {
-    if (op.part != schedule::BackwardPart::whole && schedule::partitioned_stage(model_, op.block, op.stage) == nullptr)
-      throw BugError(fmt::format("the executor does not run `{}`: whole stages do not split their backward",
-                                 schedule::print(op, model_)));
     Operands out = stages(op, op.gradients);
     std::reverse(out.stages.begin(), out.stages.end());
     return out;
@@ -82,12 +79,27 @@ class Resolver {
   Slots slots_;
 };
 
+/// Whether op `i` is the input part of a backward whose weights are not what runs next: what these need is kept then.
+/// The gradient by what the output of attention reads is exchanged first.
+bool weights_wait(const schedule::Schedule& schedule, const model::Model& model, std::size_t i) {
+  const auto* input = std::get_if<schedule::Backward>(&schedule.ops[i]);
+  if (input == nullptr || input->part != schedule::BackwardPart::input) return false;
+  const model::Stage* const partitioned = schedule::partitioned_stage(model, input->block, input->stage);
+  if (partitioned == nullptr || partitioned->kind == model::StageKind::output) return true;
+  for (++i; i < schedule.ops.size(); ++i)
+    if (const auto* next = std::get_if<schedule::Backward>(&schedule.ops[i]))
+      return next->part != schedule::BackwardPart::weight || next->block != input->block ||
+             next->stage != input->stage || next->microbatch != input->microbatch;
+  return false;
+}
+
 }  // namespace
 
 Program resolve(const schedule::Schedule& schedule, const model::Model& model, store::ParameterStore& store) {
   Resolver resolver(model, store);
   Program program;
   for (const schedule::Op& op : schedule.ops) program.push_back(std::visit(resolver, op));
+  for (std::size_t i = 0; i < program.size(); ++i) program[i].weights_wait = weights_wait(schedule, model, i);
   return program;
 }
 

@@ -96,26 +96,37 @@ void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::St
   keep(key, std::move(saved.tensors));
 }
 
-void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stage& stage,
-                                 const StageOperands& operands) {
+void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const Operands& of) {
   const PlainOperators guard;
+  const StageOperands& operands = of.stages.front();
   if (model::is_of_experts(stage.kind)) return backward_experts(op, stage, operands);
   InFlight& now = in_flight(op.microbatch);
   const nn::Layer& partitioned = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   const nn::Microbatch& m = microbatch(op.microbatch);
   std::vector<at::Tensor> saved = activations_.take(key);
+  const bool input = op.part == schedule::BackwardPart::input;
+  // As planned: what waits comes beside what was saved.
+  const std::vector<at::Tensor> until_then = of.weights_wait ? saved : std::vector<at::Tensor>();
   const bool gathered = stage.leave == model::Join::scatter_sequence;
   const bool of_branch = gathered || stage.sum_is_normed || stage.kind == model::StageKind::projection ||
                          stage.kind == model::StageKind::core_attention;
   at::Tensor& upstream = of_branch ? now.branch : now.hidden;
   switch (stage.kind) {
     case model::StageKind::norm:
-      now.hidden = partitioned.norm->backward(now.branch, now.hidden, operands.parameters, operands.gradients, saved);
+      if (op.part == schedule::BackwardPart::weight)
+        return partitioned.norm->backward_weight(operands.gradients, saved);
+      now.hidden =
+          input ? partitioned.norm->backward_input(now.branch, now.hidden, operands.parameters, saved)
+                : partitioned.norm->backward(now.branch, now.hidden, operands.parameters, operands.gradients, saved);
       now.branch.reset();
       break;
     case model::StageKind::post_norm:
-      now.branch = partitioned.norm->backward(now.hidden.clone(), {}, operands.parameters, operands.gradients, saved);
+      if (op.part == schedule::BackwardPart::weight)
+        return partitioned.norm->backward_weight(operands.gradients, saved);
+      now.branch =
+          input ? partitioned.norm->backward_input(now.hidden.clone(), {}, operands.parameters, saved)
+                : partitioned.norm->backward(now.hidden.clone(), {}, operands.parameters, operands.gradients, saved);
       break;
     case model::StageKind::embedding:
       partitioned.embedding->backward(upstream, operands.gradients, m);
@@ -128,33 +139,34 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
       now.vocabulary.reset();
       break;
     case model::StageKind::attend:
-      if (op.part == schedule::BackwardPart::input) {
+      if (input) {
         nn::Attend::Gradients d = partitioned.attend->backward_input(upstream, now.keys, operands.parameters, m, saved);
         now.branch = std::move(d.qkv);
         now.keys = std::move(d.keys);
-        activations_.keep(key, std::move(saved));
       } else {
         partitioned.attend->backward_weight(operands.gradients, saved);
       }
       break;
     case model::StageKind::core_attention: now.branch = partitioned.core_attention->backward(upstream, m, saved); break;
     case model::StageKind::output:
-      if (op.part == schedule::BackwardPart::input) {
+      if (input)
         now.branch = partitioned.output->backward_input(upstream, operands.parameters, saved);
-        activations_.keep(key, std::move(saved));
-      } else {
+      else
         partitioned.output->backward_weight(operands.gradients, saved);
-      }
       break;
     default:
-      if (op.part == schedule::BackwardPart::input) {
+      if (input) {
         now.branch = partitioned.branch->backward_input(upstream, operands.parameters, m, saved);
-        activations_.keep(key, std::move(saved));
       } else {
         partitioned.branch->backward_weight(now.branch_again, operands.gradients, saved);
         now.branch_again.reset();
       }
   }
+  if (!input) return;
+  if (of.weights_wait)
+    keep(key, std::move(saved));
+  else
+    activations_.keep(key, std::move(saved));
 }
 
 void Verbs::run(const schedule::RecomputeNorm& op, const Operands& operands) {

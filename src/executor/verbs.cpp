@@ -151,15 +151,23 @@ void Verbs::run(const schedule::Recompute& op, const Operands& operands) {
 void Verbs::run(const schedule::Backward& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   if (const model::Stage* partitioned = schedule::partitioned_stage(model_, op.block, op.stage); partitioned != nullptr)
-    return backward_partitioned(op, *partitioned, operands.stages.front());
-  InFlight& now = in_flight(op.microbatch);
+    return backward_partitioned(op, *partitioned, operands);
+  at::Tensor& d = in_flight(op.microbatch).hidden;
   for (const StageOperands& stage : operands.stages) {
     nn::Saved saved{activations_.take({op.block, stage.stage, op.microbatch})};
-    nn::Result result = layer(op.block, stage.stage)
-                            .whole->backward(std::move(now.hidden), stage.parameters, stage.gradients,
-                                             microbatch(op.microbatch), std::move(saved));
-    now.hidden = std::move(result.hidden);
+    const nn::Stage& whole = *layer(op.block, stage.stage).whole;
+    const bool input = op.part == schedule::BackwardPart::input;
+    const auto until_then = input ? saved.tensors : std::vector<at::Tensor>();  // what waits comes beside it
+    if (op.part == schedule::BackwardPart::weight) {
+      whole.backward_weight(stage.gradients, saved);
+      continue;
+    }
+    const nn::Microbatch& m = microbatch(op.microbatch);
+    nn::Result result = input ? whole.backward_input(std::move(d), stage.parameters, m, saved)
+                              : whole.backward(std::move(d), stage.parameters, stage.gradients, m, std::move(saved));
+    d = std::move(result.hidden);
     add_loss(result);
+    if (input) keep({op.block, stage.stage, op.microbatch}, std::move(saved.tensors));
   }
 }
 

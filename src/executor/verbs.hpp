@@ -113,7 +113,7 @@ class Verbs {
   /// where nothing sums or norms it first.
   void end_attention(const model::Stage& stage, const StageOperands& operands, const nn::Layer& layer, Microbatch m,
                      nn::Mode mode, at::Tensor& stream, nn::Saved& saved);
-  void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands);
+  void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const Operands& of);
   /// One of the stages between which rows go to experts and back.
   void forward_experts(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                        nn::Mode mode);

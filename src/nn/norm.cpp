@@ -42,4 +42,23 @@ at::Tensor Norm::backward(const at::Tensor& d_h, const at::Tensor& x, std::span<
   return d_h;
 }
 
+at::Tensor Norm::backward_input(const at::Tensor& d_h, const at::Tensor& x, std::span<const at::Tensor> parameters,
+                                const at::Tensor& statistics, const at::Tensor& d_residual,
+                                std::vector<at::Tensor>& d_parameters) const {
+  std::vector<kernels::Grad> grads;
+  for (std::size_t i = 0; i < this->parameters(); ++i)
+    grads.push_back({.tensor = at::empty({x.size(1)}, x.options().dtype(at::kFloat)), .accumulate = false});
+  for (const kernels::Grad& grad : grads) d_parameters.push_back(grad.tensor);
+  return backward(d_h, x, parameters, statistics, d_residual, grads);
+}
+
+void put_gradients(std::span<const at::Tensor> gradients, std::span<const kernels::Grad> to) {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (to[i].accumulate)
+      to[i].tensor.add_(gradients[i]);
+    else
+      to[i].tensor.copy_(gradients[i]);
+  }
+}
+
 }  // namespace trireme::nn

@@ -39,6 +39,18 @@ at::Tensor NormStage::backward(const at::Tensor& d_h, const at::Tensor& d_residu
   return norm_.backward(d_h, saved[0], parameters, saved[1], d_residual, grads);
 }
 
+at::Tensor NormStage::backward_input(const at::Tensor& d_h, const at::Tensor& d_residual,
+                                     std::span<const at::Tensor> parameters, std::vector<at::Tensor>& saved) const {
+  const PlainOperators guard;
+  const at::Tensor x = saved[0], statistics = saved[1];
+  return norm_.backward_input(d_h, x, parameters, statistics, d_residual, saved);
+}
+
+void NormStage::backward_weight(std::span<const Grad> grads, const std::vector<at::Tensor>& saved) const {
+  const PlainOperators guard;
+  put_gradients(std::span(saved).subspan(2), grads);
+}
+
 at::Tensor VocabularyEmbedding::forward(std::span<const at::Tensor> parameters, const Microbatch& microbatch) const {
   const PlainOperators guard;
   const at::Tensor table = parameters[0].narrow(0, 0, part_.count);

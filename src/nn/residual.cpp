@@ -35,15 +35,23 @@ Result Residual::forward(at::Tensor hidden, std::span<const at::Tensor> paramete
 
 Result Residual::backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                           const Microbatch& microbatch, Saved saved) const {
+  Result result = backward_input(std::move(d_hidden), parameters, microbatch, saved);
+  backward_weight(grads, saved);
+  return result;
+}
+
+Result Residual::backward_input(at::Tensor d_hidden, std::span<const at::Tensor> parameters,
+                                const Microbatch& microbatch, Saved& saved) const {
   const PlainOperators guard;
-  expect_call(d_hidden, microbatch, hidden_, parameters.size(), grads.size());
+  expect_call(d_hidden, microbatch, hidden_, parameters.size(), parameters.size());
   auto next = saved.tensors.begin();
   const at::Tensor x = *next++;
   const at::Tensor statistics = pre_ ? *next++ : at::Tensor();
   at::Tensor d_y = d_hidden;
+  std::vector<at::Tensor> of_post, pending;
   if (post_) {
     const at::Tensor y = *next++, post_statistics = *next++;
-    d_y = norm_.backward(d_hidden.clone(), y, parameters.last(after()), post_statistics, {}, grads.last(after()));
+    d_y = norm_.backward_input(d_hidden.clone(), y, parameters.last(after()), post_statistics, {}, of_post);
   }
   std::vector<at::Tensor> of_branch(next, saved.tensors.end());
   at::Tensor h = pre_ ? at::Tensor() : x;
@@ -55,9 +63,22 @@ Result Residual::backward(at::Tensor d_hidden, std::span<const at::Tensor> param
   const std::size_t count = parameters.size() - before() - after();
   const at::Tensor d_h = branch_->backward_input(d_y, parameters.subspan(before(), count), microbatch, of_branch);
   if (!h.defined()) h = norm_.again(x, parameters, statistics);
-  branch_->backward_weight(h, grads.subspan(before(), count), of_branch);
-  if (!pre_) return {.hidden = d_h.add_(d_hidden)};
-  return {.hidden = norm_.backward(d_h, x, parameters, statistics, d_hidden, grads)};
+  pending.push_back(h);
+  at::Tensor d_x = pre_ ? norm_.backward_input(d_h, x, parameters, statistics, d_hidden, pending) : d_h.add_(d_hidden);
+  pending.insert(pending.end(), of_post.begin(), of_post.end());
+  pending.insert(pending.end(), of_branch.begin(), of_branch.end());
+  saved.tensors = std::move(pending);
+  return {.hidden = std::move(d_x)};
+}
+
+void Residual::backward_weight(std::span<const Grad> grads, const Saved& saved) const {
+  const PlainOperators guard;
+  const std::span<const at::Tensor> pending = saved.tensors;
+  put_gradients(pending.subspan(1, before()), grads);
+  put_gradients(pending.subspan(1 + before(), after()), grads.last(after()));
+  const std::vector<at::Tensor> of_branch(pending.begin() + static_cast<std::ptrdiff_t>(1 + before() + after()),
+                                          pending.end());
+  branch_->backward_weight(pending.front(), grads.subspan(before(), grads.size() - before() - after()), of_branch);
 }
 
 }  // namespace trireme::nn

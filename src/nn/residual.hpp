@@ -24,6 +24,10 @@ class Residual final : public Stage {
                  Saved& saved) const override;
   Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                   const Microbatch& microbatch, Saved saved) const override;
+  /// What waits: the branch's input, the gradients by the norms' parameters, what the branch's weights need.
+  Result backward_input(at::Tensor d_hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
+                        Saved& saved) const override;
+  void backward_weight(std::span<const Grad> grads, const Saved& saved) const override;
 
  private:
   [[nodiscard]] std::size_t before() const {

@@ -10,6 +10,15 @@
 
 namespace trireme::nn {
 
+Result Stage::backward_input(at::Tensor /*d_hidden*/, std::span<const at::Tensor> /*parameters*/,
+                             const Microbatch& /*microbatch*/, Saved& /*saved*/) const {
+  throw BugError("a stage of this kind does not split its backward");
+}
+
+void Stage::backward_weight(std::span<const Grad> /*grads*/, const Saved& /*saved*/) const {
+  throw BugError("a stage of this kind does not split its backward");
+}
+
 std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes& sizes, std::int64_t max_seq_len,
                                   DType /*compute*/, std::int64_t loss_chunk_tokens, at::Device device) {
   switch (stage.kind) {

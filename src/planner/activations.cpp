@@ -98,16 +98,16 @@ Bytes Activations::during(const schedule::Backward& op) {
   }
   std::vector<Key> waits;  // what its weights' gradients need, from the last stage on
   each_stage(op, model_, [&](const Key& key) { waits.insert(waits.begin(), key); });
-  // A branch whose norm is not split with it has its weights' gradients at once.
+  // A branch whose norm is not split with it has its weights' gradients at once. Behind the output of attention its
+  // gradients are exchanged: what its weights need waits for that in any case.
   const model::StageKind first = kind_of(waits.front());
-  if (model::is_branch(first) || model::ends_attention(first)) return most;
+  if (model::is_branch(first) || first == model::StageKind::attend) return most;
   if (first == model::StageKind::norm) {
     const Key branch{op.block.value, op.stage->value + 1, op.microbatch.value};
     waits.insert(waits.begin(), branch);
     if (kind_of(branch) == model::StageKind::projection) {
-      Key end{op.block.value, op.stage->value + 2, op.microbatch.value};
-      if (!model::ends_attention(kind_of(end))) ++std::get<1>(end);
-      waits.insert(waits.begin(), end);
+      const Key end{op.block.value, op.stage->value + 2, op.microbatch.value};
+      if (kind_of(end) == model::StageKind::attend) waits.insert(waits.begin(), end);
     }
   }
   for (const Key& key : waits) {

@@ -44,13 +44,15 @@ rm -r out
 same 4 --set pipeline.schedule=interleaved --set comm.lane_threads=true --set batch.micro=1
 grep -q "pipeline x replicate x shard x tensor" out.txt || fail "the banner does not show the mesh"
 rm -r out
+same 2 --set pipeline.schedule=zbv
+rm -r out
 
 # What it does not do yet.
 refused() {
   job 2 train run.toml "${pipeline[@]}" "${@:2}"
   expect_end 2 "$1"
 }
-refused "pipeline.schedule: zbv is planned only" --set pipeline.schedule=zbv
+refused "dualpipev requires at least 2 x mesh.pipeline = 4 microbatches" --set pipeline.schedule=dualpipev --set batch.micro=16
 refused "device.type = cuda: not available with mesh.pipeline > 1" --set device.type=cuda
 refused "a pipeline of 2 chunks for 1 layers" --set model.layers=1
 refused "requires microbatches in groups of mesh.pipeline = 2" --set pipeline.schedule=interleaved --set batch.micro=16

@@ -99,9 +99,12 @@ void draw_family(Draw& draw, config::Model& model, const model::Architecture& fa
 void draw_pipeline(Draw& draw, config::RunConfig& config, int ranks) {
   using enum config::PipelineKind;
   config.mesh.pipeline = draw.coin() ? draw.divisor_of(ranks, 4) : 1;
-  config.pipeline.schedule = draw.of({gpipe, one_f_one_b, interleaved});
+  const bool splits = !config.model.experts;  // layers with experts do not split their backward
+  config.pipeline.schedule = splits ? draw.of({gpipe, one_f_one_b, interleaved, zb_h1, zbv, dualpipev})
+                                    : draw.of({gpipe, one_f_one_b, interleaved});
   const bool loops = config.pipeline.schedule == interleaved;
-  const std::int64_t chunks = !loops ? 1 : config.mesh.pipeline > 2 ? 2 : draw.between(2, 3);
+  const bool turns = config.pipeline.schedule == zbv || config.pipeline.schedule == dualpipev;
+  const std::int64_t chunks = turns ? 2 : !loops ? 1 : config.mesh.pipeline > 2 ? 2 : draw.between(2, 3);
   if (config.mesh.pipeline == 1) return;
   if (loops) config.pipeline.chunks = chunks;
   config.model.layers = std::max(config.model.layers, config.mesh.pipeline * chunks) + draw.between(0, 1);
@@ -187,7 +190,10 @@ config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& fa
   // Enough rows that no gradient is mostly rounding: else fp32 itself, not the job, decides where its update goes.
   const std::int64_t drawn = draw.of<std::int64_t>({1, 3, 4}), p = config.mesh.pipeline;
   const bool in_groups = p > 1 && config.pipeline.schedule == config::PipelineKind::interleaved;
-  const std::int64_t microbatch_rows = ranks * (in_groups ? (drawn + p - 1) / p * p : drawn);
+  const bool many = p > 1 && config.pipeline.schedule == config::PipelineKind::dualpipev;
+  const std::int64_t microbatch_rows = ranks * (in_groups ? (drawn + p - 1) / p * p
+                                                : many    ? std::max(drawn, 2 * p)
+                                                          : drawn);
   config.batch.micro = (24 + microbatch_rows - 1) / microbatch_rows;
   config.batch.global = config.batch.micro * microbatch_rows;
   if (config.mesh.tensor > 1)

@@ -70,6 +70,7 @@ struct Case {
   Problem problem = Problem::llama;
   config::Mesh mesh{};  ///< shard: the ranks left
   config::ContextMethod method = config::ContextMethod::gather;
+  config::PipelineKind schedule = config::PipelineKind::one_f_one_b;
   int accumulation = 2;
   config::Sync sync{};
   config::Memory memory{};
@@ -141,7 +142,12 @@ std::vector<Case> cases() {
       {.name = "TwoTensorSequenceGpt2",
        .problem = Problem::gpt2,
        .mesh = {.tensor = 2, .sequence_parallel = true, .context = 2}},
-      {.name = "TwoPipelined", .problem = Problem::qwen3, .mesh = {.context = 2, .pipeline = 2}, .by_heads = true},
+      {.name = "TwoPipelined", .problem = Problem::qwen3, .mesh = {.context = 2, .pipeline = 2}},
+      {.name = "TwoPipelinedZbH1",
+       .problem = Problem::qwen3,
+       .mesh = {.context = 2, .pipeline = 2},
+       .schedule = config::PipelineKind::zb_h1,
+       .by_heads = true},
       {.name = "Three", .problem = Problem::everything_else, .mesh = {.context = 3}, .by_heads = true},
       {.name = "ThreeGemma2", .problem = Problem::gemma2, .mesh = {.context = 3}},
       {.name = "Four", .problem = Problem::everything_else, .mesh = {.context = 4}, .by_heads = true},
@@ -222,6 +228,7 @@ TEST_P(ContextParity, FollowsThePlainProgramAndThePlan) {
   config::RunConfig config = problem_run(c.problem, *files_);
   config.mesh = c.mesh;
   config.context.method = c.method;
+  if (c.mesh.pipeline > 1) config.pipeline.schedule = c.schedule;
   config.sync = c.sync;
   config.memory = c.memory;
   config.batch.micro = config.batch.global / (dp * c.accumulation);

@@ -25,6 +25,7 @@ struct StageOperands {
 struct Operands {
   std::vector<StageOperands> stages{};    ///< of an op that computes, in the order they run
   std::optional<schedule::Slot> freed{};  ///< by a Reshard
+  bool weights_wait = false;              ///< of a Backward's input: other backwards run before that of its weights
 };
 using Program = std::vector<Operands>;  ///< by op
 

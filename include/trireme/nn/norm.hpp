@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <span>
+#include <vector>
 
 #include "trireme/kernels/grad.hpp"
 #include "trireme/model/model.hpp"
@@ -30,6 +31,10 @@ class Norm {
   [[nodiscard]] at::Tensor backward(const at::Tensor& d_h, const at::Tensor& x, std::span<const at::Tensor> parameters,
                                     const at::Tensor& statistics, const at::Tensor& d_residual,
                                     std::span<const kernels::Grad> grads) const;
+  /// The same, with the gradients by the parameters appended to `d_parameters`, fp32 [D] each, for `put_gradients`.
+  [[nodiscard]] at::Tensor backward_input(const at::Tensor& d_h, const at::Tensor& x,
+                                          std::span<const at::Tensor> parameters, const at::Tensor& statistics,
+                                          const at::Tensor& d_residual, std::vector<at::Tensor>& d_parameters) const;
 
  private:
   /// Added to the weight of RMSNorm.
@@ -38,5 +43,8 @@ class Norm {
   model::NormKind kind_;
   double eps_;
 };
+
+/// Writes, or adds, gradients that have waited.
+void put_gradients(std::span<const at::Tensor> gradients, std::span<const kernels::Grad> to);
 
 }  // namespace trireme::nn

@@ -27,6 +27,10 @@ class NormStage {
   [[nodiscard]] at::Tensor backward(const at::Tensor& d_h, const at::Tensor& d_residual,
                                     std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                                     const std::vector<at::Tensor>& saved) const;
+  /// The same in two parts: what waits are x, its statistics and the gradients by the parameters.
+  [[nodiscard]] at::Tensor backward_input(const at::Tensor& d_h, const at::Tensor& d_residual,
+                                          std::span<const at::Tensor> parameters, std::vector<at::Tensor>& saved) const;
+  void backward_weight(std::span<const Grad> grads, const std::vector<at::Tensor>& saved) const;
 
  private:
   Norm norm_;

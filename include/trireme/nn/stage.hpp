@@ -85,6 +85,13 @@ class Stage {
   /// from the head the loss.
   virtual Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                           const Microbatch& microbatch, Saved saved) const = 0;
+
+  /// The two parts of a backward, between which may be any time: the gradient by the stage's input, as `backward`
+  /// returns it; then `grads`, which needs no parameter values. What waits takes the place of what forward saved:
+  /// model::pending_tensors, to the byte. Layers of attention and mlp have them; the others throw BugError.
+  virtual Result backward_input(at::Tensor d_hidden, std::span<const at::Tensor> parameters,
+                                const Microbatch& microbatch, Saved& saved) const;
+  virtual void backward_weight(std::span<const Grad> grads, const Saved& saved) const;
 };
 
 /// A whole stage. Sequences may be up to `max_seq_len` long. `loss_chunk_tokens`: tokens whose logits exist at

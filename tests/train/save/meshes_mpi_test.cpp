@@ -105,11 +105,12 @@ TEST_F(RestartOnLegs, WithAnotherPipelineContinuesAtTheNextSample) {
   const Leg two{.mesh = {.replicate = 2, .pipeline = 2}, .micro = 6};
   const Leg four{.mesh = {.pipeline = 4}, .pipeline = {.schedule = gpipe}, .micro = 12};
   const Leg loop{.mesh = {.pipeline = 2}, .pipeline = {.schedule = interleaved}, .micro = 6, .ranks_per_file = 2};
+  const Leg turn{.mesh = {.pipeline = 2}, .pipeline = {.schedule = zbv}, .micro = 6};  // one rank has both ends
   const Leg tensor{.mesh = {.tensor = 2, .pipeline = 2}, .micro = 8};
   const config::RunConfig unbroken = deep("unbroken");
   train_leg(unbroken, plain, last);
-  const std::vector<std::pair<Leg, Leg>> changes{
-      {plain, two}, {two, plain}, {four, loop}, {loop, tensor}, {tensor, four}};
+  const std::vector<std::pair<Leg, Leg>> changes{{plain, two}, {two, plain},   {four, loop},
+                                                 {loop, turn}, {turn, tensor}, {tensor, four}};
   expect_changes(changes, deep, change, last, unbroken);
   // The same pipeline continues bit for bit, whether what was saved was copied first or not.
   const config::RunConfig whole = deep("whole");
