@@ -36,5 +36,11 @@ mkdir -p "$build"
 cmake -S "$source" -B "$build" -G Ninja -DTRIREME_CUDA=$cuda -DTRIREME_UNITY="${TRIREME_UNITY:-ON}" ${TRIREME_CMAKE_ARGS:-} >"$build/configure.log" 2>&1 ||
   { cat "$build/configure.log" >&2; echo "build: error: CMake could not configure; see above" >&2; exit 5; }
 grep -E '^-- Found (Libtorch|CUDAToolkit|NCCL|Kokkos|MPI_CXX|HDF5)' "$build/configure.log" || true
+# What is compiled in a build folder beside this one comes from the compiler cache (tests/support/build_without_cuda_test.sh).
+export CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
+if [[ -z $(ccache --get-config base_dir 2>/dev/null || true) ]]; then
+  CCACHE_BASEDIR=$(dirname "$build")
+  export CCACHE_BASEDIR
+fi
 NINJA_STATUS='[%f/%t %es] ' nice -n 5 cmake --build "$build" --parallel "$(nproc)" ${@:+--target "$@"}
 echo "build: the program is $build/trireme (built in ${SECONDS} s)"

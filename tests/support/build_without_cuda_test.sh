@@ -3,7 +3,9 @@
 # The program of a machine without CUDA: configured with TRIREME_CUDA=OFF in a folder of its own, otherwise as this build is, so
 # that its objects come from the compiler cache. It builds, starts, and refuses GPUs.
 # Environment: BUILD (a build folder), TRIREME_SOURCE.
-folder=$BUILD-without-cuda  # beside it: a cache with a base_dir takes only folders of the same depth for the same
+folder=$BUILD-without-cuda  # beside it, as jobs/build.sh tells the compiler cache
+export CCACHE_NOHASHDIR=${CCACHE_NOHASHDIR:-1}
+[[ -n $(ccache --get-config base_dir 2>/dev/null || true) ]] || export CCACHE_BASEDIR=${BUILD%/*}
 fail() { printf 'FAILED: %s\n' "$1"; tail -n 40 "$folder.log"; exit 1; }
 
 mkdir -p "$folder"
