@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "broken_exchanges.hpp"
 #include "lines.hpp"
 #include "trireme/schedule/needs.hpp"
 #include "trireme/schedule/passes/build.hpp"
@@ -104,26 +105,8 @@ TEST(BrokenExpertSchedule, IsRejectedWhateverExchangeIsMissingDoubledOrMoved) {
   for (const auto recompute : {config::Recompute::selective, config::Recompute::block}) {
     const model::Model model = divided_mixture();
     const Schedule sound = build_step(model, 2, {.recompute = {.mode = recompute}});
-    int tried = 0;
-    for (std::size_t i = 0; i < sound.ops.size(); ++i) {
-      if (lane_of(sound.ops[i]) != Lane::expert) continue;
-      ++tried;
-      const std::string what = print(sound.ops[i], model);
-      Schedule without = sound, twice = sound, late = sound;
-      without.ops.erase(without.ops.begin() + static_cast<std::ptrdiff_t>(i));
-      twice.ops.insert(twice.ops.begin() + static_cast<std::ptrdiff_t>(i), sound.ops[i]);
-      EXPECT_FALSE(verify(without, model, 1).empty()) << what << " left out";
-      EXPECT_FALSE(verify(twice, model, 1).empty()) << what << " twice";
-      // Behind the compute that reads what it leaves.
-      const auto reads = [](const Op& op) {
-        return std::holds_alternative<Forward>(op) || std::holds_alternative<Recompute>(op) ||
-               std::holds_alternative<Backward>(op);
-      };
-      const auto from = late.ops.begin() + static_cast<std::ptrdiff_t>(i);
-      std::rotate(from, from + 1, std::find_if(from, late.ops.end(), reads) + 1);
-      EXPECT_FALSE(verify(late, model, 1).empty()) << what << " late";
-    }
-    EXPECT_EQ(tried, 2 * 2 * (recompute == config::Recompute::block ? 6 : 5));
+    EXPECT_EQ(testing::expect_each_exchange_needed(sound, model, Lane::expert),
+              2 * 2 * (recompute == config::Recompute::block ? 6 : 5));
   }
 }
 

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <variant>
+
+#include "trireme/schedule/text.hpp"
+#include "trireme/schedule/verify/verify.hpp"
+
+namespace trireme::schedule::testing {
+
+/// `verify` refuses `sound` with any op of `lane` left out, doubled, or moved behind the next forward, recompute or
+/// backward (other than of weights alone). Returns how many ops of the lane there are.
+inline int expect_each_exchange_needed(const Schedule& sound, const model::Model& model, Lane lane) {
+  const auto reads = [](const Op& op) {
+    const auto* backward = std::get_if<Backward>(&op);
+    return std::holds_alternative<Forward>(op) || std::holds_alternative<Recompute>(op) ||
+           (backward != nullptr && backward->part != BackwardPart::weight);
+  };
+  int tried = 0;
+  for (std::size_t i = 0; i < sound.ops.size(); ++i) {
+    if (lane_of(sound.ops[i]) != lane) continue;
+    ++tried;
+    const std::string what = print(sound.ops[i], model);
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    Schedule without = sound, twice = sound, late = sound;
+    without.ops.erase(without.ops.begin() + at);
+    twice.ops.insert(twice.ops.begin() + at, sound.ops[i]);
+    EXPECT_FALSE(verify(without, model, 1).empty()) << what << " left out";
+    EXPECT_FALSE(verify(twice, model, 1).empty()) << what << " twice";
+    const auto from = late.ops.begin() + at;
+    std::rotate(from, from + 1, std::find_if(from, late.ops.end(), reads) + 1);
+    EXPECT_FALSE(verify(late, model, 1).empty()) << what << " late";
+  }
+  return tried;
+}
+
+}  // namespace trireme::schedule::testing
