@@ -8,54 +8,53 @@
 # keys for each kind, or the whole configuration of a multimodal model, of which the text part is held: then also
 # `own_name`, the name of a tensor in a text model, and `finish`, which may rewrite what is saved. With brief=1 each kind
 # trains on one mesh only, and gives logits as imported and on 2 ranks.
+#
+# transformers takes seconds to start and `trireme` half of one on each rank, more than all of this computes: one process
+# (peer.py) makes and judges all models of a test, and one per rank and number of ranks runs all command lines
+# (tests/support/many_commands). `ask FUNCTION WORD...` calls a function of kinds.py in the former.
 # shellcheck shell=bash
 source "$TRIREME_SOURCE/tests/support/python.sh"
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
-cat >make.py <<'PYTHON'
-"""make.py KIND...: models with lively weights, written by transformers into a directory each."""
-import sys
-import torch
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
-import kinds as given
-from kinds import kinds, sizes
-
-def build(kind):
-    if not isinstance(kinds[kind], tuple):
-        return AutoModelForImageTextToText.from_config(kinds[kind])
-    config_class, more = kinds[kind]
-    keys = {key: value for key, value in dict(sizes, **more).items() if value != "leave out"}
-    return AutoModelForCausalLM.from_config(config_class(**keys))
-
-for kind in sys.argv[1:]:
-    torch.manual_seed(7)
-    model = build(kind)
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            if "norm" in name and name.endswith("weight"):
-                value.uniform_(0.5, 1.5)
-                if kind.startswith("gemma"):  # times 1 + w
-                    value.sub_(1)
-            else:
-                lively = any(part in name for part in ("q_proj", "k_proj", "qkv_proj", ".gate.weight"))
-                value.normal_(0, 0.25 if lively else 0.08)
-    model.save_pretrained(kind)
-    if hasattr(given, "finish"):
-        given.finish(kind)
-PYTHON
-cat >check.py <<'PYTHON'
-"""check.py PROMPT KIND...: what `trireme` computed and wrote is what transformers computes and reads."""
+cat >peer.py <<'PYTHON'
+"""Does what each line of standard input asks for, a function and its words, and answers "done" or "failed".
+make KIND...: models with lively weights, written by transformers into a directory each.
+check MESHES KIND...: what `trireme` computed and wrote, on so many meshes, is what transformers computes and reads."""
 import glob
 import json
-import os
 import sys
+import traceback
 import numpy
 import torch
 from safetensors.numpy import load_file
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
-import kinds as given
 
+PROMPT = "Oars and sails, three banks of them."
 STEPS, ROWS, T, LR = 5, 12, 32, 1e-3
+
+def build(kind):
+    if not isinstance(given.kinds[kind], tuple):
+        return AutoModelForImageTextToText.from_config(given.kinds[kind])
+    config_class, more = given.kinds[kind]
+    keys = {key: value for key, value in dict(given.sizes, **more).items() if value != "leave out"}
+    return AutoModelForCausalLM.from_config(config_class(**keys))
+
+def make(*kinds):
+    for kind in kinds:
+        torch.manual_seed(7)
+        model = build(kind)
+        with torch.no_grad():
+            for name, value in model.named_parameters():
+                if "norm" in name and name.endswith("weight"):
+                    value.uniform_(0.5, 1.5)
+                    if kind.startswith("gemma"):  # times 1 + w
+                        value.sub_(1)
+                else:
+                    lively = any(part in name for part in ("q_proj", "k_proj", "qkv_proj", ".gate.weight"))
+                    value.normal_(0, 0.25 if lively else 0.08)
+        model.save_pretrained(kind)
+        if hasattr(given, "finish"):
+            given.finish(kind)
 
 def load(directory):
     multimodal = "vision_config" in json.load(open(directory + "/config.json"))
@@ -64,13 +63,14 @@ def load(directory):
     assert not any(info.values()), (directory, info)
     return model.eval()  # nothing is dropped in training, but Gemma 3 asks for what stands for pictures
 
-def check_logits(kind, tokens):
+def check_logits(kind, meshes):
+    tokens = torch.tensor([list(PROMPT.encode())])
     for directory in (kind, kind + "-exported"):
         with torch.no_grad():
             theirs = load(directory)(tokens).logits[0, -1].numpy()
         paths = sorted(glob.glob(kind + ".*.logits"))
         whole = 2 if kind.startswith(("olmo", "mixtral", "qwen3_moe")) else 4
-        assert len(paths) == (whole if os.environ["MESHES"] == "4" else whole // 2), paths
+        assert len(paths) == (whole if meshes == 4 else whole // 2), paths
         for path in paths:
             ours = numpy.fromfile(path, numpy.float32)
             off = numpy.abs(ours - theirs).max()
@@ -101,10 +101,10 @@ def curve(kind):
         optimizer.step()
         yield loss.item(), norm.item()
 
-def check_training(kind):
+def check_training(kind, meshes):
     theirs = list(curve(kind))
     paths = sorted(glob.glob(f"train-{kind}-[0-9]-[0-9]/metrics.jsonl"))
-    assert len(paths) == int(os.environ["MESHES"]), paths
+    assert len(paths) == meshes, paths
     for path in paths:
         rows = [json.loads(line) for line in open(path)]
         ours = [(row["loss"], row["grad_norm"]) for row in rows if "loss" in row]
@@ -114,25 +114,72 @@ def check_training(kind):
         print(f"{path}: losses off by {loss:.2g}, norms by {norm:.2g}")
         assert loss < 2e-6 and norm < 1e-4, (path, ours, theirs)
 
-for kind in sys.argv[2:]:
-    check_logits(kind, torch.tensor([list(sys.argv[1].encode())]))
-    check_weights(kind)
-    check_training(kind)
+def check(meshes, *kinds):
+    for kind in kinds:
+        check_logits(kind, int(meshes))
+        check_weights(kind)
+        check_training(kind, int(meshes))
+
+def answer(name, *words):
+    global given
+    import kinds as given  # written by now
+    (dict(make=make, check=check).get(name) or getattr(given, name))(*words)
+
+sys.stdout = open("said", "a", buffering=1)
+for line in sys.stdin:
+    try:
+        answer(*line.split())
+        print("done", file=sys.__stdout__, flush=True)
+    except Exception:
+        traceback.print_exc()
+        print("failed", file=sys.__stdout__, flush=True)
 PYTHON
 prompt='Oars and sails, three banks of them.'
 
+
+coproc peer { exec "$python" peer.py 2>peer.txt; }
+# shellcheck disable=SC2154  # coproc makes it; copies, as it is gone when the process is
+exec {to_peer}>&"${peer[1]}" {from_peer}<&"${peer[0]}"
+ask() {
+  local answer=none
+  echo "$*" >&"$to_peer"
+  read -r answer <&"$from_peer" || true
+  [[ $answer == "done" ]] || { cp peer.txt err.txt; cp said out.txt; fail "transformers answers \"$answer\" to: $*"; }
+}
+
+# on RANKS WORD...: a command line of `trireme` that run_all starts there, behind those of fewer ranks.
+on() {
+  local IFS=$'\t'
+  echo "${*:2}" >>"commands-on-$1"
+}
+
+# run_all: out-of-RANKS.txt and err-of-RANKS.txt have what they said.
+run_all() {
+  local ranks list
+  for list in commands-on-*; do
+    ranks=${list##*-}
+    if ((ranks == 1)); then launch "$MANY_COMMANDS" "$list"; else
+      # shellcheck disable=SC2086  # several options in one variable
+      launch $MPIEXEC $MPIEXEC_FLAGS -n "$ranks" "$MANY_COMMANDS" "$list"
+    fi
+    expect_done
+    cp out.txt "out-of-$ranks.txt"
+    cp err.txt "err-of-$ranks.txt"
+    rm "$list"
+  done
+}
+
 hold_to_transformers() {
-  "$python" make.py "$@" 2>err.txt || fail 'transformers writes no models'
   sed -e '/^\[model\]/,/^\[data\]/{/^\[/!d}' run.toml >from.toml
   local kind from ranks mesh ranks_of_tensor meshes obstacle sources
+  ask make "$@"
   for kind in "$@"; do
     sources=("$kind" "$kind.checkpoint")
     [[ -z ${brief:-} ]] || sources=("$kind.checkpoint")
-    "$TRIREME" import "$kind" -o "$kind.checkpoint" >/dev/null
-    "$TRIREME" export "$kind.checkpoint" -o "$kind-exported" --dtype fp32 >/dev/null
+    on 1 import "$kind" -o "$kind.checkpoint"
+    on 1 export "$kind.checkpoint" -o "$kind-exported" --dtype fp32
     for from in "${sources[@]}"; do
-      program generate "$from" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.from-$from.logits"
-      expect_done
+      on 1 generate "$from" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.from-$from.logits"
     done
     obstacle=
     case $kind in
@@ -150,18 +197,18 @@ hold_to_transformers() {
     fi
     [[ -z ${brief:-} ]] || ranks_of_tensor=${ranks_of_tensor% *} meshes=${meshes##* }
     for ranks in $ranks_of_tensor; do
-      job "$ranks" generate "$kind-exported" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.on-$ranks.logits"
-      expect_done
+      on "$ranks" generate "$kind-exported" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.on-$ranks.logits"
     done
     for mesh in $meshes; do
-      job "${mesh%,*}" train from.toml --set model.from="$kind" --set run.output="train-$kind-${mesh/,/-}" \
+      on "${mesh%,*}" train from.toml --set model.from="$kind" --set run.output="train-$kind-${mesh/,/-}" \
         --set mesh.tensor="${mesh#*,}" --set batch.global=12 --set batch.micro=1 --set data.shuffle=false \
         --set data.seq_len=32 --set train.steps=5 --set metrics.every=1 --set optimizer.lr=1e-3 --set lr.schedule=constant \
         --set lr.warmup_steps=0 --set optimizer.weight_decay=0 --set optimizer.clip_norm=0 --set optimizer.beta2=0.95 \
         --set checkpoint.at_end=false
-      expect_done
     done
   done
-  MESHES=${brief:-4} "$python" check.py "$prompt" "$@" >said 2>err.txt || { cat said; fail 'another model than transformers has'; }
+  run_all
+  ask check "${brief:-4}" "$@"
   cat said
+  : >said
 }

@@ -106,33 +106,31 @@ def finish(kind):
         tensors = load_file(kind + "/model.safetensors")
         save_file({between(name): value for name, value in tensors.items()}, kind + "/model.safetensors",
                   metadata=dict(format="pt"))
+
+def aside(*kinds):
+    """What is left aside of a kind is said in one line of the import, in number and bytes."""
+    said = dict(part.split("\n", 1) for part in open("imports.txt").read().split("$ trireme ") if part)
+    for kind in kinds:
+        sizes = [value.nbytes for name, value in load_file(kind + "/model.safetensors").items() if own_name(name) is None]
+        (imported,) = [text for command, text in said.items() if command.startswith(f"import\t{kind}\t")]
+        lines = [line for line in imported.splitlines() if "is a multimodal model: its text part is read" in line]
+        assert len(lines) == 1, imported
+        assert f"; {len(sizes)} other tensors (" in lines[0] and len(sizes) > 10, (len(sizes), lines)
+        shown, unit = lines[0].split("other tensors (")[1].split(")")[0].split()
+        scale = {"B": 1, "KiB": 2**10, "MiB": 2**20}[unit]
+        assert abs(float(shown) * scale / sum(sizes) - 1) < 0.06, (lines, sum(sizes))
 PYTHON
 
-# What is left aside is said in one line, in number and bytes.
-cat >aside.py <<'PYTHON'
-import sys
-from safetensors.numpy import load_file
-from kinds import own_name
-kind = sys.argv[1]
-sizes = [value.nbytes for name, value in load_file(kind + "/model.safetensors").items() if own_name(name) is None]
-lines = [line for line in open("import.txt") if "is a multimodal model: its text part is read" in line]
-assert len(lines) == 1, open("import.txt").read()
-print(lines[0], end="")
-assert f"; {len(sizes)} other tensors (" in lines[0] and len(sizes) > 10, (len(sizes), lines)
-shown, unit = lines[0].split("other tensors (")[1].split(")")[0].split()
-scale = {"B": 1, "KiB": 2**10, "MiB": 2**20}[unit]
-assert abs(float(shown) * scale / sum(sizes) - 1) < 0.06, (lines, sum(sizes))
-PYTHON
 program models
 expect_done
 for class in Gemma3 Mistral3 Llava LlavaNext Qwen2VL Qwen2_5_VL Qwen3VL Idefics3 SmolVLM; do
   grep -q " ${class}ForConditionalGeneration " out.txt || fail "models does not list ${class}ForConditionalGeneration"
 done
 hold_to_transformers gemma3 mistral3
+mv err-of-1.txt imports.txt
 brief=1 hold_to_transformers gemma3-between mistral3-between llava llava_next-between qwen2_5_vl-flat qwen2_vl-between \
   qwen3_vl idefics3 smolvlm
-for kind in gemma3 mistral3-between qwen2_5_vl-flat qwen3_vl smolvlm; do
-  "$TRIREME" import "$kind" -o "$kind.again" >import.txt 2>&1
-  "$python" aside.py "$kind" || fail "what is left aside of $kind"
-done
+cat err-of-1.txt >>imports.txt
+ask aside gemma3 gemma3-between mistral3 mistral3-between llava llava_next-between qwen2_5_vl-flat qwen2_vl-between qwen3_vl \
+  idefics3 smolvlm
 grep -q '"MistralForCausalLM"' mistral3-exported/config.json || fail 'the class of the text part'

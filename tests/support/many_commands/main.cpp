@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `many_commands FILE` runs command lines of `trireme` one after the other in one process, under mpirun or alone, as if
+// each had been started by itself: a start takes longer than what small models compute. FILE has a command a line, its
+// words parted by tabs. MPI and Kokkos, which begin and end once in a process, do so around all of them: the linker
+// (--wrap) gives the program the functions below. It ends with the first exit code that is not 0; "$ trireme ..." on
+// standard error precedes what each command says.
+#include <mpi.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#define main trireme_main
+#include "cli/main.cpp"  // NOLINT(bugprone-suspicious-include)
+#undef main
+
+namespace Kokkos {
+class InitializationSettings;
+}
+
+namespace {
+bool mpi_is_up = false, kokkos_is_up = false, kokkos_in_use = false;
+}  // namespace
+
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): the linker's names
+extern "C" {
+int __real_MPI_Init_thread(int* argc, char*** argv, int required, int* provided);
+int __wrap_MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  if (mpi_is_up) return MPI_Query_thread(provided);
+  mpi_is_up = true;
+  return __real_MPI_Init_thread(argc, argv, required, provided);
+}
+int __real_MPI_Finalize();
+int __wrap_MPI_Finalize() { return MPI_SUCCESS; }
+
+void __real__ZN6Kokkos10initializeERKNS_22InitializationSettingsE(const Kokkos::InitializationSettings& settings);
+void __wrap__ZN6Kokkos10initializeERKNS_22InitializationSettingsE(const Kokkos::InitializationSettings& settings) {
+  if (!kokkos_is_up) __real__ZN6Kokkos10initializeERKNS_22InitializationSettingsE(settings);
+  kokkos_is_up = kokkos_in_use = true;
+}
+void __real__ZN6Kokkos8finalizeEv();
+void __wrap__ZN6Kokkos8finalizeEv() { kokkos_in_use = false; }
+bool __wrap__ZN6Kokkos14is_initializedEv() { return kokkos_in_use; }
+}
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
+
+namespace {
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words{"trireme"};
+  for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = line.find('\t', begin);
+    words.push_back(line.substr(begin, end == std::string::npos ? end : end - begin));
+  }
+  return words;
+}
+
+int run_line(const std::string& line) {
+  std::vector<std::string> words = words_of(line);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  std::fprintf(stderr, "$ trireme %s\n", line.c_str());
+  return trireme_main(static_cast<int>(words.size()), arguments.data());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::ifstream commands(argc == 2 ? argv[1] : "");
+  if (!commands) {
+    std::fprintf(stderr, "usage: many_commands FILE\n");
+    return 2;
+  }
+  int code = 0;
+  for (std::string line; code == 0 && std::getline(commands, line);) code = run_line(line);
+  if (code != 0) std::fprintf(stderr, "many_commands: exit code %d\n", code);
+  if (kokkos_is_up) __real__ZN6Kokkos8finalizeEv();
+  if (mpi_is_up) __real_MPI_Finalize();
+  return code;
+}
