@@ -42,6 +42,7 @@ class Resolver {
   Operands operator()(const schedule::GatherSequence&) { return {}; }
   Operands operator()(const schedule::ScatterSequence&) { return {}; }
   Operands operator()(const schedule::AllReduceActivation&) { return {}; }
+  Operands operator()(const schedule::AllReduceStatistics&) { return {}; }
   Operands operator()(const schedule::GatherVocabulary&) { return {}; }
   Operands operator()(const schedule::GatherKeys&) { return {}; }
   Operands operator()(const schedule::ScatterKeys&) { return {}; }

@@ -33,7 +33,13 @@ void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage&
   const nn::Layer& partitioned = layer(op.block, *op.stage);
   nn::Saved saved;
   const bool cached = caches(op, stage.kind);
+  if (cached) saved.tensors = activations_.take_any({op.block, *op.stage, op.microbatch});
+  const nn::Mode branch_mode = cached ? nn::Mode::generate : mode;
   switch (stage.kind) {
+    case model::StageKind::input:
+      now.branch = now.hidden;
+      if (nn::saves(mode)) saved.tensors = {now.hidden};
+      break;
     case model::StageKind::norm:
       now.branch = partitioned.norm->forward(now.hidden, operands.parameters, mode, saved);
       break;
@@ -53,15 +59,20 @@ void Verbs::forward_partitioned(const schedule::Forward& op, const model::Stage&
       break;
     case model::StageKind::attend:
     case model::StageKind::output:
-      end_attention(stage, operands, partitioned, op.microbatch, mode, now.hidden, saved);
+      end_attention(stage, operands, partitioned, op.microbatch, branch_mode, now.hidden, saved);
+      break;
+    case model::StageKind::qk_norm:
+      now.branch = partitioned.qk_norm->forward(now.branch, now.statistics, operands.parameters,
+                                                microbatch(op.microbatch), mode, saved.tensors);
+      now.statistics.reset();
       break;
     case model::StageKind::core_attention:
       now.branch = partitioned.core_attention->forward(now.branch, microbatch(op.microbatch), mode, saved.tensors);
       break;
     default:
-      if (cached) saved.tensors = activations_.take_any({op.block, *op.stage, op.microbatch});
       now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch),
-                                               cached ? nn::Mode::generate : mode, saved.tensors);
+                                               branch_mode, saved.tensors);
+      leave_statistics(op.block, *op.stage, now);
   }
   // A block that runs again keeps what its first stage read.
   if (op.keep == model::Keep::input && op.stage->value == 0) saved.tensors = {now.hidden};
@@ -81,17 +92,26 @@ void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::St
   const bool last = op.stage->value + 1 == static_cast<int>(model_[op.block].stages.size());
   const nn::Mode mode = last ? nn::Mode::rebuild : nn::Mode::train;
   nn::Saved saved;
-  if (stage.kind == model::StageKind::norm)
+  if (stage.kind == model::StageKind::input) {
+    now.branch = now.recomputed;
+    saved.tensors = {now.recomputed};
+  } else if (stage.kind == model::StageKind::norm) {
     now.branch = partitioned.norm->forward(now.recomputed, operands.parameters, mode, saved);
-  else if (stage.kind == model::StageKind::post_norm)
+  } else if (stage.kind == model::StageKind::post_norm) {
     now.recomputed = partitioned.norm->forward(now.branch, operands.parameters, mode, saved).add_(now.recomputed);
-  else if (model::ends_attention(stage.kind))
+  } else if (model::ends_attention(stage.kind)) {
     end_attention(stage, operands, partitioned, op.microbatch, mode, now.recomputed, saved);
-  else if (stage.kind == model::StageKind::core_attention)
+  } else if (stage.kind == model::StageKind::qk_norm) {
+    now.branch = partitioned.qk_norm->forward(now.branch, now.statistics, operands.parameters,
+                                              microbatch(op.microbatch), mode, saved.tensors);
+    now.statistics.reset();
+  } else if (stage.kind == model::StageKind::core_attention) {
     now.branch = partitioned.core_attention->forward(now.branch, microbatch(op.microbatch), mode, saved.tensors);
-  else
+  } else {
     now.branch = partitioned.branch->forward(now.branch, {}, operands.parameters, microbatch(op.microbatch), mode,
                                              saved.tensors);
+    leave_statistics(op.block, *op.stage, now);
+  }
   if (last) now.recomputed.reset();
   keep(key, std::move(saved.tensors));
 }
@@ -110,9 +130,19 @@ void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stag
   const std::vector<at::Tensor> until_then = of.weights_wait ? saved : std::vector<at::Tensor>();
   const bool gathered = stage.leave == model::Join::scatter_sequence;
   const bool of_branch = gathered || stage.sum_is_normed || stage.kind == model::StageKind::projection ||
-                         stage.kind == model::StageKind::core_attention;
+                         stage.kind == model::StageKind::core_attention || stage.kind == model::StageKind::qk_norm;
   at::Tensor& upstream = of_branch ? now.branch : now.hidden;
   switch (stage.kind) {
+    case model::StageKind::input:
+      if (op.part == schedule::BackwardPart::weight) return;
+      now.hidden = now.branch.add_(now.hidden);
+      now.branch.reset();
+      break;
+    case model::StageKind::qk_norm:
+      if (!input) return partitioned.qk_norm->backward_weight(operands.gradients, saved);
+      now.statistics = partitioned.qk_norm->backward_input(upstream, operands.parameters, m, saved);
+      if (stage.enter != model::Join::all_reduce_statistics) finish_norm_of_heads(partitioned, saved, now);
+      break;
     case model::StageKind::norm:
       if (op.part == schedule::BackwardPart::weight)
         return partitioned.norm->backward_weight(operands.gradients, saved);
@@ -173,8 +203,9 @@ void Verbs::run(const schedule::RecomputeNorm& op, const Operands& operands) {
   const device::ChargeTo charge(device::Category::workspace);
   const store::ActivationStore::Key key{op.block, op.stage, op.microbatch};
   std::vector<at::Tensor> saved = activations_.take(key);
+  const nn::Layer& of = layer(op.block, op.stage);
   in_flight(op.microbatch).branch_again =
-      layer(op.block, op.stage).norm->again(operands.stages.front().parameters, saved);
+      of.norm ? of.norm->again(operands.stages.front().parameters, saved) : saved.front();
   activations_.keep(key, std::move(saved));
 }
 

@@ -27,6 +27,7 @@ struct InFlight {
   at::Tensor recomputed;    ///< the residual stream of a forward that runs again
   at::Tensor branch;        ///< between the residual stream and a branch, or its gradient
   at::Tensor branch_again;  ///< a branch's input once more
+  at::Tensor statistics;    ///< sums over the heads of every token, of queries and of keys: fp32 [2, B*T]
   at::Tensor keys;  ///< keys and values of whole sequences, or the gradients by them: [B*T, 2 kv_heads * head_dim]
   at::Tensor rows;  ///< of tokens for experts, or what came of them, or the gradients by either: [R, D]
   at::Tensor row_weights;         ///< of those, or the gradients by them: fp32 [R]
@@ -76,6 +77,7 @@ class Verbs {
   void run(const schedule::GatherSequence& op);
   void run(const schedule::ScatterSequence& op);
   void run(const schedule::AllReduceActivation& op);
+  void run(const schedule::AllReduceStatistics& op);
   void run(const schedule::GatherVocabulary& op);
   void run(const schedule::RecomputeNorm& op, const Operands& operands);
   void run(const schedule::AllReduceReplicated& op);
@@ -113,6 +115,10 @@ class Verbs {
   /// where nothing sums or norms it first.
   void end_attention(const model::Stage& stage, const StageOperands& operands, const nn::Layer& layer, Microbatch m,
                      nn::Mode mode, at::Tensor& stream, nn::Saved& saved);
+  /// What the norm of queries and keys over all heads behind a projection reads of this rank's, where there is one.
+  void leave_statistics(Block block, Stage projection, InFlight& of) const;
+  /// The gradient by what a qk_norm read, from `of.branch` and the sums over all ranks' heads.
+  static void finish_norm_of_heads(const nn::Layer& layer, const std::vector<at::Tensor>& saved, InFlight& of);
   void backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const Operands& of);
   /// One of the stages between which rows go to experts and back.
   void forward_experts(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,

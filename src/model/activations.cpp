@@ -37,9 +37,10 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
     case StageKind::logits: return {};
     case StageKind::projection: {
       const std::int64_t heads = sizes.heads + sizes.kv_heads;
-      if (sizes.decoder.qk_norm == QkNorm::none) return {};
-      return {values(heads * sizes.head_dim), statistics(sizes.decoder.qk_norm == QkNorm::head ? heads : 2)};
+      if (sizes.decoder.qk_norm != QkNorm::head) return {};
+      return {values(heads * sizes.head_dim), statistics(heads)};
     }
+    case StageKind::qk_norm: return {values((sizes.heads + sizes.kv_heads) * sizes.head_dim), statistics(2)};
     case StageKind::output: return {values(sizes.heads * sizes.head_dim)};
     case StageKind::attend:
     case StageKind::core_attention:
@@ -80,6 +81,7 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
     case StageKind::head: return {values(sizes.hidden)};
     case StageKind::norm:
     case StageKind::post_norm: return {values(sizes.hidden), statistics(norm)};
+    case StageKind::input: return {values(sizes.hidden)};
     case StageKind::attention_branch: add_attention(); return out;
     case StageKind::mlp_branch:
       out = {values(inner * sizes.intermediate)};
@@ -97,7 +99,8 @@ std::vector<Bytes> decided_tensors(StageKind kind, const Sizes& sizes, std::int6
 Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, Keep keep) {
   const bool whole = kind == StageKind::attention || kind == StageKind::mlp || kind == StageKind::moe;
   const bool is_norm = kind == StageKind::norm || kind == StageKind::post_norm;
-  invariant(whole || is_branch(kind) || ends_attention(kind) || is_norm,
+  if (kind == StageKind::input) return {.tensors = {Bytes{tokens * sizes.hidden * size_of(compute)}}, .fresh = {}};
+  invariant(whole || is_branch(kind) || ends_attention(kind) || is_norm || kind == StageKind::qk_norm,
             "only transformer layers split their backward");
   Pending out;
   const auto add = [&](Bytes bytes, bool saved) {
@@ -108,8 +111,11 @@ Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens,
   const Decoder& decoder = sizes.decoder;
   const bool all = keep == Keep::all;
   const auto norm = static_cast<std::int64_t>(norm_parameters(decoder));
-  if (whole) add(values(sizes.hidden), all || !decoder.pre_norm);         // the branch's input
-  if (kind != StageKind::projection) add(values(sizes.hidden), is_norm);  // d_y; of a norm: x, and rstd
+  if (whole) add(values(sizes.hidden), all || !decoder.pre_norm);  // the branch's input
+  if (kind == StageKind::qk_norm)                                  // what it saved
+    for (const Bytes bytes : saved_tensors(kind, sizes, tokens, compute, keep)) add(bytes, true);
+  else if (kind != StageKind::projection)
+    add(values(sizes.hidden), is_norm);  // d_y; of a norm: x, and rstd
   if (is_norm) add(Bytes{tokens * norm * 4}, true);
   std::int64_t in_norms = whole ? (static_cast<int>(decoder.pre_norm) + static_cast<int>(decoder.post_norm)) : 0;
   if (is_norm) in_norms = 1;
@@ -119,7 +125,6 @@ Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens,
   if (attention || kind == StageKind::projection) {
     add(values((sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim), false);
     if (decoder.qk_norm == QkNorm::head) gradients += 2 * sizes.head_dim;
-    if (decoder.qk_norm == QkNorm::width) gradients += (sizes.heads + sizes.kv_heads) * sizes.head_dim;
   } else if (kind == StageKind::mlp || kind == StageKind::mlp_branch) {
     add(values(sizes.intermediate), all);
     add(values((decoder.gated() ? 2 : 1) * sizes.intermediate), false);
@@ -130,6 +135,8 @@ Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens,
     add(values(experts.per_token * experts.size), false);      // what down reads
     add(values(experts.per_token * 2 * experts.size), false);  // the gradient by gate|up
   }
+  if (kind == StageKind::qk_norm || (attention && decoder.qk_norm == QkNorm::width))
+    gradients += (sizes.heads + sizes.kv_heads) * sizes.head_dim;
   if (gradients > 0) add(Bytes{gradients * 4}, false);
   return out;
 }

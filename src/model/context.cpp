@@ -13,23 +13,13 @@
 namespace trireme::model {
 namespace {
 
-/// The pieces of an attention without its norms.
-void append_pieces(std::vector<Stage>& stages, const Stage& branch, const Decoder& decoder,
-                   config::ContextMethod method) {
-  const auto border =
-      branch.parameters.begin() + static_cast<std::ptrdiff_t>(roles_of(StageKind::projection, decoder).size());
-  Stage projection = branch, attend = branch;
-  projection.name = "projection";
-  projection.kind = StageKind::projection;
-  projection.parameters.assign(branch.parameters.begin(), border);
-  projection.leave = Join::none;
-  projection.sum_is_normed = false;
-  attend.kind = StageKind::attend;
-  attend.parameters.assign(border, branch.parameters.end());
-  attend.enter = Join::gather_keys;
-  stages.push_back(std::move(projection));
-  if (method == config::ContextMethod::gather) return stages.push_back(std::move(attend));
-  Stage core = branch, output = attend;
+/// What reads the keys of whole sequences: behind a gather of them, or in two stages behind exchanges of heads.
+void append_attend(std::vector<Stage>& stages, Stage attend, config::ContextMethod method) {
+  if (method == config::ContextMethod::gather) {
+    attend.enter = Join::gather_keys;
+    return stages.push_back(std::move(attend));
+  }
+  Stage core = attend, output = std::move(attend);
   core.kind = StageKind::core_attention;
   core.parameters.clear();
   core.enter = Join::to_heads;
@@ -40,6 +30,22 @@ void append_pieces(std::vector<Stage>& stages, const Stage& branch, const Decode
   output.enter = Join::to_tokens;
   stages.push_back(std::move(core));
   stages.push_back(std::move(output));
+}
+
+/// The stages of one that the tensor plan has left, where sequences are divided.
+void append_divided(std::vector<Stage>& stages, const Stage& stage, const Decoder& decoder,
+                    config::ContextMethod method) {
+  if (stage.kind == StageKind::attend) return append_attend(stages, stage, method);
+  if (stage.kind == StageKind::attention_branch) {
+    for (const Stage& piece : pieces_of_attention(stage, decoder)) append_divided(stages, piece, decoder, method);
+  } else if (stage.kind == StageKind::attention) {  // one tensor rank: no sums
+    for (Stage& piece : pieces_of(stage, decoder)) {
+      piece.enter = piece.leave = Join::none;
+      append_divided(stages, piece, decoder, method);
+    }
+  } else {
+    stages.push_back(stage);
+  }
 }
 
 /// The context sizes above 1 that divide both numbers of heads, as `2 or 4`; empty if there are none.
@@ -70,11 +76,6 @@ Model divide_sequences(Model model, const ContextPart& part) {
   invariant(part.ranks >= 1 && part.rank >= 0 && part.rank < part.ranks, "a context rank lies within its axis");
   if (part.ranks == 1) return model;
   const Decoder& decoder = model.sizes.decoder;
-  if (!decoder.pre_norm)
-    throw ConfigError(fmt::format(
-        "mesh.context = {}: model.architecture = \"{}\" does not norm what its branches read, which context "
-        "parallelism does not do yet; set mesh.context = 1",
-        part.ranks, model.architecture));
   if (decoder.experts)
     throw ConfigError(fmt::format(
         "mesh.context = {}: the routers of model.architecture = \"{}\" see whole sequences, whose loads and "
@@ -83,21 +84,7 @@ Model divide_sequences(Model model, const ContextPart& part) {
   if (part.method == config::ContextMethod::heads) require_divided_heads(model, part);
   for (ComputeBlock& block : model.compute_blocks) {
     std::vector<Stage> stages;
-    for (const Stage& stage : block.stages) {
-      if (stage.kind == StageKind::attention_branch) {
-        append_pieces(stages, stage, decoder, part.method);
-      } else if (stage.kind == StageKind::attention) {  // one tensor rank: no sums
-        for (Stage& piece : pieces_of(stage, decoder)) {
-          piece.enter = piece.leave = Join::none;
-          if (piece.kind == StageKind::attention_branch)
-            append_pieces(stages, piece, decoder, part.method);
-          else
-            stages.push_back(std::move(piece));
-        }
-      } else {
-        stages.push_back(stage);
-      }
-    }
+    for (const Stage& stage : block.stages) append_divided(stages, stage, decoder, part.method);
     block.stages = std::move(stages);
   }
   return model;

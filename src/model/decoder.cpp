@@ -209,7 +209,8 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
                                       {!d.joint_qkv && d.qkv_bias, {q_bias, k_bias, v_bias}},
                                       {d.joint_qkv, {qkv}},
                                       {d.joint_qkv && d.qkv_bias, {Role::qkv_bias}},
-                                      {d.qk_norm != QkNorm::none, {q_norm, k_norm}}});
+                                      {d.qk_norm == QkNorm::head, {q_norm, k_norm}}});
+  std::vector<Role> norms = given({{d.qk_norm == QkNorm::width, {q_norm, k_norm}}});
   std::vector<Role> attends = given({{true, {o}}, {d.o_bias, {Role::o_bias}}});
   std::vector<Role> feeds = given({{d.gated(), {gate}},
                                    {true, {up}},
@@ -224,6 +225,7 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
       return given({{d.pre_norm, {attention_norm}},
                     {d.pre_norm && layer_norm, {attention_norm_bias}},
                     {true, projects},
+                    {true, norms},
                     {true, attends},
                     {d.post_norm, {attention_post_norm}}});
     case StageKind::mlp:
@@ -233,11 +235,13 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
                     {d.post_norm, {mlp_post_norm}}});
     case StageKind::head: return given({{true, {final_norm}}, {layer_norm, {final_norm_bias}}, {true, {head}}});
     case StageKind::norm:
+    case StageKind::input:
     case StageKind::core_attention:
     case StageKind::post_norm: return {};
-    case StageKind::attention_branch: return given({{true, projects}, {true, attends}});
+    case StageKind::attention_branch: return given({{true, projects}, {true, norms}, {true, attends}});
     case StageKind::mlp_branch: return feeds;
     case StageKind::projection: return projects;
+    case StageKind::qk_norm: return norms;
     case StageKind::attend:
     case StageKind::output: return attends;
     case StageKind::logits: return {head};

@@ -16,11 +16,6 @@
 namespace trireme::model {
 namespace {
 
-/// Ranks that hold the same key and value head: 1 unless there are more ranks than heads.
-std::int64_t kv_copies(const Sizes& sizes, std::int64_t ranks) {
-  return ranks > sizes.kv_heads && ranks % sizes.kv_heads == 0 ? ranks / sizes.kv_heads : 1;
-}
-
 /// What keeps `ranks` from sharing a model of these sizes.
 std::vector<std::string> obstacles(const Sizes& s, std::int64_t ranks) {
   std::vector<std::string> found;
@@ -95,7 +90,45 @@ std::vector<ParamRef> parameters_of(const Stage& whole, Has has, const Decoder& 
   throw BugError("a piece of a stage has some of its parameters");
 }
 
+/// The stages that run a piece on a rank of several. A norm over all heads needs what the other ranks know of theirs.
+std::vector<Stage> stages_of_piece(Stage piece, const Decoder& decoder, bool sequence_parallel) {
+  if (!sequence_parallel) {
+    piece.enter = without_sequence_parallelism(piece.enter);
+    piece.leave = without_sequence_parallelism(piece.leave);
+  }
+  if (piece.kind != StageKind::attention_branch || decoder.qk_norm != QkNorm::width) return {std::move(piece)};
+  std::vector<Stage> stages = pieces_of_attention(piece, decoder);
+  for (Stage& stage : stages)
+    if (stage.kind == StageKind::qk_norm) stage.enter = Join::all_reduce_statistics;
+  return stages;
+}
+
 }  // namespace
+
+std::int64_t kv_copies(const Sizes& sizes, std::int64_t ranks) {
+  return ranks > sizes.kv_heads && ranks % sizes.kv_heads == 0 ? ranks / sizes.kv_heads : 1;
+}
+
+std::vector<Stage> pieces_of_attention(const Stage& branch, const Decoder& decoder) {
+  auto next = branch.parameters.begin();
+  std::vector<Stage> stages;
+  for (const StageKind kind : {StageKind::projection, StageKind::qk_norm, StageKind::attend}) {
+    if (kind == StageKind::qk_norm && decoder.qk_norm != QkNorm::width) continue;
+    Stage piece = branch;
+    piece.kind = kind;
+    const auto end = next + static_cast<std::ptrdiff_t>(roles_of(kind, decoder).size());
+    piece.parameters.assign(next, end);
+    next = end;
+    if (kind != StageKind::projection) piece.enter = Join::none;
+    if (kind != StageKind::attend) {
+      piece.name = kind == StageKind::projection ? "projection" : "qk_norm";
+      piece.leave = Join::none;
+      piece.sum_is_normed = false;
+    }
+    stages.push_back(std::move(piece));
+  }
+  return stages;
+}
 
 std::vector<Stage> pieces_of(const Stage& whole, const Decoder& decoder) {
   const std::vector<StageRule>& rules = stage_rules();
@@ -108,6 +141,10 @@ std::vector<Stage> pieces_of(const Stage& whole, const Decoder& decoder) {
     Stage stage = whole;
     if (!piece.name.empty()) stage.name = piece.name;
     stage.kind = piece.kind;
+    if (piece.has == Has::pre && whole.kind != StageKind::head && !decoder.pre_norm) {
+      stage.kind = StageKind::input;
+      stage.name = whole.name + "_input";
+    }
     stage.parameters = parameters_of(whole, piece.has, decoder);
     stage.enter = piece.enter;
     stage.leave = piece.leave;
@@ -127,13 +164,6 @@ Model partition(Model model, const TensorPart& part) {
         "mesh.tensor = {}: the experts of model.architecture = \"{}\" cannot be divided over the tensor axis "
         "yet; set mesh.tensor = 1 and shard over all ranks",
         part.ranks, model.architecture));
-  if (decoder.qk_norm == QkNorm::width || !decoder.pre_norm)
-    throw ConfigError(
-        fmt::format("mesh.tensor = {}: model.architecture = \"{}\" {}, which tensor parallelism does not "
-                    "do yet; set mesh.tensor = 1",
-                    part.ranks, model.architecture,
-                    decoder.qk_norm == QkNorm::width ? "norms queries and keys over all heads"
-                                                     : "does not norm what its branches read"));
   const std::vector<std::string> wrong = obstacles(model.sizes, part.ranks);
   if (!wrong.empty())
     throw ConfigError(fmt::format("mesh.tensor = {}: {}; the nearest that works with this model: {}", part.ranks,
@@ -144,17 +174,12 @@ Model partition(Model model, const TensorPart& part) {
   model.held.vocab = vocabulary_part(model.sizes.vocab, part).count;
   for (ParameterBlock& block : model.parameter_blocks)
     for (Parameter& parameter : block.parameters)
-      partition_parameter(parameter, rule_of(parameter.role), model.sizes, part);
+      partition_parameter(parameter, rule_of(parameter.role, decoder), model.sizes, part);
   for (ComputeBlock& block : model.compute_blocks) {
     std::vector<Stage> stages;
     for (const Stage& whole : block.stages)
-      for (Stage& piece : pieces_of(whole, model.sizes.decoder)) {
-        if (!part.sequence_parallel) {
-          piece.enter = without_sequence_parallelism(piece.enter);
-          piece.leave = without_sequence_parallelism(piece.leave);
-        }
-        stages.push_back(std::move(piece));
-      }
+      for (const Stage& piece : pieces_of(whole, decoder))
+        for (Stage& stage : stages_of_piece(piece, decoder, part.sequence_parallel)) stages.push_back(std::move(stage));
     block.stages = std::move(stages);
   }
   return model;

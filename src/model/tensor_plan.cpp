@@ -26,7 +26,8 @@ const std::vector<StageRule>& stage_rules() {
   return rules;
 }
 
-ParameterRule rule_of(Role role) {
+ParameterRule rule_of(Role role, const Decoder& decoder) {
+  const bool of_all_heads = decoder.qk_norm == QkNorm::width;  // as wide as they are together
   switch (role) {
     case Role::embedding:
     case Role::head: return {Split::vocabulary, Unit::vocabulary};
@@ -43,7 +44,11 @@ ParameterRule rule_of(Role role) {
     case Role::gate_bias:
     case Role::up_bias: return {Split::column, Unit::intermediate};
     case Role::q_norm:
-    case Role::k_norm: return {.sum_of_heads = true};
+      if (of_all_heads) return {Split::column, Unit::heads};
+      return {.sum_of_heads = true};
+    case Role::k_norm:
+      if (of_all_heads) return {Split::column, Unit::kv_heads};
+      return {.sum_of_heads = true};
     case Role::o: return {Split::row, Unit::heads};
     case Role::down: return {Split::row, Unit::intermediate};
     case Role::expert_gate:  // models with experts are not partitioned yet

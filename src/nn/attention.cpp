@@ -56,16 +56,16 @@ kernels::AttentionShape AttentionBranch::shape_of(const Microbatch& m) const {
           .softcap = sizes_.decoder.score_softcap};
 }
 
-void AttentionBranch::extend_cache(const at::Tensor& k, const at::Tensor& v, const Microbatch& m,
-                                   std::vector<at::Tensor>& cached) const {
+void extend_cache(const at::Tensor& k, const at::Tensor& v, const kernels::AttentionShape& shape, std::int64_t window,
+                  const Microbatch& m, std::vector<at::Tensor>& cached) {
   invariant(m.past + m.seq_len <= m.longest && (m.past == 0 || m.seq_len == 1),
             "a key/value cache takes a text, then one token at a time");
-  const std::array<std::int64_t, 4> room{m.batch, sizes_.kv_heads, model::cached_tokens(window_, m.longest),
-                                         sizes_.head_dim};
+  const std::array<std::int64_t, 4> room{m.batch, shape.kv_heads, model::cached_tokens(window, m.longest),
+                                         shape.head_dim};
   if (m.past == 0 && (cached.empty() || cached.front().sizes() != at::IntArrayRef(room)))
     cached = {at::empty(room, k.options()), at::empty(room, v.options())};
   invariant(cached.size() == 2, "a token finds the keys and values of those before it");
-  kernels::store_keys_and_values(k, v, shape_of(m), m.past, {.keys = cached[0], .values = cached[1]});
+  kernels::store_keys_and_values(k, v, shape, m.past, {.keys = cached[0], .values = cached[1]});
 }
 
 at::Tensor AttentionBranch::forward(const at::Tensor& h, const at::Tensor& residual,
@@ -79,7 +79,7 @@ at::Tensor AttentionBranch::forward(const at::Tensor& h, const at::Tensor& resid
   const at::Tensor qk = heads_.prepare(parts.qk, parameters, microbatch, rstd, false);
   const at::Tensor attended = at::empty({h.size(0), q_width}, h.options());
   const at::Tensor q = qk.slice(1, 0, q_width), k = qk.slice(1, q_width);
-  if (mode == Mode::generate) extend_cache(k, parts.v, microbatch, saved);
+  if (mode == Mode::generate) extend_cache(k, parts.v, shape_of(microbatch), window_, microbatch, saved);
   if (microbatch.past > 0) {
     kernels::cached_attention(q, {.keys = saved[0], .values = saved[1]}, shape_of(microbatch), microbatch.past,
                               attended, microbatch.document_begin);

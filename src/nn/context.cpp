@@ -8,39 +8,40 @@
 
 #include "nn/common.hpp"
 #include "trireme/kernels/attention.hpp"
+#include "trireme/kernels/cached_attention.hpp"
 
 namespace trireme::nn {
 
 Projection::Projection(const model::Sizes& sizes, const model::Stage& stage, std::int64_t seq_len,
                        const model::ContextPart& part, at::Device device)
-    : sizes_(sizes),
-      slots_(model::StageKind::projection, sizes.decoder),
-      qkv_(projection_of(sizes.decoder, slots_)),
-      heads_(sizes, stage, slots_, seq_len, part, device) {}
+    : sizes_(sizes), slots_(model::StageKind::projection, sizes.decoder), qkv_(projection_of(sizes.decoder, slots_)) {
+  if (sizes.decoder.qk_norm != model::QkNorm::width) heads_.emplace(sizes, stage, slots_, seq_len, part, device);
+}
 
 at::Tensor Projection::forward(const at::Tensor& h, const at::Tensor& /*residual*/,
                                std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                                std::vector<at::Tensor>& saved) const {
   at::Tensor qkv = qkv_.forward(h, parameters);
+  if (!heads_) return qkv;
   const ProjectedParts parts(qkv, sizes_);
-  const at::Tensor rstd = heads_.new_rstd(h, h.size(0));
-  if (!heads_.norms()) {
-    (void)heads_.prepare(parts.qk, parameters, microbatch, rstd, false);
+  const at::Tensor rstd = heads_->new_rstd(h, h.size(0));
+  if (!norms()) {
+    (void)heads_->prepare(parts.qk, parameters, microbatch, rstd, false);
     return qkv;
   }
   const at::Tensor raw = at::empty({parts.qk.size(0), parts.qk.size(1)}, qkv.options());
   raw.copy_(parts.qk);
-  parts.qk.copy_(heads_.prepare(raw, parameters, microbatch, rstd, false));
+  parts.qk.copy_(heads_->prepare(raw, parameters, microbatch, rstd, false));
   if (saves(mode)) saved.insert(saved.end(), {raw, rstd});
   return qkv;
 }
 
 at::Tensor Projection::backward_input(const at::Tensor& d_qkv, std::span<const at::Tensor> parameters,
                                       const Microbatch& microbatch, std::vector<at::Tensor>& saved) const {
-  const at::Tensor raw = heads_.norms() ? saved[0] : at::Tensor();
-  const at::Tensor rstd = heads_.norms() ? saved[1] : at::Tensor();
-  const std::vector<at::Tensor> d_weights =
-      heads_.backward(ProjectedParts(d_qkv, sizes_).qk, raw, parameters, microbatch, rstd);
+  const at::Tensor raw = norms() ? saved[0] : at::Tensor();
+  const at::Tensor rstd = norms() ? saved[1] : at::Tensor();
+  std::vector<at::Tensor> d_weights;
+  if (heads_) d_weights = heads_->backward(ProjectedParts(d_qkv, sizes_).qk, raw, parameters, microbatch, rstd);
   saved = {d_qkv};
   saved.insert(saved.end(), d_weights.begin(), d_weights.end());
   return qkv_.backward_input(d_qkv, parameters);
@@ -49,7 +50,7 @@ at::Tensor Projection::backward_input(const at::Tensor& d_qkv, std::span<const a
 void Projection::backward_weight(const at::Tensor& h, std::span<const Grad> grads,
                                  const std::vector<at::Tensor>& saved) const {
   qkv_.backward_weight(saved[0], h, grads);
-  heads_.put_weights(std::span(saved).subspan(1), grads);
+  if (heads_) heads_->put_weights(std::span(saved).subspan(1), grads);
 }
 
 Attend::Attend(const model::Sizes& sizes, const model::Stage& stage, const model::ContextPart& part, bool adds_bias)
@@ -69,7 +70,7 @@ kernels::AttentionShape Attend::shape_of(const Microbatch& m) const {
           .window = window_ < seq_len ? window_ : 0,
           .scale = sizes_.decoder.score_scale,
           .softcap = sizes_.decoder.score_softcap,
-          .run = part_.run(seq_len),
+          .run = part_.ranks > 1 ? part_.run(seq_len) : 0,
           .run_begin = {part_.first_run(seq_len), part_.second_run(seq_len)}};
 }
 
@@ -78,10 +79,18 @@ at::Tensor Attend::forward(const at::Tensor& qkv, const at::Tensor& keys, const 
                            std::vector<at::Tensor>& saved) const {
   const std::int64_t kv_width = sizes_.kv_heads * sizes_.head_dim;
   const at::Tensor attended = at::empty({qkv.size(0), sizes_.heads * sizes_.head_dim}, qkv.options());
+  const ProjectedParts parts(qkv, sizes_);
+  const at::Tensor kv = keys.defined() ? keys : parts.kv;
+  const at::Tensor k = kv.slice(1, 0, kv_width), v = kv.slice(1, kv_width);
+  if (mode == Mode::generate) extend_cache(k, v, shape_of(microbatch), window_, microbatch, saved);
+  if (microbatch.past > 0) {
+    kernels::cached_attention(parts.q, {.keys = saved[0], .values = saved[1]}, shape_of(microbatch), microbatch.past,
+                              attended, microbatch.document_begin);
+    return out_.forward(attended, residual, parameters);
+  }
   const at::Tensor logsumexp =
       at::empty({microbatch.batch, sizes_.heads, microbatch.seq_len}, qkv.options().dtype(at::kFloat));
-  kernels::causal_attention(ProjectedParts(qkv, sizes_).q, keys.slice(1, 0, kv_width), keys.slice(1, kv_width),
-                            shape_of(microbatch), attended, logsumexp, microbatch.document_begin);
+  kernels::causal_attention(parts.q, k, v, shape_of(microbatch), attended, logsumexp, microbatch.document_begin);
   if (saves(mode)) saved.insert(saved.end(), {qkv, attended, logsumexp});
   if (mode == Mode::rebuild) return {};
   return out_.forward(attended, residual, parameters);
@@ -94,11 +103,12 @@ Attend::Gradients Attend::backward_input(const at::Tensor& d_out, const at::Tens
   const std::int64_t kv_width = sizes_.kv_heads * sizes_.head_dim;
   const at::Tensor d_y = out_.scaled(d_out);
   const at::Tensor d_attended = out_.backward_input(d_y, parameters);
-  Gradients d{.qkv = at::empty_like(qkv), .keys = at::empty_like(keys)};
-  kernels::causal_attention_backward(d_attended, ProjectedParts(qkv, sizes_).q, keys.slice(1, 0, kv_width),
-                                     keys.slice(1, kv_width), attended, logsumexp, shape_of(microbatch),
-                                     ProjectedParts(d.qkv, sizes_).q, d.keys.slice(1, 0, kv_width),
-                                     d.keys.slice(1, kv_width), microbatch.document_begin);
+  Gradients d{.qkv = at::empty_like(qkv), .keys = keys.defined() ? at::empty_like(keys) : at::Tensor()};
+  const ProjectedParts parts(qkv, sizes_), d_parts(d.qkv, sizes_);
+  const at::Tensor kv = keys.defined() ? keys : parts.kv, d_kv = keys.defined() ? d.keys : d_parts.kv;
+  kernels::causal_attention_backward(d_attended, parts.q, kv.slice(1, 0, kv_width), kv.slice(1, kv_width), attended,
+                                     logsumexp, shape_of(microbatch), d_parts.q, d_kv.slice(1, 0, kv_width),
+                                     d_kv.slice(1, kv_width), microbatch.document_begin);
   saved = {d_y, attended};
   return d;
 }

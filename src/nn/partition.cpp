@@ -149,6 +149,10 @@ Layer make_layer(const model::Model& model, const model::Stage& stage, std::int6
   } else if (stage.kind == StageKind::logits) {
     layer.head.emplace(model.sizes, model::vocabulary_part(model.sizes.vocab, part), part.ranks, loss_chunk_tokens,
                        device);
+  } else if (stage.kind == StageKind::input) {  // nothing of its own
+  } else if (stage.kind == StageKind::qk_norm) {
+    layer.qk_norm.emplace(model.held, model.sizes, model::kv_copies(model.sizes, part.ranks), stage, max_seq_len,
+                          part.context, device);
   } else if (stage.kind == StageKind::projection) {
     layer.branch = std::make_unique<Projection>(model.held, stage, max_seq_len, part.context, device);
   } else if (stage.kind == StageKind::route) {

@@ -30,6 +30,8 @@ std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes&
     case model::StageKind::moe: return std::make_unique<Moe>(sizes);
     case model::StageKind::head: return std::make_unique<Head>(sizes, loss_chunk_tokens, device);
     case model::StageKind::norm:
+    case model::StageKind::input:
+    case model::StageKind::qk_norm:
     case model::StageKind::attention_branch:
     case model::StageKind::mlp_branch:
     case model::StageKind::post_norm:

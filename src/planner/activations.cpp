@@ -19,8 +19,8 @@ std::int64_t Activations::tokens_of(const Key& key) const {
   const model::StageKind kind = kind_of(key);
   if (kind == model::StageKind::experts)
     return replay_options_.rows_of(model_, Block{std::get<0>(key)}, Microbatch{std::get<2>(key)}).received;
-  const bool norm = kind == model::StageKind::norm || kind == model::StageKind::post_norm;
-  const bool part = norm && model_.part.sequence_parallel;
+  const bool on_stream = model::begins_branch(kind) || kind == model::StageKind::post_norm;
+  const bool part = on_stream && model_.part.sequence_parallel;
   return part ? replay_options_.tokens / model_.part.ranks : replay_options_.tokens;
 }
 
@@ -101,13 +101,16 @@ Bytes Activations::during(const schedule::Backward& op) {
   // A branch whose norm is not split with it has its weights' gradients at once. Behind the output of attention its
   // gradients are exchanged: what its weights need waits for that in any case.
   const model::StageKind first = kind_of(waits.front());
-  if (model::is_branch(first) || first == model::StageKind::attend) return most;
-  if (first == model::StageKind::norm) {
-    const Key branch{op.block.value, op.stage->value + 1, op.microbatch.value};
-    waits.insert(waits.begin(), branch);
-    if (kind_of(branch) == model::StageKind::projection) {
-      const Key end{op.block.value, op.stage->value + 2, op.microbatch.value};
-      if (kind_of(end) == model::StageKind::attend) waits.insert(waits.begin(), end);
+  if (model::is_branch(first) || first == model::StageKind::attend || first == model::StageKind::qk_norm) return most;
+  if (model::begins_branch(first)) {
+    const int count = static_cast<int>(model_[op.block].stages.size());
+    for (int s = op.stage->value + 1; s < count; ++s) {
+      const Key next{op.block.value, s, op.microbatch.value};
+      const model::StageKind kind = kind_of(next);
+      const bool of_branch =
+          model::is_branch(kind) || kind == model::StageKind::qk_norm || kind == model::StageKind::attend;
+      if (!of_branch) break;
+      waits.insert(waits.begin(), next);
     }
   }
   for (const Key& key : waits) {

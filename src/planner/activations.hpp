@@ -37,6 +37,7 @@ class Activations {
   [[nodiscard]] Bytes during(const schedule::GatherSequence&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::ScatterSequence&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::AllReduceActivation&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::AllReduceStatistics&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::GatherVocabulary&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::GatherKeys&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::ScatterKeys&) { return total_; }

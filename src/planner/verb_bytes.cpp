@@ -91,6 +91,9 @@ void VerbBytes::add(const schedule::ScatterSequence&) {
 void VerbBytes::add(const schedule::AllReduceActivation&) {
   transfer(mesh::Group::tensor, "all_reduce", all_reduce_bytes(stream_, width_, model_.part.ranks));
 }
+void VerbBytes::add(const schedule::AllReduceStatistics&) {  // fp32, of queries and of keys
+  transfer(mesh::Group::tensor, "all_reduce", all_reduce_bytes(2 * replay_options_.tokens, 4, model_.part.ranks));
+}
 void VerbBytes::add(const schedule::GatherVocabulary&) {
   transfer(mesh::Group::tensor, "all_gather", replay_options_.tokens * 3 * 4 * (model_.part.ranks - 1));
 }

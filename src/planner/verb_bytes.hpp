@@ -55,6 +55,7 @@ class VerbBytes {
   void add(const schedule::GatherSequence& op);
   void add(const schedule::ScatterSequence& op);
   void add(const schedule::AllReduceActivation& op);
+  void add(const schedule::AllReduceStatistics& op);
   void add(const schedule::GatherVocabulary& op);
   void add(const schedule::GatherKeys& op);
   void add(const schedule::ScatterKeys& op);

@@ -101,6 +101,7 @@ std::string to_text(const Resource& resource, const model::Model& model) {
     std::string operator()(const resource::Vocabulary& r) const { return of("vocabulary", r.m); }
     std::string operator()(const resource::Keys& r) const { return of("keys", r.m); }
     std::string operator()(const resource::Rows& r) const { return of("rows", r.m); }
+    std::string operator()(const resource::Statistics& r) const { return of("statistics", r.m); }
     std::string operator()(const resource::Counts& r) const {
       return fmt::format("counts({}, m{})", model[r.block].name, r.m.value);
     }

@@ -125,8 +125,9 @@ TEST(Architectures, RefuseWhatTheirClassCannotExpress) {
              std::string::npos;
     };
     EXPECT_EQ(refused("attention_bias"), !a.expresses(&config::Model::attention_bias)) << a.name;
-    EXPECT_EQ(refused("mlp_bias"),
-              !std::set<std::string_view>({"llama", "smollm3", "granite", "helium"}).contains(a.name))
+    EXPECT_EQ(
+        refused("mlp_bias"),
+        !std::set<std::string_view>({"llama", "smollm3", "granite", "helium", "seed_oss", "cwm"}).contains(a.name))
         << a.name;
     const bool granite = a.name == "granite";
     for (const char* key : {"attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling"})
@@ -237,14 +238,36 @@ TEST(Architectures, InTheirShortestFormHaveTheSameLayers) {
   EXPECT_EQ(in_shortest_form(config).no_rope_interval, 0);
 }
 
-TEST(Architectures, WhoseNormsSpanWhatIsSplitOrThatHaveExpertsRefuseTensorParallelism) {
+TEST(Architectures, ThatHaveExpertsRefuseTensorParallelism) {
   for (const Architecture& a : architectures()) {
-    const bool refuses = a.decoder.qk_norm == QkNorm::width || a.decoder.experts;
+    const bool refuses = a.decoder.experts.has_value();
     try {
       (void)build(small(a), {.rank = 0, .ranks = 2});
       EXPECT_FALSE(refuses) << a.name;
     } catch (const ConfigError& error) {
       EXPECT_TRUE(refuses) << a.name << ": " << error.what();
+    }
+  }
+}
+
+TEST(Architectures, ThatNormOverAllHeadsShareTheSumsOfTheirSquares) {
+  for (const bool sequence_parallel : {false, true}) {
+    const Model half = half_of(architecture("olmo2"), sequence_parallel);
+    std::vector<StageKind> kinds;
+    for (const Stage& stage : half.compute_blocks[1].stages) kinds.push_back(stage.kind);
+    using enum StageKind;
+    EXPECT_EQ(kinds,
+              (std::vector{input, projection, qk_norm, attend, StageKind::post_norm, input, mlp_branch, post_norm}));
+    const std::vector<Stage>& stages = half.compute_blocks[1].stages;
+    EXPECT_EQ(stages[1].enter, sequence_parallel ? Join::gather_sequence : Join::all_reduce_activation);
+    EXPECT_EQ(stages[1].leave, Join::none);
+    EXPECT_EQ(stages[2].enter, Join::all_reduce_statistics);
+    EXPECT_EQ(stages[3].enter, Join::none);
+    EXPECT_TRUE(stages[3].sum_is_normed);
+    for (const Parameter& p : half[ParamBlock{1}].parameters) {
+      if (p.role != Role::q_norm && p.role != Role::k_norm) continue;
+      EXPECT_EQ(p.partition->split, Split::column) << p.name;
+      EXPECT_EQ(p.shape[0] * 2, p.full_shape()[0]) << p.name;
     }
   }
 }

@@ -78,6 +78,9 @@ void expect_exact_cover(const config::Model& config, int ranks) {
 TEST(TensorPlan, GivesEveryElementToOneRankOrItsNeighbours) {
   for (const int ranks : {2, 4, 8}) {
     expect_exact_cover(llama(), ranks);
+    config::Model olmo = llama();
+    olmo.architecture = "olmo2";
+    expect_exact_cover(olmo, ranks);
     expect_exact_cover(gpt2(true), ranks);
     expect_exact_cover(gpt2(false), ranks);
   }

@@ -22,10 +22,10 @@ config::Model draw_model(Draw& draw) {
   return model;
 }
 
-/// Sizes that the tensor axis can share. A norm over all heads together is not shared.
+/// Sizes that the tensor axis can share.
 void draw_tensor(Draw& draw, config::RunConfig& config, const model::Architecture& family, int ranks) {
   config::Model& model = config.model;
-  const bool shared = draw.coin() && family.decoder.qk_norm != model::QkNorm::width && !family.decoder.experts;
+  const bool shared = draw.coin() && !family.decoder.experts;
   const std::int64_t tensor = shared ? draw.divisor_of(ranks, 4) : 1;
   config.mesh.tensor = tensor;
   model.heads = up(model.heads, tensor);
@@ -110,11 +110,11 @@ void draw_pipeline(Draw& draw, config::RunConfig& config, int ranks) {
   config.model.layers = std::max(config.model.layers, config.mesh.pipeline * chunks) + draw.between(0, 1);
 }
 
-/// Context ranks for some, and half of these exchange heads where there are enough. A branch without a norm before it
-/// is not divided, nor are sequences that a router sees.
+/// Context ranks for some, and half of these exchange heads where there are enough. Sequences that a router sees are
+/// not divided.
 void draw_context(Draw& draw, config::RunConfig& config, const model::Architecture& family, int ranks) {
   const std::int64_t context = draw.divisor_of(ranks, 4);
-  if (family.decoder.pre_norm && !family.decoder.experts) config.mesh.context = context;
+  if (!family.decoder.experts) config.mesh.context = context;
   if (config.mesh.context == 1 || !draw.coin()) return;
   config::Model& model = config.model;
   const std::int64_t parts = config.mesh.context * config.mesh.tensor;

@@ -28,24 +28,24 @@ using device::Category;
 constexpr int steps = 20;
 
 /// What is trained: changes to `odd_run`, on the same batches of 48 sequences of 24 tokens.
-enum class Problem { llama, everything_else, gpt2, qwen3, gemma2 };
+enum class Problem { llama, everything_else, gpt2, qwen3, gemma2, olmo3 };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   config::RunConfig config = problem == Problem::gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
   config.data.seq_len = 24;
   if (problem == Problem::gpt2) config.model.positions = 24;
-  if (problem == Problem::qwen3 || problem == Problem::gemma2) {
-    config.model.architecture = problem == Problem::qwen3 ? "qwen3" : "gemma2";
+  if (problem == Problem::qwen3 || problem == Problem::gemma2 || problem == Problem::olmo3) {
+    config.model.architecture = problem == Problem::qwen3 ? "qwen3" : problem == Problem::gemma2 ? "gemma2" : "olmo3";
     config.optimizer.lr = 5e-4;
     config.optimizer.eps = 1e-6;  // a gradient that is all rounding makes no step of its own
+    config.model.sliding_window = problem == Problem::qwen3 ? 0 : 5;
+    if (problem != Problem::qwen3) config.model.layer_types = {config::sliding_attention, config::full_attention};
   }
   if (problem == Problem::gemma2) {
     // With lr 5e-4 and eps 1e-6 the norms of 2 shard ranks, with no sequence divided, are off by 1.2e-4, those of one
     // program in fp32 from fp64's by 3e-5.
     config.optimizer.lr = 5e-5;
     config.optimizer.eps = 1e-4;
-    config.model.sliding_window = 5;
-    config.model.layer_types = {config::sliding_attention, config::full_attention};
     config.model.attn_logit_softcapping = 2;
     config.model.tie_embeddings = true;
   }
@@ -112,6 +112,8 @@ std::vector<Case> cases() {
        .mesh = {.context = 2},
        .memory = {.recompute = block, .recompute_every = 2},
        .by_heads = true},
+      {.name = "TwoOlmo3", .problem = Problem::olmo3, .mesh = {.context = 2}, .by_heads = true},
+      {.name = "TwoTensorOlmo3", .problem = Problem::olmo3, .mesh = {.tensor = 2, .context = 2}, .by_heads = true},
       {.name = "TwoReplicated",
        .problem = Problem::everything_else,
        .mesh = {.replicate = 2, .context = 2},

@@ -55,6 +55,8 @@ class Planned : public testing::Test {
       config.model.experts_per_token = one_of({1, 3});
       config.model.expert_size = one_of({16, 24});
       config.model.dense_layers = one_of({0, 1});
+    } else if (axes_() % 3 == 0) {
+      config.model.architecture = "olmo2";
     }
     config.sync.policy = one_of({config::SyncPolicy::immediate, config::SyncPolicy::deferred});
     config.sync.reshard_after_forward = one_of({0, 1});

@@ -118,6 +118,25 @@ TEST_F(TensorCosts, WithoutSequenceParallelismActivationsAreSummedFourTimesALaye
   expect_as_predicted(found.traffic, found.predicted_traffic);
 }
 
+/// Beside what Llama moves, a sum of two fp32 numbers a token and layer in each direction; of its norms the two behind
+/// branches have copies.
+TEST_F(TensorCosts, ANormOverAllHeadsSharesTwoNumbersATokenInEachDirection) {
+  for (const auto recompute : {config::Recompute::selective, config::Recompute::none, config::Recompute::block}) {
+    config::RunConfig config = run(true);
+    config.model.architecture = "olmo2";
+    config.memory.recompute = recompute;
+    const Costs found = costs(config, world_);
+    const std::int64_t layers = config.model.layers, tokens = config.batch.micro * config.data.seq_len;
+    const std::int64_t sums = accumulation * layers * (recompute == config::Recompute::block ? 3 : 2);
+    const std::int64_t n = world_.size(), each = 2 * (2 * tokens / n) * 4 * (n - 1);
+    const comm::Traffic reduced = found.traffic.at("tensor").at("all_reduce");
+    EXPECT_EQ(reduced.calls, sums + layers + 1);
+    EXPECT_EQ(reduced.bytes.value, sums * each + layers * copies(2) + copies(1));
+    EXPECT_EQ(found.activations, found.predicted.activations);
+    expect_as_predicted(found.traffic, found.predicted_traffic);
+  }
+}
+
 TEST_F(TensorCosts, SharedKeyAndValueHeadsAreSummedInTheirGroups) {
   config::RunConfig config = run(true);
   config.model.kv_heads = 1;

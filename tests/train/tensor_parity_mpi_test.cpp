@@ -19,7 +19,7 @@ namespace {
 constexpr int steps = 20;
 constexpr int accumulation = 3;
 
-enum class Problem { llama, tied_llama, gpt2, gpt2_untied };
+enum class Problem { llama, tied_llama, gpt2, gpt2_untied, olmo };
 
 struct Case {
   int replicate, tensor;
@@ -34,6 +34,14 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   const bool gpt2 = problem == Problem::gpt2 || problem == Problem::gpt2_untied;
   config::RunConfig config = gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
   config.model.heads = 8;
+  if (problem == Problem::olmo) {
+    config.model.architecture = "olmo3";
+    config.model.sliding_window = 5;
+    config.model.layer_types = {config::sliding_attention, config::full_attention};
+    config.model.attention_bias = true;
+    config.optimizer.lr = 5e-4;
+    config.optimizer.eps = 1e-6;
+  }
   config.model.tie_embeddings = problem == Problem::tied_llama || problem == Problem::gpt2;
   if (problem == Problem::tied_llama) config.data.ignore_targets = {test::TokenFiles::silent_token, 20, 21};
   if (problem == Problem::tied_llama || problem == Problem::gpt2_untied) {
@@ -82,6 +90,15 @@ std::vector<Case> cases() {
                       .activation_offload_min_bytes = {},
                       .offload = config::Offload::parameters,
                       .offload_fraction = 0.5}});
+      all.push_back({replicate, tensor, Problem::olmo, sequence_parallel, {}});
+      all.push_back({replicate,
+                     tensor,
+                     Problem::olmo,
+                     sequence_parallel,
+                     {.policy = deferred},
+                     {.recompute = config::Recompute::block,
+                      .activation_offload = sequence_parallel,
+                      .activation_offload_min_bytes = {}}});
       if (!sequence_parallel) continue;
       all.push_back({replicate, tensor, Problem::gpt2_untied, sequence_parallel, {.policy = deferred}});
       all.push_back({replicate,
@@ -95,7 +112,7 @@ std::vector<Case> cases() {
 }
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
-  constexpr const char* problems[] = {"Llama", "TiedLlama", "Gpt2", "Gpt2Untied"};
+  constexpr const char* problems[] = {"Llama", "TiedLlama", "Gpt2", "Gpt2Untied", "Olmo"};
   constexpr const char* policies[] = {"Immediate", "Deferred", "ImmediateAll", "Auto"};
   constexpr const char* offloads[] = {"", "OptimizerOnHost", "ParametersOnHost"};
   const Case& c = info.param;

@@ -33,8 +33,9 @@ enum class Keep {
 /// `tokens` are the rows that this rank's experts got: the rows, their weights, fp32, gate|up. What tensor parallelism
 /// cuts them into saves the same between them, but never the gathered input of a branch. So does what context
 /// parallelism cuts attention into, but for a norm of queries and keys: then those are saved before it, by the
-/// projection, and behind it; and where heads are exchanged for the attention's output, which core_attention saves by
-/// heads and output by tokens. `keep` is neither input, which is a block's affair, nor kv_cache.
+/// projection or by qk_norm, and behind it; and where heads are exchanged for the attention's output, which
+/// core_attention saves by heads and output by tokens. `keep` is neither input, which is a block's affair, nor
+/// kv_cache.
 [[nodiscard]] std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
                                                Keep keep = Keep::products);
 
@@ -46,8 +47,9 @@ enum class Keep {
 /// saved already. Whole stages keep the norm's output in place of x and rstd, so that weight reads no parameter values:
 /// attention: norm's output, d_y, the attention's output, d_q|k|v; mlp: norm's output, d_y, inner, d_gate|up; both the
 /// gradients of their norms' own parameters, fp32. Without a norm of the input that is x itself. Pieces of tensor
-/// parallelism: the branch without the norm's, the norm x and rstd, which a recompute_norm reads. Of
-/// context parallelism: the projection d_q|k|v, attend and output d_y and the attention's output.
+/// parallelism: the branch without the norm's, the norm x and rstd, which a recompute_norm reads; qk_norm what it saved
+/// and the gradients by its weights. Of context parallelism: the projection d_q|k|v, attend and output d_y and the
+/// attention's output.
 struct Pending {
   std::vector<Bytes> tensors;
   Bytes fresh;

@@ -18,9 +18,11 @@ enum class StageKind {
   mlp,               ///< x + down(activation(up of norm(x)))
   head,              ///< final norm, logits and loss
   norm,              ///< of attention, mlp or head
+  input,             ///< stands where norm does before a branch that reads the residual stream itself
   attention_branch,  ///< attention without its norm and residual
   mlp_branch,        ///< mlp without its norm and residual
   projection,        ///< attention_branch up to queries, keys and values, normed and turned
+  qk_norm,           ///< of projection the norm over all heads, and RoPE: a stage of its own in decoders that have it
   attend,            ///< what is left of it: attention over the keys of whole sequences, and its output
   core_attention,    ///< attention of some heads over whole sequences: attend without its output
   output,            ///< the output of attention
@@ -111,7 +113,7 @@ enum class Role : std::uint8_t {
 
 /// The parameters of a stage of `kind`, in the order in which the stage lists them: those of the norm of its input
 /// come first, those of the norm of its output last. Of
-/// StageKind::norm and post_norm none, since they are those of another stage.
+/// StageKind::norm and post_norm none, since they are those of another stage; input has none.
 [[nodiscard]] std::vector<Role> roles_of(StageKind kind, const Decoder& decoder);
 
 /// How many parameters a norm has.

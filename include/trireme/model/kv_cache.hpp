@@ -11,7 +11,7 @@ namespace trireme::model {
 
 /// Whether a stage has a key/value cache.
 [[nodiscard]] constexpr bool has_kv_cache(StageKind kind) {
-  return kind == StageKind::attention || kind == StageKind::attention_branch;
+  return kind == StageKind::attention || kind == StageKind::attention_branch || kind == StageKind::attend;
 }
 
 /// Tokens whose keys and values are held of a row of `seq_len` tokens: with a window those that the next token sees.

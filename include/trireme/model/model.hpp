@@ -60,13 +60,14 @@ struct ParamRef {
 
 /// A collective that stands before or after a stage: over the tensor axis; gather_keys, to_heads and to_tokens over the
 /// context axis; dispatch and combine over expert ranks. Its backward is the other one of gather and scatter, of
-/// to_heads and to_tokens, or of dispatch and combine, in reverse; an all-reduce before a stage is in its backward
-/// only, one after it in its forward only.
+/// to_heads and to_tokens, or of dispatch and combine, in reverse; an all-reduce of an activation before a stage is in
+/// its backward only, one after it in its forward only; one of statistics is in both.
 enum class Join {
   none,
   gather_sequence,
   scatter_sequence,
   all_reduce_activation,
+  all_reduce_statistics,
   gather_vocabulary,
   gather_keys,
   to_heads,
@@ -154,6 +155,10 @@ struct Model {
 [[nodiscard]] constexpr bool is_branch(StageKind kind) {
   return kind == StageKind::attention_branch || kind == StageKind::mlp_branch || kind == StageKind::projection;
 }
+/// Whether a stage hands the residual stream to a branch: as it is, or normed.
+[[nodiscard]] constexpr bool begins_branch(StageKind kind) {
+  return kind == StageKind::norm || kind == StageKind::input;
+}
 /// Whether a stage is behind the keys that attention reads: what context parallelism leaves of it.
 [[nodiscard]] constexpr bool attends(StageKind kind) {
   return kind == StageKind::attend || kind == StageKind::core_attention;
@@ -168,9 +173,9 @@ struct Model {
 }
 /// Whether parallelism partitions a stage: a separate value then stands between it and the residual stream.
 [[nodiscard]] inline bool is_partitioned(const Stage& stage) {
-  return is_branch(stage.kind) || attends(stage.kind) || ends_attention(stage.kind) || stage.kind == StageKind::norm ||
-         stage.kind == StageKind::post_norm || is_of_experts(stage.kind) || stage.leave != Join::none ||
-         stage.enter != Join::none;
+  return is_branch(stage.kind) || attends(stage.kind) || ends_attention(stage.kind) || begins_branch(stage.kind) ||
+         stage.kind == StageKind::qk_norm || stage.kind == StageKind::post_norm || is_of_experts(stage.kind) ||
+         stage.leave != Join::none || stage.enter != Join::none;
 }
 
 /// Whether a stage that ends attention adds what it computes to the residual stream: nothing sums or norms it first.

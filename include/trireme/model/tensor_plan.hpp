@@ -28,7 +28,8 @@ struct ParameterRule {
 /// Parameters of a whole stage: of the norm of its input, of the branch, of the norm of its output.
 enum class Has { pre, branch, post };
 
-/// One of the stages that a whole stage is cut into. Those with `post` are there only in decoders that have that norm.
+/// One of the stages that a whole stage is cut into. Those with `post` are there only in decoders that have that norm;
+/// before a branch whose input is not normed StageKind::input stands for the norm.
 struct Piece {
   std::string_view name;
   StageKind kind;
@@ -42,12 +43,17 @@ struct StageRule {
 };
 
 /// How parameters of a role are cut.
-[[nodiscard]] ParameterRule rule_of(Role role);
+[[nodiscard]] ParameterRule rule_of(Role role, const Decoder& decoder);
 /// How the stages of a decoder are cut: every kind of a whole stage has a rule.
 [[nodiscard]] const std::vector<StageRule>& stage_rules();
 
 /// The stages that a whole stage is cut into, joined as with sequence parallelism; itself where it stays whole.
 [[nodiscard]] std::vector<Stage> pieces_of(const Stage& whole, const Decoder& decoder);
+/// The stages of an attention_branch between which ranks can exchange something: projection, the norm of queries and
+/// keys over all heads where the decoder has one, attend. Joined to others as the branch is, among each other not.
+[[nodiscard]] std::vector<Stage> pieces_of_attention(const Stage& branch, const Decoder& decoder);
+/// Ranks that hold the same key and value head: 1 unless there are more ranks than heads.
+[[nodiscard]] std::int64_t kv_copies(const Sizes& sizes, std::int64_t ranks);
 
 /// What one tensor rank holds and runs of a whole model. Throws ConfigError naming every size that does not divide and
 /// the nearest numbers of ranks with which all do.

@@ -96,9 +96,6 @@ class AttentionBranch final : public Branch {
 
  private:
   [[nodiscard]] kernels::AttentionShape shape_of(const Microbatch& microbatch) const;
-  /// Mode::generate: puts the keys and values of the microbatch behind those in `cached`, which is allocated first.
-  void extend_cache(const at::Tensor& k, const at::Tensor& v, const Microbatch& microbatch,
-                    std::vector<at::Tensor>& cached) const;
 
   model::Sizes sizes_;
   std::int64_t window_;
@@ -128,6 +125,10 @@ class MlpBranch final : public Branch {
   JointLinear inner_;
   OutputLinear out_;
 };
+
+/// Mode::generate: puts the keys and values of the microbatch behind those in `cached`, which is allocated first.
+void extend_cache(const at::Tensor& k, const at::Tensor& v, const kernels::AttentionShape& shape, std::int64_t window,
+                  const Microbatch& microbatch, std::vector<at::Tensor>& cached);
 
 /// The linear layers before and behind attention. adds_bias: this rank adds the bias of o.
 [[nodiscard]] JointLinear projection_of(const model::Decoder& decoder, const Slots& slots);

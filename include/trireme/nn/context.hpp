@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "trireme/model/context.hpp"
 #include "trireme/nn/branch.hpp"
 
-/// What context parallelism cuts an AttentionBranch into. Projection, Attend and AttentionOutput see this rank's
-/// tokens. Before Attend what other ranks have of the keys and values is gathered; CoreAttention sees whole sequences
-/// instead, of a part of the heads.
+/// What context parallelism, or a norm over heads that tensor ranks share, cuts an AttentionBranch into. Projection,
+/// Attend and AttentionOutput see this rank's tokens. Before Attend what other ranks have of the keys and values is
+/// gathered; CoreAttention sees whole sequences instead, of a part of the heads.
 namespace trireme::nn {
 
-/// h to q|k|v as attention reads them. Saves nothing; with a norm of queries and keys q|k before it, and the rstd of
-/// each of their pieces, [pieces, N]. Parameters: roles_of(projection).
+/// h to q|k|v as attention reads them, or with a norm over all heads as QkNorm does. Saves nothing; with a norm of
+/// each head q|k before it, and the rstd of each of their pieces, [pieces, N]. Parameters: roles_of(projection).
 class Projection final : public Branch {
  public:
   /// seq_len: of whole sequences.
   Projection(const model::Sizes& sizes, const model::Stage& stage, std::int64_t seq_len, const model::ContextPart& part,
              at::Device device = at::kCPU);
-  [[nodiscard]] std::size_t products() const override { return heads_.norms() ? 2 : 0; }
+  [[nodiscard]] std::size_t products() const override { return norms() ? 2 : 0; }
   at::Tensor forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
                      const Microbatch& microbatch, Mode mode, std::vector<at::Tensor>& saved) const override;
   /// d_qkv: the gradient by what forward returned, which this overwrites.
@@ -29,24 +30,27 @@ class Projection final : public Branch {
                        const std::vector<at::Tensor>& saved) const override;
 
  private:
+  [[nodiscard]] bool norms() const { return heads_ && heads_->norms(); }
+
   model::Sizes sizes_;
   Slots slots_;
   JointLinear qkv_;
-  QueriesAndKeys heads_;
+  std::optional<QueriesAndKeys> heads_;  ///< absent: QkNorm behind it does their work
 };
 
-/// o(attention(q, keys, values)) of this rank's queries over the keys and values of whole sequences. Saves q|k|v, the
-/// attention's output, its log-sum-exp. Parameters: roles_of(attend).
+/// o(attention(q, keys, values)) of this rank's queries over the keys and values of whole sequences: its own where no
+/// rank has others. Saves q|k|v, the attention's output, its log-sum-exp. Parameters: roles_of(attend).
 class Attend {
  public:
   Attend(const model::Sizes& sizes, const model::Stage& stage, const model::ContextPart& part, bool adds_bias);
 
-  /// qkv: of the projection. keys: k|v of whole sequences, [B*T, 2 kv_heads * head_dim]. As Branch::forward else.
+  /// qkv: of the projection. keys: k|v of whole sequences, [B*T, 2 kv_heads * head_dim]; undefined for those in qkv.
+  /// As Branch::forward else.
   [[nodiscard]] at::Tensor forward(const at::Tensor& qkv, const at::Tensor& keys, const at::Tensor& residual,
                                    std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                                    std::vector<at::Tensor>& saved) const;
   struct Gradients {
-    at::Tensor qkv;   ///< of q written, room for those of k and v
+    at::Tensor qkv;   ///< of q written, room for those of k and v; these written, too, where there are no `keys`
     at::Tensor keys;  ///< by the keys and values of whole sequences: this rank's term of a sum
   };
   [[nodiscard]] Gradients backward_input(const at::Tensor& d_y, const at::Tensor& keys,

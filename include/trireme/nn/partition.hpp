@@ -9,6 +9,7 @@
 #include "trireme/nn/context.hpp"
 #include "trireme/nn/experts.hpp"
 #include "trireme/nn/norm.hpp"
+#include "trireme/nn/qk_norm.hpp"
 #include "trireme/nn/stage.hpp"
 
 /// The stages that tensor parallelism cuts the others into. Every one is local: what ranks exchange stands between
@@ -80,6 +81,7 @@ struct Layer {
   std::unique_ptr<Stage> whole;
   std::optional<NormStage> norm;
   std::unique_ptr<Branch> branch;
+  std::optional<QkNorm> qk_norm;
   std::optional<Attend> attend;
   std::optional<CoreAttention> core_attention;
   std::optional<AttentionOutput> output;

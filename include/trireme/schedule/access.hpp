@@ -79,6 +79,11 @@ struct Rows {
   Microbatch m;
   friend auto operator<=>(const Rows&, const Rows&) = default;
 };
+/// Sums over the heads of a token, of this rank's or of all: their squares, or what the gradient of their norm needs.
+struct Statistics {
+  Microbatch m;
+  friend auto operator<=>(const Statistics&, const Statistics&) = default;
+};
 /// How many rows go to each expert of a block, and come to those of this rank: from a forward to its backward.
 struct Counts {
   Block block;
@@ -140,7 +145,7 @@ using Resource = std::variant<resource::ParameterSlot, resource::GradientSlot, r
                               resource::Recomputed, resource::Branch, resource::BranchAgain, resource::Vocabulary,
                               resource::Saved, resource::DeviceShard, resource::UploadSlot, resource::DownloadSlot,
                               resource::HostCopy, resource::NormPart, resource::SendSlot, resource::ReceiveSlot,
-                              resource::Norm, resource::Keys, resource::Rows, resource::Counts>;
+                              resource::Norm, resource::Keys, resource::Rows, resource::Counts, resource::Statistics>;
 
 [[nodiscard]] std::string to_text(const Resource& resource, const model::Model& model);
 

@@ -10,6 +10,7 @@
 #include "trireme/model/activations.hpp"
 #include "trireme/schedule/expert_ops.hpp"
 #include "trireme/schedule/lane.hpp"
+#include "trireme/schedule/norm_ops.hpp"
 #include "trireme/schedule/phase.hpp"
 
 /// One optimizer step as a value: the verbs. One struct a verb, only its own fields.
@@ -275,11 +276,11 @@ struct Take {
   friend bool operator==(const Take&, const Take&) = default;
 };
 
-using Op =
-    std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute, Upload,
-                 OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations, GatherSequence,
-                 ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm, AllReduceReplicated, Put, Send,
-                 Receive, Take, GatherKeys, ScatterKeys, ExchangeHeads, ExchangeCounts, Dispatch, Combine>;
+using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute,
+                        Upload, OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations,
+                        GatherSequence, ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm,
+                        AllReduceReplicated, Put, Send, Receive, Take, GatherKeys, ScatterKeys, ExchangeHeads,
+                        ExchangeCounts, Dispatch, Combine, AllReduceStatistics>;
 
 [[nodiscard]] Lane lane_of(const Op& op);
 

@@ -50,6 +50,9 @@ class OpCost {
     return gather("scatter of the sequence", tensor(), stream());
   }
   Cost operator()(const schedule::AllReduceActivation&) const { return all_reduce(tensor(), stream()); }
+  Cost operator()(const schedule::AllReduceStatistics&) const {
+    return all_reduce(tensor(), 8 * f64(of_.replay_options.tokens));
+  }
   Cost operator()(const schedule::GatherVocabulary&) const {
     return gather("gather of the loss", tensor(), f64(of_.replay_options.tokens) * 12 * tensor().ranks);
   }

@@ -41,6 +41,9 @@ class Stages {
     const Kernels& k = c_.software.kernels;
     if (kind == Kind::norm || kind == Kind::post_norm)
       bytes("norm and residual", k.norm, stream_tokens(), model_.sizes.hidden);
+    if (kind == Kind::qk_norm)
+      bytes("norm of queries and keys", k.norm, all_tokens(),
+            (model_.held.heads + model_.held.kv_heads) * model_.held.head_dim);
     const int norms = kind == Kind::head ? 1 : (decoder.pre_norm ? 1 : 0) + (decoder.post_norm ? 1 : 0);
     if (kind == Kind::attention || kind == Kind::mlp || kind == Kind::moe || kind == Kind::head || kind == Kind::route)
       bytes("norm and residual", k.norm * norms, all_tokens(), model_.sizes.hidden);

@@ -15,7 +15,9 @@ Schedule insert_kv_cache(Schedule schedule, const model::Model& model) {
     auto* const forward = std::get_if<Forward>(&op);
     if (forward == nullptr) continue;
     const std::vector<model::Stage>& stages = model[forward->block].stages;
-    const auto divided = [](const model::Stage& stage) { return model::attends(stage.kind); };
+    const auto divided = [](const model::Stage& stage) {
+      return stage.enter == model::Join::gather_keys || stage.kind == model::StageKind::core_attention;
+    };
     invariant(std::ranges::none_of(stages, divided), "sequences that are divided have no key/value cache");
     const StageRange range = stages_of(model[forward->block], forward->stage);
     if (std::any_of(stages.begin() + range.first, stages.begin() + range.last,

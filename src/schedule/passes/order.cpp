@@ -47,6 +47,7 @@ void append_sum_of_input_gradient(std::vector<Op>& ops, const model::Model& mode
   if (enter == Join::dispatch) ops.push_back(Dispatch{b, s, m, Phase::backward});
   if (enter == Join::gather_sequence) ops.push_back(ScatterSequence{b, s, m, Phase::backward});
   if (enter == Join::all_reduce_activation) ops.push_back(AllReduceActivation{b, s, m, Phase::backward});
+  if (enter == Join::all_reduce_statistics) ops.push_back(AllReduceStatistics{b, s, m, Phase::backward});
 }
 
 void append_forward(std::vector<Op>& ops, const model::Model& model, int microbatch) {
@@ -97,6 +98,7 @@ void append_context_join(std::vector<Op>& ops, const model::Model& model, Block 
 void append_forward(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
   const model::Stage& stage = stage_of(model, b, s);
   if (stage.enter == Join::gather_sequence) ops.push_back(GatherSequence{b, s, m, Phase::forward});
+  if (stage.enter == Join::all_reduce_statistics) ops.push_back(AllReduceStatistics{b, s, m, Phase::forward});
   append_context_join(ops, model, b, s, m, Phase::forward);
   if (stage.enter == Join::dispatch) {
     ops.push_back(ExchangeCounts{b, s, m});
@@ -115,7 +117,7 @@ void append_backward(std::vector<Op>& ops, const model::Model& model, Block b, S
   };
   append_gathers_for_backward(ops, model, b, s, m);
   const model::StageKind kind = stage_of(model, b, s).kind;
-  const bool in_parts = model::is_branch(kind) || model::ends_attention(kind);
+  const bool in_parts = model::is_branch(kind) || model::ends_attention(kind) || kind == model::StageKind::qk_norm;
   if (model::is_branch(kind)) append_input_again(ops, model, b, s, m);
   backward(in_parts ? BackwardPart::input : BackwardPart::whole);
   append_sum_of_input_gradient(ops, model, b, s, m);

@@ -39,6 +39,8 @@ void append_recompute(std::vector<Op>& ops, const model::Model& model, Block blo
     const model::Stage& stage = stages[static_cast<std::size_t>(s)];
     if (stage.enter == model::Join::gather_sequence)
       ops.emplace_back(GatherSequence{block, Stage{s}, m, Phase::recompute});
+    if (stage.enter == model::Join::all_reduce_statistics)
+      ops.emplace_back(AllReduceStatistics{block, Stage{s}, m, Phase::recompute});
     append_context_join(ops, model, block, Stage{s}, m, Phase::recompute);
     if (stage.enter == model::Join::dispatch) ops.emplace_back(Dispatch{block, Stage{s}, m, Phase::recompute});
     ops.emplace_back(Recompute{block, Stage{s}, m});

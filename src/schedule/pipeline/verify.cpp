@@ -44,6 +44,7 @@ class ChunkStreams {
   void operator()(const GatherSequence&) {}
   void operator()(const ScatterSequence&) {}
   void operator()(const AllReduceActivation&) {}
+  void operator()(const AllReduceStatistics&) {}
   void operator()(const GatherVocabulary&) {}
   void operator()(const Recompute&) {}
   void operator()(const RecomputeNorm&) {}

@@ -25,9 +25,16 @@ void whole_effects(const Compute& op, Effects& on, bool reads_saved) {
 /// stream.
 template <class Stream>
 void end_of_attention_effects(Microbatch m, const model::Stage& stage, Effects& on) {
-  if (stage.kind == model::StageKind::attend) on.update(resource::Keys{m});
+  if (stage.enter == model::Join::gather_keys) on.update(resource::Keys{m});
   on.update(resource::Branch{m});
   if (model::adds_to_stream(stage)) on.update(Stream{m});
+}
+
+/// A norm of queries and keys over all heads is in two stages: the projection leaves sums for it.
+inline void statistics_effects(Microbatch m, const model::Stage& stage, Effects& on) {
+  if (stage.kind == model::StageKind::qk_norm) on.update(resource::Statistics{m});
+  if (stage.kind == model::StageKind::projection && on.model.sizes.decoder.qk_norm == model::QkNorm::width)
+    on.write(resource::Statistics{m});
 }
 
 /// Of the stages between which rows go to experts and back. route leaves rows; experts and merge read what is known of
@@ -67,11 +74,12 @@ struct Description<Forward> {
       on.update(resource::Hidden{op.microbatch});
       return on.write(resource::Saved{op.block, *op.stage, op.microbatch});
     }
-    if (partitioned->kind == StageKind::norm) on.read(resource::Hidden{op.microbatch});
+    statistics_effects(op.microbatch, *partitioned, on);
+    if (model::begins_branch(partitioned->kind)) on.read(resource::Hidden{op.microbatch});
     if (partitioned->kind == StageKind::embedding || partitioned->kind == StageKind::logits)
       on.write(resource::Hidden{op.microbatch});  // nothing is left of it
     if (model::is_branch(partitioned->kind) || partitioned->kind == StageKind::logits ||
-        partitioned->kind == StageKind::core_attention)
+        partitioned->kind == StageKind::core_attention || partitioned->kind == StageKind::qk_norm)
       on.read(resource::Branch{op.microbatch});
     if (partitioned->kind == StageKind::logits)
       on.write(resource::Vocabulary{op.microbatch});
@@ -111,7 +119,8 @@ struct Description<Recompute> {
     if (model::ends_attention(partitioned->kind))
       return end_of_attention_effects<resource::Recomputed>(op.microbatch, *partitioned, on);
     if (model::is_of_experts(partitioned->kind)) return expert_effects<resource::Recomputed>(op, *partitioned, on);
-    const bool norms_input = partitioned->kind == model::StageKind::norm;
+    statistics_effects(op.microbatch, *partitioned, on);
+    const bool norms_input = model::begins_branch(partitioned->kind);
     if (norms_input || partitioned->kind == model::StageKind::post_norm) on.update(resource::Recomputed{op.microbatch});
     if (!norms_input) on.read(resource::Branch{op.microbatch});
     on.write(resource::Branch{op.microbatch});
@@ -185,16 +194,18 @@ struct Description<Backward> {
       on.read(resource::Hidden{m});
       return on.read(resource::Saved{op.block, Stage{op.stage->value - 2}, m});  // of route: the choice
     }
-    if (stage.kind == model::StageKind::norm) {
+    if (model::begins_branch(stage.kind)) {
       on.read(resource::Branch{m});
       return on.update(resource::Hidden{m});
     }
     if (model::ends_attention(stage.kind)) {
-      if (stage.kind == model::StageKind::attend) on.update(resource::Keys{m});
+      if (stage.enter == model::Join::gather_keys) on.update(resource::Keys{m});
       if (stage.leave != model::Join::scatter_sequence && !stage.sum_is_normed) on.read(resource::Hidden{m});
       return on.update(resource::Branch{m});
     }
-    if (stage.kind == model::StageKind::projection || stage.kind == model::StageKind::core_attention)
+    if (stage.kind == model::StageKind::qk_norm) on.write(resource::Statistics{m});
+    if (stage.kind == model::StageKind::projection || stage.kind == model::StageKind::core_attention ||
+        stage.kind == model::StageKind::qk_norm)
       return on.update(resource::Branch{m});
     if (stage.kind == model::StageKind::logits) {
       on.read(resource::Vocabulary{m});

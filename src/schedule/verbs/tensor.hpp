@@ -71,6 +71,20 @@ struct Description<AllReduceActivation> {
 };
 
 template <>
+struct Description<AllReduceStatistics> {
+  static constexpr Names<1> names{"all_reduce_statistics"};
+  static Lane lane(const AllReduceStatistics&) { return Lane::tensor; }
+  static void effects(const AllReduceStatistics& op, Effects& on) {
+    on.update(resource::Statistics{op.microbatch});
+    if (op.phase != Phase::backward) return;
+    on.update(resource::Branch{op.microbatch});
+    on.read(resource::Saved{op.block, op.stage, op.microbatch});
+  }
+  static std::string print(const AllReduceStatistics& op, const model::Model& model) { return stage_text(op, model); }
+  static Op parse(Line& line, std::string_view) { return parse_stage<AllReduceStatistics>(line); }
+};
+
+template <>
 struct Description<GatherVocabulary> {
   static constexpr Names<1> names{"gather_vocabulary"};
   static Lane lane(const GatherVocabulary&) { return Lane::tensor; }

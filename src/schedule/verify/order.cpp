@@ -73,8 +73,8 @@ class Order {
         stream.branch_gradient =
             partitioned->kind == model::StageKind::logits || partitioned->kind == model::StageKind::post_norm ||
             model::attends(partitioned->kind) || model::ends_attention(partitioned->kind) ||
-            model::is_branch(partitioned->kind) || partitioned->kind == model::StageKind::experts ||
-            partitioned->kind == model::StageKind::merge;
+            model::is_branch(partitioned->kind) || partitioned->kind == model::StageKind::qk_norm ||
+            partitioned->kind == model::StageKind::experts || partitioned->kind == model::StageKind::merge;
       }
       stream.backward = at + 1;
       if (op.part == BackwardPart::input) stream.input_done.insert(place);
@@ -158,6 +158,7 @@ class Order {
   void operator()(const ScatterKeys&) {}
   void operator()(const ScatterSequence&) {}
   void operator()(const AllReduceActivation&) {}
+  void operator()(const AllReduceStatistics&) {}
   void operator()(const GatherVocabulary&) {}
   // The stream of a chunk: verify_pipeline.
   void operator()(const Put&) {}

@@ -64,6 +64,8 @@ class StageBoundaries {
       owe(op.microbatch, print(Op{Dispatch{op.block, *op.stage, op.microbatch, Phase::backward}}, model_));
     if (stage.enter == Join::gather_sequence)
       owe(op.microbatch, print(Op{ScatterSequence{op.block, *op.stage, op.microbatch, Phase::backward}}, model_));
+    if (stage.enter == Join::all_reduce_statistics)
+      owe(op.microbatch, print(Op{AllReduceStatistics{op.block, *op.stage, op.microbatch, Phase::backward}}, model_));
     if (stage.enter == Join::all_reduce_activation)
       owe(op.microbatch, print(Op{AllReduceActivation{op.block, *op.stage, op.microbatch, Phase::backward}}, model_));
   }
@@ -119,6 +121,14 @@ class StageBoundaries {
   void operator()(const ScatterKeys& op) { pay(op.microbatch); }
   void operator()(const ScatterSequence& op) { pay(op.microbatch); }
   void operator()(const AllReduceActivation& op) { pay(op.microbatch); }
+  void operator()(const AllReduceStatistics& op) {
+    if (op.phase == Phase::backward) return pay(op.microbatch);
+    expect_no_debt(op.microbatch);
+    if (stage_of(op.block, op.stage).enter != Join::all_reduce_statistics)
+      complain("sums statistics that its stage does not read");
+    if (!gathered_.insert({{op.block, op.stage, op.microbatch}, op.phase}).second)
+      complain("sums what is summed already");
+  }
   void operator()(const GatherVocabulary& op) { pay(op.microbatch); }
   // Between chunks nothing waits to be summed.
   void operator()(const Put& op) { expect_no_debt(op.microbatch); }
@@ -140,7 +150,8 @@ class StageBoundaries {
   }
   [[nodiscard]] static bool exchanges(Join join) { return join == Join::to_heads || join == Join::to_tokens; }
   [[nodiscard]] static bool gathers(Join join) {
-    return join == Join::gather_sequence || join == Join::gather_keys || exchanges(join) || join == Join::dispatch;
+    return join == Join::gather_sequence || join == Join::gather_keys || exchanges(join) || join == Join::dispatch ||
+           join == Join::all_reduce_statistics;
   }
   /// The op that must follow a stage's forward, as text; empty where there is none.
   [[nodiscard]] std::string print_of(Join join, Block b, Stage s, Microbatch m, Phase phase) const {

@@ -69,7 +69,7 @@ def check_logits(kind, meshes):
         with torch.no_grad():
             theirs = load(directory)(tokens).logits[0, -1].numpy()
         paths = sorted(glob.glob(kind + ".*.logits"))
-        whole = 2 if kind.startswith(("olmo", "mixtral", "qwen3_moe")) else 4
+        whole = 2 if kind.startswith(("olmoe", "mixtral", "qwen3_moe")) else 4
         assert len(paths) == (whole if meshes == 4 else whole // 2), paths
         for path in paths:
             ours = numpy.fromfile(path, numpy.float32)
@@ -183,7 +183,6 @@ hold_to_transformers() {
     done
     obstacle=
     case $kind in
-      olmo2* | olmo3*) obstacle='norms queries and keys over all heads' ;;
       mixtral* | qwen3_moe* | olmoe*) obstacle='cannot be divided over the tensor axis' ;;
     esac
     if [[ -n $obstacle ]]; then
