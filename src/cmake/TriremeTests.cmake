@@ -10,7 +10,8 @@
 #                                   of nn, device, comm and train also on a GPU simulated on the CPU: simulated_gpu.*
 #   tests/<layer>/<x>_cli_test.sh   the program under bash (label machine, and mpi if its name says so); exit code 77: skipped
 #   tests/slurm/<x>_slurm_test.sh   batch jobs on a Slurm cluster of two nodes on this machine (label slow), skipped where it cannot be
-#   tests/bench/<x>_bench.cpp       google-benchmark executables: built, never run by ctest
+#   tests/bench/<x>_bench.cpp       google-benchmark executables, built by name, never run by ctest; in a unity build `all` has
+#                                   one of all of them, `benchmarks`, which shows that they compile and link
 #   tests/support/                  what machine tests share, and their main functions
 # A test file may override, each on a line of its own:  // ranks: 1 2 3   // timeout: 300   // labels: slow   (# in .sh)
 #
@@ -117,8 +118,11 @@ function(trireme_test_support)
   if(sources)
     add_library(trireme_test_support STATIC ${sources})
     trireme_compile_settings(trireme_test_support)
-    # One object per source: a test links those that it uses, and with them the layers that it sees.
-    set_target_properties(trireme_test_support PROPERTIES UNITY_BUILD OFF)
+    # One object per source: a test links those that it uses, and with them the layers that it sees. The plain models use none.
+    set_target_properties(trireme_test_support PROPERTIES UNITY_BUILD_MODE GROUP)
+    set(models plain_experts plain_gpt2 plain_llama)
+    list(TRANSFORM models REPLACE "(.+)" "${support}/reference/\\1.cpp")
+    set_source_files_properties(${models} PROPERTIES UNITY_GROUP models)
     target_include_directories(trireme_test_support PUBLIC ${PROJECT_SOURCE_DIR}/include)
     target_link_libraries(trireme_test_support PUBLIC ${libraries} PRIVATE fmt::fmt)
   else()
@@ -156,6 +160,7 @@ endfunction()
 # An executable of ours from test sources; `main` names the file of tests/support with its main function, without _main.
 function(trireme_test_executable target main layer)
   add_executable(${target} ${ARGN})
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX) # of some the sources are objects alone
   trireme_test_compile_settings(${target})
   target_link_libraries(${target} PRIVATE trireme_${main}_main trireme_test_support trireme_${layer})
 endfunction()
@@ -222,8 +227,13 @@ function(trireme_mpi_tests layer)
   foreach(file IN LISTS files)
     get_filename_component(name ${file} NAME_WE)
     set(command $<TARGET_FILE:${layer}_mpi_tests> --file ${name})
+    set(sources ${file})
+    if(name MATCHES "_gpu_mpi_test$")
+      trireme_gpu_test_objects(${layer}_gpu_mpi_test_objects ${layer} ${file})
+      set(sources $<TARGET_OBJECTS:${layer}_gpu_mpi_test_objects>)
+    endif()
     if(NOT TRIREME_UNITY OR name MATCHES "_gpu_mpi_test$")
-      trireme_test_executable(${layer}_${name} mpi ${layer} ${file})
+      trireme_test_executable(${layer}_${name} mpi ${layer} ${sources})
       set(command $<TARGET_FILE:${layer}_${name}>)
     endif()
     trireme_test_setting(${file} ranks "1;2;4" rank_counts)
@@ -250,8 +260,9 @@ function(trireme_gpu_tests layer)
   if(NOT sources)
     return()
   endif()
+  trireme_gpu_test_objects(${layer}_gpu_test_objects ${layer} ${sources})
   if(TRIREME_CUDA)
-    trireme_test_executable(${layer}_gpu_tests machine ${layer} ${sources})
+    trireme_test_executable(${layer}_gpu_tests machine ${layer} $<TARGET_OBJECTS:${layer}_gpu_test_objects>)
     add_test(NAME ${layer}.gpu_tests
       COMMAND sh -c "[ -e /dev/nvidiactl ] || { echo 'no GPU here'; exit 77; }; exec $<TARGET_FILE:${layer}_gpu_tests>")
   else()
@@ -260,13 +271,19 @@ function(trireme_gpu_tests layer)
   set_tests_properties(${layer}.gpu_tests PROPERTIES LABELS gpu SKIP_RETURN_CODE 77 TIMEOUT 300 PROCESSORS 2)
 endfunction()
 
+# The tests for GPUs are compiled once for a real GPU, for emulated kernels and for a simulated one.
+function(trireme_gpu_test_objects target layer)
+  add_library(${target} OBJECT EXCLUDE_FROM_ALL ${ARGN})
+  trireme_test_compile_settings(${target})
+  target_link_libraries(${target} PRIVATE trireme_test_support trireme_${layer} Kokkos::kokkos)
+endfunction()
+
 # The same tests with the kernels of src/<layer>/cuda as plain C++ against tests/kernels/on_host, which needs neither a GPU
 # nor CUDA: <layer>_emulated_tests. They are linked as objects, before the layer's own.
 function(trireme_emulated_tests layer)
   set(emulator ${PROJECT_SOURCE_DIR}/tests/kernels/on_host)
-  file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${layer}/*_gpu_test.cpp ${PROJECT_SOURCE_DIR}/tests/${layer}/*/*_gpu_test.cpp)
   file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${layer}/cuda/*.cu)
-  if(NOT tests OR NOT kernels)
+  if(NOT TARGET ${layer}_gpu_test_objects OR NOT kernels)
     return()
   endif()
   if(NOT TARGET trireme_kernels_on_host)
@@ -279,7 +296,7 @@ function(trireme_emulated_tests layer)
   endif()
   set(objects trireme_cuda_on_host trireme_gpu_on_host trireme_kernels_on_host trireme_${layer}_on_host)
   list(REMOVE_DUPLICATES objects)
-  trireme_test_executable(${layer}_emulated_tests machine ${layer} ${tests})
+  trireme_test_executable(${layer}_emulated_tests machine ${layer} $<TARGET_OBJECTS:${layer}_gpu_test_objects>)
   target_link_libraries(${layer}_emulated_tests PRIVATE ${objects})
   add_test(NAME ${layer}.emulated_tests COMMAND ${layer}_emulated_tests --gtest_brief=1)
   set_tests_properties(${layer}.emulated_tests PROPERTIES LABELS machine TIMEOUT 300 PROCESSORS 2
@@ -322,10 +339,10 @@ function(trireme_simulated_gpu_tests)
   trireme_emulated_objects(trireme_simulated_gpu ${gpu})
   target_include_directories(trireme_simulated_gpu BEFORE PRIVATE ${support}/cuda)
   target_link_libraries(trireme_simulated_gpu PRIVATE MPI::MPI_CXX)
-  trireme_simulated_gpu_program(simulated_gpu_tests trireme_machine_main ${tests}/nn/stage_gpu_test.cpp ${tests}/device/memory_gpu_test.cpp)
+  trireme_simulated_gpu_program(simulated_gpu_tests trireme_machine_main $<TARGET_OBJECTS:nn_gpu_test_objects> $<TARGET_OBJECTS:device_gpu_test_objects>)
   add_test(NAME simulated_gpu.tests COMMAND simulated_gpu_tests --gtest_brief=1)
   set_tests_properties(simulated_gpu.tests PROPERTIES LABELS machine TIMEOUT 300 ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1")
-  trireme_simulated_gpu_program(simulated_gpu_trireme "" ${PROJECT_SOURCE_DIR}/src/cli/main.cpp)
+  trireme_simulated_gpu_program(simulated_gpu_trireme "" $<TARGET_OBJECTS:trireme_main>)
   list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
   add_test(NAME simulated_gpu.program COMMAND bash -eu -o pipefail ${support}/program_test.sh)
   set_tests_properties(simulated_gpu.program PROPERTIES LABELS "machine;mpi" TIMEOUT 600 PROCESSORS 2
@@ -333,7 +350,7 @@ function(trireme_simulated_gpu_tests)
   add_test(NAME simulated_gpu.rehearsal COMMAND bash -eu -o pipefail ${support}/rehearsal_test.sh)
   set_tests_properties(simulated_gpu.rehearsal PROPERTIES LABELS "machine;mpi" TIMEOUT 900 COST 600 PROCESSORS 2 SKIP_RETURN_CODE 77
     ENVIRONMENT "${trireme_test_environment};TRIREME=$<TARGET_FILE:simulated_gpu_trireme>;FRONT=$<TARGET_FILE:trireme>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
-  trireme_simulated_gpu_program(simulated_gpu_mpi_tests trireme_mpi_main ${tests}/comm/device_gpu_mpi_test.cpp ${tests}/train/device_gpu_mpi_test.cpp
+  trireme_simulated_gpu_program(simulated_gpu_mpi_tests trireme_mpi_main $<TARGET_OBJECTS:comm_gpu_mpi_test_objects> $<TARGET_OBJECTS:train_gpu_mpi_test_objects>
     ${tests}/train/random_parity_mpi_test.cpp ${support}/closed_memory_test.cpp ${support}/nccl_test.cpp)
   foreach(how now late compute_late)
     set(rank_counts 1 2)
@@ -362,6 +379,7 @@ endfunction()
 function(trireme_simulated_gpu_program target main)
   add_executable(${target} ${ARGN})
   trireme_test_compile_settings(${target})
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
   target_link_libraries(${target} PRIVATE ${main} trireme_simulated_gpu trireme_cuda_on_host trireme_kernels_on_host
     trireme_optim_on_host trireme_test_support)
   trireme_link_without_cuda(${target})
@@ -397,16 +415,15 @@ endfunction()
 
 # The program of tests/support/many_commands: like `trireme` where there is no driver, it loads nothing of CUDA.
 function(trireme_many_commands)
-  add_executable(many_commands ${PROJECT_SOURCE_DIR}/tests/support/many_commands/main.cpp)
+  add_executable(many_commands ${PROJECT_SOURCE_DIR}/tests/support/many_commands/main.cpp $<TARGET_OBJECTS:trireme_main>)
   trireme_test_compile_settings(many_commands)
   if(TARGET trireme_no_cuda)
     target_link_libraries(many_commands PRIVATE trireme_no_cuda)
     trireme_link_without_cuda(many_commands)
   else()
-    target_include_directories(many_commands PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(many_commands PRIVATE Trireme::trireme)
   endif()
-  foreach(function MPI_Init_thread MPI_Finalize _ZN6Kokkos10initializeERKNS_22InitializationSettingsE _ZN6Kokkos8finalizeEv
+  foreach(function main _ZN7trireme3cli11end_processEi MPI_Init_thread MPI_Finalize _ZN6Kokkos10initializeERKNS_22InitializationSettingsE _ZN6Kokkos8finalizeEv
                    _ZN6Kokkos14is_initializedEv)
     target_link_options(many_commands PRIVATE -Wl,--wrap=${function})
   endforeach()
@@ -429,7 +446,13 @@ function(trireme_benchmarks)
     add_executable(${name} ${file})
     trireme_compile_settings(${name})
     target_link_libraries(${name} PRIVATE trireme_bench_main trireme_test_support Trireme::trireme)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ${TRIREME_UNITY})
   endforeach()
+  if(TRIREME_UNITY)
+    add_executable(benchmarks ${files})
+    trireme_test_compile_settings(benchmarks)
+    target_link_libraries(benchmarks PRIVATE trireme_bench_main trireme_test_support Trireme::trireme)
+  endif()
 endfunction()
 
 # Installs the build and builds somebody else's program against it.

@@ -11,6 +11,7 @@
 
 #include "trireme/device/allocator.hpp"
 
+namespace trireme::allocator_bench {
 namespace {
 
 void choose(const benchmark::State& state) {
@@ -47,3 +48,4 @@ BENCHMARK(head_gemm)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
 BENCHMARK(head_log_softmax)->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond);
 
 }  // namespace
+}  // namespace trireme::allocator_bench

@@ -26,9 +26,9 @@
 #include "trireme/checkpoint/save/background_save.hpp"
 #include "trireme/device/allocator.hpp"
 
+namespace trireme::checkpoint_bench {
 namespace {
 
-using namespace trireme;
 using namespace trireme::checkpoint;
 using namespace trireme::io;
 using bench::best;
@@ -228,3 +228,5 @@ BENCHMARK(saving)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond)
 BENCHMARK(stall)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
 BENCHMARK(cold_load)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
 BENCHMARK(warm_load)->UseManualTime()->Iterations(5)->Unit(benchmark::kMillisecond);
+
+}  // namespace trireme::checkpoint_bench

@@ -16,9 +16,9 @@
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/groups.hpp"
 
+namespace trireme::comm_bench {
 namespace {
 
-using namespace trireme;
 using namespace trireme::comm;
 using bench::best;
 using bench::timed;
@@ -111,3 +111,4 @@ BENCHMARK_CAPTURE(sum_of_four, mpi, TransportChoice::mpi)
     ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
+}  // namespace trireme::comm_bench

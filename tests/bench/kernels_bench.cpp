@@ -29,9 +29,9 @@
 #include "trireme/kernels/rope.hpp"
 #include "trireme/kernels/swiglu.hpp"
 
+namespace trireme::kernels_bench {
 namespace {
 
-using namespace trireme;
 using benchmark::State;
 using kernels::GemmLibrary;
 
@@ -199,3 +199,4 @@ const bool registered = [] {
 }();
 
 }  // namespace
+}  // namespace trireme::kernels_bench

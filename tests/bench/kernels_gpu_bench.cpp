@@ -32,9 +32,9 @@
 #include "trireme/kernels/swiglu.hpp"
 #include "trireme/optim/device.hpp"
 
+namespace trireme::kernels_gpu_bench {
 namespace {
 
-using namespace trireme;
 using benchmark::State;
 using Work = std::function<void()>;
 
@@ -213,3 +213,4 @@ const bool registered = [] {
 }();
 
 }  // namespace
+}  // namespace trireme::kernels_gpu_bench

@@ -22,9 +22,9 @@
 #include "trireme/kernels/rope.hpp"
 #include "trireme/nn/stage.hpp"
 
+namespace trireme::nn_bench {
 namespace {
 
-using namespace trireme;
 using benchmark::State;
 using model::StageKind;
 
@@ -142,3 +142,4 @@ const bool registered = [] {
 }();
 
 }  // namespace
+}  // namespace trireme::nn_bench

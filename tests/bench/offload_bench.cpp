@@ -16,9 +16,9 @@
 #include "bench/ranks.hpp"
 #include "trireme/device/allocator.hpp"
 
+namespace trireme::offload_bench {
 namespace {
 
-using namespace trireme;
 using bench::batch;
 using bench::best;
 using bench::median;
@@ -87,3 +87,4 @@ BENCHMARK(optimizer_bf16)->UseManualTime()->Unit(benchmark::kMillisecond)->Itera
 BENCHMARK(parameters_fp32)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(9);
 
 }  // namespace
+}  // namespace trireme::offload_bench

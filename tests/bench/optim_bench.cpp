@@ -20,9 +20,9 @@
 #include "trireme/optim/adamw.hpp"
 #include "trireme/optim/norm.hpp"
 
+namespace trireme::optim_bench {
 namespace {
 
-using namespace trireme;
 using device::Category;
 
 constexpr std::int64_t elements = std::int64_t{48} << 20;
@@ -185,3 +185,4 @@ TRIREME_BENCH(norm);
 TRIREME_BENCH(adamw_against_libtorch)->ArgName("tensors")->Arg(1)->Arg(2000);
 
 }  // namespace
+}  // namespace trireme::optim_bench

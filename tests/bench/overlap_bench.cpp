@@ -26,9 +26,9 @@
 #include "trireme/planner/replay.hpp"
 #include "trireme/schedule/op.hpp"
 
+namespace trireme::overlap_bench {
 namespace {
 
-using namespace trireme;
 using bench::batch;
 using bench::world;
 
@@ -159,3 +159,4 @@ BENCHMARK(tensor_with_sequence_parallelism)->UseManualTime()->Unit(benchmark::kM
 BENCHMARK(tensor)->UseManualTime()->Unit(benchmark::kMillisecond)->Iterations(40);
 
 }  // namespace
+}  // namespace trireme::overlap_bench

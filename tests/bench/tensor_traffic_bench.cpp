@@ -19,9 +19,9 @@
 #include "bench/ranks.hpp"
 #include "trireme/device/allocator.hpp"
 
+namespace trireme::tensor_traffic_bench {
 namespace {
 
-using namespace trireme;
 using bench::batch;
 using bench::world;
 
@@ -98,3 +98,4 @@ BENCHMARK_CAPTURE(bytes_per_token, gpt2_fp32, "gpt2", true, DType::fp32)->Iterat
 BENCHMARK_CAPTURE(bytes_per_token, gpt2_fp32_without_sequence_parallelism, "gpt2", false, DType::fp32)->Iterations(1);
 
 }  // namespace
+}  // namespace trireme::tensor_traffic_bench
