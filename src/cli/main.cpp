@@ -3,6 +3,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/run_command.hpp"
+#include "cli/start/end_process.hpp"
 #include "cli/start/launcher.hpp"
 #include "cli/start/library_settings.hpp"
 #include "cli/start/log.hpp"
@@ -60,7 +61,7 @@ int main(int argc, char** argv) {
   cli::set_for_libraries();
   try {
     cli::install_log({}, cli::environment("TRIREME_LOG"));
-    return run(argc, argv);
+    return cli::end_process(run(argc, argv));
   } catch (...) {
     mpi::abort_job_for_current_exception();
   }
