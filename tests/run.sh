@@ -30,6 +30,8 @@ if [[ ${1:-} == --asan ]]; then
   export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
 else
   "$source/jobs/setup.sh" --slurm --lint
+  # Where all tests run, what some of them ask of Python is downloaded while the program is compiled.
+  [[ " $*" == *\ -[LRE]* ]] || TRIREME_SOURCE=$source nice -n 5 bash "$source/tests/support/python.sh" >/dev/null 2>&1 &
 fi
 "$source/jobs/build.sh" ${targets+"${targets[@]}"}
 echo "tests: running after ${SECONDS} s"

@@ -2,7 +2,8 @@
 #
 # Sourced by tests that look at our files as others do. Sets `python` to an interpreter with PyTorch, numpy, h5py and
 # transformers: an environment in ${TRIREME_CACHE:-~/.cache/trireme}, the one that tests/bench uses, made at the first
-# run by pip from whatever index it is configured for. Where no index is reachable the test says so and is skipped.
+# run by pip from whatever index it is configured for. Where no index is reachable the test says so and is skipped. The
+# libraries of CUDA that PyTorch loads are those that jobs/setup.sh has put beside libtorch, where it has: else 3 GB of wheels.
 # shellcheck shell=bash
 
 readonly torch=2.11.0 h5py=3.16.0 transformers=5.23.0
@@ -10,9 +11,18 @@ home=${TRIREME_CACHE:-$HOME/.cache/trireme}/peer-torch-$torch
 python=$home/bin/python
 
 make_environment() {
-  [[ -e $home/ready ]] || python3 -m venv --clear "$home" || return
-  "$python" -m pip install --quiet --retries 1 --timeout 15 "torch==$torch" numpy safetensors "h5py==$h5py" \
-    "transformers==$transformers" || return
+  local cuda=${home%/*}/libtorch-$torch/nvidia install=("$python" -m pip install --quiet --retries 1 --timeout 15)
+  local packages=(numpy safetensors "h5py==$h5py" "transformers==$transformers")
+  if [[ -e $home/ready || ! -e $cuda ]]; then
+    [[ -e $home/ready ]] || python3 -m venv --clear "$home" || return
+    "${install[@]}" "torch==$torch" "${packages[@]}" || return
+  else
+    python3 -m venv --clear "$home" || return
+    "${install[@]}" "${packages[@]}" filelock typing-extensions sympy networkx jinja2 fsspec || return
+    "${install[@]}" --no-deps "torch==$torch" || return
+    ln -s "$cuda" "$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia" || return
+    "$python" -c 'import torch' || return
+  fi
   touch "$home/ready" "$home/ready-readers"
 }
 

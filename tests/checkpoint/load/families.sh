@@ -45,12 +45,12 @@ def make(*kinds):
         model = build(kind)
         with torch.no_grad():
             for name, value in model.named_parameters():
-                if "norm" in name and name.endswith("weight"):
+                if ("norm" in name or ".ln_" in name) and name.endswith("weight"):
                     value.uniform_(0.5, 1.5)
                     if kind.startswith("gemma"):  # times 1 + w
                         value.sub_(1)
                 else:
-                    lively = any(part in name for part in ("q_proj", "k_proj", "qkv_proj", ".gate.weight"))
+                    lively = any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "c_attn", ".gate.weight"))
                     value.normal_(0, 0.25 if lively else 0.08)
         model.save_pretrained(kind)
         if hasattr(given, "finish"):

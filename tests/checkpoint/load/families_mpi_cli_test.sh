@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Llama, Mistral, Qwen, OLMo 2 and SmolLM3 against transformers: see tests/checkpoint/load/families.sh.
+# Llama, GPT-2, Mistral, Qwen, OLMo 2 and SmolLM3 against transformers: see tests/checkpoint/load/families.sh.
 # timeout: 900
 # labels: slow
 source "$TRIREME_SOURCE/tests/checkpoint/load/families.sh"
@@ -12,13 +12,22 @@ for name in llama mistral ministral qwen2 qwen3 gemma gemma2 gemma3 olmo2 olmo3 
   grep -q "^$name " out.txt || fail "models does not list $name"
 done
 cat >kinds.py <<'PYTHON'
-from transformers import LlamaConfig, MinistralConfig, MistralConfig, Olmo2Config, Qwen2Config, Qwen3Config, SmolLM3Config
+from transformers import GPT2Config, LlamaConfig, MinistralConfig, MistralConfig, Olmo2Config, Qwen2Config, Qwen3Config, SmolLM3Config
 
 sizes = dict(vocab_size=257, hidden_size=48, intermediate_size=80, num_hidden_layers=4, num_attention_heads=8,
              num_key_value_heads=2, head_dim=10, max_position_embeddings=64, rms_norm_eps=1e-3)
 yarn = dict(rope_type="yarn", rope_theta=5000.0, factor=4.0, original_max_position_embeddings=16)
+gpt2 = dict(n_embd=48, n_layer=3, n_head=8, n_inner=80, n_positions=64,
+            **dict.fromkeys([key for key in sizes if key != "vocab_size"], "leave out"))
+llama3 = dict(rope_type="llama3", rope_theta=5000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=16)
 linear = dict(rope_type="linear", rope_theta=5000.0, factor=3.0)
 kinds = {
+    "gpt2": (GPT2Config, dict(gpt2, tie_word_embeddings=True)),
+    "gpt2-untied": (GPT2Config, dict(gpt2, tie_word_embeddings=False)),
+    "llama": (LlamaConfig, dict()),
+    "llama-tied": (LlamaConfig, dict(tie_word_embeddings=True)),
+    "llama-scaled": (LlamaConfig, dict(rope_parameters=llama3, num_hidden_layers=3)),
     "llama-biases": (LlamaConfig, dict(attention_bias=True, mlp_bias=True, rope_parameters=linear)),
     "mistral": (MistralConfig, dict(sliding_window=None, rope_parameters=dict(rope_type="default", rope_theta=1e6))),
     "mistral-window": (MistralConfig, dict(sliding_window=9)),
@@ -35,5 +44,5 @@ kinds = {
     "qwen3-biases": (Qwen3Config, dict(attention_bias=True, rope_parameters=dict(yarn, attention_factor=0.9))),
 }
 PYTHON
-hold_to_transformers llama-biases mistral-window qwen2 qwen3 olmo2 smollm3
-brief=1 hold_to_transformers mistral ministral qwen2-window qwen3-biases olmo2-tied
+hold_to_transformers gpt2 llama-biases mistral-window qwen2 qwen3 olmo2 smollm3
+brief=1 hold_to_transformers gpt2-untied llama llama-tied llama-scaled mistral ministral qwen2-window qwen3-biases olmo2-tied

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# kill -9 of one rank or of all, at 50 random moments around saves: every restart goes on from a complete checkpoint, never
+# kill -9 of one rank or of all, at 24 random moments around saves: every restart goes on from a complete checkpoint, never
 # from an older one than was complete before, and the end is that of the run that nobody disturbed, bit for bit. Every
 # other pair of restarts writes one file for both ranks.
 # timeout: 900
@@ -9,7 +9,7 @@ source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 source "$TRIREME_SOURCE/tests/support/processes.sh"
 export OMPI_MCA_odls_base_sigkill_timeout=0  # or mpirun waits a second for ranks that it ends: dozens of times here
 
-readonly kills=${TRIREME_TEST_KILLS:-50} last_step=100000000
+readonly kills=${TRIREME_TEST_KILLS:-24} last_step=100000000
 sed -e "s/^steps = .*/steps = $last_step/" -e 's/^at_end = .*/every = 3/' -e 's/^hidden_size = .*/hidden_size = 64/' -e 's/^global = .*/global = 64/' -i run.toml
 losses() { sed -E 's/.*"loss":([^,]*),"grad_norm":([^,]*),.*/\1 \2/' "$1/metrics.jsonl"; }
 # shellcheck disable=SC2010  # names of ours
