@@ -1,14 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which function runs an op: the one of its verb.
+#include <ATen/ops/zeros.h>
+
 #include <type_traits>
 #include <utility>
 #include <variant>
 
 #include "executor/verbs.hpp"
 #include "trireme/device/history.hpp"
+#include "trireme/device/memory.hpp"
+#include "trireme/optim/device.hpp"
 #include "trireme/schedule/access.hpp"
 
 namespace trireme::executor {
+namespace {
+
+/// By op, the parameter block whose gradient shard it is the last to write before the norm.
+std::vector<std::optional<ParamBlock>> last_writes(const schedule::Schedule& schedule, const model::Model& model) {
+  std::vector<std::optional<ParamBlock>> found(schedule.ops.size());
+  std::vector<bool> written(static_cast<std::size_t>(model.param_blocks()));
+  const std::vector<schedule::Access> accesses = schedule::accesses(schedule, model);
+  for (std::size_t i = schedule.ops.size(); i-- > 0;)
+    for (const schedule::Resource& resource : accesses[i].writes)
+      if (const auto* shard = std::get_if<schedule::resource::GradientShard>(&resource);
+          shard != nullptr && !written[static_cast<std::size_t>(shard->block.value)]) {
+        written[static_cast<std::size_t>(shard->block.value)] = true;
+        found[i] = shard->block;
+      }
+  return found;
+}
+
+}  // namespace
 
 Verbs::Verbs(const model::Model& model, const schedule::Schedule& schedule, store::ParameterStore& store,
              const Layers& layers, Links links, config::Optimizer optimizer, const Options& options, DeviceLanes* lanes)
@@ -34,6 +56,11 @@ Verbs::Verbs(const model::Model& model, const schedule::Schedule& schedule, stor
     decay_.push_back(optim::decay_ranges(block, layout, store.shard_rank(), optimizer_.no_decay));
     copied_.push_back(shard::copied_ranges(block, layout, store.shard_rank()));
     counted_.push_back(shard::counted_ranges(block, layout, store.shard_rank()));
+  }
+  if (lanes != nullptr && clip_op_ < static_cast<int>(schedule.ops.size())) {
+    completes_ = last_writes(schedule, model);
+    const device::ChargeTo charge(device::Category::workspace);
+    device_squares_ = at::zeros({model.param_blocks()}, at::TensorOptions(at::kDouble).device(options.device));
   }
   if (options.lane_threads) host_team_ = optim::Team(options.host_threads);
 }
@@ -65,7 +92,19 @@ void Verbs::run_op(int op, std::int64_t step) {
     }
   };
   std::visit(run_it, now);
+  if (!completes_.empty() && completes_[static_cast<std::size_t>(op)])
+    square_on_device(*completes_[static_cast<std::size_t>(op)]);
   device::set_operation({});
+}
+
+void Verbs::square_on_device(ParamBlock block) {
+  const at::Tensor& gradient = store_.gradient(block);
+  if (!gradient.is_cuda()) return;
+  const device::ChargeTo charge(device::Category::workspace);
+  const at::Tensor into = device_squares_.narrow(0, block.value, 1);
+  into.zero_();
+  for (const shard::Range& range : counted_[static_cast<std::size_t>(block.value)])
+    optim::sum_of_squares(gradient, range, into);
 }
 
 }  // namespace trireme::executor

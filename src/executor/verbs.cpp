@@ -3,7 +3,6 @@
 #include "executor/verbs.hpp"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/zeros.h>
 
 #include <chrono>
 #include <cmath>
@@ -214,7 +213,8 @@ std::array<double, 3> Verbs::squares_and_losses() {
   // the tensor axis, and the first of two pipeline ranks. Losses are the same on all of the tensor axis, and one
   // pipeline rank has them.
   double squares = 0;
-  at::Tensor device_squares;
+  // Here, where it waits for every gradient: a GPU has launched its squares behind them.
+  const at::Tensor of_device = device_squares_.defined() ? device::on_host(device_squares_) : at::Tensor();
   for (int b = 0; b < model_.param_blocks() && options_.first_replica; ++b) {
     const ParamBlock block{b};
     if (model_[block].on_two_pipeline_ranks && !options_.first_pipeline_rank) continue;
@@ -222,16 +222,12 @@ std::array<double, 3> Verbs::squares_and_losses() {
     if (store_.on_host(block) != schedule::OnHost::nothing) {
       squares += squares_[static_cast<std::size_t>(b)];
     } else if (gradient.is_cuda()) {
-      if (!device_squares.defined()) device_squares = at::zeros({1}, gradient.options().dtype(at::kDouble));
-      for (const shard::Range& range : counted_[static_cast<std::size_t>(b)])
-        optim::sum_of_squares(gradient, range, device_squares);
+      squares += of_device.const_data_ptr<double>()[b];
     } else {
       squares += counted_squares(block, compute_team_);
     }
   }
   if (lanes_ == nullptr) return {squares, state_.loss.cross_entropy, state_.loss.z_loss};
-  // The one wait of a step: for the compute lane, which has seen every gradient.
-  if (device_squares.defined()) squares += device_squares.item<double>();
   fetch_loss();
   state_.result.exposed_seconds = lanes_->exposed_seconds();
   return {squares, state_.loss.cross_entropy, state_.loss.z_loss};

@@ -145,6 +145,8 @@ class Verbs {
   static void put_sum(const at::Tensor& sum, schedule::Phase phase, const model::Stage& stage, InFlight& of);
   /// Squares of a block's gradient shard, of the elements that this rank counts in the norm.
   double counted_squares(ParamBlock block, const optim::Team& team);
+  /// On a GPU: squares of a block's gradient shard, launched behind the op that writes it last.
+  void square_on_device(ParamBlock block);
   /// Sums a gradient shard over the two pipeline ranks that hold its block.
   void sum_tied(ParamBlock block);
   void sum_ranges(ParamBlock block, const std::vector<shard::Range>& ranges, mesh::Group group);
@@ -211,6 +213,9 @@ class Verbs {
   };
   Decision decision_;
   std::vector<double> squares_;  ///< by parameter block, of gradients on the host
+  std::vector<std::optional<ParamBlock>>
+      completes_;              ///< by op, on a GPU: the block whose gradient nothing changes after it
+  at::Tensor device_squares_;  ///< fp64, by parameter block
   optim::Team compute_team_;
   optim::Team host_team_;
   mutable std::mutex host_work_mutex_;

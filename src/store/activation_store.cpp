@@ -2,43 +2,51 @@
 #include "trireme/store/activation_store.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 
 #include "trireme/base/error.hpp"
+#include "trireme/device/buffer.hpp"
 #include "trireme/device/copy.hpp"
 #include "trireme/device/memory.hpp"
 
 namespace trireme::store {
 namespace {
 
-/// A copy of `tensor` in the host's memory, made by the calling thread alone, or launched on its stream.
-at::Tensor to_host(const at::Tensor& tensor) {
-  const device::ChargeTo charge(device::Category::activations, device::Space::host);
-  const at::TensorOptions options = tensor.options().device(at::kCPU).pinned_memory(tensor.is_cuda());
-  at::Tensor out = at::empty(tensor.sizes(), options);
-  if (tensor.is_cuda())
+Bytes size(const at::Tensor& tensor) { return {static_cast<std::int64_t>(tensor.nbytes())}; }
+
+/// A copy of `tensor` in the host's memory, made by the calling thread alone, or launched on its stream into `landing`.
+at::Tensor to_host(const at::Tensor& tensor, const at::Tensor& landing) {
+  if (landing.defined()) {
+    at::Tensor out = at::from_blob(landing.mutable_data_ptr(), tensor.sizes(), tensor.options().device(at::kCPU));
     out.copy_(tensor, /*non_blocking=*/true);
-  else
-    device::copy(tensor.const_data_ptr(), out.mutable_data_ptr(), Bytes{static_cast<std::int64_t>(tensor.nbytes())});
+    return out;
+  }
+  const device::ChargeTo charge(device::Category::activations, device::Space::host);
+  at::Tensor out = at::empty(tensor.sizes(), tensor.options());
+  device::copy(tensor.const_data_ptr(), out.mutable_data_ptr(), size(tensor));
   return out;
 }
 
 /// The way back, to where `device` says.
 at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
   const device::ChargeTo charge(device::Category::activations);
-  at::Tensor out = at::empty(tensor.sizes(), tensor.options().device(device).pinned_memory(false));
+  at::Tensor out = at::empty(tensor.sizes(), tensor.options().device(device));
   if (device.is_cuda()) {
     out.copy_(tensor, /*non_blocking=*/true);
     // It is read, and freed, on the compute lane, the device's default stream: not to be reused here before that is
     // done.
     out.record_stream(c10::impl::VirtualGuardImpl(device.type()).getDefaultStream(device));
   } else {
-    device::copy(tensor.const_data_ptr(), out.mutable_data_ptr(), Bytes{static_cast<std::int64_t>(tensor.nbytes())});
+    device::copy(tensor.const_data_ptr(), out.mutable_data_ptr(), size(tensor));
   }
   return out;
 }
+
+/// Of the calling thread.
+c10::Stream stream_here(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
 }  // namespace
 
@@ -69,17 +77,36 @@ ActivationStore::Kept& ActivationStore::at(const Key& key) {
   return found->second;
 }
 
+at::Tensor ActivationStore::take_landing(std::size_t bytes) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (std::vector<Landing>& idle = landings_[bytes]; !idle.empty()) {
+      Landing landing = std::move(idle.back());
+      idle.pop_back();
+      landing.read.block(stream_here(device_));
+      return std::move(landing.memory);
+    }
+  }
+  // libtorch's own page-locked memory comes in powers of two.
+  return device::buffer(device::Category::activations, static_cast<std::int64_t>((bytes + 3) / 4), DType::fp32,
+                        device::Space::host, device_);
+}
+
+void ActivationStore::give_landing(std::size_t bytes, at::Tensor memory) {
+  c10::Event read(device_.type());
+  read.record(stream_here(device_));
+  const std::scoped_lock lock(mutex_);
+  landings_[bytes].push_back({std::move(memory), std::move(read)});
+}
+
 Bytes ActivationStore::offload(const Key& key, Bytes min_bytes) {
   Kept& kept = at(key);
   Bytes copied;
   for (const at::Tensor& tensor : kept.tensors) {
-    const bool moves = tensor.is_contiguous() && static_cast<std::int64_t>(tensor.nbytes()) >= min_bytes.value;
-    kept.on_host.push_back(moves ? to_host(tensor) : at::Tensor());
-    if (!moves) continue;
-    const Bytes bytes{static_cast<std::int64_t>(tensor.nbytes())};
-    copied += bytes;
-    if (tensor.is_cuda())
-      kept.page_locked.emplace_back(device::Account{device::Category::activations, device::Space::host}, bytes);
+    const bool moves = tensor.is_contiguous() && size(tensor) >= min_bytes;
+    kept.landing.push_back(moves && tensor.is_cuda() ? take_landing(tensor.nbytes()) : at::Tensor());
+    kept.on_host.push_back(moves ? to_host(tensor, kept.landing.back()) : at::Tensor());
+    if (moves) copied += size(tensor);
   }
   return copied;
 }
@@ -96,11 +123,11 @@ Bytes ActivationStore::reload(const Key& key) {
   for (std::size_t i = 0; i < kept.on_host.size(); ++i) {
     if (!kept.on_host[i].defined()) continue;
     kept.tensors[i] = to_device(kept.on_host[i], device_);
-    copied += Bytes{static_cast<std::int64_t>(kept.tensors[i].nbytes())};
-    kept.on_host[i].reset();
+    copied += size(kept.tensors[i]);
+    if (kept.landing[i].defined()) give_landing(kept.tensors[i].nbytes(), std::move(kept.landing[i]));
   }
   kept.on_host.clear();
-  kept.page_locked.clear();
+  kept.landing.clear();
   return copied;
 }
 

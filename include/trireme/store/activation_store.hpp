@@ -2,7 +2,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
+#include <cstddef>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -10,7 +12,6 @@
 
 #include "trireme/base/ids.hpp"
 #include "trireme/base/units.hpp"
-#include "trireme/device/memory.hpp"
 
 namespace trireme::store {
 
@@ -22,7 +23,7 @@ class ActivationStore {
   using Key = std::tuple<Block, Stage, Microbatch>;
 
   /// device: where tensors are reloaded to. From and to a GPU copies are launched on the calling thread's current
-  /// stream, through page-locked memory.
+  /// stream, through page-locked memory of exactly their sizes, which is kept for the next tensor of that size.
   explicit ActivationStore(at::Device device = at::kCPU) : device_(device) {}
 
   /// Keeps `tensors` for the backward of `key`. Throws BugError when something is kept there already.
@@ -45,14 +46,24 @@ class ActivationStore {
  private:
   struct Kept {
     std::vector<at::Tensor> tensors;
-    std::vector<at::Tensor> on_host;          ///< by tensor; undefined: it stays on the device
-    std::vector<device::Charge> page_locked;  ///< of what is there, where libtorch's pool of such memory gave it
+    std::vector<at::Tensor> on_host;  ///< by tensor; undefined: it stays on the device
+    std::vector<at::Tensor> landing;  ///< of a GPU's: the page-locked memory that `on_host` is laid over
   };
+  /// Page-locked memory that no tensor has, and the copy that still reads it.
+  struct Landing {
+    at::Tensor memory;
+    c10::Event read;
+  };
+  /// Page-locked memory of so many bytes, which the calling thread's stream may write.
+  [[nodiscard]] at::Tensor take_landing(std::size_t bytes);
+  /// Gives it back: the calling thread's stream reads it until now.
+  void give_landing(std::size_t bytes, at::Tensor memory);
   [[nodiscard]] Kept& at(const Key& key);
 
   at::Device device_;
-  mutable std::mutex mutex_;  ///< of the map; what a key holds is one lane's at a time
+  mutable std::mutex mutex_;  ///< of the maps; what a key holds is one lane's at a time
   std::map<Key, Kept> kept_;
+  std::map<std::size_t, std::vector<Landing>> landings_;  ///< by bytes
 };
 
 }  // namespace trireme::store
