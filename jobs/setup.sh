@@ -7,6 +7,7 @@
 #   jobs/setup.sh --slurm      Slurm and munge as well, for the tests that start a cluster of their own (tests/slurm/cluster.sh)
 #   jobs/setup.sh --lint       clang-format, clang-tidy, shellcheck and ruff as well, for tests/lint.sh
 #   jobs/setup.sh --mpich      Debian's MPICH and HDF5 for it as well, for tests/mpich.sh; Open MPI stays what mpirun means
+#   jobs/setup.sh --browser    chromium as well, for the test that opens a report (tests/report/browser_cli_test.sh)
 #   jobs/setup.sh --cuda       insists on what a build for GPUs needs; without it that comes where a CUDA 13 toolkit is found
 #   jobs/setup.sh --no-cuda    leaves that out all the same
 #
@@ -37,9 +38,10 @@ for argument; do
     --mpich) packages+=(mpich libmpich-dev libhdf5-mpich-dev) ;;
     --slurm) if ((EUID == 0)); then packages+=(slurm-wlm munge); fi ;; # only root can start nodes
     --lint) lint=yes; packages+=(clang-format-14 clang-tidy-16 shellcheck groff-base) ;;
+    --browser) packages+=(chromium fonts-dejavu-core) ;; # 100 MB that one test looks at a page with
     --cuda) cuda=yes ;;
     --no-cuda) cuda=no ;;
-    *) sed -n '3,21s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,22s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 

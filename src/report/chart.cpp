@@ -13,7 +13,7 @@
 namespace trireme::report {
 namespace {
 
-constexpr double width = 720, left = 78, right = 14, bottom = 34, plot_height = 192, legend_row = 12;
+constexpr double left = 78, right = 14, bottom = 34, plot_height = 192, legend_row = 13;
 
 /// A linear or logarithmic axis on the page.
 struct Axis {
@@ -65,43 +65,32 @@ std::string path_of(const Points& points, const Axis& x, const Axis& y) {
   return path;
 }
 
-struct Legend {
-  std::string text;
-  double bottom = 0;
-};
-
-Legend legend(const std::vector<Line>& lines) {
-  Legend out{.bottom = 27};
-  double at = left;
-  for (const Line& line : lines) {
-    const double wide = 24 + 6.2 * static_cast<double>(line.label.size());
-    if (at > left && at + wide > width) {
-      at = left;
-      out.bottom += legend_row;
-    }
-    out.text += fmt::format("<rect class=\"f{}\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"10\" height=\"6\"/>", line.color, at,
-                            out.bottom - 7);
-    out.text += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text>", at + 14, out.bottom, escaped(line.label));
-    at += wide;
-  }
-  return out;
+std::vector<std::pair<std::string, int>> names_of(const std::vector<Line>& lines) {
+  std::vector<std::pair<std::string, int>> names;
+  for (const Line& line : lines)
+    if (!line.label.empty()) names.emplace_back(line.label, line.color);
+  return names;
 }
 
 std::string grid(const Chart& chart, const Axis& x, const Axis& y) {
-  const double top = y.end - 6, low = y.begin;
+  const double top = y.end - 6, low = y.begin, end = chart.width - right;
   std::string out;
   const auto ys = y.logarithmic ? decades(y.low, y.high) : ticks_of(y.low, y.high, 5, chart.unit);
   for (const double tick : ys)
     out += fmt::format(
         "<path class=\"grid\" d=\"M{0} {1:.1f}H{2}\"/><text class=\"end\" x=\"{3}\" y=\"{4:.1f}\">{5}</text>", left,
-        y.at(tick), width - right, left - 6, y.at(tick) + 4, escaped(text_of(tick, chart.unit)));
+        y.at(tick), end, left - 6, y.at(tick) + 4, escaped(text_of(tick, chart.unit)));
   for (const double tick : ticks(x.low, x.high, 8))
     out += fmt::format("<text class=\"mid\" x=\"{:.1f}\" y=\"{}\">{}</text>", x.at(tick), low + 16,
                        escaped(text_of(tick, chart.x_unit)));
-  out += fmt::format("<path class=\"axis\" d=\"M{} {}V{}H{}\"/>", left, top, low, width - right);
+  out += fmt::format("<text class=\"end faint\" x=\"{}\" y=\"{}\">{}</text>", end, low + 29, escaped(chart.x_title));
+  out += fmt::format("<path class=\"axis\" d=\"M{} {}V{}H{}\"/>", left, top, low, end);
   for (const double vertical : chart.verticals)
     out += fmt::format("<path class=\"start\" d=\"M{:.1f} {}V{}\"><title>restart before step {}</title></path>",
                        x.at(vertical), top, low, vertical);
+  if (!chart.verticals.empty())
+    out += fmt::format("<path class=\"start\" d=\"M{} 6V14\"/><text class=\"end\" x=\"{}\" y=\"14\">restart</text>",
+                       end - 44, end);
   return out;
 }
 
@@ -166,6 +155,24 @@ std::vector<double> ticks(double low, double high, int about) {
   return list;
 }
 
+Legend legend(std::span<const std::pair<std::string, int>> names, double left_end, double right_end) {
+  if (names.empty()) return {.text = "", .bottom = 27};
+  Legend out{.text = "", .bottom = 27};
+  double at = left_end;
+  for (const auto& [name, color] : names) {
+    const double wide = 24 + 6.2 * static_cast<double>(name.size());
+    if (at > left_end && at + wide > right_end) {
+      at = left_end;
+      out.bottom += legend_row;
+    }
+    out.text += fmt::format("<rect class=\"f{}\" x=\"{:.0f}\" y=\"{:.0f}\" width=\"10\" height=\"6\"/>", color, at,
+                            out.bottom - 7);
+    out.text += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\">{}</text>", at + 14, out.bottom, escaped(name));
+    at += wide;
+  }
+  return out;
+}
+
 std::string draw(const Chart& chart) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const std::vector<Line> lines = chart.stacked ? stack(chart.lines) : chart.lines;
@@ -179,8 +186,8 @@ std::string draw(const Chart& chart) {
       most = std::max(most, point.y);
     }
   if (least_x == infinity) return "";
-  const Axis x = axis_of(least_x, most_x, left, width - right);
-  const Legend names = legend(chart.lines);
+  const Axis x = axis_of(least_x, most_x, left, chart.width - right);
+  const Legend names = legend(names_of(chart.lines), left, chart.width - right);
   const double top = names.bottom + 7, height = top + plot_height + bottom;
   Axis y = axis_of(least, most, height - bottom, top + 6);
   y.logarithmic = chart.logarithmic && least > 0 && most >= 10 * least;
@@ -188,7 +195,7 @@ std::string draw(const Chart& chart) {
   std::string out = fmt::format(
       "<svg role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {1} {2}\"><text class=\"title\" x=\"{3}\" "
       "y=\"13\">{0}</text>",
-      escaped(chart.title), width, height, left);
+      escaped(chart.title), chart.width, height, left);
   out += names.text + grid(chart, x, y);
   for (const auto& line : std::views::reverse(lines)) {  // the lowest area last, above the higher ones
     if (line.points.empty()) continue;
@@ -203,8 +210,8 @@ std::string draw(const Chart& chart) {
       for (const Point& point : line.points)
         out += fmt::format(
             "<circle class=\"f{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{}: {} at {}</title></circle>",
-            line.color, x.at(point.x), y.at(point.y), escaped(line.label), escaped(text_of(point.y, chart.unit)),
-            escaped(text_of(point.x, chart.x_unit)));
+            line.color, x.at(point.x), y.at(point.y), escaped(line.label.empty() ? chart.title : line.label),
+            escaped(text_of(point.y, chart.unit)), escaped(text_of(point.x, chart.x_unit)));
   }
   return out + "</svg>\n";
 }

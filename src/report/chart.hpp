@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "trireme/report/run_record.hpp"
@@ -24,7 +26,7 @@ enum class Unit { number, bytes, seconds, count, share };
 inline constexpr int palette_size = 10;
 
 struct Line {
-  std::string label;
+  std::string label;  ///< "" of the only line of a chart
   int color = 0;
   Points points;
   bool marks = false;  ///< a mark at each point, with its numbers
@@ -39,10 +41,22 @@ struct Chart {
   std::vector<double> verticals;  ///< restarts
   bool stacked = false;           ///< areas on one another; all lines with the same x
   Unit x_unit = Unit::number;
+  const char* x_title = "";
+  double width = 720;
 };
+
+/// Of what goes over the whole page, beside which no other chart stands.
+inline constexpr double page_width = 1240;
 
 /// The numbers at an axis' ticks: 1, 2 or 5 times a power of ten apart, from `low` to `high`.
 [[nodiscard]] std::vector<double> ticks(double low, double high, int about);
+
+/// Names and their colors in rows between `left` and `right`, below the title.
+struct Legend {
+  std::string text;
+  double bottom = 0;
+};
+[[nodiscard]] Legend legend(std::span<const std::pair<std::string, int>> names, double left, double right);
 
 /// An SVG element with a title, axes and a legend; "" without points.
 [[nodiscard]] std::string draw(const Chart& chart);

@@ -8,46 +8,23 @@
 
 #include "report/chart.hpp"
 #include "report/facts.hpp"
+#include "report/style.hpp"
 #include "trireme/base/build_info.hpp"
 #include "trireme/config/load.hpp"
 
 namespace trireme::report {
 namespace {
 
-// Colors are told apart by people with any color vision (Okabe and Ito 2008), on white and on black.
-constexpr const char* style = R"(
-:root{color-scheme:light dark;--back:#fff;--text:#1c1c1c;--faint:#8888;--grid:#8883}
-@media (prefers-color-scheme:dark){:root{--back:#14161a;--text:#e4e4e4}}
-@media print{:root{--back:#fff;--text:#000}section{break-inside:avoid}details{display:none}}
-body{background:var(--back);color:var(--text);font:14px/1.45 system-ui,sans-serif;max-width:1480px;margin:0 auto;padding:16px 24px}
-h1{font-size:22px}h2{font-size:17px;margin:26px 0 6px}.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(560px,1fr));gap:14px}
-table{border-collapse:collapse}td,th{padding:2px 14px 2px 0;text-align:left;vertical-align:top}th{font-weight:600}td.n{text-align:right;font-variant-numeric:tabular-nums}
-tr{border-bottom:1px solid var(--grid)}.warning{border-left:4px solid #d55e00;padding:2px 10px;margin:4px 0}pre{overflow-x:auto;font-size:12px}
-svg{width:100%;height:auto;background:var(--back)}svg text{fill:var(--text);font:11px system-ui,sans-serif}svg .title{font-weight:600;font-size:13px}
-svg .end{text-anchor:end}svg .mid{text-anchor:middle}.grid{stroke:var(--grid);fill:none}.axis{stroke:var(--faint);fill:none}.start{stroke:#d55e00;stroke-dasharray:3 3;fill:none}
-)";
-constexpr std::array palette = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
-                                "#56b4e9", "#a0522d", "#8a8a8a", "#7b61ff", "#b5a000"};
-static_assert(palette.size() == palette_size);
-
-std::string styles() {
-  std::string text = style;
-  for (int i = 0; i < palette_size; ++i)
-    text += fmt::format(".l{0}{{stroke:{1};fill:none;stroke-width:1.5;stroke-linejoin:round}}.f{0}{{fill:{1}}}\n", i,
-                        palette.at(static_cast<std::size_t>(i)));
-  return text;
-}
-
 struct Curve {
   const char* title;
   Unit unit;
-  std::vector<std::pair<const char*, const char*>> keys;  ///< of metrics.jsonl, and what is added to the run's name
+  std::vector<std::pair<const char*, const char*>> keys;  ///< of metrics.jsonl, and the line's name among them
   bool logarithmic = false, from_zero = false;
 };
 
 const std::vector<Curve>& curves() {
   static const std::vector<Curve> list = {
-      {"Loss (nats per token)", Unit::number, {{"loss", ""}, {"eval_loss", " validation"}}},
+      {"Loss (nats per token)", Unit::number, {{"loss", "training"}, {"eval_loss", "validation"}}},
       {"Gradient norm, before clipping", Unit::number, {{"grad_norm", ""}}, true},
       {"Load of the busiest expert, over the mean", Unit::number, {{"expert_load_max", ""}}, false, true},
       {"Learning rate", Unit::number, {{"lr", ""}}, false, true},
@@ -55,40 +32,51 @@ const std::vector<Curve>& curves() {
       {"Model FLOPs utilization", Unit::share, {{"mfu", ""}}, false, true},
       {"Time of a step",
        Unit::seconds,
-       {{"step_seconds", ""},
-        {"exposed_comm_seconds", " waiting for communication"},
-        {"data_seconds", " waiting for data"}},
+       {{"step_seconds", "whole step"},
+        {"exposed_comm_seconds", "waiting for communication"},
+        {"data_seconds", "waiting for data"}},
        false,
        true},
       {"Peak memory of a step, rank 0",
        Unit::bytes,
-       {{"memory_peak_bytes/device/total", " device"},
-        {"memory_peak_bytes/host/total", " host"},
-        {"memory_peak_bytes/rss", " resident set"}},
+       {{"memory_peak_bytes/device/total", "device"},
+        {"memory_peak_bytes/host/total", "host"},
+        {"memory_peak_bytes/rss", "resident set"}},
        false,
        true}};
   return list;
 }
 
-/// The keys of a curve that a run has, and what is added to its name; the loss has those of named validation sets, too.
+/// The keys of a curve that a run has, and their lines' names; the loss has those of named validation sets, too.
 std::vector<std::pair<std::string, std::string>> keys_of(const Curve& curve, const RunRecord& run) {
   std::vector<std::pair<std::string, std::string>> keys;
   constexpr std::string_view of_set = "eval_losses/";
-  for (const auto& [key, suffix] : curve.keys) {
-    if (!series(run, key).empty()) keys.emplace_back(key, suffix);
+  for (const auto& [key, name] : curve.keys) {
+    if (!series(run, key).empty()) keys.emplace_back(key, name);
     if (std::string_view(key) != "eval_loss") continue;
-    for (const auto& [name, points] : run.series)
-      if (name.starts_with(of_set)) keys.emplace_back(name, " validation, " + name.substr(of_set.size()));
+    for (const auto& [of_run, points] : run.series)
+      if (of_run.starts_with(of_set)) keys.emplace_back(of_run, "validation, " + of_run.substr(of_set.size()));
   }
   return keys;
 }
 
+/// A line's name in the legend: what it is, and of which run where there are several.
+std::string label_of(const RunRecord& run, const std::string& name, bool alone, bool only_key) {
+  if (alone) return only_key ? "" : name;
+  return only_key ? run.name : run.name + " " + name;
+}
+
 std::string draw_curve(const Curve& curve, std::span<const RunRecord> runs) {
-  Chart chart{.title = curve.title, .unit = curve.unit, .logarithmic = curve.logarithmic, .from_zero = curve.from_zero};
+  Chart chart{.title = curve.title,
+              .unit = curve.unit,
+              .logarithmic = curve.logarithmic,
+              .from_zero = curve.from_zero,
+              .x_title = "step"};
   int color = 0;
   for (const RunRecord& run : runs) {
-    for (const auto& [key, suffix] : keys_of(curve, run))
-      chart.lines.push_back({.label = run.name + suffix,
+    const auto keys = keys_of(curve, run);
+    for (const auto& [key, name] : keys)
+      chart.lines.push_back({.label = label_of(run, name, runs.size() == 1, keys.size() == 1),
                              .color = color++ % palette_size,
                              .points = thinned(series(run, key)),
                              .marks = key.starts_with("eval_loss")});
@@ -105,7 +93,7 @@ std::string series_json(std::span<const RunRecord> runs) {
   for (const RunRecord& run : runs) {
     Json by_key = Json::object();
     for (const Curve& curve : curves())
-      for (const auto& [key, suffix] : keys_of(curve, run)) {
+      for (const auto& [key, name] : keys_of(curve, run)) {
         Json points = Json::array();
         for (const Point& point : thinned(series(run, key))) points.push_back(Json::array({point.x, point.y}));
         if (!points.empty()) by_key[key] = std::move(points);
@@ -127,9 +115,12 @@ std::string facts_table(std::span<const RunRecord> runs) {
       column[name] = text;
     }
   }
-  std::string out = "<table id=\"facts\"><tr><th></th>";
-  for (const RunRecord& run : runs) out += fmt::format("<th>{}</th>", escaped(run.name));
-  out += "</tr>\n";
+  std::string out = "<table id=\"facts\" class=\"one\">\n";
+  if (runs.size() > 1) {
+    out = "<table id=\"facts\"><tr><th></th>";
+    for (const RunRecord& run : runs) out += fmt::format("<th>{}</th>", escaped(run.name));
+    out += "</tr>\n";
+  }
   for (const std::string& name : names) {
     out += fmt::format("<tr><th>{}</th>", escaped(name));
     for (auto& column : columns) out += fmt::format("<td>{}</td>", escaped(column[name]));
@@ -141,30 +132,32 @@ std::string facts_table(std::span<const RunRecord> runs) {
 std::string memory_table(const RunRecord& run) {
   const std::string device = "memory_peak_bytes/device/", host = "memory_peak_bytes/host/";
   std::string out =
-      "<h2>Memory by category, peak of rank 0</h2><table><tr><th>category</th><th>device</th><th>host</th></tr>\n";
+      "<h2>Memory by category, peak of rank 0</h2><table><tr><th>category</th><th class=\"n\">device</th><th "
+      "class=\"n\">host</th></tr>\n";
   const auto most = [](const Points& points) {
     double bytes = 0;
     for (const Point& point : points) bytes = std::max(bytes, point.y);
     return bytes;
   };
-  bool any = false;
-  for (const auto& [key, points] : run.series) {
-    if (!key.starts_with(device)) continue;
-    const std::string category = key.substr(device.size());
-    const double on_device = most(points), on_host = most(series(run, host + category));
-    if (on_device == 0 && on_host == 0) continue;
-    any = true;
-    out += fmt::format("<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n", escaped(category),
-                       escaped(text_of(on_device, Unit::bytes)), escaped(text_of(on_host, Unit::bytes)));
-  }
-  return any ? out + "</table>\n" : "";
+  std::string rows, sum;
+  const auto add = [&](const std::string& category, std::string& to, const char* kind) {
+    const double on_device = most(series(run, device + category)), on_host = most(series(run, host + category));
+    if (on_device == 0 && on_host == 0) return;
+    const auto text = [](double bytes) { return bytes == 0 ? "" : escaped(text_of(bytes, Unit::bytes)); };
+    to += fmt::format("<tr{}><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n", kind, escaped(category),
+                      text(on_device), text(on_host));
+  };
+  for (const auto& [key, points] : run.series)
+    if (key.starts_with(device) && key != device + "total") add(key.substr(device.size()), rows, "");
+  add("total", sum, " class=\"sum\"");
+  return rows.empty() ? "" : out + rows + sum + "</table>\n";
 }
 
 std::string traffic_table(const RunRecord& run) {
   if (run.bytes.empty()) return "";
   std::string out =
       "<h2>Traffic of a step, sent by rank "
-      "0</h2><table><tr><th>group</th><th>operation</th><th>bytes</th><th>calls</th></tr>\n";
+      "0</h2><table><tr><th>group</th><th>operation</th><th class=\"n\">bytes</th><th class=\"n\">calls</th></tr>\n";
   for (const auto& [group, operations] : run.bytes)
     for (const auto& [operation, bytes] : operations) {
       const auto calls = run.calls.find(group);
@@ -183,7 +176,7 @@ std::string rank_table(const RunRecord& run) {
   std::stable_sort(ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.median_seconds > b.median_seconds; });
   std::string out = fmt::format(
       "<h2>Step times by rank</h2><p>A rank's own part of a step, without waiting for others; the slowest first{}.</p>"
-      "<table><tr><th>rank</th><th>median</th><th>95 %</th><th>longest</th></tr>\n",
+      "<table><tr><th>rank</th><th class=\"n\">median</th><th class=\"n\">95 %</th><th class=\"n\">longest</th></tr>\n",
       ranks.size() > shown ? fmt::format(", {} of {}", shown, ranks.size()) : "");
   for (std::size_t i = 0; i < std::min(shown, ranks.size()); ++i)
     out += fmt::format("<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
@@ -198,18 +191,18 @@ std::string traced_step(const RunRecord& run) {
   Chart memory{.title = fmt::format("Device memory over step {}, rank 0", run.trace->step),
                .unit = Unit::bytes,
                .stacked = true,
-               .x_unit = Unit::seconds};
+               .x_unit = Unit::seconds,
+               .width = page_width};
   int color = 0;
   for (const auto& [category, points] : run.trace->memory)
     if (std::any_of(points.begin(), points.end(), [](const Point& point) { return point.y > 0; }))
       memory.lines.push_back({.label = category, .color = color++ % palette_size, .points = points});
-  return "<section>" + draw_timeline(*run.trace) + "</section>\n<section>" + draw(memory) + "</section>\n";
+  return "<section class=\"wide\">" + draw_timeline(*run.trace) + "</section>\n<section class=\"wide\">" +
+         draw(memory) + "</section>\n";
 }
 
 std::string about_run(const RunRecord& run, bool alone) {
   std::string out = alone ? "" : fmt::format("<h1>{}</h1>\n", escaped(run.name));
-  for (const std::string& warning : warnings(run))
-    out += fmt::format("<p class=\"warning\">{}</p>\n", escaped(warning));
   out += traced_step(run) + "<div class=\"charts\"><section>" + memory_table(run) + "</section><section>" +
          traffic_table(run) + "</section><section>" + rank_table(run) + "</section></div>\n";
   if (run.config)
@@ -228,7 +221,11 @@ std::string page(std::span<const RunRecord> runs) {
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
       "<meta name=\"viewport\" content=\"width=device-width\"><title>Trireme: {0}</title><style>{1}</style></head>\n"
       "<body><h1>{0}</h1>\n",
-      escaped(title), styles());
+      escaped(title), style_sheet());
+  for (const RunRecord& run : runs)
+    for (const std::string& warning : warnings(run))
+      out += fmt::format("<p class=\"warning\">{}{}</p>\n", runs.size() == 1 ? "" : escaped(run.name) + ": ",
+                         escaped(warning));
   out += facts_table(runs);
   out += "<div class=\"charts\">\n";
   for (const Curve& curve : curves()) out += draw_curve(curve, runs);

@@ -10,7 +10,7 @@
 namespace trireme::report {
 namespace {
 
-constexpr double page_width = 1100, labels = 150, margin = 10, row_height = 16, first_row = 40;
+constexpr double margin = 14, row_height = 16;
 constexpr double least_width = 0.25;  // narrower operations are not drawn
 
 std::string verb_of(const std::string& op) { return op.substr(0, op.find(' ')); }
@@ -31,18 +31,17 @@ std::string draw_timeline(const TracedStep& step) {
   int count = 0;
   for (auto& [name, row] : rows) row = count++;
 
-  const double scale = (page_width - labels - margin) / end, bottom = first_row + row_height * count;
+  std::size_t longest = 0;
+  for (const auto& [name, row] : rows) longest = std::max(longest, name.first.size() + 1 + name.second.size());
+  const double labels = std::max(150.0, 6.2 * static_cast<double>(longest) + 10);
+  const std::vector<std::pair<std::string, int>> names(verbs.begin(), verbs.end());
+  const Legend colors = legend(names, labels, page_width - margin);
+  const double first_row = colors.bottom + 13, bottom = first_row + row_height * count;
+  const double scale = (page_width - labels - margin) / end;
   std::string out = fmt::format(
       "<svg role=\"img\" aria-label=\"Timeline of step {0}\" viewBox=\"0 0 {1} {2}\"><text class=\"title\" x=\"{3}\" "
-      "y=\"13\">Timeline of step {0}</text>",
-      step.step, page_width, bottom + 30, labels);
-  double at = labels;
-  for (const auto& [verb, color] : verbs) {
-    out += fmt::format(
-        "<rect class=\"f{}\" x=\"{:.0f}\" y=\"20\" width=\"10\" height=\"6\"/><text x=\"{:.0f}\" y=\"27\">{}</text>",
-        color, at, at + 14, escaped(verb));
-    at += 24 + 6.2 * static_cast<double>(verb.size());
-  }
+      "y=\"13\">Timeline of step {0}</text>{4}",
+      step.step, page_width, bottom + 30, labels, colors.text);
   for (const auto& [name, row] : rows)
     out += fmt::format("<text class=\"end\" x=\"{}\" y=\"{}\">{} {}</text>", labels - 6,
                        first_row + row_height * row + 12, escaped(name.first), escaped(name.second));

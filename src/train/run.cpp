@@ -79,7 +79,7 @@ class TrainingLoop {
     }
     wind_up();
     reporter_.print_peaks();
-    if (rank_ == 0 && config_.metrics.report) write_end_report(config_);  // whatever becomes of the export
+    if (rank_ == 0 && config_.metrics.report) output_.write(write_end_report(config_));  // whatever the export does
     saver_.export_at_end(state_);
     return ExitCode::done;
   }

@@ -47,6 +47,20 @@ TEST(Draw, PutsTheLowestAndTheHighestAtTheEndsOfTheAxis) {
   EXPECT_THAT(svg, HasSubstr("class=\"l0\" d=\"M78.0 226.0L392.0 40.0L706.0 133.0\""));
 }
 
+TEST(Legend, GoesOnInTheNextRowAndLeavesOutLinesWithoutAName) {
+  const std::vector<std::pair<std::string, int>> names(30, {"a verb of a step", 1});
+  const Legend rows = legend(names, 100, 700);
+  EXPECT_EQ(rows.bottom, 27 + 13 * 7) << "four in a row";
+  EXPECT_EQ(legend({}, 100, 700).bottom, 27) << "plots beside each other begin at the same height";
+  EXPECT_THAT(draw({.title = "t", .lines = {{.label = "", .points = {{1, 1}, {2, 2}}}}}), Not(HasSubstr("<rect")));
+}
+
+TEST(Draw, MarksRestarts) {
+  const std::vector<Line> lines{{.label = "a", .points = {{1, 1}, {9, 2}}}};
+  EXPECT_THAT(draw({.title = "t", .lines = lines, .verticals = {5}}), HasSubstr("restart before step 5</title>"));
+  EXPECT_THAT(draw({.title = "t", .lines = lines}), Not(HasSubstr("restart")));
+}
+
 TEST(Draw, HasTicksOfRoundBinaryUnits) {
   const std::string svg = draw({.title = "memory",
                                 .unit = Unit::bytes,
@@ -81,7 +95,9 @@ TEST(DrawTimeline, HasARowForEachLaneOfEachRank) {
   const std::string svg = draw_timeline(step);
   for (const char* row : {"rank 0 on n1 compute", "rank 0 on n1 gather", "rank 1 on n1 compute"})
     EXPECT_THAT(svg, HasSubstr(row));
-  EXPECT_THAT(svg, HasSubstr("x=\"385.00\" y=\"58\" width=\"705.00\"")) << "a quarter to the end, in the second row";
+  step.spans["rank 2 on a-node-with-a-long-name"] = {{"compute", "forward b0 m0", 0, 0.5}};
+  EXPECT_THAT(draw_timeline(step), HasSubstr("<text class=\"title\" x=\"264.")) << "there is space for it";
+  EXPECT_THAT(svg, HasSubstr("x=\"419.00\" y=\"58\" width=\"807.00\"")) << "a quarter to the end, in the second row";
 }
 
 }  // namespace

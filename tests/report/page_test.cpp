@@ -76,6 +76,8 @@ TEST(Page, NeedsNothingElse) {
   run.trace->memory["activations"] = {{0, 1}, {1, 2}};
   run.ranks = {{"rank 0 on n1", 0.1, 0.2, 0.3}};
   run.bytes["shard"]["all_gather"] = 1024;
+  for (const char* category : {"activations", "total", "workspace"})
+    run.series[std::string("memory_peak_bytes/device/") + category] = {{1, 2048}};
   const std::string html = page(std::span(&run, 1));
   for (const char* other : {"http:", "https:", "src=", "href=", "url(", "@import"})
     EXPECT_THAT(html, Not(HasSubstr(other)));
@@ -84,6 +86,7 @@ TEST(Page, NeedsNothingElse) {
   for (const char* part :
        {"Timeline of step 3", "Device memory over step 3", "Step times by rank", "Traffic of a step", "1 KiB"})
     EXPECT_THAT(html, HasSubstr(part));
+  EXPECT_GT(html.find("<td>total</td>"), html.find("<td>workspace</td>")) << "a sum stands below";
 }
 
 TEST(Page, PutsRunsSideBySide) {
@@ -93,6 +96,15 @@ TEST(Page, PutsRunsSideBySide) {
   EXPECT_THAT(html, HasSubstr("<th>steps</th><td>4</td><td>8</td>"));
   EXPECT_EQ(series_of(html).size(), 2U);
   EXPECT_THAT(unbalanced(html), ElementsAre());
+}
+
+TEST(Page, NamesLinesByWhatTheyAre) {
+  std::vector<RunRecord> runs{run_of("first", 4, 5.0), run_of("second", 8, 4.0)};
+  for (RunRecord& run : runs) run.series["eval_losses/web"] = run.series["eval_loss"] = {{2, 4.5}, {4, 3.5}};
+  const std::string two = page(runs), one = page(std::span(runs).first(1));
+  for (const char* label : {">first training<", ">second validation, web<"}) EXPECT_THAT(two, HasSubstr(label));
+  for (const char* label : {">training<", ">validation, web<"}) EXPECT_THAT(one, HasSubstr(label));
+  EXPECT_THAT(one, Not(HasSubstr("\">first<"))) << "beside the heading";
 }
 
 TEST(Page, ShowsTheLoadOfExpertsWhereThereAreAny) {
@@ -125,6 +137,7 @@ TEST(Page, WarnsOfWhatAPersonShouldLookAt) {
   for (const char* text :
        {"2 steps were skipped", "hang-rank3.json", "rank 1 is the slowest", "50 % of a step&#39;s time"})
     EXPECT_THAT(html, HasSubstr(text));
+  EXPECT_LT(html.find("class=\"warning\""), html.find("id=\"facts\"")) << "first of all";
 }
 
 }  // namespace

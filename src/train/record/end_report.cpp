@@ -12,15 +12,16 @@
 
 namespace trireme::train {
 
-void write_end_report(const config::RunConfig& config) {
+std::string write_end_report(const config::RunConfig& config) {
   const std::string path = config.run.output + "/report.html";
   try {
     const std::array runs{report::read_run(config.run.output)};
     io::replace_text(path, report::page(runs));
-    log::info(fmt::format("report: {}", path));
+    return fmt::format("wrote {}\n", path);
   } catch (const std::exception& error) {
     log::warning(
         fmt::format("{} was not written: {}; later: trireme report {}", path, error.what(), config.run.output));
+    return "";
   }
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+
 #include "trireme/config/run_config.hpp"
 
 namespace trireme::train {
 
-/// Writes run.output/report.html, as `trireme report` does (metrics.report). What fails is a warning: the run is done.
-/// By one rank.
-void write_end_report(const config::RunConfig& config);
+/// Writes run.output/report.html, as `trireme report` does (metrics.report), and returns a line that says so. What
+/// fails is a warning, and the line empty: the run is done. By one rank.
+[[nodiscard]] std::string write_end_report(const config::RunConfig& config);
 
 }  // namespace trireme::train

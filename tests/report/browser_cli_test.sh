@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# `trireme report` in a browser without a screen: no error and no request, the numbers that it renders are those of
+# metrics.jsonl, and the page is light, dark where the browser is, and light on paper. jobs/setup.sh --browser installs one.
+# timeout: 120
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+browser=
+for name in chromium chromium-browser google-chrome; do
+  if [[ -z $browser ]] && command -v "$name" >/dev/null; then browser=$name; fi
+done
+if [[ -z $browser ]]; then
+  not_tried 'report.html in a browser: no chromium here (jobs/setup.sh --browser)'
+  exit 0
+fi
+
+# A run with everything that the page shows: validation, a traced step, a restart, a second run beside it.
+"$TRIREME" tokenize --tokenizer bytes -o validation.bin text.txt >/dev/null
+program train run.toml --set train.steps=12 --set train.eval_every=3 --set data.validation=validation.bin --set checkpoint.every=4 \
+  --set 'metrics.trace_steps=[3]'
+expect_done
+program train run.toml --set train.steps=20 --set train.eval_every=3 --set data.validation=validation.bin
+expect_done
+program train run.toml --set run.output=second --set optimizer.lr=5e-3
+expect_done
+program report out -o one.html
+expect_done
+program report out second -o two.html
+expect_done
+
+# opened PAGE ARGUMENTS: by a browser that is new every time and finds no host.
+opened() {
+  local page=$1
+  shift
+  rm -rf profile
+  timeout 60 "$browser" --headless=new --no-sandbox --disable-gpu --hide-scrollbars --no-first-run --disable-sync --user-data-dir="$work/profile" \
+    --disable-background-networking --disable-component-update --disable-default-apps --host-resolver-rules='MAP * ~NOTFOUND' \
+    --enable-logging=stderr --window-size=1500,2300 --log-net-log="$work/net.json" "$@" "file://$work/$page" 2>log.txt ||
+    fail "$browser ends with $?: $(tail -n 3 log.txt)"
+}
+# What pages, not the browser itself, asked the network for.
+requests() { grep -oE '"url":"https?://[^"/]*' net.json | grep -vE '\.(google|googleapis|gvt1)\.com' | sort -u; }
+
+for page in one.html two.html; do
+  opened "$page" --dump-dom >"dom-$page"
+  ! grep CONSOLE log.txt || fail "$page has errors"
+  [[ -z $(requests) ]] || fail "$page asks for $(requests)"
+done
+# What would be seen of a page that does ask and err.
+sed 's|<meta http-equiv[^>]*>|<img src="http://127.0.0.1:9/x.png"><script>nowhere()</script>|' one.html >bad.html
+opened bad.html --dump-dom >/dev/null
+grep -q CONSOLE log.txt || fail 'an error of a page is not seen'
+[[ $(requests) == *127.0.0.1* ]] || fail 'a request of a page is not seen'
+sed 's|<h1>|<img src="http://127.0.0.1:9/x.png"><h1>|' one.html >bad.html
+opened bad.html --dump-dom >/dev/null
+[[ -z $(requests) ]] || fail 'the content security policy lets pages ask'
+
+cat >numbers.py <<'PY'
+"""numbers.py METRICS DOM RUN: curves as they are drawn, and facts, against metrics.jsonl."""
+import html, json, re, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+dom = open(sys.argv[2]).read()
+run = int(sys.argv[3])
+runs = json.loads(html.unescape(re.search(r'id="series">(.*?)</script>', dom, re.S)[1]))
+
+def of_rows(key):
+    for row in rows:
+        value = row
+        for part in key.split("/"):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value is not None:
+            yield [row["step"], value]
+
+for key, points in runs[run]["series"].items():
+    assert points == list(of_rows(key)), key
+compared = 0
+for title, key in [("Loss (nats per token)", "loss"), ("Gradient norm, before clipping", "grad_norm"), ("Learning rate", "lr")]:
+    svg = re.search(rf'<svg[^>]*aria-label="{re.escape(title)}".*?</svg>', dom, re.S)[0]
+    color = run * (2 if key == "loss" else 1)  # the first run has a line of validation, too
+    path = re.search(rf'class="l{color}" d="(M[^"]*)"', svg)[1]
+    drawn = [tuple(map(float, point.split())) for point in re.split("[ML]", path)[1:]]
+    text = r'<text class="{}" x="([\d.]+)" y="([\d.]+)">([\d.e+-]+)</text>'
+    xs = [(float(x), float(value)) for x, y, value in re.findall(text.format("mid"), svg)]
+    ys = [(float(y) - 4, float(value)) for x, y, value in re.findall(text.format("end"), svg)]
+    def scaled(at, marks):
+        (a, low), (b, high) = marks[0], marks[-1]
+        return low + (at - a) / (b - a) * (high - low)
+    wanted = list(of_rows(key))
+    assert len(drawn) == len(wanted) and len(xs) > 1 and len(ys) > 1, (title, len(drawn), len(wanted))
+    span = abs(ys[-1][1] - ys[0][1])
+    for (x, y), (step, value) in zip(drawn, wanted):
+        assert abs(scaled(x, xs) - step) < 0.05, (title, step)
+        assert abs(scaled(y, ys) - value) < 0.01 * span, (title, step, scaled(y, ys), value)
+        compared += 1
+loss = [value for _, value in of_rows("loss")][-1]
+assert f"<td>{loss:.5g}</td>" in dom, "last loss"
+print(compared, "points")
+sys.exit(compared < 15)
+PY
+python3 numbers.py out/metrics.jsonl dom-one.html 0 >out.txt 2>err.txt || fail 'the numbers of one run'
+python3 numbers.py out/metrics.jsonl dom-two.html 0 >out.txt 2>err.txt || fail 'the numbers of the first of two runs'
+python3 numbers.py second/metrics.jsonl dom-two.html 1 >out.txt 2>err.txt || fail 'the numbers of the second of two runs'
+for part in 'Timeline of step 3' 'Device memory over step 3' 'restart before step' 'Step times by rank' 'class="l1"'; do
+  grep -q "$part" dom-one.html || fail "no \"$part\" on the page"
+done
+
+cat >corner.py <<'PY'
+"""corner.py PNG: its first pixel, and whether it has more than a few colors in its compressed bytes."""
+import struct, sys, zlib
+data, at, packed = open(sys.argv[1], "rb").read(), 8, b""
+while at < len(data):
+    size, kind = struct.unpack(">I4s", data[at : at + 8])
+    if kind == b"IDAT":
+        packed += data[at + 8 : at + 8 + size]
+    at += 12 + size
+print(*zlib.decompressobj().decompress(packed, 4)[1:4])  # of the first pixel every filter leaves the value
+sys.exit(len(packed) < 20000)
+PY
+opened one.html --screenshot="$work/light.png"
+opened two.html --screenshot="$work/dark.png" --blink-settings=preferredColorScheme=0
+[[ $(python3 corner.py light.png) == '255 255 255' ]] || fail 'the light page is not light, or empty'
+[[ $(python3 corner.py dark.png) == '20 22 26' ]] || fail 'the dark page is not dark, or empty'
+opened one.html --print-to-pdf="$work/print.pdf" --no-pdf-header-footer
+[[ $(head -c 5 print.pdf) == %PDF- && $(stat -c %s print.pdf) -gt 10000 ]] || fail 'the page does not print'
