@@ -26,7 +26,7 @@ std::string metrics_of(const config::RunConfig& config, const Machine& machine, 
       replay_traffic(step, model, shard::Layout(model, p.mesh.shard), replay_options_of(config, p.mesh));
   const Memory& m = p.memory;
   return fmt::format(
-      R"({{"step":1,"step_seconds":{0},"exposed_comm_seconds":{1},"data_seconds":0,"tokens_per_second":100,"tokens_per_second_per_rank":25.0,"memory_peak_bytes":{{"device":{{"parameters.sharded":{2},"activations":{3},"communication":4096,"total":1}},"host":{{}},"rss":1}},"comm_bytes":{{"shard":{{"all_gather":{4},"reduce_scatter":{5}}},"control":{{"sum":16}}}}}})"
+      R"({{"step":1,"step_seconds":{0},"exposed_comm_seconds":{1},"data_seconds":0,"tokens_per_second":100,"tokens_per_second_per_rank":25.0,"memory_peak_bytes":{{"device":{{"parameters.sharded":{2},"activations":{3},"communication":4096,"total":1}},"host":{{}},"rss":1}},"comm_bytes":{{"shard":{{"all_gather":{4},"reduce_scatter":{5}}},"expert":{{"all_to_all":7}},"control":{{"sum":16}}}}}})"
       "\n",
       p.expected.seconds * factor, p.expected.exposed() * factor, m.parameters_sharded.value, m.activations.value,
       traffic.at("shard").at("all_gather").bytes.value, traffic.at("shard").at("reduce_scatter").bytes.value + 8);
@@ -47,6 +47,7 @@ TEST(Compare, PutsPredictedAndMeasuredSideBySide) {
   EXPECT_THAT(text, ContainsRegex("not predicted .*  4 KiB"));
   EXPECT_THAT(text, ContainsRegex("shard all_gather .*  equal"));
   EXPECT_THAT(text, ContainsRegex("shard reduce_scatter .*  -0.0%"));
+  EXPECT_THAT(text, ContainsRegex("expert all_to_all +0 +7 +depends on the data"));
   EXPECT_THAT(text, ContainsRegex("step, median of 1 .* -50.0%"));
   EXPECT_THAT(text, ContainsRegex("forward b\\* +compute +12 .* (equal|[+-]0.0%)"));
   EXPECT_THAT(text, HasSubstr("by 1.000"));
