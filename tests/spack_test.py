@@ -41,6 +41,44 @@ PACKAGES = {
     "Python3": "python",
 }
 
+# Newest versions of what we restrict, in the releases of Spack's package repository (github.com/spack/spack-packages, by tag):
+# the one that Spack 1.1.0 takes by itself, and the one that docs/installing.md asks for.
+DEFAULT, WANTED = "v2025.11.0", "v2026.06.0"
+VERSIONS = {
+    DEFAULT: {
+        "py-torch": "2.7.1 2.8.0 2.9.0",
+        "kokkos": "4.4.01 4.5.01 4.6.02 4.7.01",
+        "hdf5": "1.10.11 1.12.3 1.14.6",
+        "cuda": "12.3.2 12.4.1 12.9.1 13.0.2",
+        "nccl": "2.26.6-1 2.27.7-1 2.28.7-1",
+        "cmake": "3.31.9 4.0.4 4.1.2",
+        "fmt": "11.2.0 12.0.0 12.1.0",
+        "spdlog": "1.15.3 1.16.0",
+        "cli11": "2.4.2 2.5.0",
+        "tomlplusplus": "3.4.0",
+        "nlohmann-json": "3.11.3 3.12.0",
+        "pcre2": "10.43 10.44",
+        "googletest": "1.15.2 1.17.0",
+        "python": "3.12.12 3.13.8 3.14.0",
+    },
+    WANTED: {
+        "py-torch": "2.9.1 2.10.0 2.11.0 2.12.0",
+        "kokkos": "4.7.04 5.0.2 5.1.1",
+        "hdf5": "1.10.11 1.12.3 1.14.6 2.1.0",
+        "cuda": "12.9.1 13.0.2 13.3.0",
+        "nccl": "2.28.9-1 2.29.7-1",
+        "cmake": "3.31.11 4.2.3 4.3.3",
+        "fmt": "11.2.0 12.0.0 12.1.0",
+        "spdlog": "1.15.3 1.16.0",
+        "cli11": "2.5.0 2.6.1",
+        "tomlplusplus": "3.4.0",
+        "nlohmann-json": "3.11.3 3.12.0",
+        "pcre2": "10.43 10.44",
+        "googletest": "1.15.2 1.17.0",
+        "python": "3.13.13 3.14.5",
+    },
+}
+
 
 class Recorder:
     """What a recipe declares."""
@@ -152,6 +190,44 @@ def check_package_repository():
         check(tag[1] in (ROOT / name).read_text(), f"{name} does not name the package repository {tag[1]}")
 
 
+def has(spec, versions):
+    """Whether one of `versions` is in the range of `spec`: "kokkos@4.5:4 +openmp", "py-torch@2.11:", "@2.11 ~cuda"."""
+
+    def numbers(version):
+        return [int(part) for part in re.findall(r"\d+", version)]
+
+    span = re.search(r"@([\d.-]*)(:?)([\d.-]*)", spec)
+    if not span:
+        return True
+    low, high = numbers(span[1]), numbers(span[3]) if span[2] else numbers(span[1])
+
+    def within(version):  # 4.7.01 is in :4, as in Spack
+        return numbers(version) >= low and (not high or numbers(version)[: len(high)] <= high)
+
+    return any(within(version) for version in versions.split())
+
+
+def check_versions(recipe):
+    """What is required exists: for CPUs in either release of the package repository, for GPUs in the newer one."""
+    for package, declared in recipe.dependencies.items():
+        for spec, _, when in declared:
+            if "@" not in spec or package == "mpi":
+                continue
+            for release, known in VERSIONS.items():
+                check(package in known, f"{package} is restricted to {spec}: VERSIONS has to have its versions")
+                if release == WANTED or when != "+cuda":
+                    check(has(spec, known[package]), f"{spec}: {release} has {known[package]}")
+    required = [re.search(r"py-torch:.*\n +require: \[\"([^\"]*)", (ROOT / name).read_text()) for name in ENVIRONMENTS]
+    for spec in [found[1] for found in required if found]:
+        check(has(spec, VERSIONS[WANTED]["py-torch"]), f"py-torch {spec}: {WANTED} does not have it")
+        check(not has(spec, VERSIONS[DEFAULT]["py-torch"]), f"py-torch {spec}: {DEFAULT} has it; say so in docs/installing.md")
+    installing = (ROOT / "docs/installing.md").read_text()
+    check(f"--tag {WANTED}" in installing and DEFAULT in installing, "docs/installing.md names other package repositories")
+    for package, version in re.findall(r"- spec: ([a-z0-9-]+)@([\d.]+)", (ROOT / ENVIRONMENTS[2]).read_text()):
+        for spec, _, when in recipe.dependencies.get(package, []):
+            check(when == "+cuda" or has(spec, version), f"{ENVIRONMENTS[2]}: {package} {version} is not {spec}")
+
+
 def entries(text, indent):
     return re.findall(rf"^ {{{indent}}}([a-z0-9-]+)::?", text, re.M)
 
@@ -199,6 +275,7 @@ def main():
     recipe = Recorder().load()
     check_recipe(recipe)
     check_package_repository()
+    check_versions(recipe)
     index = (ROOT / "spack-repo-index.yaml").read_text()
     for path in re.findall(r"^  - (\S+)", index, re.M):
         check((ROOT / path / "repo.yaml").is_file(), f"spack-repo-index.yaml: there is no repository in {path}")
