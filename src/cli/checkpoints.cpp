@@ -114,7 +114,7 @@ void add_checkpoints(CLI::App& app, Action& chosen) {
       ->capture_default_str();
   command->add_option(
       "--tokenizer", a->tokenizer,
-      "bytes, spm:MODEL, hf:FILE or none: the tokenizer to export with the weights; default: the checkpoint's");
+      "bytes, spm:PATH, hf:PATH or none: the tokenizer to export with the weights; default: the checkpoint's");
   command->add_flag("--overwrite", a->overwrite, "Replace an earlier export");
   command->callback([&chosen, a] { chosen = [a] { return export_weights(*a); }; });
 

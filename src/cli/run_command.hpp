@@ -19,6 +19,23 @@
 
 namespace trireme::cli {
 
+/// What to do about the first option of `arguments` that `command` does not have; "" where it has them all.
+inline std::string unknown_option(const CLI::App& command, std::span<char* const> arguments) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const std::string_view argument : arguments) {
+    const std::string name(argument.substr(0, argument.find('=')));
+    if (!name.starts_with("--") || name == "--" || std::ranges::find(names, name) != names.end()) continue;
+    const auto near = nearest(name, names);
+    const bool sets = std::ranges::find(names, "--set") != names.end();
+    return fmt::format(" {} is not an option of {}{}{}.", name, command.get_name(),
+                       near ? fmt::format("; did you mean {}", *near) : "",
+                       sets && !near ? "; keys of the run file are set with --set SECTION.KEY=VALUE" : "");
+  }
+  return "";
+}
+
 /// What to do about a command line that cannot be parsed; "" where the parser's own message is all.
 inline std::string remedy(const CLI::App& app, int argc, char** argv) {
   const std::span arguments(argv, static_cast<std::size_t>(argc));
@@ -34,6 +51,8 @@ inline std::string remedy(const CLI::App& app, int argc, char** argv) {
     if (arguments[i] == std::string_view("--set") &&
         std::string_view(arguments[i + 1]).find('=') == std::string_view::npos)
       return fmt::format(" --set takes SECTION.KEY=VALUE without a blank, not {}.", arguments[i + 1]);
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (argc > 1 && command->get_name() == arguments[1]) return unknown_option(*command, arguments.subspan(2));
   return "";
 }
 

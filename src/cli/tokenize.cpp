@@ -105,7 +105,8 @@ void add_tokenize(CLI::App& app, Action& chosen) {
   CLI::App* command = app.add_subcommand("tokenize", "Make a token file from plain text or JSON lines.");
   command
       ->add_option("--tokenizer", arguments->tokenizer,
-                   "bytes, spm:MODEL (a SentencePiece model) or hf:FILE (a tokenizer.json of Hugging Face)")
+                   "bytes, spm:PATH (a SentencePiece model) or hf:PATH (a tokenizer.json of Hugging Face): the file or "
+                   "its folder")
       ->required();
   command
       ->add_option("-o,--output", arguments->output,

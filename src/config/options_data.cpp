@@ -150,7 +150,7 @@ std::vector<Option> data_options() {
       .default_is("the tokenizer's");
   s.flag("document_mask", &Data::document_mask,
          "mask attention across documents, separated by data.document_end; position ids are not reset");
-  s.path("tokenizer", &Data::tokenizer, "tokenizer of the token files: bytes, spm:MODEL or hf:FILE; stored in exports")
+  s.path("tokenizer", &Data::tokenizer, "tokenizer of the token files: bytes, spm:PATH or hf:PATH; stored in exports")
       .default_is("none");
   s.number("skip_to", &Data::skip_to, between(0, largest_sample), "skip to this sample of the data order")
       .default_is("none");

@@ -79,6 +79,22 @@ bool is_json(std::string_view bytes) {
 
 }  // namespace
 
+std::string TextCheck::kind_of(std::string_view bytes) {
+  constexpr std::size_t least = 16;  // fewer could be tokens by chance
+  for (const auto& [magic, name, remedy] : formats)
+    if (magic.size() > 2 && bytes.starts_with(magic)) return std::string(name);
+  if (bytes.starts_with("\x1f\x8b\x08"sv)) return "compressed by gzip";
+  if (bytes.starts_with("\x28\xb5\x2f\xfd"sv)) return "compressed by zstd";
+  const auto control = [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 && c != '\t' && c != '\n' && c != '\r' && c != '\f';
+  };
+  if (bytes.size() < least || std::ranges::any_of(bytes, control)) return "";
+  TextCheck check("");
+  check.count_invalid(bytes);
+  if (check.invalid_ > 0) return "";
+  return bytes.starts_with('{') ? "JSON lines" : "plain text";
+}
+
 void TextCheck::look_at_beginning(std::string_view bytes) const {
   for (const auto& [magic, name, remedy] : formats)
     if (bytes.starts_with(magic))

@@ -17,6 +17,9 @@ class TextCheck {
   /// Takes the next bytes of the file. Throws DataError when the file is compressed, JSON lines or another known
   /// format, holds a zero byte, or when more than one byte in a thousand, and more than 16, are no UTF-8.
   void add(std::string_view bytes);
+  /// What kind of text, or of compressed text, begins with `bytes`, such as "JSON lines"; "" where it is none that is
+  /// known, as tokens are.
+  [[nodiscard]] static std::string kind_of(std::string_view bytes);
   /// After the last byte: warns of bytes that are no UTF-8.
   void finish();
 

@@ -15,6 +15,7 @@
 #include "base/io/try_again.hpp"
 #include "data/fingerprint.hpp"
 #include "data/megatron_index.hpp"
+#include "data/text_check.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/hash.hpp"
 #include "trireme/base/log.hpp"
@@ -93,6 +94,19 @@ std::size_t widen(TokenType type, const std::byte* bytes, std::int64_t vocab_siz
     case TokenType::int64: return widen<std::int64_t>(bytes, vocab_size, out);
   }
   throw BugError("unknown token type");
+}
+
+/// Text is within most vocabularies when it is read as tokens.
+void refuse_text(const io::InputFile& file) {
+  std::string beginning(static_cast<std::size_t>(std::min<std::int64_t>(file.size(), 4096)), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(beginning)));
+  const std::string kind = TextCheck::kind_of(beginning);
+  if (kind.empty()) return;
+  throw DataError(
+      fmt::format("{} holds no tokens: it is {}; tokenize it first: trireme tokenize --tokenizer TOKENIZER "
+                  "{}-o {} {}",
+                  file.name(), kind, kind == "JSON lines" ? "--field text " : "",
+                  std::filesystem::path(file.path()).replace_extension(".bin").string(), file.path()));
 }
 
 /// One stored token, whatever its value.
@@ -213,6 +227,7 @@ void TokenFile::open_llmc() {
 
 void TokenFile::open_raw(TokenType type) {
   if (format_ == TokenFormat::automatic) {
+    refuse_text(file_);
     if (first_words(file_)[0] == 0x4d554e93) {  // "\x93NUM"
       throw DataError(file_.name() + " is a NumPy .npy file; write the bare tokens with array.tofile() instead");
     }

@@ -33,11 +33,20 @@ std::string_view scheme_of(std::string_view spec) {
   return {};
 }
 
-/// The file of `spec`; "hf:" may name the directory that holds it.
-std::string path_of(const std::string& spec) {
-  std::string path = spec.substr(scheme_of(spec).size());
-  if (spec.starts_with(huggingface) && io::status_of(path).kind == io::PathKind::directory) path += "/tokenizer.json";
-  return path;
+const char* file_name_of(std::string_view scheme) {
+  return scheme == huggingface ? "tokenizer.json" : "tokenizer.model";
+}
+
+/// What `path`, given without a scheme, is called with one; "" where it is no tokenizer.
+std::string spec_of_path(const std::string& path) {
+  if (io::status_of(path).kind == io::PathKind::directory) {
+    const std::string found = spec_in_directory(path);
+    return found == "bytes" ? found : std::string(scheme_of(found)) + (found.empty() ? "" : path);
+  }
+  if (io::status_of(path).kind != io::PathKind::file) return "";
+  return path.ends_with(".json")    ? std::string(huggingface) + path
+         : path.ends_with(".model") ? std::string(sentencepiece) + path
+                                    : "";
 }
 
 std::string read(const std::string& path, const char* kind) { return io::InputFile(path, kind).read_whole(most_bytes); }
@@ -111,10 +120,37 @@ std::map<std::string, std::string> huggingface_files(const std::string& path) {
 std::map<std::string, std::string> export_files(const std::string& spec) {
   if (spec.empty()) return {};
   if (spec == "bytes") return byte_files();
-  const std::string path = path_of(spec);
+  const std::string path = path_of_spec(spec);
   if (spec.starts_with(sentencepiece)) return sentencepiece_export_files(path, read(path, "SentencePiece model"));
   if (spec.starts_with(huggingface)) return huggingface_files(path);
-  throw ConfigError(fmt::format("tokenizer \"{}\" is not known", spec));
+  unknown_spec(spec);
+}
+
+std::string path_of_spec(const std::string& spec) {
+  const std::string_view scheme = scheme_of(spec);
+  std::string path = spec.substr(scheme.size());
+  if (scheme.empty()) return path;
+  const io::PathKind kind = io::status_of(path).kind;
+  if (kind == io::PathKind::nothing && fs::path(path).extension() != fs::path(file_name_of(scheme)).extension())
+    throw DataError(
+        fmt::format("tokenizer {}: there is no such file or folder; nothing is downloaded: give the folder that holds "
+                    "the model's {}",
+                    spec, file_name_of(scheme)));
+  if (kind != io::PathKind::directory) return path;
+  std::string file = (fs::path(path) / file_name_of(scheme)).string();
+  if (io::status_of(file).kind == io::PathKind::file) return file;
+  const std::string other = spec_of_path(path);
+  throw DataError(fmt::format("tokenizer {}: the folder holds no {}; {}", spec, file_name_of(scheme),
+                              other.empty() ? "give the folder of the model's tokenizer" : "give it as " + other));
+}
+
+void unknown_spec(const std::string& spec) {
+  const std::string meant = spec_of_path(spec);
+  throw ConfigError(
+      fmt::format("tokenizer \"{}\" is not known{}; it is \"bytes\", \"spm:PATH\" with a SentencePiece model, or "
+                  "\"hf:PATH\" with a "
+                  "tokenizer.json of Hugging Face; PATH is the file or its folder",
+                  spec, meant.empty() ? "" : fmt::format("; did you mean {}?", meant)));
 }
 
 std::string spec_in_directory(const std::string& directory) {
@@ -124,7 +160,7 @@ std::string spec_in_directory(const std::string& directory) {
     const nlohmann::json config = io::parse_json(in(config_name), io::read_text(in(config_name), most_bytes));
     const std::string spec =
         config.is_object() && config.contains(recorded) && config[recorded].is_string() ? config[recorded] : "";
-    const std::string name = path_of(spec);
+    const std::string name = spec.substr(scheme_of(spec).size());
     if (spec == "bytes") return spec;
     if (!scheme_of(spec).empty() && !name.empty() && fs::path(name).filename() == name && has(name))  // beside it
       return std::string(scheme_of(spec)) + in(name);
@@ -136,11 +172,11 @@ std::string spec_in_directory(const std::string& directory) {
 
 std::string absolute_spec(const std::string& spec) {
   const std::string_view scheme = scheme_of(spec);
-  return scheme.empty() ? spec : std::string(scheme) + fs::absolute(path_of(spec)).lexically_normal().string();
+  return scheme.empty() ? spec : std::string(scheme) + fs::absolute(path_of_spec(spec)).lexically_normal().string();
 }
 
 std::string fingerprint(const std::string& spec) {
-  return scheme_of(spec).empty() ? "" : fmt::format("{:016x}", fnv1a(read(path_of(spec), "tokenizer")));
+  return scheme_of(spec).empty() ? "" : fmt::format("{:016x}", fnv1a(read(path_of_spec(spec), "tokenizer")));
 }
 
 }  // namespace trireme::tokenizer

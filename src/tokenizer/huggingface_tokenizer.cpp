@@ -26,14 +26,11 @@ constexpr std::array<std::string_view, 4> known_ends = {"<|endoftext|>", "</s>",
 
 nlohmann::json read_json(const io::InputFile& file) {
   auto json = io::parse_or_discard(file.read_whole(largest_file_bytes));
+  if (!json.is_object() && file.path().ends_with(".model"))
+    throw DataError(fmt::format("{} is no JSON; a SentencePiece model is given as spm:{}", file.name(), file.path()));
   if (!json.is_object())
     throw DataError(fmt::format("{} is no JSON object, or it nests too deep; is it whole?", file.name()));
   return json;
-}
-
-std::string file_path(const std::string& path) {
-  std::error_code error;
-  return fs::is_directory(path, error) ? (fs::path(path) / "tokenizer.json").string() : path;
 }
 
 /// The text of "eos_token" in a file beside tokenizer.json; empty where there is none. It may be an object.
@@ -96,7 +93,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_huggingface_tokenizer(const std::string& path) {
-  return std::make_unique<HuggingFaceTokenizer>(file_path(path));
+  return std::make_unique<HuggingFaceTokenizer>(path);
 }
 
 }  // namespace trireme::tokenizer

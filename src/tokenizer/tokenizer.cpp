@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/tokenizer/tokenizer.hpp"
 
-#include <fmt/format.h>
-
 #include "tokenizer/huggingface_tokenizer.hpp"
 #include "tokenizer/sentencepiece_tokenizer.hpp"
-#include "trireme/base/error.hpp"
+#include "trireme/tokenizer/files.hpp"
 
 namespace trireme::tokenizer {
 namespace {
@@ -38,18 +36,10 @@ class ByteTokenizer final : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& spec) {
-  constexpr std::string_view sentencepiece = "spm:";
   if (spec == "bytes") return std::make_unique<ByteTokenizer>();
-  if (spec.starts_with(sentencepiece) && spec.size() > sentencepiece.size()) {
-    return make_sentencepiece_tokenizer(spec.substr(sentencepiece.size()));
-  }
-  constexpr std::string_view huggingface = "hf:";
-  if (spec.starts_with(huggingface) && spec.size() > huggingface.size())
-    return make_huggingface_tokenizer(spec.substr(huggingface.size()));
-  throw ConfigError(fmt::format(
-      "tokenizer \"{}\" is not known; it is \"bytes\", \"spm:MODEL\" with the path of a SentencePiece model, or "
-      "\"hf:FILE\" with the path of a tokenizer.json",
-      spec));
+  if (spec.starts_with("spm:") && spec.size() > 4) return make_sentencepiece_tokenizer(path_of_spec(spec));
+  if (spec.starts_with("hf:") && spec.size() > 3) return make_huggingface_tokenizer(path_of_spec(spec));
+  unknown_spec(spec);
 }
 
 }  // namespace trireme::tokenizer

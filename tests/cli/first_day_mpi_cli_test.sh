@@ -26,6 +26,9 @@ cp first.toml before.toml
 program init --from tiny --tokenizer bytes --data data.bin --ranks 2 -o first.toml
 expect_end 2 'first.toml exists and is left as it is'
 cmp first.toml before.toml || fail 'init wrote over a run file'
+printf '{"text": "the ship"}\n%.0s' 1 2 3 >web.jsonl
+program evaluate runs/first/export --data web.jsonl
+expect_end 3 'it is JSON lines; tokenize it first: trireme tokenize --tokenizer TOKENIZER --field text -o web.bin web.jsonl'
 program init --from runs/first/export --data data.bin --ranks 1 --seq-len 32 -o continued.toml
 expect_done
 grep -q '^from = "runs/first/export"' continued.toml || fail 'the weights are not where training begins'
@@ -41,7 +44,7 @@ program init --from tinny --tokenizer bytes --data data.bin --ranks 2 -o other.t
 expect_end 2 '--from tinny: no such file or folder, and no name' 'llama3-8b'
 program init --from tiny --data data.bin --ranks 2 -o other.toml
 expect_end 2 '--from tiny has no vocabulary of its own'
-printf 'the ship has oars and sails...%.0s' {1..60} >even.txt
+printf 'the ship has oars and sails..\001%.0s' {1..60} >even.txt
 program init --from tiny --tokenizer bytes --data even.txt --seq-len 64 --ranks 2 -o other.toml
 expect_end 3 'even.txt' 'is outside the vocabulary of 257'
 program init --from llama3-405b --tokenizer bytes --data data.bin --ranks 1 --machine h100 --seq-len 64 -o other.toml
@@ -53,6 +56,15 @@ program trian first.toml
 expect_end 2 '"trian" is not a command; did you mean train'
 program train run.toml --set train.steps 50
 expect_end 2 'argument was not expected: 50. --set takes SECTION.KEY=VALUE without a blank, not train.steps'
+program train run.toml --steps 50
+expect_end 2 '--steps is not an option of train; keys of the run file are set with --set SECTION.KEY=VALUE'
+program generate out --promt ship
+expect_end 2 '--promt is not an option of generate; did you mean --prompt'
+
+# What takes tokens says what to do with text.
+program train run.toml --set data.train=text.txt --set train.steps=1
+expect_end 3 'text.txt holds no tokens: it is plain text; tokenize it first: trireme tokenize --tokenizer TOKENIZER -o text.bin text.txt'
+expect_no_output
 
 # train --try: a verdict, and nothing is left, neither in run.output nor in the folder for temporary files.
 mkdir tmp

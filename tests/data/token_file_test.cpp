@@ -160,6 +160,22 @@ TEST(TokenFile, NamesFilesOfOtherKinds) {
                {"NumPy", "tofile()"});
   expect_parts(error_of(ExitCode::data, [&] { TokenFile(dir / "eval.bin", TokenFormat::automatic, 100); }),
                {"evaluation file"});
+  const auto message = [&](const std::string& name, std::string_view bytes) {
+    write_file(dir / name, bytes);
+    return error_of(ExitCode::data, [&] { TokenFile(dir / name, TokenFormat::automatic, 128256); });
+  };
+  expect_parts(message("web.jsonl", "{\"text\": \"Tr\xc3\xadreme\"}\n"),
+               {"holds no tokens: it is JSON lines", "--field text -o", "web.bin"});
+  expect_parts(message("book.txt", "The ship has three banks of oars.\n"), {"it is plain text; tokenize it first"});
+  expect_parts(message("book.txt.gz", "\x1f\x8b\x08 and so on"), {"it is compressed by gzip"});
+}
+
+TEST(TokenFile, TakesTokensThatLookLikeLetters) {
+  const TemporaryDirectory dir;
+  for (const char* bytes : {"abcdefgh", "Tr\xc3\xadremes rows\x01\x02"}) {
+    write_file(dir / "x", bytes);
+    EXPECT_NO_THROW((void)TokenFile(dir / "x", TokenFormat::automatic, 50000)) << bytes;
+  }
 }
 
 TEST(TokenFile, NamesWhatIsWrongWithAnLlmcFile) {

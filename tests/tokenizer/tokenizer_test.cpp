@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "data/files.hpp"
 #include "data/spm_model.hpp"
+#include "trireme/tokenizer/files.hpp"
 
 namespace trireme::tokenizer {
 namespace {
@@ -31,7 +34,7 @@ TEST(MakeTokenizer, NamesWhatItDoesNotKnow) {
   const auto message = [](const std::string& spec) {
     return data::test::error_of(ExitCode::usage, [&] { (void)make_tokenizer(spec); });
   };
-  data::test::expect_parts(message("tiktoken"), {"\"tiktoken\"", "\"bytes\"", "\"spm:MODEL\""});
+  data::test::expect_parts(message("tiktoken"), {"\"tiktoken\" is not known; it is \"bytes\"", "\"spm:PATH\""});
   data::test::expect_parts(message("spm:"), {"\"spm:\" is not known"});
 }
 
@@ -47,6 +50,30 @@ TEST(MakeTokenizer, NamesMissingAndForeignModels) {
   data::test::expect_parts(message("llama.model"), {"is not a SentencePiece model", "spm_train"});
   data::test::expect_parts(message("empty.model"), {"is not a SentencePiece model"});
   data::test::expect_parts(message("tokenizer.json"), {"is JSON", "Hugging Face"});
+}
+
+TEST(MakeTokenizer, TakesFoldersAndNamesWhatWasMeant) {
+  const TemporaryDirectory dir;
+  for (const char* name : {"json", "model", "none"}) std::filesystem::create_directory(dir / name);
+  for (const auto& [name, text] : export_files("bytes")) data::test::write_file((dir / "json/") + name, text);
+  data::test::write_file(dir / "json/tokenizer_config.json", "{\"eos_token\": \"<|endoftext|>\"}");
+  data::test::write_file(dir / "model/tokenizer.model", "this is no model");
+  for (const char* path : {"json", "json/", "json/tokenizer.json"})
+    EXPECT_EQ(make_tokenizer("hf:" + (dir / path))->vocab_size(), 257) << path;
+  const auto message = [&](ExitCode code, const std::string& scheme, const std::string& name) {
+    return data::test::error_of(code, [&] { (void)make_tokenizer(scheme + (dir / name)); });
+  };
+  data::test::expect_parts(message(ExitCode::data, "spm:", "model"), {"model/tokenizer.model is not a SentencePiece"});
+  data::test::expect_parts(message(ExitCode::data, "spm:", "json"),
+                           {"the folder holds no tokenizer.model; give it as hf:" + (dir / "json")});
+  data::test::expect_parts(message(ExitCode::data, "hf:", "model"),
+                           {"the folder holds no tokenizer.json; give it as spm:" + (dir / "model")});
+  data::test::expect_parts(message(ExitCode::data, "hf:", "none"), {"no tokenizer.json; give the folder of"});
+  data::test::expect_parts(message(ExitCode::data, "hf:", "model/tokenizer.model"), {"is given as spm:"});
+  data::test::expect_parts(message(ExitCode::data, "hf:", "nowhere/Llama-3.1-8B"), {"nothing is downloaded"});
+  data::test::expect_parts(message(ExitCode::data, "hf:", "json/tokeniser.json"), {"does not exist; the nearest file"});
+  for (const auto& [name, meant] : {std::pair{"json", "hf:"}, {"json/tokenizer.json", "hf:"}, {"model", "spm:"}})
+    data::test::expect_parts(message(ExitCode::usage, "", name), {"did you mean " + (meant + (dir / name)) + "?"});
 }
 
 TEST_F(SentencePieceTokenizer, ReadsWhatSpmTrainWrites) {

@@ -18,6 +18,13 @@ namespace trireme::tokenizer {
 /// `spec` with an absolute path: the same tokenizer from any working directory.
 [[nodiscard]] std::string absolute_spec(const std::string& spec);
 
+/// The file of `spec`, whose path may be that of its folder; "" of "bytes". Throws DataError when the folder holds
+/// none, or when it is neither a file nor a folder.
+[[nodiscard]] std::string path_of_spec(const std::string& spec);
+
+/// Throws ConfigError: `spec` is not known, and what it may have meant.
+[[noreturn]] void unknown_spec(const std::string& spec);
+
 /// 16 hexadecimal digits that change with the contents of the file of `spec`; "" when it has none. Throws DataError
 /// when the file cannot be read.
 [[nodiscard]] std::string fingerprint(const std::string& spec);

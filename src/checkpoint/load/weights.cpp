@@ -86,7 +86,7 @@ std::string Weights::tokenizer() const {
   if (spec.empty())
     throw CheckpointError(
         fmt::format("{}: holds no tokenizer and names none; give the one that made its training data: --tokenizer "
-                    "bytes, spm:MODEL or hf:FILE",
+                    "bytes, spm:PATH or hf:PATH",
                     path_));
   if (generation_.tokenizer_fingerprint.empty()) return spec;
   try {

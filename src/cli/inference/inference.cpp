@@ -18,7 +18,7 @@ void add_model_options(CLI::App& command, ModelArguments& arguments, const std::
       ->required();
   command.add_option(
       "--tokenizer", arguments.tokenizer,
-      fmt::format("bytes, spm:MODEL or hf:FILE, {}; default: the tokenizer that MODEL was trained with", what));
+      fmt::format("bytes, spm:PATH or hf:PATH, {}; default: the tokenizer that MODEL was trained with", what));
   command.add_option("--device", arguments.device, "Device: auto (GPU if every rank has one), cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();

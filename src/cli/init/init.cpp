@@ -202,7 +202,7 @@ void add_init(CLI::App& app, Action& chosen) {
       ->required()
       ->check(whole_number(1, std::numeric_limits<int>::max()));
   command->add_option("--tokenizer", a->tokenizer,
-                      "What made the data: bytes, spm:MODEL or hf:FILE; sets the vocabulary of a model from scratch");
+                      "What made the data: bytes, spm:PATH or hf:PATH; sets the vocabulary of a model from scratch");
   command->add_option("--machine", a->machine,
                       "Where it will run: a machine file or a shipped name (`trireme plan --help`); default: the "
                       "shipped one of this machine's GPUs, else this machine's cores");
