@@ -147,10 +147,10 @@ std::string path_of_spec(const std::string& spec) {
 void unknown_spec(const std::string& spec) {
   const std::string meant = spec_of_path(spec);
   throw ConfigError(
-      fmt::format("tokenizer \"{}\" is not known{}; it is \"bytes\", \"spm:PATH\" with a SentencePiece model, or "
-                  "\"hf:PATH\" with a "
-                  "tokenizer.json of Hugging Face; PATH is the file or its folder",
-                  spec, meant.empty() ? "" : fmt::format("; did you mean {}?", meant)));
+      fmt::format("tokenizer \"{}\" is not known{} Allowed are \"bytes\", \"spm:PATH\" with a SentencePiece model, and "
+                  "\"hf:PATH\" with "
+                  "a tokenizer.json of Hugging Face; PATH is the file or its folder",
+                  spec, meant.empty() ? "." : fmt::format("; did you mean {}?", meant)));
 }
 
 std::string spec_in_directory(const std::string& directory) {

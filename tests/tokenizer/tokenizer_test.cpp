@@ -34,7 +34,7 @@ TEST(MakeTokenizer, NamesWhatItDoesNotKnow) {
   const auto message = [](const std::string& spec) {
     return data::test::error_of(ExitCode::usage, [&] { (void)make_tokenizer(spec); });
   };
-  data::test::expect_parts(message("tiktoken"), {"\"tiktoken\" is not known; it is \"bytes\"", "\"spm:PATH\""});
+  data::test::expect_parts(message("tiktoken"), {"\"tiktoken\" is not known. Allowed are \"bytes\"", "\"spm:PATH\""});
   data::test::expect_parts(message("spm:"), {"\"spm:\" is not known"});
 }
 
