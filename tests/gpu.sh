@@ -175,7 +175,7 @@ step_tests() {
 # others run as long as the step may.
 step_mpi() {
   local test ranks failed=0
-  local first='*Immediate:*ReplicatedSelective:*/Graphs:*Bf16ParametersOffloaded:*/Tensor:*Nccl'
+  local first='*Immediate:*ReplicatedSelective:*/Graphs:*Bf16ParametersOffloaded:*/Tensor:*/Pipeline:*/ContextGather:*Nccl'
   export OMP_NUM_THREADS=2
   together() { judged mpi "$1" "$2" timeout "$3" mpirun --oversubscribe --bind-to none -n "$2" "$bin/$4" --gtest_brief=1 --gtest_filter="$5" || failed=1; }
   for ranks in 1 2 4; do together comm_device_gpu_mpi_test $ranks 90 comm_device_gpu_mpi_test '*'; done

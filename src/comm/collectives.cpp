@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "comm/all_reduce.hpp"
-#include "comm/staging.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/counters.hpp"
 #include "trireme/comm/transport.hpp"
@@ -145,22 +144,6 @@ void Collectives::send(const void* data, Bytes bytes, int peer) {
 void Collectives::receive(void* data, Bytes bytes, int peer) {
   run_uncounted("receive", bytes, [&](mpi::Wait& wait) {
     transport_->exchange(nullptr, static_cast<std::byte*>(data), bytes.value, peer, wait);
-  });
-}
-
-void Collectives::sum_with(float* data, std::int64_t elements, int peer) {
-  constexpr std::int64_t at_once = 1 << 20;
-  run("all_reduce", all_reduce_bytes(elements, size_of(DType::fp32), 2), [&](mpi::Wait& wait) {
-    const auto room = static_cast<std::size_t>(std::min(elements, at_once) * size_of(DType::fp32));
-    const std::shared_ptr<std::byte[]> memory = allocate_staging(services_.staging, room);
-    const auto* const theirs = reinterpret_cast<const float*>(memory.get());
-    for (std::int64_t first = 0; first < elements; first += at_once) {
-      const std::int64_t count = std::min(elements - first, at_once);
-      float* const mine = data + first;
-      transport_->exchange(reinterpret_cast<const std::byte*>(mine), memory.get(), count * size_of(DType::fp32), peer,
-                           wait);
-      for (std::int64_t i = 0; i < count; ++i) mine[i] += theirs[i];  // of two terms: the order is of no account
-    }
   });
 }
 

@@ -26,12 +26,17 @@ void Groups::add(mesh::Group group, schedule::Lane lane, int ranks) {
   const Rank mine{world_.rank()};
   const std::vector<Rank> along = mesh_.group(row.axes, mesh_.coordinates(mine));
   const int all = static_cast<int>(along.size());
-  invariant(row.members == mesh::Members::all ? ranks == all : all % ranks == 0,
+  const bool ends = row.members == mesh::Members::ends;
+  invariant(ends                                ? ranks == 2 && all > 1
+            : row.members == mesh::Members::all ? ranks == all
+                                                : all % ranks == 0,
             fmt::format("{} of {} ranks in {}", row.name, ranks, all));
   const auto place = static_cast<int>(std::ranges::find(along, mine) - along.begin());
   // Its first rank is the colour: its ranks agree on it, and no other group of its kind has it. Ranks keep their order:
   // along an axis it is the order of coordinates, within dp that of dp ranks.
-  const int first_place = row.members == mesh::Members::strided ? place % (all / ranks) : place / ranks * ranks;
+  const int first_place = ends                                    ? (place + 1 == all ? 0 : place)
+                          : row.members == mesh::Members::strided ? place % (all / ranks)
+                                                                  : place / ranks * ranks;
   const Rank first = along[static_cast<std::size_t>(first_place)];
   const bool added = communicators_.try_emplace({group, lane}, world_.split(first.value, mine.value)).second;
   invariant(added, fmt::format("{}/{} is added once", row.name, schedule::to_text(lane)));

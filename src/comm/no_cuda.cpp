@@ -6,9 +6,18 @@
 #include "trireme/comm/transport.hpp"
 
 namespace trireme::comm {
+namespace {
+
+constexpr const char* without = "NCCL was asked for, but this trireme was built without CUDA (TRIREME_CUDA=OFF).";
+
+}  // namespace
 
 std::unique_ptr<Transport> nccl_transport(const mpi::Communicator&, c10::Device, const mpi::Deadline&) {
-  throw EnvironmentError("NCCL was asked for, but this trireme was built without CUDA (TRIREME_CUDA=OFF).");
+  throw EnvironmentError(without);
+}
+
+Channels nccl_channels(const mpi::Communicator&, c10::Device, const mpi::Deadline&, const ChannelPeers&) {
+  throw EnvironmentError(without);
 }
 
 }  // namespace trireme::comm

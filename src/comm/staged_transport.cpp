@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <vector>
 
 #include "comm/all_reduce.hpp"
 #include "comm/device_memory.hpp"
+#include "comm/messages.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/device_transports.hpp"
@@ -65,6 +67,50 @@ class StagedTransport final : public DeviceTransport {
       all.narrow(0, first, count).copy_(piece);
     }
     return true;
+  }
+
+  void all_to_all(const std::byte* out, std::span<const std::int64_t> sent, std::byte* in,
+                  std::span<const std::int64_t> received, mpi::Wait& wait) override {
+    const std::vector<std::int64_t> going = begins(sent), coming = begins(received);
+    const auto ranks = static_cast<std::size_t>(size());
+    const std::int64_t most = elements_ * 2 / size();  // bytes of a rank: half of the staging memory each way
+    // All ranks take as many rounds as the longest message between any two.
+    const std::int64_t mine = std::max(*std::ranges::max_element(sent), *std::ranges::max_element(received));
+    std::vector<std::int64_t> longest(ranks);
+    host_->gather_values(reinterpret_cast<const std::byte*>(&mine), reinterpret_cast<std::byte*>(longest.data()),
+                         {.total = std::int64_t{8} * size(), .part = 8}, wait);
+    const std::int64_t end = *std::ranges::max_element(longest);
+    for (std::int64_t first = 0; first < end; first += most) {
+      const auto piece = [&](std::span<const std::int64_t> counts) {
+        std::vector<std::int64_t> now(counts.begin(), counts.end());
+        for (std::int64_t& count : now) count = std::clamp<std::int64_t>(count - first, 0, most);
+        return now;
+      };
+      const std::vector<std::int64_t> out_now = piece(sent), in_now = piece(received);
+      const std::vector<std::int64_t> out_at = begins(out_now), in_at = begins(in_now);
+      const auto part = [&](std::int64_t offset, std::int64_t count) { return memory(at::kByte, offset, {count}); };
+      for (std::size_t rank = 0; rank < ranks; ++rank)
+        if (out_now[rank] > 0)
+          part(out_at[rank], out_now[rank]).copy_(bytes(out + going[rank] + first, {out_now[rank]}));
+      const at::Tensor from = part(0, elements_ * 2), to = part(elements_ * 2, elements_ * 2);
+      host_->all_to_all(static_cast<const std::byte*>(from.const_data_ptr()), out_now,
+                        static_cast<std::byte*>(to.mutable_data_ptr()), in_now, wait);
+      for (std::size_t rank = 0; rank < ranks; ++rank)
+        if (in_now[rank] > 0)
+          bytes(in + coming[rank] + first, {in_now[rank]}).copy_(part(elements_ * 2 + in_at[rank], in_now[rank]));
+    }
+  }
+
+  void exchange(const std::byte* out, std::byte* in, std::int64_t count, int peer, mpi::Wait& wait) override {
+    const std::int64_t most = elements_ * 2;  // bytes: half of the staging memory each way
+    for (std::int64_t first = 0; first < count; first += most) {
+      const std::int64_t some = std::min(most, count - first);
+      const at::Tensor going = memory(at::kByte, 0, {some}), coming = memory(at::kByte, most, {some});
+      if (out != nullptr) going.copy_(bytes(out + first, {some}));
+      host_->exchange(out != nullptr ? static_cast<const std::byte*>(going.const_data_ptr()) : nullptr,
+                      in != nullptr ? static_cast<std::byte*>(coming.mutable_data_ptr()) : nullptr, some, peer, wait);
+      if (in != nullptr) bytes(in + first, {some}).copy_(coming);
+    }
   }
 
   void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) override {

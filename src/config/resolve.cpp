@@ -169,8 +169,6 @@ Resolved resolve(const RunConfig& config, int ranks) {
 
 void require_trainable(const RunConfig& config) {
   Mistakes mistakes;
-  if (config.mesh.context > 1 && config.device.type == DeviceType::cuda)
-    mistakes.add("device.type = cuda: not available with mesh.context > 1 yet; set cpu");
   if (config.mesh.expert > 1 && config.device.type == DeviceType::cuda)
     mistakes.add("device.type = cuda: not available with mesh.expert > 1 yet; set cpu");
   if (config.mesh.pipeline == 1) return mistakes.raise("the run cannot be trained:");
@@ -182,8 +180,6 @@ void require_trainable(const RunConfig& config) {
         "pipeline.schedule: {} splits the backward, which layers with experts do not do yet; set gpipe, 1f1b "
         "or interleaved",
         to_text(kind)));
-  if (config.device.type == DeviceType::cuda)
-    mistakes.add("device.type = cuda: not available with mesh.pipeline > 1 yet; set cpu");
   mistakes.raise("the run cannot be trained:");
 }
 

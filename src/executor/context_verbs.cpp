@@ -55,8 +55,50 @@ void each_head_part(int ranks, std::int64_t tokens, std::span<const std::int64_t
     }
 }
 
+/// Rows of all ranks' tokens as the ranks hold them, one behind the other, and as the sequences have them.
+enum class Order { by_rank, in_sequence };
+
+/// On a GPU: the rows in the other order. ranks: of the context axis. A rank's first runs begin the sequences, and its
+/// second ones end them, the last rank's first.
+at::Tensor reordered(const at::Tensor& rows, Order to, std::int64_t ranks, std::int64_t sequences) {
+  at::Tensor out = at::empty_like(rows);
+  const std::int64_t run = rows.size(0) / (2 * ranks * sequences);
+  const auto held = [&](const at::Tensor& x, std::int64_t which) {  // [sequences, ranks, run, width]
+    return x.view({ranks, sequences, 2, run, x.size(1)}).select(2, which).transpose(0, 1);
+  };
+  const auto half = [&](const at::Tensor& x, std::int64_t which) {
+    return x.view({sequences, 2 * ranks, run, x.size(1)}).narrow(1, which * ranks, ranks);
+  };
+  if (to == Order::in_sequence) {
+    half(out, 0).copy_(held(rows, 0));
+    half(out, 1).copy_(held(rows, 1).flip({1}));
+  } else {
+    held(out, 0).copy_(half(rows, 0));
+    held(out, 1).copy_(half(rows, 1).flip({1}));
+  }
+  return out;
+}
+
+/// On a GPU: calls move(whole, part) with views [tokens, ranks, width / ranks] of each section: as it lies in all heads
+/// of some tokens, and in what `each_head_part` calls `part`.
+template <class Move>
+void each_section(const at::Tensor& whole, const at::Tensor& part, std::int64_t ranks,
+                  std::span<const std::int64_t> sections, const Move& move) {
+  const std::int64_t tokens = whole.size(0);
+  const at::Tensor by_rank = part.view({ranks, tokens, whole.size(1) / ranks});
+  std::int64_t column = 0;
+  for (const std::int64_t section : sections) {
+    const std::int64_t width = section / ranks;
+    if (section > 0)
+      move(whole.narrow(1, column, section).unflatten(1, {ranks, width}),
+           by_rank.narrow(2, column / ranks, width).transpose(0, 1));
+    column += section;
+  }
+}
+
 /// The last `width` columns of a matrix, row after row.
 at::Tensor last_columns(const at::Tensor& matrix, std::int64_t width) {
+  if (matrix.is_cuda()) return matrix.narrow(1, matrix.size(1) - width, width).contiguous();
   at::Tensor out = at::empty({matrix.size(0), width}, matrix.options());
   const auto bytes = static_cast<std::size_t>(width) * matrix.element_size();
   const auto stride = static_cast<std::size_t>(matrix.stride(0)) * matrix.element_size();
@@ -108,6 +150,10 @@ void Verbs::run(const schedule::GatherKeys& op) {
   const at::Tensor gathered = at::empty({context.size() * mine.size(0), width}, mine.options());
   context.all_gather(mine.const_data_ptr(), gathered.mutable_data_ptr(), mine.numel(), store_.compute());
   const nn::Microbatch& m = microbatch(op.microbatch);
+  if (gathered.is_cuda()) {
+    now.keys = reordered(gathered, Order::in_sequence, context.size(), m.batch);
+    return;
+  }
   now.keys = at::empty({gathered.size(0), width}, mine.options());
   each_run(context.size(), m.batch, m.seq_len * context.size(),
            [&](int rank, std::int64_t held, std::int64_t whole, std::int64_t count) {
@@ -127,8 +173,25 @@ void Verbs::run(const schedule::ExchangeHeads& op) {
   const std::array<std::int64_t, 3> sections{q, kv, kv};
   const at::Tensor from = now.branch.contiguous();
   const auto element = static_cast<std::int64_t>(from.element_size());
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks), tokens * (width / ranks));
   // By rank: of heads, the tokens here; or of tokens, the heads here.
-  const at::Tensor out = at::empty({ranks * tokens, width / ranks}, from.options()), in = at::empty_like(out);
+  at::Tensor out = at::empty({ranks * tokens, width / ranks}, from.options());
+  const at::Tensor in = at::empty_like(out);
+  if (from.is_cuda()) {
+    if (op.to_heads)
+      each_section(from, out, ranks, sections,
+                   [](const at::Tensor& whole, const at::Tensor& part) { part.copy_(whole); });
+    else
+      out = reordered(from, Order::by_rank, ranks, m.batch);
+    context.all_to_all(out.const_data_ptr(), counts, in.mutable_data_ptr(), counts, store_.compute());
+    if (op.to_heads) {
+      now.branch = reordered(in, Order::in_sequence, ranks, m.batch);
+      return;
+    }
+    now.branch = at::empty({tokens, width}, from.options());
+    return each_section(now.branch, in, ranks, sections,
+                        [](const at::Tensor& whole, const at::Tensor& part) { whole.copy_(part); });
+  }
   const auto* source = static_cast<const std::byte*>(from.const_data_ptr());
   if (op.to_heads)
     each_head_part(ranks, tokens, sections, element, [&](std::int64_t whole, std::int64_t part, std::int64_t count) {
@@ -140,7 +203,6 @@ void Verbs::run(const schedule::ExchangeHeads& op) {
              [&](int rank, std::int64_t held, std::int64_t whole, std::int64_t count) {
                copy_rows(from, whole, out, rank * tokens + held, count);
              });
-  const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks), tokens * (width / ranks));
   context.all_to_all(out.const_data_ptr(), counts, in.mutable_data_ptr(), counts, store_.compute());
   at::Tensor to =
       at::empty({op.to_heads ? ranks * tokens : tokens, op.to_heads ? width / ranks : width}, from.options());
@@ -165,16 +227,25 @@ void Verbs::run(const schedule::ScatterKeys& op) {
   const nn::Microbatch& m = microbatch(op.microbatch);
   const std::int64_t mine = m.batch * m.seq_len, width = now.keys.size(1);
   const at::Tensor wide = widened(now.keys);
-  const at::Tensor by_rank = at::empty({wide.size(0), width}, wide.options());
-  each_run(context.size(), m.batch, m.seq_len * context.size(),
-           [&](int rank, std::int64_t held, std::int64_t whole, std::int64_t count) {
-             copy_rows(wide, whole, by_rank, rank * mine + held, count);
-           });
+  at::Tensor by_rank;
+  if (wide.is_cuda()) {
+    by_rank = reordered(wide, Order::by_rank, context.size(), m.batch);
+  } else {
+    by_rank = at::empty({wide.size(0), width}, wide.options());
+    each_run(context.size(), m.batch, m.seq_len * context.size(),
+             [&](int rank, std::int64_t held, std::int64_t whole, std::int64_t count) {
+               copy_rows(wide, whole, by_rank, rank * mine + held, count);
+             });
+  }
   const at::Tensor sum = at::empty({mine, width}, wide.options());
   context.reduce_scatter(by_rank.const_data_ptr<float>(), sum.mutable_data_ptr<float>(), sum.numel(), store_.compute(),
                          false);
   now.keys.reset();
   const at::Tensor rounded = plus_residual(sum, {}, now.branch.scalar_type());
+  if (rounded.is_cuda()) {
+    now.branch.narrow(1, now.branch.size(1) - width, width).copy_(rounded);
+    return;
+  }
   const std::int64_t stride = now.branch.size(1), element = static_cast<std::int64_t>(rounded.element_size());
   auto* to = static_cast<std::byte*>(now.branch.mutable_data_ptr()) + (stride - width) * element;
   const auto* from = static_cast<const std::byte*>(rounded.const_data_ptr());

@@ -50,6 +50,7 @@ DeviceLanes::DeviceLanes(const schedule::Schedule& schedule, const std::vector<s
       record_timeline_(record_timeline),
       began_(schedule.ops.size()) {
   for (const Lane lane : schedule::all_lanes) streams_.push_back(stream_of(lane, device));
+  for (const schedule::Op& op : schedule.ops) of_pipeline_.push_back(waits_for_pipeline(op));
   const auto ops = static_cast<int>(schedule.ops.size());
   const auto lane_of = [&](int op) { return schedule::lane_of(schedule.ops[static_cast<std::size_t>(op)]); };
   for (int op = 0; op < ops; ++op)
@@ -124,15 +125,16 @@ void DeviceLanes::end(int first, int last, std::int64_t step) {
                     device::memory_use().spaces});
 }
 
-double DeviceLanes::exposed_seconds() {
+Idle DeviceLanes::idle() {
   c10::impl::VirtualGuardImpl(device_.type()).synchronizeStream(*streams_.front());
-  double milliseconds = 0;
+  Idle idle;
   for (const int op : waited_) {
     const Exposed& exposed = *exposed_[static_cast<std::size_t>(op)];
-    milliseconds += exposed.before.elapsedTime(exposed.after);
+    double& seconds = of_pipeline_[static_cast<std::size_t>(op)] ? idle.pipeline : idle.collectives;
+    seconds += exposed.before.elapsedTime(exposed.after) * 1e-3;
   }
   waited_.clear();
-  return milliseconds * 1e-3;
+  return idle;
 }
 
 void DeviceLanes::begin_clock() {

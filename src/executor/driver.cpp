@@ -14,15 +14,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Whether the compute lane, when it waits before this op, or does it itself, waits for another pipeline rank.
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
 bool waits_for_pipeline(const schedule::Op& op) {
   return std::holds_alternative<schedule::Take>(op) || std::holds_alternative<schedule::Put>(op) ||
          std::holds_alternative<schedule::Send>(op) || std::holds_alternative<schedule::Receive>(op);
 }
-
-double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-}  // namespace
 
 Driver::Driver(const schedule::Schedule& schedule, const std::vector<schedule::Need>& needs, bool lane_threads,
                Runner runner)

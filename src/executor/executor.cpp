@@ -23,7 +23,8 @@ std::vector<schedule::Need> launch_needs(const schedule::Schedule& schedule, std
   for (int op = 0; op < static_cast<int>(schedule.ops.size()); ++op) {
     const schedule::Lane lane = schedule::lane_of(schedule.ops[static_cast<std::size_t>(op)]);
     if (lane == schedule::Lane::gather || lane == schedule::Lane::reduce || lane == schedule::Lane::tensor ||
-        lane == schedule::Lane::context || lane == schedule::Lane::expert)
+        lane == schedule::Lane::context || lane == schedule::Lane::expert || lane == schedule::Lane::send ||
+        lane == schedule::Lane::receive)
       collectives.push_back(op);
   }
   for (std::size_t i = 0; i < collectives.size(); ++i) {
@@ -110,8 +111,10 @@ StepResult Executor::run(const StepInput& input, bool last) {
   rested_ = last;
   const Idle idle = driver_->run(step_, last);
   StepState& state = verbs_->state();
-  if (!device_lanes_) state.result.exposed_seconds = idle.collectives;  // else streams wait, not the host
-  state.result.pipeline_wait_seconds = idle.pipeline;
+  if (!device_lanes_) {  // else streams wait, not the host
+    state.result.exposed_seconds = idle.collectives;
+    state.result.pipeline_wait_seconds = idle.pipeline;
+  }
   if (graphs_) graphs_->end(step_, state.device_loss);
   if (last && device_lanes_) device_lanes_->drain(timeline_);
   return std::exchange(state.result, {});

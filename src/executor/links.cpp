@@ -32,12 +32,13 @@ constexpr LinkRow rows[] = {
     {{Group::expert_shard, Lane::reduce}, true},
     {{Group::shard_group, Lane::gather}},
     {{Group::pipeline, Lane::compute}},
-    {{Group::pipeline, Lane::reduce}},
+    {{Group::tied, Lane::reduce}},
     {{Group::pipeline, Lane::send}},
     {{Group::pipeline, Lane::receive}},
     {{Group::replicate, Lane::reduce, Space::host}},
     {{Group::tensor, Lane::reduce, Space::host}},
     {{Group::tensor_group, Lane::reduce, Space::host}},
+    {{Group::tied, Lane::reduce, Space::host}},
 };
 
 }  // namespace
@@ -45,6 +46,7 @@ constexpr LinkRow rows[] = {
 int LinkOptions::ranks(Group group) const {
   if (group == Group::shard_group) return shard_group;
   if (group == Group::tensor_group) return tensor_group;
+  if (group == Group::tied) return tied ? 2 : 1;
   if (group == Group::expert) return mesh.expert;
   if (group == Group::expert_shard) return mesh.shards() / mesh.expert;
   return mesh.size(mesh::row_of(group).axes);

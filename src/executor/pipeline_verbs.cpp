@@ -43,6 +43,12 @@ void Verbs::run(const schedule::Take& op) {
   if (options_.poison) slot.fill_(std::numeric_limits<float>::quiet_NaN());
 }
 
+void Verbs::record_idle() {
+  const Idle idle = lanes_->idle();
+  state_.result.exposed_seconds = idle.collectives;
+  state_.result.pipeline_wait_seconds = state_.waited_for_pipeline = idle.pipeline;
+}
+
 void Verbs::sum_over_pipeline(std::array<double, 3>& sums, std::size_t count) {
   comm::Collectives* const pipeline = links_.find({mesh::Group::pipeline, schedule::Lane::compute});
   if (pipeline == nullptr) return;
@@ -55,10 +61,9 @@ void Verbs::sum_over_pipeline(std::array<double, 3>& sums, std::size_t count) {
 }
 
 void Verbs::sum_tied(ParamBlock block) {
-  comm::Collectives& pipeline = link(mesh::Group::pipeline, schedule::Lane::reduce);
   const at::Tensor& gradient = store_.gradient(block);
-  pipeline.sum_with(gradient.mutable_data_ptr<float>(), gradient.numel(),
-                    pipeline.rank() == 0 ? pipeline.size() - 1 : 0);
+  link(mesh::Group::tied, schedule::Lane::reduce, gradient)
+      .all_reduce(gradient.mutable_data_ptr<float>(), gradient.numel(), DType::fp32);
 }
 
 }  // namespace trireme::executor

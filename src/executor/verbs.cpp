@@ -229,7 +229,7 @@ std::array<double, 3> Verbs::squares_and_losses() {
   }
   if (lanes_ == nullptr) return {squares, state_.loss.cross_entropy, state_.loss.z_loss};
   fetch_loss();
-  state_.result.exposed_seconds = lanes_->exposed_seconds();
+  record_idle();
   return {squares, state_.loss.cross_entropy, state_.loss.z_loss};
 }
 

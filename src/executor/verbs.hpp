@@ -92,6 +92,8 @@ class Verbs {
   void run(const schedule::Receive& op);
   void run(const schedule::Take& op);
   void run(const schedule::ClipNorm& op);
+  /// On a GPU: what the compute lane's stream has waited for since the last step, into the result.
+  void record_idle();
   /// Sums the first `count` of `sums` over the pipeline axis, if there is one, and learns how long its ranks waited.
   void sum_over_pipeline(std::array<double, 3>& sums, std::size_t count);
   void run(const schedule::Update& op);

@@ -14,10 +14,11 @@ namespace trireme::nn {
 at::Tensor Positions::positions_of(std::int64_t count, const Microbatch& m, at::Device device) const {
   const std::int64_t first = part_ * count;
   if (device.is_cuda()) {
-    invariant(context_.ranks == 1, "sequences are not divided on GPUs");
-    return at::arange(first, first + count, at::TensorOptions(device).dtype(at::kInt))
-        .remainder_(m.seq_len)
-        .add_(m.past);
+    at::Tensor ids = at::arange(first, first + count, at::TensorOptions(device).dtype(at::kInt)).remainder_(m.seq_len);
+    if (context_.ranks == 1) return ids.add_(m.past);
+    const std::int64_t whole = m.seq_len * context_.ranks, run = context_.run(whole);
+    const std::int64_t gap = context_.second_run(whole) - context_.first_run(whole) - run;  // between the two runs
+    return ids.add_(ids.ge(run).to(at::kInt).mul_(gap)).add_(context_.first_run(whole));
   }
   at::Tensor ids = at::empty({count}, at::kInt);
   auto* id = ids.mutable_data_ptr<std::int32_t>();

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 #include <utility>
+#include <variant>
 
 #include "planner/verb_bytes.hpp"
 #include "trireme/base/text_table.hpp"
@@ -44,6 +46,13 @@ Bytes shard_ring_bytes(const std::vector<int>& sizes, const model::Model& model,
                        std::int64_t element_bytes) {
   return ring_bytes(sizes, model, layout, element_bytes,
                     [](const shard::BlockLayout& block) { return block.shard_elements(); });
+}
+
+/// The pipeline rank that an op sends to or receives from; -1: none.
+int peer_of(const schedule::Op& op) {
+  if (const auto* send = std::get_if<schedule::Send>(&op)) return send->peer;
+  if (const auto* receive = std::get_if<schedule::Receive>(&op)) return receive->peer;
+  return -1;
 }
 
 /// Masters, what is gathered, gradient shards and moments of every block, where they live.
@@ -135,12 +144,15 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   memory.gradients_unsharded = gathered_ring_bytes(rings.gradients, model, layout, 4);
   if (replay_options.on_gpu && has_head(model)) memory.workspace = head_workspace(model, replay_options);
   VerbBytes bytes(model, layout, replay_options);
-  std::set<std::pair<std::string_view, schedule::Lane>> exchanged;  // groups and lanes whose ranks exchange tensors
+  // Groups and lanes whose ranks exchange tensors; a pipeline has a communicator for each neighbour and direction.
+  std::set<std::tuple<std::string_view, schedule::Lane, int>> exchanged;
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
     const OpBytes of_op = bytes.of(schedule.ops[i]);
     for (const Transfer& transfer : of_op.transfers)
       if (transfer.group != "host" && transfer.bytes.value > 0)
-        exchanged.emplace(transfer.group, schedule::lane_of(schedule.ops[i]));
+        exchanged.emplace(transfer.group, schedule::lane_of(schedule.ops[i]), peer_of(schedule.ops[i]));
+    if (std::holds_alternative<schedule::Receive>(schedule.ops[i]))  // its bytes are its sender's
+      exchanged.emplace("pipeline", schedule::Lane::receive, peer_of(schedule.ops[i]));
     const Bytes most = of_op.activations;
     memory.host.activations = std::max(memory.host.activations, bytes.activations_on_host());
     if (most <= memory.activations) continue;

@@ -53,7 +53,6 @@ refused() {
   expect_end 2 "$1"
 }
 refused "dualpipev requires at least 2 x mesh.pipeline = 4 microbatches" --set pipeline.schedule=dualpipev --set batch.micro=16
-refused "device.type = cuda: not available with mesh.pipeline > 1" --set device.type=cuda
 refused "a pipeline of 2 chunks for 1 layers" --set model.layers=1
 refused "requires microbatches in groups of mesh.pipeline = 2" --set pipeline.schedule=interleaved --set batch.micro=16
 expect_no_output

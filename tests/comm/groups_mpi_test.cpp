@@ -77,6 +77,21 @@ TEST(Groups, HoldRanksAtEqualDistancesWhereTheirNeighboursHoldOtherExperts) {
     }
 }
 
+TEST(Groups, HoldTheFirstAndTheLastWhereBothHoldATiedEmbedding) {
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
+  for (const int ranks : {2, 3, 4, 6}) {
+    if (world.size() % ranks != 0) continue;
+    const mesh::Mesh mesh{.pipeline = ranks, .shard = world.size() / ranks};
+    const std::vector<Rank> all = mesh.group(mesh::Axis::pipeline, mesh.coordinates({world.rank()}));
+    Groups groups(world, mesh);
+    groups.add(Group::tied, Lane::reduce, 2);
+    const bool between = all.front() != Rank{world.rank()} && all.back() != Rank{world.rank()};
+    EXPECT_EQ(members(groups.at(Group::tied, Lane::reduce)),
+              between ? std::vector{Rank{world.rank()}} : (std::vector{all.front(), all.back()}))
+        << mesh.text();
+  }
+}
+
 TEST(Groups, AreThoseThatWereAdded) {
   const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
   Groups groups(world, {.shard = world.size()});

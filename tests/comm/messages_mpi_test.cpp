@@ -61,24 +61,6 @@ TEST_F(Messages, ArriveInOrderOnTwoLanesAndAreCountedByTheirSender) {
   EXPECT_EQ(counted.at("pipeline").size(), 1U) << "a receive is its sender's";
 }
 
-TEST_F(Messages, SumsOverTwoRanksGiveBothTheSameBits) {
-  Counters counters;
-  Collectives reduce = lane("pipeline/reduce", {.counters = &counters});
-  const int last = world_.size() - 1;
-  if (world_.rank() != 0 && world_.rank() != last) return;  // the others do not call
-  constexpr std::int64_t count = (1 << 20) + 778;           // more than one piece
-  const auto term = [](int rank, std::int64_t i) {
-    return 0.1F * static_cast<float>(i % 1013) + 1e-5F * static_cast<float>(rank);
-  };
-  std::vector<float> values(count);
-  for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = term(world_.rank(), i);
-  reduce.sum_with(values.data(), count, world_.rank() == 0 ? last : 0);
-  int wrong = 0;
-  for (std::int64_t i = 0; i < count; ++i) wrong += values[static_cast<std::size_t>(i)] != term(0, i) + term(last, i);
-  EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(counters.snapshot().at("pipeline").at("all_reduce"), (Traffic{.bytes = {4 * count}, .calls = 1}));
-}
-
 TEST_F(Messages, ThatDoNotComeNameTheirSender) {
   std::string said;
   Collectives receive =

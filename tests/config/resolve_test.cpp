@@ -118,13 +118,14 @@ TEST(Resolve, LeavesExpertParallelismOnGpusToThePlanner) {
   EXPECT_THROW(require_trainable(config), ConfigError);
 }
 
-TEST(Resolve, LeavesContextParallelismOnGpusToThePlanner) {
+TEST(Resolve, LetsContextRanksTrainOnGpus) {
   RunConfig config = run_with({.context = 2}, {.global = 4, .micro = 1});
   config.data.seq_len = 8;
-  EXPECT_NO_THROW(require_trainable(config));
-  config.device.type = DeviceType::cuda;
-  EXPECT_NO_THROW((void)resolve(config, 4));
-  EXPECT_THROW(require_trainable(config), ConfigError);
+  for (const DeviceType type : {DeviceType::cpu, DeviceType::cuda}) {
+    config.device.type = type;
+    EXPECT_NO_THROW(require_trainable(config));
+    EXPECT_NO_THROW((void)resolve(config, 4));
+  }
 }
 
 TEST(Resolve, NamesTheNearestBatchesThatFit) {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -17,6 +18,7 @@
 #include "trireme/config/run_config.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/passes/build.hpp"
+#include "trireme/schedule/pipeline/build.hpp"
 #include "trireme/schedule/text.hpp"
 
 namespace trireme::executor::device_lanes_test {
@@ -80,6 +82,7 @@ struct Case {
   std::string name;
   schedule::Policy policy;
   int microbatches = 2;
+  std::optional<schedule::PipelineKind> pipeline{};  ///< of two ranks
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
@@ -92,7 +95,27 @@ std::vector<Case> cases() {
           {.name = "Deferred", .policy = {.sync = config::SyncPolicy::deferred}},
           {.name = "Replicated", .policy = {.replicas = 2}, .microbatches = 1},
           {.name = "Offloaded", .policy = offload},
-          {.name = "ActivationsOffloaded", .policy = activations}};
+          {.name = "ActivationsOffloaded", .policy = activations},
+          {.name = "OneFOneB", .policy = {}, .microbatches = 6, .pipeline = schedule::PipelineKind::one_f_one_b},
+          {.name = "Zbv", .policy = {}, .microbatches = 6, .pipeline = schedule::PipelineKind::zbv}};
+}
+
+struct List {
+  model::Model model;
+  schedule::Schedule schedule;
+};
+/// The only rank's list, or the first of a pipeline's.
+List list_of(const Case& c) {
+  const model::Model whole = model::build(
+      config::Model{.vocab_size = 97, .hidden_size = 40, .intermediate_size = 56, .layers = 4, .heads = 4});
+  if (!c.pipeline) return {whole, schedule::build_step(whole, c.microbatches, c.policy)};
+  const schedule::Pipeline pipeline{
+      .kind = *c.pipeline, .ranks = 2, .chunks = schedule::default_chunks(*c.pipeline), .microbatches = c.microbatches};
+  const auto chunks = model::cut_by_flops(whole, pipeline.all_chunks(), 64);
+  std::vector<model::PipelinePart> parts = schedule::pipeline_parts(whole, chunks, pipeline);
+  std::vector<schedule::Schedule> lists =
+      schedule::build_pipeline(parts, pipeline, schedule::flop_costs(whole, chunks, 64), c.policy);
+  return {std::move(parts.front().model), std::move(lists.front())};
 }
 
 class DeviceLanesOf : public testing::TestWithParam<Case> {
@@ -144,9 +167,9 @@ class DeviceLanesOf : public testing::TestWithParam<Case> {
     return found != known.end() && found->second >= earlier.count;
   }
 
-  model::Model model_ = model::build(
-      config::Model{.vocab_size = 97, .hidden_size = 40, .intermediate_size = 56, .layers = 4, .heads = 4});
-  schedule::Schedule schedule_ = schedule::build_step(model_, GetParam().microbatches, GetParam().policy);
+  List list_ = list_of(GetParam());
+  const model::Model& model_ = list_.model;
+  const schedule::Schedule& schedule_ = list_.schedule;
   std::map<std::pair<std::int64_t, int>, Happened> happened_;  // by step and op
   std::vector<bool> on_host_;
 };

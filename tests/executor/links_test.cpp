@@ -59,7 +59,9 @@ TEST(Links, OfARunAreThoseOfItsGroups) {
   EXPECT_EQ(text_of(links_of({.mesh = {.tensor = 4}, .tensor_group = 2})),
             "shard/gather shard/reduce dp/compute tensor/tensor tensor/reduce tensor/compute tensor_group/reduce");
   EXPECT_EQ(text_of(links_of({.mesh = {.pipeline = 2, .shard = 2}})),
-            "shard/gather shard/reduce dp/compute pipeline/compute pipeline/reduce pipeline/send pipeline/receive");
+            "shard/gather shard/reduce dp/compute pipeline/compute pipeline/send pipeline/receive");
+  EXPECT_EQ(text_of(links_of({.mesh = {.pipeline = 2}, .tied = true})),
+            "shard/gather shard/reduce dp/compute pipeline/compute tied/reduce pipeline/send pipeline/receive");
 }
 
 TEST(Links, OfGradientsOnTheHostAreThereForWhatIsReducedThere) {

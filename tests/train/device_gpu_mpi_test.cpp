@@ -10,6 +10,7 @@
 // labels: gpu
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -36,14 +37,21 @@ struct Case {
   bool graphs = false;
   bool documents = false;
   DType compute = DType::fp32;
-  bool nccl = false;  ///< where every rank has a GPU of its own
+  bool nccl = false;                               ///< where every rank has a GPU of its own
+  std::optional<config::PipelineKind> pipeline{};  ///< of two ranks
+  std::optional<config::ContextMethod> context{};  ///< of two ranks
+  /// Ranks that work on one part of the batch.
+  [[nodiscard]] int together() const { return tensor * (pipeline ? 2 : 1) * (context ? 2 : 1); }
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
 constexpr auto deferred = config::SyncPolicy::deferred;
+using config::ContextMethod;
 using config::Offload;
+using config::PipelineKind;
 using config::Recompute;
+constexpr auto f1b = PipelineKind::one_f_one_b;
 
 const Case cases[] = {
     {.name = "Immediate", .memory = {.recompute = Recompute::none}},
@@ -61,6 +69,45 @@ const Case cases[] = {
     {.name = "Documents", .documents = true},
     {.name = "Bf16", .sync = {.policy = deferred}, .compute = DType::bf16},
     {.name = "Bf16ParametersOffloaded", .memory = {.offload = Offload::parameters}, .compute = DType::bf16},
+    {.name = "Pipeline", .accumulation = 4, .pipeline = f1b},
+    {.name = "PipelineGpt2OptimizerOffloaded",
+     .gpt2 = true,
+     .memory = {.offload = Offload::optimizer},
+     .accumulation = 4,
+     .pipeline = f1b},
+    {.name = "PipelineZbvRecomputed",
+     .memory = {.recompute = Recompute::block},
+     .accumulation = 4,
+     .pipeline = PipelineKind::zbv},
+    {.name = "NcclPipelineGpt2", .gpt2 = true, .accumulation = 4, .nccl = true, .pipeline = f1b},
+    {.name = "NcclPipelineInterleavedDeferred",
+     .sync = {.policy = deferred},
+     .accumulation = 4,
+     .nccl = true,
+     .pipeline = PipelineKind::interleaved},
+    {.name = "NcclPipelineZbH1Tensor", .tensor = 2, .accumulation = 4, .nccl = true, .pipeline = PipelineKind::zb_h1},
+    {.name = "NcclPipelineDualPipeVBf16",
+     .sync = {.policy = deferred},
+     .accumulation = 4,
+     .compute = DType::bf16,
+     .nccl = true,
+     .pipeline = PipelineKind::dualpipev},
+    {.name = "ContextGather", .context = ContextMethod::gather},
+    {.name = "ContextHeadsRecomputed", .memory = {.recompute = Recompute::block}, .context = ContextMethod::heads},
+    {.name = "NcclContextGatherDocuments", .documents = true, .nccl = true, .context = ContextMethod::gather},
+    {.name = "NcclContextHeadsDocuments", .documents = true, .nccl = true, .context = ContextMethod::heads},
+    {.name = "NcclContextGatherGpt2Recomputed",
+     .gpt2 = true,
+     .memory = {.recompute = Recompute::block},
+     .nccl = true,
+     .context = ContextMethod::gather},
+    {.name = "NcclContextGatherBf16Pipeline",
+     .accumulation = 4,
+     .compute = DType::bf16,
+     .nccl = true,
+     .pipeline = f1b,
+     .context = ContextMethod::gather},
+    {.name = "NcclContextHeadsTensor", .tensor = 2, .nccl = true, .context = ContextMethod::heads},
     {.name = "Nccl", .nccl = true},
     {.name = "NcclReplicatedDeferred", .sync = {.policy = deferred}, .replicate = 2, .nccl = true},
     {.name = "NcclParametersOffloaded", .memory = {.offload = Offload::parameters}, .replicate = 2, .nccl = true},
@@ -93,6 +140,17 @@ class DeviceTraining : public testing::TestWithParam<Case> {
     config.precision.compute = c.compute;
     config.mesh.replicate = ranks % c.replicate == 0 ? c.replicate : 1;
     config.mesh.tensor = c.tensor;
+    if (c.pipeline) {
+      config.mesh.pipeline = 2;
+      config.pipeline.schedule = *c.pipeline;
+      config.model.layers = 4;
+    }
+    if (c.context) {
+      config.mesh.context = 2;
+      config.context.method = *c.context;
+      config.data.seq_len = 12;
+      if (c.tensor > 1) config.model.heads = config.model.kv_heads = 4;
+    }
     config.batch.global = rows;
     if (c.documents) {
       config.data.document_mask = true;
@@ -100,7 +158,7 @@ class DeviceTraining : public testing::TestWithParam<Case> {
     }
     config.device.cuda_graphs = c.graphs;
     if (c.graphs) config.data.ignore_targets.clear();
-    config.batch.micro = config.batch.global / (ranks / c.tensor * c.accumulation);
+    config.batch.micro = config.batch.global / (ranks / c.together() * c.accumulation);
     return config;
   }
   static void expect_near(const test::Curve& curve, const test::Curve& expected, DType compute = DType::fp32) {
@@ -116,7 +174,7 @@ class DeviceTraining : public testing::TestWithParam<Case> {
 
 TEST_P(DeviceTraining, FollowsThePlainProgramOnTheCpu) {
   const Case& c = GetParam();
-  if (world_.size() % c.tensor != 0) GTEST_SKIP() << "needs another number of ranks";
+  if (world_.size() % c.together() != 0) GTEST_SKIP() << "needs another number of ranks";
   if (c.nccl && gpus_ < world_.size()) GTEST_SKIP() << "needs a GPU for every rank";
   options_.link = c.nccl ? comm::DeviceLink::nccl : comm::DeviceLink::staged;
   const test::TokenFiles files(world_, 257);

@@ -142,8 +142,7 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
     // problems of one that fp32 does not hold it is the next one's turn.
     const int turn = runs + rejected / 8;
     const model::Architecture& family = *families[(number + static_cast<unsigned long>(turn)) % families.size()];
-    config::RunConfig config =
-        test::draw_run(draw, gpus.empty() ? &axes_draw : nullptr, family, files, world.size(), steps);
+    config::RunConfig config = test::draw_run(draw, &axes_draw, family, files, world.size(), steps);
     JobOptions options = {.lane_threads = draw.coin(),
                           .transport = draw.of({comm::TransportChoice::mpi, comm::TransportChoice::shared_memory}),
                           .poison = true};
@@ -152,7 +151,8 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
       if (static_cast<int>(gpus.size()) >= world.size())
         options.link = draw.of({comm::DeviceLink::staged, comm::DeviceLink::nccl});
       options.control_over_link = options.link == comm::DeviceLink::nccl && draw.coin();
-      if (config.mesh.tensor == 1 && draw.coin()) fit_graphs(config);
+      const bool one = config.mesh.tensor == 1 && config.mesh.pipeline == 1 && config.mesh.context == 1;
+      if (one && draw.coin()) fit_graphs(config);
       config.model.sliding_window = 0;  // has no kernel there
       config.model.layer_types.clear();
     }

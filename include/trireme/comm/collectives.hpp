@@ -97,16 +97,13 @@ class Collectives {
   /// Returns after every rank has called it.
   void barrier();
 
-  // Between two ranks of the group; the others do not call. Not every transport has them: MPI does.
+  // Between two ranks of the group; the others do not call. Not every transport has them: shared memory has not.
 
   /// Sends `bytes` to `peer`; returns when `data` may be used again. Messages from one rank to another are received in
   /// the order in which they were sent.
   void send(const void* data, Bytes bytes, int peer);
   /// Receives `bytes` from `peer`. Not counted: its sender counts them.
   void receive(void* data, Bytes bytes, int peer);
-  /// Sums `data` [elements], fp32, over this rank and `peer`, in place; both get the same bits. Counted as an
-  /// all_reduce of two ranks.
-  void sum_with(float* data, std::int64_t elements, int peer);
 
  private:
   template <class Body>

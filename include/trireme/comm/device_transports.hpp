@@ -4,9 +4,11 @@
 #include <c10/core/Device.h>
 
 #include <memory>
+#include <set>
 
 #include "trireme/base/units.hpp"
 #include "trireme/comm/collectives.hpp"
+#include "trireme/comm/transport.hpp"
 
 namespace trireme::mpi {
 class Communicator;
@@ -14,8 +16,6 @@ class Communicator;
 
 /// Transports of tensors on a GPU.
 namespace trireme::comm {
-
-class Transport;
 
 /// Pieces that keep a link busy and fit beside everything else.
 inline constexpr Bytes staged_staging{16 << 20};
@@ -34,6 +34,21 @@ inline constexpr Bytes staged_staging{16 << 20};
 /// and in rank order. Values in the host's memory go through the GPU. Throws EnvironmentError in a build without NCCL.
 [[nodiscard]] std::unique_ptr<Transport> nccl_transport(const mpi::Communicator& communicator, c10::Device device,
                                                         const mpi::Deadline& deadline);
+
+/// The pipeline ranks that one sends to and receives from, by their rank in the pipeline.
+struct ChannelPeers {
+  std::set<int> to, from;
+};
+/// One rank's ends of its channels.
+struct Channels {
+  std::unique_ptr<Transport> send, receive;
+};
+
+/// NCCL between neighbours of a pipeline on `device`: every channel, which leads from one rank to another, has a
+/// communicator of two ranks. Collective over `communicator`, the pipeline's; a rank names those that name it. Both
+/// carry messages only (`Transport::exchange`), launched and watched as `nccl_transport`.
+[[nodiscard]] Channels nccl_channels(const mpi::Communicator& communicator, c10::Device device,
+                                     const mpi::Deadline& deadline, const ChannelPeers& peers);
 
 /// How tensors on a GPU travel between ranks.
 enum class DeviceLink { staged, nccl };

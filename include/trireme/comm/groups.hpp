@@ -24,8 +24,8 @@ class Groups {
   Groups(const mpi::Communicator& world, const mesh::Mesh& mesh);
 
   /// Makes the communicator of a group of `ranks` ranks on a lane: those of `mesh::Mesh::group`, in order, or of a
-  /// group that is a part of them, consecutive ones or those at equal distances. Collective over the world: every rank
-  /// adds the same communicators in the same order.
+  /// group that is a part of them, consecutive ones, those at equal distances, or the first and the last. Collective
+  /// over the world: every rank adds the same communicators in the same order.
   void add(mesh::Group group, schedule::Lane lane, int ranks);
 
   /// One that was added. Throws BugError for others.

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "trireme/executor/driver.hpp"
 #include "trireme/schedule/needs.hpp"
 #include "trireme/schedule/op.hpp"
 #include "trireme/timeline/timeline.hpp"
@@ -40,8 +41,8 @@ class DeviceLanes {
   void begin(int first, std::int64_t step);
   void end(int first, int last, std::int64_t step);
 
-  /// Seconds that the compute lane has waited for other lanes since the last call. Waits for that lane.
-  [[nodiscard]] double exposed_seconds();
+  /// What the compute lane has waited for other lanes since the last call. Waits for that lane.
+  [[nodiscard]] Idle idle();
   /// Returns when all lanes are idle, and gives what was recorded of them to `timeline`. No lane launches meanwhile.
   void drain(timeline::Timeline& timeline);
 
@@ -66,6 +67,7 @@ class DeviceLanes {
   std::vector<std::vector<c10::Event>> events_;      ///< by op, one for each of the steps that may be under way
   std::vector<std::optional<Exposed>> exposed_;      ///< by op of the compute lane that waits
   std::vector<int> waited_;                          ///< ops whose `exposed_` were recorded
+  std::vector<bool> of_pipeline_;                    ///< by op: `waits_for_pipeline`
   bool record_timeline_;
   std::mutex mutex_;
   std::vector<Timed> timed_;

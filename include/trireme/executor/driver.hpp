@@ -36,6 +36,9 @@ struct Idle {
   double pipeline = 0;     ///< messages between pipeline ranks
 };
 
+/// Whether the compute lane, when it waits before this op, or does it itself, waits for another pipeline rank.
+[[nodiscard]] bool waits_for_pipeline(const schedule::Op& op);
+
 /// Drives the steps of a schedule: which op begins when, on which lane. Lanes are threads that wait as the needs say;
 /// the thread that calls `run` is the compute lane. Knows no tensor and no collective: the runner does the work.
 class Driver {

@@ -26,6 +26,7 @@ struct LinkOptions {
   mesh::Mesh mesh;
   int shard_group = 1;             ///< ranks that keep a copy of the parameters between them
   int tensor_group = 1;            ///< ranks that share key and value heads
+  bool tied = false;               ///< the first and the last pipeline rank hold the same embedding
   bool gradients_on_host = false;  ///< of tensors on a GPU: those of the host are reduced there
   [[nodiscard]] int ranks(mesh::Group group) const;
 };

@@ -30,7 +30,7 @@ struct AttentionShape {
 
 // Causal attention, softmax(scale q k^T) v, without materialising [T, T] (FlashAttention, Dao et al. 2022).
 // All fp32 or all bf16; rows may be apart. q, out: [B*Q, heads * head_dim]; k, v: [B*T, kv_heads * head_dim];
-// logsumexp: [B, heads, Q] fp32; Q: queries() of each sequence of T tokens. Runs have no device kernel.
+// logsumexp: [B, heads, Q] fp32; Q: queries() of each sequence of T tokens.
 //
 // document_begin: int32 [B*Q] on the host, wherever the rest lies: where in its row the document of each query begins.
 // A token sees those of its document only, as if every document were a sequence of its own; what lies in other

@@ -10,14 +10,28 @@ namespace trireme::mesh {
 
 /// The groups of ranks that call collectives together; a rank is in one of every kind. Context ranks share the storage
 /// of parameters with shard ranks, and losses are summed over them. dp: all ranks that train on other tokens, ordered
-/// by dp rank. pipeline: the ranks that hold the parts of one model and train on the same tokens. shard_group:
+/// by dp rank. pipeline: the ranks that hold the parts of one model and train on the same tokens; tied: the first and
+/// the last of them, which both hold a tied embedding, while those between are alone. shard_group:
 /// neighbours on the shard axis that keep a copy of the parameters (sync.reshard_after_forward). expert: neighbours on
 /// it that exchange rows for their experts; expert_shard: ranks with the same experts. tensor_group:
 /// neighbours on the tensor axis that share key and value heads.
-enum class Group { replicate, shard, context, tensor, dp, pipeline, shard_group, tensor_group, expert, expert_shard };
+enum class Group {
+  replicate,
+  shard,
+  context,
+  tensor,
+  dp,
+  pipeline,
+  tied,
+  shard_group,
+  tensor_group,
+  expert,
+  expert_shard
+};
 
-/// Which ranks a group has, of those that differ along its axes: all, consecutive ones, or those at equal distances.
-enum class Members { all, neighbours, strided };
+/// Which ranks a group has, of those that differ along its axes: all, consecutive ones, those at equal distances, or
+/// the first and the last.
+enum class Members { all, neighbours, strided, ends };
 
 /// One kind of group.
 struct GroupRow {
@@ -35,6 +49,7 @@ inline constexpr std::array groups{
     GroupRow{Group::tensor, "tensor", Axis::tensor, "tensor"},
     GroupRow{Group::dp, "dp", {Axis::replicate, Axis::shard, Axis::context}, "control"},
     GroupRow{Group::pipeline, "pipeline", Axis::pipeline, "pipeline"},
+    GroupRow{Group::tied, "tied", Axis::pipeline, "pipeline", Members::ends},
     GroupRow{Group::shard_group, "shard_group", {Axis::shard, Axis::context}, "shard_group", Members::neighbours},
     GroupRow{Group::tensor_group, "tensor_group", Axis::tensor, "tensor_group", Members::neighbours},
     GroupRow{Group::expert, "expert", {Axis::shard, Axis::context}, "expert", Members::neighbours},

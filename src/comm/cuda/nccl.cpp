@@ -14,7 +14,7 @@
 namespace trireme::comm::nccl {
 namespace {
 
-/// "rank 1 on n1, rank 2 on n1, ...": a few of the other ranks of a group.
+/// "one of rank 1 on n1, rank 2 on n1, ...": a few of the other ranks of a group.
 std::string others(const mpi::Communicator& communicator) {
   constexpr int most = 4;
   std::string names;
@@ -24,6 +24,7 @@ std::string others(const mpi::Communicator& communicator) {
     names += (named++ == 0 ? "" : ", ") + communicator.name_of(rank);
   }
   const int more = communicator.size() - 1 - named;
+  if (communicator.size() == 2) return names;
   return more > 0 ? fmt::format("one of {} and {} more ranks", names, more) : "one of " + names;
 }
 

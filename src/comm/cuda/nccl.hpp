@@ -45,6 +45,8 @@ class Handle {
   /// What became of the communicator: ncclSuccess, ncclInProgress or an error of this rank or another. Nothing where
   /// another thread launches, which will know before this one could.
   [[nodiscard]] std::optional<ncclResult_t> state() const;
+  /// "rank 1 on n1": whom this rank may wait for.
+  [[nodiscard]] const std::string& awaited() const { return others_; }
 
  private:
   void launched(std::string_view what, mpi::Wait& wait) const;

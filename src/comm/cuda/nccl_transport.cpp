@@ -12,6 +12,7 @@
 #include "comm/cuda/nccl.hpp"
 #include "comm/cuda/nccl_watch.hpp"
 #include "comm/device_memory.hpp"
+#include "comm/messages.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/device_transports.hpp"
 #include "trireme/device/memory.hpp"
@@ -69,6 +70,25 @@ class NcclTransport final : public DeviceTransport {
       else
         piece.copy_(sum);
     }
+  }
+
+  void all_to_all(const std::byte* out, std::span<const std::int64_t> sent, std::byte* in,
+                  std::span<const std::int64_t> received, mpi::Wait& wait) override {
+    begin();
+    const std::vector<std::int64_t> going = begins(sent), coming = begins(received);
+    handle_.launch("exchange messages", wait, [&](ncclComm_t comm) {
+      nccl::check(ncclGroupStart(), "begin an exchange");
+      for (int rank = 0; rank < size_; ++rank) {
+        const auto r = static_cast<std::size_t>(rank);
+        if (sent[r] > 0)
+          nccl::check(ncclSend(out + going[r], static_cast<std::size_t>(sent[r]), ncclInt8, rank, comm, stream()),
+                      "send", comm);
+        if (received[r] > 0)
+          nccl::check(ncclRecv(in + coming[r], static_cast<std::size_t>(received[r]), ncclInt8, rank, comm, stream()),
+                      "receive", comm);
+      }
+      return ncclGroupEnd();
+    });
   }
 
   bool all_reduce(float* data, std::int64_t elements, DType wire, mpi::Wait& wait) override {

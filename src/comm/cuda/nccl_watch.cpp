@@ -93,11 +93,11 @@ void Watch::report(const Pending& late, ncclResult_t state, std::unique_lock<std
   try {
     mpi::report_hang(
         deadline, &recorder,
-        fmt::format(
-            "Hang: {} is not done on the GPU after {} s. A rank of that group, or its node, stopped or left the "
-            "common order of operations: look at the last messages of all ranks. If the step is just "
-            "slow, raise comm.timeout_seconds.",
-            operation, deadline.timeout_seconds));
+        fmt::format("Hang: {} is not done on the GPU after {} s and waits for {}. A rank of that group, or its node, "
+                    "stopped or "
+                    "left the common order of operations: look at the last messages of all ranks. If the step is just "
+                    "slow, raise comm.timeout_seconds.",
+                    operation, deadline.timeout_seconds, handle_.awaited()));
   } catch (...) {
     lock.lock();
     throw;

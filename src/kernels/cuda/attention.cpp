@@ -11,6 +11,7 @@
 
 #include "kernels/cuda.hpp"
 #include "kernels/cuda/attention_heads.hpp"
+#include "kernels/cuda/attention_runs.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/attention_library.hpp"
 
@@ -126,6 +127,7 @@ AttentionLibrary for_any_length(AttentionLibrary library) {
 void causal_attention(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const AttentionShape& shape, const at::Tensor& out, const at::Tensor& logsumexp,
                       const at::Tensor& document_begin) {
+  if (shape.run > 0) return attention_of_runs(library, q, k, v, shape, out, logsumexp, document_begin);
   if (!document_begin.defined()) return attend(library, q, k, v, shape, out, logsumexp);
   for (const Document& d : documents(document_begin, shape))
     attend(for_any_length(library), d.tokens(q), d.tokens(k), d.tokens(v), d.shape(shape), d.tokens(out),
@@ -136,6 +138,8 @@ void causal_attention_backward(AttentionLibrary library, const at::Tensor& d_out
                                const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
                                const at::Tensor& logsumexp, const AttentionShape& shape, const at::Tensor& d_q,
                                const at::Tensor& d_k, const at::Tensor& d_v, const at::Tensor& document_begin) {
+  if (shape.run > 0)
+    return attention_of_runs_backward(library, d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v, document_begin);
   if (!document_begin.defined()) return attend_backward(library, d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v);
   for (const Document& d : documents(document_begin, shape))
     attend_backward(for_any_length(library), d.tokens(d_out), d.tokens(q), d.tokens(k), d.tokens(v), d.tokens(out),

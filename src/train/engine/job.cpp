@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <variant>
+
 #include "train/engine/agreement.hpp"
 #include "train/engine/job_links.hpp"
 #include "train/engine/job_schedules.hpp"
@@ -33,11 +35,6 @@ void refuse_axes_on_gpu(const mesh::Mesh& mesh, at::Device device) {
   if (mesh.expert > 1)
     throw ConfigError(fmt::format(
         "mesh.expert = {}: not available on GPUs yet; set device.type = \"cpu\", or mesh.expert = 1", mesh.expert));
-  for (const mesh::Axis axis : {mesh::Axis::pipeline, mesh::Axis::context})
-    if (mesh.size(axis) > 1)
-      throw ConfigError(
-          fmt::format("mesh.{0} = {1}: not available on GPUs yet; set device.type = \"cpu\", or mesh.{0} = 1",
-                      mesh::to_text(axis), mesh.size(axis)));
 }
 
 /// Whether ops of a lane call collectives that are counted.
@@ -57,6 +54,24 @@ bool calls_collectives(schedule::Lane lane) {
     case Lane::receive: return false;  // receives are counted by those who send
   }
   throw BugError("a lane is not of the schedule's");
+}
+
+/// The pipeline ranks that these lists send to and receive from.
+comm::ChannelPeers peers_of(const std::vector<schedule::Schedule>& lists) {
+  comm::ChannelPeers peers;
+  for (const schedule::Schedule& list : lists)
+    for (const schedule::Op& op : list.ops) {
+      if (const auto* send = std::get_if<schedule::Send>(&op)) peers.to.insert(send->peer);
+      if (const auto* receive = std::get_if<schedule::Receive>(&op)) peers.from.insert(receive->peer);
+    }
+  return peers;
+}
+
+/// Whether two pipeline ranks hold a tied embedding: in a V one rank has both ends of the model.
+bool holds_tied_twice(const config::RunConfig& config, const model::Model& model) {
+  using enum config::PipelineKind;
+  const config::PipelineKind kind = config.pipeline.schedule;
+  return config.mesh.pipeline > 1 && model.sizes.tied && kind != zbv && kind != dualpipev;
 }
 
 void refuse_divided_generation(const mesh::Mesh& mesh) {
@@ -118,11 +133,14 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
           .mesh = mesh(),
           .shard_group = buffers.reshard_group.value_or(1),
           .tensor_group = shard::kv_replication_group(model_),
+          .tied = holds_tied_twice(config_, model_),
           .gradients_on_host = options_.device.is_cuda() && config_.memory.offload != config::Offload::none},
-      config_, options_, traffic_);
+      peers_of(runs), config_, options_, traffic_);
   layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens,
                                   options_.device);
   if (!options_.trains) return;
+  std::optional<std::vector<schedule::Need>> needs;
+  if (options_.needs) needs = options_.needs(schedules.step, model_);
   executor_ = std::make_unique<executor::Executor>(
       model_, std::move(schedules.step), *store_, layers_, links_->table(), config_.optimizer,
       executor::Options{.lane_threads = lane_threads_,
@@ -144,7 +162,8 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
                               if (calls_collectives(lane)) traffic_.lane_ended(lane, ended);
                             },
                         .on_copy = [this](std::string_view copy, Bytes bytes,
-                                          std::int64_t copied_for) { traffic_.copied(copy, bytes, copied_for); }});
+                                          std::int64_t copied_for) { traffic_.copied(copy, bytes, copied_for); },
+                        .needs = std::move(needs)});
 }
 
 Job::~Job() = default;

@@ -24,18 +24,34 @@ comm::StagingSource charged_staging() {
 
 }  // namespace
 
-JobLinks::JobLinks(const mpi::Communicator& world, const executor::LinkOptions& needed, const config::RunConfig& config,
-                   const JobOptions& options, StepTraffic& traffic)
+JobLinks::JobLinks(const mpi::Communicator& world, const executor::LinkOptions& needed, const comm::ChannelPeers& peers,
+                   const config::RunConfig& config, const JobOptions& options, StepTraffic& traffic)
     : groups_(world, needed.mesh) {
   for (const executor::Link& link : executor::links_of(needed)) {
     if (link.space == device::Space::device && link.lane == communicator_lane(link.lane))
       groups_.add(link.group, link.lane, needed.ranks(link.group));
-    open(link, config, options, traffic);
+    open(link, peers, config, options, traffic);
   }
 }
 
-void JobLinks::open(const executor::Link& link, const config::RunConfig& config, const JobOptions& options,
-                    StepTraffic& traffic) {
+std::unique_ptr<comm::Transport> JobLinks::transport_of(const executor::Link& link, const comm::ChannelPeers& peers,
+                                                        const JobOptions& options, const comm::Services& services) {
+  const bool values = link.lane == schedule::Lane::compute && !options.control_over_link;  // in the host's memory
+  // Messages between two ranks: MPI's, which shared memory has not.
+  const comm::TransportChoice choice =
+      link.group == mesh::Group::pipeline ? comm::TransportChoice::mpi : options.transport;
+  if (!options.device.is_cuda() || values || link.space == device::Space::host)
+    return comm::make_transport(communicator(link), services.staging, choice);
+  const bool receives = link.lane == schedule::Lane::receive;
+  if (options.link == comm::DeviceLink::nccl && (link.lane == schedule::Lane::send || receives)) {
+    if (!receives) channels_ = comm::nccl_channels(communicator(link), options.device, services.deadline, peers);
+    return std::move(receives ? channels_.receive : channels_.send);
+  }
+  return comm::make_device_transport(communicator(link), options.device, options.link, services, choice);
+}
+
+void JobLinks::open(const executor::Link& link, const comm::ChannelPeers& peers, const config::RunConfig& config,
+                    const JobOptions& options, StepTraffic& traffic) {
   const bool control = link.lane == schedule::Lane::compute;
   const bool host = link.space == device::Space::host;
   const comm::Services services{.counters = &traffic.counters(link.lane),
@@ -45,14 +61,7 @@ void JobLinks::open(const executor::Link& link, const config::RunConfig& config,
                                              .silent_ranks = options.silent_ranks,
                                              .last_progress = options.last_progress},
                                 .staging = charged_staging()};
-  const bool values = control && !options.control_over_link;  // in the host's memory
-  // Messages between two ranks: MPI's, which shared memory has not.
-  const comm::TransportChoice choice =
-      link.group == mesh::Group::pipeline ? comm::TransportChoice::mpi : options.transport;
-  auto transport =
-      options.device.is_cuda() && !values && !host
-          ? comm::make_device_transport(communicator(link), options.device, options.link, services, options.transport)
-          : comm::make_transport(communicator(link), services.staging, choice);
+  auto transport = transport_of(link, peers, options, services);
   if (options.wrap_transport && !control) transport = options.wrap_transport(std::move(transport));
   auto& opened = collectives_[link] = std::make_unique<comm::Collectives>(
       std::move(transport), std::string(comm::traffic_name(link.group, link.lane)),

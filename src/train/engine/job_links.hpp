@@ -16,8 +16,9 @@ class JobLinks {
  public:
   /// Collective over `world`, which the links use until they end; so are options and traffic. Throws ConfigError when
   /// the mesh does not have as many ranks as `world`.
-  JobLinks(const mpi::Communicator& world, const executor::LinkOptions& needed, const config::RunConfig& config,
-           const JobOptions& options, StepTraffic& traffic);
+  /// peers: of the pipeline's channels, by this rank's lists.
+  JobLinks(const mpi::Communicator& world, const executor::LinkOptions& needed, const comm::ChannelPeers& peers,
+           const config::RunConfig& config, const JobOptions& options, StepTraffic& traffic);
 
   [[nodiscard]] const executor::Links& table() const { return links_; }
   [[nodiscard]] const mpi::Communicator& communicator(const executor::Link& link) const {
@@ -30,11 +31,16 @@ class JobLinks {
     return lane == schedule::Lane::receive ? schedule::Lane::send : lane;
   }
   /// Makes the collectives of a link. Collective over its group.
-  void open(const executor::Link& link, const config::RunConfig& config, const JobOptions& options,
-            StepTraffic& traffic);
+  void open(const executor::Link& link, const comm::ChannelPeers& peers, const config::RunConfig& config,
+            const JobOptions& options, StepTraffic& traffic);
+  [[nodiscard]] std::unique_ptr<comm::Transport> transport_of(const executor::Link& link,
+                                                              const comm::ChannelPeers& peers,
+                                                              const JobOptions& options,
+                                                              const comm::Services& services);
 
   comm::Groups groups_;
   mpi::FlightRecorder recorder_;
+  comm::Channels channels_;  ///< opened for two lanes at once: each end is taken by its own
   std::map<executor::Link, std::unique_ptr<comm::Collectives>> collectives_;
   executor::Links links_;
 };

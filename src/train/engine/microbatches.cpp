@@ -58,8 +58,8 @@ nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config:
     at::Tensor begins = documents(config.data, inputs, seq_len);
     if (begins.defined() && part.method == config::ContextMethod::gather)  // else every token is a query here
       begins = part_of(begins, config.batch.micro, part);
-    return {.inputs = part_of(inputs, config.batch.micro, part),
-            .targets = part_of(borrowed(tokens.targets), config.batch.micro, part),
+    return {.inputs = on_device(part_of(inputs, config.batch.micro, part), device),
+            .targets = on_device(part_of(borrowed(tokens.targets), config.batch.micro, part), device),
             .batch = config.batch.micro,
             .seq_len = seq_len / part.ranks,
             .document_begin = begins,

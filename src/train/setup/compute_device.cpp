@@ -107,6 +107,8 @@ ComputeDevice choose_device(const config::RunConfig& config, const mpi::Communic
   ComputeDevice chosen = decide_device(config, probe, ranks);
   if (!chosen.gpu) return chosen;
   if (config.run.deterministic) sum_in_one_order();
+  // More streams than the 8 queues that CUDA makes by default wait for each other. Read when the context is made.
+  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   chosen.device = device::use_gpu(chosen.gpu->index);
   if (config.memory.budget) device::cap_gpu_memory(chosen.device, *config.memory.budget, chosen.gpu->memory);
   return chosen;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Simulated NCCL: collectives, and groups of messages.
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -115,14 +116,14 @@ ncclResult_t ncclGroupStart() {
 }
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t over,
                       cudaStream_t) {
-  invariant(grouping && is_there(from), "messages are sent in groups, from GPUs");
+  invariant(is_there(from), "messages are sent from GPUs");
   group.push_back({over, static_cast<const std::byte*>(from), nullptr, count * size_of(type), peer});
-  return ncclSuccess;
+  return grouping ? ncclSuccess : ncclGroupEnd();
 }
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t over, cudaStream_t) {
-  invariant(grouping && is_there(to), "messages are received in groups, on GPUs");
+  invariant(is_there(to), "messages are received on GPUs");
   group.push_back({over, nullptr, static_cast<std::byte*>(to), count * size_of(type), peer});
-  return ncclSuccess;
+  return grouping ? ncclSuccess : ncclGroupEnd();
 }
 
 ncclResult_t ncclGroupEnd() {
@@ -130,21 +131,36 @@ ncclResult_t ncclGroupEnd() {
   const std::vector<Message> messages = std::exchange(group, {});
   if (messages.empty()) return ncclSuccess;
   const ncclComm_t over = messages.front().over;
-  const std::size_t bytes = messages.front().bytes;
-  for (const Message& m : messages)
-    invariant(m.over == over && m.bytes == bytes, "messages of a group are of one size");
+  std::size_t longest = 0;
+  for (const Message& m : messages) {
+    invariant(m.over == over, "messages of a group are of one communicator");
+    longest = std::max(longest, m.bytes);
+  }
   const Inside inside(over);
   return over->launch([=] {
+    // Every rank takes as many pieces as the longest message of all.
+    std::size_t bytes = 0;
+    const ncclResult_t agreed = over->exchange([&](std::byte* mine) { std::memcpy(mine, &longest, sizeof longest); },
+                                               [&] {
+                                                 for (int r = 0; r < over->size; ++r) {
+                                                   std::size_t of_rank = 0;
+                                                   std::memcpy(&of_rank, over->slot(r), sizeof of_rank);
+                                                   bytes = std::max(bytes, of_rank);
+                                                 }
+                                               });
+    if (agreed != ncclSuccess) return agreed;
     return over->in_pieces(bytes, static_cast<std::size_t>(over->size), [&](std::size_t first, std::size_t some) {
+      const auto left = [&](const Message& m) { return m.bytes > first ? std::min(some, m.bytes - first) : 0; };
       return over->exchange(
           [&](std::byte* mine) {
             for (const Message& m : messages)
-              if (m.from != nullptr) std::memcpy(mine + static_cast<std::size_t>(m.peer) * some, m.from + first, some);
+              if (m.from != nullptr && left(m) > 0)
+                std::memcpy(mine + static_cast<std::size_t>(m.peer) * some, m.from + first, left(m));
           },
           [&] {
             for (const Message& m : messages)
-              if (m.to != nullptr)
-                std::memcpy(m.to + first, over->slot(m.peer) + static_cast<std::size_t>(over->rank) * some, some);
+              if (m.to != nullptr && left(m) > 0)
+                std::memcpy(m.to + first, over->slot(m.peer) + static_cast<std::size_t>(over->rank) * some, left(m));
           });
     });
   });

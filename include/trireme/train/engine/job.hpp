@@ -33,6 +33,8 @@ struct JobOptions {
   std::function<std::unique_ptr<comm::Transport>(std::unique_ptr<comm::Transport>)>
       wrap_transport{};  ///< tests: a paced link
   std::function<void(int op, std::int64_t step)> on_op{};
+  /// executor::Options::needs of a schedule: tests leave edges out.
+  std::function<std::vector<schedule::Need>(const schedule::Schedule&, const model::Model&)> needs{};
   std::string hang_dump_path;                                              ///< mpi::Deadline::dump_path
   std::function<std::string()> silent_ranks{};                             ///< mpi::Deadline::silent_ranks
   std::function<std::chrono::steady_clock::time_point()> last_progress{};  ///< mpi::Deadline::last_progress
