@@ -186,6 +186,61 @@ TEST(PipelineMutants, AreRefusedOrComputeTheSame) {
   EXPECT_GT(same, 200) << "a put may stand behind another rank's update, a receive before a forward";
 }
 
+/// Parts of a split backward: dropped, done twice, out of order, of another part, and reductions before the last
+/// weights.
+TEST(PipelineMutants, OfASplitBackwardAreRefused) {
+  int refused = 0;
+  for (const PipelineKind kind : {PipelineKind::zb_h1, PipelineKind::zbv, PipelineKind::dualpipev}) {
+    const Lists sound = lists_of(pipeline(kind, 2, 4));
+    for (std::size_t rank = 0; rank < sound.lists.size(); ++rank) {
+      const Schedule& list = sound.lists[rank];
+      const model::Model& model = sound.parts[rank].model;
+      const auto expect_refused = [&](const Schedule& mutant, std::size_t op, const std::string& what) {
+        ++refused;
+        EXPECT_FALSE(verify(mutant, model, 1).empty()) << config::to_text(kind) << ", rank " << rank << ", op " << op
+                                                       << " `" << print(list.ops[op], model) << "` " << what;
+      };
+      const auto moved = [&](std::size_t from, std::size_t to) {  // to before `to`
+        Schedule mutant = list;
+        const auto begin = mutant.ops.begin();
+        const auto at = [&](std::size_t i) { return begin + static_cast<std::ptrdiff_t>(i); };
+        if (from > to)
+          std::rotate(at(to), at(from), at(from + 1));
+        else
+          std::rotate(at(from), at(from + 1), at(to));
+        return mutant;
+      };
+      for (std::size_t i = 0; i < list.ops.size() && !HasFailure(); ++i) {
+        const auto* const part = std::get_if<Backward>(&list.ops[i]);
+        if (part == nullptr || part->part == BackwardPart::whole) continue;
+        Schedule dropped = list, twice = list, other = list, whole = list;
+        dropped.ops.erase(dropped.ops.begin() + static_cast<std::ptrdiff_t>(i));
+        expect_refused(dropped, i, "dropped");
+        twice.ops.insert(twice.ops.begin() + static_cast<std::ptrdiff_t>(i), list.ops[i]);
+        expect_refused(twice, i, "twice");
+        const bool input = part->part == BackwardPart::input;
+        std::get<Backward>(other.ops[i]).part = input ? BackwardPart::weight : BackwardPart::input;
+        expect_refused(other, i, "as the other part");
+        std::get<Backward>(whole.ops[i]).part = BackwardPart::whole;
+        expect_refused(whole, i, "as a whole backward");
+        if (input) continue;
+        for (std::size_t j = 0; j < i; ++j)
+          if (const auto* first = std::get_if<Backward>(&list.ops[j]);
+              first != nullptr && first->part == BackwardPart::input && first->block == part->block &&
+              first->microbatch == part->microbatch)
+            expect_refused(moved(i, j), i, "before its input");
+        for (std::size_t j = i + 1; j < list.ops.size(); ++j)
+          if (const auto* reduce = std::get_if<ReduceScatter>(&list.ops[j]);
+              reduce != nullptr && reduce->slot == part->gradients.front().slot) {
+            expect_refused(moved(i, j + 1), i, "behind its reduction");
+            break;
+          }
+      }
+    }
+  }
+  EXPECT_GT(refused, 300);
+}
+
 TEST(PipelineMutants, ThatHangNameEveryRankItsOpAndWhomItWaitsFor) {
   const Lists sound = lists_of(pipeline(PipelineKind::one_f_one_b, 2, 2));
   std::vector<Schedule> lists = sound.lists;
