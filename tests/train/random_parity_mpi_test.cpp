@@ -153,8 +153,6 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
       options.control_over_link = options.link == comm::DeviceLink::nccl && draw.coin();
       const bool one = config.mesh.tensor == 1 && config.mesh.pipeline == 1 && config.mesh.context == 1;
       if (one && draw.coin()) fit_graphs(config);
-      config.model.sliding_window = 0;  // has no kernel there
-      config.model.layer_types.clear();
     }
     const test::Curve expected = test::plain_curve(config, world);
     if (!well_conditioned(config, expected, world)) {

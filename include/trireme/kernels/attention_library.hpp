@@ -47,7 +47,7 @@ void set_deterministic();
 namespace cuda {
 
 /// causal_attention and its backward by a given library. Throws where it cannot run. Documents are computed one by one,
-/// by flash where the library is cuDNN.
+/// by flash where the library is cuDNN, and so are windows.
 void causal_attention(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const AttentionShape& shape, const at::Tensor& out, const at::Tensor& logsumexp,
                       const at::Tensor& document_begin = {});

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
@@ -35,6 +37,34 @@ void put_gradients(const std::tuple<at::Tensor, at::Tensor, at::Tensor>& from, c
   by_head(d_v, s, s.kv_heads).copy_(std::get<2>(from));
 }
 
+/// Flash attention with a window: libtorch's front to it has none, and takes [B, T, heads, head_dim]. The window counts
+/// the keys before a query, not its own.
+void attend_window(const at::Tensor& q4, const at::Tensor& k4, const at::Tensor& v4, const AttentionShape& s,
+                   const at::Tensor& out, const at::Tensor& logsumexp) {
+  const auto all = at::_flash_attention_forward(q4.transpose(1, 2), k4.transpose(1, 2), v4.transpose(1, 2), {}, {},
+                                                s.seq_len, s.seq_len, 0.0, true, false, scale_of(s), s.window - 1, 0);
+  by_head(out, s, s.heads).transpose(1, 2).copy_(std::get<0>(all));
+  logsumexp.copy_(std::get<1>(all).reshape(logsumexp.sizes()));
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attend_window_backward(const at::Tensor& d_out, const at::Tensor& q,
+                                                                      const at::Tensor& k, const at::Tensor& v,
+                                                                      const at::Tensor& out,
+                                                                      const at::Tensor& logsumexp,
+                                                                      const AttentionShape& s) {
+  const auto tokens = [&](const at::Tensor& x, std::int64_t n) { return by_head(x, s, n).transpose(1, 2); };
+  auto [d_q, d_k, d_v] = at::_flash_attention_backward(
+      tokens(d_out, s.heads), tokens(q, s.heads), tokens(k, s.kv_heads), tokens(v, s.kv_heads), tokens(out, s.heads),
+      logsumexp, {}, {}, s.seq_len, s.seq_len, 0.0, true, no_random_state(q, {2}, at::kUInt64),
+      no_random_state(q, {}, at::kUInt64), scale_of(s), s.window - 1, 0);
+  return {d_q.transpose(1, 2), d_k.transpose(1, 2), d_v.transpose(1, 2)};
+}
+
+/// cuDNN has no windows.
+AttentionLibrary for_window(AttentionLibrary library, const AttentionShape& s) {
+  return library == AttentionLibrary::cudnn && s.window > 0 ? AttentionLibrary::flash : library;
+}
+
 /// The library to use for this call: dense where the chosen one cannot run.
 AttentionLibrary library_for(const at::Tensor& q, const AttentionShape& s) {
   const bool fused = q.scalar_type() == at::kBFloat16 && s.head_dim % 8 == 0 && s.head_dim <= 256 && s.softcap == 0;
@@ -48,9 +78,10 @@ void attend(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, 
     by_head(out, s, s.heads).copy_(result);
     logsumexp.copy_(lse.reshape(logsumexp.sizes()));
   };
-  switch (library) {
+  switch (for_window(library, s)) {
     case AttentionLibrary::dense: return dense_attention(q, k, v, s, out, logsumexp);
     case AttentionLibrary::flash: {
+      if (s.window > 0) return attend_window(q4, k4, v4, s, out, logsumexp);
       const auto all = at::_scaled_dot_product_flash_attention(q4, k4, v4, 0.0, true, false, scale_of(s));
       return put(std::get<0>(all), std::get<1>(all));
     }
@@ -68,9 +99,11 @@ void attend_backward(AttentionLibrary library, const at::Tensor& d_out, const at
                      const at::Tensor& v, const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& s,
                      const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v) {
   const auto heads = [&](const at::Tensor& x, std::int64_t n) { return by_head(x, s, n); };
-  switch (library) {
+  switch (for_window(library, s)) {
     case AttentionLibrary::dense: return dense_attention_backward(d_out, q, k, v, out, logsumexp, s, d_q, d_k, d_v);
     case AttentionLibrary::flash:
+      if (s.window > 0)
+        return put_gradients(attend_window_backward(d_out, q, k, v, out, logsumexp, s), s, d_q, d_k, d_v);
       return put_gradients(at::_scaled_dot_product_flash_attention_backward(
                                heads(d_out, s.heads), heads(q, s.heads), heads(k, s.kv_heads), heads(v, s.kv_heads),
                                heads(out, s.heads), logsumexp, {}, {}, s.seq_len, s.seq_len, 0.0, true,
@@ -95,6 +128,7 @@ struct Document {
   [[nodiscard]] AttentionShape shape(AttentionShape of_rows) const {
     of_rows.batch = 1;
     of_rows.seq_len = end - begin;
+    if (of_rows.window >= of_rows.seq_len) of_rows.window = 0;  // it hides nothing
     return of_rows;
   }
   [[nodiscard]] at::Tensor tokens(const at::Tensor& x) const {

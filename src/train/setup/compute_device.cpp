@@ -30,12 +30,6 @@ void refuse_without_device_kernel(const config::RunConfig& config) {
     throw EnvironmentError(
         fmt::format("model.experts = {}: mixtures of experts have no GPU kernels yet. Set device.type = \"cpu\".",
                     config.model.experts));
-  const std::int64_t window = config.model.sliding_window;
-  if (window == 0 || window >= config.data.seq_len) return;  // it hides nothing
-  throw EnvironmentError(
-      fmt::format("model.sliding_window = {} is shorter than data.seq_len = {}, and attention with a window has no GPU "
-                  "kernel. Set data.seq_len = {} at most, or device.type = \"cpu\".",
-                  window, config.data.seq_len, window));
 }
 
 /// Libraries read these when they start; who has set them knows why.

@@ -80,8 +80,14 @@ void compare_attention(AttentionLibrary library, const AttentionShape& s, at::Sc
 }
 
 TEST_F(ProductsOnDevice, DenseAttentionFollowsTheHost) {
-  for (const auto& s :
-       {AttentionShape{1, 2, 1, 1, 2}, {2, 13, 6, 2, 10}, {1, 130, 4, 4, 16}, {2, 40, 4, 2, 10, 0, 0.2, 1.5}}) {
+  for (const auto& s : {AttentionShape{1, 2, 1, 1, 2},
+                        {2, 13, 6, 2, 10},
+                        {1, 130, 4, 4, 16},
+                        {2, 40, 4, 2, 10, 0, 0.2, 1.5},
+                        {2, 13, 6, 2, 10, 2},  // with 1 the gradients of queries and keys are 0
+                        {1, 150, 4, 2, 16, 7},
+                        {2, 200, 2, 1, 6, 130},
+                        {2, 40, 4, 2, 10, 5, 0.2, 1.5}}) {
     compare_attention(AttentionLibrary::dense, s, at::kFloat, 1e-5);
     compare_attention(AttentionLibrary::dense, s, at::kBFloat16, 1e-2);
   }
@@ -102,20 +108,25 @@ at::Tensor documents_of(const AttentionShape& s) {
 }
 
 TEST_F(ProductsOnDevice, DocumentsFollowTheHost) {
-  for (const auto& s : {AttentionShape{2, 13, 6, 2, 10}, {3, 90, 4, 4, 16}}) {
+  for (const auto& s : {AttentionShape{2, 13, 6, 2, 10}, {3, 90, 4, 4, 16}, {3, 90, 4, 4, 16, 5}}) {
     compare_attention(AttentionLibrary::dense, s, at::kFloat, 1e-5, documents_of(s));
     compare_attention(AttentionLibrary::dense, s, at::kBFloat16, 1e-2, documents_of(s));
   }
   if (!test::on_gpu()) return;  // the rest is libtorch's
   for (const auto library : {AttentionLibrary::flash, AttentionLibrary::cudnn})
-    for (const auto& s : {AttentionShape{2, 128, 4, 2, 64}, {3, 77, 6, 2, 32}})
+    for (const auto& s : {AttentionShape{2, 128, 4, 2, 64}, {3, 77, 6, 2, 32}, {3, 77, 6, 2, 32, 6}})
       compare_attention(library, s, at::kBFloat16, 2e-2, documents_of(s));
 }
 
 TEST_F(ProductsOnDevice, FlashAndCudnnAttentionFollowTheHost) {
   if (!test::on_gpu()) GTEST_SKIP() << "libtorch has these kernels for GPUs only";
   for (const auto library : {AttentionLibrary::flash, AttentionLibrary::cudnn})
-    for (const auto& s : {AttentionShape{2, 128, 4, 2, 64}, {1, 200, 8, 8, 128}, {3, 77, 6, 2, 32}})
+    for (const auto& s : {AttentionShape{2, 128, 4, 2, 64},
+                          {1, 200, 8, 8, 128},
+                          {3, 77, 6, 2, 32},
+                          {2, 128, 4, 2, 64, 1},
+                          {1, 200, 8, 2, 128, 33},
+                          {3, 77, 6, 2, 32, 76}})
       compare_attention(library, s, at::kBFloat16, 2e-2);
 }
 

@@ -64,18 +64,6 @@ TEST(DecideDevice, TakesTheGpuOfTheRanksPlaceAndNccl) {
   }
 }
 
-TEST(DecideDevice, RefusesAGpuForAttentionWithAWindow) {
-  config::RunConfig config = wants(DeviceType::automatic);
-  config.data.seq_len = 64;
-  config.model.sliding_window = 16;
-  EXPECT_THAT(refusal(config, gpus(1), {}), HasSubstr("model.sliding_window = 16 is shorter than data.seq_len = 64"));
-  config.model.sliding_window = 64;  // it hides nothing
-  EXPECT_EQ(refusal(config, gpus(1), {}), "");
-  config.model.sliding_window = 16;
-  config.device.type = DeviceType::cpu;
-  EXPECT_EQ(refusal(config, gpus(1), {}), "");
-}
-
 TEST(DecideDevice, LeavesGpusAloneWhereTheCpuIsAskedFor) {
   EXPECT_TRUE(decide_device(wants(DeviceType::cpu), gpus(4), {}).device.is_cpu());
 }
