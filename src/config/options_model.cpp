@@ -58,9 +58,10 @@ std::vector<Option> model_options() {
   s.flag("mlp_bias", &Model::mlp_bias, "biases of the feed-forward layer (llama, granite, smollm3)");
   s.number("sliding_window", &Model::sliding_window, between(0, largest_length),
            "number of tokens that a query attends to, its own included, in families with windows (0: all before it)");
-  s.custom("layer_types", "strings", read_layer_types, print_layer_types,
-           std::string("which layers have the window (ministral, qwen2, qwen3, gemma2, gemma3, olmo3): ") +
-               layer_types_form)
+  s.custom(
+       "layer_types", "strings", read_layer_types, print_layer_types,
+       std::string("which layers have the window (ministral, qwen2, qwen3, gemma2, gemma3, olmo3, exaone4, cwm): ") +
+           layer_types_form)
       .default_is("all with sliding_window");
   s.number("no_rope_interval", &Model::no_rope_interval, between(0, largest_count),
            "every Nth layer has no RoPE (smollm3: 4 as published; 0: all have it)");

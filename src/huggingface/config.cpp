@@ -59,6 +59,7 @@ constexpr std::array one = {
 void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
   const auto has = [&](std::string_view key) {
     return (a.windows != model::Windows::none && key.ends_with("sliding_window")) ||
+           (a.published_with_dropout && key == "attention_dropout") ||
            std::any_of(a.keys.begin(), a.keys.end(),
                        [&](const model::KeyRow& row) { return row.key == key || row.other_key == key; });
   };

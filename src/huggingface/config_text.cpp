@@ -18,9 +18,12 @@ namespace {
 using nlohmann::ordered_json;
 
 /// LlamaConfig's own defaults are 1 and 2, ordinary tokens of other vocabularies: so null is written where there is
-/// none.
-void add_special_tokens(ordered_json& table, const HfWriteOptions& options) {
-  table["bos_token_id"] = options.bos_token_id ? ordered_json(*options.bos_token_id) : ordered_json(nullptr);
+/// none, unless the class refuses it.
+void add_special_tokens(ordered_json& table, const HfWriteOptions& options, bool refuses_null) {
+  if (options.bos_token_id)
+    table["bos_token_id"] = *options.bos_token_id;
+  else if (!refuses_null)
+    table["bos_token_id"] = nullptr;
   table["eos_token_id"] = nullptr;
   if (options.eos_token_ids.size() == 1) table["eos_token_id"] = options.eos_token_ids.front();
   if (options.eos_token_ids.size() > 1) table["eos_token_id"] = options.eos_token_ids;
@@ -105,11 +108,16 @@ std::string hf_config_text(const model::Model& model, const HfWriteOptions& opti
     if (beside && config.rope_scaling)
       table["original_max_position_embeddings"] = config.rope_scaling->original_max_position_embeddings;
     if (a.decoder.local_rope) add_rope_by_type(table, a, model, scaling);
+    if (a.rope_table_needed) {
+      ordered_json whole = scaling.is_null() ? ordered_json{{"rope_type", "default"}} : scaling;
+      whole["rope_theta"] = config.rope_theta;
+      table["rope_parameters"] = table["rope_scaling"] = whole;
+    }
   }
   write_windows(a, config, table);
   for (const model::FixedRow& row : a.fixed) table[std::string(row.key)] = row.value;
   for (const std::string_view key : a.dropout) table[std::string(key)] = 0.0;
-  add_special_tokens(table, options);
+  add_special_tokens(table, options, a.refuses_null);
   table["pad_token_id"] = nullptr;  // absent, some classes take a number, whose embedding they then leave alone
   table["torch_dtype"] = options.dtype == DType::fp32 ? "float32" : "bfloat16";
   return table.dump(2) + "\n";
@@ -117,7 +125,7 @@ std::string hf_config_text(const model::Model& model, const HfWriteOptions& opti
 
 std::string hf_generation_config_text(const HfWriteOptions& options) {
   ordered_json table;
-  add_special_tokens(table, options);
+  add_special_tokens(table, options, false);
   return table.dump(2) + "\n";
 }
 

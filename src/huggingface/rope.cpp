@@ -168,6 +168,8 @@ Rope read_rope(const JsonObject& config, const Architecture& a, Mistakes& mistak
   const json* old_table = config.find("rope_scaling");
   const json* new_table = config.find("rope_parameters");
   const Table old_values = old_table != nullptr ? read_table(*old_table, "rope_scaling", config, a, mistakes) : Table{};
+  if (a.rope_table_needed && new_table == nullptr && old_table == nullptr)
+    config.unexpected("rope_parameters", fmt::format("a table: without one {} stretches RoPE", a.class_name));
   if (new_table == nullptr) {
     return {.theta = theta.value_or(old_values.theta.value_or(a.theta_absent)),
             .partial = old_values.partial,

@@ -39,7 +39,7 @@ Types unlisted_types(const JsonObject& config, const model::Architecture& a, std
   Types types(static_cast<std::size_t>(layers), config::sliding_attention);
   std::int64_t every = a.full_every;
   if (!a.full_every_key.empty()) every = config.integer(std::string(a.full_every_key), 1).value_or(every);
-  for (std::int64_t layer = every; every > 0 && layer <= layers; layer += every)
+  for (std::int64_t layer = a.full_first ? 1 : every; every > 0 && layer <= layers; layer += every)
     types[static_cast<std::size_t>(layer - 1)] = config::full_attention;
   std::fill_n(types.begin(), std::min(full, layers), config::full_attention);
   return types;
@@ -66,6 +66,9 @@ void read_windows(const JsonObject& config, const model::Architecture& a, config
   const Types& types = model.layer_types;
   if (window == 0 && std::find(types.begin(), types.end(), config::sliding_attention) != types.end())
     config.unexpected("layer_types", "full_attention only, since there is no sliding_window");
+  const bool slides = std::find(types.begin(), types.end(), config::sliding_attention) != types.end();
+  if (a.turns_windows_only && window > 0 && !slides)
+    config.unexpected("sliding_window", "null, since no layer has it: a model without RoPE is not honoured");
   model = model::in_shortest_form(std::move(model));
 }
 
@@ -112,7 +115,10 @@ void write_windows(const model::Architecture& a, const config::Model& given, nlo
   }
   if (a.windows == Windows::none) return;
   table["sliding_window"] = nullptr;
-  if (model.sliding_window > 0) table["sliding_window"] = model.sliding_window;
+  if (model.sliding_window > 0)
+    table["sliding_window"] = model.sliding_window;
+  else if (a.refuses_null)
+    table["sliding_window"] = a.window_absent;
   if (a.windows == Windows::all) return;
   Types types;
   for (std::int64_t layer = 0; layer < model.layers; ++layer)

@@ -97,6 +97,8 @@ double local_theta_of(const config::Model& config) {
 }
 
 bool rotates(const config::Model& config, std::int64_t layer) {
+  if (config.sliding_window > 0 && architecture(config.architecture).turns_windows_only)
+    return window_of(config, layer) > 0;
   return config.no_rope_interval == 0 || (layer + 1) % config.no_rope_interval != 0;
 }
 

@@ -19,7 +19,10 @@ namespace trireme::model {
 [[nodiscard]] Architecture olmo2();
 [[nodiscard]] Architecture olmo3();
 [[nodiscard]] Architecture olmoe();
+[[nodiscard]] Architecture exaone4();
 [[nodiscard]] Architecture smollm3();
+[[nodiscard]] Architecture seed_oss();
+[[nodiscard]] Architecture cwm();
 [[nodiscard]] Architecture granite();
 [[nodiscard]] Architecture phi3();
 [[nodiscard]] Architecture glm();
@@ -30,8 +33,8 @@ namespace trireme::model {
 [[nodiscard]] Architecture gpt2();
 
 inline constexpr Architecture (*families[])() = {
-    llama, mistral, ministral, mixtral, qwen2, qwen3, qwen3_moe, gemma,  gemma2,   gemma3,   olmo2,
-    olmo3, olmoe,   smollm3,   granite, phi3,  glm,   glm4,      helium, ernie4_5, stablelm, gpt2};
+    llama,   mistral, ministral, mixtral, qwen2,   qwen3, qwen3_moe, gemma, gemma2, gemma3,   olmo2,    olmo3, olmoe,
+    exaone4, smollm3, seed_oss,  cwm,     granite, phi3,  glm,       glm4,  helium, ernie4_5, stablelm, gpt2};
 
 /// The tensors of the families that name them as Llama does.
 [[nodiscard]] std::vector<NameRow> llama_names();

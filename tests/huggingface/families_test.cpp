@@ -184,6 +184,38 @@ TEST(Families, SmolLM3LeavesRopeOutOfEveryNthLayer) {
   expect_refusal("smollm3", R"(, "use_sliding_window": true)", {"use_sliding_window = true"});
 }
 
+TEST(Families, Exaone4TurnsWhatHasAWindow) {
+  const config::Model hybrid = read("exaone4", R"(, "sliding_window": 5, "sliding_window_pattern": "LLLG",
+      "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"])");
+  EXPECT_EQ(hybrid.sliding_window, 5);
+  EXPECT_EQ(hybrid.layer_types, (Types{sliding, full}));
+  for (std::int64_t layer = 0; layer < 4; ++layer) EXPECT_EQ(model::rotates(hybrid, layer), layer % 2 == 0);
+  const config::Model plain = read("exaone4", R"(, "sliding_window": null)");
+  EXPECT_EQ(plain.sliding_window, 0);
+  for (std::int64_t layer = 0; layer < 4; ++layer) EXPECT_TRUE(model::rotates(plain, layer));
+  expect_refusal("exaone4", R"(, "sliding_window": 5, "layer_types": ["full_attention", "full_attention",
+      "full_attention", "full_attention"])",
+                 {"sliding_window", "a model without RoPE"});
+}
+
+TEST(Families, CwmHasItsOwnAbsentKeys) {
+  expect_refusal("cwm", "", {"rope_parameters", "CwmForCausalLM stretches RoPE"});
+  const config::Model model = read("cwm", R"(, "rope_scaling": {"rope_type": "default", "rope_theta": 7})");
+  EXPECT_EQ(model.sliding_window, 8192);
+  EXPECT_EQ(model.layer_types, (Types{full, sliding, sliding, sliding}));
+  config::Model full_only = model;
+  full_only.sliding_window = 0, full_only.layer_types = {};
+  const std::string written = hf_config_text(model::build(full_only), {});
+  EXPECT_NE(written.find("\"sliding_window\": 8192"), std::string::npos) << "its class fails without";
+  EXPECT_EQ(parse_hf_config(written, "config.json").model.sliding_window, 0);
+}
+
+TEST(Families, SeedOssHasBiasesOfQueriesKeysAndValues) {
+  EXPECT_TRUE(read("seed_oss", "").attention_bias);
+  EXPECT_FALSE(model::decoder_of(read("seed_oss", R"(, "attention_dropout": 0.1, "residual_dropout": 0.1)")).o_bias);
+  expect_refusal("seed_oss", R"(, "attention_out_bias": true)", {"attention_out_bias = true", "a bias of o"});
+}
+
 TEST(Families, Olmo2NormsWhatBranchesWrite) {
   // OLMo 2 7B as it was published.
   const std::string text = R"({"architectures": ["Olmo2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,

@@ -69,14 +69,20 @@ struct Architecture {
   /// Where layer_types is absent every so many layers one has no window; 0: all have one. In some files this key says.
   std::int64_t full_every = 0;
   std::string_view full_every_key = {};
-  double theta_absent = 10000;            ///< rope_theta where it is absent
-  bool skips_rope = false;                ///< no_rope_layers and no_rope_layer_interval: layers without RoPE (SmolLM3)
+  bool full_first = false;          ///< the first of so many layers, not the last
+  bool refuses_null = false;        ///< its class takes no null for sliding_window and bos_token_id
+  double theta_absent = 10000;      ///< rope_theta where it is absent
+  bool skips_rope = false;          ///< no_rope_layers and no_rope_layer_interval: layers without RoPE (SmolLM3)
+  bool turns_windows_only = false;  ///< where layers have a window the others have no RoPE (EXAONE 4)
+  /// Its class stretches RoPE where no table of it is given: rope_parameters is always written, and has to be there.
+  bool rope_table_needed = false;
   double local_theta_absent = 0;          ///< with local_rope: rope_local_theta where it is absent
   std::string_view local_theta_key = {};  ///< in the dialect of transformers 4
   /// original_max_position_embeddings stands beside rope_scaling, which is of type longrope; this where it is absent.
   std::int64_t original_length_absent = 0;
-  bool heads_span_hidden = false;  ///< heads x head_dim is the hidden size
-  bool o_bias_with_qkv = true;     ///< attention_bias is of o as well
+  bool heads_span_hidden = false;       ///< heads x head_dim is the hidden size
+  bool o_bias_with_qkv = true;          ///< attention_bias is of o as well
+  bool published_with_dropout = false;  ///< attention_dropout above 0 is read, and plays no part
   std::string_view activation_key;
   std::vector<std::string_view> activations;  ///< values that mean the same; the first is written
   /// mlp_only_layers and decoder_sparse_step: first layers without experts (Qwen3-MoE).

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Gemma, OLMo 3, Granite, Phi-3, GLM-4, Helium, ERNIE 4.5 and StableLM against transformers: see tests/checkpoint/load/families.sh.
+# Gemma, OLMo 3, EXAONE 4, Seed-OSS, CWM, Granite, Phi-3, GLM-4, Helium, ERNIE 4.5 and StableLM against transformers:
+# see tests/checkpoint/load/families.sh.
 # Caps are low and multipliers far from 1, so that none of them can be left out unnoticed.
 # timeout: 1200
 # labels: slow
 source "$TRIREME_SOURCE/tests/checkpoint/load/families.sh"
 
 cat >kinds.py <<'PYTHON'
-from transformers import (Ernie4_5Config, Gemma2Config, Gemma3TextConfig, GemmaConfig, Glm4Config, GlmConfig, GraniteConfig,
-                          HeliumConfig, Olmo3Config, Phi3Config, StableLmConfig)
+from transformers import (CwmConfig, Ernie4_5Config, Exaone4Config, Gemma2Config, Gemma3TextConfig, GemmaConfig, Glm4Config,
+                          GlmConfig, GraniteConfig, HeliumConfig, Olmo3Config, Phi3Config, SeedOssConfig, StableLmConfig)
 
 sizes = dict(vocab_size=257, hidden_size=48, intermediate_size=80, num_hidden_layers=4, num_attention_heads=8,
              num_key_value_heads=2, head_dim=10, max_position_embeddings=64, rms_norm_eps=1e-3, pad_token_id=None,
@@ -36,6 +37,12 @@ kinds = {
                                              attention_bias=True)),
     "olmo3": (Olmo3Config, dict(sliding_window=7, rope_parameters=by_type(yarn, 300.0))),
     "olmo3-tied": (Olmo3Config, dict(sliding_window=5, tie_word_embeddings=True, attention_bias=True)),
+    "exaone4": (Exaone4Config, dict(sliding_window=7, rope_parameters=linear)),
+    "exaone4-full": (Exaone4Config, dict(sliding_window=None, layer_types=["full_attention"] * 4, tie_word_embeddings=True)),
+    "seed_oss": (SeedOssConfig, dict(mlp_bias=True, rope_parameters=yarn)),
+    "cwm": (CwmConfig, dict(bos_token_id=0, sliding_window=7, rope_parameters=dict(linear, rope_theta=700.0))),
+    "cwm-full": (CwmConfig, dict(bos_token_id=0, sliding_window=7, layer_types=["full_attention"] * 4,
+                                 rope_parameters=dict(rope_type="default", rope_theta=700.0))),
     "granite": (GraniteConfig, dict(multipliers, tie_word_embeddings=True)),
     "granite-biases": (GraniteConfig, dict(multipliers, attention_bias=True, mlp_bias=True)),
     "phi3-long": (Phi3Config, dict(phi3, original_max_position_embeddings=16, rope_parameters=longrope)),
@@ -51,6 +58,7 @@ kinds = {
                                       partial_rotary_factor=0.7)),
 }
 PYTHON
-hold_to_transformers gemma2 gemma3 olmo3 granite phi3-long glm4 stablelm
-brief=1 hold_to_transformers gemma gemma-untied gemma2-uncapped gemma3-untied olmo3-tied granite-biases phi3-short phi3-part \
+hold_to_transformers gemma2 gemma3 olmo3 exaone4 granite phi3-long glm4 stablelm
+brief=1 hold_to_transformers gemma gemma-untied gemma2-uncapped gemma3-untied olmo3-tied exaone4-full seed_oss cwm cwm-full \
+  granite-biases phi3-short phi3-part \
   glm glm4-tied helium ernie4_5

@@ -114,6 +114,7 @@ struct LlamaForward {
   bool gemma = family.starts_with("gemma");
   bool gemma23 = family == "gemma2" || family == "gemma3";
   bool olmo = family == "olmo2" || family == "olmo3";
+  bool behind_only = olmo || family == "exaone4";  ///< norms stand behind branches
   bool neighbours = family.starts_with("glm") || family == "helium" || family == "ernie4_5";
   std::int64_t head_dim = model.head_dim > 0 ? model.head_dim : model.hidden_size / model.heads;
   std::int64_t kv_heads = model.kv_heads > 0 ? model.kv_heads : model.heads;
@@ -165,6 +166,7 @@ struct LlamaForward {
 
   [[nodiscard]] at::Tensor rotated(const at::Tensor& x) const {
     if (model.no_rope_interval > 0 && (index + 1) % model.no_rope_interval == 0) return x;
+    if (family == "exaone4" && model.sliding_window > 0 && !slides()) return x;
     RopeOf rope{.theta = model.rope_theta, .scaling = model.rope_scaling};
     if ((family == "gemma3" || family == "olmo3") && slides())
       rope = {.theta = model.rope_local_theta > 0 ? model.rope_local_theta : model.rope_theta, .scaling = {}};
@@ -187,7 +189,7 @@ struct LlamaForward {
     at::Tensor q = heads(normed_over_width(linear(h, "self_attn.q_proj"), "self_attn.q_norm"), model.heads);
     at::Tensor k = heads(normed_over_width(linear(h, "self_attn.k_proj"), "self_attn.k_norm"), kv_heads);
     at::Tensor v = heads(linear(h, "self_attn.v_proj"), kv_heads);
-    if (family.starts_with("qwen3") || family == "gemma3") {
+    if (family.starts_with("qwen3") || family == "gemma3" || family == "exaone4") {
       q = normed(q, layer + "self_attn.q_norm");
       k = normed(k, layer + "self_attn.k_norm");
     }
@@ -220,17 +222,19 @@ struct LlamaForward {
     at::Tensor x = at::embedding(table, tokens) * model.embedding_multiplier;
     if (gemma) x = x * std::sqrt(static_cast<double>(model.hidden_size));
     const bool glm4 = family == "glm4";
-    const char* const attention_behind = gemma23 || olmo ? "post_attention_layernorm"
-                                         : glm4          ? "post_self_attn_layernorm"
-                                                         : nullptr;
-    const char* const mlp_before = olmo ? nullptr : gemma23 ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-    const char* const mlp_behind = gemma23 || olmo ? "post_feedforward_layernorm"
-                                   : glm4          ? "post_mlp_layernorm"
-                                                   : nullptr;
+    const char* const attention_behind = gemma23 || behind_only ? "post_attention_layernorm"
+                                         : glm4                 ? "post_self_attn_layernorm"
+                                                                : nullptr;
+    const char* const mlp_before = behind_only ? nullptr
+                                   : gemma23   ? "pre_feedforward_layernorm"
+                                               : "post_attention_layernorm";
+    const char* const mlp_behind = gemma23 || behind_only ? "post_feedforward_layernorm"
+                                   : glm4                 ? "post_mlp_layernorm"
+                                                          : nullptr;
     for (std::int64_t i = 0; i < model.layers; ++i) {
       layer = "model.layers." + std::to_string(i) + ".";
       index = i;
-      x = added(x, olmo ? nullptr : "input_layernorm", attention_behind,
+      x = added(x, behind_only ? nullptr : "input_layernorm", attention_behind,
                 [&](const at::Tensor& h) { return attention(h); });
       x = added(x, mlp_before, mlp_behind, [&](const at::Tensor& h) { return mlp(h); });
     }
