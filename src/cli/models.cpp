@@ -44,8 +44,13 @@ std::string options_of(const model::Architecture& a) {
   add("logits_scaling", &M::logits_scaling);
   add("experts", &M::experts);
   add("expert_size", &M::expert_size);
-  if (a.lists_dense_layers) list.emplace_back("dense_layers");
+  if (a.has_dense_layers()) list.emplace_back("dense_layers");
   add("router_normalize", &M::router_normalize);
+  add("router_scale", &M::router_scale);
+  add("router_groups", &M::router_groups);
+  add("router_groups_kept", &M::router_groups_kept);
+  add("shared_size", &M::shared_size);
+  add("qk_norm", &M::qk_norm);
   add("partial_rotary_factor", &M::partial_rotary_factor);
   if (d.local_rope) list.emplace_back("rope_local_theta");
   if (!d.learned_positions)

@@ -54,8 +54,11 @@ std::vector<Option> model_options() {
            std::string("RoPE for longer contexts, of type llama3, linear, yarn or longrope: ") + rope_scaling_form)
       .default_is("none");
   s.flag("attention_bias", &Model::attention_bias,
-         "biases of q, k, v and o, where the family has the choice (glm4: of q, k and v; qwen2 always has those)");
+         "biases of q, k, v and o, where the family has the choice (glm4, glm4_moe: of q, k and v; qwen2 always has "
+         "those)");
   s.flag("mlp_bias", &Model::mlp_bias, "biases of the feed-forward layer (llama, granite, smollm3)");
+  s.flag("qk_norm", &Model::qk_norm,
+         "RMSNorm of every head of queries and keys, where the family has the choice (glm4_moe)");
   s.number("sliding_window", &Model::sliding_window, between(0, largest_length),
            "number of tokens that a query attends to, its own included, in families with windows (0: all before it)");
   s.custom(
@@ -69,7 +72,7 @@ std::vector<Option> model_options() {
            "base of the RoPE frequencies in layers with the window, which rope_scaling leaves alone (gemma3, olmo3)")
       .default_is("rope_theta");
   s.number("partial_rotary_factor", &Model::partial_rotary_factor, between(0, 1),
-           "fraction of a head that RoPE rotates, from its beginning (phi3, glm4)");
+           "fraction of a head that RoPE rotates, from its beginning (phi3, glm4, glm4_moe)");
   s.size("query_pre_attn_scalar", &Model::query_pre_attn_scalar, largest_width,
          "attention scores are divided by its square root (gemma2, gemma3)")
       .default_is("head_dim");
@@ -84,17 +87,31 @@ std::vector<Option> model_options() {
   s.number("residual_multiplier", &Model::residual_multiplier, above(0),
            "factor of the output of every attention and feed-forward layer (granite)");
   s.number("logits_scaling", &Model::logits_scaling, above(0), "divisor of the logits (granite)");
-  s.size("experts", &Model::experts, largest_experts,
-         "number of experts of a layer (mixtral: 8 as published, qwen3_moe: 128, olmoe: 64)")
+  s.size(
+       "experts", &Model::experts, largest_experts,
+       "number of experts of a layer (mixtral: 8 as published, qwen3_moe and glm4_moe: 128, olmoe: 64, qwen2_moe: 60)")
       .default_is("none");
   s.size("experts_per_token", &Model::experts_per_token, largest_experts, "number of experts that compute each token")
       .default_is("none");
-  s.size("expert_size", &Model::expert_size, largest_width, "width of one expert (qwen3_moe)")
+  s.size("expert_size", &Model::expert_size, largest_width,
+         "width of one expert (qwen2_moe, qwen3_moe, glm4_moe, dots1)")
       .default_is("intermediate_size");
-  s.number("dense_layers", &Model::dense_layers, between(0, largest_count),
-           "number of first layers with a feed-forward layer instead of experts (qwen3_moe)");
+  s.number(
+      "dense_layers", &Model::dense_layers, between(0, largest_count),
+      "number of first layers with a feed-forward layer instead of experts (qwen2_moe, qwen3_moe, glm4_moe, dots1)");
   s.flag("router_normalize", &Model::router_normalize,
-         "the weights of a token's experts are divided by their sum (qwen3_moe, olmoe; mixtral always)");
+         "the weights of a token's experts are divided by their sum (glm4_moe, dots1, qwen2_moe, qwen3_moe, olmoe; "
+         "mixtral always)");
+  s.number("router_scale", &Model::router_scale, above(0),
+           "factor of the weights of a token's experts (glm4_moe, dots1: routed_scaling_factor)");
+  s.number("router_groups", &Model::router_groups, between(1, largest_experts),
+           "number of groups of experts; a group is scored by its two best experts (glm4_moe, dots1: n_group)");
+  s.number("router_groups_kept", &Model::router_groups_kept, between(1, largest_experts),
+           "number of groups among whose experts a token chooses (glm4_moe, dots1: topk_group)");
+  s.size("shared_size", &Model::shared_size, largest_width,
+         "width of the shared experts together, which compute every token (glm4_moe, dots1: a multiple of expert_size; "
+         "qwen2_moe)")
+      .default_is("none");
   s.flag("tie_embeddings", &Model::tie_embeddings, "the output head shares the weights of the token embedding");
   s.choice(
       "init", &Model::init,
@@ -112,6 +129,9 @@ std::vector<Option> loss_options() {
            "weight of the sequence-wise balance loss of experts (DeepSeek-V3; 1e-4 there)");
   s.number("router_z_loss", &Loss::router_z_loss, at_least(0),
            "weight of the router z-loss, the mean of log(Z)^2 of its logits (ST-MoE; 1e-3 there)");
+  s.number("balance_bias_rate", &Loss::balance_bias_rate, at_least(0),
+           "step by which a router's correction bias of an expert grows after a training step that gave the expert "
+           "fewer tokens than the mean, or shrinks (Wang et al. 2024; 1e-3 in DeepSeek-V3; glm4_moe, dots1)");
   s.number("chunk_tokens", &Loss::chunk_tokens, between(0, 1 << 30),
            "number of tokens whose logits are materialized at once (0: automatic)");
   return s.take();

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "trireme/config/names.hpp"
@@ -78,7 +79,7 @@ Broken microbatch_can_be_counted(const RunConfig& config) {
         "batch.micro {} x data.seq_len {} is {:.3g} tokens in a microbatch, at most 2147483647; set fewer",
         config.batch.micro, config.data.seq_len, tokens);
   const std::int64_t of_experts =
-      std::max<std::int64_t>(1, m.experts_per_token) * std::max(m.expert_size, m.intermediate_size);
+      std::max<std::int64_t>(1, m.experts_per_token) * std::max(m.expert_size, m.intermediate_size) + m.shared_size;
   const auto width = static_cast<double>(std::max({m.hidden_size, of_experts, m.vocab_size}));
   constexpr double tensors = 32;  // of a block, that backward may read
   const double bytes = 4 * tensors * tokens * width * static_cast<double>(std::max<std::int64_t>(1, m.layers));
@@ -184,10 +185,8 @@ Broken graphs_repeat_what_was_recorded(const RunConfig& config) {
       others);
 }
 
-}  // namespace
-
-const std::vector<Rule>& rules() {
-  static const std::vector<Rule> all = {
+std::vector<Rule> general_rules() {
+  return {
       {{"model.heads", "model.hidden_size", "model.head_dim"}, heads_divide_hidden_size},
       {{"model.kv_heads", "model.heads"}, kv_heads_divide_heads},
       {{"model.positions", "data.seq_len"}, positions_reach_the_sequence},
@@ -209,14 +208,22 @@ const std::vector<Rule>& rules() {
       {{"lr.wsd_decay_steps", "lr.schedule"}, wsd_has_its_decay_steps},
       {{"train.eval_every", "data.validation"}, evaluation_has_data},
       {{"checkpoint.keep_best", "train.eval_every", "data.validation"}, best_has_evaluations},
-      {{"loss.balance_loss", "model.experts", "model.dense_layers"}, idle_balance_loss},
-      {{"loss.router_z_loss", "model.experts", "model.dense_layers"}, idle_router_z_loss},
       {{"sync.policy", "memory.budget"}, automatic_policy_has_a_budget},
       {{"comm.backend", "device.type", "memory.offload"}, nccl_finds_its_tensors_on_gpus},
       {{"device.cuda_graphs", "device.type", "mesh.tensor", "memory.activation_offload", "data.ignore_targets",
         "data.document_mask"},
        graphs_repeat_what_was_recorded},
   };
+}
+
+}  // namespace
+
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> all = [] {
+    std::vector<Rule> list = general_rules();
+    std::ranges::move(expert_rules(), std::back_inserter(list));
+    return list;
+  }();
   return all;
 }
 
@@ -245,14 +252,18 @@ std::optional<std::string> beyond_counting(const Model& model) {
         Size{"head_dim", model.head_dim, largest_count}, Size{"positions", model.positions, largest_length},
         Size{"experts", model.experts, largest_experts},
         Size{"experts_per_token", model.experts_per_token, largest_experts},
-        Size{"expert_size", model.expert_size, largest_width}, Size{"dense_layers", model.dense_layers, largest_count}})
+        Size{"expert_size", model.expert_size, largest_width}, Size{"dense_layers", model.dense_layers, largest_count},
+        Size{"router_groups", model.router_groups, largest_experts},
+        Size{"router_groups_kept", model.router_groups_kept, largest_experts},
+        Size{"shared_size", model.shared_size, largest_width}})
     if (value < 0 || value > most) return fmt::format("{} is {}, at most {} are possible", name, value, most);
   const auto number = [](std::int64_t size) { return static_cast<double>(size); };
   const double width = number(model.hidden_size);
   const double attention = 2 * width * number(model.head_dim) * (number(model.heads) + number(model.kv_heads));
   const double experts =
       number(model.experts) * 3 * width * number(model.expert_size > 0 ? model.expert_size : model.intermediate_size);
-  const double parameters = number(model.layers) * (attention + 3 * width * number(model.intermediate_size) + experts) +
+  const double parameters = number(model.layers) * (attention + 3 * width * number(model.intermediate_size) + experts +
+                                                    3 * width * number(model.shared_size)) +
                             2 * width * (number(model.vocab_size) + number(model.positions));
   if (parameters < 0x1p50) return std::nullopt;
   return fmt::format("a model of these sizes has {:.3g} parameters, at most 1e15 can be counted; set smaller sizes",
@@ -269,26 +280,6 @@ void complete(RunConfig& config) {
   if (!config.data.seed) config.data.seed = config.run.seed;
   if (!config.mesh.sequence_parallel) config.mesh.sequence_parallel = config.mesh.tensor > 1;
   if (!config.lr.end_step && config.train.steps > 0) config.lr.end_step = config.train.steps;
-}
-
-std::int64_t largest_divisor(std::int64_t number, std::int64_t most) {
-  std::int64_t largest = 0;
-  for (std::int64_t d = 1; d <= most && d <= number / d; ++d) {
-    if (number % d != 0) continue;
-    largest = std::max(largest, number / d <= most ? number / d : d);
-  }
-  return largest;
-}
-
-std::string nearest_divisors(std::int64_t number, std::int64_t wanted) {
-  const std::int64_t below = largest_divisor(number, std::min(number, wanted));
-  // Divisors come in pairs: the least at or above `wanted` belongs to the largest at or below number / wanted.
-  const std::int64_t pair =
-      largest_divisor(number, number / std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(number, 1)));
-  const std::int64_t over = pair > 0 ? number / pair : 0;
-  if (below < 1 || wanted > number || below == over)
-    return fmt::format("{}", std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(number, 1)));
-  return fmt::format("{} or {}", below, over);
 }
 
 }  // namespace trireme::config

@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 
+#include <numeric>
+
 #include "executor/expert_rows.hpp"
 #include "executor/verbs.hpp"
 #include "trireme/base/fault.hpp"
@@ -27,7 +29,9 @@ void Verbs::forward_experts(const schedule::Forward& op, const model::Stage& sta
   const nn::Layer& of = layer(op.block, *op.stage);
   nn::Saved saved;
   if (stage.kind == StageKind::route) {
-    nn::Route::Rows rows = of.route->forward(now.hidden, operands.parameters, mode, saved);
+    nn::Route::Rows rows =
+        of.route->forward(now.hidden, operands.parameters, microbatch_for(stage, op.microbatch), mode, saved);
+    now.hidden = std::move(rows.hidden);
     now.rows = std::move(rows.rows);
     now.row_weights = std::move(rows.weights);
     now.by_expert = std::move(rows.by_expert);
@@ -55,7 +59,8 @@ void Verbs::recompute_experts(const schedule::Recompute& op, const model::Stage&
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   nn::Saved saved{activations_.take(key)};
   if (stage.kind == StageKind::route) {
-    nn::Route::Rows rows = of.route->forward(now.recomputed, operands.parameters, nn::Mode::train, saved);
+    nn::Route::Rows rows = of.route->forward(now.recomputed, operands.parameters, microbatch_for(stage, op.microbatch),
+                                             nn::Mode::rebuild, saved);
     now.rows = std::move(rows.rows);
     now.row_weights = std::move(rows.weights);
   } else if (stage.kind == StageKind::experts) {
@@ -91,6 +96,59 @@ void Verbs::backward_experts(const schedule::Backward& op, const model::Stage& s
     drop_rows(now);
     add_loss(result);
   }
+}
+
+nn::Result Verbs::forward_whole(const store::ActivationStore::Key& key, std::span<const at::Tensor> parameters,
+                                at::Tensor hidden, nn::Mode mode, nn::Saved& saved) {
+  const auto& [block, number, m] = key;
+  const nn::Stage& whole = *layer(block, number).whole;
+  const model::Stage& stage = model_[block].stages[static_cast<std::size_t>(number.value)];
+  if (stage.kind != StageKind::moe) return whole.forward(std::move(hidden), parameters, microbatch(m), mode, saved);
+  return whole.forward(std::move(hidden), parameters, microbatch_for(stage, m), mode, saved);
+}
+
+void Verbs::count_expert_tokens(Block block, const nn::Result& result) {
+  if (result.expert_tokens.empty()) return;
+  std::vector<std::int64_t>& tokens = state_.result.expert_tokens[static_cast<std::size_t>(model_[block].layer)];
+  for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += result.expert_tokens[e];
+}
+
+void Verbs::sum_experts() {
+  StepResult& result = state_.result;
+  std::vector<double> sums{result.balance_loss, result.router_z_loss};
+  for (const auto& layer : result.expert_tokens) sums.insert(sums.end(), layer.begin(), layer.end());
+  link(mesh::Group::dp, schedule::Lane::compute).sum(sums);
+  if (comm::Collectives* const pipeline = links_.find({mesh::Group::pipeline, schedule::Lane::compute});
+      pipeline != nullptr)
+    pipeline->sum(sums);
+  result.balance_loss = sums[0];
+  result.router_z_loss = sums[1];
+  auto next = sums.begin() + 2;
+  for (auto& layer : result.expert_tokens)
+    for (std::int64_t& tokens : layer) tokens = static_cast<std::int64_t>(*next++);
+}
+
+nn::Microbatch Verbs::microbatch_for(const model::Stage& stage, Microbatch m) {
+  nn::Microbatch of = microbatch(m);
+  of.choice_bias = store_.choice_bias(stage.parameters.front().block);
+  return of;
+}
+
+void Verbs::step_choice_biases() {
+  for (const model::ComputeBlock& block : model_.compute_blocks)
+    for (const model::Stage& stage : block.stages) {
+      if (stage.kind != StageKind::moe && stage.kind != StageKind::route) continue;
+      const at::Tensor& bias = store_.choice_bias(stage.parameters.front().block);
+      const auto& tokens = state_.result.expert_tokens[static_cast<std::size_t>(block.layer)];
+      const auto experts = static_cast<std::int64_t>(tokens.size());
+      const std::int64_t all = std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0});
+      auto* const values = bias.mutable_data_ptr<float>();
+      const auto rate = static_cast<float>(options_.balance_bias_rate);
+      for (std::size_t e = 0; e < tokens.size(); ++e) {
+        const std::int64_t load = experts * tokens[e];
+        if (load != all) values[e] += load < all ? rate : -rate;
+      }
+    }
 }
 
 std::vector<std::int64_t> Verbs::held_rows(Block block, Microbatch m) {

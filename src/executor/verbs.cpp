@@ -73,9 +73,9 @@ void Verbs::run(const schedule::Forward& op, const Operands& operands) {
     if (cached) saved.tensors = activations_.take_any(key);
     at::Tensor input;
     if (op.keep == model::Keep::input && stage.stage.value == 0) input = now.hidden;
-    nn::Result result = layer(op.block, stage.stage)
-                            .whole->forward(std::move(now.hidden), stage.parameters, microbatch(op.microbatch),
-                                            cached ? nn::Mode::generate : mode, saved);
+    const nn::Mode stage_mode = cached ? nn::Mode::generate : mode;
+    nn::Result result = forward_whole({op.block, stage.stage, op.microbatch}, stage.parameters, std::move(now.hidden),
+                                      stage_mode, saved);
     now.hidden = std::move(result.hidden);
     count_expert_tokens(op.block, result);
     if (input.defined()) saved.tensors.insert(saved.tensors.begin(), std::move(input));
@@ -91,12 +91,6 @@ void Verbs::finish_head(Microbatch m, at::Tensor output) {
     state_.result.logits = std::move(output);
   else
     finish_evaluation(m);
-}
-
-void Verbs::count_expert_tokens(Block block, const nn::Result& result) {
-  if (result.expert_tokens.empty()) return;
-  std::vector<std::int64_t>& tokens = state_.result.expert_tokens[static_cast<std::size_t>(model_[block].layer)];
-  for (std::size_t e = 0; e < tokens.size(); ++e) tokens[e] += result.expert_tokens[e];
 }
 
 void Verbs::add_loss(const nn::Result& result) {
@@ -139,9 +133,7 @@ void Verbs::run(const schedule::Recompute& op, const Operands& operands) {
       saved.tensors.erase(saved.tensors.begin());
     }
     const nn::Mode mode = stage.stage.value == last ? nn::Mode::rebuild : nn::Mode::train;
-    nn::Result result =
-        layer(op.block, stage.stage)
-            .whole->forward(std::move(now.recomputed), stage.parameters, microbatch(op.microbatch), mode, saved);
+    nn::Result result = forward_whole(key, stage.parameters, std::move(now.recomputed), mode, saved);
     now.recomputed = std::move(result.hidden);
     keep(key, std::move(saved.tensors));
   }
@@ -233,21 +225,6 @@ std::array<double, 3> Verbs::squares_and_losses() {
   return {squares, state_.loss.cross_entropy, state_.loss.z_loss};
 }
 
-void Verbs::sum_experts() {
-  StepResult& result = state_.result;
-  std::vector<double> sums{result.balance_loss, result.router_z_loss};
-  for (const auto& layer : result.expert_tokens) sums.insert(sums.end(), layer.begin(), layer.end());
-  link(mesh::Group::dp, schedule::Lane::compute).sum(sums);
-  if (comm::Collectives* const pipeline = links_.find({mesh::Group::pipeline, schedule::Lane::compute});
-      pipeline != nullptr)
-    pipeline->sum(sums);
-  result.balance_loss = sums[0];
-  result.router_z_loss = sums[1];
-  auto next = sums.begin() + 2;
-  for (auto& layer : result.expert_tokens)
-    for (std::int64_t& tokens : layer) tokens = static_cast<std::int64_t>(*next++);
-}
-
 void Verbs::run(const schedule::ClipNorm&) {
   const nn::Microbatch& first = microbatch(Microbatch{0});
   std::array<double, 3> sums = squares_and_losses();
@@ -262,6 +239,7 @@ void Verbs::run(const schedule::ClipNorm&) {
   if (!state_.result.expert_tokens.empty()) sum_experts();
   if (model_.part.experts.ranks > 1) record_rows();
   state_.result.skipped = !std::isfinite(state_.result.grad_norm) || !std::isfinite(state_.result.loss);
+  if (options_.balance_bias_rate > 0 && !state_.result.skipped) step_choice_biases();
   decision_ = {.skipped = state_.result.skipped,
                .numbers = optim::adamw_step(optimizer_, state_.input.lr, state_.input.updates + 1,
                                             optim::clip_factor(state_.result.grad_norm, optimizer_.clip_norm))};
@@ -287,6 +265,7 @@ void Verbs::run(const schedule::Update& op) {
   }
   optim::adamw(decision_.numbers, decay_[static_cast<std::size_t>(op.block.value)], floats(store_.gradient(op.block)),
                state, compute, team(op.on_host));
+  store_.put_choice_bias(op.block);
   if (!op.on_host) return;
   const std::scoped_lock lock(host_work_mutex_);
   host_work_.seconds += std::chrono::duration<double>(timeline::Clock::now() - begin).count();

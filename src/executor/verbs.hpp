@@ -156,6 +156,13 @@ class Verbs {
   void count_expert_tokens(Block block, const nn::Result& result);
   /// Sums over the ranks what layers with experts counted.
   void sum_experts();
+  /// Steps the correction biases of this rank's routers by the loads of the global batch; masters follow in updates.
+  void step_choice_biases();
+  /// The forward of a whole stage.
+  nn::Result forward_whole(const store::ActivationStore::Key& key, std::span<const at::Tensor> parameters,
+                           at::Tensor hidden, nn::Mode mode, nn::Saved& saved);
+  /// The microbatch for a stage: with the correction bias of its router, if it has one.
+  [[nodiscard]] nn::Microbatch microbatch_for(const model::Stage& stage, Microbatch m);
   /// Adds to the loss of the step what a stage returned.
   void add_loss(const nn::Result& result);
   /// Adds to the loss of the step what a GPU has summed; waits for it.

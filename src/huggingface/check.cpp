@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 #include <utility>
 
@@ -28,6 +29,14 @@ std::string_view why_unused(std::string_view name) {
   if (contains(name, "lora_")) return "adapters are not honoured, merge them first";
   if (name.ends_with(".weight_scale") || contains(name, ".qweight")) return "quantized weights are not honoured";
   return "the model has no such parameter";
+}
+
+/// The number of the layer that a tensor is of; -1: of none.
+std::int64_t layer_of(std::string_view name) {
+  constexpr std::string_view prefix = "model.layers.";
+  std::int64_t layer = -1;
+  if (name.starts_with(prefix)) std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
+  return layer;
 }
 
 std::string missing_remedy(std::string_view name) {
@@ -80,7 +89,8 @@ void HfDirectory::check(const model::Model& model) const {
   for (const auto& [name, place] : place_of_) {
     const bool buffer = std::any_of(a.buffers.begin(), a.buffers.end(),
                                     [&name = name](std::string_view ending) { return name.ends_with(ending); });
-    if (used.contains(name) || buffer) continue;
+    const bool further = a.predicts_further && layer_of(name) >= model.sizes.layers;
+    if (used.contains(name) || buffer || further) continue;
     if (name == head_name && model.sizes.tied) {
       if (tied_head_equals_embedding(name_in_files(embedding))) continue;
       mistakes.add(fmt::format(

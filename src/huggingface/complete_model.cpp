@@ -16,7 +16,13 @@ config::RunConfig with_derived_sizes(config::RunConfig config) {
   const model::Sizes sizes = model::build(config.model).sizes;
   config.model.kv_heads = sizes.kv_heads;
   config.model.head_dim = sizes.head_dim;
-  config::check_router_losses(config);
+  config::check_experts(config);
+  const auto& experts = sizes.decoder.experts;
+  if (config.loss.balance_bias_rate > 0 && experts && !experts->choice_bias)
+    throw ConfigError(fmt::format(
+        "loss.balance_bias_rate = {}: the routers of model.architecture = \"{}\" have no correction bias; use "
+        "loss.balance_loss, or glm4_moe or dots1",
+        config.loss.balance_bias_rate, config.model.architecture));
   if (sizes.positions > 0 && config.data.seq_len > sizes.positions)
     throw ConfigError(fmt::format("data.seq_len = {} exceeds the model's {} learned positions; use shorter sequences",
                                   config.data.seq_len, sizes.positions));

@@ -159,10 +159,11 @@ void check_fixed(const JsonObject& config, const model::Architecture& a, Mistake
 
 void read_row(const JsonObject& config, const model::KeyRow& row, std::int64_t config::Model::*member,
               config::Model& model) {
-  const bool other = !row.other_key.empty() && !config.has(std::string(row.key));
+  const bool other =
+      !row.other_key.empty() && !config.has(std::string(row.key)) && config.has(std::string(row.other_key));
   const std::string key(other ? row.other_key : row.key);
   const std::int64_t absent = static_cast<std::int64_t>(row.absent.value_or(0));
-  model.*member = row.absent ? config.integer(key, 1).value_or(absent) : config.required_integer(key);
+  model.*member = row.absent ? config.integer(key, row.least).value_or(absent) : config.required_integer(key);
   if (model.*member <= most_size) return;
   config.unexpected(key, fmt::format("at most {}", most_size));
   model.*member = 1;
@@ -184,6 +185,8 @@ config::Model read_model(const JsonObject& config, const model::Architecture& a,
   model.architecture = a.name;
   for (const model::KeyRow& row : a.keys)
     std::visit([&](auto member) { read_row(config, row, member, model); }, row.member);
+  for (const model::KeyRow& row : a.keys)
+    if (row.of_expert_sizes) model.shared_size *= model.expert_size;
   for (const model::KeyRow& row : a.keys)
     if (const auto* member = std::get_if<std::int64_t config::Model::*>(&row.member);
         member != nullptr && row.times_hidden > 0 && model.**member == 0 && model.hidden_size <= config::largest_width)

@@ -72,6 +72,7 @@ ordered_json value_of(const model::KeyRow& row, const model::Model& model) {
     return model.sizes.head_dim;
   if (row.member == model::Member(&M::attention_multiplier) && config.attention_multiplier == 0)
     return 1 / std::sqrt(static_cast<double>(model.sizes.head_dim));
+  if (row.of_expert_sizes) return config.shared_size / config.expert_size;
   ordered_json value;
   std::visit([&](auto member) { value = config.*member; }, row.member);
   return row.null_is_zero && value == 0 ? ordered_json(nullptr) : value;

@@ -33,9 +33,8 @@ std::optional<Types> listed_types(const JsonObject& config, std::int64_t layers)
 
 /// Layers from max_window_layers on have the window; in an absent list of the others all, or all but every n-th.
 Types unlisted_types(const JsonObject& config, const model::Architecture& a, std::int64_t layers) {
-  constexpr std::int64_t max_window_layers_absent = 28;
   const std::int64_t full =
-      a.windows == Windows::switched ? config.integer("max_window_layers", 0).value_or(max_window_layers_absent) : 0;
+      a.max_window_layers_absent > 0 ? config.integer("max_window_layers", 0).value_or(a.max_window_layers_absent) : 0;
   Types types(static_cast<std::size_t>(layers), config::sliding_attention);
   std::int64_t every = a.full_every;
   if (!a.full_every_key.empty()) every = config.integer(std::string(a.full_every_key), 1).value_or(every);
@@ -61,6 +60,8 @@ void read_windows(const JsonObject& config, const model::Architecture& a, config
   if (!a.full_every_key.empty()) (void)config.find(std::string(a.full_every_key));  // layer_types goes before it
   const std::optional<Types> listed = listed_types(config, model.layers);
   if (!listed && window == 0) return;
+  if (!listed && a.lists_windows && !config.has("layer_types"))
+    config.unexpected("layer_types", "which layers have the window of use_sliding_window = true");
   model.layer_types = listed ? *listed : unlisted_types(config, a, model.layers);
   model.sliding_window = window;
   const Types& types = model.layer_types;

@@ -32,9 +32,11 @@ std::vector<WeightFile> split_into_files(const model::Model& model, const HfWrit
         parts.back().parameters.push_back(ref);
         continue;
       }
-      const TensorSpec tensor{
-          .name = tensor_in_files(parameter), .shape = shape_in_files(parameter), .dtype = options.dtype};
-      const std::int64_t bytes = tensor.elements() * size_of(options.dtype);
+      const TensorSpec tensor{.name = tensor_in_files(parameter),
+                              .shape = shape_in_files(parameter),
+                              // Its steps would vanish in bf16: classes of transformers keep it as it is, too.
+                              .dtype = parameter.role == model::Role::router_bias ? DType::fp32 : options.dtype};
+      const std::int64_t bytes = tensor.elements() * size_of(tensor.dtype);
       if (parts.back().bytes > 0 && parts.back().bytes + bytes > options.most_file_bytes.value) parts.emplace_back();
       parts.back().parameters.push_back(ref);
       parts.back().tensors.push_back(tensor);

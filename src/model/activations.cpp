@@ -59,18 +59,19 @@ std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_
       return out;
     case StageKind::moe: {
       const Experts& experts = *sizes.decoder.experts;
-      add_norms();
-      out.insert(out.end(), {statistics(experts.count), statistics(experts.per_token),
-                             values(experts.per_token * 2 * experts.size)});
+      out = saved_tensors(StageKind::route, sizes, tokens, compute, keep);
+      out.push_back(values(experts.per_token * 2 * experts.size));
       if (keep == Keep::all) out.push_back(values(experts.per_token * experts.size));
-      add_normed();
       return out;
     }
     case StageKind::route: {
       const Experts& experts = *sizes.decoder.experts;
       add_norms();
       out.insert(out.end(), {statistics(experts.count), statistics(experts.per_token)});
+      if (experts.shared != SharedExperts::none) out.push_back(values(2 * experts.shared_size));
+      if (experts.shared == SharedExperts::gated) out.push_back(statistics(1));
       add_normed();
+      if (keep == Keep::all && experts.shared != SharedExperts::none) out.push_back(values(experts.shared_size));
       return out;
     }
     case StageKind::experts:  // tokens: rows of all ranks

@@ -56,12 +56,19 @@ Decoder decoder_of(const config::Model& config) {
     decoder.score_scale = 1 / std::sqrt(static_cast<double>(config.query_pre_attn_scalar));
   decoder.score_softcap = config.attn_logit_softcapping;
   decoder.logit_softcap = config.final_logit_softcapping;
-  if (decoder.experts)
-    decoder.experts = Experts{.count = config.experts,
-                              .per_token = config.experts_per_token,
-                              .size = config.expert_size > 0 ? config.expert_size : config.intermediate_size,
-                              .dense_layers = config.dense_layers,
-                              .normalized = config.router_normalize};
+  if (config.qk_norm) decoder.qk_norm = QkNorm::head;
+  if (decoder.experts) {
+    Experts& experts = *decoder.experts;
+    experts.count = config.experts;
+    experts.per_token = config.experts_per_token;
+    experts.size = config.expert_size > 0 ? config.expert_size : config.intermediate_size;
+    experts.dense_layers = config.dense_layers;
+    experts.normalized = config.router_normalize;
+    experts.groups = config.router_groups;
+    experts.groups_kept = config.router_groups_kept;
+    experts.scale = config.router_scale;
+    experts.shared_size = config.shared_size;
+  }
   return decoder;
 }
 

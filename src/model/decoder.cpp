@@ -76,6 +76,11 @@ Parameter parameter_of(Role role, const Sizes& s, Stds stds) {
     case Role::up_bias: return zeros(s.intermediate);
     case Role::down: return matrix(s.hidden, s.intermediate, stds.residual);
     case Role::router: return matrix(s.decoder.experts->count, s.hidden, stds.plain);
+    case Role::router_bias: return zeros(s.decoder.experts->count);
+    case Role::shared_weight: return matrix(1, s.hidden, stds.plain);
+    case Role::shared_gate:
+    case Role::shared_up: return matrix(s.decoder.experts->shared_size, s.hidden, stds.plain);
+    case Role::shared_down: return matrix(s.hidden, s.decoder.experts->shared_size, stds.residual);
     case Role::expert_gate:
     case Role::expert_up: return matrix(s.decoder.experts->size, s.hidden, stds.plain);
     case Role::expert_down: return matrix(s.hidden, s.decoder.experts->size, stds.residual);
@@ -248,7 +253,12 @@ std::vector<Role> roles_of(StageKind kind, const Decoder& d) {
     case StageKind::moe: {
       // gate and up of an expert side by side, as one product reads them; every expert's down behind them.
       std::vector<Role> roles =
-          given({{d.pre_norm, {mlp_norm}}, {d.pre_norm && layer_norm, {mlp_norm_bias}}, {true, {router}}});
+          given({{d.pre_norm, {mlp_norm}},
+                 {d.pre_norm && layer_norm, {mlp_norm_bias}},
+                 {true, {router}},
+                 {d.experts->choice_bias, {router_bias}},
+                 {d.experts->shared == SharedExperts::gated, {shared_weight}},
+                 {d.experts->shared != SharedExperts::none, {shared_gate, shared_up, shared_down}}});
       for (std::int64_t e = 0; e < d.experts->count; ++e) roles.insert(roles.end(), {expert_gate, expert_up});
       roles.insert(roles.end(), static_cast<std::size_t>(d.experts->count), expert_down);
       return roles;

@@ -12,6 +12,7 @@ namespace trireme::model {
 [[nodiscard]] Architecture mixtral();
 [[nodiscard]] Architecture qwen2();
 [[nodiscard]] Architecture qwen3();
+[[nodiscard]] Architecture qwen2_moe();
 [[nodiscard]] Architecture qwen3_moe();
 [[nodiscard]] Architecture gemma();
 [[nodiscard]] Architecture gemma2();
@@ -27,14 +28,17 @@ namespace trireme::model {
 [[nodiscard]] Architecture phi3();
 [[nodiscard]] Architecture glm();
 [[nodiscard]] Architecture glm4();
+[[nodiscard]] Architecture glm4_moe();
+[[nodiscard]] Architecture dots1();
 [[nodiscard]] Architecture helium();
 [[nodiscard]] Architecture ernie4_5();
 [[nodiscard]] Architecture stablelm();
 [[nodiscard]] Architecture gpt2();
 
-inline constexpr Architecture (*families[])() = {
-    llama,   mistral, ministral, mixtral, qwen2,   qwen3, qwen3_moe, gemma, gemma2, gemma3,   olmo2,    olmo3, olmoe,
-    exaone4, smollm3, seed_oss,  cwm,     granite, phi3,  glm,       glm4,  helium, ernie4_5, stablelm, gpt2};
+inline constexpr Architecture (*families[])() = {llama,     mistral,  ministral, mixtral, qwen2,    qwen2_moe, qwen3,
+                                                 qwen3_moe, gemma,    gemma2,    gemma3,  olmo2,    olmo3,     olmoe,
+                                                 exaone4,   smollm3,  seed_oss,  cwm,     granite,  phi3,      glm,
+                                                 glm4,      glm4_moe, dots1,     helium,  ernie4_5, stablelm,  gpt2};
 
 /// The tensors of the families that name them as Llama does.
 [[nodiscard]] std::vector<NameRow> llama_names();

@@ -100,8 +100,9 @@ void check_total(const Sizes& s, Mistakes& mistakes) {
   const double head_rows = 2.0 * static_cast<double>(s.heads + s.kv_heads) * static_cast<double>(s.head_dim);
   double layer = hidden * (head_rows + 3.0 * static_cast<double>(s.intermediate) + 2.0);
   if (s.decoder.experts)
-    layer += hidden * static_cast<double>(s.decoder.experts->count) *
-             (3.0 * static_cast<double>(s.decoder.experts->size) + 1.0);
+    layer += hidden * (static_cast<double>(s.decoder.experts->count) *
+                           (3.0 * static_cast<double>(s.decoder.experts->size) + 1.0) +
+                       3.0 * static_cast<double>(s.decoder.experts->shared_size) + 1.0);
   const double rows = 2.0 * static_cast<double>(s.vocab) + static_cast<double>(s.positions);
   const double total = static_cast<double>(s.layers) * layer + rows * hidden + hidden;
   if (total > largest_model) {
@@ -147,7 +148,12 @@ void check_expressible(const config::Model& c, Mistakes& mistakes) {
   expressed("experts_per_token", &config::Model::experts_per_token);
   expressed("expert_size", &config::Model::expert_size);
   expressed("router_normalize", &config::Model::router_normalize);
-  if (c.dense_layers != 0 && !a.lists_dense_layers) refuse("dense_layers");
+  expressed("router_scale", &config::Model::router_scale);
+  expressed("router_groups", &config::Model::router_groups);
+  expressed("router_groups_kept", &config::Model::router_groups_kept);
+  expressed("shared_size", &config::Model::shared_size);
+  expressed("qk_norm", &config::Model::qk_norm);
+  if (c.dense_layers != 0 && !a.has_dense_layers()) refuse("dense_layers");
   if (c.sliding_window > 0 && a.windows == Windows::none) refuse("sliding_window");
   if (!c.layer_types.empty() && (a.windows == Windows::none || a.windows == Windows::all)) refuse("layer_types");
   const auto slides = [](const std::string& type) { return type == config::sliding_attention; };
@@ -178,7 +184,46 @@ void check_form(const config::Model& c, const Decoder& decoder, Mistakes& mistak
   if (c.rope_scaling) unused("rope_scaling", "its positions are learned");
 }
 
-void check_experts(const config::Model& c, Mistakes& mistakes) {
+/// Groups of which there are enough experts in those that a token keeps, and which have the two that score them.
+void check_groups(const config::Model& c, Mistakes& mistakes) {
+  const std::int64_t groups = c.router_groups, kept = c.router_groups_kept;
+  if (groups < 1 || c.experts % groups != 0)
+    return mistakes.add(fmt::format("model.router_groups = {}; it must divide model.experts = {}: {}", groups,
+                                    c.experts, config::nearest_divisors(c.experts, groups)));
+  if (kept < 1 || kept > groups)
+    return mistakes.add(
+        fmt::format("model.router_groups_kept = {}; it must be from 1 to model.router_groups = {}", kept, groups));
+  const std::int64_t size = c.experts / groups;
+  if (groups > 1 && size < 2)
+    mistakes.add(
+        fmt::format("model.router_groups = {}: a group of {} experts has {}, at least 2 score it; set at "
+                    "most {}",
+                    groups, c.experts, size, std::max<std::int64_t>(1, c.experts / 2)));
+  if (kept * size < c.experts_per_token)
+    mistakes.add(fmt::format(
+        "model.router_groups_kept = {}: {} groups of {} experts have fewer than model.experts_per_token = {}; set {}",
+        kept, kept, size, c.experts_per_token, (c.experts_per_token + size - 1) / size));
+}
+
+void check_shared(const config::Model& c, const Experts& experts, Mistakes& mistakes) {
+  if (experts.shared == SharedExperts::none) return;
+  if (c.shared_size < 1)
+    return mistakes.add(
+        fmt::format("model.shared_size is not given; model.architecture = \"{}\" has shared experts, whose width "
+                    "together is at least 1",
+                    c.architecture));
+  const auto& keys = architecture(c.architecture).keys;
+  const bool in_experts = std::any_of(keys.begin(), keys.end(), [](const KeyRow& row) { return row.of_expert_sizes; });
+  if (in_experts && c.shared_size % experts.size != 0)
+    mistakes.add(
+        fmt::format("model.shared_size = {}; model.architecture = \"{}\" has a whole number of shared experts of "
+                    "model.expert_size = {}: {} or {}",
+                    c.shared_size, c.architecture, experts.size,
+                    std::max<std::int64_t>(1, c.shared_size / experts.size) * experts.size,
+                    (c.shared_size / experts.size + 1) * experts.size));
+}
+
+void check_experts(const config::Model& c, const Experts& experts, Mistakes& mistakes) {
   if (c.experts < 1)
     return mistakes.add(
         fmt::format("model.experts is not given; model.architecture = \"{}\" has at least 1", c.architecture));
@@ -188,6 +233,10 @@ void check_experts(const config::Model& c, Mistakes& mistakes) {
   if (c.dense_layers < 0 || c.dense_layers > c.layers)
     mistakes.add(
         fmt::format("model.dense_layers = {}; it must be from 0 to model.layers = {}", c.dense_layers, c.layers));
+  if (!(c.router_scale > 0) || !std::isfinite(c.router_scale))
+    mistakes.add(fmt::format("model.router_scale = {}; it must be above 0", c.router_scale));
+  check_groups(c, mistakes);
+  check_shared(c, experts, mistakes);
 }
 
 void check_joint_qkv(const config::Model& c, Mistakes& mistakes) {
@@ -206,7 +255,7 @@ Sizes completed_sizes(const config::Model& c, const Decoder& decoder) {
   check_given(c, mistakes);
   if (mistakes.empty()) check_heads(c, decoder, mistakes);
   if (mistakes.empty() && decoder.joint_qkv) check_joint_qkv(c, mistakes);
-  if (mistakes.empty() && decoder.experts) check_experts(c, mistakes);
+  if (mistakes.empty() && decoder.experts) check_experts(c, *decoder.experts, mistakes);
   check_form(c, decoder, mistakes);
   check_expressible(c, mistakes);
   check_numbers(c, decoder, mistakes);

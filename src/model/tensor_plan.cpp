@@ -51,6 +51,10 @@ ParameterRule rule_of(Role role, const Decoder& decoder) {
       return {.sum_of_heads = true};
     case Role::o: return {Split::row, Unit::heads};
     case Role::down: return {Split::row, Unit::intermediate};
+    case Role::shared_gate:
+    case Role::shared_up:
+    case Role::shared_down:
+    case Role::shared_weight:
     case Role::expert_gate:  // models with experts are not partitioned yet
     case Role::expert_up:
     case Role::expert_down:
@@ -64,6 +68,7 @@ ParameterRule rule_of(Role role, const Decoder& decoder) {
     case Role::mlp_post_norm:
     case Role::mlp_norm_bias:
     case Role::router:
+    case Role::router_bias:
     case Role::final_norm:
     case Role::final_norm_bias: return {.on_residual_stream = true};
   }

@@ -2,7 +2,6 @@
 #include "trireme/nn/experts.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -13,58 +12,95 @@
 #include "trireme/kernels/swiglu.hpp"
 
 namespace trireme::nn {
-namespace {
-
-/// Rows that are the elements of a choice of one expert for each: row i is element i.
-kernels::ExpertRows one_by_one(std::int64_t rows, const at::TensorOptions& options) {
-  const at::Tensor same = at::arange(rows, options.dtype(at::kInt));
-  return {.begin = {}, .choice = same, .place = same.view({rows, 1})};
-}
-
-}  // namespace
 
 Route::Route(const model::Sizes& sizes)
     : experts_(sizes.decoder.experts.value()), norm_(sizes), router_(norm_.parameters()) {}
 
-Route::Rows Route::forward(const at::Tensor& x, std::span<const at::Tensor> parameters, Mode mode, Saved& saved) const {
+std::size_t Route::parameters() const { return shared() + (shares() ? SharedExpert(experts_).parameters() : 0); }
+
+std::size_t Route::saves_tensors(bool all) const {
+  const std::size_t kept = all ? (shares() ? 2 : 1) : 0;
+  return 4 + (shares() ? SharedExpert(experts_).products() : 0) + kept;
+}
+
+Route::Tokens Route::choose(const at::Tensor& x, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
+                            Mode mode, Saved& saved) const {
   const PlainOperators guard;
   const auto [h, statistics] = norm_.forward(x, parameters);
   const at::Tensor logits = kernels::linear(h.to(at::kFloat), parameters[router_].to(at::kFloat));
+  const bool decided = !saved.tensors.empty();
+  invariant(decided || mode != Mode::rebuild, "experts are chosen once: a layer that runs again is given its choice");
+  invariant(decided || microbatch.choice_bias.defined() == experts_.choice_bias,
+            "a layer with a correction bias is given it");
   const at::Tensor choice =
-      saved.tensors.empty() ? kernels::choose_experts(logits, experts_.per_token) : saved.tensors.front();
+      decided ? saved.tensors.front() : kernels::choose_experts(logits, experts_, microbatch.choice_bias);
   saved.tensors.clear();
   if (saves(mode)) saved.tensors = {x, statistics, logits, choice};
-  if (mode == Mode::train_keep_all) saved.tensors.push_back(h);
+  Tokens out{.h = h,
+             .hidden = x,
+             .weights = kernels::expert_weights(logits, choice, experts_),
+             .by_expert = kernels::expert_rows(choice, experts_.count)};
+  std::vector<at::Tensor> kept{h};
+  if (shares())
+    out.hidden = SharedExpert(experts_).forward(h, x, parameters.subspan(shared(), SharedExpert(experts_).parameters()),
+                                                mode, saved.tensors, kept);
+  if (mode == Mode::train_keep_all) saved.tensors.insert(saved.tensors.end(), kept.begin(), kept.end());
   if (mode == Mode::decide) saved.tensors = {choice};
-  Rows out{.rows = {},
-           .weights = kernels::expert_weights(logits, choice, experts_.normalized),
-           .by_expert = kernels::expert_rows(choice, experts_.count)};
-  out.weights = out.weights.view({-1}).index_select(0, out.by_expert.choice);
-  out.rows = kernels::gather_rows(h, out.by_expert);
   return out;
 }
 
-kernels::ExpertRows Route::rows_of(const std::vector<at::Tensor>& saved) const {
+Route::Rows Route::forward(const at::Tensor& x, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
+                           Mode mode, Saved& saved) const {
   const PlainOperators guard;
-  return kernels::expert_rows(saved.at(3), experts_.count);
+  Tokens tokens = choose(x, parameters, microbatch, mode, saved);
+  Rows out{.rows = kernels::gather_rows(tokens.h, tokens.by_expert),
+           .weights = tokens.weights.view({-1}).index_select(0, tokens.by_expert.choice),
+           .hidden = std::move(tokens.hidden),
+           .by_expert = {}};
+  out.by_expert = std::move(tokens.by_expert);
+  return out;
+}
+
+kernels::ExpertRows Route::rows_of(std::span<const at::Tensor> saved) const {
+  const PlainOperators guard;
+  return kernels::expert_rows(saved[3], experts_.count);
+}
+
+at::Tensor Route::weights_of(std::span<const at::Tensor> saved) const {
+  const PlainOperators guard;
+  return kernels::expert_weights(saved[2], saved[3], experts_);
+}
+
+at::Tensor Route::normed(std::span<const at::Tensor> parameters, std::span<const at::Tensor> saved) const {
+  const std::size_t products = saves_tensors(false);
+  return saved.size() > products ? saved[products] : norm_.again(saved[0], parameters, saved[1]);
 }
 
 Result Route::backward(const at::Tensor& d_rows, const at::Tensor& d_weights, const at::Tensor& d_hidden,
                        const kernels::ExpertRows& by_expert, std::span<const at::Tensor> parameters,
                        std::span<const Grad> grads, const Microbatch& microbatch,
-                       const std::vector<at::Tensor>& saved) const {
+                       std::span<const at::Tensor> saved) const {
   const PlainOperators guard;
   const at::Tensor &x = saved[0], &statistics = saved[1], &logits = saved[2], &choice = saved[3];
-  const at::Tensor h = saved.size() > 4 ? saved[4] : norm_.again(x, parameters, statistics);
-  const at::Tensor d_choice = d_weights.index_select(0, by_expert.place.view({-1})).view(choice.sizes());
+  const at::Tensor h = normed(parameters, saved);
+  at::Tensor d_choice = d_weights;
+  if (d_weights.dim() == 1) d_choice = d_weights.index_select(0, by_expert.place.view({-1})).view(choice.sizes());
   const at::Tensor d_logits = at::empty_like(logits);
   const auto [balance, z] =
-      kernels::router_backward(d_choice, logits, choice, microbatch.seq_len, experts_.normalized,
+      kernels::router_backward(d_choice, logits, choice, microbatch.seq_len, experts_,
                                {.balance = microbatch.balance_scale, .z = microbatch.router_z_scale}, d_logits);
   kernels::linear_backward_weight(d_logits, h, grads[router_]);
-  const at::Tensor through_router = kernels::linear_backward_input(d_logits, parameters[router_]);
+  if (experts_.choice_bias) no_gradient(grads[router_ + 1]);
+  const at::Tensor d_tokens = kernels::linear_backward_input(d_logits, parameters[router_]);
+  if (shares()) {
+    const bool all = saved.size() > saves_tensors(false);
+    const SharedExpert shared_expert(experts_);
+    const std::size_t first = shared(), count = shared_expert.parameters();
+    d_tokens.add_(shared_expert.backward(d_hidden, h, parameters.subspan(first, count), grads.subspan(first, count),
+                                         saved.subspan(4), all ? saved.back() : at::Tensor()));
+  }
   const at::Tensor d_h = at::empty_like(h);
-  kernels::sum_rows(d_rows, by_expert, through_router, d_h);
+  kernels::sum_rows(d_rows, by_expert, d_tokens, d_h);
   return {.hidden = norm_.backward(d_h, x, parameters, statistics, d_hidden, grads),
           .balance_loss = balance,
           .router_z_loss = z};

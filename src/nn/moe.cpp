@@ -11,14 +11,10 @@
 #include "trireme/kernels/swiglu.hpp"
 
 namespace trireme::nn {
-namespace {
 
-/// The gradient by the weights of an expert without rows: it is written all the same.
 void no_gradient(const Grad& grad) {
   if (!grad.accumulate) grad.tensor.zero_();
 }
-
-}  // namespace
 
 void ExpertProducts::gate_up(const at::Tensor& inputs, std::span<const std::int64_t> begin,
                              std::span<const at::Tensor> parameters, const at::Tensor& out) const {
@@ -72,51 +68,34 @@ at::Tensor ExpertProducts::backward_gate_up(const at::Tensor& d_gate_up, const a
 }
 
 Moe::Moe(const model::Sizes& sizes)
-    : hidden_(sizes.hidden),
-      experts_(sizes.decoder.experts.value()),
-      norm_(sizes),
-      router_(norm_.parameters()),
-      products_{experts_.count} {
+    : hidden_(sizes.hidden), experts_(sizes.decoder.experts.value()), route_(sizes), products_{experts_.count} {
   invariant(sizes.decoder.pre_norm && !sizes.decoder.post_norm && sizes.decoder.residual_scale == 1 &&
                 sizes.decoder.activation == model::Activation::swiglu,
             "experts are SwiGLU networks whose input is normed and whose output is not");
-}
-
-Moe::Rows Moe::rows_of(const at::Tensor& logits, const at::Tensor& choice) const {
-  return {.choice = choice,
-          .weights = kernels::expert_weights(logits, choice, experts_.normalized),
-          .by_expert = kernels::expert_rows(choice, experts_.count)};
 }
 
 Result Moe::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                     Saved& saved) const {
   const PlainOperators guard;
   expect_call(hidden, microbatch, hidden_, parameters.size(), this->parameters());
-  const auto [h, statistics] = norm_.forward(hidden, parameters);
-  const at::Tensor logits = kernels::linear(h.to(at::kFloat), parameters[router_].to(at::kFloat));
-  const bool decided = !saved.tensors.empty();
-  invariant(decided || mode != Mode::rebuild, "experts are chosen once: a layer that runs again is given its choice");
-  const Rows rows =
-      rows_of(logits, decided ? saved.tensors.front() : kernels::choose_experts(logits, experts_.per_token));
-  saved.tensors.clear();
-  const kernels::ExpertRows& by_expert = rows.by_expert;
-  const at::Tensor inputs = kernels::gather_rows(h, by_expert);
-  const at::Tensor gate_up_rows = at::empty({inputs.size(0), 2 * experts_.size}, h.options());
-  const auto of_experts = parameters.subspan(router_ + 1);
+  Route::Tokens tokens = route_.choose(hidden, parameters, microbatch, mode, saved);
+  const kernels::ExpertRows& by_expert = tokens.by_expert;
+  const at::Tensor inputs = kernels::gather_rows(tokens.h, by_expert);
+  const at::Tensor gate_up_rows = at::empty({inputs.size(0), 2 * experts_.size}, hidden.options());
+  const auto of_experts = parameters.subspan(route_.parameters());
   products_.gate_up(inputs, by_expert.begin, of_experts, gate_up_rows);
-  if (saves(mode)) saved.tensors = {hidden, statistics, logits, rows.choice, gate_up_rows};
-  if (mode == Mode::decide) saved.tensors = {rows.choice};
+  if (saves(mode)) saved.tensors.push_back(gate_up_rows);
   if (mode == Mode::rebuild) return {};
-  const at::Tensor inner = at::empty({inputs.size(0), experts_.size}, h.options());
+  const at::Tensor inner = at::empty({inputs.size(0), experts_.size}, hidden.options());
   kernels::swiglu(gate_up_rows, inner);
   const bool keeps_all = mode == Mode::train_keep_all;
-  if (keeps_all) saved.tensors.insert(saved.tensors.end(), {inner, h});
+  if (keeps_all) saved.tensors.push_back(inner);
   const at::Tensor scaled = keeps_all ? at::empty_like(inner) : inner;
-  kernels::scale_rows(inner, rows.weights, by_expert, scaled);
+  kernels::scale_rows(inner, tokens.weights, by_expert, scaled);
   const at::Tensor outputs = at::empty_like(inputs);
   products_.down(scaled, by_expert.begin, of_experts, outputs);
   Result result{.hidden = at::empty_like(hidden)};
-  kernels::sum_rows(outputs, by_expert, hidden, result.hidden);
+  kernels::sum_rows(outputs, by_expert, tokens.hidden, result.hidden);
   if (mode == Mode::evaluate || mode == Mode::infer) return result;
   for (std::size_t e = 0; e + 1 < by_expert.begin.size(); ++e)
     result.expert_tokens.push_back(by_expert.begin[e + 1] - by_expert.begin[e]);
@@ -127,41 +106,30 @@ Result Moe::backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters
                      const Microbatch& microbatch, Saved saved) const {
   const PlainOperators guard;
   expect_call(d_hidden, microbatch, hidden_, parameters.size(), grads.size());
-  const at::Tensor x = saved.tensors[0], statistics = saved.tensors[1], logits = saved.tensors[2];
-  const at::Tensor gate_up_rows = saved.tensors[4];
-  const bool all = saved.tensors.size() > 5;
-  const Rows rows = rows_of(logits, saved.tensors[3]);
-  const kernels::ExpertRows& by_expert = rows.by_expert;
-  at::Tensor inner = all ? saved.tensors[5] : at::empty({gate_up_rows.size(0), experts_.size}, x.options());
-  const at::Tensor h = all ? saved.tensors[6] : norm_.again(x, parameters, statistics);
-  saved.tensors.clear();
+  const bool all = saved.tensors.size() > route_.saves_tensors(false) + 1;
+  const auto of_route = static_cast<std::ptrdiff_t>(route_.saves_tensors(all));
+  const at::Tensor gate_up_rows = saved.tensors[static_cast<std::size_t>(of_route)];
+  at::Tensor inner =
+      all ? saved.tensors.back() : at::empty({gate_up_rows.size(0), experts_.size}, gate_up_rows.options());
+  saved.tensors.erase(saved.tensors.begin() + of_route, saved.tensors.end());
+  const kernels::ExpertRows by_expert = route_.rows_of(saved.tensors);
+  const at::Tensor weights = route_.weights_of(saved.tensors);
   if (!all) kernels::swiglu(gate_up_rows, inner);
   const at::Tensor scaled = at::empty_like(inner);
-  kernels::scale_rows(inner, rows.weights, by_expert, scaled);
-  const auto of_experts = parameters.subspan(router_ + 1);
-  const auto d_experts = grads.subspan(router_ + 1);
+  kernels::scale_rows(inner, weights, by_expert, scaled);
+  const auto of_experts = parameters.subspan(route_.parameters());
+  const auto d_experts = grads.subspan(route_.parameters());
   const at::Tensor d_inner = products_.backward_down(kernels::gather_rows(d_hidden, by_expert), scaled, by_expert.begin,
                                                      of_experts, d_experts);
   const at::Tensor d_weights = kernels::weight_gradients(d_inner, inner, by_expert);
   inner.reset();
-  kernels::scale_rows(d_inner, rows.weights, by_expert, d_inner);
+  kernels::scale_rows(d_inner, weights, by_expert, d_inner);
   const at::Tensor d_gate_up = at::empty_like(gate_up_rows);
   kernels::swiglu_backward(d_inner, gate_up_rows, d_gate_up, scaled);
-
+  const at::Tensor h = route_.normed(parameters, saved.tensors);
   const at::Tensor d_inputs =
       products_.backward_gate_up(d_gate_up, kernels::gather_rows(h, by_expert), by_expert.begin, of_experts, d_experts);
-
-  const at::Tensor d_logits = at::empty_like(logits);
-  const auto [balance, z] =
-      kernels::router_backward(d_weights, logits, rows.choice, microbatch.seq_len, experts_.normalized,
-                               {.balance = microbatch.balance_scale, .z = microbatch.router_z_scale}, d_logits);
-  kernels::linear_backward_weight(d_logits, h, grads[router_]);
-  const at::Tensor through_router = kernels::linear_backward_input(d_logits, parameters[router_]);
-  const at::Tensor d_h = at::empty_like(h);
-  kernels::sum_rows(d_inputs, by_expert, through_router, d_h);
-  return {.hidden = norm_.backward(d_h, x, parameters, statistics, d_hidden, grads),
-          .balance_loss = balance,
-          .router_z_loss = z};
+  return route_.backward(d_inputs, d_weights, d_hidden, by_expert, parameters, grads, microbatch, saved.tensors);
 }
 
 }  // namespace trireme::nn

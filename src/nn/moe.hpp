@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "trireme/kernels/experts.hpp"
-#include "trireme/nn/norm.hpp"
+#include "trireme/nn/experts.hpp"
 #include "trireme/nn/stage.hpp"
 
 namespace trireme::nn {
+
+/// The gradient by what nothing reads: it is written all the same.
+void no_gradient(const Grad& grad);
 
 /// The products of some experts, one after the other, over rows sorted by expert: rows [begin[e], begin[e + 1]) are of
 /// expert e. Parameters: gate and up of an expert side by side, every expert's down behind them. An expert without rows
@@ -32,11 +34,42 @@ struct ExpertProducts {
   [[nodiscard]] std::size_t down_of(std::int64_t e) const { return static_cast<std::size_t>(2 * count + e); }
 };
 
-/// y = x + the sum over a token's experts of weight * down(silu(gate(h)) * up(h)), h = norm(x) (Shazeer et al. 2017).
-/// The router's logits and all that follows from them are fp32. No token is dropped. Products go expert by expert over
-/// rows sorted by expert; the weight multiplies what down reads, so that the outputs of experts are not kept.
-/// Parameters: roles_of(moe). Saves x, the statistics of the norm, the logits, the choice, gate|up of all rows; where
-/// all is kept, what down reads before its weight, and h. The choice is made once: a stage that runs again is given it.
+/// The rows of a choice of one expert for each token: row i is token i.
+[[nodiscard]] kernels::ExpertRows one_by_one(std::int64_t rows, const at::TensorOptions& options);
+
+/// The experts that every token goes through, as one: x + down(silu(gate(h)) * up(h)), where they are gated times
+/// sigmoid(weight(h)), which like a router is fp32 and multiplies what down reads. Parameters: where gated the weight;
+/// gate, up, down. Saves gate|up, where gated that logit; where all is kept, what down reads before its weight.
+class SharedExpert {
+ public:
+  explicit SharedExpert(const model::Experts& experts)
+      : width_(experts.shared_size), gated_(experts.shared == model::SharedExperts::gated) {}
+
+  [[nodiscard]] std::size_t parameters() const { return gated_ ? 4 : 3; }
+  /// How many tensors it saves where not all is kept.
+  [[nodiscard]] std::size_t products() const { return gated_ ? 2 : 1; }
+
+  /// Adds to `saved`, and where all is kept to `kept`, in the modes that save. Undefined in Mode::rebuild.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& h, const at::Tensor& x, std::span<const at::Tensor> parameters,
+                                   Mode mode, std::vector<at::Tensor>& saved, std::vector<at::Tensor>& kept) const;
+  /// The gradient by h. kept: what forward kept, or undefined.
+  [[nodiscard]] at::Tensor backward(const at::Tensor& d_out, const at::Tensor& h,
+                                    std::span<const at::Tensor> parameters, std::span<const kernels::Grad> grads,
+                                    std::span<const at::Tensor> saved, const at::Tensor& kept) const;
+
+ private:
+  /// What down reads, before its weight.
+  [[nodiscard]] at::Tensor inner_of(const at::Tensor& gate_up) const;
+
+  std::int64_t width_;
+  bool gated_;
+};
+
+/// y = x + shared experts of h + the sum over a token's experts of weight * down(silu(gate(h)) * up(h)), h = norm(x)
+/// (Shazeer et al. 2017). The router's logits and all that follows from them are fp32. No token is dropped. Products go
+/// expert by expert over rows sorted by expert; the weight multiplies what down reads, so that the outputs of experts
+/// are not kept. Parameters: roles_of(moe). Saves what Route does, and gate|up of all rows; where all is kept, what
+/// down reads before its weight. The choice is made once: a stage that runs again is given it.
 class Moe final : public Stage {
  public:
   explicit Moe(const model::Sizes& sizes);
@@ -46,19 +79,14 @@ class Moe final : public Stage {
                   const Microbatch& microbatch, Saved saved) const override;
 
  private:
-  /// What backward goes by.
-  struct Rows {
-    at::Tensor choice, weights;
-    kernels::ExpertRows by_expert;
-  };
-  [[nodiscard]] Rows rows_of(const at::Tensor& logits, const at::Tensor& choice) const;
   /// How many parameters it has.
-  [[nodiscard]] std::size_t parameters() const { return router_ + 1 + static_cast<std::size_t>(3 * experts_.count); }
+  [[nodiscard]] std::size_t parameters() const {
+    return route_.parameters() + static_cast<std::size_t>(3 * experts_.count);
+  }
 
   std::int64_t hidden_;
   model::Experts experts_;
-  Norm norm_;
-  std::size_t router_;  ///< its place; the experts follow
+  Route route_;
   ExpertProducts products_;
 };
 

@@ -15,8 +15,9 @@ std::vector<DecayRange> decay_ranges(const model::ParameterBlock& block, const s
                                      std::span<const std::string> no_decay) {
   std::vector<DecayRange> ranges;
   for (const shard::Slice& slice : layout.slices(rank)) {
+    const model::Parameter& parameter = block.parameters[static_cast<std::size_t>(slice.parameter)];
     const DecayRange next{{slice.offset, slice.offset + slice.elements.size()},
-                          decays(block.parameters[static_cast<std::size_t>(slice.parameter)].name, no_decay)};
+                          parameter.role != model::Role::router_bias && decays(parameter.name, no_decay)};
     if (!ranges.empty() && ranges.back().elements.end == next.elements.begin && ranges.back().decays == next.decays) {
       ranges.back().elements.end = next.elements.end;
     } else {

@@ -108,6 +108,9 @@ std::vector<Change> changes(const config::RunConfig& config) {
                                                                       ? "heads are exchanged in each layer"
                                                                       : "keys and values are gathered in each layer"}};
   if (config.mesh.context > 1) all.push_back({other_method(config)});
+  if (config.model.experts > 0)
+    all.push_back(
+        {fmt::format("mesh.expert = {}", 2 * config.mesh.expert), "tokens are sent to experts in each layer"});
   return all;
 }
 
@@ -115,7 +118,8 @@ std::vector<Change> changes(const config::RunConfig& config) {
 std::optional<Bytes> least(const config::RunConfig& config, int ranks) {
   config::RunConfig all = config;
   for (const auto& [line, note] : changes(config)) {
-    if (line.starts_with("mesh.tensor") || line.starts_with("mesh.context")) continue;
+    if (line.starts_with("mesh.tensor") || line.starts_with("mesh.context") || line.starts_with("mesh.expert"))
+      continue;
     const auto with = changed(all, {line.starts_with("batch.micro") ? "batch.micro = 1" : line});
     const auto before = needs_with(all, {}, ranks);
     const auto after = with ? needs_with(*with, {}, ranks) : std::nullopt;

@@ -111,7 +111,7 @@ ExpertRows ReplayOptions::rows_of(const model::Model& model, Block block, Microb
     const std::int64_t most = tokens * std::min(experts.per_token, model.part.experts.held(experts.count));
     return {.received = most * ranks, .sent = mine, .fetched = most * (ranks - 1)};
   }
-  const auto planned = static_cast<std::int64_t>(std::ceil(static_cast<double>(mine) * rows_planned_for));
+  const auto planned = static_cast<std::int64_t>(std::ceil(static_cast<double>(mine) * expert_room));
   return {.received = routing == Routing::bound ? planned : mine, .sent = away, .fetched = away};
 }
 
@@ -192,7 +192,8 @@ ReplayOptions replay_options_of(const config::RunConfig& config, const config::R
           .on_gpu = config.device.type == config::DeviceType::cuda,
           .loss_chunk_tokens = config.loss.chunk_tokens,
           .saves_beside =
-              config.checkpoint.async && config.checkpoint.every > 0 && config.checkpoint.every < config.train.steps};
+              config.checkpoint.async && config.checkpoint.every > 0 && config.checkpoint.every < config.train.steps,
+          .expert_room = config.mesh.expert_room};
 }
 
 Traffic replay_traffic(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
@@ -243,9 +244,10 @@ std::string to_text(const Memory& memory) {
 std::string rows_text(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
                       ReplayOptions replay_options) {
   TextTable table({"activations by load of the experts", "peak"});
-  for (const auto& [routing, name] : {std::pair{Routing::balanced, std::string("balanced")},
-                                      {Routing::bound, fmt::format("planned: {} times balanced", rows_planned_for)},
-                                      {Routing::worst, "worst: all tokens to one rank's experts"}}) {
+  for (const auto& [routing, name] :
+       {std::pair{Routing::balanced, std::string("balanced")},
+        {Routing::bound, fmt::format("planned: {} times balanced", replay_options.expert_room)},
+        {Routing::worst, "worst: all tokens to one rank's experts"}}) {
     replay_options.routing = routing;
     table.add({name, to_text(replay_memory(schedule, model, layout, replay_options).activations)});
   }

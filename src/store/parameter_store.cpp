@@ -63,6 +63,7 @@ ParameterStore::ParameterStore(const model::Model& model, const shard::Layout& l
       compute_(compute),
       device_(device),
       on_host_(buffers.on_host) {
+  choice_bias_.resize(static_cast<std::size_t>(layout.blocks()));
   invariant(shard_rank >= 0 && shard_rank < layout.shards(), "the shard rank lies within the layout's shards");
   allocate_shards(buffers);
   allocate_rings(buffers);
@@ -146,7 +147,17 @@ void ParameterStore::fill(const ParameterInitializer& provider) {
   }
 }
 
+void ParameterStore::put_choice_bias(ParamBlock block) {
+  const at::Tensor& whole = choice_bias(block);
+  if (!whole.defined()) return;
+  auto* const values = master(block).mutable_data_ptr<float>();
+  for (const shard::Slice& slice : layout_[block].slices(shard_rank_))
+    if (model_[model::ParamRef{block, slice.parameter}].role == model::Role::router_bias)
+      std::copy_n(whole.const_data_ptr<float>() + slice.elements.begin, slice.elements.size(), values + slice.offset);
+}
+
 void ParameterStore::derive_compute_shard(ParamBlock block) {
+  ++masters_version_;
   if (compute_ != DType::fp32) host_compute_shard(block).copy_(master(block));
   if (on_host(block) == schedule::OnHost::optimizer) compute_shard(block).copy_(host_compute_shard(block));
 }

@@ -37,6 +37,7 @@ RunConfig everything_set() {
               .factor = 32, .low_freq_factor = 1.5, .high_freq_factor = 4.5, .original_max_position_embeddings = 4096},
       .attention_bias = true,
       .mlp_bias = true,
+      .qk_norm = true,
       .sliding_window = 7,
       .layer_types = {full_attention, sliding_attention},
       .no_rope_interval = 3,
@@ -54,6 +55,10 @@ RunConfig everything_set() {
       .expert_size = 96,
       .dense_layers = 1,
       .router_normalize = false,
+      .router_scale = 2.5,
+      .router_groups = 4,
+      .router_groups_kept = 2,
+      .shared_size = 192,
       .tie_embeddings = true,
       .init = Init::depth_scaled,
       .init_std = 0.1,
@@ -71,8 +76,14 @@ RunConfig everything_set() {
             .tokenizer = "spm:m.model",
             .skip_to = 12,
             .prefetch_batches = 3};
-  c.mesh = {
-      .replicate = 2, .shard = 4, .tensor = 2, .sequence_parallel = true, .context = 2, .pipeline = 2, .expert = 2};
+  c.mesh = {.replicate = 2,
+            .shard = 4,
+            .tensor = 2,
+            .sequence_parallel = true,
+            .context = 2,
+            .pipeline = 2,
+            .expert = 2,
+            .expert_room = 1.5};
   c.context = {.method = ContextMethod::heads};
   c.pipeline = {.schedule = PipelineKind::zbv, .chunks = 2, .layers = {3, 4}};
   c.batch = {.global = 12, .micro = 3};
@@ -89,7 +100,8 @@ RunConfig everything_set() {
               .offload = Offload::parameters,
               .offload_fraction = 1.0 / 3,
               .budget = Bytes{77}};
-  c.loss = {.z_loss = 1e-4, .balance_loss = 1e-5, .router_z_loss = 1e-3, .chunk_tokens = 128};
+  c.loss = {
+      .z_loss = 1e-4, .balance_loss = 1e-5, .router_z_loss = 1e-3, .balance_bias_rate = 1e-2, .chunk_tokens = 128};
   c.optimizer = {.name = "adamw",
                  .lr = 6e-4,
                  .beta1 = 0.1,

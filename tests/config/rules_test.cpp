@@ -61,14 +61,32 @@ TEST(Rules, LossesOfRoutersHaveExperts) {
   EXPECT_EQ(with_losses({"model.from=weights"}), "") << "known when the weights are read";
   RunConfig config = with({"model.from=weights", losses[0], losses[1]});
   try {
-    check_router_losses(config);
+    check_experts(config);
     ADD_FAILURE() << "a dense model";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("loss.balance_loss = 0.5 has no effect"));
     EXPECT_THAT(error.what(), HasSubstr("loss.router_z_loss = 0.25 has no effect"));
   }
   config.model.experts = 4;
-  EXPECT_NO_THROW(check_router_losses(config));
+  EXPECT_NO_THROW(check_experts(config));
+}
+
+TEST(Rules, ExpertRanksHaveExpertsThatTheyDivide) {
+  EXPECT_THAT(
+      mistakes_with({"mesh.expert=2", "loss.balance_bias_rate=0.5"}),
+      AllOf(HasSubstr(
+                "mesh.expert: 2 expert ranks, but model.architecture = \"llama\" has no experts; set mesh.expert = 1"),
+            HasSubstr("balance_bias_rate = 0.5 has no effect on a model without experts")));
+  const std::vector<std::string> mixture = {"model.architecture=mixtral", "model.experts=6",
+                                            "model.experts_per_token=2"};
+  const auto of_mixture = [&](std::vector<std::string> keys) {
+    keys.insert(keys.end(), mixture.begin(), mixture.end());
+    return mistakes_with(keys);
+  };
+  EXPECT_EQ(of_mixture({"mesh.expert=3", "mesh.expert_room=2"}), "");
+  EXPECT_THAT(of_mixture({"mesh.expert=4"}), HasSubstr("mesh.expert: 4 does not divide model.experts = 6; set 3 or 6"));
+  EXPECT_THAT(of_mixture({"mesh.expert_room=2"}), HasSubstr("mesh.expert_room: 2 has no effect with mesh.expert = 1"));
+  EXPECT_EQ(mistakes_with({"model.from=weights", "mesh.expert=2"}), "") << "known when the weights are read";
 }
 
 TEST(Rules, SizesAreRefusedThatCannotBeCounted) {

@@ -24,7 +24,8 @@ json sound(const model::Architecture& a) {
   if (a.expresses(&config::Model::attention_bias)) model.attention_bias = true;
   if (a.skips_rope) model.no_rope_interval = 2;
   if (a.decoder.experts) model.experts = 3, model.experts_per_token = 2;
-  if (a.lists_dense_layers) model.dense_layers = 1;
+  if (a.has_dense_layers()) model.dense_layers = 1;
+  if (a.expresses(&config::Model::shared_size)) model.shared_size = model.intermediate_size;
   if (a.windows != model::Windows::none) model.sliding_window = 7;
   if (a.windows == model::Windows::layers || a.windows == model::Windows::switched)
     model.layer_types = {config::full_attention, config::sliding_attention};

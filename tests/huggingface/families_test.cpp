@@ -4,27 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "huggingface/config_text.hpp"
-#include "huggingface/directories.hpp"
-#include "trireme/base/error.hpp"
+#include "huggingface/small_configs.hpp"
 #include "trireme/model/architecture.hpp"
 
 namespace trireme::huggingface::families_test {
 namespace {
-
-/// Sizes of a small model of a family, then `more`.
-std::string text_of(const std::string& type, const std::string& more) {
-  return fmt::format(R"({{"model_type": "{}", "vocab_size": 11, "hidden_size": 8, "intermediate_size": 12,
-  "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2{}}})",
-                     type, more);
-}
-
-config::Model read(const std::string& type, const std::string& more) {
-  return parse_hf_config(text_of(type, more), "config.json").model;
-}
-
-void expect_refusal(const std::string& type, const std::string& more, const std::vector<std::string>& parts) {
-  expect_parts(message_of<CheckpointError>([&] { (void)read(type, more); }), parts);
-}
 
 using M = config::Model;
 using Types = std::vector<std::string>;
@@ -39,9 +23,12 @@ TEST(Families, EveryOneIsWrittenAsItIsRead) {
                                                              : R"({"rope_type": "yarn", "factor": 3,
       "original_max_position_embeddings": 16, "beta_fast": 20, "beta_slow": 2, "truncate": false, "attention_factor": 1.5})";
     const std::string theta = a.decoder.local_rope ? "500000" : "300.5";
-    config::Model model = read(std::string(a.model_type), fmt::format(R"(, "head_dim": {}, "partial_rotary_factor": 1,
+    const char* experts =
+        a.name == "dots1" ? R"("n_routed_experts": 16, "n_shared_experts": 1, "num_experts_per_tok": 3, )" : "";
+    config::Model model =
+        read(std::string(a.model_type), fmt::format(R"(, {}"head_dim": {}, "partial_rotary_factor": 1,
       "rope_theta": {}, "rope_scaling": {})",
-                                                                      a.heads_span_hidden ? 2 : 4, theta, scaling));
+                                                    experts, a.heads_span_hidden ? 2 : 4, theta, scaling));
     if (a.expresses(&config::Model::attention_bias)) model.attention_bias = true;
     if (a.expresses(&config::Model::mlp_bias)) model.mlp_bias = true;
     if (a.decoder.local_rope) model.rope_local_theta = 77;
@@ -50,7 +37,11 @@ TEST(Families, EveryOneIsWrittenAsItIsRead) {
       if (a.expresses(member)) model.*member = 3.5;
     if (a.expresses(&M::query_pre_attn_scalar)) model.query_pre_attn_scalar = 10;
     if (a.skips_rope) model.no_rope_interval = 2;
-    if (a.lists_dense_layers) model.dense_layers = 2;
+    if (a.has_dense_layers()) model.dense_layers = 2;
+    if (a.expresses(&M::router_scale)) model.router_scale = 2.5;
+    if (a.expresses(&M::router_groups)) model.router_groups = 8, model.router_groups_kept = 5;
+    if (a.expresses(&M::qk_norm)) model.qk_norm = true;
+    if (a.expresses(&M::shared_size)) model.shared_size = 2 * model.expert_size;
     if (a.windows != model::Windows::none) model.sliding_window = 7;
     if (a.windows == model::Windows::layers || a.windows == model::Windows::switched)
       model.layer_types = {full, sliding};
@@ -97,52 +88,6 @@ TEST(Families, Qwen3HasNormsOfQueriesAndKeys) {
   EXPECT_EQ(model::build(parse_hf_config(text, "config.json").model).elements(), 596049920);
   EXPECT_EQ(parse_hf_config(text, "config.json").unread_keys, Types{});
   EXPECT_EQ(read("qwen3", "").head_dim, 128);
-}
-
-TEST(Families, MixtralHasEightExperts) {
-  // Mixtral 8x7B v0.1 as it was published.
-  const std::string text = R"({"architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
-    "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
-    "max_position_embeddings": 32768, "model_type": "mixtral", "num_attention_heads": 32, "num_experts_per_tok": 2,
-    "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
-    "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02, "sliding_window": null,
-    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 32000})";
-  const HfConfig config = parse_hf_config(text, "config.json");
-  const model::Model model = model::build(config.model);
-  EXPECT_EQ(config.unread_keys, Types{});
-  EXPECT_EQ(model.elements(), 46702792704);
-  EXPECT_NEAR(model::flops_per_token(model, 0) / 6, 12.88e9 - 32000 * 4096, 2e7) << "13B active parameters";
-  expect_refusal("mixtral", R"(, "router_jitter_noise": 0.1)", {"router_jitter_noise = 0.1", "random factors"});
-  expect_refusal("mixtral", R"(, "output_router_logits": true)", {"output_router_logits = true", "auxiliary loss"});
-}
-
-TEST(Families, Qwen3MoeHasTwoNamesForItsExperts) {
-  // Qwen3 30B A3B as it was published.
-  const std::string text = R"({"architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false,
-    "attention_dropout": 0.0, "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128,
-    "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 6144,
-    "max_position_embeddings": 40960, "max_window_layers": 48, "mlp_only_layers": [], "model_type": "qwen3_moe",
-    "moe_intermediate_size": 768, "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 128,
-    "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4, "output_router_logits": false,
-    "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001,
-    "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true,
-    "use_sliding_window": false, "vocab_size": 151936})";
-  const HfConfig config = parse_hf_config(text, "config.json");
-  EXPECT_EQ(config.unread_keys, Types{});
-  EXPECT_TRUE(config.model.router_normalize);
-  EXPECT_EQ(model::build(config.model).elements(), 30532122624);
-  EXPECT_EQ(read("qwen3_moe", R"(, "num_local_experts": 5, "num_experts_per_tok": 1)").experts, 5);
-  EXPECT_EQ(read("qwen3_moe", "").experts, 128);
-  EXPECT_FALSE(read("qwen3_moe", "").router_normalize);
-  EXPECT_EQ(read("qwen3_moe", R"(, "mlp_only_layers": [0, 1])").dense_layers, 2);
-  expect_refusal("qwen3_moe", R"(, "mlp_only_layers": [1])", {"mlp_only_layers", "the first layers"});
-  expect_refusal("qwen3_moe", R"(, "decoder_sparse_step": 2)", {"decoder_sparse_step = 2"});
-  expect_refusal("qwen3_moe", R"(, "use_sliding_window": true)", {"use_sliding_window"});
-}
-
-TEST(Families, OlmoeClipsNothing) {
-  expect_refusal("olmoe", R"(, "clip_qkv": 8.0)", {"clip_qkv = 8.0", "clipped"});
-  EXPECT_EQ(read("olmoe", R"(, "clip_qkv": null)").experts, 64);
 }
 
 TEST(Families, MistralsAbsentWindowIsNotItsNullOne) {

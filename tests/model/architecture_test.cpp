@@ -9,6 +9,7 @@
 #include <string>
 
 #include "model/message_of.hpp"
+#include "model/small_architecture.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/model/model.hpp"
 
@@ -16,23 +17,6 @@ namespace trireme::model::architecture_test {
 namespace {
 
 using M = config::Model;
-
-config::Model small(const Architecture& a) {
-  config::Model config{.architecture = std::string(a.name),
-                       .vocab_size = 97,
-                       .hidden_size = 24,
-                       .intermediate_size = 40,
-                       .layers = 2,
-                       .heads = 4};
-  if (a.decoder.learned_positions) config.positions = 8;
-  if (a.decoder.experts) config.experts = 4, config.experts_per_token = 2;
-  return config;
-}
-
-/// What one rank of two holds of a small model.
-Model half_of(const Architecture& a, bool sequence_parallel) {
-  return build(small(a), {.rank = 0, .ranks = 2, .sequence_parallel = sequence_parallel});
-}
 
 TEST(Architectures, NameEveryTensorOnceAndNoneThatIsNotThere) {
   for (const Architecture& a : architectures()) {
@@ -102,6 +86,36 @@ TEST(Architectures, WithRopeRequireAnEvenHeadDim) {
   }
 }
 
+TEST(Architectures, WithSharedExpertsHaveThemBeforeTheOthers) {
+  config::Model config = small(architecture("glm4_moe"));
+  config.expert_size = 10;
+  config.shared_size = 20;
+  const Model model = build(config);
+  std::vector<std::string> names;
+  for (const ParamRef ref : model[Block{1}].stages[1].parameters) names.push_back(model[ref].name);
+  const std::string mlp = "model.layers.0.mlp.";
+  ASSERT_EQ(names.size(), 6U + 3 * 4);
+  EXPECT_EQ(names[2], mlp + "gate.e_score_correction_bias");
+  EXPECT_EQ(names[3], mlp + "shared_experts.gate_proj.weight");
+  EXPECT_EQ(names[6], mlp + "experts.0.gate_proj.weight");
+  config.shared_size = 0;
+  EXPECT_NE(message_of(config).find("model.shared_size is not given"), std::string::npos);
+  config.shared_size = 25;
+  EXPECT_NE(message_of(config).find("a whole number of shared experts of model.expert_size = 10: 20 or 30"),
+            std::string::npos);
+  config.shared_size = 10;
+  config.router_groups = 3;
+  EXPECT_NE(message_of(config).find("model.router_groups = 3; it must divide model.experts = 4: 2 or 4"),
+            std::string::npos);
+  config.router_groups = 4;
+  EXPECT_NE(message_of(config).find("a group of 4 experts has 1, at least 2 score it; set at most 2"),
+            std::string::npos);
+  config.router_groups = 2;
+  config.experts_per_token = 3;
+  EXPECT_NE(message_of(config).find("1 groups of 2 experts have fewer than model.experts_per_token = 3; set 2"),
+            std::string::npos);
+}
+
 TEST(Architectures, RefuseWhatTheirClassCannotExpress) {
   for (const Architecture& a : architectures()) {
     config::Model config = small(a);
@@ -119,6 +133,10 @@ TEST(Architectures, RefuseWhatTheirClassCannotExpress) {
     config.expert_size = 3;
     config.dense_layers = 1;
     config.router_normalize = false;
+    config.router_scale = 2;
+    config.router_groups = config.router_groups_kept = 2;
+    config.shared_size = 3;
+    config.qk_norm = true;
     const std::string message = message_of(config);
     const auto refused = [&](std::string_view key) {
       return message.find(fmt::format("model.{} has no meaning for model.architecture = \"{}\"", key, a.name)) !=
@@ -140,9 +158,14 @@ TEST(Architectures, RefuseWhatTheirClassCannotExpress) {
     EXPECT_EQ(refused("partial_rotary_factor"), !a.expresses(&M::partial_rotary_factor)) << a.name;
     for (const char* key : {"experts", "experts_per_token"})
       EXPECT_EQ(refused(key), !a.decoder.experts) << a.name << ": " << key;
-    for (const char* key : {"expert_size", "dense_layers"})
-      EXPECT_EQ(refused(key), a.name != "qwen3_moe") << a.name << ": " << key;
-    EXPECT_EQ(refused("router_normalize"), a.name != "qwen3_moe" && a.name != "olmoe") << a.name;
+    const bool deepseek = a.name == "glm4_moe" || a.name == "dots1";
+    const bool narrow = deepseek || a.name == "qwen2_moe" || a.name == "qwen3_moe";
+    for (const char* key : {"expert_size", "dense_layers"}) EXPECT_EQ(refused(key), !narrow) << a.name << ": " << key;
+    EXPECT_EQ(refused("router_normalize"), !narrow && a.name != "olmoe") << a.name;
+    for (const char* key : {"router_scale", "router_groups", "router_groups_kept"})
+      EXPECT_EQ(refused(key), !deepseek) << a.name << ": " << key;
+    EXPECT_EQ(refused("shared_size"), !deepseek && a.name != "qwen2_moe") << a.name;
+    EXPECT_EQ(refused("qk_norm"), a.name != "glm4_moe") << a.name;
     EXPECT_EQ(refused("no_rope_interval"), a.name != "smollm3") << a.name;
     EXPECT_EQ(refused("sliding_window"), a.windows == Windows::none) << a.name;
     EXPECT_EQ(refused("layer_types"), a.windows == Windows::none || a.windows == Windows::all) << a.name;
@@ -201,23 +224,6 @@ TEST(Architectures, WithoutAnHeadDimOfTheirOwnRefuseOne) {
   EXPECT_EQ(message_of(config), "");
 }
 
-TEST(Architectures, NormWhatBranchesWriteBehindTheSumOverTheTensorAxis) {
-  for (const bool sequence_parallel : {false, true}) {
-    const std::vector<Stage> stages = half_of(architecture("gemma2"), sequence_parallel).compute_blocks[1].stages;
-    ASSERT_EQ(stages.size(), 6U);
-    for (const std::size_t first : {0U, 3U}) {
-      EXPECT_EQ(stages[first].kind, StageKind::norm);
-      EXPECT_TRUE(is_branch(stages[first + 1].kind) && stages[first + 1].sum_is_normed);
-      EXPECT_EQ(stages[first + 1].leave, sequence_parallel ? Join::scatter_sequence : Join::all_reduce_activation);
-      EXPECT_EQ(stages[first + 2].kind, StageKind::post_norm);
-      EXPECT_EQ(stages[first + 2].parameters.size(), 1U);
-    }
-    const Model half = half_of(architecture("gemma2"), sequence_parallel);
-    for (const Parameter& p : half[ParamBlock{1}].parameters)
-      EXPECT_EQ(p.partition->sum_gradient, sequence_parallel && p.name.ends_with("layernorm.weight")) << p.name;
-  }
-}
-
 TEST(Architectures, InTheirShortestFormHaveTheSameLayers) {
   config::Model config = small(architecture("gemma3"));
   config.sliding_window = 5;
@@ -236,46 +242,6 @@ TEST(Architectures, InTheirShortestFormHaveTheSameLayers) {
   EXPECT_EQ(in_shortest_form(config).sliding_window, 5) << "both layers have it";
   config.no_rope_interval = 3;
   EXPECT_EQ(in_shortest_form(config).no_rope_interval, 0);
-}
-
-TEST(Architectures, ThatHaveExpertsRefuseTensorParallelism) {
-  for (const Architecture& a : architectures()) {
-    const bool refuses = a.decoder.experts.has_value();
-    try {
-      (void)build(small(a), {.rank = 0, .ranks = 2});
-      EXPECT_FALSE(refuses) << a.name;
-    } catch (const ConfigError& error) {
-      EXPECT_TRUE(refuses) << a.name << ": " << error.what();
-    }
-  }
-}
-
-TEST(Architectures, ThatNormOverAllHeadsShareTheSumsOfTheirSquares) {
-  for (const bool sequence_parallel : {false, true}) {
-    const Model half = half_of(architecture("olmo2"), sequence_parallel);
-    std::vector<StageKind> kinds;
-    for (const Stage& stage : half.compute_blocks[1].stages) kinds.push_back(stage.kind);
-    using enum StageKind;
-    EXPECT_EQ(kinds,
-              (std::vector{input, projection, qk_norm, attend, StageKind::post_norm, input, mlp_branch, post_norm}));
-    const std::vector<Stage>& stages = half.compute_blocks[1].stages;
-    EXPECT_EQ(stages[1].enter, sequence_parallel ? Join::gather_sequence : Join::all_reduce_activation);
-    EXPECT_EQ(stages[1].leave, Join::none);
-    EXPECT_EQ(stages[2].enter, Join::all_reduce_statistics);
-    EXPECT_EQ(stages[3].enter, Join::none);
-    EXPECT_TRUE(stages[3].sum_is_normed);
-    for (const Parameter& p : half[ParamBlock{1}].parameters) {
-      if (p.role != Role::q_norm && p.role != Role::k_norm) continue;
-      EXPECT_EQ(p.partition->split, Split::column) << p.name;
-      EXPECT_EQ(p.shape[0] * 2, p.full_shape()[0]) << p.name;
-    }
-  }
-}
-
-TEST(Architectures, SumTheGradientsOfNormsOfHeadsWithoutSequenceParallelismToo) {
-  const Model part = build(small(architecture("qwen3")), {.rank = 0, .ranks = 2, .sequence_parallel = false});
-  for (const Parameter& p : part[ParamBlock{1}].parameters)
-    EXPECT_EQ(p.partition->sum_gradient, p.role == Role::q_norm || p.role == Role::k_norm) << p.name;
 }
 
 }  // namespace

@@ -19,19 +19,32 @@ struct Reference {
   at::Tensor chosen;  // [N, k], the best first
 };
 
-Reference reference(const at::Tensor& x, const std::vector<at::Tensor>& p, const model::Sizes& s) {
+Reference reference(const at::Tensor& x, const std::vector<at::Tensor>& p, const model::Sizes& s,
+                    const at::Tensor& bias) {
   const model::Experts& experts = *s.decoder.experts;
   const at::Tensor h = test::ref_norm(x, p[0], s.norm_eps);
   const at::Tensor logits = h.matmul(p[1].t());
-  const auto [values, chosen] = at::topk(logits.softmax(-1), experts.per_token);
+  const bool sigmoid = experts.scores == model::RouterScores::sigmoid;
+  const at::Tensor scores = sigmoid ? logits.sigmoid() : logits.softmax(-1);
+  const at::Tensor chosen =
+      std::get<1>(at::topk((experts.choice_bias ? scores + bias.to(at::kDouble) : scores).detach(), experts.per_token));
+  const at::Tensor values = scores.gather(1, chosen);
+  const std::size_t first = p.size() - static_cast<std::size_t>(3 * experts.count);
+  const auto network = [&](const at::Tensor& x_t, std::size_t gate, std::size_t up, std::size_t down) {
+    return p[down].matmul(at::silu(p[gate].matmul(x_t)) * p[up].matmul(x_t));
+  };
   std::vector<at::Tensor> rows;
   for (std::int64_t t = 0; t < x.size(0); ++t) {
-    const at::Tensor weights = experts.normalized ? values[t] / values[t].sum() : values[t];
+    const at::Tensor weights = experts.scale * (experts.normalized ? values[t] / values[t].sum() : values[t]);
     at::Tensor y = x[t];
     for (std::int64_t j = 0; j < experts.per_token; ++j) {
       const auto e = static_cast<std::size_t>(chosen[t][j].item<std::int64_t>());
-      const at::Tensor inner = at::silu(p[2 + 2 * e].matmul(h[t])) * p[3 + 2 * e].matmul(h[t]);
-      y = y + weights[j] * p[2 + 2 * static_cast<std::size_t>(experts.count) + e].matmul(inner);
+      const std::size_t down = first + 2 * static_cast<std::size_t>(experts.count) + e;
+      y = y + weights[j] * network(h[t], first + 2 * e, first + 2 * e + 1, down);
+    }
+    if (experts.shared != model::SharedExperts::none) {
+      const at::Tensor shared = network(h[t], first - 3, first - 2, first - 1);
+      y = y + (experts.shared == model::SharedExperts::gated ? p[first - 4].matmul(h[t]).sigmoid() * shared : shared);
     }
     rows.push_back(y.unsqueeze(0));
   }
@@ -58,7 +71,7 @@ struct Training {
   void compare(const char* what) {
     const at::Tensor x64 = x.to(at::kDouble).requires_grad_();
     const auto p64 = test::leaves(f.parameters);
-    const Reference expected = reference(x64, p64, sizes);
+    const Reference expected = reference(x64, p64, sizes, m.choice_bias);
     at::Tensor loss = (expected.y * d_y).sum();
     at::Tensor z = at::logsumexp(expected.logits, 1).pow(2).sum() * m.router_z_scale;
     (loss + z).backward();
@@ -86,6 +99,32 @@ TEST(MoeStage, AgreesWithALoopOverTokens) {
       EXPECT_EQ(std::accumulate(run.forward.expert_tokens.begin(), run.forward.expert_tokens.end(), std::int64_t{0}),
                 42 * 3);
     }
+}
+
+/// DeepSeek-V3's router and shared experts; Qwen2-MoE's shared expert.
+std::vector<model::Sizes> sizes_with_shared() {
+  model::Sizes deepseek = test::expert_sizes(), qwen = test::expert_sizes(false);
+  model::Experts& d = *deepseek.decoder.experts;
+  d.scores = model::RouterScores::sigmoid;
+  d.choice_bias = true;
+  d.scale = 1.7;
+  d.shared = model::SharedExperts::plain;
+  d.shared_size = 20;
+  qwen.decoder.experts->shared = model::SharedExperts::gated;
+  qwen.decoder.experts->shared_size = 13;
+  return {deepseek, qwen};
+}
+
+TEST(MoeStage, AgreesWithALoopOverTokensWhereExpertsAreShared) {
+  for (const model::Sizes& sizes : sizes_with_shared())
+    for (const bool accumulate : {false, true})
+      for (const Mode mode : {Mode::train, Mode::train_keep_all, Mode::decide}) {
+        Training run{.sizes = sizes, .accumulate = accumulate};
+        run.m.router_z_scale = 0.003;
+        if (sizes.decoder.experts->choice_bias) run.m.choice_bias = 0.3 * at::randn({7});
+        run.train(mode);
+        run.compare(sizes.decoder.experts->choice_bias ? "a bias" : "a gate");
+      }
 }
 
 TEST(MoeStage, ComputesJointProductsOfParametersThatFollowEachOther) {

@@ -104,6 +104,11 @@ inline std::vector<std::int64_t> shape_of(model::Role role, const model::Sizes& 
     case up_bias: return {i};
     case down: return {d, i};
     case router: return {s.decoder.experts->count, d};
+    case router_bias: return {s.decoder.experts->count};
+    case shared_weight: return {1, d};
+    case shared_gate:
+    case shared_up: return {s.decoder.experts->shared_size, d};
+    case shared_down: return {d, s.decoder.experts->shared_size};
     case expert_gate:
     case expert_up: return {s.decoder.experts->size, d};
     case expert_down: return {d, s.decoder.experts->size};

@@ -112,6 +112,12 @@ TEST(Advise, OffersEveryRemedyWhereItHelps) {
     EXPECT_NE(find(advice, line), nullptr) << line << "\n" << to_text(advice);
 }
 
+TEST(Advise, OffersExpertRanksToModelsWithExperts) {
+  const Advice advice = advise(run({"model.architecture=mixtral", "model.experts=8", "model.experts_per_token=2"}), 8);
+  EXPECT_NE(find(advice, "mesh.expert = 2"), nullptr) << to_text(advice);
+  EXPECT_EQ(find(advise(run({}), 8), "mesh.expert = 2"), nullptr);
+}
+
 TEST(Advise, TellsWhatFillsTheMemory) {
   EXPECT_THAT(to_text(advise(run({"data.seq_len=512"}), 4)), HasSubstr("Activations are "));
   EXPECT_THAT(to_text(advise(run({"data.seq_len=8", "batch.micro=1"}), 1)),

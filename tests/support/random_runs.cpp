@@ -34,6 +34,30 @@ void draw_tensor(Draw& draw, config::RunConfig& config, const model::Architectur
   while (model.kv_heads % tensor != 0 && tensor % model.kv_heads != 0);
 }
 
+/// Experts, how their router chooses, and experts of every token.
+void draw_experts(Draw& draw, config::Model& model, const model::Architecture& family) {
+  using M = config::Model;
+  if (!family.decoder.experts) return;
+  model.experts = draw.between(1, 9);
+  if (family.expresses(&M::router_groups) && draw.coin()) {
+    const std::int64_t size = draw.between(2, 3);
+    model.router_groups = draw.between(2, 3);
+    model.router_groups_kept = draw.between(1, model.router_groups);
+    model.experts = model.router_groups * size;
+    model.experts_per_token = draw.between(1, model.router_groups_kept * size);
+  } else {
+    model.experts_per_token = draw.between(1, model.experts);
+  }
+  if (family.expresses(&M::expert_size)) model.expert_size = draw.between(0, 40);
+  if (family.expresses(&M::router_normalize)) model.router_normalize = draw.coin();
+  if (family.expresses(&M::router_scale)) model.router_scale = draw.of({1.0, 1.8});
+  if (family.expresses(&M::qk_norm)) model.qk_norm = draw.coin();
+  if (family.has_dense_layers()) model.dense_layers = draw.between(0, model.layers);
+  if (family.decoder.experts->shared == model::SharedExperts::gated) model.shared_size = draw.between(1, 50);
+  if (family.decoder.experts->shared == model::SharedExperts::plain)
+    model.shared_size = draw.between(1, 2) * (model.expert_size > 0 ? model.expert_size : model.intermediate_size);
+}
+
 /// Options of the blocks of some families, each where the family has it, drawn at random; and sizes that it requires,
 /// which follow from heads and head_dim.
 void draw_options(Draw& draw, config::Model& model, const model::Architecture& family) {
@@ -56,13 +80,7 @@ void draw_options(Draw& draw, config::Model& model, const model::Architecture& f
   const auto scale = [&](double M::*member, double value) {
     if (family.expresses(member) && draw.coin()) model.*member = value;
   };
-  if (family.decoder.experts) {
-    model.experts = draw.between(1, 9);
-    model.experts_per_token = draw.between(1, model.experts);
-  }
-  if (family.expresses(&M::expert_size)) model.expert_size = draw.between(0, 40);
-  if (family.expresses(&M::router_normalize)) model.router_normalize = draw.coin();
-  if (family.lists_dense_layers) model.dense_layers = draw.between(0, model.layers);
+  draw_experts(draw, model, family);
   scale(&M::attn_logit_softcapping, 2);
   scale(&M::final_logit_softcapping, 3);
   scale(&M::embedding_multiplier, 4);
@@ -135,6 +153,19 @@ void fit_context(config::RunConfig& config) {
   if (config.model.positions > 0) config.model.positions = up(config.model.positions, runs);
 }
 
+/// Expert ranks for some, which other axes do not go with yet, and experts that they divide.
+void draw_expert_ranks(Draw& draw, config::RunConfig& config, const model::Architecture& family, std::int64_t shard) {
+  config::Model& model = config.model;
+  if (!family.decoder.experts || model.dense_layers >= model.layers || config.mesh.pipeline > 1) return;
+  config.mesh.expert = draw.divisor_of(shard, 4);
+  if (config.mesh.expert == 1) return;
+  const std::int64_t size = model.experts / model.router_groups;
+  model.experts =
+      model.router_groups * (model.router_groups % config.mesh.expert == 0 ? size : up(size, config.mesh.expert));
+  if (config.sync.reshard_after_forward > 1) config.sync.reshard_after_forward = 0;
+  config.mesh.expert_room = draw.of({1.25, 2.0});
+}
+
 config::Sync draw_sync(Draw& draw, std::int64_t shard) {
   using enum config::SyncPolicy;
   config::Sync sync;
@@ -174,6 +205,7 @@ config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& fa
   ranks /= static_cast<int>(config.mesh.context);
   config.mesh.replicate = draw.divisor_of(ranks, 3);
   config.sync = draw_sync(draw, ranks / config.mesh.replicate * config.mesh.context);
+  draw_expert_ranks(axes != nullptr ? *axes : draw, config, family, ranks / config.mesh.replicate);
   config.memory = draw_memory(draw);
   if (config.mesh.pipeline > 1) config.memory.activation_offload = false;
   config.data.seq_len = draw.between(5, 15);
@@ -186,6 +218,7 @@ config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& fa
   if (family.decoder.experts && config.model.dense_layers < config.model.layers) {
     config.loss.balance_loss = draw.of({0.0, 1e-2});
     config.loss.router_z_loss = draw.of({0.0, 1e-3});
+    if (family.decoder.experts->choice_bias) config.loss.balance_bias_rate = draw.of({0.0, 1e-2});
   }
   // Enough rows that no gradient is mostly rounding: else fp32 itself, not the job, decides where its update goes.
   const std::int64_t drawn = draw.of<std::int64_t>({1, 3, 4}), p = config.mesh.pipeline;

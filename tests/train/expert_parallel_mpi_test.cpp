@@ -20,7 +20,7 @@ namespace {
 
 constexpr int steps = 8;
 
-enum class Problem { mixtral, qwen, losses, one_expert };
+enum class Problem { mixtral, qwen, losses, one_expert, glm, qwen2 };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   config::RunConfig config = test::odd_run(files, steps);
@@ -47,6 +47,20 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
       config.data.ignore_targets = {test::TokenFiles::silent_token};
       break;
     case Problem::one_expert: config.model.experts_per_token = 1; break;
+    case Problem::glm:
+      config.model.architecture = "glm4_moe";
+      config.model.experts_per_token = 3;
+      config.model.router_groups = 3;
+      config.model.router_groups_kept = 2;
+      config.model.router_scale = 1.8;
+      config.model.shared_size = 44;
+      config.model.dense_layers = 1;
+      config.loss = {.balance_loss = 0.1, .router_z_loss = 0.01, .balance_bias_rate = 0.01};
+      break;
+    case Problem::qwen2:
+      config.model.architecture = "qwen2_moe";
+      config.model.shared_size = 37;
+      break;
   }
   return config;
 }
@@ -102,6 +116,16 @@ std::vector<Case> cases() {
                   .recompute_every = 2,
                   .activation_offload = true,
                   .activation_offload_min_bytes = Bytes{0}}},
+      {.name = "TwoOfGlm", .problem = Problem::glm, .mesh = {.expert = 2}, .memory = {.recompute = none}},
+      {.name = "TwoOfGlmReplicatedAndRecomputed",
+       .problem = Problem::glm,
+       .mesh = {.replicate = 2, .expert = 2},
+       .memory = {.recompute = block, .offload = config::Offload::parameters}},
+      {.name = "TwoOfQwen2", .problem = Problem::qwen2, .mesh = {.expert = 2}, .lane_threads = false},
+      {.name = "ThreeOfQwen2Recomputed",
+       .problem = Problem::qwen2,
+       .mesh = {.expert = 3},
+       .memory = {.recompute = block, .activation_offload = true, .activation_offload_min_bytes = Bytes{0}}},
       {.name = "AllTokensToOneOfTwo", .problem = Problem::one_expert, .mesh = {.expert = 2}},
       {.name = "AllTokensToOneOfThree",
        .problem = Problem::one_expert,

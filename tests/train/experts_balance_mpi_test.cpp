@@ -3,10 +3,12 @@
 // A router that sends every token to the same experts: the metrics show it, and the balance loss evens the loads.
 //
 // ranks: 2
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -40,7 +42,7 @@ struct Loads {
   double first, last;
 };
 
-Loads loads(const test::TokenFiles& files, const mpi::Communicator& world, double balance_loss) {
+config::RunConfig mixture(const test::TokenFiles& files) {
   config::RunConfig config = test::odd_run(files, steps);
   config.model.architecture = "mixtral";
   config.model.layers = 2;
@@ -49,8 +51,13 @@ Loads loads(const test::TokenFiles& files, const mpi::Communicator& world, doubl
   config.model.intermediate_size = 24;
   config.optimizer.lr = 2e-3;
   config.lr = {.schedule = config::LrSchedule::constant, .warmup_steps = 0};
-  config.loss.balance_loss = balance_loss;
   config.batch = {.global = 8, .micro = 2};
+  return config;
+}
+
+Loads loads(const test::TokenFiles& files, const mpi::Communicator& world, double balance_loss) {
+  config::RunConfig config = mixture(files);
+  config.loss.balance_loss = balance_loss;
   Job job(config, world, {});
   job.store().fill(collapsed());
   data::BatchReader reader(config.data, data::Split::train, config.model.vocab_size, config.run.seed, job.batch_shape(),
@@ -76,6 +83,73 @@ TEST(ExpertsBalance, ACollapseShowsInTheMetricsAndTheBalanceLossRepairsIt) {
   EXPECT_EQ(balanced.first, alone.first);
   EXPECT_GT(alone.last, 3.5);
   EXPECT_LT(balanced.last, 3);
+}
+
+/// Correction biases by block as all ranks have them, if these are the same bits; what each rank has of the masters
+/// among them.
+std::vector<at::Tensor> shared_biases(Job& job, const mpi::Communicator& world) {
+  std::vector<at::Tensor> biases;
+  for (int b = 0; b < job.model().param_blocks(); ++b) {
+    const ParamBlock block{b};
+    const at::Tensor& bias = job.store().choice_bias(block);
+    if (!bias.defined()) continue;
+    const auto* const mine = bias.const_data_ptr<float>();
+    std::vector<float> first(mine, mine + bias.numel());
+    MPI_Bcast(first.data(), static_cast<int>(first.size()), MPI_FLOAT, 0, world.handle());
+    EXPECT_EQ(std::memcmp(first.data(), mine, first.size() * sizeof(float)), 0) << b;
+    for (const shard::Slice& slice : job.layout()[block].slices(job.store().shard_rank())) {
+      if (job.model()[{block, slice.parameter}].role != model::Role::router_bias) continue;
+      const float* const master = job.store().master(block).const_data_ptr<float>() + slice.offset;
+      EXPECT_TRUE(std::equal(master, master + slice.elements.size(), mine + slice.elements.begin)) << b;
+    }
+    biases.push_back(bias.clone());
+  }
+  return biases;
+}
+
+/// GLM-4-MoE in bf16, every layer computed twice, evaluated between steps: none of it counts tokens twice. Neither
+/// weight decay nor bf16 is seen by biases.
+TEST(ExpertsBalance, CorrectionBiasesRepairACollapseAndHaveTheSameBitsOnAllRanks) {
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
+  const test::TokenFiles files(world, 257);
+  config::RunConfig config = mixture(files);
+  config.model.architecture = "glm4_moe";
+  config.model.expert_size = config.model.shared_size = 24;
+  config.precision.compute = DType::bf16;
+  config.memory.recompute = config::Recompute::block;
+  config.loss.balance_bias_rate = 0.02;
+  config.optimizer.weight_decay = 0.5;
+  config.optimizer.no_decay = {};
+  Job job(config, world, {});
+  job.store().fill(collapsed());
+  const auto reader = [&] {
+    return data::BatchReader(config.data, data::Split::train, config.model.vocab_size, config.run.seed,
+                             job.batch_shape(), {});
+  };
+  data::BatchReader batches = reader(), others = reader();
+  (void)job.evaluate(others, 1);
+  std::vector<at::Tensor> expected = shared_biases(job, world);
+  ASSERT_EQ(expected.size(), 2U);
+  constexpr int bias_steps = 50;
+  std::vector<double> all;
+  for (int step = 0; step < bias_steps; ++step) {
+    const executor::StepResult result = job.step(batches.next(), 1e-3, true);
+    all.push_back(expert_load(result.expert_tokens)->max);
+    for (std::size_t layer = 0; layer < expected.size(); ++layer)
+      for (std::size_t e = 0; e < 8; ++e) {
+        const double gap = static_cast<double>(config.batch.global * config.data.seq_len * 2) / 8 -
+                           static_cast<double>(result.expert_tokens[layer][e]);
+        expected[layer].mutable_data_ptr<float>()[e] += gap > 0 ? 0.02F : gap < 0 ? -0.02F : 0;
+      }
+    if (step % 10 == 0) (void)job.evaluate(others, 1);
+  }
+  const std::vector<at::Tensor> found = shared_biases(job, world);
+  for (std::size_t layer = 0; layer < expected.size(); ++layer) EXPECT_TRUE(at::equal(found[layer], expected[layer]));
+  if (world.rank() == 0)
+    std::printf("load of the busiest expert, at first and at last: %.2f %.2f with correction biases\n", all.front(),
+                all.back());
+  EXPECT_GT(all.front(), 3);
+  EXPECT_LT(std::accumulate(all.end() - 10, all.end(), 0.0) / 10, 2.2);
 }
 
 }  // namespace

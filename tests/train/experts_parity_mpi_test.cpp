@@ -16,7 +16,7 @@ namespace {
 
 constexpr int steps = 10;
 
-enum class Problem { mixtral, olmoe, qwen, losses, one_expert };
+enum class Problem { mixtral, olmoe, qwen, losses, one_expert, glm, qwen2 };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   config::RunConfig config = test::odd_run(files, steps);
@@ -45,6 +45,27 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
     case Problem::one_expert:
       config.model.architecture = "mixtral";
       config.model.experts = config.model.experts_per_token = 1;
+      break;
+    case Problem::glm:
+      config.model.architecture = "glm4_moe";
+      config.model.head_dim = 12;
+      config.model.partial_rotary_factor = 0.5;
+      config.model.qk_norm = config.model.attention_bias = true;
+      config.model.expert_size = 22;
+      config.model.experts = 6;
+      config.model.experts_per_token = 3;
+      config.model.router_groups = 3;
+      config.model.router_groups_kept = 2;
+      config.model.router_scale = 1.8;
+      config.model.shared_size = 44;
+      config.model.dense_layers = 1;
+      config.loss = {.balance_loss = 0.1, .router_z_loss = 0.01, .balance_bias_rate = 0.01};
+      break;
+    case Problem::qwen2:
+      config.model.architecture = "qwen2_moe";
+      config.model.expert_size = 22;
+      config.model.shared_size = 37;
+      config.model.router_normalize = false;
       break;
   }
   return config;
@@ -83,6 +104,23 @@ std::vector<Case> cases() {
       {.name = "LossesInAPipeline", .problem = Problem::losses, .mesh = {.pipeline = 2}},
       {.name = "Losses", .problem = Problem::losses, .accumulation = 2, .lane_threads = false},
       {.name = "LossesRecomputed", .problem = Problem::losses, .memory = {.recompute = block}},
+      {.name = "Glm", .problem = Problem::glm, .memory = {.recompute = none}},
+      {.name = "GlmReplicatedAndRecomputed",
+       .problem = Problem::glm,
+       .mesh = {.replicate = 2},
+       .sync = {.policy = deferred},
+       .memory = {.recompute = block}},
+      {.name = "GlmInAPipeline", .problem = Problem::glm, .mesh = {.pipeline = 2}, .lane_threads = false},
+      {.name = "GlmOnHost",
+       .problem = Problem::glm,
+       .memory = {.activation_offload = true,
+                  .activation_offload_min_bytes = Bytes{0},
+                  .offload = config::Offload::parameters}},
+      {.name = "Qwen2", .problem = Problem::qwen2},
+      {.name = "Qwen2RecomputedInAPipeline",
+       .problem = Problem::qwen2,
+       .mesh = {.pipeline = 2},
+       .memory = {.recompute = block}},
       {.name = "OneExpert", .problem = Problem::one_expert, .sync = {.policy = deferred}},
   };
 }

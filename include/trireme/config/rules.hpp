@@ -39,13 +39,12 @@ constexpr std::int64_t largest_length = 1 << 30;   ///< of a sequence
 /// all can. Sizes of 0 are not known yet.
 [[nodiscard]] std::optional<std::string> beyond_counting(const Model& model);
 
-/// Why a loss of routers has no effect: the model has no experts. Nothing where they are not known yet: model.from
-/// brings them.
-[[nodiscard]] std::optional<std::string> idle_balance_loss(const RunConfig& config);
-[[nodiscard]] std::optional<std::string> idle_router_z_loss(const RunConfig& config);
+/// Those of models with experts, among all: losses of routers and expert ranks of a model that has none. They hold
+/// where that is not known yet: model.from brings it.
+[[nodiscard]] std::vector<Rule> expert_rules();
 
-/// Throws ConfigError when one has no effect on config.model, which is complete.
-void check_router_losses(const RunConfig& config);
+/// Throws ConfigError when one of them does not hold for config.model, which is complete.
+void check_experts(const RunConfig& config);
 
 /// Fills in the defaults that depend on other keys, but not on the number of ranks.
 void complete(RunConfig& config);

@@ -77,6 +77,7 @@ struct Model {
   std::optional<RopeScaling> rope_scaling;
   bool attention_bias = false;  ///< of q, k, v and o
   bool mlp_bias = false;
+  bool qk_norm = false;                    ///< norms of the heads of queries and keys, where the family has the choice
   std::int64_t sliding_window = 0;         ///< 0: none
   std::vector<std::string> layer_types;    ///< a cycle of the two words above; empty: all layers have the window
   std::int64_t no_rope_interval = 0;       ///< every so many layers one without RoPE; 0: none
@@ -92,7 +93,11 @@ struct Model {
   std::int64_t experts_per_token = 0;
   std::int64_t expert_size = 0;   ///< the width of one; 0: intermediate_size
   std::int64_t dense_layers = 0;  ///< first layers without experts
-  bool router_normalize = true;   ///< the weights of a token's experts sum to 1
+  bool router_normalize = true;   ///< the weights of a token's experts sum to 1, before the scale
+  double router_scale = 1;        ///< of the weights of a token's experts
+  /// Experts stand in so many equal groups, and a token chooses among those of its best `router_groups_kept`.
+  std::int64_t router_groups = 1, router_groups_kept = 1;
+  std::int64_t shared_size = 0;  ///< the width of the shared experts together
   bool tie_embeddings = false;
   Init init = Init::normal;
   double init_std = 0.02;
@@ -129,6 +134,8 @@ struct Mesh {
   std::int64_t context = 1;
   std::int64_t pipeline = 1;
   std::int64_t expert = 1;
+  double expert_room =
+      1.25;  ///< rows of an expert rank that the plan of memory has room for, times the balanced number
 };
 
 struct Context {
@@ -175,7 +182,8 @@ struct Loss {
   double z_loss = 0.0;
   double balance_loss = 0.0;  ///< of experts, over each sequence
   double router_z_loss = 0.0;
-  std::int64_t chunk_tokens = 0;  ///< 0: chosen
+  double balance_bias_rate = 0.0;  ///< step of the routers' correction biases
+  std::int64_t chunk_tokens = 0;   ///< 0: chosen
 };
 
 struct Optimizer {

@@ -43,6 +43,7 @@ struct Options {
   /// How gradients are summed. bf16_wire: terms travel as bf16 and are summed in fp32. bf16: every sum is rounded to
   /// bf16, too.
   config::Reduce reduce = config::Reduce::fp32;
+  double balance_bias_rate = 0;  ///< of the correction biases of routers, by the loads of a step
   /// What the compute lane launches is recorded in the second step and launched as graphs from then on (`segments`).
   /// Null: op by op. Needs uncut layers and activations that stay.
   std::shared_ptr<device::Graphs> graphs{};

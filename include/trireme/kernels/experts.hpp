@@ -6,22 +6,26 @@
 #include <cstdint>
 #include <vector>
 
+#include "trireme/model/decoder.hpp"
+
 /// Mixtures of experts on the host: which experts compute a token, and the rows of their inputs. N tokens, E experts, k
 /// of them for each token, R = N k rows.
 namespace trireme::kernels {
 
-/// The experts of each token: the k largest logits, of equal ones those of the lower experts, in ascending order of the
-/// experts. logits: fp32 [N, E], E >= k. Returns int32 [N, k].
-[[nodiscard]] at::Tensor choose_experts(const at::Tensor& logits, std::int64_t k);
+/// The experts of each token: those of the largest scores, of equal ones the lower experts, in ascending order of the
+/// experts. With `bias` [E] (fp32; undefined: none) what is compared is the score plus that; of several groups only the
+/// best are compared, by the sum of their two largest (DeepSeek-V3 2024). logits: fp32 [N, E]. Returns int32 [N, k].
+[[nodiscard]] at::Tensor choose_experts(const at::Tensor& logits, const model::Experts& router, const at::Tensor& bias);
 
-/// The weights of each token's experts, fp32 [N, k]: the softmax of the logits over all experts, with `normalized`
-/// divided by its sum over the chosen ones. experts: int32 [N, k].
-[[nodiscard]] at::Tensor expert_weights(const at::Tensor& logits, const at::Tensor& experts, bool normalized);
+/// The weights of each token's experts, fp32 [N, k]: router.scale times their scores, where router.normalized divided
+/// by the sum over the chosen ones. experts: int32 [N, k].
+[[nodiscard]] at::Tensor expert_weights(const at::Tensor& logits, const at::Tensor& experts,
+                                        const model::Experts& router);
 
 /// What the router's losses weigh. balance: the sequence-wise balance loss (DeepSeek-V3 2024, equations 17 to 20) of
 /// each sequence, the sum over experts of f P, where f = E / (k T) times the choices of the expert, which is a
-/// constant, and P the mean of its softmax. z: the squared log-partition of the logits of each token (ST-MoE, Zoph et
-/// al. 2022).
+/// constant, and P the mean of its score, divided by the sum of the token's scores. z: the squared log-partition of the
+/// logits of each token (ST-MoE, Zoph et al. 2022).
 struct RouterScales {
   double balance = 0, z = 0;
 };
@@ -32,7 +36,8 @@ struct RouterLosses {
 /// Writes d_logits [N, E] fp32: the gradient through `expert_weights` and of the losses. d_weights: fp32 [N, k].
 /// seq_len: T, tokens of a sequence. Returns the losses.
 RouterLosses router_backward(const at::Tensor& d_weights, const at::Tensor& logits, const at::Tensor& experts,
-                             std::int64_t seq_len, bool normalized, RouterScales scales, const at::Tensor& d_logits);
+                             std::int64_t seq_len, const model::Experts& router, RouterScales scales,
+                             const at::Tensor& d_logits);
 
 /// The rows of all experts, sorted by expert and then by token.
 struct ExpertRows {

@@ -28,14 +28,14 @@ enum class Keep {
 /// head, with a norm of queries and keys the rstd of every head of theirs (or of all of them together); a
 /// norm of the branch's output adds that and its rstd, and a branch that reads x itself has no rstd of it; mlp: x,
 /// rstd, gate|up; head: x. rstd and log-sum-exp are fp32. `all` adds the norm's output to attention, and to mlp that of
-/// SwiGLU or GELU and the norm's; moe: x, rstd, the router's logits, fp32, the experts of every token, int32, gate|up
-/// of every token's experts. Of what expert parallelism cuts that into: route: x, rstd, logits, choice; experts, where
-/// `tokens` are the rows that this rank's experts got: the rows, their weights, fp32, gate|up. What tensor parallelism
-/// cuts them into saves the same between them, but never the gathered input of a branch. So does what context
-/// parallelism cuts attention into, but for a norm of queries and keys: then those are saved before it, by the
-/// projection or by qk_norm, and behind it; and where heads are exchanged for the attention's output, which
-/// core_attention saves by heads and output by tokens. `keep` is neither input, which is a block's affair, nor
-/// kv_cache.
+/// SwiGLU or GELU and the norm's; moe: what route saves, gate|up of every token's experts. Of what expert parallelism
+/// cuts that into: route: x, rstd, the router's logits, fp32, the experts of every token, int32, of shared experts
+/// gate|up and where they are gated the logit of that, fp32; experts, where `tokens` are the rows that this rank's
+/// experts got: the rows, their weights, fp32, gate|up. What tensor parallelism cuts them into saves the same between
+/// them, but never the gathered input of a branch. So does what context parallelism cuts attention into, but for a norm
+/// of queries and keys: then those are saved before it, by the projection or by qk_norm, and behind it; and where heads
+/// are exchanged for the attention's output, which core_attention saves by heads and output by tokens. `keep` is
+/// neither input, which is a block's affair, nor kv_cache.
 [[nodiscard]] std::vector<Bytes> saved_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute,
                                                Keep keep = Keep::products);
 

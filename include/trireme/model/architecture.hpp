@@ -30,6 +30,8 @@ struct KeyRow {
   Member member;
   std::optional<double> absent = {};  ///< its value where the key is absent or null; nothing: it must be there
   std::int64_t times_hidden = 0;      ///< an absent one is so many times the hidden size
+  bool of_expert_sizes = false;       ///< the file has it in widths of one expert
+  std::int64_t least = 1;             ///< of an integer
   bool null_is_zero = false;          ///< null, unlike absence, is 0, which is written as null
   std::string_view other_key = {};    ///< read where the key is absent: some versions of transformers write it
 };
@@ -68,6 +70,9 @@ struct Architecture {
   std::int64_t window_absent = 0;  ///< sliding_window where the key is absent, which is not null
   /// Where layer_types is absent every so many layers one has no window; 0: all have one. In some files this key says.
   std::int64_t full_every = 0;
+  /// Above 0: there the first max_window_layers have no window; so many where that is absent.
+  std::int64_t max_window_layers_absent = 0;
+  bool lists_windows = false;  ///< layer_types must be there where layers have a window
   std::string_view full_every_key = {};
   bool full_first = false;          ///< the first of so many layers, not the last
   bool refuses_null = false;        ///< its class takes no null for sliding_window and bos_token_id
@@ -87,6 +92,8 @@ struct Architecture {
   std::vector<std::string_view> activations;  ///< values that mean the same; the first is written
   /// mlp_only_layers and decoder_sparse_step: first layers without experts (Qwen3-MoE).
   bool lists_dense_layers = false;
+  /// Files may hold layers behind the last one, which predict further tokens (DeepSeek-V3 2024): they are left aside.
+  bool predicts_further = false;
   std::vector<FixedRow> fixed = {};
   std::vector<OffRow> off = {};
   std::vector<std::string_view> dropout = {};  ///< keys of rates that play no part: written as 0
@@ -96,6 +103,8 @@ struct Architecture {
   [[nodiscard]] const NameRow& name_of(Role role) const;
   /// Whether a key of config.json stands for `member`: what the class in transformers cannot express is refused.
   [[nodiscard]] bool expresses(Member member) const;
+  /// Whether first layers may be without experts.
+  [[nodiscard]] bool has_dense_layers() const { return lists_dense_layers || expresses(&config::Model::dense_layers); }
 };
 
 /// All of them. The one named `name`. Throws ConfigError for an unknown one, listing those there are.

@@ -28,7 +28,7 @@ enum class StageKind {
   output,            ///< the output of attention
   post_norm,         ///< of the output of attention or mlp, and its residual
   logits,            ///< the head without its norm
-  moe,               ///< x + the sum of a token's experts of norm(x), each times its weight (mixture of experts)
+  moe,               ///< x + shared experts of norm(x) + the sum of a token's experts of it, each times its weight
   route,             ///< moe up to the rows that go to the experts, sorted by them (expert parallelism)
   experts,           ///< this rank's experts of the rows of all ranks
   merge,             ///< what the experts made of a token's rows, summed and added to x
@@ -41,12 +41,28 @@ enum class NormKind : std::uint8_t { rms, rms_plus_one, layer };
 enum class QkNorm : std::uint8_t { none, head, width };
 enum class Activation : std::uint8_t { swiglu, geglu_tanh, gelu_tanh };  ///< the last has no gate
 
-/// The experts of a layer: SwiGLU networks of which a router chooses some for each token, by a softmax over all.
+/// What a router makes of its logits, of which the best are chosen: a softmax over all experts (Shazeer et al. 2017),
+/// or the sigmoid of each (DeepSeek-V3 2024).
+enum class RouterScores : std::uint8_t { softmax, sigmoid };
+/// SwiGLU networks that every token goes through beside its own experts. gated: times the sigmoid of a product of the
+/// token (Qwen2-MoE); else as it is (DeepSeek-V2).
+enum class SharedExperts : std::uint8_t { none, plain, gated };
+
+/// The experts of a layer: SwiGLU networks of which a router chooses some for each token.
 struct Experts {
   std::int64_t count = 0, per_token = 0;
   std::int64_t size = 0;          ///< the width of one
   std::int64_t dense_layers = 0;  ///< first layers that have an MLP instead
   bool normalized = true;         ///< the weights of a token's experts are divided by their sum
+  RouterScores scores = RouterScores::softmax;
+  /// The scores have a bias each, for choosing only (Wang et al. 2024): fp32, without a gradient.
+  bool choice_bias = false;
+  /// A group of neighbours is as good as its two best experts together; a token chooses among those of its best groups.
+  std::int64_t groups = 1, groups_kept = 1;
+  double scale = 1;  ///< of the weights of a token's experts
+  SharedExperts shared = SharedExperts::none;
+  std::int64_t shared_size = 0;  ///< the width of all shared experts together
+
   friend bool operator==(const Experts&, const Experts&) = default;
 };
 
@@ -103,6 +119,11 @@ enum class Role : std::uint8_t {
   down_bias,
   mlp_post_norm,
   router,
+  router_bias,    ///< the correction bias of the scores
+  shared_weight,  ///< of gated shared experts: [1, hidden]
+  shared_gate,
+  shared_up,
+  shared_down,
   expert_gate,
   expert_up,
   expert_down,

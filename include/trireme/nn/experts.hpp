@@ -13,29 +13,52 @@
 /// between them. The third, merge, is kernels::sum_rows.
 namespace trireme::nn {
 
-/// Norm and router. Saves x, the statistics of the norm, the logits, the choice; where all is kept, h. The choice is
-/// made once: where it runs again it is given it. Parameters: roles_of(route).
+/// Norm, router and shared experts: what every token goes through. Saves x, the statistics of the norm, the logits, the
+/// choice, what shared experts save; where all is kept, h and what these keep. The choice is made once: where it runs
+/// again it is given it. Parameters: roles_of(route).
 class Route {
  public:
   explicit Route(const model::Sizes& sizes);
+
+  struct Tokens {
+    at::Tensor h;                   ///< [N, D], normed
+    at::Tensor hidden;              ///< [N, D]: x and what shared experts make of h; with these undefined in rebuild
+    at::Tensor weights;             ///< fp32 [N, k]: of each token's experts
+    kernels::ExpertRows by_expert;  ///< where the rows of a token are
+  };
+  [[nodiscard]] Tokens choose(const at::Tensor& x, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
+                              Mode mode, Saved& saved) const;
 
   /// A token's rows are one for each of its experts.
   struct Rows {
     at::Tensor rows;                ///< [R, D], sorted by expert and then by token
     at::Tensor weights;             ///< fp32 [R]
-    kernels::ExpertRows by_expert;  ///< where the rows of a token are
+    at::Tensor hidden;              ///< as of Tokens
+    kernels::ExpertRows by_expert;  ///< as of Tokens
   };
-  [[nodiscard]] Rows forward(const at::Tensor& x, std::span<const at::Tensor> parameters, Mode mode,
-                             Saved& saved) const;
-  /// The places of the rows, from what forward saved.
-  [[nodiscard]] kernels::ExpertRows rows_of(const std::vector<at::Tensor>& saved) const;
-  /// d_rows [R, D] and d_weights fp32 [R]: gradients by what forward returned. d_hidden: of the residual stream.
+  [[nodiscard]] Rows forward(const at::Tensor& x, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
+                             Mode mode, Saved& saved) const;
+  /// The places of the rows and the weights [N, k], from what forward saved.
+  [[nodiscard]] kernels::ExpertRows rows_of(std::span<const at::Tensor> saved) const;
+  [[nodiscard]] at::Tensor weights_of(std::span<const at::Tensor> saved) const;
+  /// h once more.
+  [[nodiscard]] at::Tensor normed(std::span<const at::Tensor> parameters, std::span<const at::Tensor> saved) const;
+  /// d_rows [R, D] and d_weights, fp32 [N, k] or, of rows, [R]: gradients by what forward returned. d_hidden: by the
+  /// residual stream. Gradients of parameters behind its own are left alone.
   [[nodiscard]] Result backward(const at::Tensor& d_rows, const at::Tensor& d_weights, const at::Tensor& d_hidden,
                                 const kernels::ExpertRows& by_expert, std::span<const at::Tensor> parameters,
                                 std::span<const Grad> grads, const Microbatch& microbatch,
-                                const std::vector<at::Tensor>& saved) const;
+                                std::span<const at::Tensor> saved) const;
+
+  [[nodiscard]] std::size_t parameters() const;
+  /// How many tensors it saves, where all is kept and else.
+  [[nodiscard]] std::size_t saves_tensors(bool all) const;
 
  private:
+  [[nodiscard]] bool shares() const { return experts_.shared != model::SharedExperts::none; }
+  /// Where the parameters of shared experts begin.
+  [[nodiscard]] std::size_t shared() const { return router_ + (experts_.choice_bias ? 2 : 1); }
+
   model::Experts experts_;
   Norm norm_;
   std::size_t router_;  ///< its place

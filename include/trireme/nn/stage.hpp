@@ -42,6 +42,8 @@ struct Microbatch {
   /// Of layers with experts, in training: the weight of the sequence-wise balance loss over the sequences of the global
   /// batch, and that of the squared log-partition of the router's logits over its tokens. Both losses carry them.
   double balance_scale = 0.0, router_z_scale = 0.0;
+  /// Of a layer with a correction bias of its router: that bias, fp32 [E].
+  at::Tensor choice_bias{};
 };
 
 using kernels::Grad;

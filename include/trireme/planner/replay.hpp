@@ -23,10 +23,8 @@ struct ExpertRows {
   friend bool operator==(const ExpertRows&, const ExpertRows&) = default;
 };
 /// Which rows a plan counts with where nobody has recorded them: as many for every rank; the same, but
-/// `rows_planned_for` times as many in memory; or all of all ranks for one.
+/// mesh.expert_room times as many in memory; or all of all ranks for one.
 enum class Routing : std::uint8_t { balanced, bound, worst };
-/// Rows that memory is planned for, times the balanced number.
-inline constexpr double rows_planned_for = 1.25;
 
 /// The sizes that turn ops into bytes.
 struct ReplayOptions {
@@ -40,6 +38,7 @@ struct ReplayOptions {
   std::int64_t loss_chunk_tokens = 0;  ///< 0: chosen
   bool saves_beside = false;           ///< checkpoints are written from a copy while the training goes on
   Routing routing = Routing::bound;
+  double expert_room = config::Mesh{}.expert_room;  ///< rows of `bound`, times the balanced number
   /// What a run counted, by compute block and microbatch: in place of `routing`.
   std::map<std::pair<Block, Microbatch>, ExpertRows> recorded_rows{};
 

@@ -68,6 +68,14 @@ class ParameterStore {
   [[nodiscard]] at::Tensor& first_moment(ParamBlock block) { return at(first_moment_, block); }
   [[nodiscard]] at::Tensor& second_moment(ParamBlock block) { return at(second_moment_, block); }
 
+  /// Counts what changed masters other than by updates.
+  [[nodiscard]] std::int64_t masters_version() const { return masters_version_; }
+  /// The correction bias of the router of a layer whose block this is, as a whole: fp32 [E], of the same bits as the
+  /// masters of all ranks. Undefined where there is none, and until whoever fills the masters has put it here.
+  [[nodiscard]] at::Tensor& choice_bias(ParamBlock block) { return at(choice_bias_, block); }
+  /// Writes what this rank holds of it into the masters.
+  void put_choice_bias(ParamBlock block);
+
   /// This rank's part of the copy that its group keeps of `block`: [padded / group] in the compute dtype.
   [[nodiscard]] at::Tensor& group_copy(ParamBlock block) { return at(group_copy_, block); }
   /// Where a block's gradient shard waits for its sum over the replicas: fp32, [shard_elements].
@@ -117,7 +125,8 @@ class ParameterStore {
   at::Device device_;
   std::vector<schedule::OnHost> on_host_;
   std::vector<at::Tensor> master_, compute_shard_, host_compute_shard_, gradient_, first_moment_, second_moment_,
-      group_copy_;
+      group_copy_, choice_bias_;
+  std::int64_t masters_version_ = 0;
   at::Tensor partial_;
   Ring parameter_ring_, gradient_ring_, upload_ring_, download_ring_, send_ring_, receive_ring_;
 };

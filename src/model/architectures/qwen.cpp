@@ -17,6 +17,7 @@ Architecture qwen2() {
           .keys = with(llama_keys(), {{"num_key_value_heads", &M::kv_heads}}),
           .windows = Windows::switched,
           .window_absent = 4096,
+          .max_window_layers_absent = 28,
           .activation_key = "hidden_act",
           .activations = {"silu", "swish"},
           .dropout = {"attention_dropout"},

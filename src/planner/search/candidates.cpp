@@ -79,6 +79,18 @@ std::vector<SyncChoice> sync_choices_of_pipeline() {
   return {{SyncPolicy::deferred, 1, false}, {SyncPolicy::immediate, 1, false}};
 }
 
+/// Of models with experts: 1, 2, 4, ... of a node, which divide them, where no other axis divides layers.
+std::vector<std::int64_t> expert_sizes(const RunConfig& config, std::int64_t shard, std::int64_t per_node) {
+  const config::Mesh& mesh = config.mesh;
+  const std::int64_t experts = config.model.dense_layers < config.model.layers ? config.model.experts : 0;
+  if (experts == 0 || mesh.tensor * mesh.context * mesh.pipeline > 1 || config.device.cuda_graphs) return {1};
+  std::vector<std::int64_t> out = powers(shard, std::min(per_node, experts));
+  std::erase_if(out, [&](std::int64_t size) { return experts % size != 0; });
+  const bool given = shard % mesh.expert == 0 && std::find(out.begin(), out.end(), mesh.expert) == out.end();
+  if (given) out.push_back(mesh.expert);
+  return out;
+}
+
 std::vector<Savings> make_savings() {
   std::vector<Savings> out;
   for (int recompute = 0; recompute < 4; ++recompute)
@@ -92,6 +104,18 @@ std::vector<Savings> make_savings() {
 
 namespace {
 
+/// What a group has beside its mesh and microbatch: how it synchronises, and its expert ranks, among which parameters
+/// are not resharded to groups.
+std::vector<std::pair<SyncChoice, std::int64_t>> choices_of(const RunConfig& config, std::int64_t shard,
+                                                            std::int64_t accumulation, std::int64_t per_node) {
+  std::vector<std::pair<SyncChoice, std::int64_t>> out;
+  for (const SyncChoice& sync :
+       config.mesh.pipeline > 1 ? sync_choices_of_pipeline() : sync_choices(shard, accumulation, per_node))
+    for (const std::int64_t expert : expert_sizes(config, shard, per_node))
+      if (expert == 1 || sync.after_forward <= 1) out.emplace_back(sync, expert);
+  return out;
+}
+
 /// All groups with one size of the pipeline and one of the tensor axis.
 void add_groups(std::vector<RunConfig>& out, const RunConfig& config, std::int64_t data_parallel,
                 std::int64_t per_node) {
@@ -103,9 +127,10 @@ void add_groups(std::vector<RunConfig>& out, const RunConfig& config, std::int64
     for (const std::int64_t micro : microbatches(sequences)) {
       // A pipeline that is not full idles.
       if (pipelined && (sequences / micro < config.mesh.pipeline || micro > 4)) continue;
-      for (const SyncChoice& sync :
-           pipelined ? sync_choices_of_pipeline() : sync_choices(shard, sequences / micro, per_node)) {
+      for (const auto& [sync, expert] : choices_of(config, shard, sequences / micro, per_node)) {
         RunConfig candidate = config;
+        candidate.mesh.expert = expert;
+        if (expert == 1) candidate.mesh.expert_room = config::Mesh{}.expert_room;
         candidate.mesh.replicate = data_parallel / shard;
         if (config.mesh.shard > 0) candidate.mesh.shard = shard;  // else the ranks left, which are as many
         candidate.batch.micro = micro;
@@ -121,7 +146,7 @@ void add_groups(std::vector<RunConfig>& out, const RunConfig& config, std::int64
 
 std::vector<RunConfig> candidate_groups(const RunConfig& config, int ranks, const Machine& machine) {
   RunConfig flat = config;
-  flat.mesh.replicate = flat.mesh.tensor = flat.mesh.pipeline = 1;
+  flat.mesh.replicate = flat.mesh.tensor = flat.mesh.pipeline = flat.mesh.expert = 1;
   flat.mesh.shard = -1;
   flat.batch.micro = 1;
   flat.batch.global = ranks;  // whatever the batch: how many ranks the other axes leave

@@ -34,7 +34,7 @@ std::string savings_text(const config::Memory& memory) {
 std::string mesh_text(const RunConfig& config, const config::Resolved& mesh) {
   const std::string pipeline =
       mesh.pipeline > 1 ? fmt::format("{} {}: ", config::to_text(config.pipeline.schedule), mesh.pipeline) : "";
-  return pipeline + mesh.short_text();
+  return pipeline + mesh.short_text() + (mesh.expert > 1 ? fmt::format(", expert {}", mesh.expert) : "");
 }
 
 void add_row(TextTable& table, const std::string& name, const Found& found, Bytes limit) {

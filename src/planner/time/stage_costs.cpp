@@ -53,6 +53,8 @@ class Stages {
       bytes("activation function", k.activation, all_tokens(), model_.held.intermediate);
     if (kind == Kind::moe || kind == Kind::experts)
       bytes("activation function", k.activation, all_tokens(), decoder.experts->per_token * decoder.experts->size);
+    if ((kind == Kind::moe || kind == Kind::route) && decoder.experts->shared != model::SharedExperts::none)
+      bytes("activation function", k.activation, all_tokens(), decoder.experts->shared_size);
     if (kind == Kind::moe || kind == Kind::merge)
       bytes("rows to experts and back", 8, all_tokens(), decoder.experts->per_token * model_.sizes.hidden);
     if (kind == Kind::head || kind == Kind::logits) bytes("logits", k.logit, all_tokens(), model_.held.vocab);
@@ -97,6 +99,7 @@ class Stages {
     if (stage.kind == model::StageKind::moe) {
       const auto& router = model_[weights.front()].shape;
       add_product("router", 1, f64(all_tokens()), router[0], router[1]);
+      shared_terms();
       return expert_terms(without_last);
     }
     // Nothing reads what experts make of rows when they run again.
@@ -123,6 +126,14 @@ class Stages {
       note(name, seconds,
            fmt::format("{} x {} x 2 x {} x {} x {} / {:.4g} FLOP/s", products(phase_), times, tokens, out, in, rate));
     seconds_ += seconds;
+  }
+
+  /// Experts of every token.
+  void shared_terms() {
+    const model::Experts& experts = *model_.sizes.decoder.experts;
+    if (experts.shared == model::SharedExperts::none) return;
+    add_product("gate and up of shared experts", 1, f64(all_tokens()), 2 * experts.shared_size, model_.sizes.hidden);
+    add_product("down of shared experts", 1, f64(all_tokens()), model_.sizes.hidden, experts.shared_size);
   }
 
   /// This rank's experts as if each got as many rows as the others. without_last: but for their down.

@@ -23,9 +23,9 @@ void ExpertRoom::look_at(const Job& job, const executor::StepResult& result, std
   warned_ = true;
   log::warning(
       fmt::format("step {}: the experts of {} on {} got {} rows in a microbatch, {:.2f} times the balanced number; the "
-                  "plan of memory has room for {:.2f} times. loss.balance_loss evens the load",
+                  "plan of memory has room for mesh.expert_room = {:.2f} times. loss.balance_loss evens the load",
                   step + 1, job.model()[most->block].name, job.name_of(job.dp_rank()), most->received,
-                  static_cast<double>(most->received) / static_cast<double>(balanced), planner::rows_planned_for));
+                  static_cast<double>(most->received) / static_cast<double>(balanced), options.expert_room));
 }
 
 }  // namespace trireme::train

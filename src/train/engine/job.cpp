@@ -151,6 +151,7 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
                         .first_replica = at_.replicate == 0,
                         .first_pipeline_rank = at_.pipeline == 0,
                         .reduce = config_.precision.reduce,
+                        .balance_bias_rate = config_.loss.balance_bias_rate,
                         .graphs = config_.device.cuda_graphs ? graphs_of(options_.device) : nullptr,
                         .poison = options_.poison,
                         .record_timeline = options_.record_timeline,
@@ -211,6 +212,7 @@ double Job::sum_of_counts(const data::StepBatch& batch) {
 }
 
 executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool last) {
+  share_choice_biases();
   if (step_is_first_after_rest_) traffic_.rest();
   last = last || executor_->must_rest();
   const double count = step_targets_ = global_count(batch);
@@ -234,6 +236,7 @@ std::unique_ptr<executor::Executor> Job::make_forward(const schedule::Schedule& 
 }
 
 executor::Executor& Job::forward_executor(nn::Mode mode) {
+  share_choice_biases();
   auto& slot = mode == nn::Mode::evaluate ? evaluator_ : inferrer_;
   if (!slot) slot = make_forward(forward_schedule_, mode);
   return *slot;
@@ -277,6 +280,7 @@ at::Tensor Job::infer(const at::Tensor& tokens) {
 
 at::Tensor Job::infer_cached(const at::Tensor& tokens, std::int64_t past) {
   refuse_divided_generation(mesh());
+  share_choice_biases();
   if (!generator_)
     generator_ =
         make_forward(schedule::build_generation(model_, schedule::policy_of(config_, resolved_)), nn::Mode::infer);

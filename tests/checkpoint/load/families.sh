@@ -52,6 +52,9 @@ def make(*kinds):
                 else:
                     lively = any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "c_attn", ".gate.weight"))
                     value.normal_(0, 0.25 if lively else 0.08)
+            for name, value in model.named_buffers():
+                if "correction_bias" in name:
+                    value.normal_(0, 0.1)
         model.save_pretrained(kind)
         if hasattr(given, "finish"):
             given.finish(kind)
@@ -69,7 +72,7 @@ def check_logits(kind, meshes):
         with torch.no_grad():
             theirs = load(directory)(tokens).logits[0, -1].numpy()
         paths = sorted(glob.glob(kind + ".*.logits"))
-        whole = 2 if kind.startswith(("olmoe", "mixtral", "qwen3_moe")) else 4
+        whole = 2 if kind.startswith(("olmoe", "mixtral", "qwen2_moe", "qwen3_moe", "glm4_moe", "dots1")) else 4
         assert len(paths) == (whole if meshes == 4 else whole // 2), paths
         for path in paths:
             ours = numpy.fromfile(path, numpy.float32)
@@ -183,7 +186,7 @@ hold_to_transformers() {
     done
     obstacle=
     case $kind in
-      mixtral* | qwen3_moe* | olmoe*) obstacle='cannot be divided over the tensor axis' ;;
+      mixtral* | qwen[23]_moe* | olmoe* | glm4_moe* | dots1*) obstacle='cannot be divided over the tensor axis' ;;
     esac
     if [[ -n $obstacle ]]; then
       ranks_of_tensor='' meshes='1,1 3,1 2,1 4,1'

@@ -23,6 +23,15 @@ namespace {
 
 using test::relative_error;
 
+model::Experts router(std::int64_t count, std::int64_t k, bool normalized = true) {
+  return {.count = count, .per_token = k, .normalized = normalized};
+}
+
+/// The k largest logits of each token.
+at::Tensor choose_experts(const at::Tensor& logits, std::int64_t k) {
+  return kernels::choose_experts(logits, router(logits.size(1), k), {});
+}
+
 /// The experts of one token, the best one first: each time the best of those that are left.
 std::vector<std::int64_t> slow_choice(const at::Tensor& logits, std::int64_t k) {
   std::vector<std::int64_t> chosen;
@@ -59,6 +68,39 @@ TEST(ChooseExperts, TakesWhatTopkTakesWhereNothingIsEqual) {
   EXPECT_TRUE(at::equal(choose_experts(logits, 6), expected));
 }
 
+/// As DeepSeek-V3 chooses: by the sigmoids and their bias, from the groups whose two best are best together.
+std::vector<std::int64_t> slow_grouped_choice(const at::Tensor& logits, const model::Experts& of,
+                                              const at::Tensor& bias) {
+  const at::Tensor preference = logits.to(at::kDouble).sigmoid() + bias.to(at::kDouble);
+  const std::int64_t size = of.count / of.groups;
+  at::Tensor group_scores = at::zeros({of.groups});
+  for (std::int64_t g = 0; g < of.groups; ++g)
+    group_scores[g] = std::get<0>(preference.slice(0, g * size, (g + 1) * size).sort(0, true)).slice(0, 0, 2).sum();
+  const std::vector<std::int64_t> kept = slow_choice(group_scores, of.groups_kept);
+  at::Tensor allowed = preference - 1000;
+  for (const std::int64_t g : kept)
+    allowed.slice(0, g * size, (g + 1) * size).copy_(preference.slice(0, g * size, (g + 1) * size));
+  return slow_choice(allowed, of.per_token);
+}
+
+TEST(ChooseExperts, ComparesBiasedScoresWithinTheBestGroups) {
+  for (const std::int64_t groups : {1, 2, 4})
+    for (std::int64_t kept = 1; kept <= groups; ++kept)
+      for (const std::int64_t k : {1, 3}) {
+        model::Experts of = router(12, k);
+        of.scores = model::RouterScores::sigmoid;
+        of.groups = groups;
+        of.groups_kept = kept;
+        const at::Tensor logits = 2 * at::randn({60, 12}), bias = 0.4 * at::randn({12});
+        const at::Tensor chosen = kernels::choose_experts(logits, of, bias);
+        for (std::int64_t t = 0; t < logits.size(0); ++t) {
+          const std::vector<std::int64_t> expected = slow_grouped_choice(logits[t], of, bias);
+          for (std::int64_t j = 0; j < k; ++j)
+            ASSERT_EQ(chosen[t][j].item<std::int64_t>(), expected[static_cast<std::size_t>(j)]) << groups << kept << k;
+        }
+      }
+}
+
 TEST(ChooseExperts, EndsWithNumbersThatAreNone) {
   at::Tensor logits = at::randn({3, 5});
   logits[0].fill_(std::numeric_limits<float>::quiet_NaN());
@@ -72,8 +114,11 @@ TEST(ChooseExperts, EndsWithNumbersThatAreNone) {
 struct Reference {
   at::Tensor weights, balance, z;
 };
-Reference reference(const at::Tensor& logits, const at::Tensor& experts, std::int64_t seq_len, bool normalized) {
-  const at::Tensor p = logits.softmax(-1), chosen = p.gather(1, experts.to(at::kLong));
+Reference reference(const at::Tensor& logits, const at::Tensor& experts, std::int64_t seq_len,
+                    const model::Experts& of) {
+  const bool softmax = of.scores == model::RouterScores::softmax;
+  const at::Tensor scores = softmax ? logits.softmax(-1) : logits.sigmoid(), p = scores / scores.sum(-1, true);
+  const at::Tensor chosen = scores.gather(1, experts.to(at::kLong));
   const std::int64_t count = logits.size(1), k = experts.size(1);
   at::Tensor balance = at::zeros({}, at::kDouble);
   for (std::int64_t begin = 0; begin < logits.size(0); begin += seq_len) {
@@ -83,21 +128,26 @@ Reference reference(const at::Tensor& logits, const at::Tensor& experts, std::in
     const at::Tensor f = choices * count / static_cast<double>(k * seq_len);
     balance = balance + (f * p.slice(0, begin, begin + seq_len).mean(0)).sum();
   }
-  return {.weights = normalized ? chosen / chosen.sum(-1, true) : chosen,
+  return {.weights = of.scale * (of.normalized ? chosen / chosen.sum(-1, true) : chosen),
           .balance = balance,
           .z = at::logsumexp(logits, 1).pow(2).sum()};
 }
 
 TEST(RouterBackward, AgreesWithAutograd) {
-  for (const bool normalized : {false, true})
+  using enum model::RouterScores;
+  for (const auto& [normalized, scores] :
+       {std::pair{false, softmax}, {true, softmax}, {false, sigmoid}, {true, sigmoid}})
     for (const auto& scales : {RouterScales{}, RouterScales{.balance = 0.3}, RouterScales{.balance = 0.2, .z = 0.01}}) {
+      model::Experts of = router(9, 4, normalized);
+      of.scores = scores;
+      of.scale = 1.7;
       const at::Tensor logits = 2 * at::randn({24, 9}), d_weights = at::randn({24, 4});
       const at::Tensor experts = choose_experts(logits, 4);
       const at::Tensor d_logits = at::full_like(logits, NAN);
-      const RouterLosses losses = router_backward(d_weights, logits, experts, 8, normalized, scales, d_logits);
+      const RouterLosses losses = router_backward(d_weights, logits, experts, 8, of, scales, d_logits);
       const at::Tensor x = logits.to(at::kDouble).requires_grad_();
-      const Reference expected = reference(x, experts, 8, normalized);
-      EXPECT_LT(relative_error(expert_weights(logits, experts, normalized), expected.weights), 1e-6);
+      const Reference expected = reference(x, experts, 8, of);
+      EXPECT_LT(relative_error(expert_weights(logits, experts, of), expected.weights), 1e-6);
       ((expected.weights * d_weights).sum() + scales.balance * expected.balance + scales.z * expected.z).backward();
       EXPECT_LT(relative_error(d_logits, x.grad()), 1e-6);
       EXPECT_NEAR(losses.balance, scales.balance * expected.balance.item<double>(), 1e-9);
@@ -111,7 +161,8 @@ TEST(RouterBackward, BalanceIsOneSequenceWithEvenLoadsAtLeastOne) {
   for (std::int64_t t = 0; t < 4; ++t) even[t][t] = 1e-3, skewed[t][2] = 100;
   const auto loss = [](const at::Tensor& logits) {
     const at::Tensor d = at::zeros_like(logits);
-    return router_backward(at::zeros({4, 1}), logits, choose_experts(logits, 1), 4, true, {.balance = 1}, d).balance;
+    return router_backward(at::zeros({4, 1}), logits, choose_experts(logits, 1), 4, router(4, 1), {.balance = 1}, d)
+        .balance;
   };
   EXPECT_NEAR(loss(even), 1, 1e-3);
   EXPECT_NEAR(loss(skewed), 4, 1e-6);

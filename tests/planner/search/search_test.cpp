@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "../time/runs.hpp"
 #include "planner/search/candidates.hpp"
 #include "trireme/base/error.hpp"
@@ -87,6 +89,20 @@ TEST(Search, WritesRunFilesThatParseToTheSame) {
     const std::string text = config::print_run_file(found.config);
     EXPECT_EQ(config::print_run_file(config::parse_run_file(text, "best")), text);
   }
+}
+
+TEST(Search, DividesExpertsWhereNoOtherAxisDividesLayers) {
+  const config::RunConfig config = parsed_run({"model.architecture=mixtral", "model.experts=4",
+                                               "model.experts_per_token=2", "mesh.expert=2", "mesh.expert_room=1.5"});
+  std::set<std::int64_t> sizes;
+  for (const config::RunConfig& group : candidate_groups(config, 8, load_machine("gh200"))) {
+    sizes.insert(group.mesh.expert);
+    EXPECT_TRUE(group.mesh.expert == 1 || group.mesh.tensor * group.mesh.pipeline == 1);
+    EXPECT_EQ(group.mesh.expert_room, group.mesh.expert > 1 ? 1.5 : 1.25) << "a room without ranks is a mistake";
+  }
+  EXPECT_EQ(sizes, (std::set<std::int64_t>{1, 2, 4}));
+  for (const config::RunConfig& group : candidate_groups(parsed_run(), 8, load_machine("gh200")))
+    EXPECT_EQ(group.mesh.expert, 1) << "a dense model";
 }
 
 TEST(Search, HonoursTheRulesOfOtherKeys) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixtures of experts as Hugging Face's Mixtral, Qwen3-MoE and OLMoE have them, and the losses of their routers
-// (DeepSeek-V3 2024, equations 17 to 20; ST-MoE, Zoph et al. 2022).
+// Mixtures of experts as Hugging Face's Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, GLM-4-MoE and dots1 have them, and the
+// losses of their routers (DeepSeek-V3 2024, equations 17 to 20; ST-MoE, Zoph et al. 2022).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones_like.h>
@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <tuple>
 
@@ -18,21 +19,37 @@
 namespace trireme::test {
 namespace {
 
-/// chosen: [N, k].
-void add_router_losses(const config::Model& model, const at::Tensor& logits, const at::Tensor& chosen,
-                       std::int64_t sequences, PlainRouter& router) {
+/// How far the last chosen of `values` [N, M] and the first that is not are apart.
+void note_margin(const at::Tensor& values, std::int64_t chosen, PlainRouter* router) {
+  if (router == nullptr || chosen == values.size(1)) return;
+  const at::Tensor best = std::get<0>(at::topk(values.detach(), chosen + 1));
+  router->margin = std::min(router->margin,
+                            (best.select(1, chosen - 1) - best.select(1, chosen)).min().to(at::kDouble).item<double>());
+}
+
+/// What experts are chosen by: -inf in groups that are not among a token's best.
+at::Tensor in_best_groups(const config::Model& model, const at::Tensor& preference, PlainRouter* router) {
+  if (model.router_groups == 1) return preference;
+  const at::Tensor grouped = preference.view({preference.size(0), model.router_groups, -1});
+  const at::Tensor score = std::get<0>(at::topk(grouped, 2)).sum(-1);
+  note_margin(score, model.router_groups_kept, router);
+  const at::Tensor best = std::get<1>(at::sort(score, /*stable=*/true, /*dim=*/-1, /*descending=*/true));
+  const at::Tensor out =
+      at::ones_like(score, at::kBool).scatter(1, best.slice(1, 0, model.router_groups_kept), 0).unsqueeze(2);
+  return grouped.masked_fill(out, -std::numeric_limits<double>::infinity()).view_as(preference);
+}
+
+/// scores: [N, E]; chosen: [N, k].
+void add_router_losses(const config::Model& model, const at::Tensor& logits, const at::Tensor& scores,
+                       const at::Tensor& chosen, std::int64_t sequences, PlainRouter& router) {
   const std::int64_t length = logits.size(0) / sequences, k = model.experts_per_token;
-  const at::Tensor scores = logits.to(at::kDouble).softmax(-1);
-  const at::Tensor is_chosen = at::zeros_like(scores).scatter(1, chosen, 1.0);
+  const at::Tensor of_all = scores / scores.sum(-1, /*keepdim=*/true);
+  const at::Tensor is_chosen = at::zeros_like(of_all).scatter(1, chosen, 1.0);
   const double scale = static_cast<double>(model.experts) / static_cast<double>(k * length);
   const at::Tensor f = is_chosen.view({sequences, length, -1}).sum(1) * scale;
-  const at::Tensor p = scores.view({sequences, length, -1}).mean(1);
+  const at::Tensor p = of_all.view({sequences, length, -1}).mean(1);
   router.balance = router.balance + (f * p).sum() / sequences;
   router.squared_log_z = router.squared_log_z + at::logsumexp(logits.to(at::kDouble), 1).pow(2).mean();
-  if (k == model.experts) return;
-  const at::Tensor best = std::get<0>(at::topk(logits.detach(), k + 1));
-  router.margin =
-      std::min(router.margin, (best.select(1, k - 1) - best.select(1, k)).min().to(at::kDouble).item<double>());
 }
 
 }  // namespace
@@ -40,27 +57,39 @@ void add_router_losses(const config::Model& model, const at::Tensor& logits, con
 at::Tensor plain_experts(const config::Model& model, const Parameters& parameters, const std::string& layer,
                          const at::Tensor& h, PlainRouter* router) {
   const bool mixtral = model.architecture == "mixtral";
+  const bool deepseek = model.architecture == "glm4_moe" || model.architecture == "dots1";
   const std::string block = layer + (mixtral ? "block_sparse_moe." : "mlp.");
   const auto project = [&](const at::Tensor& x, const std::string& name) {
     return x.matmul(parameters.at(block + name + ".weight").t());
   };
-  const at::Tensor tokens = h.flatten(0, 1), logits = project(tokens, "gate");
+  const auto network = [&](const at::Tensor& x, const std::string& name) {
+    const at::Tensor inner =
+        at::silu(project(x, name + (mixtral ? "w1" : "gate_proj"))) * project(x, name + (mixtral ? "w3" : "up_proj"));
+    return project(inner, name + (mixtral ? "w2" : "down_proj"));
+  };
+  const auto scores_of = [&](const at::Tensor& x) { return deepseek ? x.sigmoid() : x.softmax(-1); };
+  const at::Tensor tokens = h.flatten(0, 1), logits = project(tokens, "gate"), scores = scores_of(logits);
+  at::Tensor preference = deepseek ? scores.detach() : logits.detach();
+  if (deepseek) preference = preference + parameters.at(block + "gate.e_score_correction_bias").detach();
+  preference = in_best_groups(model, preference, router);
+  note_margin(preference, model.experts_per_token, router);
   // Of equal ones the lower experts: topk leaves that open.
-  const auto [sorted, order] = at::sort(logits.softmax(-1), /*stable=*/true, /*dim=*/-1, /*descending=*/true);
-  const at::Tensor values = sorted.slice(1, 0, model.experts_per_token);
-  const at::Tensor chosen = order.slice(1, 0, model.experts_per_token);
+  const at::Tensor order = std::get<1>(at::sort(preference, /*stable=*/true, /*dim=*/-1, /*descending=*/true));
+  const at::Tensor chosen = order.slice(1, 0, model.experts_per_token), values = scores.gather(1, chosen);
   // Of one expert it is 1, whatever the logits: their gradient is nothing, not rounding.
   const at::Tensor normalized =
       model.experts_per_token == 1 ? at::ones_like(values) : values / values.sum(1, /*keepdim=*/true);
-  const at::Tensor weights = at::zeros_like(logits).scatter(1, chosen, model.router_normalize ? normalized : values);
+  const at::Tensor weights =
+      at::zeros_like(logits).scatter(1, chosen, model.router_scale * (model.router_normalize ? normalized : values));
   at::Tensor sum = at::zeros_like(tokens);
-  for (std::int64_t e = 0; e < model.experts; ++e) {
-    const std::string expert = "experts." + std::to_string(e) + ".";
-    const at::Tensor inner = at::silu(project(tokens, expert + (mixtral ? "w1" : "gate_proj"))) *
-                             project(tokens, expert + (mixtral ? "w3" : "up_proj"));
-    sum = sum + weights.slice(1, e, e + 1) * project(inner, expert + (mixtral ? "w2" : "down_proj"));
-  }
-  if (router != nullptr) add_router_losses(model, logits, chosen, h.size(0), *router);
+  for (std::int64_t e = 0; e < model.experts; ++e)
+    sum = sum + weights.slice(1, e, e + 1) * network(tokens, "experts." + std::to_string(e) + ".");
+  if (model.architecture == "qwen2_moe")
+    sum = sum + project(tokens, "shared_expert_gate").sigmoid() * network(tokens, "shared_expert.");
+  if (deepseek) sum = sum + network(tokens, "shared_experts.");
+  if (router == nullptr) return sum.view_as(h);
+  add_router_losses(model, logits, scores_of(logits.to(at::kDouble)), chosen, h.size(0), *router);
+  router->loads[block + "gate.e_score_correction_bias"] = at::zeros_like(logits).scatter(1, chosen, 1.0).sum(0);
   return sum.view_as(h);
 }
 

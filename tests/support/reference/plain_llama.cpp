@@ -115,7 +115,7 @@ struct LlamaForward {
   bool gemma23 = family == "gemma2" || family == "gemma3";
   bool olmo = family == "olmo2" || family == "olmo3";
   bool behind_only = olmo || family == "exaone4";  ///< norms stand behind branches
-  bool neighbours = family.starts_with("glm") || family == "helium" || family == "ernie4_5";
+  bool neighbours = family == "glm" || family == "glm4" || family == "helium" || family == "ernie4_5";
   std::int64_t head_dim = model.head_dim > 0 ? model.head_dim : model.hidden_size / model.heads;
   std::int64_t kv_heads = model.kv_heads > 0 ? model.kv_heads : model.heads;
   PlainRouter* router = nullptr;  ///< where its losses are summed
@@ -189,7 +189,8 @@ struct LlamaForward {
     at::Tensor q = heads(normed_over_width(linear(h, "self_attn.q_proj"), "self_attn.q_norm"), model.heads);
     at::Tensor k = heads(normed_over_width(linear(h, "self_attn.k_proj"), "self_attn.k_norm"), kv_heads);
     at::Tensor v = heads(linear(h, "self_attn.v_proj"), kv_heads);
-    if (family.starts_with("qwen3") || family == "gemma3" || family == "exaone4") {
+    if (family.starts_with("qwen3") || family == "gemma3" || family == "exaone4" || family == "dots1" ||
+        model.qk_norm) {
       q = normed(q, layer + "self_attn.q_norm");
       k = normed(k, layer + "self_attn.k_norm");
     }

@@ -31,6 +31,7 @@ struct PlainRouter {
   at::Tensor balance = at::zeros({}, at::kDouble);        ///< the mean over sequences of the sequence-wise balance loss
   at::Tensor squared_log_z = at::zeros({}, at::kDouble);  ///< the mean over tokens of log(Z)^2 of the router's logits
   double margin = std::numeric_limits<double>::infinity();  ///< smallest, of a token's last chosen expert
+  std::map<std::string, at::Tensor> loads{};                ///< tokens of each expert, by the name of a correction bias
 };
 
 /// What a layer's experts compute of h [B, T, D]: all of them compute every token, whose weight is 0 where it did not

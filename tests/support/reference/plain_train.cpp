@@ -56,6 +56,7 @@ class AdamW {
     const double correction2 = 1 - std::pow(optimizer_.beta2, count_);
     for (auto& [name, value] : parameters_) {
       const at::Tensor& gradient = value.grad();
+      if (!gradient.defined()) continue;  // a correction bias
       if (decays(optimizer_, name)) value.mul_(1 - lr * optimizer_.weight_decay);
       first_[name].lerp_(gradient, 1 - optimizer_.beta1);
       second_[name].mul_(optimizer_.beta2).addcmul_(gradient, gradient, 1 - optimizer_.beta2);
@@ -74,11 +75,21 @@ class AdamW {
 /// torch.nn.utils.clip_grad_norm_; the norm before it.
 double clip_gradients(Parameters& parameters, double clip) {
   std::vector<at::Tensor> norms;
-  for (const auto& [name, value] : parameters) norms.push_back(at::linalg_vector_norm(value.grad()));
+  for (const auto& [name, value] : parameters)
+    if (value.grad().defined()) norms.push_back(at::linalg_vector_norm(value.grad()));
   const at::Tensor total = at::linalg_vector_norm(at::stack(norms));
   if (clip > 0)
-    for (auto& [name, value] : parameters) value.mutable_grad().mul_((clip / (total + 1e-6)).clamp_max(1.0));
+    for (auto& [name, value] : parameters)
+      if (value.grad().defined()) value.mutable_grad().mul_((clip / (total + 1e-6)).clamp_max(1.0));
   return total.item<double>();
+}
+
+/// Wang et al. 2024: by the loads of the batch.
+void step_biases(double rate, const PlainRouter& router, Parameters& parameters) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, load] : router.loads)
+    if (const auto bias = parameters.find(name); bias != parameters.end())
+      bias->second.add_((load.mean() - load).sign() * rate);
 }
 
 }  // namespace
@@ -160,7 +171,9 @@ Curve plain_train(const config::RunConfig& config, const Parameters& initial, in
     curve.router_losses.push_back(of_routers.item<double>());
     curve.router_margin = std::min(curve.router_margin, loss.router.margin);
     curve.grad_norms.push_back(clip_gradients(parameters, config.optimizer.clip_norm));
-    if (!skipped.contains(step)) optimizer.step(plain_learning_rate(config, step));
+    if (skipped.contains(step)) continue;
+    optimizer.step(plain_learning_rate(config, step));
+    step_biases(config.loss.balance_bias_rate, loss.router, parameters);
   }
   return curve;
 }

@@ -144,6 +144,9 @@ class Job {
   [[nodiscard]] at::Tensor gather_held(ParamBlock block);
   executor::Executor& forward_executor(nn::Mode mode);
   [[nodiscard]] std::unique_ptr<executor::Executor> make_forward(const schedule::Schedule& schedule, nn::Mode mode);
+  /// Gives every rank the correction biases of its routers as a whole, where something else than a step has changed
+  /// the masters. Collective over the dp group.
+  void share_choice_biases();
   [[nodiscard]] double global_count(const data::StepBatch& batch);
   /// Targets of all ranks' batches, those of a sequence once. Collective over the dp group.
   [[nodiscard]] double sum_of_counts(const data::StepBatch& batch);
@@ -168,6 +171,7 @@ class Job {
   double step_targets_ = 0;
   std::int64_t updates_ = 0;
   std::int64_t steps_ = 0;
+  std::int64_t shared_version_ = -1;  ///< of the masters whose correction biases are shared
   bool step_is_first_after_rest_ = true;
 };
 
