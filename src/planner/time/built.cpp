@@ -28,8 +28,9 @@ Built built(const config::RunConfig& config, const config::Resolved& mesh, const
             .needs = std::move(needs),
             .layout = std::move(layout),
             .replay_options = replay_options_of(config, mesh)};
-  if (!out.replay_options.on_gpu && !config.comm.lane_threads.value_or(machine.lane_threads > 0))
-    on_one_thread(out.needs, static_cast<int>(out.schedule.ops.size()));
+  // A CPU rank by itself has nobody to wait for: its lanes have no threads (train/engine/job.cpp).
+  const bool threads = config.comm.lane_threads.value_or(machine.lane_threads > 0 && mesh.ranks() > 1);
+  if (!out.replay_options.on_gpu && !threads) on_one_thread(out.needs, static_cast<int>(out.schedule.ops.size()));
   return out;
 }
 

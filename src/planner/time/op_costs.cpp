@@ -123,7 +123,8 @@ class OpCost {
     const int ranks = of_.mesh.ranks();
     const Group all = spread(ranks, 1);
     const double latency = (all.crosses_nodes() ? machine_.between : machine_.inside).latency;
-    Cost cost = moved("norm of the gradient", 4 * f64(of_.layout.shard_elements()), machine_.memory_bandwidth);
+    const double bandwidth = of_.replay_options.on_gpu ? machine_.memory_bandwidth : machine_.host_memory_bandwidth;
+    Cost cost = moved("norm of the gradient", 4 * f64(of_.layout.shard_elements()), bandwidth);
     cost.seconds += latency * std::log2(ranks);
     return cost;
   }
@@ -227,8 +228,10 @@ class OpCost {
                      link.rank_latency * 1e6, group.ranks - 1, bytes, group.ranks - 1, group.ranks, link.bandwidth,
                      group.crosses_nodes() ? fmt::format(" / {} groups a node", group.sharing) : ""));
   }
+  /// A group of one CPU rank copies: from the shard to the ring, or from the gradient to its shard.
   [[nodiscard]] Cost gather(const char* name, const Group& group, double bytes) const {
-    if (group.ranks == 1) return {};
+    if (group.ranks == 1 && of_.replay_options.on_gpu) return {};
+    if (group.ranks == 1) return moved(name, bytes, machine_.host_bandwidth);
     const Cost cost{.seconds = ring_seconds(machine_, group, bytes),
                     .bytes = bytes * (group.ranks - 1) / group.ranks,
                     .wire = group.wire()};

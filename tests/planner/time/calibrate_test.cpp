@@ -94,5 +94,23 @@ TEST(OneThread, AStepOfACpuRankTakesTheSumOfItsOps) {
   EXPECT_LT(seconds().seconds, alone.seconds);
 }
 
+TEST(OneRank, CopiesItsShardsBetweenOps) {
+  config::RunConfig config = cpu_run(3, 64, 64);
+  config.batch = {.global = 2, .micro = 1};
+  Machine machine = truth();
+  machine.lane_threads = 1;
+  const auto seconds = [&] { return predict(config, 1, machine, {.percentiles = false}).expected; };
+  const StepTime step = seconds();
+  const auto gathers = static_cast<std::size_t>(schedule::Lane::gather);
+  EXPECT_GT(step.busy[gathers], 0);
+  double sum = machine.step_seconds;
+  for (const double busy : step.busy) sum += busy;
+  EXPECT_NEAR(step.seconds, sum, 1e-9);
+  machine.host_bandwidth /= 2;
+  EXPECT_NEAR(seconds().busy[gathers], 2 * step.busy[gathers], 1e-12);
+  config.device.type = config::DeviceType::cuda;
+  EXPECT_EQ(seconds().busy[gathers], 0);
+}
+
 }  // namespace
 }  // namespace trireme::planner
