@@ -6,7 +6,7 @@
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
 head -c 3000 text.txt >first.txt
-tr a-z n-za-m <text.txt | head -c 3000 >other.txt  # letters that mean something else: never learned
+head -c 3000 text.txt | tr a-z n-za-m >other.txt  # letters that mean something else: never learned
 for name in first other; do "$TRIREME" tokenize --tokenizer bytes -o $name.bin $name.txt >/dev/null; done
 cat >>run.toml <<'TOML'
 [data.validation]

@@ -19,7 +19,7 @@ loaded() {  # how many of CUDA's libraries `trireme` loads
   LD_DEBUG=files "$TRIREME" doctor --help 2>&1 >help.txt | grep -cE 'calling init: .*(torch_cuda|libcublas|libnccl)' || true
   grep -q 'Usage: trireme doctor' help.txt || fail "no help: $(cat help.txt)"
 }
-ldconfig -p | grep -q 'libcuda\.so\.1 ' || [[ $(loaded) == 0 ]] || fail "libraries of CUDA are loaded where there is no driver"
+ldconfig -p | grep 'libcuda\.so\.1 ' >/dev/null || [[ $(loaded) == 0 ]] || fail "libraries of CUDA are loaded where there is no driver"
 cc -shared -x c -o libcuda.so.1 /dev/null
 export LD_LIBRARY_PATH=$work${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 (($(loaded) >= 3)) || fail "no library of CUDA is loaded where there is a driver"
