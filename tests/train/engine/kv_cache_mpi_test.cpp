@@ -29,7 +29,7 @@ class KvCache : public testing::Test {
     config.data.seq_len = seq_len;
     config.mesh.sequence_parallel.reset();
     if (config.mesh.tensor > 1) config.mesh.sequence_parallel = false;  // a text grows by one token
-    config.mesh.expert = 1;                                             // generation gathers the experts
+    config.mesh.expert = 1;                                             // generation is not divided over experts
     config.mesh.expert_room = config::Mesh{}.expert_room;
     return config;
   }
