@@ -44,6 +44,9 @@ done
 # What PyTorch's wheel takes from any Linux: the C and C++ libraries and zlib-like ones of Python.
 base=$("$python" -c 'import sys; print(sys.base_prefix)')
 home=$("$python" -c 'import sys; print(sys.prefix)')
+# The libraries of CUDA that PyTorch loads: in its wheels, or where jobs/setup.sh put them, with links into the toolkit.
+cuda=$(realpath "$home"/lib/python*/site-packages/nvidia)
+linked=$(find "$cuda" -type l -lname '/*' -printf '%l\n' | sed 's|/[^/]*$||' | sort -u)
 {
   for tool in $tools; do ldd "$(type -P "$tool")" 2>/dev/null || true; done
   find "$base/lib" -name '*.so*' -type f -exec ldd {} + 2>/dev/null || true
@@ -60,7 +63,7 @@ cat >inside.sh <<INSIDE
 set -eu
 mount -t proc proc "$work/root/proc"
 mount --rbind /dev "$work/root/dev"
-for folder in "$base" "$home"; do mkdir -p "$work/root\$folder" && mount --bind "\$folder" "$work/root\$folder"; done
+for folder in "$base" "$home" "$cuda" $linked; do mkdir -p "$work/root\$folder" && mount --bind "\$folder" "$work/root\$folder"; done
 ip link set lo up
 exec chroot "$work/root" /usr/bin/env -i PATH=/usr/bin HOME=/home TMPDIR=/tmp GPU_REHEARSAL=1 GPU_PYTHON="$python" OMP_NUM_THREADS=1 \\
   OMPI_MCA_mpi_yield_when_idle=1 GPU_SECONDS=100000 /usr/bin/bash /pack/gpu.sh run /pack \$*
