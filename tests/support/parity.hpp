@@ -12,6 +12,9 @@
 namespace trireme::test {
 
 constexpr double loss_tolerance = 1e-6, norm_tolerance = 1e-5;
+/// Between a token's last chosen expert and the next one, in what they are chosen by: several times what rounding
+/// moves.
+constexpr double router_margin = 3e-6;
 
 /// Runs beside the plain program, whose curve of a problem is computed once. Prints the largest deviations at the end.
 /// `Case` has a member `problem`; problem_run(problem, files), declared beside it, is that problem's run file.
@@ -36,6 +39,7 @@ class ParityTest : public testing::TestWithParam<Case> {
   static const Curve& plain(Problem problem) {
     auto& curve = curves_[problem];
     if (curve.losses.empty()) curve = plain_curve(problem_run(problem, *files_), *world_);
+    EXPECT_GE(curve.router_margin, router_margin) << "another seed: rounding decides which expert a token goes to";
     return curve;
   }
 

@@ -149,7 +149,7 @@ TEST(ExpertsBalance, CorrectionBiasesRepairACollapseAndHaveTheSameBitsOnAllRanks
     std::printf("load of the busiest expert, at first and at last: %.2f %.2f with correction biases\n", all.front(),
                 all.back());
   EXPECT_GT(all.front(), 3);
-  EXPECT_LT(std::accumulate(all.end() - 10, all.end(), 0.0) / 10, 2.2);
+  EXPECT_LT(std::accumulate(all.end() - 10, all.end(), 0.0) / 10, 2.6);
 }
 
 }  // namespace
