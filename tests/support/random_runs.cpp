@@ -205,7 +205,7 @@ config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& fa
   ranks /= static_cast<int>(config.mesh.context);
   config.mesh.replicate = draw.divisor_of(ranks, 3);
   config.sync = draw_sync(draw, ranks / config.mesh.replicate * config.mesh.context);
-  draw_expert_ranks(axes != nullptr ? *axes : draw, config, family, ranks / config.mesh.replicate);
+  if (axes != nullptr) draw_expert_ranks(*axes, config, family, ranks / config.mesh.replicate);
   config.memory = draw_memory(draw);
   if (config.mesh.pipeline > 1) config.memory.activation_offload = false;
   config.data.seq_len = draw.between(5, 15);

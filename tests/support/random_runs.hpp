@@ -39,7 +39,7 @@ class Draw {
   std::mt19937 random_;
 };
 
-/// A run whose first weights make all of it visible. axes: draws pipelines and context ranks, apart from all
+/// A run whose first weights make all of it visible. axes: draws pipelines, context and expert ranks, apart from all
 /// else; null: none.
 [[nodiscard]] config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& family,
                                          const TokenFiles& files, int ranks, int steps);

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::int64_t rows = 2, seen_at_most = 11, answer = 9;
 /// Of the largest logit. Products of one row and of many round differently, and the random models are lively: 1.0e-5
-/// was seen of Ministral, 5e-6 of all others. A key in the wrong place is off by far more than 1e-3.
+/// was seen of Ministral, 5e-6 of most others. A Gemma 2 was 5e-5 off, of whose plain program fp32 itself moved the
+/// logits by 8e-5, while the cache was 3e-6 from fp64. A key in the wrong place is off by far more than 1e-3.
 constexpr double tolerance = 3e-5;
 
 class KvCache : public testing::Test {
@@ -29,8 +30,6 @@ class KvCache : public testing::Test {
     config.data.seq_len = seq_len;
     config.mesh.sequence_parallel.reset();
     if (config.mesh.tensor > 1) config.mesh.sequence_parallel = false;  // a text grows by one token
-    config.mesh.expert = 1;                                             // generation is not divided over experts
-    config.mesh.expert_room = config::Mesh{}.expert_room;
     return config;
   }
 
@@ -49,6 +48,22 @@ class KvCache : public testing::Test {
       if (config.data.document_mask && i % 7 == 4) ids[i] = static_cast<std::int32_t>(*config.data.document_end);
     }
     return tokens;
+  }
+
+  /// How far fp32 moves the plain program's last logits: [rows, vocab] of tokens [rows, T].
+  [[nodiscard]] static double rounding(const config::RunConfig& config, const at::Tensor& tokens) {
+    test::Parameters parameters = test::whole_parameters(config, test::lively_values(7));
+    const at::Tensor seen = tokens.to(at::kLong);
+    std::optional<std::int64_t> end;
+    if (config.data.document_mask) end = config.data.document_end;
+    const auto last = [&] {
+      return test::plain_logits(config.model, parameters, seen, test::plain_unseen(seen, end))
+          .select(1, -1)
+          .to(at::kDouble);
+    };
+    const at::Tensor fp32 = last();
+    for (auto& [name, value] : parameters) value = value.to(at::kDouble);
+    return (last() - fp32).abs().max().item<double>();
   }
 
   mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
@@ -71,8 +86,9 @@ TEST_F(KvCache, LeavesTheLogitsOfEveryFamilyAsTheyAre) {
           const at::Tensor expected = job->infer(seen), found = job->infer_cached(seen, range.past);
           const double largest = std::max(1.0, expected.abs().max().item<double>());
           const double off = (found - expected).abs().max().item<double>() / largest;
-          ASSERT_LE(off, tolerance) << "prompt " << prompt << ", length " << length << "\n"
-                                    << config::print_run_file(config);
+          ASSERT_LE(off, off <= tolerance ? tolerance : std::max(tolerance, rounding(config, seen) / largest))
+              << "prompt " << prompt << ", length " << length << "\n"
+              << config::print_run_file(config);
           worst = std::max(worst, off);
         }
       }
