@@ -106,7 +106,8 @@ void measure_kernels(planner::Machine& machine, const mpi::Communicator& world) 
   constexpr double head_dim = 64;
   double attention = 0;
   for (const std::int64_t seq_len : {128, 256, 512}) attention += std::log(attention_flops_per_second(world, seq_len));
-  machine.attention_flops = std::exp(attention / 3) * (head_dim + 32) / head_dim / machine.fp32_factor;
+  machine.attention_flops =
+      std::exp(attention / 3) * (head_dim + planner::attention_half) / head_dim / machine.fp32_factor;
   machine.host_memory_bandwidth = update_bytes_per_second(world);
   machine.host_bandwidth = copied_bytes_per_second(world);
 }

@@ -53,7 +53,7 @@ double product_rate(const Machine& machine, double flops, DType type) {
 
 double attention_rate(const Machine& machine, std::int64_t head_dim, DType type) {
   const auto d = static_cast<double>(head_dim);
-  return machine.attention_flops * d / (d + 32) * (type == DType::fp32 ? machine.fp32_factor : 1);
+  return machine.attention_flops * d / (d + attention_half) * (type == DType::fp32 ? machine.fp32_factor : 1);
 }
 
 }  // namespace trireme::planner

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -24,7 +25,39 @@ std::set<std::string> words_of(std::string_view gpu) {
   return words;
 }
 
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+/// Whether a word stands in a text, small or large: "H100" in "8xh100_80gb" but not in "GH100"; "40" in "A100-40GB" but
+/// not in "400W".
+bool holds_word(std::string_view text, std::string_view word) {
+  const auto alike = [](char a, char b) {
+    return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+  };
+  for (auto at = text.begin();; ++at) {
+    at = std::search(at, text.end(), word.begin(), word.end(), alike);
+    if (at == text.end()) return false;
+    const char before = at == text.begin() ? ' ' : *(at - 1);
+    const auto next = at + static_cast<std::ptrdiff_t>(word.size());
+    const bool begins = is_digit(word.front())
+                            ? !is_digit(before)
+                            : std::isalpha(static_cast<unsigned char>(before)) == 0 || alike(before, 'x');
+    const bool ends = next == text.end() || !is_digit(*next) || !is_digit(word.back());
+    if (begins && ends) return true;
+  }
+}
+
 }  // namespace
+
+std::optional<Machine> find_machine(const std::string& gpu) {
+  std::optional<Machine> best;
+  for (const ShippedMachine& shipped : shipped_machines()) {
+    Machine machine = parse_machine(shipped.text, std::string(shipped.name) + ".toml");
+    const auto named = [&](const std::string& word) { return holds_word(gpu, word); };
+    const bool fits = !machine.gpus.empty() && std::all_of(machine.gpus.begin(), machine.gpus.end(), named);
+    if (fits && (!best || machine.gpus.size() > best->gpus.size())) best = std::move(machine);
+  }
+  return best;
+}
 
 std::optional<GpuMachine> machine_of_gpu(std::string_view gpu, Bytes memory) {
   constexpr Bytes half_an_a100{std::int64_t{60} << 30};

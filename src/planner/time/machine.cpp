@@ -191,17 +191,6 @@ Machine load_machine(const std::string& path_or_name) {
   return parse_machine(text, path_or_name);
 }
 
-std::optional<Machine> find_machine(const std::string& gpu) {
-  std::optional<Machine> best;
-  for (const ShippedMachine& shipped : shipped_machines()) {
-    Machine machine = parse_machine(shipped.text, std::string(shipped.name) + ".toml");
-    const auto named = [&](const std::string& word) { return gpu.find(word) != std::string::npos; };
-    const bool fits = !machine.gpus.empty() && std::all_of(machine.gpus.begin(), machine.gpus.end(), named);
-    if (fits && (!best || machine.gpus.size() > best->gpus.size())) best = std::move(machine);
-  }
-  return best;
-}
-
 std::string print_machine(const Machine& machine) {
   const auto quoted = [](const std::string& word) {
     using Json = nlohmann::json;  // a string of JSON is one of TOML

@@ -34,7 +34,7 @@ std::vector<MachineKey> all_keys() {
       {"gpu", "fp32_factor", 1, 1e-3, 10, false, [](M& m) -> double& { return m.fp32_factor; },
        "rate of fp32 products over bf16 ones"},
       {"gpu", "attention_tflops", 1e12, 1e-5, 1e5, true, [](M& m) -> double& { return m.attention_flops; },
-       "achieved, causal half counted, times head_dim / (head_dim + 32)"},
+       "achieved, causal half counted, times head_dim / (head_dim + 16)"},
       {"gpu", "memory_tb_s", 1e12, 1e-4, 1e3, true, [](M& m) -> double& { return m.memory_bandwidth; },
        "achieved by kernels that only move bytes"},
       {"gpu", "board_watts", 1, 0, 1e5, false, [](M& m) -> double& { return m.board_watts; },

@@ -22,6 +22,9 @@ double part_of(Phase phase) {
   return 0;
 }
 
+/// Bytes of an activation function of one operand over those of a gated one, which reads and writes two.
+constexpr double plain_activation = 10.0 / 18;
+
 /// Products per weight.
 int products(Phase phase) { return phase == Phase::backward ? 2 : 1; }
 
@@ -50,7 +53,8 @@ class Stages {
     if (kind == Kind::attention || kind == Kind::attention_branch || kind == Kind::projection)
       bytes("layout of q, k, v and RoPE", k.projections, all_tokens(), model_.held.heads * model_.held.head_dim);
     if (kind == Kind::mlp || kind == Kind::mlp_branch)
-      bytes("activation function", k.activation, all_tokens(), model_.held.intermediate);
+      bytes("activation function", k.activation * (decoder.gated() ? 1 : plain_activation), all_tokens(),
+            model_.held.intermediate);
     if (kind == Kind::moe || kind == Kind::experts)
       bytes("activation function", k.activation, all_tokens(), decoder.experts->per_token * decoder.experts->size);
     if ((kind == Kind::moe || kind == Kind::route) && decoder.experts->shared != model::SharedExperts::none)

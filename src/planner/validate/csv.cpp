@@ -18,6 +18,8 @@ void Csv::fail(int line, int column, const std::string& what) const {
 Csv::Csv(std::string_view text, std::string name) : name_(std::move(name)) {
   std::vector<Row> all;
   int line = 0;
+  if (constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF"; text.starts_with(byte_order_mark))
+    text.remove_prefix(byte_order_mark.size());
   while (!text.empty()) {
     ++line;
     const std::size_t end = std::min(text.find('\n'), text.size());

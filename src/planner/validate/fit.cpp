@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "trireme/planner/time/percentiles.hpp"
 
@@ -38,25 +39,30 @@ double loss(const Fleet& fleet, const std::vector<PublishedRow>& rows) {
   return sum;
 }
 
-/// Steps along one parameter at a time, smaller ones when none helps.
-Fleet descended(Fleet fleet, const std::vector<Parameter>& along, const std::vector<PublishedRow>& rows) {
-  double best = loss(fleet, rows);
+struct Bounded {
+  double value, least, most;
+};
+
+/// Steps along one number at a time, smaller ones when none helps.
+std::vector<Bounded> descended(std::vector<Bounded> numbers,
+                               const std::function<double(const std::vector<Bounded>&)>& loss_of) {
+  double best = loss_of(numbers);
   for (double step = 0.2; step > 2e-3;) {
     bool better = false;
-    for (const Parameter& parameter : along)
+    for (Bounded& number : numbers)
       for (const double factor : {1 + step, 1 / (1 + step)}) {
-        Fleet next = fleet;
-        double& value = parameter.of(next);
-        value = std::clamp(value * factor, parameter.least, parameter.most);
-        const double with = loss(next, rows);
-        if (with >= best - 1e-9) continue;
-        best = with;
-        fleet = std::move(next);
-        better = true;
+        const double before = std::exchange(number.value, std::clamp(number.value * factor, number.least, number.most));
+        const double with = loss_of(numbers);
+        if (with < best - 1e-9) {
+          best = with;
+          better = true;
+        } else {
+          number.value = before;
+        }
       }
     if (!better) step /= 2;
   }
-  return fleet;
+  return numbers;
 }
 
 }  // namespace
@@ -69,27 +75,37 @@ double predicted_rate(const PublishedRow& row, const Fleet& fleet) {
 }
 
 Fleet fitted(const Fleet& start, const std::vector<PublishedRow>& rows) {
-  return descended(start, parameters(start), rows);
+  const std::vector<Parameter> along = parameters(start);
+  Fleet fleet = start;
+  std::vector<Bounded> numbers;
+  for (const Parameter& parameter : along) numbers.push_back({parameter.of(fleet), parameter.least, parameter.most});
+  const auto with = [&](const std::vector<Bounded>& values) {
+    for (std::size_t i = 0; i < along.size(); ++i) along[i].of(fleet) = values[i].value;
+    return fleet;
+  };
+  return with(descended(numbers, [&](const std::vector<Bounded>& values) { return loss(with(values), rows); }));
 }
 
 Fleet calibrated(const Fleet& start, const std::vector<PublishedRow>& rows) {
-  // A factor of all compute: found by repeated division, as the compute part of a step is most of it.
-  Fleet fleet = start;
-  for (int round = 0; round < 4; ++round) {
-    std::vector<double> ratios;
-    for (const PublishedRow& row : rows)
-      ratios.push_back(row.tokens_per_second_per_gpu / predicted_rate(row, {fleet.machine, trainer_of(row)}));
-    std::ranges::sort(ratios);
-    const double middle = (ratios[(ratios.size() - 1) / 2] + ratios[ratios.size() / 2]) / 2;
-    fleet.machine = with_compute_rate(fleet.machine, std::clamp(middle, 0.5, 2.0));
-  }
-  if (rows.size() < 3) return fleet;
-  const double products = fleet.machine.products.back().rate, attention = fleet.machine.attention_flops;
-  return descended(
-      fleet,
-      {{[](Fleet& f) -> double& { return f.machine.products.back().rate; }, products / 1.5, products * 1.5},
-       {[](Fleet& f) -> double& { return f.machine.attention_flops; }, attention / 2, attention * 2}},
-      rows);
+  // How far a trainer's kernels are from the machine file's, and single runs from each other: a few rows should not
+  // move a rate further than they can say.
+  constexpr double all_kernels = 0.3, attention_apart = 0.1;
+  const bool two = rows.size() >= 3;
+  const auto with = [&](const std::vector<Bounded>& factors) {
+    Fleet fleet{.machine = with_compute_rate(start.machine, factors[0].value), .trainer = start.trainer};
+    if (two) fleet.machine.attention_flops *= factors[1].value;
+    return fleet;
+  };
+  const auto loss_of = [&](const std::vector<Bounded>& factors) {
+    const double all = std::log(factors[0].value) / all_kernels,
+                 attention = std::log(factors[1].value) / attention_apart;
+    const Fleet fleet = with(factors);
+    double sum = all * all + attention * attention;
+    for (const PublishedRow& row : rows) sum += loss({fleet.machine, trainer_of(row)}, {row});
+    return sum;
+  };
+  std::vector<Bounded> factors{{1, 0.5, 2}, {1, two ? 0.5 : 1, two ? 2.0 : 1}};
+  return with(descended(factors, loss_of));
 }
 
 }  // namespace trireme::planner

@@ -9,6 +9,7 @@
 
 #include "planner/validate/csv.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/planner/validate/published.hpp"
 
 namespace trireme::planner {
@@ -33,9 +34,21 @@ constexpr std::array known_models{
     KnownModel{"GPT3-175B", 96, 12288, 49152, 96, 96, 51200, true, false},
 };
 
-/// Whether the parameter count is nearer to three matrices in an MLP than to two.
+std::string lowercase(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+/// Whatever the letters' case.
+bool contains(const std::string& text, std::string_view word) {
+  return lowercase(text).find(lowercase(word)) != std::string::npos;
+}
+
+/// Whether the parameter count is nearer to three matrices in an MLP than to two; without a count, whether its width
+/// is that of a gated one.
 bool is_gated(const PublishedRow& row, double params) {
-  if (params == 0) return true;
+  if (params == 0) return row.intermediate != 4 * row.hidden || contains(row.model, "llama");
   const auto count = [&](double matrices) {
     const double attention = row.hidden * row.hidden * (2 + 2 * row.kv_heads / row.heads);
     return row.layers * (attention + matrices * row.hidden * row.intermediate) +
@@ -44,7 +57,22 @@ bool is_gated(const PublishedRow& row, double params) {
   return std::abs(count(3) - params) <= std::abs(count(2) - params);
 }
 
-bool contains(const std::string& text, std::string_view word) { return text.find(word) != std::string::npos; }
+bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), lowercase(trim(text))) != words.end();
+}
+bool says_no(std::string_view text) { return is_one_of(text, {"", "none", "no", "false", "0", "off"}); }
+bool says_yes(std::string_view text) { return is_one_of(text, {"yes", "true", "1", "on"}); }
+
+/// The last whole number of a text; nothing without one.
+std::optional<int> last_number(std::string_view text) {
+  const auto end = text.find_last_of("0123456789");
+  if (end == std::string_view::npos) return std::nullopt;
+  std::size_t begin = end;
+  while (begin > 0 && std::isdigit(static_cast<unsigned char>(text[begin - 1])) != 0) --begin;
+  int number = 0;
+  const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end + 1, number);
+  return error == std::errc{} ? std::optional(number) : std::nullopt;
+}
 
 std::optional<double> power_limit(const std::string& gpu) {
   for (std::size_t at = gpu.find('W'); at != std::string::npos; at = gpu.find('W', at + 1)) {
@@ -68,15 +96,17 @@ class RowReader {
     out_.gpu = text("gpu");
     out_.note = text("note");
     out_.recompute = text("recompute");
-    out_.calibrates = text("use") == "calibrate";
+    out_.calibrates = is_one_of(text("use"), {"calibrate"});
     out_.power_limit = power_limit(out_.gpu);
     out_.gpus_per_node = csv_.number(row_, "gpus_per_node", 1);
     out_.tokens_per_second_per_gpu = number("tok_s_gpu", 0);
     if (const auto memory = csv_.number(row_, "mem_gb"))
       out_.memory = *memory * (contains(out_.note, "GiB") ? 1073741824.0 : 1e9);
+    read_recompute();
     read_mesh();
     read_sizes();
     read_sharding();
+    spread_replicas();
     refuse();
     return out_;
   }
@@ -90,6 +120,24 @@ class RowReader {
     if (out_.left_out.empty()) out_.left_out = why;
   }
 
+  void read_recompute() {
+    const std::string& again = out_.recompute;
+    if (says_no(again)) return;
+    if (contains(again, "op")) {
+      out_.again = ComputedAgain::operations;
+    } else if (contains(again, "layer") || contains(again, "/") || contains(again, "every")) {  // as "1/3"
+      out_.again = ComputedAgain::blocks;
+      out_.again_every = last_number(again).value_or(2);
+      if (out_.again_every < 1) leave_out(fmt::format("recompute \"{}\" is unknown", again));
+    } else if (says_yes(again) || contains(again, "full") || contains(again, "block")) {
+      out_.again = ComputedAgain::blocks;
+    } else if (contains(again, "selective") || contains(again, "attention")) {
+      out_.again = ComputedAgain::attention;
+    } else {
+      leave_out(fmt::format("recompute \"{}\" is unknown", again));
+    }
+  }
+
   void read_mesh() {
     out_.ranks = number("n_gpus", 0);
     out_.seq_len = number("seq_len", 0);
@@ -100,6 +148,8 @@ class RowReader {
     out_.replicas = std::max(1.0, number("replicas", 1));
     const double others = out_.tensor * out_.pipeline * std::max(1.0, number("cp", 1));
     out_.dp = number("dp", out_.ranks / others);
+    // Some tables call the ranks of one replica dp.
+    if (out_.dp * others != out_.ranks && out_.dp * out_.replicas * others == out_.ranks) out_.dp *= out_.replicas;
     const double global = number("gbs_seqs", 0);
     if (out_.micro > 0 && out_.dp > 0)
       out_.accumulation =
@@ -119,8 +169,7 @@ class RowReader {
     out_.heads = number("heads", 0);
     out_.vocab = number("vocab", 0);
     out_.kv_heads = number("kv_heads", out_.heads);
-    const std::string& tied = text("tied");
-    out_.tied = tied == "1" || tied == "true" || tied == "True" || tied == "yes";
+    out_.tied = says_yes(text("tied"));
     const auto known = std::find_if(known_models.begin(), known_models.end(),
                                     [&](const KnownModel& m) { return m.name == out_.model; });
     const bool given = out_.layers > 0 && out_.hidden > 0 && out_.intermediate > 0 && out_.heads > 0 && out_.vocab > 0;
@@ -145,16 +194,25 @@ class RowReader {
       out_.sharding = Sharding::zero2;
     else if (contains(shard, "ZeRO-1") || contains(shard, "dist-opt"))
       out_.sharding = Sharding::zero1;
-    else if (contains(shard, "ZeRO-0") || contains(shard, "DDP") || shard.empty() || shard == "none")
+    else if (contains(shard, "ZeRO-0") || contains(shard, "DDP") || contains(shard, "NO_SHARD") || says_no(shard))
       out_.sharding = Sharding::zero0;
     else
       leave_out(fmt::format("sharding \"{}\" is unknown", shard));
   }
 
+  /// Hybrid sharding that does not say over how many replicas: each node is one.
+  void spread_replicas() {
+    const std::string& shard = text("shard");
+    if ((!contains(shard, "HSDP") && !contains(shard, "HYBRID")) || csv_.number(row_, "replicas") || !machine_of(out_))
+      return;
+    const double nodes = out_.ranks / machine_of(out_)->gpus_per_node;
+    if (nodes > 1 && std::fmod(out_.dp, nodes) == 0) out_.replicas = nodes;
+  }
+
   void refuse() {
     refuse_sizes();
     if (contains(text("precision"), "fp8")) leave_out("fp8");
-    if (!text("offload").empty() && text("offload") != "none") leave_out("offload of another trainer");
+    if (!says_no(text("offload"))) leave_out("offload of another trainer");
     if (out_.ranks >= 512 && contains(out_.gpu, "EFA")) leave_out("512 GPUs and more on EFA: not predictable");
     if (out_.pipeline > 1 && out_.sharding >= Sharding::zero2) leave_out("full sharding within a pipeline");
     if (out_.left_out.empty() && !machine_of(out_)) leave_out(fmt::format("no machine file for {}", out_.gpu));
@@ -198,6 +256,10 @@ Family PublishedRow::family() const {
   if (tensor > 1) return Family::tensor;
   if (sharding >= Sharding::zero2) return Family::fsdp;
   return sharding == Sharding::zero1 ? Family::zero1 : Family::zero0;
+}
+
+bool PublishedRow::fused_kernels() const {
+  return contains(note, "compile") || contains(framework, "Megatron") || contains(framework, "NeMo");
 }
 
 std::vector<PublishedRow> read_published(std::string_view text, const std::string& name) {

@@ -29,13 +29,13 @@ config::RunConfig config_of(const PublishedRow& row) {
   config.batch = {.global = whole(row.dp * row.micro * row.accumulation), .micro = whole(row.micro)};
   config.sync.policy = config::SyncPolicy::immediate_all;
   config.sync.reshard_after_forward = row.sharding == Sharding::full ? 0 : 1;
-  const bool operations = row.recompute == "selective op";  // every second product again: as every second layer
-  if (row.recompute == "full" || operations) {
-    config.memory.recompute = config::Recompute::block;
-    config.memory.recompute_every = operations ? 2 : 1;
-  } else {
-    config.memory.recompute =
-        row.recompute.empty() || row.recompute == "none" ? config::Recompute::none : config::Recompute::selective;
+  switch (row.again) {
+    case ComputedAgain::nothing: config.memory.recompute = config::Recompute::none; break;
+    case ComputedAgain::attention: config.memory.recompute = config::Recompute::selective; break;
+    case ComputedAgain::blocks:
+    case ComputedAgain::operations:  // every second product again: as every second layer
+      config.memory.recompute = config::Recompute::block;
+      config.memory.recompute_every = row.again == ComputedAgain::operations ? 2 : row.again_every;
   }
   config.device.type = config::DeviceType::cuda;
   return config;
@@ -53,6 +53,7 @@ double simulated_step(const PublishedRow& row, const Machine& machine, const Tra
 
 double published_memory(const PublishedRow& row) {
   constexpr double fixed = 0.8e9, weight = 5.6, state = 12.05, hidden = 29, inner = 13, logit = 5.8;
+  constexpr double reserved = 1.03;  // by PyTorch's allocator over what is in use
   const double layer = (2 + 2 * row.kv_heads / row.heads) * row.hidden * row.hidden +
                        (row.gated ? 3 : 2) * row.hidden * row.intermediate;
   const double embedding = row.vocab * row.hidden;
@@ -66,10 +67,15 @@ double published_memory(const PublishedRow& row) {
     // selective op: the input, attention's output and half of the products' outputs.
     const double kept = (4 * row.hidden + (1 + row.kv_heads / row.heads) * 2 * row.hidden + 2 * row.intermediate) *
                         row.tokens() / row.tensor;
-    const double activations = row.recompute == "full"           ? row.layers * input + saved
-                               : row.recompute == "selective op" ? row.layers * kept + saved
-                                                                 : row.layers * saved;
-    return fixed + 16 * params / shards + gathered + activations + 2 * logits;
+    const double whole = 1.0 - 1.0 / row.again_every;  // of the layers, with all that they save
+    const double activations = row.again == ComputedAgain::blocks
+                                   ? row.layers * (whole * saved + (1 - whole) * input) + saved
+                               : row.again == ComputedAgain::operations ? row.layers * kept + saved
+                                                                        : row.layers * saved;
+    // bf16 logits, their fp32 copy, its softmax and its gradient; a compiler saves the copy and half of the softmax.
+    const double of_a_logit = row.fused_kernels() ? 11 : 14;
+    return reserved *
+           (fixed + 16 * params / shards + gathered + activations + of_a_logit * row.vocab * row.tokens() / row.tensor);
   }
   const double shards = row.sharding == Sharding::zero1 ? row.dp : 1;
   const auto rank = [&](double elements, double microbatches, bool head) {

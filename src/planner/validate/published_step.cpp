@@ -71,7 +71,7 @@ class Step {
     const double kernels = products * (forward ? 1 : 2) / rate(products / 7) + attention * (forward ? 1 : 2.5 / 0.8) +
                            bytes / m_.memory_bandwidth;
     const double host = (forward ? forward_part : 1 - forward_part) * host_seconds();
-    const double again = !forward && r_.recompute == "full" ? kernels / 3 : 0;
+    const double again = !forward && r_.again == ComputedAgain::blocks ? kernels / 3 / r_.again_every : 0;
     return std::max(kernels + again + tensor_seconds(forward) * (1 - t_.tensor_hidden), host);
   }
   [[nodiscard]] double host_seconds() const {
@@ -129,15 +129,14 @@ class Step {
 Trainer trainer_of(const PublishedRow& row) {
   const auto is = [&](const char* name) { return row.framework.find(name) != std::string::npos; };
   Trainer trainer{.software = {.kernels = {}, .ring_reduce_scatter = true}};
-  const bool compiled = row.note.find("compile") != std::string::npos;
-  if (is("nanotron") || (is("torchtitan") && !compiled))  // eager PyTorch: every kernel reads and writes memory
+  if (!row.fused_kernels())  // eager PyTorch: every kernel reads and writes memory
     trainer.software.kernels = {.norm = 22, .projections = 70, .activation = 34, .logit = 40};
   if (is("nanotron")) {  // fitted with h100-efa on half of its rows
-    trainer.latency = 30e-6;
+    trainer.latency = 25e-6;
     trainer.layer_seconds = 4.27e-3;
     trainer.stage_layer_seconds = 2.8e-3;
     trainer.p2p_seconds = 2.6e-3;
-    trainer.step_seconds = 7e-3;
+    trainer.step_seconds = 12e-3;
     trainer.calls_per_layer = 6;
   }
   if (is("Megatron")) {

@@ -65,6 +65,8 @@ struct Cost {
 
 /// The achieved FLOP/s of one product of so many FLOPs.
 [[nodiscard]] double product_rate(const Machine& machine, double flops, DType type);
+/// The head size at which attention runs at half of the rate that it has at large ones.
+inline constexpr double attention_half = 16;
 /// The achieved FLOP/s of attention at a head size, causal half counted.
 [[nodiscard]] double attention_rate(const Machine& machine, std::int64_t head_dim, DType type);
 

@@ -14,10 +14,15 @@ enum class Sharding { zero0, zero1, zero2, full };
 enum class Family { fsdp, zero0, zero1, tensor, pipeline };
 [[nodiscard]] std::string_view to_text(Family family);
 
+/// What of the forward pass a run computes again.
+enum class ComputedAgain { nothing, blocks, operations, attention };
+
 /// One measured run.
 struct PublishedRow {
   int line = 0;
   std::string source, framework, model, gpu, note, recompute;
+  ComputedAgain again = ComputedAgain::nothing;
+  int again_every = 1;  ///< blocks: every so many
   double ranks = 0, seq_len = 0, micro = 0, accumulation = 1;
   double dp = 1, tensor = 1, pipeline = 1, chunks = 1, replicas = 1;  ///< chunks: model chunks of a pipeline rank
   Sharding sharding = Sharding::zero0;
@@ -29,6 +34,8 @@ struct PublishedRow {
   std::optional<double> memory;  ///< bytes
   std::string left_out;          ///< why it cannot be predicted; empty: it can
   [[nodiscard]] Family family() const;
+  /// By a compiler (a note that says "compile") or by the trainer itself: not eager PyTorch's.
+  [[nodiscard]] bool fused_kernels() const;
   [[nodiscard]] double tokens() const { return micro * seq_len; }
 };
 
