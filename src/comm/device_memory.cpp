@@ -46,9 +46,10 @@ void DeviceTransport::sum_alone(const float* from, float* to, std::int64_t eleme
 std::unique_ptr<Transport> lone_transport(c10::Device device) { return std::make_unique<LoneTransport>(device); }
 
 std::unique_ptr<Transport> make_device_transport(const mpi::Communicator& communicator, c10::Device device,
-                                                 DeviceLink link, const Services& services, TransportChoice host) {
+                                                 DeviceLink link, const Services& services, TransportChoice host,
+                                                 const Transport* first) {
   if (communicator.size() == 1) return lone_transport(device);
-  if (link == DeviceLink::nccl) return nccl_transport(communicator, device, services.deadline);
+  if (link == DeviceLink::nccl) return nccl_transport(communicator, device, services.deadline, first);
   return staged_transport(make_transport(communicator, services.staging, host), device);
 }
 

@@ -12,7 +12,8 @@ constexpr const char* without = "NCCL was asked for, but this trireme was built 
 
 }  // namespace
 
-std::unique_ptr<Transport> nccl_transport(const mpi::Communicator&, c10::Device, const mpi::Deadline&) {
+std::unique_ptr<Transport> nccl_transport(const mpi::Communicator&, c10::Device, const mpi::Deadline&, const Transport*,
+                                          int) {
   throw EnvironmentError(without);
 }
 

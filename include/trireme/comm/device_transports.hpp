@@ -28,12 +28,20 @@ inline constexpr Bytes staged_staging{16 << 20};
 /// A group of one rank on `device`: copies.
 [[nodiscard]] std::unique_ptr<Transport> lone_transport(c10::Device device);
 
-/// NCCL on `device`, a communicator of its own, made over `communicator`. Collective over it, one rank a GPU. Calls
-/// launch and return; a thread watches what is under way and ends the job where it takes longer than the deadline, or
-/// where NCCL reports an error. fp32 sums are NCCL's own; bf16 on the wire is an exchange of terms, summed here in fp32
-/// and in rank order. Values in the host's memory go through the GPU. Throws EnvironmentError in a build without NCCL.
+/// Ranks for one root of an NCCL communicator's start-up: they talk to it one after the other, so that thousands at a
+/// single one would take tens of seconds.
+inline constexpr int ranks_per_root = 128;
+
+/// NCCL on `device`, a communicator of its own, made over `communicator`: by splitting that of `first`, another NCCL
+/// transport of the same ranks over which nothing is under way, which saves the start-up, or from ids that go round
+/// over MPI, one for `per_root` ranks, where there is none. Collective over it, one rank a GPU. Calls launch and
+/// return; a thread watches what is under way and ends the job where it takes longer than the deadline, or where NCCL
+/// reports an error. fp32 sums are NCCL's own; bf16 on the wire is an exchange of terms, summed here in fp32 and in
+/// rank order; an fp32 sum that is added to a shard is left in this rank's part of the whole, too. Values in the host's
+/// memory go through the GPU. Throws EnvironmentError in a build without NCCL.
 [[nodiscard]] std::unique_ptr<Transport> nccl_transport(const mpi::Communicator& communicator, c10::Device device,
-                                                        const mpi::Deadline& deadline);
+                                                        const mpi::Deadline& deadline, const Transport* first = nullptr,
+                                                        int per_root = ranks_per_root);
 
 /// The pipeline ranks that one sends to and receives from, by their rank in the pipeline.
 struct ChannelPeers {
@@ -53,10 +61,12 @@ struct Channels {
 /// How tensors on a GPU travel between ranks.
 enum class DeviceLink { staged, nccl };
 
-/// What moves the tensors on `device` of `communicator`'s group. host: what carries staged pieces. Collective over it.
+/// What moves the tensors on `device` of `communicator`'s group. host: what carries staged pieces. first: another one
+/// of the same group, as in nccl_transport. Collective over it.
 [[nodiscard]] std::unique_ptr<Transport> make_device_transport(const mpi::Communicator& communicator,
                                                                c10::Device device, DeviceLink link,
                                                                const Services& services,
-                                                               TransportChoice host = TransportChoice::automatic);
+                                                               TransportChoice host = TransportChoice::automatic,
+                                                               const Transport* first = nullptr);
 
 }  // namespace trireme::comm

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <exception>
+#include <vector>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
@@ -39,21 +40,42 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle, std::s
       where.file_name(), where.line()));
 }
 
-Handle::Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline)
+Handle::Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline, int per_root)
     : others_(others(communicator)), exceptions_at_construction_(std::uncaught_exceptions()), deadline_(deadline) {
-  // Not by ncclCommSplit: that wants a communicator of all ranks, whose start-up grows with the job and which nothing
-  // else needs. Ours are small groups that start at the same time, and none is lost when another is aborted.
-  ncclUniqueId id{};
-  if (communicator.rank() == 0) check(ncclGetUniqueId(&id), "make an id for a communicator");
-  std::string bytes(sizeof id, '\0');
-  std::memcpy(bytes.data(), &id, sizeof id);
-  bytes = mpi::broadcast_text(communicator, std::move(bytes));  // to the communicator's deadline
-  std::memcpy(&id, bytes.data(), sizeof id);
+  std::vector<ncclUniqueId> ids(static_cast<std::size_t>((communicator.size() + per_root - 1) / per_root));
+  int root = 0;
+  for (ncclUniqueId& id : ids) {
+    if (communicator.rank() == root) check(ncclGetUniqueId(&id), "make an id for a communicator");
+    std::string bytes(sizeof id, '\0');
+    std::memcpy(bytes.data(), &id, sizeof id);
+    bytes = mpi::broadcast_text(communicator, std::move(bytes), root);  // to the communicator's deadline
+    std::memcpy(&id, bytes.data(), sizeof id);
+    root += per_root;
+  }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  check(ncclCommInitRankConfig(&handle_, communicator.size(), id, communicator.rank(), &config), "make a communicator");
+  check(ncclCommInitRankScalable(&handle_, communicator.size(), communicator.rank(), static_cast<int>(ids.size()),
+                                 ids.data(), &config),
+        "make a communicator");
   mpi::FlightRecorder recorder;
   mpi::Wait wait(recorder.add_lane("nccl").begin("make a communicator", {0}), deadline, recorder);
+  made(wait);
+}
+
+Handle::Handle(const Handle& first, const mpi::Communicator& communicator, const mpi::Deadline& deadline)
+    : others_(others(communicator)), exceptions_at_construction_(std::uncaught_exceptions()), deadline_(deadline) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.splitShare = 0;  // or one lane's abort would be the end of the others, who have not said what they waited for
+  mpi::FlightRecorder recorder;
+  mpi::Wait wait(recorder.add_lane("nccl").begin("split a communicator", {0}), deadline, recorder);
+  // The new handle is there when the first communicator is not in progress any more (NVIDIA/nccl issue 1472).
+  first.launch("split a communicator", wait,
+               [&](ncclComm_t comm) { return ncclCommSplit(comm, 0, communicator.rank(), &handle_, &config); });
+  made(wait);
+}
+
+void Handle::made(mpi::Wait& wait) {
   try {
     launched("make a communicator", wait);
   } catch (...) {

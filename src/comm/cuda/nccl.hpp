@@ -27,8 +27,12 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle = nullp
 /// without a lock of NCCL's own.
 class Handle {
  public:
-  /// Collective over `communicator`: its first rank's id goes round by MPI. The current CUDA device is this rank's.
-  Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline);
+  /// Collective over `communicator`: the ids of every `per_root`th rank go round by MPI. The current CUDA device is
+  /// this rank's.
+  Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline, int per_root);
+  /// Splits `first`, a communicator of the same ranks, which saves its start-up; they share nothing afterwards.
+  /// Collective over it; nobody else launches over it meanwhile.
+  Handle(const Handle& first, const mpi::Communicator& communicator, const mpi::Deadline& deadline);
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   ~Handle();
@@ -49,6 +53,8 @@ class Handle {
   [[nodiscard]] const std::string& awaited() const { return others_; }
 
  private:
+  /// Returns when the communicator is ready; destroys it and throws where it never will be.
+  void made(mpi::Wait& wait);
   void launched(std::string_view what, mpi::Wait& wait) const;
   [[nodiscard]] ncclResult_t ask() const;
   void finalize() noexcept;

@@ -27,7 +27,7 @@ class Handles {
     for (auto& handle : in_order_) handle.reset();
   }
   nccl::Handle& add(const mpi::Communicator& pair, const mpi::Deadline& deadline) {
-    return *in_order_.emplace_back(std::make_unique<nccl::Handle>(pair, deadline));
+    return *in_order_.emplace_back(std::make_unique<nccl::Handle>(pair, deadline, ranks_per_root));
   }
 
  private:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -25,12 +24,16 @@ constexpr std::int64_t packed_elements = std::int64_t{8} << 20;
 
 class NcclTransport final : public DeviceTransport {
  public:
-  NcclTransport(const mpi::Communicator& communicator, c10::Device device, const mpi::Deadline& deadline)
+  /// how: the arguments of the communicator's Handle.
+  template <class... How>
+  NcclTransport(const mpi::Communicator& communicator, c10::Device device, const How&... how)
       : DeviceTransport(device),
         rank_(communicator.rank()),
         size_(communicator.size()),
-        handle_(communicator, deadline),
+        handle_(how...),
         watch_(handle_) {}
+
+  [[nodiscard]] const nccl::Handle& handle() const { return handle_; }
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
@@ -50,8 +53,8 @@ class NcclTransport final : public DeviceTransport {
     begin();
     at::Tensor to = floats(mine, {parts.part});
     if (wire == DType::fp32) {
-      const device::ChargeTo charge(device::Category::communication);
-      at::Tensor sum = accumulate ? at::empty_like(to) : to;
+      // In place where the sum is added to something: no memory for it by itself.
+      const at::Tensor sum = accumulate ? floats(whole + parts.begin(rank_), {parts.part}) : to;
       handle_.launch("reduce and scatter", wait, [&](ncclComm_t comm) {
         return ncclReduceScatter(whole, sum.mutable_data_ptr(), static_cast<std::size_t>(parts.part), ncclFloat32,
                                  ncclSum, comm, stream());
@@ -193,9 +196,13 @@ class NcclTransport final : public DeviceTransport {
 }  // namespace
 
 std::unique_ptr<Transport> nccl_transport(const mpi::Communicator& communicator, c10::Device device,
-                                          const mpi::Deadline& deadline) {
+                                          const mpi::Deadline& deadline, const Transport* first, int per_root) {
   const c10::cuda::CUDAGuard guard(device);
-  return std::make_unique<NcclTransport>(communicator, device, deadline);
+  if (first == nullptr) return std::make_unique<NcclTransport>(communicator, device, communicator, deadline, per_root);
+  const auto* const split = dynamic_cast<const NcclTransport*>(first);
+  invariant(split != nullptr && split->size() == communicator.size() && split->rank() == communicator.rank(),
+            "NCCL splits a communicator of the same ranks");
+  return std::make_unique<NcclTransport>(communicator, device, split->handle(), communicator, deadline);
 }
 
 }  // namespace trireme::comm

@@ -47,7 +47,12 @@ std::unique_ptr<comm::Transport> JobLinks::transport_of(const executor::Link& li
     if (!receives) channels_ = comm::nccl_channels(communicator(link), options.device, services.deadline, peers);
     return std::move(receives ? channels_.receive : channels_.send);
   }
-  return comm::make_device_transport(communicator(link), options.device, options.link, services, choice);
+  const auto first = first_.find(link.group);
+  auto made = comm::make_device_transport(communicator(link), options.device, options.link, services, choice,
+                                          first == first_.end() ? nullptr : first->second);
+  if (first == first_.end() && options.link == comm::DeviceLink::nccl && made->size() > 1)
+    first_.emplace(link.group, made.get());
+  return made;
 }
 
 void JobLinks::open(const executor::Link& link, const comm::ChannelPeers& peers, const config::RunConfig& config,

@@ -40,7 +40,8 @@ class JobLinks {
 
   comm::Groups groups_;
   mpi::FlightRecorder recorder_;
-  comm::Channels channels_;  ///< opened for two lanes at once: each end is taken by its own
+  std::map<mesh::Group, const comm::Transport*> first_;  ///< of each group over NCCL: its other lanes split it
+  comm::Channels channels_;                              ///< opened for two lanes at once: each end is taken by its own
   std::map<executor::Link, std::unique_ptr<comm::Collectives>> collectives_;
   executor::Links links_;
 };

@@ -10,8 +10,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "support/simulated_gpu/nccl_communicator.hpp"
 
@@ -22,7 +24,16 @@ using trireme::test::gpu::nccl::shared_bytes;
 
 namespace {
 
-std::atomic<int> times_in_progress = 0;
+std::atomic<int> times_in_progress = 0, splits = 0;
+
+/// What the ranks of a new communicator share; null where it cannot be had.
+Shared* open_shared(const ncclUniqueId& id) {
+  const int file = open(id.name.data(), O_RDWR);
+  if (file < 0) return nullptr;
+  void* const shared = mmap(nullptr, shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  return shared == MAP_FAILED ? nullptr : static_cast<Shared*>(shared);
+}
 
 }  // namespace
 
@@ -38,21 +49,52 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
-  if (ranks > most_ranks || config->blocking != 0) return ncclInvalidArgument;
-  const int file = open(id.name.data(), O_RDWR);
-  if (file < 0) return ncclSystemError;
-  void* const shared = mmap(nullptr, shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  close(file);
-  if (shared == MAP_FAILED) return ncclSystemError;
-  *made = new ncclComm{rank, ranks, static_cast<Shared*>(shared)};
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* made, int ranks, int rank, int count, ncclUniqueId* ids,
+                                      ncclConfig_t* config) {
+  if (ranks > most_ranks || count < 1 || count > ranks || config->blocking != 0) return ncclInvalidArgument;
+  Shared* const shared = open_shared(ids[0]);
+  if (shared == nullptr) return ncclSystemError;
+  *made = new ncclComm{rank, ranks, shared};
   const Inside inside(*made);
-  return (*made)->launch([over = *made, id] {
-    if (!over->meet()) return ncclSystemError;
-    if (over->rank == 0) unlink(id.name.data());
+  return (*made)->launch([over = *made, all = std::vector<ncclUniqueId>(ids, ids + count)] {
+    // Every rank has the same ids, each of another root.
+    ncclResult_t same = ncclSuccess;
+    const auto names = [&](int of) { return reinterpret_cast<const char*>(over->slot(of)); };
+    const ncclResult_t met =
+        over->exchange([&](std::byte* mine) { std::memcpy(mine, all.data(), all.size() * sizeof(ncclUniqueId)); },
+                       [&] {
+                         for (int r = 0; r < over->size; ++r)
+                           if (std::memcmp(names(r), names(0), all.size() * sizeof(ncclUniqueId)) != 0)
+                             same = ncclInvalidArgument;
+                         for (std::size_t i = 1; i < all.size(); ++i)
+                           if (all[i].name == all[i - 1].name) same = ncclInvalidArgument;
+                       });
+    if (over->rank == 0)
+      for (const ncclUniqueId& id : all) unlink(id.name.data());
+    return met == ncclSuccess ? same : met;
+  });
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* made, ncclConfig_t* config) {
+  if (colour != 0 || key != first->rank || config->blocking != 0 || config->splitShare != 0) return ncclInvalidArgument;
+  const Inside inside(first);
+  *made = nullptr;
+  return first->launch([first, made] {
+    ncclUniqueId id{};
+    ncclResult_t had = ncclSuccess;
+    if (first->rank == 0) had = ncclGetUniqueId(&id);
+    const ncclResult_t met = first->exchange([&](std::byte* mine) { std::memcpy(mine, &id, sizeof id); },
+                                             [&] { std::memcpy(&id, first->slot(0), sizeof id); });
+    if (had != ncclSuccess || met != ncclSuccess) return ncclSystemError;
+    Shared* const shared = open_shared(id);
+    if (shared == nullptr || !first->meet()) return ncclSystemError;
+    if (first->rank == 0) unlink(id.name.data());
+    ++splits;
+    *made = new ncclComm{first->rank, first->size, shared};
     return ncclSuccess;
   });
 }
+int ncclSplits() { return splits; }
 
 int ncclTimesInProgress() { return times_in_progress; }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t of, ncclResult_t* state) {

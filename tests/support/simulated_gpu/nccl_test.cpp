@@ -64,6 +64,39 @@ TEST_F(NcclThreads, TheWatchStaysOutOfACommunicatorWhileALaneLaunches) {
     EXPECT_EQ(to[rank * elements].item<float>(), static_cast<float>(rank));
 }
 
+/// What every rank has gathers everywhere.
+void expect_gathers(Transport& nccl, const mpi::Communicator& world, c10::Device device) {
+  constexpr std::int64_t elements = 64;
+  const mpi::Deadline deadline;
+  mpi::FlightRecorder recorder;
+  const at::Tensor from = at::full({elements}, world.rank(), at::TensorOptions(at::kFloat).device(device));
+  const at::Tensor to = at::empty({world.size() * elements}, from.options());
+  mpi::Wait wait(recorder.add_lane("test").begin("all_gather", {4 * elements}), deadline, recorder);
+  nccl.all_gather(static_cast<const std::byte*>(from.const_data_ptr()), static_cast<std::byte*>(to.mutable_data_ptr()),
+                  {.total = 4 * elements * world.size(), .part = 4 * elements}, wait);
+  for (int rank = 0; rank < world.size(); ++rank)
+    EXPECT_EQ(to[rank * elements].item<float>(), static_cast<float>(rank));
+}
+
+TEST_F(NcclThreads, ASecondLaneSplitsTheCommunicatorOfTheFirst) {
+  const int before = ncclSplits();
+  const mpi::Deadline deadline;
+  auto first = nccl_transport(world_, device_, deadline);
+  const auto second = nccl_transport(world_, device_, deadline, first.get());
+  EXPECT_EQ(ncclSplits(), before + 1);
+  expect_gathers(*second, world_, device_);
+  expect_gathers(*first, world_, device_);
+  first.reset();  // they share nothing
+  expect_gathers(*second, world_, device_);
+}
+
+TEST_F(NcclThreads, SeveralRootsStartOneCommunicator) {
+  for (const int per_root : {1, 2, 3}) {
+    const auto nccl = nccl_transport(world_, device_, {}, nullptr, per_root);
+    expect_gathers(*nccl, world_, device_);
+  }
+}
+
 TEST_F(NcclThreads, ACommunicatorThatTheOthersDoNotEndIsAbortedAtTheDeadline) {
   if (world_.size() == 1) GTEST_SKIP() << "needs others";
   std::atomic<bool> counts = false;

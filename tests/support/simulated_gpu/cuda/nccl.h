@@ -18,13 +18,19 @@ struct ncclUniqueId {
   std::array<char, 128> name;
 };
 struct ncclConfig_t {
-  int blocking = 1;
+  int blocking = 1, splitShare = 0;
 };
 #define NCCL_CONFIG_INITIALIZER \
   {}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
+/// One id for a few ranks each, the same ones on every rank; at most as many as ranks.
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* made, int ranks, int rank, int count, ncclUniqueId* ids,
+                                      ncclConfig_t* config);
+/// `made` is set, and `first` in progress, until the split has ended. Among all ranks of `first`: colour 0.
+ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* made, ncclConfig_t* config);
+/// How many were made by a split (all of this process), for tests.
+int ncclSplits();
 /// How often a communicator was found in progress (all of this process), for tests.
 int ncclTimesInProgress();
 ncclResult_t ncclCommGetAsyncError(ncclComm_t of, ncclResult_t* state);
