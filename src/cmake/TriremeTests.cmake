@@ -66,6 +66,9 @@ function(trireme_tests)
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;PROGRAM=$<TARGET_FILE:trireme_full_cpu>;REASON=no NVIDIA driver here;TRIREME=$<TARGET_FILE:trireme>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   endif()
   if(TRIREME_CUDA)
+    add_test(NAME kernels.device_code COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/kernels/device_code_test.py
+      $<TARGET_FILE:trireme_kernels_cuda> $<TARGET_FILE:trireme_optim_cuda>)
+    set_tests_properties(kernels.device_code PROPERTIES LABELS machine TIMEOUT 60)
     add_test(NAME support.build_without_cuda COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/support/build_without_cuda_test.sh)
     set_tests_properties(support.build_without_cuda PROPERTIES LABELS "machine;slow" TIMEOUT 1200 PROCESSORS 2
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;BUILD=${PROJECT_BINARY_DIR};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")

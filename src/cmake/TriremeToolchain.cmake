@@ -66,9 +66,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   endif()
 endif()
 
-# nvcc: the same for the host's half, and what has to do with kernels. Its own stubs are full of unused parameters.
+# nvcc: the same for the host's half, and what has to do with kernels. Its own stubs are full of unused parameters. Code for devices
+# is not compressed: tests/kernels/device_code_test.py reads it.
 list(TRANSFORM trireme_flags PREPEND -Xcompiler= OUTPUT_VARIABLE trireme_cuda_flags)
-list(APPEND trireme_cuda_flags -Xcompiler=-Wno-unused-parameter --expt-relaxed-constexpr --extended-lambda -lineinfo)
+list(APPEND trireme_cuda_flags -Xcompiler=-Wno-unused-parameter --expt-relaxed-constexpr --extended-lambda -lineinfo --no-compress)
 if(TRIREME_WERROR)
   list(APPEND trireme_cuda_flags --Werror=all-warnings)
 endif()

@@ -28,7 +28,14 @@ __device__ inline Pack<T, n> load(const T* from) {
 }
 template <int n, class T>
 __device__ inline void store(T* to, const Pack<T, n>& pack) {
-  *reinterpret_cast<Pack<T, n>*>(to) = pack;
+  // By an intrinsic: a compiler that sees assignments of words makes four stores of some packs.
+  if constexpr (sizeof(pack) % sizeof(uint4) == 0) {
+    uint4 words[sizeof(pack) / sizeof(uint4)];
+    memcpy(words, &pack, sizeof(pack));
+    for (std::size_t w = 0; w < sizeof(pack) / sizeof(uint4); ++w) __stwb(reinterpret_cast<uint4*>(to) + w, words[w]);
+  } else {
+    *reinterpret_cast<Pack<T, n>*>(to) = pack;
+  }
 }
 
 /// Whether packs of n may be used on a matrix: each of its rows starts at a multiple of the pack's bytes and is a
@@ -63,20 +70,46 @@ __device__ inline V from_lane(V value, int step) {
 }
 __device__ inline Two from_lane(Two value, int step) { return {from_lane(value.a, step), from_lane(value.b, step)}; }
 
-/// `value` of all threads of the block joined by `op`, the same bits in every thread. scratch: shared, 32 values; may
-/// be used again at once. Every thread of the block calls it; the block is made of whole warps.
+/// `value` of all threads of the block joined by `op`, the same bits in every thread, with one barrier. scratch:
+/// shared, 32 values, which no thread may still read. Every thread of the block calls it; the block is made of whole
+/// warps.
 template <class V, class Op>
-__device__ V block_reduce(V value, const Op& op, V* scratch) {
+__device__ V block_reduce_once(V value, const Op& op, V* scratch) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int warps = static_cast<int>(blockDim.x) / 32;
   for (int step = 16; step > 0; step /= 2) value = op(value, from_lane(value, step));
-  __syncthreads();  // all have read what an earlier reduction left in scratch
   if (lane == 0) scratch[warp] = value;
   __syncthreads();
   value = scratch[0];
   for (int w = 1; w < warps; ++w) value = op(value, scratch[w]);
   return value;
+}
+
+/// The same, for a scratch that may be used again at once.
+template <class V, class Op>
+__device__ V block_reduce(V value, const Op& op, V* scratch) {
+  __syncthreads();  // all have read what an earlier reduction left in scratch
+  return block_reduce_once(value, op, scratch);
+}
+
+/// exp(x), x / y and what they give for T: to the last places of fp32, or in fewer instructions where the result is
+/// rounded to bf16.
+template <class T>
+__device__ inline float exponential(float x) {
+  return expf(x);
+}
+template <>
+__device__ inline float exponential<c10::BFloat16>(float x) {
+  return exp2f(1.4426950409F * x);
+}
+template <class T>
+__device__ inline float quotient(float x, float y) {
+  return x / y;
+}
+template <>
+__device__ inline float quotient<c10::BFloat16>(float x, float y) {
+  return __fdividef(x, y);
 }
 
 /// Stops the grid with CUDA's message for a failed assertion, in builds with NDEBUG too.

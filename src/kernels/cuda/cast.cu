@@ -31,7 +31,7 @@ struct AddInto {
   }
 };
 
-constexpr int n = 4;  // 16 bytes of fp32
+constexpr int n = 8;  // 16 bytes of bf16, two packs of fp32
 
 template <class Body>
 void run(const char* name, bool whole, std::int64_t count, const Body& body) {

@@ -27,9 +27,10 @@ struct Rotate {
       return;
     }
     const auto a = load<n>(first), b = load<n>(first + half);
+    const auto cosines = load<n>(cos + angle), sines = load<n>(sin + angle);
     Pack<T, n> to_a, to_b;
     for (int k = 0; k < n; ++k) {
-      const float c = cos[angle + k], s = sign * sin[angle + k];
+      const float c = cosines.at[k], s = sign * sines.at[k];
       const float u = static_cast<float>(a.at[k]), v = static_cast<float>(b.at[k]);
       to_a.at[k] = static_cast<T>(u * c - v * s);
       to_b.at[k] = static_cast<T>(v * c + u * s);
@@ -39,7 +40,10 @@ struct Rotate {
   }
 };
 
-__device__ inline float sigmoid(float z) { return 1.0F / (1.0F + expf(-z)); }
+template <class T>
+__device__ float sigmoid(float z) {
+  return quotient<T>(1.0F, 1.0F + exponential<T>(-z));
+}
 
 constexpr float root_two_over_pi = 0.7978845608F, cubic = 0.044715F;
 
@@ -48,14 +52,16 @@ struct Gated {
   float value, slope;
 };
 struct Silu {
+  template <class T>
   __device__ static Gated at(float z) {
-    const float s = sigmoid(z), silu = z * s;
+    const float s = sigmoid<T>(z), silu = z * s;
     return {silu, s + silu * (1.0F - s)};
   }
 };
 struct GeluTanh {
+  template <class T>
   __device__ static Gated at(float z) {
-    const float s = sigmoid(2.0F * root_two_over_pi * (z + cubic * z * z * z));
+    const float s = sigmoid<T>(2.0F * root_two_over_pi * (z + cubic * z * z * z));
     return {z * s, s + z * s * (1.0F - s) * 2.0F * root_two_over_pi * (1.0F + 3.0F * cubic * z * z)};
   }
 };
@@ -72,7 +78,7 @@ struct GatedUnit {
     Pack<T, n> y;
     for (int k = 0; k < n; ++k) {
       const float z = static_cast<float>(gate.at[k]);
-      y.at[k] = static_cast<T>(Gate::at(z).value * static_cast<float>(up.at[k]));
+      y.at[k] = static_cast<T>(Gate::template at<T>(z).value * static_cast<float>(up.at[k]));
     }
     store<n>(out.data + row * out.stride + i, y);
   }
@@ -91,7 +97,7 @@ struct GatedUnitBackward {
     for (int k = 0; k < n; ++k) {
       const float z = static_cast<float>(gate.at[k]), u = static_cast<float>(up.at[k]);
       const float g = static_cast<float>(upstream.at[k]);
-      const Gated gated = Gate::at(z);
+      const Gated gated = Gate::template at<T>(z);
       d_gate.at[k] = static_cast<T>(g * u * gated.slope);
       d_up.at[k] = static_cast<T>(g * gated.value);
       y.at[k] = static_cast<T>(gated.value * u);
@@ -114,7 +120,7 @@ struct Gelu {
     if (d_out.data != nullptr) upstream = load<n>(d_out.data + row * d_out.stride + i);
     for (int k = 0; k < n; ++k) {
       const float v = static_cast<float>(from.at[k]);
-      const float s = sigmoid(2.0F * root_two_over_pi * (v + cubic * v * v * v));
+      const float s = sigmoid<T>(2.0F * root_two_over_pi * (v + cubic * v * v * v));
       const float slope = 2.0F * root_two_over_pi * (1.0F + 3.0F * cubic * v * v);
       d.at[k] = static_cast<T>(static_cast<float>(upstream.at[k]) * (s + v * s * (1.0F - s) * slope));
       y.at[k] = static_cast<T>(v * s);
@@ -164,7 +170,8 @@ void gated_backward(const char* name, Matrix<const T> d_out, Matrix<const T> gat
 template <class T>
 void rotate(const RotateHeads<T>& a) {
   constexpr int n = whole_pack<T>;
-  const bool whole = fits<n>(a.x) && a.half % n == 0 && a.head_dim % n == 0 && !a.adjacent;
+  const bool whole =
+      fits<n>(a.x) && fits<n>(a.cos) && fits<n>(a.sin) && a.half % n == 0 && a.head_dim % n == 0 && !a.adjacent;
   run<T>("rotate", whole, a.x.rows, a.x.width / a.head_dim * a.half, Rotate<T>{a});
 }
 

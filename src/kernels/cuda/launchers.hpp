@@ -90,10 +90,13 @@ void add_into(const From* from, float* to, std::int64_t count);
 /// An id outside [first, first + table.rows) gives zeros where `part`, and stops the grid elsewhere.
 template <class T>
 void embedding_gather(const std::int32_t* ids, std::int64_t first, bool part, Matrix<const T> table, Matrix<T> out);
-/// sorted: ids in rising order; position: where each of them was, equal ids in rising order.
+/// Pieces that the rows of embedding_scatter_add are cut into.
+[[nodiscard]] std::int64_t scatter_chunks(std::int64_t rows);
+/// sorted: ids in rising order; position: where each of them was, equal ids in rising order. partial: workspace
+/// [scatter_chunks, 2, width].
 template <class T>
 void embedding_scatter_add(const std::int32_t* sorted, const std::int64_t* position, std::int64_t first, bool part,
-                           Matrix<const T> d_out, Matrix<float> grad);
+                           Matrix<const T> d_out, Matrix<float> grad, float* partial);
 
 /// losses: [2, rows], by LossSums. Turns logits into their gradient where `gradient`.
 template <class T>

@@ -7,67 +7,102 @@ namespace {
 
 constexpr int most_norm_threads = 512;
 
-/// One block a chunk of rows. A thread has `held` packs of columns, the same in every row: it keeps a row's values in
-/// registers between the two passes and the columns' sums between rows, so no two threads ever write to one place. d_x
-/// may be d_y or residual.
+/// Whether a thread's registers hold the next row, too: then it is on its way while the block waits for this one's
+/// sums.
 template <class T, int n, int held, bool centred>
-__global__ void __launch_bounds__(most_norm_threads) backward_kernel(NormBackward<T> a, std::int64_t chunk_rows) {
-  __shared__ float scratch[32];
-  __shared__ Two scratch_two[32];
+inline constexpr bool reads_ahead = n == whole_pack<T>&& held <= (centred ? 1 : 2);
+/// Blocks that a multiprocessor holds: one reads while another waits.
+template <class T, int n, int held, bool centred>
+inline constexpr int least_blocks = n == whole_pack<T>&& held == 1 && !centred ? 2 : 1;
+
+/// A thread's packs of a row: with the residual where it is read ahead.
+template <class T, int n, int held, bool ahead>
+struct RowPacks {
+  Pack<T, n> g[held], x[held], residual[ahead ? held : 1];
+
+  /// first, step: of this thread's columns.
+  __device__ void load_row(const NormBackward<T>& a, std::int64_t row, std::int64_t first, std::int64_t step) {
+    for (int h = 0; h < held; ++h) {
+      const std::int64_t column = first + h * step;
+      if (column >= a.x.width) break;
+      g[h] = load<n>(a.d_y.data + row * a.d_y.stride + column);
+      x[h] = load<n>(a.x.data + row * a.x.stride + column);
+      if constexpr (ahead)
+        if (a.residual.data != nullptr) residual[h] = load<n>(a.residual.data + row * a.residual.stride + column);
+    }
+  }
+  [[nodiscard]] __device__ Pack<T, n> residual_at(const NormBackward<T>& a, std::int64_t row, int h,
+                                                  std::int64_t column) const {
+    if constexpr (ahead) return residual[h];
+    return load<n>(a.residual.data + row * a.residual.stride + column);
+  }
+};
+
+/// One block a chunk of rows. A thread has `held` packs of columns, the same in every row: it reads all of a row before
+/// the row's only barrier, keeps it in registers between the two passes and the columns' sums between rows, so no two
+/// threads ever write to one place. d_x may be d_y or residual.
+template <class T, int n, int held, bool centred>
+__global__ void __launch_bounds__(most_norm_threads, (least_blocks<T, n, held, centred>))
+    backward_kernel(NormBackward<T> a, std::int64_t chunk_rows) {
+  __shared__ Two scratch[2][32];  // of even rows and odd ones
   const std::int64_t width = a.x.width;
   const auto inverse_width = 1.0F / static_cast<float>(width);
   const std::int64_t begin = blockIdx.x * chunk_rows;
   const std::int64_t end = begin + chunk_rows < a.x.rows ? begin + chunk_rows : a.x.rows;
-  const auto column = [&](int h) {
-    return (static_cast<std::int64_t>(h) * blockDim.x + threadIdx.x) * n;  // of this thread's pack h
-  };
+  const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * n,
+                     step = static_cast<std::int64_t>(blockDim.x) * n;
   float weights[held][n] = {}, biases[centred ? held : 1][n] = {};
+  constexpr bool ahead = reads_ahead<T, n, held, centred>;
+  RowPacks<T, n, held, ahead> next;
+  if constexpr (ahead) next.load_row(a, begin, first, step);
   for (std::int64_t row = begin; row < end; ++row) {
     const float rstd = a.rstd[row];
     const float mean = centred ? a.mean[row] : 0.0F;
-    Pack<T, n> g[held], x[held];
-    float sum = 0, dot = 0;
+    RowPacks<T, n, held, ahead> now;
+    if constexpr (ahead) {
+      now = next;
+      if (row + 1 < end) next.load_row(a, row + 1, first, step);
+    } else {
+      now.load_row(a, row, first, step);
+    }
+    Two sums{};  // of the upstream gradients through the weight, and of their products with x
     for (int h = 0; h < held; ++h) {
-      if (column(h) >= width) break;
-      g[h] = load<n>(a.d_y.data + row * a.d_y.stride + column(h));
-      x[h] = load<n>(a.x.data + row * a.x.stride + column(h));
-      const auto w = load<n>(a.weight + column(h));
+      if (first + h * step >= width) break;
+      const auto w = load<n>(a.weight + first + h * step);
       for (int k = 0; k < n; ++k) {
-        const float through = static_cast<float>(g[h].at[k]) * (a.offset + static_cast<float>(w.at[k]));
-        dot += through * (static_cast<float>(x[h].at[k]) - mean);
-        if constexpr (centred) sum += through;
+        const float through = static_cast<float>(now.g[h].at[k]) * (a.offset + static_cast<float>(w.at[k]));
+        sums.b += through * (static_cast<float>(now.x[h].at[k]) - mean);
+        if constexpr (centred) sums.a += through;
       }
     }
-    if constexpr (centred) {
-      const Two both = block_reduce(Two{sum, dot}, Sum{}, scratch_two);
-      sum = both.a * inverse_width;
-      dot = both.b;
-    } else {
-      dot = block_reduce(dot, Sum{}, scratch);
-    }
-    const float slope = dot * rstd * rstd * inverse_width;
+    if constexpr (centred)
+      sums = block_reduce_once(sums, Sum{}, scratch[row % 2]);
+    else
+      sums.b = block_reduce_once(sums.b, Sum{}, &scratch[row % 2][0].a);
+    const float average = sums.a * inverse_width;
+    const float slope = sums.b * rstd * rstd * inverse_width;
     for (int h = 0; h < held; ++h) {
-      if (column(h) >= width) break;
-      const auto w = load<n>(a.weight + column(h));
-      Pack<T, n> residual{};
-      if (a.residual.data != nullptr) residual = load<n>(a.residual.data + row * a.residual.stride + column(h));
-      Pack<T, n> out;
+      if (first + h * step >= width) break;
+      const auto w = load<n>(a.weight + first + h * step);
+      Pack<T, n> residual{}, out;
+      if (a.residual.data != nullptr) residual = now.residual_at(a, row, h, first + h * step);
       for (int k = 0; k < n; ++k) {
-        const float value = static_cast<float>(x[h].at[k]) - mean;
-        const float upstream = static_cast<float>(g[h].at[k]);
+        const float value = static_cast<float>(now.x[h].at[k]) - mean;
+        const float upstream = static_cast<float>(now.g[h].at[k]);
         weights[h][k] += upstream * value * rstd;
         if constexpr (centred) biases[h][k] += upstream;
-        const float through = rstd * (upstream * (a.offset + static_cast<float>(w.at[k])) - sum - value * slope);
+        const float through = rstd * (upstream * (a.offset + static_cast<float>(w.at[k])) - average - value * slope);
         out.at[k] = static_cast<T>(a.residual.data != nullptr ? static_cast<float>(residual.at[k]) + through : through);
       }
-      store<n>(a.d_x.data + row * a.d_x.stride + column(h), out);
+      store<n>(a.d_x.data + row * a.d_x.stride + first + h * step, out);
     }
   }
   float* partial = a.partial + blockIdx.x * width * (centred ? 2 : 1);
   for (int h = 0; h < held; ++h) {
-    for (int k = 0; k < n && column(h) < width; ++k) {
-      partial[column(h) + k] = weights[h][k];
-      if constexpr (centred) partial[width + column(h) + k] = biases[h][k];
+    const std::int64_t column = first + h * step;
+    for (int k = 0; k < n && column < width; ++k) {
+      partial[column + k] = weights[h][k];
+      if constexpr (centred) partial[width + column + k] = biases[h][k];
     }
   }
 }

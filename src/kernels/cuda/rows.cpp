@@ -78,9 +78,10 @@ void scatter_add(const at::Tensor& ids, std::int64_t first, bool part, const at:
   at::Tensor gradient = d_table.tensor;
   if (!d_table.accumulate) gradient.zero_();
   const auto [sorted, position] = at::sort(ids, /*stable=*/std::optional<bool>(true), 0, /*descending=*/false);
+  const at::Tensor partial = at::empty({scatter_chunks(d_out.size(0)), 2, d_out.size(1)}, gradient.options());
   with_type(d_out, [&, &sorted = sorted, &position = position]<class T>(T) {
     embedding_scatter_add(data<const std::int32_t>(sorted), data<const std::int64_t>(position), first, part,
-                          matrix<const T>(d_out), matrix<float>(gradient));
+                          matrix<const T>(d_out), matrix<float>(gradient), data<float>(partial));
   });
 }
 

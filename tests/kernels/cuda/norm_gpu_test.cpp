@@ -134,16 +134,18 @@ TEST_F(NormOnDevice, LayerNormFollowsTheHost) {
 }
 
 TEST_F(NormOnDevice, BackwardMayOverwriteItsUpstreamGradientAndTheResidual) {
-  const at::Tensor x = to_kernels(at::randn({50, 96})), w = to_kernels(at::randn({96})),
-                   rstd = to_kernels(at::randn({50})), d_y = to_kernels(at::randn({50, 96})),
-                   residual = to_kernels(at::randn({50, 96})), apart = to_kernels(at::randn({50, 96})),
-                   d_w = to_kernels(at::randn({96}));
-  const Grad grad{.tensor = d_w, .accumulate = false};
-  cuda::rms_norm_backward(d_y, x, w, rstd, residual, apart, grad);
-  for (const bool into_residual : {false, true}) {
-    const at::Tensor g = to_kernels(d_y.cpu()), r = to_kernels(residual.cpu());
-    cuda::rms_norm_backward(g, x, w, rstd, r, into_residual ? r : g, grad);
-    EXPECT_TRUE(same_bits((into_residual ? r : g).cpu(), apart.cpu()));
+  for (const std::int64_t rows : {50, 1100}) {  // one row a block, and more
+    const at::Tensor x = to_kernels(at::randn({rows, 96})), w = to_kernels(at::randn({96})),
+                     rstd = to_kernels(at::randn({rows})), d_y = to_kernels(at::randn({rows, 96})),
+                     residual = to_kernels(at::randn({rows, 96})), apart = to_kernels(at::randn({rows, 96})),
+                     d_w = to_kernels(at::randn({96}));
+    const Grad grad{.tensor = d_w, .accumulate = false};
+    cuda::rms_norm_backward(d_y, x, w, rstd, residual, apart, grad);
+    for (const bool into_residual : {false, true}) {
+      const at::Tensor g = to_kernels(d_y.cpu()), r = to_kernels(residual.cpu());
+      cuda::rms_norm_backward(g, x, w, rstd, r, into_residual ? r : g, grad);
+      EXPECT_TRUE(same_bits((into_residual ? r : g).cpu(), apart.cpu()));
+    }
   }
 }
 

@@ -151,6 +151,22 @@ TEST_F(RowsOnDevice, EmbeddingFollowsTheHost) {
     }
 }
 
+TEST_F(RowsOnDevice, AnEmbeddingSumsLongRunsOfOneTokenInOneOrder) {
+  constexpr std::int64_t width = 40;
+  for (const auto type : types)
+    for (const std::int64_t rows : {32, 33, 64, 331})
+      for (const std::int64_t vocab : {1, 2, 5}) {
+        const at::Tensor ids = at::randint(0, vocab, {rows}, at::kInt), out = at::randn({rows, width}).to(type),
+                         here = at::full({vocab + 2, width}, 3.0, at::kFloat), there = to_kernels(here),
+                         again = to_kernels(here);
+        embedding_scatter_add(ids, out, {.tensor = here, .accumulate = true});
+        for (const at::Tensor& grad : {there, again})
+          cuda::embedding_scatter_add(to_kernels(ids), to_kernels(out), {.tensor = grad, .accumulate = true});
+        EXPECT_LT(relative_error(there.cpu(), here), 3e-6) << rows << " rows of " << vocab << " tokens";
+        EXPECT_TRUE(same_bits(there.cpu(), again.cpu()));
+      }
+}
+
 TEST_F(RowsOnDevice, PartsOfAnEmbeddingFollowTheHost) {
   constexpr std::int64_t vocab = 19, first = 6, held = 7;
   for (const auto type : types)
