@@ -18,6 +18,7 @@
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -73,7 +74,7 @@ void check_files(const std::string& path, std::span<const SavedFile> files) {
                                       mistakes.messages().size(), files.size(), mistakes.messages().front()));
 }
 
-/// Whether run `run_id` committed the checkpoint at `path`; what is damaged is nobody's.
+/// Whether run `run_id` committed the checkpoint at `path`; a damaged one counts as of no run.
 bool is_of_run(const std::string& path, const std::string& run_id) {
   try {
     return run_id_in(open_manifest_text(path)) == run_id;
@@ -129,9 +130,19 @@ std::vector<Found> list_checkpoints(const std::string& directory) {
   return found;
 }
 
+std::string checkpoints_beside(const std::string& path) {
+  const std::string directory = fs::path(path).parent_path().string();
+  std::vector<std::string> names;
+  if (io::status_of(directory).kind == io::PathKind::directory)
+    for (const Found& found : list_checkpoints(directory)) names.push_back(fs::path(found.path).filename().string());
+  return names.empty() ? "" : fmt::format("in {} there are {}", directory, join(names, ", "));
+}
+
 std::string open_manifest_text(const std::string& path) {
-  if (io::status_of(path).kind != io::PathKind::directory)
-    throw CheckpointError(fmt::format("{}: no such checkpoint; check the path", path));
+  if (io::status_of(path).kind != io::PathKind::directory) {
+    const std::string beside = checkpoints_beside(path);
+    throw CheckpointError(fmt::format("{}: no such checkpoint; {}", path, beside.empty() ? "check the path" : beside));
+  }
   if (const std::vector<Found> inside = list_checkpoints(path); !inside.empty())
     throw CheckpointError(fmt::format("{}: is a directory of {} checkpoint{}; name one of them, such as {}", path,
                                       inside.size(), inside.size() == 1 ? "" : "s", inside.front().path));

@@ -81,7 +81,7 @@ std::string line_of(train::Job& job, const std::string& path, const tokenizer::T
   const train::Job::Evaluation result = job.evaluate(reader, (reader.samples() + shape.global() - 1) / shape.global());
   std::string line = fmt::format("data={} loss={:.6f} perplexity={:.6g}", path, result.loss, std::exp(result.loss));
   const data::TokenFile file(path, data.format, job.config().model.vocab_size);
-  if (tokenizer != nullptr && !file.masked()) {  // of targets here and there nobody knows the text
+  if (tokenizer != nullptr && !file.masked()) {  // the text of targets here and there is unknown
     const auto bytes = static_cast<double>(text_bytes(file, data.seq_len, *tokenizer));
     line += fmt::format(" bits_per_byte={:.6f}", result.loss * result.targets / std::numbers::ln2 / bytes);
   }
@@ -95,12 +95,7 @@ int evaluate(const mpi::Communicator& world, const EvaluateArguments& arguments)
   mpi::together(world, [&] {
     const checkpoint::Weights weights = open_weights(arguments.model, world.rank() == 0);
     if (!arguments.choices.empty() || knows_tokenizer(arguments.model, weights))
-      tokenizer = tokenizer::make_tokenizer(tokenizer_of(arguments.model, weights));
-    if (tokenizer && !arguments.choices.empty() && tokenizer->vocab_size() > weights.model().vocab_size)
-      throw ConfigError(
-          fmt::format("the tokenizer has {} ids, but {} was trained with a vocabulary of {}; give the "
-                      "tokenizer that made its training data by --tokenizer",
-                      tokenizer->vocab_size(), arguments.model.model, weights.model().vocab_size));
+      tokenizer = open_tokenizer(arguments.model, weights, world.rank() == 0);
     config = evaluation_config(arguments, weights, world.size());
     for (const std::string& path : arguments.data)  // before any is computed on
       (void)data::open_datasets({config::TokenSource{.path = path}}, false, config.data.format, config.data.seq_len,

@@ -80,16 +80,6 @@ void check_cache(const train::Job& job, const mpi::Communicator& world) {
   });
 }
 
-/// Throws ConfigError where a tokenizer cannot have made the model's training data.
-void check_vocabulary(const ModelArguments& arguments, const std::string& spec, const tokenizer::Tokenizer& tokenizer,
-                      const config::Model& model) {
-  if (tokenizer.vocab_size() <= model.vocab_size) return;
-  throw ConfigError(fmt::format(
-      "tokenizer {} has {} ids, but {} was trained with a vocabulary of {}. Give the tokenizer that made its "
-      "training data by --tokenizer.",
-      spec, tokenizer.vocab_size(), arguments.model, model.vocab_size));
-}
-
 /// The prompt's tokens, behind those that begin every document.
 std::vector<std::int32_t> encode_prompt(const tokenizer::Tokenizer& tokenizer, const std::string& prompt) {
   const std::vector<std::int32_t> text = tokenizer.encode(prompt);
@@ -106,7 +96,7 @@ std::string standard_input(const mpi::Communicator& world) {
   return mpi::broadcast_text(world, std::move(text));
 }
 
-/// Throws WriteError: what follows would be computed for nobody.
+/// Throws WriteError where it cannot be printed: the rest is not computed then.
 void print_now(const std::string& text, bool prints) {
   if (!prints || text.empty()) return;
   fmt::print("{}", text);
@@ -123,9 +113,7 @@ int generate(const mpi::Communicator& world, const GenerateArguments& arguments)
   std::size_t longest = 0;
   mpi::together(world, [&] {
     weights.emplace(open_weights(arguments.model, world.rank() == 0));
-    const std::string spec = tokenizer_of(arguments.model, *weights);
-    tokenizer = tokenizer::make_tokenizer(spec);
-    check_vocabulary(arguments.model, spec, *tokenizer, weights->model());
+    tokenizer = open_tokenizer(arguments.model, *weights, world.rank() == 0);
     for (const std::string& text : texts)
       longest = std::max(longest, prompts.emplace_back(encode_prompt(*tokenizer, text)).size());
     if (!arguments.logits.empty() && prompts.size() > 1)
@@ -166,8 +154,9 @@ void add_generate(CLI::App& app, Action& chosen) {
       ->capture_default_str();
   CLI::Option* temperature =
       command
-          ->add_option("--temperature", a->sampling.temperature,
-                       "0: always the most likely token; 1: as the model says; default: 0, with --top-k or --top-p 1")
+          ->add_option(
+              "--temperature", a->sampling.temperature,
+              "0: always the most likely token; 1: as the model predicts; default: 0, with --top-k or --top-p 1")
           ->check(real_number(0, 1e6));
   CLI::Option* top_k = command->add_option("--top-k", a->sampling.top_k, "Only the k most likely tokens; 0: all")
                            ->check(whole_number(0, std::numeric_limits<int>::max()))

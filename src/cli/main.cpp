@@ -50,7 +50,10 @@ int run(int argc, char** argv) {
   cli::add_doctor(app, chosen);
   cli::add_checkpoints(app, chosen);
   cli::add_pages(app, chosen);
-  return cli::run_command(app, chosen, argc, argv);
+  return cli::run_command(app, chosen, argc, argv, [] {
+    if (cli::one_command_line(cli::environment))
+      cli::defer_to_first_rank(cli::launched(cli::environment), ExitCode::usage);
+  });
 }
 
 }  // namespace

@@ -43,12 +43,12 @@ constexpr const char* examples =
     "  trireme plan run.toml --ranks 64          what it would hold and move, without running it\n\n"
     "It leaves behind, in run.output: run.toml (the effective run file), metrics.jsonl (a line a step), tensorboard/\n"
     "(the same as curves, with metrics.tensorboard), export/ (weights for trireme generate and Hugging Face, with\n"
-    "run.export). TRIREME_LOG=debug says more.\n";
+    "run.export). TRIREME_LOG=debug logs more.\n";
 
-/// Refuses ranks that MPI does not join. They fail alike, so the first speaks; the others give it time.
+/// Refuses ranks that MPI does not join. They fail alike, so the first prints the message; the others give it time.
 void refuse_lone_ranks(const mpi::Communicator& world) {
   const std::optional<Launched> by = launched(environment);
-  if (by && by->ranks != world.size()) defer_to_first_rank(by);
+  if (by && by->ranks != world.size()) defer_to_first_rank(by, ExitCode::environment);
   check_launcher(by, world.size(), mpi_library());
 }
 

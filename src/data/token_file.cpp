@@ -15,7 +15,7 @@
 #include "base/io/try_again.hpp"
 #include "data/fingerprint.hpp"
 #include "data/megatron_index.hpp"
-#include "data/text_check.hpp"
+#include "data/text/check.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/hash.hpp"
 #include "trireme/base/log.hpp"
@@ -36,7 +36,7 @@ bool exists(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
-/// Throws DataError where the system does not say: without its index the same file has other tokens.
+/// Throws DataError where the system does not tell: without its index the same file has other tokens.
 bool has_index(const std::string& path) {
   struct stat status {};
   const int error = io::last_error([&] { return ::stat(path.c_str(), &status) == 0; });
@@ -100,7 +100,7 @@ std::size_t widen(TokenType type, const std::byte* bytes, std::int64_t vocab_siz
 void refuse_text(const io::InputFile& file) {
   std::string beginning(static_cast<std::size_t>(std::min<std::int64_t>(file.size(), 4096)), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(beginning)));
-  const std::string kind = TextCheck::kind_of(beginning);
+  const std::string kind = text::TextCheck::kind_of(beginning);
   if (kind.empty()) return;
   throw DataError(
       fmt::format("{} holds no tokens: it is {}; tokenize it first: trireme tokenize --tokenizer TOKENIZER "

@@ -4,15 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
 
+#include "data/text/check.hpp"
 #include "data/text/conversation.hpp"
 #include "data/text/encode.hpp"
 #include "data/text/inputs.hpp"
 #include "data/text/ordered.hpp"
 #include "data/text/stream.hpp"
-#include "data/text_check.hpp"
 #include "data/token_writer.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/philox.hpp"
@@ -67,8 +68,9 @@ class Documents {
   TokenizeCounts finish() {
     if (validation_ && (counts_.validation_documents == 0 || counts_.validation_documents == counts_.documents))
       throw ConfigError(fmt::format(
-          "--validation {} leaves {} of {} documents for {}; choose another fraction, or tokenize a file of its own",
-          options_.validation, 0, counts_.documents, counts_.validation_documents == 0 ? "validation" : "training"));
+          "--validation {} leaves none of {} document{} for {}; choose another share, or tokenize a file of its own",
+          options_.validation, counts_.documents, counts_.documents == 1 ? "" : "s",
+          counts_.validation_documents == 0 ? "validation" : "training"));
     train_.finish();
     counts_.tokens = train_.tokens();
     counts_.type = train_.type();
@@ -85,12 +87,7 @@ class Documents {
   [[nodiscard]] const TokenizeCounts& counts() const { return counts_; }
 
  private:
-  /// By the document's number alone: the same documents whatever the tokenizer.
-  [[nodiscard]] bool validates() const {
-    if (!validation_) return false;
-    const std::uint64_t key = stream_key(0, "validation documents");
-    return uniform_at(key, static_cast<std::uint64_t>(counts_.documents)) < options_.validation;
-  }
+  [[nodiscard]] bool validates() const { return validation_ && is_validation(counts_.documents, options_.validation); }
 
   void end_document(TokenWriter& writer) {
     writer.end_document();
@@ -101,7 +98,7 @@ class Documents {
   }
 
   const TokenizeOptions& options_;
-  bool masked_;  ///< says which tokens count
+  bool masked_;  ///< marks the tokens that count
   TokenWriter train_;
   std::optional<TokenWriter> validation_;
   std::vector<bool> seen_;
@@ -123,7 +120,7 @@ class Reader {
  private:
   template <class Advanced>
   void read_document(text::Stream& stream, Advanced advanced) const {
-    TextCheck check(stream.name());
+    text::TextCheck check(stream.name());
     std::string text;  // read but not yet handed on
     bool begins = true;
     for (bool ended = false; !ended;) {
@@ -185,6 +182,15 @@ class Reader {
 std::string validation_path(const std::string& output) {
   const std::filesystem::path path(output);
   return (path.parent_path() / (path.stem().string() + "-validation" + path.extension().string())).string();
+}
+
+bool is_validation(std::int64_t document, double share) {
+  const auto begin_of = [share](double group) { return static_cast<std::int64_t>(std::ceil(group / share)); };
+  auto group = std::floor(static_cast<double>(document) * share);
+  if (begin_of(group) > document) --group;  // rounding
+  const std::int64_t begin = begin_of(group), size = begin_of(group + 1) - begin;
+  const double place = uniform_at(stream_key(0, "validation documents"), static_cast<std::uint64_t>(group));
+  return document - begin == static_cast<std::int64_t>(place * static_cast<double>(size));
 }
 
 std::size_t text_cut(std::string_view text) {

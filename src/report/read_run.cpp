@@ -93,7 +93,7 @@ void read_metrics(RunRecord& run, std::string_view text, const std::string& file
   });
   if (steps == 0)
     throw ConfigError(fmt::format("{}: holds no step; give the run.output of a run that has begun", file));
-  // Rows of earlier versions have all keys: they do not tell starts.
+  // Rows of earlier versions have all keys: they do not show starts.
   if (first_rows.size() > 1 && static_cast<std::int64_t>(first_rows.size()) < steps)
     run.starts.assign(first_rows.begin() + 1, first_rows.end());
 }
@@ -142,13 +142,27 @@ void read_trace(RunRecord& run, std::string_view text, const std::string& file, 
   });
 }
 
+/// The directories in `path` that hold a run, by name.
+std::vector<std::string> runs_in(const fs::path& path) {
+  std::vector<std::string> runs;
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (io::status_of((entry->path() / "metrics.jsonl").string()).kind == io::PathKind::file)
+      runs.push_back(entry->path().string());
+  std::ranges::sort(runs);
+  return runs;
+}
+
 RunRecord read_run(const std::string& directory) {
   const fs::path path(directory);
   RunRecord run;
   run.name = fs::absolute(path / "").lexically_normal().parent_path().filename().string();
   const std::string metrics = (path / "metrics.jsonl").string();
-  if (io::status_of(metrics).kind != io::PathKind::file)
-    throw ConfigError(fmt::format("{}: holds no metrics.jsonl; give the run.output of a run", directory));
+  if (io::status_of(metrics).kind != io::PathKind::file) {
+    const std::vector<std::string> runs = runs_in(path);
+    throw ConfigError(fmt::format("{}: holds no metrics.jsonl; give the run.output of a run{}", directory,
+                                  runs.empty() ? "" : ", such as " + runs.front()));
+  }
   read_metrics(run, text_of_file(metrics), metrics);
 
   for (const char* name : {"run.effective.toml", "run.toml"}) {

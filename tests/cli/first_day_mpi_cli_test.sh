@@ -56,10 +56,37 @@ program trian first.toml
 expect_end 2 '"trian" is not a command; did you mean train'
 program train run.toml --set train.steps 50
 expect_end 2 'argument was not expected: 50. --set takes SECTION.KEY=VALUE without a blank, not train.steps'
+job 3 train run.toml --set train.steps=50 lr.warmup_steps=2
+expect_end 2 'argument was not expected: lr.warmup_steps=2. Every key has a --set of its own: --set lr.warmup_steps=2. See `trireme train --help`'
+[[ $(grep -c 'trireme: error' err.txt) == 1 ]] || fail 'every rank prints a mistake of the command line'
+# shellcheck disable=SC2086  # several options in one variable
+launch $MPIEXEC $MPIEXEC_FLAGS -n 1 "$TRIREME" train run.toml : -n 1 "$TRIREME" train run.toml --try
+expect_end 2 '--try requires a value'
 program train run.toml --steps 50
 expect_end 2 '--steps is not an option of train; keys of the run file are set with --set SECTION.KEY=VALUE'
 program generate out --promt ship
 expect_end 2 '--promt is not an option of generate; did you mean --prompt'
+
+# Directories in the place of a run, a checkpoint, a page.
+program report runs
+expect_end 2 'runs: holds no metrics.jsonl; give the run.output of a run, such as runs/continued'
+program report runs/first -o pages-of-runs/first.html
+expect_done
+[[ -s pages-of-runs/first.html ]] || fail 'the page is not in the directory that was named'
+program tokenize --tokenizer bytes -o runs text.txt
+expect_end 8 'cannot write runs: Is a directory; name a file in it'
+job 2 train run.toml --set train.steps=2 --set checkpoint.at_end=true --set run.output=saved
+expect_done
+program generate saved/checkpoints/step-00000001 --prompt ship
+expect_end 4 'step-00000001: no such checkpoint; in saved/checkpoints there are step-00000002'
+# Another tokenizer than the model's: said, as it may be meant.
+sed 's/^vocab_size = .*/vocab_size = 300/' run.toml >wide.toml
+program train wide.toml --set train.steps=1 --set run.output=wide --set run.export=end
+expect_done
+printf '{"model": {"type": "BPE", "vocab": {"</s>": 0, "s": 1, "h": 2, "i": 3, "p": 4}, "merges": []}, "added_tokens": [{"id": 0, "content": "</s>", "special": true}]}' >few.json
+program generate wide/export --prompt ship --tokens 2 --tokenizer hf:few.json
+expect_done
+grep -q 'hf:few.json has 5 ids, but wide/export was trained with .*, which has 257: leave --tokenizer out' err.txt || fail 'another tokenizer is taken without a word'
 
 # What takes tokens says what to do with text.
 program train run.toml --set data.train=text.txt --set train.steps=1

@@ -139,7 +139,7 @@ TEST(TokenWriter, NamesADirectoryThatCannotBeMade) {
   std::ofstream(dir / "file") << "text";
   test::expect_parts(test::error_of(ExitCode::write, [&] { TokenWriter(dir / "file/x.bin", 100); }),
                      {"cannot write", "file/x.bin", "Not a directory"});
-  test::expect_parts(test::error_of(ExitCode::write, [&] { TokenWriter(dir.path(), 100); }), {"it is a directory"});
+  test::expect_parts(test::error_of(ExitCode::write, [&] { TokenWriter(dir.path(), 100); }), {"name a file in it"});
 }
 
 TEST(TokenWriter, RefusesRawTokensBesideAnIndex) {

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <set>
+#include <utility>
+
 #include "data/files.hpp"
 #include "data/spm_model.hpp"
 #include "trireme/base/error.hpp"
@@ -48,6 +52,23 @@ TEST(Tokenize, WritesMegatronWhenTheOutputEndsInIdx) {
   EXPECT_EQ(counts.tokens, 6);
   EXPECT_EQ(TokenFile(dir / "out.bin", config::TokenFormat::automatic, 257).format(), config::TokenFormat::megatron);
   EXPECT_EQ(read(dir / "out.bin", 257), (Ids{'a', 'b', '\n', 256, 'c', 256}));
+}
+
+TEST(Tokenize, DrawsTheShareOfDocumentsForValidation) {
+  for (const double share : {0.5, 0.3, 0.1, 0.02, 0.005, 0.0001})
+    for (const std::int64_t documents : {2, 7, 50, 167, 20'000}) {
+      std::int64_t chosen = 0;
+      std::set<std::int64_t> distances;
+      for (std::int64_t document = 0, last = -1; document < documents; ++document)
+        if (is_validation(document, share)) {
+          distances.insert(document - std::exchange(last, document));
+          ++chosen;
+        }
+      const auto wanted = static_cast<double>(documents) * share;
+      EXPECT_GE(chosen, std::floor(wanted)) << share << " of " << documents;
+      EXPECT_LE(chosen, std::ceil(wanted)) << share << " of " << documents;
+      EXPECT_TRUE(chosen < 10 || distances.size() > 2) << share << ": at regular places";
+    }
 }
 
 TEST_F(TokenizeSentencePiece, TheChunkSizeDoesNotChangeTheTokens) {

@@ -22,6 +22,8 @@ struct Found {
 /// All of them in `directory`, the newest first; none when there is no such directory. Throws CheckpointError when it
 /// is none, ReadError.
 [[nodiscard]] std::vector<Found> list_checkpoints(const std::string& directory);
+/// For messages on a `path` that is not there: "in DIRECTORY there are step-..."; "" where there are none.
+[[nodiscard]] std::string checkpoints_beside(const std::string& path);
 
 /// Reads COMMIT, index.h5 against its checksum, and the manifest; looks for every shard file and its size. Throws
 /// CheckpointError naming the file and what is wrong, ReadError when the system cannot read one.

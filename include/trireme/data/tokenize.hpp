@@ -41,7 +41,7 @@ struct TokenizeOptions {
   std::string response = {};
   /// Not empty: `field` holds messages, written as "chatml" or "llama3"; those of the assistant alone count.
   std::string chat = {};
-  /// The share of the documents that goes to `validation_path(output)`, chosen by their number alone; below 1.
+  /// The share of the documents that goes to `validation_path(output)`, chosen by `is_validation`; 0: none.
   double validation = 0;
   int threads = 1;
   std::size_t chunk_bytes = tokenize_chunk_bytes;
@@ -62,6 +62,10 @@ TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::
 
 /// Where the documents for validation go: "data/web-validation.idx" for "data/web.idx".
 [[nodiscard]] std::string validation_path(const std::string& output);
+
+/// Whether document `document`, counted from 0, is for validation: of each 1 / `share` documents one that is drawn, by
+/// their numbers alone. Of n documents n * share are, rounded down, or one more. share: above 0, at most 0.5.
+[[nodiscard]] bool is_validation(std::int64_t document, double share);
 
 /// How many bytes of `text` to encode now when more may follow: up to the last line end (which then begins the next
 /// piece), else the last blank, else all whole UTF-8 characters.

@@ -31,7 +31,7 @@ std::string remedy(int error) {
     case EDQUOT: return "free space, or choose another file system";
     case EFBIG: return "raise the limit (`ulimit -f`), or choose another file system";
     case EWOULDBLOCK: return "another process is writing it; wait for its end, or name another file";
-    case EISDIR: return "it is a directory; name a file";
+    case EISDIR: return "name a file in it";
     default: return "choose another file system";
   }
 }

@@ -49,9 +49,11 @@ Weights Weights::open(const mpi::Communicator& world, const std::string& path) {
 
 Weights Weights::open(const std::string& path) {
   if (is_checkpoint(path)) return of(path, open_checkpoint(path));
-  if (io::status_of(path).kind == io::PathKind::directory && !huggingface::is_huggingface(path) &&
-      !(list_checkpoints(path).empty() && list_checkpoints(path + "/checkpoints").empty()))
-    (void)open_manifest_text(path);  // it says which to name
+  const io::PathKind kind = io::status_of(path).kind;
+  if ((kind == io::PathKind::directory && !huggingface::is_huggingface(path) &&
+       !(list_checkpoints(path).empty() && list_checkpoints(path + "/checkpoints").empty())) ||
+      (kind == io::PathKind::nothing && !checkpoints_beside(path).empty()))
+    (void)open_manifest_text(path);  // throws: its message lists the checkpoints that there are
   if (!huggingface::is_huggingface(path))
     throw CheckpointError(
         fmt::format("{}: holds no weights: neither config.json (a Hugging Face directory) nor index.h5 (a checkpoint); "

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/mpi/together.hpp"
@@ -34,8 +35,35 @@ bool knows_tokenizer(const ModelArguments& arguments, const checkpoint::Weights&
   return !arguments.tokenizer.empty() || !weights.generation().tokenizer.empty();
 }
 
-std::string tokenizer_of(const ModelArguments& arguments, const checkpoint::Weights& weights) {
-  return arguments.tokenizer.empty() ? weights.tokenizer() : arguments.tokenizer;
+namespace {
+
+/// Warns where --tokenizer has another number of ids than the one that the model was trained with.
+void warn_of_another_tokenizer(const ModelArguments& arguments, const checkpoint::Weights& weights, std::int64_t ids) {
+  const std::string& known = weights.generation().tokenizer;
+  if (arguments.tokenizer.empty() || known.empty()) return;
+  try {
+    if (const std::int64_t its = tokenizer::make_tokenizer(known)->vocab_size(); its != ids)
+      log::warning(
+          fmt::format("--tokenizer {} has {} ids, but {} was trained with {}, which has {}: leave --tokenizer out",
+                      arguments.tokenizer, ids, arguments.model, known, its));
+  } catch (const Error&) {  // of a file that is there no more
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const ModelArguments& arguments,
+                                                     const checkpoint::Weights& weights, bool warns) {
+  const std::string spec = arguments.tokenizer.empty() ? weights.tokenizer() : arguments.tokenizer;
+  auto tokenizer = tokenizer::make_tokenizer(spec);
+  const std::int64_t ids = tokenizer->vocab_size();
+  if (ids > weights.model().vocab_size)
+    throw ConfigError(fmt::format(
+        "tokenizer {} has {} ids, but {} was trained with a vocabulary of {}; give the tokenizer that made its "
+        "training data by --tokenizer",
+        spec, ids, arguments.model, weights.model().vocab_size));
+  if (warns) warn_of_another_tokenizer(arguments, weights, ids);
+  return tokenizer;
 }
 
 config::RunConfig inference_config(const ModelArguments& arguments) {
@@ -49,7 +77,7 @@ config::RunConfig inference_config(const ModelArguments& arguments) {
 
 namespace {
 
-/// Where --device says, or where a GPU is.
+/// The device of --device, or a GPU where there is one.
 train::ComputeDevice chosen_device(const config::RunConfig& config, const mpi::Communicator& world) {
   try {
     return train::choose_device(config, world);

@@ -28,11 +28,13 @@ void add_model_options(CLI::App& command, ModelArguments& arguments, const std::
 /// The weights at MODEL; warns of keys of its config.json that nothing follows. Throws CheckpointError.
 [[nodiscard]] checkpoint::Weights open_weights(const ModelArguments& arguments, bool warns);
 
-/// Whether --tokenizer or the model says which tokenizer it is.
+/// Whether --tokenizer or the model names a tokenizer.
 [[nodiscard]] bool knows_tokenizer(const ModelArguments& arguments, const checkpoint::Weights& weights);
 
-/// The tokenizer's spec. Throws CheckpointError when nothing says it.
-[[nodiscard]] std::string tokenizer_of(const ModelArguments& arguments, const checkpoint::Weights& weights);
+/// The tokenizer of --tokenizer, else of the model. warns: where it has another number of ids than the model's own.
+/// Throws CheckpointError when neither is known, ConfigError when it has more ids than the model.
+[[nodiscard]] std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const ModelArguments& arguments,
+                                                                   const checkpoint::Weights& weights, bool warns);
 
 /// A run file that only looks at the model, in fp32, on --device; mesh, batch and sequence are the caller's.
 [[nodiscard]] config::RunConfig inference_config(const ModelArguments& arguments);

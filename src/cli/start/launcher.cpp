@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <thread>
 
-#include "trireme/base/error.hpp"
-
 namespace trireme::cli {
 namespace {
 
@@ -48,7 +46,7 @@ void check_launcher(const std::optional<Launched>& launched, int mpi_ranks, std:
   if (!launched || launched->ranks == mpi_ranks) return;
   throw EnvironmentError(fmt::format(
       "{} started {} tasks, but MPI sees {} rank{}: the launcher and the MPI that trireme was built with do "
-      "not speak to each other. Start it with that MPI's own mpirun, or with srun --mpi={} (srun "
+      "not match. Start it with that MPI's own mpirun, or with srun --mpi={} (srun "
       "--mpi=list shows what there is).",
       launched->by, launched->ranks, mpi_ranks, mpi_ranks == 1 ? "" : "s", plugin_of(mpi_library)));
 }
@@ -58,7 +56,7 @@ void check_introduction(const std::optional<Launched>& launched,
   if (!launched || launched->by != srun || launched->ranks == 1 || !mpi_library.starts_with("Open MPI")) return;
   for (const char* told : {"PMIX_RANK", "PMI_RANK", "PMI_FD"})
     if (!variable(told).empty()) return;
-  defer_to_first_rank(launched);
+  defer_to_first_rank(launched, ExitCode::environment);
   throw EnvironmentError(
       fmt::format("srun started {} tasks without PMIx support for Open MPI. Use srun --mpi=pmix (srun "
                   "--mpi=list shows "
@@ -66,10 +64,15 @@ void check_introduction(const std::optional<Launched>& launched,
                   launched->ranks));
 }
 
-void defer_to_first_rank(const std::optional<Launched>& launched) {
+void defer_to_first_rank(const std::optional<Launched>& launched, ExitCode code) {
   if (!launched || launched->rank == 0) return;
   std::this_thread::sleep_for(std::chrono::seconds(2));
-  std::exit(static_cast<int>(ExitCode::environment));
+  std::exit(static_cast<int>(code));
+}
+
+bool one_command_line(const std::function<std::string(std::string_view)>& variable) {
+  const std::string contexts = variable("OMPI_NUM_APP_CTX");  // mpirun A : B has two
+  return contexts.empty() || contexts == "1";
 }
 
 std::string environment(std::string_view name) {

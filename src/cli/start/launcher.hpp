@@ -6,9 +6,11 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/base/error.hpp"
+
 namespace trireme::cli {
 
-/// What the program that started us says.
+/// What the launcher reports.
 struct Launched {
   std::string by;  ///< "srun", "Open MPI's mpirun", ...
   int ranks = 1;   ///< in this step
@@ -20,7 +22,7 @@ struct Launched {
 
 /// Throws EnvironmentError when MPI sees another number of ranks than were started, as it does when program and
 /// launcher belong to different MPIs: every task would train the whole model alone, all writing the same files.
-/// mpi_library: what MPI_Get_library_version says; srun tells different libraries by different plugins.
+/// mpi_library: the text of MPI_Get_library_version; srun has a plugin for each family of libraries.
 void check_launcher(const std::optional<Launched>& launched, int mpi_ranks, std::string_view mpi_library);
 
 /// Throws EnvironmentError when srun started several tasks without PMIx for Open MPI: MPI_Init would end the
@@ -28,8 +30,12 @@ void check_launcher(const std::optional<Launched>& launched, int mpi_ranks, std:
 void check_introduction(const std::optional<Launched>& launched,
                         const std::function<std::string(std::string_view)>& variable, std::string_view mpi_library);
 
-/// Ends the process where a check failed on all tasks alike and this is not the first, which gets time to speak.
-void defer_to_first_rank(const std::optional<Launched>& launched);
+/// Ends the process with `code` where a check failed on all tasks alike and this is not the first, which gets time to
+/// print the message.
+void defer_to_first_rank(const std::optional<Launched>& launched, ExitCode code);
+
+/// Whether all tasks were started with the same command line, as far as the launcher tells.
+[[nodiscard]] bool one_command_line(const std::function<std::string(std::string_view)>& variable);
 
 /// The environment variable `name`; "" when it is not set.
 [[nodiscard]] std::string environment(std::string_view name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "data/text_check.hpp"
+#include "data/text/check.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
 
-namespace trireme::data {
+namespace trireme::data::text {
 namespace {
 
 using namespace std::string_view_literals;
@@ -28,7 +28,7 @@ constexpr std::array formats{
            "compressed by xz", "xzcat FILE | trireme tokenize ... -"},
     Format{"BZh"sv, "compressed by bzip2", "bzcat FILE | trireme tokenize ... -"},
     Format{"PK\x03\x04"sv, "a zip archive", "unzip it"},
-    Format{"PAR1"sv, "a Parquet table", "write its text column as plain text"},
+    Format{"PAR1"sv, "a Parquet table", "write its text column as JSON lines or plain text"},
     Format{"%PDF-"sv, "a PDF", "pdftotext FILE"},
     Format{"\xff\xfe"sv, "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE"},
     Format{"\xfe\xff"sv, "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE"},
@@ -95,10 +95,14 @@ std::string TextCheck::kind_of(std::string_view bytes) {
   return bytes.starts_with('{') ? "JSON lines" : "plain text";
 }
 
-void TextCheck::look_at_beginning(std::string_view bytes) const {
+void TextCheck::check_format(std::string_view bytes) const {
   for (const auto& [magic, name, remedy] : formats)
     if (bytes.starts_with(magic))
-      throw DataError(fmt::format("{} is {}, not plain text; make text of it first: {}", name_, name, remedy));
+      throw DataError(fmt::format("{} is {}, not text; make text of it first: {}", name_, name, remedy));
+}
+
+void TextCheck::look_at_beginning(std::string_view bytes) const {
+  check_format(bytes);
   if (is_json_lines(bytes))
     throw DataError(
         fmt::format("{} holds JSON lines, not plain text: field names and escapes would become tokens; name the field "
@@ -133,7 +137,8 @@ void TextCheck::count_invalid(std::string_view bytes) {
       invalid(begun_);  // this byte may begin another
     }
     if (byte < 0x80) {
-      if (byte == 0) throw DataError(fmt::format("{} has a zero byte at {}: it is no text; check the path", name_, at));
+      if (byte == 0)
+        throw DataError(fmt::format("{} has a zero byte at {}: it is binary, not text; check the path", name_, at));
       continue;
     }
     if (byte < 0xC2 || byte > 0xF4) {
@@ -166,4 +171,4 @@ void TextCheck::finish() {
                              name_, invalid_, invalid_ == 1 ? "character is" : "characters are", first_invalid_));
 }
 
-}  // namespace trireme::data
+}  // namespace trireme::data::text
