@@ -72,6 +72,24 @@ std::vector<std::pair<std::string, int>> names_of(const std::vector<Line>& lines
   return names;
 }
 
+/// A circle that shows a point's numbers under the pointer.
+std::string mark(const Chart& chart, const Line& line, const Point& point, const Axis& x, const Axis& y,
+                 std::string_view style, int radius) {
+  return fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\"><title>{}: {} at {}</title></circle>",
+                     style, x.at(point.x), y.at(point.y), radius,
+                     escaped(line.label.empty() ? chart.title : line.label), escaped(text_of(point.y, chart.unit)),
+                     escaped(text_of(point.x, chart.x_unit)));
+}
+
+/// Points at equal distances, as many as a pointer can tell apart, and the last.
+Points some_of(const Points& points) {
+  constexpr std::size_t most = 100;
+  const std::size_t every = points.size() / most + 1;
+  Points some;
+  for (std::size_t i = (points.size() - 1) % every; i < points.size(); i += every) some.push_back(points[i]);
+  return some;
+}
+
 std::string grid(const Chart& chart, const Axis& x, const Axis& y) {
   const double top = y.end - 6, low = y.begin, end = chart.width - right;
   std::string out;
@@ -207,11 +225,9 @@ std::string draw(const Chart& chart) {
     else if (line.points.size() > 1)
       out += fmt::format("<path class=\"l{}\" d=\"{}\"/>", line.color, path);
     if (line.marks || line.points.size() == 1)
-      for (const Point& point : line.points)
-        out += fmt::format(
-            "<circle class=\"f{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"><title>{}: {} at {}</title></circle>",
-            line.color, x.at(point.x), y.at(point.y), escaped(line.label.empty() ? chart.title : line.label),
-            escaped(text_of(point.y, chart.unit)), escaped(text_of(point.x, chart.x_unit)));
+      for (const Point& point : line.points) out += mark(chart, line, point, x, y, fmt::format("f{}", line.color), 3);
+    else if (!chart.stacked)
+      for (const Point& point : some_of(line.points)) out += mark(chart, line, point, x, y, "number", 5);
   }
   return out + "</svg>\n";
 }

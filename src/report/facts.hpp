@@ -9,7 +9,7 @@
 
 namespace trireme::report {
 
-/// What a run was and came to, a name and a text each; what its files do not tell is left out.
+/// What a run was and came to, a name and a text each; what its files do not hold is left out.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> facts(const RunRecord& run);
 
 /// What a person should look at.

@@ -28,6 +28,7 @@ table{border-collapse:collapse}td,th{padding:2px 14px 2px 0;text-align:left;vert
 .warning{border-left:4px solid #d55e00;padding:2px 10px;margin:4px 0}pre{overflow-x:auto;font-size:12px}
 .wide{margin-top:22px}svg{width:100%;height:auto;background:var(--back)}svg text{fill:var(--text);font:11px system-ui,sans-serif}
 svg .title{font-weight:600;font-size:13px}svg .end{text-anchor:end}svg .mid{text-anchor:middle}svg .faint{opacity:.6}
+.number{fill:transparent}.number:hover{fill:var(--faint)}
 .grid{stroke:var(--grid);fill:none}.axis{stroke:var(--faint);fill:none}.start{stroke:#d55e00;stroke-dasharray:3 3;fill:none}
 )";
 

@@ -47,6 +47,19 @@ TEST(Draw, PutsTheLowestAndTheHighestAtTheEndsOfTheAxis) {
   EXPECT_THAT(svg, HasSubstr("class=\"l0\" d=\"M78.0 226.0L392.0 40.0L706.0 133.0\""));
 }
 
+TEST(Draw, ShowsNumbersOfALineUnderThePointer) {
+  Points points;
+  for (int i = 1; i <= 1000; ++i) points.push_back({static_cast<double>(i), 2.0 * i});
+  const std::string svg = draw({.title = "Loss", .lines = {{.label = "training", .points = points}}});
+  EXPECT_THAT(svg, HasSubstr("<title>training: 2000 at 1000</title>"));
+  std::size_t marks = 0;
+  for (std::size_t at = 0; (at = svg.find("class=\"number\"", at)) != std::string::npos; ++at) ++marks;
+  EXPECT_GT(marks, 80U);
+  EXPECT_LE(marks, 100U);
+  EXPECT_THAT(draw({.title = "Loss", .lines = {{.label = "", .points = {{1, 2}, {2, 4}}}}}),
+              HasSubstr("<title>Loss: 4 at 2</title>"));
+}
+
 TEST(Legend, GoesOnInTheNextRowAndLeavesOutLinesWithoutAName) {
   const std::vector<std::pair<std::string, int>> names(30, {"a verb of a step", 1});
   const Legend rows = legend(names, 100, 700);
