@@ -34,7 +34,7 @@ herr_t find_lack_of_memory(unsigned /*depth*/, const H5E_error2_t* error, void* 
   return 0;
 }
 
-/// Whether the last call failed for want of memory.
+/// Whether the last call failed for lack of memory.
 bool no_memory() {
   bool found = false;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_DOWNWARD, find_lack_of_memory, &found);

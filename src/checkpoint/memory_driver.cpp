@@ -69,7 +69,7 @@ H5FD_class_t memory_driver() {
   H5FD_class_t driver{};
 #ifdef H5FD_CLASS_VERSION
   driver.version = H5FD_CLASS_VERSION;
-  driver.value = 511;  // of the numbers that HDF5 leaves to drivers that nobody else uses
+  driver.value = 511;  // of the numbers that HDF5 leaves to drivers that no other driver uses
 #endif
   driver.name = "trireme_memory";
   driver.maxaddr = HADDR_MAX;

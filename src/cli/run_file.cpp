@@ -61,7 +61,7 @@ std::string text_at_rank_0(const Communicator& world, int from, std::string text
   return text;
 }
 
-/// What one rank was told, as the keys see it.
+/// The run file and --set values of one rank, by key.
 struct View {
   std::string command;
   std::optional<config::RunConfig> config;  ///< absent on ranks that do not read
@@ -82,7 +82,7 @@ View read(const RunFileArguments& arguments, std::string command, bool reads) {
   return view;
 }
 
-/// Throws on rank 0: what rank 0 and the first rank that differs from it were told.
+/// Throws on rank 0: the values of rank 0 and of the first rank that differs from it.
 void refuse(const Communicator& world, const View& view) {
   std::uint64_t first_hash = view.config ? fnv1a(*view.text()) : nothing;
   const std::uint64_t mine = first_hash;

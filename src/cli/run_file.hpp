@@ -9,15 +9,15 @@
 
 namespace trireme::cli {
 
-/// How a rank was told what to train.
+/// The command-line arguments that describe a run.
 struct RunFileArguments {
   std::string path;
   std::vector<std::string> overrides;  ///< --set
 };
 
-/// The run file that all ranks were started with, on rank 0; elsewhere what it says is of no use. Where the command
+/// The run file that all ranks were started with, on rank 0; elsewhere its values are not used. Where the command
 /// lines agree, one rank a node reads the file. Collective over `world`. Throws on one rank, while the others wait for
-/// the end: a rank's own mistake, or ConfigError naming what two ranks were told differently.
+/// the end: a rank's own mistake, or ConfigError naming the values that differ between two ranks.
 [[nodiscard]] config::RunConfig agree_on_run_file(const mpi::Communicator& world, const RunFileArguments& arguments);
 
 /// "data.seq_len = 64 on rank 1, 32 on rank 0", a key each.

@@ -230,7 +230,7 @@ std::vector<std::int64_t> token_ids(const JsonObject& config, const std::string&
 
 namespace {
 
-/// What a family's config.json says, or the text part of one. where: what precedes its keys in messages.
+/// The contents of a family's config.json, or the text part of one. where: what precedes its keys in messages.
 HfConfig read_text_config(const json& parsed, const std::string& where, Mistakes& mistakes) {
   const JsonObject config(parsed, where, mistakes);
   const model::Architecture* known = architecture_of(config, parsed, mistakes);

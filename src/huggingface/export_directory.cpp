@@ -66,7 +66,7 @@ void ExportDirectory::check(const std::string& directory, bool overwrite) {
     throw CheckpointError(fmt::format("{}: is not a directory; export to another one", directory));
   std::error_code error;
   const std::vector<fs::path> entries = io::entries_of(directory, error);
-  if (error) io::cannot_read(directory, "be read", error.value());  // nobody knows whose files it holds
+  if (error) io::cannot_read(directory, "be read", error.value());  // whose files it holds is unknown
   for (const fs::path& entry : entries) {
     if (!overwrite) {
       throw CheckpointError(

@@ -14,7 +14,7 @@ class ExportDirectory {
   /// files that no export wrote, which are never deleted.
   static void check(const std::string& directory, bool overwrite);
 
-  /// Makes the temporary directory anew. Throws WriteError, also while somebody else writes to it.
+  /// Makes the temporary directory anew. Throws WriteError, also while another process writes to it.
   explicit ExportDirectory(const std::string& directory);
   ExportDirectory(const ExportDirectory&) = delete;
   ExportDirectory& operator=(const ExportDirectory&) = delete;

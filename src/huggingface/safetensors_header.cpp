@@ -139,8 +139,8 @@ TensorInfo describe(const io::File& file, const std::string& name, const json& e
   return info;
 }
 
-/// The format wants every byte of data owned by exactly one tensor: a hole or an overlap is somebody's mistake or
-/// malice.
+/// The format requires every byte of data to be owned by exactly one tensor: a hole or an overlap is somebody's mistake
+/// or malice.
 void check_coverage(const io::File& file, const TensorTable& tensors, std::int64_t data_begin) {
   std::vector<const TensorTable::value_type*> order;
   for (const auto& tensor : tensors) order.push_back(&tensor);

@@ -92,7 +92,7 @@ StopSignals::StopSignals(std::function<void(int signal)> on_signal)
           if (taken != SIGTERM) taken = signal;
         }
       }
-      if (taken != 0 && on_signal) on_signal(taken);  // may wait: nobody who asks waits for it
+      if (taken != 0 && on_signal) on_signal(taken);  // may wait: queries do not wait for it
     }
     ::close(signals_here);
   });

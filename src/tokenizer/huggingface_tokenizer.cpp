@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 /// Those of the largest open vocabularies, a quarter of a million tokens, have 35 MB.
 constexpr std::int64_t largest_file_bytes = std::int64_t{512} << 20;
 
-/// Ends of documents by their names in open vocabularies, for files that say it nowhere.
+/// Ends of documents by their names in open vocabularies, for files that do not name it.
 constexpr std::array<std::string_view, 4> known_ends = {"<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"};
 
 nlohmann::json read_json(const io::InputFile& file) {
@@ -44,7 +44,7 @@ std::string end_in(const fs::path& path) {
   return found->is_string() ? found->get<std::string>() : std::string();
 }
 
-/// In order: what the files beside it say, the only known name among its tokens, the last id of the post-processor.
+/// In order: what the files beside it name, the only known name among its tokens, the last id of the post-processor.
 std::int32_t find_document_end(const std::string& path, const hf::Pipeline& pipeline) {
   const fs::path folder = fs::path(path).parent_path();
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
@@ -58,10 +58,11 @@ std::int32_t find_document_end(const std::string& path, const hf::Pipeline& pipe
   for (const std::string_view name : known_ends)
     if (pipeline.id(name) >= 0) found.emplace_back(name);
   if (found.size() == 1) return pipeline.id(found[0]);
-  throw DataError(fmt::format(
-      "{} does not say which token ends a document{}; put the tokenizer_config.json of the model beside it, or write "
-      "one: {{\"eos_token\": \"...\"}}",
-      path, found.empty() ? "" : fmt::format(" ({} are among its tokens)", join(found, ", "))));
+  throw DataError(
+      fmt::format("{} does not name the token that ends a document{}; put the tokenizer_config.json of the model "
+                  "beside it, or write "
+                  "one: {{\"eos_token\": \"...\"}}",
+                  path, found.empty() ? "" : fmt::format(" ({} are among its tokens)", join(found, ", "))));
 }
 
 hf::Pipeline read_pipeline(const std::string& path) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A SentencePiece model as the tokenizer.json of Hugging Face's tokenizers library: byte-pair encoding or unigram, with
-// the normalization that the model says.
+// the model's normalization.
 #include "tokenizer/sentencepiece_json.hpp"
 
 #include <fmt/format.h>
@@ -73,7 +73,7 @@ class Fields {
   std::size_t at_ = 0;
 };
 
-/// What of sentencepiece_model.proto its C++ interface does not tell.
+/// What of sentencepiece_model.proto its C++ interface does not expose.
 struct ModelSpec {
   enum class Type : std::uint64_t { unigram = 1, bpe = 2, word = 3, character = 4 };
   Type type = Type::unigram;

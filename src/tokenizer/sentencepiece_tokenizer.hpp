@@ -8,7 +8,7 @@
 
 namespace trireme::tokenizer {
 
-/// A SentencePiece model (Kudo and Richardson 2018) as a tokenizer. Throws DataError as `make_tokenizer` says.
+/// A SentencePiece model (Kudo and Richardson 2018) as a tokenizer. Throws DataError as `make_tokenizer` does.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_sentencepiece_tokenizer(const std::string& model_path);
 
 }  // namespace trireme::tokenizer

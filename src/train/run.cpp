@@ -183,7 +183,7 @@ class TrainingLoop {
   bool stops_ = false;  ///< after this step
 };
 
-/// While one lives, an error for want of memory says what the step was at and what takes less.
+/// While one lives, an error for lack of memory says what the step was at and what takes less.
 class OutOfMemoryHelp {
  public:
   OutOfMemoryHelp(const OpWatch& ops, const config::RunConfig& config, bool on_gpu, int ranks) {

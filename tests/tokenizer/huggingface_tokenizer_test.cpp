@@ -206,9 +206,10 @@ TEST_F(HuggingFaceTokenizer, TakesTheEndOfADocumentFromTheFilesBesideIt) {
   write_file(configuration, "{}");
   json file = byte_level();
   file["added_tokens"] = json::array();
-  expect_parts(refusal(file), {"does not say which token ends a document", "tokenizer_config.json"});
+  expect_parts(refusal(file), {"does not name the token that ends a document", "tokenizer_config.json"});
   file["added_tokens"] = {{{"id", 259}, {"content", "</s>"}}, {{"id", 260}, {"content", "<|endoftext|>"}}};
-  expect_parts(refusal(file), {"does not say which token ends a document (<|endoftext|>, </s> are among its tokens)"});
+  expect_parts(refusal(file),
+               {"does not name the token that ends a document (<|endoftext|>, </s> are among its tokens)"});
 }
 
 TEST_F(HuggingFaceTokenizer, NamesFilesThatAreMissingOrNoJson) {

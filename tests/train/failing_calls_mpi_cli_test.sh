@@ -113,7 +113,7 @@ mkdir -p out/export-step-00000002 out/.export-step-00000001.partial/of-a-killed-
 touch out/export-step-00000002/notes
 job 2 train run.toml "${exporting[@]}" --set train.steps=4 --set checkpoint.every=2
 expect_done
-grep -q 'error the export of step 2 failed, the training goes on: ' err.txt || fail 'the export that failed is not reported'
+grep -q 'error the export of step 2 failed, training continues: ' err.txt || fail 'the export that failed is not reported'
 [[ ! -e out/.export-step-00000001.partial ]] || fail 'what a killed job has left of an export stays'
 [[ -e out/export-step-00000002/notes && -e out/export-step-00000004/tokenizer.json ]] || fail 'the exports'
 start "${exporting[@]}"

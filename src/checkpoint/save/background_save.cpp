@@ -47,7 +47,7 @@ bool BackgroundSave::start(const Shards& shards, const State& state, const SaveO
   staging_->copy(shards);
   running_ = std::make_unique<Running>();
   running_->end = {.step = state.step, .saved = {}, .stall_seconds = seconds_since(begin), .failure = {}};
-  // On a rank that has no thread left the save would wait for ever: none begins before all have one.
+  // On a rank that has no thread left the save would wait forever: none begins before all have one.
   std::promise<bool> every_rank_has_one;
   try {
     (void)fault::point("ckpt.thread");

@@ -30,7 +30,7 @@ void settle(const mpi::Communicator& group, const std::exception_ptr& failure) {
   throw FailedElsewhere();
 }
 
-/// One step that talks to nobody; the next one begins when it went well everywhere. Collective.
+/// One step without messages; the next one begins when it succeeded on all ranks. Collective.
 template <class Work>
 void step(const mpi::Communicator& group, Work&& work) {
   settle(group, failure_of(work));

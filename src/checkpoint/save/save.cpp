@@ -112,7 +112,7 @@ class Save {
     });
   }
 
-  /// Nobody else is to write what has no run's lock around it; empties what a killed process has left.
+  /// No other process may write what has no run's lock around it; empties what a killed process has left.
   void take_temporary() {
     std::error_code error;
     do {

@@ -21,7 +21,7 @@ struct RankPlace {
   std::vector<int> cores;  ///< that it may run on
 };
 
-/// What MPI and the launcher say.
+/// What MPI and the launcher report.
 struct MpiInfo {
   std::string library;  ///< "Open MPI v4.1.4"
   int thread_level = 0;

@@ -89,7 +89,7 @@ struct DoctorArguments {
   std::string output = "local.toml";
 };
 
-/// What was measured is not to be lost, and nobody waits a minute to be told so.
+/// Checked before the minute of measurements, so that their result is not lost.
 std::string free_name(const std::string& path) {
   if (io::status_of(path).kind != io::PathKind::nothing)
     throw ConfigError(fmt::format("doctor --measure: {} exists; move it away, or name another file with -o", path));
@@ -123,9 +123,9 @@ int measure(const mpi::Communicator& world, const std::string& output) {
 
 void add_doctor(CLI::App& app, Action& chosen) {
   CLI::App* command =
-      app.add_subcommand("doctor", "Look at MPI, cores, libraries and speed here, and say what to do about it.");
+      app.add_subcommand("doctor", "Check MPI, cores, libraries and speed of this machine, and list what to repair.");
   command->footer(
-      "Exit code 0, or 5 when something is wrong that training needs. Rank 0 speaks.\n\n"
+      "Exit code 0, or 5 when something is wrong that training needs. Rank 0 prints the report.\n\n"
       "Examples:\n"
       "  trireme doctor                           this machine, as one rank\n"
       "  mpirun -n 4 --bind-to none trireme doctor\n"

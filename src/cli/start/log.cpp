@@ -45,7 +45,7 @@ void install_log(const Logger& logger, std::string_view level) {
   spd->set_formatter(std::make_unique<spdlog::pattern_formatter>(wipe + "%Y-%m-%dT%H:%M:%S.%eZ %l" + who + " %v",
                                                                  spdlog::pattern_time_type::utc));
   spd->set_level(spdlog_level(least));
-  spd->set_error_handler([](const std::string&) {});  // standard error is closed: nobody to tell
+  spd->set_error_handler([](const std::string&) {});  // standard error is closed
   log::set_sink([spd](log::Level at, std::string_view line) { spd->log(spdlog_level(at), "{}", line); });
 }
 

@@ -14,7 +14,7 @@ struct Logger {
 };
 
 /// Sends the log to standard error, one line a message: "2026-11-03T12:00:00.123Z warning [rank 3 node7] ...", UTC.
-/// Rank 0 does not name itself and tells infos too; the others tell warnings and errors. level: debug, info, warning
+/// Rank 0 logs without its name, infos included; the others log warnings and errors. level: debug, info, warning
 /// or error instead (TRIREME_LOG); debug shows on rank 0 only. Empty: info. Throws ConfigError for another word.
 void install_log(const Logger& logger, std::string_view level);
 

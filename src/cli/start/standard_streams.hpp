@@ -8,7 +8,7 @@ namespace trireme::cli {
 void open_standard_streams();
 
 /// A reader of our output that goes away ends short commands quietly (as `trireme plan ... | head`); a long run ignores
-/// it and goes on: train::Output says so.
+/// it and continues: train::Output warns.
 void ignore_closed_output();
 
 /// A file that grows beyond its limit (`ulimit -f`) fails with an error, exit code 8, not with a signal: in every

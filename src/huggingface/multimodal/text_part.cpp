@@ -29,7 +29,7 @@ constexpr auto of_pictures = std::to_array<std::string_view>({
     "vision_end_token_id",   "vision_feature_layer",      "vision_feature_select_strategy",
     "vision_start_token_id", "vision_token_id",
 });
-/// Of which both tables may speak; other programs read the one or the other.
+/// Keys that both tables may have; other programs read the one or the other.
 constexpr auto sizes =
     std::to_array<std::string_view>({"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                                      "num_attention_heads", "num_key_value_heads", "head_dim"});
@@ -109,7 +109,7 @@ bool tied(const json& outer, const json& text, const Multimodal& multimodal, Tex
   return of_text != nullptr ? text_ties : multimodal.tied_absent;
 }
 
-/// What the outer table says beside the text part.
+/// What the outer table has beside the text part.
 void check_outer(const json& outer, const json& text, const Multimodal& multimodal, TextPart& part,
                  Mistakes& mistakes) {
   const auto family_reads = [](std::string_view key) {

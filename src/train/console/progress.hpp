@@ -9,7 +9,7 @@
 
 namespace trireme::train {
 
-/// Shows how training goes on standard output: one line that rewrites itself on a terminal, `key=value` lines
+/// Shows the progress of training on standard output: one line that rewrites itself on a terminal, `key=value` lines
 /// elsewhere.
 class ProgressLine {
  public:

@@ -71,7 +71,7 @@ std::string version_event(double wall_time) {
   return event;
 }
 
-/// The run goes on with `step`: what earlier files have of it and of later ones is void.
+/// The run resumes with `step`: what earlier files have of it and of later ones is void.
 std::string start_event(double wall_time, std::int64_t step) {
   constexpr std::int64_t start = 1;
   std::string session_log;

@@ -68,7 +68,7 @@ bool LogFile::flush() {
   }
   if (std::exchange(behind_, false)) {
     log::info(fmt::format("{}: written again; {} late {} caught up{}", path_, late_, what_,
-                          dropped_ > 0 ? fmt::format(", {} dropped for want of memory", dropped_) : ""));
+                          dropped_ > 0 ? fmt::format(", {} dropped for lack of memory", dropped_) : ""));
     late_ = dropped_ = 0;
   }
   return true;

@@ -13,7 +13,7 @@ namespace trireme::train {
 namespace {
 
 /// The checkpoints, a line each and the newest first, that a job with this very run file has left: it went on from
-/// `checkpoint.resume` and was stopped, and the same command line goes on, not back.
+/// `checkpoint.resume` and was stopped, and the same command line resumes from the newest, not from the named one.
 std::string made_by_this_run_file(const config::RunConfig& config) {
   std::string paths;
   for (const checkpoint::Found& found : checkpoint::list_checkpoints(config.checkpoint.directory)) try {
@@ -49,7 +49,7 @@ bool starts_over(const config::RunConfig& config) {
 
 std::string resume_candidates(const config::RunConfig& config) {
   const config::Checkpoint& options = config.checkpoint;
-  // The lock is theirs who save; what somebody else's save has left, or is writing, is nothing to others.
+  // Only runs that save hold the lock; the incomplete files of another run's save are left alone.
   if (saves_checkpoints(config)) checkpoint::clean_leftovers(options.directory);
   if (options.resume == "none") return "";
   const bool over = starts_over(config);

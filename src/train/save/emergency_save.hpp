@@ -31,7 +31,7 @@ class EmergencySave {
   /// After `close`, or while an exception ends the job.
   ~EmergencySave() = default;
 
-  /// Masters and moments are those of `state` until `withdraw`, and nobody else saves until then.
+  /// Masters and moments are those of `state` until `withdraw`, and no other save begins until then.
   void offer(const checkpoint::State& state);
   /// Before they change; waits for a save.
   void withdraw();

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A directory that holds an earlier run is used to go on, or when the run file says so.
+/// A directory that holds an earlier run is used to resume, or when the run file allows it.
 void check_earlier_run(const config::RunConfig& config) {
   if (config.run.overwrite) return;
   const fs::path metrics = fs::path(config.run.output) / "metrics.jsonl";
@@ -66,7 +66,7 @@ bool same_file(const fs::path& one, const fs::path& other) {
   return !other.empty() && fs::equivalent(one, other, neither);
 }
 
-/// Whether a file may go: a run wrote it, and nobody gave it to this one.
+/// Whether a file may be replaced: a run wrote it, and it is not the run file that was given.
 bool replaceable(const fs::path& path, const std::string& given, std::string_view first_line) {
   std::error_code error;
   if (!fs::exists(fs::symlink_status(path, error))) return !error || error == std::errc::no_such_file_or_directory;

@@ -47,7 +47,7 @@ supervise::Durations Saver::save(const checkpoint::State& state, bool last) {
   try {
     export_to(fmt::format("{}/export-{}", run.output, checkpoint::step_name(state.step)), state);
   } catch (const std::exception& error) {  // on the first rank: the checkpoint is what matters
-    log::error(fmt::format("the export of step {} failed, the training goes on: {}", state.step, error.what()));
+    log::error(fmt::format("the export of step {} failed, training continues: {}", state.step, error.what()));
   }
   took.exporting = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return took;
