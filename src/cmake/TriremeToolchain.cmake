@@ -75,11 +75,11 @@ if(TRIREME_WERROR)
 endif()
 
 # Several sources in one compilation, which reads the headers of the libraries once for all of them. Sources with
-# instructions of some CPUs only and those of builds without CUDA stay apart: all other objects are equal in both.
+# instructions of some CPUs only, those of builds without CUDA and what tests replace stay apart: all other objects are equal in both.
 function(trireme_unity target)
   get_target_property(sources ${target} SOURCES)
   set(apart ${sources})
-  list(FILTER apart INCLUDE REGEX "(avx512|/no_cuda[^/]*)\\.cpp$")
+  list(FILTER apart INCLUDE REGEX "(avx512|/no_cuda[^/]*|/cuda/launch)\\.cpp$")
   list(REMOVE_ITEM sources ${apart})
   set_source_files_properties(${apart} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   # Batches of equal size: with one core each they end together.

@@ -30,14 +30,16 @@ JUDGED = {
     rf"20cross_entropy_kernel{BF16}Li8E": (1024, 1, 4, 2),
     rf"17statistics_kernel{BF16}Li8E": (1024, 2, 2, 0),
     rf"20gradient_part_kernel{BF16}Li8E": (1024, 1, 2, 2),
-    r"11rows_kernelILi8ENS1_.*9GatedUnitI.*4Silu": (256, 8, 2, 1),
-    r"11rows_kernelILi8ENS1_.*17GatedUnitBackwardI.*4Silu": (256, 6, 3, 3),
-    rf"11rows_kernelILi8ENS1_.*6Rotate{BF16}": (256, 8, 6, 2),
-    rf"11rows_kernelILi8ENS1_.*6Gather{BF16}": (256, 8, 1, 1),
+    r"11rows_kernelILi8E.*9GatedUnitI.*4Silu": (256, 8, 2, 1),
+    r"11rows_kernelILi8E.*17GatedUnitBackwardI.*4Silu": (256, 6, 3, 3),
+    rf"11rows_kernelILi8E.*6Rotate{BF16}": (256, 8, 6, 2),
+    rf"11rows_kernelILi8E.*6Gather{BF16}": (256, 8, 1, 1),
     rf"14scatter_kernel{BF16}Li8E": (256, 4, 3, 2),
     r"12range_kernelILi8E.*4CastIfN3c108BFloat16E": (256, 8, 2, 1),
     r"12range_kernelILi4E.*6UpdateE": (256, 5, 4, 3),
     r"14squares_kernelILi4E": (256, 6, 1, 0),
+    r"11rows_kernelILi8E.*9PackTermsE": (256, 6, 2, 1),
+    r"12range_kernelILi8E.*8SumTermsE": (256, 5, 3, 2),
 }
 # Rows wider than 8192 whose sums do not fit the registers of 512 threads, and unaligned ones.
 SPILLS = re.compile(r"15backward_kernelI(N3c108BFloat16ELi(8ELi4ELb1|1ELi(16ELb1|32ELb.))|fLi(4ELi8ELb.|1ELi(16ELb1|32ELb.)))E")

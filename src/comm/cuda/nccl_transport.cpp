@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -10,6 +11,7 @@
 
 #include "comm/cuda/nccl.hpp"
 #include "comm/cuda/nccl_watch.hpp"
+#include "comm/cuda/terms.hpp"
 #include "comm/device_memory.hpp"
 #include "comm/messages.hpp"
 #include "trireme/base/error.hpp"
@@ -19,8 +21,9 @@
 namespace trireme::comm {
 namespace {
 
-/// Terms of a reduction with bf16 on the wire that lie packed at a time, over all ranks.
-constexpr std::int64_t packed_elements = std::int64_t{8} << 20;
+/// Terms of a reduction with bf16 on the wire that lie packed at a time: over all ranks, but no message is smaller than
+/// 64 KiB, below which networks are slow.
+constexpr std::int64_t packed_elements = std::int64_t{8} << 20, least_elements = std::int64_t{32} << 10;
 
 class NcclTransport final : public DeviceTransport {
  public:
@@ -62,17 +65,9 @@ class NcclTransport final : public DeviceTransport {
       if (accumulate) to.add_(sum);
       return;
     }
-    const at::Tensor from = floats(whole, {size_, parts.part});
-    const std::int64_t most = std::max<std::int64_t>(1, packed_elements / size_);
-    for (std::int64_t first = 0; first < parts.part; first += most) {
-      const std::int64_t count = std::min(most, parts.part - first);
-      const at::Tensor sum = exchange_and_sum(from.narrow(1, first, count), wait);
-      at::Tensor piece = to.narrow(0, first, count);
-      if (accumulate)
-        piece.add_(sum);
-      else
-        piece.copy_(sum);
-    }
+    const std::int64_t most = std::max(least_elements, packed_elements / size_);
+    for (std::int64_t first = 0; first < parts.part; first += most)
+      exchange_and_sum(whole + first, parts.part, std::min(most, parts.part - first), mine + first, accumulate, wait);
   }
 
   void all_to_all(const std::byte* out, std::span<const std::int64_t> sent, std::byte* in,
@@ -110,7 +105,9 @@ class NcclTransport final : public DeviceTransport {
       const device::ChargeTo charge(device::Category::communication);
       at::Tensor padded = at::zeros({size_ * part}, piece.options());
       padded.narrow(0, 0, count).copy_(piece);
-      const at::Tensor sum = exchange_and_sum(padded.view({size_, part}), wait).to(at::kBFloat16);
+      const at::Tensor total = at::empty({part}, piece.options());
+      exchange_and_sum(padded.const_data_ptr<float>(), part, part, total.mutable_data_ptr<float>(), false, wait);
+      const at::Tensor sum = total.to(at::kBFloat16);
       at::Tensor gathered = at::empty({size_ * part}, sum.options());
       handle_.launch("gather sums", wait, [&](ncclComm_t comm) {
         return ncclAllGather(sum.const_data_ptr(), gathered.mutable_data_ptr(), static_cast<std::size_t>(part),
@@ -156,13 +153,15 @@ class NcclTransport final : public DeviceTransport {
   void begin() { watch_.raise(); }
   [[nodiscard]] cudaStream_t stream() const { return c10::cuda::getCurrentCUDAStream(device().index()).stream(); }
 
-  /// terms: [size, n] fp32, row r for rank r. Returns this rank's sum [n] fp32 of the rows that all ranks hold for it,
-  /// rounded to bf16, in rank order.
-  at::Tensor exchange_and_sum(const at::Tensor& terms, mpi::Wait& wait) {
+  /// terms: [size, part] fp32, row r for rank r, of which the first `elements` columns count. sum[i] (+)= the sum, in
+  /// fp32 and in rank order, of what all ranks hold for this one, rounded to bf16.
+  void exchange_and_sum(const float* terms, std::int64_t part, std::int64_t elements, float* sum, bool accumulate,
+                        mpi::Wait& wait) {
     const device::ChargeTo charge(device::Category::communication);
-    const at::Tensor sent = terms.to(at::kBFloat16).contiguous();
-    const at::Tensor received = at::empty(sent.sizes(), sent.options());
-    const auto count = static_cast<std::size_t>(sent.size(1));
+    const at::Tensor sent = at::empty({size_, elements}, at::TensorOptions(at::kBFloat16).device(device()));
+    const at::Tensor received = at::empty_like(sent);
+    cuda::pack_terms(terms, size_, part, elements, sent.mutable_data_ptr<c10::BFloat16>());
+    const auto count = static_cast<std::size_t>(elements);
     handle_.launch("exchange", wait, [&](ncclComm_t comm) {
       nccl::check(ncclGroupStart(), "begin an exchange");
       for (int rank = 0; rank < size_; ++rank) {
@@ -172,9 +171,7 @@ class NcclTransport final : public DeviceTransport {
       }
       return ncclGroupEnd();
     });
-    at::Tensor sum = received[0].to(at::kFloat);
-    for (int rank = 1; rank < size_; ++rank) sum.add_(received[rank]);
-    return sum;
+    cuda::sum_terms(received.const_data_ptr<c10::BFloat16>(), size_, elements, sum, accumulate);
   }
 
   /// Copies and returns when they are there, within the deadline.

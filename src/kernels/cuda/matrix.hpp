@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
+#include "device/cuda/matrix.hpp"
 
 namespace trireme::kernels::cuda {
 
-/// A matrix on the device whose rows may be apart. data: null for none.
-template <class T>
-struct Matrix {
-  T* data = nullptr;
-  std::int64_t rows = 0, width = 0, stride = 0;
-};
+using device::cuda::Matrix;
 
 }  // namespace trireme::kernels::cuda

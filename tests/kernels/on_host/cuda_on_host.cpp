@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cuda/launch.cuh"
+#include "device/cuda/launch.cuh"
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -117,7 +117,7 @@ void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread) {
 
 void __syncthreads() { trireme::test::wait(trireme::test::State::at_block_barrier); }
 
-namespace trireme::kernels::cuda {
+namespace trireme::device::cuda {
 
 cudaStream_t current_stream() { return nullptr; }
 
@@ -127,4 +127,4 @@ void check_launch(cudaError_t result, const char* kernel) {
   std::abort();
 }
 
-}  // namespace trireme::kernels::cuda
+}  // namespace trireme::device::cuda

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "device/cuda/launch.cuh"
+
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 
-#include "kernels/cuda/launch.cuh"
 #include "trireme/base/error.hpp"
 
-namespace trireme::kernels::cuda {
+namespace trireme::device::cuda {
 
 cudaStream_t current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
@@ -17,4 +18,4 @@ void check_launch(cudaError_t result, const char* kernel) {
                   kernel, cudaGetErrorString(result), cudaGetErrorName(result)));
 }
 
-}  // namespace trireme::kernels::cuda
+}  // namespace trireme::device::cuda

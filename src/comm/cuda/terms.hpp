@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/util/BFloat16.h>
+
+#include <cstdint>
+
+/// Kernels for sums with bf16 on the wire. Pointers lie on the device; everything runs on the current stream.
+namespace trireme::comm::cuda {
+
+/// Rounds to bf16 the columns [first, first + count) of from [ranks, stride], side by side in to [ranks, count].
+void pack_terms(const float* from, std::int64_t ranks, std::int64_t stride, std::int64_t count, c10::BFloat16* to);
+
+/// to[i] (+)= the sum over r of terms[r, i], terms being [ranks, count]: in fp32, from rank 0 on. One pass over all.
+void sum_terms(const c10::BFloat16* terms, std::int64_t ranks, std::int64_t count, float* to, bool accumulate);
+
+}  // namespace trireme::comm::cuda

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <stdexcept>
+
+/// How kernels of all layers are started. Written with cudaLaunchKernelEx and not with <<<>>>, so that the same sources
+/// compile as plain C++ against the emulator in tests/kernels/on_host.
+namespace trireme::device::cuda {
+
+/// The stream that libtorch's operators of the calling thread run on.
+[[nodiscard]] cudaStream_t current_stream();
+
+/// Throws EnvironmentError that names the kernel and CUDA's own words.
+void check_launch(cudaError_t result, const char* kernel);
+
+/// threads: a multiple of 32.
+struct Grid {
+  std::int64_t blocks = 0;
+  int threads = 256;
+  std::int64_t blocks_y = 1;
+};
+
+/// Starts kernel(arguments...) on the current stream; does nothing for an empty grid.
+template <class... Parameters, class... Arguments>
+void launch(const char* name, void (*kernel)(Parameters...), Grid grid, Arguments... arguments) {
+  if (grid.blocks == 0 || grid.blocks_y == 0) return;
+  if (grid.blocks > 0x7fffffff || grid.blocks_y > 0xffff) throw std::length_error(name);
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.blocks_y));
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.stream = current_stream();
+  check_launch(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
+}
+
+[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+/// A block size for `items` of work: whole warps, at most `most`.
+[[nodiscard]] constexpr int threads_for(std::int64_t items, int most) {
+  const std::int64_t warps = ceil_div(items < 1 ? 1 : items, 32);
+  return warps * 32 > most ? most : static_cast<int>(warps * 32);
+}
+
+}  // namespace trireme::device::cuda
