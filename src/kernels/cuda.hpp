@@ -77,6 +77,8 @@ void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Gr
 /// By libtorch's flash or cuDNN kernels, or by `dense`: see attention_library.hpp.
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
                       const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& document_begin);
+[[nodiscard]] Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const AttentionShape& shape, const at::Tensor& document_begin);
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
                                const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v,

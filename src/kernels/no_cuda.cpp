@@ -61,6 +61,9 @@ void causal_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&, c
                       const at::Tensor&, const at::Tensor&) {
   refuse();
 }
+Attended attend(const at::Tensor&, const at::Tensor&, const at::Tensor&, const AttentionShape&, const at::Tensor&) {
+  refuse();
+}
 void causal_attention_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                const at::Tensor&, const at::Tensor&, const AttentionShape&, const at::Tensor&,
                                const at::Tensor&, const at::Tensor&, const at::Tensor&) {

@@ -72,21 +72,19 @@ at::Tensor AttentionBranch::forward(const at::Tensor& h, const at::Tensor& resid
                                     std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                                     std::vector<at::Tensor>& saved) const {
   const at::Tensor qkv = qkv_.forward(h, parameters);
-  const auto fp32 = h.options().dtype(at::kFloat);
   const at::Tensor rstd = heads_.new_rstd(h, h.size(0));
   const std::int64_t q_width = sizes_.heads * sizes_.head_dim;
   const ProjectedParts parts(qkv, sizes_);
   const at::Tensor qk = heads_.prepare(parts.qk, parameters, microbatch, rstd, false);
-  const at::Tensor attended = at::empty({h.size(0), q_width}, h.options());
   const at::Tensor q = qk.slice(1, 0, q_width), k = qk.slice(1, q_width);
   if (mode == Mode::generate) extend_cache(k, parts.v, shape_of(microbatch), window_, microbatch, saved);
   if (microbatch.past > 0) {
+    const at::Tensor attended = at::empty({h.size(0), q_width}, h.options());
     kernels::cached_attention(q, {.keys = saved[0], .values = saved[1]}, shape_of(microbatch), microbatch.past,
                               attended, microbatch.document_begin);
     return out_.forward(attended, residual, parameters);
   }
-  const at::Tensor logsumexp = at::empty({microbatch.batch, sizes_.heads, microbatch.seq_len}, fp32);
-  kernels::causal_attention(q, k, parts.v, shape_of(microbatch), attended, logsumexp, microbatch.document_begin);
+  const auto [attended, logsumexp] = kernels::attend(q, k, parts.v, shape_of(microbatch), microbatch.document_begin);
   if (saves(mode)) saved.insert(saved.end(), {qkv, attended, logsumexp});
   if (saves(mode) && rstd.defined()) saved.push_back(rstd);
   if (mode == Mode::rebuild) return {};

@@ -78,19 +78,17 @@ at::Tensor Attend::forward(const at::Tensor& qkv, const at::Tensor& keys, const 
                            std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                            std::vector<at::Tensor>& saved) const {
   const std::int64_t kv_width = sizes_.kv_heads * sizes_.head_dim;
-  const at::Tensor attended = at::empty({qkv.size(0), sizes_.heads * sizes_.head_dim}, qkv.options());
   const ProjectedParts parts(qkv, sizes_);
   const at::Tensor kv = keys.defined() ? keys : parts.kv;
   const at::Tensor k = kv.slice(1, 0, kv_width), v = kv.slice(1, kv_width);
   if (mode == Mode::generate) extend_cache(k, v, shape_of(microbatch), window_, microbatch, saved);
   if (microbatch.past > 0) {
+    const at::Tensor attended = at::empty({qkv.size(0), sizes_.heads * sizes_.head_dim}, qkv.options());
     kernels::cached_attention(parts.q, {.keys = saved[0], .values = saved[1]}, shape_of(microbatch), microbatch.past,
                               attended, microbatch.document_begin);
     return out_.forward(attended, residual, parameters);
   }
-  const at::Tensor logsumexp =
-      at::empty({microbatch.batch, sizes_.heads, microbatch.seq_len}, qkv.options().dtype(at::kFloat));
-  kernels::causal_attention(parts.q, k, v, shape_of(microbatch), attended, logsumexp, microbatch.document_begin);
+  const auto [attended, logsumexp] = kernels::attend(parts.q, k, v, shape_of(microbatch), microbatch.document_begin);
   if (saves(mode)) saved.insert(saved.end(), {qkv, attended, logsumexp});
   if (mode == Mode::rebuild) return {};
   return out_.forward(attended, residual, parameters);
@@ -139,9 +137,7 @@ at::Tensor CoreAttention::forward(const at::Tensor& qkv, const Microbatch& micro
                                   std::vector<at::Tensor>& saved) const {
   const kernels::AttentionShape shape = shape_of(microbatch);
   const ProjectedParts parts(qkv, sizes_);
-  at::Tensor attended = at::empty({qkv.size(0), sizes_.heads * sizes_.head_dim}, qkv.options());
-  const at::Tensor logsumexp = at::empty({shape.batch, shape.heads, shape.seq_len}, qkv.options().dtype(at::kFloat));
-  kernels::causal_attention(parts.q, parts.k, parts.v, shape, attended, logsumexp, microbatch.document_begin);
+  auto [attended, logsumexp] = kernels::attend(parts.q, parts.k, parts.v, shape, microbatch.document_begin);
   if (saves(mode)) saved.insert(saved.end(), {qkv, attended, logsumexp});
   return attended;
 }

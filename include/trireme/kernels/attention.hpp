@@ -40,6 +40,14 @@ struct AttentionShape {
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
                       const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& document_begin = {});
 
+/// What attention gives, as above.
+struct Attended {
+  at::Tensor out, logsumexp;
+};
+/// The same in new tensors. On a device they are the library's own, without a copy.
+[[nodiscard]] Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const AttentionShape& shape, const at::Tensor& document_begin = {});
+
 /// Writes d_q, d_k and d_v, shaped as q, k and v.
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,

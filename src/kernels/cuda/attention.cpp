@@ -39,12 +39,10 @@ void put_gradients(const std::tuple<at::Tensor, at::Tensor, at::Tensor>& from, c
 
 /// Flash attention with a window: libtorch's front to it has none, and takes [B, T, heads, head_dim]. The window counts
 /// the keys before a query, not its own.
-void attend_window(const at::Tensor& q4, const at::Tensor& k4, const at::Tensor& v4, const AttentionShape& s,
-                   const at::Tensor& out, const at::Tensor& logsumexp) {
+Attended attend_window(const at::Tensor& q4, const at::Tensor& k4, const at::Tensor& v4, const AttentionShape& s) {
   const auto all = at::_flash_attention_forward(q4.transpose(1, 2), k4.transpose(1, 2), v4.transpose(1, 2), {}, {},
                                                 s.seq_len, s.seq_len, 0.0, true, false, scale_of(s), s.window - 1, 0);
-  by_head(out, s, s.heads).transpose(1, 2).copy_(std::get<0>(all));
-  logsumexp.copy_(std::get<1>(all).reshape(logsumexp.sizes()));
+  return {std::get<0>(all).transpose(1, 2), std::get<1>(all)};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> attend_window_backward(const at::Tensor& d_out, const at::Tensor& q,
@@ -71,28 +69,34 @@ AttentionLibrary library_for(const at::Tensor& q, const AttentionShape& s) {
   return fused ? attention_library() : AttentionLibrary::dense;
 }
 
+/// Output [B*T, heads * head_dim] and log-sum-exp [B, heads, T] of a library other than dense, in its own memory.
+Attended attended_by(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionShape& s) {
+  const at::Tensor q4 = by_head(q, s, s.heads), k4 = by_head(k, s, s.kv_heads), v4 = by_head(v, s, s.kv_heads);
+  const auto as_ours = [&](const at::Tensor& out, const at::Tensor& lse) {
+    return Attended{by_token(out, s, s.heads), lse.reshape({s.batch, s.heads, s.seq_len})};
+  };
+  if (library == AttentionLibrary::cudnn) {
+    const auto all =
+        at::_scaled_dot_product_cudnn_attention(q4, k4, v4, std::nullopt, true, 0.0, true, false, scale_of(s));
+    cudnn_lse_dims = std::get<1>(all).dim();
+    return as_ours(std::get<0>(all), std::get<1>(all));
+  }
+  invariant(library == AttentionLibrary::flash, "attention: unknown library");
+  if (s.window > 0) {
+    const Attended all = attend_window(q4, k4, v4, s);
+    return as_ours(all.out, all.logsumexp);
+  }
+  const auto all = at::_scaled_dot_product_flash_attention(q4, k4, v4, 0.0, true, false, scale_of(s));
+  return as_ours(std::get<0>(all), std::get<1>(all));
+}
+
 void attend(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
             const AttentionShape& s, const at::Tensor& out, const at::Tensor& logsumexp) {
-  const at::Tensor q4 = by_head(q, s, s.heads), k4 = by_head(k, s, s.kv_heads), v4 = by_head(v, s, s.kv_heads);
-  const auto put = [&](const at::Tensor& result, const at::Tensor& lse) {
-    by_head(out, s, s.heads).copy_(result);
-    logsumexp.copy_(lse.reshape(logsumexp.sizes()));
-  };
-  switch (for_window(library, s)) {
-    case AttentionLibrary::dense: return dense_attention(q, k, v, s, out, logsumexp);
-    case AttentionLibrary::flash: {
-      if (s.window > 0) return attend_window(q4, k4, v4, s, out, logsumexp);
-      const auto all = at::_scaled_dot_product_flash_attention(q4, k4, v4, 0.0, true, false, scale_of(s));
-      return put(std::get<0>(all), std::get<1>(all));
-    }
-    case AttentionLibrary::cudnn: {
-      const auto all =
-          at::_scaled_dot_product_cudnn_attention(q4, k4, v4, std::nullopt, true, 0.0, true, false, scale_of(s));
-      cudnn_lse_dims = std::get<1>(all).dim();
-      return put(std::get<0>(all), std::get<1>(all));
-    }
-  }
-  throw BugError("attention: unknown library");
+  if (library == AttentionLibrary::dense) return dense_attention(q, k, v, s, out, logsumexp);
+  const Attended all = attended_by(for_window(library, s), q, k, v, s);
+  out.copy_(all.out);
+  logsumexp.copy_(all.logsumexp);
 }
 
 void attend_backward(AttentionLibrary library, const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k,
@@ -183,6 +187,17 @@ void causal_attention_backward(AttentionLibrary library, const at::Tensor& d_out
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
                       const at::Tensor& out, const at::Tensor& logsumexp, const at::Tensor& document_begin) {
   causal_attention(library_for(q, shape), q, k, v, shape, out, logsumexp, document_begin);
+}
+
+Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
+                const at::Tensor& document_begin) {
+  const AttentionLibrary library = library_for(q, shape);
+  if (library != AttentionLibrary::dense && shape.run == 0 && !document_begin.defined())
+    return attended_by(for_window(library, shape), q, k, v, shape);
+  Attended result{.out = at::empty(q.sizes(), q.options()),
+                  .logsumexp = at::empty({shape.batch, shape.heads, shape.queries()}, q.options().dtype(at::kFloat))};
+  causal_attention(library, q, k, v, shape, result.out, result.logsumexp, document_begin);
+  return result;
 }
 
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

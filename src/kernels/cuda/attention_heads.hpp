@@ -12,6 +12,11 @@ inline at::Tensor by_head(const at::Tensor& x, const AttentionShape& s, std::int
   return x.view({s.batch, s.seq_len, heads, s.head_dim}).transpose(1, 2);
 }
 
+/// [B, heads, T, head_dim] as [B*T, heads * head_dim]: the same memory where a library wrote token by token.
+inline at::Tensor by_token(const at::Tensor& x, const AttentionShape& s, std::int64_t heads) {
+  return x.transpose(1, 2).reshape({s.batch * s.seq_len, heads * s.head_dim});
+}
+
 void dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
                      const at::Tensor& out, const at::Tensor& logsumexp);
 void dense_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

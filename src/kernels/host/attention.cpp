@@ -64,6 +64,18 @@ void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor
   });
 }
 
+Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
+                const at::Tensor& document_begin) {
+  if (q.is_cuda()) {
+    (void)beginnings(document_begin, shape);
+    return cuda::attend(q, k, v, shape, document_begin);
+  }
+  Attended result{.out = at::empty(q.sizes(), q.options()),
+                  .logsumexp = at::empty({shape.batch, shape.heads, shape.queries()}, q.options().dtype(at::kFloat))};
+  causal_attention(q, k, v, shape, result.out, result.logsumexp, document_begin);
+  return result;
+}
+
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
                                const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v,

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "kernels/cuda.hpp"
+#include "kernels/cuda/attention_heads.hpp"
+#include "kernels/cuda/blas.hpp"
 #include "support/gpu.hpp"
 #include "support/tensors.hpp"
 #include "trireme/kernels/attention.hpp"
@@ -79,6 +81,32 @@ void compare_attention(AttentionLibrary library, const AttentionShape& s, at::Sc
     EXPECT_LT(relative_error(device[i], host[i]), tolerance) << to_text(library) << ", tensor " << i;
 }
 
+TEST_F(ProductsOnDevice, ABf16ShapeIsMeasuredOnceAndSummedWhereItLies) {
+  const at::Tensor x = to_kernels(at::randn({48, 40}).to(at::kBFloat16)), w = at::randn({56, 40}).to(at::kBFloat16),
+                   w_there = to_kernels(w), wide = to_kernels(at::randn({48, 64}).to(at::kBFloat16)),
+                   residual = wide.slice(1, 8);
+  const int before = cuda::measured_products().shapes;
+  at::Tensor first;
+  for (int call = 0; call < 3; ++call) {
+    const at::Tensor y = cuda::linear_add(x, w_there, residual);
+    EXPECT_EQ(cuda::measured_products().shapes, before + 1);
+    EXPECT_LT(relative_error(y.cpu(), linear_add(x.cpu(), w, residual.cpu())), 1e-2);
+    if (call == 0) first = y;
+    EXPECT_TRUE(test::same_bits(y.cpu(), first.cpu()));
+  }
+  // An update in place is not measured: that would add it several times.
+  const at::Tensor d_y = to_kernels(at::randn({48, 24}).to(at::kBFloat16)), here = at::full({24, 40}, 2.0, at::kFloat),
+                   there = to_kernels(here);
+  for (int call = 0; call < 2; ++call) {
+    cuda::linear_backward_weight(d_y, x, {.tensor = there, .accumulate = true});
+    linear_backward_weight(d_y.cpu(), x.cpu(), {.tensor = here, .accumulate = true});
+  }
+  EXPECT_EQ(cuda::measured_products().shapes, before + 1);
+  EXPECT_LT(relative_error(there.cpu(), here), 1e-2);
+  cuda::linear_backward_weight(d_y, x, {.tensor = there, .accumulate = false});
+  EXPECT_EQ(cuda::measured_products().shapes, before + 2);
+}
+
 TEST_F(ProductsOnDevice, DenseAttentionFollowsTheHost) {
   for (const auto& s : {AttentionShape{1, 2, 1, 1, 2},
                         {2, 13, 6, 2, 10},
@@ -93,6 +121,14 @@ TEST_F(ProductsOnDevice, DenseAttentionFollowsTheHost) {
   }
 }
 
+TEST_F(ProductsOnDevice, WhatALibraryWroteTokenByTokenIsNotCopied) {
+  const AttentionShape s{2, 5, 3, 1, 4};
+  const at::Tensor tokens = to_kernels(at::randn({2, 5, 3, 4})), same = cuda::by_token(tokens.transpose(1, 2), s, 3);
+  EXPECT_EQ(same.data_ptr(), tokens.data_ptr());
+  const at::Tensor apart = cuda::by_token(tokens.transpose(1, 2).contiguous(), s, 3);
+  EXPECT_TRUE(test::same_bits(apart.cpu(), tokens.cpu().view({10, 12})));
+}
+
 /// Documents of several lengths, a row's first and last token alone among them.
 at::Tensor documents_of(const AttentionShape& s) {
   const at::Tensor begins = at::empty({s.batch * s.seq_len}, at::kInt);
@@ -105,6 +141,20 @@ at::Tensor documents_of(const AttentionShape& s) {
     }
   }
   return begins;
+}
+
+TEST_F(ProductsOnDevice, AttentionInNewTensorsIsTheSame) {
+  for (const auto& s : {AttentionShape{2, 13, 6, 2, 10}, {2, 13, 6, 2, 10, 2}}) {
+    const at::Tensor q = to_kernels(at::randn({26, 60})), kv = to_kernels(at::randn({26, 40})), k = kv.slice(1, 0, 20),
+                     v = kv.slice(1, 20), out = to_kernels(at::full({26, 60}, NAN)),
+                     lse = to_kernels(at::full({2, 6, 13}, NAN));
+    for (const at::Tensor& documents : {at::Tensor(), documents_of(s)}) {
+      cuda::causal_attention(q, k, v, s, out, lse, documents);
+      const Attended attended = cuda::attend(q, k, v, s, documents);
+      EXPECT_TRUE(test::same_bits(attended.out.cpu(), out.cpu()));
+      EXPECT_TRUE(test::same_bits(attended.logsumexp.cpu(), lse.cpu()));
+    }
+  }
 }
 
 TEST_F(ProductsOnDevice, DocumentsFollowTheHost) {

@@ -35,6 +35,13 @@ struct cudaLaunchConfig_t {
   cudaStream_t stream = nullptr;
 };
 
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0 };
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace trireme::test {

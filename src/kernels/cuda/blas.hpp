@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace trireme::kernels::cuda {
+
+/// d = a b, or a b + c, by cuBLASLt with sums in fp32, on the current stream. a, b: bf16 matrices, either of them may
+/// be a transposed view; d: bf16 or fp32, contiguous rows; c: undefined, d itself or a matrix like d that does not
+/// overlap it. Of cuBLAS's candidates for a shape the fastest is taken, which is measured when the shape is first seen,
+/// in d; with deterministic sums (set_deterministic), into a graph or where d is c, the first one. False where cuBLAS
+/// has none: nothing was done.
+[[nodiscard]] bool multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, const at::Tensor& d);
+
+/// What `multiply` has measured so far in this process.
+struct Measured {
+  int shapes = 0, algorithms = 0;
+};
+[[nodiscard]] Measured measured_products();
+
+}  // namespace trireme::kernels::cuda
