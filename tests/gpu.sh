@@ -11,7 +11,7 @@
 # where none are named: tests kernels speed-1b trace parity | speed-3b variants-1b | curve variants-3b | mpi big sanitizer (each | about
 # ten minutes of a device). None may take more than nine minutes, and a failing one stops no other. A step's verdicts are printed when
 # it ends. Results go to ${OUT:-gpu-results} as they come and are added to what lies there: results.txt with what the steps print,
-# kernels.json, trace-1b.json.gz, trace-6b.json.gz, measured.jsonl, and summary.txt, which is printed last: how every step ended, and
+# kernels.json, trace-1b.json.gz, trace-6b.json.gz, measured.jsonl, expected.md (docs/gpus.md's table with what was measured), and summary.txt, which is printed last: how every step ended, and
 # gpu_judge.py's verdicts, `PASS|FAIL|SKIPPED|NOT RUN  criterion  measured  allowed`. gpu_judge.py FILE... judges runs of several days.
 # The exit code is 0 where every step that was asked for ended well and all its criteria passed.
 #
@@ -270,6 +270,8 @@ run_steps() {
     tail -1 "$OUT/summary.txt"
     "$python" "$here/gpu_judge.py" --only "$step" "$OUT/measured.jsonl" || true
   done
+  # docs/gpus.md's table, with what was measured.
+  [[ ! -e $scripts/gpu_expected.py ]] || "$python" "$scripts/gpu_expected.py" "$OUT/measured.jsonl" >"$OUT/expected.md"
   [[ ${#later[@]} -eq 0 ]] || echo "next: tests/gpu.sh ... ${later[*]}" >>"$OUT/summary.txt"
   "$python" "$here/gpu_judge.py" --asked "$(IFS=,; echo "$*")" "$OUT/measured.jsonl" >>"$OUT/summary.txt" || failed=1
   echo "== summary"

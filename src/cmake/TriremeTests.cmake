@@ -83,6 +83,8 @@ function(trireme_tests)
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
   add_test(NAME gpu_judge COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/gpu_judge_test.py)
   add_test(NAME gpu_steps COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/gpu_steps_test.py)
+  add_test(NAME gpu_expected COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/gpu_expected_test.py)
+  set_tests_properties(gpu_expected PROPERTIES LABELS machine TIMEOUT 60 ENVIRONMENT "${trireme_test_environment};TRIREME=$<TARGET_FILE:trireme>")
   add_test(NAME spack COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py)
   set_tests_properties(layering PROPERTIES LABELS lint TIMEOUT 60)
   set_tests_properties(gpu_judge gpu_steps PROPERTIES LABELS machine TIMEOUT 300)  # start dozens of processes

@@ -19,6 +19,7 @@
 #include "train/save/saver.hpp"
 #include "train/save/stopping.hpp"
 #include "train/setup/device_kernels.hpp"
+#include "train/setup/nvlink.hpp"
 #include "train/setup/stop_command.hpp"
 #include "train/validation.hpp"
 #include "trireme/base/error.hpp"
@@ -239,7 +240,10 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
   });
 
   warn_of_few_cores(environment, supervision.world());
-  if (environment.device.gpu) choose_device_kernels(config, job.model().held, supervision.world());
+  if (environment.device.gpu) {
+    log_nvlink(job.mesh(), *environment.device.gpu, supervision.world());
+    choose_device_kernels(config, job.model().held, supervision.world());
+  }
   if (first_rank && !environment.device.remark.empty()) log::info(environment.device.remark);
   const OutOfMemoryHelp help(ops, config, environment.device.gpu.has_value(), world.size());
   Reporter reporter(job, environment, ops, recorder, output);

@@ -21,6 +21,9 @@ struct Gpu {
   int minor = 0;
   int multiprocessors = 0;
   std::string bus;  ///< PCI address: equal on two ranks that see the same GPU
+  /// Equal for GPUs of a node that reach each other over NVLink, and of nodes where it begins with "fabric"; empty
+  /// without NVLink, or where the driver's NVML does not say.
+  std::string nvlink{};
 };
 
 /// What was found, and why none can be used where `gpus` is empty.

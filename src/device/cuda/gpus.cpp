@@ -10,6 +10,7 @@
 
 #include "device/cuda/charging.hpp"
 #include "device/cuda/check.hpp"
+#include "device/cuda/nvlink.hpp"
 #include "device/ledger.hpp"
 #include "trireme/base/error.hpp"
 
@@ -27,7 +28,8 @@ Gpu describe(int index) {
           .major = properties.major,
           .minor = properties.minor,
           .multiprocessors = properties.multiProcessorCount,
-          .bus = bus.data()};
+          .bus = bus.data(),
+          .nvlink = cuda::nvlink_domain(bus.data())};
 }
 
 std::string visible() {

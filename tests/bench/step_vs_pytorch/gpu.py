@@ -38,6 +38,7 @@ VARIANTS = {  # in the order in which they run: a time limit takes the least nee
     "PyTorch eager": {},
 }
 PARTS = {"all": tuple(VARIANTS), "first": tuple(VARIANTS)[:3], "rest": tuple(VARIANTS)[3:]}
+BIG = {"memory.offload": "parameters", "memory.recompute": "block"}
 NOT_JUDGED = ("PyTorch eager",)  # 1B at 4 x 4096 needs more than 78 GiB of it
 OUTSIDE_GIB = 1.5  # of a process on a GPU, beside what its allocator holds: CUDA's own, NCCL's, the libraries' workspaces
 
@@ -106,8 +107,10 @@ def parity(arguments, work):
     runs = Runs(arguments, work, "small", 4 if arguments.rehearsal else 20, 8, weights=True)
     fp32 = {"precision.compute": "fp32"}
     apart = fp32 | {"data.document_mask": True, "data.document_end": 7}
+    # In one order of sums: products may be computed by other algorithms the next time, which were measured.
+    one_order = {"run.deterministic": True}
     # Microbatches without an own gather or reduction among others, and evaluations between replays.
-    accumulated = {"batch.micro": 2, "sync.policy": "deferred", "sync.reshard_after_forward": False,
+    accumulated = one_order | {"batch.micro": 2, "sync.policy": "deferred", "sync.reshard_after_forward": False,
                    "sync.reshard_after_backward": False, "train.eval_every": 5, "train.eval_steps": 1,
                    "data.validation": str(runs.tokens)}
     cases = {  # what tells most comes first
@@ -119,7 +122,8 @@ def parity(arguments, work):
         "fp32: offload of parameters against none": (fp32 | {"memory.offload": "parameters"}, 1, fp32, 1, 1e-5),
         "fp32: documents kept apart, GPU against CPU": (apart, 1, apart | {"device.type": "cpu"}, 1, 1e-4),
         "bf16: graphs and offload against offload": (
-            {"device.cuda_graphs": True, "memory.offload": "parameters"}, 1, {"memory.offload": "parameters"}, 1, 1e-6),
+            one_order | {"device.cuda_graphs": True, "memory.offload": "parameters"}, 1,
+            one_order | {"memory.offload": "parameters"}, 1, 1e-6),
         "fp32: two ranks by tensor, MPI, against one": (fp32 | {"comm.backend": "mpi", "mesh.tensor": 2}, 2, fp32, 1, 1e-5),
     }
     if arguments.rehearsal:
@@ -175,11 +179,16 @@ def trace(arguments, work):
         if e.get("cat") == "kernel":
             count, total = kernels.get(e["name"], (0, 0.0))
             kernels[e["name"]] = count + 1, total + e["dur"]
-    record(arguments, "trace", spans=len(events), kernels=len(kernels))
+    from gpu_expected import group_of  # which needs this module's variants
+    groups = {}
+    for name, (_, total) in kernels.items():
+        groups[group_of(name)] = groups.get(group_of(name), 0.0) + total / 3e3
+    step_ms = statistics.median(row["step_seconds"] for row in rows[2:]) * 1e3
+    record(arguments, "trace", spans=len(events), kernels=len(kernels), model=arguments.model, groups=groups, step_ms=step_ms)
     print(f"{'ms a step':>10s} {'calls':>6s}  kernel" if kernels else "no kernels in the trace: libtorch's profiler recorded none")
     for name, (count, total) in sorted(kernels.items(), key=lambda item: -item[1][1])[:30]:
         print(f"{total / 3e3:10.3f} {count // 3:6d}  {name[:110]}")
-    print(f"{len(events)} spans in the trace of 3 steps; step {statistics.median(row['step_seconds'] for row in rows[2:]) * 1e3:.1f} ms")
+    print(f"{len(events)} spans in the trace of 3 steps; step {step_ms:.1f} ms")
     return bool(events)
 
 
@@ -221,9 +230,8 @@ def big(arguments, work):
     runs = Runs(arguments, work, "6b", 6, 2)
     trace = arguments.trace or work / "trace.json"
     with PeakMemory() as memory:
-        rows = runs.trireme({"memory.offload": "parameters", "memory.recompute": "block",
-                             "memory.budget": "4GiB" if arguments.rehearsal else "40GiB",
-                             "metrics.trace_steps": [3], "optimizer.lr": 1e-4}, trace=trace)
+        rows = runs.trireme(BIG | {"memory.budget": "4GiB" if arguments.rehearsal else "40GiB",
+                                   "metrics.trace_steps": [3], "optimizer.lr": 1e-4}, trace=trace)
     beside = overlap(json.loads(pathlib.Path(trace).read_text()))
     losses = [row["loss"] if row["loss"] is not None else float("nan") for row in rows]
     host = max(row["memory_peak_bytes"]["rss"] for row in rows) / 2**30

@@ -135,9 +135,13 @@ class Runs:
         run_file.write_text("".join(f"[{s}]\n" + "\n".join(lines) + "\n" for s, lines in sections.items()))
         return run_file
 
+    def plan(self, settings):
+        """What `trireme plan` says of a run's memory."""
+        return self.run([self.a.trireme, "plan", self.run_file(settings, self.work / "planned"), "--ranks", 1, "--show", "memory"])
+
     def planned_gib(self, settings):
         """The GPU's memory that `trireme plan` predicts for a run."""
-        text = self.run([self.a.trireme, "plan", self.run_file(settings, self.work / "planned"), "--ranks", 1, "--show", "memory"])
+        text = self.plan(settings)
         total = re.search(r"^total +([0-9.]+) ([KMGT]i)?B", text, re.MULTILINE)
         if not total:
             raise RuntimeError(f"trireme plan printed no total: {text[-500:]}")

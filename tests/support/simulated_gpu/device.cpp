@@ -61,7 +61,8 @@ GpuProbe probe_gpus() {
                           .name = "a simulated GPU",
                           .memory = {std::int64_t{8} << 30},
                           .major = 9,
-                          .bus = std::to_string(i)});
+                          .bus = std::to_string(i),
+                          .nvlink = "switch"});
   return probe;
 }
 
