@@ -57,7 +57,11 @@ config::RunConfig forward_config(const GenerateArguments& arguments, const check
   const std::int64_t wanted = prompt_tokens + arguments.tokens;
   const std::int64_t longest = weights.generation().max_position_embeddings;
   config.data.seq_len = longest > 0 ? std::min(wanted, longest) : wanted;
-  return checkpoint::complete_model(config, world);
+  config = checkpoint::complete_model(config, world);
+  const auto& scaling = config.model.rope_scaling;
+  if (longest > 0 && scaling && scaling->type == config::RopeType::dynamic)  // which stretches it
+    config.data.seq_len = std::min(wanted, static_cast<std::int64_t>(scaling->factor * static_cast<double>(longest)));
+  return config;
 }
 
 /// Writes the logits after the prompt's last token: fp32, one for each id of the vocabulary. All ranks know them.

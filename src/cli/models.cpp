@@ -54,7 +54,9 @@ std::string options_of(const model::Architecture& a) {
   add("partial_rotary_factor", &M::partial_rotary_factor);
   if (d.local_rope) list.emplace_back("rope_local_theta");
   if (!d.learned_positions)
-    list.emplace_back(a.original_length_absent > 0 ? "rope_scaling (longrope)" : "rope_scaling");
+    list.emplace_back(a.original_length_absent > 0 ? "rope_scaling (longrope)"
+                      : a.scales_queries           ? "rope_scaling (yarn)"
+                                                   : "rope_scaling");
   return join(list, ", ");
 }
 
@@ -69,11 +71,9 @@ int models() {
   fmt::print(
       "\nThe columns are model.architecture, the class in transformers, and whose models; below, what the family has "
       "and\n"
-      "what [model] may set. rope_scaling is of type llama3, linear, yarn or longrope. A config.json of anything else "
-      "is\n"
-      "refused by its keys: other model_types and multimodal models, other mixtures of experts, quantized weights, "
-      "dynamic "
-      "RoPE,\n"
+      "what [model] may set. rope_scaling is of type llama3, linear, yarn, longrope or dynamic. A config.json of "
+      "anything else is\n"
+      "refused by its keys: other model_types and multimodal models, other mixtures of experts, quantized weights,\n"
       "and options that its class has not. See docs/models.md.\n");
   return 0;
 }

@@ -11,7 +11,8 @@ constexpr Name<Init> init_names[] = {{Init::normal, "normal"}, {Init::depth_scal
 constexpr Name<RopeType> rope_type_names[] = {{RopeType::llama3, "llama3"},
                                               {RopeType::linear, "linear"},
                                               {RopeType::yarn, "yarn"},
-                                              {RopeType::longrope, "longrope"}};
+                                              {RopeType::longrope, "longrope"},
+                                              {RopeType::dynamic, "dynamic"}};
 constexpr Name<TokenFormat> token_format_names[] = {{TokenFormat::automatic, "auto"},
                                                     {TokenFormat::uint16, "uint16"},
                                                     {TokenFormat::uint32, "uint32"},

@@ -50,8 +50,9 @@ std::vector<Option> model_options() {
       .default_is("none: RoPE");
   s.number("norm_eps", &Model::norm_eps, above(0), "epsilon added to the variance (gpt2) or mean square in the norms");
   s.number("rope_theta", &Model::rope_theta, above(0), "base of the RoPE frequencies");
-  s.custom("rope_scaling", "table", read_rope_scaling, print_rope_scaling,
-           std::string("RoPE for longer contexts, of type llama3, linear, yarn or longrope: ") + rope_scaling_form)
+  s.custom(
+       "rope_scaling", "table", read_rope_scaling, print_rope_scaling,
+       std::string("RoPE for longer contexts, of type llama3, linear, yarn, longrope or dynamic: ") + rope_scaling_form)
       .default_is("none");
   s.flag("attention_bias", &Model::attention_bias,
          "biases of q, k, v and o, where the family has the choice (glm4, glm4_moe: of q, k and v; qwen2 always has "

@@ -31,13 +31,15 @@ std::vector<RopeKey> rows_of(RopeType type) {
               {"high_freq_factor", &S::high_freq_factor, above(0)},
               original};
     case RopeType::linear: return {factor};
+    case RopeType::dynamic: return {factor, original};
     case RopeType::yarn:
       return {factor,
               original,
               {"attention_factor", &S::attention_factor, at_least(0)},
               {"beta_fast", &S::beta_fast, above(0)},
               {"beta_slow", &S::beta_slow, above(0)},
-              {"truncate", &S::truncate, {}}};
+              {"truncate", &S::truncate, {}},
+              {"llama_4_scaling_beta", &S::llama_4_scaling_beta, at_least(0)}};
     case RopeType::longrope:
       return {factor,
               original,

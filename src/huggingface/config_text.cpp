@@ -31,7 +31,8 @@ void add_special_tokens(ordered_json& table, const HfWriteOptions& options, bool
 
 /// longest: max_position_embeddings, from which readers take longrope's factor where it `follows`. beside: the original
 /// length stands beside the table.
-ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling, std::int64_t longest, bool beside) {
+ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling, std::int64_t longest, bool beside,
+                          bool scales_queries) {
   if (!scaling) return nullptr;
   const double ratio = static_cast<double>(longest) / static_cast<double>(scaling->original_max_position_embeddings);
   const bool follows = std::max(1.0, ratio) == scaling->factor;
@@ -42,8 +43,9 @@ ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling, std
       table["high_freq_factor"] = scaling->high_freq_factor;
       table["original_max_position_embeddings"] = scaling->original_max_position_embeddings;
       break;
-    case config::RopeType::linear: break;
-    case config::RopeType::longrope:  // transformers 4 takes no other keys for phi3
+    case config::RopeType::linear:
+    case config::RopeType::dynamic: break;  // whose original length is max_position_embeddings
+    case config::RopeType::longrope:        // transformers 4 takes no other keys for phi3
       table = {{"type", "longrope"}, {"short_factor", scaling->short_factor}, {"long_factor", scaling->long_factor}};
       if (scaling->attention_factor > 0) table["attention_factor"] = scaling->attention_factor;
       if (!follows) table["factor"] = scaling->factor;
@@ -55,6 +57,7 @@ ordered_json rope_scaling(const std::optional<config::RopeScaling>& scaling, std
       table["beta_slow"] = scaling->beta_slow;
       table["truncate"] = scaling->truncate;
       if (scaling->attention_factor > 0) table["attention_factor"] = scaling->attention_factor;
+      if (scales_queries) table["llama_4_scaling_beta"] = scaling->llama_4_scaling_beta;
       break;
   }
   return table;
@@ -103,9 +106,12 @@ std::string hf_config_text(const model::Model& model, const HfWriteOptions& opti
   if (!model.sizes.decoder.learned_positions) {
     table["rope_theta"] = config.rope_theta;
     const bool beside = a.original_length_absent > 0;
-    const ordered_json scaling = rope_scaling(config.rope_scaling, options.max_position_embeddings, beside);
+    const ordered_json scaling =
+        rope_scaling(config.rope_scaling, options.max_position_embeddings, beside, a.scales_queries);
     table["rope_scaling"] = scaling;
-    table["max_position_embeddings"] = options.max_position_embeddings;
+    const bool dynamic = config.rope_scaling && config.rope_scaling->type == config::RopeType::dynamic;
+    table["max_position_embeddings"] =
+        dynamic ? config.rope_scaling->original_max_position_embeddings : options.max_position_embeddings;
     if (beside && config.rope_scaling)
       table["original_max_position_embeddings"] = config.rope_scaling->original_max_position_embeddings;
     if (a.decoder.local_rope) add_rope_by_type(table, a, model, scaling);

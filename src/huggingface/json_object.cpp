@@ -60,6 +60,15 @@ std::optional<double> JsonObject::positive(const std::string& key) const {
   return std::nullopt;
 }
 
+std::optional<double> JsonObject::at_least_zero(const std::string& key) const {
+  const json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_number() && value->get<double>() >= 0 && std::isfinite(value->get<double>()))
+    return value->get<double>();
+  unexpected(key, "a number of at least 0");
+  return std::nullopt;
+}
+
 std::optional<bool> JsonObject::flag(const std::string& key) const {
   const json* value = find(key);
   if (value == nullptr) return std::nullopt;

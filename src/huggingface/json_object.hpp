@@ -33,6 +33,8 @@ class JsonObject {
   [[nodiscard]] std::optional<std::int64_t> integer(const std::string& key, std::int64_t least) const;
   /// A number above 0.
   [[nodiscard]] std::optional<double> positive(const std::string& key) const;
+  /// A number of at least 0.
+  [[nodiscard]] std::optional<double> at_least_zero(const std::string& key) const;
   [[nodiscard]] std::optional<bool> flag(const std::string& key) const;
   [[nodiscard]] std::optional<std::string> text(const std::string& key) const;
 

@@ -67,6 +67,29 @@ config::RopeScaling longrope(const JsonObject& config, const JsonObject& table, 
   return scaling;
 }
 
+/// mscale: of a factor, as both of yarn's keys of that name count it.
+double mscale(double factor, double times) { return factor <= 1 ? 1 : 0.1 * times * std::log(factor) + 1; }
+
+config::RopeScaling yarn(const JsonObject& table, const Architecture& a) {
+  const config::RopeScaling absent;
+  config::RopeScaling scaling{
+      .type = config::RopeType::yarn,
+      .factor = table.required_positive("factor"),
+      .original_max_position_embeddings = table.required_integer("original_max_position_embeddings"),
+      .attention_factor = table.positive("attention_factor").value_or(0),
+      .beta_fast = table.positive("beta_fast").value_or(absent.beta_fast),
+      .beta_slow = table.positive("beta_slow").value_or(absent.beta_slow),
+      .truncate = table.flag("truncate").value_or(true)};
+  const std::optional<double> of_head = table.at_least_zero("mscale"), of_all = table.at_least_zero("mscale_all_dim");
+  if (scaling.attention_factor == 0 && of_head.value_or(0) > 0 && of_all.value_or(0) > 0)
+    scaling.attention_factor = mscale(scaling.factor, *of_head) / mscale(scaling.factor, *of_all);
+  if (!std::isfinite(scaling.attention_factor)) table.unexpected("mscale", "a number that fp64 can multiply");
+  if (!a.scales_queries) return scaling;
+  if (!table.has("llama_4_scaling_beta")) table.missing("llama_4_scaling_beta");
+  scaling.llama_4_scaling_beta = table.at_least_zero("llama_4_scaling_beta").value_or(0);
+  return scaling;
+}
+
 Table read_table(const json& value, const std::string& name, const JsonObject& config, const Architecture& a,
                  Mistakes& mistakes) {
   if (!value.is_object()) {
@@ -84,9 +107,12 @@ Table read_table(const json& value, const std::string& name, const JsonObject& c
   if (read.partial.value_or(1) != 1 && !a.expresses(&config::Model::partial_rotary_factor))
     table.unexpected("partial_rotary_factor", "1: partial rotation is not honoured");
   const std::string type = rope_type(table);
+  if (a.scales_queries) (void)table.find("max_position_embeddings");  // has no effect
   const bool longrope_only = a.original_length_absent > 0;
   if (longrope_only && type != "default" && type != "longrope") {
     table.unexpected(table.has("rope_type") ? "rope_type" : "type", "default or longrope, which this model_type has");
+  } else if (a.scales_queries && type != "yarn") {
+    table.unexpected(table.has("rope_type") ? "rope_type" : "type", "yarn, whose keys scale this model_type's queries");
   } else if (type == "llama3") {
     read.scaling = config::RopeScaling{
         .factor = table.required_positive("factor"),
@@ -95,22 +121,18 @@ Table read_table(const json& value, const std::string& name, const JsonObject& c
         .original_max_position_embeddings = table.required_integer("original_max_position_embeddings")};
   } else if (type == "linear") {
     read.scaling = config::RopeScaling{.type = config::RopeType::linear, .factor = table.required_positive("factor")};
+  } else if (type == "dynamic") {
+    read.scaling =
+        config::RopeScaling{.type = config::RopeType::dynamic,
+                            .factor = table.required_positive("factor"),
+                            .original_max_position_embeddings = config.required_integer("max_position_embeddings")};
   } else if (type == "yarn") {
-    for (const char* key : {"mscale", "mscale_all_dim"})
-      if (table.has(key)) table.unexpected(key, "none: it is not honoured");
-    read.scaling = config::RopeScaling{
-        .type = config::RopeType::yarn,
-        .factor = table.required_positive("factor"),
-        .original_max_position_embeddings = table.required_integer("original_max_position_embeddings"),
-        .attention_factor = table.positive("attention_factor").value_or(0),
-        .beta_fast = table.positive("beta_fast").value_or(config::RopeScaling{}.beta_fast),
-        .beta_slow = table.positive("beta_slow").value_or(config::RopeScaling{}.beta_slow),
-        .truncate = table.flag("truncate").value_or(true)};
+    read.scaling = yarn(table, a);
   } else if (type == "longrope") {
     read.scaling = longrope(config, table, a);
   } else if (type != "default") {
     table.unexpected(table.has("rope_type") ? "rope_type" : "type",
-                     "default, linear, llama3, yarn or longrope; other types are not honoured");
+                     "default, linear, llama3, yarn, longrope or dynamic; other types are not honoured");
   }
   read.unread = table.unread();
   return read;
@@ -148,9 +170,10 @@ Rope read_rope_by_type(const JsonObject& config, const Architecture& a, Mistakes
     config.unexpected("rope_parameters", "rope_type = \"default\" for sliding_attention: its scaling is not honoured");
   if ((theta && full.theta && *theta != *full.theta) || (old_table != nullptr && old_values.scaling != full.scaling) ||
       (local && sliding.theta && *local != *sliding.theta))
-    mistakes.add(
-        "rope_theta, rope_scaling or the local one's base (transformers 4) and rope_parameters (transformers 5) "
-        "differ; keep those the weights were trained with");
+    mistakes.add(fmt::format(
+        "rope_theta, rope_scaling{}{} (transformers 4) and rope_parameters (transformers 5) differ; keep those the "
+        "weights were trained with",
+        local ? " or " : "", local ? a.local_theta_key : ""));
   read.theta = full.theta.value_or(read.theta);
   read.local_theta = sliding.theta.value_or(read.local_theta);
   read.scaling = full.scaling;
@@ -170,6 +193,11 @@ Rope read_rope(const JsonObject& config, const Architecture& a, Mistakes& mistak
   const Table old_values = old_table != nullptr ? read_table(*old_table, "rope_scaling", config, a, mistakes) : Table{};
   if (a.rope_table_needed && new_table == nullptr && old_table == nullptr)
     config.unexpected("rope_parameters", fmt::format("a table: without one {} stretches RoPE", a.class_name));
+  if (theta && old_values.theta && *theta != *old_values.theta)
+    mistakes.add(fmt::format(
+        "rope_theta = {} (transformers 4) and rope_scaling.rope_theta = {} (transformers 5) differ; keep the "
+        "one the weights were trained with",
+        *theta, *old_values.theta));
   if (new_table == nullptr) {
     return {.theta = theta.value_or(old_values.theta.value_or(a.theta_absent)),
             .partial = old_values.partial,
@@ -183,6 +211,11 @@ Rope read_rope(const JsonObject& config, const Architecture& a, Mistakes& mistak
                     "keep the one the weights were trained with",
                     *theta, *values.theta));
   }
+  if (old_values.theta && values.theta && *old_values.theta != *values.theta)
+    mistakes.add(
+        fmt::format("rope_scaling.rope_theta = {} and rope_parameters.rope_theta = {} differ; keep the one the weights "
+                    "were trained with",
+                    *old_values.theta, *values.theta));
   if (old_table != nullptr && old_values.scaling != values.scaling) {
     mistakes.add(
         "rope_scaling (transformers 4) and rope_parameters (transformers 5) differ; keep the one the weights were "

@@ -44,7 +44,11 @@ void check_rotary_width(const config::Model& c, const Decoder& decoder, std::int
         fmt::format("model.partial_rotary_factor = {}: RoPE would turn {} of head_dim = {} elements; it "
                     "requires an even number from 2 to head_dim",
                     c.partial_rotary_factor, width, head_dim));
-  if (!c.rope_scaling || c.rope_scaling->type != config::RopeType::longrope) return;
+  if (!c.rope_scaling) return;
+  if (c.rope_scaling->type == config::RopeType::dynamic && width < 4)
+    return mistakes.add(
+        "model.rope_scaling: rope_type = \"dynamic\" requires heads of which RoPE turns at least 4 elements");
+  if (c.rope_scaling->type != config::RopeType::longrope) return;
   for (const auto& [key, factors] : {std::pair{"short_factor", &c.rope_scaling->short_factor},
                                      std::pair{"long_factor", &c.rope_scaling->long_factor}})
     if (static_cast<std::int64_t>(factors->size()) != width / 2)
@@ -83,6 +87,8 @@ void check_numbers(const config::Model& c, const Decoder& decoder, Mistakes& mis
   above_zero("rope_scaling.factor", scaling.factor);
   if (scaling.type == config::RopeType::longrope && scaling.original_max_position_embeddings < 2)
     mistakes.add("model.rope_scaling.original_max_position_embeddings must be at least 2");
+  if (scaling.type == config::RopeType::dynamic && scaling.original_max_position_embeddings < 1)
+    mistakes.add("model.rope_scaling.original_max_position_embeddings must be at least 1");
   if (scaling.type != config::RopeType::llama3) return;
   above_zero("rope_scaling.low_freq_factor", scaling.low_freq_factor);
   if (!(scaling.high_freq_factor > scaling.low_freq_factor) || !std::isfinite(scaling.high_freq_factor)) {
@@ -130,6 +136,13 @@ void check_expressible(const config::Model& c, Mistakes& mistakes) {
   if (a.original_length_absent > 0 && c.rope_scaling && c.rope_scaling->type != config::RopeType::longrope)
     mistakes.add(
         fmt::format("model.rope_scaling: {} of transformers takes rope_type = \"longrope\" only", a.class_name));
+  const bool yarn = c.rope_scaling && c.rope_scaling->type == config::RopeType::yarn;
+  if (a.scales_queries && !yarn)
+    mistakes.add(fmt::format(
+        "model.rope_scaling: {} of transformers requires rope_type = \"yarn\"; factor = 1 stretches nothing",
+        a.class_name));
+  if (!a.scales_queries && c.rope_scaling && c.rope_scaling->llama_4_scaling_beta > 0)
+    refuse("rope_scaling.llama_4_scaling_beta");
   if (c.no_rope_interval > 0 && !a.skips_rope) refuse("no_rope_interval");
   if (c.rope_local_theta > 0 && !a.decoder.local_rope) refuse("rope_local_theta");
   const config::Model defaults;

@@ -4,6 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
+#include <cmath>
+#include <mutex>
+
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/rms_norm.hpp"
 #include "trireme/nn/branch.hpp"
@@ -37,16 +40,71 @@ at::Tensor rows_of_part(const at::Tensor& table, std::int64_t positions, const m
   return at::index_select(table, 0, rows);
 }
 
-kernels::RopeTable rope_of(const model::Sizes& s, const model::Stage& stage, std::int64_t positions, bool long_context,
-                           const model::ContextPart& part, at::Device device) {
+kernels::RopeTable rope_table(const RopeOfStage& of, std::int64_t positions, std::int64_t length) {
+  kernels::RopeTable table = kernels::rope_table(positions, of.width, of.theta, of.scaling, length);
+  table.cos = rows_of_part(table.cos, positions, of.part).to(of.device);
+  table.sin = rows_of_part(table.sin, positions, of.part).to(of.device);
+  table.head_dim = of.head_dim;
+  table.adjacent_pairs = of.adjacent_pairs;
+  return table;
+}
+
+/// The same table for queries, whose cosines and sines grow with the position.
+kernels::RopeTable of_queries(const kernels::RopeTable& table, const RopeOfStage& of, std::int64_t positions) {
+  if (!of.scaling || of.scaling->llama_4_scaling_beta == 0) return table;
+  const auto original = static_cast<double>(of.scaling->original_max_position_embeddings);
+  at::Tensor times = at::empty({positions, 1}, at::kFloat);
+  for (std::int64_t t = 0; t < positions; ++t)
+    times.mutable_data_ptr<float>()[t] = static_cast<float>(
+        1 + of.scaling->llama_4_scaling_beta * std::log1p(std::floor(static_cast<double>(t) / original)));
+  times = rows_of_part(times, positions, of.part).to(of.device);
+  kernels::RopeTable scaled = table;
+  scaled.cos = table.cos * times;
+  scaled.sin = table.sin * times;
+  return scaled;
+}
+
+RotaryTables tables_for(const RopeOfStage& of, std::int64_t positions, std::int64_t length) {
+  const kernels::RopeTable keys = rope_table(of, positions, length);
+  return {.keys = keys, .queries = of_queries(keys, of, positions)};
+}
+
+/// Layers that turn alike have one table: at a million positions it takes half a gigabyte.
+std::shared_ptr<const RotaryTables> shared_tables(const RopeOfStage& of, std::int64_t positions, std::int64_t length) {
+  struct Made {
+    RopeOfStage of;
+    std::int64_t positions, length;
+    std::weak_ptr<const RotaryTables> tables;
+  };
+  static std::mutex mutex;
+  static std::vector<Made> all;
+  const std::scoped_lock lock(mutex);
+  std::erase_if(all, [](const Made& made) { return made.tables.expired(); });
+  for (const Made& made : all)
+    if (made.of == of && made.positions == positions && made.length == length)
+      if (std::shared_ptr<const RotaryTables> tables = made.tables.lock()) return tables;
+  auto tables = std::make_shared<const RotaryTables>(tables_for(of, positions, length));
+  all.push_back({of, positions, length, tables});
+  return tables;
+}
+
+RopeOfStage rope_of(const model::Sizes& s, const model::Stage& stage, const model::ContextPart& part,
+                    at::Device device) {
   const bool local = s.decoder.local_rope && stage.window > 0;
-  const kernels::RopeTable table = kernels::rope_table(positions, model::rotary_width(s.decoder, s.head_dim),
-                                                       local ? s.rope_local_theta : s.rope_theta,
-                                                       local ? std::nullopt : s.rope_scaling, long_context);
-  return {.cos = rows_of_part(table.cos, positions, part).to(device),
-          .sin = rows_of_part(table.sin, positions, part).to(device),
+  return {.width = model::rotary_width(s.decoder, s.head_dim),
           .head_dim = s.head_dim,
-          .adjacent_pairs = s.decoder.adjacent_pairs};
+          .adjacent_pairs = s.decoder.adjacent_pairs,
+          .theta = local ? s.rope_local_theta : s.rope_theta,
+          .scaling = local ? std::nullopt : s.rope_scaling,
+          .part = part,
+          .device = device};
+}
+
+/// The rows of a table from a position on.
+kernels::RopeTable from(const kernels::RopeTable& table, std::int64_t past) {
+  kernels::RopeTable rows = table;
+  if (past > 0) rows.cos = rows.cos.slice(0, past), rows.sin = rows.sin.slice(0, past);
+  return rows;
 }
 
 }  // namespace
@@ -65,22 +123,37 @@ QueriesAndKeys::QueriesAndKeys(const model::Sizes& sizes, const model::Stage& st
                                std::int64_t max_seq_len, const model::ContextPart& part, at::Device device)
     : eps_(sizes.norm_eps),
       offset_(sizes.decoder.norm == model::NormKind::rms_plus_one ? 1 : 0),
-      ranks_(part.ranks),
-      pieces_(normed_pieces(sizes, slots)) {
+      pieces_(normed_pieces(sizes, slots)),
+      queries_(sizes.heads * sizes.head_dim),
+      max_seq_len_(max_seq_len),
+      rope_(rope_of(sizes, stage, part, device)) {
   if (sizes.decoder.learned_positions || !stage.rotates) return;
-  table_ = rope_of(sizes, stage, max_seq_len, false, part, device);
-  if (!sizes.rope_scaling || sizes.rope_scaling->type != config::RopeType::longrope) return;
-  short_length_ = sizes.rope_scaling->original_max_position_embeddings;
-  if (max_seq_len > short_length_) long_table_ = rope_of(sizes, stage, max_seq_len, true, part, device);
+  tables_ = shared_tables(rope_, max_seq_len, 0);
+  if (!kernels::turns_by_length(rope_.scaling)) return;
+  short_length_ = rope_.scaling->original_max_position_embeddings;
+  if (max_seq_len > short_length_) long_tables_ = shared_tables(rope_, max_seq_len, max_seq_len);
 }
 
-kernels::RopeTable QueriesAndKeys::table_of(const Microbatch& m) const {
-  invariant(ranks_ == 1 || (m.seq_len == table_.cos.size(0) && m.past == 0),
+RotaryTables QueriesAndKeys::tables_of(const Microbatch& m) const {
+  const int ranks = rope_.part.ranks;
+  invariant(ranks == 1 || (m.seq_len == tables_->keys.cos.size(0) && m.past == 0),
             "sequences that are divided have one length");
-  kernels::RopeTable table =
-      long_table_.cos.defined() && m.past + m.seq_len * ranks_ > short_length_ ? long_table_ : table_;
-  if (m.past > 0) table.cos = table.cos.slice(0, m.past), table.sin = table.sin.slice(0, m.past);
-  return table;
+  const std::int64_t length = m.past + m.seq_len * ranks;
+  const bool beyond = long_tables_ && length > short_length_;
+  RotaryTables tables = beyond ? *long_tables_ : *tables_;
+  // Of the longest sequences, as all are in training, there is a table; others are those of a text that grows.
+  if (beyond && rope_.scaling->type == config::RopeType::dynamic && length != max_seq_len_)
+    tables = tables_for(rope_, length, length);
+  return {.keys = from(tables.keys, m.past), .queries = from(tables.queries, m.past)};
+}
+
+void QueriesAndKeys::rotate(const at::Tensor& qk, const Microbatch& microbatch, kernels::Rotation direction) const {
+  if (!tables_) return;
+  const RotaryTables tables = tables_of(microbatch);
+  if (!rope_.scaling || rope_.scaling->llama_4_scaling_beta == 0)
+    return kernels::rotate(qk, tables.keys, microbatch.seq_len, direction);
+  kernels::rotate(qk.slice(1, 0, queries_), tables.queries, microbatch.seq_len, direction);
+  kernels::rotate(qk.slice(1, queries_), tables.keys, microbatch.seq_len, direction);
 }
 
 at::Tensor QueriesAndKeys::new_rstd(const at::Tensor& like, std::int64_t tokens) const {
@@ -103,14 +176,14 @@ at::Tensor QueriesAndKeys::prepare(const at::Tensor& raw, std::span<const at::Te
         kernels::rms_norm(from, parameters[piece.weight], eps_, to, statistics, norm_offset());
     }
   }
-  if (table_.cos.defined()) kernels::rotate(qk, table_of(microbatch), microbatch.seq_len, kernels::Rotation::forward);
+  rotate(qk, microbatch, kernels::Rotation::forward);
   return qk;
 }
 
 std::vector<at::Tensor> QueriesAndKeys::backward(const at::Tensor& d_qk, const at::Tensor& qk,
                                                  std::span<const at::Tensor> parameters, const Microbatch& microbatch,
                                                  const at::Tensor& rstd) const {
-  if (table_.cos.defined()) kernels::rotate(d_qk, table_of(microbatch), microbatch.seq_len, kernels::Rotation::inverse);
+  rotate(d_qk, microbatch, kernels::Rotation::inverse);
   std::vector<at::Tensor> d_weights;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const NormedPiece& piece = pieces_[i];

@@ -91,7 +91,7 @@ TEST(HfConfig, RefusesDialectsThatDisagree) {
 }
 
 TEST(HfConfig, RefusesRopeThatIsNotHonoured) {
-  for (const std::string type : {"dynamic", "proportional", "su"}) {
+  for (const std::string type : {"axial", "proportional", "su"}) {
     expect_refusal(R"(, "rope_scaling": {"type": ")" + type + R"(", "factor": 2})",
                    {"rope_scaling.type = \"" + type + "\"", "llama3"});
     expect_refusal(R"(, "rope_parameters": {"rope_type": ")" + type + R"("})",
@@ -103,6 +103,8 @@ TEST(HfConfig, RefusesRopeThatIsNotHonoured) {
       R"(, "rope_scaling": {"rope_type": "llama3", "factor": -1, "low_freq_factor": 1})",
       {"rope_scaling.factor = -1", "high_freq_factor is missing", "original_max_position_embeddings is missing"});
   expect_refusal(R"(, "rope_scaling": 7)", {"rope_scaling is not a table"});
+  expect_refusal(R"(, "rope_scaling": {"rope_type": "dynamic"})",
+                 {"rope_scaling.factor is missing", "max_position_embeddings is missing"});
 }
 
 TEST(HfConfig, RefusesByNameWhatIsNotHonoured) {

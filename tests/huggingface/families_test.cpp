@@ -3,6 +3,8 @@
 // half right.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "huggingface/config_text.hpp"
 #include "huggingface/small_configs.hpp"
 #include "trireme/model/architecture.hpp"
@@ -18,10 +20,13 @@ constexpr const char* sliding = config::sliding_attention;
 TEST(Families, EveryOneIsWrittenAsItIsRead) {
   for (const model::Architecture& a : model::architectures()) {
     if (a.name == "gpt2") continue;  // other keys: gpt2_test
-    const std::string scaling = a.original_length_absent > 0 ? R"({"type": "longrope", "short_factor": [1, 1.5],
+    const std::string scaling = a.original_length_absent > 0
+                                    ? R"({"type": "longrope", "short_factor": [1, 1.5],
       "long_factor": [2, 3], "factor": 3, "attention_factor": 1.5})"
-                                                             : R"({"rope_type": "yarn", "factor": 3,
-      "original_max_position_embeddings": 16, "beta_fast": 20, "beta_slow": 2, "truncate": false, "attention_factor": 1.5})";
+                                    : fmt::format(R"({{"rope_type": "yarn", "factor": 3,
+      "original_max_position_embeddings": 16, "beta_fast": 20, "beta_slow": 2, "truncate": false,
+      "attention_factor": 1.5{}}})",
+                                                  a.scales_queries ? R"(, "llama_4_scaling_beta": 0.2)" : "");
     const std::string theta = a.decoder.local_rope ? "500000" : "300.5";
     const char* experts =
         a.name == "dots1" ? R"("n_routed_experts": 16, "n_shared_experts": 1, "num_experts_per_tok": 3, )" : "";
@@ -54,9 +59,16 @@ TEST(Families, EveryOneIsWrittenAsItIsRead) {
     EXPECT_EQ(again.dense_layers, model.dense_layers) << a.name;
     EXPECT_EQ(again.sliding_window, model.sliding_window) << a.name;
     EXPECT_EQ(again.layer_types, model.layer_types) << a.name;
-    if (a.original_length_absent > 0) continue;
-    model.rope_scaling = config::RopeScaling{.type = config::RopeType::linear, .factor = 2.5};
-    EXPECT_EQ(parse_hf_config(hf_config_text(model::build(model), {}), "c").model.rope_scaling, model.rope_scaling);
+    EXPECT_EQ(again.rope_scaling, model.rope_scaling) << a.name;
+    if (a.original_length_absent > 0 || a.scales_queries) continue;
+    for (const config::RopeScaling& scaling :
+         {config::RopeScaling{.type = config::RopeType::linear, .factor = 2.5},
+          config::RopeScaling{
+              .type = config::RopeType::dynamic, .factor = 2.5, .original_max_position_embeddings = 77}}) {
+      if (scaling.type == config::RopeType::dynamic && a.heads_span_hidden) continue;  // two elements of a head turn
+      model.rope_scaling = scaling;
+      EXPECT_EQ(parse_hf_config(hf_config_text(model::build(model), {}), "c").model.rope_scaling, scaling) << a.name;
+    }
   }
 }
 
@@ -74,6 +86,20 @@ TEST(Families, Qwen2HasBiasesOfQueriesKeysAndValues) {
   EXPECT_EQ(model.sliding_window, 0);
   EXPECT_EQ(model.head_dim, 128);
   EXPECT_EQ(model::build(model).elements(), 7615616512);
+}
+
+TEST(Families, YarnTakesItsFactorOfAttentionFromMscale) {
+  const auto factor = [](const std::string& more) {
+    return read("qwen2", R"(, "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 9)" +
+                             more + "}")
+        .rope_scaling->attention_factor;
+  };
+  EXPECT_EQ(factor(""), 0);
+  EXPECT_EQ(factor(R"(, "mscale": 0.7)"), 0) << "of its own it has no effect in transformers";
+  EXPECT_EQ(factor(R"(, "mscale": 0.7, "mscale_all_dim": 0)"), 0);
+  EXPECT_DOUBLE_EQ(factor(R"(, "mscale": 0.7, "mscale_all_dim": 1.1)"),
+                   (0.07 * std::log(40) + 1) / (0.11 * std::log(40) + 1));
+  EXPECT_EQ(factor(R"(, "mscale": 0.7, "mscale_all_dim": 1.1, "attention_factor": 2.5)"), 2.5);
 }
 
 TEST(Families, Qwen3HasNormsOfQueriesAndKeys) {
@@ -197,8 +223,11 @@ TEST(Families, HalfRightFilesAreRefusedByKey) {
   expect_refusal("qwen2", R"(, "rope_scaling": {"type": "yarn", "factor": 4})",
                  {"rope_scaling.original_max_position_embeddings is missing"});
   expect_refusal("qwen2", R"(, "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 9,
-    "mscale": 1})",
-                 {"rope_scaling.mscale = 1"});
+    "mscale": -1, "mscale_all_dim": "x"})",
+                 {"rope_scaling.mscale = -1", "rope_scaling.mscale_all_dim = \"x\""});
+  expect_refusal("qwen2", R"(, "rope_scaling": {"type": "yarn", "factor": 1e300, "original_max_position_embeddings": 9,
+    "mscale": 1e308, "mscale_all_dim": 1e-308})",
+                 {"rope_scaling.mscale = 1e+308"});
   expect_refusal("qwen2", R"(, "rope_scaling": {"type": "linear"})", {"rope_scaling.factor is missing"});
   expect_refusal("llama", R"(, "sliding_window": 9)", {"sliding_window = 9"});
   expect_parts(message_of<CheckpointError>([] {

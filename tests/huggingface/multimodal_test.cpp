@@ -137,8 +137,8 @@ TEST(Multimodal, WhatIsNotUnderstoodIsRefusedByItsKey) {
   expect_refused(llava(R"(, "architectures": ["LlavaModel"])"), {"architectures", "LlavaForConditionalGeneration"});
   expect_refused(llava(R"(, "tie_word_embeddings": 1)"), {"tie_word_embeddings = 1; expected true or false"});
   expect_refused(llava("", R"(, "hidden_act": "relu")"), {"hidden_act = \"relu\""});
-  expect_refused(llava("", R"(, "rope_scaling": {"rope_type": "dynamic", "factor": 2})"),
-                 {"text_config.rope_scaling.rope_type = \"dynamic\""});
+  expect_refused(llava("", R"(, "rope_scaling": {"rope_type": "axial", "factor": 2})"),
+                 {"text_config.rope_scaling.rope_type = \"axial\""});
   expect_refused(llava("", R"(, "final_logit_softcapping": 30.0)", "gemma3"),
                  {"text_config.final_logit_softcapping = 30", "Gemma3ForConditionalGeneration does not apply it"});
   expect_refused(llava("", R"(, "use_bidirectional_attention": true)", "gemma3"), {"use_bidirectional_attention"});

@@ -2,16 +2,14 @@
 // Attention and MLP with the options of a decoder, written a second time by role from Hugging Face's modeling files, in
 // fp64 under autograd.
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
-#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <map>
-#include <numbers>
 #include <vector>
 
 #include "nn/reference.hpp"
+#include "nn/rope_reference.hpp"
 #include "trireme/nn/stage.hpp"
 
 namespace trireme::nn::decoder_test {
@@ -85,55 +83,22 @@ const Case cases[] = {
                          .beta_fast = 3,
                          .beta_slow = 0.5,
                          .truncate = false}},
+    {"ministral3",
+     {},
+     8,
+     config::RopeScaling{.type = config::RopeType::yarn,
+                         .factor = 4,
+                         .original_max_position_embeddings = 9,
+                         .llama_4_scaling_beta = 0.3}},
+    {"dynamic beyond its original context",
+     {},
+     0,
+     config::RopeScaling{.type = config::RopeType::dynamic, .factor = 3, .original_max_position_embeddings = 9}},
+    {"dynamic within its original context",
+     {},
+     0,
+     config::RopeScaling{.type = config::RopeType::dynamic, .factor = 3, .original_max_position_embeddings = 21}},
 };
-
-/// Of a head, what turns.
-std::int64_t turning(const model::Sizes& s) {
-  return s.head_dim * static_cast<std::int64_t>(100 * s.decoder.rotary_part) / 100;
-}
-
-/// Rows of a yarn table by its definition (Peng et al. 2023, equations 18 to 23), in fp64.
-at::Tensor inverse_frequencies(const model::Sizes& s) {
-  const std::int64_t d = turning(s);
-  const at::Tensor plain = at::pow(s.rope_theta, -at::arange(0, d, 2, at::kFloat) / d).to(at::kDouble);
-  if (!s.rope_scaling) return plain;
-  const config::RopeScaling& scaling = *s.rope_scaling;
-  if (scaling.type == config::RopeType::linear) return plain / scaling.factor;
-  if (scaling.type == config::RopeType::longrope) return plain / at::tensor(scaling.long_factor, at::kDouble);
-  const auto pair = [&](double rotations) {
-    return static_cast<double>(d) *
-           std::log(static_cast<double>(scaling.original_max_position_embeddings) /
-                    (2 * std::numbers::pi * rotations)) /
-           (2 * std::log(s.rope_theta));
-  };
-  double low = pair(scaling.beta_fast), high = pair(scaling.beta_slow);
-  if (scaling.truncate) low = std::floor(low), high = std::ceil(high);
-  low = std::max(low, 0.0), high = std::min(high, static_cast<double>(d - 1));
-  const at::Tensor interpolated = ((at::arange(0, d / 2, at::kDouble) - low) / (high - low)).clamp(0, 1);
-  return plain / scaling.factor * interpolated + plain * (1 - interpolated);
-}
-
-at::Tensor rope(const at::Tensor& whole, model::Sizes s, bool slides) {
-  if (s.decoder.local_rope && slides) s.rope_theta = s.rope_local_theta, s.rope_scaling.reset();
-  const at::Tensor x = whole.slice(-1, 0, turning(s));
-  const at::Tensor frequencies = inverse_frequencies(s).to(at::kFloat);
-  const at::Tensor half = at::outer(at::arange(x.size(2), at::kFloat), frequencies).to(at::kDouble);
-  const bool neighbours = s.decoder.adjacent_pairs;
-  const at::Tensor angle = neighbours ? half.repeat_interleave(2, -1) : at::cat({half, half}, -1);
-  double factor = 1;
-  if (s.rope_scaling && s.rope_scaling->type == config::RopeType::longrope)
-    factor = std::sqrt(1 + std::log(s.rope_scaling->factor) /
-                               std::log(static_cast<double>(s.rope_scaling->original_max_position_embeddings)));
-  if (s.rope_scaling && s.rope_scaling->type == config::RopeType::yarn)
-    factor = s.rope_scaling->attention_factor > 0 ? s.rope_scaling->attention_factor
-                                                  : 1 + 0.1 * std::log(s.rope_scaling->factor);
-  const at::Tensor pairs = x.unflatten(-1, {-1, 2}), first = x.slice(-1, 0, x.size(-1) / 2);
-  const at::Tensor rotated = neighbours ? at::stack({-pairs.select(-1, 1), pairs.select(-1, 0)}, -1).flatten(-2)
-                                        : at::cat({-x.slice(-1, x.size(-1) / 2), first}, -1);
-  return at::cat({factor * (x * angle.cos().to(x.scalar_type()) + rotated * angle.sin().to(x.scalar_type())),
-                  whole.slice(-1, turning(s))},
-                 -1);
-}
 
 at::Tensor linear(const at::Tensor& x, const ByRole& p, Role weight, Role bias) {
   const at::Tensor y = x.matmul(p.at(weight).t());
@@ -163,8 +128,8 @@ at::Tensor attention(const at::Tensor& x, const ByRole& p, const model::Sizes& s
   at::Tensor k = part(Role::k, Role::k_bias, Role::k_norm, s.kv_heads);
   const at::Tensor v = heads(linear(h, p, Role::v, Role::v_bias), s.kv_heads);
   if (c.rotates) {
-    q = rope(q, s, c.window > 0);
-    k = rope(k, s, c.window > 0);
+    q = test::scaled_by_position(test::rope(q, s, c.window > 0), s);
+    k = test::rope(k, s, c.window > 0);
   }
   const auto shared = [&](const at::Tensor& y) { return y.repeat_interleave(s.heads / s.kv_heads, 1); };
   const double scale =

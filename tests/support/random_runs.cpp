@@ -104,7 +104,14 @@ void draw_family(Draw& draw, config::Model& model, const model::Architecture& fa
   model.mlp_bias = family.expresses(&config::Model::mlp_bias) && draw.coin();
   if (family.skips_rope) model.no_rope_interval = draw.between(0, model.layers + 1);
   using enum config::RopeType;
-  if (model.rope_scaling) model.rope_scaling->type = draw.of({llama3, linear, yarn});
+  if (family.scales_queries)
+    model.rope_scaling = config::RopeScaling{.factor = draw.of<double>({1, 4}),
+                                             .original_max_position_embeddings = draw.between(2, 8),
+                                             .llama_4_scaling_beta = 0.4};
+  if (model.rope_scaling)
+    model.rope_scaling->type = family.scales_queries ? yarn : draw.of({llama3, linear, yarn, dynamic});
+  if (model.rope_scaling && model.rope_scaling->type == dynamic)
+    model.rope_scaling->original_max_position_embeddings = draw.between(3, 16);
   draw_options(draw, model, family);
   if (family.windows == model::Windows::none || draw.coin()) return;
   model.sliding_window = draw.between(1, 12);

@@ -39,8 +39,9 @@ struct RunSection {
 };
 
 /// How RoPE is stretched to longer contexts, as Hugging Face names it. linear: positions / factor (Chen et al. 2023);
-/// yarn: Peng et al. 2023; llama3: Llama 3.1's; longrope: a factor for each frequency (Ding et al. 2024).
-enum class RopeType { llama3, linear, yarn, longrope };
+/// yarn: Peng et al. 2023; llama3: Llama 3.1's; longrope: a factor for each frequency (Ding et al. 2024); dynamic: a
+/// base that grows with the sequence (dynamic NTK).
+enum class RopeType { llama3, linear, yarn, longrope, dynamic };
 
 /// `rope_scaling = { rope_type = "llama3", factor = 8.0, ... }`. A type reads its own members only.
 struct RopeScaling {
@@ -53,6 +54,8 @@ struct RopeScaling {
                                 ///< sqrt(1 + ln(factor) / ln(original_max_position_embeddings))
   double beta_fast = 32, beta_slow = 1;
   bool truncate = true;
+  /// yarn: queries at position t are times 1 + beta ln(1 + floor(t / original_max_position_embeddings)) (Ministral 3).
+  double llama_4_scaling_beta = 0;
   /// longrope: what each frequency is divided by, in sequences up to the original length and in longer ones.
   std::vector<double> short_factor{}, long_factor{};
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;

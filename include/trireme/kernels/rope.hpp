@@ -20,9 +20,13 @@ struct RopeTable {
 
 /// Frequencies theta^(-2i/width), rescaled where `scaling` is given as Hugging Face's rope_type does; yarn and longrope
 /// also multiply cosines and sines by their attention factor. Angles are computed in fp32 as Hugging Face does, so that
-/// imported weights see the same numbers. width: what turns of a head, even. long_context: longrope's longer factors.
+/// imported weights see the same numbers. width: what turns of a head, even. length: tokens of the sequence; beyond the
+/// original length longrope has other factors, and dynamic another base.
 [[nodiscard]] RopeTable rope_table(std::int64_t positions, std::int64_t width, double theta,
-                                   const std::optional<config::RopeScaling>& scaling, bool long_context = false);
+                                   const std::optional<config::RopeScaling>& scaling, std::int64_t length = 0);
+
+/// Whether a sequence longer than the original length turns all its positions otherwise.
+[[nodiscard]] bool turns_by_length(const std::optional<config::RopeScaling>& scaling);
 
 /// inverse: by the negative angles, the gradient of forward; with an attention factor not its inverse.
 enum class Rotation { forward, inverse };

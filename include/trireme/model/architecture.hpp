@@ -81,6 +81,9 @@ struct Architecture {
   bool turns_windows_only = false;  ///< where layers have a window the others have no RoPE (EXAONE 4)
   /// Its class stretches RoPE where no table of it is given: rope_parameters is always written, and has to be there.
   bool rope_table_needed = false;
+  /// RoPE is scaled by yarn, which has to be there, and queries with the position by its llama_4_scaling_beta
+  /// (Ministral 3).
+  bool scales_queries = false;
   double local_theta_absent = 0;          ///< with local_rope: rope_local_theta where it is absent
   std::string_view local_theta_key = {};  ///< in the dialect of transformers 4
   /// original_max_position_embeddings stands beside rope_scaling, which is of type longrope; this where it is absent.

@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,6 +30,22 @@ struct ProjectedParts {
   at::Tensor qk,
       kv;  ///< both: the heads that norms and RoPE work on; what attention over gathered keys reads of others
   ProjectedParts(const at::Tensor& qkv, const model::Sizes& sizes);
+};
+
+/// How a stage turns queries and keys, and of which tokens.
+struct RopeOfStage {
+  std::int64_t width = 0, head_dim = 0;
+  bool adjacent_pairs = false;
+  double theta = 0;
+  std::optional<config::RopeScaling> scaling;
+  model::ContextPart part;
+  at::Device device;
+  friend bool operator==(const RopeOfStage&, const RopeOfStage&) = default;
+};
+
+/// Of keys, and of queries where these are scaled by their position; else both are one.
+struct RotaryTables {
+  kernels::RopeTable keys, queries;
 };
 
 /// What stands between the projection q|k|v and attention: a norm of queries and keys where the decoder has one, and
@@ -56,16 +74,21 @@ class QueriesAndKeys {
 
  private:
   /// The angles from the microbatch's first position on.
-  [[nodiscard]] kernels::RopeTable table_of(const Microbatch& microbatch) const;
+  [[nodiscard]] RotaryTables tables_of(const Microbatch& microbatch) const;
+  /// RoPE of q|k in place, where the stage rotates.
+  void rotate(const at::Tensor& qk, const Microbatch& microbatch, kernels::Rotation direction) const;
   /// Added to the weights of the norms of queries and keys.
   [[nodiscard]] float norm_offset() const { return offset_; }
 
   double eps_;
   float offset_;
-  int ranks_;  ///< that sequences are divided over
   std::vector<NormedPiece> pieces_;
-  kernels::RopeTable table_;
-  kernels::RopeTable long_table_;  ///< longrope's, of sequences longer than short_length_
+  std::int64_t queries_;  ///< columns of q in q|k
+  std::int64_t max_seq_len_;
+  RopeOfStage rope_;
+  std::shared_ptr<const RotaryTables> tables_;  ///< null: the stage does not rotate
+  std::shared_ptr<const RotaryTables>
+      long_tables_;  ///< of sequences longer than short_length_, where these turn otherwise
   std::int64_t short_length_ = 0;
 };
 

@@ -48,8 +48,17 @@ std::vector<float> yarn_ramp(std::int64_t head_dim, double theta, const config::
   return kept;
 }
 
+/// The base of dynamic NTK for sequences of `length` tokens.
+double dynamic_theta(double theta, std::int64_t width, std::int64_t length, const config::RopeScaling& scaling) {
+  const auto original = static_cast<double>(scaling.original_max_position_embeddings);
+  const double times = std::max(1.0, static_cast<double>(length) / original);
+  const auto dim = static_cast<double>(width);
+  return theta * std::pow(scaling.factor * times - (scaling.factor - 1), dim / (dim - 2));
+}
+
 std::vector<float> frequencies(std::int64_t head_dim, double theta, const std::optional<config::RopeScaling>& scaling,
-                               bool long_context) {
+                               std::int64_t length) {
+  if (scaling && scaling->type == config::RopeType::dynamic) theta = dynamic_theta(theta, head_dim, length, *scaling);
   std::vector<float> result(static_cast<std::size_t>(head_dim / 2));
   for (std::size_t i = 0; i < result.size(); ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
@@ -64,6 +73,7 @@ std::vector<float> frequencies(std::int64_t head_dim, double theta, const std::o
     case config::RopeType::linear:
       for (float& f : result) f /= factor;
       break;
+    case config::RopeType::dynamic: break;  // its base has grown
     case config::RopeType::yarn: {
       const std::vector<float> kept = yarn_ramp(head_dim, theta, *scaling);
       for (std::size_t i = 0; i < result.size(); ++i)
@@ -71,7 +81,8 @@ std::vector<float> frequencies(std::int64_t head_dim, double theta, const std::o
       break;
     }
     case config::RopeType::longrope: {
-      const std::vector<double>& factors = long_context ? scaling->long_factor : scaling->short_factor;
+      const bool beyond = length > scaling->original_max_position_embeddings;
+      const std::vector<double>& factors = beyond ? scaling->long_factor : scaling->short_factor;
       invariant(factors.size() == result.size(), "rope_table: longrope has a factor for each frequency");
       for (std::size_t i = 0; i < result.size(); ++i) {
         const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
@@ -119,9 +130,9 @@ void rotate_neighbours(T* x, const float* cos, const float* sin, float sign, std
 }  // namespace
 
 RopeTable rope_table(std::int64_t positions, std::int64_t width, double theta,
-                     const std::optional<config::RopeScaling>& scaling, bool long_context) {
+                     const std::optional<config::RopeScaling>& scaling, std::int64_t length) {
   invariant(width > 0 && width % 2 == 0, "rope_table: an even number of elements turns");
-  const auto frequency = frequencies(width, theta, scaling, long_context);
+  const auto frequency = frequencies(width, theta, scaling, length);
   const double times = amplitude(scaling);
   RopeTable table{.cos = at::empty({positions, width / 2}, at::kFloat),
                   .sin = at::empty({positions, width / 2}, at::kFloat)};
@@ -135,6 +146,10 @@ RopeTable rope_table(std::int64_t positions, std::int64_t width, double theta,
     }
   }
   return table;
+}
+
+bool turns_by_length(const std::optional<config::RopeScaling>& scaling) {
+  return scaling && (scaling->type == config::RopeType::longrope || scaling->type == config::RopeType::dynamic);
 }
 
 void rotate(const at::Tensor& x, const RopeTable& table, std::int64_t seq_len, Rotation direction) {

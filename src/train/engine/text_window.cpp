@@ -9,7 +9,10 @@ namespace trireme::train {
 
 TextWindow::TextWindow(const model::Sizes& sizes, std::int64_t seq_len, bool cached)
     : seq_len_(seq_len), cached_(cached) {
-  if (sizes.rope_scaling && sizes.rope_scaling->type == config::RopeType::longrope)
+  if (!sizes.rope_scaling) return;
+  const config::RopeType type = sizes.rope_scaling->type;
+  dynamic_ = type == config::RopeType::dynamic;
+  if (dynamic_ || type == config::RopeType::longrope)
     short_length_ = sizes.rope_scaling->original_max_position_embeddings;
 }
 
@@ -20,7 +23,7 @@ ForwardRange TextWindow::next(std::int64_t length) {
   const bool moves = length - begin_ > seq_len_;
   if (moves) begin_ = length - std::max<std::int64_t>(1, seq_len_ / 2);
   const std::int64_t seen = length - begin_;
-  const bool turned = short_length_ > 0 && seen == short_length_ + 1;
+  const bool turned = short_length_ > 0 && (dynamic_ ? seen > short_length_ : seen == short_length_ + 1);
   const std::int64_t past = cached_ && grew && !moves && !turned ? seen - 1 : 0;
   held_ = seen;
   return {.begin = begin_, .past = past, .count = seen - past};

@@ -12,7 +12,8 @@ for name in llama mistral ministral qwen2 qwen3 gemma gemma2 gemma3 olmo2 olmo3 
   grep -q "^$name " out.txt || fail "models does not list $name"
 done
 cat >kinds.py <<'PYTHON'
-from transformers import GPT2Config, LlamaConfig, MinistralConfig, MistralConfig, Olmo2Config, Qwen2Config, Qwen3Config, SmolLM3Config
+from transformers import (GPT2Config, LlamaConfig, MinistralConfig, MistralConfig, Olmo2Config, Qwen2Config,
+                          Qwen3Config, SmolLM3Config)
 
 sizes = dict(vocab_size=257, hidden_size=48, intermediate_size=80, num_hidden_layers=4, num_attention_heads=8,
              num_key_value_heads=2, head_dim=10, max_position_embeddings=64, rms_norm_eps=1e-3)
@@ -33,6 +34,7 @@ kinds = {
     "mistral-window": (MistralConfig, dict(sliding_window=9)),
     "ministral": (MinistralConfig, dict(sliding_window=7, tie_word_embeddings=True,
                                         layer_types=["sliding_attention", "full_attention"] * 2)),
+    "llama-dynamic": (LlamaConfig, dict(max_position_embeddings=13, rope_parameters=dict(linear, rope_type="dynamic"))),
     "qwen2": (Qwen2Config, dict(rope_parameters=yarn)),
     "qwen2-window": (Qwen2Config, dict(tie_word_embeddings=True, use_sliding_window=True, sliding_window=11,
                                        max_window_layers=1)),
@@ -45,4 +47,4 @@ kinds = {
 }
 PYTHON
 hold_to_transformers gpt2 llama-biases mistral-window qwen2 qwen3 olmo2 smollm3
-brief=1 hold_to_transformers gpt2-untied llama llama-tied llama-scaled mistral ministral qwen2-window qwen3-biases olmo2-tied
+brief=1 hold_to_transformers gpt2-untied llama llama-tied llama-scaled llama-dynamic mistral ministral qwen2-window qwen3-biases olmo2-tied

@@ -52,7 +52,14 @@ struct RopeOf {
   std::optional<config::RopeScaling> scaling;
 };
 
-at::Tensor inverse_frequencies(const RopeOf& rope, std::int64_t width, std::int64_t positions) {
+at::Tensor inverse_frequencies(RopeOf rope, std::int64_t width, std::int64_t positions) {
+  if (rope.scaling && rope.scaling->type == config::RopeType::dynamic) {
+    const config::RopeScaling& s = *rope.scaling;
+    const double beyond =
+        std::max(0.0, static_cast<double>(positions) / static_cast<double>(s.original_max_position_embeddings) - 1);
+    rope.theta *= std::pow(1 + s.factor * beyond, static_cast<double>(width) / static_cast<double>(width - 2));
+    rope.scaling.reset();
+  }
   const at::Tensor exponent = at::arange(0, width, 2, at::kFloat) / static_cast<double>(width);
   const at::Tensor plain = 1.0 / at::pow(rope.theta, exponent);
   if (!rope.scaling) return plain;
@@ -195,6 +202,11 @@ struct LlamaForward {
       k = normed(k, layer + "self_attn.k_norm");
     }
     q = rotated(q);
+    if (family == "ministral3") {
+      const config::RopeScaling& s = *model.rope_scaling;
+      const at::Tensor periods = at::floor(at::arange(positions, at::kDouble) / s.original_max_position_embeddings);
+      q = q * (1 + s.llama_4_scaling_beta * at::log1p(periods)).unsqueeze(1).to(q.scalar_type());
+    }
     k = rotated(k).repeat_interleave(model.heads / kv_heads, 1);
     v = v.repeat_interleave(model.heads / kv_heads, 1);
     const at::Tensor weights =

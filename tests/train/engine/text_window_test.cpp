@@ -70,6 +70,15 @@ TEST(TextWindow, BeginsAnewWhereLongropeTurnsEveryKeyOtherwise) {
   EXPECT_EQ(window.next(12).past, 11);
 }
 
+TEST(TextWindow, BeginsAnewAtEveryTokenWhereADynamicBaseGrows) {
+  model::Sizes sizes;
+  sizes.rope_scaling = config::RopeScaling{.type = config::RopeType::dynamic, .original_max_position_embeddings = 10};
+  TextWindow window(sizes, 64, true);
+  EXPECT_EQ(window.next(9).past, 0);
+  EXPECT_EQ(window.next(10).past, 9);
+  for (std::int64_t length = 11; length < 14; ++length) EXPECT_EQ(window.next(length).past, 0) << length;
+}
+
 TEST(TextWindow, RefusesATextThatGrewByMoreThanAToken) {
   TextWindow window({}, 64, true);
   (void)window.next(9);

@@ -30,7 +30,9 @@ class TextWindow {
  private:
   std::int64_t seq_len_;
   bool cached_;
-  std::int64_t short_length_ = 0;  ///< longrope turns every key otherwise in a longer text; 0: they stay
+  /// Every key turns otherwise in a longer text: once (longrope), or at each token (dynamic). 0: they stay.
+  std::int64_t short_length_ = 0;
+  bool dynamic_ = false;
   std::int64_t begin_ = 0, held_ = 0;
 };
 
