@@ -9,6 +9,7 @@ namespace trireme::model {
 [[nodiscard]] Architecture llama();
 [[nodiscard]] Architecture mistral();
 [[nodiscard]] Architecture ministral();
+[[nodiscard]] Architecture ministral3();
 [[nodiscard]] Architecture mixtral();
 [[nodiscard]] Architecture qwen2();
 [[nodiscard]] Architecture qwen3();
@@ -35,10 +36,10 @@ namespace trireme::model {
 [[nodiscard]] Architecture stablelm();
 [[nodiscard]] Architecture gpt2();
 
-inline constexpr Architecture (*families[])() = {llama,     mistral,  ministral, mixtral, qwen2,    qwen2_moe, qwen3,
-                                                 qwen3_moe, gemma,    gemma2,    gemma3,  olmo2,    olmo3,     olmoe,
-                                                 exaone4,   smollm3,  seed_oss,  cwm,     granite,  phi3,      glm,
-                                                 glm4,      glm4_moe, dots1,     helium,  ernie4_5, stablelm,  gpt2};
+inline constexpr Architecture (*families[])() = {
+    llama,  mistral, ministral, ministral3, mixtral, qwen2,   qwen2_moe, qwen3,    qwen3_moe, gemma,
+    gemma2, gemma3,  olmo2,     olmo3,      olmoe,   exaone4, smollm3,   seed_oss, cwm,       granite,
+    phi3,   glm,     glm4,      glm4_moe,   dots1,   helium,  ernie4_5,  stablelm, gpt2};
 
 /// The tensors of the families that name them as Llama does.
 [[nodiscard]] std::vector<NameRow> llama_names();

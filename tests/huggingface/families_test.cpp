@@ -88,6 +88,26 @@ TEST(Families, Qwen2HasBiasesOfQueriesKeysAndValues) {
   EXPECT_EQ(model::build(model).elements(), 7615616512);
 }
 
+TEST(Families, Ministral3ScalesItsQueriesByTheirPosition) {
+  // The text part of Ministral 3 8B as it was published.
+  const HfConfig read = parse_hf_config(R"({"attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu",
+    "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 262144,
+    "model_type": "ministral3", "num_attention_heads": 32, "num_hidden_layers": 34, "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05, "rope_parameters": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 16.0,
+    "llama_4_scaling_beta": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 16384,
+    "rope_theta": 1000000.0, "rope_type": "yarn", "type": "yarn"}, "sliding_window": null,
+    "tie_word_embeddings": false, "use_cache": true, "vocab_size": 131072})",
+                                        "config.json");
+  EXPECT_EQ(read.unread_keys, Types{});
+  EXPECT_EQ(read.model.sliding_window, 0);
+  EXPECT_EQ(read.model.rope_theta, 1e6);
+  EXPECT_EQ(read.model.rope_scaling, (config::RopeScaling{.type = config::RopeType::yarn,
+                                                          .factor = 16,
+                                                          .original_max_position_embeddings = 16384,
+                                                          .attention_factor = 1,
+                                                          .llama_4_scaling_beta = 0.1}));
+}
+
 TEST(Families, YarnTakesItsFactorOfAttentionFromMscale) {
   const auto factor = [](const std::string& more) {
     return read("qwen2", R"(, "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 9)" +
@@ -228,6 +248,12 @@ TEST(Families, HalfRightFilesAreRefusedByKey) {
   expect_refusal("qwen2", R"(, "rope_scaling": {"type": "yarn", "factor": 1e300, "original_max_position_embeddings": 9,
     "mscale": 1e308, "mscale_all_dim": 1e-308})",
                  {"rope_scaling.mscale = 1e+308"});
+  const std::string beta = R"("llama_4_scaling_beta": 0.1)";
+  expect_refusal("ministral3", R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, )" + beta + "}",
+                 {"rope_parameters.rope_type = \"default\"", "yarn"});
+  expect_refusal("ministral3", R"(, "rope_parameters": {"type": "yarn", "factor": 16})",
+                 {"llama_4_scaling_beta is missing", "original_max_position_embeddings is missing"});
+  expect_refusal("ministral3", "", {"rope_parameters", "Ministral3ForCausalLM stretches RoPE"});
   expect_refusal("qwen2", R"(, "rope_scaling": {"type": "linear"})", {"rope_scaling.factor is missing"});
   expect_refusal("llama", R"(, "sliding_window": 9)", {"sliding_window = 9"});
   expect_parts(message_of<CheckpointError>([] {

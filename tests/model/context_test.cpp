@@ -151,6 +151,7 @@ TEST(DividedSequences, KeepEveryParameterInItsOrderInEveryFamily) {
     if (family.decoder.experts) continue;
     config::Model config = sizes(std::string(family.name));
     if (family.decoder.learned_positions) config.positions = 16, config.kv_heads = config.head_dim = 0;
+    if (family.scales_queries) config.rope_scaling = config::RopeScaling{.type = config::RopeType::yarn};
     for (const auto method : {config::ContextMethod::gather, heads}) {
       const Model whole = build(config), divided = build(config, {.context = {.ranks = 2, .method = method}});
       const auto refs = [](const Model& model) {

@@ -17,6 +17,9 @@ inline config::Model small(const Architecture& a) {
                        .heads = 4};
   if (a.decoder.learned_positions) config.positions = 8;
   if (a.decoder.experts) config.experts = 4, config.experts_per_token = 2;
+  if (a.scales_queries)
+    config.rope_scaling = config::RopeScaling{
+        .type = config::RopeType::yarn, .original_max_position_embeddings = 8, .llama_4_scaling_beta = 0.1};
   if (a.expresses(&config::Model::shared_size)) config.shared_size = config.intermediate_size;
   return config;
 }
