@@ -6,11 +6,15 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <type_traits>
 
+#include "trireme/base/hash.hpp"
 #include "trireme/schedule/text.hpp"
 
 namespace trireme::timeline {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 double microseconds(timeline::Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
@@ -22,11 +26,32 @@ std::string name_of(const timeline::Span& span, const schedule::Schedule& schedu
   return span.last == span.op ? text(span.op) : fmt::format("{} ... {}", text(span.op), text(span.last));
 }
 
+/// One end of the arrow from a send to its receive: both have the same name and number, on whatever ranks they are.
+template <class Message>
+Json flow_event(const Message& message, const timeline::Span& span, const TraceProcess& process) {
+  constexpr bool sends = std::is_same_v<Message, schedule::Send>;
+  const int ranks_away = sends ? 0 : message.peer - process.pipeline_rank;
+  const int sender = process.rank + ranks_away * process.pipeline_stride;
+  const std::string name = fmt::format("e{} m{}{}", message.edge.value, message.microbatch.value,
+                                       message.phase == schedule::Phase::backward ? " gradient" : "");
+  constexpr std::uint64_t exact_in_json = (std::uint64_t{1} << 53U) - 1;
+  constexpr double inside = 1e-3;  // a viewer binds an arrow to the span around its time
+  const double begin = microseconds(span.begin - process.origin), end = microseconds(span.end - process.origin);
+  Json event{{"name", name},
+             {"cat", "pipeline"},
+             {"ph", sends ? "s" : "f"},
+             {"id", fnv1a(fmt::format("{} step {} from {}", name, span.step, sender)) & exact_in_json},
+             {"pid", process.rank},
+             {"tid", static_cast<int>(sends ? schedule::Lane::send : schedule::Lane::receive)},
+             {"ts", sends ? begin : std::max(begin, end - inside)}};
+  if (!sends) event["bp"] = "e";
+  return event;
+}
+
 }  // namespace
 
 std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::Schedule& schedule,
                          const model::Model& model, const TraceProcess& process, std::span<const Kernel> kernels) {
-  using Json = nlohmann::ordered_json;
   const int rank = process.rank;
   Json events = Json::array();
   events.push_back({{"name", "process_name"}, {"ph", "M"}, {"pid", rank}, {"args", {{"name", process.name}}}});
@@ -50,6 +75,9 @@ std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::
                       {"ts", microseconds(span.begin - process.origin)},
                       {"dur", microseconds(span.end - span.begin)},
                       {"args", {{"step", span.step + 1}, {"op", span.op}}}});
+    if (const auto* send = std::get_if<schedule::Send>(&op)) events.push_back(flow_event(*send, span, process));
+    if (const auto* receive = std::get_if<schedule::Receive>(&op))
+      events.push_back(flow_event(*receive, span, process));
     for (const device::Space space : {device::Space::device, device::Space::host}) {
       Json bytes;
       for (const device::Category category : device::all_categories())

@@ -41,8 +41,28 @@ grep -q "^2 ranks (pipeline 2 x 1 x 1 x 1)" out.txt || fail "plan --compare does
 ! grep -E "^(pipeline|shard|replicate) .*%$" out.txt || fail "plan --compare: bytes of a pipeline rank are not those predicted"
 grep -qE "^step, median of .*%$" out.txt || fail "plan --compare of a pipeline: no step time"
 rm -r out
-same 4 --set pipeline.schedule=interleaved --set comm.lane_threads=true --set batch.micro=1
+same 4 --set pipeline.schedule=interleaved --set metrics.trace_steps=[2,3] --set comm.lane_threads=true --set batch.micro=1
 grep -q "pipeline x replicate x shard x tensor" out.txt || fail "the banner does not show the mesh"
+# Laid together, the traces have an arrow from every send to its receive, within both of their spans.
+json_check '
+import collections
+events = [e for path in files[1:] for e in json.load(open(path))["traceEvents"]]
+spans = collections.defaultdict(list)
+for e in events:
+    if e["ph"] == "X": spans[e["pid"], e["tid"]].append(e)
+def around(e):
+    (span,) = [s for s in spans[e["pid"], e["tid"]] if s["ts"] <= e["ts"] < s["ts"] + s["dur"]]
+    return span
+sent = {(e["name"], e["id"]): e for e in events if e["ph"] == "s"}
+received = {(e["name"], e["id"]): e for e in events if e["ph"] == "f"}
+assert len(sent) == len([e for e in events if e["ph"] == "s"]) > 40, len(sent)
+assert sent.keys() == received.keys(), sent.keys() ^ received.keys()
+for key, e in sent.items():
+    a, b = around(e), around(received[key])
+    assert a["name"].startswith("send " + key[0]) and b["name"].startswith("receive " + key[0]), (a, b)
+    assert a["args"]["step"] == b["args"]["step"] and a["pid"] != b["pid"], (a, b)
+    assert a["ts"] < b["ts"] + b["dur"], (a, b)
+' out/metrics.jsonl out/trace-rank*.json
 rm -r out
 same 2 --set pipeline.schedule=zbv
 rm -r out
@@ -100,6 +120,7 @@ export TRIREME_FAULT=pipeline.take:kill:1:2
 for lanes in false true; do
   job 2 train run.toml "${pipeline[@]}" --set comm.lane_threads=$lanes
   ((status != 0)) || fail "a killed rank: exit code $status"
+  grep -qi 'signal 9' err.txt || fail 'the launcher does not report the killed rank'
   rm -r out
 done
 
@@ -112,6 +133,16 @@ for fault in pipeline.send:nan:0:2 pipeline.take:stop:1:2; do
     rm -r out
   done
 done
+
+# A signal at one pipeline rank saves on all of them and asks for a requeue; the restart continues.
+export TRIREME_FAULT=step.begin:usr1:1:2
+job 2 train run.toml "${pipeline[@]}" --set pipeline.schedule=zbv --set checkpoint.at_end=true
+((status == 75)) || fail "a signal at one pipeline rank: exit code $status, expected 75"
+unset TRIREME_FAULT
+job 2 train run.toml "${pipeline[@]}" --set pipeline.schedule=zbv --set checkpoint.at_end=true
+expect_done
+json_check 'assert [r["step"] for r in rows] == list(range(1, 7))' out/metrics.jsonl
+rm -r out
 
 # Not a number on one pipeline rank: the step is skipped on all of them.
 export TRIREME_FAULT=grad.reduce:nan:1:3

@@ -71,6 +71,56 @@ TEST_F(ChromeTrace, CountsFromAnOriginThatAllRanksShare) {
   EXPECT_DOUBLE_EQ(least, 7000);
 }
 
+/// Two ranks of a pipeline, four apart, as ranks 1 and 5 of eight.
+TEST_F(ChromeTrace, HasAnArrowFromEverySendToItsReceive) {
+  using schedule::Phase;
+  const auto origin = Clock::now();
+  const auto span = [&](std::int64_t step, int op, int from, int to) {
+    return Span{step, op, op, origin + microseconds(from), origin + microseconds(to)};
+  };
+  schedule::Schedule first, second;
+  first.ops = {schedule::Send{.edge = {0}, .microbatch = {1}, .phase = Phase::forward, .slot = {0}, .peer = 1},
+               schedule::Receive{.edge = {0}, .microbatch = {1}, .phase = Phase::backward, .slot = {0}, .peer = 1}};
+  second.ops = {schedule::Receive{.edge = {0}, .microbatch = {1}, .phase = Phase::forward, .slot = {0}, .peer = 0},
+                schedule::Send{.edge = {0}, .microbatch = {1}, .phase = Phase::backward, .slot = {0}, .peer = 0}};
+  const std::vector<Span> of_first{span(3, 0, 10, 30), span(3, 1, 40, 90), span(4, 0, 100, 130)};
+  const std::vector<Span> of_second{span(3, 0, 5, 29), span(3, 1, 60, 91), span(4, 0, 95, 131)};
+  const auto arrows = [&](const std::vector<Span>& spans, const schedule::Schedule& schedule, int rank) {
+    std::map<std::string, std::vector<json>> by_end;
+    const json whole = json::parse(chrome_trace(
+        spans, schedule, model_,
+        {.rank = 1 + 4 * rank, .name = "", .origin = origin, .pipeline_rank = rank, .pipeline_stride = 4}));
+    for (const json& event : whole["traceEvents"])
+      if (event["ph"] == "s" || event["ph"] == "f") by_end[event["ph"]].push_back(event);
+    return by_end;
+  };
+  auto there = arrows(of_first, first, 0), back = arrows(of_second, second, 1);
+  ASSERT_EQ(there["s"].size(), 2U);
+  ASSERT_EQ(back["f"].size(), 2U);
+  const auto meet = [](const json& sent, const json& received) {
+    return sent["id"] == received["id"] && sent["name"] == received["name"] && sent["cat"] == received["cat"];
+  };
+  EXPECT_TRUE(meet(there["s"][0], back["f"][0]));
+  EXPECT_TRUE(meet(there["s"][1], back["f"][1])) << "of the next step";
+  EXPECT_TRUE(meet(back["s"].at(0), there["f"].at(0))) << "of the gradient";
+  EXPECT_FALSE(meet(there["s"][0], back["f"][1]));
+  EXPECT_EQ(there["s"][0]["name"], "e0 m1");
+  EXPECT_EQ(back["s"][0]["name"], "e0 m1 gradient");
+  EXPECT_EQ(there["s"][0]["ts"], 10);
+  EXPECT_GT(back["f"][0]["ts"].get<double>(), 28);
+  EXPECT_LT(back["f"][0]["ts"].get<double>(), 29) << "within its span, to which a viewer binds it";
+  EXPECT_EQ(back["f"][0]["bp"], "e");
+  EXPECT_EQ(there["s"][0]["tid"], static_cast<int>(schedule::Lane::send));
+  // The same messages of another pipeline of the mesh are others.
+  const json other = json::parse(
+      chrome_trace(of_first, first, model_,
+                   {.rank = 2, .name = "", .origin = origin, .pipeline_rank = 0, .pipeline_stride = 4}))["traceEvents"];
+  for (const json& event : other)
+    if (event["ph"] == "s") {
+      EXPECT_NE(event["id"], there["s"][0]["id"]);
+    }
+}
+
 TEST_F(ChromeTrace, HasTheGpusKernelsOnTheSameAxis) {
   const auto start = Clock::now();
   const std::vector<Span> spans{{0, 0, 0, start, start + microseconds(40)}};

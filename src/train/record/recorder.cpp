@@ -87,7 +87,12 @@ void Recorder::write_traces(Job& job, std::int64_t step) {
   if (recording_ && (!traces(step + 1) || step + 1 == config_.train.steps)) end_recording();
   reports_.write(fmt::format("{}/trace-rank{}.json", config_.run.output, world_.rank()),
                  timeline::chrome_trace(spans_, job.executor().schedule(), job.model(),
-                                        {world_.rank(), world_.name_of(world_.rank()), trace_origin_}, kernels_));
+                                        {.rank = world_.rank(),
+                                         .name = world_.name_of(world_.rank()),
+                                         .origin = trace_origin_,
+                                         .pipeline_rank = job.at().pipeline,
+                                         .pipeline_stride = job.mesh().stride(mesh::Axis::pipeline)},
+                                        kernels_));
 }
 
 /// Lanes at rest.
