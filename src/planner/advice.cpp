@@ -106,7 +106,8 @@ std::vector<Change> changes(const config::RunConfig& config) {
       {fmt::format("mesh.tensor = {}", 2 * config.mesh.tensor), "traffic within each layer"},
       {fmt::format("mesh.context = {}", 2 * config.mesh.context), config.context.method == config::ContextMethod::heads
                                                                       ? "heads are exchanged in each layer"
-                                                                      : "keys and values are gathered in each layer"}};
+                                                                      : "keys and values are gathered in each layer"},
+      {fmt::format("mesh.pipeline = {}", 2 * config.mesh.pipeline), "ranks wait for each other (--show pipeline)"}};
   if (config.mesh.context > 1) all.push_back({other_method(config)});
   if (config.model.experts > 0)
     all.push_back(
@@ -118,8 +119,8 @@ std::vector<Change> changes(const config::RunConfig& config) {
 std::optional<Bytes> least(const config::RunConfig& config, int ranks) {
   config::RunConfig all = config;
   for (const auto& [line, note] : changes(config)) {
-    if (line.starts_with("mesh.tensor") || line.starts_with("mesh.context") || line.starts_with("mesh.expert"))
-      continue;
+    constexpr std::string_view divide[] = {"mesh.tensor", "mesh.context", "mesh.pipeline", "mesh.expert"};
+    if (std::ranges::any_of(divide, [&](std::string_view axis) { return line.starts_with(axis); })) continue;
     const auto with = changed(all, {line.starts_with("batch.micro") ? "batch.micro = 1" : line});
     const auto before = needs_with(all, {}, ranks);
     const auto after = with ? needs_with(*with, {}, ranks) : std::nullopt;
@@ -166,8 +167,8 @@ std::string diagnosis(const Advice& advice) {
                       to_text(*advice.budget));
   if (advice.least && *advice.least > *advice.budget)
     text += fmt::format(
-        " Even one sequence a microbatch with all of the changes that keep the ranks needs {}: take more ranks, or "
-        "cut the layers with mesh.tensor or the sequences with mesh.context.",
+        " Even one sequence a microbatch with all of the changes that keep the ranks needs {}: take more ranks, divide "
+        "every layer with mesh.tensor, the layers with mesh.pipeline, or the sequences with mesh.context.",
         to_text(*advice.least));
   return text;
 }

@@ -166,5 +166,17 @@ TEST(Advice, ReportsTheContextMethodThatSendsLess) {
   ASSERT_NE(find(few_keys, "context.method = \"gather\""), nullptr) << "attention's output is kept once only";
 }
 
+TEST(Advice, KnowsWhatAPipelineSaves) {
+  const config::RunConfig config = run({"sync.policy=deferred", "sync.reshard_after_forward=false"});
+  const Advice advice = advise(config, 4);
+  const Remedy* const remedy = find(advice, "mesh.pipeline = 2");
+  ASSERT_NE(remedy, nullptr);
+  const auto [with, activations] =
+      needs(run({"sync.policy=deferred", "sync.reshard_after_forward=false", "mesh.pipeline=2"}), 4);
+  EXPECT_EQ(remedy->saves, advice.memory.total() - with);
+  EXPECT_THAT(to_text(advice), HasSubstr("ranks wait for each other"));
+  EXPECT_EQ(find(advise(run({"model.layers=1"}), 4), "mesh.pipeline = 2"), nullptr) << "one layer is not divided";
+}
+
 }  // namespace
 }  // namespace trireme::planner
