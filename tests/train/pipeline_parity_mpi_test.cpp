@@ -11,41 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "support/parity.hpp"
-#include "trireme/config/load.hpp"
-#include "trireme/config/names.hpp"
-#include "trireme/device/allocator.hpp"
-#include "trireme/device/memory.hpp"
-#include "trireme/planner/pipeline.hpp"
+#include "train/pipeline/pipeline_runs.hpp"
 
 namespace trireme::train::pipeline_parity_mpi_test {
 namespace {
 
 using config::PipelineKind;
-using device::Category;
-
-constexpr int steps = 20;
-
-/// What is trained: changes to `odd_run`, on the same batches of 48 rows.
-enum class Problem { llama, tied, everything_else, gpt2, deep };
-
-config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
-  config::RunConfig config = problem == Problem::gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
-  const bool eight = problem == Problem::deep || problem == Problem::llama;  // of six layers llama is ill-conditioned
-  config.model.layers = eight ? 8 : 6;
-  // Over so many layers fp32 itself does not hold the norm's tolerance else: a gradient that is all rounding makes no
-  // step of its own.
-  config.optimizer.eps = 1e-6;
-  config.optimizer.lr = eight ? 2e-4 : 5e-4;
-  config.model.tie_embeddings = problem == Problem::tied || problem == Problem::gpt2 || problem == Problem::deep;
-  if (problem == Problem::everything_else) {
-    config.data.ignore_targets = {test::TokenFiles::silent_token, 20, 21, 22};
-    config.data.document_end = 7;
-    config.data.document_mask = true;
-    config.loss.z_loss = 1e-2;
-  }
-  return config;
-}
+using pipeline_runs::Problem;
 
 struct Case {
   std::string name;
@@ -175,33 +147,6 @@ std::vector<Case> all_cases() {
   return all;
 }
 
-/// The last two steps: lanes run ahead between them.
-struct Costs {
-  std::vector<comm::TrafficTable> traffic;
-  device::ByCategory peak;
-};
-
-void expect_as_planned(const config::RunConfig& config, Job& job, const Costs& costs, Bytes activations_before) {
-  const planner::PipelinePlan plan = planner::plan_pipeline(config, job.resolved());
-  const auto rank = static_cast<std::size_t>(job.at().pipeline);
-  EXPECT_EQ(job.schedule(), plan.steps[rank]);
-  planner::ReplayOptions options = planner::replay_options_of(config, job.resolved());
-  options.shard_rank = job.at().shard;  // the plan's is the first
-  const planner::Traffic predicted = planner::replay_traffic(job.schedule(), job.model(), job.layout(), options);
-  EXPECT_EQ(predicted.at("pipeline"), plan.traffic[rank].at("pipeline"));
-  for (const comm::TrafficTable& counted : costs.traffic)
-    for (const auto& [group, operations] : predicted) {
-      if (group == "host") continue;  // copies: memory_mpi_test
-      for (const auto& [operation, moved] : operations) {
-        const auto g = counted.find(group);
-        ASSERT_TRUE(g != counted.end() && g->second.contains(operation)) << group << " " << operation;
-        EXPECT_EQ(g->second.find(operation)->second.bytes, moved.bytes) << group << " " << operation;
-        EXPECT_EQ(g->second.find(operation)->second.calls, moved.calls) << group << " " << operation;
-      }
-    }
-  EXPECT_EQ(costs.peak[Category::activations] - activations_before, plan.memory[rank].activations);
-}
-
 class PipelineParity : public test::ParityTest<Case> {
  protected:
   static void SetUpTestSuite() {
@@ -223,17 +168,7 @@ TEST_P(PipelineParity, FollowsThePlainProgramAndThePlan) {
   config.memory = c.memory;
   config.batch.micro = config.batch.global / (dp * c.microbatches);
   const test::Curve& expected = plain(c.problem);
-  const Bytes before = device::memory_use()[device::Space::device].current[Category::activations];
-  device::reset_peaks();
-  Costs costs;
-  const test::Outcome outcome = test::train_job(config, *world_, c.options, [&](Job& job, int step) {
-    if (step + 2 < steps) return;
-    costs.traffic.push_back(job.step_traffic());
-    if (step + 1 < steps) return;
-    costs.peak = device::memory_use()[device::Space::device].peak;
-    expect_as_planned(config, job, costs, before);
-  });
-  expect_parity(outcome.curve, expected);
+  expect_parity(pipeline_runs::curve_as_planned(config, *world_, c.options), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(, PipelineParity, testing::ValuesIn(all_cases()),

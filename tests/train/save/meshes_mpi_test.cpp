@@ -60,6 +60,7 @@ struct Leg {
   config::Mesh mesh;
   config::Pipeline pipeline{};
   std::int64_t micro = 1, ranks_per_file = 1;
+  config::ContextMethod method = config::ContextMethod::gather;
 };
 
 class RestartOnLegs : public Restart {
@@ -68,6 +69,7 @@ class RestartOnLegs : public Restart {
   void train_leg(config::RunConfig config, const Leg& leg, int until) const {
     config.mesh = leg.mesh;
     config.pipeline = leg.pipeline;
+    config.context.method = leg.method;
     config.batch.micro = leg.micro;
     config.checkpoint.ranks_per_file = leg.ranks_per_file;
     config.train.steps = until;
@@ -96,6 +98,7 @@ TEST_F(RestartOnLegs, WithAnotherPipelineContinuesAtTheNextSample) {
   const auto deep = [&](const std::string& name) {
     config::RunConfig config = run(name, last);
     config.lr.end_step = last;
+    config.data.seq_len = 16;
     config.model.layers = 4;
     config.model.tie_embeddings = true;
     config.optimizer.lr = 5e-4;
@@ -108,10 +111,13 @@ TEST_F(RestartOnLegs, WithAnotherPipelineContinuesAtTheNextSample) {
   const Leg loop{.mesh = {.pipeline = 2}, .pipeline = {.schedule = interleaved}, .micro = 6, .ranks_per_file = 2};
   const Leg turn{.mesh = {.pipeline = 2}, .pipeline = {.schedule = zbv}, .micro = 6};  // one rank has both ends
   const Leg tensor{.mesh = {.tensor = 2, .pipeline = 2}, .micro = 8};
+  const Leg divided{.mesh = {.context = 2, .pipeline = 2}, .pipeline = {.schedule = dualpipev}, .micro = 12};
+  const Leg heads{.mesh = {.context = 2}, .micro = 6, .method = config::ContextMethod::heads};
   const config::RunConfig unbroken = deep("unbroken");
   train_leg(unbroken, plain, last);
-  const std::vector<std::pair<Leg, Leg>> changes{{plain, two}, {two, plain},   {four, loop},
-                                                 {loop, turn}, {turn, tensor}, {tensor, four}};
+  const std::vector<std::pair<Leg, Leg>> changes{{plain, two},    {two, plain},     {four, loop},
+                                                 {loop, turn},    {turn, tensor},   {tensor, four},
+                                                 {four, divided}, {divided, heads}, {heads, two}};
   expect_changes(changes, deep, change, last, unbroken);
   // The same pipeline continues bit for bit, whether what was saved was copied first or not.
   const config::RunConfig whole = deep("whole");

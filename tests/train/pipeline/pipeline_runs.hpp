@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "support/parity.hpp"
+#include "trireme/device/allocator.hpp"
+#include "trireme/device/memory.hpp"
+#include "trireme/planner/pipeline.hpp"
+
+/// Runs with a pipeline beside the plain program, and beside what was planned for every rank.
+namespace trireme::train::pipeline_runs {
+
+/// What is trained: changes to `odd_run`, on the same batches of 48 rows.
+enum class Problem { llama, tied, everything_else, gpt2, deep };
+
+inline config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
+  constexpr int steps = 20;
+  config::RunConfig config = problem == Problem::gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
+  const bool eight = problem == Problem::deep || problem == Problem::llama;  // of six layers llama is ill-conditioned
+  config.model.layers = eight ? 8 : 6;
+  // Over so many layers fp32 itself does not hold the norm's tolerance else: a gradient that is all rounding makes no
+  // step of its own.
+  config.optimizer.eps = 1e-6;
+  config.optimizer.lr = eight ? 2e-4 : 5e-4;
+  config.model.tie_embeddings = problem == Problem::tied || problem == Problem::gpt2 || problem == Problem::deep;
+  if (problem == Problem::everything_else) {
+    config.data.ignore_targets = {test::TokenFiles::silent_token, 20, 21, 22};
+    config.data.document_end = 7;
+    config.data.document_mask = true;
+    config.loss.z_loss = 1e-2;
+  }
+  return config;
+}
+
+/// What steps moved and held, on this rank.
+struct Costs {
+  std::vector<comm::TrafficTable> traffic;
+  device::MemoryUse before, after;
+};
+
+/// Bytes on every link, and memory by category, on the device and on the host. Slots share their category with buffers
+/// of the transports; what they hold is planned alone (pipeline_test).
+inline void expect_as_planned(const config::RunConfig& config, Job& job, const Costs& costs) {
+  const planner::PipelinePlan plan = planner::plan_pipeline(config, job.resolved());
+  const auto rank = static_cast<std::size_t>(job.at().pipeline);
+  EXPECT_EQ(job.schedule(), plan.steps[rank]);
+  planner::ReplayOptions options = planner::replay_options_of(config, job.resolved());
+  options.shard_rank = job.at().shard;  // the plan's is the first
+  const planner::Traffic predicted = planner::replay_traffic(job.schedule(), job.model(), job.layout(), options);
+  EXPECT_EQ(predicted.at("pipeline"), plan.traffic[rank].at("pipeline"));
+  for (const comm::TrafficTable& counted : costs.traffic)
+    for (const auto& [group, operations] : predicted) {
+      for (const auto& [operation, moved] : operations) {
+        const auto g = counted.find(group);
+        ASSERT_TRUE(g != counted.end() && g->second.contains(operation)) << group << " " << operation;
+        EXPECT_EQ(g->second.find(operation)->second.bytes, moved.bytes) << group << " " << operation;
+        EXPECT_EQ(g->second.find(operation)->second.calls, moved.calls) << group << " " << operation;
+      }
+    }
+  using device::Category, device::Space;
+  const planner::Memory memory = planner::replay_memory(job.schedule(), job.model(), job.layout(), options);
+  EXPECT_EQ(memory.activations, plan.memory[rank].activations);
+  const auto expect = [&](Space space, Category category, Bytes bytes) {
+    EXPECT_EQ(costs.after[space].peak[category] - costs.before[space].current[category], bytes)
+        << to_text(category) << (space == Space::host ? " on the host" : "");
+  };
+  expect(Space::device, Category::parameters_sharded, memory.parameters_sharded);
+  expect(Space::device, Category::parameters_unsharded, memory.parameters_unsharded);
+  expect(Space::device, Category::parameters_resharded, memory.parameters_resharded);
+  expect(Space::device, Category::gradients_sharded, memory.gradients_sharded);
+  expect(Space::device, Category::gradients_unsharded, memory.gradients_unsharded);
+  expect(Space::device, Category::optimizer, memory.optimizer);
+  expect(Space::device, Category::activations, memory.activations);
+  expect(Space::host, Category::parameters_sharded, memory.host.parameters_sharded);
+  expect(Space::host, Category::gradients_sharded, memory.host.gradients_sharded);
+  expect(Space::host, Category::optimizer, memory.host.optimizer);
+  expect(Space::host, Category::activations, memory.host.activations);
+}
+
+/// Trains it, and holds its last two steps, between which lanes run ahead, to the plan. Collective over `world`.
+inline test::Curve curve_as_planned(const config::RunConfig& config, const mpi::Communicator& world,
+                                    const JobOptions& options) {
+  Costs costs{.traffic = {}, .before = device::memory_use(), .after = {}};
+  device::reset_peaks();
+  return test::train_job(config, world, options,
+                         [&](Job& job, int step) {
+                           if (step + 2 < config.train.steps) return;
+                           costs.traffic.push_back(job.step_traffic());
+                           if (step + 1 < config.train.steps) return;
+                           costs.after = device::memory_use();
+                           expect_as_planned(config, job, costs);
+                         })
+      .curve;
+}
+
+}  // namespace trireme::train::pipeline_runs
