@@ -21,6 +21,13 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
+std::string lowercase(std::string_view text) {
+  std::string lowered(text);
+  for (char& c : lowered)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lowered;
+}
+
 bool glob_match(std::string_view pattern, std::string_view name) {
   // On a mismatch only the last `*` needs another try, one character further: linear memory-free backtracking.
   std::size_t p = 0;

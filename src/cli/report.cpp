@@ -2,14 +2,11 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/make_directories.hpp"
 #include "trireme/report/page.hpp"
@@ -20,10 +17,7 @@ namespace {
 int write_report(const std::vector<std::string>& directories, const std::string& path) {
   std::vector<report::RunRecord> runs;
   for (const std::string& directory : directories) runs.push_back(report::read_run(directory));
-  const std::string directory = std::filesystem::path(path).parent_path().string();
-  if (const std::error_code error = io::make_directories(directory.empty() ? "." : directory))
-    throw WriteError(
-        fmt::format("cannot write {}: its directory cannot be made: {}; choose another one", path, error.message()));
+  io::make_directory_of(path);
   io::replace_text(path, report::page(runs));
   fmt::print("wrote {}\n", path);
   return 0;

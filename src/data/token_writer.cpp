@@ -33,13 +33,8 @@ std::string tokens_path(const std::string& output) {
   return output;
 }
 
-/// Makes the directory of `path`.
 const std::string& with_its_directory(const std::string& path) {
-  const std::string directory = std::filesystem::path(path).parent_path().string();
-  if (directory.empty()) return path;
-  if (const std::error_code error = io::make_directories(directory))
-    throw WriteError(
-        fmt::format("cannot write {}: its directory cannot be made: {}; choose another one", path, error.message()));
+  io::make_directory_of(path);
   return path;
 }
 

@@ -193,11 +193,15 @@ Rope read_rope(const JsonObject& config, const Architecture& a, Mistakes& mistak
   const Table old_values = old_table != nullptr ? read_table(*old_table, "rope_scaling", config, a, mistakes) : Table{};
   if (a.rope_table_needed && new_table == nullptr && old_table == nullptr)
     config.unexpected("rope_parameters", fmt::format("a table: without one {} stretches RoPE", a.class_name));
-  if (theta && old_values.theta && *theta != *old_values.theta)
-    mistakes.add(fmt::format(
-        "rope_theta = {} (transformers 4) and rope_scaling.rope_theta = {} (transformers 5) differ; keep the "
-        "one the weights were trained with",
-        *theta, *old_values.theta));
+  constexpr std::string_view outer = "rope_theta";
+  const auto same = [&](std::string_view name, const std::optional<double>& one, std::string_view other_name,
+                        const std::optional<double>& other) {
+    if (one && other && *one != *other)
+      mistakes.add(fmt::format("{0} = {1}{4} and {2} = {3}{5} differ; keep the one the weights were trained with", name,
+                               *one, other_name, *other, name == outer ? " (transformers 4)" : "",
+                               name == outer ? " (transformers 5)" : ""));
+  };
+  same(outer, theta, "rope_scaling.rope_theta", old_values.theta);
   if (new_table == nullptr) {
     return {.theta = theta.value_or(old_values.theta.value_or(a.theta_absent)),
             .partial = old_values.partial,
@@ -205,17 +209,8 @@ Rope read_rope(const JsonObject& config, const Architecture& a, Mistakes& mistak
             .unread = old_values.unread};
   }
   const Table values = read_table(*new_table, "rope_parameters", config, a, mistakes);
-  if (theta && values.theta && *theta != *values.theta) {
-    mistakes.add(
-        fmt::format("rope_theta = {} (transformers 4) and rope_parameters.rope_theta = {} (transformers 5) differ; "
-                    "keep the one the weights were trained with",
-                    *theta, *values.theta));
-  }
-  if (old_values.theta && values.theta && *old_values.theta != *values.theta)
-    mistakes.add(
-        fmt::format("rope_scaling.rope_theta = {} and rope_parameters.rope_theta = {} differ; keep the one the weights "
-                    "were trained with",
-                    *old_values.theta, *values.theta));
+  same(outer, theta, "rope_parameters.rope_theta", values.theta);
+  same("rope_scaling.rope_theta", old_values.theta, "rope_parameters.rope_theta", values.theta);
   if (old_table != nullptr && old_values.scaling != values.scaling) {
     mistakes.add(
         "rope_scaling (transformers 4) and rope_parameters (transformers 5) differ; keep the one the weights were "

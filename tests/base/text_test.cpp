@@ -49,5 +49,7 @@ TEST(Text, JoinsAndTrims) {
   EXPECT_EQ(trim("   "), "");
 }
 
+TEST(Lowercase, LeavesOtherLettersAlone) { EXPECT_EQ(lowercase("H100-80GB \xC3\x84"), "h100-80gb \xC3\x84"); }
+
 }  // namespace
 }  // namespace trireme

@@ -15,6 +15,9 @@ namespace trireme {
 /// `text` without blanks, tabs and line ends at either side.
 [[nodiscard]] std::string_view trim(std::string_view text);
 
+/// `text` with the letters A to Z in lower case.
+[[nodiscard]] std::string lowercase(std::string_view text);
+
 /// True when `name` as a whole fits `pattern`: `*` stands for any run of characters (dots included), `?` for exactly
 /// one.
 [[nodiscard]] bool glob_match(std::string_view pattern, std::string_view name);

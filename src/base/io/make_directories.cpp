@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/base/io/make_directories.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <vector>
 
+#include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 
 namespace trireme::io {
@@ -19,6 +22,14 @@ std::error_code make_directories(const std::string& directory) {
   if (error) return error;
   for (const fs::path& parent : parents) sync_directory(parent.string());
   return {};
+}
+
+void make_directory_of(const std::string& path) {
+  const std::string directory = std::filesystem::path(path).parent_path().string();
+  if (directory.empty()) return;
+  if (const std::error_code error = make_directories(directory))
+    throw WriteError(
+        fmt::format("cannot write {}: its directory cannot be made: {}; choose another one", path, error.message()));
 }
 
 }  // namespace trireme::io

@@ -8,7 +8,7 @@
 /// Kernels for sums with bf16 on the wire. Pointers lie on the device; everything runs on the current stream.
 namespace trireme::comm::cuda {
 
-/// Rounds to bf16 the columns [first, first + count) of from [ranks, stride], side by side in to [ranks, count].
+/// Rounds the first `count` columns of from [ranks, stride] to bf16, into to [ranks, count].
 void pack_terms(const float* from, std::int64_t ranks, std::int64_t stride, std::int64_t count, c10::BFloat16* to);
 
 /// to[i] (+)= the sum over r of terms[r, i], terms being [ranks, count]: in fp32, from rank 0 on. One pass over all.

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "trireme/base/text.hpp"
 #include "trireme/planner/time/machine.hpp"
 
 namespace trireme::planner {
@@ -14,9 +15,9 @@ namespace {
 std::set<std::string> words_of(std::string_view gpu) {
   std::set<std::string> words;
   std::string word;
-  for (const char c : gpu) {
+  for (const char c : lowercase(gpu)) {
     if (c != ' ' && c != '-') {
-      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      word += c;
       continue;
     }
     words.insert(std::exchange(word, {}));
@@ -30,20 +31,17 @@ bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0;
 /// Whether a word stands in a text, small or large: "H100" in "8xh100_80gb" but not in "GH100"; "40" in "A100-40GB" but
 /// not in "400W".
 bool holds_word(std::string_view text, std::string_view word) {
-  const auto alike = [](char a, char b) {
-    return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
-  };
-  for (auto at = text.begin();; ++at) {
-    at = std::search(at, text.end(), word.begin(), word.end(), alike);
-    if (at == text.end()) return false;
-    const char before = at == text.begin() ? ' ' : *(at - 1);
-    const auto next = at + static_cast<std::ptrdiff_t>(word.size());
-    const bool begins = is_digit(word.front())
+  const std::string within = lowercase(text), wanted = lowercase(word);
+  for (std::size_t at = within.find(wanted); at != std::string::npos; at = within.find(wanted, at + 1)) {
+    const char before = at == 0 ? ' ' : within[at - 1];
+    const std::size_t next = at + wanted.size();
+    const bool begins = is_digit(wanted.front())
                             ? !is_digit(before)
-                            : std::isalpha(static_cast<unsigned char>(before)) == 0 || alike(before, 'x');
-    const bool ends = next == text.end() || !is_digit(*next) || !is_digit(word.back());
+                            : std::isalpha(static_cast<unsigned char>(before)) == 0 || before == 'x';
+    const bool ends = next == within.size() || !is_digit(within[next]) || !is_digit(wanted.back());
     if (begins && ends) return true;
   }
+  return false;
 }
 
 }  // namespace

@@ -34,12 +34,6 @@ constexpr std::array known_models{
     KnownModel{"GPT3-175B", 96, 12288, 49152, 96, 96, 51200, true, false},
 };
 
-std::string lowercase(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
 /// Whatever the letters' case.
 bool contains(const std::string& text, std::string_view word) {
   return lowercase(text).find(lowercase(word)) != std::string::npos;

@@ -4,16 +4,15 @@
 #include <algorithm>
 
 #include "trireme/base/error.hpp"
+#include "trireme/kernels/rope.hpp"
 
 namespace trireme::train {
 
 TextWindow::TextWindow(const model::Sizes& sizes, std::int64_t seq_len, bool cached)
     : seq_len_(seq_len), cached_(cached) {
-  if (!sizes.rope_scaling) return;
-  const config::RopeType type = sizes.rope_scaling->type;
-  dynamic_ = type == config::RopeType::dynamic;
-  if (dynamic_ || type == config::RopeType::longrope)
-    short_length_ = sizes.rope_scaling->original_max_position_embeddings;
+  if (!kernels::turns_by_length(sizes.rope_scaling)) return;
+  short_length_ = sizes.rope_scaling->original_max_position_embeddings;
+  dynamic_ = sizes.rope_scaling->type == config::RopeType::dynamic;
 }
 
 ForwardRange TextWindow::next(std::int64_t length) {

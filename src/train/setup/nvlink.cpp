@@ -18,7 +18,11 @@ std::string nvlink_text(const mesh::Mesh& mesh, std::span<const std::string> dom
   const mesh::GroupRow& row = mesh::row_of(mesh::Group::shard);
   std::size_t ranks = 0, most = 0;
   for (int rank = 0; rank < mesh.ranks(); ++rank) {
-    const std::vector<Rank> group = mesh.group(row.axes, mesh.coordinates(Rank{rank}));
+    const mesh::Coordinates at = mesh.coordinates(Rank{rank});
+    const bool leads = std::ranges::all_of(
+        mesh::axes, [&](const mesh::AxisRow& axis) { return !row.axes.has(axis.axis) || at.*axis.place == 0; });
+    if (!leads) continue;  // every group is looked at once, from its first rank
+    const std::vector<Rank> group = mesh.group(row.axes, at);
     std::set<std::string> seen;
     for (const Rank& other : group) {
       const std::string& domain = domains[static_cast<std::size_t>(other.value)];

@@ -26,6 +26,12 @@ TEST(NvlinkText, NamesGroupsThatSpanDomains) {
   EXPECT_THAT(nvlink_text(mesh::Mesh{.shard = 4}, fabric), HasSubstr("inside one"));
 }
 
+TEST(NvlinkText, LooksAtEveryGroup) {
+  const std::array<std::string, 4> last_apart{"a", "a", "a", "b"};
+  EXPECT_THAT(nvlink_text(mesh::Mesh{.shard = 2, .tensor = 2}, last_apart), HasSubstr("span up to 2"));
+  EXPECT_THAT(nvlink_text(mesh::Mesh{.replicate = 2, .shard = 2}, last_apart), HasSubstr("span up to 2"));
+}
+
 TEST(NvlinkText, IsEmptyWhereNothingIsGathered) { EXPECT_EQ(nvlink_text(mesh::Mesh{.replicate = 4}, two_nodes), ""); }
 
 }  // namespace

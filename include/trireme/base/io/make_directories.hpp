@@ -10,4 +10,7 @@ namespace trireme::io {
 /// Returns why it is not there. Throws WriteError when it cannot be flushed to disk.
 [[nodiscard]] std::error_code make_directories(const std::string& directory);
 
+/// Makes the directory that the file `path` will be in. Throws WriteError.
+void make_directory_of(const std::string& path);
+
 }  // namespace trireme::io
