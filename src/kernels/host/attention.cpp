@@ -15,7 +15,7 @@ void expect_shapes(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
                    const at::Tensor& logsumexp, const AttentionShape& s) {
   const std::int64_t tokens = s.batch * s.seq_len, queries = s.batch * s.queries();
   const auto type = q.scalar_type();
-  invariant(s.window >= 0 && (s.window == 0 || !q.is_cuda()), "attention: windows have no device kernel");
+  invariant(s.window >= 0, "attention: a window has at least one token");
   invariant(s.kv_heads > 0 && s.heads % s.kv_heads == 0, "attention: heads is not a multiple of kv_heads");
   expect_shape(q, {queries, s.heads * s.head_dim}, type, "attention: q does not fit the shape");
   expect_shape(k, {tokens, s.kv_heads * s.head_dim}, type, "attention: k does not fit the shape");

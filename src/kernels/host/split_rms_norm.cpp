@@ -21,7 +21,7 @@ void split_rms_norm_backward_by_operators(const at::Tensor& d_y, const at::Tenso
                                           const at::Tensor& rstd, double width, const at::Tensor& d_x,
                                           const at::Tensor& sums, const Grad& d_weight, float offset) {
   const at::Tensor upstream = d_y.to(at::kFloat), r = rstd.unsqueeze(1);
-  const at::Tensor normed = x.to(at::kFloat).mul_(r);
+  const at::Tensor normed = x.to(at::kFloat) * r;  // not in place: fp32 x is itself
   const at::Tensor of_weight = at::sum(upstream * normed, 0);
   const at::Tensor first = upstream * (weight.to(at::kFloat) + offset) * r;
   sums.copy_(at::sum(first * normed, 1).mul_(rstd).div_(width));
@@ -105,7 +105,7 @@ void split_rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const a
 
 void subtract_scaled_rows(const at::Tensor& x, const at::Tensor& sums, const at::Tensor& d_x) {
   if (!x.is_cpu()) {
-    d_x.sub_(x.to(at::kFloat).mul_(sums.unsqueeze(1)));
+    d_x.sub_(x.to(at::kFloat) * sums.unsqueeze(1));
     return;
   }
   with_type(x, [&]<class T>(T) {
