@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/start/front_page.hpp"
 #include "cli/start/with_mpi.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/directory.hpp"
@@ -92,10 +93,9 @@ int import_weights(const std::string& from, const std::string& path) {
 }
 
 /// A subcommand whose only argument is a checkpoint.
-void add_look(CLI::App& app, Action& chosen, const std::string& name, const std::string& meaning,
-              int (*look)(const std::string&)) {
+void add_look(CLI::App& app, Action& chosen, const std::string& name, int (*look)(const std::string&)) {
   const auto path = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand(name, meaning);
+  CLI::App* command = add_command(app, name);
   command->add_option("CHECKPOINT", *path, "A checkpoint, such as runs/first/checkpoints/step-00000100")->required();
   command->callback([&chosen, path, look] { chosen = [path, look] { return look(*path); }; });
 }
@@ -103,10 +103,10 @@ void add_look(CLI::App& app, Action& chosen, const std::string& name, const std:
 }  // namespace
 
 void add_checkpoints(CLI::App& app, Action& chosen) {
-  add_look(app, chosen, "inspect", "Show what a checkpoint holds: step, mesh, model, tensors.", inspect);
-  add_look(app, chosen, "verify", "Read every byte of a checkpoint against its checksums.", verify);
+  add_look(app, chosen, "inspect", inspect);
+  add_look(app, chosen, "verify", verify);
   const auto a = std::make_shared<ExportArguments>();
-  CLI::App* command = app.add_subcommand("export", "Write a checkpoint's weights as a Hugging Face directory.");
+  CLI::App* command = add_command(app, "export");
   command->add_option("CHECKPOINT", a->checkpoint, "A checkpoint")->required();
   command->add_option("-o,--output", a->directory, "The directory to write")->required();
   command->add_option("--dtype", a->dtype, "Of the weights")
@@ -120,7 +120,7 @@ void add_checkpoints(CLI::App& app, Action& chosen) {
 
   const auto from = std::make_shared<std::string>();
   const auto path = std::make_shared<std::string>();
-  CLI::App* importer = app.add_subcommand("import", "Write a Hugging Face directory's weights as a checkpoint.");
+  CLI::App* importer = add_command(app, "import");
   importer->add_option("HF_DIR", *from, "A Hugging Face directory")->required();
   importer->add_option("-o,--output", *path, "The checkpoint to write; it must not exist")->required();
   importer->footer(

@@ -14,8 +14,9 @@
 #include "cli/commands.hpp"
 #include "cli/inference/choices.hpp"
 #include "cli/inference/inference.hpp"
-#include "cli/numbers.hpp"
+#include "cli/start/front_page.hpp"
 #include "cli/start/libraries.hpp"
+#include "cli/start/numbers.hpp"
 #include "cli/start/with_mpi.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
@@ -119,8 +120,7 @@ int evaluate(const mpi::Communicator& world, const EvaluateArguments& arguments)
 
 void add_evaluate(CLI::App& app, Action& chosen) {
   const auto a = std::make_shared<EvaluateArguments>();
-  CLI::App* command =
-      app.add_subcommand("evaluate", "Loss, perplexity and bits per byte of a model on token files; multiple choice.");
+  CLI::App* command = add_command(app, "evaluate");
   add_model_options(*command, a->model, "for bits per byte and choices");
   command->add_option("--data", a->data, "Token files, each of which is evaluated for itself");
   command->add_option("--choices", a->choices,

@@ -18,8 +18,9 @@
 #include "cli/commands.hpp"
 #include "cli/inference/inference.hpp"
 #include "cli/inference/streamed_text.hpp"
-#include "cli/numbers.hpp"
+#include "cli/start/front_page.hpp"
 #include "cli/start/libraries.hpp"
+#include "cli/start/numbers.hpp"
 #include "cli/start/standard_streams.hpp"
 #include "cli/start/with_mpi.hpp"
 #include "trireme/base/error.hpp"
@@ -147,7 +148,7 @@ int generate(const mpi::Communicator& world, const GenerateArguments& arguments)
 
 void add_generate(CLI::App& app, Action& chosen) {
   const auto a = std::make_shared<GenerateArguments>();
-  CLI::App* command = app.add_subcommand("generate", "Continue a text with a model.");
+  CLI::App* command = add_command(app, "generate");
   add_model_options(*command, a->model, "of the prompt");
   command->add_option("--prompt", a->prompts, "The text to continue; - for standard input; may be repeated")
       ->required()

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/commands.hpp"
+#include "cli/start/front_page.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/model/architecture.hpp"
 #include "trireme/model/multimodal.hpp"
@@ -81,8 +82,7 @@ int models() {
 }  // namespace
 
 void add_models(CLI::App& app, Action& chosen) {
-  CLI::App* command =
-      app.add_subcommand("models", "List the model families that can be trained, imported and exported.");
+  CLI::App* command = add_command(app, "models");
   command->footer("Example:\n  trireme models");
   command->callback([&chosen] { chosen = models; });
 }

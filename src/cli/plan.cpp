@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "cli/numbers.hpp"
 #include "cli/plan_compare.hpp"
 #include "cli/plan_pipeline.hpp"
 #include "cli/plan_search.hpp"
 #include "cli/plan_time.hpp"
+#include "cli/start/front_page.hpp"
+#include "cli/start/numbers.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
@@ -125,8 +126,7 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
 
 void add_plan(CLI::App& app, Action& chosen, const CompleteModel& complete) {
   const auto arguments = std::make_shared<PlanArguments>();
-  CLI::App* command = app.add_subcommand(
-      "plan", "Predict memory, traffic and schedule of a run on any number of ranks, without running it.");
+  CLI::App* command = add_command(app, "plan");
   command->add_option("RUN.toml", arguments->run_file, "The run file");
   command->add_option("--ranks", arguments->ranks, "Ranks of the job; several with commas: a scaling table")
       ->delimiter(',')

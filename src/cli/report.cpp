@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/start/front_page.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/make_directories.hpp"
 #include "trireme/report/page.hpp"
@@ -28,8 +29,7 @@ int write_report(const std::vector<std::string>& directories, const std::string&
 void add_report(CLI::App& app, Action& chosen) {
   const auto directories = std::make_shared<std::vector<std::string>>();
   const auto path = std::make_shared<std::string>("report.html");
-  CLI::App* command =
-      app.add_subcommand("report", "Show how runs went on one page: curves, memory, traffic, a step's timeline.");
+  CLI::App* command = add_command(app, "report");
   command->add_option("RUN", *directories, "What run.output was; several runs stand side by side")->required();
   command->add_option("-o,--output", *path, "The page to write: one HTML file that needs no network")
       ->capture_default_str();

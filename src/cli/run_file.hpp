@@ -4,16 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "cli/start/train_arguments.hpp"
 #include "trireme/config/run_config.hpp"
 #include "trireme/mpi/communicator.hpp"
 
 namespace trireme::cli {
-
-/// The command-line arguments that describe a run.
-struct RunFileArguments {
-  std::string path;
-  std::vector<std::string> overrides;  ///< --set
-};
 
 /// The run file that all ranks were started with, on rank 0; elsewhere its values are not used. Where the command
 /// lines agree, one rank a node reads the file. Collective over `world`. Throws on one rank, while the others wait for

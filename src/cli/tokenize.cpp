@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "cli/numbers.hpp"
+#include "cli/start/front_page.hpp"
+#include "cli/start/numbers.hpp"
 #include "trireme/base/seconds.hpp"
 #include "trireme/data/token_file.hpp"
 
@@ -102,7 +103,7 @@ int tokenize(const TokenizeArguments& arguments) {
 
 void add_tokenize(CLI::App& app, Action& chosen) {
   const auto arguments = std::make_shared<TokenizeArguments>();
-  CLI::App* command = app.add_subcommand("tokenize", "Make a token file from plain text or JSON lines.");
+  CLI::App* command = add_command(app, "tokenize");
   command
       ->add_option("--tokenizer", arguments->tokenizer,
                    "bytes, spm:PATH (a SentencePiece model) or hf:PATH (a tokenizer.json of Hugging Face): the file or "

@@ -8,13 +8,13 @@
 #include <string>
 
 #include "cli/commands.hpp"
-#include "cli/numbers.hpp"
 #include "cli/run_file.hpp"
 #include "cli/start/by_first_rank.hpp"
 #include "cli/start/launcher.hpp"
 #include "cli/start/libraries.hpp"
 #include "cli/start/log.hpp"
 #include "cli/start/standard_streams.hpp"
+#include "cli/start/train_arguments.hpp"
 #include "cli/start/trial.hpp"
 #include "cli/start/with_mpi.hpp"
 #include "train/preflight.hpp"
@@ -33,17 +33,6 @@
 
 namespace trireme::cli {
 namespace {
-
-constexpr const char* examples =
-    "Examples:\n"
-    "  mpirun -n 4 --bind-to none trireme train inputs/quickstart.toml\n"
-    "  srun trireme train run.toml --set train.steps=1000 --set run.output=runs/second\n"
-    "  trireme train run.toml                    one rank\n"
-    "  mpirun -n 4 trireme train run.toml --try 3    three steps that leave nothing behind: speed and memory\n"
-    "  trireme plan run.toml --ranks 64          what it would hold and move, without running it\n\n"
-    "It leaves behind, in run.output: run.toml (the effective run file), metrics.jsonl (a line a step), tensorboard/\n"
-    "(the same as curves, with metrics.tensorboard), export/ (weights for trireme generate and Hugging Face, with\n"
-    "run.export). TRIREME_LOG=debug logs more.\n";
 
 /// Refuses ranks that MPI does not join. They fail alike, so the first prints the message; the others give it time.
 void refuse_lone_ranks(const mpi::Communicator& world) {
@@ -98,26 +87,16 @@ int train(const mpi::Communicator& world, const RunFileArguments& arguments, std
 }  // namespace
 
 void add_train(CLI::App& app, Action& chosen) {
-  const auto arguments = std::make_shared<RunFileArguments>();
-  CLI::App* command = app.add_subcommand("train", "Train what a run file describes: under mpirun or srun, or alone.");
-  command->add_option("RUN.toml", arguments->path, "The run file")->required();
-  command
-      ->add_option("--set", arguments->overrides, "override a key of the run file: section.key=value; may be repeated")
-      ->allow_extra_args(false);
-  const auto try_steps = std::make_shared<std::int64_t>(0);
-  command
-      ->add_option("--try", *try_steps,
-                   "train only the first N steps (3 show enough), keep nothing, and report speed and memory")
-      ->check(whole_number(1, 1000));
-  command->footer([] { return examples + ("\nThe run file's keys:\n" + config::explain_options()); });
-  command->callback([&chosen, arguments, try_steps] {
-    chosen = [arguments, try_steps] {
+  const auto arguments = std::make_shared<TrainArguments>();
+  add_train_command(app, *arguments)->callback([&chosen, arguments] {
+    chosen = [arguments] {
       ignore_closed_output();
       require_process_manager();
       supervise::block_stop_signals();
       std::optional<supervise::StartSignals> start_signals(std::in_place);
-      return with_mpi(
-          [&](const mpi::Communicator& world) { return train(world, *arguments, *try_steps, start_signals); });
+      return with_mpi([&](const mpi::Communicator& world) {
+        return train(world, arguments->run_file, arguments->try_steps, start_signals);
+      });
     };
   });
 }

@@ -74,6 +74,19 @@ launch alone/trireme plan run.toml --ranks 4
 expect_done
 launch alone/trireme train run.toml
 expect_end 5 "libexec/trireme/trireme is missing"
+# Help and the mistakes of a run file are its own, too: the page that the full program prints.
+launch alone/trireme --help
+expect_done
+"$(dirname "$TRIREME")/libexec/trireme/trireme" --help >full.txt || fail "no help from the full program"
+cmp out.txt full.txt || fail "the two programs print different help"
+launch alone/trireme train --help
+expect_done
+grep -q "checkpoint.every" out.txt || fail "train --help lists no keys"
+sed 's/^micro = 2/micros = 2/' run.toml >mistaken.toml
+launch alone/trireme train mistaken.toml
+expect_end 2 "batch.micros: unknown key"
+launch alone/trireme train missing.toml
+expect_end 2 "missing.toml"
 # It finds the full program by its own place, as a link and by PATH, too, and is replaced by it: the same process, whose
 # name is the program's.
 mkdir -p libexec/trireme && ln -s alone/trireme started

@@ -17,6 +17,7 @@
 #include "cli/doctor/calibrate.hpp"
 #include "cli/doctor/probe.hpp"
 #include "cli/start/by_first_rank.hpp"
+#include "cli/start/front_page.hpp"
 #include "cli/start/libraries.hpp"
 #include "cli/start/with_mpi.hpp"
 #include "trireme/base/build_info.hpp"
@@ -122,8 +123,7 @@ int measure(const mpi::Communicator& world, const std::string& output) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Action& chosen) {
-  CLI::App* command =
-      app.add_subcommand("doctor", "Check MPI, cores, libraries and speed of this machine, and list what to repair.");
+  CLI::App* command = add_command(app, "doctor");
   command->footer(
       "Exit code 0, or 5 when something is wrong that training needs. Rank 0 prints the report.\n\n"
       "Examples:\n"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `trireme`: plans by itself, without MPI and libtorch, whose loading takes half a second; every other
-// command is the full program's (src/cli/main.cpp, libexec/trireme/trireme), which takes this process over. A build for
-// GPUs has it twice: libexec/trireme/cpu/trireme loads no library of CUDA.
+// The program `trireme`: plans by itself, without MPI and libtorch, whose loading takes half a second; prints its help
+// and refuses a run file with mistakes; every other command is the full program's (src/cli/main.cpp,
+// libexec/trireme/trireme), which takes this process over. A build for GPUs has it twice: libexec/trireme/cpu/trireme
+// loads no library of CUDA.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -18,10 +19,14 @@
 
 #include "cli/commands.hpp"
 #include "cli/run_command.hpp"
+#include "cli/start/front_page.hpp"
+#include "cli/start/launcher.hpp"
 #include "cli/start/log.hpp"
 #include "cli/start/standard_streams.hpp"
+#include "cli/start/train_arguments.hpp"
 #include "cli/this_build.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/config/load.hpp"
 #include "trireme/huggingface/complete_model.hpp"
 
 namespace {
@@ -74,9 +79,41 @@ int plan(int argc, char** argv) {
   return cli::run_command(app, chosen, argc, argv);
 }
 
+int help() {
+  CLI::App app{"", "trireme"};
+  cli::describe_program(app, cli::version_text());
+  for (const cli::Listed& command : cli::commands) cli::add_command(app, command.name);
+  fmt::print("{}", app.help());
+  cli::flush_standard_output();
+  return 0;
+}
+
+/// Started alone, a run file with mistakes is refused before MPI and libtorch are loaded. Under a launcher the full
+/// program reads it: there one rank a node does, and one speaks.
+int train(int argc, char** argv) {
+  CLI::App app{"", "trireme"};
+  cli::TrainArguments arguments;
+  app.require_subcommand(1);
+  cli::add_train_command(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help
+    const int code = app.exit(asked);
+    cli::flush_standard_output();
+    return code;
+  } catch (const CLI::ParseError&) {
+    become_full_program(argv);  // it knows what was meant
+  }
+  if (!cli::launched(cli::environment))
+    (void)config::load_run_file(arguments.run_file.path, arguments.run_file.overrides);
+  become_full_program(argv);
+}
+
 int run(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "plan") return plan(argc, argv);
+  if (command == "train") return train(argc, argv);
+  if (argc == 2 && (command == "--help" || command == "-h")) return help();
   if (command != "--version" || argc > 2) become_full_program(argv);
   fmt::print("{}", cli::version_text());
   cli::flush_standard_output();

@@ -12,7 +12,8 @@
 #include "cli/init/first_run_file.hpp"
 #include "cli/init/gpu_machines.hpp"
 #include "cli/init/named_models.hpp"
-#include "cli/numbers.hpp"
+#include "cli/start/front_page.hpp"
+#include "cli/start/numbers.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/text.hpp"
@@ -189,7 +190,7 @@ int init(const InitArguments& arguments) {
 
 void add_init(CLI::App& app, Action& chosen) {
   const auto a = std::make_shared<InitArguments>();
-  CLI::App* command = app.add_subcommand("init", "Write a commented run file for a model, data and a number of ranks.");
+  CLI::App* command = add_command(app, "init");
   command
       ->add_option("--from", a->from,
                    "The model: a config.json (from scratch), a Hugging Face directory or a checkpoint (its weights), "

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "cli/pages/pages.hpp"
+#include "cli/start/front_page.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 
@@ -27,8 +28,7 @@ int write_man_pages(const CLI::App& app, const std::string& directory) {
 }  // namespace
 
 void add_pages(CLI::App& app, Action& chosen) {
-  CLI::App* completion =
-      app.add_subcommand("completion", "Print a completion script for bash, which zsh's bashcompinit loads, too.");
+  CLI::App* completion = add_command(app, "completion");
   completion->footer("Example:\n  trireme completion > trireme.bash    # then: source trireme.bash");
   completion->callback([&app, &chosen] {
     chosen = [&app] {
@@ -37,7 +37,7 @@ void add_pages(CLI::App& app, Action& chosen) {
     };
   });
   const auto directory = std::make_shared<std::string>();
-  CLI::App* man = app.add_subcommand("man", "Write manual pages of all commands and of the run file's keys.");
+  CLI::App* man = add_command(app, "man");
   man->add_option("DIRECTORY", *directory, "Where they go, such as share/man/man1")->required();
   man->footer("Example:\n  trireme man man1    # then: man -l man1/trireme-train.1");
   man->callback(

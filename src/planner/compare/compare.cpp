@@ -100,7 +100,7 @@ std::string compare_bytes(const Traffic& predicted, const MeasuredRun& run) {
 std::map<std::string, double> mean_seconds(const PredictedStep& step) {
   std::map<std::string, std::pair<double, int>> sums;
   for (std::size_t i = 0; i < step.schedule.ops.size(); ++i) {
-    auto& [seconds, count] = sums[kind_of_op(schedule::print(step.schedule.ops[i], step.model))];
+    auto& [seconds, count] = sums[kind_of_op(schedule::print(step.schedule.ops[i], *step.model))];
     seconds += step.timeline.ops[i].end - step.timeline.ops[i].begin;
     ++count;
   }

@@ -45,6 +45,16 @@ std::vector<std::int64_t> pipeline_sizes(const RunConfig& config, std::int64_t r
   return out;
 }
 
+/// One, the run file's, and where a sequence is long 2, 4, ... within a node, so that each rank keeps many tokens of it.
+std::vector<std::int64_t> context_sizes(const RunConfig& config, std::int64_t ranks, std::int64_t per_node) {
+  constexpr std::int64_t least_tokens = 8192;  // of a rank: with fewer a microbatch of one sequence is small enough
+  std::vector<std::int64_t> out{1};
+  for (std::int64_t size = 2; size <= per_node && ranks % size == 0; size *= 2)
+    if (config.data.seq_len / size >= least_tokens) out.push_back(size);
+  if (std::find(out.begin(), out.end(), config.mesh.context) == out.end()) out.push_back(config.mesh.context);
+  return out;
+}
+
 /// The run file's schedule where it has a pipeline, else two that are widely used.
 std::vector<config::Pipeline> pipelines(const RunConfig& config, std::int64_t size) {
   if (size == 1 || size == config.mesh.pipeline) return {config.pipeline};
@@ -146,7 +156,7 @@ void add_groups(std::vector<RunConfig>& out, const RunConfig& config, std::int64
 
 std::vector<RunConfig> candidate_groups(const RunConfig& config, int ranks, const Machine& machine) {
   RunConfig flat = config;
-  flat.mesh.replicate = flat.mesh.tensor = flat.mesh.pipeline = flat.mesh.expert = 1;
+  flat.mesh.replicate = flat.mesh.tensor = flat.mesh.context = flat.mesh.pipeline = flat.mesh.expert = 1;
   flat.mesh.shard = -1;
   flat.batch.micro = 1;
   flat.batch.global = ranks;  // whatever the batch: how many ranks the other axes leave
@@ -155,15 +165,19 @@ std::vector<RunConfig> candidate_groups(const RunConfig& config, int ranks, cons
   const auto node = static_cast<std::int64_t>(machine.gpus_per_node);
   std::vector<RunConfig> out;
   for (const std::int64_t pipeline : pipeline_sizes(config, left, node))
-    for (const std::int64_t tensor : powers(left / pipeline, std::min<std::int64_t>(node, config.model.heads)))
-      for (const config::Pipeline& schedule : pipelines(config, pipeline)) {
-        RunConfig candidate = config;
-        candidate.pipeline = schedule;
-        candidate.mesh.pipeline = pipeline;
-        candidate.mesh.tensor = tensor;
-        if (tensor == 1 || config.mesh.tensor == 1) candidate.mesh.sequence_parallel = tensor > 1;
-        add_groups(out, candidate, left / pipeline / tensor, std::max<std::int64_t>(1, node / tensor));
-      }
+    for (const std::int64_t context : context_sizes(config, left / pipeline, node))
+      for (const std::int64_t tensor :
+           powers(left / pipeline / context, std::min<std::int64_t>(node / context, config.model.heads)))
+        for (const config::Pipeline& schedule : pipelines(config, pipeline)) {
+          RunConfig candidate = config;
+          candidate.pipeline = schedule;
+          candidate.mesh.pipeline = pipeline;
+          candidate.mesh.context = context;
+          candidate.mesh.tensor = tensor;
+          if (tensor == 1 || config.mesh.tensor == 1) candidate.mesh.sequence_parallel = tensor > 1;
+          add_groups(out, candidate, left / pipeline / context / tensor,
+                     std::max<std::int64_t>(1, node / context / tensor));
+        }
   return out;
 }
 

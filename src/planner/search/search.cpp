@@ -15,7 +15,9 @@ namespace {
 using config::RunConfig;
 using schedule::Lane;
 
-constexpr PredictOptions quick{.percentiles = false, .few_layers = true, .memory = false};
+PredictOptions quick(ModelCache& models) {
+  return {.percentiles = false, .few_layers = true, .memory = false, .models = &models};
+}
 
 bool allowed(const RunConfig& config) {
   return std::none_of(config::rules().begin(), config::rules().end(),
@@ -29,15 +31,16 @@ struct Loss {
 };
 
 /// What the step would save if any amount of memory were there.
-double lost_to_memory(const RunConfig& config, int ranks, const Machine& machine, double seconds) {
+double lost_to_memory(const RunConfig& config, int ranks, const Machine& machine, double seconds, ModelCache& models) {
   const RunConfig relaxed = with(config, {});
   if (!allowed(relaxed)) return 0;
-  return seconds - predict(relaxed, ranks, machine, quick).expected.seconds;
+  return seconds - predict(relaxed, ranks, machine, quick(models)).expected.seconds;
 }
 
-std::string bound_by(const RunConfig& config, const Prediction& prediction, const Machine& machine) {
+std::string bound_by(const RunConfig& config, const Prediction& prediction, const Machine& machine,
+                     ModelCache& models) {
   const StepTime& step = prediction.expected;
-  std::vector<Loss> losses{{"memory", lost_to_memory(config, prediction.ranks, machine, step.seconds)},
+  std::vector<Loss> losses{{"memory", lost_to_memory(config, prediction.ranks, machine, step.seconds, models)},
                            {"contention", step.contention},
                            {"step_ms", step.fixed}};
   for (const Lane lane : schedule::all_lanes)
@@ -50,11 +53,11 @@ std::string bound_by(const RunConfig& config, const Prediction& prediction, cons
   return fmt::format("{} {:.0f}%", most.name, 100 * most.seconds / step.seconds);
 }
 
-Found found(RunConfig config, int ranks, const Machine& machine) {
-  Prediction prediction = predict(config, ranks, machine, {.few_layers = true, .memory = false});
+Found found(RunConfig config, int ranks, const Machine& machine, ModelCache& models) {
+  Prediction prediction = predict(config, ranks, machine, {.few_layers = true, .memory = false, .models = &models});
   const config::Resolved mesh = config::resolve(config, ranks);
-  prediction.memory = predict_memory(config, mesh);
-  std::string bound = bound_by(config, prediction, machine);
+  prediction.memory = predict_memory(config, mesh, false, &models);
+  std::string bound = bound_by(config, prediction, machine, models);
   return {.config = std::move(config), .prediction = std::move(prediction), .bound_by = std::move(bound)};
 }
 
@@ -83,8 +86,8 @@ class Search {
       progress_.done += each;
       report();
     }
-    for (Ranked& ranked : best_) result_.best.push_back(found(std::move(ranked.config), ranks_, machine_));
-    result_.given = found(given_, ranks_, machine_);
+    for (Ranked& ranked : best_) result_.best.push_back(found(std::move(ranked.config), ranks_, machine_, models_));
+    result_.given = found(given_, ranks_, machine_, models_);
     return std::move(result_);
   }
 
@@ -99,7 +102,7 @@ class Search {
       } else if (std::any_of(fitting.begin(), fitting.end(),
                              [&](const auto& less) { return savings.at_least(less); })) {
         ++result_.outdone;
-      } else if (predict_memory(candidate, mesh, /*few_layers=*/true).total() > result_.limit) {
+      } else if (predict_memory(candidate, mesh, /*few_layers=*/true, &models_).total() > result_.limit) {
         ++result_.too_large;
       } else {
         fitting.push_back(savings);
@@ -110,7 +113,7 @@ class Search {
 
   void simulate_and_rank(RunConfig candidate) {
     ++result_.simulated;
-    const double rate = predict(candidate, ranks_, machine_, quick).tokens_per_second();
+    const double rate = predict(candidate, ranks_, machine_, quick(models_)).tokens_per_second();
     const auto at =
         std::find_if(best_.begin(), best_.end(), [&](const Ranked& other) { return other.tokens_per_second < rate; });
     best_.insert(at, {.config = std::move(candidate), .tokens_per_second = rate});
@@ -132,6 +135,7 @@ class Search {
   const SearchOptions& options_;
   SearchResult result_;
   SearchProgress progress_;
+  ModelCache models_;
   std::vector<Ranked> best_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "trireme/planner/time/predict.hpp"
@@ -9,7 +10,7 @@ namespace trireme::planner {
 
 /// What one pipeline rank holds and does in a step, ready to be costed for several machines.
 struct Built {
-  model::Model model;
+  std::shared_ptr<const model::Model> model;
   schedule::Schedule schedule;
   std::vector<schedule::Need> needs;
   shard::Layout layout;
@@ -19,7 +20,8 @@ struct Built {
 /// One rank, or those of a pipeline, with `microbatches` of a step. one_of_many: not verified. Throws ConfigError where
 /// a pipeline does not fit.
 [[nodiscard]] std::vector<Built> build_ranks(const config::RunConfig& config, const config::Resolved& mesh,
-                                             const Machine& machine, int microbatches, bool one_of_many);
+                                             const Machine& machine, int microbatches, bool one_of_many,
+                                             ModelCache* models = nullptr);
 
 [[nodiscard]] Costs::Of costs_of(const Built& built, const config::RunConfig& config, const config::Resolved& mesh);
 

@@ -116,7 +116,7 @@ std::string explain_time(const PredictedStep& step) {
   std::vector<Row> rows;
   for (std::size_t i = 0; i < step.schedule.ops.size(); ++i) {
     if (step.costs[i].seconds == 0) continue;
-    const std::string text = schedule::print(step.schedule.ops[i], step.model);
+    const std::string text = schedule::print(step.schedule.ops[i], *step.model);
     std::string terms;
     for (const Term& term : step.terms[i]) terms += term.name + term.formula;
     const auto [found, fresh] = seen.emplace(Key{text.substr(0, text.find(' ')), terms}, rows.size());

@@ -108,7 +108,7 @@ class Predictor {
   [[nodiscard]] Three simulated(int count, std::int64_t layers) const {
     config::RunConfig config = config_;
     config.model.layers = layers;
-    const auto ranks = build_ranks(config, mesh_, machines_.front(), count, options_.few_layers);
+    const auto ranks = build_ranks(config, mesh_, machines_.front(), count, options_.few_layers, options_.models);
     Three out;
     for (const Machine& machine : machines_) {
       const Simulated all(ranks, config, mesh_, machine, options_.software, nullptr);
@@ -139,7 +139,7 @@ Prediction predict(const config::RunConfig& config, int ranks, const Machine& ma
   Prediction out{.expected = steps.front(),
                  .fast = options.percentiles ? steps[1].seconds : steps[0].seconds,
                  .slow = options.percentiles ? steps[2].seconds : steps[0].seconds,
-                 .memory = options.memory ? predict_memory(config, mesh, options.few_layers) : Memory{},
+                 .memory = options.memory ? predict_memory(config, mesh, options.few_layers, options.models) : Memory{},
                  .tokens = static_cast<double>(config.batch.global * config.data.seq_len),
                  .ranks = ranks,
                  .mesh = mesh};

@@ -30,8 +30,8 @@ std::string predicted_trace(const PredictedStep& step) {
     for (const Term& term : step.terms[i]) arguments[term.name] = term.formula;
     if (interval.cause >= 0)
       arguments["waited for"] =
-          schedule::print(step.schedule.ops[static_cast<std::size_t>(interval.cause)], step.model);
-    events.push_back({{"name", schedule::print(step.schedule.ops[i], step.model)},
+          schedule::print(step.schedule.ops[static_cast<std::size_t>(interval.cause)], *step.model);
+    events.push_back({{"name", schedule::print(step.schedule.ops[i], *step.model)},
                       {"ph", "X"},
                       {"pid", 0},
                       {"tid", static_cast<int>(schedule::lane_of(step.schedule.ops[i]))},

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "../time/runs.hpp"
@@ -103,6 +104,40 @@ TEST(Search, DividesExpertsWhereNoOtherAxisDividesLayers) {
   EXPECT_EQ(sizes, (std::set<std::int64_t>{1, 2, 4}));
   for (const config::RunConfig& group : candidate_groups(parsed_run(), 8, load_machine("gh200")))
     EXPECT_EQ(group.mesh.expert, 1) << "a dense model";
+}
+
+TEST(Search, SharesLongSequencesAmongTheRanksOfANode) {
+  const auto sizes = [](const std::string& seq_len) {
+    std::set<std::int64_t> sizes;
+    for (const config::RunConfig& group :
+         candidate_groups(parsed_run({"data.seq_len=" + seq_len}), 8, load_machine("gh200"))) {
+      sizes.insert(group.mesh.context);
+      EXPECT_LE(group.mesh.context * group.mesh.tensor, 4) << "ranks of a node";
+    }
+    return sizes;
+  };
+  EXPECT_EQ(sizes("4096"), (std::set<std::int64_t>{1}));
+  EXPECT_EQ(sizes("16384"), (std::set<std::int64_t>{1, 2}));
+  EXPECT_EQ(sizes("131072"), (std::set<std::int64_t>{1, 2, 4}));
+  const SearchResult result =
+      search(parsed_run({"data.seq_len=16384", "batch.global=8"}), 8, load_machine("gh200"), {.keep = 200});
+  EXPECT_TRUE(std::ranges::any_of(result.best, [](const Found& found) { return found.config.mesh.context == 2; }))
+      << "they can be planned";
+}
+
+/// A model is built once for all candidates that share it.
+TEST(ModelCache, TellsLayersAndAxesApart) {
+  ModelCache models;
+  config::RunConfig config = testing::small_run();
+  const auto of = [&](int ranks) { return models.of(config, config::resolve(config, ranks)); };
+  const auto whole = of(4);
+  EXPECT_EQ(of(2), whole) << "shards are no part of the model";
+  config.mesh.tensor = 2;
+  const auto half = of(4);
+  EXPECT_EQ(half->held.heads * 2, whole->held.heads);
+  config.mesh.tensor = 1;
+  config.model.layers += 1;
+  EXPECT_EQ(of(4)->compute_blocks.size(), whole->compute_blocks.size() + 1);
 }
 
 TEST(Search, HonoursTheRulesOfOtherKeys) {

@@ -144,12 +144,12 @@ TEST(PipelineTime, OfEqualChunksHasTheBubbleOfTheActionTable) {
       costs.emplace_back();
       for (const schedule::Op& op : rank.schedule.ops) {
         double seconds = 0;
-        const auto part = [&](Block block) { return model::recomputes(rank.model[block]) ? 1.0 : 0.0; };
+        const auto part = [&](Block block) { return model::recomputes((*rank.model)[block]) ? 1.0 : 0.0; };
         if (const auto* f = std::get_if<schedule::Forward>(&op); f != nullptr && !f->stage) seconds = part(f->block);
         if (const auto* b = std::get_if<schedule::Backward>(&op); b != nullptr && !b->stage)
           seconds = (b->part == schedule::BackwardPart::whole ? 2 : 1) * part(b->block);
         // A split backward goes by stages: its parts are shared out evenly.
-        const auto stages = [&](Block block) { return static_cast<double>(rank.model[block].stages.size()); };
+        const auto stages = [&](Block block) { return static_cast<double>((*rank.model)[block].stages.size()); };
         if (const auto* f = std::get_if<schedule::Forward>(&op); f != nullptr && f->stage)
           seconds = part(f->block) / stages(f->block);
         if (const auto* b = std::get_if<schedule::Backward>(&op); b != nullptr && b->stage)
@@ -214,7 +214,7 @@ TEST(PipelineTime, OfOneRankIsShown) {
   for (int rank = 0; rank < 4; ++rank) {
     const PredictedStep step = predict_ops(config, 8, machine, {.pipeline_rank = rank});
     EXPECT_EQ(step.pipeline_rank, rank);
-    const bool head = step.model.compute_blocks.back().stages.back().kind == model::StageKind::head;
+    const bool head = step.model->compute_blocks.back().stages.back().kind == model::StageKind::head;
     EXPECT_EQ(head, rank == 3);
     EXPECT_FALSE(explain_time(step).empty());
     EXPECT_FALSE(predicted_trace(step).empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/numbers.hpp"
+#include "cli/start/numbers.hpp"
 
 #include <fmt/format.h>
 

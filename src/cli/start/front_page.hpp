@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "trireme/base/error.hpp"
+
+/// What `trireme --help` says: of every command the name and what it does, in the order of the page.
+namespace trireme::cli {
+
+struct Listed {
+  std::string_view name, meaning;
+};
+inline constexpr std::array commands{
+    Listed{"init", "Write a commented run file for a model, data and a number of ranks."},
+    Listed{"train", "Train what a run file describes: under mpirun or srun, or alone."},
+    Listed{"plan", "Predict memory, traffic and schedule of a run on any number of ranks, without running it."},
+    Listed{"tokenize", "Make a token file from plain text or JSON lines."},
+    Listed{"generate", "Continue a text with a model."},
+    Listed{"models", "List the model families that can be trained, imported and exported."},
+    Listed{"evaluate", "Loss, perplexity and bits per byte of a model on token files; multiple choice."},
+    Listed{"report", "Show how runs went on one page: curves, memory, traffic, a step's timeline."},
+    Listed{"doctor", "Check MPI, cores, libraries and speed of this machine, and list what to repair."},
+    Listed{"inspect", "Show what a checkpoint holds: step, mesh, model, tensors."},
+    Listed{"verify", "Read every byte of a checkpoint against its checksums."},
+    Listed{"export", "Write a checkpoint's weights as a Hugging Face directory."},
+    Listed{"import", "Write a Hugging Face directory's weights as a checkpoint."},
+    Listed{"completion", "Print a completion script for bash, which zsh's bashcompinit loads, too."},
+    Listed{"man", "Write manual pages of all commands and of the run file's keys."},
+};
+
+/// Adds a command of that list to `app`.
+inline CLI::App* add_command(CLI::App& app, std::string_view name) {
+  const auto* const listed =
+      std::find_if(commands.begin(), commands.end(), [&](const Listed& c) { return c.name == name; });
+  invariant(listed != commands.end(), "a command is listed on the front page");
+  return app.add_subcommand(std::string(name), std::string(listed->meaning));
+}
+
+/// All of the page but the commands. version: what --version prints.
+inline void describe_program(CLI::App& app, const std::string& version) {
+  constexpr const char* about =
+      "Trireme trains Llama-class language models on HPC clusters. Every training step is a schedule that can be "
+      "printed, "
+      "planned and verified.";
+  constexpr const char* first_steps =
+      "From text to a model:\n"
+      "  trireme doctor                                                          check this machine\n"
+      "  trireme tokenize --tokenizer bytes -o runs/data/quickstart.bin book.txt\n"
+      "  trireme plan inputs/quickstart.toml --ranks 4                           memory and traffic of one rank\n"
+      "  mpirun -n 4 --bind-to none trireme train inputs/quickstart.toml\n"
+      "  trireme generate runs/quickstart/export --prompt \"In the beginning\"\n\n"
+      "`trireme COMMAND --help` describes a command; `trireme train --help` lists every key of the run file.\n\n";
+  constexpr const char* exit_codes =
+      "Exit codes: 0 done, 1 a bug in Trireme, 2 usage or run file, 3 token files, 4 checkpoints and weights,\n"
+      "5 environment (MPI, libraries, memory), 6 numerics, 7 a hang, 8 failed writes, 75 saved on a signal (requeue),\n"
+      "128+n signals.";
+  app.description(about);
+  app.require_subcommand(1);
+  app.footer(std::string(first_steps) + exit_codes);
+  app.set_version_flag("--version", version);
+}
+
+}  // namespace trireme::cli
