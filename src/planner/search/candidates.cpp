@@ -45,7 +45,7 @@ std::vector<std::int64_t> pipeline_sizes(const RunConfig& config, std::int64_t r
   return out;
 }
 
-/// One, the run file's, and where a sequence is long 2, 4, ... within a node, so that each rank keeps many tokens of it.
+/// One, the run file's, and where a sequence is long 2, 4, ... within a node, with which each rank keeps many tokens.
 std::vector<std::int64_t> context_sizes(const RunConfig& config, std::int64_t ranks, std::int64_t per_node) {
   constexpr std::int64_t least_tokens = 8192;  // of a rank: with fewer a microbatch of one sequence is small enough
   std::vector<std::int64_t> out{1};
