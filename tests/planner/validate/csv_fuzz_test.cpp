@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <regex>
+#include <string>
+#include <vector>
 
 #include "planner/damaged.hpp"
 #include "trireme/base/error.hpp"
@@ -12,15 +14,22 @@
 namespace trireme::planner::csv_fuzz_test {
 namespace {
 
-const std::string sound =
+const std::string header =
     "source,framework,model,gpu,n_gpus,precision,seq_len,gbs_seqs,mbs,grad_acc,dp,shard,tp,pp,vp,cp,ep,recompute,"
     "layers,"
-    "hidden,tok_s_gpu,mem_gb,intermediate,heads,kv_heads,vocab,tied,replicas,gpus_per_node,use,note\n"
-    "s,t,m,H100 SXM 500W,8,bf16,4096,,2,1,8,FSDP,1,1,1,1,1,none,32,4096,6000,60,14336,32,8,128256,,,,,\n"
-    "s,t,m,H100 SXM,16,bf16,4096,64,2,2,16,HSDP,1,1,1,1,1,full,4,512,90000,20,1024,8,8,32000,1,2,8,calibrate,GiB\n"
-    "s,t,m,H100 SXM,16,bf16,4096,64,2,4,8,FSDP,2,1,1,1,1,selective op,4,512,90000,20,1024,8,8,32000,1,1,8,,\n"
-    "s,nanotron,1.34B-llama,H100 SXM EFA,64,bf16,4096,,1,8,4,ZeRO-1,4,4,1,1,1,none,16,2048,7000,,,,,,,,,,\n"
-    "s,Megatron,GPT3-175B,H100 SXM,128,bf16,2048,,1,32,4,ZeRO-0,8,4,6,1,1,none,96,12288,700,,,,,,,,,,\"a, b\"\n";
+    "hidden,tok_s_gpu,mem_gb,intermediate,heads,kv_heads,vocab,tied,replicas,gpus_per_node,use,note\n";
+const std::vector<std::string> rows = {
+    "s,t,m,H100 SXM 500W,8,bf16,4096,,2,1,8,FSDP,1,1,1,1,1,none,32,4096,6000,60,14336,32,8,128256,,,,,\n",
+    "s,t,m,H100 SXM,16,bf16,4096,64,2,2,16,HSDP,1,1,1,1,1,full,4,512,90000,20,1024,8,8,32000,1,2,8,calibrate,GiB\n",
+    "s,t,m,H100 SXM,16,bf16,4096,64,2,4,8,FSDP,2,1,1,1,1,selective op,4,512,90000,20,1024,8,8,32000,1,1,8,,\n",
+    "s,nanotron,1.34B-llama,H100 SXM EFA,64,bf16,4096,,1,8,4,ZeRO-1,4,4,1,1,1,none,16,2048,7000,,,,,,,,,,\n",
+    "s,Megatron,GPT3-175B,H100 SXM,128,bf16,2048,,1,32,4,ZeRO-0,8,4,6,1,1,none,96,12288,700,,,,,,,,,,\"a, b\"\n"};
+
+std::string sound() {
+  std::string csv = header;
+  for (const std::string& row : rows) csv += row;
+  return csv;
+}
 
 /// Whether it was predicted; else it is an error in words.
 bool predicted(const std::string& csv, bool fit = false) {
@@ -37,12 +46,13 @@ bool predicted(const std::string& csv, bool fit = false) {
 }
 
 TEST(CsvFuzz, IsAnErrorWithItsPlaceOrAReportWithNumbers) {
-  ASSERT_TRUE(predicted(sound));
-  constexpr unsigned rounds = 1000;
+  ASSERT_TRUE(predicted(sound()));
+  constexpr unsigned rounds = 400;
   int reports = 0, errors = 0;
   for (unsigned round = 0; round < rounds; ++round) {
     Damage damage(round);
-    std::string csv = sound;
+    // One row costs a fifth of all; rows beside others are damaged too.
+    std::string csv = round % 10 == 0 ? sound() : header + rows[round % rows.size()];
     for (std::size_t times = 1 + damage.below(3); times > 0; --times) csv = damage.of(csv, ",");
     SCOPED_TRACE(csv);
     ++(predicted(csv) ? reports : errors);
@@ -55,19 +65,17 @@ TEST(CsvFuzz, IsAnErrorWithItsPlaceOrAReportWithNumbers) {
 /// Every number of every row, by every nonsense that is a number.
 TEST(CsvFuzz, ExtremeNumbersOverflowNowhere) {
   for (const char* number : {"0", "1e7", "0.3", "2147483648"}) {
-    std::size_t line = sound.find('\n') + 1;
-    while (line < sound.size()) {
-      const std::size_t end = sound.find('\n', line);
-      for (std::size_t begin = line; begin != std::string::npos + 1 && begin < end;
-           begin = sound.find(',', begin) + 1) {
-        if (sound[begin] < '0' || sound[begin] > '9') continue;
-        std::string csv = sound;
-        csv.replace(begin, sound.find_first_of(",\n", begin) - begin, number);
-        SCOPED_TRACE(csv);
-        (void)predicted(csv);
-        if (HasFailure()) return;
+    for (const std::string& row : rows) {
+      for (std::size_t begin = 0; begin < row.size(); begin = row.find(',', begin) + 1) {
+        if (row[begin] >= '0' && row[begin] <= '9') {
+          std::string csv = header + row;
+          csv.replace(header.size() + begin, row.find_first_of(",\n", begin) - begin, number);
+          SCOPED_TRACE(csv);
+          (void)predicted(csv);
+          if (HasFailure()) return;
+        }
+        if (row.find(',', begin) == std::string::npos) break;
       }
-      line = end + 1;
     }
   }
 }
