@@ -4,10 +4,12 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <thread>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/philox.hpp"
@@ -17,8 +19,14 @@
 namespace trireme::test {
 namespace {
 
+/// Ranks wait asleep for the first one, which computes meanwhile: MPI's wait would take its core where they share it.
 void broadcast(void* data, std::size_t bytes, const mpi::Communicator& world) {
-  mpi::check(MPI_Bcast(data, static_cast<int>(bytes), MPI_BYTE, 0, world.handle()), "broadcast in a test");
+  MPI_Request request = MPI_REQUEST_NULL;
+  mpi::check(MPI_Ibcast(data, static_cast<int>(bytes), MPI_BYTE, 0, world.handle(), &request), "broadcast in a test");
+  for (int there = 0; there == 0;) {
+    mpi::check(MPI_Test(&request, &there, MPI_STATUS_IGNORE), "broadcast in a test");
+    if (there == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 std::vector<std::uint16_t> noisy_tokens(std::uint64_t key, std::int64_t count, std::int64_t vocab_size) {

@@ -13,7 +13,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -48,13 +47,13 @@ void fit_graphs(config::RunConfig& config) {
 bool well_conditioned(const config::RunConfig& config, const test::Curve& fp32, const mpi::Communicator& world) {
   if (fp32.router_margin < 5e-6) return false;
   const test::Curve fp64 = test::plain_curve(config, world, {}, at::kDouble);
-  constexpr double rounding = 1.2e-7;
-  const test::Curve nudged[] = {test::plain_curve(config, world, {}, at::kFloat, rounding),
-                                test::plain_curve(config, world, {}, at::kFloat, -rounding)};
-  return std::ranges::all_of(std::array{&fp32, &nudged[0], &nudged[1]}, [&](const test::Curve* curve) {
-    const test::Deviation found = test::deviation(*curve, fp64);
+  const auto near = [&](const test::Curve& curve) {
+    const test::Deviation found = test::deviation(curve, fp64);
     return found.loss <= 2e-7 && found.grad_norm <= 2e-6;
-  });
+  };
+  constexpr double rounding = 1.2e-7;
+  return near(fp32) && near(test::plain_curve(config, world, {}, at::kFloat, rounding)) &&
+         near(test::plain_curve(config, world, {}, at::kFloat, -rounding));
 }
 
 /// The run's first weights as a Hugging Face directory.
