@@ -6,7 +6,9 @@
 #include "trireme/base/error.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/planner/pipeline.hpp"
+#include "trireme/planner/replay.hpp"
 #include "trireme/schedule/text.hpp"
+#include "trireme/shard/layout.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -47,6 +49,11 @@ void plan_pipeline(const config::RunConfig& config, int ranks, const std::string
   }
   fmt::print("pipeline rank {}{}\n", shown, rank ? "" : ", which holds the most");
   if (show != "traffic") fmt::print("{}", planner::to_text(plan.memory[at]));
+  if (show != "traffic" && mesh.expert > 1) {
+    const model::Model& held = plan.parts[at].model;
+    fmt::print("{}", planner::rows_text(plan.steps[at], held, shard::Layout(held, mesh.shards()),
+                                        planner::replay_options_of(config, mesh)));
+  }
   if (show == "summary") fmt::print("\n");
   if (show != "memory") fmt::print("{}", planner::to_text(plan.traffic[at]));
   if (show == "summary") fmt::print("\n{}", planner::bubble_text(plan));

@@ -49,6 +49,12 @@ Broken expert_ranks_misfit(const RunConfig& config) {
   return fmt::format("{} does not divide model.experts = {}; set {}", ranks, experts, nearest_divisors(experts, ranks));
 }
 
+Broken tokens_twice(const RunConfig& config) {
+  if (config.model.experts == 0 || config.mesh.tensor == 1 || config.mesh.sequence_parallel.value_or(true)) return {};
+  return "false with experts and mesh.tensor > 1: every token would go to its experts once for each tensor rank; set "
+         "true, or mesh.tensor = 1";
+}
+
 Broken idle_expert_room(const RunConfig& config) {
   if (config.mesh.expert > 1 || config.mesh.expert_room == Mesh{}.expert_room) return std::nullopt;
   return fmt::format("{} has no effect with mesh.expert = 1; remove it, or set mesh.expert", config.mesh.expert_room);
@@ -65,6 +71,7 @@ std::vector<Rule> expert_rules() {
   all.push_back({{"mesh.expert", "model.experts", "model.dense_layers"}, [](const RunConfig& config) {
                    return knows_its_experts(config) ? expert_ranks_misfit(config) : Broken();
                  }});
+  all.push_back({{"mesh.sequence_parallel", "mesh.tensor", "model.experts"}, tokens_twice});
   all.push_back({{"mesh.expert_room", "mesh.expert"}, idle_expert_room});
   return all;
 }

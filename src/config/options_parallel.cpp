@@ -49,9 +49,10 @@ std::vector<Option> mesh_options() {
   }
   s.flag("sequence_parallel", &Mesh::sequence_parallel, "shard norms and residuals along the sequence dimension")
       .default_is("tensor > 1");
-  s.number("expert", &Mesh::expert, between(1, most_ranks),
-           "expert-parallel size: the experts of every layer are divided over as many neighbours of the shard axis, to "
-           "which tokens are sent");
+  s.number(
+      "expert", &Mesh::expert, between(1, most_ranks),
+      "expert-parallel size: the experts of every layer are divided over as many neighbours among the shard, context "
+      "and tensor ranks, to which tokens are sent");
   s.number("expert_room", &Mesh::expert_room, at_least(1),
            "rows for the experts of a rank that the planned memory has room for, as a multiple of a balanced load");
   return s.take();

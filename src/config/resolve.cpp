@@ -105,19 +105,23 @@ void check_context(const RunConfig& config, Mistakes& mistakes) {
 /// What expert parallelism asks of the mesh and of the other sections.
 void check_expert(const RunConfig& config, std::int64_t shard, Mistakes& mistakes) {
   const Mesh& mesh = config.mesh;
+  const bool own_blocks = mesh.expert > 1 || (config.model.experts > 0 && mesh.tensor > 1);
+  if (own_blocks && config.sync.reshard_after_forward > 1)
+    mistakes.add(fmt::format(
+        "sync.reshard_after_forward: not available with {}: a group of ranks does not fit experts and all else; set "
+        "true or false",
+        mesh.expert > 1 ? "mesh.expert > 1" : "experts and mesh.tensor > 1"));
   if (mesh.expert == 1) return;
-  const auto refuse = [&](std::string_view key, std::string_view why) {
-    mistakes.add(fmt::format("{}: not available with mesh.expert > 1 yet: {}", key, why));
-  };
-  if (mesh.tensor > 1) refuse("mesh.tensor", "experts are not divided over the tensor axis; set mesh.tensor = 1");
-  if (mesh.context > 1) refuse("mesh.context", "routers see whole sequences; set mesh.context = 1");
-  if (mesh.pipeline > 1) refuse("mesh.pipeline", "set mesh.pipeline = 1");
-  if (config.device.cuda_graphs) refuse("device.cuda_graphs", "rows for experts differ from step to step");
-  if (config.sync.reshard_after_forward > 1)
-    refuse("sync.reshard_after_forward", "a group of ranks does not fit experts and all else; set true or false");
-  if (shard > 0 && shard % mesh.expert != 0)
-    mistakes.add(fmt::format("mesh.expert: {} does not divide the {} ranks of mesh.shard; set {}", mesh.expert, shard,
-                             nearest_divisors(shard, mesh.expert)));
+  if (config.device.cuda_graphs)
+    mistakes.add(
+        "device.cuda_graphs: not available with mesh.expert > 1: rows for experts differ from step to step; set false");
+  const std::int64_t fold = shard * mesh.context * mesh.tensor;
+  if (fold == 0 || fold % mesh.expert == 0) return;
+  std::string axes = fmt::format("mesh.shard {}", shard);
+  if (mesh.context > 1) axes += fmt::format(" x mesh.context {}", mesh.context);
+  if (mesh.tensor > 1) axes += fmt::format(" x mesh.tensor {}", mesh.tensor);
+  mistakes.add(fmt::format("mesh.expert: {} does not divide the {} ranks of {}; set {}", mesh.expert, fold, axes,
+                           nearest_divisors(fold, mesh.expert)));
 }
 
 /// What a pipeline asks of the other sections.
@@ -171,15 +175,11 @@ void require_trainable(const RunConfig& config) {
   Mistakes mistakes;
   if (config.mesh.expert > 1 && config.device.type == DeviceType::cuda)
     mistakes.add("device.type = cuda: not available with mesh.expert > 1 yet; set cpu");
-  if (config.mesh.pipeline == 1) return mistakes.raise("the run cannot be trained:");
-  const PipelineKind kind = config.pipeline.schedule;
-  const bool whole =
-      kind == PipelineKind::gpipe || kind == PipelineKind::one_f_one_b || kind == PipelineKind::interleaved;
-  if (!whole && config.model.experts > 0)
-    mistakes.add(fmt::format(
-        "pipeline.schedule: {} splits the backward, which layers with experts do not do yet; set gpipe, 1f1b "
-        "or interleaved",
-        to_text(kind)));
+  if (config.model.experts > 0 && config.mesh.tensor > 1 && !config.mesh.sequence_parallel.value_or(true))
+    mistakes.add(
+        "mesh.sequence_parallel: false with mesh.tensor > 1 sends every token to its experts once for each tensor "
+        "rank; "
+        "set true");
   mistakes.raise("the run cannot be trained:");
 }
 

@@ -53,9 +53,10 @@ Verbs::Verbs(const model::Model& model, const schedule::Schedule& schedule, stor
   for (int b = 0; b < model.param_blocks(); ++b) {
     const model::ParameterBlock& block = model[ParamBlock{b}];
     const shard::BlockLayout& layout = store.layout()[ParamBlock{b}];
-    decay_.push_back(optim::decay_ranges(block, layout, store.shard_rank(), optimizer_.no_decay));
-    copied_.push_back(shard::copied_ranges(block, layout, store.shard_rank()));
-    counted_.push_back(shard::counted_ranges(block, layout, store.shard_rank()));
+    const int shard = store.shard_of(ParamBlock{b});
+    decay_.push_back(optim::decay_ranges(block, layout, shard, optimizer_.no_decay));
+    copied_.push_back(shard::copied_ranges(block, layout, shard));
+    counted_.push_back(shard::counted_ranges(block, layout, shard));
   }
   if (lanes != nullptr && clip_op_ < static_cast<int>(schedule.ops.size())) {
     completes_ = last_writes(schedule, model);

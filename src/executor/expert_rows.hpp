@@ -17,6 +17,7 @@ namespace trireme::executor {
 struct RowCounts {
   std::vector<std::int64_t> to;    ///< [E]: this rank's for each expert; those of a rank's experts follow each other
   std::vector<std::int64_t> from;  ///< [ranks, E / ranks]: every rank's for each of this rank's experts
+  at::Tensor loads;                ///< fp32 [B, E], where a router's backward reads them: choices in each sequence
 
   /// Where the rows of each of this rank's experts begin, and the last ones end: [E / ranks + 1]. They are sorted by
   /// expert, then by the rank that they come from, then as that one has them.

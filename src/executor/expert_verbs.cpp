@@ -30,7 +30,7 @@ void Verbs::forward_experts(const schedule::Forward& op, const model::Stage& sta
   nn::Saved saved;
   if (stage.kind == StageKind::route) {
     nn::Route::Rows rows =
-        of.route->forward(now.hidden, operands.parameters, microbatch_for(stage, op.microbatch), mode, saved);
+        of.route->forward(now.hidden, operands.parameters, microbatch_for(stage, op.block, op.microbatch), mode, saved);
     now.hidden = std::move(rows.hidden);
     now.rows = std::move(rows.rows);
     now.row_weights = std::move(rows.weights);
@@ -39,7 +39,10 @@ void Verbs::forward_experts(const schedule::Forward& op, const model::Stage& sta
     to.clear();
     for (std::size_t e = 0; e + 1 < now.by_expert.begin.size(); ++e)
       to.push_back(now.by_expert.begin[e + 1] - now.by_expert.begin[e]);
-    if (options_.mode == nn::Mode::train) count_expert_tokens(op.block, {.expert_tokens = to});
+    if (options_.mode == nn::Mode::train) {
+      count_expert_tokens(op.block, {.expert_tokens = to});
+      note_loads(stage, op.block, op.microbatch, saved);
+    }
   } else if (stage.kind == StageKind::experts) {
     now.rows = of.experts->forward(now.rows, now.row_weights, held_rows(op.block, op.microbatch), operands.parameters,
                                    mode, saved);
@@ -59,8 +62,8 @@ void Verbs::recompute_experts(const schedule::Recompute& op, const model::Stage&
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   nn::Saved saved{activations_.take(key)};
   if (stage.kind == StageKind::route) {
-    nn::Route::Rows rows = of.route->forward(now.recomputed, operands.parameters, microbatch_for(stage, op.microbatch),
-                                             nn::Mode::rebuild, saved);
+    nn::Route::Rows rows = of.route->forward(now.recomputed, operands.parameters,
+                                             microbatch_for(stage, op.block, op.microbatch), nn::Mode::rebuild, saved);
     now.rows = std::move(rows.rows);
     now.row_weights = std::move(rows.weights);
   } else if (stage.kind == StageKind::experts) {
@@ -73,29 +76,44 @@ void Verbs::recompute_experts(const schedule::Recompute& op, const model::Stage&
   keep(key, std::move(saved.tensors));
 }
 
-void Verbs::backward_experts(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands) {
+void Verbs::backward_experts(const schedule::Backward& op, const model::Stage& stage, const Operands& of) {
+  const StageOperands& operands = of.stages.front();
   InFlight& now = in_flight(op.microbatch);
-  const nn::Layer& of = layer(op.block, *op.stage);
-  std::vector<at::Tensor> saved = activations_.take({op.block, *op.stage, op.microbatch});
+  const nn::Layer& layers = layer(op.block, *op.stage);
+  const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
+  std::vector<at::Tensor> saved = activations_.take(key);
   if (stage.kind == StageKind::merge) {
-    const Stage route{op.stage->value - 2};
-    const store::ActivationStore::Key key{op.block, route, op.microbatch};
-    std::vector<at::Tensor> of_route = activations_.take(key);
-    now.by_expert = layer(op.block, route).route->rows_of(of_route);
-    activations_.keep(key, std::move(of_route));
+    const store::ActivationStore::Key of_route{op.block, Stage{op.stage->value - 2}, op.microbatch};
+    saved = activations_.take(of_route);
+    now.by_expert = nn::Route::rows_of(saved, model_.sizes.decoder.experts->count);
+    activations_.keep(of_route, std::move(saved));
     now.rows = kernels::gather_rows(now.hidden, now.by_expert);
-  } else if (stage.kind == StageKind::experts) {
-    nn::HeldExperts::Gradients d = of.experts->backward(now.rows, held_rows(op.block, op.microbatch),
-                                                        operands.parameters, operands.gradients, std::move(saved));
-    now.rows = std::move(d.rows);
-    now.row_weights = std::move(d.weights);
-  } else {
-    nn::Result result = of.route->backward(now.rows, now.row_weights, now.hidden, now.by_expert, operands.parameters,
-                                           operands.gradients, microbatch(op.microbatch), saved);
-    now.hidden = std::move(result.hidden);
-    drop_rows(now);
-    add_loss(result);
+    return;
   }
+  // As planned: what waits comes beside what was saved.
+  const std::vector<at::Tensor> until_then = of.weights_wait ? saved : std::vector<at::Tensor>();
+  if (op.part != schedule::BackwardPart::weight) {
+    if (stage.kind == StageKind::experts) {
+      nn::HeldExperts::Gradients d =
+          layers.experts->backward_input(now.rows, held_rows(op.block, op.microbatch), operands.parameters, saved);
+      now.rows = std::move(d.rows);
+      now.row_weights = std::move(d.weights);
+    } else {
+      const at::Tensor d_hidden = now.hidden;
+      nn::Result result =
+          layers.route->backward_input(now.rows, now.row_weights, d_hidden, now.by_expert, operands.parameters,
+                                       microbatch_for(stage, op.block, op.microbatch), saved);
+      if (layers.route->shares()) saved.insert(saved.begin(), d_hidden);
+      now.hidden = std::move(result.hidden);
+      drop_rows(now);
+      add_loss(result);
+    }
+  }
+  if (op.part == schedule::BackwardPart::input) return keep(key, std::move(saved));
+  if (stage.kind == StageKind::experts)
+    return layers.experts->backward_weight(held_rows(op.block, op.microbatch), operands.gradients, saved);
+  const std::size_t shared = layers.route->shares() ? 1 : 0;
+  layers.route->backward_weight(saved.front(), operands.gradients, std::span(saved).subspan(shared));
 }
 
 nn::Result Verbs::forward_whole(const store::ActivationStore::Key& key, std::span<const at::Tensor> parameters,
@@ -104,7 +122,17 @@ nn::Result Verbs::forward_whole(const store::ActivationStore::Key& key, std::spa
   const nn::Stage& whole = *layer(block, number).whole;
   const model::Stage& stage = model_[block].stages[static_cast<std::size_t>(number.value)];
   if (stage.kind != StageKind::moe) return whole.forward(std::move(hidden), parameters, microbatch(m), mode, saved);
-  return whole.forward(std::move(hidden), parameters, microbatch_for(stage, m), mode, saved);
+  nn::Result result = whole.forward(std::move(hidden), parameters, microbatch_for(stage, block, m), mode, saved);
+  if (nn::saves(mode) ? mode != nn::Mode::rebuild : mode == nn::Mode::decide) note_loads(stage, block, m, saved);
+  return result;
+}
+
+void Verbs::note_loads(const model::Stage& stage, Block block, Microbatch m, const nn::Saved& saved) {
+  if (!stage.sums_loads) return;
+  const nn::Microbatch of = microbatch_for(stage, block, m);
+  counts(block, m).loads =
+      kernels::sequence_loads(nn::Route::choice_of(saved.tensors), {.length = of.seq_len, .first = of.first_token},
+                              of.batch, model_.sizes.decoder.experts->count);
 }
 
 void Verbs::count_expert_tokens(Block block, const nn::Result& result) {
@@ -118,6 +146,8 @@ void Verbs::sum_experts() {
   std::vector<double> sums{result.balance_loss, result.router_z_loss};
   for (const auto& layer : result.expert_tokens) sums.insert(sums.end(), layer.begin(), layer.end());
   link(mesh::Group::dp, schedule::Lane::compute).sum(sums);
+  if (comm::Collectives* const tensor = links_.find({mesh::Group::tensor, schedule::Lane::compute}); tensor != nullptr)
+    tensor->sum(sums);  // each has seen other tokens
   if (comm::Collectives* const pipeline = links_.find({mesh::Group::pipeline, schedule::Lane::compute});
       pipeline != nullptr)
     pipeline->sum(sums);
@@ -128,9 +158,16 @@ void Verbs::sum_experts() {
     for (std::int64_t& tokens : layer) tokens = static_cast<std::int64_t>(*next++);
 }
 
-nn::Microbatch Verbs::microbatch_for(const model::Stage& stage, Microbatch m) {
+std::int64_t Verbs::stream_tokens(Microbatch m) const {
+  const nn::Microbatch& of = microbatch(m);
+  return of.batch * of.seq_len / (model_.part.sequence_parallel ? model_.part.ranks : 1);
+}
+
+nn::Microbatch Verbs::microbatch_for(const model::Stage& stage, Block block, Microbatch m) {
   nn::Microbatch of = microbatch(m);
   of.choice_bias = store_.choice_bias(stage.parameters.front().block);
+  if (model_.part.sequence_parallel) of.first_token = model_.part.rank * stream_tokens(m);
+  if (stage.sums_loads) of.loads = counts(block, m).loads;
   return of;
 }
 
@@ -161,10 +198,15 @@ void Verbs::drop_rows(InFlight& of) {
   of.by_expert = {};
 }
 
+void Verbs::run(const schedule::SumLoads& op) {
+  const at::Tensor& loads = counts(op.block, op.microbatch).loads;
+  link(mesh::Group::sequence, schedule::Lane::expert)
+      .all_reduce(loads.mutable_data_ptr<float>(), loads.numel(), DType::fp32);
+}
+
 void Verbs::run(const schedule::ExchangeCounts& op) {
-  const nn::Microbatch& m = microbatch(op.microbatch);
   exchange_counts(link(mesh::Group::expert, schedule::Lane::expert), counts(op.block, op.microbatch),
-                  m.batch * m.seq_len, model_[op.block].name);
+                  stream_tokens(op.microbatch), model_[op.block].name);
 }
 
 void Verbs::run(const schedule::Dispatch& op) {

@@ -28,6 +28,7 @@ constexpr LinkRow rows[] = {
     {{Group::tensor_group, Lane::reduce}},
     {{Group::context, Lane::context}},
     {{Group::expert, Lane::expert}},
+    {{Group::sequence, Lane::expert}},
     {{Group::expert_shard, Lane::gather}, true},
     {{Group::expert_shard, Lane::reduce}, true},
     {{Group::shard_group, Lane::gather}},
@@ -48,7 +49,8 @@ int LinkOptions::ranks(Group group) const {
   if (group == Group::tensor_group) return tensor_group;
   if (group == Group::tied) return tied ? 2 : 1;
   if (group == Group::expert) return mesh.expert;
-  if (group == Group::expert_shard) return mesh.shards() / mesh.expert;
+  if (group == Group::expert_shard) return mesh.size(mesh::fold) / mesh.expert;
+  if (group == Group::sequence && !sums_loads) return 1;
   return mesh.size(mesh::row_of(group).axes);
 }
 
@@ -56,7 +58,7 @@ std::vector<Link> links_of(const LinkOptions& options) {
   std::vector<Link> links;
   for (const auto& [link, always] : rows) {
     if (!always && options.ranks(link.group) == 1) continue;
-    if (link.group == Group::expert_shard && options.mesh.expert == 1) continue;  // experts are as all else
+    if (link.group == Group::expert_shard && !options.expert_blocks) continue;  // experts are as all else
     if (link.space == Space::host && !options.gradients_on_host) continue;
     links.push_back(link);
   }

@@ -47,6 +47,7 @@ class Resolver {
   Operands operator()(const schedule::GatherKeys&) { return {}; }
   Operands operator()(const schedule::ScatterKeys&) { return {}; }
   Operands operator()(const schedule::ExchangeHeads&) { return {}; }
+  Operands operator()(const schedule::SumLoads&) { return {}; }
   Operands operator()(const schedule::ExchangeCounts&) { return {}; }
   Operands operator()(const schedule::Dispatch&) { return {}; }
   Operands operator()(const schedule::Combine&) { return {}; }
@@ -86,7 +87,9 @@ bool weights_wait(const schedule::Schedule& schedule, const model::Model& model,
   const auto* input = std::get_if<schedule::Backward>(&schedule.ops[i]);
   if (input == nullptr || input->part != schedule::BackwardPart::input) return false;
   const model::Stage* const partitioned = schedule::partitioned_stage(model, input->block, input->stage);
-  if (partitioned == nullptr || partitioned->kind == model::StageKind::output) return true;
+  if (partitioned == nullptr || partitioned->kind == model::StageKind::output ||
+      model::is_of_experts(partitioned->kind))
+    return true;
   for (++i; i < schedule.ops.size(); ++i)
     if (const auto* next = std::get_if<schedule::Backward>(&schedule.ops[i]))
       return next->part != schedule::BackwardPart::weight || next->block != input->block ||

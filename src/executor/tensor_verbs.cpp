@@ -119,7 +119,7 @@ void Verbs::recompute_partitioned(const schedule::Recompute& op, const model::St
 void Verbs::backward_partitioned(const schedule::Backward& op, const model::Stage& stage, const Operands& of) {
   const PlainOperators guard;
   const StageOperands& operands = of.stages.front();
-  if (model::is_of_experts(stage.kind)) return backward_experts(op, stage, operands);
+  if (model::is_of_experts(stage.kind)) return backward_experts(op, stage, of);
   InFlight& now = in_flight(op.microbatch);
   const nn::Layer& partitioned = layer(op.block, *op.stage);
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};

@@ -153,7 +153,9 @@ void Verbs::run(const schedule::Backward& op, const Operands& operands) {
       whole.backward_weight(stage.gradients, saved);
       continue;
     }
-    const nn::Microbatch& m = microbatch(op.microbatch);
+    const model::Stage& of = model_[op.block].stages[static_cast<std::size_t>(stage.stage.value)];
+    const nn::Microbatch m =
+        of.kind == model::StageKind::moe ? microbatch_for(of, op.block, op.microbatch) : microbatch(op.microbatch);
     nn::Result result = input ? whole.backward_input(std::move(d), stage.parameters, m, saved)
                               : whole.backward(std::move(d), stage.parameters, stage.gradients, m, std::move(saved));
     d = std::move(result.hidden);

@@ -84,6 +84,7 @@ class Verbs {
   void run(const schedule::GatherKeys& op);
   void run(const schedule::ScatterKeys& op);
   void run(const schedule::ExchangeHeads& op);
+  void run(const schedule::SumLoads& op);
   void run(const schedule::ExchangeCounts& op);
   void run(const schedule::Dispatch& op);
   void run(const schedule::Combine& op);
@@ -126,16 +127,20 @@ class Verbs {
   void forward_experts(const schedule::Forward& op, const model::Stage& stage, const StageOperands& operands,
                        nn::Mode mode);
   void recompute_experts(const schedule::Recompute& op, const model::Stage& stage, const StageOperands& operands);
-  void backward_experts(const schedule::Backward& op, const model::Stage& stage, const StageOperands& operands);
+  void backward_experts(const schedule::Backward& op, const model::Stage& stage, const Operands& of);
   [[nodiscard]] RowCounts& counts(Block block, Microbatch m);
   /// Where the rows of each of this rank's experts begin.
   [[nodiscard]] std::vector<std::int64_t> held_rows(Block block, Microbatch m);
   static void drop_rows(InFlight& of);
+  /// Tokens that stand on this rank's residual stream.
+  [[nodiscard]] std::int64_t stream_tokens(Microbatch m) const;
+  /// What of a microbatch's tokens this rank chose experts for, where a router's backward reads sums over ranks.
+  void note_loads(const model::Stage& stage, Block block, Microbatch m, const nn::Saved& saved);
   /// How many rows went where in the step, into its result.
   void record_rows();
   /// The group that gathers a block and reduces its gradients.
   [[nodiscard]] mesh::Group gathering(ParamBlock block) const {
-    return model_[block].parts > 1 ? mesh::Group::expert_shard : mesh::Group::shard;
+    return model_[block].of_experts ? mesh::Group::expert_shard : mesh::Group::shard;
   }
   /// The stage of an op that names one.
   template <class Op>
@@ -161,8 +166,9 @@ class Verbs {
   /// The forward of a whole stage.
   nn::Result forward_whole(const store::ActivationStore::Key& key, std::span<const at::Tensor> parameters,
                            at::Tensor hidden, nn::Mode mode, nn::Saved& saved);
-  /// The microbatch for a stage: with the correction bias of its router, if it has one.
-  [[nodiscard]] nn::Microbatch microbatch_for(const model::Stage& stage, Microbatch m);
+  /// The microbatch for a stage with a router: with that one's correction bias, if it has one, the loads of sequences
+  /// that several ranks divide, and which of their tokens are here.
+  [[nodiscard]] nn::Microbatch microbatch_for(const model::Stage& stage, Block block, Microbatch m);
   /// Adds to the loss of the step what a stage returned.
   void add_loss(const nn::Result& result);
   /// Adds to the loss of the step what a GPU has summed; waits for it.

@@ -97,8 +97,48 @@ std::vector<Bytes> decided_tensors(StageKind kind, const Sizes& sizes, std::int6
   return {Bytes{tokens * sizes.decoder.experts->per_token * std::int64_t{sizeof(std::int32_t)}}};
 }
 
+namespace {
+
+/// Of a layer with experts, or of what expert parallelism makes of it.
+Pending pending_of_experts(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, bool all) {
+  Pending out;
+  const auto add = [&](Bytes bytes, bool saved) {
+    out.tensors.push_back(bytes);
+    if (!saved) out.fresh += bytes;
+  };
+  const auto values = [&](std::int64_t width) { return Bytes{tokens * width * size_of(compute)}; };
+  const Experts& experts = *sizes.decoder.experts;
+  const bool shares = experts.shared != SharedExperts::none, gated = experts.shared == SharedExperts::gated;
+  if (kind == StageKind::experts) {
+    add(values(sizes.hidden), true);       // rows
+    add(values(sizes.hidden), false);      // the gradient by what became of them
+    add(values(experts.size), false);      // what down reads
+    add(values(2 * experts.size), false);  // the gradient by gate|up
+    return out;
+  }
+  if (kind == StageKind::moe || shares) add(values(sizes.hidden), false);  // the gradient by its output
+  if (kind == StageKind::moe) {
+    add(Bytes{tokens * experts.per_token * 4}, true);  // the choice
+    add(values(experts.per_token * experts.size), false);
+    add(values(experts.per_token * 2 * experts.size), false);
+  }
+  add(values(sizes.hidden), all);                 // h
+  add(Bytes{tokens * experts.count * 4}, false);  // the gradient by the router's logits
+  for (std::size_t i = 0; i < norm_parameters(sizes.decoder); ++i) add(Bytes{sizes.hidden * 4}, false);
+  if (shares) {
+    add(values(experts.shared_size), all && !gated);
+    add(values(2 * experts.shared_size), false);
+  }
+  if (gated) add(Bytes{tokens * 4}, false);
+  return out;
+}
+
+}  // namespace
+
 Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens, DType compute, Keep keep) {
-  const bool whole = kind == StageKind::attention || kind == StageKind::mlp || kind == StageKind::moe;
+  if (kind == StageKind::moe || kind == StageKind::route || kind == StageKind::experts)
+    return pending_of_experts(kind, sizes, tokens, compute, keep == Keep::all);
+  const bool whole = kind == StageKind::attention || kind == StageKind::mlp;
   const bool is_norm = kind == StageKind::norm || kind == StageKind::post_norm;
   if (kind == StageKind::input) return {.tensors = {Bytes{tokens * sizes.hidden * size_of(compute)}}, .fresh = {}};
   invariant(whole || is_branch(kind) || ends_attention(kind) || is_norm || kind == StageKind::qk_norm,
@@ -129,12 +169,6 @@ Pending pending_tensors(StageKind kind, const Sizes& sizes, std::int64_t tokens,
   } else if (kind == StageKind::mlp || kind == StageKind::mlp_branch) {
     add(values(sizes.intermediate), all);
     add(values((decoder.gated() ? 2 : 1) * sizes.intermediate), false);
-  } else if (kind == StageKind::moe) {
-    const Experts& experts = *decoder.experts;
-    add(Bytes{tokens * experts.per_token * 4}, true);          // the choice
-    add(Bytes{tokens * experts.count * 4}, false);             // the gradient by the router's logits
-    add(values(experts.per_token * experts.size), false);      // what down reads
-    add(values(experts.per_token * 2 * experts.size), false);  // the gradient by gate|up
   }
   if (kind == StageKind::qk_norm || (attention && decoder.qk_norm == QkNorm::width))
     gradients += (sizes.heads + sizes.kv_heads) * sizes.head_dim;

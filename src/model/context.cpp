@@ -76,11 +76,6 @@ Model divide_sequences(Model model, const ContextPart& part) {
   invariant(part.ranks >= 1 && part.rank >= 0 && part.rank < part.ranks, "a context rank lies within its axis");
   if (part.ranks == 1) return model;
   const Decoder& decoder = model.sizes.decoder;
-  if (decoder.experts)
-    throw ConfigError(fmt::format(
-        "mesh.context = {}: the routers of model.architecture = \"{}\" see whole sequences, whose loads and "
-        "losses are not summed over the context axis yet; set mesh.context = 1",
-        part.ranks, model.architecture));
   if (part.method == config::ContextMethod::heads) require_divided_heads(model, part);
   for (ComputeBlock& block : model.compute_blocks) {
     std::vector<Stage> stages;

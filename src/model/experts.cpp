@@ -24,7 +24,6 @@ void check_experts(const Model& model, const ExpertPart& part) {
   if (experts->count % part.ranks != 0)
     throw ConfigError(fmt::format("mesh.expert = {}: it does not divide model.experts = {}; set {}", part.ranks,
                                   experts->count, config::nearest_divisors(experts->count, part.ranks)));
-  invariant(model.part.ranks == 1 && model.part.context.ranks == 1, "experts are not divided with anything else yet");
 }
 
 /// The parameters of a layer's experts in the order of their parts: of each part gate and up of an expert side by side,
@@ -44,11 +43,17 @@ ParameterBlock take_experts(ParameterBlock& layer, std::int64_t count, int parts
   const auto first = static_cast<std::ptrdiff_t>(layer.parameters.size()) - 3 * count;
   invariant(first >= 0 && is_expert(layer.parameters[static_cast<std::size_t>(first)].role),
             "the experts of a layer are its last parameters");
-  ParameterBlock experts{.name = layer.name + ".experts", .parameters = {}, .parts = parts};
+  ParameterBlock experts{.name = layer.name + ".experts", .parameters = {}, .of_experts = true, .parts = parts};
   for (const int p : order_by_part(count, parts))
     experts.parameters.push_back(layer.parameters[static_cast<std::size_t>(first + p)]);
   layer.parameters.erase(layer.parameters.begin() + first, layer.parameters.end());
   return experts;
+}
+
+/// The parameters of a layer of experts: those of its own block, and behind them those of the experts'.
+void refer_to_experts(Stage& moe, ParamBlock experts, std::int64_t count) {
+  moe.parameters.resize(moe.parameters.size() - static_cast<std::size_t>(3 * count));
+  for (int p = 0; p < 3 * count; ++p) moe.parameters.push_back({.block = experts, .index = p});
 }
 
 /// The three stages of a layer of experts.
@@ -63,6 +68,7 @@ std::vector<Stage> stages_of_experts(const Stage& moe, ParamBlock experts, std::
   for (int p = 0; p < 3 * count; ++p) middle.parameters.push_back({.block = experts, .index = p});
   middle.enter = Join::dispatch;
   middle.leave = Join::combine;
+  middle.sums_loads = merge.sums_loads = false;
   merge.name = "merge";
   merge.kind = StageKind::merge;
   merge.parameters.clear();
@@ -73,7 +79,11 @@ std::vector<Stage> stages_of_experts(const Stage& moe, ParamBlock experts, std::
 
 Model divide_experts(Model model, const ExpertPart& part) {
   model.part.experts = part;
-  if (part.ranks == 1) return model;
+  const bool divides_sequences = model.part.context.ranks > 1 || model.part.ranks > 1;
+  for (ComputeBlock& block : model.compute_blocks)
+    for (Stage& stage : block.stages)
+      stage.sums_loads = stage.kind == StageKind::moe && part.needs_loads && divides_sequences;
+  if (part.ranks == 1 && (model.part.ranks == 1 || !model.sizes.decoder.experts)) return model;
   check_experts(model, part);
   const std::int64_t count = model.sizes.decoder.experts->count;
   // Each block of experts stands behind its layer's: the blocks after it move.
@@ -99,8 +109,13 @@ Model divide_experts(Model model, const ExpertPart& part) {
         continue;
       }
       const ParamBlock experts{stage.parameters.front().block.value + 1};
-      std::ranges::move(stages_of_experts(stage, experts, count), std::back_inserter(stages));
       block.reads.push_back(experts);
+      if (part.ranks == 1) {
+        refer_to_experts(stage, experts, count);
+        stages.push_back(std::move(stage));
+        continue;
+      }
+      std::ranges::move(stages_of_experts(stage, experts, count), std::back_inserter(stages));
     }
     block.stages = std::move(stages);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/model/model.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -41,6 +42,16 @@ std::optional<ParamRef> Model::find(std::string_view name) const {
     }
   }
   return std::nullopt;
+}
+
+bool divides_experts(const Model& model) {
+  return std::ranges::any_of(model.parameter_blocks, &ParameterBlock::of_experts);
+}
+
+bool sums_loads(const Model& model) {
+  return std::ranges::any_of(model.compute_blocks, [](const ComputeBlock& block) {
+    return std::ranges::any_of(block.stages, &Stage::sums_loads);
+  });
 }
 
 Model build(const config::Model& config, const TensorPart& part) {

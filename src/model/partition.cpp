@@ -25,7 +25,7 @@ std::vector<std::string> obstacles(const Sizes& s, std::int64_t ranks) {
   divides("heads", s.heads);
   if (s.kv_heads % ranks != 0 && ranks % s.kv_heads != 0)
     found.push_back(fmt::format("model.kv_heads = {} can neither be divided by it nor divides it", s.kv_heads));
-  divides("intermediate_size", s.intermediate);
+  if (!s.decoder.experts || s.decoder.experts->dense_layers > 0) divides("intermediate_size", s.intermediate);
   const std::int64_t rows = (s.vocab + ranks - 1) / ranks;
   if (rows * (ranks - 1) >= s.vocab)
     found.push_back(fmt::format("the vocabulary of model.vocab_size = {} leaves a rank without a token", s.vocab));
@@ -159,11 +159,6 @@ Model partition(Model model, const TensorPart& part) {
   model.part = part;
   if (part.ranks == 1) return model;
   const Decoder& decoder = model.sizes.decoder;
-  if (decoder.experts)
-    throw ConfigError(fmt::format(
-        "mesh.tensor = {}: the experts of model.architecture = \"{}\" cannot be divided over the tensor axis "
-        "yet; set mesh.tensor = 1 and shard over all ranks",
-        part.ranks, model.architecture));
   const std::vector<std::string> wrong = obstacles(model.sizes, part.ranks);
   if (!wrong.empty())
     throw ConfigError(fmt::format("mesh.tensor = {}: {}; the nearest that works with this model: {}", part.ranks,
@@ -174,7 +169,8 @@ Model partition(Model model, const TensorPart& part) {
   model.held.vocab = vocabulary_part(model.sizes.vocab, part).count;
   for (ParameterBlock& block : model.parameter_blocks)
     for (Parameter& parameter : block.parameters)
-      partition_parameter(parameter, rule_of(parameter.role, decoder), model.sizes, part);
+      if (!is_expert(parameter.role))
+        partition_parameter(parameter, rule_of(parameter.role, decoder), model.sizes, part);
   for (ComputeBlock& block : model.compute_blocks) {
     std::vector<Stage> stages;
     for (const Stage& whole : block.stages)

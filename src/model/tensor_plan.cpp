@@ -11,6 +11,7 @@ const std::vector<StageRule>& stage_rules() {
   static const std::vector<StageRule> rules = {
       {StageKind::embedding, {{"", StageKind::embedding, Has::branch, none, scatter}}},
       {StageKind::positions, {}},
+      {StageKind::moe, {}},  // on the residual stream: every rank's tokens by themselves
       {StageKind::attention,
        {{"attention_norm", StageKind::norm, Has::pre, none, none},
         {"attention", StageKind::attention_branch, Has::branch, gather, scatter},
@@ -51,11 +52,7 @@ ParameterRule rule_of(Role role, const Decoder& decoder) {
       return {.sum_of_heads = true};
     case Role::o: return {Split::row, Unit::heads};
     case Role::down: return {Split::row, Unit::intermediate};
-    case Role::shared_gate:
-    case Role::shared_up:
-    case Role::shared_down:
-    case Role::shared_weight:
-    case Role::expert_gate:  // models with experts are not partitioned yet
+    case Role::expert_gate:  // in a block of their own, which tensor ranks divide like all others (`divide_experts`)
     case Role::expert_up:
     case Role::expert_down:
     case Role::o_bias:  // added by one of those that are summed: every rank computes the whole gradient
@@ -69,6 +66,10 @@ ParameterRule rule_of(Role role, const Decoder& decoder) {
     case Role::mlp_norm_bias:
     case Role::router:
     case Role::router_bias:
+    case Role::shared_gate:
+    case Role::shared_up:
+    case Role::shared_down:
+    case Role::shared_weight:
     case Role::final_norm:
     case Role::final_norm_bias: return {.on_residual_stream = true};
   }

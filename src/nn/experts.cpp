@@ -61,9 +61,9 @@ Route::Rows Route::forward(const at::Tensor& x, std::span<const at::Tensor> para
   return out;
 }
 
-kernels::ExpertRows Route::rows_of(std::span<const at::Tensor> saved) const {
+kernels::ExpertRows Route::rows_of(std::span<const at::Tensor> saved, std::int64_t experts) {
   const PlainOperators guard;
-  return kernels::expert_rows(saved[3], experts_.count);
+  return kernels::expert_rows(choice_of(saved), experts);
 }
 
 at::Tensor Route::weights_of(std::span<const at::Tensor> saved) const {
@@ -76,34 +76,49 @@ at::Tensor Route::normed(std::span<const at::Tensor> parameters, std::span<const
   return saved.size() > products ? saved[products] : norm_.again(saved[0], parameters, saved[1]);
 }
 
-Result Route::backward(const at::Tensor& d_rows, const at::Tensor& d_weights, const at::Tensor& d_hidden,
-                       const kernels::ExpertRows& by_expert, std::span<const at::Tensor> parameters,
-                       std::span<const Grad> grads, const Microbatch& microbatch,
-                       std::span<const at::Tensor> saved) const {
+Result Route::backward_input(const at::Tensor& d_rows, const at::Tensor& d_weights, const at::Tensor& d_hidden,
+                             const kernels::ExpertRows& by_expert, std::span<const at::Tensor> parameters,
+                             const Microbatch& microbatch, std::vector<at::Tensor>& saved) const {
   const PlainOperators guard;
-  const at::Tensor &x = saved[0], &statistics = saved[1], &logits = saved[2], &choice = saved[3];
+  const at::Tensor x = saved[0], statistics = saved[1], logits = saved[2], choice = saved[3];
   const at::Tensor h = normed(parameters, saved);
   at::Tensor d_choice = d_weights;
   if (d_weights.dim() == 1) d_choice = d_weights.index_select(0, by_expert.place.view({-1})).view(choice.sizes());
   const at::Tensor d_logits = at::empty_like(logits);
-  const auto [balance, z] =
-      kernels::router_backward(d_choice, logits, choice, microbatch.seq_len, experts_,
-                               {.balance = microbatch.balance_scale, .z = microbatch.router_z_scale}, d_logits);
-  kernels::linear_backward_weight(d_logits, h, grads[router_]);
-  if (experts_.choice_bias) no_gradient(grads[router_ + 1]);
+  const auto [balance, z] = kernels::router_backward(
+      d_choice, logits, choice,
+      {.length = microbatch.seq_len, .first = microbatch.first_token, .loads = microbatch.loads}, experts_,
+      {.balance = microbatch.balance_scale, .z = microbatch.router_z_scale}, d_logits);
   const at::Tensor d_tokens = kernels::linear_backward_input(d_logits, parameters[router_]);
+  std::vector<at::Tensor> of_shared;
   if (shares()) {
     const bool all = saved.size() > saves_tensors(false);
     const SharedExpert shared_expert(experts_);
-    const std::size_t first = shared(), count = shared_expert.parameters();
-    d_tokens.add_(shared_expert.backward(d_hidden, h, parameters.subspan(first, count), grads.subspan(first, count),
-                                         saved.subspan(4), all ? saved.back() : at::Tensor()));
+    d_tokens.add_(shared_expert.backward_input(d_hidden, parameters.subspan(shared(), shared_expert.parameters()),
+                                               std::span(saved).subspan(4), all ? saved.back() : at::Tensor(),
+                                               of_shared));
   }
+  saved = {h, d_logits};
   const at::Tensor d_h = at::empty_like(h);
   kernels::sum_rows(d_rows, by_expert, d_tokens, d_h);
-  return {.hidden = norm_.backward(d_h, x, parameters, statistics, d_hidden, grads),
-          .balance_loss = balance,
-          .router_z_loss = z};
+  Result result{.hidden = norm_.backward_input(d_h, x, parameters, statistics, d_hidden, saved),
+                .balance_loss = balance,
+                .router_z_loss = z};
+  saved.insert(saved.end(), of_shared.begin(), of_shared.end());
+  return result;
+}
+
+void Route::backward_weight(const at::Tensor& d_hidden, std::span<const Grad> grads,
+                            std::span<const at::Tensor> pending) const {
+  const PlainOperators guard;
+  const at::Tensor &h = pending[0], &d_logits = pending[1];
+  put_gradients(pending.subspan(2, norm_.parameters()), grads);
+  kernels::linear_backward_weight(d_logits, h, grads[router_]);
+  if (experts_.choice_bias) no_gradient(grads[router_ + 1]);
+  if (!shares()) return;
+  const SharedExpert shared_expert(experts_);
+  shared_expert.backward_weight(d_hidden, h, grads.subspan(shared(), shared_expert.parameters()),
+                                pending.subspan(2 + norm_.parameters()));
 }
 
 HeldExperts::HeldExperts(const model::Sizes& sizes, const model::ExpertPart& part)
@@ -131,27 +146,33 @@ at::Tensor HeldExperts::forward(const at::Tensor& rows, const at::Tensor& weight
   return out;
 }
 
-HeldExperts::Gradients HeldExperts::backward(const at::Tensor& d_out, std::span<const std::int64_t> begin,
-                                             std::span<const at::Tensor> parameters, std::span<const Grad> grads,
-                                             std::vector<at::Tensor> saved) const {
+HeldExperts::Gradients HeldExperts::backward_input(const at::Tensor& d_out, std::span<const std::int64_t> begin,
+                                                   std::span<const at::Tensor> parameters,
+                                                   std::vector<at::Tensor>& saved) const {
   const PlainOperators guard;
   const ExpertProducts products{held_};
   const auto mine = parameters.subspan(first_, static_cast<std::size_t>(3 * held_));
-  const auto d_mine = grads.subspan(first_, static_cast<std::size_t>(3 * held_));
   const at::Tensor rows = saved[0], weights = saved[1], gate_up = saved[2];
   const kernels::ExpertRows same = one_by_one(rows.size(0), rows.options());
   at::Tensor inner = saved.size() > 3 ? saved[3] : at::empty({rows.size(0), size_}, rows.options());
   if (saved.size() == 3) kernels::swiglu(gate_up, inner);
-  saved.clear();
   const at::Tensor scaled = at::empty_like(inner);
   kernels::scale_rows(inner, weights, same, scaled);
-  const at::Tensor d_inner = products.backward_down(d_out, scaled, begin, mine, d_mine);
+  const at::Tensor d_inner = products.backward_down(d_out, begin, mine);
   at::Tensor d_weights = kernels::weight_gradients(d_inner, inner, same).view({-1});
   inner.reset();
   kernels::scale_rows(d_inner, weights, same, d_inner);
   const at::Tensor d_gate_up = at::empty_like(gate_up);
-  kernels::swiglu_backward(d_inner, gate_up, d_gate_up, scaled);
-  return {.rows = products.backward_gate_up(d_gate_up, rows, begin, mine, d_mine), .weights = std::move(d_weights)};
+  kernels::swiglu_backward(d_inner, gate_up, d_gate_up, d_inner);
+  saved = {rows, d_out, scaled, d_gate_up};
+  return {.rows = products.backward_gate_up(d_gate_up, begin, mine), .weights = std::move(d_weights)};
+}
+
+void HeldExperts::backward_weight(std::span<const std::int64_t> begin, std::span<const Grad> grads,
+                                  std::span<const at::Tensor> pending) const {
+  const PlainOperators guard;
+  ExpertProducts{held_}.backward_weight(pending[1], pending[2], pending[3], pending[0], begin,
+                                        grads.subspan(first_, static_cast<std::size_t>(3 * held_)));
 }
 
 }  // namespace trireme::nn

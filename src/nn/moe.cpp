@@ -33,38 +33,42 @@ void ExpertProducts::down(const at::Tensor& inner, std::span<const std::int64_t>
   }
 }
 
-at::Tensor ExpertProducts::backward_down(const at::Tensor& d_rows, const at::Tensor& inner,
-                                         std::span<const std::int64_t> begin, std::span<const at::Tensor> parameters,
-                                         std::span<const Grad> grads) const {
-  at::Tensor d_inner = at::empty_like(inner);
+at::Tensor ExpertProducts::backward_down(const at::Tensor& d_rows, std::span<const std::int64_t> begin,
+                                         std::span<const at::Tensor> parameters) const {
+  at::Tensor d_inner = at::empty({d_rows.size(0), parameters[down_of(0)].size(1)}, d_rows.options());
   for (std::int64_t e = 0; e < count; ++e) {
     const std::int64_t first = begin[static_cast<std::size_t>(e)], last = begin[static_cast<std::size_t>(e) + 1];
-    if (first == last) {
-      no_gradient(grads[down_of(e)]);
-      continue;
-    }
-    const at::Tensor d_y = d_rows.slice(0, first, last);
-    d_inner.slice(0, first, last).copy_(kernels::linear_backward_input(d_y, parameters[down_of(e)]));
-    kernels::linear_backward_weight(d_y, inner.slice(0, first, last), grads[down_of(e)]);
+    if (first < last)
+      d_inner.slice(0, first, last)
+          .copy_(kernels::linear_backward_input(d_rows.slice(0, first, last), parameters[down_of(e)]));
   }
   return d_inner;
 }
 
-at::Tensor ExpertProducts::backward_gate_up(const at::Tensor& d_gate_up, const at::Tensor& inputs,
-                                            std::span<const std::int64_t> begin, std::span<const at::Tensor> parameters,
-                                            std::span<const Grad> grads) const {
-  at::Tensor d_inputs = at::empty_like(inputs);
-  for (std::size_t e = 0; e + 1 < begin.size(); ++e) {
-    const auto of_expert = grads.subspan(2 * e, 2);
-    if (begin[e] == begin[e + 1]) {
-      for (const Grad& grad : of_expert) no_gradient(grad);
+at::Tensor ExpertProducts::backward_gate_up(const at::Tensor& d_gate_up, std::span<const std::int64_t> begin,
+                                            std::span<const at::Tensor> parameters) const {
+  at::Tensor d_inputs = at::empty({d_gate_up.size(0), parameters[0].size(1)}, d_gate_up.options());
+  for (std::size_t e = 0; e + 1 < begin.size(); ++e)
+    if (begin[e] < begin[e + 1])
+      d_inputs.slice(0, begin[e], begin[e + 1])
+          .copy_(joint_backward_input(d_gate_up.slice(0, begin[e], begin[e + 1]), parameters.subspan(2 * e, 2)));
+  return d_inputs;
+}
+
+void ExpertProducts::backward_weight(const at::Tensor& d_rows, const at::Tensor& inner, const at::Tensor& d_gate_up,
+                                     const at::Tensor& inputs, std::span<const std::int64_t> begin,
+                                     std::span<const Grad> grads) const {
+  for (std::int64_t e = 0; e < count; ++e) {
+    const std::int64_t first = begin[static_cast<std::size_t>(e)], last = begin[static_cast<std::size_t>(e) + 1];
+    const auto of_gate_up = grads.subspan(static_cast<std::size_t>(2 * e), 2);
+    if (first == last) {
+      for (const Grad& grad : of_gate_up) no_gradient(grad);
+      no_gradient(grads[down_of(e)]);
       continue;
     }
-    const at::Tensor d = d_gate_up.slice(0, begin[e], begin[e + 1]);
-    d_inputs.slice(0, begin[e], begin[e + 1]).copy_(joint_backward_input(d, parameters.subspan(2 * e, 2)));
-    joint_backward_weight(d, inputs.slice(0, begin[e], begin[e + 1]), of_expert);
+    kernels::linear_backward_weight(d_rows.slice(0, first, last), inner.slice(0, first, last), grads[down_of(e)]);
+    joint_backward_weight(d_gate_up.slice(0, first, last), inputs.slice(0, first, last), of_gate_up);
   }
-  return d_inputs;
 }
 
 Moe::Moe(const model::Sizes& sizes)
@@ -74,10 +78,15 @@ Moe::Moe(const model::Sizes& sizes)
             "experts are SwiGLU networks whose input is normed and whose output is not");
 }
 
+void Moe::expect_tokens(const at::Tensor& x, std::size_t parameters) const {
+  invariant(x.defined() && x.dim() == 2 && x.size(1) == hidden_, "a stage got a tensor that is not [N, hidden]");
+  invariant(parameters == this->parameters(), "a stage got another number of parameters or gradients than it has");
+}
+
 Result Moe::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                     Saved& saved) const {
   const PlainOperators guard;
-  expect_call(hidden, microbatch, hidden_, parameters.size(), this->parameters());
+  expect_tokens(hidden, parameters.size());
   Route::Tokens tokens = route_.choose(hidden, parameters, microbatch, mode, saved);
   const kernels::ExpertRows& by_expert = tokens.by_expert;
   const at::Tensor inputs = kernels::gather_rows(tokens.h, by_expert);
@@ -104,32 +113,52 @@ Result Moe::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, c
 
 Result Moe::backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                      const Microbatch& microbatch, Saved saved) const {
+  Result result = backward_input(std::move(d_hidden), parameters, microbatch, saved);
+  backward_weight(grads, saved);
+  return result;
+}
+
+Result Moe::backward_input(at::Tensor d_hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
+                           Saved& saved) const {
   const PlainOperators guard;
-  expect_call(d_hidden, microbatch, hidden_, parameters.size(), grads.size());
+  expect_tokens(d_hidden, parameters.size());
   const bool all = saved.tensors.size() > route_.saves_tensors(false) + 1;
   const auto of_route = static_cast<std::ptrdiff_t>(route_.saves_tensors(all));
   const at::Tensor gate_up_rows = saved.tensors[static_cast<std::size_t>(of_route)];
   at::Tensor inner =
       all ? saved.tensors.back() : at::empty({gate_up_rows.size(0), experts_.size}, gate_up_rows.options());
-  saved.tensors.erase(saved.tensors.begin() + of_route, saved.tensors.end());
-  const kernels::ExpertRows by_expert = route_.rows_of(saved.tensors);
-  const at::Tensor weights = route_.weights_of(saved.tensors);
+  std::vector<at::Tensor> pending(saved.tensors.begin(), saved.tensors.begin() + of_route);
+  saved.tensors.clear();
+  const kernels::ExpertRows by_expert = Route::rows_of(pending, experts_.count);
+  const at::Tensor weights = route_.weights_of(pending), choice = Route::choice_of(pending);
   if (!all) kernels::swiglu(gate_up_rows, inner);
   const at::Tensor scaled = at::empty_like(inner);
   kernels::scale_rows(inner, weights, by_expert, scaled);
   const auto of_experts = parameters.subspan(route_.parameters());
-  const auto d_experts = grads.subspan(route_.parameters());
-  const at::Tensor d_inner = products_.backward_down(kernels::gather_rows(d_hidden, by_expert), scaled, by_expert.begin,
-                                                     of_experts, d_experts);
+  at::Tensor d_rows = kernels::gather_rows(d_hidden, by_expert);
+  const at::Tensor d_inner = products_.backward_down(d_rows, by_expert.begin, of_experts);
+  d_rows.reset();
   const at::Tensor d_weights = kernels::weight_gradients(d_inner, inner, by_expert);
   inner.reset();
   kernels::scale_rows(d_inner, weights, by_expert, d_inner);
   const at::Tensor d_gate_up = at::empty_like(gate_up_rows);
-  kernels::swiglu_backward(d_inner, gate_up_rows, d_gate_up, scaled);
-  const at::Tensor h = route_.normed(parameters, saved.tensors);
-  const at::Tensor d_inputs =
-      products_.backward_gate_up(d_gate_up, kernels::gather_rows(h, by_expert), by_expert.begin, of_experts, d_experts);
-  return route_.backward(d_inputs, d_weights, d_hidden, by_expert, parameters, grads, microbatch, saved.tensors);
+  kernels::swiglu_backward(d_inner, gate_up_rows, d_gate_up, d_inner);
+  Result result = route_.backward_input(products_.backward_gate_up(d_gate_up, by_expert.begin, of_experts), d_weights,
+                                        d_hidden, by_expert, parameters, microbatch, pending);
+  saved.tensors = {d_hidden, choice, scaled, d_gate_up};
+  saved.tensors.insert(saved.tensors.end(), pending.begin(), pending.end());
+  return result;
+}
+
+void Moe::backward_weight(std::span<const Grad> grads, const Saved& saved) const {
+  const PlainOperators guard;
+  const std::span<const at::Tensor> of_route = std::span(saved.tensors).subspan(4);
+  const at::Tensor &d_hidden = saved.tensors[0], &scaled = saved.tensors[2], &d_gate_up = saved.tensors[3];
+  const kernels::ExpertRows by_expert = kernels::expert_rows(saved.tensors[1], experts_.count);
+  products_.backward_weight(kernels::gather_rows(d_hidden, by_expert), scaled, d_gate_up,
+                            kernels::gather_rows(of_route.front(), by_expert), by_expert.begin,
+                            grads.subspan(route_.parameters()));
+  route_.backward_weight(d_hidden, grads, of_route);
 }
 
 }  // namespace trireme::nn

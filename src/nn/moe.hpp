@@ -21,14 +21,16 @@ struct ExpertProducts {
   /// out [R, D] of what down reads, [R, I].
   void down(const at::Tensor& inner, std::span<const std::int64_t> begin, std::span<const at::Tensor> parameters,
             const at::Tensor& out) const;
-  /// The gradient by what down reads, [R, I]; writes those by down.
-  [[nodiscard]] at::Tensor backward_down(const at::Tensor& d_rows, const at::Tensor& inner,
-                                         std::span<const std::int64_t> begin, std::span<const at::Tensor> parameters,
-                                         std::span<const Grad> grads) const;
-  /// The gradient by the inputs, [R, D]; writes those by gate and up.
-  [[nodiscard]] at::Tensor backward_gate_up(const at::Tensor& d_gate_up, const at::Tensor& inputs,
-                                            std::span<const std::int64_t> begin, std::span<const at::Tensor> parameters,
-                                            std::span<const Grad> grads) const;
+  /// The gradient by what down reads, [R, I].
+  [[nodiscard]] at::Tensor backward_down(const at::Tensor& d_rows, std::span<const std::int64_t> begin,
+                                         std::span<const at::Tensor> parameters) const;
+  /// The gradient by the inputs, [R, D].
+  [[nodiscard]] at::Tensor backward_gate_up(const at::Tensor& d_gate_up, std::span<const std::int64_t> begin,
+                                            std::span<const at::Tensor> parameters) const;
+  /// Writes the gradients by all of them. inner: what down reads.
+  void backward_weight(const at::Tensor& d_rows, const at::Tensor& inner, const at::Tensor& d_gate_up,
+                       const at::Tensor& inputs, std::span<const std::int64_t> begin,
+                       std::span<const Grad> grads) const;
 
  private:
   [[nodiscard]] std::size_t down_of(std::int64_t e) const { return static_cast<std::size_t>(2 * count + e); }
@@ -52,10 +54,13 @@ class SharedExpert {
   /// Adds to `saved`, and where all is kept to `kept`, in the modes that save. Undefined in Mode::rebuild.
   [[nodiscard]] at::Tensor forward(const at::Tensor& h, const at::Tensor& x, std::span<const at::Tensor> parameters,
                                    Mode mode, std::vector<at::Tensor>& saved, std::vector<at::Tensor>& kept) const;
-  /// The gradient by h. kept: what forward kept, or undefined.
-  [[nodiscard]] at::Tensor backward(const at::Tensor& d_out, const at::Tensor& h,
-                                    std::span<const at::Tensor> parameters, std::span<const kernels::Grad> grads,
-                                    std::span<const at::Tensor> saved, const at::Tensor& kept) const;
+  /// The gradient by h. kept: what forward kept, or undefined. Appends to `pending` what the gradients by the
+  /// parameters need: what down reads, the gradient by gate|up, where gated that by the logit.
+  [[nodiscard]] at::Tensor backward_input(const at::Tensor& d_out, std::span<const at::Tensor> parameters,
+                                          std::span<const at::Tensor> saved, const at::Tensor& kept,
+                                          std::vector<at::Tensor>& pending) const;
+  void backward_weight(const at::Tensor& d_out, const at::Tensor& h, std::span<const kernels::Grad> grads,
+                       std::span<const at::Tensor> pending) const;
 
  private:
   /// What down reads, before its weight.
@@ -69,7 +74,9 @@ class SharedExpert {
 /// (Shazeer et al. 2017). The router's logits and all that follows from them are fp32. No token is dropped. Products go
 /// expert by expert over rows sorted by expert; the weight multiplies what down reads, so that the outputs of experts
 /// are not kept. Parameters: roles_of(moe). Saves what Route does, and gate|up of all rows; where all is kept, what
-/// down reads before its weight. The choice is made once: a stage that runs again is given it.
+/// down reads before its weight. The choice is made once: a stage that runs again is given it. Between the two parts of
+/// a backward wait the gradient by its output, the choice, what down reads, the gradient by gate|up, and what Route
+/// has.
 class Moe final : public Stage {
  public:
   explicit Moe(const model::Sizes& sizes);
@@ -77,12 +84,18 @@ class Moe final : public Stage {
                  Saved& saved) const override;
   Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                   const Microbatch& microbatch, Saved saved) const override;
+  Result backward_input(at::Tensor d_hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
+                        Saved& saved) const override;
+  void backward_weight(std::span<const Grad> grads, const Saved& saved) const override;
 
  private:
   /// How many parameters it has.
   [[nodiscard]] std::size_t parameters() const {
     return route_.parameters() + static_cast<std::size_t>(3 * experts_.count);
   }
+
+  /// With sequence parallelism a rank's tokens are a part of the microbatch's.
+  void expect_tokens(const at::Tensor& x, std::size_t parameters) const;
 
   std::int64_t hidden_;
   model::Experts experts_;

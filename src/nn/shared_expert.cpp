@@ -43,32 +43,37 @@ at::Tensor SharedExpert::forward(const at::Tensor& h, const at::Tensor& x, std::
   return kernels::linear_add(weighed, projections[2], x);
 }
 
-at::Tensor SharedExpert::backward(const at::Tensor& d_out, const at::Tensor& h, std::span<const at::Tensor> parameters,
-                                  std::span<const Grad> grads, std::span<const at::Tensor> saved,
-                                  const at::Tensor& kept) const {
+at::Tensor SharedExpert::backward_input(const at::Tensor& d_out, std::span<const at::Tensor> parameters,
+                                        std::span<const at::Tensor> saved, const at::Tensor& kept,
+                                        std::vector<at::Tensor>& pending) const {
   const auto projections = parameters.last(3);
-  const auto d_projections = grads.last(3);
   const at::Tensor& gate_up = saved[0];
   const at::Tensor inner = kept.defined() ? kept : inner_of(gate_up);
   const at::Tensor d_inner = kernels::linear_backward_input(d_out, projections[2]);
-  at::Tensor d_logit;
+  at::Tensor weighed = inner, d_logit;
   if (gated_) {
-    const kernels::ExpertRows rows = one_by_one(h.size(0), h.options());
-    const at::Tensor weight = at::sigmoid(saved[1]), weighed = at::empty_like(inner);
+    const kernels::ExpertRows rows = one_by_one(d_out.size(0), d_out.options());
+    const at::Tensor weight = at::sigmoid(saved[1]);
+    weighed = at::empty_like(inner);
     kernels::scale_rows(inner, weight, rows, weighed);
-    kernels::linear_backward_weight(d_out, weighed, d_projections[2]);
     d_logit = kernels::weight_gradients(d_inner, inner, rows) * weight * (1 - weight);
     kernels::scale_rows(d_inner, weight, rows, d_inner);
-    kernels::linear_backward_weight(d_logit, h, grads[0]);
-  } else {
-    kernels::linear_backward_weight(d_out, inner, d_projections[2]);
   }
   const at::Tensor d_gate_up = at::empty_like(gate_up);
   kernels::swiglu_backward(d_inner, gate_up, d_gate_up, d_inner);
-  joint_backward_weight(d_gate_up, h, d_projections.first(2));
   at::Tensor d_h = joint_backward_input(d_gate_up, projections.first(2));
   if (gated_) d_h.add_(kernels::linear_backward_input(d_logit, parameters[0]));
+  pending.insert(pending.end(), {weighed, d_gate_up});
+  if (gated_) pending.push_back(d_logit);
   return d_h;
+}
+
+void SharedExpert::backward_weight(const at::Tensor& d_out, const at::Tensor& h, std::span<const Grad> grads,
+                                   std::span<const at::Tensor> pending) const {
+  const auto d_projections = grads.last(3);
+  if (gated_) kernels::linear_backward_weight(pending[2], h, grads[0]);
+  kernels::linear_backward_weight(d_out, pending[0], d_projections[2]);
+  joint_backward_weight(pending[1], h, d_projections.first(2));
 }
 
 }  // namespace trireme::nn

@@ -19,9 +19,10 @@ std::int64_t Activations::tokens_of(const Key& key) const {
   const model::StageKind kind = kind_of(key);
   if (kind == model::StageKind::experts)
     return replay_options_.rows_of(model_, Block{std::get<0>(key)}, Microbatch{std::get<2>(key)}).received;
-  const bool on_stream = model::begins_branch(kind) || kind == model::StageKind::post_norm;
-  const bool part = on_stream && model_.part.sequence_parallel;
-  return part ? replay_options_.tokens / model_.part.ranks : replay_options_.tokens;
+  const bool on_stream = model::begins_branch(kind) || kind == model::StageKind::post_norm ||
+                         kind == model::StageKind::moe || kind == model::StageKind::route ||
+                         kind == model::StageKind::merge;
+  return on_stream ? replay_options_.stream_tokens(model_) : replay_options_.tokens;
 }
 
 model::StageKind Activations::kind_of(const Key& key) const {
@@ -35,9 +36,7 @@ std::vector<Bytes> Activations::saved(const Key& key, model::Keep keep) const {
 
 /// The residual stream that a block reads.
 Bytes Activations::input() const {
-  const std::int64_t tokens =
-      model_.part.sequence_parallel ? replay_options_.tokens / model_.part.ranks : replay_options_.tokens;
-  return {tokens * model_.sizes.hidden * size_of(replay_options_.compute)};
+  return {replay_options_.stream_tokens(model_) * model_.sizes.hidden * size_of(replay_options_.compute)};
 }
 
 void Activations::hold(const Key& key, std::vector<Bytes> tensors) {

@@ -42,6 +42,7 @@ class Activations {
   [[nodiscard]] Bytes during(const schedule::GatherKeys&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::ScatterKeys&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::ExchangeHeads&) { return total_; }
+  [[nodiscard]] Bytes during(const schedule::SumLoads&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::ExchangeCounts&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::Dispatch&) { return total_; }
   [[nodiscard]] Bytes during(const schedule::Combine&) { return total_; }

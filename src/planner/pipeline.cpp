@@ -63,10 +63,11 @@ std::vector<model::Chunk> chunks_of(const config::RunConfig& config, const model
   return model::cut_by_layers(whole, layers);
 }
 
-PipelinePlan build_pipeline_plan(const config::RunConfig& config, const config::Resolved& mesh, int tensor_rank,
-                                 int context_rank) {
-  PipelinePlan plan{.pipeline = pipeline_of(config, mesh.accumulation),
-                    .whole = model::build(config.model, tensor_part(config, mesh, tensor_rank, context_rank))};
+PipelinePlan build_pipeline_plan(const config::RunConfig& config, const config::Resolved& mesh,
+                                 const mesh::Coordinates& at) {
+  PipelinePlan plan{
+      .pipeline = pipeline_of(config, mesh.accumulation),
+      .whole = model::build(config.model, tensor_part(config, mesh, at.tensor, at.context, mesh.expert_rank(at)))};
   if (const std::vector<std::string> wrong = schedule::mistakes(plan.pipeline); !wrong.empty())
     throw ConfigError(fmt::format("{}", fmt::join(wrong, "\n")));
   plan.chunks = chunks_of(config, plan.whole, plan.pipeline);
@@ -77,7 +78,7 @@ PipelinePlan build_pipeline_plan(const config::RunConfig& config, const config::
 }
 
 PipelinePlan plan_pipeline(const config::RunConfig& config, const config::Resolved& mesh) {
-  PipelinePlan plan = build_pipeline_plan(config, mesh, 0);
+  PipelinePlan plan = build_pipeline_plan(config, mesh);
   const ReplayOptions options = replay_options_of(config, mesh);
   for (std::size_t rank = 0; rank < plan.parts.size(); ++rank) {
     const shard::Layout layout(plan.parts[rank].model, mesh.shards());

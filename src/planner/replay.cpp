@@ -103,12 +103,12 @@ constexpr Bytes nccl_own{std::int64_t{224} << 20};
 ExpertRows ReplayOptions::rows_of(const model::Model& model, Block block, Microbatch m) const {
   if (const auto found = recorded_rows.find({block, m}); found != recorded_rows.end()) return found->second;
   const int ranks = model.part.experts.ranks;
-  const std::int64_t mine = tokens * model.sizes.decoder.experts->per_token;
+  const std::int64_t here = stream_tokens(model), mine = here * model.sizes.decoder.experts->per_token;
   const std::int64_t away = mine * (ranks - 1) / ranks;
   if (routing == Routing::worst) {
     // A token goes to an expert once: at most as many of its rows to a rank as that has experts.
     const model::Experts& experts = *model.sizes.decoder.experts;
-    const std::int64_t most = tokens * std::min(experts.per_token, model.part.experts.held(experts.count));
+    const std::int64_t most = here * std::min(experts.per_token, model.part.experts.held(experts.count));
     return {.received = most * ranks, .sent = mine, .fetched = most * (ranks - 1)};
   }
   const auto planned = static_cast<std::int64_t>(std::ceil(static_cast<double>(mine) * expert_room));
@@ -128,8 +128,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   const std::int64_t width = size_of(replay_options.compute);
   memory.parameters_sharded += shard_ring_bytes(rings.uploads, model, layout, width);
   memory.parameters_unsharded = gathered_ring_bytes(rings.parameters, model, layout, size_of(replay_options.compute));
-  const std::int64_t stream =
-      replay_options.tokens / (model.part.sequence_parallel ? model.part.ranks : 1) * model.sizes.hidden;
+  const std::int64_t stream = replay_options.stream_tokens(model) * model.sizes.hidden;
   memory.communication = times(stream * (rings.sends + rings.receives), width);
   if (!replay_options.trains) return memory;
   if (const auto group = schedule::reshard_group(schedule))
@@ -175,7 +174,7 @@ model::TensorPart tensor_part(const config::RunConfig& config, const config::Res
           .ranks = mesh.tensor,
           .sequence_parallel = mesh.tensor > 1 && config.mesh.sequence_parallel.value_or(true),
           .context = {.rank = context_rank, .ranks = mesh.context, .method = config.context.method},
-          .experts = {.rank = expert_rank, .ranks = mesh.expert}};
+          .experts = {.rank = expert_rank, .ranks = mesh.expert, .needs_loads = config.loss.balance_loss > 0}};
 }
 
 config::RunConfig computing_on(config::RunConfig config, bool gpu) {
@@ -188,6 +187,7 @@ ReplayOptions replay_options_of(const config::RunConfig& config, const config::R
   return {.compute = config.precision.compute,
           .reduce = config.precision.reduce,
           .tokens = config.batch.micro * config.data.seq_len / mesh.context,
+          .sequences = config.batch.micro,
           .replicas = mesh.replicate,
           .on_gpu = config.device.type == config::DeviceType::cuda,
           .loss_chunk_tokens = config.loss.chunk_tokens,

@@ -125,6 +125,11 @@ void VerbBytes::add(const schedule::ExchangeHeads& op) {
 
 // Between expert ranks: rows in the compute dtype, with their weights in fp32.
 void VerbBytes::all_to_all(std::int64_t bytes) { transfer(mesh::Group::expert, "all_to_all", bytes); }
+void VerbBytes::add(const schedule::SumLoads&) {
+  const int ranks = model_.part.context.ranks * model_.part.ranks;
+  transfer(mesh::Group::sequence, "all_reduce",
+           all_reduce_bytes(replay_options_.sequences * model_.sizes.decoder.experts->count, 4, ranks));
+}
 void VerbBytes::add(const schedule::ExchangeCounts&) {
   const model::ExpertPart& part = model_.part.experts;
   all_to_all(part.held(model_.sizes.decoder.experts->count) * (part.ranks - 1) * 4);

@@ -60,6 +60,7 @@ class VerbBytes {
   void add(const schedule::GatherKeys& op);
   void add(const schedule::ScatterKeys& op);
   void add(const schedule::ExchangeHeads& op);
+  void add(const schedule::SumLoads& op);
   void add(const schedule::ExchangeCounts& op);
   void add(const schedule::Dispatch& op);
   void add(const schedule::Combine& op);
@@ -78,7 +79,7 @@ class VerbBytes {
   [[nodiscard]] std::int64_t sent_keys() const;
   /// The group that gathers a block and reduces its gradients.
   [[nodiscard]] mesh::Group gathering(ParamBlock block) const {
-    return model_[block].parts > 1 ? mesh::Group::expert_shard : mesh::Group::shard;
+    return model_[block].of_experts ? mesh::Group::expert_shard : mesh::Group::shard;
   }
   void all_to_all(std::int64_t bytes);
   /// To another pipeline rank.

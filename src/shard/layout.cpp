@@ -48,9 +48,17 @@ std::vector<Slice> BlockLayout::slices(int rank) const {
   return pieces;
 }
 
-Layout::Layout(const model::Model& model, int shards) : shards_(shards) {
+Layout::Layout(const model::Model& model, int shards)
+    : shards_(shards), tensor_rank_(model.part.rank), tensor_ranks_(model.part.ranks) {
   blocks_.reserve(model.parameter_blocks.size());
-  for (const model::ParameterBlock& block : model.parameter_blocks) blocks_.emplace_back(block, shards);
+  for (const model::ParameterBlock& block : model.parameter_blocks)
+    blocks_.emplace_back(block, block.of_experts ? shards * model.part.ranks : shards);
+}
+
+std::int64_t Layout::shard_elements() const {
+  std::int64_t sum = 0;
+  for (const BlockLayout& block : blocks_) sum += block.shard_elements();
+  return sum;
 }
 
 std::int64_t Layout::padded() const {

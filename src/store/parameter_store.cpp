@@ -139,7 +139,8 @@ void ParameterStore::fill(const ParameterInitializer& provider) {
   for (int b = 0; b < layout_.blocks(); ++b) {
     const at::Tensor master = device::on_host(master_[static_cast<std::size_t>(b)]);
     auto* values = master.mutable_data_ptr<float>();
-    for (const shard::Slice& slice : shard::whole_slices(model_[ParamBlock{b}], layout_[ParamBlock{b}], shard_rank_))
+    for (const shard::Slice& slice :
+         shard::whole_slices(model_[ParamBlock{b}], layout_[ParamBlock{b}], shard_of(ParamBlock{b})))
       provider(model_[model::ParamRef{ParamBlock{b}, slice.parameter}], slice.elements,
                {values + slice.offset, static_cast<std::size_t>(slice.elements.size())});
     if (!master_[static_cast<std::size_t>(b)].is_same(master)) master_[static_cast<std::size_t>(b)].copy_(master);
@@ -151,7 +152,7 @@ void ParameterStore::put_choice_bias(ParamBlock block) {
   const at::Tensor& whole = choice_bias(block);
   if (!whole.defined()) return;
   auto* const values = master(block).mutable_data_ptr<float>();
-  for (const shard::Slice& slice : layout_[block].slices(shard_rank_))
+  for (const shard::Slice& slice : layout_[block].slices(shard_of(block)))
     if (model_[model::ParamRef{block, slice.parameter}].role == model::Role::router_bias)
       std::copy_n(whole.const_data_ptr<float>() + slice.elements.begin, slice.elements.size(), values + slice.offset);
 }
@@ -164,7 +165,7 @@ void ParameterStore::derive_compute_shard(ParamBlock block) {
 
 at::Tensor ParameterStore::view(const at::Tensor& flat, model::ParamRef ref) const {
   const shard::Range range = layout_[ref.block].range(ref.index);
-  const shard::Range there = layout_[ref.block].gathered_by(shard_rank_);
+  const shard::Range there = layout_[ref.block].gathered_by(shard_of(ref.block));
   if (range.begin < there.begin || range.end > there.end) return {};
   return flat.narrow(0, range.begin - there.begin, range.size()).view(model_[ref].shape);
 }

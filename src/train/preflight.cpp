@@ -126,8 +126,9 @@ std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
   check_device(config.device);
   const config::Resolved mesh = config::resolve(config, ranks);
   config::RunConfig complete = checkpoint::complete_model(config);
+  config::require_trainable(complete);
   const model::Model model = model::build(complete.model, planner::tensor_part(complete, mesh, 0));
-  if (mesh.pipeline > 1) (void)planner::build_pipeline_plan(complete, mesh, 0);
+  if (mesh.pipeline > 1) (void)planner::build_pipeline_plan(complete, mesh);
   const bool gpu = complete.device.type != config::DeviceType::cpu && !device::probe_gpus().gpus.empty();
   if (const std::optional<config::Sync> saved = saved_policy(complete, mesh)) {
     config.sync = *saved;

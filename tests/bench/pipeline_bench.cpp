@@ -99,7 +99,7 @@ void beside_its_simulation(benchmark::State& state, PipelineKind kind) {
     measured.push_back(took);
     state.SetIterationTime(took);
   }
-  const planner::PipelinePlan plan = planner::build_pipeline_plan(config, job.resolved(), 0);
+  const planner::PipelinePlan plan = planner::build_pipeline_plan(config, job.resolved());
   const auto costs = gathered(costs_of(job.executor().timeline().take(), job.schedule()));
   std::vector<std::vector<schedule::Need>> needs;
   for (std::size_t rank = 0; rank < costs.size(); ++rank)

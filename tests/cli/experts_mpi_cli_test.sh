@@ -58,11 +58,11 @@ refused() {
   job 2 train run.toml "${divided[@]}" "${@:2}"
   expect_end 2 "$1"
 }
-refused 'mesh.tensor: not available with mesh.expert > 1' --set mesh.tensor=2
-refused 'mesh.pipeline: not available with mesh.expert > 1' --set mesh.pipeline=2
+refused 'mesh.sequence_parallel: false with experts and mesh.tensor > 1' --set mesh.tensor=2 --set mesh.sequence_parallel=false
+refused 'sync.reshard_after_forward: not available with mesh.expert > 1' --set mesh.tensor=2 --set sync.reshard_after_forward=2
 refused 'device.type = cuda: not available with mesh.expert > 1' --set device.type=cuda
 refused 'mesh.expert: 2 does not divide model.experts = 5' --set model.experts=5
-refused 'mesh.expert: 2 does not divide the 1 ranks of mesh.shard' --set mesh.replicate=2
+refused 'mesh.expert: 2 does not divide the 1 ranks of mesh.shard 1' --set mesh.replicate=2
 job 2 train run.toml --set mesh.expert=2 --set optimizer.beta2=2
 expect_end 2 'mesh.expert: 2 expert ranks, but' 'has no experts; set mesh.expert = 1' 'optimizer.beta2'
 expect_no_output

@@ -86,7 +86,31 @@ TEST(Resolve, DividesExpertsOverNeighboursOfTheShardAxis) {
   EXPECT_EQ(mesh.dp_size(), 6) << "expert ranks train on samples of their own";
   EXPECT_EQ(mesh.expert_rank(mesh.coordinates({4})), 1);
   config.mesh.expert = 4;
-  EXPECT_THAT(refusal_of(config, 6), HasSubstr("mesh.expert: 4 does not divide the 6 ranks of mesh.shard; set 3 or 6"));
+  EXPECT_THAT(refusal_of(config, 6),
+              HasSubstr("mesh.expert: 4 does not divide the 6 ranks of mesh.shard 6; set 3 or 6"));
+}
+
+TEST(Resolve, FoldsExpertRanksOutOfShardContextAndTensorRanks) {
+  RunConfig config = run_with({.tensor = 2, .context = 2, .pipeline = 2, .expert = 8}, {.global = 12, .micro = 1});
+  config.data.seq_len = 24;
+  const Resolved mesh = resolve(config, 16);
+  EXPECT_EQ(mesh.shard, 2);
+  std::vector<int> of_ranks;
+  for (int rank = 0; rank < 16; ++rank) of_ranks.push_back(mesh.expert_rank(mesh.coordinates({rank})));
+  EXPECT_THAT(of_ranks, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7));
+  config.mesh.expert = 3;
+  EXPECT_THAT(refusal_of(config, 16), HasSubstr("mesh.expert: 3 does not divide the 8 ranks of mesh.shard 2 x "
+                                                "mesh.context 2 x mesh.tensor 2; set 2 or 4"));
+}
+
+TEST(Resolve, RefusesToSendTokensToTheirExpertsOnceForEachTensorRank) {
+  RunConfig config = run_with({.tensor = 2}, {.global = 4, .micro = 1});
+  config.model.experts = 4;
+  EXPECT_NO_THROW(require_trainable(config));
+  config.mesh.sequence_parallel = false;
+  EXPECT_THROW(require_trainable(config), ConfigError);
+  config.model.experts = 0;
+  EXPECT_NO_THROW(require_trainable(config));
 }
 
 TEST(Resolve, RefusesWhatExpertParallelismDoesNotDoYet) {
@@ -96,17 +120,12 @@ TEST(Resolve, RefusesWhatExpertParallelismDoesNotDoYet) {
     change(config);
     return refusal_of(config, 4);
   };
-  const auto nothing = [](RunConfig&) {};
-  EXPECT_THAT(refusal({.tensor = 2, .expert = 2}, nothing),
-              HasSubstr("mesh.tensor: not available with mesh.expert > 1"));
-  EXPECT_THAT(refusal({.context = 2, .expert = 2}, nothing),
-              HasSubstr("mesh.context: not available with mesh.expert > 1"));
-  EXPECT_THAT(refusal({.pipeline = 2, .expert = 2}, nothing),
-              HasSubstr("mesh.pipeline: not available with mesh.expert > 1"));
   EXPECT_THAT(refusal({.expert = 2}, [](RunConfig& c) { c.device.cuda_graphs = true; }),
               HasSubstr("device.cuda_graphs: not available with mesh.expert > 1"));
   EXPECT_THAT(refusal({.expert = 2}, [](RunConfig& c) { c.sync.reshard_after_forward = 2; }),
               HasSubstr("sync.reshard_after_forward: not available with mesh.expert > 1"));
+  EXPECT_THAT(refusal({.tensor = 2}, [](RunConfig& c) { c.model.experts = 4, c.sync.reshard_after_forward = 2; }),
+              HasSubstr("sync.reshard_after_forward: not available with experts and mesh.tensor > 1"));
   EXPECT_EQ(refusal({.expert = 2}, [](RunConfig& c) { c.sync.reshard_after_forward = 1; }), "");
 }
 

@@ -58,6 +58,11 @@ TEST(Links, OfARunAreThoseOfItsGroups) {
             "shard/gather shard/reduce replicate/reduce dp/compute shard_group/gather");
   EXPECT_EQ(text_of(links_of({.mesh = {.tensor = 4}, .tensor_group = 2})),
             "shard/gather shard/reduce dp/compute tensor/tensor tensor/reduce tensor/compute tensor_group/reduce");
+  EXPECT_EQ(text_of(links_of({.mesh = {.shard = 4, .expert = 2}, .expert_blocks = true})),
+            "shard/gather shard/reduce dp/compute expert/expert expert_shard/gather expert_shard/reduce");
+  EXPECT_EQ(text_of(links_of({.mesh = {.tensor = 2}, .expert_blocks = true, .sums_loads = true})),
+            "shard/gather shard/reduce dp/compute tensor/tensor tensor/reduce tensor/compute sequence/expert "
+            "expert_shard/gather expert_shard/reduce");
   EXPECT_EQ(text_of(links_of({.mesh = {.pipeline = 2, .shard = 2}})),
             "shard/gather shard/reduce dp/compute pipeline/compute pipeline/send pipeline/receive");
   EXPECT_EQ(text_of(links_of({.mesh = {.pipeline = 2}, .tied = true})),

@@ -132,20 +132,14 @@ TEST(DividedSequences, ByHeadsAreRefusedWhereHeadsDoNotDivideAndToldWhatDoes) {
   EXPECT_THAT(refused(config, 1, 3), HasSubstr("set mesh.context = 2, or"));
 }
 
-TEST(DividedSequences, AreRefusedWithExperts) {
+TEST(DividedSequences, LeaveLayersOfExpertsWhole) {
   config::Model config = sizes("qwen3_moe");
   config.experts = 4;
   config.experts_per_token = 2;
-  try {
-    (void)build(config, {.context = {.ranks = 2}});
-    FAIL() << "was not refused";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("mesh.context = 2"), testing::HasSubstr("qwen3_moe"),
-                                             testing::HasSubstr("set mesh.context = 1")));
-  }
-  EXPECT_EQ(build(config, {.context = {.ranks = 1}}).param_blocks(), build(config).param_blocks());
+  const Model model = build(config, {.context = {.ranks = 2}});
+  EXPECT_EQ(model.param_blocks(), build(config).param_blocks());
+  EXPECT_EQ(model[Block{1}].stages.back().kind, StageKind::moe);
 }
-
 TEST(DividedSequences, KeepEveryParameterInItsOrderInEveryFamily) {
   for (const Architecture& family : architectures()) {
     if (family.decoder.experts) continue;

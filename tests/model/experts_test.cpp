@@ -90,6 +90,46 @@ TEST(DivideExperts, OrdersParametersByThePartsThatRanksHave) {
   }
 }
 
+TEST(DivideExperts, PutsThemIntoBlocksOfTheirOwnBesideTensorRanks) {
+  const Model whole = build(mixture());
+  for (const int ranks : {1, 2}) {
+    const Model model =
+        build(mixture(), TensorPart{.rank = 1, .ranks = 2, .sequence_parallel = true, .experts = {.ranks = ranks}});
+    const ParameterBlock &layer = model[ParamBlock{2}], &experts = model[ParamBlock{3}];
+    EXPECT_EQ(experts.name, "b1.experts");
+    EXPECT_TRUE(experts.of_experts);
+    EXPECT_EQ(experts.parts, ranks);
+    for (const Parameter& parameter : experts.parameters)
+      EXPECT_FALSE(parameter.partition) << "a tensor never cuts one";
+    for (const Parameter& parameter : layer.parameters) EXPECT_TRUE(parameter.partition) << parameter.name;
+    const ParamRef router = *model.find("model.layers.1.mlp.gate.weight");
+    EXPECT_TRUE(model[router].partition->sum_gradient) << "ranks have seen other tokens";
+    EXPECT_EQ(model.elements(), whole.elements());
+    EXPECT_EQ(model[Block{2}].reads, (std::vector{ParamBlock{2}, ParamBlock{3}}));
+    const StageKind last = model[Block{2}].stages.back().kind;
+    EXPECT_EQ(last, ranks == 1 ? StageKind::moe : StageKind::merge);
+    for (const Stage& stage : model[Block{2}].stages)
+      if (stage.kind == StageKind::moe) {
+        ASSERT_EQ(stage.parameters.size(), 20U);
+        EXPECT_EQ(stage.parameters[1].block, ParamBlock{2});
+        EXPECT_EQ(stage.parameters[2], (ParamRef{ParamBlock{3}, 0}));
+      }
+  }
+}
+
+TEST(DivideExperts, SumsLoadsOfSequencesThatAreDividedWhereALossReadsThem) {
+  const auto sums = [](int tensor, int context, bool needed) {
+    return sums_loads(build(mixture(), TensorPart{.ranks = tensor,
+                                                  .sequence_parallel = tensor > 1,
+                                                  .context = {.ranks = context},
+                                                  .experts = {.ranks = 2, .needs_loads = needed}}));
+  };
+  EXPECT_FALSE(sums(1, 1, true));
+  EXPECT_TRUE(sums(2, 1, true));
+  EXPECT_TRUE(sums(1, 2, true));
+  EXPECT_FALSE(sums(2, 2, false));
+}
+
 TEST(DivideExperts, LeavesTheModelOfOneRankAsItIs) {
   const Model model = build(mixture(), TensorPart{});
   EXPECT_EQ(model.param_blocks(), build(mixture()).param_blocks());

@@ -181,19 +181,9 @@ TEST(PipelinePlan, IsTrainedWithoutWhatIsNotAvailableYet) {
     config.model.experts = 4;
     return config;
   };
-  EXPECT_NO_THROW(config::require_trainable(with_experts(run_file({"pipeline.schedule=1f1b"}))));
+  for (const std::string schedule : {"1f1b", "zb_h1", "zbv", "dualpipev"})
+    EXPECT_NO_THROW(config::require_trainable(with_experts(run_file({"pipeline.schedule=" + schedule}))));
   EXPECT_NO_THROW(config::require_trainable(run_file({"device.type=cuda"})));
-  std::vector<std::pair<config::RunConfig, std::string>> refused;
-  for (const std::string schedule : {"zb_h1", "zbv", "dualpipev"})
-    refused.emplace_back(with_experts(run_file({"pipeline.schedule=" + schedule})),
-                         "pipeline.schedule: " + schedule + " splits the backward, which layers with experts do not");
-  for (const auto& [config, refusal] : refused) try {
-      config::require_trainable(config);
-      ADD_FAILURE() << refusal << ": is taken";
-    } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(), HasSubstr(refusal));
-      EXPECT_EQ(static_cast<int>(error.code()), 2);
-    }
 }
 
 // Planned on a login node: every rank's list is built, verified and replayed.

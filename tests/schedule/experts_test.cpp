@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -107,6 +108,49 @@ TEST(BrokenExpertSchedule, IsRejectedWhateverExchangeIsMissingDoubledOrMoved) {
     const Schedule sound = build_step(model, 2, {.recompute = {.mode = recompute}});
     EXPECT_EQ(testing::expect_each_exchange_needed(sound, model, Lane::expert),
               2 * 2 * (recompute == config::Recompute::block ? 6 : 5));
+  }
+}
+
+model::Model divided_further(int tensor, int context, int experts) {
+  return model::build(divided_mixture().config, model::TensorPart{.ranks = tensor,
+                                                                  .sequence_parallel = tensor > 1,
+                                                                  .context = {.ranks = context},
+                                                                  .experts = {.ranks = experts, .needs_loads = true}});
+}
+
+TEST(ExpertSchedule, SumsLoadsOfDividedSequencesBeforeTheRoutersBackward) {
+  const model::Model model = divided_further(1, 2, 1);
+  EXPECT_THAT(ops_of(print(build_step(model, 1, {}), model), "b0"),
+              HasSubstr("sum_loads b0.moe m0\nbackward b0.moe m0 -> b0"));
+  const model::Model both = divided_further(2, 1, 2);
+  EXPECT_THAT(ops_of(print(build_step(both, 1, {}), both), "b0"),
+              HasSubstr("sum_loads b0.route m0\nbackward b0.route m0 -> b0"));
+}
+
+TEST(ExpertSchedule, OfOtherAxesIsSoundForEveryPolicyAndParsesBack) {
+  for (const auto& [tensor, context, experts] : {std::tuple{2, 1, 1}, {1, 2, 1}, {2, 1, 4}, {2, 2, 2}, {1, 2, 2}})
+    for (const auto recompute : {config::Recompute::selective, config::Recompute::block})
+      for (const auto offload : {config::Offload::none, config::Offload::parameters}) {
+        const model::Model model = divided_further(tensor, context, experts);
+        const Policy policy{.recompute = {.mode = recompute},
+                            .activation_offload = {.on = offload != config::Offload::none},
+                            .offload = {.what = offload}};
+        const Schedule schedule = build_step(model, 2, policy);
+        EXPECT_THAT(verify(schedule, model, 1), IsEmpty());
+        EXPECT_THAT(verify_needs(schedule, model, needs(schedule, model)), IsEmpty());
+        EXPECT_EQ(parse(print(schedule, model), model), schedule);
+      }
+}
+
+TEST(BrokenExpertSchedule, IsRejectedWhateverSumOfLoadsIsMissingDoubledOrMoved) {
+  for (const auto recompute : {config::Recompute::selective, config::Recompute::block}) {
+    const model::Model model = divided_further(1, 2, 1);
+    const Schedule sound = build_step(model, 2, {.recompute = {.mode = recompute}});
+    EXPECT_EQ(testing::expect_each_exchange_needed(sound, model, Lane::expert), 2 * 2);
+    const model::Model both = divided_further(2, 1, 2);
+    const Schedule of_both = build_step(both, 2, {.recompute = {.mode = recompute}});
+    EXPECT_EQ(testing::expect_each_exchange_needed(of_both, both, Lane::expert),
+              2 * 2 * (recompute == config::Recompute::block ? 7 : 6));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "trireme/base/error.hpp"
 
@@ -79,6 +80,29 @@ TEST(BlockLayout, GivesThePartsOfABlockToNeighboursInTurn) {
   }
   EXPECT_EQ(BlockLayout(block, 1).gathered(), BlockLayout(block, 1).padded()) << "one shard has all parts";
   EXPECT_THROW(BlockLayout(block, 4), BugError);
+}
+
+TEST(Layout, GivesEveryTensorRankOtherShardsOfExperts) {
+  model::Model model;
+  model.parameter_blocks = {block_of({{7, 13}}), block_of({{7, 13}, {64}, {7, 13}, {64}})};
+  model.parameter_blocks[1].of_experts = true;
+  model.parameter_blocks[1].parts = 2;
+  const ParamBlock dense{0}, experts{1};
+  std::set<int> seen;
+  for (int tensor = 0; tensor < 2; ++tensor) {
+    model.part = {.rank = tensor, .ranks = 2};
+    const Layout layout(model, 3);
+    EXPECT_EQ(layout[dense].shards(), 3);
+    EXPECT_EQ(layout[experts].shards(), 6);
+    EXPECT_EQ(layout[experts].gathering(), 3);
+    EXPECT_EQ(layout.shard_elements(), layout[dense].shard_elements() + layout[experts].shard_elements());
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(layout.shard_of(dense, rank), rank);
+      EXPECT_EQ(layout.shard_of(experts, rank), 2 * rank + tensor) << "tensor ranks are the fastest of a fold";
+      seen.insert(layout.shard_of(experts, rank));
+    }
+  }
+  EXPECT_EQ(seen.size(), 6U);
 }
 
 TEST(BlockLayout, CutsEqualAlignedShards) {

@@ -23,9 +23,9 @@ config::Model draw_model(Draw& draw) {
 }
 
 /// Sizes that the tensor axis can share.
-void draw_tensor(Draw& draw, config::RunConfig& config, const model::Architecture& family, int ranks) {
+void draw_tensor(Draw& draw, config::RunConfig& config, int ranks) {
   config::Model& model = config.model;
-  const bool shared = draw.coin() && !family.decoder.experts;
+  const bool shared = draw.coin();
   const std::int64_t tensor = shared ? draw.divisor_of(ranks, 4) : 1;
   config.mesh.tensor = tensor;
   model.heads = up(model.heads, tensor);
@@ -124,9 +124,7 @@ void draw_family(Draw& draw, config::Model& model, const model::Architecture& fa
 void draw_pipeline(Draw& draw, config::RunConfig& config, int ranks) {
   using enum config::PipelineKind;
   config.mesh.pipeline = draw.coin() ? draw.divisor_of(ranks, 4) : 1;
-  const bool splits = !config.model.experts;  // layers with experts do not split their backward
-  config.pipeline.schedule = splits ? draw.of({gpipe, one_f_one_b, interleaved, zb_h1, zbv, dualpipev})
-                                    : draw.of({gpipe, one_f_one_b, interleaved});
+  config.pipeline.schedule = draw.of({gpipe, one_f_one_b, interleaved, zb_h1, zbv, dualpipev});
   const bool loops = config.pipeline.schedule == interleaved;
   const bool turns = config.pipeline.schedule == zbv || config.pipeline.schedule == dualpipev;
   const std::int64_t chunks = turns ? 2 : !loops ? 1 : config.mesh.pipeline > 2 ? 2 : draw.between(2, 3);
@@ -135,11 +133,9 @@ void draw_pipeline(Draw& draw, config::RunConfig& config, int ranks) {
   config.model.layers = std::max(config.model.layers, config.mesh.pipeline * chunks) + draw.between(0, 1);
 }
 
-/// Context ranks for some, and half of these exchange heads where there are enough. Sequences that a router sees are
-/// not divided.
+/// Context ranks for some, and half of these exchange heads where there are enough.
 void draw_context(Draw& draw, config::RunConfig& config, const model::Architecture& family, int ranks) {
-  const std::int64_t context = draw.divisor_of(ranks, 4);
-  if (!family.decoder.experts) config.mesh.context = context;
+  config.mesh.context = draw.divisor_of(ranks, 4);
   if (config.mesh.context == 1 || !draw.coin()) return;
   config::Model& model = config.model;
   const std::int64_t parts = config.mesh.context * config.mesh.tensor;
@@ -152,19 +148,19 @@ void draw_context(Draw& draw, config::RunConfig& config, const model::Architectu
   if (model.heads % parts == 0 && kv_heads() % parts == 0) config.context.method = config::ContextMethod::heads;
 }
 
-/// Sequences of a length that can be divided.
+/// Sequences of a length that can be divided: over tensor ranks, too, which have tokens of their own for experts.
 void fit_context(config::RunConfig& config) {
-  const std::int64_t runs = 2 * config.mesh.context;
-  if (runs == 2) return;
+  const std::int64_t runs =
+      (config.mesh.context > 1 ? 2 * config.mesh.context : 1) * (config.model.experts > 0 ? config.mesh.tensor : 1);
   config.data.seq_len = up(config.data.seq_len, runs);
   if (config.model.positions > 0) config.model.positions = up(config.model.positions, runs);
 }
 
-/// Expert ranks for some, which other axes do not go with yet, and experts that they divide.
-void draw_expert_ranks(Draw& draw, config::RunConfig& config, const model::Architecture& family, std::int64_t shard) {
+/// Expert ranks for some, folded out of `ranks`, and experts that they divide.
+void draw_expert_ranks(Draw& draw, config::RunConfig& config, const model::Architecture& family, std::int64_t ranks) {
   config::Model& model = config.model;
-  if (!family.decoder.experts || model.dense_layers >= model.layers || config.mesh.pipeline > 1) return;
-  config.mesh.expert = draw.divisor_of(shard, 4);
+  if (!family.decoder.experts || model.dense_layers >= model.layers) return;
+  config.mesh.expert = draw.divisor_of(ranks, 8);
   if (config.mesh.expert == 1) return;
   const std::int64_t size = model.experts / model.router_groups;
   model.experts =
@@ -203,7 +199,7 @@ config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& fa
                            int ranks, int steps) {
   config::RunConfig config = odd_run(files, steps);
   config.model = draw_model(draw);
-  draw_tensor(draw, config, family, ranks);
+  draw_tensor(draw, config, ranks);
   draw_family(draw, config.model, family);
   ranks /= static_cast<int>(config.mesh.tensor);
   if (axes != nullptr) draw_pipeline(*axes, config, ranks);
@@ -212,7 +208,10 @@ config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& fa
   ranks /= static_cast<int>(config.mesh.context);
   config.mesh.replicate = draw.divisor_of(ranks, 3);
   config.sync = draw_sync(draw, ranks / config.mesh.replicate * config.mesh.context);
-  if (axes != nullptr) draw_expert_ranks(*axes, config, family, ranks / config.mesh.replicate);
+  const bool own_blocks = config.model.experts > 0 && config.mesh.tensor > 1;  // of experts, which fit no groups
+  if (own_blocks && config.sync.reshard_after_forward > 1) config.sync.reshard_after_forward = 0;
+  if (axes != nullptr)
+    draw_expert_ranks(*axes, config, family, ranks / config.mesh.replicate * config.mesh.context * config.mesh.tensor);
   config.memory = draw_memory(draw);
   if (config.mesh.pipeline > 1) config.memory.activation_offload = false;
   config.data.seq_len = draw.between(5, 15);
@@ -238,7 +237,8 @@ config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& fa
   config.batch.global = config.batch.micro * microbatch_rows;
   if (config.mesh.tensor > 1)
     config.mesh.sequence_parallel =
-        draw.coin() && config.batch.micro * config.data.seq_len / config.mesh.context % config.mesh.tensor == 0;
+        (draw.coin() || config.model.experts > 0) &&
+        config.batch.micro * config.data.seq_len / config.mesh.context % config.mesh.tensor == 0;
   config.loss.chunk_tokens = draw.of<std::int64_t>({0, 0, 1, 7, 64});
   config.data.prefetch_batches = draw.between(1, 3);
   using enum config::Reduce;

@@ -27,6 +27,8 @@ struct LinkOptions {
   int shard_group = 1;             ///< ranks that keep a copy of the parameters between them
   int tensor_group = 1;            ///< ranks that share key and value heads
   bool tied = false;               ///< the first and the last pipeline rank hold the same embedding
+  bool expert_blocks = false;      ///< experts are parameter blocks of their own
+  bool sums_loads = false;         ///< routers read loads of sequences that several ranks divide
   bool gradients_on_host = false;  ///< of tensors on a GPU: those of the host are reduced there
   [[nodiscard]] int ranks(mesh::Group group) const;
 };

@@ -33,10 +33,20 @@ struct RouterLosses {
   double balance = 0, z = 0;  ///< summed, times their scales
 };
 
+/// Which sequences the tokens of a router are of: token i is number `first` + i of sequences of `length` tokens, which
+/// follow each other. Where other ranks have other tokens of the same sequences, `loads` are those of all, fp32 [B, E].
+struct Sequences {
+  std::int64_t length = 0, first = 0;
+  at::Tensor loads{};
+};
+/// How many choices of each expert the tokens have in each of `count` sequences: fp32 [count, E].
+[[nodiscard]] at::Tensor sequence_loads(const at::Tensor& experts, const Sequences& of, std::int64_t count,
+                                        std::int64_t all_experts);
+
 /// Writes d_logits [N, E] fp32: the gradient through `expert_weights` and of the losses. d_weights: fp32 [N, k].
-/// seq_len: T, tokens of a sequence. Returns the losses.
+/// Returns the losses: of a divided sequence this rank's part.
 RouterLosses router_backward(const at::Tensor& d_weights, const at::Tensor& logits, const at::Tensor& experts,
-                             std::int64_t seq_len, const model::Experts& router, RouterScales scales,
+                             const Sequences& sequences, const model::Experts& router, RouterScales scales,
                              const at::Tensor& d_logits);
 
 /// The rows of all experts, sorted by expert and then by token.

@@ -12,9 +12,10 @@ namespace trireme::mesh {
 /// of parameters with shard ranks, and losses are summed over them. dp: all ranks that train on other tokens, ordered
 /// by dp rank. pipeline: the ranks that hold the parts of one model and train on the same tokens; tied: the first and
 /// the last of them, which both hold a tied embedding, while those between are alone. shard_group:
-/// neighbours on the shard axis that keep a copy of the parameters (sync.reshard_after_forward). expert: neighbours on
-/// it that exchange rows for their experts; expert_shard: ranks with the same experts. tensor_group:
-/// neighbours on the tensor axis that share key and value heads.
+/// neighbours on the shard axis that keep a copy of the parameters (sync.reshard_after_forward). expert: neighbours of
+/// a fold, shard x context x tensor, that exchange rows for their experts; expert_shard: ranks of it with the same
+/// experts. sequence: ranks that have other tokens of the same sequences. tensor_group: neighbours on the tensor axis
+/// that share key and value heads.
 enum class Group {
   replicate,
   shard,
@@ -26,7 +27,8 @@ enum class Group {
   shard_group,
   tensor_group,
   expert,
-  expert_shard
+  expert_shard,
+  sequence
 };
 
 /// Which ranks a group has, of those that differ along its axes: all, consecutive ones, those at equal distances, or
@@ -42,6 +44,9 @@ struct GroupRow {
   Members members = Members::all;
 };
 
+/// The axes out of which expert ranks are folded (MoE Parallel Folding, Liu et al. 2025).
+inline constexpr Axes fold{Axis::shard, Axis::context, Axis::tensor};
+
 inline constexpr std::array groups{
     GroupRow{Group::replicate, "replicate", Axis::replicate, "replicate"},
     GroupRow{Group::shard, "shard", {Axis::shard, Axis::context}, "shard"},
@@ -52,8 +57,9 @@ inline constexpr std::array groups{
     GroupRow{Group::tied, "tied", Axis::pipeline, "pipeline", Members::ends},
     GroupRow{Group::shard_group, "shard_group", {Axis::shard, Axis::context}, "shard_group", Members::neighbours},
     GroupRow{Group::tensor_group, "tensor_group", Axis::tensor, "tensor_group", Members::neighbours},
-    GroupRow{Group::expert, "expert", {Axis::shard, Axis::context}, "expert", Members::neighbours},
-    GroupRow{Group::expert_shard, "expert_shard", {Axis::shard, Axis::context}, "expert_shard", Members::strided},
+    GroupRow{Group::expert, "expert", fold, "expert", Members::neighbours},
+    GroupRow{Group::expert_shard, "expert_shard", fold, "expert_shard", Members::strided},
+    GroupRow{Group::sequence, "sequence", {Axis::context, Axis::tensor}, "expert"},
 };
 
 [[nodiscard]] const GroupRow& row_of(Group group);

@@ -57,8 +57,8 @@ struct Mesh {
   [[nodiscard]] int shards() const { return shard * context; }
   /// Which of the shards a rank has.
   [[nodiscard]] int shard_of(const Coordinates& at) const { return at.shard * context + at.context; }
-  /// Which of the experts' parts a rank has, with context = tensor = 1.
-  [[nodiscard]] int expert_rank(const Coordinates& at) const { return shard_of(at) % expert; }
+  /// Which of the experts' parts a rank has: neighbours have different ones.
+  [[nodiscard]] int expert_rank(const Coordinates& at) const { return (shard_of(at) * tensor + at.tensor) % expert; }
   /// The same ranks in the same order as parameters and checkpoints see them: context ranks are shard ranks.
   [[nodiscard]] Mesh of_storage() const;
   [[nodiscard]] int size(Axis axis) const;

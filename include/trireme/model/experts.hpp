@@ -12,6 +12,8 @@ struct Model;
 struct ExpertPart {
   int rank = 0;
   int ranks = 1;
+  /// A loss reads how many tokens of a sequence each expert has: where ranks divide sequences, those are summed.
+  bool needs_loads = false;
   friend bool operator==(const ExpertPart&, const ExpertPart&) = default;
 
   /// Experts of one rank. count: of all, a multiple of `ranks`.
@@ -21,8 +23,8 @@ struct ExpertPart {
 
 /// A layer of experts in three stages: route, experts behind Join::dispatch and before Join::combine, and merge. The
 /// experts of b3 are a parameter block of their own, b3.experts, whose parameters are of as many parts as there are
-/// ranks. Applied to a model that nothing else divides. Throws ConfigError where the ranks do not divide the experts,
-/// for a model without experts, and for what does not go with them yet.
+/// ranks. With one expert rank and several tensor ranks they are such a block, too: the stage stays whole, and reads
+/// both. Applied last. Throws ConfigError where the ranks do not divide the experts, and for a model without experts.
 [[nodiscard]] Model divide_experts(Model model, const ExpertPart& part);
 
 }  // namespace trireme::model

@@ -47,6 +47,8 @@ struct ParameterBlock {
   bool backward_reads = true;
   /// Another pipeline rank holds the same block: a tied embedding, whose two gradients are summed.
   bool on_two_pipeline_ranks = false;
+  /// The experts of a layer, where these are a block of their own: every rank of the tensor axis has other elements.
+  bool of_experts = false;
   /// Equal runs of its parameters, each gathered by other ranks: expert parallelism. A rank needs those of its own.
   int parts = 1;
 };
@@ -86,6 +88,7 @@ struct Stage {
   std::int64_t window = 0;           ///< of attention: keys that a query sees, its own included; 0: all before it
   bool rotates = true;               ///< of attention: its queries and keys have RoPE
   bool sum_is_normed = false;  ///< the sum of a branch goes to the post_norm behind it, not to the residual stream
+  bool sums_loads = false;     ///< of a router: its backward reads loads of sequences that several ranks divide
 };
 
 /// The unit of scheduling.
@@ -171,6 +174,10 @@ struct Model {
 [[nodiscard]] constexpr bool is_of_experts(StageKind kind) {
   return kind == StageKind::route || kind == StageKind::experts || kind == StageKind::merge;
 }
+/// Whether a stage has parameters, whose gradients may be computed by themselves.
+[[nodiscard]] constexpr bool has_weights(StageKind kind) {
+  return kind != StageKind::core_attention && kind != StageKind::merge;
+}
 /// Whether parallelism partitions a stage: a separate value then stands between it and the residual stream.
 [[nodiscard]] inline bool is_partitioned(const Stage& stage) {
   return is_branch(stage.kind) || attends(stage.kind) || ends_attention(stage.kind) || begins_branch(stage.kind) ||
@@ -190,6 +197,11 @@ struct Model {
 [[nodiscard]] constexpr bool is_expert(Role role) {
   return role == Role::expert_gate || role == Role::expert_up || role == Role::expert_down;
 }
+
+/// Whether experts are parameter blocks of their own.
+[[nodiscard]] bool divides_experts(const Model& model);
+/// Whether a router's backward reads loads of sequences that several ranks divide.
+[[nodiscard]] bool sums_loads(const Model& model);
 
 /// Elements of a block's parameters that matrix products multiply a token by: not those of norms, nor what is looked up
 /// by index; of its experts those of experts_per_token.

@@ -38,24 +38,32 @@ class Route {
   };
   [[nodiscard]] Rows forward(const at::Tensor& x, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
                              Mode mode, Saved& saved) const;
-  /// The places of the rows and the weights [N, k], from what forward saved.
-  [[nodiscard]] kernels::ExpertRows rows_of(std::span<const at::Tensor> saved) const;
+  /// The experts of each token, int32 [N, k], from what a training forward saved, of this stage or of a whole layer.
+  [[nodiscard]] static const at::Tensor& choice_of(std::span<const at::Tensor> saved) {
+    return saved.size() == 1 ? saved[0] : saved[3];
+  }
+  /// The places of the rows and the weights [N, k], from what forward saved. experts: of all.
+  [[nodiscard]] static kernels::ExpertRows rows_of(std::span<const at::Tensor> saved, std::int64_t experts);
   [[nodiscard]] at::Tensor weights_of(std::span<const at::Tensor> saved) const;
   /// h once more.
   [[nodiscard]] at::Tensor normed(std::span<const at::Tensor> parameters, std::span<const at::Tensor> saved) const;
   /// d_rows [R, D] and d_weights, fp32 [N, k] or, of rows, [R]: gradients by what forward returned. d_hidden: by the
-  /// residual stream. Gradients of parameters behind its own are left alone.
-  [[nodiscard]] Result backward(const at::Tensor& d_rows, const at::Tensor& d_weights, const at::Tensor& d_hidden,
-                                const kernels::ExpertRows& by_expert, std::span<const at::Tensor> parameters,
-                                std::span<const Grad> grads, const Microbatch& microbatch,
-                                std::span<const at::Tensor> saved) const;
+  /// residual stream. What waits for the gradients by the parameters takes the place of what was saved: h, the gradient
+  /// by the logits, that by the norm's parameters, and what shared experts have. Parameters behind its own are left
+  /// alone.
+  [[nodiscard]] Result backward_input(const at::Tensor& d_rows, const at::Tensor& d_weights, const at::Tensor& d_hidden,
+                                      const kernels::ExpertRows& by_expert, std::span<const at::Tensor> parameters,
+                                      const Microbatch& microbatch, std::vector<at::Tensor>& saved) const;
+  /// d_hidden: only read where experts are shared.
+  void backward_weight(const at::Tensor& d_hidden, std::span<const Grad> grads,
+                       std::span<const at::Tensor> pending) const;
+  [[nodiscard]] bool shares() const { return experts_.shared != model::SharedExperts::none; }
 
   [[nodiscard]] std::size_t parameters() const;
   /// How many tensors it saves, where all is kept and else.
   [[nodiscard]] std::size_t saves_tensors(bool all) const;
 
  private:
-  [[nodiscard]] bool shares() const { return experts_.shared != model::SharedExperts::none; }
   /// Where the parameters of shared experts begin.
   [[nodiscard]] std::size_t shared() const { return router_ + (experts_.choice_bias ? 2 : 1); }
 
@@ -78,9 +86,12 @@ class HeldExperts {
   struct Gradients {
     at::Tensor rows, weights;
   };
-  [[nodiscard]] Gradients backward(const at::Tensor& d_out, std::span<const std::int64_t> begin,
-                                   std::span<const at::Tensor> parameters, std::span<const Grad> grads,
-                                   std::vector<at::Tensor> saved) const;
+  /// What waits for the gradients by the parameters takes the place of what was saved: the rows, the gradient by what
+  /// became of them, what down reads, the gradient by gate|up.
+  [[nodiscard]] Gradients backward_input(const at::Tensor& d_out, std::span<const std::int64_t> begin,
+                                         std::span<const at::Tensor> parameters, std::vector<at::Tensor>& saved) const;
+  void backward_weight(std::span<const std::int64_t> begin, std::span<const Grad> grads,
+                       std::span<const at::Tensor> pending) const;
 
  private:
   std::int64_t size_, held_;

@@ -44,6 +44,10 @@ struct Microbatch {
   double balance_scale = 0.0, router_z_scale = 0.0;
   /// Of a layer with a correction bias of its router: that bias, fp32 [E].
   at::Tensor choice_bias{};
+  /// Of a layer with experts: how many choices of each expert the whole sequences have, fp32 [B, E], in the backward of
+  /// a rank that has a part of their tokens; and the first of the B*T tokens that is on this rank's residual stream.
+  at::Tensor loads{};
+  std::int64_t first_token = 0;
 };
 
 using kernels::Grad;
@@ -90,7 +94,7 @@ class Stage {
 
   /// The two parts of a backward, between which may be any time: the gradient by the stage's input, as `backward`
   /// returns it; then `grads`, which needs no parameter values. What waits takes the place of what forward saved:
-  /// model::pending_tensors, to the byte. Layers of attention and mlp have them; the others throw BugError.
+  /// model::pending_tensors, to the byte. Layers of attention, mlp and moe have them; the others throw BugError.
   virtual Result backward_input(at::Tensor d_hidden, std::span<const at::Tensor> parameters,
                                 const Microbatch& microbatch, Saved& saved) const;
   virtual void backward_weight(std::span<const Grad> grads, const Saved& saved) const;

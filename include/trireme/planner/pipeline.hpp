@@ -36,9 +36,9 @@ struct PipelinePlan {
 /// Builds and verifies the lists of all pipeline ranks, and replays each. Throws ConfigError for what does not fit.
 [[nodiscard]] PipelinePlan plan_pipeline(const config::RunConfig& config, const config::Resolved& mesh);
 
-/// The same without memory and traffic, for one tensor and context rank.
+/// The same without memory and traffic, for the pipeline ranks that are elsewhere where `at` is.
 [[nodiscard]] PipelinePlan build_pipeline_plan(const config::RunConfig& config, const config::Resolved& mesh,
-                                               int tensor_rank, int context_rank = 0);
+                                               const mesh::Coordinates& at = {});
 
 /// Chunks, layers, parameters, share of FLOPs and memory of every pipeline rank.
 [[nodiscard]] std::string ranks_table(const PipelinePlan& plan);

@@ -30,7 +30,8 @@ enum class Routing : std::uint8_t { balanced, bound, worst };
 struct ReplayOptions {
   DType compute = DType::fp32;
   config::Reduce reduce = config::Reduce::fp32;
-  std::int64_t tokens = 0;  ///< of one microbatch of one rank: micro * seq_len / context
+  std::int64_t tokens = 0;     ///< of one microbatch of one rank: micro * seq_len / context
+  std::int64_t sequences = 0;  ///< of one microbatch: micro
   int replicas = 1;
   bool trains = true;                  ///< false: a forward only, no gradients and optimizer state
   int shard_rank = 0;                  ///< whose: which copied parameters a shard holds differs
@@ -42,6 +43,10 @@ struct ReplayOptions {
   /// What a run counted, by compute block and microbatch: in place of `routing`.
   std::map<std::pair<Block, Microbatch>, ExpertRows> recorded_rows{};
 
+  /// Of `tokens`, those on the residual stream of one tensor rank.
+  [[nodiscard]] std::int64_t stream_tokens(const model::Model& model) const {
+    return model.part.sequence_parallel ? tokens / model.part.ranks : tokens;
+  }
   [[nodiscard]] ExpertRows rows_of(const model::Model& model, Block block, Microbatch m) const;
 };
 

@@ -8,6 +8,14 @@
 /// a run knows: no need and no proof depends on it.
 namespace trireme::schedule {
 
+/// Sums over the ranks that have other tokens of the same sequences how many of each sequence every expert has: the
+/// router's backward reads it.
+struct SumLoads {
+  Block block;
+  Stage stage;
+  Microbatch microbatch;
+  friend bool operator==(const SumLoads&, const SumLoads&) = default;
+};
 /// Tells every expert rank how many rows it will get for each of its experts in this microbatch.
 struct ExchangeCounts {
   Block block;

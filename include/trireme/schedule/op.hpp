@@ -280,7 +280,7 @@ using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllR
                         Upload, OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations,
                         GatherSequence, ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm,
                         AllReduceReplicated, Put, Send, Receive, Take, GatherKeys, ScatterKeys, ExchangeHeads,
-                        ExchangeCounts, Dispatch, Combine, AllReduceStatistics>;
+                        ExchangeCounts, Dispatch, Combine, AllReduceStatistics, SumLoads>;
 
 [[nodiscard]] Lane lane_of(const Op& op);
 

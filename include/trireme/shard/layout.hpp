@@ -69,7 +69,8 @@ class BlockLayout {
   std::vector<Range> ranges_;
 };
 
-/// Layouts of all parameter blocks of a model for one number of shards.
+/// Layouts of all parameter blocks of a model for one number of shards: of the ranks that hold the same part of it.
+/// Blocks of experts have as many on every tensor rank, which has other elements of them.
 class Layout {
  public:
   Layout(const model::Model& model, int shards);
@@ -78,13 +79,18 @@ class Layout {
   }
   [[nodiscard]] int blocks() const { return static_cast<int>(blocks_.size()); }
   [[nodiscard]] int shards() const { return shards_; }
+  /// Which shard of a block the rank has that has shard `rank` of those of all ranks.
+  [[nodiscard]] int shard_of(ParamBlock block, int rank) const {
+    return (*this)[block].shards() == shards_ ? rank : rank * tensor_ranks_ + tensor_rank_;
+  }
   /// Padded elements over all blocks.
   [[nodiscard]] std::int64_t padded() const;
   /// Elements one rank holds.
-  [[nodiscard]] std::int64_t shard_elements() const { return padded() / shards_; }
+  [[nodiscard]] std::int64_t shard_elements() const;
 
  private:
   int shards_;
+  int tensor_rank_, tensor_ranks_;
   std::vector<BlockLayout> blocks_;
 };
 

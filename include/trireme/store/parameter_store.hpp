@@ -103,7 +103,8 @@ class ParameterStore {
   }
 
   [[nodiscard]] const shard::Layout& layout() const { return layout_; }
-  [[nodiscard]] int shard_rank() const { return shard_rank_; }
+  /// Which shard of the block this rank has.
+  [[nodiscard]] int shard_of(ParamBlock block) const { return layout_.shard_of(block, shard_rank_); }
   [[nodiscard]] DType compute() const { return compute_; }
 
  private:

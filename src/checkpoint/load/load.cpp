@@ -60,7 +60,8 @@ class Pieces {
     for (std::size_t p = 0; p < of_.size(); ++p) index_of[manifest.parameters[p].name] = p;
     for (int b = 0; b < shards.model.param_blocks(); ++b) {
       const ParamBlock block{b};
-      const auto pieces = shard::whole_slices(shards.model[block], shards.layout[block], shards.at.shard);
+      const auto pieces = shard::whole_slices(shards.model[block], shards.layout[block],
+                                              shards.layout.shard_of(block, shards.at.shard));
       for (const shard::StridedSlice& slice : shard::fold(shards.model[block], pieces))
         of_[index_of.at(shards.model[{block, slice.parameter}].name)].push_back(slice.hyperslab);
     }
@@ -80,7 +81,8 @@ void read_shards(Reader& reader, const Shards& shards) {
     for (int b = 0; b < shards.model.param_blocks(); ++b) {
       const ParamBlock block{b};
       const std::span<float> values = shards.values(quantity, block);
-      const auto pieces = shard::whole_slices(shards.model[block], shards.layout[block], shards.at.shard);
+      const auto pieces = shard::whole_slices(shards.model[block], shards.layout[block],
+                                              shards.layout.shard_of(block, shards.at.shard));
       for (const shard::StridedSlice& slice : shard::fold(shards.model[block], pieces))
         reader.read(
             quantity, shards.model[{block, slice.parameter}].name, slice.hyperslab,

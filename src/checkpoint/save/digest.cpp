@@ -55,7 +55,8 @@ std::uint64_t shard_digest(const Shards& shards) {
       if (shards.is_copy(block)) continue;
       const std::span<const float> values = shards.values(quantity, block);
       for (const shard::Slice& slice :
-           shard::whole_slices(shards.model[block], shards.layout[block], shards.at.shard, shard::Copies::first))
+           shard::whole_slices(shards.model[block], shards.layout[block],
+                               shards.layout.shard_of(block, shards.at.shard), shard::Copies::first))
         sum += digest(
             stream_key(static_cast<std::uint64_t>(quantity), shards.model[{block, slice.parameter}].name),
             slice.elements.begin,

@@ -19,7 +19,8 @@ constexpr std::int64_t element_bytes = 4;
 
 std::int64_t data_bytes(const Shards& shards) {
   const shard::Layout layout(shards.whole_model(), shards.mesh.shard);
-  return static_cast<std::int64_t>(all_quantities.size()) * element_bytes * layout.padded() * shards.mesh.tensor;
+  return static_cast<std::int64_t>(all_quantities.size()) * element_bytes * layout.shard_elements() *
+         shards.mesh.shard * shards.mesh.tensor;
 }
 
 std::vector<shard::Range> slice_bytes(const SavedFile& file) {

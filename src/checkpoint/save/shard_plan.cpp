@@ -44,7 +44,7 @@ PlannedDataset plan_dataset(const Shards& shards, const Writers& writers, Quanti
     const int first = shards.mesh.rank_of({.pipeline = shards.at.pipeline}).value;
     const mesh::Coordinates at = shards.mesh.coordinates(Rank{first + rank * shards.mesh.tensor + shards.at.tensor});
     const shard::Range part = part_of_shard(shards.layout[block].shard_elements(), at.replicate, shards.mesh.replicate);
-    const auto slices = slices_of_part(shards, block, at.shard, part);
+    const auto slices = slices_of_part(shards, block, shards.layout.shard_of(block, at.shard), part);
     if (slices.empty()) continue;  // padding only
     planned.parts.push_back({.dp_rank = rank,
                              .begin = part.begin,

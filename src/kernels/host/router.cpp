@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Routers: which experts compute a token, with which weights, and the gradient by the logits.
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -164,28 +165,51 @@ at::Tensor expert_weights(const at::Tensor& logits, const at::Tensor& experts, c
   return weights;
 }
 
+at::Tensor sequence_loads(const at::Tensor& experts, const Sequences& of, std::int64_t count,
+                          std::int64_t all_experts) {
+  at::Tensor loads = at::zeros({count, all_experts}, experts.options().dtype(at::kFloat));
+  const auto* const chosen = experts.const_data_ptr<std::int32_t>();
+  auto* const to = loads.mutable_data_ptr<float>();
+  const std::int64_t k = experts.size(1);
+  invariant(of.first >= 0 && of.first + experts.size(0) <= count * of.length, "tokens lie within their sequences");
+  for (std::int64_t i = 0; i < experts.numel(); ++i)
+    to[(of.first + i / k) / of.length * all_experts + chosen[i]] += 1;  // exact below 2^24
+  return loads;
+}
+
 RouterLosses router_backward(const at::Tensor& d_weights, const at::Tensor& logits, const at::Tensor& experts,
-                             std::int64_t seq_len, const model::Experts& router, RouterScales scales,
+                             const Sequences& sequences, const model::Experts& router, RouterScales scales,
                              const at::Tensor& d_logits) {
   expect_choice(logits, experts);
   expect_shape(d_weights, experts.sizes(), at::kFloat, "router_backward: d_weights do not fit the experts");
   expect_shape(d_logits, logits.sizes(), at::kFloat, "router_backward: d_logits do not fit the logits");
-  const std::int64_t count = logits.size(1), k = experts.size(1), sequences = logits.size(0) / seq_len;
-  invariant(sequences * seq_len == logits.size(0), "a router's tokens are whole sequences");
+  const std::int64_t count = logits.size(1), k = experts.size(1), tokens = logits.size(0);
+  const std::int64_t length = sequences.length, before = sequences.first;
+  const std::int64_t first_sequence = before / length, end_sequence = (before + tokens + length - 1) / length;
+  const at::Tensor loads =
+      sequences.loads.defined() ? sequences.loads : sequence_loads(experts, sequences, end_sequence, count);
+  expect_shape(loads, {loads.size(0), count}, at::kFloat, "router_backward: loads do not fit the experts");
+  invariant(loads.size(0) >= end_sequence, "every sequence has loads");
   const bool softmax = router.scores == model::RouterScores::softmax;
   const auto* const from = logits.const_data_ptr<float>();
   const auto* const chosen = experts.const_data_ptr<std::int32_t>();
   const auto* const d_weight = d_weights.const_data_ptr<float>();
+  const auto* const of_sequences = loads.const_data_ptr<float>();
   auto* const to = d_logits.mutable_data_ptr<float>();
-  std::vector<RouterLosses> losses(static_cast<std::size_t>(sequences));
-  parallel(sequences, [=, &losses, &router](std::int64_t sequence) {
+  std::vector<RouterLosses> losses(static_cast<std::size_t>(end_sequence - first_sequence));
+  parallel(end_sequence - first_sequence, [=, &losses, &router](std::int64_t number) {
     const auto n = static_cast<std::size_t>(count);
+    const std::int64_t sequence = first_sequence + number;
     std::vector<double> p(n), s(n), d(n), load(n, 0);  // p: the softmax; load: f / T
-    for (std::int64_t i = sequence * seq_len * k; i < (sequence + 1) * seq_len * k; ++i)
-      load[static_cast<std::size_t>(chosen[i])] +=
-          static_cast<double>(count) / static_cast<double>(k * seq_len) / static_cast<double>(seq_len);
-    RouterLosses& loss = losses[static_cast<std::size_t>(sequence)];
-    for (std::int64_t token = sequence * seq_len; token < (sequence + 1) * seq_len; ++token) {
+    const float* const choices = of_sequences + sequence * count;
+    const double whole = std::accumulate(choices, choices + count, 0.0) / static_cast<double>(k);  // T
+    std::transform(choices, choices + count, load.begin(), [&](float of_expert) {
+      return of_expert * static_cast<double>(count) / (static_cast<double>(k) * whole * whole);
+    });
+    RouterLosses& loss = losses[static_cast<std::size_t>(number)];
+    const std::int64_t begin = std::max<std::int64_t>(0, sequence * length - before);
+    const std::int64_t end = std::min(tokens, (sequence + 1) * length - before);
+    for (std::int64_t token = begin; token < end; ++token) {
       const double log_z = softmax_into(from + token * count, count, p.data());
       if (!softmax)
         for (std::size_t e = 0; e < n; ++e) s[e] = sigmoid_of(from[token * count + static_cast<std::int64_t>(e)]);

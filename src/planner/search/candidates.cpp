@@ -89,14 +89,16 @@ std::vector<SyncChoice> sync_choices_of_pipeline() {
   return {{SyncPolicy::deferred, 1, false}, {SyncPolicy::immediate, 1, false}};
 }
 
-/// Of models with experts: 1, 2, 4, ... of a node, which divide them, where no other axis divides layers.
+/// Of models with experts: 1, 2, 4, ... of a node, which divide them. per_node: ranks of a node beside tensor and
+/// context ranks.
 std::vector<std::int64_t> expert_sizes(const RunConfig& config, std::int64_t shard, std::int64_t per_node) {
   const config::Mesh& mesh = config.mesh;
   const std::int64_t experts = config.model.dense_layers < config.model.layers ? config.model.experts : 0;
-  if (experts == 0 || mesh.tensor * mesh.context * mesh.pipeline > 1 || config.device.cuda_graphs) return {1};
-  std::vector<std::int64_t> out = powers(shard, std::min(per_node, experts));
+  if (experts == 0 || config.device.cuda_graphs) return {1};
+  const std::int64_t fold = shard * mesh.context * mesh.tensor;
+  std::vector<std::int64_t> out = powers(fold, std::min(per_node * mesh.context * mesh.tensor, experts));
   std::erase_if(out, [&](std::int64_t size) { return experts % size != 0; });
-  const bool given = shard % mesh.expert == 0 && std::find(out.begin(), out.end(), mesh.expert) == out.end();
+  const bool given = fold % mesh.expert == 0 && std::find(out.begin(), out.end(), mesh.expert) == out.end();
   if (given) out.push_back(mesh.expert);
   return out;
 }
@@ -121,8 +123,10 @@ std::vector<std::pair<SyncChoice, std::int64_t>> choices_of(const RunConfig& con
   std::vector<std::pair<SyncChoice, std::int64_t>> out;
   for (const SyncChoice& sync :
        config.mesh.pipeline > 1 ? sync_choices_of_pipeline() : sync_choices(shard, accumulation, per_node))
-    for (const std::int64_t expert : expert_sizes(config, shard, per_node))
-      if (expert == 1 || sync.after_forward <= 1) out.emplace_back(sync, expert);
+    for (const std::int64_t expert : expert_sizes(config, shard, per_node)) {
+      const bool of_experts = expert > 1 || (config.model.experts > 0 && config.mesh.tensor > 1);
+      if (!of_experts || sync.after_forward <= 1) out.emplace_back(sync, expert);
+    }
   return out;
 }
 

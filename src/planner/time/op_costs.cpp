@@ -74,6 +74,10 @@ class OpCost {
     return cost;
   }
 
+  Cost operator()(const schedule::SumLoads&) const {
+    return all_reduce(spread(of_.mesh.context * of_.mesh.tensor, 1),
+                      4 * f64(of_.replay_options.sequences * of_.model.sizes.decoder.experts->count));
+  }
   Cost operator()(const schedule::ExchangeCounts&) const {
     return exchange("counts of rows", 4 * f64(of_.model.sizes.decoder.experts->count));
   }
@@ -175,7 +179,8 @@ class OpCost {
   }
   /// The ranks that gather a block.
   [[nodiscard]] Group gathering(ParamBlock block) const {
-    return spread(layout(block).gathering(), of_.mesh.stride(Axis::context) * of_.model[block].parts);
+    const model::ParameterBlock& of = of_.model[block];
+    return spread(layout(block).gathering(), of.of_experts ? of.parts : of_.mesh.stride(Axis::context));
   }
   /// All rows of an exchange between expert ranks, those that stay among them.
   template <class Exchange>
@@ -184,7 +189,7 @@ class OpCost {
     return f64(std::max(rows.sent, rows.fetched) * of_.mesh.expert) / std::max(1, of_.mesh.expert - 1);
   }
   [[nodiscard]] Cost exchange(const char* name, double bytes) const {
-    const Group group = spread(of_.mesh.expert, of_.mesh.stride(Axis::context));
+    const Group group = spread(of_.mesh.expert, 1);
     const Cost cost{.seconds = all_to_all_seconds(machine_, group, bytes),
                     .bytes = bytes * (group.ranks - 1) / group.ranks,
                     .wire = group.wire()};

@@ -48,19 +48,21 @@ class Stages {
       bytes("norm of queries and keys", k.norm, all_tokens(),
             (model_.held.heads + model_.held.kv_heads) * model_.held.head_dim);
     const int norms = kind == Kind::head ? 1 : (decoder.pre_norm ? 1 : 0) + (decoder.post_norm ? 1 : 0);
-    if (kind == Kind::attention || kind == Kind::mlp || kind == Kind::moe || kind == Kind::head || kind == Kind::route)
+    if (kind == Kind::attention || kind == Kind::mlp || kind == Kind::head)
       bytes("norm and residual", k.norm * norms, all_tokens(), model_.sizes.hidden);
+    if (kind == Kind::moe || kind == Kind::route)
+      bytes("norm and residual", k.norm * norms, stream_tokens(), model_.sizes.hidden);
     if (kind == Kind::attention || kind == Kind::attention_branch || kind == Kind::projection)
       bytes("layout of q, k, v and RoPE", k.projections, all_tokens(), model_.held.heads * model_.held.head_dim);
     if (kind == Kind::mlp || kind == Kind::mlp_branch)
       bytes("activation function", k.activation * (decoder.gated() ? 1 : plain_activation), all_tokens(),
             model_.held.intermediate);
     if (kind == Kind::moe || kind == Kind::experts)
-      bytes("activation function", k.activation, all_tokens(), decoder.experts->per_token * decoder.experts->size);
+      bytes("activation function", k.activation, stream_tokens(), decoder.experts->per_token * decoder.experts->size);
     if ((kind == Kind::moe || kind == Kind::route) && decoder.experts->shared != model::SharedExperts::none)
-      bytes("activation function", k.activation, all_tokens(), decoder.experts->shared_size);
+      bytes("activation function", k.activation, stream_tokens(), decoder.experts->shared_size);
     if (kind == Kind::moe || kind == Kind::merge)
-      bytes("rows to experts and back", 8, all_tokens(), decoder.experts->per_token * model_.sizes.hidden);
+      bytes("rows to experts and back", 8, stream_tokens(), decoder.experts->per_token * model_.sizes.hidden);
     if (kind == Kind::head || kind == Kind::logits) bytes("logits", k.logit, all_tokens(), model_.held.vocab);
     launched_ = launched_ || kind != Kind::head;
   }
@@ -102,22 +104,22 @@ class Stages {
       if (model_[ref].shape.size() == 2) weights.push_back(ref);
     if (stage.kind == model::StageKind::moe) {
       const auto& router = model_[weights.front()].shape;
-      add_product("router", 1, f64(all_tokens()), router[0], router[1]);
+      add_product("router", 1, f64(stream_tokens()), router[0], router[1]);
       shared_terms();
       return expert_terms(without_last);
     }
     // Nothing reads what experts make of rows when they run again.
     if (stage.kind == model::StageKind::experts) return expert_terms(phase_ == Phase::recompute);
     if (without_last && !weights.empty()) weights.pop_back();
+    const std::int64_t tokens = stage.kind == model::StageKind::route ? stream_tokens() : all_tokens();
     for (const model::ParamRef ref : weights) {
       const auto& shape = model_[ref].shape;
-      const double flops = 2 * f64(all_tokens()) * f64(shape[0]) * f64(shape[1]);
+      const double flops = 2 * f64(tokens) * f64(shape[0]) * f64(shape[1]);
       const double rate = product_rate(c_.machine, flops, c_.of.replay_options.compute);
       const double seconds = products(phase_) * flops / rate;
       if (terms_ != nullptr)
         note("product", seconds,
-             fmt::format("{} x 2 x {} x {} x {} / {:.4g} FLOP/s", products(phase_), all_tokens(), shape[0], shape[1],
-                         rate));
+             fmt::format("{} x 2 x {} x {} x {} / {:.4g} FLOP/s", products(phase_), tokens, shape[0], shape[1], rate));
       seconds_ += seconds;
     }
   }
@@ -136,15 +138,15 @@ class Stages {
   void shared_terms() {
     const model::Experts& experts = *model_.sizes.decoder.experts;
     if (experts.shared == model::SharedExperts::none) return;
-    add_product("gate and up of shared experts", 1, f64(all_tokens()), 2 * experts.shared_size, model_.sizes.hidden);
-    add_product("down of shared experts", 1, f64(all_tokens()), model_.sizes.hidden, experts.shared_size);
+    add_product("gate and up of shared experts", 1, f64(stream_tokens()), 2 * experts.shared_size, model_.sizes.hidden);
+    add_product("down of shared experts", 1, f64(stream_tokens()), model_.sizes.hidden, experts.shared_size);
   }
 
   /// This rank's experts as if each got as many rows as the others. without_last: but for their down.
   void expert_terms(bool without_last) {
     const model::Experts& experts = *model_.sizes.decoder.experts;
     const std::int64_t held = model_.part.experts.held(experts.count);
-    const double each = f64(all_tokens() * experts.per_token) / f64(held);
+    const double each = f64(stream_tokens() * experts.per_token) / f64(held);
     add_product("gate and up of experts", held, each, 2 * experts.size, model_.sizes.hidden);
     if (!without_last) add_product("down of experts", held, each, model_.sizes.hidden, experts.size);
   }

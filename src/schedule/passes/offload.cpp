@@ -11,13 +11,11 @@ namespace {
 
 /// The first blocks whose parameters make up `fraction` of all, as a flag by block.
 std::vector<bool> chosen(const model::Model& model, double fraction) {
-  const shard::Layout whole(model, 1);
+  std::vector<double> before{0};
+  for (const model::ParameterBlock& block : model.parameter_blocks)
+    before.push_back(before.back() + static_cast<double>(shard::BlockLayout(block, 1).padded()));
   std::vector<bool> out;
-  double before = 0;
-  for (int b = 0; b < model.param_blocks(); ++b) {
-    out.push_back(before < fraction * static_cast<double>(whole.padded()));
-    before += static_cast<double>(whole[ParamBlock{b}].padded());
-  }
+  for (std::size_t b = 0; b + 1 < before.size(); ++b) out.push_back(before[b] < fraction * before.back());
   return out;
 }
 

@@ -38,6 +38,7 @@ void append_gathers_for_backward(std::vector<Op>& ops, const model::Model& model
   if (stage.leave == Join::scatter_sequence) ops.push_back(GatherSequence{b, s, m, Phase::backward});
   if (stage.enter == Join::gather_keys) ops.push_back(GatherKeys{b, s, m, Phase::again});
   if (stage.leave == Join::combine) ops.push_back(Combine{b, s, m, Phase::backward});
+  if (stage.sums_loads) ops.push_back(SumLoads{b, s, m});
 }
 
 void append_sum_of_input_gradient(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
@@ -126,7 +127,7 @@ void append_backward(std::vector<Op>& ops, const model::Model& model, Block b, S
 
 void append_backward_input(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
   append_gathers_for_backward(ops, model, b, s, m);
-  const bool weights = stage_of(model, b, s).kind != model::StageKind::core_attention;
+  const bool weights = model::has_weights(stage_of(model, b, s).kind);
   ops.push_back(Backward{.block = b,
                          .stage = s,
                          .microbatch = m,
@@ -136,7 +137,7 @@ void append_backward_input(std::vector<Op>& ops, const model::Model& model, Bloc
 }
 
 void append_backward_weight(std::vector<Op>& ops, const model::Model& model, Block b, Stage s, Microbatch m) {
-  if (stage_of(model, b, s).kind == model::StageKind::core_attention) return;  // it has no weights
+  if (!model::has_weights(stage_of(model, b, s).kind)) return;
   if (model::is_branch(stage_of(model, b, s).kind)) append_input_again(ops, model, b, s, m);
   ops.push_back(Backward{.block = b, .stage = s, .microbatch = m, .gradients = {}, .part = BackwardPart::weight});
 }

@@ -59,6 +59,7 @@ std::optional<std::pair<Block, Microbatch>> begins_backward(const Op& op) {
     return std::pair{gather->block, gather->microbatch};
   if (const auto* keys = std::get_if<GatherKeys>(&op); keys != nullptr && keys->phase == Phase::again)
     return std::pair{keys->block, keys->microbatch};
+  if (const auto* sum = std::get_if<SumLoads>(&op)) return std::pair{sum->block, sum->microbatch};
   if (const auto* again = std::get_if<RecomputeNorm>(&op)) return std::pair{again->block, again->microbatch};
   return std::nullopt;
 }

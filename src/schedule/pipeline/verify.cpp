@@ -38,6 +38,7 @@ class ChunkStreams {
   void operator()(const GatherKeys&) {}
   void operator()(const ScatterKeys&) {}
   void operator()(const ExchangeHeads&) {}
+  void operator()(const SumLoads&) {}
   void operator()(const ExchangeCounts&) {}
   void operator()(const Dispatch&) {}
   void operator()(const Combine&) {}

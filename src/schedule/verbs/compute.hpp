@@ -8,6 +8,15 @@
 /// Verbs that run stages.
 namespace trireme::schedule {
 
+/// Whether a stage of an op has a router whose backward reads sums over ranks.
+template <class Compute>
+bool sums_loads(const Compute& op, const model::Model& model) {
+  const StageRange range = stages_of(model[op.block], op.stage);
+  const auto& stages = model[op.block].stages;
+  return std::any_of(stages.begin() + range.first, stages.begin() + range.last,
+                     [](const model::Stage& stage) { return stage.sums_loads; });
+}
+
 /// Of whole stages: the residual stream, and what they save.
 template <class Stream, class Compute>
 void whole_effects(const Compute& op, Effects& on, bool reads_saved) {
@@ -57,7 +66,10 @@ struct Description<Forward> {
   static void effects(const Forward& op, Effects& on) {
     const model::Stage* const partitioned = partitioned_stage(on.model, op.block, op.stage);
     const bool reads_cache = op.keep == model::Keep::kv_cache;  // of the step before
-    if (partitioned == nullptr) return whole_effects<resource::Hidden>(op, on, reads_cache);
+    if (partitioned == nullptr) {
+      if (sums_loads(op, on.model)) on.write(resource::Counts{op.block, op.microbatch});
+      return whole_effects<resource::Hidden>(op, on, reads_cache);
+    }
     using model::StageKind;
     on.read_parameters();
     if (reads_cache) on.read(resource::Saved{op.block, *op.stage, op.microbatch});
@@ -145,6 +157,7 @@ struct Description<Backward> {
       pending_effects(op, on);
     else
       whole_effects<resource::Hidden>(op, on, true);
+    if (op.part != BackwardPart::weight && sums_loads(op, on.model)) on.read(resource::Counts{op.block, op.microbatch});
     for (const GradientTarget& target : op.gradients) {
       if (target.add) on.read(resource::GradientSlot{target.slot});
       on.write(resource::GradientSlot{target.slot});
@@ -184,6 +197,7 @@ struct Description<Backward> {
     on.update(resource::Saved{op.block, *op.stage, m});
     if (op.part == BackwardPart::weight) {
       if (model::is_branch(stage.kind)) on.read(resource::BranchAgain{m});
+      if (stage.kind == model::StageKind::experts) on.read(resource::Counts{op.block, m});
       return;
     }
     if (model::is_of_experts(stage.kind)) {

@@ -7,6 +7,20 @@
 namespace trireme::schedule {
 
 template <>
+struct Description<SumLoads> {
+  static constexpr Names<1> names{"sum_loads"};
+  static Lane lane(const SumLoads&) { return Lane::expert; }
+  static void effects(const SumLoads& op, Effects& on) { on.update(resource::Counts{op.block, op.microbatch}); }
+  static std::string print(const SumLoads& op, const model::Model& model) {
+    return compute_text(model, op.block, op.stage, op.microbatch);
+  }
+  static Op parse(Line& line, std::string_view) {
+    const auto [block, stage] = line.block_and_stage();
+    return SumLoads{block, stage, line.microbatch()};
+  }
+};
+
+template <>
 struct Description<ExchangeCounts> {
   static constexpr Names<1> names{"exchange_counts"};
   static Lane lane(const ExchangeCounts&) { return Lane::expert; }

@@ -134,6 +134,9 @@ class Order {
       case Phase::again: return complain("exchanges what no stage computes again");
     }
   }
+  void operator()(const SumLoads& op) {
+    expect({op.block, op.stage}, op.microbatch, "backward", next_backward(stream_of(op.microbatch)));
+  }
   void operator()(const ExchangeCounts& op) {
     expect({op.block, op.stage}, op.microbatch, "forward", next_forward(stream_of(op.microbatch)));
   }

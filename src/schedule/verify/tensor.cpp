@@ -50,6 +50,7 @@ class StageBoundaries {
       return;
     }
     expect_no_debt(op.microbatch);
+    if (stage.sums_loads && summed_.erase(key) == 0) complain("reads loads that were not summed");
     if (stage.leave == Join::scatter_sequence || stage.leave == Join::combine) use(key, Phase::backward);
     if (op.part == BackwardPart::input) half_done_.insert(key);
     if (stage.enter == Join::gather_keys) {
@@ -97,6 +98,10 @@ class StageBoundaries {
       complain("exchanges what its stage does not read");
     if (!gathered_.insert({{op.block, op.stage, op.microbatch}, op.phase}).second)
       complain("exchanges what is there already");
+  }
+  void operator()(const SumLoads& op) {
+    if (!stage_of(op.block, op.stage).sums_loads) complain("sums loads that its stage does not read");
+    if (!summed_.insert({op.block, op.stage, op.microbatch}).second) complain("sums what is summed already");
   }
   void operator()(const ExchangeCounts& op) {
     expect_no_debt(op.microbatch);
@@ -185,7 +190,7 @@ class StageBoundaries {
   std::vector<std::string> wrong_;
   std::map<Microbatch, std::optional<std::string>> owed_;
   std::set<std::pair<Key, Phase>> gathered_;
-  std::set<Key> half_done_, again_, counted_;
+  std::set<Key> half_done_, again_, counted_, summed_;
 };
 
 }  // namespace

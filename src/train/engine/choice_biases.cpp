@@ -28,7 +28,7 @@ void Job::share_choice_biases() {
     const auto first = static_cast<std::ptrdiff_t>(values.size());
     values.resize(values.size() + static_cast<std::size_t>(model_[{block, bias}].elements()));
     if (at_.replicate != 0) continue;
-    for (const shard::Slice& slice : layout_[block].slices(store_->shard_rank()))
+    for (const shard::Slice& slice : layout_[block].slices(store_->shard_of(block)))
       if (slice.parameter == bias)
         std::copy_n(store_->master(block).const_data_ptr<float>() + slice.offset, slice.elements.size(),
                     values.begin() + first + slice.elements.begin);

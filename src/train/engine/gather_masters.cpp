@@ -13,12 +13,15 @@
 namespace trireme::train {
 namespace {
 
-/// The flat buffer of a block whose slices came in the order of the ranks.
-at::Tensor in_order(const at::Tensor& by_rank, const shard::BlockLayout& layout) {
-  at::Tensor flat = at::empty_like(by_rank);
+/// The flat buffer [1, padded] of a block of experts, whose slices came [tensor ranks, those of each].
+at::Tensor in_order(const at::Tensor& by_tensor_rank, const shard::BlockLayout& layout) {
+  at::Tensor flat = at::empty({1, layout.padded()}, by_tensor_rank.options());
   const std::int64_t each = layout.shard_elements();
-  for (int rank = 0; rank < layout.shards(); ++rank)
-    flat.narrow(1, layout.shard(rank).begin, each).copy_(by_rank.narrow(1, rank * each, each));
+  const int tensor_ranks = static_cast<int>(by_tensor_rank.size(0));
+  for (int shard = 0; shard < layout.shards(); ++shard)
+    flat.narrow(1, layout.shard(shard).begin, each)
+        .copy_(
+            by_tensor_rank.select(0, shard % tensor_ranks).narrow(0, shard / tensor_ranks * each, each).unsqueeze(0));
   return flat;
 }
 
@@ -38,7 +41,8 @@ at::Tensor Job::gather_masters(ParamBlock block) {
   }
   if (!receives) return {};
   const device::ChargeTo charge(device::Category::workspace);
-  at::Tensor all = at::empty({mesh().tensor, whole_layout()[block].padded()}, at::kFloat);
+  const int parts = whole_model()[block].of_experts ? 1 : mesh().tensor;
+  at::Tensor all = at::empty({parts, whole_layout()[block].padded()}, at::kFloat);
   pipeline_control()->receive(all.mutable_data_ptr(), Bytes{static_cast<std::int64_t>(all.nbytes())}, holder);
   return all;
 }
@@ -46,13 +50,15 @@ at::Tensor Job::gather_masters(ParamBlock block) {
 at::Tensor Job::gather_held(ParamBlock block) {
   const device::ChargeTo charge(device::Category::workspace);
   const at::Tensor shard = store_->master(block).to(options_.device);  // offload keeps it on the host
-  at::Tensor held = at::empty({1, layout_[block].padded()}, shard.options());
+  at::Tensor held = at::empty({1, shard.numel() * gather().size()}, shard.options());
   gather().all_gather(shard.const_data_ptr(), held.mutable_data_ptr(), shard.numel(), DType::fp32);
-  if (model_[block].parts > 1) held = in_order(held, layout_[block]);
   if (!options_.control_over_link) held = device::on_host(held);  // where the control group's values lie
-  if (tensor_control() == nullptr) return device::on_host(held);
-  at::Tensor all = at::empty({mesh().tensor, layout_[block].padded()}, held.options());
-  tensor_control()->all_gather(held.const_data_ptr(), all.mutable_data_ptr(), held.numel(), DType::fp32);
+  at::Tensor all = held;
+  if (tensor_control() != nullptr) {
+    all = at::empty({mesh().tensor, held.size(1)}, held.options());
+    tensor_control()->all_gather(held.const_data_ptr(), all.mutable_data_ptr(), held.numel(), DType::fp32);
+  }
+  if (model_[block].of_experts) all = in_order(all, layout_[block]);
   return device::on_host(all);
 }
 

@@ -134,6 +134,8 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
           .shard_group = buffers.reshard_group.value_or(1),
           .tensor_group = shard::kv_replication_group(model_),
           .tied = holds_tied_twice(config_, model_),
+          .expert_blocks = model::divides_experts(whole_model()),
+          .sums_loads = model::sums_loads(whole_model()),
           .gradients_on_host = options_.device.is_cuda() && config_.memory.offload != config::Offload::none},
       peers_of(runs), config_, options_, traffic_);
   layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens,

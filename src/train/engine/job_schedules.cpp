@@ -29,7 +29,7 @@ std::vector<int> holders_of(const planner::PipelinePlan& plan) {
 }
 
 JobSchedules of_pipeline(const config::RunConfig& config, const config::Resolved& mesh, const mesh::Coordinates& at) {
-  planner::PipelinePlan plan = planner::build_pipeline_plan(config, mesh, at.tensor, at.context);
+  planner::PipelinePlan plan = planner::build_pipeline_plan(config, mesh, at);
   const std::vector<schedule::Schedule> forwards =
       schedule::build_pipeline_forward(plan.parts, plan.pipeline, schedule::policy_of(config, mesh));
   if (fault::point("start.list")) std::swap(plan.steps.front().ops.front(), plan.steps.front().ops.back());

@@ -116,7 +116,7 @@ void export_huggingface(Job& job, const std::string& directory, const huggingfac
   if (job.at() == mesh::Coordinates{}) {
     Gatherer gatherer(job);
     try {
-      if (job.mesh().expert > 1)
+      if (model::divides_experts(job.whole_model()))
         write_undivided(job, directory, options, gatherer);
       else
         huggingface::write_huggingface(directory, job.whole_model(), options, std::ref(gatherer));

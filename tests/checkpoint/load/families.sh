@@ -188,7 +188,7 @@ hold_to_transformers() {
   local brief=${brief:-}
   [[ -z ${TRIREME_TEST_ALL_MESHES:-} ]] || brief=
   sed -e '/^\[model\]/,/^\[data\]/{/^\[/!d}' run.toml >from.toml
-  local kind from ranks mesh ranks_of_tensor meshes obstacle sources
+  local kind from ranks mesh ranks_of_tensor meshes sources
   ask make "$@"
   for kind in "$@"; do
     sources=("$kind" "$kind.checkpoint")
@@ -198,19 +198,10 @@ hold_to_transformers() {
     for from in "${sources[@]}"; do
       on 1 generate "$from" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.from-$from.logits"
     done
-    obstacle=
+    ranks_of_tensor='2 4' meshes='1,1 3,1 4,4 4,2'
     case $kind in
-      mixtral* | qwen[23]_moe* | olmoe* | glm4_moe* | dots1*) obstacle='cannot be divided over the tensor axis' ;;
+      mixtral* | qwen[23]_moe* | olmoe* | glm4_moe* | dots1*) ranks_of_tensor='' meshes='1,1 3,1 2,1 4,1' ;;
     esac
-    if [[ -n $obstacle ]]; then
-      ranks_of_tensor='' meshes='1,1 3,1 2,1 4,1'
-      if [[ -z ${brief:-} ]]; then
-        job 2 generate "$kind" --tokenizer bytes --prompt "$prompt" --tokens 1
-        expect_end 2 'mesh.tensor = 2' "$obstacle" 'set mesh.tensor = 1'
-      fi
-    else
-      ranks_of_tensor='2 4' meshes='1,1 3,1 4,4 4,2'
-    fi
     [[ -z ${brief:-} ]] || ranks_of_tensor=${ranks_of_tensor% *} meshes=${meshes##* }
     for ranks in $ranks_of_tensor; do
       on "$ranks" generate "$kind-exported" --tokenizer bytes --prompt "$prompt" --tokens 1 --logits "$kind.on-$ranks.logits"

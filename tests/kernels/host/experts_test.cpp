@@ -144,7 +144,7 @@ TEST(RouterBackward, AgreesWithAutograd) {
       const at::Tensor logits = 2 * at::randn({24, 9}), d_weights = at::randn({24, 4});
       const at::Tensor experts = choose_experts(logits, 4);
       const at::Tensor d_logits = at::full_like(logits, NAN);
-      const RouterLosses losses = router_backward(d_weights, logits, experts, 8, of, scales, d_logits);
+      const RouterLosses losses = router_backward(d_weights, logits, experts, {.length = 8}, of, scales, d_logits);
       const at::Tensor x = logits.to(at::kDouble).requires_grad_();
       const Reference expected = reference(x, experts, 8, of);
       EXPECT_LT(relative_error(expert_weights(logits, experts, of), expected.weights), 1e-6);
@@ -155,13 +155,39 @@ TEST(RouterBackward, AgreesWithAutograd) {
     }
 }
 
+TEST(RouterBackward, OfPartsOfSequencesIsThatOfTheWhole) {
+  // Three sequences of 8 tokens; ranks that have runs of 6 of all 24, whatever sequence they are of.
+  const model::Experts of = router(9, 4, true);
+  const RouterScales scales{.balance = 0.2, .z = 0.01};
+  const at::Tensor logits = 2 * at::randn({24, 9}), d_weights = at::randn({24, 4});
+  const at::Tensor experts = choose_experts(logits, 4), whole = at::empty_like(logits);
+  const RouterLosses expected = router_backward(d_weights, logits, experts, {.length = 8}, of, scales, whole);
+  at::Tensor loads = at::zeros({3, 9});
+  for (std::int64_t first = 0; first < 24; first += 6)
+    loads += sequence_loads(experts.narrow(0, first, 6), {.length = 8, .first = first}, 3, 9);
+  EXPECT_TRUE(at::equal(loads, sequence_loads(experts, {.length = 8}, 3, 9)));
+  RouterLosses losses;
+  for (std::int64_t first = 0; first < 24; first += 6) {
+    const auto part = [&](const at::Tensor& of_all) { return of_all.narrow(0, first, 6); };
+    const at::Tensor d_logits = at::empty({6, 9});
+    const RouterLosses of_part = router_backward(part(d_weights), part(logits), part(experts),
+                                                 {.length = 8, .first = first, .loads = loads}, of, scales, d_logits);
+    EXPECT_TRUE(at::equal(d_logits, part(whole)));
+    losses.balance += of_part.balance;
+    losses.z += of_part.z;
+  }
+  EXPECT_NEAR(losses.balance, expected.balance, 1e-12);
+  EXPECT_NEAR(losses.z, expected.z, 1e-12);
+}
+
 TEST(RouterBackward, BalanceIsOneSequenceWithEvenLoadsAtLeastOne) {
   // E sum f P is 1 where both are even, and E / k where all tokens go to the same k experts with all of their weight.
   at::Tensor even = at::zeros({4, 4}), skewed = at::zeros({4, 4});
   for (std::int64_t t = 0; t < 4; ++t) even[t][t] = 1e-3, skewed[t][2] = 100;
   const auto loss = [](const at::Tensor& logits) {
     const at::Tensor d = at::zeros_like(logits);
-    return router_backward(at::zeros({4, 1}), logits, choose_experts(logits, 1), 4, router(4, 1), {.balance = 1}, d)
+    return router_backward(at::zeros({4, 1}), logits, choose_experts(logits, 1), {.length = 4}, router(4, 1),
+                           {.balance = 1}, d)
         .balance;
   };
   EXPECT_NEAR(loss(even), 1, 1e-3);

@@ -92,16 +92,20 @@ TEST(Search, WritesRunFilesThatParseToTheSame) {
   }
 }
 
-TEST(Search, DividesExpertsWhereNoOtherAxisDividesLayers) {
+TEST(Search, DividesExpertsOverTheRanksOfAFold) {
   const config::RunConfig config = parsed_run({"model.architecture=mixtral", "model.experts=4",
                                                "model.experts_per_token=2", "mesh.expert=2", "mesh.expert_room=1.5"});
-  std::set<std::int64_t> sizes;
+  std::set<std::int64_t> sizes, others;
   for (const config::RunConfig& group : candidate_groups(config, 8, load_machine("gh200"))) {
     sizes.insert(group.mesh.expert);
-    EXPECT_TRUE(group.mesh.expert == 1 || group.mesh.tensor * group.mesh.pipeline == 1);
+    const std::int64_t fold = 8 / (group.mesh.replicate * group.mesh.pipeline);
+    EXPECT_EQ(fold % group.mesh.expert, 0);
+    EXPECT_TRUE(group.mesh.tensor == 1 || group.sync.reshard_after_forward <= 1) << "no group fits experts";
+    others.insert(group.mesh.expert > 1 ? group.mesh.tensor * group.mesh.pipeline : 1);
     EXPECT_EQ(group.mesh.expert_room, group.mesh.expert > 1 ? 1.5 : 1.25) << "a room without ranks is a mistake";
   }
   EXPECT_EQ(sizes, (std::set<std::int64_t>{1, 2, 4}));
+  EXPECT_GT(others.size(), 2U) << "beside tensor and pipeline ranks, too";
   for (const config::RunConfig& group : candidate_groups(parsed_run(), 8, load_machine("gh200")))
     EXPECT_EQ(group.mesh.expert, 1) << "a dense model";
 }

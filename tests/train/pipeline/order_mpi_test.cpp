@@ -184,7 +184,7 @@ TEST(PipelineOrder, IsExactlyThatOfTheActionGridOverASlowLink) {
     config.batch.micro = 2;
     const schedule::Pipeline pipeline = planner::pipeline_of(config, 2 * world.size());
     const schedule::ActionTable table = schedule::action_table(pipeline);
-    const planner::PipelinePlan plan = planner::build_pipeline_plan(config, config::resolve(config, world.size()), 0);
+    const planner::PipelinePlan plan = planner::build_pipeline_plan(config, config::resolve(config, world.size()));
     const schedule::TableTimes times = schedule::run_table(pipeline, table, plan.costs);
     Progress progress(world);
     Grid grid(times, world.rank(), progress);

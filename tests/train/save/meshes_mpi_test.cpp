@@ -153,6 +153,7 @@ TEST_F(RestartOnLegs, WithSequencesDividedOtherwiseContinuesAtTheNextSample) {
 }
 
 TEST_F(RestartOnLegs, WithExpertsDividedOtherwiseContinuesAtTheNextSample) {
+  using enum config::PipelineKind;
   const auto mixture = [&](const std::string& name) {
     config::RunConfig config = run(name, steps);
     config.model.architecture = "glm4_moe";
@@ -169,9 +170,14 @@ TEST_F(RestartOnLegs, WithExpertsDividedOtherwiseContinuesAtTheNextSample) {
   const Leg replicated{.mesh = {.replicate = 2, .expert = 2}};
   const Leg four{.mesh = {.expert = 4}, .micro = 3};
   const Leg pipeline{.mesh = {.pipeline = 2}, .micro = 6};
+  const Leg tensor{.mesh = {.tensor = 2, .expert = 4}, .micro = 4};
+  const Leg whole_experts{.mesh = {.tensor = 2}, .micro = 2, .ranks_per_file = 2};
+  const Leg all{.mesh = {.tensor = 2, .pipeline = 2, .expert = 2}, .pipeline = {.schedule = zb_h1}, .micro = 8};
   const config::RunConfig unbroken = mixture("unbroken");
   train_leg(unbroken, plain, steps);
-  const std::vector<std::pair<Leg, Leg>> changes{{plain, two}, {two, four}, {four, replicated}, {replicated, pipeline}};
+  const std::vector<std::pair<Leg, Leg>> changes{{plain, two},           {two, four},         {four, replicated},
+                                                 {replicated, pipeline}, {pipeline, tensor},  {tensor, all},
+                                                 {all, whole_experts},   {whole_experts, two}};
   expect_changes(changes, mixture, 3, steps, unbroken);
   const auto expected = tensors(unbroken, steps);
   for (std::size_t i = 0; i < changes.size(); ++i)

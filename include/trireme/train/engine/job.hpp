@@ -89,8 +89,8 @@ class Job {
   [[nodiscard]] Bytes kv_cache_bytes(std::int64_t rows) const;
 
   /// Gathers the fp32 masters of one parameter block of the whole model as every tensor rank holds it: [tensor,
-  /// padded], on the first rank of the pipeline, shard and tensor axes at least. Collective over these three; lanes at
-  /// rest, as for `evaluate`.
+  /// padded], or [1, padded] of experts, on the first rank of the pipeline, shard and tensor axes at least. Collective
+  /// over these three; lanes at rest, as for `evaluate`.
   [[nodiscard]] at::Tensor gather_masters(ParamBlock block);
 
   /// Returns after every rank of the job has called it.

@@ -97,7 +97,7 @@ std::vector<at::Tensor> shared_biases(Job& job, const mpi::Communicator& world) 
     std::vector<float> first(mine, mine + bias.numel());
     MPI_Bcast(first.data(), static_cast<int>(first.size()), MPI_FLOAT, 0, world.handle());
     EXPECT_EQ(std::memcmp(first.data(), mine, first.size() * sizeof(float)), 0) << b;
-    for (const shard::Slice& slice : job.layout()[block].slices(job.store().shard_rank())) {
+    for (const shard::Slice& slice : job.layout()[block].slices(job.store().shard_of(block))) {
       if (job.model()[{block, slice.parameter}].role != model::Role::router_bias) continue;
       const float* const master = job.store().master(block).const_data_ptr<float>() + slice.offset;
       EXPECT_TRUE(std::equal(master, master + slice.elements.size(), mine + slice.elements.begin)) << b;
