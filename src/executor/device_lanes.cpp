@@ -33,6 +33,7 @@ std::optional<c10::Stream> stream_of(Lane lane, c10::Device device) {
     case Lane::send:
     case Lane::receive: return gpu.getStreamFromGlobalPool(device, /*isHighPriority=*/true);
     case Lane::device_to_host:
+    case Lane::optimizer:
     case Lane::host_to_device: return gpu.getStreamFromGlobalPool(device, /*isHighPriority=*/false);
     case Lane::host: return std::nullopt;
   }
@@ -135,6 +136,16 @@ Idle DeviceLanes::idle() {
   }
   waited_.clear();
   return idle;
+}
+
+void DeviceLanes::finish(const std::vector<int>& ops) {
+  std::vector<c10::Stream> waited_for;
+  for (const int op : ops) {
+    const std::optional<c10::Stream> here = stream(op);
+    if (!here || std::find(waited_for.begin(), waited_for.end(), *here) != waited_for.end()) continue;
+    waited_for.push_back(*here);
+    c10::impl::VirtualGuardImpl(device_.type()).synchronizeStream(*here);
+  }
 }
 
 void DeviceLanes::begin_clock() {

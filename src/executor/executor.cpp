@@ -121,7 +121,9 @@ StepResult Executor::run(const StepInput& input, bool last) {
 }
 
 void Executor::finish_updates() {
-  if (step_ >= 0) driver_->finish(step_, updates_);
+  if (step_ < 0) return;
+  driver_->finish(step_, updates_);
+  if (device_lanes_) device_lanes_->finish(updates_);
 }
 
 void Executor::perform(std::span<const int> ops, std::int64_t step) {

@@ -29,6 +29,7 @@ std::string_view to_text(Lane lane) {
     case Lane::device_to_host: return "device to host";
     case Lane::host_to_device: return "host to device";
     case Lane::host: return "host";
+    case Lane::optimizer: return "optimizer";
     case Lane::tensor: return "tensor";
     case Lane::context: return "context";
     case Lane::expert: return "expert";

@@ -94,6 +94,7 @@ std::vector<Case> cases() {
   return {{.name = "Immediate", .policy = {}},
           {.name = "Deferred", .policy = {.sync = config::SyncPolicy::deferred}},
           {.name = "Replicated", .policy = {.replicas = 2}, .microbatches = 1},
+          {.name = "UpdatesBeside", .policy = {.updates_beside = true}},
           {.name = "Offloaded", .policy = offload},
           {.name = "ActivationsOffloaded", .policy = activations},
           {.name = "OneFOneB", .policy = {}, .microbatches = 6, .pipeline = schedule::PipelineKind::one_f_one_b},

@@ -20,6 +20,7 @@ struct Golden {
   bool tied = false;
   int microbatches = 2;
   Policy policy;
+  std::string folder{};  ///< in that of the goldens
 };
 
 std::vector<Golden> goldens() {
@@ -63,6 +64,7 @@ std::vector<Golden> goldens() {
        .layers = 2,
        .tied = true,
        .policy = {.sync = SyncPolicy::deferred, .reshard = {.group = 2}}},
+      {.name = "updates_beside", .microbatches = 1, .policy = {.updates_beside = true}, .folder = "state/"},
   };
 }
 
@@ -79,7 +81,7 @@ TEST_P(GoldenSchedule, IsWhatTheTextSays) {
   const Golden& golden = GetParam();
   const model::Model model = testing::llama(golden.layers, golden.tied);
   const Schedule built = build_step(model, golden.microbatches, golden.policy);
-  const std::string path = TRIREME_SOURCE_DIR "/tests/schedule/golden/" + golden.name + ".txt";
+  const std::string path = TRIREME_SOURCE_DIR "/tests/schedule/golden/" + golden.folder + golden.name + ".txt";
   if (std::getenv("TRIREME_UPDATE_GOLDENS") != nullptr) std::ofstream(path) << print(built, model);
   EXPECT_EQ(print(built, model), read(path)) << "run with TRIREME_UPDATE_GOLDENS=1 and look at the diff";
   EXPECT_EQ(parse(read(path), model), built);

@@ -43,6 +43,8 @@ class DeviceLanes {
 
   /// What the compute lane has waited for other lanes since the last call. Waits for that lane.
   [[nodiscard]] Idle idle();
+  /// Waits for all that the streams of these ops hold.
+  void finish(const std::vector<int>& ops);
   /// Returns when all lanes are idle, and gives what was recorded of them to `timeline`. No lane launches meanwhile.
   void drain(timeline::Timeline& timeline);
 

@@ -11,6 +11,7 @@
 #include "trireme/schedule/expert_ops.hpp"
 #include "trireme/schedule/lane.hpp"
 #include "trireme/schedule/norm_ops.hpp"
+#include "trireme/schedule/optimizer_ops.hpp"
 #include "trireme/schedule/phase.hpp"
 
 /// One optimizer step as a value: the verbs. One struct a verb, only its own fields.
@@ -89,17 +90,6 @@ struct AllReduce {
   std::optional<Slot> staged{};
   friend bool operator==(const AllReduce&, const AllReduce&) = default;
 };
-/// Computes the global gradient norm, the clip factor, and the step's loss; agrees whether the step is skipped.
-struct ClipNorm {
-  friend bool operator==(const ClipNorm&, const ClipNorm&) = default;
-};
-/// Applies the optimizer to this rank's shard of `block`, where that lives: on the host, with `on_host`.
-struct Update {
-  ParamBlock block;
-  bool on_host = false;
-  friend bool operator==(const Update&, const Update&) = default;
-};
-
 /// Runs the forward of one stage, or of all stages of a block, again before its backward, from the input that the
 /// forward kept: leaves what the stages save. The last stage's output is not computed: nobody reads it.
 struct Recompute {

@@ -48,10 +48,11 @@ std::shared_ptr<const model::Model> ModelCache::of(const config::RunConfig& conf
 }
 
 std::vector<Built> build_ranks(const config::RunConfig& config, const config::Resolved& mesh, const Machine& machine,
-                               int microbatches, bool one_of_many, ModelCache* models) {
+                               int microbatches, bool one_of_many, ModelCache* models, bool updates_beside) {
   ModelCache none;
   const std::shared_ptr<const model::Model> whole = (models == nullptr ? none : *models).of(config, mesh);
-  const schedule::Policy policy = schedule::policy_of(config, mesh);
+  schedule::Policy policy = schedule::policy_of(config, mesh);
+  policy.updates_beside = policy.updates_beside && updates_beside;
   std::vector<Built> out;
   if (mesh.pipeline == 1) {
     out.push_back(built(config, mesh, machine, whole, step_of(*whole, microbatches, policy, one_of_many)));

@@ -21,7 +21,7 @@ struct Built {
 /// a pipeline does not fit.
 [[nodiscard]] std::vector<Built> build_ranks(const config::RunConfig& config, const config::Resolved& mesh,
                                              const Machine& machine, int microbatches, bool one_of_many,
-                                             ModelCache* models = nullptr);
+                                             ModelCache* models = nullptr, bool updates_beside = true);
 
 [[nodiscard]] Costs::Of costs_of(const Built& built, const config::RunConfig& config, const config::Resolved& mesh);
 

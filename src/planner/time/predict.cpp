@@ -108,7 +108,8 @@ class Predictor {
   [[nodiscard]] Three simulated(int count, std::int64_t layers) const {
     config::RunConfig config = config_;
     config.model.layers = layers;
-    const auto ranks = build_ranks(config, mesh_, machines_.front(), count, options_.few_layers, options_.models);
+    const auto ranks = build_ranks(config, mesh_, machines_.front(), count, options_.few_layers, options_.models,
+                                   options_.software.updates_beside);
     Three out;
     for (const Machine& machine : machines_) {
       const Simulated all(ranks, config, mesh_, machine, options_.software, nullptr);

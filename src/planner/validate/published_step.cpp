@@ -128,7 +128,7 @@ class Step {
 
 Trainer trainer_of(const PublishedRow& row) {
   const auto is = [&](const char* name) { return row.framework.find(name) != std::string::npos; };
-  Trainer trainer{.software = {.kernels = {}, .ring_reduce_scatter = true}};
+  Trainer trainer{.software = {.kernels = {}, .ring_reduce_scatter = true, .updates_beside = false}};
   if (!row.fused_kernels())  // eager PyTorch: every kernel reads and writes memory
     trainer.software.kernels = {.norm = 22, .projections = 70, .activation = 34, .logit = 40};
   if (is("nanotron")) {  // fitted with h100-efa on half of its rows

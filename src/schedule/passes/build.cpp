@@ -45,7 +45,9 @@ constexpr NamedPass passes[] = {
        return insert_reduction(std::move(s), model, policy.sync, policy.replicas);
      }},
     {"insert_update", For::training, &Complete::update,
-     [](Schedule s, const model::Model& model, const Policy&, Purpose) { return insert_update(std::move(s), model); }},
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return insert_update(std::move(s), model, policy.updates_beside);
+     }},
     {"fuse_stages", For::all, nullptr,
      [](Schedule s, const model::Model& model, const Policy&, Purpose) { return fuse_stages(std::move(s), model); }},
     {"insert_kv_cache", For::generation, nullptr,
@@ -95,7 +97,8 @@ Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) 
           .offload = {.what = config.memory.offload, .fraction = config.memory.offload_fraction},
           .prefetch_bytes = config.sync.prefetch_bytes,
           .compute = config.precision.compute,
-          .replicas = mesh.replicate};
+          .replicas = mesh.replicate,
+          .updates_beside = config.device.type == config::DeviceType::cuda};
 }
 
 std::vector<PassResult> explain(Purpose purpose, const model::Model& model, Schedule order, const Policy& policy) {

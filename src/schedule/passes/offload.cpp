@@ -74,6 +74,7 @@ class Inserter {
   }
   void operator()(Update op) {
     op.on_host = on_host(op.block);
+    op.beside = op.beside && !op.on_host;
     out_.emplace_back(op);
     if (op.on_host && policy_.what == config::Offload::optimizer) out_.emplace_back(Upload{op.block});
   }

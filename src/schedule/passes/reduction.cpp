@@ -87,9 +87,10 @@ Schedule insert_reduction(Schedule schedule, const model::Model& model, config::
   return schedule;
 }
 
-Schedule insert_update(Schedule schedule, const model::Model& model) {
+Schedule insert_update(Schedule schedule, const model::Model& model, bool beside) {
   schedule.ops.emplace_back(ClipNorm{});
-  for (int b = 0; b < model.param_blocks(); ++b) schedule.ops.emplace_back(Update{ParamBlock{b}});
+  for (int b = 0; b < model.param_blocks(); ++b)
+    schedule.ops.emplace_back(Update{.block = ParamBlock{b}, .beside = beside});
   return schedule;
 }
 

@@ -24,20 +24,23 @@ struct Description<ClipNorm> {
 template <>
 struct Description<Update> {
   static constexpr Names<1> names{"update"};
-  static Lane lane(const Update& op) { return op.on_host ? Lane::host : Lane::compute; }
+  static Lane lane(const Update& op) {
+    if (op.on_host) return Lane::host;
+    return op.beside ? Lane::optimizer : Lane::compute;
+  }
   static void effects(const Update& op, Effects& on) {
     on.read(resource::GradientShard{op.block});
     on.read(resource::Norm{});
     on.update(resource::MasterShard{op.block});
   }
   static std::string print(const Update& op, const model::Model& model) {
-    return model[op.block].name + (op.on_host ? " on host" : "");
+    return model[op.block].name + (op.on_host ? " on host" : "") + (op.beside ? " beside" : "");
   }
   static Op parse(Line& line, std::string_view) {
     const ParamBlock block = line.param_block();
-    if (!line.take_if("on")) return Update{block};
-    line.take_word("host");
-    return Update{block, true};
+    const bool on_host = line.take_if("on");
+    if (on_host) line.take_word("host");
+    return Update{block, on_host, line.take_if("beside")};
   }
 };
 

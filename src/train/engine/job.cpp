@@ -15,6 +15,7 @@
 #include "trireme/model/kv_cache.hpp"
 #include "trireme/mpi/agree.hpp"
 #include "trireme/mpi/topology.hpp"
+#include "trireme/planner/replay.hpp"
 #include "trireme/schedule/passes/build.hpp"
 #include "trireme/shard/copies.hpp"
 
@@ -51,6 +52,7 @@ bool calls_collectives(schedule::Lane lane) {
     case Lane::device_to_host:
     case Lane::host_to_device:
     case Lane::host:
+    case Lane::optimizer:
     case Lane::receive: return false;  // receives are counted by those who send
   }
   throw BugError("a lane is not of the schedule's");
@@ -97,8 +99,9 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
 
 Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOptions options,
          const config::Resolved& resolved)
-    : Job(config, world, std::move(options), resolved,
-          job_schedules(config, resolved, resolved.coordinates(Rank{world.rank()}))) {}
+    : Job(config, world, options, resolved,
+          job_schedules(planner::computing_on(config, options.device.is_cuda()), resolved,
+                        resolved.coordinates(Rank{world.rank()}))) {}
 
 Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOptions options,
          const config::Resolved& resolved, JobSchedules schedules)
@@ -238,6 +241,7 @@ std::unique_ptr<executor::Executor> Job::make_forward(const schedule::Schedule& 
 }
 
 executor::Executor& Job::forward_executor(nn::Mode mode) {
+  finish_updates();  // on a GPU they have a lane of their own, which no forward of another schedule waits for
   share_choice_biases();
   auto& slot = mode == nn::Mode::evaluate ? evaluator_ : inferrer_;
   if (!slot) slot = make_forward(forward_schedule_, mode);

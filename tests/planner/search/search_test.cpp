@@ -166,6 +166,7 @@ TEST(Search, NamesTheLimitThatBinds) {
   machine.contention = machine.layer_seconds = machine.step_seconds = 0;
   machine.inside.latency = 0;
   machine.inside.bandwidth = 1e15;
+  machine.memory_bandwidth = 1e15;  // else the forward waits for its updates
   config::RunConfig config = parsed_run({"batch.global=2"});
   const auto bound = [&] { return search(config, 2, machine, {.keep = 0}).given.bound_by; };
   EXPECT_EQ(bound(), "compute");

@@ -47,6 +47,7 @@ struct Kernels {
 struct Software {
   Kernels kernels{};
   bool ring_reduce_scatter = false;  ///< whatever precision.reduce and device.type
+  bool updates_beside = true;        ///< on a GPU updates run beside the next forward
 };
 
 /// A part of an op's time with its formula and the numbers in it.

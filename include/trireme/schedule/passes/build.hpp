@@ -23,9 +23,11 @@ struct Policy {
   std::optional<Bytes> prefetch_bytes;
   DType compute = DType::fp32;
   int replicas = 1;
+  bool updates_beside = false;  ///< on a lane of their own, beside the next step's forward
 };
 
-/// The policy that a run file asks for on a mesh.
+/// The policy that a run file asks for on a mesh. On a GPU where `device.type` is cuda, not auto: see
+/// planner::computing_on().
 [[nodiscard]] Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh);
 
 /// Builds one training step of `microbatches` microbatches; every pass's result is verified.

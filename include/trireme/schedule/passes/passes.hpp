@@ -46,8 +46,9 @@ struct ReshardPolicy {
 [[nodiscard]] Schedule insert_reduction(Schedule schedule, const model::Model& model, config::SyncPolicy policy,
                                         int replicas);
 
-/// Clips by the global norm and updates every parameter block, in forward order.
-[[nodiscard]] Schedule insert_update(Schedule schedule, const model::Model& model);
+/// Clips by the global norm and updates every parameter block, in forward order: on the compute lane, or `beside` the
+/// next step's forward.
+[[nodiscard]] Schedule insert_update(Schedule schedule, const model::Model& model, bool beside = false);
 
 /// Moves each unshard ahead of the compute ops before it, as long as the bytes gathered and not yet read stay within
 /// `limit`; without a limit: one block ahead.
