@@ -15,7 +15,6 @@
 #include "trireme/model/kv_cache.hpp"
 #include "trireme/mpi/agree.hpp"
 #include "trireme/mpi/topology.hpp"
-#include "trireme/planner/replay.hpp"
 #include "trireme/schedule/passes/build.hpp"
 #include "trireme/shard/copies.hpp"
 
@@ -100,8 +99,7 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
 Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOptions options,
          const config::Resolved& resolved)
     : Job(config, world, options, resolved,
-          job_schedules(planner::computing_on(config, options.device.is_cuda()), resolved,
-                        resolved.coordinates(Rank{world.rank()}))) {}
+          job_schedules(config, resolved, resolved.coordinates(Rank{world.rank()}), options.device.is_cuda())) {}
 
 Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOptions options,
          const config::Resolved& resolved, JobSchedules schedules)

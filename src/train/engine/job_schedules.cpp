@@ -49,7 +49,9 @@ JobSchedules of_pipeline(const config::RunConfig& config, const config::Resolved
 
 }  // namespace
 
-JobSchedules job_schedules(const config::RunConfig& config, const config::Resolved& mesh, const mesh::Coordinates& at) {
+JobSchedules job_schedules(const config::RunConfig& run, const config::Resolved& mesh, const mesh::Coordinates& at,
+                           bool on_gpu) {
+  const config::RunConfig config = planner::computing_on(run, on_gpu);
   if (mesh.pipeline > 1) return of_pipeline(config, mesh, at);
   JobSchedules out{.held = model::build(
                        config.model, planner::tensor_part(config, mesh, at.tensor, at.context, mesh.expert_rank(at)))};

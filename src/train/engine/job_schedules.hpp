@@ -21,8 +21,9 @@ struct JobSchedules {
   std::string text;                   ///< the lists of all ranks: equal on all of them
 };
 
-/// Builds and verifies the schedules of a rank; with a pipeline, those of all pipeline ranks together.
-[[nodiscard]] JobSchedules job_schedules(const config::RunConfig& config, const config::Resolved& mesh,
-                                         const mesh::Coordinates& at);
+/// Builds and verifies the schedules of a rank, for a GPU or a CPU whatever device.type; with a pipeline, those of all
+/// pipeline ranks together.
+[[nodiscard]] JobSchedules job_schedules(const config::RunConfig& run, const config::Resolved& mesh,
+                                         const mesh::Coordinates& at, bool on_gpu);
 
 }  // namespace trireme::train
