@@ -31,8 +31,7 @@ std::shared_ptr<device::Graphs> graphs_of(at::Device device) {
 }
 
 void refuse_axes_on_gpu(const mesh::Mesh& mesh, at::Device device) {
-  if (!device.is_cuda()) return;
-  if (mesh.expert > 1)
+  if (device.is_cuda() && mesh.expert > 1)
     throw ConfigError(fmt::format(
         "mesh.expert = {}: not available on GPUs yet; set device.type = \"cpu\", or mesh.expert = 1", mesh.expert));
 }
