@@ -14,7 +14,6 @@
 #include "trireme/model/architecture.hpp"
 
 namespace trireme::model {
-
 namespace {
 
 constexpr std::int64_t largest_size = std::numeric_limits<std::int32_t>::max();
@@ -169,14 +168,20 @@ void check_expressible(const config::Model& c, Mistakes& mistakes) {
   if (c.dense_layers != 0 && !a.has_dense_layers()) refuse("dense_layers");
   if (c.sliding_window > 0 && a.windows == Windows::none) refuse("sliding_window");
   if (!c.layer_types.empty() && (a.windows == Windows::none || a.windows == Windows::all)) refuse("layer_types");
-  const auto slides = [](const std::string& type) { return type == config::sliding_attention; };
-  const bool any = std::any_of(c.layer_types.begin(), c.layer_types.end(), slides);
+  const auto windowed =
+      std::find(c.layer_types.begin(), c.layer_types.end(), config::sliding_attention) - c.layer_types.begin();
+  const bool any = windowed < std::ssize(c.layer_types);
   if (any && c.sliding_window == 0)
     mistakes.add("model.layer_types has sliding_attention, but model.sliding_window is not given; set it");
-  if (!c.layer_types.empty() && !any && c.sliding_window > 0)
+  else if (!c.layer_types.empty() && !any && c.sliding_window > 0)
     mistakes.add(
         fmt::format("model.sliding_window = {} has no effect: model.layer_types has no sliding_attention; remove it",
                     c.sliding_window));
+  else if (a.turns_windows_only && any && windowed >= c.layers)
+    mistakes.add(
+        fmt::format("model.layers = {}: none has the window of model.layer_types, and only layers with a window have "
+                    "RoPE; set model.layers to at least {}, or remove model.sliding_window and model.layer_types",
+                    c.layers, windowed + 1));
 }
 
 /// Keys of the other kind of positions, and of what only some forms have, say nothing here: they are refused.

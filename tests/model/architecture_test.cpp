@@ -179,6 +179,19 @@ TEST(Architectures, RefuseWhatTheirClassCannotExpress) {
   EXPECT_NE(message_of(config).find("model.sliding_window = 3 has no effect"), std::string::npos);
 }
 
+TEST(Architectures, Exaone4sLayersWithoutRopeStandBesideAWindow) {
+  config::Model config = small(architecture("exaone4"));
+  config.layers = 2;
+  config.sliding_window = 3;
+  config.layer_types = {config::full_attention, config::full_attention, config::sliding_attention};
+  EXPECT_NE(message_of(config).find("set model.layers to at least 3"), std::string::npos) << "it would export another";
+  config.layers = 3;
+  EXPECT_EQ(message_of(config), "");
+  config.architecture = "gemma3";
+  config.layers = 2;
+  EXPECT_EQ(message_of(config), "") << "its layers have RoPE with and without windows";
+}
+
 TEST(Architectures, WithWindowsCountWhatQueriesSee) {
   config::Model config = small(architecture("ministral"));
   const double plain = flops_per_token(build(config), 64);

@@ -118,6 +118,7 @@ void draw_family(Draw& draw, config::Model& model, const model::Architecture& fa
   if (family.windows != model::Windows::all && draw.coin())
     model.layer_types = draw.of<std::vector<std::string>>(
         {{config::full_attention, config::sliding_attention}, {config::sliding_attention, config::full_attention}});
+  if (family.turns_windows_only && !model.layer_types.empty()) model.layers = std::max<std::int64_t>(model.layers, 2);
 }
 
 /// A pipeline for some, with layers enough, and a step of as many microbatches as its schedule asks for.
