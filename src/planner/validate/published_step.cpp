@@ -15,24 +15,33 @@ class Step {
   Step(const PublishedRow& row, const Machine& machine, const Trainer& trainer)
       : r_(row), m_(machine), t_(trainer), tokens_(row.tokens()), width_(row.hidden) {}
 
+  /// 1F1B: every microbatch takes a slot of the slowest pipeline rank, and the first one passes each other rank, too.
   [[nodiscard]] double seconds() const {
     const Deal deal = dealt();
-    const double slots = r_.pipeline > 1 ? r_.accumulation + (r_.pipeline - 1) / r_.chunks : r_.accumulation;
     const double backward = deal.layers * phase(false) + deal.head * head() * 2 / 3;
-    double slot = deal.layers * (phase(true) + phase(false)) + deal.head * head();
-    slot += t_.software.kernels.accumulate * parameters(deal) / m_.memory_bandwidth;
-    if (r_.pipeline > 1) slot += 2 * (t_.p2p_seconds + tokens_ * width_ * 2 / r_.tensor / edge_bandwidth());
-    return slots * slot + reduction(deal, backward) + update(deal) +
+    const double slowest = slot(deal) + edges();
+    const double every = slot({.layers = r_.layers, .head = 1}) + r_.pipeline * edges();
+    const double filling = r_.pipeline > 1 ? (every - slowest) / r_.chunks : 0;
+    return r_.accumulation * slowest + filling + reduction(deal, backward) + update(deal) +
            (t_.step_seconds > 0 ? t_.step_seconds : m_.step_seconds);
   }
 
  private:
-  /// What the slowest pipeline rank computes.
+  /// What a pipeline rank computes.
   struct Deal {
     double layers = 0;
     double head = 1;
   };
-  /// Layers dealt by cost: the last rank has the head, too. Evenly where ranks run several chunks.
+  /// Seconds that it computes for a microbatch.
+  [[nodiscard]] double slot(const Deal& deal) const {
+    return deal.layers * (phase(true) + phase(false)) + deal.head * head() +
+           t_.software.kernels.accumulate * parameters(deal) / m_.memory_bandwidth;
+  }
+  /// Seconds that it sends and receives for a microbatch.
+  [[nodiscard]] double edges() const {
+    return r_.pipeline > 1 ? 2 * (t_.p2p_seconds + tokens_ * width_ * 2 / r_.tensor / edge_bandwidth()) : 0;
+  }
+  /// The slowest rank's. Layers dealt by cost: the last rank has the head, too. Evenly where ranks run several chunks.
   [[nodiscard]] Deal dealt() const {
     if (r_.pipeline == 1 || r_.chunks > 1) return {.layers = r_.layers / r_.pipeline};
     const double layer = phase(true) + phase(false);
@@ -75,8 +84,8 @@ class Step {
     return std::max(kernels + again + tensor_seconds(forward) * (1 - t_.tensor_hidden), host);
   }
   [[nodiscard]] double host_seconds() const {
-    if (r_.pipeline > 1 && t_.stage_layer_seconds > 0) return t_.stage_layer_seconds * r_.tensor;
-    return r_.tensor > 1 && t_.layer_seconds > 0 ? t_.layer_seconds : 0;
+    const double launches = r_.tensor > 1 ? t_.layer_seconds : 0;
+    return r_.pipeline > 1 ? launches + t_.stage_layer_seconds * r_.tensor : launches;
   }
   /// Two gathers and two scatters forward; backward gathers the inputs again.
   [[nodiscard]] double tensor_seconds(bool forward) const {
@@ -134,8 +143,8 @@ Trainer trainer_of(const PublishedRow& row) {
   if (is("nanotron")) {  // fitted with h100-efa on half of its rows
     trainer.latency = 25e-6;
     trainer.layer_seconds = 4.27e-3;
-    trainer.stage_layer_seconds = 2.8e-3;
-    trainer.p2p_seconds = 2.6e-3;
+    trainer.stage_layer_seconds = 2.2e-3;
+    trainer.p2p_seconds = 0.7e-3;
     trainer.step_seconds = 12e-3;
     trainer.calls_per_layer = 6;
   }

@@ -189,5 +189,26 @@ TEST(PublishedStep, AccumulationAddsMicrobatchesAndNothingElse) {
   EXPECT_NEAR(step(9) - step(8), step(2) - step(1), 1e-12);
 }
 
+/// 33 layers over four ranks: one slot more of the slowest takes nine layers, the other ranks fill the pipeline
+/// with 24.
+TEST(PublishedStep, APipelineIsFilledByEachRanksOwnLayers) {
+  auto rows = read_published(header + row("ZeRO-1", 1000), "f");
+  PublishedRow& of = rows.front();
+  Machine machine = *machine_of(of);
+  machine.memory_bandwidth = 1e30;  // only layers are left
+  of.dp = 1;
+  of.pipeline = 4;
+  of.vocab = 64;
+  const auto step = [&](double layers, double accumulation) {
+    of.layers = layers;
+    of.accumulation = accumulation;
+    return published_step(of, machine, trainer_of(of));
+  };
+  const auto slot = [&](double layers) { return step(layers, 2) - step(layers, 1); };
+  const auto filling = [&](double layers) { return step(layers, 1) - slot(layers); };
+  EXPECT_NEAR(slot(33) / slot(32), 9.0 / 8, 0.001);
+  EXPECT_NEAR(filling(33) / filling(32), 1, 0.001);
+}
+
 }  // namespace
 }  // namespace trireme::planner::validate_test

@@ -47,7 +47,7 @@ struct Trainer {
   Software software{};
   double latency = 0;        ///< seconds a collective between ranks, with the host's synchronisation; 0: the link's
   double layer_seconds = 0;  ///< host time of a layer, TP > 1; 0: the machine's
-  double stage_layer_seconds = 0;  ///< the same per tensor rank, in a pipeline
+  double stage_layer_seconds = 0;  ///< what a pipeline adds to it for each tensor rank
   double p2p_seconds = 0;          ///< per slot and direction
   double step_seconds = 0;         ///< per step; 0: the machine's
   double calls_per_layer = 1;      ///< collectives that a layer's parameters are reduced in
