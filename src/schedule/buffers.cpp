@@ -7,13 +7,14 @@ namespace trireme::schedule {
 
 std::vector<int> rings(const model::Model& model) {
   std::vector<int> out;
-  std::vector<std::vector<std::vector<std::int64_t>>> known;
+  std::vector<const model::ParameterBlock*> first;  // of each ring
   for (const model::ParameterBlock& block : model.parameter_blocks) {
-    std::vector<std::vector<std::int64_t>> shapes;
-    for (const model::Parameter& parameter : block.parameters) shapes.push_back(parameter.shape);
-    const auto found = std::find(known.begin(), known.end(), shapes);
-    out.push_back(static_cast<int>(found - known.begin()));
-    if (found == known.end()) known.push_back(std::move(shapes));
+    const auto found = std::find_if(first.begin(), first.end(), [&](const model::ParameterBlock* other) {
+      return std::ranges::equal(block.parameters, other->parameters, {}, &model::Parameter::shape,
+                                &model::Parameter::shape);
+    });
+    out.push_back(static_cast<int>(found - first.begin()));
+    if (found == first.end()) first.push_back(&block);
   }
   return out;
 }

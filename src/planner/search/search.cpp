@@ -4,8 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
 
 #include "planner/search/candidates.hpp"
+#include "planner/time/plan_cache.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/rules.hpp"
 
@@ -15,8 +20,8 @@ namespace {
 using config::RunConfig;
 using schedule::Lane;
 
-PredictOptions quick(ModelCache& models) {
-  return {.percentiles = false, .few_layers = true, .memory = false, .models = &models};
+PredictOptions quick(PlanCache& cache) {
+  return {.percentiles = false, .few_layers = true, .memory = false, .cache = &cache};
 }
 
 bool allowed(const RunConfig& config) {
@@ -31,16 +36,15 @@ struct Loss {
 };
 
 /// What the step would save if any amount of memory were there.
-double lost_to_memory(const RunConfig& config, int ranks, const Machine& machine, double seconds, ModelCache& models) {
+double lost_to_memory(const RunConfig& config, int ranks, const Machine& machine, double seconds, PlanCache& cache) {
   const RunConfig relaxed = with(config, {});
   if (!allowed(relaxed)) return 0;
-  return seconds - predict(relaxed, ranks, machine, quick(models)).expected.seconds;
+  return seconds - predict(relaxed, ranks, machine, quick(cache)).expected.seconds;
 }
 
-std::string bound_by(const RunConfig& config, const Prediction& prediction, const Machine& machine,
-                     ModelCache& models) {
+std::string bound_by(const RunConfig& config, const Prediction& prediction, const Machine& machine, PlanCache& cache) {
   const StepTime& step = prediction.expected;
-  std::vector<Loss> losses{{"memory", lost_to_memory(config, prediction.ranks, machine, step.seconds, models)},
+  std::vector<Loss> losses{{"memory", lost_to_memory(config, prediction.ranks, machine, step.seconds, cache)},
                            {"contention", step.contention},
                            {"step_ms", step.fixed}};
   for (const Lane lane : schedule::all_lanes)
@@ -53,17 +57,36 @@ std::string bound_by(const RunConfig& config, const Prediction& prediction, cons
   return fmt::format("{} {:.0f}%", most.name, 100 * most.seconds / step.seconds);
 }
 
-Found found(RunConfig config, int ranks, const Machine& machine, ModelCache& models) {
-  Prediction prediction = predict(config, ranks, machine, {.few_layers = true, .memory = false, .models = &models});
+Found found(RunConfig config, int ranks, const Machine& machine, PlanCache& cache) {
+  Prediction prediction = predict(config, ranks, machine, {.few_layers = true, .memory = false, .cache = &cache});
   const config::Resolved mesh = config::resolve(config, ranks);
-  prediction.memory = predict_memory(config, mesh, false, &models);
-  std::string bound = bound_by(config, prediction, machine, models);
+  prediction.memory = predict_memory(config, mesh, false, &cache);
+  std::string bound = bound_by(config, prediction, machine, cache);
   return {.config = std::move(config), .prediction = std::move(prediction), .bound_by = std::move(bound)};
+}
+
+/// A mesh, microbatch and policy, with all savings.
+struct TriedGroup {
+  std::size_t group = 0;  ///< its place in the order of candidates
+  RunConfig config;
+  std::optional<config::Resolved> mesh{};  ///< absent: ruled out
+  std::vector<Savings> fitting{};
+};
+
+/// What shards, replicas and microbatches leave as it is: with equal ones, so are the schedules of a step.
+auto schedule_key(const RunConfig& config) {
+  return std::tuple(config.mesh.pipeline, config.pipeline.schedule, config.mesh.context, config.mesh.tensor,
+                    config.mesh.expert, config.sync.policy, config.sync.reshard_after_forward,
+                    config.sync.reshard_after_backward);
 }
 
 struct Ranked {
   RunConfig config;
   double tokens_per_second = 0;
+  std::pair<std::size_t, std::size_t> at;  ///< group and savings: of equals the first
+  [[nodiscard]] bool before(const Ranked& other) const {
+    return tokens_per_second != other.tokens_per_second ? tokens_per_second > other.tokens_per_second : at < other.at;
+  }
 };
 
 class Search {
@@ -74,51 +97,67 @@ class Search {
   }
 
   SearchResult run() {
-    const std::vector<RunConfig> groups = candidate_groups(given_, ranks_, machine_);
-    for (const RunConfig& group : groups) result_.candidates += static_cast<std::int64_t>(savings_of(group).size());
-    for (const RunConfig& group : groups) {
-      const auto each = static_cast<std::int64_t>(savings_of(group).size());
-      try {
-        try_group(group);
-      } catch (const ConfigError&) {  // such as heads that the tensor axis does not divide
-        result_.refused += each;
-      }
-      progress_.done += each;
-      report();
+    std::map<decltype(schedule_key(given_)), std::vector<TriedGroup>> alike;
+    std::size_t count = 0;
+    for (RunConfig& group : candidate_groups(given_, ranks_, machine_)) {
+      result_.candidates += static_cast<std::int64_t>(savings_of(group).size());
+      auto& of_key = alike[schedule_key(group)];
+      of_key.push_back({.group = count++, .config = std::move(group)});
     }
-    for (Ranked& ranked : best_) result_.best.push_back(found(std::move(ranked.config), ranks_, machine_, models_));
-    result_.given = found(given_, ranks_, machine_, models_);
+    for (auto& [key, groups] : alike) try_alike(groups);
+    for (Ranked& ranked : best_) result_.best.push_back(found(std::move(ranked.config), ranks_, machine_, cache_));
+    result_.given = found(given_, ranks_, machine_, cache_);
     return std::move(result_);
   }
 
  private:
-  void try_group(const RunConfig& group) {
-    const config::Resolved mesh = config::resolve(group, ranks_);
-    std::vector<Savings> fitting;
-    for (const Savings& savings : savings_of(group)) {
-      RunConfig candidate = with(group, savings);
-      if (!allowed(candidate)) {
-        ++result_.refused;
-      } else if (std::any_of(fitting.begin(), fitting.end(),
-                             [&](const auto& less) { return savings.at_least(less); })) {
-        ++result_.outdone;
-      } else if (predict_memory(candidate, mesh, /*few_layers=*/true, &models_).total() > result_.limit) {
-        ++result_.too_large;
-      } else {
-        fitting.push_back(savings);
-        simulate_and_rank(std::move(candidate));
+  /// Groups with one schedule_key(). Those with the same savings follow each other, so that they find their schedules
+  /// in the cache.
+  void try_alike(std::vector<TriedGroup>& groups) {
+    for (TriedGroup& group : groups) try_and_catch(group, [&] { group.mesh = config::resolve(group.config, ranks_); });
+    const std::vector<Savings>& savings = savings_of(groups.front().config);
+    for (std::size_t i = 0; i < savings.size(); ++i)
+      for (TriedGroup& group : groups) {
+        if (group.mesh)
+          try_and_catch(group, [&] { try_one(group, savings[i], i); });
+        else
+          ++result_.refused;
+        ++progress_.done;
+        report();
       }
+  }
+
+  /// A group that cannot be, such as one whose tensor axis does not divide the heads, is ruled out with all savings.
+  template <class Try>
+  void try_and_catch(TriedGroup& group, const Try& attempt) {
+    try {
+      attempt();
+    } catch (const ConfigError&) {
+      if (group.mesh) ++result_.refused;
+      group.mesh.reset();
     }
   }
 
-  void simulate_and_rank(RunConfig candidate) {
-    ++result_.simulated;
-    const double rate = predict(candidate, ranks_, machine_, quick(models_)).tokens_per_second();
-    const auto at =
-        std::find_if(best_.begin(), best_.end(), [&](const Ranked& other) { return other.tokens_per_second < rate; });
-    best_.insert(at, {.config = std::move(candidate), .tokens_per_second = rate});
+  void try_one(TriedGroup& group, const Savings& savings, std::size_t number) {
+    RunConfig candidate = with(group.config, savings);
+    if (!allowed(candidate)) {
+      ++result_.refused;
+    } else if (std::ranges::any_of(group.fitting, [&](const auto& less) { return savings.at_least(less); })) {
+      ++result_.outdone;
+    } else if (predict_memory(candidate, *group.mesh, /*few_layers=*/true, &cache_).total() > result_.limit) {
+      ++result_.too_large;
+    } else {
+      const double rate = predict(candidate, ranks_, machine_, quick(cache_)).tokens_per_second();
+      group.fitting.push_back(savings);
+      ++result_.simulated;
+      rank({.config = std::move(candidate), .tokens_per_second = rate, .at = {group.group, number}});
+    }
+  }
+
+  void rank(Ranked candidate) {
+    const auto at = std::ranges::find_if(best_, [&](const Ranked& other) { return candidate.before(other); });
+    best_.insert(at, std::move(candidate));
     if (best_.size() > options_.keep) best_.pop_back();
-    report();
   }
 
   void report() {
@@ -135,7 +174,7 @@ class Search {
   const SearchOptions& options_;
   SearchResult result_;
   SearchProgress progress_;
-  ModelCache models_;
+  PlanCache cache_;
   std::vector<Ranked> best_;
 };
 

@@ -4,16 +4,17 @@
 #include <memory>
 #include <vector>
 
+#include "planner/time/plan_cache.hpp"
 #include "trireme/planner/time/predict.hpp"
 
 namespace trireme::planner {
 
 /// What one pipeline rank holds and does in a step, ready to be costed for several machines.
 struct Built {
-  std::shared_ptr<const model::Model> model;
-  schedule::Schedule schedule;
-  std::vector<schedule::Need> needs;
-  shard::Layout layout;
+  PlanCache::ModelPointer model;
+  PlanCache::SchedulePointer schedule;
+  std::shared_ptr<const PlanCache::Needs> needs;
+  std::shared_ptr<const shard::Layout> layout;
   ReplayOptions replay_options;
 };
 
@@ -21,7 +22,7 @@ struct Built {
 /// a pipeline does not fit.
 [[nodiscard]] std::vector<Built> build_ranks(const config::RunConfig& config, const config::Resolved& mesh,
                                              const Machine& machine, int microbatches, bool one_of_many,
-                                             ModelCache* models = nullptr, bool updates_beside = true);
+                                             PlanCache* cache = nullptr, bool updates_beside = true);
 
 [[nodiscard]] Costs::Of costs_of(const Built& built, const config::RunConfig& config, const config::Resolved& mesh);
 

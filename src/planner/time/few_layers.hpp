@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "trireme/config/run_config.hpp"
-#include "trireme/schedule/passes/build.hpp"
 
 namespace trireme::planner {
 
@@ -14,13 +13,6 @@ struct FewLayers {
   std::int64_t a = 0, b = 0;  ///< layers
   std::int64_t times = 0;
 };
-
-/// The step's schedule, verified unless it is one of many of a search.
-[[nodiscard]] inline schedule::Schedule step_of(const model::Model& model, int microbatches,
-                                                const schedule::Policy& policy, bool one_of_many) {
-  return one_of_many ? schedule::build_step_unverified(model, microbatches, policy)
-                     : schedule::build_step(model, microbatches, policy);
-}
 
 /// Nothing where layers differ from each other without a period (a cycle of windows has one), or where there are too
 /// few of them.

@@ -56,10 +56,10 @@ struct Simulated {
             const Machine& machine, const Software& software, std::vector<std::vector<std::vector<Term>>>* terms) {
     for (const Built& rank : ranks)
       costs.push_back(Costs(costs_of(rank, config, mesh), machine, software)
-                          .of(rank.schedule, terms == nullptr ? nullptr : &terms->emplace_back()));
+                          .of(*rank.schedule, terms == nullptr ? nullptr : &terms->emplace_back()));
     std::vector<RankStep> steps;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-      steps.push_back({ranks[rank].schedule, ranks[rank].needs, costs[rank]});
+      steps.push_back({*ranks[rank].schedule, *ranks[rank].needs, costs[rank]});
     timelines = simulate(steps, machine.contention);
   }
 
@@ -108,7 +108,7 @@ class Predictor {
   [[nodiscard]] Three simulated(int count, std::int64_t layers) const {
     config::RunConfig config = config_;
     config.model.layers = layers;
-    const auto ranks = build_ranks(config, mesh_, machines_.front(), count, options_.few_layers, options_.models,
+    const auto ranks = build_ranks(config, mesh_, machines_.front(), count, options_.few_layers, options_.cache,
                                    options_.software.updates_beside);
     Three out;
     for (const Machine& machine : machines_) {
@@ -136,15 +136,16 @@ double StepTime::exposed() const {
 Prediction predict(const config::RunConfig& config, int ranks, const Machine& machine, const PredictOptions& options) {
   const config::Resolved mesh = config::resolve(config, ranks);
   const Three steps = Predictor(config, mesh, machine, options).step();
-  const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
+  PlanCache own;
+  const auto model = (options.cache == nullptr ? own : *options.cache).model(config, mesh);
   Prediction out{.expected = steps.front(),
                  .fast = options.percentiles ? steps[1].seconds : steps[0].seconds,
                  .slow = options.percentiles ? steps[2].seconds : steps[0].seconds,
-                 .memory = options.memory ? predict_memory(config, mesh, options.few_layers, options.models) : Memory{},
+                 .memory = options.memory ? predict_memory(config, mesh, options.few_layers, options.cache) : Memory{},
                  .tokens = static_cast<double>(config.batch.global * config.data.seq_len),
                  .ranks = ranks,
                  .mesh = mesh};
-  out.mfu = out.tokens_per_second() / ranks * model::flops_per_token(model, config.data.seq_len) /
+  out.mfu = out.tokens_per_second() / ranks * model::flops_per_token(*model, config.data.seq_len) /
             (machine.peak_flops * (config.precision.compute == DType::fp32 ? machine.fp32_factor : 1));
   return out;
 }
@@ -167,7 +168,7 @@ PredictedStep predict_ops(const config::RunConfig& config, int ranks, const Mach
   Simulated all(pipeline, config, mesh, machine, options.software, &terms);
   const auto shown = options.pipeline_rank ? static_cast<std::size_t>(*options.pipeline_rank) : all.busiest();
   return {.model = std::move(pipeline.at(shown).model),
-          .schedule = std::move(pipeline[shown].schedule),
+          .schedule = *pipeline[shown].schedule,
           .costs = std::move(all.costs[shown]),
           .terms = std::move(terms[shown]),
           .timeline = std::move(all.timelines[shown]),

@@ -16,7 +16,7 @@ constexpr int replayed_microbatches = 2;  ///< the others hold what the second h
 
 /// What is in flight is that of a full pipeline: microbatches that pass through it later hold nothing more.
 Memory most_of_a_pipeline(const config::RunConfig& config, const config::Resolved& mesh, bool verified,
-                          ModelCache& models) {
+                          PlanCache& cache) {
   using config::PipelineKind;
   const PipelineKind kind = config.pipeline.schedule;
   const int rounds_to_fill = kind == PipelineKind::zbv || kind == PipelineKind::dualpipev ? 3 : 2;
@@ -25,22 +25,25 @@ Memory most_of_a_pipeline(const config::RunConfig& config, const config::Resolve
       kind == PipelineKind::gpipe ? mesh.accumulation : few_microbatches(mesh, rounds_to_fill).more;
   const Machine any;  // bytes do not depend on it
   Memory most;
-  for (const Built& rank : build_ranks(config, mesh, any, microbatches, !verified, &models)) {
-    Memory of_rank = replay_memory(rank.schedule, *rank.model, rank.layout, rank.replay_options);
+  for (const Built& rank : build_ranks(config, mesh, any, microbatches, !verified, &cache)) {
+    Memory of_rank = replay_memory(*rank.schedule, *rank.model, *rank.layout, rank.replay_options);
     if (of_rank.total() > most.total()) most = std::move(of_rank);
   }
   return most;
 }
 
 Memory replayed(config::RunConfig config, const config::Resolved& mesh, std::int64_t layers, bool verified,
-                ModelCache& models) {
+                PlanCache& cache) {
   config.model.layers = layers;
-  if (mesh.pipeline > 1) return most_of_a_pipeline(config, mesh, verified, models);
-  const auto built = models.of(config, mesh);
-  const model::Model& model = *built;
+  if (mesh.pipeline > 1) return most_of_a_pipeline(config, mesh, verified, cache);
+  const PlanCache::ModelPointer model = cache.model(config, mesh);
   const int microbatches = std::min(mesh.accumulation, replayed_microbatches);
-  const auto step = step_of(model, microbatches, schedule::policy_of(config, mesh), !verified);
-  return replay_memory(step, model, shard::Layout(model, mesh.shards()), replay_options_of(config, mesh));
+  const schedule::Policy policy = schedule::policy_of(config, mesh);
+  const auto replay = [&](const schedule::Schedule& step) {
+    return replay_memory(step, *model, *cache.layout(model, mesh.shards()), replay_options_of(config, mesh));
+  };
+  return verified ? replay(schedule::build_step(*model, microbatches, policy))
+                  : replay(*cache.step(model, microbatches, policy));
 }
 
 }  // namespace
@@ -63,13 +66,13 @@ std::optional<FewLayers> few_layers(const config::RunConfig& config) {
   return FewLayers{.a = few + rest - unit, .b = few + rest, .times = (layers - few - rest) / unit};
 }
 
-Memory predict_memory(const config::RunConfig& config, const config::Resolved& mesh, bool few, ModelCache* given) {
-  ModelCache own;
-  ModelCache& models = given == nullptr ? own : *given;
+Memory predict_memory(const config::RunConfig& config, const config::Resolved& mesh, bool few, PlanCache* given) {
+  PlanCache own;
+  PlanCache& cache = given == nullptr ? own : *given;
   const auto line = few && mesh.pipeline == 1 ? few_layers(config) : std::nullopt;
-  if (!line) return replayed(config, mesh, config.model.layers, !few, models);
-  const Memory a = replayed(config, mesh, line->a, false, models);
-  Memory out = replayed(config, mesh, line->b, false, models);
+  if (!line) return replayed(config, mesh, config.model.layers, !few, cache);
+  const Memory a = replayed(config, mesh, line->a, false, cache);
+  Memory out = replayed(config, mesh, line->b, false, cache);
   const auto extrapolate = [&](Bytes& b, Bytes from) { b.value += line->times * (b.value - from.value); };
   for (Bytes Memory::*category :
        {&Memory::parameters_sharded, &Memory::parameters_unsharded, &Memory::parameters_resharded,

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "trireme/base/error.hpp"
 #include "trireme/schedule/access.hpp"
@@ -14,17 +15,24 @@
 namespace trireme::schedule {
 namespace {
 
-using Parameter = std::pair<ParamBlock, int>;
+/// The parameters whose gradients hold something since the last reduction. Experts are many: a flag each.
+class Written {
+ public:
+  explicit Written(const model::Model& model) : flags_(static_cast<std::size_t>(model.param_blocks())) {
+    for (int b = 0; b < model.param_blocks(); ++b)
+      of(ParamBlock{b}).resize(model[ParamBlock{b}].parameters.size(), false);
+  }
+  /// Whether it was before.
+  bool insert(const model::ParamRef& parameter) {
+    auto flag = of(parameter.block).begin() + parameter.index;
+    return std::exchange(*flag, true);
+  }
+  void erase(ParamBlock block) { std::fill(of(block).begin(), of(block).end(), false); }
 
-std::vector<Parameter> parameters_written(const Backward& op, const model::Model& model) {
-  const model::ComputeBlock& block = model[op.block];
-  const StageRange range = stages_of(block, op.stage);
-  std::vector<Parameter> out;
-  for (int s = range.first; s < range.last; ++s)
-    for (const model::ParamRef ref : block.stages[static_cast<std::size_t>(s)].parameters)
-      out.emplace_back(ref.block, ref.index);
-  return out;
-}
+ private:
+  [[nodiscard]] std::vector<char>& of(ParamBlock block) { return flags_[static_cast<std::size_t>(block.value)]; }
+  std::vector<std::vector<char>> flags_;
+};
 
 /// Index of the last op of each microbatch that writes each parameter block's gradient.
 std::map<std::pair<ParamBlock, Microbatch>, std::size_t> last_writers(const Schedule& schedule,
@@ -37,15 +45,18 @@ std::map<std::pair<ParamBlock, Microbatch>, std::size_t> last_writers(const Sche
 }
 
 /// Names the targets of a backward: the first writer since the last reduction overwrites, later ones add.
-void set_targets(Backward& op, const model::Model& model, std::set<Parameter>& written) {
+void set_targets(Backward& op, const model::Model& model, Written& written) {
   std::map<ParamBlock, bool> add;
-  for (const Parameter& parameter : parameters_written(op, model)) {
-    const bool again = !written.insert(parameter).second;
-    const auto [found, fresh] = add.emplace(parameter.first, again);
-    invariant(fresh || found->second == again,
-              fmt::format("a backward of {} would overwrite one gradient of {} and add to another",
-                          model[op.block].name, model[parameter.first].name));
-  }
+  const model::ComputeBlock& block = model[op.block];
+  const StageRange range = stages_of(block, op.stage);
+  for (int s = range.first; s < range.last; ++s)
+    for (const model::ParamRef& parameter : block.stages[static_cast<std::size_t>(s)].parameters) {
+      const bool again = written.insert(parameter);
+      const auto [found, fresh] = add.emplace(parameter.block, again);
+      if (!fresh && found->second != again)
+        invariant(false, fmt::format("a backward of {} would overwrite one gradient of {} and add to another",
+                                     block.name, model[parameter.block].name));
+    }
   op.gradients.clear();
   for (const ParamBlock block : gradients_written(Op{op}, model)) op.gradients.push_back({block, {}, add.at(block)});
 }
@@ -58,7 +69,7 @@ Schedule insert_reduction(Schedule schedule, const model::Model& model, config::
   const auto last = last_writers(schedule, model);
   std::map<ParamBlock, std::size_t> final_writer;  // of the step, whichever microbatch it is of
   for (const auto& [key, at] : last) final_writer[key.first] = std::max(final_writer[key.first], at);
-  std::set<Parameter> written;
+  Written written(model);
   std::set<ParamBlock> reduced;
   std::vector<Op> ops;
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
@@ -75,7 +86,7 @@ Schedule insert_reduction(Schedule schedule, const model::Model& model, config::
       const bool again = !reduced.insert(block).second;
       const bool partial = again && all && replicas > 1;
       ops.emplace_back(ReduceScatter{.block = block, .slot = {}, .add = again && !partial, .partial = partial});
-      std::erase_if(written, [&](const Parameter& p) { return p.first == block; });
+      written.erase(block);
       if (replicas > 1 && (final || all)) ops.emplace_back(AllReduce{.block = block, .partial = partial});
       if (final && model::has_replicated_gradients(model[block])) ops.emplace_back(AllReduceReplicated{block});
     }

@@ -9,6 +9,7 @@
 
 #include "../time/runs.hpp"
 #include "planner/search/candidates.hpp"
+#include "planner/time/plan_cache.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/rules.hpp"
 
@@ -50,24 +51,35 @@ double best_of_all(const config::RunConfig& config, int ranks, const Machine& ma
   return best;
 }
 
-TEST(Search, FindsTheBestOfAllThatFit) {
+/// Whether it is, with the memory of the run file and with less.
+void expect_best_of_all(config::RunConfig config, int ranks) {
   const Machine machine = load_machine("gh200");
-  config::RunConfig config = parsed_run();
   config.batch.global = 8;
   for (const double part : {1.0, 0.6}) {
-    const auto total = static_cast<double>(predict_memory(config, config::resolve(config, 2)).total().value);
+    const auto total = static_cast<double>(predict_memory(config, config::resolve(config, ranks)).total().value);
     config.memory.budget = Bytes{static_cast<std::int64_t>(part * total)};
-    const SearchResult result = search(config, 2, machine);
+    const SearchResult result = search(config, ranks, machine);
     ASSERT_FALSE(result.best.empty()) << part;
-    const double all = best_of_all(config, 2, machine, *config.memory.budget);
+    const double all = best_of_all(config, ranks, machine, *config.memory.budget);
     EXPECT_NEAR(result.best.front().prediction.tokens_per_second(), all, 1e-9 * all) << part;
     EXPECT_EQ(result.candidates, result.refused + result.too_large + result.outdone + result.simulated);
     for (std::size_t i = 0; i < result.best.size(); ++i) {
       const Found& found = result.best[i];
       EXPECT_LE(found.prediction.memory.total(), *config.memory.budget);
       EXPECT_LE(found.prediction.tokens_per_second(), result.best[i == 0 ? 0 : i - 1].prediction.tokens_per_second());
+      const Prediction alone = predict(found.config, ranks, machine, {.few_layers = true});
+      EXPECT_DOUBLE_EQ(found.prediction.expected.seconds, alone.expected.seconds)
+          << "what candidates share is their own";
+      EXPECT_EQ(found.prediction.memory.total(), alone.memory.total());
     }
   }
+}
+
+TEST(Search, FindsTheBestOfAllThatFit) { expect_best_of_all(parsed_run(), 2); }
+
+TEST(Search, FindsTheBestMixtureOfAllThatFit) {
+  expect_best_of_all(
+      parsed_run({"model.architecture=mixtral", "model.experts=4", "model.experts_per_token=2", "model.layers=8"}), 4);
 }
 
 TEST(Search, TriesThousandsOfCandidatesOnSixtyFourRanks) {
@@ -130,10 +142,10 @@ TEST(Search, SharesLongSequencesAmongTheRanksOfANode) {
 }
 
 /// A model is built once for all candidates that share it.
-TEST(ModelCache, TellsLayersAndAxesApart) {
-  ModelCache models;
+TEST(PlanCache, TellsLayersAndAxesApart) {
+  PlanCache cache;
   config::RunConfig config = testing::small_run();
-  const auto of = [&](int ranks) { return models.of(config, config::resolve(config, ranks)); };
+  const auto of = [&](int ranks) { return cache.model(config, config::resolve(config, ranks)); };
   const auto whole = of(4);
   EXPECT_EQ(of(2), whole) << "shards are no part of the model";
   config.mesh.tensor = 2;
@@ -142,6 +154,29 @@ TEST(ModelCache, TellsLayersAndAxesApart) {
   config.mesh.tensor = 1;
   config.model.layers += 1;
   EXPECT_EQ(of(4)->compute_blocks.size(), whole->compute_blocks.size() + 1);
+}
+
+TEST(PlanCache, TellsStepsApart) {
+  PlanCache cache;
+  const config::RunConfig config = testing::small_run();
+  const config::Resolved mesh = config::resolve(config, 4);
+  const auto model = cache.model(config, mesh);
+  const schedule::Policy policy = schedule::policy_of(config, mesh);
+  const auto step = cache.step(model, 2, policy);
+  EXPECT_EQ(cache.step(model, 2, policy), step);
+  EXPECT_NE(cache.step(model, 3, policy), step);
+  schedule::Policy other = policy;
+  other.reshard.after_forward = !other.reshard.after_forward;
+  EXPECT_NE(cache.step(model, 2, other), step);
+  other = policy;
+  other.replicas = 2;
+  const auto hybrid = cache.step(model, 2, other);
+  EXPECT_NE(hybrid->ops.size(), step->ops.size()) << "replicas are summed";
+  other.replicas = 8;
+  EXPECT_EQ(cache.step(model, 2, other), hybrid);
+  EXPECT_EQ(hybrid->ops.size(), schedule::build_step(*model, 2, other).ops.size());
+  EXPECT_NE(cache.layout(model, 2), cache.layout(model, 4));
+  EXPECT_EQ(cache.needs(step, model)->size(), schedule::needs(*step, *model).size());
 }
 
 TEST(Search, HonoursTheRulesOfOtherKeys) {

@@ -121,11 +121,11 @@ TEST(PipelineTime, IsThatOfTheDefinitionForRandomCosts) {
     std::vector<RankStep> ranks;
     for (const Built& rank : built) {
       costs.emplace_back();
-      for (const schedule::Op& op : rank.schedule.ops)
+      for (const schedule::Op& op : rank.schedule->ops)
         costs.back().push_back(
             {.seconds = std::holds_alternative<schedule::Receive>(op) ? 0.0 : static_cast<double>(random() % 9)});
     }
-    for (std::size_t r = 0; r < built.size(); ++r) ranks.push_back({built[r].schedule, built[r].needs, costs[r]});
+    for (std::size_t r = 0; r < built.size(); ++r) ranks.push_back({*built[r].schedule, *built[r].needs, costs[r]});
     EXPECT_NEAR(simulate(ranks, 0).front().seconds, ByDefinition(ranks).step(), 1e-9) << static_cast<int>(kind);
   }
 }
@@ -142,7 +142,7 @@ TEST(PipelineTime, OfEqualChunksHasTheBubbleOfTheActionTable) {
     std::vector<RankStep> ranks;
     for (const Built& rank : built) {
       costs.emplace_back();
-      for (const schedule::Op& op : rank.schedule.ops) {
+      for (const schedule::Op& op : rank.schedule->ops) {
         double seconds = 0;
         const auto part = [&](Block block) { return model::recomputes((*rank.model)[block]) ? 1.0 : 0.0; };
         if (const auto* f = std::get_if<schedule::Forward>(&op); f != nullptr && !f->stage) seconds = part(f->block);
@@ -157,7 +157,7 @@ TEST(PipelineTime, OfEqualChunksHasTheBubbleOfTheActionTable) {
         costs.back().push_back({.seconds = seconds});
       }
     }
-    for (std::size_t r = 0; r < built.size(); ++r) ranks.push_back({built[r].schedule, built[r].needs, costs[r]});
+    for (std::size_t r = 0; r < built.size(); ++r) ranks.push_back({*built[r].schedule, *built[r].needs, costs[r]});
     const double expected =
         unit *
         static_cast<double>(
@@ -184,8 +184,9 @@ TEST(PipelineTime, OfManyMicrobatchesIsExtrapolated) {
     const auto built = build_ranks(config, mesh, machine, 22, false);
     std::vector<std::vector<Cost>> costs;
     std::vector<RankStep> ranks;
-    for (const Built& rank : built) costs.push_back(Costs(costs_of(rank, config, mesh), machine, {}).of(rank.schedule));
-    for (std::size_t r = 0; r < built.size(); ++r) ranks.push_back({built[r].schedule, built[r].needs, costs[r]});
+    for (const Built& rank : built)
+      costs.push_back(Costs(costs_of(rank, config, mesh), machine, {}).of(*rank.schedule));
+    for (std::size_t r = 0; r < built.size(); ++r) ranks.push_back({*built[r].schedule, *built[r].needs, costs[r]});
     const double whole = simulate(ranks, machine.contention).front().seconds + machine.step_seconds;
     EXPECT_NEAR(p.expected.seconds, whole, 0.01 * whole) << static_cast<int>(kind);
     const PipelinePlan plan = plan_pipeline(config, mesh);

@@ -37,28 +37,14 @@ struct Prediction {
   [[nodiscard]] double tokens_per_second() const { return tokens / expected.seconds; }
 };
 
-/// Models that were built, for a search: of one run file whose axes and number of layers change, and nothing else of
-/// the model.
-class ModelCache {
- public:
-  /// The part of the model that the first rank of each axis holds.
-  [[nodiscard]] std::shared_ptr<const model::Model> of(const config::RunConfig& config, const config::Resolved& mesh);
-
- private:
-  struct Entry {
-    std::int64_t layers;
-    model::TensorPart part;
-    std::shared_ptr<const model::Model> model;
-  };
-  std::vector<Entry> entries_;  ///< the latest last
-};
+class PlanCache;
 
 struct PredictOptions {
   Software software{};
   bool percentiles = true;             ///< simulate the fast and the slow network, too
   bool few_layers = false;             ///< simulate and replay a few layers and extrapolate; for searches
   bool memory = true;                  ///< false: Prediction::memory stays empty
-  ModelCache* models = nullptr;        ///< of a search
+  PlanCache* cache = nullptr;          ///< of a search
   std::optional<int> pipeline_rank{};  ///< whose ops predict_ops() returns; absent: of the one that computes longest
 };
 
@@ -74,7 +60,7 @@ struct PredictOptions {
 /// Bytes of one rank, of a pipeline of the one that holds the most. `few_layers`: replays a few and extrapolates, exact
 /// but for the op of the activations' peak.
 [[nodiscard]] Memory predict_memory(const config::RunConfig& config, const config::Resolved& mesh,
-                                    bool few_layers = false, ModelCache* models = nullptr);
+                                    bool few_layers = false, PlanCache* cache = nullptr);
 
 /// A step with at most four microbatches, or three for every pipeline rank, op by op, and every op's terms.
 struct PredictedStep {

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/time/plan_cache.hpp"
+
+#include "trireme/planner/replay.hpp"
+
+namespace trireme::planner {
+
+PlanCache::ModelPointer PlanCache::model(const config::RunConfig& config, const config::Resolved& mesh) {
+  const ModelKey key{.layers = config.model.layers, .part = tensor_part(config, mesh, 0)};
+  return models_.of(key, [&] { return model::build(config.model, key.part); });
+}
+
+std::shared_ptr<const shard::Layout> PlanCache::layout(const ModelPointer& model, int shards) {
+  return layouts_.of({model, shards}, [&] { return shard::Layout(*model, shards); });
+}
+
+PlanCache::SchedulePointer PlanCache::step(const ModelPointer& model, int microbatches, schedule::Policy policy) {
+  policy.replicas = std::min(policy.replicas, 2);  // passes ask only whether there are several
+  return steps_.of({.model = model, .microbatches = microbatches, .policy = fields_of(policy)},
+                   [&] { return schedule::build_step_unverified(*model, microbatches, policy); });
+}
+
+std::shared_ptr<const PlanCache::Needs> PlanCache::needs(const SchedulePointer& schedule, const ModelPointer& model) {
+  return needs_.of(schedule, [&] { return schedule::needs(*schedule, *model); });
+}
+
+}  // namespace trireme::planner
