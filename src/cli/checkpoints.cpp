@@ -97,6 +97,7 @@ void add_look(CLI::App& app, Action& chosen, const std::string& name, int (*look
   const auto path = std::make_shared<std::string>();
   CLI::App* command = add_command(app, name);
   command->add_option("CHECKPOINT", *path, "A checkpoint, such as runs/first/checkpoints/step-00000100")->required();
+  command->footer(fmt::format("Example:\n  trireme {} runs/book/checkpoints/step-00001000", name));
   command->callback([&chosen, path, look] { chosen = [path, look] { return look(*path); }; });
 }
 
@@ -109,13 +110,14 @@ void add_checkpoints(CLI::App& app, Action& chosen) {
   CLI::App* command = add_command(app, "export");
   command->add_option("CHECKPOINT", a->checkpoint, "A checkpoint")->required();
   command->add_option("-o,--output", a->directory, "The directory to write")->required();
-  command->add_option("--dtype", a->dtype, "Of the weights")
+  command->add_option("--dtype", a->dtype, "dtype of the weights")
       ->check(CLI::IsMember({"bf16", "fp32"}))
       ->capture_default_str();
   command->add_option(
       "--tokenizer", a->tokenizer,
       "bytes, spm:PATH, hf:PATH or none: the tokenizer to export with the weights; default: the checkpoint's");
   command->add_flag("--overwrite", a->overwrite, "Replace an earlier export");
+  command->footer("Example:\n  trireme export runs/book/checkpoints/step-00001000 -o book-hf --dtype fp32");
   command->callback([&chosen, a] { chosen = [a] { return export_weights(*a); }; });
 
   const auto from = std::make_shared<std::string>();
@@ -125,7 +127,8 @@ void add_checkpoints(CLI::App& app, Action& chosen) {
   importer->add_option("-o,--output", *path, "The checkpoint to write; it must not exist")->required();
   importer->footer(
       "A run takes its weights by model.from = \"CHECKPOINT\" (or HF_DIR itself): its model's sizes may then be left "
-      "out.");
+      "out.\n\n"
+      "Example:\n  trireme import runs/book/export -o book-checkpoint");
   importer->callback([&chosen, from, path] { chosen = [from, path] { return import_weights(*from, *path); }; });
 }
 

@@ -122,7 +122,7 @@ void add_evaluate(CLI::App& app, Action& chosen) {
   const auto a = std::make_shared<EvaluateArguments>();
   CLI::App* command = add_command(app, "evaluate");
   add_model_options(*command, a->model, "for bits per byte and choices");
-  command->add_option("--data", a->data, "Token files, each of which is evaluated for itself");
+  command->add_option("--data", a->data, "Token files; each is evaluated separately");
   command->add_option("--choices", a->choices,
                       "Multiple choice: files of JSON lines with \"context\", \"endings\" and \"label\"");
   command->add_option("--seq-len", a->seq_len, "Tokens of a sequence; default: as in training, at most 2048")
@@ -131,7 +131,7 @@ void add_evaluate(CLI::App& app, Action& chosen) {
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
   command->footer(
-      "In fp32, over every target of a file once, as train.eval_every counts them; a mask beside the file is followed "
+      "In fp32, over every target of a file once, as train.eval_every counts them;\na mask beside the file is followed "
       "(then without bits per byte). "
       "Under mpirun the parameters are\n"
       "sharded over the ranks, which share the sequences.\n"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// trireme generate: continues texts with a model.
 #include "trireme/train/engine/generate.hpp"
 
 #include <fmt/format.h>
@@ -12,10 +14,12 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/inference/end_tokens.hpp"
 #include "cli/inference/inference.hpp"
 #include "cli/inference/streamed_text.hpp"
 #include "cli/start/front_page.hpp"
@@ -126,6 +130,7 @@ int generate(const mpi::Communicator& world, const GenerateArguments& arguments)
   });
   const Libraries libraries(world, 0);
   const config::RunConfig config = forward_config(arguments, *weights, static_cast<std::int64_t>(longest), world);
+  const std::set<std::int32_t> ends = end_tokens(*tokenizer, weights->generation().eos_token_ids, arguments.stops);
   weights.reset();
   const std::unique_ptr<train::Job> job = open_model(config, world);
   const bool prints = world.rank() == 0;
@@ -136,6 +141,7 @@ int generate(const mpi::Communicator& world, const GenerateArguments& arguments)
     train::TextLogits model(*job, !arguments.no_cache);
     train::generate(model, prompt, arguments.tokens, tokenizer->document_end(), arguments.sampling,
                     [&](std::int32_t token) {
+                      if (ends.contains(token)) return false;
                       print_now(text.add(token), prints);
                       return !text.stopped();
                     });
@@ -153,7 +159,8 @@ void add_generate(CLI::App& app, Action& chosen) {
   command->add_option("--prompt", a->prompts, "The text to continue; - for standard input; may be repeated")
       ->required()
       ->allow_extra_args(false);
-  command->add_option("--stop", a->stops, "Stop before this text; may be repeated")->allow_extra_args(false);
+  command->add_option("--stop", a->stops, "Stop before this text or special token; may be repeated")
+      ->allow_extra_args(false);
   command->add_option("--tokens", a->tokens, "Maximum number of tokens to generate")
       ->check(whole_number(1, most_tokens))
       ->capture_default_str();
@@ -174,9 +181,11 @@ void add_generate(CLI::App& app, Action& chosen) {
   command->add_option("--logits", a->logits, "Also write the logits of the first new token to this file: fp32");
   command->add_flag("--no-cache", a->no_cache,
                     "Compute the whole text again for every token, without the key/value cache: slower, less memory");
-  command->add_option("--seed", a->sampling.seed, "Of the sampling")->capture_default_str();
+  command->add_option("--seed", a->sampling.seed, "Random seed of the sampling")->capture_default_str();
   command->footer(
-      "Stops at the tokenizer's end-of-document token, before a --stop text or after --tokens. Under mpirun the model "
+      "Stops at the tokenizer's end-of-document token or one of the model's eos_token_id, before a --stop text or "
+      "token,\n"
+      "or after --tokens. Under mpirun the model "
       "is tensor-parallel, "
       "for\n"
       "models that do not fit one rank.\n\n"

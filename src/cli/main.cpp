@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The full program: parses the command line and runs the command.
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.hpp"

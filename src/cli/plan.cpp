@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// trireme plan: memory, traffic, time and schedule of a run, without running it.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// trireme report: runs as one HTML page.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -30,7 +32,7 @@ void add_report(CLI::App& app, Action& chosen) {
   const auto directories = std::make_shared<std::vector<std::string>>();
   const auto path = std::make_shared<std::string>("report.html");
   CLI::App* command = add_command(app, "report");
-  command->add_option("RUN", *directories, "What run.output was; several runs stand side by side")->required();
+  command->add_option("RUN", *directories, "The run.output of a run; several runs are shown side by side")->required();
   command->add_option("-o,--output", *path, "The page to write: one HTML file that needs no network")
       ->capture_default_str();
   command->footer(

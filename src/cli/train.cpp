@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// trireme train: from the command line to the training loop (train/run.cpp).
 #include <fmt/format.h>
 #include <unistd.h>
 

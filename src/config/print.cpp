@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Run files, help and docs/run-file.md from the table of options.
 #include <fmt/core.h>
 
 #include "trireme/config/load.hpp"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The timeline of a traced step as SVG.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Schedules from text: one op per line.
 #include <algorithm>
 
 #include "schedule/line.hpp"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Schedules as text: one op per line.
 #include <fmt/format.h>
 
 #include "trireme/base/hash.hpp"

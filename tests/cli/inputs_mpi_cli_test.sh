@@ -59,7 +59,7 @@ printf '{"text": "one"}\n{"text": "two"}\n' >lines.jsonl
 program tokenize --tokenizer bytes -o x.bin lines.jsonl
 expect_end 3 'lines.jsonl holds JSON lines' '--field text'
 program tokenize --tokenizer bytes --field body -o x.bin lines.jsonl
-expect_end 3 'lines.jsonl, line 1' 'no field "body"' 'the fields that are texts: text'
+expect_end 3 'lines.jsonl, line 1' 'no field "body"' 'name one of its text fields: text'
 
 # Values at the ends of their ranges.
 program train run.toml --set batch.global=1073741824

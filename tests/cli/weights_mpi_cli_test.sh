@@ -68,6 +68,14 @@ for model in again $checkpoint imported; do
   [[ ! -e text ]] && cp out.txt text
   cmp out.txt text || fail "$model says something else"
 done
+# A model that ends its texts with several tokens, as chat models do: here a blank, too.
+cp -r again chat
+sed -i 's/"eos_token_id": 256/"eos_token_id": [256, 32]/' chat/config.json
+program generate chat --prompt 'the ship' --tokens 12
+expect_done
+rest=$(cat text)
+rest=${rest#the ship}
+[[ $rest == *' '* && $(cat out.txt) == "the ship${rest%% *}" ]] || fail "a text that does not end at the model's eos_token_id: $(cat out.txt)"
 # Logits take the place of older ones when all of them are written; a device stays one.
 echo before >logits
 printf 'write 0 1 ENOSPC /.logits' >rules

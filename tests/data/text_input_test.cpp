@@ -81,7 +81,7 @@ TEST_F(TextInput, TakesOneDocumentFromEveryJsonLine) {
 
 TEST_F(TextInput, RefusesLinesByTheirNumber) {
   expect_parts(refusal("{\"text\": \"a\"}\n\n{\"body\": \"b\", \"n\": 1}\n", field("text")),
-               {"in, line 3", "no field \"text\"", "the fields that are texts: body", "--field"});
+               {"in, line 3", "no field \"text\"", "name one of its text fields: body"});
   expect_parts(refusal("{\"text\": 7}", field("text")), {"line 1", "\"text\" is a number, not a text"});
   expect_parts(refusal("{\"text\": [\"a\"]}", field("text")), {"line 1", "is an array, not a text"});
   expect_parts(refusal("{\"id\": 7}", field("text")), {"line 1", "no field of the line is a text"});

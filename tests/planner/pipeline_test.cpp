@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "../schedule/pipeline/in_flight.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/model/activations.hpp"
@@ -118,7 +119,7 @@ TEST(PipelinePlan, HoldsTheActivationsThatTheScheduleHasInFlight) {
     // Rank 0 has equal chunks of layers and the embedding, which saves nothing.
     const auto& held = plan.parts[0].chunks.front();
     const int layers = held.last.value - held.first.value - 1;
-    EXPECT_EQ(plan.memory[0].activations.value, layer * layers * schedule::most_in_flight(plan.pipeline, 0))
+    EXPECT_EQ(plan.memory[0].activations.value, layer * layers * schedule::testing::most_in_flight(plan.pipeline, 0))
         << schedule;
   }
 }

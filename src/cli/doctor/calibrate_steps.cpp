@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Measures small training steps for a machine file.
 #include <algorithm>
 
 #include "cli/doctor/calibrate.hpp"

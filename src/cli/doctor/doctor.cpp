@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// trireme doctor: checks the machine, prints the report, writes a machine file.
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <fmt/format.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Checks of the libraries: versions, threads, whether all ranks have the same.
 #include <fmt/format.h>
 
 #include "cli/doctor/checks.hpp"

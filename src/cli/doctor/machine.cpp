@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Checks of the node: CPU, GPUs, directories, rates of memory and products.
 #include <fmt/format.h>
 
 #include "cli/doctor/checks.hpp"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Checks of MPI, the launcher, ranks per node and cores.
 #include "trireme/mpi/mpi.hpp"
 
 #include <fmt/format.h>

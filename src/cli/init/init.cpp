@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// trireme init: writes a commented run file.
 #include <fmt/format.h>
 #include <unistd.h>
 

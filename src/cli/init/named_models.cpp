@@ -60,14 +60,13 @@ config::Model qwen3_8b() {
 }  // namespace
 
 std::span<const NamedModel> named_models() {
-  static const std::vector<NamedModel> all{
-      {"tiny", "A Llama of a million parameters, which learns a book on a laptop", tiny(), 256},
-      {"gpt2", "GPT-2 124M", gpt2(), 1024},
-      {"llama3-1b", "Llama 3.2 1B", llama3_1b(), 4096},
-      {"llama3-8b", "Llama 3 8B", llama3(4096, 14336, 32, 32), 8192},
-      {"llama3-70b", "Llama 3 70B", llama3(8192, 28672, 80, 64), 8192},
-      {"llama3-405b", "Llama 3.1 405B", llama3(16384, 53248, 126, 128), 8192},
-      {"qwen3-8b", "Qwen3 8B", qwen3_8b(), 4096}};
+  static const std::vector<NamedModel> all{{"tiny", "A small Llama, which learns a book on a laptop", tiny(), 256},
+                                           {"gpt2", "GPT-2 124M", gpt2(), 1024},
+                                           {"llama3-1b", "Llama 3.2 1B", llama3_1b(), 4096},
+                                           {"llama3-8b", "Llama 3 8B", llama3(4096, 14336, 32, 32), 8192},
+                                           {"llama3-70b", "Llama 3 70B", llama3(8192, 28672, 80, 64), 8192},
+                                           {"llama3-405b", "Llama 3.1 405B", llama3(16384, 53248, 126, 128), 8192},
+                                           {"qwen3-8b", "Qwen3 8B", qwen3_8b(), 4096}};
   return all;
 }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// trireme completion and trireme man: pages made from the option tables.
 #include "cli/commands.hpp"
 
 #include <fmt/format.h>

@@ -52,9 +52,9 @@ std::string text_of_line(std::string_view line, const std::string& field, const 
     std::vector<std::string> names;
     for (const auto& [key, value] : object.items())
       if (value.is_string()) names.push_back(key);
-    throw DataError(fmt::format("{}, line {}: there is no field \"{}\"; {}", name, number, field,
-                                names.empty() ? "no field of the line is a text"
-                                              : "the fields that are texts: " + join(names, ", ") + " (--field)"));
+    throw DataError(fmt::format(
+        "{}, line {}: there is no field \"{}\"; {}", name, number, field,
+        names.empty() ? "no field of the line is a text" : "name one of its text fields: " + join(names, ", ")));
   }
   if (found->is_null()) return {};
   if (!found->is_string())

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "in_flight.hpp"
 #include "pipelines.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/names.hpp"
@@ -16,8 +17,10 @@
 namespace trireme::schedule {
 namespace {
 
+using testing::count_in_flight;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::most_in_flight;
 using testing::pipeline;
 using testing::pipelines;
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,10 +55,5 @@ struct Pipeline {
 /// more than r do; zbv and dualpipev as PyTorch and DeepSeek publish them. Throws BugError where `mistakes` has any.
 using ActionTable = std::vector<std::vector<Action>>;
 [[nodiscard]] ActionTable action_table(const Pipeline& pipeline);
-
-/// Chunk activations that rank `rank` holds at once at most, from F until W or B, with F = I = W.
-[[nodiscard]] int most_in_flight(const Pipeline& pipeline, int rank);
-/// The same, counted in a list of actions.
-[[nodiscard]] int count_in_flight(std::span<const Action> actions);
 
 }  // namespace trireme::schedule
