@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "trireme/base/error.hpp"
@@ -120,11 +121,17 @@ std::int64_t RowCounts::kept(int rank, int ranks) const {
   return sum_of(to, static_cast<std::size_t>(rank) * held, held);
 }
 
+std::optional<std::int32_t> wrong_count() {
+  if (fault::point("experts.counts")) return -7;
+  if (fault::point("experts.overflow")) return std::numeric_limits<std::int32_t>::max();
+  return std::nullopt;
+}
+
 void exchange_counts(comm::Collectives& experts, RowCounts& counts, std::int64_t tokens, const std::string& what) {
   const auto ranks = static_cast<std::size_t>(experts.size());
   const std::size_t held = counts.to.size() / ranks;
   std::vector<std::int32_t> send(counts.to.begin(), counts.to.end()), receive(send.size());
-  if (fault::point("experts.counts")) send[(static_cast<std::size_t>(experts.rank()) + 1) % ranks * held] = -7;
+  if (const auto wrong = wrong_count()) send[(static_cast<std::size_t>(experts.rank()) + 1) % ranks * held] = *wrong;
   const std::vector<std::int64_t> each(ranks, static_cast<std::int64_t>(held));
   experts.all_to_all(send.data(), each, receive.data(), each, DType::fp32);  // whose size int32 has
   const auto cannot_be = [&](std::int32_t count) { return count < 0 || count > tokens; };

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct RowCounts {
   [[nodiscard]] std::int64_t received() const;
   [[nodiscard]] std::int64_t kept(int rank, int ranks) const;
 };
+
+/// A number that tests send in place of a count.
+[[nodiscard]] std::optional<std::int32_t> wrong_count();
 
 /// Fills counts.from. tokens: of every rank; no expert gets more rows of a rank. Throws BugError, naming `what` and the
 /// rank, for a count that cannot be. Collective.

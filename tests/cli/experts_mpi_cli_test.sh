@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Training with experts divided over ranks: the losses of a run without that, its checkpoints and exports, what is
-# refused, counts that cannot be, and ranks that die or stop between dispatch and combine.
+# refused, counts that cannot be, and ranks that die, stop or withhold an exchange, beside tensor and context ranks, too.
 # timeout: 400
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
@@ -88,4 +88,26 @@ rm -r out
 # With threads another lane may be the first to wait too long.
 job 2 train run.toml "${divided[@]}" --set comm.timeout_seconds=4 --set comm.lane_threads=true
 expect_end 7 'Hang: ' 'still waits for rank'
+rm -r out
+
+# The same where ranks divide experts, sequences and layers; one that withholds its loads is waited for, too.
+axes=("${mixture[@]}" --set model.experts=8 --set mesh.tensor=2 --set mesh.context=2 --set mesh.expert=4 --set loss.balance_loss=0.01
+  --set comm.timeout_seconds=4)
+export TRIREME_FAULT=experts.overflow:nan:3:2
+job 4 train run.toml "${axes[@]}"
+((status != 0)) || fail 'a count that overflows was believed'
+grep -q 'b0: expert rank 3 has 2147483647 rows for expert 0 of expert rank 0, but 16 tokens' err.txt || fail 'a count that overflows is not named'
+rm -r out
+export TRIREME_FAULT=experts.combine:kill:2:2
+job 4 train run.toml "${axes[@]}"
+((status != 0)) || fail "a killed rank: exit code $status"
+expect_soon
+rm -r out
+export TRIREME_FAULT=experts.combine:stop:3:2
+job 4 train run.toml "${axes[@]}" --set comm.lane_threads=false
+expect_end 7 'Hang: ' ' on expert/expert' 'combine b0.experts m0' ', step 3"' 'still waits for rank'
+rm -r out
+export TRIREME_FAULT=experts.loads:nan:1:2
+job 4 train run.toml "${axes[@]}" --set comm.lane_threads=false
+expect_end 7 'Hang: ' ' on sequence/expert' 'sum_loads b1.route m0, step 3"' 'still waits for rank 1'
 rm -r out
