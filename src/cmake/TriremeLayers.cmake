@@ -3,7 +3,7 @@
 # One static library per layer, made of src/<layer>/*.cpp and src/<layer>/<folder>/*.cpp, linked to the layers above it in
 # the list.
 #
-# Backends by link: a build for GPUs (TRIREME_CUDA) takes src/<layer>/cuda/*.cpp and *.cu as a library of their own,
+# Backends by link: a build for GPUs (TRIREME_CUDA) takes src/<layer>/cuda, its folders among it, as a library of its own,
 # trireme_<layer>_cuda; every other build takes src/<layer>/no_cuda*.cpp, which define the same functions. All other objects
 # are the same either way. A build for GPUs also links the program from the no_cuda files and without those libraries, for
 # machines without a driver: a function that the no_cuda files lack is undefined there.
@@ -33,7 +33,8 @@ function(trireme_layer layer)
   if(TRIREME_CUDA)
     list(FILTER sources EXCLUDE REGEX "/no_cuda[^/]*\\.cpp$")
     set_property(GLOBAL APPEND PROPERTY trireme_no_cuda_sources ${no_cuda})
-    file(GLOB cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${layer}/cuda/*.cpp ${PROJECT_SOURCE_DIR}/src/${layer}/cuda/*.cu)
+    set(of_cuda ${PROJECT_SOURCE_DIR}/src/${layer}/cuda)
+    file(GLOB cuda CONFIGURE_DEPENDS ${of_cuda}/*.cpp ${of_cuda}/*.cu ${of_cuda}/*/*.cpp ${of_cuda}/*/*.cu)
   elseif(no_cuda)  # by themselves, so that all else is compiled in the same batches as in a build for GPUs
     set_source_files_properties(${no_cuda} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()

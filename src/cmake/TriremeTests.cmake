@@ -247,8 +247,8 @@ function(trireme_mpi_tests layer)
     set(command $<TARGET_FILE:${layer}_mpi_tests> --file ${name})
     set(sources ${file})
     if(name MATCHES "_gpu_mpi_test$")
-      trireme_gpu_test_objects(${layer}_gpu_mpi_test_objects ${layer} ${file})
-      set(sources $<TARGET_OBJECTS:${layer}_gpu_mpi_test_objects>)
+      trireme_gpu_test_objects(${layer}_${name}_objects ${layer} ${file})
+      set(sources $<TARGET_OBJECTS:${layer}_${name}_objects>)
     endif()
     if(NOT TRIREME_UNITY OR name MATCHES "_gpu_mpi_test$")
       trireme_test_executable(${layer}_${name} mpi ${layer} ${sources})
@@ -323,12 +323,13 @@ endfunction()
 
 # What of a layer's device code needs no CUDA of its own: the kernels, and the .cpp files that include none of its headers.
 function(trireme_emulated_layer layer)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${layer}/cuda/*.cu ${PROJECT_SOURCE_DIR}/src/${layer}/cuda/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/cuda/attention_choice\\.cpp$")
+  set(of_cuda ${PROJECT_SOURCE_DIR}/src/${layer}/cuda)
+  file(GLOB sources CONFIGURE_DEPENDS ${of_cuda}/*.cu ${of_cuda}/*.cpp ${of_cuda}/*/*.cu ${of_cuda}/*/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/cuda/(attention_choice|experts/capability)\\.cpp$")
   set(copies "")
   foreach(source IN LISTS sources)
     if(source MATCHES "\\.cu$")
-      get_filename_component(name ${source} NAME)
+      file(RELATIVE_PATH name ${of_cuda} ${source})
       set(copy ${PROJECT_BINARY_DIR}/generated/on_host/${layer}/${name}.cpp)
       file(CONFIGURE OUTPUT ${copy} CONTENT "#include \"${layer}/cuda/${name}\"\n")
       list(APPEND copies ${copy})
@@ -369,8 +370,9 @@ function(trireme_simulated_gpu_tests)
   add_test(NAME simulated_gpu.rehearsal COMMAND bash -eu -o pipefail ${support}/rehearsal_test.sh)
   set_tests_properties(simulated_gpu.rehearsal PROPERTIES LABELS "machine;mpi" TIMEOUT 900 COST 600 PROCESSORS 2 SKIP_RETURN_CODE 77
     ENVIRONMENT "${trireme_test_environment};TRIREME=$<TARGET_FILE:simulated_gpu_trireme>;FRONT=$<TARGET_FILE:trireme>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
-  trireme_simulated_gpu_program(simulated_gpu_mpi_tests trireme_mpi_main $<TARGET_OBJECTS:comm_gpu_mpi_test_objects> $<TARGET_OBJECTS:train_gpu_mpi_test_objects>
-    ${tests}/train/random_parity_mpi_test.cpp ${support}/closed_memory_test.cpp ${support}/nccl_test.cpp
+  trireme_simulated_gpu_program(simulated_gpu_mpi_tests trireme_mpi_main $<TARGET_OBJECTS:comm_device_gpu_mpi_test_objects> $<TARGET_OBJECTS:train_device_gpu_mpi_test_objects>
+    $<TARGET_OBJECTS:train_experts_gpu_mpi_test_objects>
+    ${tests}/train/random_parity_mpi_test.cpp ${support}/closed_memory_test.cpp ${support}/host_waits_test.cpp ${support}/nccl_test.cpp
     ${support}/pipeline_test.cpp ${support}/updates_test.cpp)
   foreach(how now late compute_late)
     set(rank_counts 1 2)

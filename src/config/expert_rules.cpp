@@ -55,6 +55,13 @@ Broken tokens_twice(const RunConfig& config) {
          "true, or mesh.tensor = 1";
 }
 
+Broken graphs_of_experts(const RunConfig& config) {
+  if (!config.device.cuda_graphs || !has_experts(config.model)) return std::nullopt;
+  return "cuda_graphs replays a captured step, but how many tokens each expert gets differs per step; set cuda_graphs "
+         "= "
+         "false";
+}
+
 Broken idle_expert_room(const RunConfig& config) {
   if (config.mesh.expert > 1 || config.mesh.expert_room == Mesh{}.expert_room) return std::nullopt;
   return fmt::format("{} has no effect with mesh.expert = 1; remove it, or set mesh.expert", config.mesh.expert_room);
@@ -72,6 +79,9 @@ std::vector<Rule> expert_rules() {
                    return knows_its_experts(config) ? expert_ranks_misfit(config) : Broken();
                  }});
   all.push_back({{"mesh.sequence_parallel", "mesh.tensor", "model.experts"}, tokens_twice});
+  all.push_back({{"device.cuda_graphs", "model.experts", "model.dense_layers"}, [](const RunConfig& config) {
+                   return knows_its_experts(config) ? graphs_of_experts(config) : Broken();
+                 }});
   all.push_back({{"mesh.expert_room", "mesh.expert"}, idle_expert_room});
   return all;
 }
@@ -81,6 +91,7 @@ void check_experts(const RunConfig& config) {
   for (const ExpertLoss& loss : losses)
     if (const Broken broken = loss.idle(config)) mistakes.add("loss." + *broken);
   if (const Broken broken = expert_ranks_misfit(config)) mistakes.add("mesh.expert: " + *broken);
+  if (const Broken broken = graphs_of_experts(config)) mistakes.add("device.cuda_graphs: " + *broken);
   mistakes.raise("the run file and its model do not fit");
 }
 

@@ -173,8 +173,6 @@ Resolved resolve(const RunConfig& config, int ranks) {
 
 void require_trainable(const RunConfig& config) {
   Mistakes mistakes;
-  if (config.mesh.expert > 1 && config.device.type == DeviceType::cuda)
-    mistakes.add("device.type = cuda: not available with mesh.expert > 1 yet; set cpu");
   if (config.model.experts > 0 && config.mesh.tensor > 1 && !config.mesh.sequence_parallel.value_or(true))
     mistakes.add(
         "mesh.sequence_parallel: false with mesh.tensor > 1 sends every token to its experts once for each tensor "

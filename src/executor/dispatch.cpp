@@ -77,6 +77,8 @@ void Verbs::begin(const StepInput& input, const at::Tensor& device_loss) {
   }
   state_.loss = {};
   state_.device_loss = device_loss;
+  state_.device_router_losses.reset();
+  device_choice_biases_.clear();
 }
 
 void Verbs::run_op(int op, std::int64_t step) {

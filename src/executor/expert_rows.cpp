@@ -20,20 +20,6 @@ std::int64_t sum_of(const std::vector<std::int64_t>& counts, std::size_t first, 
   return std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(count), std::int64_t{0});
 }
 
-/// Rows for each rank, and from each.
-struct ByRank {
-  std::vector<std::int64_t> to, from;
-};
-ByRank by_rank(const RowCounts& counts, int ranks) {
-  ByRank rows;
-  const std::size_t held = counts.to.size() / static_cast<std::size_t>(ranks);
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
-    rows.to.push_back(sum_of(counts.to, rank * held, held));
-    rows.from.push_back(sum_of(counts.from, rank * held, held));
-  }
-  return rows;
-}
-
 /// What an exchange sends to or receives from the ranks: of each its rows, and behind them their weights. Counted in
 /// pairs of bytes, which is what a row in any type has a whole number of.
 class Buffer {
@@ -79,12 +65,6 @@ class Buffer {
   at::Tensor memory_;
 };
 
-RowsAndWeights rows_like(const RowsAndWeights& like, std::int64_t count) {
-  RowsAndWeights out{.rows = at::empty({count, like.rows.size(1)}, like.rows.options()), .weights = {}};
-  if (like.weights.defined()) out.weights = at::empty({count}, like.weights.options());
-  return out;
-}
-
 /// Calls move(rank, at, first, count) for the rows that rank `rank` has for each of this rank's experts: rows `at` on
 /// of that rank's, rows `first` on of all that are sorted by expert.
 template <class Move>
@@ -102,6 +82,22 @@ void each_received(const RowCounts& counts, int ranks, const Move& move) {
 }
 
 }  // namespace
+
+ByRank by_rank(const RowCounts& counts, int ranks) {
+  ByRank rows;
+  const std::size_t held = counts.to.size() / static_cast<std::size_t>(ranks);
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
+    rows.to.push_back(sum_of(counts.to, rank * held, held));
+    rows.from.push_back(sum_of(counts.from, rank * held, held));
+  }
+  return rows;
+}
+
+RowsAndWeights rows_like(const RowsAndWeights& like, std::int64_t count) {
+  RowsAndWeights out{.rows = at::empty({count, like.rows.size(1)}, like.rows.options()), .weights = {}};
+  if (like.weights.defined()) out.weights = at::empty({count}, like.weights.options());
+  return out;
+}
 
 std::vector<std::int64_t> RowCounts::begins(int ranks) const {
   const std::size_t held = to.size() / static_cast<std::size_t>(ranks);
@@ -134,16 +130,23 @@ void exchange_counts(comm::Collectives& experts, RowCounts& counts, std::int64_t
   if (const auto wrong = wrong_count()) send[(static_cast<std::size_t>(experts.rank()) + 1) % ranks * held] = *wrong;
   const std::vector<std::int64_t> each(ranks, static_cast<std::int64_t>(held));
   experts.all_to_all(send.data(), each, receive.data(), each, DType::fp32);  // whose size int32 has
+  take_counts(receive, counts, experts.rank(), experts.size(), tokens, what);
+}
+
+void take_counts(std::span<const std::int32_t> received, RowCounts& counts, int rank, int ranks, std::int64_t tokens,
+                 const std::string& what) {
+  const std::size_t held = received.size() / static_cast<std::size_t>(ranks);
   const auto cannot_be = [&](std::int32_t count) { return count < 0 || count > tokens; };
-  if (const auto wrong = std::ranges::find_if(receive, cannot_be); wrong != receive.end()) {
-    const auto at = static_cast<std::size_t>(wrong - receive.begin());
+  if (const auto wrong = std::ranges::find_if(received, cannot_be); wrong != received.end()) {
+    const auto at = static_cast<std::size_t>(wrong - received.begin());
     throw BugError(fmt::format("{}: expert rank {} has {} rows for expert {} of expert rank {}, but {} tokens", what,
-                               at / held, *wrong, at % held, experts.rank(), tokens));
+                               at / held, *wrong, at % held, rank, tokens));
   }
-  counts.from.assign(receive.begin(), receive.end());
+  counts.from.assign(received.begin(), received.end());
 }
 
 RowsAndWeights to_experts(comm::Collectives& experts, const RowCounts& counts, const RowsAndWeights& mine) {
+  if (mine.rows.is_cuda()) return to_experts_on_device(experts, counts, mine);
   const int ranks = experts.size();
   const ByRank rows = by_rank(counts, ranks);
   const Buffer send(rows.to, mine), receive(rows.from, mine);
@@ -159,6 +162,7 @@ RowsAndWeights to_experts(comm::Collectives& experts, const RowCounts& counts, c
 }
 
 RowsAndWeights from_experts(comm::Collectives& experts, const RowCounts& counts, const RowsAndWeights& received) {
+  if (received.rows.is_cuda()) return from_experts_on_device(experts, counts, received);
   const int ranks = experts.size();
   const ByRank rows = by_rank(counts, ranks);
   const Buffer send(rows.from, received), receive(rows.to, received);

@@ -5,13 +5,15 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "trireme/comm/collectives.hpp"
+#include "trireme/kernels/experts.hpp"
 
-/// Rows of tokens between the ranks that divide the experts of a layer. Plain loops, since the lane's thread has no
-/// team.
+/// Rows of tokens between the ranks that divide the experts of a layer. On CPUs plain loops, since the lane's thread
+/// has no team; on GPUs rows are exchanged where they lie (device/expert_rows.cpp).
 namespace trireme::executor {
 
 /// How many rows of a microbatch go where.
@@ -36,16 +38,36 @@ struct RowCounts {
 /// rank, for a count that cannot be. Collective.
 void exchange_counts(comm::Collectives& experts, RowCounts& counts, std::int64_t tokens, const std::string& what);
 
+/// The same of rows on a GPU, whose `begin` is there: fills it and counts.to, too. The one wait of the host for a layer
+/// and microbatch.
+void exchange_counts_on_device(comm::Collectives& experts, kernels::ExpertRows& mine, RowCounts& counts,
+                               std::int64_t tokens, const std::string& what);
+/// Fills counts.from with what came. Throws as exchange_counts.
+void take_counts(std::span<const std::int32_t> received, RowCounts& counts, int rank, int ranks, std::int64_t tokens,
+                 const std::string& what);
+
+/// Rows for each rank, and from each.
+struct ByRank {
+  std::vector<std::int64_t> to, from;
+};
+[[nodiscard]] ByRank by_rank(const RowCounts& counts, int ranks);
+
 /// Rows, and a number for each where that is defined.
 struct RowsAndWeights {
   at::Tensor rows;     ///< [R, D]
   at::Tensor weights;  ///< fp32 [R]
 };
+/// Room for `count` rows, with weights where `like` has them.
+[[nodiscard]] RowsAndWeights rows_like(const RowsAndWeights& like, std::int64_t count);
 /// This rank's rows, sorted by expert, to the experts: returns all rows of this rank's experts. Collective.
 [[nodiscard]] RowsAndWeights to_experts(comm::Collectives& experts, const RowCounts& counts,
                                         const RowsAndWeights& mine);
 /// The inverse.
 [[nodiscard]] RowsAndWeights from_experts(comm::Collectives& experts, const RowCounts& counts,
                                           const RowsAndWeights& received);
+[[nodiscard]] RowsAndWeights to_experts_on_device(comm::Collectives& experts, const RowCounts& counts,
+                                                  const RowsAndWeights& mine);
+[[nodiscard]] RowsAndWeights from_experts_on_device(comm::Collectives& experts, const RowCounts& counts,
+                                                    const RowsAndWeights& received);
 
 }  // namespace trireme::executor

@@ -29,21 +29,21 @@ void Verbs::forward_experts(const schedule::Forward& op, const model::Stage& sta
   const nn::Layer& of = layer(op.block, *op.stage);
   nn::Saved saved;
   if (stage.kind == StageKind::route) {
+    std::vector<std::int64_t>& to = counts(op.block, op.microbatch).to;
+    to.clear();
     nn::Route::Rows rows =
         of.route->forward(now.hidden, operands.parameters, microbatch_for(stage, op.block, op.microbatch), mode, saved);
     now.hidden = std::move(rows.hidden);
     now.rows = std::move(rows.rows);
     now.row_weights = std::move(rows.weights);
     now.by_expert = std::move(rows.by_expert);
-    std::vector<std::int64_t>& to = counts(op.block, op.microbatch).to;
-    to.clear();
+    // On a GPU they are not here before counts are exchanged.
     for (std::size_t e = 0; e + 1 < now.by_expert.begin.size(); ++e)
       to.push_back(now.by_expert.begin[e + 1] - now.by_expert.begin[e]);
-    if (options_.mode == nn::Mode::train) {
-      count_expert_tokens(op.block, {.expert_tokens = to});
-      note_loads(stage, op.block, op.microbatch, saved);
-    }
+    if (options_.mode == nn::Mode::train) note_loads(stage, op.block, op.microbatch, saved);
   } else if (stage.kind == StageKind::experts) {
+    if (options_.mode == nn::Mode::train)
+      count_expert_tokens(op.block, {.expert_tokens = counts(op.block, op.microbatch).to});
     now.rows = of.experts->forward(now.rows, now.row_weights, held_rows(op.block, op.microbatch), operands.parameters,
                                    mode, saved);
     now.row_weights.reset();
@@ -83,9 +83,10 @@ void Verbs::backward_experts(const schedule::Backward& op, const model::Stage& s
   const store::ActivationStore::Key key{op.block, *op.stage, op.microbatch};
   std::vector<at::Tensor> saved = activations_.take(key);
   if (stage.kind == StageKind::merge) {
-    const store::ActivationStore::Key of_route{op.block, Stage{op.stage->value - 2}, op.microbatch};
+    const Stage route{op.stage->value - 2};
+    const store::ActivationStore::Key of_route{op.block, route, op.microbatch};
     saved = activations_.take(of_route);
-    now.by_expert = nn::Route::rows_of(saved, model_.sizes.decoder.experts->count);
+    now.by_expert = layer(op.block, route).route->rows_of(saved, counts(op.block, op.microbatch).to);
     activations_.keep(of_route, std::move(saved));
     now.rows = kernels::gather_rows(now.hidden, now.by_expert);
     return;
@@ -165,10 +166,20 @@ std::int64_t Verbs::stream_tokens(Microbatch m) const {
 
 nn::Microbatch Verbs::microbatch_for(const model::Stage& stage, Block block, Microbatch m) {
   nn::Microbatch of = microbatch(m);
-  of.choice_bias = store_.choice_bias(stage.parameters.front().block);
+  if (stage.kind != StageKind::moe && stage.kind != StageKind::route) return of;
+  of.choice_bias = choice_bias(stage.parameters.front().block);
+  of.expert_tokens = counts(block, m).to;
   if (model_.part.sequence_parallel) of.first_token = model_.part.rank * stream_tokens(m);
   if (stage.sums_loads) of.loads = counts(block, m).loads;
   return of;
+}
+
+at::Tensor Verbs::choice_bias(ParamBlock block) {
+  const at::Tensor& here = store_.choice_bias(block);
+  if (!here.defined() || options_.device.is_cpu()) return here;
+  at::Tensor& there = device_choice_biases_[block.value];
+  if (!there.defined()) there = here.to(options_.device, /*non_blocking=*/true);
+  return there;
 }
 
 void Verbs::step_choice_biases() {
@@ -206,8 +217,14 @@ void Verbs::run(const schedule::SumLoads& op) {
 }
 
 void Verbs::run(const schedule::ExchangeCounts& op) {
-  exchange_counts(link(mesh::Group::expert, schedule::Lane::expert), counts(op.block, op.microbatch),
-                  stream_tokens(op.microbatch), model_[op.block].name);
+  const std::int64_t tokens = stream_tokens(op.microbatch);
+  comm::Collectives& experts = link(mesh::Group::expert, schedule::Lane::expert);
+  RowCounts& of = counts(op.block, op.microbatch);
+  kernels::ExpertRows& mine = in_flight(op.microbatch).by_expert;
+  if (!mine.begin_on_device.defined()) return exchange_counts(experts, of, tokens, model_[op.block].name);
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const device::ChargeTo charge(device::Category::workspace);
+  exchange_counts_on_device(experts, mine, of, tokens, model_[op.block].name);
 }
 
 void Verbs::run(const schedule::Dispatch& op) {

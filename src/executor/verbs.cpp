@@ -73,11 +73,13 @@ void Verbs::run(const schedule::Forward& op, const Operands& operands) {
     if (cached) saved.tensors = activations_.take_any(key);
     at::Tensor input;
     if (op.keep == model::Keep::input && stage.stage.value == 0) input = now.hidden;
+    if (stage.kind == model::StageKind::moe) counts(op.block, op.microbatch).to.clear();
     const nn::Mode stage_mode = cached ? nn::Mode::generate : mode;
     nn::Result result = forward_whole({op.block, stage.stage, op.microbatch}, stage.parameters, std::move(now.hidden),
                                       stage_mode, saved);
     now.hidden = std::move(result.hidden);
     count_expert_tokens(op.block, result);
+    if (stage.kind == model::StageKind::moe) counts(op.block, op.microbatch).to = std::move(result.expert_tokens);
     if (input.defined()) saved.tensors.insert(saved.tensors.begin(), std::move(input));
     if (cached || options_.mode == nn::Mode::train) keep(key, std::move(saved.tensors));
     if (options_.mode != nn::Mode::train) add_loss(result);
@@ -97,16 +99,24 @@ void Verbs::add_loss(const nn::Result& result) {
   state_.loss += result.loss;
   state_.result.balance_loss += result.balance_loss;
   state_.result.router_z_loss += result.router_z_loss;
-  if (!result.device_loss.defined()) return;
-  if (state_.device_loss.defined())
-    state_.device_loss.add_(result.device_loss);
-  else
-    state_.device_loss = result.device_loss;
+  const auto add = [](at::Tensor& sum, const at::Tensor& term) {
+    if (term.defined() && sum.defined())
+      sum.add_(term);
+    else if (term.defined())
+      sum = term;
+  };
+  add(state_.device_loss, result.device_loss);
+  add(state_.device_router_losses, result.device_router_losses);
 }
 
 void Verbs::fetch_loss() {
-  if (!state_.device_loss.defined()) return;
   const device::ChargeTo charge(device::Category::workspace);
+  if (state_.device_router_losses.defined()) {
+    const at::Tensor sums = device::on_host(state_.device_router_losses);
+    state_.result.balance_loss += sums.const_data_ptr<double>()[0];
+    state_.result.router_z_loss += sums.const_data_ptr<double>()[1];
+  }
+  if (!state_.device_loss.defined()) return;
   const at::Tensor sums = device::on_host(state_.device_loss);
   const auto* const of = sums.const_data_ptr<double>();
   state_.loss += {.cross_entropy = of[0], .z_loss = of[1]};
@@ -153,9 +163,8 @@ void Verbs::run(const schedule::Backward& op, const Operands& operands) {
       whole.backward_weight(stage.gradients, saved);
       continue;
     }
-    const model::Stage& of = model_[op.block].stages[static_cast<std::size_t>(stage.stage.value)];
     const nn::Microbatch m =
-        of.kind == model::StageKind::moe ? microbatch_for(of, op.block, op.microbatch) : microbatch(op.microbatch);
+        microbatch_for(model_[op.block].stages[static_cast<std::size_t>(stage.stage.value)], op.block, op.microbatch);
     nn::Result result = input ? whole.backward_input(std::move(d), stage.parameters, m, saved)
                               : whole.backward(std::move(d), stage.parameters, stage.gradients, m, std::move(saved));
     d = std::move(result.hidden);
@@ -252,6 +261,7 @@ void Verbs::update_on_device(ParamBlock block) {
   optim::adamw(decision_.numbers, decay_[static_cast<std::size_t>(block.value)], store_.gradient(block),
                optim::DeviceState{store_.master(block), store_.first_moment(block), store_.second_moment(block)},
                compute);
+  store_.put_choice_bias(block);
 }
 
 void Verbs::run(const schedule::Update& op) {

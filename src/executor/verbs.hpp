@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -45,7 +46,8 @@ struct StepState {
   double waited_for_pipeline = 0;   ///< seconds until the norm
   std::vector<InFlight> in_flight;  ///< by microbatch
   kernels::LossSums loss;
-  at::Tensor device_loss;  ///< on a GPU instead: fp64 [2], undefined while there is none
+  at::Tensor device_loss;           ///< on a GPU instead: fp64 [2], undefined while there is none
+  at::Tensor device_router_losses;  ///< the same of routers, balance and z
 };
 
 /// What the ops of a schedule do: one function for each verb, on the tensors of one rank. Decides nothing of when.
@@ -166,9 +168,12 @@ class Verbs {
   /// The forward of a whole stage.
   nn::Result forward_whole(const store::ActivationStore::Key& key, std::span<const at::Tensor> parameters,
                            at::Tensor hidden, nn::Mode mode, nn::Saved& saved);
-  /// The microbatch for a stage with a router: with that one's correction bias, if it has one, the loads of sequences
-  /// that several ranks divide, and which of their tokens are here.
+  /// The microbatch for a stage: where it routes with the correction bias of its router, if that has one, with what
+  /// each expert got, once that is known, the loads of sequences that several ranks divide, and which of their tokens
+  /// are here.
   [[nodiscard]] nn::Microbatch microbatch_for(const model::Stage& stage, Block block, Microbatch m);
+  /// The correction bias of a router, where the step computes; on a GPU copied once a step.
+  [[nodiscard]] at::Tensor choice_bias(ParamBlock block);
   /// Adds to the loss of the step what a stage returned.
   void add_loss(const nn::Result& result);
   /// Adds to the loss of the step what a GPU has summed; waits for it.
@@ -217,8 +222,9 @@ class Verbs {
   std::vector<shard::CopiedRanges> copied_;            ///< by parameter block
   std::vector<std::vector<shard::Range>> counted_;     ///< in the norm, by parameter block
   store::ActivationStore activations_;
-  std::vector<RowCounts> counts_;  ///< by compute block and microbatch
-  at::Tensor landing_;             ///< on a GPU: where gradients arrive in the host's memory that are added there
+  std::vector<RowCounts> counts_;                   ///< by compute block and microbatch
+  std::map<int, at::Tensor> device_choice_biases_;  ///< by parameter block, of this step
+  at::Tensor landing_;  ///< on a GPU: where gradients arrive in the host's memory that are added there
   StepState state_;
 
   /// What the norm decided, and the numbers of the step: read by updates, which may run while the next step begins.

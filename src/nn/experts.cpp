@@ -12,6 +12,15 @@
 #include "trireme/kernels/swiglu.hpp"
 
 namespace trireme::nn {
+namespace {
+
+/// values[order[i]] for every i.
+at::Tensor in_order(const at::Tensor& values, const at::Tensor& order) {
+  const kernels::ExpertRows rows{.begin = {}, .choice = order, .place = order.view({-1, 1})};
+  return kernels::gather_rows(values.view({-1, 1}), rows).view({-1});
+}
+
+}  // namespace
 
 Route::Route(const model::Sizes& sizes)
     : experts_(sizes.decoder.experts.value()), norm_(sizes), router_(norm_.parameters()) {}
@@ -39,7 +48,7 @@ Route::Tokens Route::choose(const at::Tensor& x, std::span<const at::Tensor> par
   Tokens out{.h = h,
              .hidden = x,
              .weights = kernels::expert_weights(logits, choice, experts_),
-             .by_expert = kernels::expert_rows(choice, experts_.count)};
+             .by_expert = kernels::expert_rows(choice, experts_.count, microbatch.expert_tokens)};
   std::vector<at::Tensor> kept{h};
   if (shares())
     out.hidden = SharedExpert(experts_).forward(h, x, parameters.subspan(shared(), SharedExpert(experts_).parameters()),
@@ -54,16 +63,16 @@ Route::Rows Route::forward(const at::Tensor& x, std::span<const at::Tensor> para
   const PlainOperators guard;
   Tokens tokens = choose(x, parameters, microbatch, mode, saved);
   Rows out{.rows = kernels::gather_rows(tokens.h, tokens.by_expert),
-           .weights = tokens.weights.view({-1}).index_select(0, tokens.by_expert.choice),
+           .weights = in_order(tokens.weights, tokens.by_expert.choice),
            .hidden = std::move(tokens.hidden),
            .by_expert = {}};
   out.by_expert = std::move(tokens.by_expert);
   return out;
 }
 
-kernels::ExpertRows Route::rows_of(std::span<const at::Tensor> saved, std::int64_t experts) {
+kernels::ExpertRows Route::rows_of(std::span<const at::Tensor> saved, std::span<const std::int64_t> tokens) const {
   const PlainOperators guard;
-  return kernels::expert_rows(choice_of(saved), experts);
+  return kernels::expert_rows(saved[3], experts_.count, tokens);
 }
 
 at::Tensor Route::weights_of(std::span<const at::Tensor> saved) const {
@@ -83,9 +92,9 @@ Result Route::backward_input(const at::Tensor& d_rows, const at::Tensor& d_weigh
   const at::Tensor x = saved[0], statistics = saved[1], logits = saved[2], choice = saved[3];
   const at::Tensor h = normed(parameters, saved);
   at::Tensor d_choice = d_weights;
-  if (d_weights.dim() == 1) d_choice = d_weights.index_select(0, by_expert.place.view({-1})).view(choice.sizes());
+  if (d_weights.dim() == 1) d_choice = in_order(d_weights, by_expert.place.view({-1})).view(choice.sizes());
   const at::Tensor d_logits = at::empty_like(logits);
-  const auto [balance, z] = kernels::router_backward(
+  const kernels::RouterLosses losses = kernels::router_backward(
       d_choice, logits, choice,
       {.length = microbatch.seq_len, .first = microbatch.first_token, .loads = microbatch.loads}, experts_,
       {.balance = microbatch.balance_scale, .z = microbatch.router_z_scale}, d_logits);
@@ -102,8 +111,9 @@ Result Route::backward_input(const at::Tensor& d_rows, const at::Tensor& d_weigh
   const at::Tensor d_h = at::empty_like(h);
   kernels::sum_rows(d_rows, by_expert, d_tokens, d_h);
   Result result{.hidden = norm_.backward_input(d_h, x, parameters, statistics, d_hidden, saved),
-                .balance_loss = balance,
-                .router_z_loss = z};
+                .balance_loss = losses.balance,
+                .router_z_loss = losses.z,
+                .device_router_losses = losses.on_device};
   saved.insert(saved.end(), of_shared.begin(), of_shared.end());
   return result;
 }
@@ -131,8 +141,7 @@ at::Tensor HeldExperts::forward(const at::Tensor& rows, const at::Tensor& weight
   const PlainOperators guard;
   const ExpertProducts products{held_};
   const auto mine = parameters.subspan(first_, static_cast<std::size_t>(3 * held_));
-  const at::Tensor gate_up = at::empty({rows.size(0), 2 * size_}, rows.options());
-  products.gate_up(rows, begin, mine, gate_up);
+  const at::Tensor gate_up = products.gate_up(rows, begin, mine);
   if (saves(mode)) saved.tensors = {rows, weights, gate_up};
   if (mode == Mode::rebuild) return {};
   const at::Tensor inner = at::empty({rows.size(0), size_}, rows.options());
@@ -141,9 +150,7 @@ at::Tensor HeldExperts::forward(const at::Tensor& rows, const at::Tensor& weight
   if (keeps_all) saved.tensors.push_back(inner);
   const at::Tensor scaled = keeps_all ? at::empty_like(inner) : inner;
   kernels::scale_rows(inner, weights, one_by_one(rows.size(0), rows.options()), scaled);
-  at::Tensor out = at::empty_like(rows);
-  products.down(scaled, begin, mine, out);
-  return out;
+  return products.down(scaled, begin, mine);
 }
 
 HeldExperts::Gradients HeldExperts::backward_input(const at::Tensor& d_out, std::span<const std::int64_t> begin,

@@ -8,6 +8,7 @@
 #include "nn/common.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/gemm.hpp"
+#include "trireme/kernels/grouped.hpp"
 #include "trireme/kernels/swiglu.hpp"
 
 namespace trireme::nn {
@@ -16,25 +17,40 @@ void no_gradient(const Grad& grad) {
   if (!grad.accumulate) grad.tensor.zero_();
 }
 
-void ExpertProducts::gate_up(const at::Tensor& inputs, std::span<const std::int64_t> begin,
-                             std::span<const at::Tensor> parameters, const at::Tensor& out) const {
+at::Tensor ExpertProducts::stacked(std::span<const at::Tensor> matrices) const {
+  const at::Tensor all = joined(matrices);
+  return all.defined() ? all.view({count, all.size(0) / count, all.size(1)}) : all;
+}
+
+at::Tensor ExpertProducts::gate_up(const at::Tensor& inputs, std::span<const std::int64_t> begin,
+                                   std::span<const at::Tensor> parameters) const {
+  if (const at::Tensor all = stacked(gates(parameters)); kernels::multiplies_in_groups(inputs, all))
+    return kernels::grouped_product(inputs, all.transpose(1, 2), begin);
+  at::Tensor out = at::empty({inputs.size(0), 2 * parameters.front().size(0)}, inputs.options());
   for (std::size_t e = 0; e + 1 < begin.size(); ++e)
     if (begin[e] < begin[e + 1])
       out.slice(0, begin[e], begin[e + 1])
           .copy_(joint_linear(inputs.slice(0, begin[e], begin[e + 1]), parameters.subspan(2 * e, 2)));
+  return out;
 }
 
-void ExpertProducts::down(const at::Tensor& inner, std::span<const std::int64_t> begin,
-                          std::span<const at::Tensor> parameters, const at::Tensor& out) const {
+at::Tensor ExpertProducts::down(const at::Tensor& inner, std::span<const std::int64_t> begin,
+                                std::span<const at::Tensor> parameters) const {
+  if (const at::Tensor all = stacked(downs(parameters)); kernels::multiplies_in_groups(inner, all))
+    return kernels::grouped_product(inner, all.transpose(1, 2), begin);
+  at::Tensor out = at::empty({inner.size(0), parameters[down_of(0)].size(0)}, inner.options());
   for (std::int64_t e = 0; e < count; ++e) {
     const std::int64_t first = begin[static_cast<std::size_t>(e)], last = begin[static_cast<std::size_t>(e) + 1];
     if (first < last)
       out.slice(0, first, last).copy_(kernels::linear(inner.slice(0, first, last), parameters[down_of(e)]));
   }
+  return out;
 }
 
 at::Tensor ExpertProducts::backward_down(const at::Tensor& d_rows, std::span<const std::int64_t> begin,
                                          std::span<const at::Tensor> parameters) const {
+  if (const at::Tensor all = stacked(downs(parameters)); kernels::multiplies_in_groups(d_rows, all))
+    return kernels::grouped_product(d_rows, all, begin);
   at::Tensor d_inner = at::empty({d_rows.size(0), parameters[down_of(0)].size(1)}, d_rows.options());
   for (std::int64_t e = 0; e < count; ++e) {
     const std::int64_t first = begin[static_cast<std::size_t>(e)], last = begin[static_cast<std::size_t>(e) + 1];
@@ -47,6 +63,8 @@ at::Tensor ExpertProducts::backward_down(const at::Tensor& d_rows, std::span<con
 
 at::Tensor ExpertProducts::backward_gate_up(const at::Tensor& d_gate_up, std::span<const std::int64_t> begin,
                                             std::span<const at::Tensor> parameters) const {
+  if (const at::Tensor all = stacked(gates(parameters)); kernels::multiplies_in_groups(d_gate_up, all))
+    return kernels::grouped_product(d_gate_up, all, begin);
   at::Tensor d_inputs = at::empty({d_gate_up.size(0), parameters[0].size(1)}, d_gate_up.options());
   for (std::size_t e = 0; e + 1 < begin.size(); ++e)
     if (begin[e] < begin[e + 1])
@@ -88,11 +106,11 @@ Result Moe::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, c
   const PlainOperators guard;
   expect_tokens(hidden, parameters.size());
   Route::Tokens tokens = route_.choose(hidden, parameters, microbatch, mode, saved);
-  const kernels::ExpertRows& by_expert = tokens.by_expert;
+  kernels::ExpertRows& by_expert = tokens.by_expert;
   const at::Tensor inputs = kernels::gather_rows(tokens.h, by_expert);
-  const at::Tensor gate_up_rows = at::empty({inputs.size(0), 2 * experts_.size}, hidden.options());
   const auto of_experts = parameters.subspan(route_.parameters());
-  products_.gate_up(inputs, by_expert.begin, of_experts, gate_up_rows);
+  kernels::fetch_begin(by_expert);
+  const at::Tensor gate_up_rows = products_.gate_up(inputs, by_expert.begin, of_experts);
   if (saves(mode)) saved.tensors.push_back(gate_up_rows);
   if (mode == Mode::rebuild) return {};
   const at::Tensor inner = at::empty({inputs.size(0), experts_.size}, hidden.options());
@@ -101,8 +119,7 @@ Result Moe::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, c
   if (keeps_all) saved.tensors.push_back(inner);
   const at::Tensor scaled = keeps_all ? at::empty_like(inner) : inner;
   kernels::scale_rows(inner, tokens.weights, by_expert, scaled);
-  const at::Tensor outputs = at::empty_like(inputs);
-  products_.down(scaled, by_expert.begin, of_experts, outputs);
+  const at::Tensor outputs = products_.down(scaled, by_expert.begin, of_experts);
   Result result{.hidden = at::empty_like(hidden)};
   kernels::sum_rows(outputs, by_expert, tokens.hidden, result.hidden);
   if (mode == Mode::evaluate || mode == Mode::infer) return result;
@@ -113,13 +130,27 @@ Result Moe::forward(at::Tensor hidden, std::span<const at::Tensor> parameters, c
 
 Result Moe::backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,
                      const Microbatch& microbatch, Saved saved) const {
-  Result result = backward_input(std::move(d_hidden), parameters, microbatch, saved);
-  backward_weight(grads, saved);
+  kernels::ExpertRows by_expert;
+  Result result = input_gradient(d_hidden, parameters, microbatch, saved, by_expert);
+  weight_gradients(by_expert, grads, saved);
   return result;
 }
 
 Result Moe::backward_input(at::Tensor d_hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
                            Saved& saved) const {
+  kernels::ExpertRows by_expert;
+  return input_gradient(d_hidden, parameters, microbatch, saved, by_expert);
+}
+
+void Moe::backward_weight(std::span<const Grad> grads, const Saved& saved) const {
+  const PlainOperators guard;
+  kernels::ExpertRows by_expert = kernels::expert_rows(saved.tensors[1], experts_.count);
+  kernels::fetch_begin(by_expert);
+  weight_gradients(by_expert, grads, saved);
+}
+
+Result Moe::input_gradient(const at::Tensor& d_hidden, std::span<const at::Tensor> parameters,
+                           const Microbatch& microbatch, Saved& saved, kernels::ExpertRows& by_expert) const {
   const PlainOperators guard;
   expect_tokens(d_hidden, parameters.size());
   const bool all = saved.tensors.size() > route_.saves_tensors(false) + 1;
@@ -129,7 +160,8 @@ Result Moe::backward_input(at::Tensor d_hidden, std::span<const at::Tensor> para
       all ? saved.tensors.back() : at::empty({gate_up_rows.size(0), experts_.size}, gate_up_rows.options());
   std::vector<at::Tensor> pending(saved.tensors.begin(), saved.tensors.begin() + of_route);
   saved.tensors.clear();
-  const kernels::ExpertRows by_expert = Route::rows_of(pending, experts_.count);
+  by_expert = route_.rows_of(pending, microbatch.expert_tokens);
+  kernels::fetch_begin(by_expert);
   const at::Tensor weights = route_.weights_of(pending), choice = Route::choice_of(pending);
   if (!all) kernels::swiglu(gate_up_rows, inner);
   const at::Tensor scaled = at::empty_like(inner);
@@ -150,11 +182,11 @@ Result Moe::backward_input(at::Tensor d_hidden, std::span<const at::Tensor> para
   return result;
 }
 
-void Moe::backward_weight(std::span<const Grad> grads, const Saved& saved) const {
+void Moe::weight_gradients(const kernels::ExpertRows& by_expert, std::span<const Grad> grads,
+                           const Saved& saved) const {
   const PlainOperators guard;
   const std::span<const at::Tensor> of_route = std::span(saved.tensors).subspan(4);
   const at::Tensor &d_hidden = saved.tensors[0], &scaled = saved.tensors[2], &d_gate_up = saved.tensors[3];
-  const kernels::ExpertRows by_expert = kernels::expert_rows(saved.tensors[1], experts_.count);
   products_.backward_weight(kernels::gather_rows(d_hidden, by_expert), scaled, d_gate_up,
                             kernels::gather_rows(of_route.front(), by_expert), by_expert.begin,
                             grads.subspan(route_.parameters()));

@@ -9,18 +9,19 @@ namespace trireme::nn {
 /// The gradient by what nothing reads: it is written all the same.
 void no_gradient(const Grad& grad);
 
-/// The products of some experts, one after the other, over rows sorted by expert: rows [begin[e], begin[e + 1]) are of
-/// expert e. Parameters: gate and up of an expert side by side, every expert's down behind them. An expert without rows
-/// writes gradients of zero all the same.
+/// The products of some experts over rows sorted by expert: rows [begin[e], begin[e + 1]) are of expert e. One after
+/// the other; on a GPU at once where kernels::multiplies_in_groups, but for gradients by weights, which are fp32 and
+/// added to what is there. Parameters: gate and up of an expert side by side, every expert's down behind them. An
+/// expert without rows writes gradients of zero all the same.
 struct ExpertProducts {
   std::int64_t count = 0;
 
-  /// out [R, 2I]: gate and up of inputs [R, D].
-  void gate_up(const at::Tensor& inputs, std::span<const std::int64_t> begin, std::span<const at::Tensor> parameters,
-               const at::Tensor& out) const;
-  /// out [R, D] of what down reads, [R, I].
-  void down(const at::Tensor& inner, std::span<const std::int64_t> begin, std::span<const at::Tensor> parameters,
-            const at::Tensor& out) const;
+  /// Gate and up, [R, 2I], of inputs [R, D].
+  [[nodiscard]] at::Tensor gate_up(const at::Tensor& inputs, std::span<const std::int64_t> begin,
+                                   std::span<const at::Tensor> parameters) const;
+  /// Down, [R, D], of what it reads, [R, I].
+  [[nodiscard]] at::Tensor down(const at::Tensor& inner, std::span<const std::int64_t> begin,
+                                std::span<const at::Tensor> parameters) const;
   /// The gradient by what down reads, [R, I].
   [[nodiscard]] at::Tensor backward_down(const at::Tensor& d_rows, std::span<const std::int64_t> begin,
                                          std::span<const at::Tensor> parameters) const;
@@ -33,6 +34,15 @@ struct ExpertProducts {
                        std::span<const Grad> grads) const;
 
  private:
+  /// The matrices of all experts, those of each one above the other: [count, rows, columns]. Undefined where they do
+  /// not follow each other.
+  [[nodiscard]] at::Tensor stacked(std::span<const at::Tensor> matrices) const;
+  [[nodiscard]] std::span<const at::Tensor> gates(std::span<const at::Tensor> parameters) const {
+    return parameters.first(static_cast<std::size_t>(2 * count));
+  }
+  [[nodiscard]] std::span<const at::Tensor> downs(std::span<const at::Tensor> parameters) const {
+    return parameters.subspan(static_cast<std::size_t>(2 * count), static_cast<std::size_t>(count));
+  }
   [[nodiscard]] std::size_t down_of(std::int64_t e) const { return static_cast<std::size_t>(2 * count + e); }
 };
 
@@ -94,6 +104,10 @@ class Moe final : public Stage {
     return route_.parameters() + static_cast<std::size_t>(3 * experts_.count);
   }
 
+  /// The two parts of a backward. by_expert: where the rows of tokens lie, which the first part finds out.
+  [[nodiscard]] Result input_gradient(const at::Tensor& d_hidden, std::span<const at::Tensor> parameters,
+                                      const Microbatch& microbatch, Saved& saved, kernels::ExpertRows& by_expert) const;
+  void weight_gradients(const kernels::ExpertRows& by_expert, std::span<const Grad> grads, const Saved& saved) const;
   /// With sequence parallelism a rank's tokens are a part of the microbatch's.
   void expect_tokens(const at::Tensor& x, std::size_t parameters) const;
 

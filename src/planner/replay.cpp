@@ -11,8 +11,8 @@
 #include <variant>
 
 #include "planner/verb_bytes.hpp"
+#include "planner/workspace.hpp"
 #include "trireme/base/text_table.hpp"
-#include "trireme/model/logits.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/buffers.hpp"
 #include "trireme/schedule/text.hpp"
@@ -73,26 +73,6 @@ void shards(Memory& memory, const schedule::Schedule& schedule, const model::Mod
   }
 }
 
-/// One pipeline rank has it.
-bool has_head(const model::Model& model) {
-  for (const model::ComputeBlock& block : model.compute_blocks)
-    for (const model::Stage& stage : block.stages)
-      if (stage.kind == model::StageKind::head || stage.kind == model::StageKind::logits) return true;
-  return false;
-}
-
-/// Of the head's backward on a GPU: a chunk's logits, with a softcap their slopes, the normed input, its gradient and a
-/// chunk of that.
-Bytes head_workspace(const model::Model& model, const ReplayOptions& replay_options) {
-  const std::int64_t vocab = (model.sizes.vocab + model.part.ranks - 1) / model.part.ranks;
-  const std::int64_t wanted =
-      replay_options.loss_chunk_tokens > 0 ? replay_options.loss_chunk_tokens : model::gpu_logits_tokens(vocab);
-  const std::int64_t chunk = std::min(wanted, replay_options.tokens);
-  const int logits = model.sizes.decoder.logit_softcap > 0 ? 2 : 1;
-  return times(logits * chunk * vocab + (2 * replay_options.tokens + chunk) * model.sizes.hidden,
-               size_of(replay_options.compute));
-}
-
 /// Of a process on a GPU: its context and the kernels that it has loaded.
 constexpr Bytes cuda_own{std::int64_t{512} << 20};
 /// NCCL 2.28: 9.2 MiB for a neighbour and channel (4 MiB of Simple, 4.7 of LL128, 0.5 of LL), 24 channels on NVLink.
@@ -141,7 +121,12 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
     memory.gradients_sharded += times(largest, 4);
   }
   memory.gradients_unsharded = gathered_ring_bytes(rings.gradients, model, layout, 4);
-  if (replay_options.on_gpu && has_head(model)) memory.workspace = head_workspace(model, replay_options);
+  if (replay_options.on_gpu) {
+    const Workspace workspace = largest_workspace(model, replay_options);
+    memory.workspace = workspace.bytes;
+    memory.workspace_of = workspace.of;
+    memory.workspace_peak = workspace.during;
+  }
   VerbBytes bytes(model, layout, replay_options);
   // Groups and lanes whose ranks exchange tensors; a pipeline has a communicator for each neighbour and direction.
   std::set<std::tuple<std::string_view, schedule::Lane, int>> exchanged;
@@ -222,7 +207,7 @@ std::string to_text(const Memory& memory) {
   add("optimizer", memory.optimizer);
   add("activations", memory.activations, memory.activations_peak);
   if (memory.communication.value > 0) add("communication: pipeline slots", memory.communication);
-  if (memory.workspace.value > 0) add("workspace: logits", memory.workspace, "backward head");
+  if (memory.workspace.value > 0) add("workspace: " + memory.workspace_of, memory.workspace, memory.workspace_peak);
   add("total", memory.total(), memory.activations.value > 0 ? memory.activations_peak : "all the step");
   if (memory.outside.value > 0)
     add("outside of memory.budget", memory.outside,

@@ -123,7 +123,7 @@ void VerbBytes::add(const schedule::ExchangeHeads& op) {
            replay_options_.tokens * model::exchanged_width(model_, op.block, op.stage) / ranks * (ranks - 1) * width_);
 }
 
-// Between expert ranks: rows in the compute dtype, with their weights in fp32.
+// Between expert ranks: rows in the compute dtype, with their weights in fp32; on a GPU these by themselves.
 void VerbBytes::all_to_all(std::int64_t bytes) { transfer(mesh::Group::expert, "all_to_all", bytes); }
 void VerbBytes::add(const schedule::SumLoads&) {
   const int ranks = model_.part.context.ranks * model_.part.ranks;
@@ -136,7 +136,11 @@ void VerbBytes::add(const schedule::ExchangeCounts&) {
 }
 void VerbBytes::add(const schedule::Dispatch& op) {
   const ExpertRows rows = replay_options_.rows_of(model_, op.block, op.microbatch);
-  all_to_all((op.phase == schedule::Phase::backward ? rows.fetched : rows.sent) * (model_.sizes.hidden * width_ + 4));
+  const std::int64_t sent = op.phase == schedule::Phase::backward ? rows.fetched : rows.sent;
+  const std::int64_t row = model_.sizes.hidden * width_;
+  if (!replay_options_.on_gpu) return all_to_all(sent * (row + 4));
+  all_to_all(sent * row);
+  all_to_all(sent * 4);
 }
 void VerbBytes::add(const schedule::Combine& op) {
   const ExpertRows rows = replay_options_.rows_of(model_, op.block, op.microbatch);

@@ -151,10 +151,12 @@ void ParameterStore::fill(const ParameterInitializer& provider) {
 void ParameterStore::put_choice_bias(ParamBlock block) {
   const at::Tensor& whole = choice_bias(block);
   if (!whole.defined()) return;
-  auto* const values = master(block).mutable_data_ptr<float>();
-  for (const shard::Slice& slice : layout_[block].slices(shard_of(block)))
-    if (model_[model::ParamRef{block, slice.parameter}].role == model::Role::router_bias)
-      std::copy_n(whole.const_data_ptr<float>() + slice.elements.begin, slice.elements.size(), values + slice.offset);
+  for (const shard::Slice& slice : layout_[block].slices(shard_of(block))) {
+    if (model_[model::ParamRef{block, slice.parameter}].role != model::Role::router_bias) continue;
+    // A GPU copies later, when the next step may have changed it.
+    const at::Tensor values = whole.narrow(0, slice.elements.begin, slice.elements.size()).clone();
+    master(block).narrow(0, slice.offset, slice.elements.size()).copy_(values, /*non_blocking=*/true);
+  }
 }
 
 void ParameterStore::derive_compute_shard(ParamBlock block) {

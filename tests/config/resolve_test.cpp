@@ -129,14 +129,6 @@ TEST(Resolve, RefusesWhatExpertParallelismDoesNotDoYet) {
   EXPECT_EQ(refusal({.expert = 2}, [](RunConfig& c) { c.sync.reshard_after_forward = 1; }), "");
 }
 
-TEST(Resolve, LeavesExpertParallelismOnGpusToThePlanner) {
-  RunConfig config = run_with({.expert = 2}, {.global = 4, .micro = 1});
-  require_trainable(config);
-  config.device.type = DeviceType::cuda;
-  (void)resolve(config, 4);
-  EXPECT_THROW(require_trainable(config), ConfigError);
-}
-
 TEST(Resolve, LetsContextRanksTrainOnGpus) {
   RunConfig config = run_with({.context = 2}, {.global = 4, .micro = 1});
   config.data.seq_len = 8;

@@ -125,6 +125,8 @@ TEST(Rules, GraphsAreRefusedWhereStepsDiffer) {
   EXPECT_EQ(mistakes_with({graphs, "memory.offload=parameters", "memory.recompute=block"}), "");
   EXPECT_THAT(mistakes_with({graphs, "device.type=cpu"}), HasSubstr("requires a GPU"));
   EXPECT_THAT(mistakes_with({graphs, "mesh.tensor=2"}), HasSubstr("or mesh.tensor = 1"));
+  EXPECT_THAT(mistakes_with({graphs, "model.architecture=mixtral", "model.experts=4", "model.experts_per_token=2"}),
+              HasSubstr("how many tokens each expert gets differs per step"));
   EXPECT_THAT(mistakes_with({graphs, "memory.activation_offload=true", "data.ignore_targets=[3]",
                              "data.document_mask=true", "data.document_end=3"}),
               testing::AllOf(HasSubstr("memory.activation_offload = false"), HasSubstr("and data.ignore_targets = []"),

@@ -2,15 +2,21 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "trireme/model/decoder.hpp"
 
-/// Mixtures of experts on the host: which experts compute a token, and the rows of their inputs. N tokens, E experts, k
+/// Mixtures of experts: which experts compute a token, and the rows of their inputs. N tokens, E experts, k
 /// of them for each token, R = N k rows.
 namespace trireme::kernels {
+
+/// What routers on GPUs have room for.
+constexpr std::int64_t most_experts_on_gpu = 1024;
 
 /// The experts of each token: those of the largest scores, of equal ones the lower experts, in ascending order of the
 /// experts. With `bias` [E] (fp32; undefined: none) what is compared is the score plus that; of several groups only the
@@ -31,6 +37,7 @@ struct RouterScales {
 };
 struct RouterLosses {
   double balance = 0, z = 0;  ///< summed, times their scales
+  at::Tensor on_device{};     ///< on a GPU both instead, fp64 [2]; undefined where both scales are 0
 };
 
 /// Which sequences the tokens of a router are of: token i is number `first` + i of sequences of `length` tokens, which
@@ -54,8 +61,15 @@ struct ExpertRows {
   std::vector<std::int64_t> begin;  ///< [E + 1]: rows [begin[e], begin[e + 1]) are of expert e
   at::Tensor choice;                ///< int32 [R]: the element of the choice [N, k] that each row is
   at::Tensor place;                 ///< int32 [N, k]: the row of each element of the choice
+  /// On a GPU: `begin` there, int32 [E + 1], and on its way to the host, where it is when the event is.
+  at::Tensor begin_on_device{}, arriving{};
+  std::shared_ptr<c10::Event> arrived{};
 };
-[[nodiscard]] ExpertRows expert_rows(const at::Tensor& experts, std::int64_t count);
+/// tokens: how many each expert has, where that is known. If not, `begin` is empty on a GPU until `fetch_begin`.
+[[nodiscard]] ExpertRows expert_rows(const at::Tensor& experts, std::int64_t count,
+                                     std::span<const std::int64_t> tokens = {});
+/// Fills `begin` where it is empty: the host waits until the GPU has sorted the rows.
+void fetch_begin(ExpertRows& rows);
 
 /// The tokens of the rows: [R, D] of x [N, D].
 [[nodiscard]] at::Tensor gather_rows(const at::Tensor& x, const ExpertRows& rows);
@@ -69,5 +83,10 @@ void scale_rows(const at::Tensor& values, const at::Tensor& weights, const Exper
 
 /// The gradient by the weights, fp32 [N, k]: the product of each row of `values` with that of d_scaled, both [R, I].
 [[nodiscard]] at::Tensor weight_gradients(const at::Tensor& d_scaled, const at::Tensor& values, const ExpertRows& rows);
+
+/// On a GPU: rows from_begin[s] on of `from` to rows to_begin[s] on of `to`, for every segment s. Those of `to` follow
+/// each other and fill it.
+void move_segments(const at::Tensor& from, std::span<const std::int64_t> from_begin,
+                   std::span<const std::int64_t> to_begin, const at::Tensor& to);
 
 }  // namespace trireme::kernels

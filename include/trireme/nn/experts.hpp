@@ -42,8 +42,9 @@ class Route {
   [[nodiscard]] static const at::Tensor& choice_of(std::span<const at::Tensor> saved) {
     return saved.size() == 1 ? saved[0] : saved[3];
   }
-  /// The places of the rows and the weights [N, k], from what forward saved. experts: of all.
-  [[nodiscard]] static kernels::ExpertRows rows_of(std::span<const at::Tensor> saved, std::int64_t experts);
+  /// The places of the rows and the weights [N, k], from what forward saved. tokens: as of kernels::expert_rows.
+  [[nodiscard]] kernels::ExpertRows rows_of(std::span<const at::Tensor> saved,
+                                            std::span<const std::int64_t> tokens) const;
   [[nodiscard]] at::Tensor weights_of(std::span<const at::Tensor> saved) const;
   /// h once more.
   [[nodiscard]] at::Tensor normed(std::span<const at::Tensor> parameters, std::span<const at::Tensor> saved) const;

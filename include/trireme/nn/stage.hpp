@@ -48,6 +48,9 @@ struct Microbatch {
   /// a rank that has a part of their tokens; and the first of the B*T tokens that is on this rank's residual stream.
   at::Tensor loads{};
   std::int64_t first_token = 0;
+  /// Of a layer with experts that runs again, and in its backward: how many tokens each expert has. Empty: they are
+  /// counted, and on a GPU the host waits for it.
+  std::span<const std::int64_t> expert_tokens{};
 };
 
 using kernels::Grad;
@@ -71,6 +74,8 @@ struct Result {
   std::vector<std::int64_t> expert_tokens{};
   /// From a moe stage: backward, scaled.
   double balance_loss = 0, router_z_loss = 0;
+  at::Tensor
+      device_router_losses{};  ///< on a GPU both instead, fp64 [2]; undefined where the microbatch weighs neither
 };
 
 /// A local piece of a block's forward. Const and without state between calls: one object serves every block and

@@ -35,7 +35,7 @@ struct ReplayOptions {
   int replicas = 1;
   bool trains = true;                  ///< false: a forward only, no gradients and optimizer state
   int shard_rank = 0;                  ///< whose: which copied parameters a shard holds differs
-  bool on_gpu = false;                 ///< whose head holds logits of up to 1 GiB at a time
+  bool on_gpu = false;                 ///< whose workspace is counted: its head holds logits of up to 1 GiB at a time
   std::int64_t loss_chunk_tokens = 0;  ///< 0: chosen
   bool saves_beside = false;           ///< checkpoints are written from a copy while the training goes on
   Routing routing = Routing::bound;
@@ -55,7 +55,10 @@ struct Memory {
   Bytes parameters_sharded, parameters_unsharded, parameters_resharded, gradients_sharded, gradients_unsharded,
       optimizer, activations;
   Bytes communication;  ///< slots between pipeline ranks
-  Bytes workspace;  ///< of a GPU's head: logits, and its input and that one's gradient. Other workspace is not counted
+  /// On a GPU, the larger: the head's logits, its input and that one's gradient; a layer's rows of experts. Other
+  /// workspace is not counted.
+  Bytes workspace;
+  std::string workspace_of{}, workspace_peak{};  ///< which, and the op during which it is highest
   /// On a GPU, beside all of that and outside of memory.budget: CUDA's own for a process, and NCCL's buffers, by an
   /// estimate for each communicator. 0 on a CPU.
   Bytes outside;

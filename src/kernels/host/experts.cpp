@@ -2,17 +2,53 @@
 #include "trireme/kernels/experts.hpp"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
+#include "kernels/cuda_experts.hpp"
 #include "kernels/simd/parallel.hpp"
 #include "kernels/simd/rows.hpp"
 
 namespace trireme::kernels {
+namespace {
 
-ExpertRows expert_rows(const at::Tensor& experts, std::int64_t count) {
+/// The copy does not wait; who needs `begin` does.
+void send_to_host(ExpertRows& rows) {
+  rows.arriving =
+      at::empty(rows.begin_on_device.sizes(), rows.begin_on_device.options().device(at::kCPU).pinned_memory(true));
+  rows.arriving.copy_(rows.begin_on_device, /*non_blocking=*/true);
+  const c10::Device device = rows.begin_on_device.device();
+  rows.arrived = std::make_shared<c10::Event>(device.type());
+  rows.arrived->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
+
+ExpertRows rows_on_device(const at::Tensor& experts, std::int64_t count, std::span<const std::int64_t> tokens) {
+  ExpertRows rows = cuda::expert_rows(experts, count);
+  if (tokens.empty()) {
+    send_to_host(rows);
+    return rows;
+  }
+  rows.begin.assign(1, 0);
+  for (const std::int64_t of_expert : tokens) rows.begin.push_back(rows.begin.back() + of_expert);
+  invariant(static_cast<std::int64_t>(rows.begin.size()) == count + 1 && rows.begin.back() == experts.numel(),
+            "the rows of experts are not those of the choice");
+  return rows;
+}
+
+}  // namespace
+
+void fetch_begin(ExpertRows& rows) {
+  if (!rows.begin.empty()) return;
+  rows.arrived->synchronize();
+  const auto* const from = rows.arriving.const_data_ptr<std::int32_t>();
+  rows.begin.assign(from, from + rows.arriving.numel());
+}
+
+ExpertRows expert_rows(const at::Tensor& experts, std::int64_t count, std::span<const std::int64_t> tokens) {
+  if (experts.is_cuda()) return rows_on_device(experts, count, tokens);
   const std::int64_t choices = experts.numel();
   const auto* const chosen = experts.const_data_ptr<std::int32_t>();
   ExpertRows rows{.begin = std::vector<std::int64_t>(static_cast<std::size_t>(count) + 1, 0),
@@ -34,6 +70,10 @@ ExpertRows expert_rows(const at::Tensor& experts, std::int64_t count) {
 at::Tensor gather_rows(const at::Tensor& x, const ExpertRows& by_expert) {
   const std::int64_t k = by_expert.place.size(1);
   at::Tensor out = at::empty({by_expert.choice.size(0), x.size(1)}, x.options());
+  if (x.is_cuda()) {
+    cuda::gather_rows(x, by_expert, out);
+    return out;
+  }
   const auto* const choice = by_expert.choice.const_data_ptr<std::int32_t>();
   with_type(x, [&]<class T>(T) {
     const auto from = rows<T>(x), to = rows<T>(out);
@@ -47,6 +87,7 @@ void sum_rows(const at::Tensor& values, const ExpertRows& by_expert, const at::T
   const std::int64_t k = by_expert.place.size(1);
   expect_shape(values, {by_expert.choice.size(0), out.size(1)}, out.scalar_type(), "sum_rows: values do not fit");
   if (residual.defined()) expect_shape(residual, out.sizes(), out.scalar_type(), "sum_rows: the residual does not fit");
+  if (out.is_cuda()) return cuda::sum_rows(values, by_expert, residual, out);
   const auto* const place = by_expert.place.const_data_ptr<std::int32_t>();
   with_type(out, [&]<class T>(T) {
     const auto from = rows<T>(values), to = rows<T>(out), beside = residual.defined() ? rows<T>(residual) : to;
@@ -69,6 +110,7 @@ void sum_rows(const at::Tensor& values, const ExpertRows& by_expert, const at::T
 void scale_rows(const at::Tensor& values, const at::Tensor& weights, const ExpertRows& by_expert,
                 const at::Tensor& out) {
   expect_shape(out, values.sizes(), values.scalar_type(), "scale_rows: out does not fit the values");
+  if (values.is_cuda()) return cuda::scale_rows(values, weights, by_expert, out);
   const auto* const choice = by_expert.choice.const_data_ptr<std::int32_t>();
   const auto* const weight = weights.const_data_ptr<float>();
   with_type(values, [&]<class T>(T) {
@@ -83,6 +125,10 @@ void scale_rows(const at::Tensor& values, const at::Tensor& weights, const Exper
 at::Tensor weight_gradients(const at::Tensor& d_scaled, const at::Tensor& values, const ExpertRows& by_expert) {
   expect_shape(d_scaled, values.sizes(), values.scalar_type(), "weight_gradients: d_scaled does not fit the values");
   at::Tensor out = at::empty(by_expert.place.sizes(), values.options().dtype(at::kFloat));
+  if (values.is_cuda()) {
+    cuda::weight_gradients(d_scaled, values, by_expert, out);
+    return out;
+  }
   const auto* const choice = by_expert.choice.const_data_ptr<std::int32_t>();
   auto* const to = out.mutable_data_ptr<float>();
   with_type(values, [&]<class T>(T) {
@@ -94,6 +140,26 @@ at::Tensor weight_gradients(const at::Tensor& d_scaled, const at::Tensor& values
     });
   });
   return out;
+}
+
+void move_segments(const at::Tensor& from, std::span<const std::int64_t> from_begin,
+                   std::span<const std::int64_t> to_begin, const at::Tensor& to) {
+  invariant(from_begin.size() == to_begin.size() && from.size(1) == to.size(1), "move_segments: parts do not fit");
+  invariant(from.is_cuda(), "move_segments: the host copies segments itself");
+  cuda::move_segments(from, from_begin, to_begin, to);
+}
+
+bool multiplies_in_groups(const at::Tensor& x, const at::Tensor& matrices) {
+  if (!x.is_cuda() || !matrices.defined() || x.scalar_type() != at::kBFloat16) return false;
+  const auto whole = [](const at::Tensor& t) {
+    return t.size(-1) % 8 == 0 && t.size(-2) % 8 == 0 && reinterpret_cast<std::uintptr_t>(t.const_data_ptr()) % 16 == 0;
+  };
+  return x.size(0) > 0 && x.is_contiguous() && x.size(1) % 8 == 0 && whole(matrices) && cuda::multiplies_in_groups();
+}
+
+at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& matrices, std::span<const std::int64_t> begin) {
+  invariant(multiplies_in_groups(x, matrices), "a product that has no grouped kernel");
+  return cuda::grouped_product(x, matrices, begin);
 }
 
 }  // namespace trireme::kernels

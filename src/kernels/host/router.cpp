@@ -10,6 +10,7 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/cuda_experts.hpp"
 #include "kernels/simd/parallel.hpp"
 #include "kernels/simd/rows.hpp"
 #include "trireme/kernels/experts.hpp"
@@ -124,6 +125,7 @@ class Preference {
 }  // namespace
 
 at::Tensor choose_experts(const at::Tensor& logits, const model::Experts& router, const at::Tensor& bias) {
+  if (logits.is_cuda()) return cuda::choose_experts(logits, router, bias);
   const std::int64_t count = logits.size(1), k = router.per_token;
   at::Tensor experts = at::empty({logits.size(0), k}, logits.options().dtype(at::kInt));
   expect_choice(logits, experts);
@@ -147,6 +149,7 @@ at::Tensor choose_experts(const at::Tensor& logits, const model::Experts& router
 
 at::Tensor expert_weights(const at::Tensor& logits, const at::Tensor& experts, const model::Experts& router) {
   expect_choice(logits, experts);
+  if (logits.is_cuda()) return cuda::expert_weights(logits, experts, router);
   const std::int64_t count = logits.size(1), k = experts.size(1);
   at::Tensor weights = at::empty(experts.sizes(), logits.options());
   const auto* const from = logits.const_data_ptr<float>();
@@ -167,11 +170,12 @@ at::Tensor expert_weights(const at::Tensor& logits, const at::Tensor& experts, c
 
 at::Tensor sequence_loads(const at::Tensor& experts, const Sequences& of, std::int64_t count,
                           std::int64_t all_experts) {
+  invariant(of.first >= 0 && of.first + experts.size(0) <= count * of.length, "tokens lie within their sequences");
+  if (experts.is_cuda()) return cuda::sequence_loads(experts, of, count, all_experts);
   at::Tensor loads = at::zeros({count, all_experts}, experts.options().dtype(at::kFloat));
   const auto* const chosen = experts.const_data_ptr<std::int32_t>();
   auto* const to = loads.mutable_data_ptr<float>();
   const std::int64_t k = experts.size(1);
-  invariant(of.first >= 0 && of.first + experts.size(0) <= count * of.length, "tokens lie within their sequences");
   for (std::int64_t i = 0; i < experts.numel(); ++i)
     to[(of.first + i / k) / of.length * all_experts + chosen[i]] += 1;  // exact below 2^24
   return loads;
@@ -186,10 +190,15 @@ RouterLosses router_backward(const at::Tensor& d_weights, const at::Tensor& logi
   const std::int64_t count = logits.size(1), k = experts.size(1), tokens = logits.size(0);
   const std::int64_t length = sequences.length, before = sequences.first;
   const std::int64_t first_sequence = before / length, end_sequence = (before + tokens + length - 1) / length;
+  if (sequences.loads.defined()) {
+    expect_shape(sequences.loads, {sequences.loads.size(0), count}, at::kFloat,
+                 "router_backward: loads do not fit the experts");
+    invariant(sequences.loads.size(0) >= end_sequence, "every sequence has loads");
+  }
+  if (logits.is_cuda())
+    return {.on_device = cuda::router_backward(d_weights, logits, experts, sequences, router, scales, d_logits)};
   const at::Tensor loads =
       sequences.loads.defined() ? sequences.loads : sequence_loads(experts, sequences, end_sequence, count);
-  expect_shape(loads, {loads.size(0), count}, at::kFloat, "router_backward: loads do not fit the experts");
-  invariant(loads.size(0) >= end_sequence, "every sequence has loads");
   const bool softmax = router.scores == model::RouterScores::softmax;
   const auto* const from = logits.const_data_ptr<float>();
   const auto* const chosen = experts.const_data_ptr<std::int32_t>();

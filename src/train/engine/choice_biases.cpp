@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "trireme/device/buffer.hpp"
 #include "trireme/train/engine/job.hpp"
 
 namespace trireme::train {
@@ -30,8 +31,9 @@ void Job::share_choice_biases() {
     if (at_.replicate != 0) continue;
     for (const shard::Slice& slice : layout_[block].slices(store_->shard_of(block)))
       if (slice.parameter == bias)
-        std::copy_n(store_->master(block).const_data_ptr<float>() + slice.offset, slice.elements.size(),
-                    values.begin() + first + slice.elements.begin);
+        std::copy_n(device::on_host(store_->master(block).narrow(0, slice.offset, slice.elements.size()))
+                        .const_data_ptr<float>(),
+                    slice.elements.size(), values.begin() + first + slice.elements.begin);
   }
   if (values.empty()) return;
   control().sum(values);

@@ -30,12 +30,6 @@ std::shared_ptr<device::Graphs> graphs_of(at::Device device) {
   return device::make_graphs(device);
 }
 
-void refuse_axes_on_gpu(const mesh::Mesh& mesh, at::Device device) {
-  if (device.is_cuda() && mesh.expert > 1)
-    throw ConfigError(fmt::format(
-        "mesh.expert = {}: not available on GPUs yet; set device.type = \"cpu\", or mesh.expert = 1", mesh.expert));
-}
-
 /// Whether ops of a lane call collectives that are counted.
 bool calls_collectives(schedule::Lane lane) {
   using schedule::Lane;
@@ -113,7 +107,6 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
       forward_schedule_(std::move(schedules.forward)) {
   using schedule::Lane;
   if (whole_model_) whole_layout_.emplace(*whole_model_, mesh().shards());
-  refuse_axes_on_gpu(mesh(), options_.device);
   lane_threads_ = wants_lane_threads(config_, options_, world);
   agree_on_build_and_places(world, mesh(), dp_rank());
   mpi::agree(world, "run file", config::print_run_file(config_));

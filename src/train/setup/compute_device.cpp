@@ -9,6 +9,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/config/names.hpp"
+#include "trireme/kernels/experts.hpp"
 #include "trireme/mpi/gather.hpp"
 
 namespace trireme::train {
@@ -26,10 +27,10 @@ bool shares_its_gpu(const mpi::Communicator& world, const std::string& bus) {
 
 /// What is computed on the host only.
 void refuse_without_device_kernel(const config::RunConfig& config) {
-  if (config.model.experts > 0)
-    throw EnvironmentError(
-        fmt::format("model.experts = {}: mixtures of experts have no GPU kernels yet. Set device.type = \"cpu\".",
-                    config.model.experts));
+  if (config.model.experts > kernels::most_experts_on_gpu)
+    throw EnvironmentError(fmt::format(
+        "model.experts = {}: the router on a GPU has room for at most {}. Set device.type = \"cpu\", or fewer experts.",
+        config.model.experts, kernels::most_experts_on_gpu));
 }
 
 /// Libraries read these when they start; who has set them knows why.

@@ -128,3 +128,10 @@ void check_launch(cudaError_t result, const char* kernel) {
 }
 
 }  // namespace trireme::device::cuda
+
+namespace trireme::kernels::cuda {
+
+bool multiplies_in_groups();
+bool multiplies_in_groups() { return true; }
+
+}  // namespace trireme::kernels::cuda

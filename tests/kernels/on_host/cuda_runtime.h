@@ -74,6 +74,12 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline void __stwb(uint4* to, uint4 value) { *to = value; }
 
+inline int atomicAdd(int* to, int term) {
+  const int before = *to;
+  *to += term;
+  return before;
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {

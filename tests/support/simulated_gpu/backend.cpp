@@ -64,7 +64,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void block(void* event, const c10::Stream& stream) const override {
     submit(stream.id(), [then = *static_cast<const Moment*>(event)] { reach(then); });
   }
-  void synchronizeEvent(void* event) const override { reach(of_this_device(event)); }
+  void synchronizeEvent(void* event) const override { wait_for(of_this_device(event)); }
   bool queryEvent(void* event) const override {
     const Moment& moment = of_this_device(event);
     if (events_are_held()) return false;
@@ -72,7 +72,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return true;
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Moment*>(event); }
-  void synchronizeStream(const c10::Stream& stream) const override { reach(moment(stream.id())); }
+  void synchronizeStream(const c10::Stream& stream) const override { wait_for(moment(stream.id())); }
   double elapsedTime(void*, void*, c10::DeviceIndex) const override { return 0.0; }
 
  private:
@@ -235,7 +235,7 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const bool waits = told || (host && !(schema.name() == "aten::copy_" && given[2].toBool()));
   Recording* const records = recording();
   invariant(records == nullptr || !(host || told), "the host waits for the GPU while its work is recorded");
-  if (waits) reach(moment(current_stream()));
+  if (waits) wait_for(moment(current_stream()));
   const bool later = records != nullptr || (late() && !waits);
 
   const Running now;

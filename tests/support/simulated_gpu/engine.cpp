@@ -199,6 +199,16 @@ Recording*& recording() {
   return now;
 }
 
+namespace {
+std::atomic<std::int64_t> waits = 0;
+}  // namespace
+
+std::int64_t host_waits() { return waits; }
+void wait_for(const Moment& moment) {
+  ++waits;
+  reach(moment);
+}
+
 bool late() { return how() != "at once"; }
 
 c10::StreamId& current_stream() {

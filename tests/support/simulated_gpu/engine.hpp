@@ -35,6 +35,11 @@ struct Moment {
 /// Returns when that is done.
 void reach(const Moment& moment);
 
+/// The same for the host, which is counted: how often it has waited for an event, a stream or a copy to or from its own
+/// memory.
+void wait_for(const Moment& moment);
+[[nodiscard]] std::int64_t host_waits();
+
 /// From now on no query finds that an event is done, however long one asks; or again every one does (the default).
 void hold_events(bool holds);
 [[nodiscard]] bool events_are_held();

@@ -73,3 +73,32 @@ cp out.txt there.txt
 program generate out/export --prompt "the ship" --tokens 12 --device cpu
 expect_done
 cmp out.txt there.txt || fail "another text on the GPU"
+
+# A mixture of experts whose correction biases step: as on the host; the same bits when it goes on from its checkpoint; the same
+# text; and with its experts divided over two GPUs.
+mixture=(--set model.architecture=dots1 --set model.experts=6 --set model.experts_per_token=2 --set model.expert_size=24 --set model.shared_size=24
+  --set loss.balance_bias_rate=0.01 --set loss.balance_loss=0.01 --set batch.micro=4)
+program train run.toml "${mixture[@]}" --set run.output=experts --set checkpoint.every=3 --set checkpoint.keep=2 --set run.export=end
+expect_done
+cp experts/metrics.jsonl experts.jsonl
+program train run.toml "${mixture[@]}" --set run.output=experts-host --set device.type=cpu
+expect_done
+TRIREME_SIMULATED_GPUS=2 job 2 train run.toml "${mixture[@]}" --set run.output=experts-two --set mesh.expert=2
+expect_done
+program generate experts/export --prompt "the ship" --tokens 12 --device cuda
+expect_done
+cp out.txt there.txt
+program generate experts/export --prompt "the ship" --tokens 12 --device cpu
+expect_done
+cmp out.txt there.txt || fail "another text from experts on the GPU"
+rm -r experts/checkpoints/step-00000006
+program train run.toml "${mixture[@]}" --set run.output=experts --set checkpoint.every=3 --set checkpoint.keep=2
+expect_done
+json_check '
+values = [{row["step"]: row for row in map(json.loads, open(file)) if "loss" in row} for file in files]
+there, again, here, two = values
+assert all(there[s]["loss"] == again[s]["loss"] for s in (4, 5, 6)), ("restart", there, again)
+for other in (here, two):
+    for key, allowed in (("loss", 1e-5), ("balance_loss", 1e-4), ("grad_norm", 1e-4)):
+        assert all(abs(there[s][key] - other[s][key]) <= allowed * abs(other[s][key]) for s in other), (key, there, other)
+assert there[1]["expert_tokens"] == here[1]["expert_tokens"] == two[1]["expert_tokens"]' experts.jsonl experts/metrics.jsonl experts-host/metrics.jsonl experts-two/metrics.jsonl

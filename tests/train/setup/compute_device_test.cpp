@@ -78,6 +78,15 @@ TEST(DecideDevice, StagesTensorsOverMpiWhereItIsAskedToOrRanksShareGpus) {
               HasSubstr("comm.backend = \"mpi\""));
 }
 
+TEST(DecideDevice, RefusesMoreExpertsThanRoutersOnGpusHaveRoomFor) {
+  config::RunConfig config = wants(DeviceType::automatic);
+  config.model.experts = 1025;
+  EXPECT_THAT(refusal(config, gpus(1), {}),
+              HasSubstr("model.experts = 1025: the router on a GPU has room for at most 1024"));
+  config.model.experts = 1024;
+  EXPECT_EQ(refusal(config, gpus(1), {}), "");
+}
+
 TEST(DecideDevice, NeedsAGpuOnEveryRank) {
   const RankGpus without{.any_without = true, .why_without = "no driver"};
   EXPECT_TRUE(decide_device(wants(DeviceType::automatic), gpus(0), without).device.is_cpu());

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/workspace.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/model/logits.hpp"
+
+namespace trireme::planner {
+namespace {
+
+using model::StageKind;
+
+/// Of the head's backward: a chunk's logits, with a softcap their slopes, the normed input, its gradient and a chunk of
+/// that.
+Bytes head_workspace(const model::Model& model, const ReplayOptions& replay_options) {
+  const std::int64_t vocab = (model.sizes.vocab + model.part.ranks - 1) / model.part.ranks;
+  const std::int64_t wanted =
+      replay_options.loss_chunk_tokens > 0 ? replay_options.loss_chunk_tokens : model::gpu_logits_tokens(vocab);
+  const std::int64_t chunk = std::min(wanted, replay_options.tokens);
+  const int logits = model.sizes.decoder.logit_softcap > 0 ? 2 : 1;
+  return Bytes{(logits * chunk * vocab + (2 * replay_options.tokens + chunk) * model.sizes.hidden) *
+               size_of(replay_options.compute)};
+}
+
+/// Of a layer of experts, `rows` of whose tokens this rank's experts compute. In forward the inputs, gate|up, what
+/// down reads (twice where it is kept) and the outputs; in backward what down reads and the gradient by it, each before
+/// and behind the weight, the gradient by gate|up, inputs and the gradient by them. An exchange has rows as they were,
+/// as they came and in order. Beside them a few times the tokens.
+Bytes experts_workspace(const model::Model& model, const ReplayOptions& replay_options, std::int64_t rows,
+                        bool exchanges) {
+  const model::Experts& experts = *model.sizes.decoder.experts;
+  const std::int64_t hidden = model.sizes.hidden, tokens = replay_options.stream_tokens(model),
+                     width = size_of(replay_options.compute);
+  const std::int64_t of_rows = rows * (2 * hidden + 5 * experts.size);
+  const std::int64_t moved = exchanges ? (2 * rows + tokens * experts.per_token) * hidden : 0;
+  const std::int64_t of_tokens = tokens * (8 * hidden + 6 * experts.shared_size);
+  const std::int64_t routing = tokens * (4 * hidden + 16 * experts.count + 32 * experts.per_token);  // fp32, indices
+  return Bytes{(std::max(of_rows, moved) + of_tokens) * width + routing};
+}
+
+/// The most rows that a microbatch brings to a block's experts on this rank.
+std::int64_t most_rows(const model::Model& model, Block block, const ReplayOptions& replay_options) {
+  std::int64_t most = 0;
+  for (const auto& [key, rows] : replay_options.recorded_rows)
+    if (key.first == block) most = std::max(most, rows.received);
+  return most > 0 ? most : replay_options.rows_of(model, block, Microbatch{0}).received;
+}
+
+}  // namespace
+
+Workspace largest_workspace(const model::Model& model, const ReplayOptions& replay_options) {
+  Workspace most;
+  const auto add = [&](const Workspace& one) {
+    if (one.bytes > most.bytes) most = one;
+  };
+  for (int b = 0; b < model.blocks(); ++b)
+    for (const model::Stage& stage : model[Block{b}].stages) {
+      if (stage.kind == StageKind::head || stage.kind == StageKind::logits)
+        add({head_workspace(model, replay_options), "logits", "backward head"});
+      if (stage.kind != StageKind::moe && stage.kind != StageKind::experts) continue;
+      const bool exchanges = stage.kind == StageKind::experts;
+      const std::int64_t rows = exchanges
+                                    ? most_rows(model, Block{b}, replay_options)
+                                    : replay_options.stream_tokens(model) * model.sizes.decoder.experts->per_token;
+      add({experts_workspace(model, replay_options, rows, exchanges), "rows of experts",
+           fmt::format("backward {}", model[Block{b}].name)});
+    }
+  return most;
+}
+
+}  // namespace trireme::planner

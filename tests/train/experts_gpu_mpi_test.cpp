@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mixtures of experts on GPUs compute what the plain program computes on the CPU, with whole experts and with experts
+// divided over ranks, over MPI and over NCCL; and move and keep the bytes that are planned for a GPU with the rows that
+// were recorded.
+//
+// ranks: 1 2 4
+//
+// timeout: 600
+//
+// labels: gpu
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <ostream>
+#include <string>
+
+#include "support/gpu.hpp"
+#include "support/jobs.hpp"
+#include "trireme/device/gpus.hpp"
+#include "trireme/optim/learning_rate.hpp"
+#include "trireme/planner/replay.hpp"
+
+namespace trireme::train::experts_gpu_test {
+namespace {
+
+constexpr int steps = 3, rows = 16;
+constexpr double tolerance = 1e-4, bf16_noise = 1e-2;
+
+/// losses: Qwen3-MoE with all that a router's losses weigh. even: experts that follow each other in whole pieces of 16
+/// bytes, so that their products go in groups in bf16.
+/// wide: so many rows that their workspace is the largest.
+enum class Problem { qwen, losses, glm, qwen2, even, wide };
+
+config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
+  config::RunConfig config = test::odd_run(files, steps);
+  config::Model& model = config.model;
+  model.architecture = "qwen3_moe";
+  model.intermediate_size = 30;
+  model.expert_size = 22;
+  model.experts = 6;
+  model.experts_per_token = 2;
+  config.optimizer.eps = 1e-6;  // an expert with few tokens has small gradients, which make no step of rounding
+  config.optimizer.lr = 5e-4;
+  config.batch.global = rows;
+  config.data.seq_len = 12;  // which tensor and context ranks can divide
+  switch (problem) {
+    case Problem::qwen:
+      model.dense_layers = 1;
+      model.tie_embeddings = true;
+      break;
+    case Problem::losses:
+      config.loss = {.z_loss = 1e-3, .balance_loss = 0.1, .router_z_loss = 0.01};
+      config.data.ignore_targets = {test::TokenFiles::silent_token};
+      break;
+    case Problem::glm:
+      model.architecture = "glm4_moe";
+      model.experts_per_token = 3;
+      model.router_groups = 3;
+      model.router_groups_kept = 2;
+      model.router_scale = 1.8;
+      model.shared_size = 44;
+      model.dense_layers = 1;
+      config.loss = {.balance_loss = 0.1, .router_z_loss = 0.01, .balance_bias_rate = 0.01};
+      break;
+    case Problem::qwen2:
+      model.architecture = "qwen2_moe";
+      model.shared_size = 37;
+      break;
+    case Problem::even:
+      model.hidden_size = 32;
+      model.expert_size = 16;
+      model.experts = 8;
+      break;
+    case Problem::wide:
+      model.experts_per_token = 5;
+      model.expert_size = 160;
+      break;
+  }
+  return config;
+}
+
+struct Case {
+  std::string name;
+  Problem problem = Problem::qwen;
+  config::Mesh mesh{};
+  config::Sync sync{};
+  config::Memory memory{};
+  DType compute = DType::fp32;
+  bool nccl = false;  ///< where every rank has a GPU of its own
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+std::vector<Case> cases() {
+  using enum config::Recompute;
+  using config::Offload;
+  constexpr auto deferred = config::SyncPolicy::deferred;
+  const config::Memory moved{.activation_offload = true, .activation_offload_min_bytes = Bytes{0}};
+  return {
+      {.name = "Qwen", .memory = {.recompute = none}},
+      {.name = "LossesActivationsOffloaded", .problem = Problem::losses, .memory = moved},
+      {.name = "GlmRecomputedParametersOffloaded",
+       .problem = Problem::glm,
+       .memory = {.recompute = block, .offload = Offload::parameters}},
+      {.name = "Qwen2", .problem = Problem::qwen2},
+      {.name = "EvenBf16", .problem = Problem::even, .compute = DType::bf16},
+      {.name = "Wide", .problem = Problem::wide},
+      {.name = "QwenPipeline", .mesh = {.pipeline = 2}},
+      {.name = "NcclGlmReplicated", .problem = Problem::glm, .mesh = {.replicate = 2}, .nccl = true},
+      {.name = "TwoOfGlmRecomputed", .problem = Problem::glm, .mesh = {.expert = 2}, .memory = {.recompute = block}},
+      {.name = "TwoLossesOptimizerOffloaded",
+       .problem = Problem::losses,
+       .mesh = {.expert = 2},
+       .memory = {.offload = Offload::optimizer}},
+      {.name = "TwoWide", .problem = Problem::wide, .mesh = {.expert = 2}},
+      {.name = "NcclTwo", .mesh = {.expert = 2}, .sync = {.policy = deferred}, .nccl = true},
+      {.name = "NcclTwoLossesRecomputed",
+       .problem = Problem::losses,
+       .mesh = {.expert = 2},
+       .memory = {.recompute = block},
+       .nccl = true},
+      {.name = "NcclTwoOfQwen2ReplicatedOffloaded",
+       .problem = Problem::qwen2,
+       .mesh = {.replicate = 2, .expert = 2},
+       .memory = moved,
+       .nccl = true},
+      {.name = "TensorWithLosses", .problem = Problem::losses, .mesh = {.tensor = 2}, .memory = {.recompute = block}},
+      {.name = "NcclContextAndTwoOfGlm", .problem = Problem::glm, .mesh = {.context = 2, .expert = 2}, .nccl = true},
+      {.name = "NcclContextAndTensorAndFourWithLosses",
+       .problem = Problem::losses,
+       .mesh = {.tensor = 2, .context = 2, .expert = 2},
+       .memory = {.recompute = block},
+       .nccl = true},
+      {.name = "NcclFourEvenBf16",
+       .problem = Problem::even,
+       .mesh = {.expert = 4},
+       .compute = DType::bf16,
+       .nccl = true},
+  };
+}
+
+class ExpertsOnGpu : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const device::GpuProbe probe = device::probe_gpus();
+    if (probe.gpus.empty()) GTEST_SKIP() << probe.reason;
+    gpus_ = static_cast<int>(probe.gpus.size());
+    options_.device = device::use_gpu(world_.rank() % gpus_);
+    options_.poison = true;
+  }
+
+  /// Trains; the last step by itself, which is held to the plan with the rows that it had.
+  test::Curve train(const config::RunConfig& config) {
+    const device::MemoryUse before = device::memory_use();
+    Job job(config, world_, options_);
+    job.store().fill(test::lively_values(test::values_seed));
+    data::BatchReader reader(config.data, data::Split::train, config.model.vocab_size, config.run.seed,
+                             job.batch_shape(), {});
+    test::Curve curve;
+    executor::StepResult result;
+    for (int step = 0; step < config.train.steps; ++step) {
+      const bool last = step + 1 == config.train.steps;
+      if (last) device::reset_peaks();
+      result = job.step(reader.next(), optim::learning_rate(config.lr, config.optimizer.lr, step, config.train.steps),
+                        last || step + 2 == config.train.steps);
+      curve.losses.push_back(result.loss);
+      curve.z_losses.push_back(result.z_loss);
+      curve.grad_norms.push_back(result.grad_norm);
+      curve.router_losses.push_back(result.balance_loss + result.router_z_loss);
+      for (const auto& tokens : result.expert_tokens)
+        EXPECT_EQ(std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}),
+                  tokens.empty() ? 0 : rows * config.data.seq_len * config.model.experts_per_token);
+    }
+    expect_planned(config, job, result, before);
+    return curve;
+  }
+
+  static void expect_planned(const config::RunConfig& config, Job& job, const executor::StepResult& result,
+                             const device::MemoryUse& before) {
+    config::RunConfig on_gpu = config;
+    on_gpu.device.type = config::DeviceType::cuda;
+    planner::ReplayOptions options = planner::replay_options_of(on_gpu, job.resolved());
+    options.shard_rank = job.mesh().shard_of(job.at());
+    for (const executor::RowsMoved& moved : result.expert_rows)
+      options.recorded_rows[{moved.block, moved.microbatch}] = {
+          .received = moved.received, .sent = moved.sent, .fetched = moved.fetched};
+    const planner::Memory planned = planner::replay_memory(job.schedule(), job.model(), job.layout(), options);
+    const device::MemoryUse use = device::memory_use();
+    const auto found = [&](device::Category category) {
+      return use[device::Space::device].peak[category] - before[device::Space::device].current[category];
+    };
+    // Every tensor takes whole blocks of 512 bytes; some tens are kept.
+    EXPECT_GE(found(device::Category::activations), planned.activations);
+    EXPECT_LE(found(device::Category::activations).value, planned.activations.value + 64 * 512);
+    expect_workspace(config, found(device::Category::workspace), planned);
+    const planner::Traffic traffic = planner::replay_traffic(job.schedule(), job.model(), job.layout(), options);
+    EXPECT_EQ(traffic.contains("expert"), config.mesh.expert > 1 || model::sums_loads(job.model()));
+    const comm::TrafficTable counted = job.step_traffic();
+    for (const auto& [group, operations] : traffic)
+      for (const auto& [operation, moved] : operations) {
+        const auto of_group = counted.find(group);
+        ASSERT_NE(of_group, counted.end()) << group;
+        const auto of_operation = of_group->second.find(operation);
+        ASSERT_NE(of_operation, of_group->second.end()) << group << " " << operation;
+        EXPECT_EQ(of_operation->second.bytes, moved.bytes) << group << " " << operation;
+        EXPECT_EQ(of_operation->second.calls, moved.calls) << group << " " << operation;
+      }
+  }
+
+  /// Of layers whose rows are most of it: elsewhere attention or the head need more.
+  static void expect_workspace(const config::RunConfig& config, Bytes found, const planner::Memory& planned) {
+    if (config.model.expert_size < 100) return;
+    EXPECT_EQ(planned.workspace_of, "rows of experts");
+    EXPECT_LE(found, planned.workspace);
+    EXPECT_GE(found.value, 0.6 * static_cast<double>(planned.workspace.value));
+  }
+
+  /// Of the plain program, which computes one token after the other; once for each problem.
+  const test::Curve& plain(Problem problem, const test::TokenFiles& files) const {
+    test::Curve& curve = curves_[problem];
+    if (curve.losses.empty()) curve = test::plain_curve(problem_run(problem, files), world_);
+    return curve;
+  }
+
+  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
+  JobOptions options_;
+  int gpus_ = 0;
+
+ private:
+  static inline std::map<Problem, test::Curve> curves_;
+};
+
+TEST_P(ExpertsOnGpu, FollowThePlainProgramOnTheCpuAndMoveWhatIsPlanned) {
+  const Case& c = GetParam();
+  const std::int64_t parts = c.mesh.tensor * c.mesh.context, copies = c.mesh.replicate * c.mesh.pipeline;
+  if (world_.size() % (copies * parts) != 0 || world_.size() / copies % c.mesh.expert != 0)
+    GTEST_SKIP() << "needs another number of ranks";
+  if (c.nccl && gpus_ < world_.size()) GTEST_SKIP() << "needs a GPU for every rank";
+  options_.link = c.nccl ? comm::DeviceLink::nccl : comm::DeviceLink::staged;
+  const test::TokenFiles files(world_, 257);
+  config::RunConfig config = problem_run(c.problem, files);
+  config.mesh = c.mesh;
+  config.sync = c.sync;
+  config.memory = c.memory;
+  config.precision.compute = c.compute;
+  config.batch.micro = config.batch.global / (world_.size() / (c.mesh.pipeline * parts) * 2);
+  const test::Deviation found = test::deviation(train(config), plain(c.problem, files));
+  EXPECT_LE(found.loss, c.compute == DType::fp32 ? tolerance : bf16_noise);
+  EXPECT_LE(found.grad_norm, c.compute == DType::fp32 ? tolerance : 10 * bf16_noise);
+}
+
+INSTANTIATE_TEST_SUITE_P(, ExpertsOnGpu, testing::ValuesIn(cases()),
+                         [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+/// Evaluations count no tokens, and know the loss of the host.
+TEST_F(ExpertsOnGpu, EvaluateAsTheHostDoes) {
+  const test::TokenFiles files(world_, 257);
+  config::RunConfig config = problem_run(Problem::glm, files);
+  config.batch.micro = config.batch.global / world_.size();
+  const auto loss = [&](const JobOptions& options) {
+    JobOptions of = options;
+    of.trains = false;
+    Job job(config, world_, of);
+    job.store().fill(test::lively_values(test::values_seed));
+    data::BatchReader reader(config.data, data::Split::train, config.model.vocab_size, config.run.seed,
+                             job.batch_shape());
+    return job.evaluate(reader, 2).loss;
+  };
+  const double here = loss({});
+  EXPECT_NEAR(loss(options_), here, 1e-5 * here);
+}
+
+}  // namespace
+}  // namespace trireme::train::experts_gpu_test
