@@ -8,7 +8,7 @@
 #   tests/gpu.sh run DIR [STEP...]    on a machine with a GPU, the CUDA libraries and a Python with PyTorch 2.11, and nothing else
 #
 # First, within seconds: every library is found and `trireme doctor` sees a GPU, or it ends there. Then the steps, in this order
-# where none are named: tests kernels speed-1b trace parity | speed-3b variants-1b | curve variants-3b | mpi big sanitizer (each | about
+# where none are named: tests kernels speed-1b trace parity | speed-3b variants-1b | curve variants-3b | mixture mpi big sanitizer (each | about
 # ten minutes of a device). None may take more than nine minutes, and a failing one stops no other. A step's verdicts are printed when
 # it ends. Results go to ${OUT:-gpu-results} as they come and are added to what lies there: results.txt with what the steps print,
 # kernels.json, trace-1b.json.gz, trace-6b.json.gz, measured.jsonl, expected.md (docs/gpus.md's table with what was measured), and summary.txt, which is printed last: how every step ended, and
@@ -23,7 +23,7 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 self=$here/$(basename "${BASH_SOURCE[0]}")
 readonly here self
-readonly steps_in_order="tests kernels speed-1b trace parity speed-3b variants-1b curve variants-3b mpi big sanitizer"
+readonly steps_in_order="tests kernels speed-1b trace parity speed-3b variants-1b curve variants-3b mixture mpi big sanitizer"
 readonly limit_bytes=$((64 << 20))
 
 fail() { echo "gpu: error: $*" >&2; exit 5; }
@@ -183,6 +183,11 @@ step_mpi() {
   for ranks in 1 2 4; do together "train_device_gpu_mpi_test, others" $ranks 240 train_device_gpu_mpi_test "-$first"; done
   return $failed
 }
+step_mixture() {  # their tests, small ones beside the CPU, one at full size
+  local ranks failed=0 test=train_experts_gpu_mpi_test
+  for ranks in 1 2; do judged mixture $test $ranks timeout 90 mpirun --oversubscribe --bind-to none -n $ranks "$bin/$test" --gtest_brief=1 || failed=1; done
+  compare mixture && return $failed
+}
 compare() { "$python" "$scripts/gpu.py" "$@" ${GPU_REHEARSAL:+--rehearsal} --trireme "$bin/trireme" --measured "$OUT/measured.jsonl"; }
 step_parity() { compare parity; }
 # Passes where every kernel ran; gpu_judge.py compares those that move memory with a copy.
@@ -227,7 +232,7 @@ traced() {
 limit_of() {
   case $1 in
     tests) echo 180 ;; kernels) echo 120 ;; speed-1b) echo 300 ;; trace) echo 120 ;; parity | sanitizer) echo 240 ;;
-    speed-3b) echo 360 ;; curve | big) echo 420 ;; variants-1b | variants-3b | mpi) echo 540 ;;
+    speed-3b | mixture) echo 360 ;; curve | big) echo 420 ;; variants-1b | variants-3b | mpi) echo 540 ;;
     *) fail "there is no step $1: $steps_in_order" ;;
   esac
 }

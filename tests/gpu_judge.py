@@ -21,12 +21,13 @@ PARITY = ("fp32: GPU against CPU", "bf16: GPU against CPU", "fp32: recompute blo
           "fp32: offload of parameters against none", "fp32: documents kept apart, GPU against CPU",
           "bf16: graphs against op by op", "bf16: graphs and offload against offload", "fp32: four ranks on one GPU by MPI against one",
           "fp32: two ranks by tensor, MPI, against one", "fp32: logits of generate, GPU against CPU")
+EXPERTS = ("fp32: experts, GPU against CPU", "bf16: experts, GPU against CPU", "fp32: two expert ranks on one GPU by MPI against one")
 RECOMPUTED = "Trireme, recompute block"
 FIRST = ("Trireme, recompute selective", "Trireme, recompute selective, graphs", "PyTorch compiled")  # of a speed- step; others: variants-
 RESIDENT = ("Trireme, recompute none", "Trireme, recompute selective", "Trireme, recompute selective, graphs", RECOMPUTED)
 OFFLOADED = ("Trireme, offload optimizer", "Trireme, offload parameters", "Trireme, offload activations")
 COMPILED = ("PyTorch compiled", "PyTorch compiled, recompute block")
-STEPS = ("tests", "kernels", "speed-1b", "trace", "parity", "speed-3b", "variants-1b", "curve", "variants-3b", "mpi", "big", "sanitizer")
+STEPS = ("tests", "kernels", "speed-1b", "trace", "parity", "speed-3b", "variants-1b", "curve", "variants-3b", "mixture", "mpi", "big", "sanitizer")
 
 
 class Verdicts:
@@ -62,17 +63,17 @@ def judge_programs(step, records, what, verdicts):
     verdicts.add(step, what, measured if ran else "", "all pass", not failed if ran else None)
 
 
-def judge_parity(records, verdicts):
+def judge_parity(step, names, records, verdicts):
     cases = named(records, "case")
-    for case in PARITY:
+    for case in names:
         r = cases.get(case)
         if r is None:
-            verdicts.add("parity", case, "", "", None)
+            verdicts.add(step, case, "", "", None)
         elif "error" in r:
-            verdicts.add("parity", case, "did not run", r["error"][-100:].replace("\n", " "), False)
+            verdicts.add(step, case, "did not run", r["error"][-100:].replace("\n", " "), False)
         else:
             right = r["loss"] <= r["allowed"] and r["norm"] <= 10 * r["allowed"]
-            verdicts.add("parity", case, f"loss {r['loss']:.1e}, norm {r['norm']:.1e}",
+            verdicts.add(step, case, f"loss {r['loss']:.1e}, norm {r['norm']:.1e}",
                          f"loss {r['allowed']:.0e}, norm {10 * r['allowed']:.0e}", right)
 
 
@@ -131,6 +132,19 @@ def judge_curve(records, verdicts):
                  whole and r["gap"] < GAP if r else None)
 
 
+def judge_mixture(records, verdicts):
+    judge_parity("mixture", EXPERTS, records, verdicts)
+    judge_programs("mixture", records, "tests of experts", verdicts)
+    r = named(records).get("Trireme")
+    if r is None or "error" in r:
+        verdicts.add("mixture", "128 experts: it trains", "did not run" if r else "", r["error"][-100:].replace("\n", " ") if r else "",
+                     None if r is None else False)
+        return
+    mfu = f"MFU {r['mfu']:.1%}, " if r["mfu"] else ""
+    verdicts.add("mixture", "128 experts: it trains", f"{r['tokens_per_second']:.0f} tokens/s, {mfu}{r['gib']:.1f} GiB, planned {r['planned_gib']:.1f}",
+                 "the loss falls", r["losses"][-1] < r["losses"][0])  # false for NaN
+
+
 def judge_big(records, verdicts):
     r = next((r for r in reversed(records) if "parameters" in r), {})
     rows = (("parameters", "6B: parameters", "{:.2f}e9".format, f"{BIG_PARAMETERS * 1e-9:.0f}e9 or more", lambda v: v >= BIG_PARAMETERS, 1e-9),
@@ -157,8 +171,9 @@ def judge(records):
     for model in MFU:
         judge_speed(model, of[f"speed-{model}"] + of[f"variants-{model}"], verdicts)
     judge_trace(of["trace"], verdicts)
-    judge_parity(of["parity"], verdicts)
+    judge_parity("parity", PARITY, of["parity"], verdicts)
     judge_curve(of["curve"], verdicts)
+    judge_mixture(of["mixture"], verdicts)
     judge_programs("mpi", of["mpi"], "tests of ranks that share the GPU", verdicts)
     judge_programs("sanitizer", of["sanitizer"], "compute-sanitizer", verdicts)
     judge_big(of["big"], verdicts)

@@ -30,8 +30,10 @@ def speed_records(model, ours=1.2, mfu=0.6, gib=80.0):
 
 
 def all_is_well():
-    records = [{"step": step, "program": f"{step}_x", "ranks": 1, "code": 0, "tests": 3, "skipped": 1} for step in ("tests", "mpi", "sanitizer")]
+    records = [{"step": step, "program": f"{step}_x", "ranks": 1, "code": 0, "tests": 3, "skipped": 1} for step in ("tests", "mixture", "mpi", "sanitizer")]
     records += [{"step": "parity", "case": case, "loss": 1e-7, "norm": 5e-6, "allowed": 1e-4} for case in gpu_judge.PARITY]
+    records += [{"step": "mixture", "case": case, "loss": 1e-7, "norm": 5e-6, "allowed": 1e-4} for case in gpu_judge.EXPERTS]
+    records += [{"step": "mixture", "name": "Trireme", "tokens_per_second": 5e4, "mfu": 0.3, "gib": 60.0, "planned_gib": 58.0, "losses": [10.5, 10.0]}]
     records += [{"step": "kernels", "name": "copy", "ratio": 1.0}, {"step": "kernels", "name": "rms_norm", "ratio": 0.85},
                 {"step": "kernels", "name": "product"}]
     records += speed_records("1b") + speed_records("3b")
@@ -79,6 +81,11 @@ class Judge(unittest.TestCase):
             ("tests on the GPU", changed("tests", {"skipped": 3})),
             ("compute-sanitizer", changed("sanitizer", {"code": 9})),
             ("tests of ranks that share the GPU", changed("mpi", {"code": 1})),
+            ("fp32: two expert ranks on one GPU by MPI against one",
+             changed("mixture", {"loss": 2e-4}, case="fp32: two expert ranks on one GPU by MPI against one")),
+            ("tests of experts", changed("mixture", {"code": 1}, program="mixture_x")),
+            ("128 experts: it trains", changed("mixture", {"losses": [10.0, 10.5]}, name="Trireme")),
+            ("128 experts: it trains", changed("mixture", {"error": "out of memory"}, name="Trireme")),
             ("1b: trace of three steps", changed("trace", {"spans": 0})),
             ("1b: Trireme, offload parameters runs",
              changed("variants-1b", {"error": "out of memory"}, name="Trireme, offload parameters")),
@@ -215,6 +222,8 @@ class Measuring(unittest.TestCase):
         self.assertEqual(self.measured(gpu.curve, steps=40)["160M, bf16: mean gap to FSDP2"], "FAIL")
         parity = self.measured(gpu.parity)
         self.assertEqual([parity[case] for case in gpu_judge.PARITY], ["PASS"] * len(gpu_judge.PARITY))
+        experts = self.measured(lambda a, folder: gpu.mixture(a, folder, gpu.Runs, gpu.PeakMemory), steps=12)
+        self.assertEqual([experts[case] for case in (*gpu_judge.EXPERTS, "128 experts: it trains")], ["PASS"] * 4)
         big = self.measured(gpu.big)
         self.assertEqual({word for criterion, word in big.items() if criterion.startswith("6B")}, {"PASS"})
 

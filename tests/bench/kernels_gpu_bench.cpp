@@ -25,7 +25,9 @@
 #include "trireme/kernels/cast.hpp"
 #include "trireme/kernels/cross_entropy.hpp"
 #include "trireme/kernels/embedding.hpp"
+#include "trireme/kernels/experts.hpp"
 #include "trireme/kernels/gemm.hpp"
+#include "trireme/kernels/grouped.hpp"
 #include "trireme/kernels/layer_norm.hpp"
 #include "trireme/kernels/rms_norm.hpp"
 #include "trireme/kernels/rope.hpp"
@@ -149,6 +151,57 @@ void memory_kernels() {
   });
 }
 
+/// Qwen3-30B-A3B's experts: 8 of 128 for each of 8192 tokens, 768 wide.
+void expert_kernels() {
+  static constexpr std::int64_t of_token = 8, size = 768, some = 8192, rows = some * of_token;
+  static constexpr double row = 2.0 * rows * hidden, inner_row = 2.0 * rows * size;  // bytes
+  static const model::Experts router{.count = 128, .per_token = of_token};
+  const auto logits = [] { return at::randn({some, router.count}, fp32()); };
+  const auto sorted = [=] {
+    const at::Tensor choice = kernels::choose_experts(logits(), router, {});
+    kernels::ExpertRows by_expert = kernels::expert_rows(choice, router.count);
+    kernels::fetch_begin(by_expert);
+    return by_expert;
+  };
+  add("experts/choose", [=](State& s) {
+    const at::Tensor x = logits();
+    measure(s, 1e-6 * some, "Mtokens", [&] { (void)kernels::choose_experts(x, router, {}); }, {});
+  });
+  add("experts/sort", [=](State& s) {
+    const at::Tensor choice = kernels::choose_experts(logits(), router, {});
+    measure(s, 1e-6 * some, "Mtokens", [&] { (void)kernels::expert_rows(choice, router.count); }, {});
+  });
+  add("experts/router_backward", [=](State& s) {
+    const at::Tensor x = logits(), d = at::empty_like(x), choice = kernels::choose_experts(x, router, {}),
+                     w = at::randn({some, of_token}, fp32());
+    measure(s, 1e-6 * some, "Mtokens",
+            [&] { (void)kernels::router_backward(w, x, choice, {.length = seq_len}, router, {.balance = 1e-3}, d); },
+            {});
+  });
+  add("experts/gather_rows", [=](State& s) {
+    const at::Tensor x = at::randn({some, hidden}, bf16());
+    memory(s, row + row / of_token, [&, by = sorted()] { (void)kernels::gather_rows(x, by); });
+  });
+  add("experts/sum_rows", [=](State& s) {
+    const at::Tensor x = at::randn({rows, hidden}, bf16()), y = at::randn({some, hidden}, bf16());
+    memory(s, row + 2 * row / of_token, [&, by = sorted()] { kernels::sum_rows(x, by, y, y); });
+  });
+  add("experts/scale_rows", [=](State& s) {
+    const at::Tensor x = at::randn({rows, size}, bf16()), w = at::randn({some, of_token}, fp32());
+    memory(s, 2 * inner_row, [&, by = sorted()] { kernels::scale_rows(x, w, by, x); });
+  });
+  add("experts/weight_gradients", [=](State& s) {
+    const at::Tensor x = at::randn({rows, size}, bf16()), d = at::randn({rows, size}, bf16());
+    memory(s, 2 * inner_row, [&, by = sorted()] { (void)kernels::weight_gradients(d, x, by); });
+  });
+  add("experts/grouped_product", [=](State& s) {
+    const at::Tensor x = at::randn({rows, hidden}, bf16()), w = at::randn({router.count, 2 * size, hidden}, bf16());
+    if (!kernels::multiplies_in_groups(x, w)) return s.SkipWithError("no grouped product here");
+    measure(s, 4e-12 * rows * hidden * size, "TFLOPs",
+            [&, by = sorted()] { (void)kernels::grouped_product(x, w.transpose(1, 2), by.begin); }, {});
+  });
+}
+
 void optimizer() {
   static constexpr std::int64_t elements = 1 << 28;
   add("adamw", [](State& s) {
@@ -207,6 +260,7 @@ void products() {
 
 const bool registered = [] {
   memory_kernels();
+  expert_kernels();
   optimizer();
   products();
   return true;

@@ -7,6 +7,7 @@ finds one).
     gpu.py trace --trireme PROGRAM --model 1b     three steps traced: the longest kernels of a step
     gpu.py curve --trireme PROGRAM                bf16 losses of a 160M model over 2,000 steps: mean gap of the last 500
     gpu.py parity --trireme PROGRAM               one GPU against the CPU, fp32 and bf16; four ranks on one GPU against one
+    gpu.py mixture --trireme PROGRAM              experts: one GPU against the CPU, expert ranks against one; tokens/s and memory
     gpu.py big --trireme PROGRAM                  6 billion parameters below 40 GiB, in host memory; what ran beside what
 
 With --measured FILE each figure is also appended there as a line of JSON, for tests/gpu_judge.py, which knows the goals.
@@ -23,7 +24,8 @@ import sys
 import tempfile
 import time
 
-from gpu_runs import PEAK_FLOPS, PeakMemory, Runs, nvidia_smi, record
+from gpu_mixture import mixture
+from gpu_runs import PEAK_FLOPS, PeakMemory, Runs, deviation, nvidia_smi, record
 
 VARIANTS = {  # in the order in which they run: a time limit takes the least needed
     "Trireme, recompute selective": {"memory.recompute": "selective"},
@@ -93,13 +95,6 @@ def curve(arguments, work):
     record(arguments, "curve", steps=arguments.steps, tail=tail, gap=gap, gap_of_single_steps=single)
     print(f"mean gap of the last {tail} steps: {gap:.3%} (of single steps, without their signs: {single:.3%})")
     return gap == gap
-
-
-def deviation(ours, theirs, key):
-    """The largest relative difference of a step; infinite where a number is missing."""
-    if any(row[key] is None for row in ours + theirs):
-        return float("inf")
-    return max(abs(a[key] - b[key]) / abs(b[key]) for a, b in zip(ours, theirs, strict=True))
 
 
 def parity(arguments, work):
@@ -243,7 +238,7 @@ def big(arguments, work):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["speed", "trace", "curve", "parity", "big"])
+    parser.add_argument("action", choices=["speed", "trace", "curve", "parity", "mixture", "big"])
     parser.add_argument("--trireme", type=pathlib.Path, required=True, help="the program")
     parser.add_argument("--model", choices=["1b", "3b", "160m", "small"], default="1b", help="of speed")
     parser.add_argument("--micro", type=int, default=4, help="sequences of a step, of speed")
@@ -259,7 +254,8 @@ def main():
     if arguments.rehearsal:
         arguments.steps = 4
     with tempfile.TemporaryDirectory(prefix="trireme-gpu-") as work:
-        actions = {"speed": speed, "trace": trace, "curve": curve, "parity": parity, "big": big}
+        actions = {"speed": speed, "trace": trace, "curve": curve, "parity": parity, "big": big,
+                   "mixture": lambda a, folder: mixture(a, folder, Runs, PeakMemory)}
         return 0 if actions[arguments.action](arguments, pathlib.Path(work)) else 1
 
 

@@ -23,6 +23,9 @@ SHAPES = {  # Llama 3.2's 1B and 3B, embeddings not tied
            "num_attention_heads": 24, "num_key_value_heads": 8, "seq_len": 4096},
     "6b": {"vocab_size": 65536, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 31,
            "num_attention_heads": 32, "num_key_value_heads": 8, "seq_len": 4096},
+    # With EXPERTS: 2.6 billion parameters, of which a token uses 0.4.
+    "mixture": {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 768, "num_hidden_layers": 4,
+                "num_attention_heads": 32, "num_key_value_heads": 4, "seq_len": 4096},
     "160m": {"vocab_size": 32000, "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
              "num_attention_heads": 12, "num_key_value_heads": 12, "seq_len": 1024},
     "small": {"vocab_size": 1000, "hidden_size": 144, "intermediate_size": 304, "num_hidden_layers": 3,
@@ -32,6 +35,13 @@ TINY = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hid
         "num_key_value_heads": 2, "seq_len": 64}
 MODEL_KEYS = {"vocab_size": "vocab_size", "hidden_size": "hidden_size", "intermediate_size": "intermediate_size",
               "num_hidden_layers": "layers", "num_attention_heads": "heads", "num_key_value_heads": "kv_heads"}
+
+
+def deviation(ours, theirs, key):
+    """The largest relative difference of a step; infinite where a number is missing."""
+    if any(row[key] is None for row in ours + theirs):
+        return float("inf")
+    return max(abs(a[key] - b[key]) / abs(b[key]) for a, b in zip(ours, theirs, strict=True))
 
 
 def record(arguments, step, **figures):

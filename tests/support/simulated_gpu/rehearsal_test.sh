@@ -21,7 +21,7 @@ mkdir -p "$work/build" "$work/root"
 mkdir -p "$work/build/libexec/trireme"
 ln -s "$FRONT" "$work/build/trireme"
 ln -s "$TRIREME" "$work/build/libexec/trireme/trireme"
-for name in device_gpu_tests kernels_gpu_tests nn_gpu_tests optim_gpu_tests comm_device_gpu_mpi_test train_device_gpu_mpi_test; do
+for name in device_gpu_tests kernels_gpu_tests nn_gpu_tests optim_gpu_tests comm_device_gpu_mpi_test train_device_gpu_mpi_test train_experts_gpu_mpi_test; do
   printf '#!/bin/bash\necho "[==========] 1 test from 1 test suite ran."\n' >"$work/build/$name"
 done
 printf '#!/bin/bash\nfor word; do [[ $word != --benchmark_out=* ]] || echo '\''{"benchmarks": [{"name": "copy", "ratio": 1.0}]}'\'' >"${word#*=}"; done\n' >"$work/build/kernels_gpu_bench"
@@ -69,14 +69,15 @@ exec chroot "$work/root" /usr/bin/env -i PATH=/usr/bin HOME=/home TMPDIR=/tmp GP
   OMPI_MCA_mpi_yield_when_idle=1 GPU_SECONDS=100000 /usr/bin/bash /pack/gpu.sh run /pack \$*
 INSIDE
 run() { unshare --user --map-root-user --mount --net --pid --fork --kill-child bash "$work/root/inside.sh" "$@" 2>&1 | tee "$work/out.txt"; }
-run tests kernels speed-1b trace parity curve mpi big sanitizer || true
+run tests kernels speed-1b trace parity curve mixture mpi big sanitizer || true
 
 # What depends on a real GPU's speed or tools may fail; all that says "it ran, and computes the same" passes.
 results=$work/root/gpu-results
 expect() { grep -qE "$1" "$results/summary.txt" || fail "no line in the summary: $1"; }
-for step in tests kernels speed-1b trace parity curve mpi; do expect "^$step: passed in"; done
+for step in tests kernels speed-1b trace parity curve mixture mpi; do expect "^$step: passed in"; done
 for case in "fp32: GPU against CPU" "bf16: GPU against CPU" "bf16: graphs against op by op" "fp32: four ranks on one GPU by MPI against one" \
-  "fp32: logits of generate" "1b: Trireme, recompute selective runs" "1b: Trireme, recompute selective, graphs runs" "1b: PyTorch compiled runs" \
+  "fp32: logits of generate" "fp32: experts, GPU against CPU" "bf16: experts, GPU against CPU" "fp32: two expert ranks" \
+  "128 experts: it trains" "1b: Trireme, recompute selective runs" "1b: Trireme, recompute selective, graphs runs" "1b: PyTorch compiled runs" \
   "1b: trace of three steps" "tests on the GPU" "tests of ranks that share the GPU"; do
   expect "^PASS +$case"
 done
