@@ -47,9 +47,9 @@ std::unique_ptr<Transport> lone_transport(c10::Device device) { return std::make
 
 std::unique_ptr<Transport> make_device_transport(const mpi::Communicator& communicator, c10::Device device,
                                                  DeviceLink link, const Services& services, TransportChoice host,
-                                                 const Transport* first) {
+                                                 const Transport* first, const NcclSettings& settings) {
   if (communicator.size() == 1) return lone_transport(device);
-  if (link == DeviceLink::nccl) return nccl_transport(communicator, device, services.deadline, first);
+  if (link == DeviceLink::nccl) return nccl_transport(communicator, device, services.deadline, first, settings);
   return staged_transport(make_transport(communicator, services.staging, host), device);
 }
 

@@ -13,11 +13,12 @@ constexpr const char* without = "NCCL was asked for, but this trireme was built 
 }  // namespace
 
 std::unique_ptr<Transport> nccl_transport(const mpi::Communicator&, c10::Device, const mpi::Deadline&, const Transport*,
-                                          int) {
+                                          const NcclSettings&) {
   throw EnvironmentError(without);
 }
 
-Channels nccl_channels(const mpi::Communicator&, c10::Device, const mpi::Deadline&, const ChannelPeers&) {
+Channels nccl_channels(const mpi::Communicator&, c10::Device, const mpi::Deadline&, const ChannelPeers&,
+                       const NcclSettings&) {
   throw EnvironmentError(without);
 }
 

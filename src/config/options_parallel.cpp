@@ -143,6 +143,8 @@ std::vector<Option> comm_options() {
            "timeout of a collective, in seconds; on timeout the job ends with exit code 7");
   s.flag("lane_threads", &Comm::lane_threads, "run collectives on separate threads, overlapped with computation")
       .default_is("if a rank has more than one core");
+  s.number("nccl_max_ctas", &Comm::nccl_max_ctas, between(0, 64),
+           "thread blocks that an NCCL collective may take from computation (0: NCCL decides)");
   return s.take();
 }
 

@@ -28,6 +28,8 @@ refused 2 "2 ranks" "mesh" -- run.toml --set mesh.shard=3
 refused 2 "data-parallel rank" "tensor" -- run.toml --set batch.global=1 --set batch.micro=1
 refused 2 "not yet available" -- run.toml --set precision.moments=bf16
 refused 2 "cuda_graphs" "device.type" -- run.toml --set device.cuda_graphs=true --set device.type=cpu
+refused 2 "nccl_max_ctas" "device.type" -- run.toml --set comm.nccl_max_ctas=8 --set device.type=cpu
+refused 5 "nccl_max_ctas" "trains on CPUs" -- run.toml --set comm.nccl_max_ctas=8
 refused 5 "computes on CPUs" -- run.toml --set device.cuda_graphs=true
 sed 's/^seq_len/seqlen/; s/^heads = 4/heads = "4"/' run.toml >bad.toml
 refused 2 "2 mistakes" "bad.toml:9: model.heads" "bad.toml:13: data.seqlen" -- bad.toml

@@ -134,7 +134,7 @@ RunConfig everything_set() {
                .report = true,
                .peak_flops = 1e12};
   c.device = {.type = DeviceType::cuda, .threads = 3, .cuda_graphs = true};
-  c.comm = {.backend = Backend::nccl, .timeout_seconds = 1.5, .lane_threads = false};
+  c.comm = {.backend = Backend::nccl, .timeout_seconds = 1.5, .lane_threads = false, .nccl_max_ctas = 8};
   return c;
 }
 

@@ -163,6 +163,12 @@ TEST(Rules, TokensOfTheRunCanBeCounted) {
               HasSubstr("more than can be counted"));
 }
 
+TEST(Rules, LimitsOfNcclNeedNccl) {
+  EXPECT_EQ(mistakes_with({"comm.nccl_max_ctas=8"}), "");
+  EXPECT_THAT(mistakes_with({"comm.nccl_max_ctas=8", "comm.backend=mpi"}), HasSubstr("comm.backend = \"mpi\""));
+  EXPECT_THAT(mistakes_with({"comm.nccl_max_ctas=8", "device.type=cpu"}), HasSubstr("device.type = \"cpu\""));
+}
+
 TEST(Rules, NcclIsNotAskedToMoveTensorsOfTheHost) {
   EXPECT_EQ(mistakes_with({"comm.backend=nccl"}), "");
   EXPECT_EQ(mistakes_with({"comm.backend=nccl", "device.type=cuda", "memory.activation_offload=true"}), "");

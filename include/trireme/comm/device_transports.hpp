@@ -32,16 +32,22 @@ inline constexpr Bytes staged_staging{16 << 20};
 /// single one would take tens of seconds.
 inline constexpr int ranks_per_root = 128;
 
+/// How NCCL makes a communicator.
+struct NcclSettings {
+  int max_ctas = 0;               ///< thread blocks of a collective at most (ncclConfig_t::maxCTAs); 0: NCCL decides
+  int per_root = ranks_per_root;  ///< ranks of one root at start-up
+};
+
 /// NCCL on `device`, a communicator of its own, made over `communicator`: by splitting that of `first`, another NCCL
 /// transport of the same ranks over which nothing is under way, which saves the start-up, or from ids that go round
-/// over MPI, one for `per_root` ranks, where there is none. Collective over it, one rank a GPU. Calls launch and
-/// return; a thread watches what is under way and ends the job where it takes longer than the deadline, or where NCCL
-/// reports an error. fp32 sums are NCCL's own; bf16 on the wire is an exchange of terms, summed here in fp32 and in
-/// rank order; an fp32 sum that is added to a shard is left in this rank's part of the whole, too. Values in the host's
-/// memory go through the GPU. Throws EnvironmentError in a build without NCCL.
+/// over MPI, one for `settings.per_root` ranks, where there is none. Collective over it, one rank a GPU. Calls launch
+/// and return; a thread watches what is under way and ends the job where it takes longer than the deadline, or where
+/// NCCL reports an error. fp32 sums are NCCL's own; bf16 on the wire is an exchange of terms, summed here in fp32 and
+/// in rank order; an fp32 sum that is added to a shard is left in this rank's part of the whole, too. Values in the
+/// host's memory go through the GPU. Throws EnvironmentError in a build without NCCL.
 [[nodiscard]] std::unique_ptr<Transport> nccl_transport(const mpi::Communicator& communicator, c10::Device device,
                                                         const mpi::Deadline& deadline, const Transport* first = nullptr,
-                                                        int per_root = ranks_per_root);
+                                                        const NcclSettings& settings = {});
 
 /// The pipeline ranks that one sends to and receives from, by their rank in the pipeline.
 struct ChannelPeers {
@@ -56,7 +62,8 @@ struct Channels {
 /// communicator of two ranks. Collective over `communicator`, the pipeline's; a rank names those that name it. Both
 /// carry messages only (`Transport::exchange`), launched and watched as `nccl_transport`.
 [[nodiscard]] Channels nccl_channels(const mpi::Communicator& communicator, c10::Device device,
-                                     const mpi::Deadline& deadline, const ChannelPeers& peers);
+                                     const mpi::Deadline& deadline, const ChannelPeers& peers,
+                                     const NcclSettings& settings = {});
 
 /// How tensors on a GPU travel between ranks.
 enum class DeviceLink { staged, nccl };
@@ -67,6 +74,7 @@ enum class DeviceLink { staged, nccl };
                                                                c10::Device device, DeviceLink link,
                                                                const Services& services,
                                                                TransportChoice host = TransportChoice::automatic,
-                                                               const Transport* first = nullptr);
+                                                               const Transport* first = nullptr,
+                                                               const NcclSettings& settings = {});
 
 }  // namespace trireme::comm

@@ -29,6 +29,13 @@ std::string others(const mpi::Communicator& communicator) {
   return more > 0 ? fmt::format("one of {} and {} more ranks", names, more) : "one of " + names;
 }
 
+ncclConfig_t configured(const NcclSettings& settings) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  if (settings.max_ctas > 0) config.maxCTAs = settings.max_ctas;
+  return config;
+}
+
 }  // namespace
 
 void check(ncclResult_t result, std::string_view what, ncclComm_t handle, std::source_location where) {
@@ -40,9 +47,10 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle, std::s
       where.file_name(), where.line()));
 }
 
-Handle::Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline, int per_root)
+Handle::Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline, const NcclSettings& settings)
     : others_(others(communicator)), exceptions_at_construction_(std::uncaught_exceptions()), deadline_(deadline) {
-  std::vector<ncclUniqueId> ids(static_cast<std::size_t>((communicator.size() + per_root - 1) / per_root));
+  std::vector<ncclUniqueId> ids(
+      static_cast<std::size_t>((communicator.size() + settings.per_root - 1) / settings.per_root));
   int root = 0;
   for (ncclUniqueId& id : ids) {
     if (communicator.rank() == root) check(ncclGetUniqueId(&id), "make an id for a communicator");
@@ -50,10 +58,9 @@ Handle::Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadl
     std::memcpy(bytes.data(), &id, sizeof id);
     bytes = mpi::broadcast_text(communicator, std::move(bytes), root);  // to the communicator's deadline
     std::memcpy(&id, bytes.data(), sizeof id);
-    root += per_root;
+    root += settings.per_root;
   }
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  ncclConfig_t config = configured(settings);
   check(ncclCommInitRankScalable(&handle_, communicator.size(), communicator.rank(), static_cast<int>(ids.size()),
                                  ids.data(), &config),
         "make a communicator");
@@ -62,10 +69,10 @@ Handle::Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadl
   made(wait);
 }
 
-Handle::Handle(const Handle& first, const mpi::Communicator& communicator, const mpi::Deadline& deadline)
+Handle::Handle(const Handle& first, const mpi::Communicator& communicator, const mpi::Deadline& deadline,
+               const NcclSettings& settings)
     : others_(others(communicator)), exceptions_at_construction_(std::uncaught_exceptions()), deadline_(deadline) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  ncclConfig_t config = configured(settings);
   config.splitShare = 0;  // or one lane's abort would be the end of the others, who have not said what they waited for
   mpi::FlightRecorder recorder;
   mpi::Wait wait(recorder.add_lane("nccl").begin("split a communicator", {0}), deadline, recorder);

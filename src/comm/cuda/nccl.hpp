@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/comm/device_transports.hpp"
 #include "trireme/mpi/communicator.hpp"
 #include "trireme/mpi/wait.hpp"
 
@@ -27,12 +28,13 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle = nullp
 /// without a lock of NCCL's own.
 class Handle {
  public:
-  /// Collective over `communicator`: the ids of every `per_root`th rank go round by MPI. The current CUDA device is
-  /// this rank's.
-  Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline, int per_root);
+  /// Collective over `communicator`: the ids of every `settings.per_root`th rank go round by MPI. The current CUDA
+  /// device is this rank's.
+  Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline, const NcclSettings& settings);
   /// Splits `first`, a communicator of the same ranks, which saves its start-up; they share nothing afterwards.
   /// Collective over it; nobody else launches over it meanwhile.
-  Handle(const Handle& first, const mpi::Communicator& communicator, const mpi::Deadline& deadline);
+  Handle(const Handle& first, const mpi::Communicator& communicator, const mpi::Deadline& deadline,
+         const NcclSettings& settings);
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   ~Handle();

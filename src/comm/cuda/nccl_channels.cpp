@@ -26,8 +26,8 @@ class Handles {
   ~Handles() {
     for (auto& handle : in_order_) handle.reset();
   }
-  nccl::Handle& add(const mpi::Communicator& pair, const mpi::Deadline& deadline) {
-    return *in_order_.emplace_back(std::make_unique<nccl::Handle>(pair, deadline, ranks_per_root));
+  nccl::Handle& add(const mpi::Communicator& pair, const mpi::Deadline& deadline, const NcclSettings& settings) {
+    return *in_order_.emplace_back(std::make_unique<nccl::Handle>(pair, deadline, settings));
   }
 
  private:
@@ -89,7 +89,7 @@ class ChannelEnds final : public DeviceTransport {
 }  // namespace
 
 Channels nccl_channels(const mpi::Communicator& communicator, c10::Device device, const mpi::Deadline& deadline,
-                       const ChannelPeers& peers) {
+                       const ChannelPeers& peers, const NcclSettings& settings) {
   const c10::cuda::CUDAGuard guard(device);
   const int ranks = communicator.size(), mine = communicator.rank();
   auto handles = std::make_shared<Handles>();
@@ -105,7 +105,7 @@ Channels nccl_channels(const mpi::Communicator& communicator, c10::Device device
     for (const auto& [from, to] : {std::pair{first, second}, {second, first}}) {
       ChannelEnds& ends = mine == from ? *send : *receive;
       if (!(mine == from ? peers.to : peers.from).contains(peer)) continue;
-      ends.add(peer, handles->add(pair, deadline), 1 - pair.rank());
+      ends.add(peer, handles->add(pair, deadline, settings), 1 - pair.rank());
       ++made;
     }
   }

@@ -25,6 +25,21 @@ namespace {
 /// 64 KiB, below which networks are slow.
 constexpr std::int64_t packed_elements = std::int64_t{8} << 20, least_elements = std::int64_t{32} << 10;
 
+/// bf16 [ranks, count] from `sent`, row r for rank r, into `received`, row r from rank r.
+ncclResult_t exchange_terms(const at::Tensor& sent, const at::Tensor& received, ncclComm_t comm, cudaStream_t on) {
+  const auto count = static_cast<std::size_t>(sent.size(1));
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+  return ncclAlltoAll(sent.const_data_ptr(), received.mutable_data_ptr(), count, ncclBfloat16, comm, on);
+#else
+  nccl::check(ncclGroupStart(), "begin an exchange");
+  for (int rank = 0; rank < static_cast<int>(sent.size(0)); ++rank) {
+    nccl::check(ncclSend(sent[rank].const_data_ptr(), count, ncclBfloat16, rank, comm, on), "send", comm);
+    nccl::check(ncclRecv(received[rank].mutable_data_ptr(), count, ncclBfloat16, rank, comm, on), "receive", comm);
+  }
+  return ncclGroupEnd();
+#endif
+}
+
 class NcclTransport final : public DeviceTransport {
  public:
   /// how: the arguments of the communicator's Handle.
@@ -161,16 +176,7 @@ class NcclTransport final : public DeviceTransport {
     const at::Tensor sent = at::empty({size_, elements}, at::TensorOptions(at::kBFloat16).device(device()));
     const at::Tensor received = at::empty_like(sent);
     cuda::pack_terms(terms, size_, part, elements, sent.mutable_data_ptr<c10::BFloat16>());
-    const auto count = static_cast<std::size_t>(elements);
-    handle_.launch("exchange", wait, [&](ncclComm_t comm) {
-      nccl::check(ncclGroupStart(), "begin an exchange");
-      for (int rank = 0; rank < size_; ++rank) {
-        nccl::check(ncclSend(sent[rank].const_data_ptr(), count, ncclBfloat16, rank, comm, stream()), "send", comm);
-        nccl::check(ncclRecv(received[rank].mutable_data_ptr(), count, ncclBfloat16, rank, comm, stream()), "receive",
-                    comm);
-      }
-      return ncclGroupEnd();
-    });
+    handle_.launch("exchange", wait, [&](ncclComm_t comm) { return exchange_terms(sent, received, comm, stream()); });
     cuda::sum_terms(received.const_data_ptr<c10::BFloat16>(), size_, elements, sum, accumulate);
   }
 
@@ -193,13 +199,14 @@ class NcclTransport final : public DeviceTransport {
 }  // namespace
 
 std::unique_ptr<Transport> nccl_transport(const mpi::Communicator& communicator, c10::Device device,
-                                          const mpi::Deadline& deadline, const Transport* first, int per_root) {
+                                          const mpi::Deadline& deadline, const Transport* first,
+                                          const NcclSettings& settings) {
   const c10::cuda::CUDAGuard guard(device);
-  if (first == nullptr) return std::make_unique<NcclTransport>(communicator, device, communicator, deadline, per_root);
+  if (first == nullptr) return std::make_unique<NcclTransport>(communicator, device, communicator, deadline, settings);
   const auto* const split = dynamic_cast<const NcclTransport*>(first);
   invariant(split != nullptr && split->size() == communicator.size() && split->rank() == communicator.rank(),
             "NCCL splits a communicator of the same ranks");
-  return std::make_unique<NcclTransport>(communicator, device, split->handle(), communicator, deadline);
+  return std::make_unique<NcclTransport>(communicator, device, split->handle(), communicator, deadline, settings);
 }
 
 }  // namespace trireme::comm

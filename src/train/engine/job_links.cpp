@@ -44,12 +44,13 @@ std::unique_ptr<comm::Transport> JobLinks::transport_of(const executor::Link& li
     return comm::make_transport(communicator(link), services.staging, choice);
   const bool receives = link.lane == schedule::Lane::receive;
   if (options.link == comm::DeviceLink::nccl && (link.lane == schedule::Lane::send || receives)) {
-    if (!receives) channels_ = comm::nccl_channels(communicator(link), options.device, services.deadline, peers);
+    if (!receives)
+      channels_ = comm::nccl_channels(communicator(link), options.device, services.deadline, peers, options.nccl);
     return std::move(receives ? channels_.receive : channels_.send);
   }
   const auto first = first_.find(link.group);
   auto made = comm::make_device_transport(communicator(link), options.device, options.link, services, choice,
-                                          first == first_.end() ? nullptr : first->second);
+                                          first == first_.end() ? nullptr : first->second, options.nccl);
   if (first == first_.end() && options.link == comm::DeviceLink::nccl && made->size() > 1)
     first_.emplace(link.group, made.get());
   return made;

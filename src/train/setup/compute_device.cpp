@@ -50,7 +50,9 @@ std::optional<double> peak_flops(const config::RunConfig& config, const ComputeD
 
 int gpu_of(int gpus, int node_rank) { return node_rank % gpus; }
 
-ComputeDevice decide_device(const config::RunConfig& config, const device::GpuProbe& probe, const RankGpus& ranks) {
+namespace {
+
+ComputeDevice decided(const config::RunConfig& config, const device::GpuProbe& probe, const RankGpus& ranks) {
   const bool wants_gpu = config.device.type == DeviceType::cuda;
   const bool wants_nccl = config.comm.backend == Backend::nccl;
   if (config.device.type == DeviceType::cpu || ranks.any_without) {
@@ -85,6 +87,17 @@ ComputeDevice decide_device(const config::RunConfig& config, const device::GpuPr
   } else {
     chosen.remark = "ranks share GPUs: tensors are staged through host memory and sent over MPI";
   }
+  return chosen;
+}
+
+}  // namespace
+
+ComputeDevice decide_device(const config::RunConfig& config, const device::GpuProbe& probe, const RankGpus& ranks) {
+  ComputeDevice chosen = decided(config, probe, ranks);
+  if (config.comm.nccl_max_ctas > 0 && chosen.link != comm::DeviceLink::nccl)
+    throw EnvironmentError(fmt::format("comm.nccl_max_ctas = {} limits NCCL, but {}. Leave it out.",
+                                       config.comm.nccl_max_ctas,
+                                       chosen.gpu ? chosen.remark : "this job trains on CPUs"));
   return chosen;
 }
 

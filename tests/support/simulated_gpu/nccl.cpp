@@ -24,7 +24,7 @@ using trireme::test::gpu::nccl::shared_bytes;
 
 namespace {
 
-std::atomic<int> times_in_progress = 0, splits = 0;
+std::atomic<int> times_in_progress = 0, splits = 0, max_ctas = 0;
 
 /// What the ranks of a new communicator share; null where it cannot be had.
 Shared* open_shared(const ncclUniqueId& id) {
@@ -55,6 +55,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* made, int ranks, int rank, int
   Shared* const shared = open_shared(ids[0]);
   if (shared == nullptr) return ncclSystemError;
   *made = new ncclComm{rank, ranks, shared};
+  max_ctas = config->maxCTAs;
   const Inside inside(*made);
   return (*made)->launch([over = *made, all = std::vector<ncclUniqueId>(ids, ids + count)] {
     // Every rank has the same ids, each of another root.
@@ -79,6 +80,7 @@ ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* ma
   if (colour != 0 || key != first->rank || config->blocking != 0 || config->splitShare != 0) return ncclInvalidArgument;
   const Inside inside(first);
   *made = nullptr;
+  max_ctas = config->maxCTAs;
   return first->launch([first, made] {
     ncclUniqueId id{};
     ncclResult_t had = ncclSuccess;
@@ -95,6 +97,7 @@ ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* ma
   });
 }
 int ncclSplits() { return splits; }
+int ncclMaxCtas() { return max_ctas; }
 
 int ncclTimesInProgress() { return times_in_progress; }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t of, ncclResult_t* state) {

@@ -126,6 +126,18 @@ ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer
   return grouping ? ncclSuccess : ncclGroupEnd();
 }
 
+ncclResult_t ncclAlltoAll(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t over,
+                          cudaStream_t on) {
+  const std::size_t bytes = count * size_of(type);
+  (void)ncclGroupStart();
+  for (int r = 0; r < over->size; ++r) {
+    const std::size_t offset = static_cast<std::size_t>(r) * bytes;
+    (void)ncclSend(static_cast<const std::byte*>(from) + offset, count, type, r, over, on);
+    (void)ncclRecv(static_cast<std::byte*>(to) + offset, count, type, r, over, on);
+  }
+  return ncclGroupEnd();
+}
+
 ncclResult_t ncclGroupEnd() {
   grouping = false;
   const std::vector<Message> messages = std::exchange(group, {});

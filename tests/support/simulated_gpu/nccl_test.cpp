@@ -90,9 +90,19 @@ TEST_F(NcclThreads, ASecondLaneSplitsTheCommunicatorOfTheFirst) {
   expect_gathers(*second, world_, device_);
 }
 
+TEST_F(NcclThreads, LimitsTheThreadBlocksOfEveryCommunicator) {
+  const auto free = nccl_transport(world_, device_, {});
+  EXPECT_EQ(ncclMaxCtas(), 0);
+  const auto first = nccl_transport(world_, device_, {}, nullptr, {.max_ctas = 4});
+  EXPECT_EQ(ncclMaxCtas(), 4);
+  const auto second = nccl_transport(world_, device_, {}, free.get(), {.max_ctas = 8});
+  EXPECT_EQ(ncclMaxCtas(), 8);
+  expect_gathers(*second, world_, device_);
+}
+
 TEST_F(NcclThreads, SeveralRootsStartOneCommunicator) {
   for (const int per_root : {1, 2, 3}) {
-    const auto nccl = nccl_transport(world_, device_, {}, nullptr, per_root);
+    const auto nccl = nccl_transport(world_, device_, {}, nullptr, {.per_root = per_root});
     expect_gathers(*nccl, world_, device_);
   }
 }

@@ -87,6 +87,15 @@ TEST(DecideDevice, RefusesMoreExpertsThanRoutersOnGpusHaveRoomFor) {
   EXPECT_EQ(refusal(config, gpus(1), {}), "");
 }
 
+TEST(DecideDevice, RefusesALimitOfNcclWhereTensorsGoAnotherWay) {
+  config::RunConfig limited = wants(DeviceType::automatic);
+  limited.comm.nccl_max_ctas = 8;
+  EXPECT_EQ(decide_device(limited, gpus(4), {}).link, comm::DeviceLink::nccl);
+  EXPECT_THAT(refusal(limited, gpus(1), {.node_rank = 3, .shared = true}), HasSubstr("ranks share GPUs"));
+  EXPECT_THAT(refusal(limited, gpus(0), {.any_without = true, .why_without = "no driver"}),
+              HasSubstr("comm.nccl_max_ctas = 8 limits NCCL, but this job trains on CPUs"));
+}
+
 TEST(DecideDevice, NeedsAGpuOnEveryRank) {
   const RankGpus without{.any_without = true, .why_without = "no driver"};
   EXPECT_TRUE(decide_device(wants(DeviceType::automatic), gpus(0), without).device.is_cpu());

@@ -26,6 +26,7 @@ struct JobOptions {
   comm::TransportChoice transport = comm::TransportChoice::automatic;
   at::Device device = at::kCPU;                      ///< where the step computes
   comm::DeviceLink link = comm::DeviceLink::staged;  ///< how tensors on a GPU travel
+  comm::NcclSettings nccl{};                         ///< where tensors travel over NCCL
   bool control_over_link = false;    ///< norms and losses too, as comm.backend = "nccl" wants it; else MPI on the host
   bool poison = false;               ///< executor::Options::poison
   bool record_timeline = false;      ///< executor::Options::record_timeline

@@ -18,10 +18,13 @@ struct ncclUniqueId {
   std::array<char, 128> name;
 };
 struct ncclConfig_t {
-  int blocking = 1, splitShare = 0;
+  int blocking = 1, splitShare = 0, maxCTAs = 0;
 };
 #define NCCL_CONFIG_INITIALIZER \
   {}
+
+#define NCCL_VERSION(major, minor, patch) (10000 * (major) + 100 * (minor) + (patch))
+#define NCCL_VERSION_CODE NCCL_VERSION(2, 28, 0)
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 /// One id for a few ranks each, the same ones on every rank; at most as many as ranks.
@@ -31,6 +34,8 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* made, int ranks, int rank, int
 ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* made, ncclConfig_t* config);
 /// How many were made by a split (all of this process), for tests.
 int ncclSplits();
+/// maxCTAs of the communicator that was made last (of this process), for tests.
+int ncclMaxCtas();
 /// How often a communicator was found in progress (all of this process), for tests.
 int ncclTimesInProgress();
 ncclResult_t ncclCommGetAsyncError(ncclComm_t of, ncclResult_t* state);
@@ -51,5 +56,7 @@ ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDa
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t over,
                       cudaStream_t on);
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t over, cudaStream_t on);
+ncclResult_t ncclAlltoAll(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t over,
+                          cudaStream_t on);
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
