@@ -62,12 +62,11 @@ TEST(Groups, HoldConsecutiveRanksWhereTheyAreAPart) {
 
 TEST(Groups, HoldRanksAtEqualDistancesWhereTheirNeighboursHoldOtherExperts) {
   const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
-  for (const mesh::Mesh& mesh : meshes_of(world.size()))
-    for (int ranks = 1; ranks <= mesh.shards(); ++ranks) {
-      if (mesh.shards() % ranks != 0) continue;
-      const int parts = mesh.shards() / ranks;
-      const std::vector<Rank> all =
-          mesh.group(mesh::row_of(Group::expert_shard).axes, mesh.coordinates({world.rank()}));
+  for (const mesh::Mesh& mesh : meshes_of(world.size())) {
+    const std::vector<Rank> all = mesh.group(mesh::row_of(Group::expert_shard).axes, mesh.coordinates({world.rank()}));
+    for (int ranks = 1; ranks <= static_cast<int>(all.size()); ++ranks) {
+      if (static_cast<int>(all.size()) % ranks != 0) continue;
+      const int parts = static_cast<int>(all.size()) / ranks;
       const auto mine = std::find(all.begin(), all.end(), Rank{world.rank()}) - all.begin();
       std::vector<Rank> expected;
       for (auto i = mine % parts; i < std::ssize(all); i += parts) expected.push_back(all[static_cast<std::size_t>(i)]);
@@ -75,6 +74,7 @@ TEST(Groups, HoldRanksAtEqualDistancesWhereTheirNeighboursHoldOtherExperts) {
       groups.add(Group::expert_shard, Lane::gather, ranks);
       EXPECT_EQ(members(groups.at(Group::expert_shard, Lane::gather)), expected) << mesh.text() << ranks;
     }
+  }
 }
 
 TEST(Groups, HoldTheFirstAndTheLastWhereBothHoldATiedEmbedding) {

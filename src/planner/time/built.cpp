@@ -44,18 +44,18 @@ Built built(const config::RunConfig& config, const config::Resolved& mesh, const
 }  // namespace
 
 std::vector<Built> build_ranks(const config::RunConfig& config, const config::Resolved& mesh, const Machine& machine,
-                               int microbatches, bool one_of_many, PlanCache* given, bool updates_beside) {
+                               int microbatches, bool one_of_many, PlanCache* cache, bool updates_beside) {
   PlanCache own;
-  PlanCache& cache = given == nullptr ? own : *given;
-  const PlanCache::ModelPointer whole = cache.model(config, mesh);
+  PlanCache& kept = cache == nullptr ? own : *cache;
+  const PlanCache::ModelPointer whole = kept.model(config, mesh);
   schedule::Policy policy = schedule::policy_of(config, mesh);
   policy.updates_beside = policy.updates_beside && updates_beside;
   std::vector<Built> out;
   if (mesh.pipeline == 1) {
     auto step = one_of_many
-                    ? cache.step(whole, microbatches, policy)
+                    ? kept.step(whole, microbatches, policy)
                     : std::make_shared<const schedule::Schedule>(schedule::build_step(*whole, microbatches, policy));
-    out.push_back(built(config, mesh, machine, whole, std::move(step), cache));
+    out.push_back(built(config, mesh, machine, whole, std::move(step), kept));
     return out;
   }
   const schedule::Pipeline pipeline = pipeline_of(config, microbatches);
@@ -68,7 +68,7 @@ std::vector<Built> build_ranks(const config::RunConfig& config, const config::Re
                            : schedule::build_pipeline(parts, pipeline, costs, policy);
   for (std::size_t rank = 0; rank < parts.size(); ++rank)
     out.push_back(built(config, mesh, machine, std::make_shared<const model::Model>(std::move(parts[rank].model)),
-                        std::make_shared<const schedule::Schedule>(std::move(lists[rank])), cache));
+                        std::make_shared<const schedule::Schedule>(std::move(lists[rank])), kept));
   return out;
 }
 

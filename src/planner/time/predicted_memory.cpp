@@ -66,13 +66,13 @@ std::optional<FewLayers> few_layers(const config::RunConfig& config) {
   return FewLayers{.a = few + rest - unit, .b = few + rest, .times = (layers - few - rest) / unit};
 }
 
-Memory predict_memory(const config::RunConfig& config, const config::Resolved& mesh, bool few, PlanCache* given) {
+Memory predict_memory(const config::RunConfig& config, const config::Resolved& mesh, bool few, PlanCache* cache) {
   PlanCache own;
-  PlanCache& cache = given == nullptr ? own : *given;
+  PlanCache& kept = cache == nullptr ? own : *cache;
   const auto line = few && mesh.pipeline == 1 ? few_layers(config) : std::nullopt;
-  if (!line) return replayed(config, mesh, config.model.layers, !few, cache);
-  const Memory a = replayed(config, mesh, line->a, false, cache);
-  Memory out = replayed(config, mesh, line->b, false, cache);
+  if (!line) return replayed(config, mesh, config.model.layers, !few, kept);
+  const Memory a = replayed(config, mesh, line->a, false, kept);
+  Memory out = replayed(config, mesh, line->b, false, kept);
   const auto extrapolate = [&](Bytes& b, Bytes from) { b.value += line->times * (b.value - from.value); };
   for (Bytes Memory::*category :
        {&Memory::parameters_sharded, &Memory::parameters_unsharded, &Memory::parameters_resharded,

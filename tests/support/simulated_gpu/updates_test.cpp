@@ -65,7 +65,10 @@ const Kind kinds[] = {
 };
 
 TEST_F(DeviceUpdates, MissEveryNeedBetweenThemAndTheForward) {
-  const bool late = std::getenv("TRIREME_SIMULATED_GPU") != nullptr;
+  const char* const mode = std::getenv("TRIREME_SIMULATED_GPU");
+  const bool late = mode != nullptr;
+  // Where the compute stream alone is late, updates come before what reads them without being told.
+  const bool updates_are_late = late && std::string(mode) == "late";
   constexpr std::array slow_lanes{Lane::compute, Lane::optimizer};
   const auto losses = [&](const Kind* without, std::optional<Lane> slow, int milliseconds) {
     JobOptions how = options();
@@ -94,7 +97,7 @@ TEST_F(DeviceUpdates, MissEveryNeedBetweenThemAndTheForward) {
   const double expected = losses(nullptr, std::nullopt, 0);
   for (const Kind& kind : kinds) {
     if (late) {
-      if (kind.by_events) {
+      if (kind.by_events && updates_are_late) {
         EXPECT_NE(losses(&kind, std::nullopt, 0), expected) << "nobody misses that " << kind.name;
       }
       continue;
