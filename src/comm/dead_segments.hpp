@@ -10,7 +10,7 @@ namespace trireme::comm {
 inline constexpr std::string_view segment_prefix = "trireme-";
 
 /// Removes what jobs have left in `directory` that were killed while a segment of theirs had a name: its process is
-/// gone and nobody holds its lock. Segments of other users are left alone.
+/// gone and its lock is free. Segments of other users are left alone.
 void remove_dead_segments(const std::string& directory = "/dev/shm");
 
 }  // namespace trireme::comm

@@ -17,7 +17,7 @@ class Requests {
   explicit Requests(const Communicator& communicator) : communicator_(&communicator) {}
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
-  /// Gives up what is still in flight (only after a wait has thrown).
+  /// Abandons what is still in flight (only after a wait has thrown).
   ~Requests();
 
   /// Nothing is sent for `bytes` <= 0; long messages go in pieces (MPI's counts are int).

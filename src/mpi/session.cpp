@@ -23,7 +23,7 @@ std::string_view thread_level(int level) {
   }
 }
 
-// An exception that nobody catches, on any thread, ends the whole job with its message.
+// An uncaught exception, on any thread, ends the whole job with its message.
 [[noreturn]] void end_the_job() {
   if (std::current_exception()) abort_job_for_current_exception();
   abort_job(ExitCode::bug, "The program was terminated: report this as a bug in Trireme.");

@@ -24,7 +24,7 @@ inline constexpr std::array all_quantities{Quantity::parameter, Quantity::first_
 /// The group that holds it, in every file: "model", "first_moment", "second_moment".
 [[nodiscard]] std::string_view to_text(Quantity quantity);
 
-/// Names with values as text, in order: compared key by key when a run goes on.
+/// Names with values as text, in order: compared key by key when a run is resumed.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 /// One line for each key whose values differ: "key: saved X, now Y"; nothing when all are equal.
 [[nodiscard]] std::vector<std::string> differences(const Metadata& saved, const Metadata& now);
@@ -51,7 +51,7 @@ struct State {
   std::vector<SkippedSamples> skipped_samples;  ///< by data.skip_to, in the order of the steps
   std::string run_id;       ///< of the run that saved: what others leave in a directory is not its own
   Metadata data;            ///< what the order of the samples depends on
-  Metadata tuned_settings;  ///< what was measured or chosen automatically: a run that goes on takes the same
+  Metadata tuned_settings;  ///< what was measured or chosen automatically: a resumed run takes the same
   Metadata generation;      ///< what an export says of it: max_position_embeddings, bos_token_id, eos_token_ids
   std::string run_file;     ///< effective run file
 };

@@ -33,8 +33,8 @@ struct StepBatch {
   std::int64_t first_sample = 0;               ///< of the run: the cursor at the start of the step
   std::vector<MicrobatchTokens> microbatches;  ///< [accumulation]
   std::int64_t counted = 0;                    ///< targets of this dp rank that count, over all microbatches
-  bool masked = false;                         ///< files say which targets count: how many differs from step to step
-  double read_seconds = 0;                     ///< spent reading it, by the reader thread
+  bool masked = false;      ///< files mark the targets that count: how many differs from step to step
+  double read_seconds = 0;  ///< spent reading it, by the reader thread
 };
 
 /// Which part of every step a rank reads, and how it is cut. Ranks of one tensor group read the same.
@@ -105,7 +105,7 @@ class BatchReader {
   std::int64_t seq_len_;
   std::vector<std::int32_t> ignored_;  ///< sorted
   std::vector<std::int32_t> sample_;   ///< [seq_len + 1]; the reader thread's
-  bool masked_;                        ///< files of any dataset say which targets count
+  bool masked_;                        ///< files of any dataset mark the targets that count
   std::vector<std::uint8_t> mask_;     ///< [seq_len], all 1 without masks; the reader thread's
   std::size_t prefetch_;
   std::int64_t end_;  ///< targets of samples from this position on do not count

@@ -45,7 +45,7 @@ class Sampler {
 
   [[nodiscard]] const SamplerState& state() const noexcept { return state_; }
   /// Continues from `state`; one without `taken` is worked out in about 1 / (the smallest weight) steps, whatever its
-  /// position. Throws DataError when it speaks of another number of sources.
+  /// position. Throws DataError when it is of another number of sources.
   void restore(SamplerState state);
 
  private:

@@ -18,7 +18,8 @@ namespace trireme::data {
 /// number, else raw uint16 when vocab_size <= 65536 and raw uint32 above. A Megatron pair may be named by its .bin, its
 /// .idx or its common prefix.
 ///
-/// `<path>.mask` beside it says which tokens count as targets (tokenize --response, --chat): a byte a token, 1 or 0.
+/// `<path>.mask` beside it marks the tokens that count as targets (tokenize --response, --chat): a byte a token, 1 or
+/// 0.
 class TokenFile {
  public:
   /// Opens the file and checks everything but the tokens. Throws DataError naming what was found and the remedy:
@@ -44,7 +45,7 @@ class TokenFile {
   /// Throws DataError when the mask cannot be read or holds another byte; BugError without a mask or beyond the end.
   void read_mask(std::int64_t first, std::span<std::uint8_t> out) const;
 
-  /// 64 bits that tell whether the file changed between runs: its size, type, up to 4 MiB of its bytes, spread over all
+  /// 64 bits that show whether the file changed between runs: its size, type, up to 4 MiB of its bytes, spread over all
   /// of it and of its mask, and a Megatron file's whole index; not its path or time.
   [[nodiscard]] std::uint64_t fingerprint() const;
   /// The fingerprint in checkpoints without a run id: of 16 blocks of 4 KiB.

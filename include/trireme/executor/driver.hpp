@@ -23,7 +23,7 @@ struct Runner {
   std::function<const std::vector<int>*(int op, std::int64_t step)> together{};
   /// A lane's own thread begins, before its first op.
   std::function<void()> on_thread{};
-  /// A lane has done its last op of a step: before anything that waits for that op goes on.
+  /// A lane has done its last op of a step: before anything that waits for that op continues.
   std::function<void(schedule::Lane lane, std::int64_t step)> on_lane_end{};
   /// An op threw, on the thread where it did.
   std::function<void()> on_exception{};

@@ -20,7 +20,7 @@
 /// Weights as Hugging Face directories: config.json beside model.safetensors, or beside several files and their index.
 namespace trireme::huggingface {
 
-/// What config.json says.
+/// The contents of config.json.
 struct HfConfig {
   config::Model model;  ///< architecture, sizes (none left 0), norm, RoPE, tying, init_std; no `from`
   std::int64_t max_position_embeddings = 0;  ///< 0: not given

@@ -44,7 +44,7 @@ class Communicator {
   void learn_nodes();
 
   /// How long the calls that exchange texts and flags (gather.hpp, broadcast.hpp) wait on this communicator and on
-  /// those made from it from now on; without one they wait for ever.
+  /// those made from it from now on; without one they wait forever.
   void set_deadline(Deadline deadline) { deadline_ = std::make_shared<const Deadline>(std::move(deadline)); }
   /// Null: none.
   [[nodiscard]] const Deadline* deadline() const noexcept { return deadline_.get(); }

@@ -12,7 +12,7 @@ namespace trireme::mpi {
 class Session {
  public:
   /// Initialises MPI with MPI_THREAD_MULTIPLE: every lane calls it from its own thread. From then on an
-  /// exception that nobody catches, on any thread, ends the job (`abort_job`). Collective over the job.
+  /// uncaught exception, on any thread, ends the job (`abort_job`). Collective over the job.
   /// Throws EnvironmentError when this MPI gives a lower level.
   Session(int* argc, char*** argv);
   Session(const Session&) = delete;

@@ -23,7 +23,7 @@ class DirectoryLock {
   void take(const std::string& what, double heartbeat_seconds);
   /// Writes into the file whose the directory is; returns that.
   [[nodiscard]] std::string write_owner() const;
-  /// Two that start at once where nothing is locked both find nobody: the last one to write is the holder.
+  /// Two that start at once where nothing is locked both find no holder: the last one to write is the holder.
   void make_sure(const std::string& what, const std::string& mine) const;
 
   std::string path_;

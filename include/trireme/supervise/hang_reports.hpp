@@ -16,7 +16,7 @@ namespace trireme::supervise {
 /// Removes reports and heartbeat.
 void remove_hang_reports(const std::string& output);
 
-/// The ranks that wrote no report, by name, the first few of them; "" when all did, or when nobody's can be seen (no
+/// The ranks that wrote no report, by name, the first few of them; "" when all did, or when none can be seen (no
 /// common file system). Local.
 [[nodiscard]] std::string silent_ranks(const std::string& output, const mpi::Communicator& world);
 

@@ -25,7 +25,7 @@ class TimeLimit {
   /// Whether the step, or the batch of an evaluation, that begins now has to be the last before the save: after another
   /// one, the rest of the time would not hold save and export, or be less than asked for.
   [[nodiscard]] bool reached(const Durations& longest) const { return left() < reserve(longest); }
-  /// What has to be left when a step or a batch begins after which the run goes on.
+  /// What has to be left when a step or a batch begins after which the run continues.
   [[nodiscard]] double reserve(const Durations& longest) const;
   /// Seconds until the end; infinite where none is known.
   [[nodiscard]] double left() const;

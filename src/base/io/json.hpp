@@ -7,7 +7,7 @@
 
 namespace trireme::io {
 
-/// Parses JSON that somebody else wrote. Throws CheckpointError, naming `file`, when it is not JSON, repeats a key of
+/// Parses JSON of another program. Throws CheckpointError, naming `file`, when it is not JSON, repeats a key of
 /// an object (readers would disagree on its value) or nests deeper than any file of weights does.
 [[nodiscard]] nlohmann::json parse_json(const std::string& file, std::string_view text);
 
@@ -15,7 +15,7 @@ namespace trireme::io {
 /// stack.
 [[nodiscard]] bool nests_deep(std::string_view json);
 
-/// `text` as JSON that somebody else wrote; discarded (no object, no array, no value) where it is none or nests deep.
+/// `text` as JSON of another program; discarded (no object, no array, no value) where it is none or nests deep.
 [[nodiscard]] nlohmann::json parse_or_discard(std::string_view text);
 
 /// `text` in quotes for a message: control characters escaped, long text cut.

@@ -35,7 +35,7 @@ class AtomicFile {
   std::string path_;
   std::string partial_;
   Descriptor descriptor_;
-  Descriptor lock_;  ///< the same file: nobody else takes it before it is renamed
+  Descriptor lock_;  ///< the same file: no other process takes it before it is renamed
   std::vector<char> buffer_;
   bool published_ = false;
 };

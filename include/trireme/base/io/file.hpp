@@ -14,8 +14,8 @@
 namespace trireme::io {
 
 /// The system could not read (EIO, EMFILE, ENOMEM, EACCES, ...), also when asked again: whether the bytes are damaged
-/// is not known, so nobody may delete or pass over what they belong to. No CheckpointError, which means damage. Exit
-/// code 4.
+/// is not known, so what they belong to must not be deleted or passed over. No CheckpointError, which means damage.
+/// Exit code 4.
 struct ReadError : Error {
   explicit ReadError(const std::string& message) : Error(ExitCode::checkpoint, message) {}
 };
@@ -28,7 +28,7 @@ struct ReadError : Error {
 /// reason that may pass is tried again for a second.
 class File {
  public:
-  /// Opens a regular file for reading; waits for nobody where it is a FIFO. Throws CheckpointError when it is missing
+  /// Opens a regular file for reading; does not wait where it is a FIFO. Throws CheckpointError when it is missing
   /// or no file, ReadError.
   [[nodiscard]] static File open(const std::string& path);
   /// Creates or empties a file for writing. Throws WriteError.
@@ -51,7 +51,7 @@ class File {
   /// Writes all of `bytes` at `offset` of a file opened by `update`, and lets the disk begin with them. Throws
   /// WriteError.
   void write_at(std::int64_t offset, std::span<const std::byte> bytes);
-  /// Makes the file end at `bytes`; what nobody has written is a hole. Throws WriteError.
+  /// Makes the file end at `bytes`; what was not written is a hole. Throws WriteError.
   void resize(std::int64_t bytes);
   /// Sets space aside for the first `bytes` bytes, so that a full disk shows before anything is written; file systems
   /// that cannot are left alone. Throws WriteError.

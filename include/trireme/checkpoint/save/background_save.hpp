@@ -24,7 +24,7 @@ struct Ended {
   std::exception_ptr failure;  ///< the same kind on every rank; null: it is saved
 };
 
-/// Saves that are written by a thread of their own while the training goes on, one at a time. What the ranks tell each
+/// Saves that are written by a thread of their own while training continues, one at a time. What the ranks tell each
 /// other goes over communicators of its own, which is why the program asks MPI for MPI_THREAD_MULTIPLE.
 class BackgroundSave {
  public:

@@ -10,7 +10,7 @@
 
 namespace trireme::checkpoint {
 
-/// A copy in host memory of what one rank holds: it is written while the original goes on changing. Allocated once and
+/// A copy in host memory of what one rank holds: it is written while the original keeps changing. Allocated once and
 /// used again for every save.
 class Staging {
  public:

@@ -45,14 +45,14 @@ class Checkpointing {
 
   /// Saves `state` and the job's tensors, unless that step has been saved; replicas are compared first. With
   /// `checkpoint.async` it returns when they are copied, a thread writes the copy; a save that is still under way is
-  /// waited for first, and what fails is an error line, with the training going on. last: nothing comes after it, so it
+  /// waited for first, and what fails is an error line, and training continues. last: nothing comes after it, so it
   /// is written at once and a failure is thrown. Collective; lanes at rest. Throws WriteError, NumericsError. Returns
   /// what to say about it; empty when there is nothing.
   [[nodiscard]] std::string save(checkpoint::State state, bool last);
 
   /// Saves `state`, which is that of masters and moments while a step runs, unless nothing was trained since the newest
   /// save; at once. Replicas are not compared: their links are the step's. Collective, on any thread, while no other is
-  /// in here. A failure is an error line, as the step goes on. Returns what `save` does.
+  /// in here. A failure is an error line, and the step continues. Returns what `save` does.
   [[nodiscard]] std::string save_in_step(const checkpoint::State& state);
 
   /// checkpoint.keep_best: where `loss`, of an evaluation at `state`, is lower than any before, the checkpoint of this
