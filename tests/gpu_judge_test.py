@@ -241,7 +241,7 @@ class Measuring(unittest.TestCase):
         self.assertEqual(part((1, 0, 10)), 0.0)
 
     def test_a_missing_number_is_an_infinite_deviation(self):
-        self.assertEqual(gpu.deviation([{"loss": None}], [{"loss": 1.0}], "loss"), float("inf"))
+        self.assertEqual(gpu_runs.deviation([{"loss": None}], [{"loss": 1.0}], "loss"), float("inf"))
 
     def test_the_big_model_has_six_billion_parameters(self):
         self.assertGreaterEqual(gpu.parameters(gpu_runs.SHAPES["6b"]), gpu_judge.BIG_PARAMETERS)

@@ -25,7 +25,7 @@ import tempfile
 import time
 
 from gpu_mixture import mixture
-from gpu_runs import PEAK_FLOPS, PeakMemory, Runs, deviation, nvidia_smi, record
+from gpu_runs import PEAK_FLOPS, PeakMemory, Runs, agree, nvidia_smi, record
 
 VARIANTS = {  # in the order in which they run: a time limit takes the least needed
     "Trireme, recompute selective": {"memory.recompute": "selective"},
@@ -132,19 +132,9 @@ def parity(arguments, work):
         return known[key]
 
     for name, (ours, our_ranks, theirs, their_ranks, tolerance) in cases.items():
-        try:
-            if "tensor" in name:
-                ours = ours | {"batch.micro": 8}
-            a, b = rows_of(ours, our_ranks), rows_of(theirs, their_ranks)
-            loss, norm = deviation(a, b, "loss"), deviation(a, b, "grad_norm")
-            right = loss <= tolerance and norm <= 10 * tolerance
-            record(arguments, "parity", case=name, loss=loss, norm=norm, allowed=tolerance)
-            print(f"{name:48s} loss {loss:.1e}, norm {norm:.1e}, allowed {tolerance:.0e}: {'agree' if right else 'DIFFER'}", flush=True)
-        except RuntimeError as error:
-            right = False
-            record(arguments, "parity", case=name, error=str(error))
-            print(f"{name:48s} did not run: {error}", flush=True)
-        whole = whole and right
+        if "tensor" in name:
+            ours = ours | {"batch.micro": 8}
+        whole = agree(arguments, "parity", name, rows_of, (ours, our_ranks), (theirs, their_ranks), tolerance) and whole
     return parity_of_generate(arguments, runs) and whole
 
 

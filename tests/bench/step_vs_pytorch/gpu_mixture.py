@@ -3,7 +3,7 @@
 import statistics
 import time
 
-from gpu_runs import deviation, record
+from gpu_runs import agree, record
 
 
 def experts(count, per_token, size):
@@ -28,17 +28,7 @@ def parity_of_experts(arguments, runs):
     }
     whole = True
     for name, (ours, ranks, theirs, allowed) in cases.items():
-        try:
-            a, b = runs.trireme(ours, ranks), runs.trireme(theirs)
-            loss, norm = deviation(a, b, "loss"), deviation(a, b, "grad_norm")
-            right = loss <= allowed and norm <= 10 * allowed
-            record(arguments, "mixture", case=name, loss=loss, norm=norm, allowed=allowed)
-            print(f"{name:52s} loss {loss:.1e}, norm {norm:.1e}, allowed {allowed:.0e}: {'agree' if right else 'DIFFER'}", flush=True)
-        except RuntimeError as error:
-            right = False
-            record(arguments, "mixture", case=name, error=str(error))
-            print(f"{name:52s} did not run: {error}", flush=True)
-        whole = whole and right
+        whole = agree(arguments, "mixture", name, runs.trireme, (ours, ranks), (theirs,), allowed) and whole
     return whole
 
 

@@ -51,6 +51,21 @@ def record(arguments, step, **figures):
             file.write(json.dumps({"step": step} | figures) + "\n")
 
 
+def agree(arguments, step, case, run, ours, theirs, allowed):
+    """Whether the losses of run(*ours) and run(*theirs) differ by `allowed` at most, and the norms by ten times that: recorded and printed."""
+    try:
+        a, b = run(*ours), run(*theirs)
+    except RuntimeError as error:
+        record(arguments, step, case=case, error=str(error))
+        print(f"{case:52s} did not run: {error}", flush=True)
+        return False
+    loss, norm = deviation(a, b, "loss"), deviation(a, b, "grad_norm")
+    right = loss <= allowed and norm <= 10 * allowed
+    record(arguments, step, case=case, loss=loss, norm=norm, allowed=allowed)
+    print(f"{case:52s} loss {loss:.1e}, norm {norm:.1e}, allowed {allowed:.0e}: {'agree' if right else 'DIFFER'}", flush=True)
+    return right
+
+
 def nvidia_smi(field):
     """A whole number that nvidia-smi knows of the first GPU; None without one."""
     seen = subprocess.run(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", "0"],
