@@ -61,14 +61,12 @@ std::vector<Built> build_ranks(const config::RunConfig& config, const config::Re
   const schedule::Pipeline pipeline = pipeline_of(config, microbatches);
   if (const std::vector<std::string> wrong = schedule::mistakes(pipeline); !wrong.empty())
     throw ConfigError(fmt::format("{}", fmt::join(wrong, "\n")));
-  const auto chunks = chunks_of(config, *whole, pipeline);
-  auto parts = schedule::pipeline_parts(*whole, chunks, pipeline);
-  const schedule::ActionCosts costs = schedule::flop_costs(*whole, chunks, config.data.seq_len);
-  auto lists = one_of_many ? schedule::build_pipeline_unverified(parts, pipeline, costs, policy)
-                           : schedule::build_pipeline(parts, pipeline, costs, policy);
-  for (std::size_t rank = 0; rank < parts.size(); ++rank)
-    out.push_back(built(config, mesh, machine, std::make_shared<const model::Model>(std::move(parts[rank].model)),
-                        std::make_shared<const schedule::Schedule>(std::move(lists[rank])), kept));
+  const PlanCache::PartsPointer parts = kept.parts(config, whole, pipeline);
+  const auto steps = one_of_many ? kept.steps(parts, pipeline, policy)
+                                 : std::make_shared<const std::vector<schedule::Schedule>>(
+                                       schedule::build_pipeline(parts->ranks, pipeline, parts->costs, policy));
+  for (std::size_t rank = 0; rank < steps->size(); ++rank)
+    out.push_back(built(config, mesh, machine, {parts, &parts->ranks[rank].model}, {steps, &(*steps)[rank]}, kept));
   return out;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/time/plan_cache.hpp"
 
+#include "trireme/planner/pipeline.hpp"
 #include "trireme/planner/replay.hpp"
 
 namespace trireme::planner {
@@ -18,6 +19,29 @@ PlanCache::SchedulePointer PlanCache::step(const ModelPointer& model, int microb
   policy.replicas = std::min(policy.replicas, 2);  // passes ask only whether there are several
   return steps_.of({.model = model, .microbatches = microbatches, .policy = fields_of(policy)},
                    [&] { return schedule::build_step_unverified(*model, microbatches, policy); });
+}
+
+PlanCache::PartsPointer PlanCache::parts(const config::RunConfig& config, const ModelPointer& whole,
+                                         const schedule::Pipeline& pipeline) {
+  return parts_.of({.whole = whole,
+                    .kind = pipeline.kind,
+                    .ranks = pipeline.ranks,
+                    .chunks = pipeline.chunks,
+                    .layers = config.pipeline.layers},
+                   [&] {
+                     const auto chunks = chunks_of(config, *whole, pipeline);
+                     return Parts{.ranks = schedule::pipeline_parts(*whole, chunks, pipeline),
+                                  .costs = schedule::flop_costs(*whole, chunks, config.data.seq_len)};
+                   });
+}
+
+std::shared_ptr<const std::vector<schedule::Schedule>> PlanCache::steps(const PartsPointer& parts,
+                                                                        const schedule::Pipeline& pipeline,
+                                                                        schedule::Policy policy) {
+  policy.replicas = std::min(policy.replicas, 2);
+  return pipeline_steps_.of({.parts = parts, .pipeline = pipeline, .policy = fields_of(policy)}, [&] {
+    return schedule::build_pipeline_unverified(parts->ranks, pipeline, parts->costs, policy);
+  });
 }
 
 std::shared_ptr<const PlanCache::Needs> PlanCache::needs(const SchedulePointer& schedule, const ModelPointer& model) {

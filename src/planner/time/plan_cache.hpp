@@ -11,6 +11,7 @@
 #include "trireme/model/model.hpp"
 #include "trireme/schedule/needs.hpp"
 #include "trireme/schedule/passes/build.hpp"
+#include "trireme/schedule/pipeline/build.hpp"
 #include "trireme/shard/layout.hpp"
 
 namespace trireme::planner {
@@ -61,6 +62,18 @@ class PlanCache {
   [[nodiscard]] std::shared_ptr<const shard::Layout> layout(const ModelPointer& model, int shards);
   /// A step without a pipeline, not verified.
   [[nodiscard]] SchedulePointer step(const ModelPointer& model, int microbatches, schedule::Policy policy);
+  /// What each rank of a pipeline has of the model, and what its chunks cost.
+  struct Parts {
+    std::vector<model::PipelinePart> ranks;
+    schedule::ActionCosts costs;
+  };
+  using PartsPointer = std::shared_ptr<const Parts>;
+  [[nodiscard]] PartsPointer parts(const config::RunConfig& config, const ModelPointer& whole,
+                                   const schedule::Pipeline& pipeline);
+  /// A step of every rank of a pipeline, not verified.
+  [[nodiscard]] std::shared_ptr<const std::vector<schedule::Schedule>> steps(const PartsPointer& parts,
+                                                                             const schedule::Pipeline& pipeline,
+                                                                             schedule::Policy policy);
   /// Of a step of `model`.
   [[nodiscard]] std::shared_ptr<const Needs> needs(const SchedulePointer& schedule, const ModelPointer& model);
 
@@ -76,11 +89,27 @@ class PlanCache {
     decltype(fields_of(schedule::Policy{})) policy;
     friend bool operator==(const StepKey&, const StepKey&) = default;
   };
+  struct PartsKey {
+    ModelPointer whole;
+    schedule::PipelineKind kind;
+    int ranks, chunks;
+    std::vector<std::int64_t> layers;
+    friend bool operator==(const PartsKey&, const PartsKey&) = default;
+  };
+  struct StepsKey {
+    PartsPointer parts;
+    schedule::Pipeline pipeline;
+    decltype(fields_of(schedule::Policy{})) policy;
+    friend bool operator==(const StepsKey&, const StepsKey&) = default;
+  };
   static constexpr std::size_t most = 64;
+  static constexpr std::size_t most_pipelines = 16;  ///< of several schedules each
   Recent<ModelKey, model::Model> models_{most};
   Recent<std::pair<ModelPointer, int>, shard::Layout> layouts_{most};
   Recent<StepKey, schedule::Schedule> steps_{most};
-  Recent<SchedulePointer, Needs> needs_{most};
+  Recent<PartsKey, Parts> parts_{most_pipelines};
+  Recent<StepsKey, std::vector<schedule::Schedule>> pipeline_steps_{most_pipelines};
+  Recent<SchedulePointer, Needs> needs_{2 * most};
 };
 
 }  // namespace trireme::planner

@@ -12,6 +12,7 @@
 #include "planner/time/plan_cache.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/rules.hpp"
+#include "trireme/planner/pipeline.hpp"
 
 namespace trireme::planner {
 namespace {
@@ -177,6 +178,26 @@ TEST(PlanCache, TellsStepsApart) {
   EXPECT_EQ(hybrid->ops.size(), schedule::build_step(*model, 2, other).ops.size());
   EXPECT_NE(cache.layout(model, 2), cache.layout(model, 4));
   EXPECT_EQ(cache.needs(step, model)->size(), schedule::needs(*step, *model).size());
+}
+
+TEST(PlanCache, TellsPipelinesApart) {
+  PlanCache cache;
+  config::RunConfig config = testing::small_run();
+  config.model.layers = 8;
+  config.mesh.pipeline = 4;
+  const config::Resolved mesh = config::resolve(config, 4);
+  const auto whole = cache.model(config, mesh);
+  const schedule::Policy policy = schedule::policy_of(config, mesh);
+  schedule::Pipeline pipeline = pipeline_of(config, 8);
+  const auto parts = cache.parts(config, whole, pipeline);
+  const auto steps = cache.steps(parts, pipeline, policy);
+  EXPECT_EQ(cache.steps(parts, pipeline, policy), steps);
+  EXPECT_EQ(steps->size(), 4U);
+  pipeline.microbatches = 16;
+  EXPECT_EQ(cache.parts(config, whole, pipeline), parts) << "microbatches are no part of the model";
+  EXPECT_NE(cache.steps(parts, pipeline, policy), steps);
+  config.pipeline.layers = {1, 2, 2, 3};
+  EXPECT_NE(cache.parts(config, whole, pipeline), parts);
 }
 
 TEST(Search, HonoursTheRulesOfOtherKeys) {
