@@ -69,6 +69,7 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   const int ranks = arguments.ranks.front();
   const config::Resolved resolved = config::resolve(config, ranks);
   const model::Model model = model::build(config.model, planner::tensor_part(config, resolved, 0));
+  model::check_fp8_skip(model, model.part.fp8);
   const planner::Choice choice = planner::choose_sync(
       config, model, resolved,
       planner::step_seconds_on(

@@ -23,6 +23,8 @@ constexpr Name<SyncPolicy> sync_policy_names[] = {{SyncPolicy::immediate, "immed
                                                   {SyncPolicy::immediate_all, "immediate_all"},
                                                   {SyncPolicy::automatic, "auto"}};
 constexpr Name<DType> dtype_names[] = {{DType::bf16, "bf16"}, {DType::fp32, "fp32"}};
+constexpr Name<Fp8> fp8_names[] = {
+    {Fp8::none, "none"}, {Fp8::rowwise, "rowwise"}, {Fp8::mx, "mx"}, {Fp8::tensorwise, "tensorwise"}};
 constexpr Name<Reduce> reduce_names[] = {
     {Reduce::fp32, "fp32"}, {Reduce::bf16, "bf16"}, {Reduce::bf16_wire, "bf16_wire"}};
 constexpr Name<Recompute> recompute_names[] = {
@@ -52,6 +54,7 @@ std::span<const Name<RopeType>> names_of(RopeType /*any*/) { return rope_type_na
 std::span<const Name<TokenFormat>> names_of(TokenFormat /*any*/) { return token_format_names; }
 std::span<const Name<SyncPolicy>> names_of(SyncPolicy /*any*/) { return sync_policy_names; }
 std::span<const Name<DType>> names_of(DType /*any*/) { return dtype_names; }
+std::span<const Name<Fp8>> names_of(Fp8 /*any*/) { return fp8_names; }
 std::span<const Name<Reduce>> names_of(Reduce /*any*/) { return reduce_names; }
 std::span<const Name<Recompute>> names_of(Recompute /*any*/) { return recompute_names; }
 std::span<const Name<ContextMethod>> names_of(ContextMethod /*any*/) { return context_names; }

@@ -101,6 +101,15 @@ std::vector<Option> precision_options() {
   s.choice("reduce", &Precision::reduce,
            "data type of gradient reductions; bf16_wire sends bf16 and accumulates in fp32");
   s.choice("moments", &Precision::moments, "data type of the AdamW moments").not_yet();
+  s.choice(
+      "fp8", &Precision::fp8,
+      "8-bit operands in the products of attention, MLP and experts, forward and input gradients: rowwise: e4m3, a "
+      "scale for each token and output; mx: e4m3, one for each 32 elements (compute capability 10.0); tensorwise: "
+      "e4m3, gradients e5m2, one for each operand: another mesh computes other losses");
+  s.custom(
+      "fp8_skip", "strings", [](const Value& value, Precision& precision) { return read(value, precision.fp8_skip); },
+      [](const Precision& precision) { return print(precision.fp8_skip); },
+      "weights whose products stay in precision.compute: glob patterns over Hugging Face names");
   return s.take();
 }
 

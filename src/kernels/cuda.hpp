@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "trireme/kernels/attention.hpp"
+#include "trireme/kernels/fp8.hpp"
 #include "trireme/kernels/grad.hpp"
 #include "trireme/kernels/rope.hpp"
 
@@ -73,6 +74,15 @@ void cross_entropy_gradient_part(const at::Tensor& logits, const at::Tensor& tar
 [[nodiscard]] at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual);
 [[nodiscard]] at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w);
 void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
+
+/// An operand of an fp8 product as _scaled_mm takes it: codes [outer, summed] and their scales, [outer, 1] fp32, one of
+/// all [1, 1], or with mx bytes in tiles.
+struct Fp8Operand {
+  at::Tensor values, scales;
+};
+[[nodiscard]] Fp8Operand fp8_quantize(const at::Tensor& x, const Fp8Rounding& rounding);
+[[nodiscard]] at::Tensor fp8_linear(Fp8 recipe, const at::Tensor& x, const at::Tensor& w);
+[[nodiscard]] at::Tensor fp8_backward_input(Fp8 recipe, const at::Tensor& d_y, const at::Tensor& w);
 
 /// By libtorch's flash or cuDNN kernels, or by `dense`: see attention_library.hpp.
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,

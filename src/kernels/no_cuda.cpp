@@ -57,6 +57,9 @@ at::Tensor linear(const at::Tensor&, const at::Tensor&) { refuse(); }
 at::Tensor linear_add(const at::Tensor&, const at::Tensor&, const at::Tensor&) { refuse(); }
 at::Tensor linear_backward_input(const at::Tensor&, const at::Tensor&) { refuse(); }
 void linear_backward_weight(const at::Tensor&, const at::Tensor&, const Grad&) { refuse(); }
+Fp8Operand fp8_quantize(const at::Tensor&, const Fp8Rounding&) { refuse(); }
+at::Tensor fp8_linear(Fp8, const at::Tensor&, const at::Tensor&) { refuse(); }
+at::Tensor fp8_backward_input(Fp8, const at::Tensor&, const at::Tensor&) { refuse(); }
 void causal_attention(const at::Tensor&, const at::Tensor&, const at::Tensor&, const AttentionShape&, const at::Tensor&,
                       const at::Tensor&, const at::Tensor&) {
   refuse();

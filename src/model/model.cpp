@@ -55,7 +55,8 @@ bool sums_loads(const Model& model) {
 }
 
 Model build(const config::Model& config, const TensorPart& part) {
-  return divide_experts(divide_sequences(partition(build(config), part), part.context), part.experts);
+  return choose_fp8(divide_experts(divide_sequences(partition(build(config), part), part.context), part.experts),
+                    part.fp8);
 }
 
 }  // namespace trireme::model

@@ -16,21 +16,25 @@ namespace trireme::nn {
 
 using model::Role;
 
-JointLinear projection_of(const model::Decoder& decoder, const Slots& slots) {
+JointLinear projection_of(const model::Decoder& decoder, const Slots& slots, const model::Fp8Products& fp8) {
   if (decoder.joint_qkv)
     return {.weights = slots[Role::qkv],
             .count = 1,
-            .biases = decoder.qkv_bias ? std::optional(slots[Role::qkv_bias]) : std::nullopt};
+            .biases = decoder.qkv_bias ? std::optional(slots[Role::qkv_bias]) : std::nullopt,
+            .fp8 = fp8.of(Role::qkv)};
   return {.weights = slots[Role::q],
           .count = 3,
-          .biases = decoder.qkv_bias ? std::optional(slots[Role::q_bias]) : std::nullopt};
+          .biases = decoder.qkv_bias ? std::optional(slots[Role::q_bias]) : std::nullopt,
+          .fp8 = fp8.of(Role::q)};
 }
 
-OutputLinear output_of(const model::Decoder& decoder, const Slots& slots, bool adds_bias) {
+OutputLinear output_of(const model::Decoder& decoder, const Slots& slots, bool adds_bias,
+                       const model::Fp8Products& fp8) {
   return {.weight = slots[Role::o],
           .bias = decoder.o_bias ? std::optional(slots[Role::o_bias]) : std::nullopt,
           .scale = decoder.residual_scale,
-          .adds_bias = adds_bias};
+          .adds_bias = adds_bias,
+          .fp8 = fp8.of(Role::o)};
 }
 
 AttentionBranch::AttentionBranch(const model::Sizes& sizes, const model::Stage& stage, std::int64_t max_seq_len,
@@ -38,8 +42,8 @@ AttentionBranch::AttentionBranch(const model::Sizes& sizes, const model::Stage& 
     : sizes_(sizes),
       window_(stage.window),
       slots_(model::StageKind::attention_branch, sizes.decoder),
-      qkv_(projection_of(sizes.decoder, slots_)),
-      out_(output_of(sizes.decoder, slots_, adds_bias)),
+      qkv_(projection_of(sizes.decoder, slots_, stage.fp8)),
+      out_(output_of(sizes.decoder, slots_, adds_bias, stage.fp8)),
       heads_(sizes, stage, slots_, max_seq_len, {}, device) {
   invariant(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "attention: heads is not a multiple of kv_heads");
 }

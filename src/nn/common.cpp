@@ -2,6 +2,7 @@
 #include "nn/common.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -25,7 +26,18 @@ at::Tensor joined(std::span<const at::Tensor> matrices) {
   return first.as_strided({heights, first.size(1)}, {first.size(1), 1});
 }
 
-at::Tensor joint_linear(const at::Tensor& x, std::span<const at::Tensor> weights) {
+namespace {
+
+/// One weight of several; a copy where they lie apart.
+at::Tensor as_one(std::span<const at::Tensor> weights) {
+  const at::Tensor all = joined(weights);
+  return all.defined() ? all : at::cat(at::TensorList(weights.data(), weights.size()));
+}
+
+}  // namespace
+
+at::Tensor joint_linear(const at::Tensor& x, std::span<const at::Tensor> weights, Fp8 fp8) {
+  if (fp8 != Fp8::none) return kernels::linear(x, as_one(weights), fp8);
   if (const at::Tensor all = joined(weights); all.defined()) return kernels::linear(x, all);
   std::int64_t width = 0;
   for (const at::Tensor& w : weights) width += w.size(0);
@@ -38,7 +50,8 @@ at::Tensor joint_linear(const at::Tensor& x, std::span<const at::Tensor> weights
   return out;
 }
 
-at::Tensor joint_backward_input(const at::Tensor& d_y, std::span<const at::Tensor> weights) {
+at::Tensor joint_backward_input(const at::Tensor& d_y, std::span<const at::Tensor> weights, Fp8 fp8) {
+  if (fp8 != Fp8::none) return kernels::linear_backward_input(d_y, as_one(weights), fp8);
   if (const at::Tensor all = joined(weights); all.defined()) return kernels::linear_backward_input(d_y, all);
   at::Tensor sum;
   std::int64_t begin = 0;
@@ -76,7 +89,7 @@ std::size_t Slots::operator[](model::Role role) const {
 }
 
 at::Tensor JointLinear::forward(const at::Tensor& x, std::span<const at::Tensor> parameters) const {
-  at::Tensor y = joint_linear(x, parameters.subspan(weights, count));
+  at::Tensor y = joint_linear(x, parameters.subspan(weights, count), fp8);
   if (!biases) return y;
   std::int64_t begin = 0;
   for (const at::Tensor& bias : parameters.subspan(*biases, count)) {
@@ -87,7 +100,7 @@ at::Tensor JointLinear::forward(const at::Tensor& x, std::span<const at::Tensor>
 }
 
 at::Tensor JointLinear::backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters) const {
-  return joint_backward_input(d_y, parameters.subspan(weights, count));
+  return joint_backward_input(d_y, parameters.subspan(weights, count), fp8);
 }
 
 void JointLinear::backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span<const Grad> grads) const {
@@ -104,7 +117,7 @@ at::Tensor OutputLinear::forward(const at::Tensor& x, const at::Tensor& residual
                                  std::span<const at::Tensor> parameters) const {
   const bool adds = residual.defined() && scale == 1;
   const at::Tensor& w = parameters[weight];
-  at::Tensor y = adds ? kernels::linear_add(x, w, residual) : kernels::linear(x, w);
+  at::Tensor y = adds ? kernels::linear_add(x, w, residual, fp8) : kernels::linear(x, w, fp8);
   if (bias && adds_bias) kernels::add_bias(y, parameters[*bias]);
   if (scale == 1) return y;
   y.mul_(scale);
@@ -114,7 +127,7 @@ at::Tensor OutputLinear::forward(const at::Tensor& x, const at::Tensor& residual
 at::Tensor OutputLinear::scaled(const at::Tensor& d_y) const { return scale == 1 ? d_y : d_y * scale; }
 
 at::Tensor OutputLinear::backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters) const {
-  return kernels::linear_backward_input(d_y, parameters[weight]);
+  return kernels::linear_backward_input(d_y, parameters[weight], fp8);
 }
 
 void OutputLinear::backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span<const Grad> grads) const {

@@ -19,10 +19,11 @@ using PlainOperators = at::AutoDispatchBelowADInplaceOrView;
 /// whose sizes are multiples of the alignment: one product instead of several. An undefined tensor where they do not.
 [[nodiscard]] at::Tensor joined(std::span<const at::Tensor> matrices);
 
-/// x [w_0; w_1; ...]^T: the outputs side by side, [N, sum M_i].
-[[nodiscard]] at::Tensor joint_linear(const at::Tensor& x, std::span<const at::Tensor> weights);
+/// x [w_0; w_1; ...]^T: the outputs side by side, [N, sum M_i]. In fp8 they are one weight, wherever they lie.
+[[nodiscard]] at::Tensor joint_linear(const at::Tensor& x, std::span<const at::Tensor> weights, Fp8 fp8 = Fp8::none);
 /// The gradient of joint_linear by x. d_y: [N, sum M_i].
-[[nodiscard]] at::Tensor joint_backward_input(const at::Tensor& d_y, std::span<const at::Tensor> weights);
+[[nodiscard]] at::Tensor joint_backward_input(const at::Tensor& d_y, std::span<const at::Tensor> weights,
+                                              Fp8 fp8 = Fp8::none);
 /// The gradients of joint_linear by its weights.
 void joint_backward_weight(const at::Tensor& d_y, const at::Tensor& x, std::span<const Grad> grads);
 

@@ -14,7 +14,9 @@ namespace trireme::nn {
 
 Projection::Projection(const model::Sizes& sizes, const model::Stage& stage, std::int64_t seq_len,
                        const model::ContextPart& part, at::Device device)
-    : sizes_(sizes), slots_(model::StageKind::projection, sizes.decoder), qkv_(projection_of(sizes.decoder, slots_)) {
+    : sizes_(sizes),
+      slots_(model::StageKind::projection, sizes.decoder),
+      qkv_(projection_of(sizes.decoder, slots_, stage.fp8)) {
   if (sizes.decoder.qk_norm != model::QkNorm::width) heads_.emplace(sizes, stage, slots_, seq_len, part, device);
 }
 
@@ -58,7 +60,7 @@ Attend::Attend(const model::Sizes& sizes, const model::Stage& stage, const model
       window_(stage.window),
       part_(part),
       slots_(model::StageKind::attend, sizes.decoder),
-      out_(output_of(sizes.decoder, slots_, adds_bias)) {}
+      out_(output_of(sizes.decoder, slots_, adds_bias, stage.fp8)) {}
 
 kernels::AttentionShape Attend::shape_of(const Microbatch& m) const {
   const std::int64_t seq_len = m.seq_len * part_.ranks;
@@ -152,8 +154,8 @@ at::Tensor CoreAttention::backward(const at::Tensor& d_attended, const Microbatc
   return d_qkv;
 }
 
-AttentionOutput::AttentionOutput(const model::Sizes& sizes, bool adds_bias)
-    : slots_(model::StageKind::output, sizes.decoder), out_(output_of(sizes.decoder, slots_, adds_bias)) {}
+AttentionOutput::AttentionOutput(const model::Sizes& sizes, bool adds_bias, const model::Fp8Products& fp8)
+    : slots_(model::StageKind::output, sizes.decoder), out_(output_of(sizes.decoder, slots_, adds_bias, fp8)) {}
 
 at::Tensor AttentionOutput::forward(const at::Tensor& attended, const at::Tensor& residual,
                                     std::span<const at::Tensor> parameters, Mode mode,

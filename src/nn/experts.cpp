@@ -22,14 +22,14 @@ at::Tensor in_order(const at::Tensor& values, const at::Tensor& order) {
 
 }  // namespace
 
-Route::Route(const model::Sizes& sizes)
-    : experts_(sizes.decoder.experts.value()), norm_(sizes), router_(norm_.parameters()) {}
+Route::Route(const model::Sizes& sizes, model::Fp8Products fp8)
+    : experts_(sizes.decoder.experts.value()), fp8_(std::move(fp8)), norm_(sizes), router_(norm_.parameters()) {}
 
-std::size_t Route::parameters() const { return shared() + (shares() ? SharedExpert(experts_).parameters() : 0); }
+std::size_t Route::parameters() const { return shared() + (shares() ? SharedExpert(experts_, fp8_).parameters() : 0); }
 
 std::size_t Route::saves_tensors(bool all) const {
   const std::size_t kept = all ? (shares() ? 2 : 1) : 0;
-  return 4 + (shares() ? SharedExpert(experts_).products() : 0) + kept;
+  return 4 + (shares() ? SharedExpert(experts_, fp8_).products() : 0) + kept;
 }
 
 Route::Tokens Route::choose(const at::Tensor& x, std::span<const at::Tensor> parameters, const Microbatch& microbatch,
@@ -51,8 +51,9 @@ Route::Tokens Route::choose(const at::Tensor& x, std::span<const at::Tensor> par
              .by_expert = kernels::expert_rows(choice, experts_.count, microbatch.expert_tokens)};
   std::vector<at::Tensor> kept{h};
   if (shares())
-    out.hidden = SharedExpert(experts_).forward(h, x, parameters.subspan(shared(), SharedExpert(experts_).parameters()),
-                                                mode, saved.tensors, kept);
+    out.hidden = SharedExpert(experts_, fp8_)
+                     .forward(h, x, parameters.subspan(shared(), SharedExpert(experts_, fp8_).parameters()), mode,
+                              saved.tensors, kept);
   if (mode == Mode::train_keep_all) saved.tensors.insert(saved.tensors.end(), kept.begin(), kept.end());
   if (mode == Mode::decide) saved.tensors = {choice};
   return out;
@@ -102,7 +103,7 @@ Result Route::backward_input(const at::Tensor& d_rows, const at::Tensor& d_weigh
   std::vector<at::Tensor> of_shared;
   if (shares()) {
     const bool all = saved.size() > saves_tensors(false);
-    const SharedExpert shared_expert(experts_);
+    const SharedExpert shared_expert(experts_, fp8_);
     d_tokens.add_(shared_expert.backward_input(d_hidden, parameters.subspan(shared(), shared_expert.parameters()),
                                                std::span(saved).subspan(4), all ? saved.back() : at::Tensor(),
                                                of_shared));
@@ -126,20 +127,21 @@ void Route::backward_weight(const at::Tensor& d_hidden, std::span<const Grad> gr
   kernels::linear_backward_weight(d_logits, h, grads[router_]);
   if (experts_.choice_bias) no_gradient(grads[router_ + 1]);
   if (!shares()) return;
-  const SharedExpert shared_expert(experts_);
+  const SharedExpert shared_expert(experts_, fp8_);
   shared_expert.backward_weight(d_hidden, h, grads.subspan(shared(), shared_expert.parameters()),
                                 pending.subspan(2 + norm_.parameters()));
 }
 
-HeldExperts::HeldExperts(const model::Sizes& sizes, const model::ExpertPart& part)
-    : size_(sizes.decoder.experts.value().size),
+HeldExperts::HeldExperts(const model::Sizes& sizes, const model::ExpertPart& part, model::Fp8Products fp8)
+    : fp8_(std::move(fp8)),
+      size_(sizes.decoder.experts.value().size),
       held_(part.held(sizes.decoder.experts->count)),
       first_(static_cast<std::size_t>(3 * held_ * part.rank)) {}
 
 at::Tensor HeldExperts::forward(const at::Tensor& rows, const at::Tensor& weights, std::span<const std::int64_t> begin,
                                 std::span<const at::Tensor> parameters, Mode mode, Saved& saved) const {
   const PlainOperators guard;
-  const ExpertProducts products{held_};
+  const ExpertProducts products(held_, fp8_);
   const auto mine = parameters.subspan(first_, static_cast<std::size_t>(3 * held_));
   const at::Tensor gate_up = products.gate_up(rows, begin, mine);
   if (saves(mode)) saved.tensors = {rows, weights, gate_up};
@@ -157,7 +159,7 @@ HeldExperts::Gradients HeldExperts::backward_input(const at::Tensor& d_out, std:
                                                    std::span<const at::Tensor> parameters,
                                                    std::vector<at::Tensor>& saved) const {
   const PlainOperators guard;
-  const ExpertProducts products{held_};
+  const ExpertProducts products(held_, fp8_);
   const auto mine = parameters.subspan(first_, static_cast<std::size_t>(3 * held_));
   const at::Tensor rows = saved[0], weights = saved[1], gate_up = saved[2];
   const kernels::ExpertRows same = one_by_one(rows.size(0), rows.options());
@@ -178,8 +180,9 @@ HeldExperts::Gradients HeldExperts::backward_input(const at::Tensor& d_out, std:
 void HeldExperts::backward_weight(std::span<const std::int64_t> begin, std::span<const Grad> grads,
                                   std::span<const at::Tensor> pending) const {
   const PlainOperators guard;
-  ExpertProducts{held_}.backward_weight(pending[1], pending[2], pending[3], pending[0], begin,
-                                        grads.subspan(first_, static_cast<std::size_t>(3 * held_)));
+  ExpertProducts(held_, fp8_)
+      .backward_weight(pending[1], pending[2], pending[3], pending[0], begin,
+                       grads.subspan(first_, static_cast<std::size_t>(3 * held_)));
 }
 
 }  // namespace trireme::nn

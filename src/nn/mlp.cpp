@@ -14,18 +14,21 @@ namespace {
 
 using model::Activation, model::Role;
 
-JointLinear inner_of(const model::Decoder& decoder, const Slots& slots) {
+JointLinear inner_of(const model::Decoder& decoder, const Slots& slots, const model::Fp8Products& fp8) {
   const bool gated = decoder.gated();
   return {.weights = slots[gated ? Role::gate : Role::up],
           .count = gated ? 2U : 1U,
-          .biases = decoder.mlp_bias ? std::optional(slots[gated ? Role::gate_bias : Role::up_bias]) : std::nullopt};
+          .biases = decoder.mlp_bias ? std::optional(slots[gated ? Role::gate_bias : Role::up_bias]) : std::nullopt,
+          .fp8 = fp8.of(Role::up)};
 }
 
-OutputLinear output_of_mlp(const model::Decoder& decoder, const Slots& slots, bool adds_bias) {
+OutputLinear output_of_mlp(const model::Decoder& decoder, const Slots& slots, bool adds_bias,
+                           const model::Fp8Products& fp8) {
   return {.weight = slots[Role::down],
           .bias = decoder.mlp_bias ? std::optional(slots[Role::down_bias]) : std::nullopt,
           .scale = decoder.residual_scale,
-          .adds_bias = adds_bias};
+          .adds_bias = adds_bias,
+          .fp8 = fp8.of(Role::down)};
 }
 
 /// What `down` reads. x: gate|up, or up.
@@ -68,11 +71,11 @@ ActivationGradient activate_backward(Activation activation, const at::Tensor& d_
 
 }  // namespace
 
-MlpBranch::MlpBranch(const model::Decoder& decoder, bool adds_bias)
+MlpBranch::MlpBranch(const model::Decoder& decoder, bool adds_bias, const model::Fp8Products& fp8)
     : activation_(decoder.activation),
       slots_(model::StageKind::mlp_branch, decoder),
-      inner_(inner_of(decoder, slots_)),
-      out_(output_of_mlp(decoder, slots_, adds_bias)) {}
+      inner_(inner_of(decoder, slots_, fp8)),
+      out_(output_of_mlp(decoder, slots_, adds_bias, fp8)) {}
 
 at::Tensor MlpBranch::forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
                               const Microbatch& /*microbatch*/, Mode mode, std::vector<at::Tensor>& saved) const {
@@ -107,7 +110,7 @@ std::unique_ptr<Branch> make_branch(const model::Stage& stage, const model::Size
   if (kind == StageKind::attention || kind == StageKind::attention_branch)
     return std::make_unique<AttentionBranch>(sizes, stage, max_seq_len, adds_bias, device);
   invariant(kind == StageKind::mlp || kind == StageKind::mlp_branch, "only attention and mlp have a branch");
-  return std::make_unique<MlpBranch>(sizes.decoder, adds_bias);
+  return std::make_unique<MlpBranch>(sizes.decoder, adds_bias, stage.fp8);
 }
 
 }  // namespace trireme::nn

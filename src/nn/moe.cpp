@@ -17,59 +17,60 @@ void no_gradient(const Grad& grad) {
   if (!grad.accumulate) grad.tensor.zero_();
 }
 
-at::Tensor ExpertProducts::stacked(std::span<const at::Tensor> matrices) const {
-  const at::Tensor all = joined(matrices);
+at::Tensor ExpertProducts::stacked(std::span<const at::Tensor> matrices, Fp8 fp8) const {
+  const at::Tensor all = fp8 == Fp8::none ? joined(matrices) : at::Tensor();
   return all.defined() ? all.view({count, all.size(0) / count, all.size(1)}) : all;
 }
 
 at::Tensor ExpertProducts::gate_up(const at::Tensor& inputs, std::span<const std::int64_t> begin,
                                    std::span<const at::Tensor> parameters) const {
-  if (const at::Tensor all = stacked(gates(parameters)); kernels::multiplies_in_groups(inputs, all))
+  if (const at::Tensor all = stacked(gates(parameters), of_gate_up); kernels::multiplies_in_groups(inputs, all))
     return kernels::grouped_product(inputs, all.transpose(1, 2), begin);
   at::Tensor out = at::empty({inputs.size(0), 2 * parameters.front().size(0)}, inputs.options());
   for (std::size_t e = 0; e + 1 < begin.size(); ++e)
     if (begin[e] < begin[e + 1])
       out.slice(0, begin[e], begin[e + 1])
-          .copy_(joint_linear(inputs.slice(0, begin[e], begin[e + 1]), parameters.subspan(2 * e, 2)));
+          .copy_(joint_linear(inputs.slice(0, begin[e], begin[e + 1]), parameters.subspan(2 * e, 2), of_gate_up));
   return out;
 }
 
 at::Tensor ExpertProducts::down(const at::Tensor& inner, std::span<const std::int64_t> begin,
                                 std::span<const at::Tensor> parameters) const {
-  if (const at::Tensor all = stacked(downs(parameters)); kernels::multiplies_in_groups(inner, all))
+  if (const at::Tensor all = stacked(downs(parameters), of_down); kernels::multiplies_in_groups(inner, all))
     return kernels::grouped_product(inner, all.transpose(1, 2), begin);
   at::Tensor out = at::empty({inner.size(0), parameters[down_of(0)].size(0)}, inner.options());
   for (std::int64_t e = 0; e < count; ++e) {
     const std::int64_t first = begin[static_cast<std::size_t>(e)], last = begin[static_cast<std::size_t>(e) + 1];
     if (first < last)
-      out.slice(0, first, last).copy_(kernels::linear(inner.slice(0, first, last), parameters[down_of(e)]));
+      out.slice(0, first, last).copy_(kernels::linear(inner.slice(0, first, last), parameters[down_of(e)], of_down));
   }
   return out;
 }
 
 at::Tensor ExpertProducts::backward_down(const at::Tensor& d_rows, std::span<const std::int64_t> begin,
                                          std::span<const at::Tensor> parameters) const {
-  if (const at::Tensor all = stacked(downs(parameters)); kernels::multiplies_in_groups(d_rows, all))
+  if (const at::Tensor all = stacked(downs(parameters), of_down); kernels::multiplies_in_groups(d_rows, all))
     return kernels::grouped_product(d_rows, all, begin);
   at::Tensor d_inner = at::empty({d_rows.size(0), parameters[down_of(0)].size(1)}, d_rows.options());
   for (std::int64_t e = 0; e < count; ++e) {
     const std::int64_t first = begin[static_cast<std::size_t>(e)], last = begin[static_cast<std::size_t>(e) + 1];
     if (first < last)
       d_inner.slice(0, first, last)
-          .copy_(kernels::linear_backward_input(d_rows.slice(0, first, last), parameters[down_of(e)]));
+          .copy_(kernels::linear_backward_input(d_rows.slice(0, first, last), parameters[down_of(e)], of_down));
   }
   return d_inner;
 }
 
 at::Tensor ExpertProducts::backward_gate_up(const at::Tensor& d_gate_up, std::span<const std::int64_t> begin,
                                             std::span<const at::Tensor> parameters) const {
-  if (const at::Tensor all = stacked(gates(parameters)); kernels::multiplies_in_groups(d_gate_up, all))
+  if (const at::Tensor all = stacked(gates(parameters), of_gate_up); kernels::multiplies_in_groups(d_gate_up, all))
     return kernels::grouped_product(d_gate_up, all, begin);
   at::Tensor d_inputs = at::empty({d_gate_up.size(0), parameters[0].size(1)}, d_gate_up.options());
   for (std::size_t e = 0; e + 1 < begin.size(); ++e)
     if (begin[e] < begin[e + 1])
       d_inputs.slice(0, begin[e], begin[e + 1])
-          .copy_(joint_backward_input(d_gate_up.slice(0, begin[e], begin[e + 1]), parameters.subspan(2 * e, 2)));
+          .copy_(joint_backward_input(d_gate_up.slice(0, begin[e], begin[e + 1]), parameters.subspan(2 * e, 2),
+                                      of_gate_up));
   return d_inputs;
 }
 
@@ -89,8 +90,11 @@ void ExpertProducts::backward_weight(const at::Tensor& d_rows, const at::Tensor&
   }
 }
 
-Moe::Moe(const model::Sizes& sizes)
-    : hidden_(sizes.hidden), experts_(sizes.decoder.experts.value()), route_(sizes), products_{experts_.count} {
+Moe::Moe(const model::Sizes& sizes, const model::Fp8Products& fp8)
+    : hidden_(sizes.hidden),
+      experts_(sizes.decoder.experts.value()),
+      route_(sizes, fp8),
+      products_(experts_.count, fp8) {
   invariant(sizes.decoder.pre_norm && !sizes.decoder.post_norm && sizes.decoder.residual_scale == 1 &&
                 sizes.decoder.activation == model::Activation::swiglu,
             "experts are SwiGLU networks whose input is normed and whose output is not");

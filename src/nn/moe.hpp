@@ -15,6 +15,10 @@ void no_gradient(const Grad& grad);
 /// expert without rows writes gradients of zero all the same.
 struct ExpertProducts {
   std::int64_t count = 0;
+  Fp8 of_gate_up = Fp8::none, of_down = Fp8::none;
+
+  ExpertProducts(std::int64_t experts, const model::Fp8Products& fp8)
+      : count(experts), of_gate_up(fp8.of(model::Role::expert_gate)), of_down(fp8.of(model::Role::expert_down)) {}
 
   /// Gate and up, [R, 2I], of inputs [R, D].
   [[nodiscard]] at::Tensor gate_up(const at::Tensor& inputs, std::span<const std::int64_t> begin,
@@ -35,8 +39,8 @@ struct ExpertProducts {
 
  private:
   /// The matrices of all experts, those of each one above the other: [count, rows, columns]. Undefined where they do
-  /// not follow each other.
-  [[nodiscard]] at::Tensor stacked(std::span<const at::Tensor> matrices) const;
+  /// not follow each other, or the product rounds to fp8.
+  [[nodiscard]] at::Tensor stacked(std::span<const at::Tensor> matrices, Fp8 fp8) const;
   [[nodiscard]] std::span<const at::Tensor> gates(std::span<const at::Tensor> parameters) const {
     return parameters.first(static_cast<std::size_t>(2 * count));
   }
@@ -54,8 +58,11 @@ struct ExpertProducts {
 /// gate, up, down. Saves gate|up, where gated that logit; where all is kept, what down reads before its weight.
 class SharedExpert {
  public:
-  explicit SharedExpert(const model::Experts& experts)
-      : width_(experts.shared_size), gated_(experts.shared == model::SharedExperts::gated) {}
+  SharedExpert(const model::Experts& experts, const model::Fp8Products& fp8)
+      : width_(experts.shared_size),
+        gated_(experts.shared == model::SharedExperts::gated),
+        of_gate_up_(fp8.of(model::Role::shared_gate)),
+        of_down_(fp8.of(model::Role::shared_down)) {}
 
   [[nodiscard]] std::size_t parameters() const { return gated_ ? 4 : 3; }
   /// How many tensors it saves where not all is kept.
@@ -78,6 +85,7 @@ class SharedExpert {
 
   std::int64_t width_;
   bool gated_;
+  Fp8 of_gate_up_, of_down_;
 };
 
 /// y = x + shared experts of h + the sum over a token's experts of weight * down(silu(gate(h)) * up(h)), h = norm(x)
@@ -89,7 +97,7 @@ class SharedExpert {
 /// has.
 class Moe final : public Stage {
  public:
-  explicit Moe(const model::Sizes& sizes);
+  explicit Moe(const model::Sizes& sizes, const model::Fp8Products& fp8);
   Result forward(at::Tensor hidden, std::span<const at::Tensor> parameters, const Microbatch& microbatch, Mode mode,
                  Saved& saved) const override;
   Result backward(at::Tensor d_hidden, std::span<const at::Tensor> parameters, std::span<const Grad> grads,

@@ -156,16 +156,16 @@ Layer make_layer(const model::Model& model, const model::Stage& stage, std::int6
   } else if (stage.kind == StageKind::projection) {
     layer.branch = std::make_unique<Projection>(model.held, stage, max_seq_len, part.context, device);
   } else if (stage.kind == StageKind::route) {
-    layer.route.emplace(model.sizes);
+    layer.route.emplace(model.sizes, stage.fp8);
   } else if (stage.kind == StageKind::experts) {
-    layer.experts.emplace(model.sizes, part.experts);
+    layer.experts.emplace(model.sizes, part.experts, stage.fp8);
   } else if (stage.kind == StageKind::merge) {  // a kernel, without parameters
   } else if (stage.kind == StageKind::attend) {
     layer.attend.emplace(model.held, stage, part.context, part.rank == 0);
   } else if (stage.kind == StageKind::core_attention) {
     layer.core_attention.emplace(model.held, stage, part.context);
   } else if (stage.kind == StageKind::output) {
-    layer.output.emplace(model.held, part.rank == 0);
+    layer.output.emplace(model.held, part.rank == 0, stage.fp8);
   } else {
     layer.branch = make_branch(stage, model.held, max_seq_len, part.rank == 0, device);
   }

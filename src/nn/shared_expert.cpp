@@ -26,7 +26,7 @@ at::Tensor SharedExpert::inner_of(const at::Tensor& gate_up) const {
 at::Tensor SharedExpert::forward(const at::Tensor& h, const at::Tensor& x, std::span<const at::Tensor> parameters,
                                  Mode mode, std::vector<at::Tensor>& saved, std::vector<at::Tensor>& kept) const {
   const auto projections = parameters.last(3);
-  const at::Tensor gate_up = joint_linear(h, projections.first(2));
+  const at::Tensor gate_up = joint_linear(h, projections.first(2), of_gate_up_);
   at::Tensor logit;
   if (gated_) logit = kernels::linear(h.to(at::kFloat), parameters[0].to(at::kFloat));
   if (saves(mode)) saved.push_back(gate_up);
@@ -40,7 +40,7 @@ at::Tensor SharedExpert::forward(const at::Tensor& h, const at::Tensor& x, std::
     if (keeps_all) weighed = at::empty_like(inner);
     kernels::scale_rows(inner, at::sigmoid(logit), one_by_one(h.size(0), h.options()), weighed);
   }
-  return kernels::linear_add(weighed, projections[2], x);
+  return kernels::linear_add(weighed, projections[2], x, of_down_);
 }
 
 at::Tensor SharedExpert::backward_input(const at::Tensor& d_out, std::span<const at::Tensor> parameters,
@@ -49,7 +49,7 @@ at::Tensor SharedExpert::backward_input(const at::Tensor& d_out, std::span<const
   const auto projections = parameters.last(3);
   const at::Tensor& gate_up = saved[0];
   const at::Tensor inner = kept.defined() ? kept : inner_of(gate_up);
-  const at::Tensor d_inner = kernels::linear_backward_input(d_out, projections[2]);
+  const at::Tensor d_inner = kernels::linear_backward_input(d_out, projections[2], of_down_);
   at::Tensor weighed = inner, d_logit;
   if (gated_) {
     const kernels::ExpertRows rows = one_by_one(d_out.size(0), d_out.options());
@@ -61,7 +61,7 @@ at::Tensor SharedExpert::backward_input(const at::Tensor& d_out, std::span<const
   }
   const at::Tensor d_gate_up = at::empty_like(gate_up);
   kernels::swiglu_backward(d_inner, gate_up, d_gate_up, d_inner);
-  at::Tensor d_h = joint_backward_input(d_gate_up, projections.first(2));
+  at::Tensor d_h = joint_backward_input(d_gate_up, projections.first(2), of_gate_up_);
   if (gated_) d_h.add_(kernels::linear_backward_input(d_logit, parameters[0]));
   pending.insert(pending.end(), {weighed, d_gate_up});
   if (gated_) pending.push_back(d_logit);

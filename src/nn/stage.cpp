@@ -27,7 +27,7 @@ std::unique_ptr<Stage> make_stage(const model::Stage& stage, const model::Sizes&
     case model::StageKind::attention:
     case model::StageKind::mlp:
       return std::make_unique<Residual>(sizes, make_branch(stage, sizes, max_seq_len, true, device));
-    case model::StageKind::moe: return std::make_unique<Moe>(sizes);
+    case model::StageKind::moe: return std::make_unique<Moe>(sizes, stage.fp8);
     case model::StageKind::head: return std::make_unique<Head>(sizes, loss_chunk_tokens, device);
     case model::StageKind::norm:
     case model::StageKind::input:

@@ -159,7 +159,8 @@ model::TensorPart tensor_part(const config::RunConfig& config, const config::Res
           .ranks = mesh.tensor,
           .sequence_parallel = mesh.tensor > 1 && config.mesh.sequence_parallel.value_or(true),
           .context = {.rank = context_rank, .ranks = mesh.context, .method = config.context.method},
-          .experts = {.rank = expert_rank, .ranks = mesh.expert, .needs_loads = config.loss.balance_loss > 0}};
+          .experts = {.rank = expert_rank, .ranks = mesh.expert, .needs_loads = config.loss.balance_loss > 0},
+          .fp8 = {.recipe = config.precision.fp8, .skip = config.precision.fp8_skip}};
 }
 
 config::RunConfig computing_on(config::RunConfig config, bool gpu) {

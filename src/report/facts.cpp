@@ -33,7 +33,9 @@ std::string model_text(const config::Model& model) {
 void add_config(Facts& facts, const config::RunConfig& c) {
   facts.emplace_back("model", model_text(c.model));
   facts.emplace_back("batch", fmt::format("{} sequences of {} tokens", c.batch.global, c.data.seq_len));
-  facts.emplace_back("compute", std::string(to_text(c.precision.compute)));
+  facts.emplace_back("compute", c.precision.fp8 == Fp8::none ? std::string(to_text(c.precision.compute))
+                                                             : fmt::format("{}, fp8 {}", to_text(c.precision.compute),
+                                                                           config::to_text(c.precision.fp8)));
   facts.emplace_back("gradients", config::to_text(c.sync.policy));
   facts.emplace_back("learning rate", fmt::format("{:.4g}, {}", c.optimizer.lr, config::to_text(c.lr.schedule)));
 }

@@ -128,6 +128,7 @@ std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
   config::RunConfig complete = checkpoint::complete_model(config);
   config::require_trainable(complete);
   const model::Model model = model::build(complete.model, planner::tensor_part(complete, mesh, 0));
+  model::check_fp8_skip(model, model.part.fp8);
   if (mesh.pipeline > 1) (void)planner::build_pipeline_plan(complete, mesh);
   const bool gpu = complete.device.type != config::DeviceType::cpu && !device::probe_gpus().gpus.empty();
   if (const std::optional<config::Sync> saved = saved_policy(complete, mesh)) {

@@ -27,6 +27,12 @@ refused 2 "batch.global" "set batch.global" -- run.toml --set batch.global=18 --
 refused 2 "2 ranks" "mesh" -- run.toml --set mesh.shard=3
 refused 2 "data-parallel rank" "tensor" -- run.toml --set batch.global=1 --set batch.micro=1
 refused 2 "not yet available" -- run.toml --set precision.moments=bf16
+refused 2 'fp8 = "rowwise" requires precision.compute' -- run.toml --set precision.fp8=rowwise
+refused 2 'model.layers.0.self_attn.k_proj.weight is 16 x 32, but "mx" requires multiples of 32' -- run.toml --set precision.compute=bf16 --set precision.fp8=mx
+misspelt=(--set precision.compute=bf16 --set precision.fp8=rowwise --set 'precision.fp8_skip=["*dwon_proj*"]')
+refused 2 '"*dwon_proj*" fits no weight' -- run.toml "${misspelt[@]}"
+program plan run.toml --ranks 2 "${misspelt[@]}"
+expect_end 2 '"*dwon_proj*" fits no weight'
 refused 2 "cuda_graphs" "device.type" -- run.toml --set device.cuda_graphs=true --set device.type=cpu
 refused 2 "nccl_max_ctas" "device.type" -- run.toml --set comm.nccl_max_ctas=8 --set device.type=cpu
 refused 5 "nccl_max_ctas" "trains on CPUs" -- run.toml --set comm.nccl_max_ctas=8

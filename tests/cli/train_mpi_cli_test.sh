@@ -138,6 +138,24 @@ job 2 train run.toml --set run.output=skipped --set data.skip_to=16 --set data.s
   --set run.export=end --set data.document_end=46
 expect_done
 json_check 'assert rows[0]["eos_token_id"] == 46' skipped/export/config.json
+
+# 8-bit products: trained, evaluated, stopped and resumed, exported, generated from.
+fp8=(--set precision.compute=bf16 --set precision.fp8=rowwise --set run.output=fp8 --set checkpoint.at_end=true --set run.export=end
+     --set "data.validation=[\"tokens.bin\"]" --set train.eval_every=4 --set train.eval_steps=1 --set lr.end_step=12)
+job 2 train run.toml "${fp8[@]}" --set train.steps=6
+expect_done
+job 2 train run.toml "${fp8[@]}" --set train.steps=12
+expect_done
+grep -q "step     bf16 compute with rowwise fp8 products" out.txt || fail "the banner of a run with fp8 products"
+json_check '
+losses = [r["loss"] for r in rows if "loss" in r]
+assert len(losses) == 12 and losses[-1] < losses[0] - 0.7, losses
+' fp8/metrics.jsonl
+program generate fp8/export --prompt "the ship" --tokens 20
+expect_done
+job 2 train run.toml "${fp8[@]}" --set precision.fp8=tensorwise --set run.output=tensorwise --set train.steps=1
+expect_done
+grep -q "precision.fp8 = tensorwise: scales depend on how ranks" err.txt out.txt || fail "no warning of tensorwise"
 job 2 train run.toml --set run.output=whole --set data.shuffle=false --set train.steps=4 --set optimizer.lr=0
 expect_done
 job 2 train run.toml --set run.output=lanes --set data.skip_to=16 --set data.shuffle=false --set train.steps=3 \

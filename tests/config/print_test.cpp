@@ -91,7 +91,11 @@ RunConfig everything_set() {
             .reshard_after_forward = 2,
             .reshard_after_backward = false,
             .prefetch_bytes = Bytes{1LL << 40}};
-  c.precision = {.compute = DType::fp32, .reduce = Reduce::bf16_wire, .moments = DType::bf16};
+  c.precision = {.compute = DType::fp32,
+                 .reduce = Reduce::bf16_wire,
+                 .moments = DType::bf16,
+                 .fp8 = Fp8::tensorwise,
+                 .fp8_skip = {"*down*"}};
   c.memory = {.recompute = Recompute::block,
               .recompute_every = 2,
               .activation_offload = true,

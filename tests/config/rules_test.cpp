@@ -45,6 +45,15 @@ TEST(Rules, TokenIdsAreInTheVocabulary) {
   EXPECT_EQ(mistakes_with({"data.format=uint16", "model.vocab_size=65536"}), "");
 }
 
+TEST(Rules, Fp8ProductsRoundBf16) {
+  EXPECT_EQ(with({"precision.fp8=mx"}).precision.fp8, Fp8::mx);
+  EXPECT_THAT(mistakes_with({"precision.fp8=rowwise", "precision.compute=fp32"}),
+              HasSubstr("fp8 = \"rowwise\" requires precision.compute = \"bf16\", found \"fp32\""));
+  EXPECT_THAT(mistakes_with({"precision.fp8=e4m3"}), HasSubstr("expected one of none | rowwise | mx | tensorwise"));
+  EXPECT_THAT(mistakes_with({"precision.fp8_skip=[\"*down*\"]"}), HasSubstr("fp8_skip has no effect"));
+  EXPECT_EQ(with({"precision.fp8=rowwise", "precision.fp8_skip=[\"*down*\"]"}).precision.fp8_skip.front(), "*down*");
+}
+
 TEST(Rules, LossesOfRoutersHaveExperts) {
   const std::vector<std::string> losses = {"loss.balance_loss=0.5", "loss.router_z_loss=0.25"};
   const auto with_losses = [&](std::vector<std::string> keys) {

@@ -17,6 +17,7 @@
 #include "support/gpu.hpp"
 #include "support/jobs.hpp"
 #include "trireme/device/gpus.hpp"
+#include "trireme/kernels/fp8_format.hpp"
 
 namespace trireme::train {
 namespace {
@@ -40,6 +41,7 @@ struct Case {
   bool nccl = false;                               ///< where every rank has a GPU of its own
   std::optional<config::PipelineKind> pipeline{};  ///< of two ranks
   std::optional<config::ContextMethod> context{};  ///< of two ranks
+  Fp8 fp8 = Fp8::none;                             ///< with sizes that it divides, where the GPU has it
   /// Ranks that work on one part of the batch.
   [[nodiscard]] int together() const { return tensor * (pipeline ? 2 : 1) * (context ? 2 : 1); }
 };
@@ -122,6 +124,11 @@ const Case cases[] = {
     {.name = "GraphsRecomputedReplicated", .memory = {.recompute = Recompute::block}, .replicate = 2, .graphs = true},
     {.name = "GraphsParametersOffloaded", .memory = {.offload = Offload::parameters}, .graphs = true},
     {.name = "GraphsGpt2", .gpt2 = true, .graphs = true},
+    {.name = "Fp8Rowwise", .compute = DType::bf16, .fp8 = Fp8::rowwise},
+    {.name = "Fp8RowwiseGraphs", .graphs = true, .compute = DType::bf16, .fp8 = Fp8::rowwise},
+    {.name = "Fp8RowwiseTensor", .tensor = 2, .compute = DType::bf16, .fp8 = Fp8::rowwise},
+    {.name = "Fp8Mx", .memory = {.recompute = Recompute::block}, .compute = DType::bf16, .fp8 = Fp8::mx},
+    {.name = "Fp8Tensorwise", .sync = {.policy = deferred}, .compute = DType::bf16, .fp8 = Fp8::tensorwise},
 };
 
 class DeviceTraining : public testing::TestWithParam<Case> {
@@ -152,6 +159,13 @@ class DeviceTraining : public testing::TestWithParam<Case> {
       if (c.tensor > 1) config.model.heads = config.model.kv_heads = 4;
     }
     config.batch.global = rows;
+    config.precision.fp8 = c.fp8;
+    if (c.fp8 != Fp8::none) {
+      config.model.hidden_size = 64;
+      config.model.intermediate_size = 128;
+      config.model.heads = 4;
+      config.model.head_dim = 32;
+    }
     if (c.documents) {
       config.data.document_mask = true;
       config.data.document_end = 7;
@@ -176,6 +190,9 @@ TEST_P(DeviceTraining, FollowsThePlainProgramOnTheCpu) {
   const Case& c = GetParam();
   if (world_.size() % c.together() != 0) GTEST_SKIP() << "needs another number of ranks";
   if (c.nccl && gpus_ < world_.size()) GTEST_SKIP() << "needs a GPU for every rank";
+  const device::Gpu gpu = device::probe_gpus().gpus.front();
+  if (test::on_gpu() && kernels::missing_fp8_capability(c.fp8, gpu.major, gpu.minor) != nullptr)
+    GTEST_SKIP() << "needs another GPU";
   options_.link = c.nccl ? comm::DeviceLink::nccl : comm::DeviceLink::staged;
   const test::TokenFiles files(world_, 257);
   const config::RunConfig config = run_of(c, files, world_.size());

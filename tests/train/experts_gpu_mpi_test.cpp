@@ -30,8 +30,9 @@ constexpr double tolerance = 1e-4, bf16_noise = 1e-2;
 
 /// losses: Qwen3-MoE with all that a router's losses weigh. even: experts that follow each other in whole pieces of 16
 /// bytes, so that their products go in groups in bf16.
+/// even_fp8: the same with operands of 8 bits, expert by expert.
 /// wide: so many rows that their workspace is the largest.
-enum class Problem { qwen, losses, glm, qwen2, even, wide };
+enum class Problem { qwen, losses, glm, qwen2, even, even_fp8, wide };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   config::RunConfig config = test::odd_run(files, steps);
@@ -68,6 +69,10 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
       model.architecture = "qwen2_moe";
       model.shared_size = 37;
       break;
+    case Problem::even_fp8:
+      config.precision.fp8 = Fp8::rowwise;
+      config.precision.fp8_skip = {"*self_attn*"};
+      [[fallthrough]];
     case Problem::even:
       model.hidden_size = 32;
       model.expert_size = 16;
@@ -106,6 +111,7 @@ std::vector<Case> cases() {
        .memory = {.recompute = block, .offload = Offload::parameters}},
       {.name = "Qwen2", .problem = Problem::qwen2},
       {.name = "EvenBf16", .problem = Problem::even, .compute = DType::bf16},
+      {.name = "EvenFp8", .problem = Problem::even_fp8, .compute = DType::bf16},
       {.name = "Wide", .problem = Problem::wide},
       {.name = "QwenPipeline", .mesh = {.pipeline = 2}},
       {.name = "NcclGlmReplicated", .problem = Problem::glm, .mesh = {.replicate = 2}, .nccl = true},

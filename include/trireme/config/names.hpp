@@ -21,6 +21,7 @@ std::span<const Name<RopeType>> names_of(RopeType);
 std::span<const Name<TokenFormat>> names_of(TokenFormat);
 std::span<const Name<SyncPolicy>> names_of(SyncPolicy);
 std::span<const Name<DType>> names_of(DType);
+std::span<const Name<Fp8>> names_of(Fp8);
 std::span<const Name<Reduce>> names_of(Reduce);
 std::span<const Name<Recompute>> names_of(Recompute);
 std::span<const Name<ContextMethod>> names_of(ContextMethod);

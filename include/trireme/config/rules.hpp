@@ -46,6 +46,9 @@ constexpr std::int64_t largest_length = 1 << 30;   ///< of a sequence
 /// Throws ConfigError when one of them does not hold for config.model, which is complete.
 void check_experts(const RunConfig& config);
 
+/// Those of 8-bit products.
+[[nodiscard]] std::vector<Rule> precision_rules();
+
 /// Fills in the defaults that depend on other keys, but not on the number of ranks.
 void complete(RunConfig& config);
 

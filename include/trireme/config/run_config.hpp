@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "trireme/base/fp8.hpp"
 #include "trireme/base/units.hpp"
 
 /// The run file as values: one struct per TOML section, one member per key, the defaults as initialisers.
@@ -168,6 +169,8 @@ struct Precision {
   DType compute = DType::bf16;
   Reduce reduce = Reduce::fp32;
   DType moments = DType::fp32;
+  Fp8 fp8 = Fp8::none;
+  std::vector<std::string> fp8_skip;  ///< globs over Hugging Face parameter names
 };
 
 struct Memory {

@@ -7,22 +7,24 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/base/fp8.hpp"
 #include "trireme/kernels/grad.hpp"
 
 /// The one seam through which matrix products go. All tensors fp32 or all bf16, if not said otherwise; sums in fp32.
 namespace trireme::kernels {
 
-/// x w^T: [N, M]. x: [N, K]; w: [M, K] contiguous. Rows of x may be apart.
-[[nodiscard]] at::Tensor linear(const at::Tensor& x, const at::Tensor& w);
+/// x w^T: [N, M]. x: [N, K]; w: [M, K] contiguous. Rows of x may be apart. fp8: of both operands (see fp8.hpp).
+[[nodiscard]] at::Tensor linear(const at::Tensor& x, const at::Tensor& w, Fp8 fp8 = Fp8::none);
 
 /// The same in fp32 where the library in use computes that anyway, in the type of x and w elsewhere.
 [[nodiscard]] at::Tensor linear_wide(const at::Tensor& x, const at::Tensor& w);
 
-/// residual + x w^T. residual: [N, M].
-[[nodiscard]] at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual);
+/// residual + x w^T. residual: [N, M]. In fp8 the product is rounded to x's type before.
+[[nodiscard]] at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual,
+                                    Fp8 fp8 = Fp8::none);
 
 /// d_y w: the gradient of `linear` by x, [N, K], in the type of w. d_y: [N, M], of that type or fp32.
-[[nodiscard]] at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w);
+[[nodiscard]] at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w, Fp8 fp8 = Fp8::none);
 
 /// Writes or adds d_y^T x, the gradient of `linear` by w, into fp32. d_y: [N, M], of x's type or fp32; x: [N, K];
 /// grad: [M, K].

@@ -10,6 +10,7 @@
 #include "trireme/base/ids.hpp"
 #include "trireme/config/run_config.hpp"
 #include "trireme/model/decoder.hpp"
+#include "trireme/model/fp8.hpp"
 #include "trireme/model/partition.hpp"
 
 /// Architectures as data: compute blocks of stages, and the parameter blocks they read. Nothing here computes.
@@ -89,6 +90,7 @@ struct Stage {
   bool rotates = true;               ///< of attention: its queries and keys have RoPE
   bool sum_is_normed = false;  ///< the sum of a branch goes to the post_norm behind it, not to the residual stream
   bool sums_loads = false;     ///< of a router: its backward reads loads of sequences that several ranks divide
+  Fp8Products fp8{};
 };
 
 /// The unit of scheduling.

@@ -5,17 +5,19 @@
 
 #include "trireme/model/context.hpp"
 #include "trireme/model/experts.hpp"
+#include "trireme/model/fp8.hpp"
 
 /// How tensor parallelism cuts a parameter.
 namespace trireme::model {
 
-/// Which part of a model one tensor rank holds, and which tokens it sees.
+/// Which part of a model one tensor rank holds, which tokens it sees, and how it multiplies.
 struct TensorPart {
   int rank = 0;
   int ranks = 1;
   bool sequence_parallel = false;  ///< norms and residuals see 1/ranks of the tokens
   ContextPart context{};
   ExpertPart experts{};
+  Fp8Choice fp8{};  ///< of its products
   friend bool operator==(const TensorPart&, const TensorPart&) = default;
 };
 

@@ -55,6 +55,7 @@ class Slots {
 struct JointLinear {
   std::size_t weights = 0, count = 1;  ///< the first one's place, and how many there are
   std::optional<std::size_t> biases;   ///< the first one's place
+  Fp8 fp8 = Fp8::none;                 ///< of the forward and of the gradient by x
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, std::span<const at::Tensor> parameters) const;
   [[nodiscard]] at::Tensor backward_input(const at::Tensor& d_y, std::span<const at::Tensor> parameters) const;
@@ -67,6 +68,7 @@ struct OutputLinear {
   std::optional<std::size_t> bias{};
   double scale = 1;
   bool adds_bias = true;  ///< this rank does: one of those that are summed
+  Fp8 fp8 = Fp8::none;    ///< of the forward and of the gradient by x
 
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, const at::Tensor& residual,
                                    std::span<const at::Tensor> parameters) const;
@@ -110,7 +112,7 @@ class AttentionBranch final : public Branch {
 class MlpBranch final : public Branch {
  public:
   /// adds_bias: this rank adds the bias of down.
-  MlpBranch(const model::Decoder& decoder, bool adds_bias);
+  MlpBranch(const model::Decoder& decoder, bool adds_bias, const model::Fp8Products& fp8);
   [[nodiscard]] std::size_t products() const override { return 1; }
   at::Tensor forward(const at::Tensor& h, const at::Tensor& residual, std::span<const at::Tensor> parameters,
                      const Microbatch& microbatch, Mode mode, std::vector<at::Tensor>& saved) const override;
@@ -131,8 +133,10 @@ void extend_cache(const at::Tensor& k, const at::Tensor& v, const kernels::Atten
                   const Microbatch& microbatch, std::vector<at::Tensor>& cached);
 
 /// The linear layers before and behind attention. adds_bias: this rank adds the bias of o.
-[[nodiscard]] JointLinear projection_of(const model::Decoder& decoder, const Slots& slots);
-[[nodiscard]] OutputLinear output_of(const model::Decoder& decoder, const Slots& slots, bool adds_bias);
+[[nodiscard]] JointLinear projection_of(const model::Decoder& decoder, const Slots& slots,
+                                        const model::Fp8Products& fp8);
+[[nodiscard]] OutputLinear output_of(const model::Decoder& decoder, const Slots& slots, bool adds_bias,
+                                     const model::Fp8Products& fp8);
 
 /// The branch of a stage of attention or mlp, whole or cut. sizes: what this rank holds. device: where its tensors will
 /// lie.

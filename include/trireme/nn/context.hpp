@@ -94,7 +94,7 @@ class CoreAttention {
 /// o(attended). Saves attended. Parameters: roles_of(output).
 class AttentionOutput {
  public:
-  AttentionOutput(const model::Sizes& sizes, bool adds_bias);
+  AttentionOutput(const model::Sizes& sizes, bool adds_bias, const model::Fp8Products& fp8);
   /// As Branch::forward.
   [[nodiscard]] at::Tensor forward(const at::Tensor& attended, const at::Tensor& residual,
                                    std::span<const at::Tensor> parameters, Mode mode,

@@ -18,7 +18,7 @@ namespace trireme::nn {
 /// again it is given it. Parameters: roles_of(route).
 class Route {
  public:
-  explicit Route(const model::Sizes& sizes);
+  explicit Route(const model::Sizes& sizes, model::Fp8Products fp8);
 
   struct Tokens {
     at::Tensor h;                   ///< [N, D], normed
@@ -69,6 +69,7 @@ class Route {
   [[nodiscard]] std::size_t shared() const { return router_ + (experts_.choice_bias ? 2 : 1); }
 
   model::Experts experts_;
+  model::Fp8Products fp8_;  ///< of shared experts
   Norm norm_;
   std::size_t router_;  ///< its place
 };
@@ -77,7 +78,7 @@ class Route {
 /// where all is kept, what down reads before its weight. Of all experts' parameters it uses its own.
 class HeldExperts {
  public:
-  HeldExperts(const model::Sizes& sizes, const model::ExpertPart& part);
+  HeldExperts(const model::Sizes& sizes, const model::ExpertPart& part, model::Fp8Products fp8);
 
   /// What the experts make of rows [R, D], sorted by expert: rows [begin[e], begin[e + 1]) are of the rank's expert e;
   /// weights: fp32 [R]. Undefined in Mode::rebuild.
@@ -95,6 +96,7 @@ class HeldExperts {
                        std::span<const at::Tensor> pending) const;
 
  private:
+  model::Fp8Products fp8_;
   std::int64_t size_, held_;
   std::size_t first_;  ///< of its parameters
 };

@@ -4,6 +4,8 @@
 #include <cstdint>
 
 #include "kernels/cuda/matrix.hpp"
+#include "trireme/base/fp8.hpp"
+#include "trireme/kernels/fp8_format.hpp"
 
 /// What the .cu files offer to the .cpp files beside them, which know tensors: T is float or c10::BFloat16. Pointers
 /// lie on the device. Everything runs on the current stream and returns at once.
@@ -97,6 +99,25 @@ void embedding_gather(const std::int32_t* ids, std::int64_t first, bool part, Ma
 template <class T>
 void embedding_scatter_add(const std::int32_t* sorted, const std::int64_t* position, std::int64_t first, bool part,
                            Matrix<const T> d_out, Matrix<float> grad, float* partial);
+
+/// Chunks of rows that have maxima of their own.
+[[nodiscard]] std::int64_t fp8_maxima_chunks(std::int64_t rows);
+/// The codes of x [R, C], rows side by side; down_columns: of its transpose, R a multiple of 16. scales: [R], down
+/// columns [C], of all [1]; with mx mx_scales, as _scaled_mm wants them. maxima: workspace [fp8_maxima_chunks, C], of
+/// scales down columns and of all.
+template <class T>
+struct Fp8Quantize {
+  Matrix<const T> x;
+  Fp8 recipe;
+  Fp8Type type;
+  bool down_columns;
+  std::uint8_t* codes;
+  float* scales;
+  std::uint8_t* mx_scales;
+  std::uint32_t* maxima;
+};
+template <class T>
+void fp8_quantize(const Fp8Quantize<T>& arguments);
 
 /// losses: [2, rows], by LossSums. Turns logits into their gradient where `gradient`.
 template <class T>

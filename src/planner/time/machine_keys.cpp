@@ -33,6 +33,8 @@ std::vector<MachineKey> all_keys() {
        "data sheet, bf16, dense: MFU divides by it"},
       {"gpu", "fp32_factor", 1, 1e-3, 10, false, [](M& m) -> double& { return m.fp32_factor; },
        "rate of fp32 products over bf16 ones"},
+      {"gpu", "fp8_factor", 1, 0, 10, false, [](M& m) -> double& { return m.fp8_factor; },
+       "rate of fp8 products over bf16 ones; 0: GPUs without them"},
       {"gpu", "attention_tflops", 1e12, 1e-5, 1e5, true, [](M& m) -> double& { return m.attention_flops; },
        "achieved, causal half counted, times head_dim / (head_dim + 16)"},
       {"gpu", "memory_tb_s", 1e12, 1e-4, 1e3, true, [](M& m) -> double& { return m.memory_bandwidth; },

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "trireme/base/error.hpp"
 #include "trireme/schedule/access.hpp"
 
 namespace trireme::planner {
@@ -27,6 +28,19 @@ constexpr double plain_activation = 10.0 / 18;
 
 /// Products per weight.
 int products(Phase phase) { return phase == Phase::backward ? 2 : 1; }
+
+/// Products per weight that round their operands to fp8: all but the weight gradients.
+int rounded_products(Phase phase, Fp8 fp8) { return fp8 == Fp8::none || phase == Phase::backward_weight ? 0 : 1; }
+
+/// How many bf16 products take as long as one of operands in fp8. On CPUs these are rounded and multiplied in fp32.
+double time_of_fp8(const Machine& machine, bool on_gpu) {
+  const double factor = on_gpu ? machine.fp8_factor : machine.fp32_factor;
+  if (factor > 0) return 1 / factor;
+  throw ConfigError(fmt::format(
+      "precision.fp8: machine \"{}\" has no rate of such products; set gpu.fp8_factor in its file if its GPUs have "
+      "them, or precision.fp8 = \"none\"",
+      machine.name));
+}
 
 /// Adds the terms of one block's stages.
 class Stages {
@@ -104,51 +118,65 @@ class Stages {
       if (model_[ref].shape.size() == 2) weights.push_back(ref);
     if (stage.kind == model::StageKind::moe) {
       const auto& router = model_[weights.front()].shape;
-      add_product("router", 1, f64(stream_tokens()), router[0], router[1]);
-      shared_terms();
-      return expert_terms(without_last);
+      add_product("router", 1, f64(stream_tokens()), router[0], router[1], Fp8::none);
+      shared_terms(stage.fp8);
+      return expert_terms(without_last, stage.fp8);
     }
     // Nothing reads what experts make of rows when they run again.
-    if (stage.kind == model::StageKind::experts) return expert_terms(phase_ == Phase::recompute);
+    if (stage.kind == model::StageKind::experts) return expert_terms(phase_ == Phase::recompute, stage.fp8);
     if (without_last && !weights.empty()) weights.pop_back();
     const std::int64_t tokens = stage.kind == model::StageKind::route ? stream_tokens() : all_tokens();
     for (const model::ParamRef ref : weights) {
       const auto& shape = model_[ref].shape;
-      const double flops = 2 * f64(tokens) * f64(shape[0]) * f64(shape[1]);
-      const double rate = product_rate(c_.machine, flops, c_.of.replay_options.compute);
-      const double seconds = products(phase_) * flops / rate;
-      if (terms_ != nullptr)
-        note("product", seconds,
-             fmt::format("{} x 2 x {} x {} x {} / {:.4g} FLOP/s", products(phase_), tokens, shape[0], shape[1], rate));
-      seconds_ += seconds;
+      add_product("product", 1, f64(tokens), shape[0], shape[1], stage.fp8.of(model_[ref].role));
     }
   }
 
-  void add_product(const char* name, std::int64_t times, double tokens, std::int64_t out, std::int64_t in) {
+  void add_product(const char* name, std::int64_t times, double tokens, std::int64_t out, std::int64_t in, Fp8 fp8) {
     const double flops = 2 * tokens * f64(out) * f64(in);
     const double rate = product_rate(c_.machine, flops, c_.of.replay_options.compute);
-    const double seconds = products(phase_) * f64(times) * flops / rate;
+    const int rounded = rounded_products(phase_, fp8);
+    const double in_bf16 =
+        products(phase_) - rounded + (rounded > 0 ? time_of_fp8(c_.machine, c_.of.replay_options.on_gpu) : 0);
+    const double seconds = in_bf16 * f64(times) * flops / rate;
     if (terms_ != nullptr)
       note(name, seconds,
-           fmt::format("{} x {} x 2 x {} x {} x {} / {:.4g} FLOP/s", products(phase_), times, tokens, out, in, rate));
+           fmt::format("{}{:.3g} x 2 x {} x {} x {} / {:.4g} FLOP/s", times > 1 ? fmt::format("{} x ", times) : "",
+                       in_bf16, tokens, out, in, rate));
+    seconds_ += seconds;
+    if (rounded > 0) rounding(times, tokens, out, in);
+  }
+
+  /// Operands are read and written as bytes; the columns of a weight are read twice, for their scales first.
+  void rounding(std::int64_t times, double tokens, std::int64_t out, std::int64_t in) {
+    const bool backward = phase_ == Phase::backward || phase_ == Phase::backward_input;
+    const double of_weight = f64(out) * f64(in) * (backward ? 5 : 3);
+    const double count = f64(times) * (3 * tokens * f64(backward ? out : in) + of_weight);
+    const double seconds = count / c_.machine.memory_bandwidth;
+    if (terms_ != nullptr)
+      note("rounding to fp8", seconds, fmt::format("{:.4g} B / {:.4g} B/s", count, c_.machine.memory_bandwidth));
     seconds_ += seconds;
   }
 
   /// Experts of every token.
-  void shared_terms() {
+  void shared_terms(const model::Fp8Products& fp8) {
     const model::Experts& experts = *model_.sizes.decoder.experts;
     if (experts.shared == model::SharedExperts::none) return;
-    add_product("gate and up of shared experts", 1, f64(stream_tokens()), 2 * experts.shared_size, model_.sizes.hidden);
-    add_product("down of shared experts", 1, f64(stream_tokens()), model_.sizes.hidden, experts.shared_size);
+    add_product("gate and up of shared experts", 1, f64(stream_tokens()), 2 * experts.shared_size, model_.sizes.hidden,
+                fp8.of(model::Role::shared_gate));
+    add_product("down of shared experts", 1, f64(stream_tokens()), model_.sizes.hidden, experts.shared_size,
+                fp8.of(model::Role::shared_down));
   }
 
   /// This rank's experts as if each got as many rows as the others. without_last: but for their down.
-  void expert_terms(bool without_last) {
+  void expert_terms(bool without_last, const model::Fp8Products& fp8) {
     const model::Experts& experts = *model_.sizes.decoder.experts;
     const std::int64_t held = model_.part.experts.held(experts.count);
     const double each = f64(stream_tokens() * experts.per_token) / f64(held);
-    add_product("gate and up of experts", held, each, 2 * experts.size, model_.sizes.hidden);
-    if (!without_last) add_product("down of experts", held, each, model_.sizes.hidden, experts.size);
+    add_product("gate and up of experts", held, each, 2 * experts.size, model_.sizes.hidden,
+                fp8.of(model::Role::expert_gate));
+    if (!without_last)
+      add_product("down of experts", held, each, model_.sizes.hidden, experts.size, fp8.of(model::Role::expert_down));
   }
 
   /// Causal half: 2 T s heads head_dim forward; backward computes 2.5 times that at 0.8 of the rate. With a window w

@@ -50,6 +50,16 @@ std::string saves_line(const config::RunConfig& c, const Environment& environmen
                      stop_command(environment.batch_job));
 }
 
+/// Behind the compute type.
+std::string fp8_text(const config::Precision& precision) {
+  if (precision.fp8 == Fp8::none) return "";
+  if (precision.fp8 == Fp8::tensorwise)
+    log::warning(
+        "precision.fp8 = tensorwise: scales depend on how ranks and microbatches divide a batch, and so do losses; set "
+        "rowwise or mx for losses that do not");
+  return fmt::format(" with {} fp8 products", config::to_text(precision.fp8));
+}
+
 }  // namespace
 
 std::string banner(const Job& job, const Environment& environment, const kernels::GemmChoice& gemm,
@@ -73,8 +83,9 @@ std::string banner(const Job& job, const Environment& environment, const kernels
                      c.batch.global, c.data.seq_len, job.resolved().accumulation,
                      job.resolved().accumulation == 1 ? "" : "es", c.batch.micro, job.mesh().dp_size());
   out += data_line(c, samples);
-  out += fmt::format("step     {} compute, {} gradients, reshard after forward {}\n", to_text(c.precision.compute),
-                     config::to_text(c.sync.policy), c.sync.reshard_after_forward == 1 ? "no" : "yes");
+  out += fmt::format("step     {} compute{}, {} gradients, reshard after forward {}\n", to_text(c.precision.compute),
+                     fp8_text(c.precision), config::to_text(c.sync.policy),
+                     c.sync.reshard_after_forward == 1 ? "no" : "yes");
   out += fmt::format("threads  {} per rank, {} core{} on this node for {} rank{}{}\n", environment.threads,
                      topology.node_cores, topology.node_cores == 1 ? "" : "s", topology.node_ranks,
                      topology.node_ranks == 1 ? "" : "s",

@@ -10,6 +10,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/kernels/experts.hpp"
+#include "trireme/kernels/fp8_format.hpp"
 #include "trireme/mpi/gather.hpp"
 
 namespace trireme::train {
@@ -31,6 +32,19 @@ void refuse_without_device_kernel(const config::RunConfig& config) {
     throw EnvironmentError(fmt::format(
         "model.experts = {}: the router on a GPU has room for at most {}. Set device.type = \"cpu\", or fewer experts.",
         config.model.experts, kernels::most_experts_on_gpu));
+}
+
+void refuse_without_fp8(const config::RunConfig& config, const device::Gpu& gpu) {
+  const Fp8 recipe = config.precision.fp8;
+  const char* const needed = kernels::missing_fp8_capability(recipe, gpu.major, gpu.minor);
+  if (needed == nullptr) return;
+  throw EnvironmentError(
+      fmt::format("precision.fp8 = \"{}\" requires a GPU of compute capability {}, but {} has {}.{}. Set "
+                  "{}precision.fp8 = \"none\".",
+                  config::to_text(recipe), needed, gpu.name, gpu.major, gpu.minor,
+                  recipe == Fp8::mx && kernels::missing_fp8_capability(Fp8::rowwise, gpu.major, gpu.minor) == nullptr
+                      ? "precision.fp8 = \"rowwise\", or "
+                      : ""));
 }
 
 /// Libraries read these when they start; who has set them knows why.
@@ -74,6 +88,7 @@ ComputeDevice decided(const config::RunConfig& config, const device::GpuProbe& p
   refuse_without_device_kernel(config);
   const device::Gpu& gpu =
       probe.gpus.at(static_cast<std::size_t>(gpu_of(static_cast<int>(probe.gpus.size()), ranks.node_rank)));
+  refuse_without_fp8(config, gpu);
   ComputeDevice chosen{.device = {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(gpu.index)}, .gpu = gpu};
   if (config.comm.backend == Backend::mpi) return chosen;
   if (!ranks.shared) {

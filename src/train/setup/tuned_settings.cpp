@@ -91,7 +91,8 @@ std::optional<config::Sync> saved_policy(const config::RunConfig& config, const 
     const config::RunConfig saved = config::parse_run_file(manifest.state.run_file, checkpoint::index_path(path));
     const bool same = manifest.mesh == mesh && saved.batch.global == config.batch.global &&
                       saved.batch.micro == config.batch.micro && saved.memory.budget == config.memory.budget &&
-                      saved.precision.compute == config.precision.compute;
+                      saved.precision.compute == config.precision.compute &&
+                      saved.precision.fp8 == config.precision.fp8;
     return same ? std::optional(saved.sync) : std::nullopt;
   } catch (const io::ReadError&) {
     throw;

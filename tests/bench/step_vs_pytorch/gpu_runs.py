@@ -73,6 +73,13 @@ def nvidia_smi(field):
     return int(seen) if seen.isdigit() else None
 
 
+def capability():
+    """The compute capability of the first GPU, such as 9.0; 0 where nvidia-smi does not say."""
+    seen = subprocess.run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader", "-i", "0"],
+                          capture_output=True, text=True, check=False).stdout.strip()
+    return float(seen) if re.fullmatch(r"\d+\.\d", seen) else 0.0
+
+
 def write_tokens(path, vocab_size, count):
     """Tokens that follow a noisy rule, so that there is something to learn; 16 million in seconds."""
     import numpy  # of the Python with PyTorch

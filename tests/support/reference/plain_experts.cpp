@@ -2,6 +2,7 @@
 // Mixtures of experts as Hugging Face's Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, GLM-4-MoE and dots1 have them, and the
 // losses of their routers (DeepSeek-V3 2024, equations 17 to 20; ST-MoE, Zoph et al. 2022).
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/silu.h>
@@ -55,17 +56,26 @@ void add_router_losses(const config::Model& model, const at::Tensor& logits, con
 }  // namespace
 
 at::Tensor plain_experts(const config::Model& model, const Parameters& parameters, const std::string& layer,
-                         const at::Tensor& h, PlainRouter* router) {
+                         const at::Tensor& h, PlainRouter* router, const PlainFp8& fp8) {
   const bool mixtral = model.architecture == "mixtral";
   const bool deepseek = model.architecture == "glm4_moe" || model.architecture == "dots1";
   const std::string block = layer + (mixtral ? "block_sparse_moe." : "mlp.");
   const auto project = [&](const at::Tensor& x, const std::string& name) {
     return x.matmul(parameters.at(block + name + ".weight").t());
   };
-  const auto network = [&](const at::Tensor& x, const std::string& name) {
-    const at::Tensor inner =
-        at::silu(project(x, name + (mixtral ? "w1" : "gate_proj"))) * project(x, name + (mixtral ? "w3" : "up_proj"));
-    return project(inner, name + (mixtral ? "w2" : "down_proj"));
+  const auto network = [&](const at::Tensor& x, const std::string& name, const at::Tensor& weight) {
+    const std::string gate = name + (mixtral ? "w1" : "gate_proj"), up = name + (mixtral ? "w3" : "up_proj"),
+                      down = name + (mixtral ? "w2" : "down_proj");
+    if (fp8.recipe == Fp8::none) {
+      const at::Tensor y = project(at::silu(project(x, gate)) * project(x, up), down);
+      return weight.defined() ? weight * y : y;
+    }
+    // Gate and up are one product; what down reads is weighed before it is rounded.
+    const auto weight_of = [&](const std::string& of) { return parameters.at(block + of + ".weight"); };
+    const at::Tensor both = plain_fp8_product(x, at::cat({weight_of(gate), weight_of(up)}), fp8.recipe);
+    const std::vector<at::Tensor> halves = both.chunk(2, -1);
+    const at::Tensor inner = at::silu(halves[0]) * halves[1];
+    return plain_fp8_product(weight.defined() ? weight * inner : inner, weight_of(down), fp8.recipe);
   };
   const auto scores_of = [&](const at::Tensor& x) { return deepseek ? x.sigmoid() : x.softmax(-1); };
   const at::Tensor tokens = h.flatten(0, 1), logits = project(tokens, "gate"), scores = scores_of(logits);
@@ -83,10 +93,10 @@ at::Tensor plain_experts(const config::Model& model, const Parameters& parameter
       at::zeros_like(logits).scatter(1, chosen, model.router_scale * (model.router_normalize ? normalized : values));
   at::Tensor sum = at::zeros_like(tokens);
   for (std::int64_t e = 0; e < model.experts; ++e)
-    sum = sum + weights.slice(1, e, e + 1) * network(tokens, "experts." + std::to_string(e) + ".");
+    sum = sum + network(tokens, "experts." + std::to_string(e) + ".", weights.slice(1, e, e + 1));
   if (model.architecture == "qwen2_moe")
-    sum = sum + project(tokens, "shared_expert_gate").sigmoid() * network(tokens, "shared_expert.");
-  if (deepseek) sum = sum + network(tokens, "shared_experts.");
+    sum = sum + network(tokens, "shared_expert.", project(tokens, "shared_expert_gate").sigmoid());
+  if (deepseek) sum = sum + network(tokens, "shared_experts.", {});
   if (router == nullptr) return sum.view_as(h);
   add_router_losses(model, logits, scores_of(logits.to(at::kDouble)), chosen, h.size(0), *router);
   router->loads[block + "gate.e_score_correction_bias"] = at::zeros_like(logits).scatter(1, chosen, 1.0).sum(0);

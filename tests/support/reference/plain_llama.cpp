@@ -4,12 +4,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/logical_or.h>
-#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsqrt.h>
@@ -19,6 +17,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -126,6 +125,7 @@ struct LlamaForward {
   std::int64_t head_dim = model.head_dim > 0 ? model.head_dim : model.hidden_size / model.heads;
   std::int64_t kv_heads = model.kv_heads > 0 ? model.kv_heads : model.heads;
   PlainRouter* router = nullptr;  ///< where its losses are summed
+  const PlainFp8& fp8;
   std::string layer{};
   std::int64_t index = 0;  ///< of the layer
 
@@ -138,6 +138,30 @@ struct LlamaForward {
     const auto bias = parameters.find(layer + name + ".bias");
     const at::Tensor y = project(x, of_layer(name));
     return bias == parameters.end() ? y : y + bias->second;
+  }
+
+  /// Linear layers of x, one output each; units: what each output is divided by over tensor ranks.
+  [[nodiscard]] std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<std::string>& names,
+                                                const std::vector<std::int64_t>& units) const {
+    std::vector<at::Tensor> out, weights, biases;
+    for (const std::string& name : names) {
+      if (!fp8.takes(layer + name + ".weight")) {
+        out.push_back(linear(x, name));
+        continue;
+      }
+      const auto bias = parameters.find(layer + name + ".bias");
+      weights.push_back(of_layer(name));
+      biases.push_back(bias == parameters.end() ? at::Tensor() : bias->second);
+    }
+    return weights.empty() ? out : plain_fp8_joint(x, weights, biases, units, fp8);
+  }
+
+  /// A linear layer whose input is divided over tensor ranks.
+  [[nodiscard]] at::Tensor sum_of_ranks(const at::Tensor& x, const std::string& name) const {
+    if (!fp8.takes(layer + name + ".weight")) return linear(x, name);
+    const auto bias = parameters.find(layer + name + ".bias");
+    const at::Tensor sum = plain_fp8_sum(x, of_layer(name), fp8);
+    return bias == parameters.end() ? sum : sum + bias->second;
   }
 
   /// The norm whose parameters begin with `name`.
@@ -193,9 +217,13 @@ struct LlamaForward {
 
   [[nodiscard]] at::Tensor attention(const at::Tensor& h) const {
     const std::int64_t positions = h.size(1);
-    at::Tensor q = heads(normed_over_width(linear(h, "self_attn.q_proj"), "self_attn.q_norm"), model.heads);
-    at::Tensor k = heads(normed_over_width(linear(h, "self_attn.k_proj"), "self_attn.k_norm"), kv_heads);
-    at::Tensor v = heads(linear(h, "self_attn.v_proj"), kv_heads);
+    const std::vector<at::Tensor> qkv =
+        linears(h, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}, {model.heads, kv_heads, kv_heads});
+    // Tensor ranks that hold the same head have a copy of it each.
+    const std::int64_t held = qkv[1].size(-1) / head_dim;
+    at::Tensor q = heads(normed_over_width(qkv[0], "self_attn.q_norm"), model.heads);
+    at::Tensor k = heads(normed_over_width(qkv[1], "self_attn.k_norm"), held);
+    at::Tensor v = heads(qkv[2], held);
     if (family.starts_with("qwen3") || family == "gemma3" || family == "exaone4" || family == "dots1" ||
         model.qk_norm) {
       q = normed(q, layer + "self_attn.q_norm");
@@ -207,19 +235,21 @@ struct LlamaForward {
       const at::Tensor periods = at::floor(at::arange(positions, at::kDouble) / s.original_max_position_embeddings);
       q = q * (1 + s.llama_4_scaling_beta * at::log1p(periods)).unsqueeze(1).to(q.scalar_type());
     }
-    k = rotated(k).repeat_interleave(model.heads / kv_heads, 1);
-    v = v.repeat_interleave(model.heads / kv_heads, 1);
+    k = rotated(k).repeat_interleave(model.heads / held, 1);
+    v = v.repeat_interleave(model.heads / held, 1);
     const at::Tensor weights =
         scores(q, k).masked_fill(hidden(positions), -std::numeric_limits<double>::infinity()).softmax(-1);
     const at::Tensor mixed = weights.matmul(v).transpose(1, 2).reshape({h.size(0), positions, model.heads * head_dim});
-    return linear(mixed, "self_attn.o_proj");
+    return sum_of_ranks(mixed, "self_attn.o_proj");
   }
 
   [[nodiscard]] at::Tensor mlp(const at::Tensor& h) const {
-    if (model.experts > 0 && index >= model.dense_layers) return plain_experts(model, parameters, layer, h, router);
-    const at::Tensor gate = linear(h, "mlp.gate_proj");
-    const at::Tensor inner = (gemma ? at::gelu(gate, "tanh") : at::silu(gate)) * linear(h, "mlp.up_proj");
-    return linear(inner, "mlp.down_proj");
+    if (model.experts > 0 && index >= model.dense_layers)
+      return plain_experts(model, parameters, layer, h, router, fp8);
+    const std::vector<at::Tensor> both =
+        linears(h, {"mlp.gate_proj", "mlp.up_proj"}, {model.intermediate_size, model.intermediate_size});
+    const at::Tensor inner = (gemma ? at::gelu(both[0], "tanh") : at::silu(both[0])) * both[1];
+    return sum_of_ranks(inner, "mlp.down_proj");
   }
 
   /// x + branch of what it reads: normed before, behind or on both sides.
@@ -259,30 +289,11 @@ struct LlamaForward {
 
 }  // namespace
 
-at::Tensor plain_unseen(const at::Tensor& tokens, std::optional<std::int64_t> document_end) {
-  const at::Tensor later = at::ones({tokens.size(1), tokens.size(1)}, at::kBool).triu(1);
-  if (!document_end) return later.expand({tokens.size(0), 1, -1, -1});
-  const at::Tensor ends = (tokens == *document_end).to(at::kLong);
-  const at::Tensor document = ends.cumsum(1) - ends;  // how many ended before
-  return at::logical_or(later, document.unsqueeze(2) != document.unsqueeze(1)).unsqueeze(1);
-}
-
 at::Tensor plain_logits(const config::Model& model, const Parameters& parameters, const at::Tensor& tokens,
-                        const at::Tensor& unseen, PlainRouter* router) {
-  if (model.architecture == "gpt2") return plain_gpt2_logits(model, parameters, tokens, unseen);
-  return LlamaForward{.model = model, .parameters = parameters, .unseen = unseen, .router = router}.run(tokens);
-}
-
-PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch) {
-  PlainRouter router;
-  const at::Tensor logits = plain_logits(model, parameters, batch.inputs, batch.unseen, &router);
-  const at::Tensor losses =
-      at::cross_entropy_loss(logits.view({-1, logits.size(2)}), batch.targets.view({-1}), {}, at::Reduction::None, -1);
-  const at::Tensor counted = batch.targets >= 0;
-  const at::Tensor squares = at::logsumexp(logits, 2).to(at::kDouble).pow(2) * counted;
-  return {.cross_entropy = losses.to(at::kDouble).sum() / counted.sum(),
-          .squared_log_z = squares.sum() / counted.sum(),
-          .router = router};
+                        const at::Tensor& unseen, PlainRouter* router, const PlainFp8& fp8) {
+  if (model.architecture == "gpt2") return plain_gpt2_logits(model, parameters, tokens, unseen, fp8);
+  return LlamaForward{.model = model, .parameters = parameters, .unseen = unseen, .router = router, .fp8 = fp8}.run(
+      tokens);
 }
 
 }  // namespace trireme::test

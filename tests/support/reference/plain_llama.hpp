@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "support/reference/plain_fp8.hpp"
 #include "trireme/config/run_config.hpp"
 
 /// The plain program: the oracle of the distributed one. One process, whole parameters, libtorch's own operators under
@@ -37,19 +38,21 @@ struct PlainRouter {
 /// What a layer's experts compute of h [B, T, D]: all of them compute every token, whose weight is 0 where it did not
 /// choose them. layer: how its tensors begin. router: where its losses are added; may be null.
 [[nodiscard]] at::Tensor plain_experts(const config::Model& model, const Parameters& parameters,
-                                       const std::string& layer, const at::Tensor& h, PlainRouter* router);
+                                       const std::string& layer, const at::Tensor& h, PlainRouter* router,
+                                       const PlainFp8& fp8 = {});
 
 /// The logits of the model's architecture: [B, T, vocab]. tokens: [B, T] int64. unseen: plain_unseen.
 [[nodiscard]] at::Tensor plain_logits(const config::Model& model, const Parameters& parameters,
-                                      const at::Tensor& tokens, const at::Tensor& unseen,
-                                      PlainRouter* router = nullptr);
+                                      const at::Tensor& tokens, const at::Tensor& unseen, PlainRouter* router = nullptr,
+                                      const PlainFp8& fp8 = {});
 [[nodiscard]] inline at::Tensor plain_logits(const config::Model& model, const Parameters& parameters,
                                              const at::Tensor& tokens) {
   return plain_logits(model, parameters, tokens, plain_unseen(tokens));
 }
 
 [[nodiscard]] at::Tensor plain_gpt2_logits(const config::Model& model, const Parameters& parameters,
-                                           const at::Tensor& tokens, const at::Tensor& unseen);
+                                           const at::Tensor& tokens, const at::Tensor& unseen,
+                                           const PlainFp8& fp8 = {});
 
 /// The rows of one optimizer step over the whole job: int64, [batch.global, seq_len] each; targets -1 where they do not
 /// count.
@@ -80,7 +83,8 @@ struct PlainLoss {
   at::Tensor squared_log_z;  ///< of log(Z)^2, Z the sum of exp(logit)
   PlainRouter router;
 };
-[[nodiscard]] PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch);
+[[nodiscard]] PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch,
+                                   const PlainFp8& fp8 = {});
 
 /// The learning rate of step `step`, from 0.
 [[nodiscard]] double plain_learning_rate(const config::RunConfig& config, std::int64_t step);
@@ -98,7 +102,8 @@ struct Curve {
 };
 
 /// Trains `steps` steps from `initial`, which stays as it is. The steps in `skipped` use up their data and learning
-/// rate only.
+/// rate only. Products are in fp8 where the run file says so, and cut where its tensor ranks cut them; all else is in
+/// the type of `initial`.
 [[nodiscard]] Curve plain_train(const config::RunConfig& config, const Parameters& initial, int steps,
                                 const std::set<int>& skipped = {});
 

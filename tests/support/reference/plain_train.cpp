@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plain program's data, learning rate, clipping and optimizer.
+// The plain program's data, loss, learning rate, clipping and optimizer.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/logical_or.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
@@ -153,15 +157,37 @@ double plain_learning_rate(const config::RunConfig& config, std::int64_t step) {
   return t < end - decay ? high : high + (low - high) * (t - (end - decay)) / decay;
 }
 
+at::Tensor plain_unseen(const at::Tensor& tokens, std::optional<std::int64_t> document_end) {
+  const at::Tensor later = at::ones({tokens.size(1), tokens.size(1)}, at::kBool).triu(1);
+  if (!document_end) return later.expand({tokens.size(0), 1, -1, -1});
+  const at::Tensor ends = (tokens == *document_end).to(at::kLong);
+  const at::Tensor document = ends.cumsum(1) - ends;  // how many ended before
+  return at::logical_or(later, document.unsqueeze(2) != document.unsqueeze(1)).unsqueeze(1);
+}
+
+PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch,
+                     const PlainFp8& fp8) {
+  PlainRouter router;
+  const at::Tensor logits = plain_logits(model, parameters, batch.inputs, batch.unseen, &router, fp8);
+  const at::Tensor losses =
+      at::cross_entropy_loss(logits.view({-1, logits.size(2)}), batch.targets.view({-1}), {}, at::Reduction::None, -1);
+  const at::Tensor counted = batch.targets >= 0;
+  const at::Tensor squares = at::logsumexp(logits, 2).to(at::kDouble).pow(2) * counted;
+  return {.cross_entropy = losses.to(at::kDouble).sum() / counted.sum(),
+          .squared_log_z = squares.sum() / counted.sum(),
+          .router = router};
+}
+
 Curve plain_train(const config::RunConfig& config, const Parameters& initial, int steps, const std::set<int>& skipped) {
   Parameters parameters;
   for (const auto& [name, value] : initial) parameters[name] = value.detach().clone().requires_grad_();
   AdamW optimizer(config.optimizer, parameters);
   const PlainData data(config);
+  const PlainFp8 fp8{.recipe = config.precision.fp8, .skip = config.precision.fp8_skip, .tensor = config.mesh.tensor};
   Curve curve;
   for (int step = 0; step < steps; ++step) {
     for (auto& [name, value] : parameters) value.mutable_grad() = at::Tensor();
-    const PlainLoss loss = plain_loss(config.model, parameters, data.step(step));
+    const PlainLoss loss = plain_loss(config.model, parameters, data.step(step), fp8);
     const at::Tensor z_loss = config.loss.z_loss * loss.squared_log_z;
     const at::Tensor of_routers =
         config.loss.balance_loss * loss.router.balance + config.loss.router_z_loss * loss.router.squared_log_z;

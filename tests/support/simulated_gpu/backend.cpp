@@ -267,21 +267,10 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
 }
 void record_stream(at::Tensor& tensor, at::Stream stream) { used_on(tensor.storage().data_ptr().get(), stream.id()); }
 
-/// Products of bf16 with sums in fp32, which libtorch has on GPUs only.
-at::Tensor& mm_wide(const at::Tensor& a, const at::Tensor& b, at::ScalarType type, at::Tensor& out) {
-  return out.copy_(at::mm(a.to(type), b.to(type)));
-}
-at::Tensor& addmm_wide(const at::Tensor& to, const at::Tensor& a, const at::Tensor& b, at::ScalarType type,
-                       const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
-  return out.copy_(at::addmm(to, a.to(type), b.to(type), beta, alpha));
-}
-
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
   library.impl("record_stream", &record_stream);
-  library.impl("mm.dtype_out", &mm_wide);
-  library.impl("addmm.dtype_out", &addmm_wide);
   // Where libtorch would look for a kernel of the device behind an operator of all devices.
   library.impl("copy_", torch::CppFunction::makeFromBoxedFunction<&run>());
 }

@@ -64,6 +64,25 @@ TEST(DecideDevice, TakesTheGpuOfTheRanksPlaceAndNccl) {
   }
 }
 
+TEST(DecideDevice, RefusesFp8ThatTheGpuCannotMultiply) {
+  config::RunConfig config = wants(DeviceType::cuda);
+  device::GpuProbe probe = gpus(1);
+  config.precision.fp8 = Fp8::rowwise;
+  EXPECT_EQ(refusal(config, probe, {}), "");
+  config.precision.fp8 = Fp8::mx;
+  EXPECT_THAT(refusal(config, probe, {}),
+              HasSubstr("precision.fp8 = \"mx\" requires a GPU of compute capability 10.0 (Blackwell), but NVIDIA H200 "
+                        "has 9.0. Set precision.fp8 = \"rowwise\", or precision.fp8 = \"none\"."));
+  probe.gpus[0] = {.name = "NVIDIA A100", .major = 8, .bus = "0"};
+  EXPECT_THAT(refusal(config, probe, {}), HasSubstr("has 8.0. Set precision.fp8 = \"none\"."));
+  for (const Fp8 recipe : {Fp8::rowwise, Fp8::tensorwise}) {
+    config.precision.fp8 = recipe;
+    EXPECT_THAT(refusal(config, probe, {}), HasSubstr("compute capability 8.9 (Ada, Hopper), but NVIDIA A100 has 8.0"));
+  }
+  config.device.type = DeviceType::cpu;
+  EXPECT_EQ(refusal(config, probe, {}), "") << "emulated";
+}
+
 TEST(DecideDevice, LeavesGpusAloneWhereTheCpuIsAskedFor) {
   EXPECT_TRUE(decide_device(wants(DeviceType::cpu), gpus(4), {}).device.is_cpu());
 }

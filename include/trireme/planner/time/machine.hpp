@@ -47,6 +47,7 @@ struct Machine {
   double peak_flops = 0;              ///< of one GPU in bf16, dense: what MFU divides by
   std::vector<ProductRate> products;  ///< by size, smallest first; between two sizes the rate is interpolated
   double fp32_factor = 1;             ///< rate of fp32 products over that of bf16 ones
+  double fp8_factor = 0;              ///< rate of fp8 products over that of bf16 ones; 0: GPUs without them
   double attention_flops = 0;         ///< FLOP/s over the causal half, times head_dim / (head_dim + 16)
   double memory_bandwidth = 0;        ///< bytes per second that kernels achieve
   Bytes memory{};                     ///< of one GPU

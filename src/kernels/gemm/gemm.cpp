@@ -9,6 +9,7 @@
 #include "kernels/cuda.hpp"
 #include "kernels/simd/rows.hpp"
 #include "trireme/kernels/cast.hpp"
+#include "trireme/kernels/fp8.hpp"
 #include "trireme/kernels/gemm_library.hpp"
 
 namespace trireme::kernels {
@@ -72,11 +73,13 @@ void linear_backward_weight(GemmLibrary library, const at::Tensor& d_y, const at
   grad.accumulate ? to.addmm_(d_y.t(), x) : at::mm_out(to, d_y.t(), x);
 }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& w) {
+at::Tensor linear(const at::Tensor& x, const at::Tensor& w, Fp8 fp8) {
+  if (fp8 != Fp8::none) return fp8_linear(fp8, x, w);
   return x.is_cuda() ? cuda::linear(x, w) : linear(products_for(x).forward, x, w);
 }
 
-at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual) {
+at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual, Fp8 fp8) {
+  if (fp8 != Fp8::none) return fp8_linear(fp8, x, w).add_(residual);
   if (x.is_cuda()) return cuda::linear_add(x, w, residual);
   return linear_add(products_for(x).forward, x, w, residual);
 }
@@ -87,7 +90,8 @@ at::Tensor linear_wide(const at::Tensor& x, const at::Tensor& w) {
   return library == GemmLibrary::blocked ? blocked_linear_wide(x, w) : linear(library, x, w);
 }
 
-at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w) {
+at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w, Fp8 fp8) {
+  if (fp8 != Fp8::none) return fp8_backward_input(fp8, d_y, w);
   if (w.is_cuda()) return cuda::linear_backward_input(d_y, w);
   return linear_backward_input(products_for(w).backward_input, d_y, w);
 }
