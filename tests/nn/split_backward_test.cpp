@@ -98,7 +98,7 @@ TEST(SplitBackward, OfExpertsGivesTheBitsOfTheWholeOne) {
 TEST(SplitBackward, OfDividedExpertsLeavesWhatIsPlannedAndReadsNoParametersForWeights) {
   const model::Sizes sizes = test::expert_sizes();
   const model::Experts& experts = *sizes.decoder.experts;
-  const HeldExperts held(sizes, {.rank = 0, .ranks = 1});
+  const HeldExperts held(sizes, {.rank = 0, .ranks = 1}, {});
   const test::Flat f = test::flat(StageKind::moe, sizes, at::kFloat, false);
   const auto first = static_cast<std::ptrdiff_t>(f.parameters.size()) - 3 * experts.count;
   const std::vector<at::Tensor> parameters(f.parameters.begin() + first, f.parameters.end());
