@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#undef _FORTIFY_SOURCE  // it takes a jump to another stack for a mistake
 #include <cuda_runtime.h>
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "device/cuda/launch.cuh"
@@ -19,89 +19,131 @@ void (*launcher)(const std::function<void()>& run) = nullptr;
 
 namespace {
 
-enum class State { ready, at_block_barrier, at_warp_barrier, done };
+constexpr std::size_t stack_bytes = 128 << 10;
+constexpr unsigned warp = 32, most = 1024, none = most;
 
-/// A thread of a block. It is made once (makecontext) and changed to by _longjmp, which leaves signals alone:
-/// swapcontext would enter the kernel twice a change.
+/// A stack on which threads run one after the other: a thread that waits keeps its stack, and the next one takes
+/// another. So a kernel without barriers changes no stack at all.
 struct Fibre {
-  ucontext_t context{};
   std::unique_ptr<char[]> stack;
-  jmp_buf at{};
-  State state = State::done;
-  std::uint64_t slot = 0;
+  ucontext_t context{};
+  std::array<void*, 5> at{};  ///< of __builtin_setjmp, which saves little and leaves signals alone
 };
 
-constexpr std::size_t stack_bytes = 128 << 10;
-constexpr unsigned warp = 32;
-std::vector<Fibre> fibres(1024);
-jmp_buf scheduler;
+enum class State { fresh, ready, at_block_barrier, at_warp_barrier, done };
+std::array<State, most> states;             // by thread of the block
+std::array<Fibre*, most> fibre_of;          // of a thread that has begun
+std::array<std::uint64_t, 2 * most> slots;  // what threads give to an exchange: the next one has the other half
+std::array<unsigned, most> exchanges;       // of a thread, counted
+std::array<unsigned, most / warp> at_warp_barriers;
+unsigned at_block_barrier = 0, done = 0;
+
+Fibre main_fibre;
+std::vector<std::unique_ptr<Fibre>> fibres;
+std::vector<Fibre*> idle;
 const std::function<void()>* body = nullptr;
 
-void wait(State state) {
-  Fibre& self = fibres[threadIdx.x];
-  self.state = state;
-  if (_setjmp(self.at) == 0) _longjmp(scheduler, 1);
+void run_threads(Fibre& self);
+
+void enter() { run_threads(*fibre_of[threadIdx.x]); }
+
+[[noreturn, gnu::noinline]] void jump(Fibre& to) {
+  if (&to == &main_fibre || to.stack) __builtin_longjmp(to.at.data(), 1);
+  to.stack = std::make_unique<char[]>(stack_bytes);
+  getcontext(&to.context);
+  to.context.uc_stack.ss_sp = to.stack.get();
+  // Not all at the same place of a page, which would be the same places of a cache.
+  to.context.uc_stack.ss_size = stack_bytes - fibres.size() * 5 % 128 * 64;
+  makecontext(&to.context, enter, 0);
+  setcontext(&to.context);
+  std::abort();
 }
 
-void enter() {
+[[gnu::noinline]] void change(Fibre& from, Fibre& to) {
+  if (__builtin_setjmp(from.at.data()) == 0) jump(to);
+}
+
+Fibre& idle_fibre() {
+  if (idle.empty()) {
+    fibres.push_back(std::make_unique<Fibre>());
+    return *fibres.back();
+  }
+  Fibre& last = *idle.back();
+  idle.pop_back();
+  return last;
+}
+
+/// The next thread that can run, in the order of their numbers, after `self`.
+unsigned next_after(unsigned self) {
+  const unsigned threads = blockDim.x;
+  for (unsigned t = self + 1; t < threads; ++t)
+    if (states[t] <= State::ready) return t;
+  for (unsigned t = 0; t <= self; ++t)
+    if (states[t] <= State::ready) return t;
+  return none;
+}
+
+[[noreturn]] void fail() {
+  std::fprintf(stderr, "a kernel has a barrier or a shuffle that not every thread reaches\n");
+  std::abort();
+}
+
+/// Runs the current thread, and those after it that have not begun, as long as no other has to run first.
+void run_threads(Fibre& self) {
   for (;;) {
+    fibre_of[threadIdx.x] = &self;
     (*body)();
-    wait(State::done);
+    states[threadIdx.x] = State::done;
+    const bool over = ++done == blockDim.x;
+    const unsigned next = over ? none : next_after(threadIdx.x);
+    if (!over && next == none) fail();
+    const bool fresh = !over && states[next] == State::fresh;
+    if (!over) threadIdx.x = next;
+    if (fresh) continue;
+    if (&self != &main_fibre) idle.push_back(&self);
+    if (&self != &main_fibre || !over) change(self, over ? main_fibre : *fibre_of[next]);
+    if (&self == &main_fibre) return;  // which is gone back to when all are done
   }
 }
 
-/// Lets a fibre run until it waits.
-void resume(Fibre& fibre) {
-  if (_setjmp(scheduler) != 0) return;
-  if (fibre.stack) _longjmp(fibre.at, 1);
-  fibre.stack = std::make_unique<char[]>(stack_bytes);
-  getcontext(&fibre.context);
-  fibre.context.uc_stack.ss_sp = fibre.stack.get();
-  fibre.context.uc_stack.ss_size = stack_bytes;
-  makecontext(&fibre.context, enter, 0);
-  setcontext(&fibre.context);
-}
-
-/// Lets threads [begin, end) go on if all of them wait in `state`.
-bool release(unsigned begin, unsigned end, State state) {
-  const auto first = fibres.begin() + begin, last = fibres.begin() + end;
-  if (!std::all_of(first, last, [&](const Fibre& f) { return f.state == state; })) return false;
-  std::for_each(first, last, [](Fibre& f) { f.state = State::ready; });
-  return true;
+/// Lets others run until all threads [begin, end) wait here.
+void wait(State state, unsigned begin, unsigned end, unsigned& waiting) {
+  const unsigned self = threadIdx.x;
+  states[self] = state;
+  unsigned next = begin;
+  if (++waiting == end - begin) {
+    waiting = 0;
+    std::fill(states.begin() + begin, states.begin() + end, State::ready);
+  } else {
+    next = next_after(self);
+    if (next == none) fail();
+  }
+  if (next == self) return;
+  threadIdx.x = next;
+  if (states[next] == State::fresh) fibre_of[next] = &idle_fibre();
+  change(*fibre_of[self], *fibre_of[next]);
 }
 
 void run_block() {
-  const unsigned threads = blockDim.x;
-  for (unsigned t = 0; t < threads; ++t) fibres[t].state = State::ready;
-  for (;;) {
-    for (unsigned t = 0; t < threads; ++t) {
-      if (fibres[t].state != State::ready) continue;
-      threadIdx.x = t;
-      resume(fibres[t]);
-    }
-    if (std::all_of(fibres.begin(), fibres.begin() + threads, [](const Fibre& f) { return f.state == State::done; }))
-      return;
-    bool released = release(0, threads, State::at_block_barrier);
-    for (unsigned t = 0; t < threads; t += warp) released |= release(t, t + warp, State::at_warp_barrier);
-    if (released) continue;
-    std::fprintf(stderr, "a kernel has a barrier or a shuffle that not every thread reaches\n");
-    std::abort();
-  }
+  std::fill_n(states.begin(), blockDim.x, State::fresh);
+  std::fill_n(exchanges.begin(), blockDim.x, 0);
+  at_block_barrier = done = threadIdx.x = 0;
+  run_threads(main_fibre);
 }
 
 }  // namespace
 
 std::uint64_t exchange_in_warp(std::uint64_t bits, int step) {
-  const unsigned self = threadIdx.x;
-  fibres[self].slot = bits;
-  wait(State::at_warp_barrier);
-  const std::uint64_t other = fibres[self ^ static_cast<unsigned>(step)].slot;
-  wait(State::at_warp_barrier);
-  return other;
+  const unsigned self = threadIdx.x, first = self / warp * warp;
+  // A half is written again two exchanges later: by then all have met at the one between, and have read this one's.
+  const unsigned half = exchanges[self]++ % 2 * most;
+  slots[half + self] = bits;
+  wait(State::at_warp_barrier, first, first + warp, at_warp_barriers[first / warp]);
+  return slots[half + (self ^ static_cast<unsigned>(step))];
 }
 
 void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread) {
-  if (block.x == 0 || block.x % warp != 0 || block.x > fibres.size() || block.y * block.z != 1) std::abort();
+  if (block.x == 0 || block.x % warp != 0 || block.x > most || block.y * block.z != 1) std::abort();
   body = &thread;
   gridDim = grid;
   blockDim = block;
@@ -115,7 +157,10 @@ void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread) {
 
 }  // namespace trireme::test
 
-void __syncthreads() { trireme::test::wait(trireme::test::State::at_block_barrier); }
+void __syncthreads() {
+  using namespace trireme::test;
+  wait(State::at_block_barrier, 0, blockDim.x, at_block_barrier);
+}
 
 namespace trireme::device::cuda {
 
