@@ -51,9 +51,8 @@ class Memory final : public c10::Allocator {
 
   [[nodiscard]] bool holds(const void* address) const { return address >= begin_ && address < begin_ + room; }
   void open(bool access) {
-    if (!closes_) return;
-    const std::size_t used = (used_ + page - 1) / page * page;
-    invariant(mprotect(begin_, std::max(used, page), access ? PROT_READ | PROT_WRITE : PROT_NONE) == 0,
+    if (!closes_ || used_ == closed_from_) return;
+    invariant(mprotect(begin_ + closed_from_, used_ - closed_from_, access ? PROT_READ | PROT_WRITE : PROT_NONE) == 0,
               "the simulated GPU's memory opens and closes");
   }
   [[nodiscard]] std::size_t idle(int pool) {
@@ -69,8 +68,13 @@ class Memory final : public c10::Allocator {
     cap_ = bytes;
   }
   void close(bool closes) {
-    closes_ = true;
-    open(!closes);
+    if (closes) {
+      // What is allocated from now on is new: opening all that earlier tests have used would take most of the time.
+      const std::scoped_lock lock(mutex_);
+      free_.clear();
+      closed_from_ = used_ = (used_ + page - 1) / page * page;
+    }
+    open(true);
     closes_ = closes;
   }
   static Memory& all() {
@@ -137,7 +141,7 @@ class Memory final : public c10::Allocator {
   std::mutex mutex_;
   std::byte* begin_ = nullptr;
   std::atomic<std::size_t> used_ = 0;
-  std::size_t in_use_ = 0, cap_ = room;
+  std::size_t in_use_ = 0, cap_ = room, closed_from_ = 0;
   bool closes_ = false;
   std::map<const std::byte*, Block> blocks_;
   std::map<Home, std::map<std::size_t, std::vector<std::byte*>>> free_;

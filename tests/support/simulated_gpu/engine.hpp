@@ -70,7 +70,8 @@ void used_on(const void* block, c10::StreamId stream);
 /// A new pool, and what it has that is not in use.
 [[nodiscard]] int new_pool();
 [[nodiscard]] std::size_t idle_bytes(int pool);
-/// From now on the device's memory is closed where nothing runs: whoever touches it ends with SIGSEGV. Slow.
+/// From now on what is allocated of the device's memory is closed where nothing runs: whoever touches it ends with
+/// SIGSEGV. Slow.
 void close_memory(bool closes);
 /// The most that may be allocated. Beyond it an allocation throws EnvironmentError as libtorch's does.
 void cap(std::size_t bytes);

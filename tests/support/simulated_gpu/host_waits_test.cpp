@@ -30,8 +30,8 @@ TEST(HostWaits, AreOneForALayerOfExpertsAndMicrobatch) {
   options.link = comm::DeviceLink::nccl;
   const test::TokenFiles files(world, 257);
   config::RunConfig dense = test::odd_run(files, 2);
-  dense.batch.global = 16;
-  dense.batch.micro = 16 / (2 * world.size());
+  dense.batch.global = 4;
+  dense.batch.micro = 4 / (2 * world.size());
   for (const auto recompute : {config::Recompute::none, config::Recompute::block}) {
     dense.memory.recompute = recompute;
     const std::int64_t usual = waits(dense, world, options);
