@@ -62,9 +62,8 @@ class Merge {
   }
   [[nodiscard]] bool holds_copy(int rank, const std::string& name) const {
     const auto& blocks = parts_[at(rank)].model.parameter_blocks;
-    return std::any_of(blocks.begin(), blocks.end(), [&](const model::ParameterBlock& block) {
-      return block.on_two_pipeline_ranks && block.name == name;
-    });
+    return std::any_of(blocks.begin(), blocks.end(),
+                       [&](const model::ParameterBlock& block) { return block.name == name; });
   }
   [[nodiscard]] bool same_joint_op(int a, int b) const {
     if (ended(b) || op(a).index() != op(b).index()) return false;
@@ -81,7 +80,7 @@ class Merge {
     return std::nullopt;
   }
   [[nodiscard]] bool matches(int rank, int other) const {
-    if (other < 0 || other >= count() || other == rank || ended(other)) return false;
+    if (other < 0 || other >= count() || ended(other)) return false;
     const auto* send = std::get_if<Send>(&op(rank));
     const auto* receive = std::get_if<Receive>(&op(send != nullptr ? other : rank));
     if (send == nullptr) send = std::get_if<Send>(&op(other));
