@@ -156,10 +156,7 @@ Outcome train_job(const config::RunConfig& config, const mpi::Communicator& worl
   for (int step = 0; step < config.train.steps; ++step) {
     const double lr = optim::learning_rate(config.lr, config.optimizer.lr, step, config.train.steps);
     const executor::StepResult result = job.step(reader.next(), lr, step + 1 == config.train.steps);
-    outcome.curve.losses.push_back(result.loss);
-    outcome.curve.z_losses.push_back(result.z_loss);
-    outcome.curve.grad_norms.push_back(result.grad_norm);
-    outcome.curve.router_losses.push_back(result.balance_loss + result.router_z_loss);
+    append(outcome.curve, result);
     outcome.skipped.push_back(result.skipped);
     outcome.expert_tokens.push_back(result.expert_tokens);
     if (after_step) after_step(job, step);
@@ -171,26 +168,33 @@ Outcome train_job(const config::RunConfig& config, const mpi::Communicator& worl
 }
 
 Curve plain_curve(const config::RunConfig& config, const mpi::Communicator& world, const std::set<int>& skipped,
-                  at::ScalarType type, double nudge) {
+                  at::ScalarType type, double nudge, const store::ParameterInitializer& values) {
   const auto steps = static_cast<std::size_t>(config.train.steps);
   Curve curve{std::vector<double>(steps), std::vector<double>(steps), std::vector<double>(steps),
               std::vector<double>(steps)};
   if (world.rank() == 0) {
-    Parameters parameters = whole_parameters(config, lively_values(values_seed));
+    Parameters parameters = whole_parameters(config, values);
     for (auto& [name, value] : parameters) {
-      auto* values = value.mutable_data_ptr<float>();
+      auto* numbers = value.mutable_data_ptr<float>();
       const std::uint64_t key = stream_key(values_seed, "nudge " + name);
       for (std::int64_t i = 0; nudge != 0 && i < value.numel(); ++i)
-        values[i] *=
+        numbers[i] *=
             static_cast<float>(philox4x32(key, static_cast<std::uint64_t>(i))[0] % 2 == 0 ? 1 + nudge : 1 - nudge);
       value = value.to(type);
     }
     curve = plain_train(config, parameters, static_cast<int>(config.train.steps), skipped);
   }
-  for (std::vector<double>* values : {&curve.losses, &curve.grad_norms, &curve.z_losses, &curve.router_losses})
-    broadcast(values->data(), steps * sizeof(double), world);
+  for (std::vector<double>* of : {&curve.losses, &curve.grad_norms, &curve.z_losses, &curve.router_losses})
+    broadcast(of->data(), steps * sizeof(double), world);
   broadcast(&curve.router_margin, sizeof(double), world);
   return curve;
+}
+
+void append(Curve& curve, const executor::StepResult& result) {
+  curve.losses.push_back(result.loss);
+  curve.z_losses.push_back(result.z_loss);
+  curve.grad_norms.push_back(result.grad_norm);
+  curve.router_losses.push_back(result.balance_loss + result.router_z_loss);
 }
 
 Deviation deviation(const Curve& curve, const Curve& expected) {

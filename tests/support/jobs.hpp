@@ -67,9 +67,13 @@ using AfterStep = std::function<void(train::Job& job, int step)>;
                                 const train::JobOptions& options = {}, const AfterStep& after_step = {});
 
 /// The plain program's curve for the same run, in fp32 or fp64: computed on rank 0, on all ranks. Collective over
-/// `world`. nudge: every first weight is moved by that part of it, up or down.
+/// `world`. nudge: every first weight is moved by that part of it, up or down. values: the first weights.
 [[nodiscard]] Curve plain_curve(const config::RunConfig& config, const mpi::Communicator& world,
-                                const std::set<int>& skipped = {}, at::ScalarType type = at::kFloat, double nudge = 0);
+                                const std::set<int>& skipped = {}, at::ScalarType type = at::kFloat, double nudge = 0,
+                                const store::ParameterInitializer& values = lively_values(values_seed));
+
+/// Adds a step to a curve.
+void append(Curve& curve, const executor::StepResult& result);
 
 /// Where two curves differ most, relative to `expected`.
 struct Deviation {

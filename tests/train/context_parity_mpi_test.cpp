@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "support/parity.hpp"
+#include "support/training/as_planned.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/device/memory.hpp"
-#include "trireme/planner/replay.hpp"
 #include "trireme/schedule/passes/build.hpp"
 
 namespace trireme::train::context_parity_mpi_test {
@@ -177,8 +177,7 @@ struct Measured {
 };
 
 void expect_as_planned(const config::RunConfig& config, Job& job, const Measured& found, Bytes activations_before) {
-  planner::ReplayOptions options = planner::replay_options_of(config, job.resolved());
-  options.shard_rank = job.mesh().shard_of(job.at());
+  const planner::ReplayOptions options = test::plan_options(config, job);
   const planner::Traffic planned = planner::replay_traffic(job.schedule(), job.model(), job.layout(), options);
   // Per layer and microbatch two gathers of keys, one more where the forward runs again, and one reduce-scatter; or
   // queries, keys, values and attention's output exchanged in both passes.
@@ -197,16 +196,7 @@ void expect_as_planned(const config::RunConfig& config, Job& job, const Measured
       EXPECT_EQ(planned.at("context").at("reduce_scatter"), (planner::Moved{{calls * keys}, calls}));
     }
   }
-  for (const comm::TrafficTable& counted : found.traffic)
-    for (const auto& [group, operations] : planned) {
-      if (group == "host") continue;
-      for (const auto& [operation, moved] : operations) {
-        const auto g = counted.find(group);
-        ASSERT_TRUE(g != counted.end() && g->second.contains(operation)) << group << " " << operation;
-        EXPECT_EQ(g->second.find(operation)->second.bytes, moved.bytes) << group << " " << operation;
-        EXPECT_EQ(g->second.find(operation)->second.calls, moved.calls) << group << " " << operation;
-      }
-    }
+  for (const comm::TrafficTable& counted : found.traffic) test::expect_traffic(counted, planned, "host");
   const planner::Memory memory = planner::replay_memory(job.schedule(), job.model(), job.layout(), options);
   const Bytes peak = found.peak[Category::activations] - activations_before;
   const auto slack = config.memory.activation_offload ? memory.activations.value / 100 : 0;  // lanes copy when they can

@@ -18,9 +18,9 @@
 
 #include "support/gpu.hpp"
 #include "support/jobs.hpp"
+#include "support/training/as_planned.hpp"
+#include "support/training/mixtures.hpp"
 #include "trireme/device/gpus.hpp"
-#include "trireme/optim/learning_rate.hpp"
-#include "trireme/planner/replay.hpp"
 
 namespace trireme::train::experts_gpu_test {
 namespace {
@@ -35,15 +35,8 @@ constexpr double tolerance = 1e-4, bf16_noise = 1e-2;
 enum class Problem { qwen, losses, glm, qwen2, even, even_fp8, wide };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
-  config::RunConfig config = test::odd_run(files, steps);
+  config::RunConfig config = test::odd_mixture(files, steps);
   config::Model& model = config.model;
-  model.architecture = "qwen3_moe";
-  model.intermediate_size = 30;
-  model.expert_size = 22;
-  model.experts = 6;
-  model.experts_per_token = 2;
-  config.optimizer.eps = 1e-6;  // an expert with few tokens has small gradients, which make no step of rounding
-  config.optimizer.lr = 5e-4;
   config.batch.global = rows;
   config.data.seq_len = 12;  // which tensor and context ranks can divide
   switch (problem) {
@@ -51,20 +44,8 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
       model.dense_layers = 1;
       model.tie_embeddings = true;
       break;
-    case Problem::losses:
-      config.loss = {.z_loss = 1e-3, .balance_loss = 0.1, .router_z_loss = 0.01};
-      config.data.ignore_targets = {test::TokenFiles::silent_token};
-      break;
-    case Problem::glm:
-      model.architecture = "glm4_moe";
-      model.experts_per_token = 3;
-      model.router_groups = 3;
-      model.router_groups_kept = 2;
-      model.router_scale = 1.8;
-      model.shared_size = 44;
-      model.dense_layers = 1;
-      config.loss = {.balance_loss = 0.1, .router_z_loss = 0.01, .balance_bias_rate = 0.01};
-      break;
+    case Problem::losses: test::add_router_losses(config); break;
+    case Problem::glm: test::make_glm(config); break;
     case Problem::qwen2:
       model.architecture = "qwen2_moe";
       model.shared_size = 37;
@@ -162,24 +143,15 @@ class ExpertsOnGpu : public testing::TestWithParam<Case> {
     const device::MemoryUse before = device::memory_use();
     Job job(config, world_, options_);
     job.store().fill(test::lively_values(test::values_seed));
-    data::BatchReader reader(config.data, data::Split::train, config.model.vocab_size, config.run.seed,
-                             job.batch_shape(), {});
+    const std::vector<executor::StepResult> results = test::last_step_alone(job, config);
     test::Curve curve;
-    executor::StepResult result;
-    for (int step = 0; step < config.train.steps; ++step) {
-      const bool last = step + 1 == config.train.steps;
-      if (last) device::reset_peaks();
-      result = job.step(reader.next(), optim::learning_rate(config.lr, config.optimizer.lr, step, config.train.steps),
-                        last || step + 2 == config.train.steps);
-      curve.losses.push_back(result.loss);
-      curve.z_losses.push_back(result.z_loss);
-      curve.grad_norms.push_back(result.grad_norm);
-      curve.router_losses.push_back(result.balance_loss + result.router_z_loss);
+    for (const executor::StepResult& result : results) {
+      test::append(curve, result);
       for (const auto& tokens : result.expert_tokens)
         EXPECT_EQ(std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}),
                   tokens.empty() ? 0 : rows * config.data.seq_len * config.model.experts_per_token);
     }
-    expect_planned(config, job, result, before);
+    expect_planned(config, job, results.back(), before);
     return curve;
   }
 
@@ -187,11 +159,7 @@ class ExpertsOnGpu : public testing::TestWithParam<Case> {
                              const device::MemoryUse& before) {
     config::RunConfig on_gpu = config;
     on_gpu.device.type = config::DeviceType::cuda;
-    planner::ReplayOptions options = planner::replay_options_of(on_gpu, job.resolved());
-    options.shard_rank = job.mesh().shard_of(job.at());
-    for (const executor::RowsMoved& moved : result.expert_rows)
-      options.recorded_rows[{moved.block, moved.microbatch}] = {
-          .received = moved.received, .sent = moved.sent, .fetched = moved.fetched};
+    const planner::ReplayOptions options = test::plan_options(on_gpu, job, result.expert_rows);
     const planner::Memory planned = planner::replay_memory(job.schedule(), job.model(), job.layout(), options);
     const device::MemoryUse use = device::memory_use();
     const auto found = [&](device::Category category) {
@@ -203,16 +171,7 @@ class ExpertsOnGpu : public testing::TestWithParam<Case> {
     expect_workspace(config, found(device::Category::workspace), planned);
     const planner::Traffic traffic = planner::replay_traffic(job.schedule(), job.model(), job.layout(), options);
     EXPECT_EQ(traffic.contains("expert"), config.mesh.expert > 1 || model::sums_loads(job.model()));
-    const comm::TrafficTable counted = job.step_traffic();
-    for (const auto& [group, operations] : traffic)
-      for (const auto& [operation, moved] : operations) {
-        const auto of_group = counted.find(group);
-        ASSERT_NE(of_group, counted.end()) << group;
-        const auto of_operation = of_group->second.find(operation);
-        ASSERT_NE(of_operation, of_group->second.end()) << group << " " << operation;
-        EXPECT_EQ(of_operation->second.bytes, moved.bytes) << group << " " << operation;
-        EXPECT_EQ(of_operation->second.calls, moved.calls) << group << " " << operation;
-      }
+    test::expect_traffic(job.step_traffic(), traffic);
   }
 
   /// Of layers whose rows are most of it: elsewhere attention or the head need more.

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "support/jobs.hpp"
+#include "support/training/as_planned.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/device/memory.hpp"
@@ -86,17 +87,6 @@ void expect_near(Bytes found, Bytes planned, const std::string& what) {
       << what;
 }
 
-void expect_planned(const comm::TrafficTable& counted, const planner::Traffic& planned, const std::string& what) {
-  for (const auto& [group, operations] : planned)
-    for (const auto& [operation, moved] : operations) {
-      const auto found = counted.find(group);
-      ASSERT_NE(found, counted.end()) << group << what;
-      const auto traffic = found->second.find(operation);
-      ASSERT_NE(traffic, found->second.end()) << group << " " << operation << what;
-      EXPECT_EQ(traffic->second.bytes, moved.bytes) << group << " " << operation << what;
-    }
-}
-
 TEST_F(Planned, MemoryIsWithinOnePercentAndBytesAreExact) {
   int divided = 0, by_heads = 0;
   for (int i = 0; i < configurations; ++i) {
@@ -108,12 +98,12 @@ TEST_F(Planned, MemoryIsWithinOnePercentAndBytesAreExact) {
     device::reset_peaks();
     planner::Memory planned;
     (void)test::train_job(config, world_, {.lane_threads = true}, [&](Job& job, int step) {
-      planner::ReplayOptions replay_options = planner::replay_options_of(config, job.resolved());
-      replay_options.shard_rank = job.mesh().shard_of(job.at());
+      const planner::ReplayOptions replay_options = test::plan_options(config, job);
       planned = planner::replay_memory(job.schedule(), job.model(), job.layout(), replay_options);
       if (step == 0) return;  // which begins with what is on the device
-      expect_planned(job.step_traffic(),
-                     planner::replay_traffic(job.schedule(), job.model(), job.layout(), replay_options), what);
+      SCOPED_TRACE(what);
+      test::expect_traffic(job.step_traffic(),
+                           planner::replay_traffic(job.schedule(), job.model(), job.layout(), replay_options));
     });
     const device::MemoryUse use = device::memory_use();
     const auto found = [&](device::Space space, Category category) {

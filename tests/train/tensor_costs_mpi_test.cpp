@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "support/jobs.hpp"
+#include "support/training/as_planned.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/planner/replay.hpp"
@@ -47,7 +48,7 @@ class TensorCosts : public testing::Test {
     Costs found;
     (void)test::train_job(config, world, {.lane_threads = true}, [&](Job& job, int) {
       found.traffic = job.step_traffic();
-      const planner::ReplayOptions replay_options = planner::replay_options_of(config, job.resolved());
+      const planner::ReplayOptions replay_options = test::plan_options(config, job);
       found.predicted_traffic = planner::replay_traffic(job.schedule(), job.model(), job.layout(), replay_options);
       found.predicted = planner::replay_memory(job.schedule(), job.model(), job.layout(), replay_options);
     });
@@ -75,15 +76,7 @@ class TensorCosts : public testing::Test {
 };
 
 void expect_as_predicted(const comm::TrafficTable& counted, const planner::Traffic& predicted) {
-  for (const auto& [group, operations] : predicted)
-    for (const auto& [operation, moved] : operations) {
-      const auto g = counted.find(group);
-      ASSERT_NE(g, counted.end()) << group;
-      const auto o = g->second.find(operation);
-      ASSERT_NE(o, g->second.end()) << group << " " << operation;
-      EXPECT_EQ(o->second.bytes, moved.bytes) << group << " " << operation;
-      EXPECT_EQ(o->second.calls, moved.calls) << group << " " << operation;
-    }
+  test::expect_traffic(counted, predicted);
   EXPECT_EQ(counted.find("tensor")->second.size(), predicted.at("tensor").size());
 }
 

@@ -17,9 +17,8 @@
 namespace trireme::train::expert_axes_test {
 namespace {
 
-using experts_test::steps;
-
-enum class Problem { mixtral, qwen, losses, glm, qwen2 };
+/// one_expert: all experts tie for every token, beside every axis.
+enum class Problem { mixtral, qwen, losses, glm, qwen2, one_expert };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   using Of = experts_test::Problem;
@@ -27,12 +26,14 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
                 : problem == Problem::qwen   ? Of::qwen
                 : problem == Problem::losses ? Of::losses
                 : problem == Problem::glm    ? Of::glm
-                                             : Of::qwen2;
+                : problem == Problem::qwen2  ? Of::qwen2
+                                             : Of::one_expert;
   config::RunConfig config = experts_test::problem_run(of, files);
   config.model.heads = 4;  // which 4 tensor ranks can share
   config.model.intermediate_size = 32;
   config.model.layers = 4;
   config.data.seq_len = 12;
+  if (problem == Problem::one_expert) config.model.experts = 4;
   if (problem == Problem::mixtral || problem == Problem::losses || problem == Problem::qwen2) {
     config.data.shuffle = true;  // an order of samples in which no token has two experts that are almost equally good
     config.run.seed = 1;
@@ -40,7 +41,10 @@ config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   return config;
 }
 
-store::ParameterInitializer values_of(Problem /*problem*/) { return test::lively_values(test::values_seed); }
+store::ParameterInitializer values_of(Problem problem) {
+  return experts_test::values_of(problem == Problem::one_expert ? experts_test::Problem::one_expert
+                                                                : experts_test::Problem::qwen);
+}
 
 struct Case {
   std::string name;
@@ -148,6 +152,20 @@ std::vector<Case> cases() {
        .mesh = {.tensor = 2, .pipeline = 2, .expert = 2},
        .pipeline = {.schedule = zbv},
        .accumulation = 4},
+      {.name = "AllTokensToOneOfTensorAndTwo",
+       .problem = one_expert,
+       .mesh = {.tensor = 2, .expert = 2},
+       .memory = {.recompute = block}},
+      {.name = "AllTokensToOneOfContextAndTwo", .problem = one_expert, .mesh = {.context = 2, .expert = 2}},
+      {.name = "AllTokensToOneOfContextAndTensorAndFour",
+       .problem = one_expert,
+       .mesh = {.tensor = 2, .context = 2, .expert = 4},
+       .memory = {.recompute = none}},
+      {.name = "AllTokensToOneOfPipelineAndTwo",
+       .problem = one_expert,
+       .mesh = {.pipeline = 2, .expert = 2},
+       .pipeline = {.schedule = zb_h1},
+       .accumulation = 4},
       {.name = "AllOfMixtral",
        .problem = mixtral,
        .mesh = {.tensor = 2, .context = 2, .pipeline = 2, .expert = 4},
@@ -171,9 +189,7 @@ TEST_P(ExpertAxes, FollowThePlainProgramAndMoveWhatIsPlanned) {
   config.memory = c.memory;
   config.context.method = c.method;
   config.batch.micro = config.batch.global / (dp * c.accumulation);
-  const Outcome outcome = train(config, c.problem, c.lane_threads);
-  expect_parity(outcome.curve, plain(c.problem));
-  expect_loads(config, c.problem, outcome);
+  expect_parity_and_loads(config, c.problem, train(config, c.problem, c.lane_threads));
 }
 
 INSTANTIATE_TEST_SUITE_P(, ExpertAxes, testing::ValuesIn(cases()),

@@ -7,8 +7,6 @@
 // ranks: 2 4 6 8
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "expert_runs.hpp"
 
 namespace trireme::train::expert_parallel_test {
@@ -16,7 +14,6 @@ namespace {
 
 using experts_test::Problem;
 using experts_test::problem_run;
-using experts_test::steps;
 
 struct Case {
   std::string name;
@@ -77,18 +74,7 @@ std::vector<Case> cases() {
   };
 }
 
-class ExpertParallel : public experts_test::ExpertRun<Case> {
- protected:
-  static const test::Curve& plain_of(Problem problem) {
-    if (problem != Problem::one_expert) return plain(problem);
-    static const test::Curve curve = [] {
-      const config::RunConfig config = problem_run(Problem::one_expert, *Base::files_);
-      test::Parameters parameters = test::whole_parameters(config, experts_test::values_of(Problem::one_expert));
-      return test::plain_train(config, parameters, steps, {});
-    }();
-    return curve;
-  }
-};
+class ExpertParallel : public experts_test::ExpertRun<Case> {};
 
 TEST_P(ExpertParallel, FollowsThePlainProgramAndMovesWhatIsPlanned) {
   const Case& c = GetParam();
@@ -99,14 +85,7 @@ TEST_P(ExpertParallel, FollowsThePlainProgramAndMovesWhatIsPlanned) {
   config.mesh = c.mesh;
   config.sync = c.sync;
   config.memory = c.memory;
-  const Outcome outcome = train(config, c.problem, c.lane_threads);
-  expect_parity(outcome.curve, plain_of(c.problem));
-  expect_loads(config, c.problem, outcome);
-  if (c.problem != Problem::one_expert) return;
-  for (const auto& tokens : outcome.first_loads) {
-    EXPECT_EQ(tokens.front(), config.batch.global * config.data.seq_len);
-    EXPECT_EQ(std::accumulate(tokens.begin() + 1, tokens.end(), std::int64_t{0}), 0);
-  }
+  expect_parity_and_loads(config, c.problem, train(config, c.problem, c.lane_threads));
 }
 
 INSTANTIATE_TEST_SUITE_P(, ExpertParallel, testing::ValuesIn(cases()),

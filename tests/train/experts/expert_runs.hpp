@@ -7,14 +7,14 @@
 #include <bit>
 #include <cstdint>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "support/parity.hpp"
+#include "support/training/as_planned.hpp"
+#include "support/training/mixtures.hpp"
 #include "trireme/device/allocator.hpp"
-#include "trireme/device/memory.hpp"
-#include "trireme/optim/learning_rate.hpp"
-#include "trireme/planner/replay.hpp"
 
 /// What tests of divided experts train, held to the plain program and to the plan with the rows that were recorded.
 namespace trireme::train::experts_test {
@@ -24,14 +24,7 @@ constexpr int steps = 8;
 enum class Problem { mixtral, qwen, losses, one_expert, glm, qwen2 };
 
 inline config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
-  config::RunConfig config = test::odd_run(files, steps);
-  config.model.architecture = "qwen3_moe";
-  config.model.intermediate_size = 30;
-  config.model.expert_size = 22;
-  config.model.experts = 6;
-  config.model.experts_per_token = 2;
-  config.optimizer.eps = 1e-6;  // an expert with few tokens has small gradients, which make no step of rounding
-  config.optimizer.lr = 5e-4;
+  config::RunConfig config = test::odd_mixture(files, steps);
   switch (problem) {
     case Problem::mixtral:
       config.model.architecture = "mixtral";
@@ -44,22 +37,12 @@ inline config::RunConfig problem_run(Problem problem, const test::TokenFiles& fi
       config.model.tie_embeddings = true;
       break;
     case Problem::losses:
-      config.loss = {.z_loss = 1e-3, .balance_loss = 0.1, .router_z_loss = 0.01};
-      config.data.ignore_targets = {test::TokenFiles::silent_token};
+      test::add_router_losses(config);
       config.run.seed = 1;
       config.data.shuffle = true;  // an order of samples in which no token has two experts that are almost equally good
       break;
     case Problem::one_expert: config.model.experts_per_token = 1; break;
-    case Problem::glm:
-      config.model.architecture = "glm4_moe";
-      config.model.experts_per_token = 3;
-      config.model.router_groups = 3;
-      config.model.router_groups_kept = 2;
-      config.model.router_scale = 1.8;
-      config.model.shared_size = 44;
-      config.model.dense_layers = 1;
-      config.loss = {.balance_loss = 0.1, .router_z_loss = 0.01, .balance_bias_rate = 0.01};
-      break;
+    case Problem::glm: test::make_glm(config); break;
     case Problem::qwen2:
       config.model.architecture = "qwen2_moe";
       config.model.shared_size = 37;
@@ -99,24 +82,31 @@ class ExpertRun : public test::ParityTest<Case> {
     const device::MemoryUse before = device::memory_use();
     Job job(config, *Base::world_, {.lane_threads = lane_threads, .poison = true});
     job.store().fill(values_of(problem));
-    data::BatchReader reader(config.data, data::Split::train, config.model.vocab_size, config.run.seed,
-                             job.batch_shape(), {});
-    Outcome outcome;
-    executor::StepResult result;
-    for (int step = 0; step < config.train.steps; ++step) {
-      const bool last = step + 1 == config.train.steps;
-      if (last) device::reset_peaks();
-      result = job.step(reader.next(), optim::learning_rate(config.lr, config.optimizer.lr, step, config.train.steps),
-                        last || step + 2 == config.train.steps);
-      outcome.curve.losses.push_back(result.loss);
-      outcome.curve.z_losses.push_back(result.z_loss);
-      outcome.curve.grad_norms.push_back(result.grad_norm);
-      outcome.curve.router_losses.push_back(result.balance_loss + result.router_z_loss);
-      if (step == 0) outcome.first_loads = result.expert_tokens;
-    }
-    expect_planned(config, job, result, before);
+    const std::vector<executor::StepResult> results = test::last_step_alone(job, config);
+    Outcome outcome{.curve = {}, .first_loads = results.front().expert_tokens};
+    for (const executor::StepResult& result : results) test::append(outcome.curve, result);
+    expect_planned(config, job, results.back(), before);
     expect_same_biases(job);
     return outcome;
+  }
+
+  /// Of the plain program; with one expert all of them tie for every token, in the values that it begins with, too.
+  static const test::Curve& plain_of(Problem problem) {
+    if (problem != Problem::one_expert) return Base::plain(problem);
+    static const test::Curve curve =
+        test::plain_curve(problem_run(problem, *Base::files_), *Base::world_, {}, at::kFloat, 0, values_of(problem));
+    return curve;
+  }
+
+  /// The curve, the loads, and with one expert that it got all tokens.
+  static void expect_parity_and_loads(const config::RunConfig& config, Problem problem, const Outcome& outcome) {
+    Base::expect_parity(outcome.curve, plain_of(problem));
+    expect_loads(config, problem, outcome);
+    if (problem != Problem::one_expert) return;
+    for (const auto& tokens : outcome.first_loads) {
+      EXPECT_EQ(tokens.front(), config.batch.global * config.data.seq_len);
+      EXPECT_EQ(std::accumulate(tokens.begin() + 1, tokens.end(), std::int64_t{0}), 0);
+    }
   }
 
   /// The correction biases of every layer have the same bits on all ranks that hold it.
@@ -162,11 +152,7 @@ class ExpertRun : public test::ParityTest<Case> {
 
   static void expect_planned(const config::RunConfig& config, Job& job, const executor::StepResult& result,
                              const device::MemoryUse& before) {
-    planner::ReplayOptions options = planner::replay_options_of(config, job.resolved());
-    options.shard_rank = job.mesh().shard_of(job.at());
-    for (const executor::RowsMoved& rows : result.expert_rows)
-      options.recorded_rows[{rows.block, rows.microbatch}] = {
-          .received = rows.received, .sent = rows.sent, .fetched = rows.fetched};
+    const planner::ReplayOptions options = test::plan_options(config, job, result.expert_rows);
     const planner::Memory planned = planner::replay_memory(job.schedule(), job.model(), job.layout(), options);
     const device::MemoryUse use = device::memory_use();
     const auto found = [&](device::Category category) {
@@ -179,16 +165,7 @@ class ExpertRun : public test::ParityTest<Case> {
     EXPECT_EQ(found(device::Category::optimizer), planned.optimizer);
     const planner::Traffic traffic = planner::replay_traffic(job.schedule(), job.model(), job.layout(), options);
     EXPECT_EQ(traffic.contains("expert"), config.mesh.expert > 1 || model::sums_loads(job.model()));
-    const comm::TrafficTable counted = job.step_traffic();
-    for (const auto& [group, operations] : traffic)
-      for (const auto& [operation, moved] : operations) {
-        const auto of_group = counted.find(group);
-        ASSERT_NE(of_group, counted.end()) << group;
-        const auto of_operation = of_group->second.find(operation);
-        ASSERT_NE(of_operation, of_group->second.end()) << group << " " << operation;
-        EXPECT_EQ(of_operation->second.bytes, moved.bytes) << group << " " << operation;
-        EXPECT_EQ(of_operation->second.calls, moved.calls) << group << " " << operation;
-      }
+    test::expect_traffic(job.step_traffic(), traffic);
   }
 
  private:

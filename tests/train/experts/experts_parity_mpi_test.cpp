@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "support/parity.hpp"
+#include "support/training/mixtures.hpp"
 #include "trireme/device/allocator.hpp"
 
 namespace trireme::train::experts_parity_test {
@@ -19,51 +20,39 @@ constexpr int steps = 10;
 enum class Problem { mixtral, olmoe, qwen, losses, one_expert, glm, qwen2 };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
-  config::RunConfig config = test::odd_run(files, steps);
-  config.model.intermediate_size = 30;
+  config::RunConfig config = test::odd_mixture(files, steps);
   config.model.experts = 5;
-  config.model.experts_per_token = 2;
-  config.optimizer.eps = 1e-6;  // an expert with few tokens has small gradients, which make no step of rounding
-  config.optimizer.lr = 5e-4;
   switch (problem) {
-    case Problem::mixtral: config.model.architecture = "mixtral"; break;
+    case Problem::mixtral:
+      config.model.architecture = "mixtral";
+      config.model.expert_size = 0;
+      break;
     case Problem::olmoe:
       config.model.architecture = "olmoe";
+      config.model.expert_size = 0;
       config.model.router_normalize = false;
       config.model.head_dim = 0;
       break;
     case Problem::qwen:
     case Problem::losses:
-      config.model.architecture = "qwen3_moe";
-      config.model.expert_size = 22;
       config.model.dense_layers = 1;
       config.model.tie_embeddings = true;
-      if (problem == Problem::qwen) break;
-      config.loss = {.z_loss = 1e-3, .balance_loss = 0.1, .router_z_loss = 0.01};
-      config.data.ignore_targets = {test::TokenFiles::silent_token};
+      if (problem == Problem::losses) test::add_router_losses(config);
       break;
     case Problem::one_expert:
       config.model.architecture = "mixtral";
+      config.model.expert_size = 0;
       config.model.experts = config.model.experts_per_token = 1;
       break;
     case Problem::glm:
-      config.model.architecture = "glm4_moe";
+      test::make_glm(config);
       config.model.head_dim = 12;
       config.model.partial_rotary_factor = 0.5;
       config.model.qk_norm = config.model.attention_bias = true;
-      config.model.expert_size = 22;
       config.model.experts = 6;
-      config.model.experts_per_token = 3;
-      config.model.router_groups = 3;
-      config.model.router_groups_kept = 2;
-      config.model.router_scale = 1.8;
-      config.model.shared_size = 44;
-      config.model.dense_layers = 1;
-      config.loss = {.balance_loss = 0.1, .router_z_loss = 0.01, .balance_bias_rate = 0.01};
       break;
     case Problem::qwen2:
       config.model.architecture = "qwen2_moe";
-      config.model.expert_size = 22;
       config.model.shared_size = 37;
       config.model.router_normalize = false;
       break;

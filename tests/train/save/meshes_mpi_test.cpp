@@ -65,6 +65,8 @@ struct Leg {
 
 class RestartOnLegs : public Restart {
  protected:
+  static constexpr int change = 5, last = 10;
+
   /// Trains to step `until`; all ranks.
   void train_leg(config::RunConfig config, const Leg& leg, int until) const {
     config.mesh = leg.mesh;
@@ -77,9 +79,17 @@ class RestartOnLegs : public Restart {
     MPI_Barrier(world_.handle());
   }
 
-  /// Runs of `named` that change from the first leg to the second at step `change` have the unbroken run's curve.
+  /// A run that changes its leg after five of ten steps.
+  [[nodiscard]] config::RunConfig run_of_ten(const std::string& name) const {
+    config::RunConfig config = run(name, last);
+    config.lr.end_step = last;
+    config.data.seq_len = 16;
+    return config;
+  }
+
+  /// Five steps on the first leg and five on the second one have the curve of ten without a break.
   void expect_changes(const std::vector<std::pair<Leg, Leg>>& changes,
-                      const std::function<config::RunConfig(const std::string&)>& named, int change, int last,
+                      const std::function<config::RunConfig(const std::string&)>& named,
                       const config::RunConfig& unbroken) const {
     for (std::size_t i = 0; i < changes.size(); ++i) {
       const config::RunConfig broken = named("broken-" + std::to_string(i));
@@ -94,11 +104,8 @@ class RestartOnLegs : public Restart {
 
 TEST_F(RestartOnLegs, WithAnotherPipelineContinuesAtTheNextSample) {
   using enum config::PipelineKind;
-  constexpr int last = 10, change = 5;
   const auto deep = [&](const std::string& name) {
-    config::RunConfig config = run(name, last);
-    config.lr.end_step = last;
-    config.data.seq_len = 16;
+    config::RunConfig config = run_of_ten(name);
     config.model.layers = 4;
     config.model.tie_embeddings = true;
     config.optimizer.lr = 5e-4;
@@ -118,7 +125,7 @@ TEST_F(RestartOnLegs, WithAnotherPipelineContinuesAtTheNextSample) {
   const std::vector<std::pair<Leg, Leg>> changes{{plain, two},    {two, plain},     {four, loop},
                                                  {loop, turn},    {turn, tensor},   {tensor, four},
                                                  {four, divided}, {divided, heads}, {heads, two}};
-  expect_changes(changes, deep, change, last, unbroken);
+  expect_changes(changes, deep, unbroken);
   // The same pipeline continues bit for bit, whether what was saved was copied first or not.
   const config::RunConfig whole = deep("whole");
   config::RunConfig halves = deep("halves");
@@ -130,20 +137,16 @@ TEST_F(RestartOnLegs, WithAnotherPipelineContinuesAtTheNextSample) {
 }
 
 TEST_F(RestartOnLegs, WithSequencesDividedOtherwiseContinuesAtTheNextSample) {
-  const auto divided = [&](const std::string& name) {
-    config::RunConfig config = run(name, steps);
-    config.data.seq_len = 16;
-    return config;
-  };
+  const auto divided = [&](const std::string& name) { return run_of_ten(name); };
   const Leg plain{.mesh = {}};
   const Leg two{.mesh = {.context = 2}, .micro = 6, .ranks_per_file = 2};
   const Leg replicated{.mesh = {.replicate = 2, .context = 2}, .micro = 4};
   const Leg four{.mesh = {.context = 4}, .micro = 12};
   const Leg tensor{.mesh = {.tensor = 2, .context = 2}, .micro = 8};
   const config::RunConfig unbroken = divided("unbroken");
-  train_leg(unbroken, plain, steps);
+  train_leg(unbroken, plain, last);
   const std::vector<std::pair<Leg, Leg>> changes{{plain, two}, {two, replicated}, {four, tensor}, {tensor, plain}};
-  expect_changes(changes, divided, 3, steps, unbroken);
+  expect_changes(changes, divided, unbroken);
   const config::RunConfig whole = divided("whole");
   const config::RunConfig halves = divided("halves");
   train_leg(whole, replicated, steps);
@@ -155,7 +158,7 @@ TEST_F(RestartOnLegs, WithSequencesDividedOtherwiseContinuesAtTheNextSample) {
 TEST_F(RestartOnLegs, WithExpertsDividedOtherwiseContinuesAtTheNextSample) {
   using enum config::PipelineKind;
   const auto mixture = [&](const std::string& name) {
-    config::RunConfig config = run(name, steps);
+    config::RunConfig config = run_of_ten(name);
     config.model.architecture = "glm4_moe";
     config.model.expert_size = config.model.shared_size = 22;
     config.model.experts = 4;
@@ -172,16 +175,18 @@ TEST_F(RestartOnLegs, WithExpertsDividedOtherwiseContinuesAtTheNextSample) {
   const Leg pipeline{.mesh = {.pipeline = 2}, .micro = 6};
   const Leg tensor{.mesh = {.tensor = 2, .expert = 4}, .micro = 4};
   const Leg whole_experts{.mesh = {.tensor = 2}, .micro = 2, .ranks_per_file = 2};
+  const Leg context{.mesh = {.context = 2, .expert = 4}, .micro = 6, .method = config::ContextMethod::heads};
+  const Leg turn{.mesh = {.context = 2, .pipeline = 2, .expert = 2}, .pipeline = {.schedule = zb_h1}, .micro = 12};
   const Leg all{.mesh = {.tensor = 2, .pipeline = 2, .expert = 2}, .pipeline = {.schedule = zb_h1}, .micro = 8};
   const config::RunConfig unbroken = mixture("unbroken");
-  train_leg(unbroken, plain, steps);
-  const std::vector<std::pair<Leg, Leg>> changes{{plain, two},           {two, four},         {four, replicated},
-                                                 {replicated, pipeline}, {pipeline, tensor},  {tensor, all},
-                                                 {all, whole_experts},   {whole_experts, two}};
-  expect_changes(changes, mixture, 3, steps, unbroken);
-  const auto expected = tensors(unbroken, steps);
+  train_leg(unbroken, plain, last);
+  const std::vector<std::pair<Leg, Leg>> changes{
+      {plain, two},  {two, four},    {four, replicated}, {replicated, pipeline}, {pipeline, tensor},
+      {tensor, all}, {all, context}, {context, turn},    {turn, whole_experts},  {whole_experts, two}};
+  expect_changes(changes, mixture, unbroken);
+  const auto expected = tensors(unbroken, last);
   for (std::size_t i = 0; i < changes.size(); ++i)
-    for (const auto& [name, values] : tensors(mixture("broken-" + std::to_string(i)), steps)) {
+    for (const auto& [name, values] : tensors(mixture("broken-" + std::to_string(i)), last)) {
       if (!name.starts_with("model/") || !name.ends_with("e_score_correction_bias")) continue;
       EXPECT_TRUE(std::ranges::count(values, 0.0F) < 4 && values == expected.at(name)) << i << " " << name;
     }
