@@ -166,6 +166,8 @@ Job::~Job() = default;
 
 comm::Collectives& Job::control() { return links_->table().at({mesh::Group::dp, schedule::Lane::compute}); }
 
+Bytes Job::staging() const { return links_->staging(); }
+
 comm::Collectives& Job::gather() const { return links_->table().at({mesh::Group::shard, schedule::Lane::gather}); }
 
 comm::Collectives* Job::tensor_control() const {

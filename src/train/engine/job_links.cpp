@@ -3,22 +3,48 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "trireme/comm/transport.hpp"
 #include "trireme/device/buffer.hpp"
 
 namespace trireme::train {
 namespace {
 
-comm::StagingSource charged_staging() {
+using Held = std::shared_ptr<std::atomic<std::int64_t>>;
+
+/// Bytes that are counted as held for as long as `Memory` lives.
+template <class Memory>
+class Counted {
+ public:
+  Counted(const Held& held, std::int64_t bytes, Memory memory)
+      : held_(held), bytes_(bytes), memory_(std::move(memory)) {
+    *held_ += bytes_;
+  }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { *held_ -= bytes_; }
+
+ private:
+  Held held_;
+  std::int64_t bytes_;
+  Memory memory_;
+};
+
+comm::StagingSource charged_staging(const Held& held) {
   return {.allocate =
-              [](std::size_t bytes) {
-                auto buffer = std::make_shared<at::Tensor>(device::buffer(
-                    device::Category::communication, static_cast<std::int64_t>((bytes + 3) / 4), DType::fp32));
-                return std::shared_ptr<std::byte[]>(buffer, static_cast<std::byte*>(buffer->mutable_data_ptr()));
+              [held](std::size_t bytes) {
+                at::Tensor buffer = device::buffer(device::Category::communication,
+                                                   static_cast<std::int64_t>((bytes + 3) / 4), DType::fp32);
+                auto* const begin = static_cast<std::byte*>(buffer.mutable_data_ptr());
+                const auto size = static_cast<std::int64_t>(buffer.nbytes());
+                return std::shared_ptr<std::byte[]>(
+                    std::make_shared<Counted<at::Tensor>>(held, size, std::move(buffer)), begin);
               },
-          .charge = [](std::size_t bytes) -> std::shared_ptr<void> {
-            return std::make_shared<device::Charge>(device::Account{device::Category::communication},
-                                                    Bytes{static_cast<std::int64_t>(bytes)});
+          .charge = [held](std::size_t bytes) -> std::shared_ptr<void> {
+            const auto size = static_cast<std::int64_t>(bytes);
+            return std::make_shared<Counted<device::Charge>>(
+                held, size, device::Charge({device::Category::communication}, Bytes{size}));
           }};
 }
 
@@ -66,7 +92,7 @@ void JobLinks::open(const executor::Link& link, const comm::ChannelPeers& peers,
                                              .dump_path = options.hang_dump_path,
                                              .silent_ranks = options.silent_ranks,
                                              .last_progress = options.last_progress},
-                                .staging = charged_staging()};
+                                .staging = charged_staging(staging_)};
   auto transport = transport_of(link, peers, options, services);
   if (options.wrap_transport && !control) transport = options.wrap_transport(std::move(transport));
   auto& opened = collectives_[link] = std::make_unique<comm::Collectives>(

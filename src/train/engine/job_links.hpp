@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 
@@ -24,6 +26,8 @@ class JobLinks {
   [[nodiscard]] const mpi::Communicator& communicator(const executor::Link& link) const {
     return groups_.at(link.group, communicator_lane(link.lane));
   }
+  /// What transports hold now to bring bytes together in; charged to `communication`, beside pipeline slots.
+  [[nodiscard]] Bytes staging() const { return {staging_->load()}; }
 
  private:
   /// The two ends of a message use one communicator, although a rank sends and receives on two lanes.
@@ -38,6 +42,7 @@ class JobLinks {
                                                               const JobOptions& options,
                                                               const comm::Services& services);
 
+  std::shared_ptr<std::atomic<std::int64_t>> staging_ = std::make_shared<std::atomic<std::int64_t>>(0);
   comm::Groups groups_;
   mpi::FlightRecorder recorder_;
   std::map<mesh::Group, const comm::Transport*> first_;  ///< of each group over NCCL: its other lanes split it

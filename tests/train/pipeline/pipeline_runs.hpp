@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/parity.hpp"
+#include "support/training/as_planned.hpp"
 #include "trireme/device/allocator.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/planner/pipeline.hpp"
@@ -42,25 +43,16 @@ struct Costs {
   device::MemoryUse before, after;
 };
 
-/// Bytes on every link, and memory by category, on the device and on the host. Slots share their category with buffers
-/// of the transports; what they hold is planned alone (pipeline_test).
+/// Bytes on every link, and memory by category, on the device and on the host: all but workspace. Slots share their
+/// category with what transports bring bytes together in, which the job counts.
 inline void expect_as_planned(const config::RunConfig& config, Job& job, const Costs& costs) {
   const planner::PipelinePlan plan = planner::plan_pipeline(config, job.resolved());
   const auto rank = static_cast<std::size_t>(job.at().pipeline);
   EXPECT_EQ(job.schedule(), plan.steps[rank]);
-  planner::ReplayOptions options = planner::replay_options_of(config, job.resolved());
-  options.shard_rank = job.at().shard;  // the plan's is the first
+  const planner::ReplayOptions options = test::plan_options(config, job);
   const planner::Traffic predicted = planner::replay_traffic(job.schedule(), job.model(), job.layout(), options);
   EXPECT_EQ(predicted.at("pipeline"), plan.traffic[rank].at("pipeline"));
-  for (const comm::TrafficTable& counted : costs.traffic)
-    for (const auto& [group, operations] : predicted) {
-      for (const auto& [operation, moved] : operations) {
-        const auto g = counted.find(group);
-        ASSERT_TRUE(g != counted.end() && g->second.contains(operation)) << group << " " << operation;
-        EXPECT_EQ(g->second.find(operation)->second.bytes, moved.bytes) << group << " " << operation;
-        EXPECT_EQ(g->second.find(operation)->second.calls, moved.calls) << group << " " << operation;
-      }
-    }
+  for (const comm::TrafficTable& counted : costs.traffic) test::expect_traffic(counted, predicted);
   using device::Category, device::Space;
   const planner::Memory memory = planner::replay_memory(job.schedule(), job.model(), job.layout(), options);
   EXPECT_EQ(memory.activations, plan.memory[rank].activations);
@@ -75,6 +67,9 @@ inline void expect_as_planned(const config::RunConfig& config, Job& job, const C
   expect(Space::device, Category::gradients_unsharded, memory.gradients_unsharded);
   expect(Space::device, Category::optimizer, memory.optimizer);
   expect(Space::device, Category::activations, memory.activations);
+  EXPECT_GT(memory.communication.value, 0);
+  EXPECT_EQ(memory.communication, plan.memory[rank].communication);
+  expect(Space::device, Category::communication, memory.communication + job.staging());
   expect(Space::host, Category::parameters_sharded, memory.host.parameters_sharded);
   expect(Space::host, Category::gradients_sharded, memory.host.gradients_sharded);
   expect(Space::host, Category::optimizer, memory.host.optimizer);

@@ -123,6 +123,8 @@ class Job {
   [[nodiscard]] store::ParameterStore& store() { return *store_; }
   [[nodiscard]] executor::Executor& executor() { return *executor_; }
   [[nodiscard]] comm::Collectives& control();
+  /// What the job's transports hold now of the memory charged to `communication`; the rest are pipeline slots.
+  [[nodiscard]] Bytes staging() const;
   [[nodiscard]] bool lane_threads() const { return lane_threads_; }
   [[nodiscard]] std::string transport_name() const { return gather().transport_name(); }
   /// Steps that were not skipped: AdamW's count.
