@@ -233,8 +233,11 @@ void Verbs::run(const schedule::Dispatch& op) {
   comm::Collectives& experts = link(mesh::Group::expert, schedule::Lane::expert);
   InFlight& now = in_flight(op.microbatch);
   const bool back = op.phase == schedule::Phase::backward;
-  RowsAndWeights moved = (back ? from_experts : to_experts)(experts, counts(op.block, op.microbatch),
-                                                            {.rows = now.rows, .weights = now.row_weights});
+  const RowCounts& of = counts(op.block, op.microbatch);
+  const RowsAndWeights mine{.rows = now.rows, .weights = now.row_weights};
+  const bool withheld = options_.mode == nn::Mode::train && fault::point("experts.dispatch");
+  RowsAndWeights moved = withheld ? rows_like(mine, back ? of.mine() : of.received())
+                                  : (back ? from_experts : to_experts)(experts, of, mine);
   now.rows = std::move(moved.rows);
   now.row_weights = std::move(moved.weights);
 }

@@ -107,6 +107,13 @@ export TRIREME_FAULT=experts.combine:stop:3:2
 job 4 train run.toml "${axes[@]}" --set comm.lane_threads=false
 expect_end 7 'Hang: ' ' on expert/expert' 'combine b0.experts m0' ', step 3"' 'still waits for rank'
 rm -r out
+# A rank that withholds its rows goes on with what comes next: the others wait for it, or find its counts impossible.
+export TRIREME_FAULT=experts.dispatch:nan:3:2
+job 4 train run.toml "${axes[@]}" --set comm.lane_threads=true
+((status != 0)) || fail 'rows that are withheld were not missed'
+expect_soon
+grep -qE 'Hang: .*, step 3" still waits for rank|has -?[0-9]+ rows for expert' err.txt || fail 'rows that are withheld are not named'
+rm -r out
 export TRIREME_FAULT=experts.loads:nan:1:2
 job 4 train run.toml "${axes[@]}" --set comm.lane_threads=false
 expect_end 7 'Hang: ' ', step 3"' 'still waits for rank'
