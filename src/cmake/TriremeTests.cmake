@@ -230,7 +230,11 @@ function(trireme_layer_tests layer)
     add_test(NAME ${layer}.tests COMMAND ${layer}_tests --gtest_brief=1 WORKING_DIRECTORY ${directory})
     list(JOIN TRIREME_MPIEXEC_FLAGS " " mpi_flags)
     trireme_limit(300 limit)
-    set_tests_properties(${layer}.tests PROPERTIES LABELS machine TIMEOUT ${limit} PROCESSORS 2 SKIP_RETURN_CODE 77
+    set(processors 2)
+    if(layer MATCHES "^(comm|supervise)$") # which wait for timeouts
+      set(processors 1)
+    endif()
+    set_tests_properties(${layer}.tests PROPERTIES LABELS machine TIMEOUT ${limit} PROCESSORS ${processors} SKIP_RETURN_CODE 77
       ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=2;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags}")
   endif()
 endfunction()

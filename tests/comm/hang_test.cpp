@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <string>
 #include <thread>
 
@@ -48,11 +49,10 @@ constexpr const char* directory_variable = "TRIREME_HANG_TEST_DIRECTORY";
 
 /// `directory`: where the job leaves its reports.
 Ending run_job(const std::string& job, int ranks, const std::string& directory = "/tmp") {
-  ::setenv(directory_variable, directory.c_str(), 1);
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string command =
-      variable("MPIEXEC", "mpirun") + " " + variable("MPIEXEC_FLAGS", "--oversubscribe --bind-to none") + " -n " +
-      std::to_string(ranks) + " " + self +
+      std::string(directory_variable) + "=" + directory + " " + variable("MPIEXEC", "mpirun") + " " +
+      variable("MPIEXEC_FLAGS", "--oversubscribe --bind-to none") + " -n " + std::to_string(ranks) + " " + self +
       " --gtest_brief=1 --gtest_catch_exceptions=0 --gtest_also_run_disabled_tests --gtest_filter=Job.DISABLED_" + job +
       " 2>&1";
   const auto began = std::chrono::steady_clock::now();
@@ -70,9 +70,10 @@ constexpr double timeout_seconds = 6;
 /// Where nothing but a hang takes long.
 constexpr double soon_seconds = 60;
 
-std::string dump_path(int rank) {
-  return variable(directory_variable, "/tmp") + "/rank" + std::to_string(rank) + ".json";
+std::string dump_path(const std::string& directory, int rank) {
+  return directory + "/rank" + std::to_string(rank) + ".json";
 }
+std::string dump_path(int rank) { return dump_path(variable(directory_variable, "/tmp"), rank); }
 
 // Rank 1 stops before its third all-gather.
 void all_gather_until_a_rank_stops(TransportChoice choice) {
@@ -156,30 +157,47 @@ TEST(Job, DISABLED_WaitsForAFlag) {
   static_cast<void>(mpi::any_rank(copy, false));
 }
 
-void expect_named_hang(const std::string& job) {
-  const trireme::test::TemporaryDirectory directory;
-  const Ending ending = run_job(job, 3, directory.path());
-  EXPECT_EQ(ending.status, static_cast<int>(ExitCode::hang)) << ending.output;
-  EXPECT_THAT(ending.output, HasSubstr("all_gather #3"));
-  EXPECT_THAT(ending.output, HasSubstr("shard/gather still waits for rank 1 on " + mpi::hostname() + " after"));
-  EXPECT_THAT(ending.output, HasSubstr("comm.timeout_seconds"));
-  EXPECT_LT(ending.seconds, timeout_seconds + soon_seconds);
-  for (const int rank : {0, 2}) EXPECT_TRUE(std::filesystem::exists(dump_path(rank))) << rank;
-}
+/// Jobs that end at their timeout, which all wait for at the same time.
+class StoppedRank : public testing::Test {
+ protected:
+  struct Hanging {
+    trireme::test::TemporaryDirectory directory;
+    std::future<Ending> ending;
+    Hanging(const char* job, int ranks)
+        : ending(std::async(std::launch::async, [=, this] { return run_job(job, ranks, directory.path()); })) {}
+    [[nodiscard]] bool reported(int rank) const { return std::filesystem::exists(dump_path(directory.path(), rank)); }
+  };
+  struct Jobs {
+    Hanging over_mpi{"StopsARankOverMpi", 3}, over_shared_memory{"StopsARankOverSharedMemory", 3},
+        of_a_flag{"WaitsForAFlag", 2}, inside_mpi{"HangsInsideMpi", 2};
+  };
+  static void SetUpTestSuite() { jobs_ = new Jobs; }
+  static void TearDownTestSuite() { delete jobs_; }
 
-TEST(StoppedRank, EndsTheJobWithSevenAndIsNamedOverMpi) { expect_named_hang("StopsARankOverMpi"); }
-TEST(StoppedRank, EndsTheJobWithSevenAndIsNamedOverSharedMemory) { expect_named_hang("StopsARankOverSharedMemory"); }
+  static void expect_named(Hanging& job) {
+    const Ending ending = job.ending.get();
+    EXPECT_EQ(ending.status, static_cast<int>(ExitCode::hang)) << ending.output;
+    EXPECT_THAT(ending.output, HasSubstr("all_gather #3"));
+    EXPECT_THAT(ending.output, HasSubstr("shard/gather still waits for rank 1 on " + mpi::hostname() + " after"));
+    EXPECT_THAT(ending.output, HasSubstr("comm.timeout_seconds"));
+    EXPECT_LT(ending.seconds, timeout_seconds + soon_seconds);
+    for (const int rank : {0, 2}) EXPECT_TRUE(job.reported(rank)) << rank;
+  }
+  static inline Jobs* jobs_ = nullptr;
+};
 
-TEST(StoppedRank, EndsTheJobWhereOthersWaitForItsWord) {
-  const trireme::test::TemporaryDirectory directory;
-  const Ending ending = run_job("WaitsForAFlag", 2, directory.path());
+TEST_F(StoppedRank, EndsTheJobWithSevenAndIsNamedOverMpi) { expect_named(jobs_->over_mpi); }
+TEST_F(StoppedRank, EndsTheJobWithSevenAndIsNamedOverSharedMemory) { expect_named(jobs_->over_shared_memory); }
+
+TEST_F(StoppedRank, EndsTheJobWhereOthersWaitForItsWord) {
+  const Ending ending = jobs_->of_a_flag.ending.get();
   EXPECT_EQ(ending.status, static_cast<int>(ExitCode::hang)) << ending.output;
   EXPECT_THAT(ending.output, HasSubstr("for the others to agree on a flag (saving a checkpoint, step 3)"));
-  EXPECT_TRUE(std::filesystem::exists(dump_path(0)));
+  EXPECT_TRUE(jobs_->of_a_flag.reported(0));
 }
 
-TEST(StoppedRank, IsFoundByTheWatchdogWhereTheOthersAreInsideMpi) {
-  const Ending ending = run_job("HangsInsideMpi", 2);
+TEST_F(StoppedRank, IsFoundByTheWatchdogWhereTheOthersAreInsideMpi) {
+  const Ending ending = jobs_->inside_mpi.ending.get();
   EXPECT_EQ(ending.status, static_cast<int>(ExitCode::hang)) << ending.output;
   EXPECT_THAT(ending.output, HasSubstr("create the groups"));
 }

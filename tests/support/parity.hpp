@@ -16,6 +16,14 @@ constexpr double loss_tolerance = 1e-6, norm_tolerance = 1e-5;
 /// moves.
 constexpr double router_margin = 3e-6;
 
+/// Of a run beside the plain program. Eight ranks on a few cores mostly wait for each other's turn: what twenty steps
+/// show, two and four ranks show.
+inline int parity_steps() {
+  int ranks = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  return ranks > 4 ? 8 : 20;
+}
+
 /// Runs beside the plain program, whose curve of a problem is computed once. Prints the largest deviations at the end.
 /// `Case` has a member `problem`; problem_run(problem, files), declared beside it, is that problem's run file.
 template <class Case>

@@ -25,12 +25,11 @@ namespace {
 
 using device::Category;
 
-constexpr int steps = 20;
-
 /// What is trained: changes to `odd_run`, on the same batches of 48 sequences of 24 tokens.
 enum class Problem { llama, everything_else, gpt2, qwen3, gemma2, olmo3 };
 
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
+  const int steps = test::parity_steps();
   config::RunConfig config = problem == Problem::gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
   config.data.seq_len = 24;
   if (problem == Problem::gpt2) config.model.positions = 24;
@@ -229,9 +228,9 @@ TEST_P(ContextParity, FollowsThePlainProgramAndThePlan) {
   device::reset_peaks();
   Measured found;
   const test::Outcome outcome = test::train_job(config, *world_, c.options, [&](Job& job, int step) {
-    if (step + 2 < steps) return;
+    if (step + 2 < config.train.steps) return;
     found.traffic.push_back(job.step_traffic());
-    if (step + 1 < steps) return;
+    if (step + 1 < config.train.steps) return;
     found.peak = device::memory_use()[device::Space::device].peak;
     expect_as_planned(config, job, found, before);
   });

@@ -16,7 +16,6 @@
 namespace trireme::train::tensor_parity_mpi_test {
 namespace {
 
-constexpr int steps = 20;
 constexpr int accumulation = 3;
 
 enum class Problem { llama, tied_llama, gpt2, gpt2_untied, olmo };
@@ -32,6 +31,7 @@ struct Case {
 /// 257 tokens of the vocabulary divide by nothing; 4 ranks share the 2 key and value heads of Llama in pairs.
 config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
   const bool gpt2 = problem == Problem::gpt2 || problem == Problem::gpt2_untied;
+  const int steps = test::parity_steps();
   config::RunConfig config = gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
   config.model.heads = 8;
   if (problem == Problem::olmo) {

@@ -19,7 +19,7 @@ namespace trireme::train::pipeline_runs {
 enum class Problem { llama, tied, everything_else, gpt2, deep };
 
 inline config::RunConfig problem_run(Problem problem, const test::TokenFiles& files) {
-  constexpr int steps = 20;
+  const int steps = test::parity_steps();
   config::RunConfig config = problem == Problem::gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
   const bool eight = problem == Problem::deep || problem == Problem::llama;  // of six layers llama is ill-conditioned
   config.model.layers = eight ? 8 : 6;
