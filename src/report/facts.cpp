@@ -9,6 +9,7 @@
 #include "report/chart.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/text.hpp"
+#include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/model/model.hpp"
 
@@ -32,12 +33,26 @@ std::string model_text(const config::Model& model) {
 
 void add_config(Facts& facts, const config::RunConfig& c) {
   facts.emplace_back("model", model_text(c.model));
-  facts.emplace_back("batch", fmt::format("{} sequences of {} tokens", c.batch.global, c.data.seq_len));
+  facts.emplace_back("batch", fmt::format("{} sequences of {} tokens, microbatches of {}", c.batch.global,
+                                          c.data.seq_len, c.batch.micro));
   facts.emplace_back("compute", c.precision.fp8 == Fp8::none ? std::string(to_text(c.precision.compute))
                                                              : fmt::format("{}, fp8 {}", to_text(c.precision.compute),
                                                                            config::to_text(c.precision.fp8)));
   facts.emplace_back("gradients", config::to_text(c.sync.policy));
   facts.emplace_back("learning rate", fmt::format("{:.4g}, {}", c.optimizer.lr, config::to_text(c.lr.schedule)));
+}
+
+/// What differs between runs that are compared for their speed; nothing where the run file does not fit the ranks.
+void add_mesh(Facts& facts, const config::RunConfig& c, int ranks) {
+  try {
+    facts.emplace_back("mesh", config::resolve(c, ranks).text());
+  } catch (const Error&) {  // a later start, on other ranks, wrote it
+  }
+  std::string memory = fmt::format("recompute {}", config::to_text(c.memory.recompute));
+  if (c.memory.offload != config::Offload::none)
+    memory += fmt::format(", offload {}", config::to_text(c.memory.offload));
+  if (c.memory.activation_offload) memory += ", activations offloaded";
+  facts.emplace_back("memory settings", memory);
 }
 
 /// The share of the steps' time that `key` takes.
@@ -68,8 +83,11 @@ Facts facts(const RunRecord& run) {
   if (run.config) add_config(list, *run.config);
   const auto last = [&](const char* key) { return series(run, key).empty() ? 0.0 : series(run, key).back().y; };
   const auto steps = static_cast<std::int64_t>(series(run, "step").empty() ? 0 : series(run, "step").back().y);
-  if (const double per_rank = last("tokens_per_second_per_rank"); per_rank > 0)
-    list.emplace_back("ranks", std::to_string(std::lround(last("tokens_per_second") / per_rank)));
+  if (const double per_rank = last("tokens_per_second_per_rank"); per_rank > 0) {
+    const auto ranks = static_cast<int>(std::lround(last("tokens_per_second") / per_rank));
+    list.emplace_back("ranks", std::to_string(ranks));
+    if (run.config) add_mesh(list, *run.config, ranks);
+  }
   list.emplace_back("steps",
                     run.config ? fmt::format("{} of {}", steps, run.config->train.steps) : std::to_string(steps));
   list.emplace_back("tokens", text_of(last("tokens"), Unit::count) +

@@ -144,8 +144,8 @@ std::string memory_table(const RunRecord& run) {
     const double on_device = most(series(run, device + category)), on_host = most(series(run, host + category));
     if (on_device == 0 && on_host == 0) return;
     const auto text = [](double bytes) { return bytes == 0 ? "" : escaped(text_of(bytes, Unit::bytes)); };
-    to += fmt::format("<tr{}><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n", kind, escaped(category),
-                      text(on_device), text(on_host));
+    to += fmt::format("<tr{}><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n", kind,
+                      category == "total" ? "all at once" : escaped(category), text(on_device), text(on_host));
   };
   for (const auto& [key, points] : run.series)
     if (key.starts_with(device) && key != device + "total") add(key.substr(device.size()), rows, "");
@@ -175,7 +175,9 @@ std::string rank_table(const RunRecord& run) {
   std::vector<RankTimes> ranks = run.ranks;
   std::stable_sort(ranks.begin(), ranks.end(), [](auto& a, auto& b) { return a.median_seconds > b.median_seconds; });
   std::string out = fmt::format(
-      "<h2>Step times by rank</h2><p>A rank's own part of a step, without waiting for others; the slowest first{}.</p>"
+      "<h2>Step times by rank</h2><p>A rank's own part of a step, without waiting for others, rounded up by at most a "
+      "fifth; "
+      "the slowest first{}.</p>"
       "<table><tr><th>rank</th><th class=\"n\">median</th><th class=\"n\">95 %</th><th class=\"n\">longest</th></tr>\n",
       ranks.size() > shown ? fmt::format(", {} of {}", shown, ranks.size()) : "");
   for (std::size_t i = 0; i < std::min(shown, ranks.size()); ++i)

@@ -180,6 +180,7 @@ RunRecord read_run(const std::string& directory) {
     if (const std::string text = text_of_file(file); !text.empty()) read_trace(run, text, file, rank == 0);
   }
   run.checkpoints = names_in(path / "checkpoints", "step-", "");
+  if (run.config && run.checkpoints.empty()) run.checkpoints = names_in(run.config->checkpoint.directory, "step-", "");
   run.hang_reports = names_in(path, "hang-rank", ".json");
   if (!run.trace) return run;
   // Times count from the step's first operation on any rank.

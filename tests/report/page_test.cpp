@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "trireme/config/load.hpp"
+
 namespace trireme::report {
 namespace {
 
@@ -67,6 +69,36 @@ TEST(Page, HoldsTheNumbersInFull) {
   EXPECT_THAT(html, HasSubstr("<th>step, median</th><td>100 ms</td>"));
   EXPECT_THAT(html, HasSubstr("<th>ranks</th><td>2</td>"));
   EXPECT_THAT(html, HasSubstr("<th>last loss</th><td>0.125</td>"));
+}
+
+TEST(Page, ShowsTheMeshAndTheSettingsThatRunsDifferIn) {
+  RunRecord run = run_of("one", 3, 5.0);
+  run.config = config::parse_run_file(R"(
+[model]
+vocab_size = 64
+hidden_size = 16
+intermediate_size = 32
+layers = 1
+heads = 2
+[data]
+train = "x"
+seq_len = 8
+[mesh]
+tensor = 2
+[batch]
+global = 4
+micro = 2
+[memory]
+offload = "optimizer"
+[train]
+steps = 3)",
+                                      "run.toml");
+  EXPECT_THAT(page(std::span(&run, 1)),
+              testing::AllOf(HasSubstr("<th>mesh</th><td>1x1x2 (replicate x shard x tensor)</td>"),
+                             HasSubstr("<td>4 sequences of 8 tokens, microbatches of 2</td>"),
+                             HasSubstr("<td>recompute selective, offload optimizer</td>")));
+  run.config->batch.micro = 3;  // does not divide the batch
+  EXPECT_THAT(page(std::span(&run, 1)), Not(HasSubstr("<th>mesh</th>")));
 }
 
 TEST(Page, NeedsNothingElse) {
