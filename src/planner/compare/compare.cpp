@@ -55,26 +55,34 @@ double at(const Categories& categories, const std::string& name) {
   return found == categories.end() ? 0 : found->second;
 }
 
-/// What the planner counts; the rest of what was measured comes below, in one line.
+constexpr const char* even_experts = "depends on the data: predicted for even experts";
+
+/// What the planner counts; the rest of what was measured comes below, in one line. experts: activations are of tokens
+/// that other ranks send.
 void add_memory(TextTable& table, const std::string& space, const Categories& predicted, const Categories& measured,
-                bool workspace) {
+                bool workspace, bool experts) {
   double sum = 0, measured_sum = 0, rest = 0;
   for (const auto& [name, bytes] : measured) {
     const bool counted = predicted.contains(name) && (name != "workspace" || workspace);
     if (name == "total") continue;
     if (!counted) rest += bytes;
     if (!counted || (bytes == 0 && at(predicted, name) == 0)) continue;
-    table.add(
-        {space + " " + name, byte_text(at(predicted, name)), byte_text(bytes), error_text(at(predicted, name), bytes)});
+    std::string error = error_text(at(predicted, name), bytes);
+    if (experts && name == "activations" && error != "equal") error += fmt::format(", {}", even_experts);
+    table.add({space + " " + name, byte_text(at(predicted, name)), byte_text(bytes), error});
     sum += at(predicted, name);
     measured_sum += bytes;
   }
-  if (measured_sum > 0)
-    table.add({space + " sum of these peaks", byte_text(sum), byte_text(measured_sum), error_text(sum, measured_sum)});
+  if (measured_sum > 0) {
+    const std::string error = error_text(sum, measured_sum);
+    table.add({space + " sum of these peaks", byte_text(sum), byte_text(measured_sum),
+               experts && error != "equal" ? fmt::format("{}, {}", error, even_experts) : error});
+  }
   if (rest > 0) table.add({space + " not predicted (workspace, staging, data)", "", byte_text(rest), ""});
 }
 
-std::string compare_bytes(const Traffic& predicted, const MeasuredRun& run) {
+/// experts: some get tokens of other ranks, whose activations go to the host.
+std::string compare_bytes(const Traffic& predicted, const MeasuredRun& run, bool experts) {
   TextTable table({"bytes of rank 0 and step", "predicted", "measured", "error"});
   std::set<std::pair<std::string, std::string>> names;
   for (const auto& [group, operations] : predicted)
@@ -89,9 +97,10 @@ std::string compare_bytes(const Traffic& predicted, const MeasuredRun& run) {
         ours = bytes_of(moved->second.bytes);
     if (const auto found = run.bytes.find(group); found != run.bytes.end()) theirs = at(found->second, operation);
     if (ours == 0 && theirs == 0) continue;
-    const bool of_data = group == mesh::to_text(mesh::Group::expert);  // how many tokens each expert gets
+    const bool of_data = group == mesh::to_text(mesh::Group::expert) ||  // how many tokens each expert gets
+                         (experts && group == "host" && ours != theirs);
     table.add({group + " " + operation, fmt::format("{:.0f}", ours), fmt::format("{:.0f}", theirs),
-               of_data ? "depends on the data: predicted for even experts" : error_text(ours, theirs)});
+               of_data ? even_experts : error_text(ours, theirs)});
   }
   return table.str();
 }
@@ -179,11 +188,12 @@ std::string compare(const config::RunConfig& given, const MeasuredRun& run, cons
     return found == run.memory.end() ? Categories{} : found->second;
   };
   TextTable table({"memory of rank 0", "predicted", "measured", "error"});
-  add_memory(table, "device", on_device(memory), space("device"), replay_options_of(config, mesh).on_gpu);
-  add_memory(table, "host", on_host(memory.host), space("host"), false);
+  add_memory(table, "device", on_device(memory), space("device"), replay_options_of(config, mesh).on_gpu,
+             mesh.expert > 1);
+  add_memory(table, "host", on_host(memory.host), space("host"), false, mesh.expert > 1);
   std::string text = fmt::format("{} ranks ({}{}); error: predicted over measured\n\n{}\n{}", run.ranks,
                                  mesh.pipeline > 1 ? fmt::format("pipeline {} x ", mesh.pipeline) : "",
-                                 mesh.short_text(), table.str(), compare_bytes(traffic, run));
+                                 mesh.short_text(), table.str(), compare_bytes(traffic, run, mesh.expert > 1));
   return text + (machine ? compare_time(config, run, *machine) : "add --machine to compare times\n");
 }
 

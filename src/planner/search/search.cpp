@@ -46,7 +46,7 @@ std::string bound_by(const RunConfig& config, const Prediction& prediction, cons
   const StepTime& step = prediction.expected;
   std::vector<Loss> losses{{"memory", lost_to_memory(config, prediction.ranks, machine, step.seconds, cache)},
                            {"contention", step.contention},
-                           {"step_ms", step.fixed}};
+                           {"host time", step.fixed}};
   for (const Lane lane : schedule::all_lanes)
     if (lane != Lane::compute)
       losses.push_back({fmt::format("{} lane", schedule::to_text(lane)), step.waits[static_cast<std::size_t>(lane)]});

@@ -54,6 +54,23 @@ TEST(Compare, PutsPredictedAndMeasuredSideBySide) {
   EXPECT_THAT(text, Not(AnyOf(HasSubstr("control"), HasSubstr("gemm"))));
 }
 
+TEST(Compare, MarksWhatTokensOfOtherRanksDecide) {
+  config::RunConfig config = testing::small_run();
+  config.model.architecture = "mixtral";
+  config.model.experts = 4;
+  config.model.experts_per_token = 2;
+  config.mesh.expert = 2;
+  const auto compared = [&] {
+    MeasuredRun run = read_measured_run(metrics_of(config, load_machine("h100"), 1), "", "run");
+    run.memory["device"]["activations"] += 4096;
+    return compare(config, run, std::nullopt);
+  };
+  EXPECT_THAT(compared(), ContainsRegex("device activations .* -[0-9.]+%, depends on the data"));
+  EXPECT_THAT(compared(), ContainsRegex("device sum of these peaks .*, depends on the data"));
+  config.mesh.expert = 1;
+  EXPECT_THAT(compared(), ContainsRegex("device activations .* -[0-9.]+% *\n"));
+}
+
 TEST(Compare, LeavesOutTimesWithoutAMachineAndOpsWithoutATrace) {
   const config::RunConfig config = testing::small_run();
   const MeasuredRun run = read_measured_run(metrics_of(config, load_machine("h100"), 1), "", "run");
