@@ -51,10 +51,17 @@ void take(int signal) {
 
 constexpr std::size_t stack_bytes = std::size_t{64} << 10;
 
+/// Under nohup a closed terminal stops nothing.
+bool ignored(int signal) {
+  struct sigaction now {};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 sigset_t held_signals() {
   sigset_t held;
   sigemptyset(&held);
   for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM}) sigaddset(&held, signal);
+  if (!ignored(SIGHUP)) sigaddset(&held, SIGHUP);
   return held;
 }
 
@@ -73,7 +80,10 @@ StopSignals::StopSignals(std::function<void(int signal)> on_signal)
   action.sa_handler = note;
   action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &action, &before_[i]);
+  for (std::size_t i = 0; i < signals.size(); ++i) {
+    ::sigaction(signals[i], nullptr, &before_[i]);
+    if (signals[i] != SIGHUP || !ignored(SIGHUP)) ::sigaction(signals[i], &action, nullptr);
+  }
   const int signals_here = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
   if (wake_ < 0 || signals_here < 0)
     throw EnvironmentError(

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,7 +39,8 @@ namespace {
 /// is written; larger ones are checked as they are read.
 constexpr std::int64_t read_ahead_bytes = std::int64_t{32} << 20;
 
-void check_tokens(const std::vector<data::Dataset>& datasets) {
+/// known: the ids of data.tokenizer.
+void check_tokens(const std::vector<data::Dataset>& datasets, const std::string& tokenizer, std::int64_t known) {
   std::vector<std::int32_t> tokens;
   std::vector<std::uint8_t> mask;
   for (const data::Dataset& dataset : datasets)
@@ -48,6 +50,11 @@ void check_tokens(const std::vector<data::Dataset>& datasets) {
       for (std::int64_t first = 0; first < file.tokens(); first += at_once) {
         tokens.resize(static_cast<std::size_t>(std::min(at_once, file.tokens() - first)));
         file.read(first, tokens);
+        if (const std::int32_t most = *std::ranges::max_element(tokens); most >= known)
+          throw DataError(fmt::format(
+              "data.tokenizer = {} has {} ids, but token file {} holds token {}: another tokenizer made it; set "
+              "data.tokenizer to that one, which the run's export is to take along",
+              tokenizer, known, file.path(), most));
         if (!file.masked()) continue;
         mask.resize(tokens.size());
         file.read_mask(first, mask);
@@ -57,15 +64,17 @@ void check_tokens(const std::vector<data::Dataset>& datasets) {
 
 void check_data(const config::RunConfig& config) {
   const config::Data& data = config.data;
-  if (!data.tokenizer.empty()) (void)tokenizer::make_tokenizer(data.tokenizer);  // an export at the end needs it
+  std::int64_t ids = std::numeric_limits<std::int64_t>::max();
+  if (!data.tokenizer.empty()) ids = tokenizer::make_tokenizer(data.tokenizer)->vocab_size();
   const auto train = data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size);
   if (config.device.cuda_graphs && std::ranges::any_of(train, &data::Dataset::masked))
     throw ConfigError(
         "device.cuda_graphs replays a captured step, but a mask of targets lies beside data.train (made by `tokenize "
         "--response` or `--chat`), so that the loss scale varies per step; set device.cuda_graphs = false");
-  check_tokens(train);
+  check_tokens(train, data.tokenizer, ids);
   if (config.train.eval_every > 0)
-    check_tokens(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size));
+    check_tokens(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size),
+                 data.tokenizer, ids);
 }
 
 /// Batches that are read ahead lie in host memory, whatever computes.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -250,7 +251,8 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
   TrainingLoop loop(job, supervision, recorder, reporter, saver, stopping, output, emergency);
   try {
     const checkpoint::State state = saver.begin();
-    if (first_rank) write_run_file(config, run_file);  // the start is accepted
+    if (first_rank && (state.step < config.train.steps || !std::filesystem::exists(config.run.output + "/run.toml")))
+      write_run_file(config, run_file);  // the start is accepted, and trains
     ops.begin(state.step);
     reporter.begin(state);
     if (can_save_in_step(job)) {

@@ -8,7 +8,12 @@ source "$TRIREME_SOURCE/tests/support/processes.sh"
 sed -e 's/^at_end = .*/every = 2/' -i run.toml
 job 2 train run.toml
 expect_done
-# Finished: that is said, and what to do about it.
+! grep 'still in progress' err.txt || fail 'a warning of waits that nobody notices'
+# Finished: that is said, and what to do about it. run.toml is that of the steps in metrics.jsonl, which plan --compare reads.
+cp out/run.toml trained.toml
+job 2 train run.toml --set batch.micro=1
+expect_done
+cmp out/run.toml trained.toml || fail 'a start that had nothing to do wrote run.toml'
 job 2 train run.toml
 expect_done
 grep -q '^nothing to do: 6 of 6 steps; raise train.steps to extend' out.txt || fail 'a finished run does nothing without a word'
@@ -91,6 +96,12 @@ if mount -t tmpfs -o ro,size=1m none read-only 2>/dev/null; then
 else
   not_tried 'a read-only file system: a tmpfs cannot be mounted'
 fi
+
+# A wait that is noticed is a warning.
+slow=$(printf 'ckpt.manifest:slow:0:1,%.0s' {1..40})
+TRIREME_FAULT=${slow%,} job 2 train run.toml --set run.output=waits
+expect_done
+[[ $(grep -c 'the save of step 2 is still in progress: training waits' err.txt) == 1 ]] || fail 'a wait for a save without a word'
 
 # A save under way is nobody else's: who looks on sees what is committed.
 # shellcheck disable=SC2086  # several options in one variable

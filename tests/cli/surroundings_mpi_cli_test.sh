@@ -68,6 +68,20 @@ rm -rf out
 "$TRIREME" train run.toml >/dev/full 2>err.txt || fail "train > /dev/full"
 grep -q "No space left" err.txt || fail "no warning of a full disk"
 
+# A terminal that is closed: saved as on any other signal, but under nohup training continues.
+for with in '' nohup; do
+  rm -rf out
+  TRIREME_FAULT=step.begin:stop:0:2 $with "$TRIREME" train run.toml --set checkpoint.at_end=true >out.txt 2>err.txt &
+  pid=$!
+  while [[ $(ps -o state= -p $pid) == [!TZ] ]]; do sleep 0.05; done
+  kill -HUP $pid
+  kill -CONT $pid
+  status=0
+  wait $pid || status=$?
+  ((status == (${#with} ? 0 : 75))) || fail "SIGHUP ${with:-without nohup}: exit code $status"
+  [[ -n $with ]] || grep -q 'SIGHUP: saving and stopping' err.txt out.txt || fail 'SIGHUP stops a run without a word'
+done
+
 # A person at mpirun's terminal sees one line that rewrites itself; a file, a pipe and NO_COLOR get plain lines. MPICH's
 # launcher gives ranks pipes, so plain lines.
 mpi=$("$TRIREME" --version | sed -n 's/^MPI //p')

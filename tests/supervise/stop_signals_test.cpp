@@ -39,6 +39,7 @@ class StopSignal : public testing::TestWithParam<int> {};
 
 // A handler that runs on the stack of a matrix product of libtorch's overwrites the heap.
 TEST_P(StopSignal, WaitsUntilItIsAskedFor) {
+  std::signal(GetParam(), SIG_DFL);  // whatever started the tests: nohup ignores SIGHUP
   const StopSignals signals;
   std::raise(GetParam());
   EXPECT_TRUE(pending(GetParam()));
@@ -47,7 +48,20 @@ TEST_P(StopSignal, WaitsUntilItIsAskedFor) {
   EXPECT_EQ(StopSignals::received(), GetParam()) << "and is not forgotten";
 }
 
-INSTANTIATE_TEST_SUITE_P(, StopSignal, testing::Values(SIGUSR1, SIGUSR2, SIGTERM));
+INSTANTIATE_TEST_SUITE_P(, StopSignal, testing::Values(SIGUSR1, SIGUSR2, SIGTERM, SIGHUP));
+
+TEST(StopSignals, AHangupStopsNothingUnderNohup) {
+  const auto before = std::signal(SIGHUP, SIG_IGN);
+  {
+    const StopSignals signals;
+    std::raise(SIGHUP);
+    EXPECT_EQ(StopSignals::received(), 0);
+    struct sigaction now {};
+    sigaction(SIGHUP, nullptr, &now);
+    EXPECT_EQ(now.sa_handler, SIG_IGN);
+  }
+  std::signal(SIGHUP, before);
+}
 
 /// How a process of one thread ends that runs `body`, whose value is its exit code.
 int end_of(int (*body)()) {

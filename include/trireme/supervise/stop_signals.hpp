@@ -10,7 +10,8 @@
 
 namespace trireme::supervise {
 
-/// While one lives, SIGUSR1, SIGUSR2, SIGTERM and SIGINT ask for a stop instead of ending the process; a second SIGINT
+/// While one lives, SIGUSR1, SIGUSR2, SIGTERM, SIGINT and, unless it is ignored, SIGHUP (the terminal was closed) ask
+/// for a stop instead of ending the process; a second SIGINT
 /// ends it at once, and so does a second SIGTERM more than two seconds after the first (Slurm sends one request twice).
 /// For the thread that computes, which is not interrupted: handlers on its stack broke the heap (seen with oneDNN's
 /// fp32 products on AVX-512, one signal in four, and never with a stack of their own: those products seem to use the
@@ -29,7 +30,7 @@ class StopSignals {
   [[nodiscard]] static int received();
 
  private:
-  static constexpr std::array signals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
+  static constexpr std::array signals{SIGUSR1, SIGUSR2, SIGTERM, SIGHUP, SIGINT};
   std::array<struct sigaction, signals.size()> before_{};
   sigset_t mask_before_{};
   std::vector<std::byte> stack_;
@@ -38,9 +39,9 @@ class StopSignals {
   std::thread thread_;
 };
 
-/// Holds SIGUSR1, SIGUSR2 and SIGTERM back, in this thread and those that it starts: from before MPI begins, so that
-/// one that comes while ranks start ends none of them. For the first thread, before there are others. StopSignals finds
-/// what came.
+/// Holds SIGUSR1, SIGUSR2, SIGTERM and SIGHUP back, in this thread and those that it starts: from before MPI begins, so
+/// that one that comes while ranks start ends none of them. For the first thread, before there are others. StopSignals
+/// finds what came.
 void block_stop_signals();
 /// Lets them end the process again, also those that came in between.
 void unblock_stop_signals();

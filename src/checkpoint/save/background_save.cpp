@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <future>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
@@ -87,9 +86,14 @@ void BackgroundSave::write(const Shards& copy, const State& state, const SaveOpt
   }
   end.seconds = seconds_since(begin);
   running_->done = true;
+  running_->written.set_value();
 }
 
 bool BackgroundSave::ended() const { return running_->done; }
+
+bool BackgroundSave::ends_within(double seconds) const {
+  return running_->whole.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready;
+}
 
 std::int64_t BackgroundSave::step() const { return running_->end.step; }
 

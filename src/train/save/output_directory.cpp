@@ -35,14 +35,19 @@ void check_earlier_run(const config::RunConfig& config) {
                     "it, another {}, or run.overwrite = true to start over.",
                     saved ? directory : config.run.output, saved ? "checkpoint.directory" : "run.output"));
   if (config.checkpoint.resume != "auto" || !ran || saved) return;
-  if (fs::is_directory(directory, error))
-    log::warning(
-        fmt::format("the earlier run in {} ended before its first checkpoint: starting at step 0", config.run.output));
-  else
+  if (!fs::is_directory(directory, error))
     throw CheckpointError(
         fmt::format("run.output {} holds an earlier run ({}), and there is no checkpoint to continue it from. Set "
                     "another run.output, or run.overwrite = true to start over.",
                     config.run.output, metrics.string()));
+}
+
+/// Whether a run began here and saved nothing. For who holds the lock: the run may be under way.
+bool begins_again(const config::RunConfig& config) {
+  std::error_code error;
+  const fs::path metrics = fs::path(config.run.output) / "metrics.jsonl";
+  return !config.run.overwrite && config.checkpoint.resume == "auto" && fs::exists(metrics, error) &&
+         fs::file_size(metrics, error) > 0 && checkpoint::list_checkpoints(config.checkpoint.directory).empty();
 }
 
 void create(const char* what, const std::string& directory) {
@@ -102,6 +107,9 @@ void create_output_directory(const config::RunConfig& config) { create("run.outp
 
 void prepare_output_directory(const config::RunConfig& config) {
   check_output_directory(config);
+  if (begins_again(config))
+    log::warning(
+        fmt::format("the earlier run in {} ended before its first checkpoint: starting at step 0", config.run.output));
   create_output_directory(config);
   prepare_checkpoint_directory(config);
 }

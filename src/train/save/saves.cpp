@@ -51,7 +51,8 @@ std::string Checkpointing::finish() {
 /// Waits for a save in the background before `what`.
 std::string Checkpointing::await_background(std::string_view what) {
   if (!background_.started()) return "";
-  if (!background_.ended() && world_.rank() == 0)
+  constexpr double worth_a_word = 1;  // second
+  if (world_.rank() == 0 && !background_.ends_within(worth_a_word))
     log::warning(
         fmt::format("the save of step {} is still in progress: training waits for it before {}; save "
                     "less often (checkpoint.every), or to a faster disk",

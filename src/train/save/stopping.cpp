@@ -19,6 +19,7 @@ const char* name_of(int signal) {
     case SIGUSR1: return "SIGUSR1";
     case SIGUSR2: return "SIGUSR2";
     case SIGTERM: return "SIGTERM";
+    case SIGHUP: return "SIGHUP";
     default: return "SIGINT";
   }
 }

@@ -32,7 +32,8 @@ std::string device_lines(const config::RunConfig& config, const kernels::GemmCho
 std::string data_line(const config::RunConfig& c, std::int64_t samples) {
   const double epochs =
       static_cast<double>(c.train.steps) * static_cast<double>(c.batch.global) / static_cast<double>(samples);
-  return fmt::format("data     {} sequences; {} steps are {:.3g} epoch{}\n", samples, c.train.steps, epochs,
+  return fmt::format("data     {} sequences; {} {:.3g} epoch{}\n", samples,
+                     c.train.steps == 1 ? "1 step is" : fmt::format("{} steps are", c.train.steps), epochs,
                      epochs == 1 ? "" : "s");
 }
 

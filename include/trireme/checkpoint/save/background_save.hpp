@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,8 @@ class BackgroundSave {
   [[nodiscard]] bool started() const { return running_ != nullptr; }
   /// Whether `take` would return at once.
   [[nodiscard]] bool ended() const;
+  /// The same after waiting for at most `seconds`.
+  [[nodiscard]] bool ends_within(double seconds) const;
   /// The step of the one that was started.
   [[nodiscard]] std::int64_t step() const;
   /// Waits for the one that was started.
@@ -53,6 +56,8 @@ class BackgroundSave {
   struct Running {
     Ended end;
     std::atomic<bool> done = false;
+    std::promise<void> written;
+    std::future<void> whole = written.get_future();
     std::jthread thread;
   };
 
