@@ -138,7 +138,7 @@ std::string checkpoints_beside(const std::string& path) {
   return names.empty() ? "" : fmt::format("in {} there are {}", directory, join(names, ", "));
 }
 
-std::string open_manifest_text(const std::string& path) {
+void require_checkpoint(const std::string& path) {
   if (io::status_of(path).kind != io::PathKind::directory) {
     const std::string beside = checkpoints_beside(path);
     throw CheckpointError(fmt::format("{}: no such checkpoint; {}", path, beside.empty() ? "check the path" : beside));
@@ -149,6 +149,19 @@ std::string open_manifest_text(const std::string& path) {
   if (const std::vector<Found> inside = list_checkpoints(path + "/checkpoints"); !inside.empty())
     throw CheckpointError(fmt::format("{}: is the directory of a run; name one of its checkpoints, such as {}", path,
                                       inside.front().path));
+  const auto holds = [&](const char* name) { return io::status_of(path + "/" + name).kind != io::PathKind::nothing; };
+  if (!holds("COMMIT") && !holds("index.h5") && holds("config.json"))
+    throw CheckpointError(fmt::format(
+        "{}: is a Hugging Face directory, not a checkpoint: a run takes its weights by model.from; `trireme import` "
+        "makes a checkpoint of it",
+        path));
+  if (!holds("COMMIT") && !holds("index.h5") && !holds("shards"))
+    throw CheckpointError(
+        fmt::format("{}: is not a checkpoint; name one, such as runs/first/checkpoints/step-00000100", path));
+}
+
+std::string open_manifest_text(const std::string& path) {
+  require_checkpoint(path);
   if (io::status_of(commit_path(path)).kind == io::PathKind::nothing)
     throw CheckpointError(
         fmt::format("{}/COMMIT: is missing, so the save never came to its end; use another checkpoint", path));

@@ -31,6 +31,7 @@ int inspect(const std::string& path) {
 }
 
 int verify(const std::string& path) {
+  checkpoint::require_checkpoint(path);
   const std::vector<std::string> found = checkpoint::verify(path);
   for (const std::string& line : found) fmt::print("{}\n", line);
   std::fflush(stdout);  // the end of a failed command does not
@@ -84,10 +85,12 @@ int import_weights(const std::string& from, const std::string& path) {
       throw mpi::SharedError(ExitCode::usage,
                              fmt::format("import runs on one rank, not on {}. Start it without mpirun.", world.size()),
                              world.rank() == 0);
-    const checkpoint::Weights weights = checkpoint::Weights::open(from);
-    weights.warn_of_unread_keys();
-    const checkpoint::Saved saved = checkpoint::import_weights(world, weights, path);
-    fmt::print("imported {} as {} ({})\n", from, path, to_text(saved.bytes));
+    mpi::together(world, [&] {
+      const checkpoint::Weights weights = checkpoint::Weights::open(from);
+      weights.warn_of_unread_keys();
+      const checkpoint::Saved saved = checkpoint::import_weights(world, weights, path);
+      fmt::print("imported {} as {} ({})\n", from, path, to_text(saved.bytes));
+    });
     return 0;
   });
 }

@@ -25,6 +25,9 @@ std::string read_whole(const std::string& path) {
     throw ConfigError(fmt::format("{}: cannot read the run file: {}; give the path of a TOML file", path, problem));
   };
   const io::RegularFile file = io::open_regular_file(path);
+  const std::string inside = path + (path.ends_with('/') ? "" : "/") + "run.toml";
+  if (!file.opened() && io::open_regular_file(inside).opened())
+    throw ConfigError(fmt::format("{}: is a directory, not a run file; its run file is {}", path, inside));
   if (!file.opened()) refuse(file.problem());
   std::string text(largest_file + 1, '\0');
   std::size_t size = 0;
@@ -46,7 +49,15 @@ void check_text(std::string_view text, const std::string& name) {
   const auto zero = text.find('\0');
   if (zero != std::string_view::npos)
     throw ConfigError(fmt::format("{}: not a text file (byte {} is 0); give the path of a TOML file", name, zero));
-  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
+  const auto begin = text.find_first_not_of(" \t\r\n");
+  if (begin != std::string_view::npos && text[begin] == '{') {
+    const bool of_model = text.find("\"model_type\"") != std::string_view::npos;
+    throw ConfigError(fmt::format(
+        "{}: is JSON, not a run file; {}", name,
+        of_model ? fmt::format("`trireme init --from {} --data TOKENS --ranks N` writes one for that model", name)
+                 : "give the path of a TOML file"));
+  }
+  if (begin == std::string_view::npos)
     throw ConfigError(
         fmt::format("{}: the run file is empty; it needs at least [model], [data], [batch] and [train]", name));
 }

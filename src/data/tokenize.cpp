@@ -227,6 +227,12 @@ TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::
     finished_bytes += stream.consumed();
   }
   work.finish();
+  if (documents.counts().documents == 0)
+    throw DataError(fmt::format("{}{} {} no document{}: nothing is written; check the paths",
+                                inputs.front() == "-" ? "standard input" : "text file " + inputs.front(),
+                                inputs.size() == 1 ? "" : fmt::format(" and {} more", inputs.size() - 1),
+                                inputs.size() == 1 ? "holds" : "hold",
+                                documents.counts().empty_documents == 0 ? "" : " with text"));
   return documents.finish();
 }
 

@@ -234,7 +234,8 @@ namespace {
 HfConfig read_text_config(const json& parsed, const std::string& where, Mistakes& mistakes) {
   const JsonObject config(parsed, where, mistakes);
   const model::Architecture* known = architecture_of(config, parsed, mistakes);
-  const model::Architecture& a = known != nullptr ? *known : model::architectures().front();
+  if (known == nullptr) return {};
+  const model::Architecture& a = *known;
   check_fixed(config, a, mistakes);
   refuse_unhonoured(config, a);
   std::vector<std::string> unread;

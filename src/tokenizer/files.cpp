@@ -133,9 +133,9 @@ std::string path_of_spec(const std::string& spec) {
   const io::PathKind kind = io::status_of(path).kind;
   if (kind == io::PathKind::nothing && fs::path(path).extension() != fs::path(file_name_of(scheme)).extension())
     throw DataError(
-        fmt::format("tokenizer {}: there is no such file or folder; nothing is downloaded: give the folder that holds "
-                    "the model's {}",
-                    spec, file_name_of(scheme)));
+        fmt::format("tokenizer {}: there is no such file or folder{}; nothing is downloaded: give the folder that "
+                    "holds the model's {}",
+                    spec, fs::path(path).is_relative() ? " in the working directory" : "", file_name_of(scheme)));
   if (kind != io::PathKind::directory) return path;
   std::string file = (fs::path(path) / file_name_of(scheme)).string();
   if (io::status_of(file).kind == io::PathKind::file) return file;

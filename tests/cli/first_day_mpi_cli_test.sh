@@ -38,6 +38,13 @@ program init --from runs/first/export/config.json --data data.bin --ranks 1 --se
 expect_done
 ! grep -q ': 1 epochs' ./*.toml || fail '1 epochs'
 ! grep -q '^from' anew.toml || fail 'a config.json has no weights'
+grep -q '^tokenizer = "bytes"' anew.toml || fail 'the tokenizer beside a config.json is left out'
+mkdir model && cp runs/first/export/config.json model
+printf '{"model": {"type": "BPE", "vocab": {"</s>": 0, "s": 1, "h": 2}, "merges": []}, "added_tokens": [{"id": 0, "content": "</s>", "special": true}]}' >model/tokenizer.json
+program init --from model --data data.bin --ranks 1 --seq-len 32 -o beside.toml
+expect_done
+grep -q '^tokenizer = "hf:model/tokenizer.json" ' beside.toml || fail 'the tokenizer beside a config.json is not that of the run'
+grep -q '^vocab_size = 257 ' beside.toml || fail 'a tokenizer beside a config.json shrinks its vocabulary'
 program plan anew.toml --ranks 1
 expect_done
 program init --from tinny --tokenizer bytes --data data.bin --ranks 2 -o other.toml

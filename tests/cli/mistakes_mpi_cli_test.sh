@@ -80,6 +80,18 @@ refused 3 "token 65535 at position 30000" "vocabulary" -- run.toml --set data.tr
 refused 3 "beyond.bin" -- run.toml --set train.eval_every=1 --set data.validation=beyond.bin
 
 refused 3 "nowhere.model" -- run.toml --set data.tokenizer=spm:nowhere.model
+refused 3 "in the working directory; nothing is downloaded" -- run.toml --set data.tokenizer=hf:nowhere
+printf '{"model": {"type": "BPE", "vocab": {"</s>": 0, "s": 1}, "merges": []}, "added_tokens": [{"id": 0, "content": "</s>", "special": true}]}' >few.json
+refused 3 "data.tokenizer = hf:few.json has 2 ids, but token file tokens.bin holds token 256" "another tokenizer made it" -- run.toml --set data.tokenizer=hf:few.json
+ln -s nowhere/tokens.bin moved.bin
+refused 3 "moved.bin is a symbolic link to nowhere/tokens.bin, which does not exist" -- run.toml --set data.train=moved.bin
+: >empty.jsonl
+printf '{"text": ""}\n' >blank.jsonl
+program tokenize --tokenizer bytes --field text -o none.bin empty.jsonl
+expect_end 3 'text file empty.jsonl holds no document: nothing is written'
+program tokenize --tokenizer bytes --field text -o none.bin empty.jsonl blank.jsonl
+expect_end 3 'text file empty.jsonl and 1 more hold no document with text'
+[[ ! -e none.bin ]] || fail 'a token file of nothing'
 
 # Weights.
 job 2 train run.toml --set train.steps=1 --set run.export=end
@@ -118,6 +130,25 @@ refused 4 "$(cat missing.txt)" "missing" -- run.toml --set model.from=bad-missin
 refused 4 "model.layers.1.mlp.up_proj.weight" "shape" -- run.toml --set model.from=bad-shape
 refused 4 "nowhere" -- run.toml --set model.from=nowhere
 refused 2 "model.hidden_size" -- run.toml --set model.from=weights --set model.hidden_size=64
+refused 2 "weights/config.json: is JSON, not a run file; \`trireme init --from weights/config.json" -- weights/config.json
+mkdir run && cp run.toml run
+refused 2 "run: is a directory, not a run file; its run file is run/run.toml" -- run
+for command in 'export weights -o hf' 'inspect weights' 'verify weights'; do
+  # shellcheck disable=SC2086  # words
+  program $command
+  expect_end 4 'weights: is a Hugging Face directory, not a checkpoint: a run takes its weights by model.from'
+done
+program inspect run
+expect_end 4 'run: is not a checkpoint; name one, such as'
+program verify nowhere
+expect_end 4 'nowhere: no such checkpoint'
+[[ ! -s out.txt ]] || fail 'no checkpoint passes for a damaged one'
+program import weights -o imported
+expect_done
+program import weights -o imported
+expect_end 4 'imported: exists already'
+! grep -q MPI_ABORT err.txt || fail 'MPI_ABORT ends what the only rank knows'
+rm -r imported
 job 2 train run.toml --set model.from=weights --set train.steps=1
 expect_done
 rm -r out

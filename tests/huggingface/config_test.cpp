@@ -144,16 +144,24 @@ TEST(HfConfig, ListsKeysThatNothingFollowsAndThatSwitchSomethingOn) {
   EXPECT_EQ(parse_hf_config(transformers_5, "config.json").unread_keys, Keys{});
 }
 
-TEST(HfConfig, RefusesAnotherArchitectureWithAllItsMistakes) {
-  expect_parts(
-      message_of<CheckpointError>([] {
-        (void)parse_hf_config(R"({"architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2", "hidden_act": "gelu",
-                   "vocab_size": -1, "hidden_size": "big", "rms_norm_eps": 0, "tie_word_embeddings": 1})",
-                              "dir/config.json");
-      }),
-      {"dir/config.json", "Mamba2ForCausalLM", "model_type = \"mamba2\"", "hidden_act = \"gelu\"", "vocab_size = -1",
-       "hidden_size = \"big\"", "intermediate_size is missing", "num_hidden_layers is missing",
-       "num_attention_heads is missing", "rms_norm_eps = 0", "tie_word_embeddings = 1"});
+TEST(HfConfig, RefusesAllMistakesAtOnce) {
+  const auto refusal = [](std::string_view type) {
+    return message_of<CheckpointError>([&] {
+      (void)parse_hf_config(
+          fmt::format(R"({{"architectures": ["Mamba2ForCausalLM"], "model_type": "{}", "hidden_act": "gelu",
+                   "vocab_size": -1, "hidden_size": "big", "rms_norm_eps": 0, "tie_word_embeddings": 1}})",
+                      type),
+          "dir/config.json");
+    });
+  };
+  expect_parts(refusal("llama"),
+               {"dir/config.json", "Mamba2ForCausalLM", "hidden_act = \"gelu\"", "vocab_size = -1",
+                "hidden_size = \"big\"", "intermediate_size is missing", "num_hidden_layers is missing",
+                "num_attention_heads is missing", "rms_norm_eps = 0", "tie_word_embeddings = 1"});
+  // What llama has under other names is no mistake of another family's file.
+  const std::string other = refusal("mamba2");
+  expect_parts(other, {"dir/config.json", "model_type = \"mamba2\""});
+  EXPECT_EQ(other.find("missing"), std::string::npos) << other;
 }
 
 TEST(HfConfig, RefusesSizesWhoseProductsOverflow) {

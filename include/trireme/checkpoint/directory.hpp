@@ -32,6 +32,8 @@ struct Found {
 /// them.
 [[nodiscard]] Manifest open_manifest(const std::string& path);
 void check_file(const std::string& path, const SavedFile& file);
+/// Throws CheckpointError, with what to give instead, where `path` is nothing that a save began.
+void require_checkpoint(const std::string& path);
 /// The manifest, as the JSON that `parse_manifest` reads: for one rank that reads and many that are told.
 [[nodiscard]] std::string open_manifest_text(const std::string& path);
 /// Where the manifest lies, for messages: "<path>/index.h5".

@@ -21,6 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string open_failure(const std::string& path, int error) {
+  std::error_code unread;
+  if (const fs::path target = fs::read_symlink(path, unread); error == ENOENT && !unread)
+    return fmt::format("is a symbolic link to {}, which does not exist; was the file moved?", target.string());
   if (error == ENOENT || error == ENOTDIR) return "does not exist" + nearest_file_hint(path);
   if (error == EACCES)
     return "cannot be opened: permission denied; check the owner and mode of the file and its directories";

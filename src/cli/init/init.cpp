@@ -26,6 +26,7 @@
 #include "trireme/data/tokenize.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/tokenizer/files.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 
 namespace trireme::cli {
@@ -74,6 +75,8 @@ void choose_model(const InitArguments& arguments, FirstRun& run, std::string& ab
     const huggingface::HfConfig read = huggingface::parse_hf_config(io::read_text(path, most_config_bytes), path);
     config.model = run.sizes = read.model;
     if (read.max_position_embeddings > 0) longest = std::min(longest, read.max_position_embeddings);
+    const files::path folder = files::path(path).parent_path();
+    config.data.tokenizer = tokenizer::spec_in_directory(folder.empty() ? "." : folder.string());
     about = fmt::format("The model of {}, from scratch", path);
   } else if (there(arguments.from)) {
     const checkpoint::Weights weights = checkpoint::Weights::open(arguments.from);
@@ -82,7 +85,8 @@ void choose_model(const InitArguments& arguments, FirstRun& run, std::string& ab
     config.model.from = arguments.from;
     const std::int64_t positions = weights.generation().max_position_embeddings;
     if (positions > 0) longest = std::min(longest, positions);
-    config.data.tokenizer = weights.generation().tokenizer;
+    config.data.tokenizer = checkpoint::is_checkpoint(arguments.from) ? weights.generation().tokenizer
+                                                                      : tokenizer::spec_in_directory(arguments.from);
     about = fmt::format("Continues from the weights of {}", arguments.from);
   } else {
     throw ConfigError(
@@ -96,14 +100,16 @@ void choose_model(const InitArguments& arguments, FirstRun& run, std::string& ab
 /// [data] of the run file; how much of it there is.
 void choose_data(const InitArguments& arguments, FirstRun& run, Reasons& reasons) {
   config::Data& data = run.config.data;
+  if (arguments.tokenizer.empty() && !data.tokenizer.empty())
+    reasons["data.tokenizer"] = "the model's: the token files are made with it; stored in exports";
   if (!arguments.tokenizer.empty()) data.tokenizer = arguments.tokenizer;
   if (!data.tokenizer.empty()) {
     const std::int64_t ids = tokenizer::make_tokenizer(data.tokenizer)->vocab_size();
-    if (run.config.model.from.empty()) {
+    if (run.config.model.from.empty() && !arguments.tokenizer.empty()) {
       run.config.model.vocab_size = run.sizes.vocab_size = ids;
       reasons["model.vocab_size"] = "the tokenizer's";
     } else if (ids > run.sizes.vocab_size) {
-      throw ConfigError(fmt::format("--tokenizer {} has {} ids, but {} was trained with a vocabulary of {}",
+      throw ConfigError(fmt::format("tokenizer {} has {} ids, but {} has a vocabulary of {}; give another --tokenizer",
                                     data.tokenizer, ids, arguments.from, run.sizes.vocab_size));
     }
   }
