@@ -40,6 +40,35 @@ at::Tensor buffer(Category category, std::int64_t elements, DType type, Space sp
   return tensor;
 }
 
+at::Tensor without_memory(std::int64_t elements, DType type, at::Device compute) {
+  const auto bytes = static_cast<std::size_t>(elements * size_of(type));
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, compute), /*allocator=*/nullptr,
+                       /*resizable=*/false);
+  const c10::DispatchKeySet keys(compute.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
+  auto tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, c10::scalarTypeToTypeMeta(to_torch(type)));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({elements});
+  return tensor;
+}
+
+void give_memory(const at::Tensor& buffer, Category category) {
+  const c10::Storage& storage = buffer.storage();
+  invariant(storage.data() == nullptr, "memory is given to a buffer that has none");
+  if (!buffer.is_cuda()) {
+    storage.set_data_ptr_noswap(allocate_charged(storage.nbytes(), {category, Space::device}, Kind::cached));
+    return;
+  }
+  const ChargeTo charge(category);
+  storage.set_data_ptr_noswap(c10::GetAllocator(buffer.device().type())->allocate(storage.nbytes()));
+}
+
+bool has_memory(const at::Tensor& buffer) { return buffer.numel() == 0 || buffer.storage().data() != nullptr; }
+
+void take_memory(const at::Tensor& buffer) {
+  invariant(has_memory(buffer), "memory is taken from a buffer that has some");
+  buffer.storage().set_data_ptr_noswap(c10::DataPtr(nullptr, buffer.device()));
+}
+
 at::Tensor view(const at::Tensor& buffer, std::int64_t offset, at::IntArrayRef shape) {
   invariant(buffer.is_contiguous() && buffer.dim() == 1, "a view is laid over a flat buffer");
   const std::int64_t elements = c10::multiply_integers(shape);

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "executor/verbs.hpp"
+#include "trireme/device/buffer.hpp"
 #include "trireme/device/history.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/optim/device.hpp"
@@ -98,6 +99,10 @@ void Verbs::run_op(int op, std::int64_t step) {
   if (!completes_.empty() && completes_[static_cast<std::size_t>(op)])
     square_on_device(*completes_[static_cast<std::size_t>(op)]);
   device::set_operation({});
+}
+
+void Verbs::run(const schedule::FreeGradient& op) {
+  if (device::has_memory(store_.gradient(op.block))) store_.free_gradient(op.block);  // else this is the first step
 }
 
 void Verbs::square_on_device(ParamBlock block) {

@@ -14,7 +14,8 @@
 namespace trireme::executor {
 namespace {
 
-using Slots = std::map<ParamBlock, schedule::Slot>;
+/// Nothing: where its shard lies.
+using Slots = std::map<ParamBlock, std::optional<schedule::Slot>>;
 
 /// Walks the ops, following which slot holds each parameter block.
 class Resolver {
@@ -22,11 +23,11 @@ class Resolver {
   Resolver(const model::Model& model, store::ParameterStore& store) : model_(model), store_(store) {}
 
   Operands operator()(const schedule::Unshard& op) {
-    slots_[op.block] = op.slot;
+    slots_[op.block] = schedule::slot_of(op);
     return {};
   }
   Operands operator()(const schedule::Reshard& op) {
-    const schedule::Slot slot = slots_.at(op.block);
+    const std::optional<schedule::Slot> slot = slots_.at(op.block);
     slots_.erase(op.block);
     return {.freed = slot};
   }
@@ -66,14 +67,20 @@ class Resolver {
       StageOperands operands{.stage = Stage{s}, .kind = stage.kind, .parameters = {}, .gradients = {}};
       for (const model::ParamRef ref : stage.parameters) {
         const bool reads = std::find(read.begin(), read.end(), ref.block) != read.end();
-        operands.parameters.push_back(reads ? store_.parameter_view(slots_.at(ref.block), ref) : at::Tensor{});
+        operands.parameters.push_back(reads ? parameter(ref) : at::Tensor{});
         for (const schedule::GradientTarget& target : targets)
           if (target.block == ref.block)
-            operands.gradients.push_back({store_.gradient_view(target.slot, ref), target.add});
+            operands.gradients.push_back(
+                {target.in_place ? store_.gradient_view(ref) : store_.gradient_view(target.slot, ref), target.add});
       }
       out.stages.push_back(std::move(operands));
     }
     return out;
+  }
+
+  [[nodiscard]] at::Tensor parameter(model::ParamRef ref) const {
+    const std::optional<schedule::Slot> slot = slots_.at(ref.block);
+    return slot ? store_.parameter_view(*slot, ref) : store_.parameter_view(ref);
   }
 
   const model::Model& model_;

@@ -59,6 +59,7 @@ std::vector<std::vector<int>> segments(const schedule::Schedule& schedule, const
   for (int op = 0; op < static_cast<int>(schedule.ops.size()); ++op) {
     const auto index = static_cast<std::size_t>(op);
     if (schedule::lane_of(schedule.ops[index]) != Lane::compute) continue;
+    if (std::holds_alternative<schedule::Unshard>(schedule.ops[index])) continue;  // in place: launches nothing
     const std::optional<Microbatch> microbatch = schedule::computes(schedule.ops[index]);
     const bool gives_up = std::holds_alternative<schedule::Reshard>(schedule.ops[index]);
     if (microbatch && (!open || waits[index] || microbatch != of))

@@ -42,6 +42,7 @@ void Verbs::keep(const store::ActivationStore::Key& key, std::vector<at::Tensor>
 }
 
 void Verbs::run(const schedule::Unshard& op) {
+  if (op.in_place) return;
   at::Tensor& whole = store_.parameter_buffer(op.slot);
   at::Tensor& shard = op.from     ? store_.group_copy(op.block)
                       : op.staged ? store_.upload_buffer(*op.staged)
@@ -51,6 +52,7 @@ void Verbs::run(const schedule::Unshard& op) {
 }
 
 void Verbs::run(const schedule::Reshard& op, const Operands& operands) {
+  if (!operands.freed) return;  // it lay in its shard
   if (op.to) {
     at::Tensor& copy = store_.group_copy(op.block);
     const at::Tensor& whole = store_.parameter_buffer(*operands.freed);
@@ -174,8 +176,9 @@ void Verbs::run(const schedule::Backward& op, const Operands& operands) {
 }
 
 void Verbs::run(const schedule::ReduceScatter& op) {
-  at::Tensor& whole = store_.gradient_buffer(op.slot);
+  at::Tensor& whole = op.in_place ? store_.gradient(op.block) : store_.gradient_buffer(op.slot);
   if (fault::point("grad.reduce")) whole.narrow(0, 0, 1).fill_(std::numeric_limits<float>::quiet_NaN());
+  if (op.in_place) return;
   at::Tensor shard = op.staged    ? store_.download_buffer(*op.staged)
                      : op.partial ? store_.partial(op.block)
                                   : store_.gradient(op.block);

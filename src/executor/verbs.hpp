@@ -100,6 +100,8 @@ class Verbs {
   /// Sums the first `count` of `sums` over the pipeline axis, if there is one, and learns how long its ranks waited.
   void sum_over_pipeline(std::array<double, 3>& sums, std::size_t count);
   void run(const schedule::Update& op);
+  void run(const schedule::AllocateGradient& op) { store_.allocate_gradient(op.block, options_.poison); }
+  void run(const schedule::FreeGradient& op);
   // Copies return their bytes.
   Bytes run(const schedule::Upload& op);
   Bytes run(const schedule::OffloadGradient& op);

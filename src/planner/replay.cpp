@@ -10,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include "planner/coming_and_going.hpp"
 #include "planner/verb_bytes.hpp"
 #include "planner/workspace.hpp"
 #include "trireme/base/text_table.hpp"
@@ -59,6 +60,7 @@ int peer_of(const schedule::Op& op) {
 void shards(Memory& memory, const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
             const ReplayOptions& replay_options) {
   const std::vector<schedule::OnHost> where = schedule::on_host(schedule, model);
+  const std::vector<bool> transient = schedule::transient_gradients(schedule, model);
   const std::int64_t compute_bytes = size_of(replay_options.compute);
   for (int b = 0; b < layout.blocks(); ++b) {
     const std::int64_t elements = layout[ParamBlock{b}].shard_elements();
@@ -68,7 +70,8 @@ void shards(Memory& memory, const schedule::Schedule& schedule, const model::Mod
         times(elements, replay_options.compute == DType::fp32 ? 4 : 4 + compute_bytes);
     if (home == schedule::OnHost::optimizer) memory.parameters_sharded += times(elements, compute_bytes);
     if (!replay_options.trains) continue;
-    (host ? memory.host.gradients_sharded : memory.gradients_sharded) += times(elements, 4);
+    if (!transient[static_cast<std::size_t>(b)])
+      (host ? memory.host.gradients_sharded : memory.gradients_sharded) += times(elements, 4);
     (host ? memory.host.optimizer : memory.optimizer) += times(elements, 8);
   }
 }
@@ -96,8 +99,9 @@ ExpertRows ReplayOptions::rows_of(const model::Model& model, Block block, Microb
 }
 
 Bytes Memory::total() const {
-  return parameters_sharded + parameters_unsharded + parameters_resharded + gradients_sharded + gradients_unsharded +
-         optimizer + activations + communication + workspace;
+  return parameters_sharded + parameters_unsharded + parameters_resharded + gradients_unsharded + optimizer +
+         std::max({at_once.most, at_once.with_most_activations, at_once.with_most_gradients}) + communication +
+         workspace;
 }
 
 Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
@@ -128,6 +132,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
     memory.workspace_peak = workspace.during;
   }
   VerbBytes bytes(model, layout, replay_options);
+  ComingAndGoing coming_and_going(schedule, layout, memory.gradients_sharded);
   // Groups and lanes whose ranks exchange tensors; a pipeline has a communicator for each neighbour and direction.
   std::set<std::tuple<std::string_view, schedule::Lane, int>> exchanged;
   for (std::size_t i = 0; i < schedule.ops.size(); ++i) {
@@ -138,6 +143,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
     if (std::holds_alternative<schedule::Receive>(schedule.ops[i]))  // its bytes are its sender's
       exchanged.emplace("pipeline", schedule::Lane::receive, peer_of(schedule.ops[i]));
     const Bytes most = of_op.activations;
+    coming_and_going.during(schedule.ops[i], most, memory.at_once);
     memory.host.activations = std::max(memory.host.activations, bytes.activations_on_host());
     if (most <= memory.activations) continue;
     memory.activations = most;
@@ -147,9 +153,10 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
     memory.nccl_communicators = static_cast<int>(exchanged.size());
     memory.outside = {cuda_own.value + memory.nccl_communicators * nccl_own.value};
   }
-  if (memory.activations.value > 0)
-    memory.activations_peak =
-        schedule::print(schedule.ops[static_cast<std::size_t>(memory.activations_peak_op)], model);
+  memory.gradients_sharded = coming_and_going.most_gradients();
+  const auto text = [&](int op) { return schedule::print(schedule.ops[static_cast<std::size_t>(op)], model); };
+  if (memory.activations.value > 0) memory.activations_peak = text(memory.activations_peak_op);
+  if (memory.at_once.most.value > 0) memory.peak = text(memory.at_once.op);
   return memory;
 }
 
@@ -209,7 +216,8 @@ std::string to_text(const Memory& memory) {
   add("activations", memory.activations, memory.activations_peak);
   if (memory.communication.value > 0) add("communication: pipeline slots", memory.communication);
   if (memory.workspace.value > 0) add("workspace: " + memory.workspace_of, memory.workspace, memory.workspace_peak);
-  add("total", memory.total(), memory.activations.value > 0 ? memory.activations_peak : "all the step");
+  add("activations and gradients.sharded at once", memory.at_once.most, memory.peak);
+  add("total", memory.total(), memory.peak.empty() ? "all the step" : memory.peak);
   if (memory.outside.value > 0)
     add("outside of memory.budget", memory.outside,
         fmt::format("estimate: CUDA, {} NCCL communicator{}", memory.nccl_communicators,

@@ -51,6 +51,7 @@ void VerbBytes::add(const schedule::RecomputeNorm&) {}
 
 // Parameters and gradients.
 void VerbBytes::add(const schedule::Unshard& op) {
+  if (op.in_place) return;
   const shard::BlockLayout& layout = layout_[op.block];
   const int ranks = op.from.value_or(layout.gathering());
   transfer(op.from ? mesh::Group::shard_group : gathering(op.block), "all_gather",
@@ -58,6 +59,7 @@ void VerbBytes::add(const schedule::Unshard& op) {
 }
 void VerbBytes::add(const schedule::Reshard&) {}
 void VerbBytes::add(const schedule::ReduceScatter& op) {
+  if (op.in_place) return;
   const shard::BlockLayout& layout = layout_[op.block];
   transfer(gathering(op.block), "reduce_scatter", layout.shard_elements() * wire_ * (layout.gathering() - 1));
 }

@@ -46,6 +46,8 @@ class VerbBytes {
   void add(const schedule::ReduceScatter& op);
   void add(const schedule::AllReduce& op);
   void add(const schedule::Update& op);
+  void add(const schedule::AllocateGradient&) {}
+  void add(const schedule::FreeGradient&) {}
   void add(const schedule::Upload& op);
   void add(const schedule::OffloadGradient& op);
   void add(const schedule::SumSquares& op);

@@ -40,6 +40,14 @@ std::vector<OnHost> on_host(const Schedule& schedule, const model::Model& model)
   return out;
 }
 
+std::vector<bool> transient_gradients(const Schedule& schedule, const model::Model& model) {
+  std::vector<bool> out(static_cast<std::size_t>(model.param_blocks()));
+  for (const Op& op : schedule.ops)
+    if (const auto* allocate = std::get_if<AllocateGradient>(&op))
+      out[static_cast<std::size_t>(allocate->block.value)] = true;
+  return out;
+}
+
 RingSizes ring_sizes(const Schedule& schedule, const model::Model& model) {
   const std::vector<int> ring_of = rings(model);
   const auto count = static_cast<std::size_t>(*std::max_element(ring_of.begin(), ring_of.end()) + 1);
@@ -50,7 +58,8 @@ RingSizes ring_sizes(const Schedule& schedule, const model::Model& model) {
     size = std::max(size, slot.index + 1);
   };
   for (const Op& op : schedule.ops) {
-    if (const auto* unshard = std::get_if<Unshard>(&op)) grow(sizes.parameters, unshard->slot);
+    if (const auto* unshard = std::get_if<Unshard>(&op); unshard != nullptr && !unshard->in_place)
+      grow(sizes.parameters, unshard->slot);
     if (const auto* upload = std::get_if<Upload>(&op); upload != nullptr && upload->staged)
       grow(sizes.uploads, *upload->staged);
     if (const auto* offload = std::get_if<OffloadGradient>(&op)) grow(sizes.downloads, offload->slot);
@@ -58,7 +67,8 @@ RingSizes ring_sizes(const Schedule& schedule, const model::Model& model) {
     if (const auto* receive = std::get_if<Receive>(&op))
       sizes.receives = std::max(sizes.receives, receive->slot.index + 1);
     if (const auto* backward = std::get_if<Backward>(&op))
-      for (const GradientTarget& target : backward->gradients) grow(sizes.gradients, target.slot);
+      for (const GradientTarget& target : backward->gradients)
+        if (!target.in_place) grow(sizes.gradients, target.slot);
   }
   return sizes;
 }

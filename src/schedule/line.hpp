@@ -103,14 +103,23 @@ class Line {
   }
   /// Whether the word just taken ended with a comma: another target follows.
   [[nodiscard]] bool comma() const { return words_[next_ - 1].ends_with(','); }
-  bool add() {
-    if (take_if("add")) return true;
-    if (done() || words_[next_] != "add,") return false;
-    ++next_;
+  bool add() { return take_listed("add"); }
+  bool in_place() {
+    if (!take_if("in")) return false;
+    if (!take_listed("place")) expected("place");
     return true;
   }
 
  private:
+  /// With or without a comma behind it.
+  bool take_listed(std::string_view word) {
+    if (done() || !words_[next_].starts_with(word)) return false;
+    const std::string_view rest = words_[next_].substr(word.size());
+    if (!rest.empty() && rest != ",") return false;
+    ++next_;
+    return true;
+  }
+
   std::string_view text_;
   int number_;
   const model::Model& model_;

@@ -71,4 +71,19 @@ std::vector<Slice> whole_slices(const model::ParameterBlock& block, const BlockL
   return pieces;
 }
 
+std::vector<Range> without_gradient(const model::ParameterBlock& block, const BlockLayout& layout, int rank) {
+  std::vector<Range> ranges;
+  std::int64_t end = 0;
+  const auto until = [&](std::int64_t begin) {
+    if (begin > end) ranges.push_back({.begin = end, .end = begin});
+  };
+  for (const Slice& piece : whole_slices(block, layout, rank)) {
+    if (block.parameters[static_cast<std::size_t>(piece.parameter)].role == model::Role::router_bias) continue;
+    until(piece.offset);
+    end = piece.offset + piece.elements.size();
+  }
+  until(layout.shard_elements());
+  return ranges;
+}
+
 }  // namespace trireme::shard

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "trireme/base/error.hpp"
@@ -49,6 +50,10 @@ Buffers buffers_for(std::span<const schedule::Schedule> schedules, const model::
     const std::vector<schedule::OnHost> where = schedule::on_host(schedule, model);
     all.on_host.resize(where.size(), schedule::OnHost::nothing);
     for (std::size_t b = 0; b < where.size(); ++b) all.on_host[b] = std::max(all.on_host[b], where[b]);
+    const std::vector<bool> transient = schedule::transient_gradients(schedule, model);
+    all.transient_gradients.resize(transient.size());
+    for (std::size_t b = 0; b < transient.size(); ++b)
+      all.transient_gradients[b] = all.transient_gradients[b] || transient[b];
     if (const auto group = schedule::reshard_group(schedule)) all.reshard_group = group;
     all.partial = all.partial || schedule::has_partial(schedule);
   }
@@ -95,7 +100,12 @@ void ParameterStore::allocate_shards(const Buffers& buffers) {
                                            Space::device, device_));
     largest = std::max(largest, elements);
     if (!buffers.trains) continue;
-    gradient_.push_back(shard(Category::gradients_sharded, DType::fp32));
+    const bool transient =
+        !buffers.transient_gradients.empty() && buffers.transient_gradients[static_cast<std::size_t>(b)];
+    without_gradient_.push_back(
+        shard::without_gradient(model_[ParamBlock{b}], layout_[ParamBlock{b}], shard_of(ParamBlock{b})));
+    gradient_.push_back(transient ? device::without_memory(elements, DType::fp32, device_)
+                                  : shard(Category::gradients_sharded, DType::fp32));
     first_moment_.push_back(shard(Category::optimizer, DType::fp32));
     second_moment_.push_back(shard(Category::optimizer, DType::fp32));
   }
@@ -148,6 +158,16 @@ void ParameterStore::fill(const ParameterInitializer& provider) {
   }
 }
 
+void ParameterStore::allocate_gradient(ParamBlock block, bool poison) {
+  const at::Tensor& shard = gradient(block);
+  device::give_memory(shard, Category::gradients_sharded);
+  if (poison) shard.fill_(std::numeric_limits<float>::quiet_NaN());
+  for (const shard::Range& range : without_gradient_[static_cast<std::size_t>(block.value)])
+    shard.narrow(0, range.begin, range.size()).zero_();
+}
+
+void ParameterStore::free_gradient(ParamBlock block) { device::take_memory(gradient(block)); }
+
 void ParameterStore::put_choice_bias(ParamBlock block) {
   const at::Tensor& whole = choice_bias(block);
   if (!whole.defined()) return;
@@ -169,7 +189,7 @@ at::Tensor ParameterStore::view(const at::Tensor& flat, model::ParamRef ref) con
   const shard::Range range = layout_[ref.block].range(ref.index);
   const shard::Range there = layout_[ref.block].gathered_by(shard_of(ref.block));
   if (range.begin < there.begin || range.end > there.end) return {};
-  return flat.narrow(0, range.begin - there.begin, range.size()).view(model_[ref].shape);
+  return device::view(flat, range.begin - there.begin, model_[ref].shape);  // gradient shards may have no memory yet
 }
 
 }  // namespace trireme::store

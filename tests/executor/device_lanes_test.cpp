@@ -95,6 +95,8 @@ std::vector<Case> cases() {
           {.name = "Deferred", .policy = {.sync = config::SyncPolicy::deferred}},
           {.name = "Replicated", .policy = {.replicas = 2}, .microbatches = 1},
           {.name = "UpdatesBeside", .policy = {.updates_beside = true}},
+          {.name = "InPlace", .policy = {.in_place = {.shards = 1}, .updates_beside = true}},
+          {.name = "TransientGradients", .policy = {.transient_gradients = true, .updates_beside = true}},
           {.name = "Offloaded", .policy = offload},
           {.name = "ActivationsOffloaded", .policy = activations},
           {.name = "OneFOneB", .policy = {}, .microbatches = 6, .pipeline = schedule::PipelineKind::one_f_one_b},

@@ -65,6 +65,20 @@ std::vector<Golden> goldens() {
        .tied = true,
        .policy = {.sync = SyncPolicy::deferred, .reshard = {.group = 2}}},
       {.name = "updates_beside", .microbatches = 1, .policy = {.updates_beside = true}, .folder = "state/"},
+      {.name = "transient_gradients", .policy = {.transient_gradients = true}, .folder = "state/"},
+      {.name = "transient_gradients_one_shard_updates_beside",
+       .policy = {.in_place = {.shards = 1}, .transient_gradients = true, .updates_beside = true},
+       .folder = "state/"},
+      {.name = "one_shard", .policy = {.in_place = {.shards = 1}}, .folder = "state/"},
+      {.name = "one_shard_deferred",
+       .policy = {.sync = SyncPolicy::deferred, .in_place = {.shards = 1}},
+       .folder = "state/"},
+      {.name = "one_shard_all_replicated",
+       .policy = {.sync = SyncPolicy::immediate_all, .in_place = {.shards = 1}, .replicas = 2},
+       .folder = "state/"},
+      {.name = "one_shard_offload_parameters_half",
+       .policy = {.offload = {.what = config::Offload::parameters, .fraction = 0.5}, .in_place = {.shards = 1}},
+       .folder = "state/"},
   };
 }
 

@@ -24,12 +24,13 @@ class Bf16 : public testing::Test {
     return config;
   }
 
-  /// This rank's reduced gradients of the first step, by block.
-  [[nodiscard]] std::vector<at::Tensor> first_gradients(const config::RunConfig& config) const {
+  /// This rank's reduced gradients of the first step, by block, times 1 - beta1: what moments are then.
+  [[nodiscard]] std::vector<at::Tensor> first_gradients(config::RunConfig config) const {
     std::vector<at::Tensor> gradients;
+    config.optimizer.clip_norm = 0;
     (void)test::train_job(config, world_, {}, [&](Job& job, int) {
       for (int b = 0; b < job.model().param_blocks(); ++b)
-        gradients.push_back(job.store().gradient(ParamBlock{b}).clone());
+        gradients.push_back(job.store().first_moment(ParamBlock{b}).clone());
     });
     return gradients;
   }

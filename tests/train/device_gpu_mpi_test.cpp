@@ -240,9 +240,13 @@ TEST_F(DeviceTraining, CountsTheGpusMemoryApartFromTheHosts) {
   (void)test::train_job(run_of({}, files, world_.size()), world_, options_,
                         [&](Job&, int) { use = device::memory_use(); });
   const device::ByCategory& there = use[device::Space::device].peak;
-  for (const device::Category c : {device::Category::parameters_unsharded, device::Category::optimizer,
-                                   device::Category::activations, device::Category::workspace})
+  for (const device::Category c :
+       {device::Category::parameters_sharded, device::Category::gradients_sharded, device::Category::optimizer,
+        device::Category::activations, device::Category::workspace})
     EXPECT_GT(there[c].value, 0) << device::to_text(c);
+  if (world_.size() > 1) {  // else parameters are read where their shards lie
+    EXPECT_GT(there[device::Category::parameters_unsharded].value, 0);
+  }
   EXPECT_EQ(use[device::Space::host].peak[device::Category::parameters_unsharded].value, 0);
 }
 

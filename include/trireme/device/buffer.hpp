@@ -20,6 +20,14 @@ namespace trireme::device {
 [[nodiscard]] at::Tensor buffer(Category category, std::int64_t elements, DType type, Space space = Space::device,
                                 at::Device compute = at::kCPU);
 
+/// A buffer that has no memory yet: views of it may be made, not read. `give_memory` allocates it, not filled, from
+/// libtorch's allocator (on a GPU for the calling thread's current stream) and charges it to `category`, until
+/// `take_memory`, for all views.
+[[nodiscard]] at::Tensor without_memory(std::int64_t elements, DType type, at::Device compute);
+void give_memory(const at::Tensor& buffer, Category category);
+void take_memory(const at::Tensor& buffer);
+[[nodiscard]] bool has_memory(const at::Tensor& buffer);
+
 /// `tensor` itself if it lies in the host's memory, otherwise a copy of it there.
 [[nodiscard]] at::Tensor on_host(const at::Tensor& tensor);
 

@@ -24,7 +24,7 @@ struct StageOperands {
 /// What one op of a schedule works on, its slots resolved to memory.
 struct Operands {
   std::vector<StageOperands> stages{};    ///< of an op that computes, in the order they run
-  std::optional<schedule::Slot> freed{};  ///< by a Reshard
+  std::optional<schedule::Slot> freed{};  ///< by a Reshard, where its block lay in one
   bool weights_wait = false;              ///< of a Backward's input: other backwards run before that of its weights
 };
 using Program = std::vector<Operands>;  ///< by op

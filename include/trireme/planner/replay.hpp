@@ -50,10 +50,19 @@ struct ReplayOptions {
   [[nodiscard]] ExpertRows rows_of(const model::Model& model, Block block, Microbatch m) const;
 };
 
-/// Bytes of one rank by category, each at its highest; buffers are allocated once, activations rise and fall.
+/// Activations and gradient shards together: the one are highest when backwards begin, the other when they have ended.
+struct AtOnce {
+  Bytes most;
+  Bytes with_most_activations, with_most_gradients;  ///< while the one, and the other, is highest
+  int op = 0;                                        ///< during which it is the most
+};
+
+/// Bytes of one rank by category, each at its highest; buffers are allocated once, activations and gradient shards rise
+/// and fall.
 struct Memory {
   Bytes parameters_sharded, parameters_unsharded, parameters_resharded, gradients_sharded, gradients_unsharded,
       optimizer, activations;
+  AtOnce at_once;       ///< of activations and gradients_sharded
   Bytes communication;  ///< slots between pipeline ranks
   /// On a GPU, the larger: the head's logits, its input and that one's gradient; a layer's rows of experts. Other
   /// workspace is not counted.
@@ -64,7 +73,8 @@ struct Memory {
   Bytes outside;
   int nccl_communicators = 0;    ///< of this rank, one for each group and lane whose ranks exchange tensors
   int activations_peak_op = 0;   ///< the op during which activations are highest
-  std::string activations_peak;  ///< the same in words; the other categories are as large all the step
+  std::string activations_peak;  ///< the same in words
+  std::string peak;              ///< the op during which all is highest; empty: all the step
   /// In host memory.
   struct Host {
     Bytes parameters_sharded, gradients_sharded, optimizer, activations;

@@ -24,6 +24,9 @@ enum class OnHost { nothing, optimizer, parameters };
 /// By parameter block, as the schedule's uploads say.
 [[nodiscard]] std::vector<OnHost> on_host(const Schedule& schedule, const model::Model& model);
 
+/// By parameter block, whether its gradient shard has memory only from its first reduction to its update.
+[[nodiscard]] std::vector<bool> transient_gradients(const Schedule& schedule, const model::Model& model);
+
 /// Buffers in each ring that the schedule uses, by ring: for parameters, for gradients, and for shards on their way
 /// from and to the host.
 struct RingSizes {

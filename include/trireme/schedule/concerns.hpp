@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <optional>
 
 #include "trireme/schedule/op.hpp"
 
@@ -41,5 +42,11 @@ concept takes_slot = requires(const Verb& verb) {
 }
 || requires(const Verb& verb) { verb.staged; }
 || requires(const Verb& verb) { verb.gradients; };
+
+/// Where something is put or found; nothing: in place.
+template <class Placed>
+[[nodiscard]] std::optional<Slot> slot_of(const Placed& placed) {
+  return placed.in_place ? std::nullopt : std::optional(placed.slot);
+}
 
 }  // namespace trireme::schedule

@@ -24,21 +24,25 @@ struct Slot {
   friend auto operator<=>(const Slot&, const Slot&) = default;
 };
 
-/// Where a backward puts the gradient of one parameter block, and whether it adds to what is there.
+/// Where a backward puts the gradient of one parameter block, and whether it adds to what is there. `in_place`: into
+/// the block's gradient shard, not into a slot.
 struct GradientTarget {
   ParamBlock block;
   Slot slot;
   bool add = false;
+  bool in_place = false;
   friend bool operator==(const GradientTarget&, const GradientTarget&) = default;
 };
 
 /// Gathers the parameters of `block` into `slot`: over the shard axis, or over groups of `from` neighbours out of the
-/// copies that a `Reshard` to the same groups left. `staged`: out of the shard that an `Upload` put there.
+/// copies that a `Reshard` to the same groups left. `staged`: out of the shard that an `Upload` put there. `in_place`:
+/// this rank's shard is all that is gathered, and is read where it lies; no slot, nothing is copied.
 struct Unshard {
   ParamBlock block;
   Slot slot;
   std::optional<int> from{};
   std::optional<Slot> staged{};
+  bool in_place = false;
   friend bool operator==(const Unshard&, const Unshard&) = default;
 };
 /// Gives up the unsharded parameters of `block`: their slot may be reused. With `to`, every group of `to` neighbours on
@@ -73,13 +77,14 @@ struct Backward {
 };
 /// Sums the gradient in `slot` over the shard axis; each rank keeps (`add`: adds to) its shard. `partial`: it goes to a
 /// buffer of its own instead, because replicas are to be summed before it is added. `staged`: it waits there for its
-/// way to the host instead.
+/// way to the host instead. `in_place`: backwards wrote into the shard of the only rank; it is complete now.
 struct ReduceScatter {
   ParamBlock block;
   Slot slot;
   bool add = false;
   bool partial = false;
   std::optional<Slot> staged{};
+  bool in_place = false;
   friend bool operator==(const ReduceScatter&, const ReduceScatter&) = default;
 };
 /// Sums the gradient shard over the replicate axis, wherever it lives. `partial`: sums what a partial reduce-scatter
@@ -266,11 +271,12 @@ struct Take {
   friend bool operator==(const Take&, const Take&) = default;
 };
 
-using Op = std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute,
-                        Upload, OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations,
-                        GatherSequence, ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm,
-                        AllReduceReplicated, Put, Send, Receive, Take, GatherKeys, ScatterKeys, ExchangeHeads,
-                        ExchangeCounts, Dispatch, Combine, AllReduceStatistics, SumLoads>;
+using Op =
+    std::variant<Unshard, Reshard, Forward, Backward, ReduceScatter, AllReduce, ClipNorm, Update, Recompute, Upload,
+                 OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations, GatherSequence,
+                 ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm, AllReduceReplicated, Put, Send,
+                 Receive, Take, GatherKeys, ScatterKeys, ExchangeHeads, ExchangeCounts, Dispatch, Combine,
+                 AllReduceStatistics, SumLoads, AllocateGradient, FreeGradient>;
 
 [[nodiscard]] Lane lane_of(const Op& op);
 

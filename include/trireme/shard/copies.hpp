@@ -35,4 +35,9 @@ enum class Copies { all, first };
 [[nodiscard]] std::vector<Slice> whole_slices(const model::ParameterBlock& block, const BlockLayout& layout, int rank,
                                               Copies copies = Copies::all);
 
+/// Elements of shard `rank` that no backward writes, in order: gaps between parameters, rows that pad a vocabulary, the
+/// correction bias of a router.
+[[nodiscard]] std::vector<Range> without_gradient(const model::ParameterBlock& block, const BlockLayout& layout,
+                                                  int rank);
+
 }  // namespace trireme::shard

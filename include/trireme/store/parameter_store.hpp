@@ -29,8 +29,9 @@ struct Buffers {
   std::optional<int> reshard_group{};       ///< groups that keep a copy between forward and backward
   std::vector<schedule::OnHost> on_host{};  ///< by parameter block
   bool partial = false;  ///< a buffer for gradient shards on their way: to be summed over replicas, or rounded
-  bool trains = true;    ///< false: no gradients and optimizer state
-  std::int64_t stream_elements = 0;  ///< of a slot between pipeline ranks: a microbatch's residual stream
+  std::vector<bool> transient_gradients{};  ///< by parameter block: memory comes and goes
+  bool trains = true;                       ///< false: no gradients and optimizer state
+  std::int64_t stream_elements = 0;         ///< of a slot between pipeline ranks: a microbatch's residual stream
 };
 
 /// The buffers that serve every one of the schedules, which do not run at the same time.
@@ -38,9 +39,9 @@ struct Buffers {
                                   bool trains);
 
 /// This rank's parameters, gradients and optimizer state, and the rings of unsharded buffers. All memory is allocated
-/// once, here. Zero-copy flat sharding: unsharded parameters and gradients are views of a block's flat buffer, which
-/// collectives fill and read. On a GPU (`device`) what an offload keeps on the host lies there in page-locked memory,
-/// everything else on the GPU.
+/// once, here, but that of gradient shards that come and go. Zero-copy flat sharding: unsharded parameters and
+/// gradients are views of a block's flat buffer, which collectives fill and read. On a GPU (`device`) what an offload
+/// keeps on the host lies there in page-locked memory, everything else on the GPU.
 class ParameterStore {
  public:
   ParameterStore(const model::Model& model, const shard::Layout& layout, int shard_rank, const Buffers& buffers,
@@ -65,6 +66,11 @@ class ParameterStore {
   }
   /// Reduced gradient, AdamW's first and second moment: fp32, [shard_elements].
   [[nodiscard]] at::Tensor& gradient(ParamBlock block) { return at(gradient_, block); }
+  /// Gives a gradient shard whose memory comes and goes its memory on the calling thread's current stream, and takes it
+  /// back. Views of it stay valid. Zero is what no backward writes (`shard::without_gradient`) and the norm reads;
+  /// everything else is left as it was found, or is NaN (poison).
+  void allocate_gradient(ParamBlock block, bool poison = false);
+  void free_gradient(ParamBlock block);
   [[nodiscard]] at::Tensor& first_moment(ParamBlock block) { return at(first_moment_, block); }
   [[nodiscard]] at::Tensor& second_moment(ParamBlock block) { return at(second_moment_, block); }
 
@@ -102,6 +108,10 @@ class ParameterStore {
     return view(gradient_buffer(slot), ref);
   }
 
+  /// The same where one rank's shard is all of what is gathered: in the shard itself.
+  [[nodiscard]] at::Tensor parameter_view(model::ParamRef ref) { return view(compute_shard(ref.block), ref); }
+  [[nodiscard]] at::Tensor gradient_view(model::ParamRef ref) { return view(gradient(ref.block), ref); }
+
   [[nodiscard]] const shard::Layout& layout() const { return layout_; }
   /// Which shard of the block this rank has.
   [[nodiscard]] int shard_of(ParamBlock block) const { return layout_.shard_of(block, shard_rank_); }
@@ -127,6 +137,7 @@ class ParameterStore {
   std::vector<schedule::OnHost> on_host_;
   std::vector<at::Tensor> master_, compute_shard_, host_compute_shard_, gradient_, first_moment_, second_moment_,
       group_copy_, choice_bias_;
+  std::vector<std::vector<shard::Range>> without_gradient_;  ///< by parameter block
   std::int64_t masters_version_ = 0;
   at::Tensor partial_;
   Ring parameter_ring_, gradient_ring_, upload_ring_, download_ring_, send_ring_, receive_ring_;

@@ -24,10 +24,12 @@ class OpCost {
       : of_(of), machine_(machine), software_(software), activations_(activations), terms_(terms) {}
 
   Cost operator()(const schedule::Unshard& op) const {
+    if (op.in_place) return {};
     const Group group = op.from ? spread(*op.from, of_.mesh.stride(Axis::context)) : gathering(op.block);
     return gather("all-gather", group, f64(layout(op.block).gathered() * width()));
   }
   Cost operator()(const schedule::ReduceScatter& op) const {
+    if (op.in_place) return {};
     return reduce("reduce-scatter", gathering(op.block), f64(layout(op.block).gathered()) * wire());
   }
   Cost operator()(const schedule::AllReduce& op) const {
@@ -56,7 +58,6 @@ class OpCost {
   Cost operator()(const schedule::GatherVocabulary&) const {
     return gather("gather of the loss", tensor(), f64(of_.replay_options.tokens) * 12 * tensor().ranks);
   }
-
   Cost operator()(const schedule::GatherKeys&) const {
     return gather("gather of keys and values", along(Axis::context), all_keys());
   }
@@ -73,7 +74,6 @@ class OpCost {
     note_collective("exchange of heads", group, bytes, cost.seconds);
     return cost;
   }
-
   Cost operator()(const schedule::SumLoads&) const {
     return all_reduce(spread(of_.mesh.context * of_.mesh.tensor, 1),
                       4 * f64(of_.replay_options.sequences * of_.model.sizes.decoder.experts->count));
@@ -87,7 +87,6 @@ class OpCost {
   Cost operator()(const schedule::Combine& op) const {
     return exchange("rows from experts", rows_moved(op) * f64(of_.model.sizes.hidden * width()));
   }
-
   Cost operator()(const schedule::Forward& op) const { return compute(op, Phase::forward); }
   Cost operator()(const schedule::Recompute& op) const { return compute(op, Phase::recompute); }
   Cost operator()(const schedule::Backward& op) const {
@@ -122,7 +121,6 @@ class OpCost {
     return {.seconds = seconds, .bytes = held_stream(), .wire = neighbours().wire()};
   }
   Cost operator()(const schedule::Receive&) const { return {}; }
-
   Cost operator()(const schedule::ClipNorm&) const {
     const int ranks = of_.mesh.ranks();
     const Group all = spread(ranks, 1);
@@ -137,6 +135,8 @@ class OpCost {
     const double bandwidth = host ? machine_.host_memory_bandwidth : machine_.memory_bandwidth;
     return moved("update", software_.kernels.update * f64(layout(op.block).shard_elements()), bandwidth);
   }
+  Cost operator()(const schedule::AllocateGradient&) const { return {}; }
+  Cost operator()(const schedule::FreeGradient&) const { return {}; }
   Cost operator()(const schedule::SumSquares& op) const {
     return moved("squares", 4 * f64(layout(op.block).shard_elements()), machine_.host_memory_bandwidth);
   }

@@ -78,6 +78,8 @@ Memory predict_memory(const config::RunConfig& config, const config::Resolved& m
        {&Memory::parameters_sharded, &Memory::parameters_unsharded, &Memory::parameters_resharded,
         &Memory::gradients_sharded, &Memory::gradients_unsharded, &Memory::optimizer, &Memory::activations})
     extrapolate(out.*category, a.*category);
+  for (Bytes AtOnce::*sum : {&AtOnce::most, &AtOnce::with_most_activations, &AtOnce::with_most_gradients})
+    extrapolate(out.at_once.*sum, a.at_once.*sum);
   for (Bytes Memory::Host::*category : {&Memory::Host::parameters_sharded, &Memory::Host::gradients_sharded,
                                         &Memory::Host::optimizer, &Memory::Host::activations, &Memory::Host::other})
     extrapolate(out.host.*category, a.host.*category);

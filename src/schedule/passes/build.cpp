@@ -66,6 +66,14 @@ constexpr NamedPass passes[] = {
      [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
        return insert_activation_offload(std::move(s), model, policy.activation_offload);
      }},
+    {"insert_in_place", For::all, nullptr,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return insert_in_place(std::move(s), model, policy.in_place);
+     }},
+    {"insert_gradient_memory", For::training, nullptr,
+     [](Schedule s, const model::Model& model, const Policy& policy, Purpose) {
+       return insert_gradient_memory(std::move(s), model, policy.transient_gradients);
+     }},
     {"assign_slots", For::all, &Complete::slots,
      [](Schedule s, const model::Model& model, const Policy&, Purpose) { return assign_slots(std::move(s), model); }},
 };
@@ -95,9 +103,11 @@ Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) 
                                  .min_bytes = config.memory.activation_offload_min_bytes,
                                  .in_flight = config.memory.activation_offload_in_flight},
           .offload = {.what = config.memory.offload, .fraction = config.memory.offload_fraction},
+          .in_place = {.shards = mesh.shards(), .gradients = config.precision.reduce != config::Reduce::bf16},
           .prefetch_bytes = config.sync.prefetch_bytes,
           .compute = config.precision.compute,
           .replicas = mesh.replicate,
+          .transient_gradients = !config.device.cuda_graphs,  // what graphs write lies where it lay
           .updates_beside = config.device.type == config::DeviceType::cuda};
 }
 

@@ -51,6 +51,7 @@ struct Assign {
   [[nodiscard]] int ring(ParamBlock block) const { return ring_of[static_cast<std::size_t>(block.value)]; }
 
   void operator()(Unshard& op) {
+    if (op.in_place) return;
     op.slot = parameter_slot[op.block] = parameters.take(ring(op.block));
     if (op.staged) uploads.give_back(*(op.staged = upload_slot.at(op.block)));
   }
@@ -58,17 +59,21 @@ struct Assign {
     if (op.staged) op.staged = upload_slot[op.block] = uploads.take(ring(op.block));
   }
   void operator()(Reshard& op) {
-    parameters.give_back(parameter_slot.at(op.block));
-    parameter_slot.erase(op.block);
+    const auto held = parameter_slot.find(op.block);
+    if (held == parameter_slot.end()) return;  // in place
+    parameters.give_back(held->second);
+    parameter_slot.erase(held);
   }
   void operator()(Backward& op) {
     for (GradientTarget& target : op.gradients) {
+      if (target.in_place) continue;
       const auto held = gradient_slot.find(target.block);
       target.slot =
           held != gradient_slot.end() ? held->second : gradient_slot[target.block] = gradients.take(ring(target.block));
     }
   }
   void operator()(ReduceScatter& op) {
+    if (op.in_place) return;
     op.slot = gradient_slot.at(op.block);
     gradients.give_back(op.slot);
     gradient_slot.erase(op.block);

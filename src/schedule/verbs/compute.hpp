@@ -159,16 +159,18 @@ struct Description<Backward> {
       whole_effects<resource::Hidden>(op, on, true);
     if (op.part != BackwardPart::weight && sums_loads(op, on.model)) on.read(resource::Counts{op.block, op.microbatch});
     for (const GradientTarget& target : op.gradients) {
-      if (target.add) on.read(resource::GradientSlot{target.slot});
-      on.write(resource::GradientSlot{target.slot});
+      const Resource into =
+          target.in_place ? Resource{resource::GradientShard{target.block}} : resource::GradientSlot{target.slot};
+      if (target.add) on.read(into);
+      on.write(into);
     }
   }
   static std::string print(const Backward& op, const model::Model& model) {
     std::string text = compute_text(model, op.block, op.stage, op.microbatch);
     for (std::size_t i = 0; i < op.gradients.size(); ++i) {
       const GradientTarget& t = op.gradients[i];
-      text += fmt::format("{} {} {}{}", i == 0 ? " ->" : ",", model[t.block].name, slot_text("grad", t.slot),
-                          t.add ? " add" : "");
+      text += fmt::format("{} {} {}{}", i == 0 ? " ->" : ",", model[t.block].name,
+                          t.in_place ? "in place" : slot_text("grad", t.slot), t.add ? " add" : "");
     }
     return text;
   }
@@ -178,7 +180,8 @@ struct Description<Backward> {
     Backward op{.block = block, .stage = stage, .microbatch = line.microbatch(), .gradients = {}, .part = part};
     if (!line.take_if("->")) return op;
     do {
-      GradientTarget target{.block = line.param_block(), .slot = line.slot("grad"), .add = false};
+      GradientTarget target{.block = line.param_block(), .slot = {}, .in_place = line.in_place()};
+      if (!target.in_place) target.slot = line.slot("grad");
       if (!line.comma()) target.add = line.add();
       op.gradients.push_back(target);
     } while (line.comma());

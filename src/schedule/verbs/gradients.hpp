@@ -11,6 +11,7 @@ struct Description<ReduceScatter> {
   static constexpr Names<1> names{"reduce_scatter"};
   static Lane lane(const ReduceScatter&) { return Lane::reduce; }
   static void effects(const ReduceScatter& op, Effects& on) {
+    if (op.in_place) return on.update(resource::GradientShard{op.block});
     on.read(resource::GradientSlot{op.slot});
     if (op.staged) return on.write(resource::DownloadSlot{*op.staged});
     const Resource shard = op.partial ? Resource{resource::PartialShard{}} : resource::GradientShard{op.block};
@@ -18,11 +19,13 @@ struct Description<ReduceScatter> {
     on.write(shard);
   }
   static std::string print(const ReduceScatter& op, const model::Model& model) {
+    if (op.in_place) return model[op.block].name + " in place";
     return fmt::format("{} <- {}{}{}", model[op.block].name, slot_text("grad", op.slot),
                        op.add ? " add" : (op.partial ? " partial" : ""), slot_text("->", "down", op.staged));
   }
   static Op parse(Line& line, std::string_view) {
     const ParamBlock block = line.param_block();
+    if (line.in_place()) return ReduceScatter{.block = block, .slot = {}, .in_place = true};
     line.take_word("<-");
     const Slot slot = line.slot("grad");
     const bool add = line.take_if("add");

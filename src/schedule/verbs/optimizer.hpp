@@ -44,4 +44,24 @@ struct Description<Update> {
   }
 };
 
+/// The memory of gradient shards. On the compute lane, with activations: what one gives back the other may take, and
+/// how much is held when is known before.
+template <>
+struct Description<AllocateGradient> {
+  static constexpr Names<1> names{"allocate_gradient"};
+  static Lane lane(const AllocateGradient&) { return Lane::compute; }
+  static void effects(const AllocateGradient& op, Effects& on) { on.write(resource::GradientShard{op.block}); }
+  static std::string print(const AllocateGradient& op, const model::Model& model) { return model[op.block].name; }
+  static Op parse(Line& line, std::string_view) { return AllocateGradient{line.param_block()}; }
+};
+
+template <>
+struct Description<FreeGradient> {
+  static constexpr Names<1> names{"free_gradient"};
+  static Lane lane(const FreeGradient&) { return Lane::compute; }
+  static void effects(const FreeGradient& op, Effects& on) { on.write(resource::GradientShard{op.block}); }
+  static std::string print(const FreeGradient& op, const model::Model& model) { return model[op.block].name; }
+  static Op parse(Line& line, std::string_view) { return FreeGradient{line.param_block()}; }
+};
+
 }  // namespace trireme::schedule

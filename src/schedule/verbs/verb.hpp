@@ -19,8 +19,8 @@
 /// verbs.cpp includes them.
 namespace trireme::schedule {
 
-/// Which slot each parameter block lies in while the ops are walked.
-using Residence = std::map<ParamBlock, Slot>;
+/// Which slot each unsharded parameter block lies in while the ops are walked; nothing: where its shard lies.
+using Residence = std::map<ParamBlock, std::optional<Slot>>;
 
 /// What one op reads and writes, as its verb's description tells.
 class Effects {
@@ -31,15 +31,25 @@ class Effects {
   void write(const Resource& resource) { out.writes.push_back(resource); }
   void update(const Resource& resource) { read(resource), write(resource); }
 
-  /// Where a parameter block lies.
-  [[nodiscard]] Resource slot(ParamBlock block) const {
+  /// Which slot a parameter block lies in; nothing: where its shard lies.
+  [[nodiscard]] std::optional<Slot> slot(ParamBlock block) const {
     const auto found = residence.find(block);
     invariant(found != residence.end(),
               fmt::format("`{}` reads {}, which is not unsharded", print(op, model), model[block].name));
-    return resource::ParameterSlot{found->second};
+    return found->second;
   }
   void read_parameters() {
-    for (const ParamBlock block : parameters_read(op, model)) read(slot(block));
+    for (const ParamBlock block : parameters_read(op, model)) {
+      if (const std::optional<Slot> lies = slot(block))
+        read(resource::ParameterSlot{*lies});
+      else
+        read_shard(block);
+    }
+  }
+  /// What is gathered of a block.
+  void read_shard(ParamBlock block) {
+    read(resource::MasterShard{block});
+    read(resource::DeviceShard{block});
   }
 
   const model::Model& model;

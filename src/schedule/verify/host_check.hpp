@@ -36,6 +36,8 @@ class HostCheck {
   [[nodiscard]] Wrong reads(Block block, Microbatch microbatch);
   // Nothing between device and host.
   [[nodiscard]] Wrong operator()(const Reshard&) { return {}; }
+  [[nodiscard]] Wrong operator()(const AllocateGradient&) { return {}; }
+  [[nodiscard]] Wrong operator()(const FreeGradient&) { return {}; }
   template <class Other>
   requires(of_stage<Other> || of_edge<Other> || (!of_parameters<Other> && !of_microbatch<Other>)) [[nodiscard]] Wrong
   operator()(const Other&) {

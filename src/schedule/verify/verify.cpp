@@ -47,7 +47,7 @@ class Replay {
 
   void operator()(const Unshard& op) {
     if (resident_.contains(op.block)) complain("gathers a block that is unsharded already");
-    if (complete_.slots)
+    if (complete_.slots && !op.in_place)
       for (const auto& [block, slot] : resident_)
         if (slot == op.slot) complain(fmt::format("overwrites the slot that holds {}", name(block)));
     if (updated_.contains(op.block)) complain("gathers a block after its update: the next step does that");
@@ -56,7 +56,7 @@ class Replay {
       if (copy == group_copy_.end() || copy->second != *op.from)
         complain(fmt::format("gathers from copies over groups of {} that no reshard has left", *op.from));
     }
-    resident_[op.block] = op.slot;
+    resident_[op.block] = slot_of(op);
   }
   void operator()(const Reshard& op) {
     if (resident_.erase(op.block) == 0) complain("reshards a block that is not unsharded");
@@ -124,7 +124,7 @@ class Replay {
     has_shard_.insert(op.block);
     if (complete_.slots) {
       const auto held = gradient_slot_.find(op.block);
-      if (held == gradient_slot_.end() || held->second != op.slot)
+      if (held == gradient_slot_.end() || held->second != slot_of(op))
         complain("reduces from a slot that does not hold the block's gradient");
       gradient_slot_.erase(op.block);
     }
@@ -168,7 +168,9 @@ class Replay {
     if (!updated_.insert(op.block).second) complain("updates a block twice");
     if (resident_.contains(op.block)) complain("updates a block that is still unsharded: the copy would be stale");
   }
-  // HostCheck's.
+  // Of others: verify_gradient_memory, HostCheck.
+  void operator()(const AllocateGradient&) {}
+  void operator()(const FreeGradient&) {}
   void operator()(const Upload&) {}
   void operator()(const OffloadGradient&) {}
   void operator()(const SumSquares&) {}
@@ -222,10 +224,10 @@ class Replay {
 
   void hold(const GradientTarget& target) {
     for (const auto& [block, slot] : gradient_slot_)
-      if (slot == target.slot && block != target.block)
+      if (!target.in_place && slot == target.slot && block != target.block)
         complain(fmt::format("writes over the gradient of {} in its slot", name(block)));
-    const auto [held, fresh] = gradient_slot_.emplace(target.block, target.slot);
-    if (!fresh && held->second != target.slot) complain("puts one block's gradient in two slots");
+    const auto [held, fresh] = gradient_slot_.emplace(target.block, slot_of(target));
+    if (!fresh && held->second != slot_of(target)) complain("puts one block's gradient in two slots");
   }
 
   void expect_reduced() {
@@ -258,8 +260,7 @@ class Replay {
     const auto say = [&](const std::string& what) { wrong_.push_back("end of step: " + what); };
     for (const auto& [block, slot] : resident_)
       if (complete_.unshard) say(fmt::format("{} is still unsharded", name(block)));
-    const bool trains = complete_.reduction || complete_.update;
-    if (trains && !saved_.empty())
+    if ((complete_.reduction || complete_.update) && !saved_.empty())
       say(fmt::format("{} m{} has no backward", model_[Block{std::get<0>(saved_.begin()->first)}].name,
                       std::get<2>(saved_.begin()->first)));
     for (const std::string& what : host_.at_end()) say(what);
@@ -276,7 +277,7 @@ class Replay {
   HostCheck host_;
   std::size_t index_ = 0;
   std::vector<std::string> wrong_;
-  std::map<ParamBlock, Slot> resident_, gradient_slot_;
+  std::map<ParamBlock, std::optional<Slot>> resident_, gradient_slot_;  ///< nothing: in place
   std::map<std::tuple<int, int, int>, Kept> saved_;
   std::map<Parameter, Content> unreduced_, shard_;
   std::set<ParamBlock> has_shard_, reduced_over_replicas_, updated_;
@@ -290,8 +291,8 @@ class Replay {
 
 std::vector<std::string> verify(const Schedule& schedule, const model::Model& model, int replicas, Complete complete) {
   std::vector<std::string> wrong = Replay(schedule, model, replicas, complete).run();
-  for (const auto& part :
-       {verify_order(schedule, model), verify_tensor(schedule, model), verify_transfers(schedule, model, complete)})
+  for (const auto& part : {verify_order(schedule, model), verify_tensor(schedule, model),
+                           verify_transfers(schedule, model, complete), verify_gradient_memory(schedule, model)})
     wrong.insert(wrong.end(), part.begin(), part.end());
   return wrong;
 }

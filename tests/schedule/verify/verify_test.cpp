@@ -30,6 +30,7 @@ struct Broken {
   config::Recompute recompute = config::Recompute::selective;
   config::Offload offload = config::Offload::none;
   bool activation_offload = false;
+  bool one_shard = false, transient_gradients = false, updates_beside = false;
 };
 
 std::vector<Broken> broken() {
@@ -163,6 +164,54 @@ std::vector<Broken> broken() {
        .edits = {{"all_reduce b1\n", "all_reduce b1\nall_reduce b1\n"}},
        .says = "a second time",
        .replicas = 2},
+      {.name = "InPlaceAndNotUnsharded",
+       .edits = {{"unshard b1 in place\n", ""}},
+       .says = "reads b1, which is not unsharded",
+       .one_shard = true},
+      {.name = "InPlaceAndOverwritten",
+       .edits = {{"b1 in place add\n", "b1 in place\n"}},
+       .says = "microbatch m0 is lost",
+       .sync = config::SyncPolicy::deferred,
+       .one_shard = true},
+      {.name = "InPlaceAndInASlot",
+       .edits = {{"backward b1 m1 -> b1 in place add", "backward b1 m1 -> b1 grad1.0 add"}},
+       .says = "puts one block's gradient in two slots",
+       .sync = config::SyncPolicy::deferred,
+       .one_shard = true},
+      {.name = "InPlaceAndReducedFromASlot",
+       .edits = {{"reduce_scatter b1 in place", "reduce_scatter b1 <- grad1.0"}},
+       .says = "reduces from a slot that does not hold the block's gradient",
+       .sync = config::SyncPolicy::deferred,
+       .one_shard = true},
+      {.name = "UpdatedOnTwoLanes",
+       .edits = {{"update b1 beside", "update b1 on host beside"}},
+       .says = "one lane or the other",
+       .updates_beside = true},
+      {.name = "GradientShardWithoutMemory",
+       .edits = {{"allocate_gradient b1\n", ""}, {"clip_norm\n", "allocate_gradient b1\nclip_norm\n"}},
+       .says = "has no memory for the gradient shard of b1",
+       .transient_gradients = true},
+      {.name = "GradientShardAllocatedTwice",
+       .edits = {{"allocate_gradient b1\n", "allocate_gradient b1\nallocate_gradient b1\n"}},
+       .says = "allocates a second gradient shard of b1",
+       .transient_gradients = true},
+      {.name = "GradientShardFreedBeforeItsUpdate",
+       .edits = {{"update b1\nfree_gradient b1\n", "free_gradient b1\nupdate b1\n"}},
+       .says = "frees before its update the gradient shard of b1",
+       .transient_gradients = true},
+      {.name = "GradientShardFreedTwice",
+       .edits = {{"free_gradient b1\n", "free_gradient b1\nfree_gradient b1\n"}},
+       .says = "frees no gradient shard of b1",
+       .transient_gradients = true},
+      {.name = "GradientShardNotFreed",
+       .edits = {{"free_gradient b1\n", ""}},
+       .says = "the gradient shard of b1 is not freed",
+       .transient_gradients = true},
+      {.name = "GradientShardFreedBesideTooLate",
+       .edits = {{"free_gradient b1\n", ""}, {"clip_norm\n", "free_gradient b1\nclip_norm\n"}},
+       .says = "frees before its update the gradient shard of b1",
+       .transient_gradients = true,
+       .updates_beside = true},
   };
 }
 
@@ -187,8 +236,11 @@ TEST_P(BrokenSchedule, IsRejectedAtTheOp) {
                   .recompute = {.mode = b.recompute},
                   .activation_offload = {.on = b.activation_offload},
                   .offload = {.what = b.offload},
+                  .in_place = {.shards = b.one_shard ? std::optional(1) : std::nullopt},
                   .prefetch_bytes = b.recompute == config::Recompute::block ? std::optional(Bytes{0}) : std::nullopt,
-                  .replicas = b.replicas});
+                  .replicas = b.replicas,
+                  .transient_gradients = b.transient_gradients,
+                  .updates_beside = b.updates_beside});
   EXPECT_THAT(verify(sound, model, b.replicas), IsEmpty());
   const auto said = verify(parse(edited(print(sound, model), b), model), model, b.replicas);
   EXPECT_THAT(said, Contains(HasSubstr(b.says)));

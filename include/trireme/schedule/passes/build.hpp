@@ -20,10 +20,12 @@ struct Policy {
   RecomputePolicy recompute{};
   ActivationOffloadPolicy activation_offload{};
   OffloadPolicy offload{};
+  InPlacePolicy in_place{};
   std::optional<Bytes> prefetch_bytes;
   DType compute = DType::fp32;
   int replicas = 1;
-  bool updates_beside = false;  ///< on a lane of their own, beside the next step's forward
+  bool transient_gradients = false;  ///< gradient shards have memory from their first reduction to their update
+  bool updates_beside = false;       ///< on a lane of their own, beside the next step's forward
 };
 
 /// The policy that a run file asks for on a mesh. On a GPU where `device.type` is cuda, not auto: see

@@ -76,6 +76,22 @@ struct ActivationOffloadPolicy {
 [[nodiscard]] Schedule insert_activation_offload(Schedule schedule, const model::Model& model,
                                                  ActivationOffloadPolicy policy);
 
+/// Which blocks need no copies between their shards and slots.
+struct InPlacePolicy {
+  std::optional<int> shards{};  ///< ranks that share the parameters; nothing: every block is gathered into a slot
+  bool gradients = true;        ///< false: each reduction rounds what it reads
+};
+/// Where one rank gathers a block, its parameters are read and its gradients are written where its shards lie: nothing
+/// is copied. What goes through the host's memory keeps its slots, and so do gradients that are reduced more than once
+/// a step: a sum that is rounded in another order would be another one with offload than without. After insert_offload,
+/// before slots.
+[[nodiscard]] Schedule insert_in_place(Schedule schedule, const model::Model& model, const InPlacePolicy& policy);
+
+/// Allocates the gradient shards that live on the device before they are written, and frees them behind their updates,
+/// where those run beside the forward before its first read of the block; not `transient`: they keep their memory.
+/// After insert_in_place.
+[[nodiscard]] Schedule insert_gradient_memory(Schedule schedule, const model::Model& model, bool transient);
+
 /// Keeps the keys and values of every attention for the next forward, which then computes the tokens that were added
 /// since. After fuse_stages.
 [[nodiscard]] Schedule insert_kv_cache(Schedule schedule, const model::Model& model);

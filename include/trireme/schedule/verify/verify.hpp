@@ -41,6 +41,10 @@ struct Complete {
 [[nodiscard]] std::vector<std::string> verify_transfers(const Schedule& schedule, const model::Model& model,
                                                         Complete complete = {});
 
+/// The part of `verify` that follows the memory of gradient shards: nothing touches one that has none, each is
+/// allocated and freed once a step, and freed behind its update, of this step or the one before.
+[[nodiscard]] std::vector<std::string> verify_gradient_memory(const Schedule& schedule, const model::Model& model);
+
 /// Checks a set of needs against the accesses: every two conflicting accesses of two consecutive steps must be ordered,
 /// directly or through others, and every lane must keep its order. Independent of how `needs` finds its edges. Empty:
 /// sound.
