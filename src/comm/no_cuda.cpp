@@ -22,4 +22,6 @@ Channels nccl_channels(const mpi::Communicator&, c10::Device, const mpi::Deadlin
   throw EnvironmentError(without);
 }
 
+at::Tensor window_memory(device::Category, std::int64_t, DType, c10::Device) { throw EnvironmentError(without); }
+
 }  // namespace trireme::comm

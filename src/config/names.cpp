@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/config/names.hpp"
 
+#include <fmt/format.h>
+
 namespace trireme::config {
 
 namespace {
@@ -64,5 +66,10 @@ std::span<const Name<LrSchedule>> names_of(LrSchedule /*any*/) { return lr_sched
 std::span<const Name<DataOnResume>> names_of(DataOnResume /*any*/) { return data_on_resume_names; }
 std::span<const Name<DeviceType>> names_of(DeviceType /*any*/) { return device_type_names; }
 std::span<const Name<Backend>> names_of(Backend /*any*/) { return backend_names; }
+
+std::string nccl_setting(const Comm& comm) {
+  if (comm.nccl_max_ctas > 0) return fmt::format("nccl_max_ctas = {}", comm.nccl_max_ctas);
+  return comm.nccl_windows ? "nccl_windows = true" : "";
+}
 
 }  // namespace trireme::config

@@ -154,6 +154,10 @@ std::vector<Option> comm_options() {
       .default_is("if a rank has more than one core");
   s.number("nccl_max_ctas", &Comm::nccl_max_ctas, between(0, 64),
            "thread blocks that an NCCL collective may take from computation (0: NCCL decides)");
+  s.flag(
+      "nccl_windows", &Comm::nccl_windows,
+      "register the memory of gathers and reductions as NCCL's symmetric windows: faster kernels of its own where all "
+      "ranks of a group share an NVLink domain");
   return s.take();
 }
 

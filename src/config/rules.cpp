@@ -145,13 +145,14 @@ Broken best_has_evaluations(const RunConfig& config) {
       best, sets.empty() || sets.front().empty() ? "not named" : fmt::format("{}", fmt::join(sets, ", ")));
 }
 
-Broken nccl_limits_need_nccl(const RunConfig& config) {
-  if (config.comm.nccl_max_ctas == 0) return std::nullopt;
+Broken nccl_settings_need_nccl(const RunConfig& config) {
+  const std::string set = nccl_setting(config.comm);
+  if (set.empty()) return std::nullopt;
   const char* const why = config.comm.backend == Backend::mpi     ? "comm.backend = \"mpi\" does without it"
                           : config.device.type == DeviceType::cpu ? "device.type = \"cpu\" does without it"
                                                                   : nullptr;
   if (why == nullptr) return std::nullopt;
-  return fmt::format("nccl_max_ctas = {} limits NCCL, and {}; leave it out", config.comm.nccl_max_ctas, why);
+  return fmt::format("{} is for NCCL, and {}; leave it out", set, why);
 }
 
 /// Of which group, device type and operation the first tensor is that NCCL cannot move, as PyTorch's "No backend type
@@ -218,7 +219,7 @@ std::vector<Rule> general_rules() {
       {{"train.eval_every", "data.validation"}, evaluation_has_data},
       {{"checkpoint.keep_best", "train.eval_every", "data.validation"}, best_has_evaluations},
       {{"sync.policy", "memory.budget"}, automatic_policy_has_a_budget},
-      {{"comm.nccl_max_ctas", "comm.backend", "device.type"}, nccl_limits_need_nccl},
+      {{"comm.nccl_max_ctas", "comm.nccl_windows", "comm.backend", "device.type"}, nccl_settings_need_nccl},
       {{"comm.backend", "device.type", "memory.offload"}, nccl_finds_its_tensors_on_gpus},
       {{"device.cuda_graphs", "device.type", "mesh.tensor", "memory.activation_offload", "data.ignore_targets",
         "data.document_mask"},

@@ -67,11 +67,17 @@ ParameterStore::ParameterStore(const model::Model& model, const shard::Layout& l
       shard_rank_(shard_rank),
       compute_(compute),
       device_(device),
-      on_host_(buffers.on_host) {
+      on_host_(buffers.on_host),
+      travelling_memory_(buffers.travelling_memory) {
   choice_bias_.resize(static_cast<std::size_t>(layout.blocks()));
   invariant(shard_rank >= 0 && shard_rank < layout.shards(), "the shard rank lies within the layout's shards");
   allocate_shards(buffers);
   allocate_rings(buffers);
+}
+
+at::Tensor ParameterStore::travelling(Category category, std::int64_t elements, DType type) const {
+  return travelling_memory_ ? travelling_memory_(category, elements, type)
+                            : device::buffer(category, elements, type, Space::device, device_);
 }
 
 void ParameterStore::allocate_shards(const Buffers& buffers) {
@@ -80,24 +86,23 @@ void ParameterStore::allocate_shards(const Buffers& buffers) {
     const std::int64_t elements = layout_[ParamBlock{b}].shard_elements();
     const schedule::OnHost where = on_host(ParamBlock{b});
     const Space home = where == schedule::OnHost::nothing ? Space::device : Space::host;
-    const auto shard = [&](Category category, DType type) {
-      return device::buffer(category, elements, type, home, device_);
+    const auto shard = [&](Category category, DType type, bool travels = false) {
+      return travels && home == Space::device ? travelling(category, elements, type)
+                                              : device::buffer(category, elements, type, home, device_);
     };
-    master_.push_back(shard(Category::parameters_sharded, DType::fp32));
-    host_compute_shard_.push_back(compute_ == DType::fp32 ? master_.back()
-                                                          : shard(Category::parameters_sharded, compute_));
+    const bool as_they_are = compute_ == DType::fp32;
+    master_.push_back(shard(Category::parameters_sharded, DType::fp32, as_they_are));
+    host_compute_shard_.push_back(as_they_are ? master_.back() : shard(Category::parameters_sharded, compute_, true));
     switch (where) {
       case schedule::OnHost::nothing: compute_shard_.push_back(host_compute_shard_.back()); break;
       case schedule::OnHost::optimizer:
-        compute_shard_.push_back(
-            device::buffer(Category::parameters_sharded, elements, compute_, Space::device, device_));
+        compute_shard_.push_back(travelling(Category::parameters_sharded, elements, compute_));
         break;
       case schedule::OnHost::parameters: compute_shard_.emplace_back(); break;
     }
     if (buffers.reshard_group)
-      group_copy_.push_back(device::buffer(Category::parameters_resharded,
-                                           layout_[ParamBlock{b}].padded() / *buffers.reshard_group, compute_,
-                                           Space::device, device_));
+      group_copy_.push_back(travelling(Category::parameters_resharded,
+                                       layout_[ParamBlock{b}].padded() / *buffers.reshard_group, compute_));
     largest = std::max(largest, elements);
     if (!buffers.trains) continue;
     const bool transient =
@@ -105,12 +110,11 @@ void ParameterStore::allocate_shards(const Buffers& buffers) {
     without_gradient_.push_back(
         shard::without_gradient(model_[ParamBlock{b}], layout_[ParamBlock{b}], shard_of(ParamBlock{b})));
     gradient_.push_back(transient ? device::without_memory(elements, DType::fp32, device_)
-                                  : shard(Category::gradients_sharded, DType::fp32));
+                                  : shard(Category::gradients_sharded, DType::fp32, true));
     first_moment_.push_back(shard(Category::optimizer, DType::fp32));
     second_moment_.push_back(shard(Category::optimizer, DType::fp32));
   }
-  if (buffers.partial)
-    partial_ = device::buffer(Category::gradients_sharded, largest, DType::fp32, Space::device, device_);
+  if (buffers.partial) partial_ = travelling(Category::gradients_sharded, largest, DType::fp32);
 }
 
 void ParameterStore::allocate_rings(const Buffers& buffers) {
@@ -131,18 +135,45 @@ void ParameterStore::allocate_rings(const Buffers& buffers) {
     download_ring_.emplace_back();
     const std::int64_t shard = layout_[ParamBlock{static_cast<int>(member)}].shard_elements();
     for (int i = 0; i < rings.uploads[ring]; ++i)
-      upload_ring_.back().push_back(
-          device::buffer(Category::parameters_sharded, shard, compute_, Space::device, device_));
+      upload_ring_.back().push_back(travelling(Category::parameters_sharded, shard, compute_));
     for (int i = 0; buffers.trains && i < rings.downloads[ring]; ++i)
-      download_ring_.back().push_back(
-          device::buffer(Category::gradients_sharded, shard, DType::fp32, Space::device, device_));
+      download_ring_.back().push_back(travelling(Category::gradients_sharded, shard, DType::fp32));
     for (int i = 0; i < rings.parameters[ring]; ++i)
-      parameter_ring_.back().push_back(
-          device::buffer(Category::parameters_unsharded, elements, compute_, Space::device, device_));
+      parameter_ring_.back().push_back(travelling(Category::parameters_unsharded, elements, compute_));
     for (int i = 0; buffers.trains && i < rings.gradients[ring]; ++i)
-      gradient_ring_.back().push_back(
-          device::buffer(Category::gradients_unsharded, elements, DType::fp32, Space::device, device_));
+      gradient_ring_.back().push_back(travelling(Category::gradients_unsharded, elements, DType::fp32));
   }
+}
+
+std::vector<ParameterStore::Travelling> ParameterStore::all_travelling() const {
+  using enum Travelling::Over;
+  std::vector<Travelling> all;
+  const auto add = [&](Travelling::Over over, ParamBlock block, const at::Tensor& memory) {
+    if (memory.defined() && memory.device() == device_ && memory.numel() > 0 && device::has_memory(memory))
+      all.push_back({over, block, memory});
+  };
+  for (int b = 0; b < layout_.blocks(); ++b) {
+    const auto i = static_cast<std::size_t>(b);
+    add(gather, ParamBlock{b}, compute_shard_[i]);
+    if (!group_copy_.empty()) add(gather_of_copies, ParamBlock{b}, group_copy_[i]);
+    if (!gradient_.empty()) add(reduce, ParamBlock{b}, gradient_[i]);
+  }
+  const std::vector<int> ring_of = schedule::rings(model_);
+  bool experts = false, others = false;
+  for (std::size_t ring = 0; ring < parameter_ring_.size(); ++ring) {
+    const ParamBlock member{
+        static_cast<int>(std::find(ring_of.begin(), ring_of.end(), static_cast<int>(ring)) - ring_of.begin())};
+    for (const at::Tensor& slot : parameter_ring_[ring]) {
+      add(gather, member, slot);
+      if (!group_copy_.empty()) add(gather_of_copies, member, slot);
+    }
+    for (const at::Tensor& slot : upload_ring_[ring]) add(gather, member, slot);
+    for (const at::Tensor& slot : gradient_ring_[ring]) add(reduce, member, slot);
+    for (const at::Tensor& slot : download_ring_[ring]) add(reduce, member, slot);
+    bool& added = model_[member].of_experts ? experts : others;
+    if (!std::exchange(added, true)) add(reduce, member, partial_);
+  }
+  return all;
 }
 
 void ParameterStore::fill(const ParameterInitializer& provider) {

@@ -138,7 +138,11 @@ RunConfig everything_set() {
                .report = true,
                .peak_flops = 1e12};
   c.device = {.type = DeviceType::cuda, .threads = 3, .cuda_graphs = true};
-  c.comm = {.backend = Backend::nccl, .timeout_seconds = 1.5, .lane_threads = false, .nccl_max_ctas = 8};
+  c.comm = {.backend = Backend::nccl,
+            .timeout_seconds = 1.5,
+            .lane_threads = false,
+            .nccl_max_ctas = 8,
+            .nccl_windows = true};
   return c;
 }
 

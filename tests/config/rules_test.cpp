@@ -172,10 +172,12 @@ TEST(Rules, TokensOfTheRunCanBeCounted) {
               HasSubstr("more than can be counted"));
 }
 
-TEST(Rules, LimitsOfNcclNeedNccl) {
+TEST(Rules, SettingsOfNcclNeedNccl) {
   EXPECT_EQ(mistakes_with({"comm.nccl_max_ctas=8"}), "");
   EXPECT_THAT(mistakes_with({"comm.nccl_max_ctas=8", "comm.backend=mpi"}), HasSubstr("comm.backend = \"mpi\""));
   EXPECT_THAT(mistakes_with({"comm.nccl_max_ctas=8", "device.type=cpu"}), HasSubstr("device.type = \"cpu\""));
+  EXPECT_THAT(mistakes_with({"comm.nccl_windows=true", "device.type=cpu"}),
+              HasSubstr("nccl_windows = true is for NCCL, and device.type = \"cpu\""));
 }
 
 TEST(Rules, NcclIsNotAskedToMoveTensorsOfTheHost) {

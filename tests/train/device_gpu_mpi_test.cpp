@@ -39,6 +39,7 @@ struct Case {
   bool documents = false;
   DType compute = DType::fp32;
   bool nccl = false;                               ///< where every rank has a GPU of its own
+  bool windows = false;                            ///< comm.nccl_windows
   std::optional<config::PipelineKind> pipeline{};  ///< of two ranks
   std::optional<config::ContextMethod> context{};  ///< of two ranks
   Fp8 fp8 = Fp8::none;                             ///< with sizes that it divides, where the GPU has it
@@ -114,6 +115,7 @@ const Case cases[] = {
     {.name = "NcclReplicatedDeferred", .sync = {.policy = deferred}, .replicate = 2, .nccl = true},
     {.name = "NcclParametersOffloaded", .memory = {.offload = Offload::parameters}, .replicate = 2, .nccl = true},
     {.name = "NcclTensor", .tensor = 2, .nccl = true},
+    {.name = "NcclWindows", .nccl = true, .windows = true},
     {.name = "NcclGraphs", .graphs = true, .nccl = true},
     {.name = "Graphs", .graphs = true},
     {.name = "GraphsBf16", .graphs = true, .compute = DType::bf16},
@@ -170,6 +172,7 @@ class DeviceTraining : public testing::TestWithParam<Case> {
       config.data.document_mask = true;
       config.data.document_end = 7;
     }
+    config.comm.nccl_windows = c.windows;
     config.device.cuda_graphs = c.graphs;
     if (c.graphs) config.data.ignore_targets.clear();
     config.batch.micro = config.batch.global / (ranks / c.together() * c.accumulation);
@@ -194,6 +197,7 @@ TEST_P(DeviceTraining, FollowsThePlainProgramOnTheCpu) {
   if (test::on_gpu() && kernels::missing_fp8_capability(c.fp8, gpu.major, gpu.minor) != nullptr)
     GTEST_SKIP() << "needs another GPU";
   options_.link = c.nccl ? comm::DeviceLink::nccl : comm::DeviceLink::staged;
+  options_.nccl.windows = c.windows;
   const test::TokenFiles files(world_, 257);
   const config::RunConfig config = run_of(c, files, world_.size());
   expect_near(test::train_job(config, world_, options_).curve, test::plain_curve(config, world_), c.compute);

@@ -150,6 +150,7 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
       if (static_cast<int>(gpus.size()) >= world.size())
         options.link = draw.of({comm::DeviceLink::staged, comm::DeviceLink::nccl});
       options.control_over_link = options.link == comm::DeviceLink::nccl && draw.coin();
+      options.nccl.windows = config.comm.nccl_windows = options.link == comm::DeviceLink::nccl && draw.coin();
       const bool one =
           config.mesh.tensor == 1 && config.mesh.pipeline == 1 && config.mesh.context == 1 && !family.decoder.experts;
       if (one && draw.coin()) fit_graphs(config);

@@ -13,6 +13,9 @@
 #include "trireme/base/units.hpp"
 #include "trireme/mpi/deadline.hpp"
 
+namespace at {
+class Tensor;
+}
 namespace trireme::mpi {
 class Communicator;
 class FlightLane;
@@ -96,6 +99,8 @@ class Collectives {
   void broadcast(std::span<std::byte> bytes, int root);
   /// Returns after every rank has called it.
   void barrier();
+  /// Transport::add_window, uncounted: it moves nothing of the step's.
+  void add_window(const at::Tensor& memory);
 
   // Between two ranks of the group; the others do not call. Not every transport has them: shared memory has not.
 

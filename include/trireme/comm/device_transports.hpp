@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <memory>
@@ -9,6 +10,7 @@
 #include "trireme/base/units.hpp"
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/transport.hpp"
+#include "trireme/device/memory.hpp"
 
 namespace trireme::mpi {
 class Communicator;
@@ -36,7 +38,14 @@ inline constexpr int ranks_per_root = 128;
 struct NcclSettings {
   int max_ctas = 0;               ///< thread blocks of a collective at most (ncclConfig_t::maxCTAs); 0: NCCL decides
   int per_root = ranks_per_root;  ///< ranks of one root at start-up
+  bool windows = false;           ///< what collectives of parameter blocks read and write lies in windows
 };
+
+/// Memory for windows on `device`, [elements], zeroed, from ncclMemAlloc, whose pages are 2 MiB; charged to `category`
+/// until the last tensor that shares it is gone. Throws EnvironmentError where there is none, where NCCL has no windows
+/// (before 2.27), and in a build without NCCL.
+[[nodiscard]] at::Tensor window_memory(device::Category category, std::int64_t elements, DType type,
+                                       c10::Device device);
 
 /// NCCL on `device`, a communicator of its own, made over `communicator`: by splitting that of `first`, another NCCL
 /// transport of the same ranks over which nothing is under way, which saves the start-up, or from ids that go round

@@ -9,6 +9,9 @@
 
 #include "trireme/base/units.hpp"
 
+namespace at {
+class Tensor;
+}
 namespace trireme::mpi {
 class FlightLane;
 class FlightRecorder;
@@ -64,6 +67,9 @@ class Transport {
   /// What all_gather and reduce_scatter do in a group of one rank.
   virtual void copy_alone(const std::byte* from, std::byte* to, std::int64_t bytes);
   virtual void sum_alone(const float* from, float* to, std::int64_t elements, bool accumulate);
+  /// Lets the ranks read and write each other's `memory`, which lies where the step computes, in later calls, and
+  /// shares it for as long. Collective: the same number of bytes on all ranks. The default does nothing.
+  virtual void add_window(const at::Tensor& memory, mpi::Wait& wait);
   /// Takes over the end of a call that returned while its work is under way: the transport tells `lane` when that is
   /// done, and keeps the deadline meanwhile. False where the call has done everything.
   virtual bool ends_later(mpi::FlightLane& lane, const mpi::Operation& operation, const mpi::Deadline& deadline,

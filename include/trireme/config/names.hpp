@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -40,5 +41,8 @@ requires requires(Choice choice) { names_of(choice); }
     if (value == choice) return name;
   throw BugError("a choice of the run file has no name");
 }
+
+/// The first setting that only NCCL honours, "nccl_max_ctas = 8"; empty: none is set.
+[[nodiscard]] std::string nccl_setting(const Comm& comm);
 
 }  // namespace trireme::config

@@ -253,6 +253,7 @@ struct Comm {
   double timeout_seconds = 600;
   std::optional<bool> lane_threads;  ///< absent: where a rank has a core to spare for them
   std::int64_t nccl_max_ctas = 0;    ///< thread blocks of an NCCL collective at most; 0: NCCL decides
+  bool nccl_windows = false;         ///< memory of gathers and reductions is registered with NCCL
 };
 
 /// A whole run file, validated: every derived default filled in that does not depend on the number of ranks.

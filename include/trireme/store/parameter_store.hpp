@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trireme/base/units.hpp"
+#include "trireme/device/memory.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/schedule/buffers.hpp"
 #include "trireme/shard/layout.hpp"
@@ -23,6 +24,9 @@ using ParameterInitializer =
 /// The initial values (docs/numerics.md): ones, or normal(0, std) by Philox keyed by (seed, name, element).
 [[nodiscard]] ParameterInitializer initial_values(std::uint64_t seed);
 
+/// [elements], zeroed, charged to `category`.
+using Allocate = std::function<at::Tensor(device::Category category, std::int64_t elements, DType type)>;
+
 /// What a schedule needs in memory.
 struct Buffers {
   schedule::RingSizes rings;
@@ -32,6 +36,7 @@ struct Buffers {
   std::vector<bool> transient_gradients{};  ///< by parameter block: memory comes and goes
   bool trains = true;                       ///< false: no gradients and optimizer state
   std::int64_t stream_elements = 0;         ///< of a slot between pipeline ranks: a microbatch's residual stream
+  Allocate travelling_memory{};  ///< of what gathers and reductions read and write on the device; absent: as the rest
 };
 
 /// The buffers that serve every one of the schedules, which do not run at the same time.
@@ -99,6 +104,15 @@ class ParameterStore {
   [[nodiscard]] at::Tensor& send_buffer(schedule::Slot slot) { return at(send_ring_, slot); }
   [[nodiscard]] at::Tensor& receive_buffer(schedule::Slot slot) { return at(receive_ring_, slot); }
 
+  /// What gathers and reductions read and write in every step, on the device: in one order on all ranks that hold the
+  /// same blocks.
+  struct Travelling {
+    enum class Over { gather, gather_of_copies, reduce } over;  ///< the collectives
+    ParamBlock block;                                           ///< one of those whose group it is
+    at::Tensor memory;
+  };
+  [[nodiscard]] std::vector<Travelling> all_travelling() const;
+
   /// Parameter `ref` in the buffer of its block, in its full shape: a view. Undefined where it is of a part of its
   /// block that other ranks gather.
   [[nodiscard]] at::Tensor parameter_view(schedule::Slot slot, model::ParamRef ref) {
@@ -126,6 +140,8 @@ class ParameterStore {
     return ring.at(static_cast<std::size_t>(slot.ring)).at(static_cast<std::size_t>(slot.index));
   }
   [[nodiscard]] at::Tensor view(const at::Tensor& flat, model::ParamRef ref) const;
+  /// Memory on the device that a gather or reduction reads or writes.
+  [[nodiscard]] at::Tensor travelling(device::Category category, std::int64_t elements, DType type) const;
   void allocate_shards(const Buffers& buffers);
   void allocate_rings(const Buffers& buffers);
 
@@ -135,6 +151,7 @@ class ParameterStore {
   DType compute_;
   at::Device device_;
   std::vector<schedule::OnHost> on_host_;
+  Allocate travelling_memory_;
   std::vector<at::Tensor> master_, compute_shard_, host_compute_shard_, gradient_, first_moment_, second_moment_,
       group_copy_, choice_bias_;
   std::vector<std::vector<shard::Range>> without_gradient_;  ///< by parameter block

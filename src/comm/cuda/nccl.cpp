@@ -91,12 +91,27 @@ void Handle::made(mpi::Wait& wait) {
   }
 }
 
+void Handle::add_window([[maybe_unused]] const at::Tensor& memory, [[maybe_unused]] mpi::Wait& wait) {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  Window& window = windows_.emplace_back(memory);
+  launch("register memory", wait, [&](ncclComm_t comm) {
+    return ncclCommWindowRegister(comm, memory.mutable_data_ptr(), memory.nbytes(), &window.handle,
+                                  NCCL_WIN_COLL_SYMMETRIC);
+  });
+#endif
+}
+
 Handle::~Handle() {
   if (handle_ == nullptr) return;
-  if (std::uncaught_exceptions() > exceptions_at_construction_ || ask() != ncclSuccess)
+  if (std::uncaught_exceptions() > exceptions_at_construction_ || ask() != ncclSuccess) {
     (void)ncclCommAbort(handle_);
-  else
-    finalize();
+    return;
+  }
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  for (const Window& window : windows_)
+    if (window.handle != nullptr) (void)ncclCommWindowDeregister(handle_, window.handle);
+#endif
+  finalize();
 }
 
 void Handle::finalize() noexcept {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <nccl.h>
 
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <source_location>
@@ -48,6 +50,9 @@ class Handle {
     check(work(handle_), what, handle_, where);
     launched(what, wait);
   }
+  /// Registers `memory` as a symmetric window, which NCCL uses where all ranks reach each other's memory (one NVLink
+  /// domain), and ignores elsewhere. Collective; kept until the communicator ends.
+  void add_window(const at::Tensor& memory, mpi::Wait& wait);
   /// What became of the communicator: ncclSuccess, ncclInProgress or an error of this rank or another. Nothing where
   /// another thread launches, which will know before this one could.
   [[nodiscard]] std::optional<ncclResult_t> state() const;
@@ -63,6 +68,12 @@ class Handle {
 
   mutable std::mutex inside_;  ///< held by the thread that is inside the communicator
   ncclComm_t handle_ = nullptr;
+  /// NCCL writes `handle` when the registration has ended: it stays where it is.
+  struct Window {
+    at::Tensor memory;
+    ncclWindow_t handle = nullptr;
+  };
+  std::deque<Window> windows_;
   std::string others_;  ///< the ranks that this one may wait for
   int exceptions_at_construction_ = 0;
   mpi::Deadline deadline_;

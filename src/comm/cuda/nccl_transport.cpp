@@ -133,6 +133,11 @@ class NcclTransport final : public DeviceTransport {
     return true;
   }
 
+  void add_window(const at::Tensor& memory, mpi::Wait& wait) override {
+    begin();
+    handle_.add_window(memory, wait);
+  }
+
   void gather_values(const std::byte* mine, std::byte* all, Parts parts, mpi::Wait& wait) override {
     const at::Tensor own = tensor_at(mine, {parts.part}, at::kByte, at::kCPU).to(device());
     const at::Tensor gathered = at::empty({parts.total}, own.options());

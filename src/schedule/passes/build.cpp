@@ -107,7 +107,8 @@ Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) 
           .prefetch_bytes = config.sync.prefetch_bytes,
           .compute = config.precision.compute,
           .replicas = mesh.replicate,
-          .transient_gradients = !config.device.cuda_graphs,  // what graphs write lies where it lay
+          // What graphs write, and what lies in windows, lies where it lay.
+          .transient_gradients = !config.device.cuda_graphs && !config.comm.nccl_windows,
           .updates_beside = config.device.type == config::DeviceType::cuda};
 }
 

@@ -9,6 +9,7 @@
 #include "train/engine/job_links.hpp"
 #include "train/engine/job_schedules.hpp"
 #include "train/engine/microbatches.hpp"
+#include "train/engine/windows.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/device/graphs.hpp"
@@ -118,6 +119,10 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
   buffers.stream_elements = config_.batch.micro * config_.data.seq_len / mesh().context * model_.sizes.hidden /
                             (model_.part.sequence_parallel ? model_.part.ranks : 1);
   buffers.partial = buffers.partial || (options_.trains && config_.precision.reduce == config::Reduce::bf16);
+  if (options_.nccl.windows)
+    buffers.travelling_memory = [this](device::Category category, std::int64_t elements, DType type) {
+      return comm::window_memory(category, elements, type, options_.device);
+    };
   store_ = std::make_unique<store::ParameterStore>(model_, layout_, mesh().shard_of(at_), buffers,
                                                    config_.precision.compute, options_.device);
   links_ = std::make_unique<JobLinks>(
@@ -131,6 +136,7 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
           .sums_loads = model::sums_loads(whole_model()),
           .gradients_on_host = options_.device.is_cuda() && config_.memory.offload != config::Offload::none},
       peers_of(runs), config_, options_, traffic_);
+  if (options_.nccl.windows) add_windows(model_, *store_, links_->table());
   layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens,
                                   options_.device);
   if (!options_.trains) return;

@@ -109,9 +109,9 @@ ComputeDevice decided(const config::RunConfig& config, const device::GpuProbe& p
 
 ComputeDevice decide_device(const config::RunConfig& config, const device::GpuProbe& probe, const RankGpus& ranks) {
   ComputeDevice chosen = decided(config, probe, ranks);
-  if (config.comm.nccl_max_ctas > 0 && chosen.link != comm::DeviceLink::nccl)
-    throw EnvironmentError(fmt::format("comm.nccl_max_ctas = {} limits NCCL, but {}. Leave it out.",
-                                       config.comm.nccl_max_ctas,
+  const std::string set = config::nccl_setting(config.comm);
+  if (!set.empty() && chosen.link != comm::DeviceLink::nccl)
+    throw EnvironmentError(fmt::format("comm.{} is for NCCL, but {}. Leave it out.", set,
                                        chosen.gpu ? chosen.remark : "this job trains on CPUs"));
   return chosen;
 }

@@ -28,7 +28,7 @@ JobOptions job_options(const config::RunConfig& config, const Environment& envir
                                                                    : comm::TransportChoice::automatic,
           .device = environment.device.device,
           .link = environment.device.link,
-          .nccl = {.max_ctas = static_cast<int>(config.comm.nccl_max_ctas)},
+          .nccl = {.max_ctas = static_cast<int>(config.comm.nccl_max_ctas), .windows = config.comm.nccl_windows},
           .control_over_link = config.comm.backend == config::Backend::nccl,
           .record_timeline = !config.metrics.trace_steps.empty()};
 }

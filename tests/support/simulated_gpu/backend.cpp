@@ -36,6 +36,8 @@ const Moment& of_this_device(void* event) {
   return *static_cast<const Moment*>(event);
 }
 
+std::atomic<c10::StreamId> last_stream = 0;
+
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   Guard() = default;
@@ -49,9 +51,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device device) const noexcept override { device_of_thread() = device.index(); }
   c10::Stream getStream(c10::Device device) const override { return stream(device, current_stream()); }
   c10::Stream getDefaultStream(c10::Device device) const override { return stream(device, 0); }
-  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
-    static std::atomic<c10::StreamId> last = 0;
-    return stream(device, ++last);
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override { return stream(device, ++last_stream); }
+  void synchronizeDevice(c10::DeviceIndex) const override {
+    for (c10::StreamId id = 0; id <= last_stream; ++id) wait_for(moment(id));
   }
   c10::Stream exchangeStream(c10::Stream now) const override {
     return stream(now.device(), std::exchange(current_stream(), now.id()));

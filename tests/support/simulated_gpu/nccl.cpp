@@ -12,9 +12,11 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "device/gpu_charges.hpp"
 #include "support/simulated_gpu/nccl_communicator.hpp"
 
 using trireme::test::gpu::nccl::Inside;
@@ -98,6 +100,48 @@ ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* ma
 }
 int ncclSplits() { return splits; }
 int ncclMaxCtas() { return max_ctas; }
+
+namespace {
+
+std::set<const void*>& allocated() {
+  static std::set<const void*> all;
+  return all;
+}
+
+}  // namespace
+
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
+  *memory = trireme::test::gpu::memory().raw_allocate(bytes);
+  trireme::device::gpu_charges().freed(*memory);  // NCCL's pages are not libtorch's
+  allocated().insert(*memory);
+  return ncclSuccess;
+}
+ncclResult_t ncclMemFree(void* memory) {
+  if (allocated().erase(memory) == 0) return ncclInvalidArgument;
+  trireme::test::gpu::memory().raw_deallocate(memory);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommWindowRegister(ncclComm_t over, void* memory, std::size_t bytes, ncclWindow_t* window, int flags) {
+  if (flags != NCCL_WIN_COLL_SYMMETRIC || !allocated().contains(memory)) return ncclInvalidArgument;
+  const Inside inside(over);
+  return over->launch([=] {
+    ncclResult_t same = ncclSuccess;
+    const auto size_of = [&](int rank) { return reinterpret_cast<std::size_t*>(over->slot(rank)); };
+    const ncclResult_t met = over->exchange([&](std::byte* mine) { std::memcpy(mine, &bytes, sizeof bytes); },
+                                            [&] {
+                                              for (int r = 0; r < over->size; ++r)
+                                                if (*size_of(r) != bytes) same = ncclInvalidArgument;
+                                            });
+    if (met != ncclSuccess || same != ncclSuccess) return met == ncclSuccess ? same : met;
+    *window = &over->windows.emplace_back(static_cast<const std::byte*>(memory), bytes);
+    return ncclSuccess;
+  });
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t over, ncclWindow_t window) {
+  const Inside inside(over);
+  over->windows.remove_if([&](const ncclWindow& known) { return &known == window; });
+  return ncclSuccess;
+}
 
 int ncclTimesInProgress() { return times_in_progress; }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t of, ncclResult_t* state) {

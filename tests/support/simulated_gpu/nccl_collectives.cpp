@@ -2,6 +2,7 @@
 //
 // Simulated NCCL: collectives, and groups of messages.
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -27,6 +28,14 @@ struct Message {
   std::size_t bytes;
   int peer;
 };
+std::atomic<int> inside_windows = 0, outside_windows = 0;
+
+/// Whether a gather or reduction of `to_bytes` from `from_bytes` could be done in windows.
+void note_windows(const ncclComm& over, const void* from, std::size_t from_bytes, const void* to,
+                  std::size_t to_bytes) {
+  ++(over.in_a_window(from, from_bytes) && over.in_a_window(to, to_bytes) ? inside_windows : outside_windows);
+}
+
 thread_local std::vector<Message> group;
 thread_local bool grouping = false;
 
@@ -45,11 +54,14 @@ void sum_of_slots(const ncclComm& over, std::size_t offset, std::size_t count, f
 
 }  // namespace
 
+NcclWindowUse ncclWindowUse() { return {inside_windows, outside_windows}; }
+
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t over,
                            cudaStream_t) {
   on_the_gpu(from, to);
   const Inside inside(over);
   const std::size_t bytes = count * size_of(type);
+  note_windows(*over, from, bytes, to, bytes * static_cast<std::size_t>(over->size));
   return over->launch([=] {
     return over->in_pieces(bytes, 1, [&](std::size_t first, std::size_t some) {
       return over->exchange(
@@ -69,6 +81,7 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, nc
   invariant(type == ncclFloat32, "simulated NCCL sums fp32");
   const Inside inside(over);
   const auto size = static_cast<std::size_t>(over->size);
+  note_windows(*over, from, 4 * size * count, to, 4 * count);
   return over->launch([=] {
     return over->in_pieces(count, 4 * size, [&](std::size_t first, std::size_t some) {
       return over->exchange(

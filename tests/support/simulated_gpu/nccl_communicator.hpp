@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <list>
 #include <thread>
 #include <utility>
 
@@ -36,6 +37,11 @@ constexpr std::size_t head_bytes = 4096, shared_bytes = head_bytes + most_ranks 
 
 }  // namespace trireme::test::gpu::nccl
 
+struct ncclWindow {
+  const std::byte* memory;
+  std::size_t bytes;
+};
+
 struct ncclComm {
   int rank, size;
   trireme::test::gpu::nccl::Shared* shared;
@@ -43,7 +49,13 @@ struct ncclComm {
   std::thread job;              ///< what was launched last, until it is joined
   std::atomic<bool> launched = false;
   ncclResult_t result = ncclSuccess;
+  std::list<ncclWindow> windows;
 
+  [[nodiscard]] bool in_a_window(const void* begin, std::size_t bytes) const {
+    return std::any_of(windows.begin(), windows.end(), [&](const ncclWindow& w) {
+      return begin >= w.memory && static_cast<const std::byte*>(begin) + bytes <= w.memory + w.bytes;
+    });
+  }
   /// Leaves `work` to a thread of its own.
   ncclResult_t launch(std::function<ncclResult_t()> work) {
     trireme::invariant(trireme::test::gpu::recording() == nullptr, "no collective is launched while work is recorded");

@@ -112,7 +112,7 @@ TEST(DecideDevice, RefusesALimitOfNcclWhereTensorsGoAnotherWay) {
   EXPECT_EQ(decide_device(limited, gpus(4), {}).link, comm::DeviceLink::nccl);
   EXPECT_THAT(refusal(limited, gpus(1), {.node_rank = 3, .shared = true}), HasSubstr("ranks share GPUs"));
   EXPECT_THAT(refusal(limited, gpus(0), {.any_without = true, .why_without = "no driver"}),
-              HasSubstr("comm.nccl_max_ctas = 8 limits NCCL, but this job trains on CPUs"));
+              HasSubstr("comm.nccl_max_ctas = 8 is for NCCL, but this job trains on CPUs"));
 }
 
 TEST(DecideDevice, NeedsAGpuOnEveryRank) {

@@ -11,6 +11,8 @@
 using cudaStream_t = void*;
 struct ncclComm;
 using ncclComm_t = ncclComm*;
+struct ncclWindow;
+using ncclWindow_t = ncclWindow*;
 enum ncclResult_t { ncclSuccess = 0, ncclSystemError = 2, ncclInvalidArgument = 4, ncclInProgress = 7 };
 enum ncclDataType_t { ncclInt8 = 0, ncclFloat32 = 7, ncclBfloat16 = 9 };
 enum ncclRedOp_t { ncclSum = 0 };
@@ -25,6 +27,20 @@ struct ncclConfig_t {
 
 #define NCCL_VERSION(major, minor, patch) (10000 * (major) + 100 * (minor) + (patch))
 #define NCCL_VERSION_CODE NCCL_VERSION(2, 28, 0)
+
+#define NCCL_WIN_COLL_SYMMETRIC 1
+
+ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes);
+ncclResult_t ncclMemFree(void* memory);
+/// `window` is set when the launch has ended; an error where the ranks' sizes differ or memory is not ncclMemAlloc's.
+ncclResult_t ncclCommWindowRegister(ncclComm_t over, void* memory, std::size_t bytes, ncclWindow_t* window, int flags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t over, ncclWindow_t window);
+/// How many gathers and reductions to one rank read and wrote windows of their communicator only, and how many did not
+/// (all of this process), for tests.
+struct NcclWindowUse {
+  int inside = 0, outside = 0;
+};
+NcclWindowUse ncclWindowUse();
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 /// One id for a few ranks each, the same ones on every rank; at most as many as ranks.
