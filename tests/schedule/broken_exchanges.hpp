@@ -14,7 +14,8 @@
 namespace trireme::schedule::testing {
 
 /// `verify` refuses `sound` with any op of `lane` left out, doubled, or moved behind the next forward, recompute or
-/// backward (other than of weights alone). Returns how many ops of the lane there are.
+/// backward (other than of weights alone), or before the one that it stands behind. Returns how many ops of the lane
+/// there are.
 inline int expect_each_exchange_needed(const Schedule& sound, const model::Model& model, Lane lane) {
   const auto reads = [](const Op& op) {
     const auto* backward = std::get_if<Backward>(&op);
@@ -27,7 +28,7 @@ inline int expect_each_exchange_needed(const Schedule& sound, const model::Model
     ++tried;
     const std::string what = print(sound.ops[i], model);
     const auto at = static_cast<std::ptrdiff_t>(i);
-    Schedule without = sound, twice = sound, late = sound;
+    Schedule without = sound, twice = sound, late = sound, early = sound;
     without.ops.erase(without.ops.begin() + at);
     twice.ops.insert(twice.ops.begin() + at, sound.ops[i]);
     EXPECT_FALSE(verify(without, model, 1).empty()) << what << " left out";
@@ -35,6 +36,11 @@ inline int expect_each_exchange_needed(const Schedule& sound, const model::Model
     const auto from = late.ops.begin() + at;
     std::rotate(from, from + 1, std::find_if(from, late.ops.end(), reads) + 1);
     EXPECT_FALSE(verify(late, model, 1).empty()) << what << " late";
+    const bool loads = std::holds_alternative<SumLoads>(sound.ops[i]);  // of the forward: nothing computes them again
+    const auto left = [&](const Op& op) { return reads(op) && !(loads && std::holds_alternative<Recompute>(op)); };
+    const auto behind = std::find_if(early.ops.rend() - at, early.ops.rend(), left).base() - 1;
+    std::rotate(behind, early.ops.begin() + at, early.ops.begin() + at + 1);
+    EXPECT_FALSE(verify(early, model, 1).empty()) << what << " early";
   }
   return tried;
 }

@@ -154,6 +154,14 @@ TEST(BrokenExpertSchedule, IsRejectedWhateverSumOfLoadsIsMissingDoubledOrMoved) 
   }
 }
 
+TEST(BrokenExpertSchedule, IsRejectedWhereAStageWithoutLoadsSumsThem) {
+  const model::Model model = divided_further(1, 2, 1);
+  Schedule broken = build_step(model, 1, {});
+  for (Op& op : broken.ops)
+    if (auto* const sum = std::get_if<SumLoads>(&op); sum != nullptr) sum->stage = Stage{0};
+  EXPECT_THAT(verify(broken, model, 1), Contains(HasSubstr("sums loads that its stage does not read")));
+}
+
 TEST(BrokenExpertSchedule, IsRejectedWhereAStageWithoutRowsExchangesThem) {
   const model::Model model = divided_mixture();
   const Schedule sound = build_step(model, 1, {});
@@ -168,9 +176,19 @@ TEST(BrokenExpertSchedule, IsRejectedWhereAStageWithoutRowsExchangesThem) {
       }
     EXPECT_THAT(verify(broken, model, 1), Contains(HasSubstr(complaint)));
   };
+  const auto with_phase = [&](auto verb, Phase phase, const std::string& complaint) {
+    Schedule broken = sound;
+    const auto op = std::ranges::find(broken.ops, Op{verb});
+    ASSERT_NE(op, broken.ops.end());
+    std::get<decltype(verb)>(*op).phase = phase;
+    EXPECT_THAT(verify(broken, model, 1), Contains(HasSubstr(complaint)));
+  };
   with_stage(ExchangeCounts{Block{1}, Stage{2}, Microbatch{0}}, "counts rows that its stage does not get");
   with_stage(Dispatch{Block{1}, Stage{2}, Microbatch{0}}, "dispatches rows that its stage does not read");
   with_stage(Combine{Block{1}, Stage{2}, Microbatch{0}, Phase::backward}, "combines what its stage does not leave");
+  with_phase(Dispatch{Block{1}, Stage{2}, Microbatch{0}}, Phase::again, "dispatches rows that no forward waits for");
+  with_phase(Combine{Block{1}, Stage{2}, Microbatch{0}, Phase::backward}, Phase::recompute,
+             "combines what nothing reads");
 }
 
 }  // namespace

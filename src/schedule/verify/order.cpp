@@ -124,15 +124,9 @@ class Order {
         return expect(place, op.microbatch, "backward", next_backward(stream));
     }
   }
-  void operator()(const ExchangeHeads& op) {
-    Stream& stream = stream_of(op.microbatch);
-    const Place place{op.block, op.stage};
-    switch (op.phase) {
-      case Phase::forward: return expect(place, op.microbatch, "forward", next_forward(stream));
-      case Phase::recompute: return expect(place, op.microbatch, "recompute", stream.recompute);
-      case Phase::backward: return;  // verify_tensor: of what its stage has left
-      case Phase::again: return complain("exchanges what no stage computes again");
-    }
+  void operator()(const ExchangeHeads& op) { before_its_stage(op, "exchanges what no stage computes again"); }
+  void operator()(const AllReduceStatistics& op) {
+    before_its_stage(op, "sums statistics that no stage computes again");
   }
   void operator()(const SumLoads& op) {
     expect({op.block, op.stage}, op.microbatch, "backward", next_backward(stream_of(op.microbatch)));
@@ -140,16 +134,7 @@ class Order {
   void operator()(const ExchangeCounts& op) {
     expect({op.block, op.stage}, op.microbatch, "forward", next_forward(stream_of(op.microbatch)));
   }
-  void operator()(const Dispatch& op) {
-    Stream& stream = stream_of(op.microbatch);
-    const Place place{op.block, op.stage};
-    switch (op.phase) {
-      case Phase::forward: return expect(place, op.microbatch, "forward", next_forward(stream));
-      case Phase::recompute: return expect(place, op.microbatch, "recompute", stream.recompute);
-      case Phase::backward: return;  // verify_tensor: it follows its stage
-      case Phase::again: return complain("dispatches rows that no forward waits for");
-    }
-  }
+  void operator()(const Dispatch& op) { before_its_stage(op, "dispatches rows that no forward waits for"); }
   void operator()(const Combine& op) {
     if (op.phase == Phase::forward) return;  // verify_tensor: it follows its stage
     Stream& stream = stream_of(op.microbatch);
@@ -161,7 +146,6 @@ class Order {
   void operator()(const ScatterKeys&) {}
   void operator()(const ScatterSequence&) {}
   void operator()(const AllReduceActivation&) {}
-  void operator()(const AllReduceStatistics&) {}
   void operator()(const GatherVocabulary&) {}
   // The stream of a chunk: verify_pipeline.
   void operator()(const Put&) {}
@@ -216,6 +200,18 @@ class Order {
       if (stream.again != norm)
         complain(fmt::format("reads the output of {}, which was not computed again", name(norm)));
       stream.again.reset();
+    }
+  }
+  /// An exchange of what the next stage reads. In backward it follows its stage: verify_tensor.
+  template <class Exchange>
+  void before_its_stage(const Exchange& op, const char* again) {
+    Stream& stream = stream_of(op.microbatch);
+    const Place place{op.block, op.stage};
+    switch (op.phase) {
+      case Phase::forward: return expect(place, op.microbatch, "forward", next_forward(stream));
+      case Phase::recompute: return expect(place, op.microbatch, "recompute", stream.recompute);
+      case Phase::backward: return;
+      case Phase::again: return complain(again);
     }
   }
   void expect(Place place, Microbatch m, const char* phase, const std::optional<Place>& next) {
