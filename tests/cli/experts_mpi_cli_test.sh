@@ -25,6 +25,7 @@ job 2 train run.toml "${divided[@]}" --set data.validation=tokens.bin --set trai
 expect_done
 grep -q 'shard x tensor), expert 2' out.txt || fail 'the banner does not show the expert ranks'
 grep -q 'step [0-9]*: the experts of b[01] on dp rank [01] (.*) got [0-9]* rows in a microbatch' err.txt || fail 'no warning of more rows than planned'
+(($(grep -c 'rows in a microbatch' err.txt) <= 2)) || fail 'a rank warns of more rows than planned more than once'
 json_check '
 others = [json.loads(line) for line in open(files[1])]
 def near(a, b, tolerance): return abs(a - b) <= tolerance * abs(b)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "every_transport.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/counters.hpp"
 
@@ -46,6 +47,23 @@ TEST_P(EveryTransport, AllToAllMovesMessagesOfAnyLength) {
   }
   const Traffic counted = counters.snapshot().at("shard").at("all_to_all");
   EXPECT_EQ(counted, (Traffic{expected_bytes, static_cast<std::int64_t>(std::size(lengths))}));
+}
+
+TEST_P(EveryTransport, AnAllToAllHasACountForEveryRankAndOneOfWhatARankKeeps) {
+  if (GetParam().staged) GTEST_SKIP() << "has no all-to-all";
+  const auto collectives = open();
+  const auto ranks = static_cast<std::size_t>(size());
+  std::vector<float> out(ranks + 1), in(ranks + 1);
+  const auto exchange = [&](const std::vector<std::int64_t>& sent, const std::vector<std::int64_t>& received) {
+    collectives->all_to_all(out.data(), sent, in.data(), received, DType::fp32);
+  };
+  const std::vector<std::int64_t> each(ranks, 1), more(ranks + 1, 1);
+  std::vector<std::int64_t> kept = each;
+  ++kept[static_cast<std::size_t>(rank())];
+  EXPECT_THROW(exchange(more, each), BugError);
+  EXPECT_THROW(exchange(each, more), BugError);
+  EXPECT_THROW(exchange(kept, each), BugError);
+  exchange(each, each);
 }
 
 }  // namespace

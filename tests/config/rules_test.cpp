@@ -96,6 +96,16 @@ TEST(Rules, ExpertRanksHaveExpertsThatTheyDivide) {
   EXPECT_THAT(of_mixture({"mesh.expert=4"}), HasSubstr("mesh.expert: 4 does not divide model.experts = 6; set 3 or 6"));
   EXPECT_THAT(of_mixture({"mesh.expert_room=2"}), HasSubstr("mesh.expert_room: 2 has no effect with mesh.expert = 1"));
   EXPECT_EQ(mistakes_with({"model.from=weights", "mesh.expert=2"}), "") << "known when the weights are read";
+  RunConfig config = with({"model.from=weights", "mesh.expert=2"});
+  config.model.experts = 5;
+  config.device.cuda_graphs = true;
+  try {
+    check_experts(config);
+    ADD_FAILURE() << "2 ranks for 5 experts, and graphs";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("mesh.expert: 2 does not divide model.experts = 5"));
+    EXPECT_THAT(error.what(), HasSubstr("device.cuda_graphs: cuda_graphs replays a captured step"));
+  }
 }
 
 TEST(Rules, SizesAreRefusedThatCannotBeCounted) {

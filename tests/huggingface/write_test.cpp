@@ -57,6 +57,35 @@ TEST(WriteHuggingface, NamesItsFilesAsTransformersDoes) {
   EXPECT_EQ(root.names(), std::vector<std::string>{"hf"});
 }
 
+/// In bf16 the steps of a correction bias would vanish.
+TEST(WriteHuggingface, KeepsCorrectionBiasesInFp32) {
+  const TemporaryDirectory root;
+  const model::Model model = model::build({.architecture = "glm4_moe",
+                                           .vocab_size = 11,
+                                           .hidden_size = 8,
+                                           .intermediate_size = 12,
+                                           .layers = 1,
+                                           .heads = 4,
+                                           .kv_heads = 2,
+                                           .head_dim = 6,
+                                           .experts = 4,
+                                           .experts_per_token = 2,
+                                           .expert_size = 6,
+                                           .shared_size = 6});
+  write(root / "hf", model, {.dtype = DType::bf16});
+  const HfDirectory directory = HfDirectory::open(root / "hf");
+  int rounded = 0, biases = 0;
+  for (const RawTensor& tensor : tensors_of(model)) {
+    const bool exact = read_all(directory, tensor) == tensor.values;
+    rounded += exact ? 0 : 1;
+    if (!tensor.name.ends_with("e_score_correction_bias")) continue;
+    ++biases;
+    EXPECT_TRUE(exact);
+  }
+  EXPECT_EQ(biases, 1);
+  EXPECT_GT(rounded, 5) << "all else is in bf16";
+}
+
 TEST(WriteHuggingface, KeepsRopeScalingAndSpecialTokens) {
   const TemporaryDirectory root;
   config::Model config = parse_hf_config(config_text(true), "config.json").model;

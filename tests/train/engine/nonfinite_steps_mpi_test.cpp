@@ -8,6 +8,7 @@
 
 #include "support/jobs.hpp"
 #include "support/tensors.hpp"
+#include "support/training/mixtures.hpp"
 #include "trireme/base/fault.hpp"
 
 namespace trireme::train::skip_mpi_test {
@@ -69,6 +70,26 @@ TEST_F(Skip, IsAgreedByAllRanksAndLeavesNoTrace) {
     for (std::size_t b = 0; b < masters[0].size(); ++b)
       EXPECT_TRUE(test::same_bits(masters[0][b], masters[1][b])) << "block " << b;
   }
+}
+
+/// Loads of a skipped step count for nothing.
+TEST_F(Skip, MovesNoCorrectionBias) {
+  config::RunConfig config = test::odd_mixture(files_, bad_step + 2);
+  test::make_glm(config);
+  config.batch.micro = config.batch.global / (world_.size() * 4);
+  std::vector<at::Tensor> biases;  // of the first router, by step
+  const BadGradient fault(world_, world_.size() - 1);
+  (void)test::train_job(config, world_, {}, [&](Job& job, int step) {
+    fault::set_step(step + 1);
+    for (int b = 0; b < job.model().param_blocks(); ++b)
+      if (const at::Tensor& bias = job.store().choice_bias(ParamBlock{b}); bias.defined()) {
+        biases.push_back(bias.clone());
+        return;
+      }
+  });
+  ASSERT_EQ(biases.size(), bad_step + 2U);
+  EXPECT_TRUE(test::same_bits(biases[bad_step - 1], biases[bad_step]));
+  EXPECT_FALSE(test::same_bits(biases[bad_step], biases[bad_step + 1]));
 }
 
 // Gradients say nothing of it: only the loss itself does.

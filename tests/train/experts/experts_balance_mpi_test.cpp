@@ -121,12 +121,14 @@ TEST(ExpertsBalance, CorrectionBiasesRepairACollapseAndHaveTheSameBitsOnAllRanks
   config.optimizer.weight_decay = 0.5;
   config.optimizer.no_decay = {};
   Job job(config, world, {});
-  job.store().fill(collapsed());
+  job.store().fill(test::lively_values(test::values_seed + 1));
   const auto reader = [&] {
     return data::BatchReader(config.data, data::Split::train, config.model.vocab_size, config.run.seed,
                              job.batch_shape(), {});
   };
   data::BatchReader batches = reader(), others = reader();
+  (void)job.evaluate(others, 1);
+  job.store().fill(collapsed());  // biases that ranks have shared are shared anew
   (void)job.evaluate(others, 1);
   std::vector<at::Tensor> expected = shared_biases(job, world);
   ASSERT_EQ(expected.size(), 2U);
