@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "trireme/comm/counters.hpp"
+#include "trireme/device/memory.hpp"
 #include "trireme/executor/executor.hpp"
 #include "trireme/planner/replay.hpp"
 #include "trireme/train/engine/job.hpp"
@@ -39,6 +40,29 @@ inline void expect_traffic(const comm::TrafficTable& counted, const planner::Tra
       EXPECT_EQ(found.calls, moved.calls) << group << " " << operation;
     }
   }
+}
+
+/// Peaks of every category above what there was `before` the job, on the device and on the host: all but workspace.
+inline void expect_memory(const device::MemoryUse& before, const planner::Memory& planned, const train::Job& job) {
+  using device::Category, device::Space;
+  const device::MemoryUse use = device::memory_use();
+  const auto expect = [&](Space space, Category category, Bytes bytes) {
+    EXPECT_EQ(use[space].peak[category] - before[space].current[category], bytes)
+        << to_text(category) << (space == Space::host ? " on the host" : "");
+  };
+  expect(Space::device, Category::parameters_sharded, planned.parameters_sharded);
+  expect(Space::device, Category::parameters_unsharded, planned.parameters_unsharded);
+  expect(Space::device, Category::parameters_resharded, planned.parameters_resharded);
+  expect(Space::device, Category::gradients_sharded, planned.gradients_sharded);
+  expect(Space::device, Category::gradients_unsharded, planned.gradients_unsharded);
+  expect(Space::device, Category::optimizer, planned.optimizer);
+  expect(Space::device, Category::activations, planned.activations);
+  // Slots between pipeline ranks, and what transports bring bytes together in.
+  expect(Space::device, Category::communication, planned.communication + job.staging());
+  expect(Space::host, Category::parameters_sharded, planned.host.parameters_sharded);
+  expect(Space::host, Category::gradients_sharded, planned.host.gradients_sharded);
+  expect(Space::host, Category::optimizer, planned.host.optimizer);
+  expect(Space::host, Category::activations, planned.host.activations);
 }
 
 }  // namespace trireme::test

@@ -154,15 +154,7 @@ class ExpertRun : public test::ParityTest<Case> {
                              const device::MemoryUse& before) {
     const planner::ReplayOptions options = test::plan_options(config, job, result.expert_rows);
     const planner::Memory planned = planner::replay_memory(job.schedule(), job.model(), job.layout(), options);
-    const device::MemoryUse use = device::memory_use();
-    const auto found = [&](device::Category category) {
-      return use[device::Space::device].peak[category] - before[device::Space::device].current[category];
-    };
-    EXPECT_EQ(found(device::Category::activations), planned.activations);
-    EXPECT_EQ(found(device::Category::parameters_unsharded), planned.parameters_unsharded);
-    EXPECT_EQ(found(device::Category::parameters_sharded), planned.parameters_sharded);
-    EXPECT_EQ(found(device::Category::gradients_unsharded), planned.gradients_unsharded);
-    EXPECT_EQ(found(device::Category::optimizer), planned.optimizer);
+    test::expect_memory(before, planned, job);
     const planner::Traffic traffic = planner::replay_traffic(job.schedule(), job.model(), job.layout(), options);
     EXPECT_EQ(traffic.contains("expert"), config.mesh.expert > 1 || model::sums_loads(job.model()));
     test::expect_traffic(job.step_traffic(), traffic);

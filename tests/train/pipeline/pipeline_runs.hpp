@@ -40,7 +40,7 @@ inline config::RunConfig problem_run(Problem problem, const test::TokenFiles& fi
 /// What steps moved and held, on this rank.
 struct Costs {
   std::vector<comm::TrafficTable> traffic;
-  device::MemoryUse before, after;
+  device::MemoryUse before;
 };
 
 /// Bytes on every link, and memory by category, on the device and on the host: all but workspace. Slots share their
@@ -53,40 +53,23 @@ inline void expect_as_planned(const config::RunConfig& config, Job& job, const C
   const planner::Traffic predicted = planner::replay_traffic(job.schedule(), job.model(), job.layout(), options);
   EXPECT_EQ(predicted.at("pipeline"), plan.traffic[rank].at("pipeline"));
   for (const comm::TrafficTable& counted : costs.traffic) test::expect_traffic(counted, predicted);
-  using device::Category, device::Space;
   const planner::Memory memory = planner::replay_memory(job.schedule(), job.model(), job.layout(), options);
   EXPECT_EQ(memory.activations, plan.memory[rank].activations);
-  const auto expect = [&](Space space, Category category, Bytes bytes) {
-    EXPECT_EQ(costs.after[space].peak[category] - costs.before[space].current[category], bytes)
-        << to_text(category) << (space == Space::host ? " on the host" : "");
-  };
-  expect(Space::device, Category::parameters_sharded, memory.parameters_sharded);
-  expect(Space::device, Category::parameters_unsharded, memory.parameters_unsharded);
-  expect(Space::device, Category::parameters_resharded, memory.parameters_resharded);
-  expect(Space::device, Category::gradients_sharded, memory.gradients_sharded);
-  expect(Space::device, Category::gradients_unsharded, memory.gradients_unsharded);
-  expect(Space::device, Category::optimizer, memory.optimizer);
-  expect(Space::device, Category::activations, memory.activations);
   EXPECT_GT(memory.communication.value, 0);
   EXPECT_EQ(memory.communication, plan.memory[rank].communication);
-  expect(Space::device, Category::communication, memory.communication + job.staging());
-  expect(Space::host, Category::parameters_sharded, memory.host.parameters_sharded);
-  expect(Space::host, Category::gradients_sharded, memory.host.gradients_sharded);
-  expect(Space::host, Category::optimizer, memory.host.optimizer);
-  expect(Space::host, Category::activations, memory.host.activations);
+  test::expect_memory(costs.before, memory, job);
 }
 
 /// Trains it, and holds its last two steps, between which lanes run ahead, to the plan. Collective over `world`.
 inline test::Curve curve_as_planned(const config::RunConfig& config, const mpi::Communicator& world,
                                     const JobOptions& options) {
-  Costs costs{.traffic = {}, .before = device::memory_use(), .after = {}};
+  Costs costs{.traffic = {}, .before = device::memory_use()};
   device::reset_peaks();
   return test::train_job(config, world, options,
                          [&](Job& job, int step) {
                            if (step + 2 < config.train.steps) return;
                            costs.traffic.push_back(job.step_traffic());
                            if (step + 1 < config.train.steps) return;
-                           costs.after = device::memory_use();
                            expect_as_planned(config, job, costs);
                          })
       .curve;
