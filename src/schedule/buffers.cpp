@@ -10,7 +10,8 @@ std::vector<int> rings(const model::Model& model) {
   std::vector<const model::ParameterBlock*> first;  // of each ring
   for (const model::ParameterBlock& block : model.parameter_blocks) {
     const auto found = std::find_if(first.begin(), first.end(), [&](const model::ParameterBlock* other) {
-      return std::ranges::equal(block.parameters, other->parameters, {}, &model::Parameter::shape,
+      return block.parameters.size() == other->parameters.size() &&
+             std::ranges::equal(block.parameters, other->parameters, {}, &model::Parameter::shape,
                                 &model::Parameter::shape);
     });
     out.push_back(static_cast<int>(found - first.begin()));

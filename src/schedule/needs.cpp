@@ -2,8 +2,11 @@
 #include "trireme/schedule/needs.hpp"
 
 #include <array>
-#include <map>
+#include <cstdint>
+#include <cstring>
 #include <optional>
+#include <type_traits>
+#include <unordered_map>
 #include <utility>
 
 namespace trireme::schedule {
@@ -12,6 +15,29 @@ namespace {
 /// The resources of a schedule by number, in place of the resources themselves.
 struct NumberedAccess {
   std::vector<int> reads, writes;
+};
+
+/// Of what a resource is and whose.
+struct Hash {
+  std::size_t operator()(const Resource& resource) const {
+    const auto mixed = [](std::uint64_t hash, std::uint64_t with) {
+      hash = (hash ^ with) * 0x9e3779b97f4a7c15U;
+      return hash ^ (hash >> 32U);
+    };
+    std::uint64_t hash = resource.index() + 1;
+    std::visit(
+        [&](const auto& of) {
+          using Of = std::remove_cvref_t<decltype(of)>;
+          if constexpr (!std::is_empty_v<Of>) {
+            static_assert(std::has_unique_object_representations_v<Of> && sizeof(Of) % sizeof(std::uint32_t) == 0);
+            std::array<std::uint32_t, sizeof(Of) / sizeof(std::uint32_t)> words;
+            std::memcpy(words.data(), &of, sizeof of);
+            for (const std::uint32_t word : words) hash = mixed(hash, word);
+          }
+        },
+        resource);
+    return mixed(hash, 0);
+  }
 };
 
 class Numbers {
@@ -26,7 +52,7 @@ class Numbers {
   [[nodiscard]] std::size_t count() const { return numbers_.size(); }
 
  private:
-  std::map<Resource, int> numbers_;
+  std::unordered_map<Resource, int, Hash> numbers_;
 };
 
 /// Two consecutive steps laid end to end: ops 0..n-1 are the step before, n..2n-1 the step whose needs are asked for.

@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <map>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -97,84 +101,112 @@ class Search {
   }
 
   SearchResult run() {
-    std::map<decltype(schedule_key(given_)), std::vector<TriedGroup>> alike;
+    std::map<decltype(schedule_key(given_)), std::vector<TriedGroup>> by_key;
     std::size_t count = 0;
     for (RunConfig& group : candidate_groups(given_, ranks_, machine_)) {
       result_.candidates += static_cast<std::int64_t>(savings_of(group).size());
-      auto& of_key = alike[schedule_key(group)];
+      auto& of_key = by_key[schedule_key(group)];
       of_key.push_back({.group = count++, .config = std::move(group)});
     }
-    for (auto& [key, groups] : alike) try_alike(groups);
-    for (Ranked& ranked : best_) result_.best.push_back(found(std::move(ranked.config), ranks_, machine_, cache_));
-    result_.given = found(given_, ranks_, machine_, cache_);
+    std::vector<std::vector<TriedGroup>> alike;
+    for (auto& [key, groups] : by_key) alike.push_back(std::move(groups));
+    std::ranges::stable_sort(alike, std::ranges::greater{}, [](const auto& groups) { return groups.size(); });
+    try_all(alike);
+    PlanCache cache;
+    for (Ranked& ranked : best_) result_.best.push_back(found(std::move(ranked.config), ranks_, machine_, cache));
+    result_.given = found(given_, ranks_, machine_, cache);
     return std::move(result_);
   }
 
  private:
+  using Count = std::int64_t SearchResult::*;
+
+  /// On all cores, the longest lists first; each thread has a cache of its own. What is found does not depend on which
+  /// of them was first.
+  void try_all(std::vector<std::vector<TriedGroup>>& alike) {
+    std::atomic<std::size_t> next = 0;
+    std::exception_ptr failure;
+    const auto work = [&] {
+      try {
+        PlanCache cache;
+        for (std::size_t i = next++; i < alike.size(); i = next++) try_alike(alike[i], cache);
+      } catch (...) {
+        next = alike.size();
+        const std::scoped_lock lock(mutex_);
+        failure = std::current_exception();
+      }
+    };
+    const auto most = std::min(alike.size(), std::size_t{std::max(1U, std::thread::hardware_concurrency())});
+    {
+      std::vector<std::jthread> others;
+      for (std::size_t i = 1; i < most; ++i) others.emplace_back(work);
+      work();
+    }
+    if (failure) std::rethrow_exception(failure);
+  }
+
   /// Groups with one schedule_key(). Those with the same savings follow each other, so that they find their schedules
   /// in the cache.
-  void try_alike(std::vector<TriedGroup>& groups) {
-    for (TriedGroup& group : groups) try_and_catch(group, [&] { group.mesh = config::resolve(group.config, ranks_); });
+  void try_alike(std::vector<TriedGroup>& groups, PlanCache& cache) {
+    for (TriedGroup& group : groups) {
+      try {
+        group.mesh = config::resolve(group.config, ranks_);
+      } catch (const ConfigError&) {
+        // Ruled out with all savings, such as a group whose tensor axis does not divide the heads.
+      }
+    }
     const std::vector<Savings>& savings = savings_of(groups.front().config);
     for (std::size_t i = 0; i < savings.size(); ++i)
       for (TriedGroup& group : groups) {
-        if (group.mesh)
-          try_and_catch(group, [&] { try_one(group, savings[i], i); });
-        else
-          ++result_.refused;
-        ++progress_.done;
-        report();
+        Count as = &SearchResult::refused;
+        try {
+          if (group.mesh) as = try_one(group, savings[i], i, cache);
+        } catch (const ConfigError&) {
+          group.mesh.reset();
+        }
+        report(as);
       }
   }
 
-  /// A group that cannot be, such as one whose tensor axis does not divide the heads, is ruled out with all savings.
-  template <class Try>
-  void try_and_catch(TriedGroup& group, const Try& attempt) {
-    try {
-      attempt();
-    } catch (const ConfigError&) {
-      if (group.mesh) ++result_.refused;
-      group.mesh.reset();
-    }
-  }
-
-  void try_one(TriedGroup& group, const Savings& savings, std::size_t number) {
+  /// Returns what the candidate counts as.
+  Count try_one(TriedGroup& group, const Savings& savings, std::size_t number, PlanCache& cache) {
     RunConfig candidate = with(group.config, savings);
-    if (!allowed(candidate)) {
-      ++result_.refused;
-    } else if (std::ranges::any_of(group.fitting, [&](const auto& less) { return savings.at_least(less); })) {
-      ++result_.outdone;
-    } else if (predict_memory(candidate, *group.mesh, /*few_layers=*/true, &cache_).total() > result_.limit) {
-      ++result_.too_large;
-    } else {
-      const double rate = predict(candidate, ranks_, machine_, quick(cache_)).tokens_per_second();
-      group.fitting.push_back(savings);
-      ++result_.simulated;
-      rank({.config = std::move(candidate), .tokens_per_second = rate, .at = {group.group, number}});
-    }
+    if (!allowed(candidate)) return &SearchResult::refused;
+    if (std::ranges::any_of(group.fitting, [&](const auto& less) { return savings.at_least(less); }))
+      return &SearchResult::outdone;
+    if (predict_memory(candidate, *group.mesh, /*few_layers=*/true, &cache).total() > result_.limit)
+      return &SearchResult::too_large;
+    const double rate = predict(candidate, ranks_, machine_, quick(cache)).tokens_per_second();
+    group.fitting.push_back(savings);
+    rank({.config = std::move(candidate), .tokens_per_second = rate, .at = {group.group, number}});
+    return &SearchResult::simulated;
   }
 
   void rank(Ranked candidate) {
+    const std::scoped_lock lock(mutex_);
     const auto at = std::ranges::find_if(best_, [&](const Ranked& other) { return candidate.before(other); });
     best_.insert(at, std::move(candidate));
     if (best_.size() > options_.keep) best_.pop_back();
   }
 
-  void report() {
+  void report(Count as) {
+    const std::scoped_lock lock(mutex_);
+    ++(result_.*as);
+    ++done_;
     if (!options_.progress) return;
-    progress_.candidates = result_.candidates;
-    progress_.simulated = result_.simulated;
-    progress_.tokens_per_second = best_.empty() ? 0 : best_.front().tokens_per_second;
-    options_.progress(progress_);
+    options_.progress({.candidates = result_.candidates,
+                       .done = done_,
+                       .simulated = result_.simulated,
+                       .tokens_per_second = best_.empty() ? 0 : best_.front().tokens_per_second});
   }
 
   const RunConfig& given_;
   int ranks_;
   const Machine& machine_;
   const SearchOptions& options_;
+  std::mutex mutex_;  ///< of all that follows
   SearchResult result_;
-  SearchProgress progress_;
-  PlanCache cache_;
+  std::int64_t done_ = 0;
   std::vector<Ranked> best_;
 };
 

@@ -44,6 +44,10 @@ std::shared_ptr<const std::vector<schedule::Schedule>> PlanCache::steps(const Pa
   });
 }
 
+double PlanCache::flops_per_token(const ModelPointer& model, std::int64_t seq_len) {
+  return *flops_.of({model, seq_len}, [&] { return model::flops_per_token(*model, seq_len); });
+}
+
 std::shared_ptr<const PlanCache::Needs> PlanCache::needs(const SchedulePointer& schedule, const ModelPointer& model) {
   return needs_.of(schedule, [&] { return schedule::needs(*schedule, *model); });
 }

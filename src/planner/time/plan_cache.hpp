@@ -75,6 +75,8 @@ class PlanCache {
   [[nodiscard]] std::shared_ptr<const std::vector<schedule::Schedule>> steps(const PartsPointer& parts,
                                                                              const schedule::Pipeline& pipeline,
                                                                              schedule::Policy policy);
+  /// model::flops_per_token.
+  [[nodiscard]] double flops_per_token(const ModelPointer& model, std::int64_t seq_len);
   /// Of a step of `model`.
   [[nodiscard]] std::shared_ptr<const Needs> needs(const SchedulePointer& schedule, const ModelPointer& model);
 
@@ -107,6 +109,7 @@ class PlanCache {
   static constexpr std::size_t most_pipelines = 16;  ///< of several schedules each
   Recent<ModelKey, model::Model> models_{most};
   Recent<std::pair<ModelPointer, int>, shard::Layout> layouts_{most};
+  Recent<std::pair<ModelPointer, std::int64_t>, double> flops_{most};
   Recent<StepKey, schedule::Schedule> steps_{most};
   Recent<PartsKey, Parts> parts_{most_pipelines};
   Recent<StepsKey, std::vector<schedule::Schedule>> pipeline_steps_{most_pipelines};

@@ -135,17 +135,19 @@ double StepTime::exposed() const {
 
 Prediction predict(const config::RunConfig& config, int ranks, const Machine& machine, const PredictOptions& options) {
   const config::Resolved mesh = config::resolve(config, ranks);
-  const Three steps = Predictor(config, mesh, machine, options).step();
   PlanCache own;
-  const auto model = (options.cache == nullptr ? own : *options.cache).model(config, mesh);
+  PlanCache& cache = options.cache == nullptr ? own : *options.cache;
+  PredictOptions shared = options;  // what time and memory have in common is built once
+  shared.cache = &cache;
+  const Three steps = Predictor(config, mesh, machine, shared).step();
   Prediction out{.expected = steps.front(),
                  .fast = options.percentiles ? steps[1].seconds : steps[0].seconds,
                  .slow = options.percentiles ? steps[2].seconds : steps[0].seconds,
-                 .memory = options.memory ? predict_memory(config, mesh, options.few_layers, options.cache) : Memory{},
+                 .memory = options.memory ? predict_memory(config, mesh, options.few_layers, &cache) : Memory{},
                  .tokens = static_cast<double>(config.batch.global * config.data.seq_len),
                  .ranks = ranks,
                  .mesh = mesh};
-  out.mfu = out.tokens_per_second() / ranks * model::flops_per_token(*model, config.data.seq_len) /
+  out.mfu = out.tokens_per_second() / ranks * cache.flops_per_token(cache.model(config, mesh), config.data.seq_len) /
             (machine.peak_flops * (config.precision.compute == DType::fp32 ? machine.fp32_factor : 1));
   return out;
 }

@@ -163,12 +163,12 @@ class Clock {
     changed_.clear();
     work_until_now(end.rank);
     const auto has_ended = [&](const Running& op) { return op.left <= 1e-14 * now_ * op.speed; };
-    std::vector<std::size_t> ended;
+    ended_.clear();
     for (const Running& op : rank.running)
-      if (has_ended(op)) ended.push_back(op.at);
+      if (has_ended(op)) ended_.push_back(op.at);
     std::erase_if(rank.running, has_ended);
-    for (const std::size_t at : ended) intervals_[at].end = now_;
-    for (const std::size_t at : ended) release(at);
+    for (const std::size_t at : ended_) intervals_[at].end = now_;
+    for (const std::size_t at : ended_) release(at);
     for (const std::size_t changed : changed_) foresee(changed);
   }
 
@@ -190,7 +190,7 @@ class Clock {
   std::vector<int> waiting_;
   std::vector<Interval> intervals_;
   std::vector<Rank> ranks_;
-  std::vector<std::size_t> changed_;
+  std::vector<std::size_t> changed_, ended_;  ///< by the end that is now
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   double now_ = 0;
 };

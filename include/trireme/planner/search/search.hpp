@@ -18,7 +18,7 @@ struct SearchProgress {
 
 struct SearchOptions {
   std::size_t keep = 10;
-  std::function<void(const SearchProgress&)> progress = {};  ///< called often
+  std::function<void(const SearchProgress&)> progress = {};  ///< called often, by one thread at a time
 };
 
 /// A candidate that fits.
