@@ -69,14 +69,17 @@ config::RunConfig forward_config(const GenerateArguments& arguments, const check
   return config;
 }
 
-/// Writes the logits after the prompt's last token: fp32, one for each id of the vocabulary. All ranks know them.
-void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, const std::string& path, bool writes) {
+/// Writes the logits after the prompt's last token: fp32, one for each id of the vocabulary. Collective over `world`.
+void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, const std::string& path,
+                  const mpi::Communicator& world) {
   const at::Tensor logits = train::TextLogits(job, false).after(prompt);
-  if (!writes) return;
-  const std::string bytes(static_cast<const char*>(logits.const_data_ptr()), logits.nbytes());
-  const auto kind = std::filesystem::symlink_status(path).type();
-  const bool replaces = kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found;
-  replaces ? io::replace_text(path, bytes) : io::write_text(path, bytes);  // a pipe or a device stays what it is
+  mpi::together(world, [&] {
+    if (world.rank() != 0) return;
+    const std::string bytes(static_cast<const char*>(logits.const_data_ptr()), logits.nbytes());
+    const auto kind = std::filesystem::symlink_status(path).type();
+    const bool replaces = kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found;
+    replaces ? io::replace_text(path, bytes) : io::write_text(path, bytes);  // a pipe or a device stays what it is
+  });
 }
 
 /// Throws EnvironmentError when this node has no room for the caches of its ranks. Collective over `world`.
@@ -127,6 +130,8 @@ int generate(const mpi::Communicator& world, const GenerateArguments& arguments)
       longest = std::max(longest, prompts.emplace_back(encode_prompt(*tokenizer, text)).size());
     if (!arguments.logits.empty() && prompts.size() > 1)
       throw ConfigError("--logits writes those of one prompt; give one --prompt");
+    if (std::ranges::find(arguments.stops, "") != arguments.stops.end())
+      throw ConfigError("--stop is empty, which would end every text at once; give the text to stop before");
   });
   const Libraries libraries(world, 0);
   const config::RunConfig config = forward_config(arguments, *weights, static_cast<std::int64_t>(longest), world);
@@ -135,7 +140,7 @@ int generate(const mpi::Communicator& world, const GenerateArguments& arguments)
   const std::unique_ptr<train::Job> job = open_model(config, world);
   const bool prints = world.rank() == 0;
   if (!arguments.no_cache) check_cache(*job, world);
-  if (!arguments.logits.empty()) write_logits(*job, prompts.front(), arguments.logits, prints);
+  if (!arguments.logits.empty()) write_logits(*job, prompts.front(), arguments.logits, world);
   for (const std::vector<std::int32_t>& prompt : prompts) {
     StreamedText text(*tokenizer, prompt, arguments.stops);
     train::TextLogits model(*job, !arguments.no_cache);

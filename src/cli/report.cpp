@@ -10,6 +10,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/start/front_page.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/make_directories.hpp"
 #include "trireme/report/page.hpp"
@@ -18,6 +19,8 @@ namespace trireme::cli {
 namespace {
 
 int write_report(const std::vector<std::string>& directories, const std::string& path) {
+  if (io::status_of(path).kind == io::PathKind::directory)
+    throw WriteError(fmt::format("cannot write {}: Is a directory; name a file in it", path));
   std::vector<report::RunRecord> runs;
   for (const std::string& directory : directories) runs.push_back(report::read_run(directory));
   io::make_directory_of(path);

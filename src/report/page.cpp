@@ -72,15 +72,20 @@ std::string draw_curve(const Curve& curve, std::span<const RunRecord> runs) {
               .logarithmic = curve.logarithmic,
               .from_zero = curve.from_zero,
               .x_title = "step"};
-  int color = 0;
-  for (const RunRecord& run : runs) {
+  // A run's first line, and with marks its validation, have the run's color in every chart.
+  const auto several = static_cast<int>(runs.size());
+  int color = several;
+  for (int r = 0; r < several; ++r) {
+    const RunRecord& run = runs[static_cast<std::size_t>(r)];
     const auto keys = keys_of(curve, run);
-    for (const auto& [key, name] : keys)
-      chart.lines.push_back({.label = label_of(run, name, runs.size() == 1, keys.size() == 1),
-                             .color = color++ % palette_size,
+    for (const auto& [key, name] : keys) {
+      const bool of_run = key == keys.front().first || (several > 1 && key == "eval_loss");
+      chart.lines.push_back({.label = label_of(run, name, several == 1, keys.size() == 1),
+                             .color = (of_run ? r : color++) % palette_size,
                              .points = thinned(series(run, key)),
                              .marks = key.starts_with("eval_loss")});
-    if (runs.size() == 1) chart.verticals = run.starts;
+    }
+    if (several == 1) chart.verticals = run.starts;
   }
   const std::string svg = draw(chart);
   return svg.empty() ? "" : "<section>" + svg + "</section>\n";
@@ -110,8 +115,10 @@ std::string facts_table(std::span<const RunRecord> runs) {
   std::vector<std::map<std::string, std::string>> columns;
   for (const RunRecord& run : runs) {
     auto& column = columns.emplace_back();
+    auto next = names.begin();  // behind the fact before
     for (auto& [name, text] : facts(run)) {
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      const auto found = std::find(names.begin(), names.end(), name);
+      next = std::next(found == names.end() ? names.insert(next, name) : found);
       column[name] = text;
     }
   }

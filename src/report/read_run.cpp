@@ -154,6 +154,10 @@ std::vector<std::string> runs_in(const fs::path& path) {
 }
 
 RunRecord read_run(const std::string& directory) {
+  if (io::status_of(directory).kind == io::PathKind::file)
+    throw ConfigError(
+        fmt::format("{}: is a file; give the directory of the run that wrote it, such as {}", directory,
+                    fs::path(directory).has_parent_path() ? fs::path(directory).parent_path().string() : "."));
   const fs::path path(directory);
   RunRecord run;
   run.name = fs::absolute(path / "").lexically_normal().parent_path().filename().string();

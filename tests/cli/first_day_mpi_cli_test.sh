@@ -15,6 +15,8 @@ for ranks in 1 3; do
   expect_done
   grep -q '^validation = .*data-validation.bin' first.toml || fail 'the validation file beside the data is not used'
   if grep -E '^[a-z_]+ = ' first.toml | grep -v ' # ' >out.txt; then fail 'a key without a reason'; fi
+  steps=$(sed -n 's/^steps = \([0-9]*\) .*/\1/p' first.toml) every=$(sed -n 's/^eval_every = \([0-9]*\) .*/\1/p' first.toml)
+  ((steps % every == 0)) || fail "$steps steps are not evaluated at their end (train.eval_every = $every)"
   program plan first.toml --ranks "$ranks"
   expect_done
   ((ranks == 1)) || job "$ranks" train first.toml --set train.steps=4 --set train.eval_every=2
@@ -71,12 +73,21 @@ launch $MPIEXEC $MPIEXEC_FLAGS -n 1 "$TRIREME" train run.toml : -n 1 "$TRIREME" 
 expect_end 2 '--try requires a value'
 program train run.toml --steps 50
 expect_end 2 '--steps is not an option of train; keys of the run file are set with --set SECTION.KEY=VALUE'
+program generate runs/first/export --prompt ship --stop ''
+expect_end 2 '--stop is empty, which would end every text at once'
+program generate runs/first/export --prompt ship --tokens 1 --logits nowhere/logits
+expect_end 8 'nowhere/'
+! grep -q MPI_ABORT err.txt || fail 'MPI_ABORT ends what rank 0 can tell all'
 program generate out --promt ship
 expect_end 2 '--promt is not an option of generate; did you mean --prompt'
 
 # Directories in the place of a run, a checkpoint, a page.
 program report runs
 expect_end 2 'runs: holds no metrics.jsonl; give the run.output of a run, such as runs/continued'
+program report runs/first/metrics.jsonl
+expect_end 2 'runs/first/metrics.jsonl: is a file; give the directory of the run that wrote it, such as runs/first'
+program report runs/first -o runs
+expect_end 8 'cannot write runs: Is a directory; name a file in it'
 program report runs/first -o pages-of-runs/first.html
 expect_done
 [[ -s pages-of-runs/first.html ]] || fail 'the page is not in the directory that was named'

@@ -76,8 +76,8 @@ for key, points in runs[run]["series"].items():
 compared = 0
 for title, key in [("Loss (nats per token)", "loss"), ("Gradient norm, before clipping", "grad_norm"), ("Learning rate", "lr")]:
     svg = re.search(rf'<svg[^>]*aria-label="{re.escape(title)}".*?</svg>', dom, re.S)[0]
-    color = run * (2 if key == "loss" else 1)  # the first run has a line of validation, too
-    path = re.search(rf'class="l{color}" d="(M[^"]*)"', svg)[1]
+    color = run  # in every chart
+    path = max(re.findall(rf'class="l{color}" d="(M[^"]*)"', svg), key=len)  # that of validation has fewer points
     drawn = [tuple(map(float, point.split())) for point in re.split("[ML]", path)[1:]]
     text = r'<text class="{}" x="([\d.]+)" y="([\d.]+)">([\d.e+-]+)</text>'
     xs = [(float(x), float(value)) for x, y, value in re.findall(text.format("mid"), svg)]

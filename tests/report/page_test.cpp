@@ -101,6 +101,17 @@ steps = 3)",
   EXPECT_THAT(page(std::span(&run, 1)), Not(HasSubstr("<th>mesh</th>")));
 }
 
+TEST(Page, KeepsFactsInOrderAndARunsColorInEveryChart) {
+  RunRecord runs[] = {run_of("one", 3, 5.0), run_of("two", 3, 5.0)};
+  runs[0].series["eval_loss"] = {{3, 4.0}};
+  runs[0].series.erase("tokens_per_second_per_rank");  // of which the number of ranks is known
+  const std::string html = page(runs);
+  EXPECT_LT(html.find("<th>ranks</th>"), html.find("<th>steps</th>"));
+  // loss, gradient norm and others: two lines of runs, and no third color.
+  EXPECT_THAT(html, HasSubstr("class=\"l1\""));
+  EXPECT_THAT(html, Not(HasSubstr("class=\"l2\"")));
+}
+
 TEST(Page, NeedsNothingElse) {
   RunRecord run = run_of("one", 3, 5.0);
   run.trace = TracedStep{.step = 3};

@@ -49,6 +49,7 @@ std::string nearest_file_hint(const std::string& path) {
   for (const fs::path& entry : entries_of(directory, error)) {
     if (fs::is_directory(entry, error)) continue;
     const std::string candidate = entry.filename().string();
+    if (candidate.starts_with('.') && !name.starts_with('.')) continue;
     const std::size_t distance = edit_distance(name, candidate);
     if (best.empty() || distance < best_distance || (distance == best_distance && candidate < best)) {
       best = candidate;

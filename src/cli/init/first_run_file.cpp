@@ -59,6 +59,8 @@ void choose_training(FirstRun& run, Reasons& reasons) {
                                       : "as models of this size are trained with: tune it first";
   const std::int64_t epoch = std::max<std::int64_t>(1, run.samples / config.batch.global);
   config.train.steps = std::max(epoch, fewest_steps);
+  config.checkpoint.every = std::clamp<std::int64_t>(config.train.steps / 10, 1, 1000);
+  config.train.steps -= config.train.steps % config.checkpoint.every;  // the last evaluation is of the last step
   const double epochs =
       static_cast<double>(config.train.steps * config.batch.global) / static_cast<double>(run.samples);
   const std::string times = fmt::format("{:.3g}", epochs);
@@ -70,7 +72,6 @@ void choose_training(FirstRun& run, Reasons& reasons) {
   reasons["lr.warmup_steps"] = "a twentieth of the steps, at most 2000";
   reasons["lr.schedule"] = "falls to lr.min_ratio at the last step; wsd can be extended later (docs/recipes.md)";
   reasons["optimizer.weight_decay"] = "of matrices; norms and biases have none";
-  config.checkpoint.every = std::clamp<std::int64_t>(config.train.steps / 10, 1, 1000);
   reasons["checkpoint.every"] = "what a crash costs at most, in steps; the same command resumes";
   if (run.validation > 0) {
     config.train.eval_every = config.checkpoint.every;

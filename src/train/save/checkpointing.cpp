@@ -62,6 +62,17 @@ checkpoint::Metadata settings(const std::string& run_file) {
 
 }  // namespace
 
+std::vector<std::string> changed_settings(const std::string& saved, const std::string& now) {
+  const checkpoint::Metadata after = settings(now);
+  checkpoint::Metadata before = settings(saved);
+  const auto holds = [](const checkpoint::Metadata& metadata, const std::string& key) {
+    return std::ranges::any_of(metadata, [&](const auto& entry) { return entry.first == key; });
+  };
+  for (const auto& [key, value] : settings(config::print_run_file({})))
+    if (!holds(before, key) && holds(after, key)) before.emplace_back(key, value);
+  return checkpoint::differences(before, after);
+}
+
 bool saves_checkpoints(const config::RunConfig& config) {
   return config.checkpoint.every > 0 || config.checkpoint.at_end || config.checkpoint.keep_best.has_value();
 }
@@ -141,8 +152,7 @@ void Checkpointing::check_data(const std::string& path, checkpoint::State& state
 /// on.
 void Checkpointing::say_what_changed(const std::string& saved) const {
   if (world_.rank() != 0 || saved.empty()) return;
-  const std::vector<std::string> lines =
-      checkpoint::differences(settings(saved), settings(config::print_run_file(job_.config())));
+  const std::vector<std::string> lines = changed_settings(saved, config::print_run_file(job_.config()));
   if (!lines.empty()) log::info(fmt::format("settings changed since the checkpoint: {}", join(lines, "; ")));
 }
 

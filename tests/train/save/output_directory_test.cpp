@@ -11,6 +11,7 @@
 #include "support/temporary_directory.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/train/save/checkpointing.hpp"
 
 namespace trireme::train {
 namespace {
@@ -158,6 +159,19 @@ TEST_F(OutputDirectory, WithForeignFilesInItsExportIsRefused) {
   fs::create_directories(config_.run.output + "/export");
   (void)write("export/thesis.tex", "years of work");
   EXPECT_THROW(check_output_directory(config_), CheckpointError);
+}
+
+TEST_F(OutputDirectory, ChangedSettingsAreThoseOfBothVersions) {
+  const std::string now = config::print_run_file(config_);
+  EXPECT_THAT(changed_settings(now, now), testing::IsEmpty());
+  // An older version knew fewer keys: their defaults are no change, other values are.
+  std::string older = now;
+  const std::size_t at = older.find("z_loss = ");
+  older.erase(at, older.find('\n', at) + 1 - at);
+  EXPECT_THAT(changed_settings(older, now), testing::IsEmpty());
+  config_.loss.z_loss = 0.5;
+  EXPECT_THAT(changed_settings(older, config::print_run_file(config_)),
+              testing::ElementsAre("loss.z_loss: saved 0.0, now 0.5"));
 }
 
 }  // namespace

@@ -17,6 +17,10 @@
 
 namespace trireme::train {
 
+/// What of the effective run file `now` is another than in `saved`, a line each; keys that the version which saved it
+/// did not have had their defaults. Without [run], [checkpoint] and [metrics].
+[[nodiscard]] std::vector<std::string> changed_settings(const std::string& saved, const std::string& now);
+
 /// Whether a run writes checkpoints of its own accord.
 [[nodiscard]] bool saves_checkpoints(const config::RunConfig& config);
 
