@@ -16,6 +16,7 @@
 
 #include "support/gpu.hpp"
 #include "support/jobs.hpp"
+#include "support/training/gpu_jobs.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/kernels/fp8_format.hpp"
 
@@ -133,15 +134,8 @@ const Case cases[] = {
     {.name = "Fp8Tensorwise", .sync = {.policy = deferred}, .compute = DType::bf16, .fp8 = Fp8::tensorwise},
 };
 
-class DeviceTraining : public testing::TestWithParam<Case> {
+class DeviceTraining : public test::GpuJobs<testing::TestWithParam<Case>> {
  protected:
-  void SetUp() override {
-    const device::GpuProbe probe = device::probe_gpus();
-    if (probe.gpus.empty()) GTEST_SKIP() << probe.reason;
-    gpus_ = static_cast<int>(probe.gpus.size());
-    options_.device = device::use_gpu(world_.rank() % gpus_);
-    options_.poison = true;
-  }
   config::RunConfig run_of(const Case& c, const test::TokenFiles& files, int ranks) const {
     config::RunConfig config = c.gpt2 ? test::gpt2_run(files, steps) : test::odd_run(files, steps);
     config.sync = c.sync;
@@ -183,10 +177,6 @@ class DeviceTraining : public testing::TestWithParam<Case> {
     EXPECT_LE(found.loss, compute == DType::fp32 ? tolerance : bf16_noise);
     EXPECT_LE(found.grad_norm, compute == DType::fp32 ? tolerance : 10 * bf16_noise);
   }
-
-  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
-  JobOptions options_;
-  int gpus_ = 0;
 };
 
 TEST_P(DeviceTraining, FollowsThePlainProgramOnTheCpu) {

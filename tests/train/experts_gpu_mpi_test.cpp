@@ -19,6 +19,7 @@
 #include "support/gpu.hpp"
 #include "support/jobs.hpp"
 #include "support/training/as_planned.hpp"
+#include "support/training/gpu_jobs.hpp"
 #include "support/training/mixtures.hpp"
 #include "trireme/device/gpus.hpp"
 
@@ -128,16 +129,8 @@ std::vector<Case> cases() {
   };
 }
 
-class ExpertsOnGpu : public testing::TestWithParam<Case> {
+class ExpertsOnGpu : public test::GpuJobs<testing::TestWithParam<Case>> {
  protected:
-  void SetUp() override {
-    const device::GpuProbe probe = device::probe_gpus();
-    if (probe.gpus.empty()) GTEST_SKIP() << probe.reason;
-    gpus_ = static_cast<int>(probe.gpus.size());
-    options_.device = device::use_gpu(world_.rank() % gpus_);
-    options_.poison = true;
-  }
-
   /// Trains; the last step by itself, which is held to the plan with the rows that it had.
   test::Curve train(const config::RunConfig& config) {
     const device::MemoryUse before = device::memory_use();
@@ -188,10 +181,6 @@ class ExpertsOnGpu : public testing::TestWithParam<Case> {
     if (curve.losses.empty()) curve = test::plain_curve(problem_run(problem, files), world_);
     return curve;
   }
-
-  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
-  JobOptions options_;
-  int gpus_ = 0;
 
  private:
   static inline std::map<Problem, test::Curve> curves_;
