@@ -121,7 +121,7 @@ def plan_table(trireme):
         return "both" if len(names) == len(GPUS) else ", ".join(names) or "none"
     lines = ["| variant | 1B GiB | fits | 3B GiB | fits | host GiB, 1B and 3B |", "|---|---|---|---|---|---|"]
     for name, settings in VARIANTS.items():
-        if not name.startswith("Trireme") or "graphs" in name:  # graphs: as without, but for their pool
+        if not name.startswith("Trireme"):
             continue
         (one, host_one), (three, host_three) = (planned(trireme, model, micro, settings) for model, micro in MODELS.items())
         host = f"{host_one:.1f}, {host_three:.1f}" if host_one else ""
