@@ -26,7 +26,7 @@ joined = [name for name in spans if " ... " in name]
 assert joined and len(spans) > len(joined), spans' graphs/trace-rank0.json
 
 # The budget is a bound: exit code 5, what held memory and what would need less.
-program train run.toml --set memory.budget=1MiB
+program train run.toml --set memory.budget=1MiB --set batch.micro=4
 expect_end 5 "out of memory in \`"
 grep -qE "^activations +device" err.txt || fail "no table by category"
 rm -rf out
