@@ -66,17 +66,24 @@ def agree(arguments, step, case, run, ours, theirs, allowed):
     return right
 
 
+def asked(field):
+    """What nvidia-smi says of the first GPU; empty where it says nothing, or is not there."""
+    try:
+        return subprocess.run(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", "0"],
+                              capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return ""
+
+
 def nvidia_smi(field):
     """A whole number that nvidia-smi knows of the first GPU; None without one."""
-    seen = subprocess.run(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", "0"],
-                          capture_output=True, text=True, check=False).stdout.strip()
+    seen = asked(field)
     return int(seen) if seen.isdigit() else None
 
 
 def capability():
     """The compute capability of the first GPU, such as 9.0; 0 where nvidia-smi does not say."""
-    seen = subprocess.run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader", "-i", "0"],
-                          capture_output=True, text=True, check=False).stdout.strip()
+    seen = asked("compute_cap")
     return float(seen) if re.fullmatch(r"\d+\.\d", seen) else 0.0
 
 
