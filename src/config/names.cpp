@@ -29,6 +29,7 @@ constexpr Name<Fp8> fp8_names[] = {
     {Fp8::none, "none"}, {Fp8::rowwise, "rowwise"}, {Fp8::mx, "mx"}, {Fp8::tensorwise, "tensorwise"}};
 constexpr Name<Reduce> reduce_names[] = {
     {Reduce::fp32, "fp32"}, {Reduce::bf16, "bf16"}, {Reduce::bf16_wire, "bf16_wire"}};
+constexpr Name<Masters> masters_names[] = {{Masters::fp32, "fp32"}, {Masters::split, "split"}};
 constexpr Name<Recompute> recompute_names[] = {
     {Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::block, "block"}};
 constexpr Name<ContextMethod> context_names[] = {{ContextMethod::gather, "gather"}, {ContextMethod::heads, "heads"}};
@@ -58,6 +59,7 @@ std::span<const Name<SyncPolicy>> names_of(SyncPolicy /*any*/) { return sync_pol
 std::span<const Name<DType>> names_of(DType /*any*/) { return dtype_names; }
 std::span<const Name<Fp8>> names_of(Fp8 /*any*/) { return fp8_names; }
 std::span<const Name<Reduce>> names_of(Reduce /*any*/) { return reduce_names; }
+std::span<const Name<Masters>> names_of(Masters /*any*/) { return masters_names; }
 std::span<const Name<Recompute>> names_of(Recompute /*any*/) { return recompute_names; }
 std::span<const Name<ContextMethod>> names_of(ContextMethod /*any*/) { return context_names; }
 std::span<const Name<PipelineKind>> names_of(PipelineKind /*any*/) { return pipeline_names; }

@@ -100,6 +100,11 @@ std::vector<Option> precision_options() {
   s.choice("compute", &Precision::compute, "data type of activations, matrix products and gathered parameters");
   s.choice("reduce", &Precision::reduce,
            "data type of gradient reductions; bf16_wire sends bf16 and accumulates in fp32");
+  s.choice(
+      "masters", &Precision::masters,
+      "storage of the fp32 master weights; split: bf16 parameters and 16-bit remainders, 2 bytes a parameter less; "
+      "of two bf16 numbers as near to a master, the parameter is the one further from zero, not the even one; "
+      "requires precision.compute = bf16");
   s.choice("moments", &Precision::moments, "data type of the AdamW moments").not_yet();
   s.choice(
       "fp8", &Precision::fp8,

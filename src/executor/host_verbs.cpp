@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the verbs between device and host do, one function a verb. None of them but SumSquares uses more threads than
-// its lane's own.
+// What the verbs between device and host do, and updates, one function a verb. None of them but SumSquares and Update
+// uses more threads than its lane's own.
 #include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <mutex>
 
 #include "executor/arithmetic.hpp"
 #include "executor/verbs.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/device/copy.hpp"
+#include "trireme/optim/adamw.hpp"
+#include "trireme/optim/device.hpp"
 #include "trireme/optim/norm.hpp"
+#include "trireme/store/masters.hpp"
 
 namespace trireme::executor {
 namespace {
@@ -77,6 +83,49 @@ Bytes Verbs::run(const schedule::ReloadActivations& op) {
   Bytes copied;
   each_stage(model_, op.block, op.microbatch, [&](const auto& key) { copied += activations_.reload(key); });
   return copied;
+}
+
+void Verbs::update_on_device(ParamBlock block) {
+  const at::Tensor compute = store_.compute() == DType::bf16 ? store_.host_compute_shard(block) : at::Tensor();
+  optim::adamw(decision_.numbers, decay_[static_cast<std::size_t>(block.value)], store_.gradient(block),
+               optim::DeviceState{.master = store_.master(block),
+                                  .first_moment = store_.first_moment(block),
+                                  .second_moment = store_.second_moment(block),
+                                  .remainder = store_.remainder(block)},
+               compute);
+  store_.put_choice_bias(block);
+}
+
+void Verbs::update_on_cpu(ParamBlock block, const optim::Team& team) {
+  const std::span<const optim::DecayRange> ranges = decay_[static_cast<std::size_t>(block.value)];
+  const std::span<const float> gradient = floats(store_.gradient(block));
+  const std::span<float> first_moment = floats(store_.first_moment(block)),
+                         second_moment = floats(store_.second_moment(block));
+  std::span<c10::BFloat16> compute;
+  if (store_.compute() == DType::bf16) {
+    at::Tensor& shard = store_.host_compute_shard(block);
+    compute = {shard.mutable_data_ptr<c10::BFloat16>(), static_cast<std::size_t>(shard.numel())};
+  }
+  if (store_.split_masters())
+    optim::adamw(decision_.numbers, ranges, gradient,
+                 optim::SplitAdamWState{compute, store::words(store_.remainder(block)), first_moment, second_moment},
+                 team);
+  else
+    optim::adamw(decision_.numbers, ranges, gradient,
+                 optim::AdamWState{floats(store_.master(block)), first_moment, second_moment}, compute, team);
+}
+
+void Verbs::run(const schedule::Update& op) {
+  if (decision_.skipped) return;
+  if (store_.gradient(op.block).is_cuda()) return update_on_device(op.block);
+  const auto begin = timeline::Clock::now();
+  update_on_cpu(op.block, team(op.on_host));
+  store_.put_choice_bias(op.block);
+  if (!op.on_host) return;
+  const std::scoped_lock lock(host_work_mutex_);
+  host_work_.seconds += std::chrono::duration<double>(timeline::Clock::now() - begin).count();
+  const bool rounds = store_.compute() == DType::bf16 && !store_.split_masters();
+  host_work_.bytes += Bytes{store_.gradient(op.block).numel() * (rounds ? 30 : 28)};
 }
 
 }  // namespace trireme::executor

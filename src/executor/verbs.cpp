@@ -259,32 +259,4 @@ void Verbs::run(const schedule::ClipNorm&) {
                                             optim::clip_factor(state_.result.grad_norm, optimizer_.clip_norm))};
 }
 
-void Verbs::update_on_device(ParamBlock block) {
-  const at::Tensor compute = store_.compute() == DType::bf16 ? store_.host_compute_shard(block) : at::Tensor();
-  optim::adamw(decision_.numbers, decay_[static_cast<std::size_t>(block.value)], store_.gradient(block),
-               optim::DeviceState{store_.master(block), store_.first_moment(block), store_.second_moment(block)},
-               compute);
-  store_.put_choice_bias(block);
-}
-
-void Verbs::run(const schedule::Update& op) {
-  if (decision_.skipped) return;
-  if (store_.master(op.block).is_cuda()) return update_on_device(op.block);
-  const auto begin = timeline::Clock::now();
-  const optim::AdamWState state{floats(store_.master(op.block)), floats(store_.first_moment(op.block)),
-                                floats(store_.second_moment(op.block))};
-  std::span<c10::BFloat16> compute;
-  if (store_.compute() == DType::bf16) {
-    at::Tensor& wire = store_.host_compute_shard(op.block);
-    compute = {wire.mutable_data_ptr<c10::BFloat16>(), static_cast<std::size_t>(wire.numel())};
-  }
-  optim::adamw(decision_.numbers, decay_[static_cast<std::size_t>(op.block.value)], floats(store_.gradient(op.block)),
-               state, compute, team(op.on_host));
-  store_.put_choice_bias(op.block);
-  if (!op.on_host) return;
-  const std::scoped_lock lock(host_work_mutex_);
-  host_work_.seconds += std::chrono::duration<double>(timeline::Clock::now() - begin).count();
-  host_work_.bytes += Bytes{store_.master(op.block).numel() * (compute.empty() ? 28 : 30)};
-}
-
 }  // namespace trireme::executor

@@ -183,6 +183,7 @@ class Verbs {
   /// The gradients' squares on this rank, its cross-entropy and its z-loss; returns when the compute lane knows them.
   [[nodiscard]] std::array<double, 3> squares_and_losses();
   void update_on_device(ParamBlock block);
+  void update_on_cpu(ParamBlock block, const optim::Team& team);
   /// to (+)= from, out of the GPU's memory into the host's, on the device-to-host lane.
   void offload_from_gpu(const at::Tensor& from, const at::Tensor& to, bool add);
   /// A forward that is not of a training step has come to its end: `output` is what the head returned.

@@ -12,6 +12,7 @@
 #include "optim/adamw_scalars.hpp"
 #include "optim/prefetch.hpp"
 #include "optim/streaming.hpp"
+#include "trireme/store/masters.hpp"
 
 namespace trireme::optim {
 
@@ -35,22 +36,49 @@ struct AdamWStreams {
   return static_cast<std::uint16_t>(x == x ? rounded : 0x7fc0U);
 }
 
-/// Updates elements [begin, end). Every fused multiply-add is written out, so that vector bodies, their tails and any
-/// vector length round alike. `compute` is element `begin` of the copy.
+/// The master after an update, and the moments. Every fused multiply-add is written out, so that vector bodies, their
+/// tails and any vector length round alike.
+template <class Gradient>
+[[gnu::always_inline]] inline float updated(const AdamWScalars& c, Gradient gradient, float& first_moment,
+                                            float& second_moment, float master) {
+  const float g = widen(gradient) * c.gradient_factor;
+  const float m = std::fma(c.one_minus_beta1, g - first_moment, first_moment);
+  const float v = std::fma(c.one_minus_beta2, g * g, c.beta2 * second_moment);
+  const float decayed = std::fma(-c.decay, master, master);
+  first_moment = m;
+  second_moment = v;
+  return std::fma(-c.step_size, m / std::fma(std::sqrt(v), c.second_correction, c.eps), decayed);
+}
+
+/// Updates elements [begin, end). `compute` is element `begin` of the copy.
 template <bool with_compute, class Gradient>
 [[gnu::always_inline]] inline void update(const AdamWScalars& c, const AdamWStreams<Gradient>& s, std::int64_t begin,
                                           std::int64_t end, std::uint16_t* compute) {
 #pragma GCC ivdep
   for (std::int64_t i = begin; i < end; ++i) {
-    const float g = widen(s.gradient[i]) * c.gradient_factor;
-    const float m = std::fma(c.one_minus_beta1, g - s.first_moment[i], s.first_moment[i]);
-    const float v = std::fma(c.one_minus_beta2, g * g, c.beta2 * s.second_moment[i]);
-    const float decayed = std::fma(-c.decay, s.master[i], s.master[i]);
-    const float updated = std::fma(-c.step_size, m / std::fma(std::sqrt(v), c.second_correction, c.eps), decayed);
-    s.first_moment[i] = m;
-    s.second_moment[i] = v;
-    s.master[i] = updated;
-    if constexpr (with_compute) compute[i - begin] = to_bf16_bits(updated);
+    const float master = updated(c, s.gradient[i], s.first_moment[i], s.second_moment[i], s.master[i]);
+    s.master[i] = master;
+    if constexpr (with_compute) compute[i - begin] = to_bf16_bits(master);
+  }
+}
+
+/// The same where the masters are the copy and what it left of them.
+struct SplitStreams {
+  const float* gradient;
+  float* first_moment;
+  float* second_moment;
+  std::uint16_t* compute;
+  std::int16_t* remainder;
+};
+inline void adamw_pass(const AdamWScalars& scalars, const SplitStreams& streams, std::int64_t elements) {
+  const AdamWScalars c = scalars;
+  const SplitStreams s = streams;
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < elements; ++i) {
+    const float master =
+        updated(c, s.gradient[i], s.first_moment[i], s.second_moment[i], store::joined(s.compute[i], s.remainder[i]));
+    s.compute[i] = store::gathered_bits(master);
+    s.remainder[i] = store::remainder_bits(master);
   }
 }
 

@@ -67,7 +67,9 @@ void shards(Memory& memory, const schedule::Schedule& schedule, const model::Mod
     const schedule::OnHost home = where[static_cast<std::size_t>(b)];
     const bool host = home != schedule::OnHost::nothing;
     (host ? memory.host.parameters_sharded : memory.parameters_sharded) +=
-        times(elements, replay_options.compute == DType::fp32 ? 4 : 4 + compute_bytes);
+        times(elements, replay_options.compute == DType::fp32                   ? 4
+                        : replay_options.split_masters && replay_options.trains ? 2 + compute_bytes
+                                                                                : 4 + compute_bytes);
     if (home == schedule::OnHost::optimizer) memory.parameters_sharded += times(elements, compute_bytes);
     if (!replay_options.trains) continue;
     if (!transient[static_cast<std::size_t>(b)])
@@ -179,6 +181,7 @@ config::RunConfig computing_on(config::RunConfig config, bool gpu) {
 ReplayOptions replay_options_of(const config::RunConfig& config, const config::Resolved& mesh) {
   return {.compute = config.precision.compute,
           .reduce = config.precision.reduce,
+          .split_masters = config.precision.masters == config::Masters::split,
           .tokens = config.batch.micro * config.data.seq_len / mesh.context,
           .sequences = config.batch.micro,
           .replicas = mesh.replicate,

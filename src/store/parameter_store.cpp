@@ -2,6 +2,7 @@
 #include "trireme/store/parameter_store.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <limits>
@@ -11,11 +12,29 @@
 #include "trireme/base/philox.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/shard/copies.hpp"
+#include "trireme/store/masters.hpp"
 
 namespace trireme::store {
 
 using device::Category;
 using device::Space;
+
+namespace {
+
+template <class T>
+std::span<T> span(const at::Tensor& tensor) {
+  return {tensor.mutable_data_ptr<std::remove_const_t<T>>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+/// Changes a tensor by way of the host's memory.
+template <class Change>
+void on_host_and_back(at::Tensor& tensor, Change change) {
+  at::Tensor here = device::on_host(tensor);
+  change(here);
+  if (!here.is_same(tensor)) tensor.copy_(here);
+}
+
+}  // namespace
 
 ParameterInitializer initial_values(std::uint64_t seed) {
   return [seed](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
@@ -68,7 +87,9 @@ ParameterStore::ParameterStore(const model::Model& model, const shard::Layout& l
       compute_(compute),
       device_(device),
       on_host_(buffers.on_host),
-      travelling_memory_(buffers.travelling_memory) {
+      travelling_memory_(buffers.travelling_memory),
+      split_masters_(buffers.split_masters) {
+  invariant(!split_masters_ || compute == DType::bf16, "masters are split where bf16 is gathered");
   choice_bias_.resize(static_cast<std::size_t>(layout.blocks()));
   invariant(shard_rank >= 0 && shard_rank < layout.shards(), "the shard rank lies within the layout's shards");
   allocate_shards(buffers);
@@ -91,7 +112,8 @@ void ParameterStore::allocate_shards(const Buffers& buffers) {
                                               : device::buffer(category, elements, type, home, device_);
     };
     const bool as_they_are = compute_ == DType::fp32;
-    master_.push_back(shard(Category::parameters_sharded, DType::fp32, as_they_are));
+    master_.push_back(split_masters_ ? at::Tensor() : shard(Category::parameters_sharded, DType::fp32, as_they_are));
+    remainder_.push_back(split_masters_ ? shard(Category::parameters_sharded, DType::bf16) : at::Tensor());
     host_compute_shard_.push_back(as_they_are ? master_.back() : shard(Category::parameters_sharded, compute_, true));
     switch (where) {
       case schedule::OnHost::nothing: compute_shard_.push_back(host_compute_shard_.back()); break;
@@ -178,13 +200,15 @@ std::vector<ParameterStore::Travelling> ParameterStore::all_travelling() const {
 
 void ParameterStore::fill(const ParameterInitializer& provider) {
   for (int b = 0; b < layout_.blocks(); ++b) {
-    const at::Tensor master = device::on_host(master_[static_cast<std::size_t>(b)]);
+    const at::Tensor master = split_masters_ ? device::buffer(Category::other, layout_[ParamBlock{b}].shard_elements(),
+                                                              DType::fp32, Space::host)
+                                             : device::on_host(master_[static_cast<std::size_t>(b)]);
     auto* values = master.mutable_data_ptr<float>();
     for (const shard::Slice& slice :
          shard::whole_slices(model_[ParamBlock{b}], layout_[ParamBlock{b}], shard_of(ParamBlock{b})))
       provider(model_[model::ParamRef{ParamBlock{b}, slice.parameter}], slice.elements,
                {values + slice.offset, static_cast<std::size_t>(slice.elements.size())});
-    if (!master_[static_cast<std::size_t>(b)].is_same(master)) master_[static_cast<std::size_t>(b)].copy_(master);
+    put_masters(ParamBlock{b}, master);
     derive_compute_shard(ParamBlock{b});
   }
 }
@@ -199,6 +223,26 @@ void ParameterStore::allocate_gradient(ParamBlock block, bool poison) {
 
 void ParameterStore::free_gradient(ParamBlock block) { device::take_memory(gradient(block)); }
 
+at::Tensor ParameterStore::masters(ParamBlock block) {
+  if (!split_masters_) return master(block);
+  const at::Tensor gathered = device::on_host(host_compute_shard(block)), rest = device::on_host(remainder(block));
+  at::Tensor all = device::buffer(Category::other, gathered.numel(), DType::fp32, Space::host);
+  join_masters(span<const c10::BFloat16>(gathered), words(rest), span<float>(all));
+  return all;
+}
+
+void ParameterStore::put_masters(ParamBlock block, const at::Tensor& values) {
+  if (!split_masters_) {
+    if (!master(block).is_same(values)) master(block).copy_(values);
+    return;
+  }
+  on_host_and_back(host_compute_shard(block), [&](at::Tensor& gathered) {
+    on_host_and_back(remainder(block), [&](at::Tensor& rest) {
+      store::split_masters(span<const float>(device::on_host(values)), span<c10::BFloat16>(gathered), words(rest));
+    });
+  });
+}
+
 void ParameterStore::put_choice_bias(ParamBlock block) {
   const at::Tensor& whole = choice_bias(block);
   if (!whole.defined()) return;
@@ -206,13 +250,24 @@ void ParameterStore::put_choice_bias(ParamBlock block) {
     if (model_[model::ParamRef{block, slice.parameter}].role != model::Role::router_bias) continue;
     // A GPU copies later, when the next step may have changed it.
     const at::Tensor values = whole.narrow(0, slice.elements.begin, slice.elements.size()).clone();
-    master(block).narrow(0, slice.offset, slice.elements.size()).copy_(values, /*non_blocking=*/true);
+    const auto put = [&](const at::Tensor& shard, const at::Tensor& from) {
+      shard.narrow(0, slice.offset, slice.elements.size()).copy_(from, /*non_blocking=*/true);
+    };
+    if (!split_masters_) {
+      put(master(block), values);
+      continue;
+    }
+    const at::Tensor gathered = at::empty(values.sizes(), at::kBFloat16),
+                     rest = at::empty(values.sizes(), at::kBFloat16);
+    store::split_masters(span<const float>(values), span<c10::BFloat16>(gathered), words(rest));
+    put(host_compute_shard(block), gathered);
+    put(remainder(block), rest);
   }
 }
 
 void ParameterStore::derive_compute_shard(ParamBlock block) {
   ++masters_version_;
-  if (compute_ != DType::fp32) host_compute_shard(block).copy_(master(block));
+  if (compute_ != DType::fp32 && !split_masters_) host_compute_shard(block).copy_(master(block));
   if (on_host(block) == schedule::OnHost::optimizer) compute_shard(block).copy_(host_compute_shard(block));
 }
 

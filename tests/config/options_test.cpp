@@ -41,7 +41,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> promised = {
     {"pipeline", {"schedule", "chunks", "layers"}},
     {"batch", {"global", "micro"}},
     {"sync", {"policy", "reshard_after_forward", "reshard_after_backward", "prefetch_bytes"}},
-    {"precision", {"compute", "reduce", "moments", "fp8", "fp8_skip"}},
+    {"precision", {"compute", "reduce", "masters", "moments", "fp8", "fp8_skip"}},
     {"memory",
      {"recompute", "recompute_every", "activation_offload", "activation_offload_min_bytes",
       "activation_offload_in_flight", "offload", "offload_fraction", "budget"}},

@@ -93,6 +93,7 @@ RunConfig everything_set() {
             .prefetch_bytes = Bytes{1LL << 40}};
   c.precision = {.compute = DType::fp32,
                  .reduce = Reduce::bf16_wire,
+                 .masters = Masters::split,
                  .moments = DType::bf16,
                  .fp8 = Fp8::tensorwise,
                  .fp8_skip = {"*down*"}};

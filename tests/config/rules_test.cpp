@@ -34,6 +34,13 @@ TEST(Rules, KvHeadsDivideHeads) {
   EXPECT_EQ(with({"model.kv_heads=2"}).model.kv_heads, 2);
 }
 
+TEST(Rules, SplitMastersHaveABf16Half) {
+  EXPECT_THAT(
+      mistakes_with({"precision.masters=split", "precision.compute=fp32"}),
+      HasSubstr("requires precision.compute = \"bf16\", found \"fp32\"; set it, or precision.masters = \"fp32\""));
+  EXPECT_EQ(mistakes_with({"precision.masters=split", "precision.compute=bf16"}), "");
+}
+
 TEST(Rules, TokenIdsAreInTheVocabulary) {
   EXPECT_THAT(mistakes_with({"data.ignore_targets=[0, 320]"}),
               HasSubstr("token id 320 is beyond model.vocab_size 320"));

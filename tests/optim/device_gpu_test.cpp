@@ -9,6 +9,7 @@
 #include "support/tensors.hpp"
 #include "trireme/optim/device.hpp"
 #include "trireme/optim/norm.hpp"
+#include "trireme/store/masters.hpp"
 
 namespace trireme::optim {
 namespace {
@@ -18,6 +19,10 @@ using test::to_kernels;
 
 std::span<float> floats(const at::Tensor& t) {
   return {t.mutable_data_ptr<float>(), static_cast<std::size_t>(t.numel())};
+}
+
+std::span<c10::BFloat16> bf16s(const at::Tensor& t) {
+  return {t.mutable_data_ptr<c10::BFloat16>(), static_cast<std::size_t>(t.numel())};
 }
 
 class OptimOnDevice : public test::GpuTest {};
@@ -60,6 +65,34 @@ TEST_F(OptimOnDevice, AdamWGivesTheBitsOfTheHost) {
     compare_updates(3000, many_ranges(3000), with_compute);  // more than one launch takes
     compare_updates(64, {}, with_compute);
   }
+}
+
+/// The same of masters in two halves, against fp32 masters on the host.
+void compare_split_updates(std::int64_t elements, const std::vector<DecayRange>& ranges) {
+  const at::Tensor gradient = 3 * at::randn({elements});
+  const at::Tensor master = at::randn({elements}), m = at::zeros({elements}), v = at::zeros({elements});
+  const at::Tensor compute = at::full({elements}, 7, at::kBFloat16), rest = compute.clone();
+  store::split_masters(floats(master), bf16s(compute), store::words(rest));
+  const DeviceState there{
+      .master = {}, .first_moment = to_kernels(m), .second_moment = to_kernels(v), .remainder = to_kernels(rest)};
+  const at::Tensor compute_there = to_kernels(compute), gradient_there = to_kernels(gradient);
+  for (std::int64_t count = 1; count <= 3; ++count) {
+    const AdamWStep step{.lr = 1e-2, .weight_decay = 0.1, .count = count, .gradient_factor = 0.37};
+    adamw(step, ranges, std::span<const float>(floats(gradient)), AdamWState{floats(master), floats(m), floats(v)},
+          bf16s(compute));
+    adamw(step, ranges, gradient_there, there, compute_there);
+  }
+  const at::Tensor back = at::zeros({elements});
+  store::join_masters(bf16s(compute_there.cpu()), store::words(there.remainder.cpu()), floats(back));
+  EXPECT_TRUE(same_bits(back, master)) << elements;
+  EXPECT_TRUE(same_bits(compute_there.cpu(), compute)) << elements;
+  EXPECT_TRUE(same_bits(there.first_moment.cpu(), m)) << elements;
+  EXPECT_TRUE(same_bits(there.second_moment.cpu(), v)) << elements;
+}
+
+TEST_F(OptimOnDevice, AdamWGivesTheSameBitsToSplitMasters) {
+  for (const std::int64_t elements : {1, 64, 1000, 4099}) compare_split_updates(elements, {{{0, elements}, true}});
+  compare_split_updates(3000, many_ranges(3000));
 }
 
 TEST_F(OptimOnDevice, SumOfSquaresFollowsTheHost) {

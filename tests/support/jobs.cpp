@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <thread>
@@ -14,6 +15,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/data/batch_reader.hpp"
+#include "trireme/device/buffer.hpp"
 #include "trireme/optim/learning_rate.hpp"
 
 namespace trireme::test {
@@ -146,25 +148,74 @@ Parameters whole_parameters(const config::RunConfig& config, const store::Parame
   return parameters;
 }
 
-Outcome train_job(const config::RunConfig& config, const mpi::Communicator& world, const train::JobOptions& options,
-                  const AfterStep& after_step) {
-  train::Job job(config, world, options);
-  job.store().fill(lively_values(values_seed));
+namespace {
+
+/// Lanes rest after every step, or after the last.
+Outcome train_filled(train::Job& job, const config::RunConfig& config, const AfterStep& after_step, bool rests) {
   data::BatchReader reader(config.data, data::Split::train, config.model.vocab_size, config.run.seed, job.batch_shape(),
                            {.position = config.data.skip_to.value_or(0), .taken = {}});
   Outcome outcome;
   for (int step = 0; step < config.train.steps; ++step) {
     const double lr = optim::learning_rate(config.lr, config.optimizer.lr, step, config.train.steps);
-    const executor::StepResult result = job.step(reader.next(), lr, step + 1 == config.train.steps);
+    const executor::StepResult result = job.step(reader.next(), lr, rests || step + 1 == config.train.steps);
     append(outcome.curve, result);
     outcome.skipped.push_back(result.skipped);
     outcome.expert_tokens.push_back(result.expert_tokens);
     if (after_step) after_step(job, step);
   }
   for (int b = 0; b < job.model().param_blocks(); ++b)
-    outcome.masters.push_back(job.store().master(ParamBlock{b}).clone());
+    outcome.masters.push_back(job.store().masters(ParamBlock{b}).clone());
   outcome.traffic = job.step_traffic();
   return outcome;
+}
+
+void round_away(store::ParameterStore& store, ParamBlock block) {
+  const at::Tensor masters = device::on_host(store.master(block));
+  at::Tensor rounded = device::on_host(store.host_compute_shard(block));
+  for (std::int64_t i = 0; i < masters.numel(); ++i) {
+    const float master = masters.const_data_ptr<float>()[i];
+    float below = master;  // without the bits that bf16 has not
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &master, sizeof bits);
+    bits &= 0xffff0000U;
+    std::memcpy(&below, &bits, sizeof bits);
+    bits += 0x10000U;
+    float above = 0;
+    std::memcpy(&above, &bits, sizeof bits);
+    const bool down = std::fabs(double{master} - below) < std::fabs(double{above} - master);
+    rounded.mutable_data_ptr<c10::BFloat16>()[i] = c10::BFloat16(down ? below : above);
+  }
+  store.host_compute_shard(block).copy_(rounded);
+  if (store.on_host(block) == schedule::OnHost::optimizer) store.compute_shard(block).copy_(rounded);
+}
+
+}  // namespace
+
+Outcome train_job(const config::RunConfig& config, const mpi::Communicator& world, const train::JobOptions& options,
+                  const AfterStep& after_step) {
+  train::Job job(config, world, options);
+  job.store().fill(lively_values(values_seed));
+  return train_filled(job, config, after_step, false);
+}
+
+Outcome train_job_from_ties(const config::RunConfig& config, const mpi::Communicator& world,
+                            const train::JobOptions& options, bool rounded_away) {
+  train::Job job(config, world, options);
+  job.store().fill([](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
+    lively_values(values_seed)(parameter, elements, out);
+    for (std::size_t i = 0; i < out.size(); i += 1) {
+      if ((elements.begin + static_cast<std::int64_t>(i)) % 3 != 0) continue;
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, &out[i], sizeof bits);
+      bits = (bits & 0xffff0000U) | 0x8000U;
+      std::memcpy(&out[i], &bits, sizeof bits);
+    }
+  });
+  const auto round_all = [&](train::Job& of, int) {
+    for (int b = 0; b < of.model().param_blocks(); ++b) round_away(of.store(), ParamBlock{b});
+  };
+  if (rounded_away) round_all(job, -1);
+  return train_filled(job, config, rounded_away ? AfterStep(round_all) : AfterStep(), rounded_away);
 }
 
 Curve plain_curve(const config::RunConfig& config, const mpi::Communicator& world, const std::set<int>& skipped,

@@ -66,6 +66,11 @@ using AfterStep = std::function<void(train::Job& job, int step)>;
 [[nodiscard]] Outcome train_job(const config::RunConfig& config, const mpi::Communicator& world,
                                 const train::JobOptions& options = {}, const AfterStep& after_step = {});
 
+/// The same from first weights a third of which lie halfway between two bf16 numbers. `rounded_away`: after every step
+/// a plain loop rounds the bf16 copy of fp32 masters anew, ties away from zero: what split masters promise the bits of.
+[[nodiscard]] Outcome train_job_from_ties(const config::RunConfig& config, const mpi::Communicator& world,
+                                          const train::JobOptions& options, bool rounded_away);
+
 /// The plain program's curve for the same run, in fp32 or fp64: computed on rank 0, on all ranks. Collective over
 /// `world`. nudge: every first weight is moved by that part of it, up or down. values: the first weights.
 [[nodiscard]] Curve plain_curve(const config::RunConfig& config, const mpi::Communicator& world,

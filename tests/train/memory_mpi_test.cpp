@@ -100,6 +100,10 @@ TEST_F(Memory, ShardedStateIsTheRanksPartOfTheWhole) {
   EXPECT_EQ(bf16.peak[Category::parameters_sharded].value, (4 + 2) * shard) << "fp32 masters and what is gathered";
   EXPECT_EQ(bf16.peak[Category::gradients_sharded].value, 4 * shard);
   EXPECT_EQ(bf16.peak[Category::optimizer].value, 8 * shard);
+
+  config::RunConfig split = run({}, DType::bf16);
+  split.precision.masters = config::Masters::split;
+  EXPECT_EQ(use(split).peak[Category::parameters_sharded].value, (2 + 2) * shard) << "and what masters leave of it";
 }
 
 TEST_F(Memory, UnshardedParametersPeakAtWhatThePolicyKeeps) {
@@ -208,6 +212,7 @@ TEST_F(Memory, OffloadingTheOptimizerLeavesNoneOfItOnTheDevice) {
     for (const auto what : {config::Offload::optimizer, config::Offload::parameters})
       for (const double fraction : {1.0, 0.5, 0.0}) {
         config::RunConfig config = run({}, compute);
+        if (compute == DType::bf16 && fraction == 0.5) config.precision.masters = config::Masters::split;
         config.memory = {.offload = what, .offload_fraction = fraction};
         EXPECT_AS_PLANNED(config);
         if (fraction < 1) continue;

@@ -22,8 +22,10 @@
 
 #include "support/jobs.hpp"
 #include "support/random_runs.hpp"
+#include "support/tensors.hpp"
 #include "train/engine/replicas.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/device/buffer.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/device/history.hpp"
 #include "trireme/huggingface/huggingface.hpp"
@@ -192,6 +194,31 @@ std::vector<const model::Architecture*> families_with(bool experts) {
   for (const model::Architecture& family : model::architectures())
     if (family.decoder.experts.has_value() == experts) families.push_back(&family);
   return families;
+}
+
+TEST(RandomParity, SplitMastersGiveTheBitsOfFp32RoundedAway) {
+  const mpi::Communicator world = mpi::Communicator::from(MPI_COMM_WORLD);
+  const test::TokenFiles files(world, 257);
+  const std::vector<device::Gpu> gpus = device::probe_gpus().gpus;
+  const char* seed = std::getenv("TRIREME_TEST_SEED");
+  const unsigned long number = (seed != nullptr ? std::strtoul(seed, nullptr, 10) : 1) * 100 + world.size() + 40;
+  test::Draw draw(number), axes_draw(number + 50);
+  const std::vector<const model::Architecture*> families = families_with(false);
+  for (int run = 0; run < (gpus.empty() ? 4 : 2); ++run) {
+    const model::Architecture& family = *families[(number + static_cast<unsigned long>(run)) % families.size()];
+    config::RunConfig config = test::draw_run(draw, &axes_draw, family, files, world.size(), 3);
+    config.precision.compute = DType::bf16;
+    JobOptions options = {.lane_threads = draw.coin()};
+    if (!gpus.empty()) options.device = device::use_gpu(world.rank() % static_cast<int>(gpus.size()));
+    const test::Outcome fp32 = test::train_job_from_ties(config, world, options, true);
+    config.precision.masters = config::Masters::split;
+    const test::Outcome split = test::train_job_from_ties(config, world, options, false);
+    EXPECT_EQ(split.curve.losses, fp32.curve.losses) << config::print_run_file(config);
+    EXPECT_EQ(split.curve.grad_norms, fp32.curve.grad_norms) << config::print_run_file(config);
+    for (std::size_t b = 0; b < fp32.masters.size(); ++b)
+      EXPECT_TRUE(test::same_bits(device::on_host(split.masters[b]), device::on_host(fp32.masters[b])))
+          << config::print_run_file(config);
+  }
 }
 
 TEST(RandomParity, FollowsThePlainProgram) { follow_the_plain_program(families_with(false), 6, 0); }

@@ -24,6 +24,7 @@ std::span<const Name<SyncPolicy>> names_of(SyncPolicy);
 std::span<const Name<DType>> names_of(DType);
 std::span<const Name<Fp8>> names_of(Fp8);
 std::span<const Name<Reduce>> names_of(Reduce);
+std::span<const Name<Masters>> names_of(Masters);
 std::span<const Name<Recompute>> names_of(Recompute);
 std::span<const Name<ContextMethod>> names_of(ContextMethod);
 std::span<const Name<PipelineKind>> names_of(PipelineKind);

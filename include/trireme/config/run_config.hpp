@@ -19,6 +19,8 @@ enum class Init { normal, depth_scaled };
 enum class TokenFormat { automatic, uint16, uint32, megatron, llmc };
 enum class SyncPolicy { immediate, deferred, immediate_all, automatic };
 enum class Reduce { fp32, bf16, bf16_wire };
+/// How fp32 masters lie in memory: as they are, or as bf16 and what that leaves of them.
+enum class Masters { fp32, split };
 enum class Recompute { none, selective, block };
 /// GPipe (Huang et al. 2019), 1F1B and interleaved 1F1B (Narayanan et al. 2021), ZB-H1 and ZB-V (Qi et al. 2023),
 /// DualPipeV (DeepSeek 2025).
@@ -168,6 +170,7 @@ struct Sync {
 struct Precision {
   DType compute = DType::bf16;
   Reduce reduce = Reduce::fp32;
+  Masters masters = Masters::fp32;
   DType moments = DType::fp32;
   Fp8 fp8 = Fp8::none;
   std::vector<std::string> fp8_skip;  ///< globs over Hugging Face parameter names

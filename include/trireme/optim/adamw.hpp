@@ -34,6 +34,14 @@ struct AdamWState {
   std::span<float> second_moment;
 };
 
+/// The same where masters are split (store/masters.hpp): what is gathered of them, and what that leaves.
+struct SplitAdamWState {
+  std::span<c10::BFloat16> gathered;
+  std::span<std::int16_t> remainder;
+  std::span<float> first_moment;
+  std::span<float> second_moment;
+};
+
 /// One AdamW update (Loshchilov and Hutter 2019, as torch.optim.AdamW) of the elements in `ranges`, in one pass over
 /// memory:
 ///   g = gradient * gradient_factor;  m += (1 - beta1)(g - m);  v = beta2 v + (1 - beta2) g^2
@@ -46,5 +54,8 @@ void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<
            std::span<c10::BFloat16> compute = {}, const Team& team = {});
 void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const c10::BFloat16> gradient,
            AdamWState state, std::span<c10::BFloat16> compute = {}, const Team& team = {});
+/// The first one's masters and moments, bit for bit; what is gathered is rounded with ties away from zero.
+void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const float> gradient,
+           SplitAdamWState state, const Team& team = {});
 
 }  // namespace trireme::optim

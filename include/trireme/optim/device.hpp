@@ -13,13 +13,14 @@
 /// current stream and return at once.
 namespace trireme::optim {
 
-/// fp32, [elements] each, on the same device.
+/// fp32, [elements] each, on the same device. remainder: of split masters, in words of 16 bits as a bf16 tensor; then
+/// there is no `master`.
 struct DeviceState {
-  at::Tensor master, first_moment, second_moment;
+  at::Tensor master, first_moment, second_moment, remainder{};
 };
 
 /// One AdamW step as `adamw` on spans. gradient: fp32 [elements]. compute: bf16 [elements], which becomes the rounded
-/// masters; undefined: there is none.
+/// masters, and holds them with the remainder where there is one; undefined: there is none.
 void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, const at::Tensor& gradient,
            const DeviceState& state, const at::Tensor& compute);
 

@@ -30,6 +30,7 @@ enum class Routing : std::uint8_t { balanced, bound, worst };
 struct ReplayOptions {
   DType compute = DType::fp32;
   config::Reduce reduce = config::Reduce::fp32;
+  bool split_masters = false;  ///< bf16 and a remainder of 16 bits
   std::int64_t tokens = 0;     ///< of one microbatch of one rank: micro * seq_len / context
   std::int64_t sequences = 0;  ///< of one microbatch: micro
   int replicas = 1;

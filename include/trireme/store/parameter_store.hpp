@@ -35,6 +35,7 @@ struct Buffers {
   bool partial = false;  ///< a buffer for gradient shards on their way: to be summed over replicas, or rounded
   std::vector<bool> transient_gradients{};  ///< by parameter block: memory comes and goes
   bool trains = true;                       ///< false: no gradients and optimizer state
+  bool split_masters = false;               ///< masters are what is gathered in bf16 and what that leaves of them
   std::int64_t stream_elements = 0;         ///< of a slot between pipeline ranks: a microbatch's residual stream
   Allocate travelling_memory{};  ///< of what gathers and reductions read and write on the device; absent: as the rest
 };
@@ -55,8 +56,16 @@ class ParameterStore {
   /// Fills the masters from `provider`, and what is derived from them.
   void fill(const ParameterInitializer& provider);
 
-  /// fp32 masters of this rank's shard, [shard_elements].
+  /// fp32 masters of this rank's shard, [shard_elements]; undefined where they are split.
   [[nodiscard]] at::Tensor& master(ParamBlock block) { return at(master_, block); }
+  /// What `host_compute_shard` leaves of split masters (masters.hpp): words of 16 bits as a bf16 tensor,
+  /// [shard_elements]; undefined where masters are fp32.
+  [[nodiscard]] at::Tensor& remainder(ParamBlock block) { return at(remainder_, block); }
+  [[nodiscard]] bool split_masters() const { return split_masters_; }
+  /// fp32 masters, [shard_elements]: themselves, or a copy in the host's memory of split ones.
+  [[nodiscard]] at::Tensor masters(ParamBlock block);
+  /// Makes these the masters. values: fp32 [shard_elements], in any memory. `derive_compute_shard` follows.
+  void put_masters(ParamBlock block, const at::Tensor& values);
   /// What is gathered, [shard_elements] in the compute dtype: the masters themselves in fp32, their rounded copy in
   /// bf16; a copy on the device of `host_compute_shard` where the masters live on the host. Undefined where parameters
   /// are uploaded for each gather.
@@ -152,8 +161,9 @@ class ParameterStore {
   at::Device device_;
   std::vector<schedule::OnHost> on_host_;
   Allocate travelling_memory_;
-  std::vector<at::Tensor> master_, compute_shard_, host_compute_shard_, gradient_, first_moment_, second_moment_,
-      group_copy_, choice_bias_;
+  bool split_masters_;
+  std::vector<at::Tensor> master_, remainder_, compute_shard_, host_compute_shard_, gradient_, first_moment_,
+      second_moment_, group_copy_, choice_bias_;
   std::vector<std::vector<shard::Range>> without_gradient_;  ///< by parameter block
   std::int64_t masters_version_ = 0;
   at::Tensor partial_;

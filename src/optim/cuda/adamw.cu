@@ -18,6 +18,20 @@ __device__ inline void update(const AdamWScalars& c, bool decays, float gradient
   master = fmaf(-c.step_size, m / fmaf(sqrtf(v), c.second_correction, c.eps), decayed);
 }
 
+// The bits of include/trireme/store/masters.hpp.
+__device__ inline unsigned gathered_bits(float master) {
+  return master != master ? 0x7fc0U : (__float_as_uint(master) + 0x8000U) >> 16;
+}
+__device__ inline unsigned remainder_bits(float master) {
+  return master != master ? 0U : __float_as_uint(master) & 0xffffU;
+}
+__device__ inline float joined(c10::BFloat16 gathered, std::int16_t remainder) {
+  return __uint_as_float((static_cast<unsigned>(gathered.x) << 16) +
+                         static_cast<unsigned>(static_cast<int>(remainder)));
+}
+
+/// split: masters are the copy and what it left of them.
+template <bool split>
 struct Update {
   AdamWScalars scalars;
   Ranges ranges;
@@ -45,31 +59,52 @@ struct Update {
   template <int k>
   __device__ void update_pack(std::int64_t i, bool decays) const {
     const auto g = load<k>(streams.gradient + i);
-    auto master = load<k>(streams.master + i), m = load<k>(streams.first_moment + i),
-         v = load<k>(streams.second_moment + i);
+    auto m = load<k>(streams.first_moment + i), v = load<k>(streams.second_moment + i);
+    Pack<float, k> master;
     Pack<c10::BFloat16, k> rounded;
+    Pack<std::int16_t, k> rest;
+    if constexpr (split) {
+      rounded = load<k>(streams.compute + i);
+      rest = load<k>(streams.remainder + i);
+      for (int j = 0; j < k; ++j) master.at[j] = joined(rounded.at[j], rest.at[j]);
+    } else {
+      master = load<k>(streams.master + i);
+    }
     for (int j = 0; j < k; ++j) {
       update(scalars, decays, g.at[j], m.at[j], v.at[j], master.at[j]);
-      rounded.at[j] = static_cast<c10::BFloat16>(master.at[j]);
+      if constexpr (split) {
+        rounded.at[j].x = static_cast<std::uint16_t>(gathered_bits(master.at[j]));
+        rest.at[j] = static_cast<std::int16_t>(remainder_bits(master.at[j]));
+      } else {
+        rounded.at[j] = static_cast<c10::BFloat16>(master.at[j]);
+      }
     }
-    store<k>(streams.master + i, master);
+    if constexpr (split)
+      store<k>(streams.remainder + i, rest);
+    else
+      store<k>(streams.master + i, master);
     store<k>(streams.first_moment + i, m);
     store<k>(streams.second_moment + i, v);
     if (streams.compute != nullptr) store<k>(streams.compute + i, rounded);
   }
 };
 
+template <bool split>
+void launch(const AdamWScalars& scalars, const Ranges& ranges, const Streams& s) {
+  // Packs are counted from a multiple of their size, so that they are aligned where the shard is.
+  const std::int64_t first = ranges.begin[0] / n * n;
+  const std::int64_t elements = ranges.end[static_cast<std::size_t>(ranges.count - 1)] - first;
+  const Update<split> body{scalars, ranges, s, first};
+  const bool whole = fits<n>(s.gradient) && fits<n>(s.master) && fits<n>(s.first_moment) && fits<n>(s.second_moment) &&
+                     fits<n>(s.compute) && fits<n>(s.remainder);
+  whole ? for_range<n>("adamw", elements, body) : for_range<1>("adamw", elements, body);
+}
+
 }  // namespace
 
 void adamw(const AdamWScalars& scalars, const Ranges& ranges, const Streams& s) {
   if (ranges.count == 0) return;
-  // Packs are counted from a multiple of their size, so that they are aligned where the shard is.
-  const std::int64_t first = ranges.begin[0] / n * n;
-  const std::int64_t elements = ranges.end[static_cast<std::size_t>(ranges.count - 1)] - first;
-  const Update body{scalars, ranges, s, first};
-  const bool whole = fits<n>(s.gradient) && fits<n>(s.master) && fits<n>(s.first_moment) && fits<n>(s.second_moment) &&
-                     fits<n>(s.compute);
-  whole ? for_range<n>("adamw", elements, body) : for_range<1>("adamw", elements, body);
+  s.remainder != nullptr ? launch<true>(scalars, ranges, s) : launch<false>(scalars, ranges, s);
 }
 
 }  // namespace trireme::optim::cuda

@@ -15,9 +15,13 @@ using kernels::cuda::data;
 
 void check(const AdamWStep& step, std::span<const DecayRange> ranges, const at::Tensor& gradient,
            const DeviceState& state, const at::Tensor& compute) {
-  for (const at::Tensor& tensor : {gradient, state.master, state.first_moment, state.second_moment})
+  const bool split = state.remainder.defined();
+  for (const at::Tensor& tensor : {gradient, split ? gradient : state.master, state.first_moment, state.second_moment})
     invariant(tensor.scalar_type() == at::kFloat && tensor.numel() == gradient.numel(),
               "masters and moments are fp32 and as long as the gradient");
+  invariant(!split || (compute.defined() && !state.master.defined() && state.remainder.scalar_type() == at::kBFloat16 &&
+                       state.remainder.numel() == gradient.numel()),
+            "split masters are two halves as long as the gradient");
   invariant(!compute.defined() || (compute.scalar_type() == at::kBFloat16 && compute.numel() == gradient.numel()),
             "the compute copy is bf16 and as long as the gradient");
   expect_update(step, ranges, gradient.numel());
@@ -29,10 +33,13 @@ void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, const at::
            const DeviceState& state, const at::Tensor& compute) {
   check(step, ranges, gradient, state, compute);
   const cuda::Streams streams{.gradient = data<const float>(gradient),
-                              .master = data<float>(state.master),
+                              .master = state.master.defined() ? data<float>(state.master) : nullptr,
                               .first_moment = data<float>(state.first_moment),
                               .second_moment = data<float>(state.second_moment),
-                              .compute = compute.defined() ? data<c10::BFloat16>(compute) : nullptr};
+                              .compute = compute.defined() ? data<c10::BFloat16>(compute) : nullptr,
+                              .remainder = state.remainder.defined()
+                                               ? reinterpret_cast<std::int16_t*>(data<c10::BFloat16>(state.remainder))
+                                               : nullptr};
   const AdamWScalars of_step = scalars(step);
   while (!ranges.empty()) {
     const auto now = ranges.first(std::min<std::size_t>(ranges.size(), cuda::Ranges::most));

@@ -19,11 +19,12 @@ struct Ranges {
   int count = 0;
 };
 
-/// compute: null for none.
+/// compute: null for none. remainder: null where masters are fp32; else master is.
 struct Streams {
   const float* gradient;
   float *master, *first_moment, *second_moment;
   c10::BFloat16* compute;
+  std::int16_t* remainder;
 };
 
 void adamw(const AdamWScalars& scalars, const Ranges& ranges, const Streams& streams);

@@ -29,10 +29,10 @@ void Job::share_choice_biases() {
     const auto first = static_cast<std::ptrdiff_t>(values.size());
     values.resize(values.size() + static_cast<std::size_t>(model_[{block, bias}].elements()));
     if (at_.replicate != 0) continue;
+    const at::Tensor masters = store_->masters(block);
     for (const shard::Slice& slice : layout_[block].slices(store_->shard_of(block)))
       if (slice.parameter == bias)
-        std::copy_n(device::on_host(store_->master(block).narrow(0, slice.offset, slice.elements.size()))
-                        .const_data_ptr<float>(),
+        std::copy_n(device::on_host(masters.narrow(0, slice.offset, slice.elements.size())).const_data_ptr<float>(),
                     slice.elements.size(), values.begin() + first + slice.elements.begin);
   }
   if (values.empty()) return;

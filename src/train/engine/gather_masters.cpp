@@ -49,7 +49,7 @@ at::Tensor Job::gather_masters(ParamBlock block) {
 
 at::Tensor Job::gather_held(ParamBlock block) {
   const device::ChargeTo charge(device::Category::workspace);
-  const at::Tensor shard = store_->master(block).to(options_.device);  // offload keeps it on the host
+  const at::Tensor shard = store_->masters(block).to(options_.device);  // offload keeps it on the host
   at::Tensor held = at::empty({1, shard.numel() * gather().size()}, shard.options());
   gather().all_gather(shard.const_data_ptr(), held.mutable_data_ptr(), shard.numel(), DType::fp32);
   if (!options_.control_over_link) held = device::on_host(held);  // where the control group's values lie

@@ -119,6 +119,7 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
   buffers.stream_elements = config_.batch.micro * config_.data.seq_len / mesh().context * model_.sizes.hidden /
                             (model_.part.sequence_parallel ? model_.part.ranks : 1);
   buffers.partial = buffers.partial || (options_.trains && config_.precision.reduce == config::Reduce::bf16);
+  buffers.split_masters = options_.trains && config_.precision.masters == config::Masters::split;
   if (options_.nccl.windows)
     buffers.travelling_memory = [this](device::Category category, std::int64_t elements, DType type) {
       return comm::window_memory(category, elements, type, options_.device);

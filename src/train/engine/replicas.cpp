@@ -30,10 +30,10 @@ std::uint64_t state_digest(Job& job) {
   std::uint64_t digest = 0;
   for (int b = 0; b < job.model().param_blocks(); ++b) {
     store::ParameterStore& store = job.store();
-    for (at::Tensor* part :
-         {&store.master(ParamBlock{b}), &store.first_moment(ParamBlock{b}), &store.second_moment(ParamBlock{b})})
-      digest = XXH3_64bits_withSeed(device::on_host(*part).const_data_ptr(), static_cast<std::size_t>(part->nbytes()),
-                                    digest);
+    for (const at::Tensor& part :
+         {store.masters(ParamBlock{b}), store.first_moment(ParamBlock{b}), store.second_moment(ParamBlock{b})})
+      digest =
+          XXH3_64bits_withSeed(device::on_host(part).const_data_ptr(), static_cast<std::size_t>(part.nbytes()), digest);
   }
   return digest;
 }
@@ -88,7 +88,10 @@ std::string to_text(const Drift& drift, const mesh::Mesh& mesh, const std::funct
 
 void check_replicas(Job& job) {
   job.finish_updates();
-  if (fault::point("replica.flip")) flip_a_bit(job.store().master(ParamBlock{0}));
+  if (fault::point("replica.flip")) {
+    store::ParameterStore& store = job.store();
+    flip_a_bit(store.split_masters() ? store.remainder(ParamBlock{0}) : store.master(ParamBlock{0}));
+  }
   const mesh::Mesh mesh = job.mesh().of_storage();  // all of whose dp ranks hold something else
   const Drift drift = compare_replicas(mesh, job.control().gather_words(state_digest(job)));
   if (drift == Drift{}) return;

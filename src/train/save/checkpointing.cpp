@@ -26,11 +26,14 @@
 namespace trireme::train {
 namespace {
 
-at::Tensor& tensor_of(store::ParameterStore& store, checkpoint::Quantity quantity, ParamBlock block) {
+/// fp32 in the host's memory.
+at::Tensor values_of(store::ParameterStore& store, HostMirror& mirror, checkpoint::Quantity quantity,
+                     ParamBlock block) {
   switch (quantity) {
-    case checkpoint::Quantity::parameter: return store.master(block);
-    case checkpoint::Quantity::first_moment: return store.first_moment(block);
-    case checkpoint::Quantity::second_moment: return store.second_moment(block);
+    case checkpoint::Quantity::parameter:
+      return store.split_masters() ? mirror.of_split_masters(store, block) : mirror.of(store.master(block));
+    case checkpoint::Quantity::first_moment: return mirror.of(store.first_moment(block));
+    case checkpoint::Quantity::second_moment: return mirror.of(store.second_moment(block));
   }
   throw BugError("unknown quantity");
 }
@@ -105,7 +108,7 @@ checkpoint::Shards shards_of(Job& job, const std::shared_ptr<HostMirror>& mirror
           .mesh = mesh,
           .at = mesh.coordinates(job.mesh().rank_of(job.at())),
           .values = [&job, mirror](checkpoint::Quantity quantity, ParamBlock block) {
-            const at::Tensor tensor = mirror->of(tensor_of(job.store(), quantity, block));
+            const at::Tensor tensor = values_of(job.store(), *mirror, quantity, block);
             return std::span(tensor.mutable_data_ptr<float>(), static_cast<std::size_t>(tensor.numel()));
           }};
 }
@@ -211,7 +214,7 @@ checkpoint::State Checkpointing::resumed(const std::vector<std::string>& paths) 
     try {
       const auto mirror = std::make_shared<HostMirror>();
       const checkpoint::Manifest manifest = checkpoint::load(world_, path, shards_of(job_, mirror));
-      mirror->put_back();
+      mirror->put_back(job_.store());
       return resumed(path, manifest);
     } catch (const checkpoint::Damaged& damaged) {
       if (job_.config().checkpoint.resume != "auto" && path == paths.back()) throw;

@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "trireme/store/parameter_store.hpp"
+
 namespace trireme::train {
 
 /// Copies in the host's memory of tensors on a GPU, for who reads and writes files. A tensor of the host is its own.
@@ -18,13 +20,21 @@ class HostMirror {
     if (found != copies_.end()) return found->second;
     return copies_.emplace(&tensor, tensor.to(at::kCPU)).first->second;
   }
+  /// Split masters in fp32: joined at the first call.
+  [[nodiscard]] at::Tensor of_split_masters(store::ParameterStore& store, ParamBlock block) {
+    const auto found = joined_.find(block);
+    if (found != joined_.end()) return found->second;
+    return joined_.emplace(block, store.masters(block)).first->second;
+  }
   /// Copies everything that was asked for back to where it came from.
-  void put_back() {
+  void put_back(store::ParameterStore& store) {
     for (auto& [tensor, copy] : copies_) tensor->copy_(copy);
+    for (auto& [block, copy] : joined_) store.put_masters(block, copy);
   }
 
  private:
   std::map<at::Tensor*, at::Tensor> copies_;
+  std::map<ParamBlock, at::Tensor> joined_;
 };
 
 }  // namespace trireme::train
