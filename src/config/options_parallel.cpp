@@ -161,8 +161,8 @@ std::vector<Option> comm_options() {
            "thread blocks that an NCCL collective may take from computation (0: NCCL decides)");
   s.flag(
       "nccl_windows", &Comm::nccl_windows,
-      "register the memory of gathers and reductions as NCCL's symmetric windows: faster kernels of its own where all "
-      "ranks of a group share an NVLink domain");
+      "register the buffers of all-gathers and reduce-scatters as symmetric windows, for which NCCL has faster kernels "
+      "where all ranks of a group share an NVLink domain");
   return s.take();
 }
 

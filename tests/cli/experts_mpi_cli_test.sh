@@ -108,7 +108,7 @@ export TRIREME_FAULT=experts.combine:stop:3:2
 job 4 train run.toml "${axes[@]}" --set comm.lane_threads=false
 expect_end 7 'Hang: ' ' on expert/expert' 'combine b0.experts m0' ', step 3"' 'still waits for rank'
 rm -r out
-# A rank that withholds its rows goes on with what comes next: the others wait for it, or find its counts impossible.
+# A rank that withholds its rows continues with its next op: the others time out, or find its counts impossible.
 export TRIREME_FAULT=experts.dispatch:nan:3:2
 job 4 train run.toml "${axes[@]}" --set comm.lane_threads=true
 ((status != 0)) || fail 'rows that are withheld were not missed'
@@ -118,7 +118,7 @@ rm -r out
 export TRIREME_FAULT=experts.loads:nan:1:2
 job 4 train run.toml "${axes[@]}" --set comm.lane_threads=false
 expect_end 7 'Hang: ' ', step 3"' 'still waits for rank'
-# Rank 1 goes on, and waits for others elsewhere: whose deadline passes first says it.
+# Rank 1 continues and waits in another collective: the rank whose timeout expires first reports the hang.
 grep -qE 'on sequence/expert for "sum_loads b1.route m0, .*waits for rank 1|\[rank 1 .*Hang: .*waits for rank' err.txt ||
   fail 'loads that are withheld are not named'
 rm -r out

@@ -103,8 +103,8 @@ void embedding_scatter_add(const std::int32_t* sorted, const std::int64_t* posit
 /// Chunks of rows that have maxima of their own.
 [[nodiscard]] std::int64_t fp8_maxima_chunks(std::int64_t rows);
 /// The codes of x [R, C], rows side by side; down_columns: of its transpose, R a multiple of 16. scales: [R], down
-/// columns [C], of all [1]; with mx mx_scales, as _scaled_mm wants them. maxima: workspace [fp8_maxima_chunks, C], of
-/// scales down columns and of all.
+/// columns [C], of all [1]; with mx mx_scales, in the layout of _scaled_mm. maxima: workspace [fp8_maxima_chunks, C],
+/// of scales down columns and of all.
 template <class T>
 struct Fp8Quantize {
   Matrix<const T> x;

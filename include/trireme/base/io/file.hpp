@@ -14,8 +14,8 @@
 namespace trireme::io {
 
 /// The system could not read (EIO, EMFILE, ENOMEM, EACCES, ...), also when asked again: whether the bytes are damaged
-/// is not known, so what they belong to must not be deleted or passed over. No CheckpointError, which means damage.
-/// Exit code 4.
+/// is not known, so their file must be neither deleted nor skipped. Not a CheckpointError, which means damage. Exit
+/// code 4.
 struct ReadError : Error {
   explicit ReadError(const std::string& message) : Error(ExitCode::checkpoint, message) {}
 };
