@@ -5,21 +5,15 @@
 
 #include <algorithm>
 
+#include "small_model.hpp"
+
 namespace trireme::shard {
 namespace {
-
-const config::Model sizes{.vocab_size = 101,
-                          .hidden_size = 36,
-                          .intermediate_size = 52,
-                          .layers = 1,
-                          .heads = 4,
-                          .kv_heads = 2,
-                          .head_dim = 10};
 
 TEST(WithoutGradient, AreGapsAndRowsThatPadTheVocabulary) {
   // 26 rows of 36 on each of 4 ranks, 23 on the last; 936 elements end 24 before a multiple of 64.
   const auto of_embedding = [](int tensor_rank) {
-    const model::Model model = model::build(sizes, {.rank = tensor_rank, .ranks = 4});
+    const model::Model model = model::build(small_model(), {.rank = tensor_rank, .ranks = 4});
     return without_gradient(model[ParamBlock{0}], Layout(model, 1)[ParamBlock{0}], 0);
   };
   EXPECT_EQ(of_embedding(0), (std::vector<Range>{{.begin = 26 * 36, .end = 960}}));
@@ -27,7 +21,7 @@ TEST(WithoutGradient, AreGapsAndRowsThatPadTheVocabulary) {
 }
 
 TEST(WithoutGradient, IsTheBiasOfARouterWhichIsNoGapOfItsBlock) {
-  config::Model experts = sizes;
+  config::Model experts = small_model();
   experts.architecture = "glm4_moe";
   experts.experts = 4;
   experts.experts_per_token = 2;
@@ -54,7 +48,7 @@ TEST(WithoutGradient, IsTheBiasOfARouterWhichIsNoGapOfItsBlock) {
 TEST(WithoutGradient, AndPiecesOfParametersCoverEveryShard) {
   for (const int tensor : {1, 2, 4})
     for (int part = 0; part < tensor; ++part) {
-      const model::Model model = model::build(sizes, {.rank = part, .ranks = tensor});
+      const model::Model model = model::build(small_model(), {.rank = part, .ranks = tensor});
       for (const int shards : {1, 2, 3, 5})
         for (int b = 0; b < model.param_blocks(); ++b)
           for (int rank = 0; rank < shards; ++rank) {

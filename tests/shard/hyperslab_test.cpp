@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "small_model.hpp"
 #include "trireme/shard/copies.hpp"
 
 namespace trireme::shard {
@@ -23,16 +24,9 @@ std::vector<Slice> unfolded(const std::vector<StridedSlice>& folded) {
 }
 
 TEST(Fold, PutsRowsOfColumnsTogetherAndLosesNothing) {
-  const config::Model sizes{.vocab_size = 101,
-                            .hidden_size = 36,
-                            .intermediate_size = 52,
-                            .layers = 1,
-                            .heads = 4,
-                            .kv_heads = 2,
-                            .head_dim = 10};
   for (const int tensor : {1, 2, 4})
     for (int part = 0; part < tensor; ++part) {
-      const model::Model model = model::build(sizes, {.rank = part, .ranks = tensor});
+      const model::Model model = model::build(small_model(), {.rank = part, .ranks = tensor});
       for (const int shards : {1, 2, 3, 5}) {
         const Layout layout(model, shards);
         for (int b = 0; b < model.param_blocks(); ++b)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operands of fp8 products on a device against those of the host, and where _scaled_mm looks for them; the products.
 #include <ATen/ops/empty.h>
-#include <ATen/ops/exp2.h>
 #include <ATen/ops/zeros.h>
 
 #include <array>
 #include <limits>
 
 #include "kernels/cuda.hpp"
+#include "kernels/fp8_operands.hpp"
 #include "support/gpu.hpp"
 #include "support/tensors.hpp"
 #include "trireme/device/gpus.hpp"
@@ -16,15 +16,10 @@
 namespace trireme::kernels {
 namespace {
 
+using fp8_operands::for_each_rounding, fp8_operands::recipes, fp8_operands::wide;
 using test::relative_error, test::same_bits, test::to_kernels;
 
-constexpr std::array recipes = {Fp8::rowwise, Fp8::mx, Fp8::tensorwise};
-
 class Fp8OnDevice : public test::GpuTest {};
-
-at::Tensor wide(at::IntArrayRef shape, at::ScalarType type) {
-  return (at::randn(shape) * at::exp2(6 * at::randn(shape))).to(type);
-}
 
 /// The scale of every element [outer, summed]. MX: tiles of 128 rows and 4 blocks, rows r, r + 32, r + 64, r + 96 of a
 /// tile side by side.
@@ -46,14 +41,6 @@ at::Tensor values_of(const cuda::Fp8Operand& operand, const Fp8Rounding& roundin
   const at::Tensor codes = operand.values.cpu().to(at::kFloat);
   const at::Tensor values = codes * spread(operand.scales, rounding.recipe, codes.size(0), codes.size(1));
   return rounding.sum == Fp8Sum::down_columns ? values.t().contiguous() : values;
-}
-
-template <class Body>
-void for_each_rounding(const Body& body) {
-  for (const Fp8 recipe : recipes)
-    for (const Fp8Type type : {Fp8Type::e4m3, Fp8Type::e5m2})
-      for (const Fp8Sum sum : {Fp8Sum::along_rows, Fp8Sum::down_columns})
-        body(Fp8Rounding{.recipe = recipe, .type = type, .sum = sum});
 }
 
 TEST_F(Fp8OnDevice, OperandsAreThoseOfTheHost) {

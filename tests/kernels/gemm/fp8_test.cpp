@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/kernels/fp8.hpp"
 
-#include <ATen/ops/exp2.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/isfinite.h>
@@ -13,6 +12,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/fp8_operands.hpp"
 #include "support/reference/plain_fp8.hpp"
 #include "support/tensors.hpp"
 #include "trireme/kernels/gemm.hpp"
@@ -20,23 +20,8 @@
 namespace trireme::kernels {
 namespace {
 
+using fp8_operands::for_each_rounding, fp8_operands::recipes, fp8_operands::wide;
 using test::relative_error, test::same_bits;
-
-constexpr std::array recipes = {Fp8::rowwise, Fp8::mx, Fp8::tensorwise};
-
-/// Numbers over many powers of two, so that every part of a type's range is met: subnormal ones, too.
-at::Tensor wide(at::IntArrayRef shape, at::ScalarType type) {
-  return (at::randn(shape) * at::exp2(6 * at::randn(shape))).to(type);
-}
-
-/// Every recipe, type and summed dimension.
-template <class Body>
-void for_each_rounding(const Body& body) {
-  for (const Fp8 recipe : recipes)
-    for (const Fp8Type type : {Fp8Type::e4m3, Fp8Type::e5m2})
-      for (const Fp8Sum sum : {Fp8Sum::along_rows, Fp8Sum::down_columns})
-        body(Fp8Rounding{.recipe = recipe, .type = type, .sum = sum});
-}
 
 test::PlainRounding plain(const Fp8Rounding& r) {
   return {.recipe = r.recipe, .e5m2 = r.type == Fp8Type::e5m2, .down_columns = r.sum == Fp8Sum::down_columns};
