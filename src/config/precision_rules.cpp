@@ -10,12 +10,17 @@ namespace {
 
 using Broken = std::optional<std::string>;
 
-Broken fp8_rounds_bf16(const RunConfig& config) {
-  const Precision& precision = config.precision;
-  if (precision.fp8 == Fp8::none || precision.compute == DType::bf16) return std::nullopt;
+/// A choice of `key` that rounds bf16; off: the one that does not.
+template <class Choice>
+Broken requires_bf16(const Precision& precision, const char* key, Choice chosen, Choice off) {
+  if (chosen == off || precision.compute == DType::bf16) return std::nullopt;
   return fmt::format(
-      "fp8 = \"{}\" requires precision.compute = \"bf16\", found \"{}\"; set it, or precision.fp8 = \"none\"",
-      to_text(precision.fp8), to_text(precision.compute));
+      "{0} = \"{1}\" requires precision.compute = \"bf16\", found \"{2}\"; set it, or precision.{0} = \"{3}\"", key,
+      to_text(chosen), to_text(precision.compute), to_text(off));
+}
+
+Broken fp8_rounds_bf16(const RunConfig& config) {
+  return requires_bf16(config.precision, "fp8", config.precision.fp8, Fp8::none);
 }
 
 Broken skipped_products_are_of_fp8(const RunConfig& config) {
@@ -24,11 +29,7 @@ Broken skipped_products_are_of_fp8(const RunConfig& config) {
 }
 
 Broken split_masters_have_a_bf16_half(const RunConfig& config) {
-  const Precision& precision = config.precision;
-  if (precision.masters == Masters::fp32 || precision.compute == DType::bf16) return std::nullopt;
-  return fmt::format(
-      "masters = \"{}\" requires precision.compute = \"bf16\", found \"{}\"; set it, or precision.masters = \"fp32\"",
-      to_text(precision.masters), to_text(precision.compute));
+  return requires_bf16(config.precision, "masters", config.precision.masters, Masters::fp32);
 }
 
 }  // namespace

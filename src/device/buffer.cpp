@@ -16,7 +16,16 @@
 namespace trireme::device {
 namespace {
 
-constexpr c10::DispatchKeySet cpu_keys(c10::DispatchKey::CPU);
+/// [elements] in `bytes` of `memory`, which lies on `device`.
+at::Tensor flat(c10::DataPtr memory, std::size_t bytes, std::int64_t elements, DType type, at::Device device) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(memory), /*allocator=*/nullptr,
+                       /*resizable=*/false);
+  const c10::DispatchKeySet keys(device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
+  auto tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, c10::scalarTypeToTypeMeta(to_torch(type)));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({elements});
+  return tensor;
+}
 
 }  // namespace
 
@@ -32,23 +41,12 @@ at::Tensor buffer(Category category, std::int64_t elements, DType type, Space sp
   c10::DataPtr memory = allocate_charged(bytes, {category, space}, Kind::exact);
   // Smaller ones may share a page, which is locked once; they are copied through the driver's own memory.
   if (compute.is_cuda() && bytes >= own_pages) memory = page_locked(std::move(memory), bytes);
-  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(memory), /*allocator=*/nullptr,
-                       /*resizable=*/false);
-  auto tensor =
-      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), cpu_keys, c10::scalarTypeToTypeMeta(to_torch(type)));
-  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({elements});
-  return tensor;
+  return flat(std::move(memory), bytes, elements, type, at::kCPU);
 }
 
 at::Tensor without_memory(std::int64_t elements, DType type, at::Device compute) {
   const auto bytes = static_cast<std::size_t>(elements * size_of(type));
-  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, compute), /*allocator=*/nullptr,
-                       /*resizable=*/false);
-  const c10::DispatchKeySet keys(compute.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
-  auto tensor =
-      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, c10::scalarTypeToTypeMeta(to_torch(type)));
-  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({elements});
-  return tensor;
+  return flat(c10::DataPtr(nullptr, compute), bytes, elements, type, compute);
 }
 
 void give_memory(const at::Tensor& buffer, Category category) {

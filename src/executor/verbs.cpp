@@ -47,7 +47,7 @@ void Verbs::run(const schedule::Unshard& op) {
   at::Tensor& shard = op.from     ? store_.group_copy(op.block)
                       : op.staged ? store_.upload_buffer(*op.staged)
                                   : store_.compute_shard(op.block);
-  link(op.from ? mesh::Group::shard_group : gathering(op.block), schedule::Lane::gather)
+  link(op.from ? mesh::Group::shard_group : shard::gathering_group(model_[op.block]), schedule::Lane::gather)
       .all_gather(shard.const_data_ptr(), whole.mutable_data_ptr(), shard.numel(), store_.compute());
 }
 
@@ -182,7 +182,7 @@ void Verbs::run(const schedule::ReduceScatter& op) {
   at::Tensor shard = op.staged    ? store_.download_buffer(*op.staged)
                      : op.partial ? store_.partial(op.block)
                                   : store_.gradient(op.block);
-  comm::Collectives& reduce = link(gathering(op.block), schedule::Lane::reduce);
+  comm::Collectives& reduce = link(shard::gathering_group(model_[op.block]), schedule::Lane::reduce);
   if (options_.reduce != config::Reduce::bf16) {
     reduce.reduce_scatter(whole.const_data_ptr<float>(), shard.mutable_data_ptr<float>(), shard.numel(), reduce_wire(),
                           op.add);

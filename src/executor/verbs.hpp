@@ -142,10 +142,6 @@ class Verbs {
   void note_loads(const model::Stage& stage, Block block, Microbatch m, const nn::Saved& saved);
   /// How many rows went where in the step, into its result.
   void record_rows();
-  /// The group that gathers a block and reduces its gradients.
-  [[nodiscard]] mesh::Group gathering(ParamBlock block) const {
-    return model_[block].of_experts ? mesh::Group::expert_shard : mesh::Group::shard;
-  }
   /// The stage of an op that names one.
   template <class Op>
   [[nodiscard]] const model::Stage& stage_of(const Op& op) const {

@@ -25,14 +25,19 @@ void check(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<
   expect_update(step, ranges, static_cast<std::int64_t>(elements));
 }
 
-/// Calls run(begin, end, decays) for all parts of `ranges`, tile by tile of a shard of `elements`.
+/// Calls run(begin, end, numbers) for all parts of `ranges`, tile by tile of a shard of `elements`.
 template <class Run>
-void for_tiles(std::span<const DecayRange> ranges, std::size_t elements, const Team& team, Run run) {
+void for_tiles(const AdamWStep& step, std::span<const DecayRange> ranges, std::size_t elements, const Team& team,
+               Run run) {
+  const AdamWScalars decaying = scalars(step);
+  AdamWScalars steady = decaying;
+  steady.decay = 0;
   const auto run_tile = [&](std::int64_t index) {
     const std::int64_t begin = index * tile, end = begin + tile;
     auto range = std::ranges::partition_point(ranges, [=](const DecayRange& r) { return r.elements.end <= begin; });
     for (; range != ranges.end() && range->elements.begin < end; ++range) {
-      run(std::max(begin, range->elements.begin), std::min(end, range->elements.end), range->decays);
+      run(std::max(begin, range->elements.begin), std::min(end, range->elements.end),
+          range->decays ? decaying : steady);
     }
   };
   parallel(team, (static_cast<std::int64_t>(elements) + tile - 1) / tile, run_tile);
@@ -42,20 +47,16 @@ template <class Gradient>
 void update(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<const Gradient> gradient,
             const AdamWState& state, std::span<c10::BFloat16> compute, const Team& team) {
   check<Gradient>(step, ranges, gradient, state, compute);
-  const AdamWScalars decaying = scalars(step);
-  AdamWScalars steady = decaying;
-  steady.decay = 0;
-  const auto run = [&](std::int64_t begin, std::int64_t end, bool decays) {
-    const AdamWStreams<Gradient> streams{.gradient = gradient.data() + begin,
-                                         .master = state.master.data() + begin,
-                                         .first_moment = state.first_moment.data() + begin,
-                                         .second_moment = state.second_moment.data() + begin,
-                                         .compute = compute.empty() ? nullptr : compute.data() + begin};
-    const AdamWScalars& numbers = decays ? decaying : steady;
-    compute.empty() ? adamw_pass<false>(numbers, streams, end - begin)
-                    : adamw_pass<true>(numbers, streams, end - begin);
-  };
-  for_tiles(ranges, gradient.size(), team, run);
+  for_tiles(step, ranges, gradient.size(), team,
+            [&](std::int64_t begin, std::int64_t end, const AdamWScalars& numbers) {
+              const AdamWStreams<Gradient> streams{.gradient = gradient.data() + begin,
+                                                   .master = state.master.data() + begin,
+                                                   .first_moment = state.first_moment.data() + begin,
+                                                   .second_moment = state.second_moment.data() + begin,
+                                                   .compute = compute.empty() ? nullptr : compute.data() + begin};
+              compute.empty() ? adamw_pass<false>(numbers, streams, end - begin)
+                              : adamw_pass<true>(numbers, streams, end - begin);
+            });
 }
 
 }  // namespace
@@ -87,16 +88,13 @@ void adamw(const AdamWStep& step, std::span<const DecayRange> ranges, std::span<
                 state.first_moment.size() == elements && state.second_moment.size() == elements,
             "both halves of masters, and moments, are as long as the gradient");
   expect_update(step, ranges, static_cast<std::int64_t>(elements));
-  const AdamWScalars decaying = scalars(step);
-  AdamWScalars steady = decaying;
-  steady.decay = 0;
-  for_tiles(ranges, elements, team, [&](std::int64_t begin, std::int64_t end, bool decays) {
+  for_tiles(step, ranges, elements, team, [&](std::int64_t begin, std::int64_t end, const AdamWScalars& numbers) {
     const SplitStreams streams{.gradient = gradient.data() + begin,
                                .first_moment = state.first_moment.data() + begin,
                                .second_moment = state.second_moment.data() + begin,
                                .compute = &state.gathered.data()[begin].x,
                                .remainder = state.remainder.data() + begin};
-    adamw_pass(decays ? decaying : steady, streams, end - begin);
+    adamw_pass(numbers, streams, end - begin);
   });
 }
 

@@ -12,7 +12,7 @@
 #include "optim/adamw_scalars.hpp"
 #include "optim/prefetch.hpp"
 #include "optim/streaming.hpp"
-#include "trireme/store/masters.hpp"
+#include "trireme/base/split_fp32.hpp"
 
 namespace trireme::optim {
 
@@ -76,9 +76,9 @@ inline void adamw_pass(const AdamWScalars& scalars, const SplitStreams& streams,
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < elements; ++i) {
     const float master =
-        updated(c, s.gradient[i], s.first_moment[i], s.second_moment[i], store::joined(s.compute[i], s.remainder[i]));
-    s.compute[i] = store::gathered_bits(master);
-    s.remainder[i] = store::remainder_bits(master);
+        updated(c, s.gradient[i], s.first_moment[i], s.second_moment[i], split::joined(s.compute[i], s.remainder[i]));
+    s.compute[i] = split::gathered_bits(master);
+    s.remainder[i] = split::remainder_bits(master);
   }
 }
 

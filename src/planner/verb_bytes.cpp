@@ -54,14 +54,15 @@ void VerbBytes::add(const schedule::Unshard& op) {
   if (op.in_place) return;
   const shard::BlockLayout& layout = layout_[op.block];
   const int ranks = op.from.value_or(layout.gathering());
-  transfer(op.from ? mesh::Group::shard_group : gathering(op.block), "all_gather",
+  transfer(op.from ? mesh::Group::shard_group : shard::gathering_group(model_[op.block]), "all_gather",
            layout.gathered() / ranks * width_ * (ranks - 1));
 }
 void VerbBytes::add(const schedule::Reshard&) {}
 void VerbBytes::add(const schedule::ReduceScatter& op) {
   if (op.in_place) return;
   const shard::BlockLayout& layout = layout_[op.block];
-  transfer(gathering(op.block), "reduce_scatter", layout.shard_elements() * wire_ * (layout.gathering() - 1));
+  transfer(shard::gathering_group(model_[op.block]), "reduce_scatter",
+           layout.shard_elements() * wire_ * (layout.gathering() - 1));
 }
 void VerbBytes::add(const schedule::AllReduce& op) {
   transfer(mesh::Group::replicate, "all_reduce",

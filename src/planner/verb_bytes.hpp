@@ -79,10 +79,6 @@ class VerbBytes {
   void copy(std::string_view operation, std::int64_t bytes);
   /// Elements of the keys and values of this rank's tokens that it sends to all other ranks of the context axis.
   [[nodiscard]] std::int64_t sent_keys() const;
-  /// The group that gathers a block and reduces its gradients.
-  [[nodiscard]] mesh::Group gathering(ParamBlock block) const {
-    return model_[block].of_experts ? mesh::Group::expert_shard : mesh::Group::shard;
-  }
   void all_to_all(std::int64_t bytes);
   /// To another pipeline rank.
   void pass(std::string_view operation, std::int64_t bytes);

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/split_fp32.hpp"
 
 namespace trireme::store {
 namespace {
@@ -23,8 +24,8 @@ void split_masters(std::span<const float> masters, std::span<c10::BFloat16> gath
   invariant(gathered.size() == masters.size() && remainder.size() == masters.size(),
             "both halves are as long as the masters");
   for_each(masters.size(), [&](std::size_t i) {
-    gathered[i].x = gathered_bits(masters[i]);
-    remainder[i] = remainder_bits(masters[i]);
+    gathered[i].x = split::gathered_bits(masters[i]);
+    remainder[i] = split::remainder_bits(masters[i]);
   });
 }
 
@@ -32,7 +33,7 @@ void join_masters(std::span<const c10::BFloat16> gathered, std::span<const std::
                   std::span<float> masters) {
   invariant(gathered.size() == masters.size() && remainder.size() == masters.size(),
             "both halves are as long as the masters");
-  for_each(masters.size(), [&](std::size_t i) { masters[i] = joined(gathered[i].x, remainder[i]); });
+  for_each(masters.size(), [&](std::size_t i) { masters[i] = split::joined(gathered[i].x, remainder[i]); });
 }
 
 std::span<std::int16_t> words(const at::Tensor& remainder) {

@@ -26,6 +26,15 @@ std::span<T> span(const at::Tensor& tensor) {
   return {tensor.mutable_data_ptr<std::remove_const_t<T>>(), static_cast<std::size_t>(tensor.numel())};
 }
 
+/// The first block of each ring, whose sizes all of its blocks have.
+std::vector<ParamBlock> first_of_rings(const model::Model& model) {
+  const std::vector<int> ring_of = schedule::rings(model);
+  std::vector<ParamBlock> first;
+  for (std::size_t b = 0; b < ring_of.size(); ++b)
+    if (ring_of[b] == static_cast<int>(first.size())) first.push_back(ParamBlock{static_cast<int>(b)});
+  return first;
+}
+
 /// Changes a tensor by way of the host's memory.
 template <class Change>
 void on_host_and_back(at::Tensor& tensor, Change change) {
@@ -141,7 +150,7 @@ void ParameterStore::allocate_shards(const Buffers& buffers) {
 
 void ParameterStore::allocate_rings(const Buffers& buffers) {
   const schedule::RingSizes& rings = buffers.rings;
-  const std::vector<int> ring_of = schedule::rings(model_);
+  const std::vector<ParamBlock> first = first_of_rings(model_);
   for (const auto& [ring, count] : {std::pair{&send_ring_, rings.sends}, {&receive_ring_, rings.receives}}) {
     ring->emplace_back();
     for (int i = 0; i < count; ++i)
@@ -149,13 +158,11 @@ void ParameterStore::allocate_rings(const Buffers& buffers) {
           device::buffer(Category::communication, buffers.stream_elements, compute_, Space::device, device_));
   }
   for (std::size_t ring = 0; ring < rings.parameters.size(); ++ring) {
-    const auto member = std::find(ring_of.begin(), ring_of.end(), static_cast<int>(ring)) - ring_of.begin();
-    const std::int64_t elements = layout_[ParamBlock{static_cast<int>(member)}].gathered();
+    const std::int64_t elements = layout_[first[ring]].gathered(), shard = layout_[first[ring]].shard_elements();
     parameter_ring_.emplace_back();
     gradient_ring_.emplace_back();
     upload_ring_.emplace_back();
     download_ring_.emplace_back();
-    const std::int64_t shard = layout_[ParamBlock{static_cast<int>(member)}].shard_elements();
     for (int i = 0; i < rings.uploads[ring]; ++i)
       upload_ring_.back().push_back(travelling(Category::parameters_sharded, shard, compute_));
     for (int i = 0; buffers.trains && i < rings.downloads[ring]; ++i)
@@ -180,11 +187,10 @@ std::vector<ParameterStore::Travelling> ParameterStore::all_travelling() const {
     if (!group_copy_.empty()) add(gather_of_copies, ParamBlock{b}, group_copy_[i]);
     if (!gradient_.empty()) add(reduce, ParamBlock{b}, gradient_[i]);
   }
-  const std::vector<int> ring_of = schedule::rings(model_);
+  const std::vector<ParamBlock> first = first_of_rings(model_);
   bool experts = false, others = false;
   for (std::size_t ring = 0; ring < parameter_ring_.size(); ++ring) {
-    const ParamBlock member{
-        static_cast<int>(std::find(ring_of.begin(), ring_of.end(), static_cast<int>(ring)) - ring_of.begin())};
+    const ParamBlock member = first[ring];
     for (const at::Tensor& slot : parameter_ring_[ring]) {
       add(gather, member, slot);
       if (!group_copy_.empty()) add(gather_of_copies, member, slot);

@@ -82,7 +82,7 @@ StopSignals::StopSignals(std::function<void(int signal)> on_signal)
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < signals.size(); ++i) {
     ::sigaction(signals[i], nullptr, &before_[i]);
-    if (signals[i] != SIGHUP || !ignored(SIGHUP)) ::sigaction(signals[i], &action, nullptr);
+    if (signals[i] != SIGHUP || before_[i].sa_handler != SIG_IGN) ::sigaction(signals[i], &action, nullptr);
   }
   const int signals_here = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
   if (wake_ < 0 || signals_here < 0)

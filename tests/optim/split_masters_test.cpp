@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/tensors.hpp"
+#include "trireme/base/split_fp32.hpp"
 #include "trireme/optim/adamw.hpp"
 #include "trireme/store/masters.hpp"
 
@@ -16,13 +17,13 @@ namespace trireme::optim::split_masters_test {
 namespace {
 
 float of_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
-float gathered(float master) { return of_bits(std::uint32_t{store::gathered_bits(master)} << 16); }
+float gathered(float master) { return of_bits(std::uint32_t{split::gathered_bits(master)} << 16); }
 
 TEST(SplitMasters, AreTheMastersWhateverTheyAre) {
   for (std::uint32_t high = 0; high <= 0xffffU; ++high)
     for (const std::uint32_t low : {0x0000U, 0x0001U, 0x1234U, 0x7fffU, 0x8000U, 0x8001U, 0xabcdU, 0xffffU}) {
       const float master = of_bits(high << 16 | low);
-      const float back = store::joined(store::gathered_bits(master), store::remainder_bits(master));
+      const float back = split::joined(split::gathered_bits(master), split::remainder_bits(master));
       if (std::isnan(master))
         ASSERT_TRUE(std::isnan(back) && std::isnan(gathered(master))) << std::hex << (high << 16 | low);
       else
@@ -71,8 +72,8 @@ TEST(SplitMasters, FollowFp32MastersWhoseCopyAPlainLoopRoundsAway) {
       masters[i] = of_bits((std::bit_cast<std::uint32_t>(masters[i]) & 0xffff0000U) | 0x8000U);
     if (count % 10 == 1) store::split_masters(masters, gathered, remainder);
     for (auto i = static_cast<std::size_t>(count % 16); i < masters.size(); i += 16) {
-      gathered[i].x = store::gathered_bits(masters[i]);
-      remainder[i] = store::remainder_bits(masters[i]);
+      gathered[i].x = split::gathered_bits(masters[i]);
+      remainder[i] = split::remainder_bits(masters[i]);
     }
     at::Tensor gradient = 3 * at::randn({elements});
     gradient.narrow(0, 9, 20'000).zero_();

@@ -38,6 +38,9 @@ struct Fp8Format {
 /// Elements along the summed dimension that share a scale of recipe mx.
 inline constexpr std::int64_t mx_block = 32;
 
+/// |x| as bits: in this order NaN is beyond infinity, and infinity beyond all else.
+[[nodiscard]] constexpr std::uint32_t magnitude_bits(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffffU; }
+
 /// 2^exponent; exponent: of a normal number.
 [[nodiscard]] constexpr float power_of_two(int exponent) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);

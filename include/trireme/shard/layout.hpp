@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/base/ids.hpp"
+#include "trireme/mesh/groups.hpp"
 #include "trireme/model/model.hpp"
 
 /// Who owns which elements of which parameter: the one truth for sharding, checkpoints and resharding.
@@ -12,6 +13,11 @@ namespace trireme::shard {
 
 /// Every parameter starts at a multiple of this many elements, so offsets are the same in fp32 and bf16.
 inline constexpr std::int64_t alignment = 64;
+
+/// The group that gathers a block and reduces its gradients.
+[[nodiscard]] inline mesh::Group gathering_group(const model::ParameterBlock& block) {
+  return block.of_experts ? mesh::Group::expert_shard : mesh::Group::shard;
+}
 
 /// Half-open range of elements.
 struct Range {

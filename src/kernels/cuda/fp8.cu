@@ -15,9 +15,6 @@ struct Largest {
   __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a > b ? a : b; }
 };
 
-/// |x| as bits: in this order NaN is beyond infinity, and infinity beyond all else.
-__device__ inline std::uint32_t magnitude_bits(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffffU; }
-
 /// The code of the nearest value, ties to even. v: not beyond the largest one, or NaN.
 template <Fp8Type type>
 __device__ inline std::uint8_t fp8_code(float v) {

@@ -17,9 +17,6 @@ namespace {
 
 constexpr std::int64_t stripe = 256;  ///< columns that one thread goes down at a time
 
-/// |x| as bits: in this order NaN is beyond infinity, and infinity beyond all else.
-std::uint32_t magnitude(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffffU; }
-
 /// |v| to the nearest value of the type, ties to even; v: not beyond the largest one. Between two powers of two the
 /// values are as far apart as the bits of the mantissa say; below the least normal one as far as there, which is what
 /// adding a number does whose last bit that distance is.
@@ -29,7 +26,7 @@ float rounded(float v) {
   constexpr int dropped = 23 - format.mantissa_bits;
   constexpr float least_normal = power_of_two(format.least_exponent);
   constexpr float shifter = power_of_two(format.least_exponent + dropped);
-  const std::uint32_t bits = magnitude(v), sign = std::bit_cast<std::uint32_t>(v) & 0x80000000U;
+  const std::uint32_t bits = magnitude_bits(v), sign = std::bit_cast<std::uint32_t>(v) & 0x80000000U;
   const std::uint32_t even = bits + ((1U << (dropped - 1)) - 1) + ((bits >> dropped) & 1U);
   const float normal = std::bit_cast<float>(even & ~((1U << dropped) - 1));
   const float small = (std::bit_cast<float>(bits) + shifter) - shifter;
@@ -46,7 +43,7 @@ void round_run(const T* from, float* to, std::int64_t count, float scale) {
 template <class T>
 std::uint32_t largest(const T* from, std::int64_t count) {
   std::uint32_t most = 0;
-  for (std::int64_t c = 0; c < count; ++c) most = std::max(most, magnitude(get(from[c])));
+  for (std::int64_t c = 0; c < count; ++c) most = std::max(most, magnitude_bits(get(from[c])));
   return most;
 }
 
@@ -72,7 +69,7 @@ void round_columns(Rows<const T> x, std::int64_t length, Rows<float> out) {
       const std::int64_t last = std::min(x.count, first + length);
       std::fill_n(most, width, 0U);
       for (std::int64_t r = first; r < last; ++r)
-        for (std::int64_t c = 0; c < width; ++c) most[c] = std::max(most[c], magnitude(get(x[r][begin + c])));
+        for (std::int64_t c = 0; c < width; ++c) most[c] = std::max(most[c], magnitude_bits(get(x[r][begin + c])));
       for (std::int64_t c = 0; c < width; ++c) scale[c] = fp8_scale(fp8_scale_byte(most[c], type));
       for (std::int64_t r = first; r < last; ++r)
         for (std::int64_t c = 0; c < width; ++c)

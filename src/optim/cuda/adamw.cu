@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/block.cuh"
 #include "optim/cuda/passes.hpp"
+#include "trireme/base/split_fp32.hpp"
 
 namespace trireme::optim::cuda {
 namespace {
@@ -16,18 +17,6 @@ __device__ inline void update(const AdamWScalars& c, bool decays, float gradient
   v = fmaf(c.one_minus_beta2, __fmul_rn(g, g), __fmul_rn(c.beta2, v));
   const float decayed = decays ? fmaf(-c.decay, master, master) : master;
   master = fmaf(-c.step_size, m / fmaf(sqrtf(v), c.second_correction, c.eps), decayed);
-}
-
-// The bits of include/trireme/store/masters.hpp.
-__device__ inline unsigned gathered_bits(float master) {
-  return master != master ? 0x7fc0U : (__float_as_uint(master) + 0x8000U) >> 16;
-}
-__device__ inline unsigned remainder_bits(float master) {
-  return master != master ? 0U : __float_as_uint(master) & 0xffffU;
-}
-__device__ inline float joined(c10::BFloat16 gathered, std::int16_t remainder) {
-  return __uint_as_float((static_cast<unsigned>(gathered.x) << 16) +
-                         static_cast<unsigned>(static_cast<int>(remainder)));
 }
 
 /// split: masters are the copy and what it left of them.
@@ -66,15 +55,15 @@ struct Update {
     if constexpr (split) {
       rounded = load<k>(streams.compute + i);
       rest = load<k>(streams.remainder + i);
-      for (int j = 0; j < k; ++j) master.at[j] = joined(rounded.at[j], rest.at[j]);
+      for (int j = 0; j < k; ++j) master.at[j] = split::joined(rounded.at[j].x, rest.at[j]);
     } else {
       master = load<k>(streams.master + i);
     }
     for (int j = 0; j < k; ++j) {
       update(scalars, decays, g.at[j], m.at[j], v.at[j], master.at[j]);
       if constexpr (split) {
-        rounded.at[j].x = static_cast<std::uint16_t>(gathered_bits(master.at[j]));
-        rest.at[j] = static_cast<std::int16_t>(remainder_bits(master.at[j]));
+        rounded.at[j].x = split::gathered_bits(master.at[j]);
+        rest.at[j] = split::remainder_bits(master.at[j]);
       } else {
         rounded.at[j] = static_cast<c10::BFloat16>(master.at[j]);
       }

@@ -20,7 +20,7 @@ executor::Link link_of(store::ParameterStore::Travelling::Over over, mesh::Group
 
 void add_windows(const model::Model& model, const store::ParameterStore& store, const executor::Links& links) {
   for (const auto& [over, block, memory] : store.all_travelling()) {
-    const mesh::Group of_shards = model[block].of_experts ? mesh::Group::expert_shard : mesh::Group::shard;
+    const mesh::Group of_shards = shard::gathering_group(model[block]);
     // A group of one rank copies, and has no link for its copies.
     if (comm::Collectives* const link = links.find(link_of(over, of_shards)); link != nullptr) link->add_window(memory);
   }

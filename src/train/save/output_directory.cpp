@@ -21,33 +21,42 @@ namespace fs = std::filesystem;
 
 namespace {
 
+std::string metrics_of(const config::RunConfig& config) { return fs::path(config.run.output) / "metrics.jsonl"; }
+
+/// What an earlier run has left in the directories of this one.
+struct Earlier {
+  bool ran, saved;
+};
+Earlier earlier_run(const config::RunConfig& config) {
+  std::error_code error;
+  const fs::path metrics = metrics_of(config);
+  return {.ran = fs::exists(metrics, error) && fs::file_size(metrics, error) > 0,
+          .saved = !checkpoint::list_checkpoints(config.checkpoint.directory).empty()};
+}
+
 /// A directory that holds an earlier run is used to resume, or when the run file allows it.
 void check_earlier_run(const config::RunConfig& config) {
   if (config.run.overwrite) return;
-  const fs::path metrics = fs::path(config.run.output) / "metrics.jsonl";
   const std::string& directory = config.checkpoint.directory;
-  std::error_code error;
-  const bool ran = fs::exists(metrics, error) && fs::file_size(metrics, error) > 0;
-  const bool saved = !checkpoint::list_checkpoints(directory).empty();
+  const auto [ran, saved] = earlier_run(config);
   if (config.checkpoint.resume == "none" && (ran || saved))
     throw CheckpointError(
         fmt::format("{} holds an earlier run, but checkpoint.resume is none. Set checkpoint.resume = auto to resume "
                     "it, another {}, or run.overwrite = true to start over.",
                     saved ? directory : config.run.output, saved ? "checkpoint.directory" : "run.output"));
   if (config.checkpoint.resume != "auto" || !ran || saved) return;
-  if (!fs::is_directory(directory, error))
+  if (std::error_code error; !fs::is_directory(directory, error))
     throw CheckpointError(
         fmt::format("run.output {} holds an earlier run ({}), and there is no checkpoint to continue it from. Set "
                     "another run.output, or run.overwrite = true to start over.",
-                    config.run.output, metrics.string()));
+                    config.run.output, metrics_of(config)));
 }
 
 /// Whether a run began here and saved nothing. For who holds the lock: the run may be under way.
 bool begins_again(const config::RunConfig& config) {
-  std::error_code error;
-  const fs::path metrics = fs::path(config.run.output) / "metrics.jsonl";
-  return !config.run.overwrite && config.checkpoint.resume == "auto" && fs::exists(metrics, error) &&
-         fs::file_size(metrics, error) > 0 && checkpoint::list_checkpoints(config.checkpoint.directory).empty();
+  if (config.run.overwrite || config.checkpoint.resume != "auto") return false;
+  const auto [ran, saved] = earlier_run(config);
+  return ran && !saved;
 }
 
 void create(const char* what, const std::string& directory) {

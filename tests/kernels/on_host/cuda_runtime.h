@@ -73,16 +73,6 @@ V __shfl_xor_sync(unsigned mask, V value, int step) {
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline void __stwb(uint4* to, uint4 value) { *to = value; }
-inline unsigned __float_as_uint(float value) {
-  unsigned bits = 0;
-  std::memcpy(&bits, &value, sizeof value);
-  return bits;
-}
-inline float __uint_as_float(unsigned bits) {
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof bits);
-  return value;
-}
 
 inline int atomicAdd(int* to, int term) {
   const int before = *to;
