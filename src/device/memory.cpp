@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/device/memory.hpp"
 
+#include <sys/mman.h>
+
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -105,14 +107,25 @@ void reset_peaks() {
   block_cache().reset_peak();
 }
 
-ResidentSet rss_bytes() {
-  ResidentSet set;
+ProcessMemory process_memory() {
+  ProcessMemory memory;
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmRSS:")) set.current = kilobytes(line);
-    if (line.starts_with("VmHWM:")) set.peak = kilobytes(line);
+    if (line.starts_with("VmRSS:")) memory.resident.current = kilobytes(line);
+    if (line.starts_with("VmHWM:")) memory.resident.peak = kilobytes(line);
+    if (line.starts_with("VmSize:")) memory.mapped.current = kilobytes(line);
+    if (line.starts_with("VmPeak:")) memory.mapped.peak = kilobytes(line);
   }
-  return set;
+  return memory;
+}
+
+bool can_map(Bytes bytes) {
+  if (bytes.value <= 0) return true;
+  const auto size = static_cast<std::size_t>(bytes.value);
+  void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return false;
+  munmap(at, size);
+  return true;
 }
 
 }  // namespace trireme::device

@@ -77,7 +77,7 @@ void Reporter::report(const TrainedStep& step, const checkpoint::State& state, d
               .skipped_steps = state.skipped,
               .memory = step.memory,
               .op_text = [this](int op) { return ops_.text(op); },
-              .rss = device::rss_bytes(),
+              .rss = device::process_memory().resident,
               .traffic = job_.step_traffic()};
   if (job_.mesh().pipeline > 1) row.pipeline_wait_seconds = result.pipeline_wait_seconds;
   row.pipeline_bubble = result.pipeline_bubble;

@@ -2,6 +2,7 @@
 #include "trireme/device/memory.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <set>
 #include <string>
@@ -103,14 +104,33 @@ TEST(Peaks, OfTheTwoSpacesAreApart) {
   EXPECT_EQ(memory_use()[Space::device].peak_total, device);
 }
 
-TEST(ResidentSet, HoldsWhatTheProcessTouched) {
-  const ResidentSet before = rss_bytes();
-  ASSERT_GT(before.current.value, 0);
+TEST(ProcessMemory, HoldsWhatTheProcessTouchedAndMapped) {
+  const ProcessMemory before = process_memory();
+  ASSERT_GT(before.resident.current.value, 0);
   constexpr std::size_t size = std::size_t{32} << 20;
-  std::vector<char> touched(size, 1);
-  const ResidentSet after = rss_bytes();
-  EXPECT_GT(after.current - before.current, Bytes{size / 2}) << static_cast<int>(touched[size / 2]);
-  EXPECT_GE(after.peak, after.current);
+  {
+    std::vector<char> touched(size, 1);
+    const ProcessMemory after = process_memory();
+    EXPECT_GT(after.resident.current - before.resident.current, Bytes{size / 2}) << static_cast<int>(touched[size / 2]);
+    EXPECT_GE(after.resident.peak, after.resident.current);
+    EXPECT_GE(after.mapped.current, after.resident.current);
+  }
+  EXPECT_GE(process_memory().mapped.peak, process_memory().mapped.current);
+}
+
+TEST(ProcessMemory, IsBoundedByTheLimitOnAddressSpace) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &limit), 0);
+  const auto used = static_cast<rlim_t>(process_memory().mapped.current.value);
+  const rlimit bounded{.rlim_cur = used + (rlim_t{64} << 20), .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &bounded), 0);
+  const bool small = can_map(Bytes{8 << 20});
+  const bool large = can_map(Bytes{128 << 20});
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  EXPECT_TRUE(small);
+  EXPECT_FALSE(large);
+  EXPECT_TRUE(can_map(Bytes{128 << 20}));
+  EXPECT_TRUE(can_map(Bytes{-1})) << "nothing";
 }
 
 TEST(Peaks, RememberTheOpThatReachedThem) {

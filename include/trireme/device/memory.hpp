@@ -125,11 +125,20 @@ struct MemoryUse {
 /// Begins new peaks from what is in use now.
 void reset_peaks();
 
-/// Resident set of the process, as the kernel counts it; zeros where it does not say.
-struct ResidentSet {
+/// A size of the process, as the kernel counts it.
+struct ProcessSize {
   Bytes current;
   Bytes peak;
 };
-[[nodiscard]] ResidentSet rss_bytes();
+
+/// Memory of the process; zeros where the kernel does not say.
+struct ProcessMemory {
+  ProcessSize resident;
+  ProcessSize mapped;  ///< address space, which `ulimit -v` bounds
+};
+[[nodiscard]] ProcessMemory process_memory();
+
+/// Whether the system would map so much more now.
+[[nodiscard]] bool can_map(Bytes bytes);
 
 }  // namespace trireme::device

@@ -9,6 +9,7 @@
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/seconds.hpp"
+#include "trireme/device/allocator.hpp"
 #include "trireme/mpi/gather.hpp"
 
 namespace trireme::checkpoint {
@@ -70,6 +71,7 @@ bool BackgroundSave::waits_for_saves(const std::string& failure) {
   const std::string said = mpi::agree_on_failure(world_, failure);
   if (said.empty()) return false;
   staging_.reset();
+  device::trim();  // for the libraries that allocate beside the cache
   no_memory_ = true;
   if (world_.rank() == 0) log::warning("checkpoint.async: the training waits for its saves: " + said);
   return true;

@@ -12,6 +12,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/device/buffer.hpp"
+#include "trireme/device/memory.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -23,6 +24,9 @@ std::optional<std::int64_t> number_in(const char* path) {
   if (file >> number) return number;
   return std::nullopt;
 }
+
+/// Stack and buffers of the thread that writes the copy.
+constexpr Bytes of_writer{16 << 20};
 
 }  // namespace
 
@@ -44,16 +48,25 @@ Bytes staging_bytes(const shard::Layout& layout) {
 Staging::Staging(const Shards& shards, int ranks_on_node) : blocks_(shards.model.param_blocks()) {
   const Bytes needed = staging_bytes(shards.layout);
   const Bytes available = available_host_memory();
-  if (fault::point("ckpt.memory") || needed.value > available.value / ranks_on_node)
+  const device::ProcessMemory before = device::process_memory();
+  const Bytes next_step = before.resident.peak - before.resident.current;
+  if (fault::point("ckpt.memory") || (needed + next_step).value > available.value / ranks_on_node)
     throw EnvironmentError(
-        fmt::format("a copy of what a rank saves takes {}, and {} ranks share the {} that this node "
-                    "has left; set checkpoint.async = false, or use more nodes",
-                    to_text(needed), ranks_on_node, to_text(available)));
+        fmt::format("a copy of what a rank saves takes {}, its next step {} more than it holds now, and {} ranks share "
+                    "the {} that this node has left; set checkpoint.async = false, or use more nodes",
+                    to_text(needed), to_text(next_step), ranks_on_node, to_text(available)));
+  const Bytes held = before.mapped.current - device::memory_use().cached;
   for (const Quantity quantity : all_quantities)
     for (int b = 0; b < blocks_; ++b)
       copies_.push_back(device::buffer(device::Category::other,
                                        static_cast<std::int64_t>(shards.values(quantity, ParamBlock{b}).size()),
                                        DType::fp32, device::Space::host));
+  const Bytes again = before.mapped.peak - held - device::memory_use().cached;
+  if (!device::can_map(again + of_writer))
+    throw EnvironmentError(
+        fmt::format("a copy of what a rank saves takes {}, and its next step then {} more address space than the system "
+                    "gives; set checkpoint.async = false, or raise ulimit -v",
+                    to_text(needed), to_text(again)));
 }
 
 void Staging::copy(const Shards& shards) {

@@ -50,7 +50,7 @@ struct StepRow {
   std::int64_t skipped_steps = 0;  ///< since the run began
   device::MemoryUse memory;
   std::function<std::string(int op)> op_text{};  ///< an op of the step's schedule in words
-  device::ResidentSet rss;
+  device::ProcessSize rss;
   comm::TrafficTable traffic;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Saves beside the training: what is written is what was there when it began, and no end of one goes unnoticed.
+#include <sys/resource.h>
+
 #include "checkpoint/rank_shards.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
@@ -102,6 +104,21 @@ TEST_F(Background, WithoutMemoryOrAThreadOnOneRankNobodyBegins) {
     EXPECT_EQ(device::memory_use()[device::Space::host].total.value, before);
   }
   EXPECT_GT(available_host_memory().value, 0);
+}
+
+// Gradients and activations are free while a copy is made, and are allocated again in the next step.
+TEST_F(Background, CopyLeavesRoomForTheNextStep) {
+  ASSERT_TRUE(device::can_map(Bytes{512 << 20}));
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &limit), 0);
+  const device::ProcessSize mapped = device::process_memory().mapped;
+  ASSERT_GT((mapped.peak - mapped.current).value, 256 << 20);
+  BackgroundSave background(world_);
+  const rlimit bounded{.rlim_cur = static_cast<rlim_t>(mapped.peak.value - (128 << 20)), .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &bounded), 0);
+  const bool started = background.start(held_.shards(), state_at(10), options(0));
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  EXPECT_FALSE(started);
 }
 
 TEST_F(Background, EndsBeforeItsOwner) {

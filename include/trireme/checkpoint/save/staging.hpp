@@ -15,7 +15,8 @@ namespace trireme::checkpoint {
 class Staging {
  public:
   /// As much memory as `shards` take, charged to `other` on the host. ranks_on_node: as many do the same on this node.
-  /// Throws EnvironmentError when there is less.
+  /// Throws EnvironmentError when the system does not have it beside what the process, at its peak, had more than now:
+  /// training takes that again.
   Staging(const Shards& shards, int ranks_on_node);
 
   /// Copies `shards`, of the same model and mesh as those it was made for. From the compute thread: uses its team.
