@@ -90,6 +90,20 @@ std::string with_remedy(const std::system_error& error) {
                      error.what());
 }
 
+std::string out_of_memory(std::string_view said) {
+  return fmt::format(
+      "Out of host memory: {}. Use a smaller model, batch or sequence, more ranks or nodes, or raise the limit "
+      "(`ulimit -v`, the job's --mem); `trireme plan` shows what a rank needs.",
+      said);
+}
+
+/// oneDNN, by which libtorch multiplies on CPUs, has one message for all that stops it; with shapes that libtorch gives
+/// it, that is memory.
+bool is_of_onednn(const std::exception& error) {
+  const std::string_view said = error.what();
+  return said.starts_with("could not execute a primitive") || said.starts_with("could not create a ");
+}
+
 std::string unexpected(const std::exception& error) {
   return fmt::format("{} (unexpected: report this as a bug in Trireme)", error.what());
 }
@@ -145,16 +159,14 @@ void abort_job_for_current_exception() {
   } catch (const Error& error) {
     abort_job(error.code(), error.what());
   } catch (const std::bad_alloc&) {
-    abort_job(
-        ExitCode::environment,
-        "Out of host memory: the system gave no more. Use a smaller model, batch or sequence, more ranks or nodes, "
-        "or raise the limit (`ulimit -v`, the job's --mem); `trireme plan` shows what a rank needs.");
+    abort_job(ExitCode::environment, out_of_memory("the system gave no more"));
   } catch (const std::system_error& error) {
     const ExitCode code = code_of(error.code());
     abort_job(code, code == ExitCode::bug           ? unexpected(error)
                     : code == ExitCode::environment ? with_remedy(error)
                                                     : error.what());
   } catch (const std::exception& error) {
+    if (is_of_onednn(error)) abort_job(ExitCode::environment, out_of_memory(fmt::format("oneDNN {}", error.what())));
     abort_job(ExitCode::bug, unexpected(error));
   } catch (...) {
     abort_job(ExitCode::bug, "An unknown exception: report this as a bug in Trireme.");

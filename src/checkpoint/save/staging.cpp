@@ -63,10 +63,10 @@ Staging::Staging(const Shards& shards, int ranks_on_node) : blocks_(shards.model
                                        DType::fp32, device::Space::host));
   const Bytes again = before.mapped.peak - held - device::memory_use().cached;
   if (!device::can_map(again + of_writer))
-    throw EnvironmentError(
-        fmt::format("a copy of what a rank saves takes {}, and its next step then {} more address space than the system "
-                    "gives; set checkpoint.async = false, or raise ulimit -v",
-                    to_text(needed), to_text(again)));
+    throw EnvironmentError(fmt::format(
+        "a copy of what a rank saves takes {}, and its next step then {} more address space than the system "
+        "gives; set checkpoint.async = false, or raise ulimit -v",
+        to_text(needed), to_text(again)));
 }
 
 void Staging::copy(const Shards& shards) {
