@@ -13,6 +13,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/flush.hpp"
 #include "trireme/base/io/open_alone.hpp"
+#include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/io/truncate.hpp"
 
 namespace trireme::io {
@@ -32,6 +33,7 @@ std::string remedy(int error) {
     case EFBIG: return "raise the limit (`ulimit -f`), or choose another file system";
     case EWOULDBLOCK: return "another process is writing it; wait for its end, or name another file";
     case EISDIR: return "name a file in it";
+    case ENAMETOOLONG: return std::string(remedy_of_long_name);
     default: return "choose another file system";
   }
 }

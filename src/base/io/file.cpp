@@ -59,9 +59,10 @@ std::string_view remedy_of_read(int error) {
 [[noreturn]] void cannot_write(const std::string& path, std::string_view what, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
   throw WriteError(fmt::format("{}: cannot {}: {}; {}", path, what, reason(error),
-                               error == EFBIG ? "raise the limit (`ulimit -f`) or write to another file system"
-                               : full         ? "free space or write elsewhere"
-                                              : "check the directory and its permissions"));
+                               error == EFBIG          ? "raise the limit (`ulimit -f`) or write to another file system"
+                               : error == ENAMETOOLONG ? remedy_of_long_name
+                               : full                  ? "free space or write elsewhere"
+                                                       : "check the directory and its permissions"));
 }
 
 Descriptor opened_by(const std::string& path, int flags) {
@@ -76,6 +77,8 @@ Descriptor opened_by(const std::string& path, int flags) {
 void cannot_read(const std::string& path, std::string_view what, int error) {
   if (error == ENOENT || error == ENOTDIR)
     throw CheckpointError(fmt::format("{}: cannot {}: {}; check the path", path, what, reason(error)));
+  if (error == ENAMETOOLONG)
+    throw ReadError(fmt::format("{}: cannot {}: {}; {}", path, what, reason(error), remedy_of_long_name));
   throw ReadError(fmt::format("{}: cannot {}: {} ({}), which says nothing about its contents: nothing was changed; {}",
                               path, what, name_of(error), reason(error), remedy_of_read(error)));
 }

@@ -30,6 +30,7 @@ std::string open_failure(const std::string& path, int error) {
   if (error == EMFILE || error == ENFILE) {
     return "cannot be opened: too many open files; raise the limit (`ulimit -n`) or join token files into fewer";
   }
+  if (error == ENAMETOOLONG) return fmt::format("cannot be opened: {}; {}", std::strerror(error), remedy_of_long_name);
   return fmt::format("cannot be opened: {}", std::strerror(error));
 }
 

@@ -9,6 +9,8 @@
 
 #include "huggingface/files.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/atomic_file.hpp"
+#include "trireme/base/io/input_file.hpp"
 
 namespace trireme::io {
 namespace {
@@ -91,6 +93,19 @@ TEST(StatusOf, TellsNothingFromWhatCannotBeLookedAt) {
   EXPECT_EQ(status_of(root / "file").bytes, 4);
   EXPECT_EQ(status_of(root.path()).kind, PathKind::directory);
   EXPECT_THROW((void)status_of(root / std::string(5000, 'x')), ReadError);  // ENAMETOOLONG
+}
+
+TEST(LongNames, AreReportedWithTheirRemedy) {
+  const TemporaryDirectory root;
+  const std::string path = root / std::string(300, 'x');
+  const std::vector<std::string> parts{"xxx", "File name too long; give it a shorter name (255 bytes at most"};
+  using huggingface::expect_parts, huggingface::message_of;
+  expect_parts(message_of<ReadError>([&] { (void)status_of(path); }), parts);
+  expect_parts(message_of<ReadError>([&] { (void)File::open(path); }), parts);
+  expect_parts(message_of<DataError>([&] { (void)InputFile(path, "text file"); }), parts);
+  expect_parts(message_of<WriteError>([&] { replace_text(path, "text"); }), parts);
+  expect_parts(message_of<WriteError>([&] { (void)AtomicFile(path); }), parts);
+  EXPECT_EQ(root.names(), std::vector<std::string>{});
 }
 
 }  // namespace
