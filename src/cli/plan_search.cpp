@@ -5,10 +5,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 
 #include "cli/plan_time.hpp"
+#include "trireme/base/crc32c.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/base/io/file.hpp"
 #include "trireme/planner/search/search.hpp"
 
 namespace trireme::cli {
@@ -45,7 +49,29 @@ planner::SearchResult searched(const config::RunConfig& config, int ranks, const
                          {.keep = 10, .progress = [&](const auto& progress) { line.show(progress); }});
 }
 
+/// What a search writes: the checksum tells whether it was edited since.
+std::string marked(const std::string& run_file) {
+  return fmt::format("# Written by `trireme plan --search`, which replaces this file unless it was edited ({:08x})\n{}",
+                     crc32c(run_file), run_file);
+}
+
 }  // namespace
+
+void check_search_output(const std::string& path) {
+  constexpr std::int64_t longest = 1 << 20;  // of a run file
+  const io::PathStatus found = io::status_of(path);
+  if (found.kind != io::PathKind::file) return;
+  const std::string text = found.bytes > longest ? "" : io::read_text(path, longest);
+  if (text != marked(text.substr(std::min(text.find('\n') + 1, text.size()))))
+    throw ConfigError(fmt::format(
+        "{} exists and is left as it is: no search wrote it, or it was edited since; remove it, or write another file "
+        "with -o",
+        path));
+}
+
+void write_search_output(const std::string& path, const std::string& run_file) {
+  write_plan_file(path, marked(run_file));
+}
 
 void add_plan_search(CLI::App& command, PlanSearch& arguments) {
   CLI::Option* search = command.add_flag(
@@ -60,12 +86,13 @@ void add_plan_search(CLI::App& command, PlanSearch& arguments) {
 void plan_search(const config::RunConfig& config, int ranks, const std::string& machine, const std::string& run_file,
                  const PlanSearch& arguments) {
   const planner::Machine on = machine_for_plan(machine);
+  const std::string path =
+      arguments.output.empty() ? std::filesystem::path(run_file).stem().string() + "-best.toml" : arguments.output;
+  check_search_output(path);
   const planner::SearchResult result = searched(config, ranks, on);
   fmt::print("{}", planner::to_text(result));
   if (result.best.empty()) return;
-  const std::string path =
-      arguments.output.empty() ? std::filesystem::path(run_file).stem().string() + "-best.toml" : arguments.output;
-  write_plan_file(path, config::print_run_file(result.best.front().config));
+  write_search_output(path, config::print_run_file(result.best.front().config));
   fmt::print("written: {}\n", path);
 }
 

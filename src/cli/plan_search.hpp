@@ -17,10 +17,17 @@ struct PlanSearch {
   std::string output;  ///< where the best run file goes; empty: RUN-best.toml in the working directory
 };
 
+/// Throws ConfigError where `path` is a file other than one that a search wrote and nobody edited since.
+void check_search_output(const std::string& path);
+
+/// Writes `run_file` to `path` in a form that `check_search_output` knows again. Throws WriteError.
+void write_search_output(const std::string& path, const std::string& run_file);
+
 void add_plan_search(CLI::App& command, PlanSearch& arguments);
 
 /// Searches, prints the best ten and writes the best as a run file; with a progress line where standard error is a
-/// terminal. `config`: complete, `sync.policy` resolved. Throws ConfigError, WriteError.
+/// terminal. `config`: complete, `sync.policy` resolved. Throws ConfigError, also where the file to
+/// write is in the way, before it searches; WriteError.
 void plan_search(const config::RunConfig& config, int ranks, const std::string& machine, const std::string& run_file,
                  const PlanSearch& arguments);
 

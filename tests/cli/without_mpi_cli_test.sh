@@ -56,6 +56,10 @@ grep -q "tokens/s $first " out.txt || fail "the written run file is not the firs
 script -qec "$TRIREME plan run.toml --ranks 4 --machine h100 --search -o other.toml" /dev/null </dev/null | tr '\r' '@' >seen.txt
 grep -q '@.\[Ksearch: [0-9]* of [0-9]* candidates, ' seen.txt || fail "no progress line on a terminal: $(cat seen.txt)"
 cmp run-best.toml other.toml || fail "-o, or another best"
+echo '# mine' >>other.toml && cp other.toml before.toml
+program plan run.toml --ranks 4 --machine h100 --search -o other.toml
+expect_end 2 'other.toml exists and is left as it is'
+cmp other.toml before.toml || fail 'a search wrote over an edited file'
 
 program plan run.toml --ranks 4 --machine h100 --tokens 2T
 expect_done
