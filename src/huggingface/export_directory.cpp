@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "base/io/json.hpp"
+#include "huggingface/safetensors_header.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
@@ -53,8 +54,16 @@ void must(const std::error_code& error, const std::string& what) {
     throw WriteError(fmt::format("cannot {}: {}; check the directory and its permissions", what, error.message()));
 }
 
-bool is_written_by_us(const std::string& name) {
-  return std::any_of(written.begin(), written.end(), [&](const char* glob) { return glob_match(glob, name); });
+bool is_written_by_us(const fs::path& entry) {
+  const std::string name = entry.filename().string();
+  if (std::none_of(written.begin(), written.end(), [&](const char* glob) { return glob_match(glob, name); }))
+    return false;
+  if (entry.extension() != ".safetensors") return true;
+  try {
+    return is_written_by_trireme(io::File::open(entry.string()));
+  } catch (const CheckpointError&) {  // damaged: nobody knows whose it is
+    return false;
+  }
 }
 
 }  // namespace
@@ -67,6 +76,7 @@ void ExportDirectory::check(const std::string& directory, bool overwrite) {
   std::error_code error;
   const std::vector<fs::path> entries = io::entries_of(directory, error);
   if (error) io::cannot_read(directory, "be read", error.value());  // whose files it holds is unknown
+  bool has_weights = false;
   for (const fs::path& entry : entries) {
     if (!overwrite) {
       throw CheckpointError(
@@ -74,14 +84,19 @@ void ExportDirectory::check(const std::string& directory, bool overwrite) {
                       "--overwrite`, in a run file run.overwrite = true",
                       directory));
     }
-    const std::string name = entry.filename().string();
-    if (!is_written_by_us(name)) {
+    if (!is_written_by_us(entry)) {
       throw CheckpointError(
-          fmt::format("{}: holds {}, which no export wrote, so it is not overwritten; move it away or export to "
-                      "another directory",
-                      directory, io::in_quotes(name)));
+          fmt::format("{}: holds {}, which no export of Trireme wrote, so it is not overwritten; move it away or "
+                      "export to another directory",
+                      directory, io::in_quotes(entry.filename().string())));
     }
+    has_weights = has_weights || entry.extension() == ".safetensors";
   }
+  if (!entries.empty() && !has_weights)
+    throw CheckpointError(
+        fmt::format("{}: holds files but no weights, so no export of Trireme wrote it, and it is not "
+                    "overwritten; move it away or export to another directory",
+                    directory));
 }
 
 ExportDirectory::ExportDirectory(const std::string& directory)

@@ -11,7 +11,7 @@ namespace trireme::huggingface {
 class ExportDirectory {
  public:
   /// Throws CheckpointError when `directory` is in the way: not a directory, or not empty without `overwrite`, or with
-  /// files that no export wrote, which are never deleted.
+  /// files that no export wrote, which are never deleted: weights of others, too.
   static void check(const std::string& directory, bool overwrite);
 
   /// Makes the temporary directory anew. Throws WriteError, also while another process writes to it.

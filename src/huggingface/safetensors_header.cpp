@@ -23,6 +23,7 @@ using nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "safetensors files are little endian");
 
 constexpr std::int64_t length_bytes = 8;
+constexpr std::string_view writer = "trireme";
 constexpr std::string_view copy_again = "the file is damaged, copy or download it again";
 
 struct KnownType {
@@ -161,14 +162,24 @@ void check_coverage(const io::File& file, const TensorTable& tensors, std::int64
     damaged(file, fmt::format("has {} bytes at its end that belong to no tensor", file.size() - end));
 }
 
-}  // namespace
-
-TensorTable read_header(const io::File& file) {
+json header_of(const io::File& file) {
   std::string text(static_cast<std::size_t>(header_length(file)), '\0');
   file.read_at(length_bytes, std::as_writable_bytes(std::span(text)));
-  const json header = io::parse_json(file.path(), text);
+  json header = io::parse_json(file.path(), text);
   if (!header.is_object()) damaged(file, "has a header that is not a table of tensors");
-  const std::int64_t data_begin = length_bytes + static_cast<std::int64_t>(text.size());
+  return header;
+}
+
+}  // namespace
+
+bool is_written_by_trireme(const io::File& file) {
+  const json metadata = header_of(file).value("__metadata__", json());
+  return metadata.is_object() && metadata.value("writer", json()) == writer;
+}
+
+TensorTable read_header(const io::File& file) {
+  const json header = header_of(file);
+  const std::int64_t data_begin = length_bytes + header_length(file);
   TensorTable tensors;
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
@@ -180,7 +191,7 @@ TensorTable read_header(const io::File& file) {
 
 std::string make_header(std::span<const TensorSpec> tensors) {
   nlohmann::ordered_json header;
-  header["__metadata__"] = {{"format", "pt"}};  // transformers refuses a file that does not say so
+  header["__metadata__"] = {{"format", "pt"}, {"writer", writer}};  // transformers refuses a file without its format
   std::int64_t offset = 0;
   for (const TensorSpec& tensor : tensors) {
     const std::int64_t size = size_of(tensor.dtype);

@@ -12,6 +12,10 @@ namespace trireme::huggingface {
 /// Reads and checks the header of an open file. Throws CheckpointError.
 [[nodiscard]] TensorTable read_header(const io::File& file);
 
+/// Whether the header of an open file says that `make_header` wrote it: its metadata are not passed on by other
+/// programs. Throws CheckpointError.
+[[nodiscard]] bool is_written_by_trireme(const io::File& file);
+
 /// The first bytes of a file that holds `tensors`: length and JSON, padded with blanks to a multiple of 8 bytes.
 [[nodiscard]] std::string make_header(std::span<const TensorSpec> tensors);
 

@@ -174,6 +174,21 @@ program export $checkpoint -o again
 expect_end 4 'is not empty' '--overwrite'
 mkdir sizes
 cp again/config.json sizes
+# Replaced is what an export wrote, never a downloaded model, whose files have the same names.
+cp -r again downloaded
+python3 - <<'PYTHON'
+import struct
+data = open("again/model.safetensors", "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header = data[8 : 8 + size].replace(b'"writer":"trireme"', b'"license":"theirs"')
+assert header != data[8 : 8 + size], data[:200]
+open("downloaded/model.safetensors", "wb").write(struct.pack("<Q", len(header)) + header + data[8 + size :])
+PYTHON
+program export $checkpoint -o downloaded --overwrite
+expect_end 4 'downloaded: holds "model.safetensors", which no export of Trireme wrote' 'move it away'
+program export $checkpoint -o again --overwrite --dtype fp32
+expect_done
+rm -r downloaded
 
 # evaluate counts what training counted, from any of them, on any number of ranks; bits per byte are of the text.
 job 2 train run.toml --set run.output=judged --set train.steps=4 --set train.eval_every=4 --set data.validation=tokens.bin --set checkpoint.every=4

@@ -145,6 +145,29 @@ TEST(WriteHuggingface, NeverDeletesFilesOfOthers) {
   EXPECT_EQ(get_file(root / "hf/thesis.tex"), "years");
 }
 
+/// A downloaded model has the file names of an export.
+TEST(WriteHuggingface, NeverReplacesWeightsThatItDidNotWrite) {
+  const TemporaryDirectory root;
+  const auto refused = [&](const std::string& directory, const std::string& named) {
+    expect_parts(message_of<CheckpointError>([&] { write(directory, small_model(true), {.overwrite = true}); }),
+                 {named, "Trireme wrote", "move it away"});
+  };
+  for (const std::string header :
+       {R"({"__metadata__":{"format":"pt"}})", R"({"__metadata__":{"format":"pt","writer":"another"}})",
+        R"({"__metadata__":{"writer":3}})", R"({"__metadata__":"trireme"})", "{}", "{"}) {
+    write(root / "hf", small_model(true), {});
+    put_file(root / "hf/model.safetensors", safetensors(header, ""));
+    refused(root / "hf", "model.safetensors");
+    EXPECT_EQ(get_file(root / "hf/model.safetensors"), safetensors(header, ""));
+    std::filesystem::remove_all(root / "hf");
+  }
+  write(root / "parts", small_model(true), {.most_file_bytes = {1000}});
+  put_file(root / "parts/model-00002-of-00002.safetensors", safetensors("{}", ""));
+  refused(root / "parts", "model-00002-of-00002.safetensors");
+  put_file(root / "sizes/config.json", "{}");
+  refused(root / "sizes", "no weights");
+}
+
 TEST(WriteHuggingface, LeavesWhatWasThereWhenItFails) {
   const TemporaryDirectory root;
   write(root / "hf", small_model(true), {});
