@@ -68,8 +68,9 @@ void choose_training(FirstRun& run, Reasons& reasons) {
       fmt::format("{} tokens: {} {} of data.train",
                   count_of(static_cast<double>(config.train.steps * config.batch.global) * seq_len), times,
                   times == "1" ? "epoch" : "epochs");
-  config.lr.warmup_steps = std::clamp<std::int64_t>(config.train.steps / 20, 1, 2000);
-  reasons["lr.warmup_steps"] = "a twentieth of the steps, at most 2000";
+  constexpr std::int64_t fewest_warmup_steps = fewest_steps * 3 / 10;  // with 5, 10 or 20 tiny models have spikes
+  config.lr.warmup_steps = std::clamp<std::int64_t>(config.train.steps / 20, fewest_warmup_steps, 2000);
+  reasons["lr.warmup_steps"] = "a twentieth of the steps, 30 to 2000; a loss that jumps asks for more";
   reasons["lr.schedule"] = "falls to lr.min_ratio at the last step; wsd can be extended later (docs/recipes.md)";
   reasons["optimizer.weight_decay"] = "of matrices; norms and biases have none";
   reasons["checkpoint.every"] = "what a crash costs at most, in steps; the same command resumes";

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace trireme::cli::first_run_file_test {
 namespace {
@@ -26,6 +27,21 @@ TEST(ChooseTraining, TakesABatchThatOtherRanksDivide) {
       EXPECT_GE(3 * global, 2 * wanted) << ranks << " ranks, " << samples << " samples";
       EXPECT_LE(3 * global, 4 * (wanted + ranks)) << ranks << " ranks, " << samples << " samples";
     }
+}
+
+TEST(ChooseTraining, WarmsUpLongEnoughInShortRunsToo) {
+  for (const auto& [samples, warmup] :
+       {std::pair<std::int64_t, std::int64_t>{140, 30}, {1'600, 30}, {160'000, 500}, {16'000'000, 2000}}) {
+    FirstRun run;
+    run.samples = samples;
+    run.sizes = {.vocab_size = 257, .hidden_size = 128, .intermediate_size = 352, .layers = 5, .heads = 4};
+    run.config.model = run.sizes;
+    run.config.data.seq_len = 256;
+    Reasons reasons;
+    choose_training(run, reasons);
+    EXPECT_EQ(run.config.lr.warmup_steps, warmup) << run.config.train.steps;
+    EXPECT_LE(3 * run.config.lr.warmup_steps, run.config.train.steps);
+  }
 }
 
 }  // namespace
