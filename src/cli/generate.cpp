@@ -29,6 +29,7 @@
 #include "cli/start/with_mpi.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/checkpoint/save/staging.hpp"
 #include "trireme/mpi/broadcast.hpp"
@@ -135,6 +136,11 @@ int generate(const mpi::Communicator& world, const GenerateArguments& arguments)
   });
   const Libraries libraries(world, 0);
   const config::RunConfig config = forward_config(arguments, *weights, static_cast<std::int64_t>(longest), world);
+  if (world.rank() == 0) {
+    const std::int64_t wanted = static_cast<std::int64_t>(longest) + arguments.tokens;
+    if (const std::string text = long_text_warning(arguments.model.model, wanted, config.data.seq_len); !text.empty())
+      log::warning(text);
+  }
   const std::set<std::int32_t> ends = end_tokens(*tokenizer, weights->generation().eos_token_ids, arguments.stops);
   weights.reset();
   const std::unique_ptr<train::Job> job = open_model(config, world);

@@ -75,6 +75,12 @@ program train run.toml --steps 50
 expect_end 2 '--steps is not an option of train; keys of the run file are set with --set SECTION.KEY=VALUE'
 program generate runs/first/export --prompt ship --stop ''
 expect_end 2 '--stop is empty, which would end every text at once'
+program generate runs/first/export --prompt ship --tokens 80
+expect_done
+grep -q 'warning runs/first/export: prompt and --tokens come to 84 tokens, .* at most 64' err.txt || fail 'a text longer than the model knows is not warned of'
+program generate runs/first/export --prompt ship --tokens 60
+expect_done
+[[ ! -s err.txt ]] || fail 'a text of the length that the model knows is warned of'
 program generate runs/first/export --prompt ship --tokens 1 --logits nowhere/logits
 expect_end 8 'nowhere/'
 ! grep -q MPI_ABORT err.txt || fail 'MPI_ABORT ends what rank 0 can tell all'
@@ -93,8 +99,9 @@ expect_done
 [[ -s pages-of-runs/first.html ]] || fail 'the page is not in the directory that was named'
 program tokenize --tokenizer bytes -o runs text.txt
 expect_end 8 'cannot write runs: Is a directory; name a file in it'
-job 2 train run.toml --set train.steps=2 --set checkpoint.at_end=true --set run.output=saved
+job 2 train run.toml --set train.steps=2 --set checkpoint.at_end=true --set run.output=saved --set batch.micro=8
 expect_done
+grep -q ': 1 microbatch of 8 on each of 2 dp ranks' out.txt || fail 'one microbatch is not one'
 program generate saved/checkpoints/step-00000001 --prompt ship
 expect_end 4 'step-00000001: no such checkpoint; in saved/checkpoints there are step-00000002'
 # Another tokenizer than the model's: said, as it may be meant.

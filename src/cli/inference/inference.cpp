@@ -99,6 +99,14 @@ std::unique_ptr<train::Job> open_model(const config::RunConfig& config, const mp
   return job;
 }
 
+std::string long_text_warning(const std::string& model, std::int64_t wanted, std::int64_t seq_len) {
+  if (wanted <= seq_len) return "";
+  return fmt::format(
+      "{}: prompt and --tokens come to {} tokens, but the model was trained on at most {} (max_position_embeddings): "
+      "beyond them it sees the last {} to {} tokens of the text only; give fewer --tokens to stay within",
+      model, wanted, seq_len, std::max<std::int64_t>(1, seq_len / 2), seq_len);
+}
+
 void check_cache_memory(Bytes needed, std::int64_t tokens, int ranks_on_node, Bytes available) {
   if (needed.value <= available.value / ranks_on_node) return;
   throw EnvironmentError(

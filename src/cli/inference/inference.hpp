@@ -43,6 +43,10 @@ void add_model_options(CLI::App& command, ModelArguments& arguments, const std::
 /// CheckpointError, EnvironmentError.
 [[nodiscard]] std::unique_ptr<train::Job> open_model(const config::RunConfig& config, const mpi::Communicator& world);
 
+/// The warning on a text that may grow to `wanted` tokens, of which the model sees the last `seq_len` at most; "" where
+/// that is all.
+[[nodiscard]] std::string long_text_warning(const std::string& model, std::int64_t wanted, std::int64_t seq_len);
+
 /// Throws EnvironmentError when `available` memory of a node is less than its ranks' key/value caches of `tokens`
 /// tokens take. needed: of one rank.
 void check_cache_memory(Bytes needed, std::int64_t tokens, int ranks_on_node, Bytes available);

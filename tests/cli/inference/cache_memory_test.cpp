@@ -25,5 +25,13 @@ TEST(CacheMemory, IsRefusedBeforeItIsAllocated) {
   }
 }
 
+TEST(LongText, IsWarnedOfWhereTheModelSeesOnlyItsEnd) {
+  EXPECT_EQ(long_text_warning("m", 256, 256), "");
+  const std::string text = long_text_warning("runs/m", 257, 256);
+  for (const char* part :
+       {"runs/m: ", "257 tokens", "at most 256 (max_position_embeddings)", "last 128 to 256", "--tokens"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace trireme::cli::cache_memory_test
