@@ -83,17 +83,17 @@ for lanes in false true; do
   rm -r out
 done
 export TRIREME_FAULT=experts.combine:stop:1:2
-job 2 train run.toml "${divided[@]}" --set comm.timeout_seconds=4 --set comm.lane_threads=false
+for lanes in false true; do beside lanes-$lanes 2 train run.toml "${divided[@]}" --set comm.timeout_seconds=8 --set comm.lane_threads=$lanes; done
+ended lanes-false
 expect_end 7 'Hang: ' ' on expert/expert' 'combine b0.experts m0' ', step 3"' 'still waits for rank'
-rm -r out
 # With threads another lane may be the first to wait too long.
-job 2 train run.toml "${divided[@]}" --set comm.timeout_seconds=4 --set comm.lane_threads=true
+ended lanes-true
 expect_end 7 'Hang: ' 'still waits for rank'
 rm -r out
 
 # The same where ranks divide experts, sequences and layers; one that withholds its loads is waited for, too.
 axes=("${mixture[@]}" --set model.experts=8 --set mesh.tensor=2 --set mesh.context=2 --set mesh.expert=4 --set loss.balance_loss=0.01
-  --set comm.timeout_seconds=4)
+  --set comm.timeout_seconds=8)
 export TRIREME_FAULT=experts.overflow:nan:3:2
 job 4 train run.toml "${axes[@]}"
 ((status != 0)) || fail 'a count that overflows was believed'
@@ -104,13 +104,12 @@ job 4 train run.toml "${axes[@]}"
 ((status != 0)) || fail "a killed rank: exit code $status"
 expect_soon
 rm -r out
-export TRIREME_FAULT=experts.combine:stop:3:2
-job 4 train run.toml "${axes[@]}" --set comm.lane_threads=false
-expect_end 7 'Hang: ' ' on expert/expert' 'combine b0.experts m0' ', step 3"' 'still waits for rank'
-rm -r out
 # A rank that withholds its rows continues with its next op: the others time out, or find its counts impossible.
-export TRIREME_FAULT=experts.dispatch:nan:3:2
-job 4 train run.toml "${axes[@]}" --set comm.lane_threads=true
+TRIREME_FAULT=experts.combine:stop:3:2 beside stopped 4 train run.toml "${axes[@]}" --set comm.lane_threads=false
+TRIREME_FAULT=experts.dispatch:nan:3:2 beside withheld 4 train run.toml "${axes[@]}" --set comm.lane_threads=true
+ended stopped
+expect_end 7 'Hang: ' ' on expert/expert' 'combine b0.experts m0' ', step 3"' 'still waits for rank'
+ended withheld
 ((status != 0)) || fail 'rows that are withheld were not missed'
 expect_soon
 grep -qE 'Hang: .*, step 3" still waits for rank|has -?[0-9]+ rows for expert' err.txt || fail 'rows that are withheld are not named'

@@ -40,11 +40,14 @@ rm -r out
 
 # A stopped rank is named with the operation that waits for it: over shared memory and MPI, with and without lane threads.
 # With them the other ranks wait in the compute lane, whose watchdog must not speak first. 8 s are more than a busy machine
-# keeps a rank from its step, and half of it from its report.
+# keeps a rank from its step, and half of it from its report. Two jobs wait at the same time.
 fault step.begin:stop:1:2
 for lanes in false true; do
   for backend in auto mpi; do
-    job 4 train run.toml --set comm.timeout_seconds=8 --set comm.lane_threads=$lanes --set comm.backend=$backend
+    beside $backend 4 train run.toml --set comm.timeout_seconds=8 --set comm.lane_threads=$lanes --set comm.backend=$backend
+  done
+  for backend in auto mpi; do
+    ended $backend
     # The operation, for which block and step, who did not write a report, and its node.
     expect_end 7 "Hang: " " on shard/" "for \"" ", step 3\"" "comm.timeout_seconds" "hang-rank" \
       "Wrote nothing: rank 1 on $(hostname)."
@@ -57,24 +60,21 @@ for lanes in false true; do
     rm -r out
   done
 done
-fault step.begin:stop:0:2
-job 4 train run.toml --set comm.timeout_seconds=8
-expect_end 7 "Hang: " " on shard/"
-rm -r out
 
-# One that stops in a save that the training waits for.
+# Rank 0, and one that stops in a save that the training waits for.
+fault step.begin:stop:0:2
+beside first 4 train run.toml --set comm.timeout_seconds=8
 fault ckpt.write:stop:1
-job 2 train run.toml --set checkpoint.every=2 --set checkpoint.async=false --set comm.timeout_seconds=8
+beside in-save 2 train run.toml --set checkpoint.every=2 --set checkpoint.async=false --set comm.timeout_seconds=8
+ended first
+expect_end 7 "Hang: " " on shard/"
+ended in-save
 expect_end 7 "Hang: " "waited 8 s for the others to" "(saving a checkpoint, step 2)" "comm.timeout_seconds" \
   "Wrote nothing: rank 1 on $(hostname)."
-rm -r out
 
 # One that stops before the run file is agreed upon.
 fault train.begin:stop:0
-job 4 train run.toml --set comm.timeout_seconds=8
-expect_end 7 'Hang: the start has been in "agreeing on the run file" for ' "comm.timeout_seconds"
-expect_soon
-expect_no_output
+beside at-start 4 train run.toml --set comm.timeout_seconds=8
 
 # A slow rank fails nothing and is named; every rank's times are left behind. slowly POINT RANK TIMES: 50 ms each, so that it
 # shows beside steps that other work on this machine makes long.
@@ -83,9 +83,23 @@ slowly() {
   faults=$(printf "$1:slow:$2,%.0s" $(seq "$3"))
   fault "${faults%,}"
 }
+slowly data.read 1 8
+beside slow-data 4 train run.toml --set train.steps=66 --set data.prefetch_batches=1
+slowly step.begin 2 4
+for lanes in false true; do beside lanes-$lanes 4 train run.toml --set train.steps=79 --set comm.lane_threads=$lanes; done
+
+ended at-start
+expect_end 7 'Hang: the start has been in "agreeing on the run file" for ' "comm.timeout_seconds"
+expect_soon
+expect_no_output
+
+# An evaluation may take longer than the timeout, of which each of its batches has one.
+slowly eval.batch 0 40
+beside evaluation 2 train run.toml --set train.steps=2 --set train.eval_every=2 --set train.eval_steps=7 --set data.validation=tokens.bin \
+  --set comm.timeout_seconds=10
+
 for lanes in false true; do
-  slowly step.begin 2 4
-  job 4 train run.toml --set train.steps=79 --set comm.lane_threads=$lanes
+  ended lanes-$lanes
   expect_done
   grep -q "warning rank 2 on $(hostname) is a straggler: its own part of a step takes " err.txt || fail "the slow rank is not named"
   json_check '
@@ -94,18 +108,11 @@ assert rows[0]["slowest"].startswith("rank 2 on "), rows[0]["slowest"]
 assert [r["rank"] for r in ranks] == [0, 1, 2, 3] and all(r["steps"] == 14 for r in ranks), "those after the window"
 assert ranks[2]["median_seconds"] >= 0.05
 ' out/step_times.json
-  rm -r out
 done
-slowly data.read 1 8
-job 4 train run.toml --set train.steps=66 --set data.prefetch_batches=1
+ended slow-data
 expect_done
 grep -q "warning rank 1 on $(hostname) is a straggler" err.txt || fail "the rank with the slow disk is not named"
-rm -r out
-
-# An evaluation may take longer than the timeout, of which each of its batches has one.
-slowly eval.batch 0 40
-job 2 train run.toml --set train.steps=2 --set train.eval_every=2 --set train.eval_steps=7 --set data.validation=tokens.bin \
-  --set comm.timeout_seconds=10
+ended evaluation
 expect_done
 json_check 'assert [r["eval_seconds"] > 10 for r in rows if "eval_loss" in r] == [True]' out/metrics.jsonl
 rm -r out

@@ -128,11 +128,14 @@ done
 for fault in pipeline.send:nan:0:2 pipeline.take:stop:1:2; do
   export TRIREME_FAULT=$fault
   for lanes in false true; do
-    job 2 train run.toml "${pipeline[@]}" --set comm.timeout_seconds=4 --set comm.lane_threads=$lanes
+    beside lanes-$lanes 2 train run.toml "${pipeline[@]}" --set comm.timeout_seconds=8 --set comm.lane_threads=$lanes
+  done
+  for lanes in false true; do
+    ended lanes-$lanes
     expect_end 7 "Hang: " " on pipeline/" " e0 m" ', step 3"' "still waits for rank"
-    rm -r out
   done
 done
+rm -r out
 
 # A signal at one pipeline rank saves on all of them and asks for a requeue; the restart continues.
 export TRIREME_FAULT=step.begin:usr1:1:2

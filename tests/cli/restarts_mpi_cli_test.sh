@@ -8,7 +8,8 @@ source "$TRIREME_SOURCE/tests/support/processes.sh"
 sed -e 's/^at_end = .*/every = 2/' -i run.toml
 job 2 train run.toml
 expect_done
-! grep 'still in progress' err.txt || fail 'a warning of waits that nobody notices'
+long_saves=$(sed -n 's/^saved .*, \([0-9.]*\) s in the background.*/\1/p' out.txt | awk '$1 >= 1' | wc -l)  # on a busy disk
+(($(grep -c 'still in progress' err.txt) <= long_saves)) || fail 'a warning of waits that nobody notices'
 # Finished: that is said, and what to do about it. run.toml is that of the steps in metrics.jsonl, which plan --compare reads.
 cp out/run.toml trained.toml
 job 2 train run.toml --set batch.micro=1
@@ -97,9 +98,9 @@ else
   not_tried 'a read-only file system: a tmpfs cannot be mounted'
 fi
 
-# A wait that is noticed is a warning.
-slow=$(printf 'ckpt.manifest:slow:0:1,%.0s' {1..40})
-TRIREME_FAULT=${slow%,} job 2 train run.toml --set run.output=waits
+# A wait that is noticed is a warning: 5 s, less the next step.
+slow=$(printf 'ckpt.manifest:slow:0:1,%.0s' {1..100})
+TRIREME_FAULT=${slow%,} job 2 train run.toml --set run.output=waits --set checkpoint.every=1 --set train.steps=3
 expect_done
 [[ $(grep -c 'the save of step 2 is still in progress: training waits' err.txt) == 1 ]] || fail 'a wait for a save without a word'
 

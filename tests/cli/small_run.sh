@@ -74,6 +74,29 @@ launch() {
   seconds=$((SECONDS - begin))
 }
 
+# beside NAME RANKS ARGUMENTS...: a job in the background, for those that mostly wait; its run.output is NAME. ended NAME: waits for it;
+# then everything is as after `job`: status, seconds, out.txt, err.txt and out.
+declare -A job_of began_at
+beside() {
+  local name=$1 ranks=$2
+  shift 2
+  began_at[$name]=$SECONDS
+  # shellcheck disable=SC2086  # several options in one variable
+  timeout 300 $MPIEXEC $MPIEXEC_FLAGS -n "$ranks" "$TRIREME" "$@" --set run.output="$name" >"$name.out" 2>"$name.err" &
+  job_of[$name]=$!
+}
+ended() {
+  last="the job $1"
+  status=0
+  wait "${job_of[$1]}" || status=$?
+  # shellcheck disable=SC2034  # used by the tests that source this file
+  seconds=$((SECONDS - began_at[$1]))
+  mv "$1.out" out.txt
+  mv "$1.err" err.txt
+  rm -rf out
+  [[ ! -e $1 ]] || mv "$1" out
+}
+
 # expect_soon: it ended by itself, long before a watchdog (comm.timeout_seconds) would have ended it.
 expect_soon() { ((seconds < 60)) || fail "it took $seconds s: $last"; }
 
