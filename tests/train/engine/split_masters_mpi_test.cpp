@@ -15,6 +15,8 @@
 #include "support/jobs.hpp"
 #include "support/shared_directory.hpp"
 #include "support/tensors.hpp"
+#include "support/training/mixtures.hpp"
+#include "train/save/restart.hpp"
 #include "trireme/train/run.hpp"
 
 namespace trireme::train::split_masters_mpi_test {
@@ -99,6 +101,47 @@ TEST_F(SplitMasters, ResumeToTheBitAndFromCheckpointsOfFp32AndTheOtherWayRound) 
     ASSERT_EQ(found.size(), expected.size());
     for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-3 * expected[i]) << i;
   }
+}
+
+/// A router's biases, which no gradient steps, and whose fp32 numbers lie beside the masters too.
+class SplitBiases : public Restart {
+ protected:
+  [[nodiscard]] config::RunConfig mixture(const std::string& name, Masters masters, int steps) const {
+    config::RunConfig config = test::odd_mixture(files_, steps);
+    test::make_glm(config);
+    const config::RunConfig files = run(name, steps);
+    config.run.output = files.run.output;
+    config.checkpoint.directory = files.checkpoint.directory;
+    config.lr.end_step = restart_steps;
+    config.precision = {.compute = DType::bf16, .masters = masters};
+    config.device.type = config::DeviceType::cpu;
+    return config;
+  }
+};
+
+TEST_F(SplitBiases, AreThoseOfFp32) {
+  for (const auto offload : {config::Offload::none, config::Offload::optimizer, config::Offload::parameters}) {
+    const auto found = [&](Masters masters) {
+      config::RunConfig config = mixture("unused", masters, 4);
+      config.memory.offload = offload;
+      config.memory.offload_fraction = offload == config::Offload::parameters ? 0.5 : 1;
+      return test::train_job_from_ties(config, world_, {}, masters == Masters::fp32);
+    };
+    const test::Outcome split = found(Masters::split), expected = found(Masters::fp32);
+    EXPECT_EQ(split.curve, expected.curve);
+    EXPECT_EQ(split.expert_tokens, expected.expert_tokens);
+    for (std::size_t b = 0; b < expected.masters.size(); ++b)
+      EXPECT_TRUE(test::same_bits(split.masters[b], expected.masters[b])) << "block " << b;
+  }
+}
+
+TEST_F(SplitBiases, ResumeToTheBit) {
+  const config::RunConfig straight = mixture("straight", Masters::split, restart_steps),
+                          first = mixture("resumed", Masters::split, restart_steps / 2),
+                          resumed = mixture("resumed", Masters::split, restart_steps);
+  for (const config::RunConfig& config : {straight, first, resumed})
+    EXPECT_EQ(train(config, world_.size()), ExitCode::done);
+  if (world_.rank() == 0) expect_same_end(straight, resumed);
 }
 
 }  // namespace
