@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -77,7 +78,8 @@ void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, cons
   mpi::together(world, [&] {
     if (world.rank() != 0) return;
     const std::string bytes(static_cast<const char*>(logits.const_data_ptr()), logits.nbytes());
-    const auto kind = std::filesystem::symlink_status(path).type();
+    std::error_code unread;  // then writing fails
+    const auto kind = std::filesystem::symlink_status(path, unread).type();
     const bool replaces = kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found;
     replaces ? io::replace_text(path, bytes) : io::write_text(path, bytes);  // a pipe or a device stays what it is
   });

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "cli/plan_time.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
@@ -16,9 +14,11 @@ namespace {
 
 constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 
+bool there(const std::string& path) { return io::status_of(path).kind != io::PathKind::nothing; }
+
 config::RunConfig effective_run_file(const std::string& directory) {
   for (const char* name : {"/run.effective.toml", "/run.toml"})
-    if (std::filesystem::exists(directory + name)) return config::load_run_file(directory + name);
+    if (there(directory + name)) return config::load_run_file(directory + name);
   throw ConfigError(fmt::format("--compare {}: holds no run.toml; give the run.output of a training", directory));
 }
 
@@ -27,12 +27,11 @@ config::RunConfig effective_run_file(const std::string& directory) {
 void plan_compare(const std::string& directory, const std::string& machine, const CompleteModel& complete) {
   config::RunConfig config = complete(effective_run_file(directory));
   const std::string metrics = directory + "/metrics.jsonl", trace = directory + "/trace-rank0.json";
-  if (!std::filesystem::exists(metrics))
+  if (!there(metrics))
     throw ConfigError(
         fmt::format("--compare {}: holds no metrics.jsonl; give the run.output of a training", directory));
-  const planner::MeasuredRun run =
-      planner::read_measured_run(io::read_text(metrics, most_bytes),
-                                 std::filesystem::exists(trace) ? io::read_text(trace, most_bytes) : "", directory);
+  const planner::MeasuredRun run = planner::read_measured_run(
+      io::read_text(metrics, most_bytes), there(trace) ? io::read_text(trace, most_bytes) : "", directory);
   const config::Resolved mesh = config::resolve(config, run.ranks);
   const model::Model model = model::build(config.model, planner::tensor_part(config, mesh, 0));
   config.sync = planner::choose_sync(config, model, mesh).sync;

@@ -148,6 +148,17 @@ expect_done
 program import weights -o imported
 expect_end 4 'imported: exists already'
 ! grep -q MPI_ABORT err.txt || fail 'MPI_ABORT ends what the only rank knows'
+program import weights -o /proc/imported
+expect_end 8 '/proc/imported was not written: ' 'choose a directory that you may write to'
+long=$(printf 'x%.0s' {1..300})
+for command in "import weights -o $long" "generate weights --prompt ship --tokens 1 --logits $long" "plan --compare $long" \
+  "train run.toml --set checkpoint.directory=$long" "report $long"; do
+  # shellcheck disable=SC2086  # words
+  program $command
+  ((status != 1)) || fail 'a long name is taken for a bug'
+  expect_end $status 'File name too long; give it a shorter name'
+  expect_no_output
+done
 rm -r imported
 job 2 train run.toml --set model.from=weights --set train.steps=1
 expect_done

@@ -21,6 +21,7 @@
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/input_file.hpp"
 #include "trireme/base/io/open_alone.hpp"
+#include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/mpi/gather.hpp"
@@ -102,8 +103,10 @@ class Save {
     if (said.empty()) return;
     std::error_code ignored;
     if (temporary_is_ours_) fs::remove_all(temporary_, ignored);
-    throw WriteError(fmt::format("the checkpoint of step {} was not saved; those before it are as they were: {}",
-                                 manifest_.state.step, said));
+    throw WriteError(alone_
+                         ? fmt::format("{} was not written: {}", final_, said)
+                         : fmt::format("the checkpoint of step {} was not saved; those before it are as they were: {}",
+                                       manifest_.state.step, said));
   }
   template <class Work>
   void first_rank(Work&& work) {
@@ -131,8 +134,10 @@ class Save {
     temporary_is_ours_ = true;
     fs::create_directories(temporary_ + "/shards", error);
     if (error)
-      throw WriteError(fmt::format("{}: cannot be created: {}; set checkpoint.directory to where you may write",
-                                   temporary_, error.message()));
+      throw WriteError(fmt::format("{}: cannot be created: {}; {}", temporary_, error.message(),
+                                   error.value() == ENAMETOOLONG ? io::remedy_of_long_name
+                                   : alone_                      ? "choose a directory that you may write to"
+                                                                 : "set checkpoint.directory to where you may write"));
     io::sync_directory(options_.directory);
     const auto needed =
         static_cast<std::int64_t>(room_for_metadata * static_cast<double>(data_bytes(shards_))) + metadata_bytes;
