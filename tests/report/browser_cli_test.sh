@@ -1,18 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# `trireme report` in a browser without a screen: no error and no request, the numbers that it renders are those of
-# metrics.jsonl, and the page is light, dark where the browser is, and light on paper. jobs/setup.sh --browser installs one.
+# The numbers of `trireme report` are those of metrics.jsonl. In a browser without a screen: no error and no request, the
+# same numbers, and the page is light, dark where the browser is, and light on paper. jobs/setup.sh --browser installs one.
 # timeout: 120
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
-
-browser=
-for name in chromium chromium-browser google-chrome; do
-  if [[ -z $browser ]] && command -v "$name" >/dev/null; then browser=$name; fi
-done
-if [[ -z $browser ]]; then
-  not_tried 'report.html in a browser: no chromium here (jobs/setup.sh --browser)'
-  exit 0
-fi
 
 # A run with everything that the page shows: validation, a traced step, a restart, a second run beside it.
 "$TRIREME" tokenize --tokenizer bytes -o validation.bin text.txt >/dev/null
@@ -28,35 +19,8 @@ expect_done
 program report out second -o two.html
 expect_done
 
-# opened PAGE ARGUMENTS: by a browser that is new every time and finds no host.
-opened() {
-  local page=$1
-  shift
-  rm -rf profile
-  timeout 60 "$browser" --headless=new --no-sandbox --disable-gpu --hide-scrollbars --no-first-run --disable-sync --user-data-dir="$work/profile" \
-    --disable-background-networking --disable-component-update --disable-default-apps --host-resolver-rules='MAP * ~NOTFOUND' \
-    --enable-logging=stderr --window-size=1500,2300 --log-net-log="$work/net.json" "$@" "file://$work/$page" 2>log.txt ||
-    fail "$browser ends with $?: $(tail -n 3 log.txt)"
-}
-# What pages, not the browser itself, asked the network for.
-requests() { grep -oE '"url":"https?://[^"/]*' net.json | grep -vE '\.(google|googleapis|gvt1)\.com' | sort -u; }
-
-for page in one.html two.html; do
-  opened "$page" --dump-dom >"dom-$page"
-  ! grep CONSOLE log.txt || fail "$page has errors"
-  [[ -z $(requests) ]] || fail "$page asks for $(requests)"
-done
-# What would be seen of a page that does ask and err.
-sed 's|<meta http-equiv[^>]*>|<img src="http://127.0.0.1:9/x.png"><script>nowhere()</script>|' one.html >bad.html
-opened bad.html --dump-dom >/dev/null
-grep -q CONSOLE log.txt || fail 'an error of a page is not seen'
-[[ $(requests) == *127.0.0.1* ]] || fail 'a request of a page is not seen'
-sed 's|<h1>|<img src="http://127.0.0.1:9/x.png"><h1>|' one.html >bad.html
-opened bad.html --dump-dom >/dev/null
-[[ -z $(requests) ]] || fail 'the content security policy lets pages ask'
-
 cat >numbers.py <<'PY'
-"""numbers.py METRICS DOM RUN: curves as they are drawn, and facts, against metrics.jsonl."""
+"""numbers.py METRICS PAGE RUN: curves as they are drawn, and facts, against metrics.jsonl."""
 import html, json, re, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
 dom = open(sys.argv[2]).read()
@@ -97,13 +61,55 @@ assert f"<td>{loss:.5g}</td>" in dom, "last loss"
 print(compared, "points")
 sys.exit(compared < 15)
 PY
-python3 numbers.py out/metrics.jsonl dom-one.html 0 >out.txt 2>err.txt || fail 'the numbers of one run'
-python3 numbers.py out/metrics.jsonl dom-two.html 0 >out.txt 2>err.txt || fail 'the numbers of the first of two runs'
-python3 numbers.py second/metrics.jsonl dom-two.html 1 >out.txt 2>err.txt || fail 'the numbers of the second of two runs'
-for part in 'Timeline of step 3' 'Device memory over step 3' 'restart before step' 'Step times by rank' 'class="l1"'; do
-  grep -q "$part" dom-one.html || fail "no \"$part\" on the page"
-done
+# same_numbers PREFIX: of the pages, or of what a browser made of them.
+same_numbers() {
+  python3 numbers.py out/metrics.jsonl "$1one.html" 0 >out.txt 2>err.txt || fail "$1: the numbers of one run"
+  python3 numbers.py out/metrics.jsonl "$1two.html" 0 >out.txt 2>err.txt || fail "$1: the numbers of the first of two runs"
+  python3 numbers.py second/metrics.jsonl "$1two.html" 1 >out.txt 2>err.txt || fail "$1: the numbers of the second of two runs"
+  local part
+  for part in 'Timeline of step 3' 'Device memory over step 3' 'restart before step' 'Step times by rank' 'class="l1"'; do
+    grep -q "$part" "$1one.html" || fail "$1: no \"$part\" on the page"
+  done
+}
+same_numbers ""
 
+browser=
+for name in chromium chromium-browser google-chrome; do
+  if [[ -z $browser ]] && command -v "$name" >/dev/null; then browser=$name; fi
+done
+if [[ -z $browser ]]; then
+  not_tried 'report.html in a browser: no chromium here (jobs/setup.sh --browser)'
+  exit 0
+fi
+
+# opened PAGE ARGUMENTS: by a browser that is new every time and finds no host.
+opened() {
+  local page=$1
+  shift
+  rm -rf profile
+  timeout 60 "$browser" --headless=new --no-sandbox --disable-gpu --hide-scrollbars --no-first-run --disable-sync --user-data-dir="$work/profile" \
+    --disable-background-networking --disable-component-update --disable-default-apps --host-resolver-rules='MAP * ~NOTFOUND' \
+    --enable-logging=stderr --window-size=1500,2300 --log-net-log="$work/net.json" "$@" "file://$work/$page" 2>log.txt ||
+    fail "$browser ends with $?: $(tail -n 3 log.txt)"
+}
+# What pages, not the browser itself, asked the network for.
+requests() { grep -oE '"url":"https?://[^"/]*' net.json | grep -vE '\.(google|googleapis|gvt1)\.com' | sort -u; }
+
+for page in one.html two.html; do
+  opened "$page" --dump-dom >"dom-$page"
+  ! grep CONSOLE log.txt || fail "$page has errors"
+  [[ -z $(requests) ]] || fail "$page asks for $(requests)"
+done
+# What would be seen of a page that does ask and err.
+sed 's|<meta http-equiv[^>]*>|<img src="http://127.0.0.1:9/x.png"><script>nowhere()</script>|' one.html >bad.html
+opened bad.html --dump-dom >/dev/null
+grep -q CONSOLE log.txt || fail 'an error of a page is not seen'
+[[ $(requests) == *127.0.0.1* ]] || fail 'a request of a page is not seen'
+sed 's|<h1>|<img src="http://127.0.0.1:9/x.png"><h1>|' one.html >bad.html
+opened bad.html --dump-dom >/dev/null
+[[ -z $(requests) ]] || fail 'the content security policy lets pages ask'
+
+same_numbers dom-
 cat >corner.py <<'PY'
 """corner.py PNG: its first pixel, and whether it has more than a few colors in its compressed bytes."""
 import struct, sys, zlib
