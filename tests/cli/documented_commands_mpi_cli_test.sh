@@ -134,7 +134,7 @@ cat >messages.py <<'PY'
 """messages.py SOURCE: messages that docs/troubleshooting.md explains and nothing in the sources says."""
 import pathlib, re, sys
 source = pathlib.Path(sys.argv[1])
-said = "".join(path.read_text() for path in sorted((source / "src").rglob("*.cpp")))
+said = "".join(path.read_text() for folder in ("src", "include") for path in sorted((source / folder).rglob("*.?pp")))
 said = re.sub(r'"\s*\n\s*"', "", said) + (source / "docs/installing.md").read_text()
 table = (source / "docs/troubleshooting.md").read_text().split("## By message")[1]
 cells = [cell for row in re.findall(r"^\| (`[^|]*) \|", table, re.M) for cell in re.findall(r"`([^`]*)`", row)]
