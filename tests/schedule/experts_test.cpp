@@ -24,19 +24,25 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::ops_of;
 
-model::Model divided_mixture(bool tied = false, std::int64_t layers = 2, std::int64_t dense_layers = 0) {
+config::Model mixture() {
   config::Model config;
   config.architecture = "qwen3_moe";
   config.vocab_size = 257;
   config.hidden_size = 72;
   config.intermediate_size = 100;
-  config.layers = layers;
+  config.layers = 2;
   config.heads = 6;
   config.kv_heads = 2;
   config.head_dim = 12;
   config.experts = 4;
   config.experts_per_token = 2;
   config.expert_size = 22;
+  return config;
+}
+
+model::Model divided_mixture(bool tied = false, std::int64_t layers = 2, std::int64_t dense_layers = 0) {
+  config::Model config = mixture();
+  config.layers = layers;
   config.dense_layers = dense_layers;
   config.tie_embeddings = tied;
   return model::build(config, model::TensorPart{.experts = {.ranks = 2}});
@@ -152,6 +158,20 @@ TEST(BrokenExpertSchedule, IsRejectedWhateverSumOfLoadsIsMissingDoubledOrMoved) 
     EXPECT_EQ(testing::expect_each_exchange_needed(of_both, both, Lane::expert),
               2 * 2 * (recompute == config::Recompute::block ? 7 : 6));
   }
+}
+
+/// Experts are divided over expert ranks out of all that share them, tensor ranks among these.
+TEST(ExpertSchedule, ReadsExpertsInPlaceWhereOneRankGathersThem) {
+  const auto in_place = [](int tensor, int shards) {
+    model::TensorPart part{.ranks = tensor, .sequence_parallel = tensor > 1, .experts = {.ranks = 2}};
+    const model::Model model = model::build(mixture(), part);
+    const std::string text = print(build_step(model, 1, {.in_place = {.shards = shards}}), model);
+    return text.find("unshard b0.experts in place") != std::string::npos;
+  };
+  EXPECT_TRUE(in_place(1, 2));
+  EXPECT_TRUE(in_place(2, 1));
+  EXPECT_FALSE(in_place(2, 2));
+  EXPECT_FALSE(in_place(1, 4));
 }
 
 TEST(BrokenExpertSchedule, IsRejectedWhereAStageWithoutLoadsSumsThem) {

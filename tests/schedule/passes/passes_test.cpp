@@ -117,6 +117,27 @@ TEST(Prefetch, PutsTheNextGatherBeforeTheForwardItHidesUnder) {
   EXPECT_GT(text.find("unshard b2"), text.find("forward b0"));
 }
 
+TEST(PolicyOf, LeavesGradientsWhereGraphsAndWindowsExpectThem) {
+  const config::Resolved mesh;
+  config::RunConfig config;
+  EXPECT_TRUE(policy_of(config, mesh).transient_gradients);
+  config.device.cuda_graphs = true;
+  EXPECT_FALSE(policy_of(config, mesh).transient_gradients);
+  config.device.cuda_graphs = false;
+  config.comm.nccl_windows = true;
+  EXPECT_FALSE(policy_of(config, mesh).transient_gradients);
+}
+
+TEST(PolicyOf, RoundsGradientsOfOneShardToBf16AsThoseOfMany) {
+  config::RunConfig config;
+  const auto in_place = [&] { return policy_of(config, config::Resolved{}).in_place.gradients; };
+  EXPECT_TRUE(in_place());
+  config.precision.reduce = config::Reduce::bf16_wire;  // only what travels
+  EXPECT_TRUE(in_place());
+  config.precision.reduce = config::Reduce::bf16;
+  EXPECT_FALSE(in_place());
+}
+
 TEST(BuildForward, GathersReadsAndGivesUpEachBlock) {
   const model::Model model = testing::llama(3);
   const Schedule s = build_forward(model, {});
