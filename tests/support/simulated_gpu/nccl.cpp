@@ -20,13 +20,15 @@
 #include "support/simulated_gpu/nccl_communicator.hpp"
 
 using trireme::test::gpu::nccl::Inside;
+using trireme::test::gpu::nccl::left_windows;
 using trireme::test::gpu::nccl::most_ranks;
 using trireme::test::gpu::nccl::Shared;
 using trireme::test::gpu::nccl::shared_bytes;
 
 namespace {
 
-std::atomic<int> times_in_progress = 0, splits = 0, max_ctas = 0;
+std::atomic<int> times_in_progress = 0, splits = 0;
+std::vector<int> max_ctas;  // communicators are made by one thread
 
 /// What the ranks of a new communicator share; null where it cannot be had.
 Shared* open_shared(const ncclUniqueId& id) {
@@ -57,7 +59,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* made, int ranks, int rank, int
   Shared* const shared = open_shared(ids[0]);
   if (shared == nullptr) return ncclSystemError;
   *made = new ncclComm{rank, ranks, shared};
-  max_ctas = config->maxCTAs;
+  max_ctas.push_back(config->maxCTAs);
   const Inside inside(*made);
   return (*made)->launch([over = *made, all = std::vector<ncclUniqueId>(ids, ids + count)] {
     // Every rank has the same ids, each of another root.
@@ -82,7 +84,7 @@ ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* ma
   if (colour != 0 || key != first->rank || config->blocking != 0 || config->splitShare != 0) return ncclInvalidArgument;
   const Inside inside(first);
   *made = nullptr;
-  max_ctas = config->maxCTAs;
+  max_ctas.push_back(config->maxCTAs);
   return first->launch([first, made] {
     ncclUniqueId id{};
     ncclResult_t had = ncclSuccess;
@@ -99,7 +101,7 @@ ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* ma
   });
 }
 int ncclSplits() { return splits; }
-int ncclMaxCtas() { return max_ctas; }
+std::vector<int> ncclMaxCtas() { return max_ctas; }
 
 namespace {
 
@@ -165,6 +167,7 @@ ncclResult_t ncclCommAbort(ncclComm_t of) {
 /// Like NCCL's, ended when all ranks have called it.
 ncclResult_t ncclCommFinalize(ncclComm_t of) {
   const Inside inside(of);
+  left_windows += static_cast<int>(of->windows.size());
   return of->launch([of] { return of->meet() ? ncclSuccess : ncclSystemError; });
 }
 ncclResult_t ncclCommDestroy(ncclComm_t of) {

@@ -54,7 +54,7 @@ void sum_of_slots(const ncclComm& over, std::size_t offset, std::size_t count, f
 
 }  // namespace
 
-NcclWindowUse ncclWindowUse() { return {inside_windows, outside_windows}; }
+NcclWindowUse ncclWindowUse() { return {inside_windows, outside_windows, trireme::test::gpu::nccl::left_windows}; }
 
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t over,
                            cudaStream_t) {

@@ -27,6 +27,9 @@ constexpr int most_ranks = 64;
 /// What a launch takes at least: long enough for whoever does not wait for it to be found inside.
 constexpr std::chrono::microseconds launch_time{200};
 
+/// Windows that communicators still had when they were finalized.
+inline std::atomic<int> left_windows = 0;
+
 /// What the ranks of a communicator share: a place for each of them, and a meeting of all.
 struct Shared {
   std::atomic<int> arrived;

@@ -8,17 +8,22 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "support/jobs.hpp"
 #include "support/simulated_gpu/engine.hpp"
+#include "train/setup/environment.hpp"
 #include "trireme/comm/device_transports.hpp"
 #include "trireme/comm/transport.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/mpi/communicator.hpp"
 #include "trireme/mpi/flight.hpp"
 #include "trireme/mpi/wait.hpp"
+#include "trireme/train/engine/job.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -92,12 +97,34 @@ TEST_F(NcclThreads, ASecondLaneSplitsTheCommunicatorOfTheFirst) {
 
 TEST_F(NcclThreads, LimitsTheThreadBlocksOfEveryCommunicator) {
   const auto free = nccl_transport(world_, device_, {});
-  EXPECT_EQ(ncclMaxCtas(), 0);
+  EXPECT_EQ(ncclMaxCtas().back(), 0);
   const auto first = nccl_transport(world_, device_, {}, nullptr, {.max_ctas = 4});
-  EXPECT_EQ(ncclMaxCtas(), 4);
+  EXPECT_EQ(ncclMaxCtas().back(), 4);
   const auto second = nccl_transport(world_, device_, {}, free.get(), {.max_ctas = 8});
-  EXPECT_EQ(ncclMaxCtas(), 8);
+  EXPECT_EQ(ncclMaxCtas().back(), 8);
   expect_gathers(*second, world_, device_);
+}
+
+TEST_F(NcclThreads, LimitTheThreadBlocksThatTheRunFileSays) {
+  if (world_.size() == 1) GTEST_SKIP() << "needs others";
+  const test::TokenFiles files(world_, 257);
+  for (const std::int64_t pipeline : {1, 2}) {
+    config::RunConfig config = test::odd_run(files, 1);
+    config.mesh.pipeline = pipeline;
+    config.batch = {.global = 16, .micro = 1};
+    config.comm.nccl_max_ctas = 3;
+    train::Environment environment;
+    environment.device.device = device_;
+    environment.device.link = DeviceLink::nccl;
+    const std::size_t before = ncclMaxCtas().size();
+    const int splits = ncclSplits();
+    const train::Job job(config, world_, train::job_options(config, environment));
+    const std::vector<int> all = ncclMaxCtas();
+    EXPECT_EQ(std::count(all.begin() + static_cast<std::ptrdiff_t>(before), all.end(), 3),
+              static_cast<std::ptrdiff_t>(all.size() - before));
+    EXPECT_GT(all.size(), before);
+    EXPECT_EQ(ncclSplits() > splits, world_.size() > pipeline) << "a second lane of a group splits";
+  }
 }
 
 TEST_F(NcclThreads, SeveralRootsStartOneCommunicator) {

@@ -62,7 +62,9 @@ TEST_F(Windows, AreUsedByWhatLiesInThemAndEndWithTheirCommunicator) {
   const void* const address = from.const_data_ptr();
   from = at::Tensor();
   EXPECT_NE(memory(elements).const_data_ptr(), address) << "the transport shares a window's memory";
+  const int left = ncclWindowUse().left;
   nccl.reset();
+  EXPECT_EQ(ncclWindowUse().left, left) << "a window outlives its communicator";
   EXPECT_EQ(memory(elements).const_data_ptr(), address);
 }
 

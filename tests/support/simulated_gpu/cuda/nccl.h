@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <vector>
 
 /// Of NCCL what src/comm/cuda needs, between the simulated GPUs of processes on one node (nccl.cpp): a collective runs
 /// on a thread of its own, and the communicator is in progress until ncclCommGetAsyncError, asked by the thread that
@@ -36,9 +37,9 @@ ncclResult_t ncclMemFree(void* memory);
 ncclResult_t ncclCommWindowRegister(ncclComm_t over, void* memory, std::size_t bytes, ncclWindow_t* window, int flags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t over, ncclWindow_t window);
 /// How many gathers and reductions to one rank read and wrote windows of their communicator only, and how many did not
-/// (all of this process), for tests.
+/// (all of this process), for tests; left: windows that their communicator still had at its end.
 struct NcclWindowUse {
-  int inside = 0, outside = 0;
+  int inside = 0, outside = 0, left = 0;
 };
 NcclWindowUse ncclWindowUse();
 
@@ -50,8 +51,8 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* made, int ranks, int rank, int
 ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* made, ncclConfig_t* config);
 /// How many were made by a split (all of this process), for tests.
 int ncclSplits();
-/// maxCTAs of the communicator that was made last (of this process), for tests.
-int ncclMaxCtas();
+/// maxCTAs of the communicators that were made (of this process, in order), for tests.
+std::vector<int> ncclMaxCtas();
 /// How often a communicator was found in progress (all of this process), for tests.
 int ncclTimesInProgress();
 ncclResult_t ncclCommGetAsyncError(ncclComm_t of, ncclResult_t* state);
