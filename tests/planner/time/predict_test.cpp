@@ -205,6 +205,25 @@ TEST(Predict, Fp8ProductsTakeTheirRateAndTheRounding) {
   EXPECT_THROW((void)predict(config, 64, load_machine("a100")), ConfigError);
 }
 
+/// The gradient of a large head is the most of a few thin layers, the activations of all layers that of many.
+TEST(Predict, ExtrapolatesMemoryWhosePeakMovesToAnotherOp) {
+  config::RunConfig config = testing::small_run();
+  config.model = {.vocab_size = 20000,
+                  .hidden_size = 256,
+                  .intermediate_size = 1,
+                  .layers = 40,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .head_dim = 8};
+  config.data.seq_len = 174;
+  config.batch = {.global = 4, .micro = 4};
+  config.memory.recompute = config::Recompute::selective;
+  const config::Resolved mesh = config::resolve(config, 1);
+  const Memory few = predict_memory(config, mesh, true), all = predict_memory(config, mesh);
+  EXPECT_LT(few.at_once.most, all.at_once.most) << "its op holds less in all layers than another one";
+  EXPECT_EQ(few.total(), all.total());
+}
+
 TEST(ExplainTime, ShowsFormulasWithTheirNumbers) {
   const std::string text =
       explain_time(predict_ops(testing::run_of(testing::llama_8b(), 64, 1), 64, load_machine("h100")));
