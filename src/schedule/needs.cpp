@@ -46,7 +46,7 @@ class Numbers {
     std::vector<int> out;
     out.reserve(resources.size());
     for (const Resource& resource : resources)
-      out.push_back(numbers_.emplace(resource, static_cast<int>(numbers_.size())).first->second);
+      out.push_back(numbers_.try_emplace(resource, static_cast<int>(numbers_.size())).first->second);
     return out;
   }
   [[nodiscard]] std::size_t count() const { return numbers_.size(); }

@@ -78,13 +78,35 @@ constexpr NamedPass passes[] = {
      [](Schedule s, const model::Model& model, const Policy&, Purpose) { return assign_slots(std::move(s), model); }},
 };
 
+void require_sound(std::string_view pass, const std::vector<std::string>& wrong) {
+  invariant(wrong.empty(), fmt::format("the pass {} built an invalid schedule:\n  {}", pass, fmt::join(wrong, "\n  ")));
+}
+
 /// Verifies what a pass has built, and measures how long that takes.
 void check(PassResult& result, const model::Model& model, int replicas, Complete has) {
   const auto begin = Clock::now();
   const auto wrong = verify(result.schedule, model, replicas, has);
   result.verify_time = Clock::now() - begin;
-  invariant(wrong.empty(),
-            fmt::format("the pass {} built an unsound schedule:\n  {}", result.pass, fmt::join(wrong, "\n  ")));
+  require_sound(result.pass, wrong);
+}
+
+constexpr Complete nothing{.unshard = false, .reduction = false, .update = false, .slots = false};
+
+/// The schedule after all passes. The order and the result are verified; only a wrong one is built again with every
+/// pass verified, which names the pass.
+Schedule verified(Purpose purpose, const model::Model& model, const Schedule& order, const Policy& policy) {
+  require_sound("compute_order", verify(order, model, policy.replicas, nothing));
+  Complete has = nothing;
+  Schedule built = order;
+  for (const NamedPass& pass : passes) {
+    if (!is_for(pass.schedules, purpose)) continue;
+    built = pass.run(std::move(built), model, policy, purpose);
+    if (pass.adds != nullptr) has.*pass.adds = true;
+  }
+  const auto wrong = verify(built, model, policy.replicas, has);
+  if (!wrong.empty()) (void)explain(purpose, model, order, policy);
+  require_sound("assign_slots", wrong);
+  return built;
 }
 
 }  // namespace
@@ -113,7 +135,7 @@ Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh) 
 }
 
 std::vector<PassResult> explain(Purpose purpose, const model::Model& model, Schedule order, const Policy& policy) {
-  Complete has{.unshard = false, .reduction = false, .update = false, .slots = false};
+  Complete has = nothing;
   std::vector<PassResult> results;
   results.push_back({.pass = "compute_order", .schedule = std::move(order)});
   check(results.back(), model, policy.replicas, has);
@@ -133,7 +155,7 @@ Schedule build_step(const model::Model& model, int microbatches, const Policy& p
 }
 
 Schedule build_step(const model::Model& model, Schedule order, const Policy& policy) {
-  return explain(Purpose::train, model, std::move(order), policy).back().schedule;
+  return verified(Purpose::train, model, order, policy);
 }
 
 Schedule build_step_unverified(const model::Model& model, int microbatches, const Policy& policy) {
@@ -151,11 +173,11 @@ Schedule build_forward(const model::Model& model, const Policy& policy) {
 }
 
 Schedule build_forward(const model::Model& model, Schedule order, const Policy& policy) {
-  return explain(Purpose::forward, model, std::move(order), policy).back().schedule;
+  return verified(Purpose::forward, model, order, policy);
 }
 
 Schedule build_generation(const model::Model& model, const Policy& policy) {
-  return explain(Purpose::generate, model, forward_order(model), policy).back().schedule;
+  return verified(Purpose::generate, model, forward_order(model), policy);
 }
 
 std::string to_text(std::span<const PassResult> results) {

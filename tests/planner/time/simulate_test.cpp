@@ -106,24 +106,26 @@ double ticking_step(const Case& run, const std::vector<Cost>& costs, double cont
   };
   double now = 0;
   int done = 0;
+  std::vector<int> running;
+  const auto has_ended = [&](int i) { return left[static_cast<std::size_t>(i)] <= 1e-9; };
   while (done < 4 * n) {
-    for (bool changed = now == 0 || std::ranges::any_of(left, [](double l) { return l <= 1e-9 && l > -1; }); changed;) {
+    for (bool changed = now == 0 || std::ranges::any_of(running, has_ended); changed;) {
       changed = false;
       for (int i = 0; i < 4 * n; ++i) {
         auto& s = state[static_cast<std::size_t>(i)];
         if (s == 0 && ready(i)) s = 1, changed = true;
-        if (s == 1 && left[static_cast<std::size_t>(i)] <= 1e-9) {
+        if (s == 1 && has_ended(i)) {
           s = 2, changed = true, ++done;
-          left[static_cast<std::size_t>(i)] = -2;  // seen
           if (schedule::lane_of(at(i)) == Lane::compute) compute_end[static_cast<std::size_t>(i / n)] = now;
         }
       }
+      running.clear();
+      for (int i = 0; i < 4 * n; ++i)
+        if (state[static_cast<std::size_t>(i)] == 1) running.push_back(i);
     }
     std::map<Wire, int> on;
-    for (int i = 0; i < 4 * n; ++i)
-      if (state[static_cast<std::size_t>(i)] == 1) ++on[costs[static_cast<std::size_t>(i % n)].wire];
-    for (int i = 0; i < 4 * n; ++i) {
-      if (state[static_cast<std::size_t>(i)] != 1) continue;
+    for (const int i : running) ++on[costs[static_cast<std::size_t>(i % n)].wire];
+    for (const int i : running) {
       const Wire wire = costs[static_cast<std::size_t>(i % n)].wire;
       double speed = wire == Wire::none ? 1 : 1.0 / on[wire];
       if (schedule::lane_of(at(i)) == Lane::compute && on[Wire::between] + on[Wire::inside] > 0)

@@ -32,8 +32,8 @@ struct Policy {
 /// planner::computing_on().
 [[nodiscard]] Policy policy_of(const config::RunConfig& config, const config::Resolved& mesh);
 
-/// Builds one training step of `microbatches` microbatches; every pass's result is verified.
-/// Throws BugError naming the pass and the op when one is not sound.
+/// Builds one training step of `microbatches` microbatches, verified. Throws BugError naming the first pass whose
+/// result is not sound, and the op.
 [[nodiscard]] Schedule build_step(const model::Model& model, int microbatches, const Policy& policy);
 /// The same from any order of the compute ops, which `compute_order` gives else: microbatches may overlap.
 [[nodiscard]] Schedule build_step(const model::Model& model, Schedule order, const Policy& policy);

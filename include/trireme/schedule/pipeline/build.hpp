@@ -25,7 +25,7 @@ namespace trireme::schedule {
 /// and the embedding run whole in I.
 [[nodiscard]] Schedule compute_order(const model::PipelinePart& part, const Pipeline& pipeline, const RankOrder& order);
 
-/// One training step of each pipeline rank, every pass's result verified and all of them together.
+/// One training step of each pipeline rank, each verified alone and all of them together.
 /// Throws BugError with what `verify_pipeline` finds wrong.
 [[nodiscard]] std::vector<Schedule> build_pipeline(const std::vector<model::PipelinePart>& parts,
                                                    const Pipeline& pipeline, const ActionCosts& costs,
