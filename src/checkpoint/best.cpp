@@ -41,7 +41,8 @@ std::optional<Best> find_best(const std::string& directory, std::int64_t until) 
   const auto json = nlohmann::json::parse(io::read_text(mark_of(directory), most_bytes_of_mark), nullptr, false);
   if (!json.is_object() || !json.contains("step") || !json.contains("eval_loss") || !json["step"].is_number_integer() ||
       !json["eval_loss"].is_number()) {
-    log::warning(fmt::format("{}: is damaged; the next evaluation begins anew", mark_of(directory)));
+    log::warning(fmt::format("{}: is damaged; the best checkpoint is chosen again from the next evaluation on",
+                             mark_of(directory)));
     return std::nullopt;
   }
   const Best best{.step = json["step"], .loss = json["eval_loss"]};

@@ -70,7 +70,7 @@ void check_files(const std::string& path, std::span<const SavedFile> files) {
   for (const SavedFile& file : files)
     if (const std::string wrong = wrong_with(path, file); !wrong.empty()) mistakes.add(wrong);
   if (!mistakes.empty())
-    throw CheckpointError(fmt::format("{} of {} files are missing or of another size: {}; use another checkpoint",
+    throw CheckpointError(fmt::format("{} of {} files are missing or have another size: {}; use another checkpoint",
                                       mistakes.messages().size(), files.size(), mistakes.messages().front()));
 }
 
@@ -164,7 +164,7 @@ std::string open_manifest_text(const std::string& path) {
   require_checkpoint(path);
   if (io::status_of(commit_path(path)).kind == io::PathKind::nothing)
     throw CheckpointError(
-        fmt::format("{}/COMMIT: is missing, so the save never came to its end; use another checkpoint", path));
+        fmt::format("{}/COMMIT: is missing, so the save was never completed; use another checkpoint", path));
   const std::string commit = io::read_text(commit_path(path), most_commit_bytes);
   check_commit(path, commit);
   // Read once, for its checksum and for HDF5: so what the system could not read is never taken for damage.
@@ -211,7 +211,7 @@ void set_aside_newer(const std::string& directory, std::int64_t step) {
     if (error)
       throw WriteError(fmt::format("{}: cannot be renamed to {}: {}; move it away by hand", found.path, target.string(),
                                    error.message()));
-    log::warning(fmt::format("{} is now {}: this run went on from step {}", found.path, target.string(), step));
+    log::warning(fmt::format("{} is now {}: this run resumed from step {}", found.path, target.string(), step));
   }
 }
 

@@ -84,8 +84,8 @@ Writer::Writer(std::string path) : path_(std::move(path)), image_(std::make_shar
 
 hid_t Writer::check(hid_t id, std::string_view what) const {
   if (id < 0)
-    throw WriteError(fmt::format("{}: cannot {}: HDF5 says: {}; check free space, quota and permissions", path_, what,
-                                 last_reason()));
+    throw WriteError(fmt::format("{}: cannot {}: HDF5 reports: {}; check free space, quota and permissions", path_,
+                                 what, last_reason()));
   return id;
 }
 
@@ -154,7 +154,7 @@ void Writer::close() {
   const bool closed = file_.close();
   if (flushed < 0)
     throw WriteError(
-        fmt::format("{}: cannot flush the file: HDF5 says: {}; check free space and quota", path_, reason));
+        fmt::format("{}: cannot flush the file: HDF5 reports: {}; check free space and quota", path_, reason));
   if (!closed) (void)check(-1, "close the file");
   image_->copy_to(path_);
 }
@@ -163,7 +163,7 @@ std::string read_bytes(std::string_view image, const std::string& path, const st
   const auto check = [&](hid_t id, std::string_view what) {
     if (id >= 0) return id;
     if (no_memory()) throw std::bad_alloc();
-    throw CheckpointError(fmt::format("{}, dataset {}: cannot {}: HDF5 says: {}; use another checkpoint", path, name,
+    throw CheckpointError(fmt::format("{}, dataset {}: cannot {}: HDF5 reports: {}; use another checkpoint", path, name,
                                       what, last_reason()));
   };
   const Properties access(check(H5Pcreate(H5P_FILE_ACCESS), "open the file"));

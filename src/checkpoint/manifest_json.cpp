@@ -111,7 +111,7 @@ mesh::Mesh mesh_of(const nlohmann::json& json) {
   std::int64_t ranks = 1;
   const auto axis = [&](const char* name, int& size) {
     size = static_cast<int>(whole(json.at(name), name, 1, most_ranks));
-    require((ranks *= size) <= most_ranks, "a mesh of so many ranks is out of range");
+    require((ranks *= size) <= most_ranks, "a mesh of that many ranks is out of range");
   };
   if (json.contains("pipeline")) axis("pipeline", mesh.pipeline);
   axis("replicate", mesh.replicate);

@@ -43,7 +43,7 @@ void MemoryFile::read(std::uint64_t at, std::span<std::byte> bytes) const noexce
 }
 
 void MemoryFile::copy_to(const std::string& path) const {
-  if (incomplete_) throw WriteError(fmt::format("{}: there is no memory to lay it out", path));
+  if (incomplete_) throw WriteError(fmt::format("{}: there is not enough memory to lay it out", path));
   constexpr std::size_t at_once = 1 << 20;
   io::File file = io::File::create(path);
   file.resize(static_cast<std::int64_t>(size_));

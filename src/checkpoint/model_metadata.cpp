@@ -105,7 +105,7 @@ config::Model model_of(const std::string& name, const Manifest& manifest) {
 
 void require_layers(const std::string& name, const config::Model& model, std::size_t tensors) {
   if (model.layers > static_cast<std::int64_t>(tensors))
-    throw CheckpointError(fmt::format("{}: claims {} layers, but there are only {} tensors; get a sound copy", name,
+    throw CheckpointError(fmt::format("{}: claims {} layers, but there are only {} tensors; get an intact copy", name,
                                       model.layers, tensors));
 }
 

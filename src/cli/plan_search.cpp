@@ -18,7 +18,7 @@
 namespace trireme::cli {
 namespace {
 
-/// One line that is written over; nothing where standard error is no terminal.
+/// One line that is written over; nothing where standard error is not a terminal.
 class SearchLine {
  public:
   SearchLine() = default;

@@ -16,10 +16,10 @@ namespace {
 std::unique_ptr<Transport> shared_memory(const mpi::Communicator& communicator, const StagingSource& staging,
                                          std::optional<Bytes> staging_bytes) {
   if (!within_one_node(communicator))
-    throw EnvironmentError(fmt::format(
-        "Shared memory was asked for, but the {} ranks of the group are on several nodes. Let the transport be "
-        "chosen, or take MPI.",
-        communicator.size()));
+    throw EnvironmentError(
+        fmt::format("Shared memory was requested, but the {} ranks of the group are on several nodes. Let Trireme "
+                    "choose the transport, or use MPI.",
+                    communicator.size()));
   return shared_memory_transport(communicator, staging, staging_bytes.value_or(shared_memory_staging));
 }
 

@@ -8,7 +8,7 @@
 namespace trireme::comm {
 namespace {
 
-constexpr const char* without = "NCCL was asked for, but this trireme was built without CUDA (TRIREME_CUDA=OFF).";
+constexpr const char* without = "NCCL was requested, but this trireme was built without CUDA (TRIREME_CUDA=OFF).";
 
 }  // namespace
 

@@ -140,7 +140,7 @@ Broken best_has_evaluations(const RunConfig& config) {
   const std::string& best = *config.checkpoint.keep_best;
   if (best.empty() || std::ranges::find(sets, best) != sets.end()) return std::nullopt;
   return fmt::format(
-      "keep_best \"{}\" is no set of data.validation, whose sets are {}; use one of them, or true for "
+      "keep_best \"{}\" is not a set of data.validation, whose sets are {}; use one of them, or true for "
       "the loss on all",
       best, sets.empty() || sets.front().empty() ? "not named" : fmt::format("{}", fmt::join(sets, ", ")));
 }
@@ -148,8 +148,8 @@ Broken best_has_evaluations(const RunConfig& config) {
 Broken nccl_settings_need_nccl(const RunConfig& config) {
   const std::string set = nccl_setting(config.comm);
   if (set.empty()) return std::nullopt;
-  const char* const why = config.comm.backend == Backend::mpi     ? "comm.backend = \"mpi\" does without it"
-                          : config.device.type == DeviceType::cpu ? "device.type = \"cpu\" does without it"
+  const char* const why = config.comm.backend == Backend::mpi     ? "comm.backend = \"mpi\" does not use it"
+                          : config.device.type == DeviceType::cpu ? "device.type = \"cpu\" does not use it"
                                                                   : nullptr;
   if (why == nullptr) return std::nullopt;
   return fmt::format("{} is for NCCL, and {}; leave it out", set, why);

@@ -21,7 +21,7 @@ struct Describe {
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(std::int64_t value) const { return fmt::format("{}", value); }
   std::string operator()(double value) const {
-    // Whole numbers keep their point: 32.0 is no integer.
+    // Whole numbers keep their point: 32.0 is not an integer.
     const std::string text = fmt::format("{}", value);
     return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
   }

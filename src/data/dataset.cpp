@@ -21,7 +21,7 @@ Dataset::Dataset(std::vector<TokenFile> files, std::int64_t seq_len)
         "token file {} has {} tokens, too few for one sample of data.seq_len + 1 = {}{}; use more text or set "
         "data.seq_len to at most {}",
         longest->path(), longest->tokens(), seq_len + 1,
-        files_.size() > 1 ? fmt::format(" (it is the longest of {} files)", files_.size()) : "",
+        files_.size() > 1 ? fmt::format(" (the longest of {} files)", files_.size()) : "",
         std::max<std::int64_t>(1, longest->tokens() - 1)));
   }
   for (const TokenFile& file : files_) {

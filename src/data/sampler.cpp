@@ -142,8 +142,8 @@ void Sampler::restore(SamplerState state) {
   }
   if (state.taken.size() != sources_.size()) {
     throw DataError(fmt::format(
-        "data.train has {} weighted sources but the run to be continued had {}; restore the list, or begin the "
-        "data anew with checkpoint.data = \"restart\"",
+        "data.train has {} weighted sources but the run to be continued had {}; restore the list, or restart "
+        "the data with checkpoint.data = \"restart\"",
         sources_.size(), state.taken.size()));
   }
   state_ = std::move(state);

@@ -218,11 +218,11 @@ void TokenFile::open_llmc() {
   tokens_ = count;
   const std::int64_t expected = llmc_header_bytes + tokens_ * size_of(type_);
   if (count < 0 || file_.size() != expected) {
-    throw DataError(fmt::format("{} has {} bytes but its header says {} tokens, which make {}{}; copy or make it again",
-                                file_.name(), file_.size(), count, expected,
-                                file_.size() < expected ? ": it is truncated" : ""));
+    throw DataError(
+        fmt::format("{} has {} bytes but its header declares {} tokens, which take {}{}; copy or make it again",
+                    file_.name(), file_.size(), count, expected, file_.size() < expected ? ": it is truncated" : ""));
   }
-  if (tokens_ == 0) throw DataError(file_.name() + " holds no tokens: its header says 0; make it again");
+  if (tokens_ == 0) throw DataError(file_.name() + " holds no tokens: its header declares 0; make it again");
 }
 
 void TokenFile::open_raw(TokenType type) {

@@ -68,7 +68,7 @@ class Documents {
   TokenizeCounts finish() {
     if (validation_ && (counts_.validation_documents == 0 || counts_.validation_documents == counts_.documents))
       throw ConfigError(fmt::format(
-          "--validation {} leaves none of {} document{} for {}; choose another share, or tokenize a file of its own",
+          "--validation {} leaves none of {} document{} for {}; choose another share, or tokenize a separate file",
           options_.validation, counts_.documents, counts_.documents == 1 ? "" : "s",
           counts_.validation_documents == 0 ? "validation" : "training"));
     train_.finish();

@@ -61,7 +61,7 @@ std::string op_text(const OutOfMemoryHelp& help, int op) {
 std::string out_of_memory_text(Account account, Bytes asked, const MemoryUse& use, const OutOfMemoryHelp& help,
                                Bytes budget) {
   const std::vector<Row> rows = rows_of(account, asked, use);
-  TextTable table({"category", "memory", "bytes", "of which asked for now", "highest during"});
+  TextTable table({"category", "memory", "bytes", "of which requested now", "highest during"});
   for (const Row& row : rows) {
     const Account& a = row.account;
     table.add({std::string(to_text(a.category)), std::string(to_text(a.space)), trireme::to_text(row.bytes),

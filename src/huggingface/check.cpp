@@ -23,11 +23,11 @@ bool contains(std::string_view text, std::string_view part) { return text.find(p
 
 /// Why the model has no use for a tensor of this name.
 std::string_view why_unused(std::string_view name) {
-  if (contains(name, "q_norm") || contains(name, "k_norm")) return "query/key norms are not honoured";
-  if (name.ends_with(".bias")) return "biases are not honoured";
-  if (contains(name, ".experts.")) return "mixtures of experts are not honoured";
-  if (contains(name, "lora_")) return "adapters are not honoured, merge them first";
-  if (name.ends_with(".weight_scale") || contains(name, ".qweight")) return "quantized weights are not honoured";
+  if (contains(name, "q_norm") || contains(name, "k_norm")) return "query/key norms are not supported";
+  if (name.ends_with(".bias")) return "biases are not supported";
+  if (contains(name, ".experts.")) return "mixtures of experts are not supported";
+  if (contains(name, "lora_")) return "adapters are not supported, merge them first";
+  if (name.ends_with(".weight_scale") || contains(name, ".qweight")) return "quantized weights are not supported";
   return "the model has no such parameter";
 }
 

@@ -66,15 +66,15 @@ void refuse_unhonoured(const JsonObject& config, const model::Architecture& a) {
   for (const auto& [key, feature] : off) {
     const json* value = config.find(std::string(key));
     if (value != nullptr && !has(key) && !is_off(*value))
-      config.unexpected(std::string(key), fmt::format("none: {} are not honoured", feature));
+      config.unexpected(std::string(key), fmt::format("none: {} are not supported", feature));
   }
   for (const auto& [key, feature] : a.off)
     if (const json* value = config.find(std::string(key)); value != nullptr && !is_off(*value))
-      config.unexpected(std::string(key), fmt::format("none: {} are not honoured", feature));
+      config.unexpected(std::string(key), fmt::format("none: {} are not supported", feature));
   for (const auto& [key, feature] : one) {
     const json* value = config.find(std::string(key));
     if (value != nullptr && !has(key) && (!value->is_number() || value->get<double>() != 1)) {
-      config.unexpected(std::string(key), fmt::format("1: {} are not honoured", feature));
+      config.unexpected(std::string(key), fmt::format("1: {} are not supported", feature));
     }
   }
   if (a.windows != model::Windows::none) return;
@@ -151,10 +151,10 @@ void check_fixed(const JsonObject& config, const model::Architecture& a, Mistake
     if (const auto act = config.text(key);
         act && std::find(a.activations.begin(), a.activations.end(), *act) == a.activations.end())
       mistakes.add(
-          fmt::format("{} = {}; {} is the one that is honoured", key, io::in_quotes(*act), a.activations.front()));
+          fmt::format("{} = {}; {} is the one that is supported", key, io::in_quotes(*act), a.activations.front()));
   for (const model::FixedRow& row : a.fixed)
     if (config.flag(std::string(row.key)).value_or(row.value) != row.value)
-      config.unexpected(std::string(row.key), fmt::format("{}: {} is not honoured", row.value, row.feature));
+      config.unexpected(std::string(row.key), fmt::format("{}: {} is not supported", row.value, row.feature));
 }
 
 void read_row(const JsonObject& config, const model::KeyRow& row, std::int64_t config::Model::*member,
@@ -270,7 +270,7 @@ void refuse_unapplied(const config::Model& model, const model::Multimodal& multi
 
 HfConfig parse_hf_config(std::string_view text, const std::string& file) {
   const json parsed = io::parse_json(file, text);
-  if (!parsed.is_object()) throw CheckpointError(fmt::format("{}: is not a table; get a sound copy", file));
+  if (!parsed.is_object()) throw CheckpointError(fmt::format("{}: is not a table; get an intact copy", file));
   Mistakes mistakes;
   const auto type = parsed.find("model_type");
   const model::Multimodal* multimodal =

@@ -35,7 +35,7 @@ bool exists(const std::string& path) {
 std::map<std::string, std::string> read_weight_map(const std::string& file) {
   const json index = io::parse_json(file, io::read_text(file, most_header_bytes));
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
-    throw CheckpointError(fmt::format("{}: has no table weight_map; get a sound copy", file));
+    throw CheckpointError(fmt::format("{}: has no table weight_map; get an intact copy", file));
   }
   std::map<std::string, std::string> map;
   for (const auto& [tensor, value] : index["weight_map"].items()) {
@@ -43,7 +43,7 @@ std::map<std::string, std::string> read_weight_map(const std::string& file) {
     if (name.empty() || name == "." || name == ".." || fs::path(name).filename() != name ||
         name.find('\0') != std::string::npos) {
       throw CheckpointError(
-          fmt::format("{}: tensor {} lies in {}, which is not the name of a file beside it; get a sound copy", file,
+          fmt::format("{}: tensor {} lies in {}, which is not the name of a file beside it; get an intact copy", file,
                       io::in_quotes(tensor), io::in_quotes(value.dump())));
     }
     map.emplace(tensor, name);
@@ -70,7 +70,7 @@ void tell_text_part(const HfConfig& config, const std::string& directory) {
     const HfDirectory opened = HfDirectory::open(directory);
     aside = fmt::format("{} other tensors ({}) are", opened.tensors_aside(), to_text(opened.bytes_aside()));
   }
-  log::info(fmt::format("{}: model_type = {} is a multimodal model: its text part is read, as {}; {} left aside",
+  log::info(fmt::format("{}: model_type = {} is a multimodal model: its text part is read, as {}; {} ignored",
                         directory, config.multimodal->model_type, config.model.architecture, aside));
 }
 
@@ -88,9 +88,8 @@ HfConfig read_hf_config(const std::string& directory) {
 void warn_of_unread_keys(const HfConfig& config, const std::string& directory) {
   if (config.multimodal != nullptr) tell_text_part(config, directory);
   if (config.unread_keys.empty()) return;
-  log::warning(
-      fmt::format("{}: {}: these keys are not read; if they change what the model computes, it is another one here",
-                  in(directory, "config.json"), fmt::join(config.unread_keys, ", ")));
+  log::warning(fmt::format("{}: {}: these keys are not read; if they change what the model computes, results differ",
+                           in(directory, "config.json"), fmt::join(config.unread_keys, ", ")));
 }
 
 HfDirectory HfDirectory::open(const std::string& directory) {

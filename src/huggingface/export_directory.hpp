@@ -14,7 +14,7 @@ class ExportDirectory {
   /// files that no export wrote, which are never deleted: weights of others, too.
   static void check(const std::string& directory, bool overwrite);
 
-  /// Makes the temporary directory anew. Throws WriteError, also while another process writes to it.
+  /// Makes the temporary directory, empty. Throws WriteError, also while another process writes to it.
   explicit ExportDirectory(const std::string& directory);
   ExportDirectory(const ExportDirectory&) = delete;
   ExportDirectory& operator=(const ExportDirectory&) = delete;

@@ -98,14 +98,15 @@ Table read_table(const json& value, const std::string& name, const JsonObject& c
   }
   const JsonObject table(value, config.named(name) + ".", mistakes);
   for (const auto& [key, entry] : value.items()) {
-    if (entry.is_object()) table.unexpected(key, "one set of RoPE parameters; a set per type of layer is not honoured");
+    if (entry.is_object())
+      table.unexpected(key, "one set of RoPE parameters; a set per type of layer is not supported");
   }
   Table read{.theta = table.positive("rope_theta"),
              .partial = table.positive("partial_rotary_factor"),
              .scaling = {},
              .unread = {}};
   if (read.partial.value_or(1) != 1 && !a.expresses(&config::Model::partial_rotary_factor))
-    table.unexpected("partial_rotary_factor", "1: partial rotation is not honoured");
+    table.unexpected("partial_rotary_factor", "1: partial rotation is not supported");
   const std::string type = rope_type(table);
   if (a.scales_queries) (void)table.find("max_position_embeddings");  // has no effect
   const bool longrope_only = a.original_length_absent > 0;
@@ -132,7 +133,7 @@ Table read_table(const json& value, const std::string& name, const JsonObject& c
     read.scaling = longrope(config, table, a);
   } else if (type != "default") {
     table.unexpected(table.has("rope_type") ? "rope_type" : "type",
-                     "default, linear, llama3, yarn, longrope or dynamic; other types are not honoured");
+                     "default, linear, llama3, yarn, longrope or dynamic; other types are not supported");
   }
   read.unread = table.unread();
   return read;
@@ -167,7 +168,7 @@ Rope read_rope_by_type(const JsonObject& config, const Architecture& a, Mistakes
   };
   const Table full = part(config::full_attention), sliding = part(config::sliding_attention);
   if (sliding.scaling)
-    config.unexpected("rope_parameters", "rope_type = \"default\" for sliding_attention: its scaling is not honoured");
+    config.unexpected("rope_parameters", "rope_type = \"default\" for sliding_attention: its scaling is not supported");
   if ((theta && full.theta && *theta != *full.theta) || (old_table != nullptr && old_values.scaling != full.scaling) ||
       (local && sliding.theta && *local != *sliding.theta))
     mistakes.add(fmt::format(

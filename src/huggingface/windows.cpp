@@ -69,7 +69,7 @@ void read_windows(const JsonObject& config, const model::Architecture& a, config
     config.unexpected("layer_types", "full_attention only, since there is no sliding_window");
   const bool slides = std::find(types.begin(), types.end(), config::sliding_attention) != types.end();
   if (a.turns_windows_only && window > 0 && !slides)
-    config.unexpected("sliding_window", "null, since no layer has it: a model without RoPE is not honoured");
+    config.unexpected("sliding_window", "null, since no layer has it: a model without RoPE is not supported");
   model = model::in_shortest_form(std::move(model));
 }
 

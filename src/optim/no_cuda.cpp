@@ -7,11 +7,11 @@
 namespace trireme::optim {
 
 void adamw(const AdamWStep&, std::span<const DecayRange>, const at::Tensor&, const DeviceState&, const at::Tensor&) {
-  throw BugError("an update on a device was asked of a build without CUDA");
+  throw BugError("an update on a device in a build without CUDA");
 }
 
 void sum_of_squares(const at::Tensor&, const shard::Range&, const at::Tensor&) {
-  throw BugError("a norm on a device was asked of a build without CUDA");
+  throw BugError("a norm on a device in a build without CUDA");
 }
 
 }  // namespace trireme::optim

@@ -25,7 +25,7 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 constexpr int most_traces = 8;  // more ranks are not shown
 
 Json parse(std::string_view text, const std::string& file) {
-  if (io::nests_deep(text)) throw ConfigError(fmt::format("{}: not of a run: its JSON nests too deep", file));
+  if (io::nests_deep(text)) throw ConfigError(fmt::format("{}: not the file of a run: its JSON nests too deep", file));
   return Json::parse(text);
 }
 

@@ -162,7 +162,7 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& wh
   std::error_code ignored;
   const std::filesystem::file_status found = std::filesystem::status(path_, ignored);
   if (std::filesystem::exists(found) && !std::filesystem::is_regular_file(found))
-    throw WriteError(fmt::format("{}: is no regular file; remove it if no job uses {}", path_, directory));
+    throw WriteError(fmt::format("{}: is not a regular file; remove it if no job uses {}", path_, directory));
   descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (descriptor_ < 0)
     throw WriteError(fmt::format("{}: cannot be created: {}; set {} to a directory that you may write to", path_,
@@ -211,7 +211,7 @@ std::string DirectoryLock::write_owner() const {
 
 void DirectoryLock::make_sure(const std::string& what, const std::string& mine) const {
   std::this_thread::sleep_for(until_others_wrote);
-  std::ifstream file(path_);  // opened anew: network file systems look again then
+  std::ifstream file(path_);  // opened again: network file systems look again then
   const std::string now(std::istreambuf_iterator<char>(file), {});
   if (now != mine) refuse(what, holder_of(now), path_);
 }

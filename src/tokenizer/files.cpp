@@ -37,7 +37,7 @@ const char* file_name_of(std::string_view scheme) {
   return scheme == huggingface ? "tokenizer.json" : "tokenizer.model";
 }
 
-/// What `path`, given without a scheme, is called with one; "" where it is no tokenizer.
+/// What `path`, given without a scheme, is called with one; "" where it is not a tokenizer.
 std::string spec_of_path(const std::string& path) {
   if (io::status_of(path).kind == io::PathKind::directory) {
     const std::string found = spec_in_directory(path);

@@ -27,9 +27,9 @@ constexpr std::array<std::string_view, 4> known_ends = {"<|endoftext|>", "</s>",
 nlohmann::json read_json(const io::InputFile& file) {
   auto json = io::parse_or_discard(file.read_whole(largest_file_bytes));
   if (!json.is_object() && file.path().ends_with(".model"))
-    throw DataError(fmt::format("{} is no JSON; a SentencePiece model is given as spm:{}", file.name(), file.path()));
+    throw DataError(fmt::format("{} is not JSON; a SentencePiece model is given as spm:{}", file.name(), file.path()));
   if (!json.is_object())
-    throw DataError(fmt::format("{} is no JSON object, or it nests too deep; is it whole?", file.name()));
+    throw DataError(fmt::format("{} is not a JSON object, or is nested too deep; is it complete?", file.name()));
   return json;
 }
 
@@ -51,7 +51,7 @@ std::int32_t find_document_end(const std::string& path, const hf::Pipeline& pipe
     const std::string end = end_in(folder / name);
     if (end.empty()) continue;
     if (const std::int32_t id = pipeline.id(end); id >= 0) return id;
-    throw DataError(fmt::format("{}: eos_token \"{}\" is no token of {}", (folder / name).string(), end, path));
+    throw DataError(fmt::format("{}: eos_token \"{}\" is not a token of {}", (folder / name).string(), end, path));
   }
   if (!pipeline.frame().after.empty()) return pipeline.frame().after.back();
   std::vector<std::string> found;

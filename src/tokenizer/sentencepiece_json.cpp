@@ -52,7 +52,7 @@ class Fields {
   std::string_view bytes;
 
  private:
-  [[noreturn]] static void damaged() { throw DataError("a SentencePiece model is damaged; get a sound copy"); }
+  [[noreturn]] static void damaged() { throw DataError("a SentencePiece model is damaged; get an intact copy"); }
   std::uint64_t varint() {
     std::uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {

@@ -86,7 +86,7 @@ TEST(MemoryFile, SaysWhereMemoryEndedWhenItIsWrittenToTheDisk) {
     file.copy_to(directory / "large");
     FAIL() << "written";
   } catch (const WriteError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("large: there is no memory to lay it out"));
+    EXPECT_THAT(error.what(), HasSubstr("large: there is not enough memory to lay it out"));
   }
   EXPECT_TRUE(directory.names().empty());
 }

@@ -61,7 +61,7 @@ done
 export TRIREME_FAULT=memory.allocate:nan:1:2
 job 2 train run.toml
 expect_end 5 "out of memory in \`" "What to do: "
-grep -qE "^category +memory +bytes +of which asked for now +highest during" err.txt || fail "no table by category"
+grep -qE "^category +memory +bytes +of which requested now +highest during" err.txt || fail "no table by category"
 grep -qE "^optimizer +device +[0-9.]+ .?i?B" err.txt || fail "no line for the optimizer"
 grep -qE "^to need less, one of +saves a rank +costs a rank and step" err.txt || fail "no table of remedies"
 grep -qE "^memory.recompute = \"block\" " err.txt || fail "no line for recompute"

@@ -48,7 +48,7 @@ expect_end 3 'answers.bin.mask has 100 bytes' 'tokenize again'
 [[ ! -e refused ]] || fail 'a refused start wrote'
 cp whole answers.bin.mask
 program tokenize --tokenizer bytes --field prompt --chat chatml -o chat.bin answers.jsonl
-expect_end 2 'is no token of this tokenizer'
+expect_end 2 'is not a token of this tokenizer'
 
 # Multiple choice: log-likelihoods as sums over `generate --logits`, one token at a time.
 cat >questions.jsonl <<'LINES'

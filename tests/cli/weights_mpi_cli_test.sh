@@ -145,7 +145,7 @@ if command -v spm_train >/dev/null; then
   cp ship.model moved.model
   echo >>ship.model
   program generate $checkpoint_of_pieces --prompt 'the ship' --tokens 12
-  expect_end 4 'another one now' '--tokenizer'
+  expect_end 4 'has changed since it was saved' '--tokenizer'
   rm ship.model
   program generate $checkpoint_of_pieces --prompt 'the ship' --tokens 12
   expect_end 4 'ship.model' '--tokenizer'

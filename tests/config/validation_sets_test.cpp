@@ -73,7 +73,7 @@ TEST(KeepBest, IsOfAllSetsOrOfOne) {
 TEST(KeepBest, NeedsEvaluationsAndASetThatIsThere) {
   EXPECT_THAT(mistakes_with({"checkpoint.keep_best=true"}), HasSubstr("keep_best requires train.eval_every > 0"));
   EXPECT_THAT(mistakes_with({"checkpoint.keep_best=wed", "train.eval_every=2", "data.validation={web = \"w.bin\"}"}),
-              HasSubstr("\"wed\" is no set of data.validation, whose sets are web"));
+              HasSubstr("\"wed\" is not a set of data.validation, whose sets are web"));
   EXPECT_THAT(mistakes_with({"checkpoint.keep_best=web", "train.eval_every=2", "data.validation=w.bin"}),
               HasSubstr("are not named"));
 }

@@ -122,7 +122,7 @@ TEST(LossMask, ChatsNeedTheirMarksAsTokens) {
                                (void)tokenize_files(*tokenizer::make_tokenizer("bytes"), {dir / "a.jsonl"},
                                                     dir / "out.bin", options);
                              }),
-              HasSubstr("\"<|im_start|>\" is no token of this tokenizer"));
+              HasSubstr("\"<|im_start|>\" is not a token of this tokenizer"));
   EXPECT_FALSE(std::filesystem::exists(dir / "out.bin"));
 }
 
@@ -133,7 +133,7 @@ TEST(LossMask, MessagesThatAreNoneAreNamed) {
   options.chat = "chatml";
   const auto tokenizer = tokenizer::make_tokenizer(write_chat_tokenizer(dir));
   for (const auto& [line, said] :
-       {std::pair{"{\"messages\": \"a\"}", "line 1: the field \"messages\" is no list of messages"},
+       {std::pair{"{\"messages\": \"a\"}", "line 1: the field \"messages\" is not a list of messages"},
         std::pair{"{\"messages\": [{\"role\": \"user\"}]}", "line 1: a message needs the texts"},
         std::pair{"{\"messages\": [3]}", "line 1: a message needs the texts"}}) {
     test::write_file(dir / "a.jsonl", line);

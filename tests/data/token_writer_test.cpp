@@ -125,7 +125,8 @@ TEST(AtomicFile, IsWrittenByOneAtATimeAndNothingOfAKilledOneIsLeftInIt) {
   std::getline(std::ifstream(path), text);
   EXPECT_EQ(text, "first");
   EXPECT_EQ(dir.names(), std::vector<std::string>{"x.bin"});
-  test::expect_parts(test::error_of(ExitCode::write, [&] { (void)io::AtomicFile("/dev/null"); }), {"no regular file"});
+  test::expect_parts(test::error_of(ExitCode::write, [&] { (void)io::AtomicFile("/dev/null"); }),
+                     {"not a regular file"});
 }
 
 TEST(TokenWriter, MakesItsDirectory) {

@@ -158,7 +158,7 @@ TEST(Tokenize, RefusesWhatIsNoPlainText) {
   refused(std::string("text\0text", 9), "zero byte at 4");
   std::string latin;
   for (int i = 0; i < 100; ++i) latin += "caf\xe9 au lait ";
-  refused(latin, "100 characters of its first 1300 bytes are none, the first at byte 3");
+  refused(latin, "100 characters of its first 1300 bytes are invalid, the first at byte 3");
 }
 
 TEST(Tokenize, TakesTextWithAFewBrokenCharactersAndOddOnes) {

@@ -84,7 +84,7 @@ TEST(GemmaToGlm, Gemma3TurnsLayersWithAWindowByAnotherBase) {
   expect_refusal("gemma3_text",
                  R"(, "rope_parameters": {"full_attention": {}, "sliding_attention": {"rope_type": "linear",
     "factor": 2}})",
-                 {"its scaling is not honoured"});
+                 {"its scaling is not supported"});
   expect_refusal("gemma3_text", R"(, "rope_local_base_freq": 5, "rope_parameters": {"full_attention": {},
     "sliding_attention": {"rope_theta": 7}})",
                  {"differ"});

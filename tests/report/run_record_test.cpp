@@ -65,7 +65,7 @@ TEST(ReadMetrics, RefusesWhatIsNoRun) {
     EXPECT_THAT(mistake([&] { read_metrics(run, text, "m"); }), HasSubstr("m: not the metrics of a run")) << text;
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   EXPECT_THAT(mistake([&] { read_metrics(run, R"({"step":1,"loss":)" + deep + "}\n", "m"); }),
-              HasSubstr("m: not of a run: its JSON nests too deep"));
+              HasSubstr("m: not the file of a run: its JSON nests too deep"));
 }
 
 std::string trace_of(int rank, const char* ts) {

@@ -202,7 +202,7 @@ TEST_F(Lock, IsARegularFile) {
       const DirectoryLock lock(directory_, "run.output");
       ADD_FAILURE() << "it was taken for a lock";
     } catch (const WriteError& error) {
-      EXPECT_THAT(error.what(), HasSubstr(".job.lock: is no regular file"));
+      EXPECT_THAT(error.what(), HasSubstr(".job.lock: is not a regular file"));
     }
     fs::remove(file());
   }

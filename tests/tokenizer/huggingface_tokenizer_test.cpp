@@ -193,7 +193,7 @@ TEST_F(HuggingFaceTokenizer, RefusesWhatItDoesNotSupportByItsKey) {
       {"pre_tokenizer.pattern.Regex", "a$", "edge of a line"});
   expect_parts(refusal(with("/decoder", {{"type", "CTC"}})), {"decoder.type is \"CTC\""});
   expect_parts(refusal(with("/post_processor", {{"type", "X"}})), {"post_processor.type is \"X\""});
-  expect_parts(refusal(with("/added_tokens/0/id", "x")), {"added_tokens[0].id is no whole number"});
+  expect_parts(refusal(with("/added_tokens/0/id", "x")), {"added_tokens[0].id is not an integer"});
   expect_parts(refusal({{"a", 1}}), {"no \"model\""});
 }
 
@@ -202,7 +202,7 @@ TEST_F(HuggingFaceTokenizer, TakesTheEndOfADocumentFromTheFilesBesideIt) {
   write_file(configuration, R"({"eos_token": {"content": "hel"}})");
   EXPECT_EQ(open(byte_level())->document_end(), 257);
   write_file(configuration, R"({"eos_token": "</s>"})");
-  expect_parts(refusal(byte_level()), {"tokenizer_config.json: eos_token \"</s>\" is no token of"});
+  expect_parts(refusal(byte_level()), {"tokenizer_config.json: eos_token \"</s>\" is not a token of"});
   write_file(configuration, "{}");
   json file = byte_level();
   file["added_tokens"] = json::array();
@@ -217,14 +217,14 @@ TEST_F(HuggingFaceTokenizer, NamesFilesThatAreMissingOrNoJson) {
   const auto message = [&](const std::string& name) {
     return error_of(ExitCode::data, [&] { (void)make_tokenizer("hf:" + (dir_ / name)); });
   };
-  expect_parts(message("tokenizer.json"), {"is no JSON object"});
+  expect_parts(message("tokenizer.json"), {"is not a JSON object"});
   std::string deep = R"({"pre_tokenizer": )", end;
   for (int i = 0; i < 100'000; ++i) {
     deep += R"({"type": "Sequence", "pretokenizers": [)";
     end += "]}";
   }
   write_file(dir_ / "tokenizer.json", deep + R"({"type": "ByteLevel"})" + end + "}");
-  expect_parts(message("tokenizer.json"), {"is no JSON object", "or it nests too deep"});
+  expect_parts(message("tokenizer.json"), {"is not a JSON object", "or is nested too deep"});
   expect_parts(message("tokeniser.json"), {"does not exist", "tokenizer.json"});
 }
 

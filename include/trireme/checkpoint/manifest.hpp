@@ -29,7 +29,7 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 /// One line for each key whose values differ: "key: saved X, now Y"; nothing when all are equal.
 [[nodiscard]] std::vector<std::string> differences(const Metadata& saved, const Metadata& now);
 
-/// Samples that a run passed over on purpose: those from `first` to before `end`, after step `step`.
+/// Samples that a run skipped on purpose: those from `first` to before `end`, after step `step`.
 struct SkippedSamples {
   std::int64_t step = 0;
   std::int64_t first = 0;

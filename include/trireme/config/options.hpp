@@ -24,7 +24,7 @@ struct Option {
   std::function<Expected(const Value&, RunConfig&)> read;
   /// The configuration's value as TOML; nothing when there is none to print.
   std::function<Printed(const RunConfig&)> print;
-  /// The default as help shows it, where it is no constant: "hidden_size / heads". Empty: printed from RunConfig{}.
+  /// The default as help shows it, where it is not a constant: "hidden_size / heads". Empty: printed from RunConfig{}.
   std::string default_text = {};
   /// The key must be given, unless the key of this name is ("" for always).
   std::optional<std::string> required_unless = {};

@@ -23,8 +23,8 @@ namespace trireme::data {
 class TokenFile {
  public:
   /// Opens the file and checks everything but the tokens. Throws DataError naming what was found and the remedy:
-  /// missing, empty, a size that is no whole number of tokens, bad magic or version, an index or a mask that does not
-  /// fit its .bin.
+  /// missing, empty, a size that is not a whole number of tokens, bad magic or version, an index or a mask that does
+  /// not fit its .bin.
   TokenFile(const std::string& path, config::TokenFormat format, std::int64_t vocab_size);
 
   /// The file that holds the tokens (a Megatron pair's .bin).

@@ -47,7 +47,7 @@ struct Options {
   /// What the compute lane launches is recorded in the second step and launched as graphs from then on (`segments`).
   /// Null: op by op. Needs uncut layers and activations that stay.
   std::shared_ptr<device::Graphs> graphs{};
-  /// Fills a slot with NaN when its block is given up: a test that nothing reads it later.
+  /// Fills a slot with NaN when its block is resharded: a test that nothing reads it later.
   bool poison = false;
   bool record_timeline = false;
   /// Called on the thread where an op threw. The default ends the job: other ranks wait for this one.

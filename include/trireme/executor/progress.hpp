@@ -13,8 +13,9 @@
 namespace trireme::executor {
 
 /// How far every op of a cyclic schedule has come, over all lanes of this rank, and who waits for whom. Without a lock:
-/// a lane that has ended an op wakes the lanes that can go on now, no others, and finds out whether it can go on itself
-/// without meeting them. Where lanes share a core, one that had to sleep for that would come back a time slice later.
+/// a lane that has ended an op wakes the lanes that can continue now, no others, and finds out whether it can continue
+/// itself without meeting them. Where lanes share a core, one that had to sleep for that would come back a time slice
+/// later.
 class Progress {
  public:
   Progress(const schedule::Schedule& schedule, const std::vector<schedule::Need>& needs);

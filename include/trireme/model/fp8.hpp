@@ -34,7 +34,7 @@ struct Fp8Products {
 
 /// Marks the stages whose products are in fp8. Weights that one product multiplies are taken or skipped together (q, k
 /// and v; gate and up), and so is a role in all experts of a layer. Throws ConfigError naming every weight whose held
-/// part has a size that is no multiple of fp8_multiple, and every product of which only a part is skipped.
+/// part has a size that is not a multiple of fp8_multiple, and every product of which only a part is skipped.
 [[nodiscard]] Model choose_fp8(Model model, const Fp8Choice& choice);
 
 /// Throws ConfigError naming every glob that fits no weight of a whole model, or where all products are skipped. model:

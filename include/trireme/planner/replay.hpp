@@ -38,7 +38,7 @@ struct ReplayOptions {
   int shard_rank = 0;                  ///< whose: which copied parameters a shard holds differs
   bool on_gpu = false;                 ///< whose workspace is counted: its head holds logits of up to 1 GiB at a time
   std::int64_t loss_chunk_tokens = 0;  ///< 0: chosen
-  bool saves_beside = false;           ///< checkpoints are written from a copy while the training goes on
+  bool saves_beside = false;           ///< checkpoints are written from a copy while the training continues
   Routing routing = Routing::bound;
   double expert_room = config::Mesh{}.expert_room;  ///< rows of `bound`, times the balanced number
   /// What a run counted, by compute block and microbatch: in place of `routing`.

@@ -7,7 +7,7 @@
 #include "trireme/schedule/op.hpp"
 
 /// What a verb's fields say that it concerns: a visitor passes over the verbs that do not concern it by these, and
-/// names every other one, so that a new verb is not passed over by mistake.
+/// names every other one, so that a new verb is not left out by mistake.
 namespace trireme::schedule {
 
 template <class Verb>

@@ -17,7 +17,7 @@ namespace trireme::schedule {
 /// The whole schedule: a line `step microbatches=N`, then one op a line.
 [[nodiscard]] std::string print(const Schedule& schedule, const model::Model& model);
 
-/// The inverse of `print`. Blank lines and lines starting with # are passed over.
+/// The inverse of `print`. Blank lines and lines starting with # are ignored.
 /// Throws ConfigError naming the line and what was expected.
 [[nodiscard]] Schedule parse(std::string_view text, const model::Model& model);
 

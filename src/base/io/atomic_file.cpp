@@ -44,7 +44,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), partial_(path
   std::error_code ignored;
   if (std::filesystem::is_directory(path_, ignored)) fail(EISDIR);
   if (std::filesystem::is_other(path_, ignored))
-    throw WriteError(fmt::format("cannot write {}: it is no regular file; name another one", path_));
+    throw WriteError(fmt::format("cannot write {}: it is not a regular file; name another one", path_));
   descriptor_ = Descriptor(open_alone(partial_, O_WRONLY | O_CREAT));
   if (descriptor_.get() < 0) fail(errno);
   lock_ = Descriptor(::fcntl(descriptor_.get(), F_DUPFD_CLOEXEC, 0));

@@ -136,7 +136,7 @@ void File::read_at(std::int64_t offset, std::span<std::byte> bytes) const {
     if (got == 0) {
       throw CheckpointError(
           fmt::format("{}: ends at byte {}, it had {} bytes when it was opened; something changes the file, "
-                      "give it a copy of its own",
+                      "use a copy of it",
                       path_, offset, size_));
     }
     offset += got;

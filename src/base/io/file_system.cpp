@@ -11,7 +11,7 @@ namespace trireme::io {
 
 std::string_view to_text(FileSystem kind) {
   switch (kind) {
-    case FileSystem::local: return "a file system that is local, or not known here";
+    case FileSystem::local: return "local or unknown file system";
     case FileSystem::memory: return "this node's memory";
     case FileSystem::nfs: return "NFS";
     case FileSystem::lustre: return "Lustre";

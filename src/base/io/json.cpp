@@ -26,7 +26,7 @@ json parse_json(const std::string& file, std::string_view text) {
   const auto watch = [&](int depth, json::parse_event_t event, json& value) {
     if (depth > most_levels) {
       throw CheckpointError(
-          fmt::format("{}: its JSON nests deeper than {} levels; get a sound copy", file, most_levels));
+          fmt::format("{}: its JSON nests deeper than {} levels; get an intact copy", file, most_levels));
     }
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
@@ -40,9 +40,9 @@ json parse_json(const std::string& file, std::string_view text) {
     return json::parse(text, watch);
   } catch (const json::parse_error& error) {
     throw CheckpointError(
-        fmt::format("{}: is not valid JSON (byte {} of {}); get a sound copy", file, error.byte, text.size()));
+        fmt::format("{}: is not valid JSON (byte {} of {}); get an intact copy", file, error.byte, text.size()));
   } catch (const json::exception&) {
-    throw CheckpointError(fmt::format("{}: its JSON holds a number out of range; get a sound copy", file));
+    throw CheckpointError(fmt::format("{}: its JSON holds a number out of range; get an intact copy", file));
   }
 }
 

@@ -125,7 +125,7 @@ void check_model(const std::string& path, const Manifest& manifest, const model:
   if (lines.empty()) lines = differences(shapes(manifest.parameters), shapes(saved_parameters(model)));
   if (!lines.empty())
     throw CheckpointError(
-        fmt::format("{} is of another model: {}. Set [model] as it was, or start over in another "
+        fmt::format("{} was saved from another model: {}. Set [model] as it was, or start over in another "
                     "run.output.",
                     path, join(lines, "; ")));
 }

@@ -97,9 +97,8 @@ std::string Weights::tokenizer() const {
     throw CheckpointError(
         fmt::format("{}: its tokenizer cannot be read: {}; give it by --tokenizer", path_, error.what()));
   }
-  throw CheckpointError(
-      fmt::format("{}: its tokenizer {} is another one now than when it was saved; give the one of then by --tokenizer",
-                  path_, spec));
+  throw CheckpointError(fmt::format(
+      "{}: its tokenizer {} has changed since it was saved; give the original one by --tokenizer", path_, spec));
 }
 
 void Weights::check(const model::Model& model) const {

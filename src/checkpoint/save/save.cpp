@@ -103,10 +103,9 @@ class Save {
     if (said.empty()) return;
     std::error_code ignored;
     if (temporary_is_ours_) fs::remove_all(temporary_, ignored);
-    throw WriteError(alone_
-                         ? fmt::format("{} was not written: {}", final_, said)
-                         : fmt::format("the checkpoint of step {} was not saved; those before it are as they were: {}",
-                                       manifest_.state.step, said));
+    throw WriteError(alone_ ? fmt::format("{} was not written: {}", final_, said)
+                            : fmt::format("the checkpoint of step {} was not saved; earlier ones are unchanged: {}",
+                                          manifest_.state.step, said));
   }
   template <class Work>
   void first_rank(Work&& work) {

@@ -78,13 +78,13 @@ void read_back(const std::string& path, const WrittenFile& written) {
     if (fault::point("ckpt.readback")) buffer.front() ^= std::byte{1};
     if (checksum(buffer) != chunk.checksum)
       throw CheckpointError(
-          fmt::format("{}, dataset {}: bytes {} to {} read back otherwise than they were written; "
+          fmt::format("{}, dataset {}: bytes {} to {} read back differently from what was written; "
                       "do not trust this disk",
                       file.path(), written.datasets[chunk.dataset], chunk.bytes.begin, chunk.bytes.end));
   }
   if (written.first && (file.size() != written.saved.bytes || hash_rest(file, written.saved) != written.saved.rest))
     throw CheckpointError(
-        fmt::format("{}: HDF5's own data read back otherwise than they were written; do not trust "
+        fmt::format("{}: HDF5's own data read back differently from what was written; do not trust "
                     "this disk",
                     file.path()));
 }

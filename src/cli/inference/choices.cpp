@@ -24,14 +24,15 @@ Question question_of(const nlohmann::json& object, const std::string& where) {
                     "\"label\": 0}}",
                     where, what));
   };
-  if (!object.is_object()) throw wrong("no JSON object");
+  if (!object.is_object()) throw wrong("not a JSON object");
   const char* key = object.contains("context") ? "context" : "ctx";
-  if (!object.contains(key) || !object[key].is_string()) throw wrong("there is no text \"context\"");
+  if (!object.contains(key) || !object[key].is_string()) throw wrong("\"context\" is missing or not a string");
   if (!object.contains("endings") || !object["endings"].is_array() || object["endings"].empty())
-    throw wrong("there is no list \"endings\"");
+    throw wrong("\"endings\" is missing or not a list");
   Question question{.context = object[key].get<std::string>(), .endings = {}};
   for (const nlohmann::json& ending : object["endings"]) {
-    if (!ending.is_string() || ending.get_ref<const std::string&>().empty()) throw wrong("an ending is no text");
+    if (!ending.is_string() || ending.get_ref<const std::string&>().empty())
+      throw wrong("an ending is empty or not a string");
     question.endings.push_back(ending.get<std::string>());
   }
   const nlohmann::json label = object.value("label", nlohmann::json());

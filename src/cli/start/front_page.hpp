@@ -23,7 +23,7 @@ inline constexpr std::array commands{
     Listed{"generate", "Continue a text with a model."},
     Listed{"models", "List the model families that can be trained, imported and exported."},
     Listed{"evaluate", "Loss, perplexity and bits per byte of a model on token files; multiple choice."},
-    Listed{"report", "Show how runs went on one page: curves, memory, traffic, a step's timeline."},
+    Listed{"report", "Show runs on one page: curves, memory, traffic, a step's timeline."},
     Listed{"doctor", "Check MPI, cores, libraries and speed of this machine, and list what to repair."},
     Listed{"inspect", "Show what a checkpoint holds: step, mesh, model, tensors."},
     Listed{"verify", "Read every byte of a checkpoint against its checksums."},

@@ -42,7 +42,7 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle, std::s
   if (result == ncclSuccess || result == ncclInProgress) return;
   const char* last = ncclGetLastError(handle);
   throw EnvironmentError(fmt::format(
-      "NCCL could not {}: {}{}{} ({}:{}). NCCL_DEBUG=INFO says more; comm.backend = \"mpi\" does without NCCL.", what,
+      "NCCL could not {}: {}{}{} ({}:{}). NCCL_DEBUG=INFO shows more; comm.backend = \"mpi\" does not use NCCL.", what,
       ncclGetErrorString(result), last != nullptr && *last != 0 ? ": " : "", last != nullptr ? last : "",
       where.file_name(), where.line()));
 }

@@ -17,7 +17,7 @@
 
 namespace trireme::comm::nccl {
 
-/// Throws EnvironmentError with NCCL's own text unless a call succeeded or goes on by itself. what: as an infinitive.
+/// Throws EnvironmentError with NCCL's own text unless a call succeeded or continues by itself. what: as an infinitive.
 void check(ncclResult_t result, std::string_view what, ncclComm_t handle = nullptr,
            std::source_location where = std::source_location::current());
 

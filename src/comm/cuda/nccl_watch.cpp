@@ -84,7 +84,7 @@ void Watch::report(const Pending& late, ncclResult_t state, std::unique_lock<std
   lock.unlock();  // the recorder of this lane may be asked meanwhile
   if (state != ncclSuccess) {
     const std::string text =
-        fmt::format("NCCL failed in {}: {}. NCCL_DEBUG=INFO says more; comm.backend = \"mpi\" does without NCCL.",
+        fmt::format("NCCL failed in {}: {}. NCCL_DEBUG=INFO shows more; comm.backend = \"mpi\" does not use NCCL.",
                     operation, ncclGetErrorString(state));
     lock.lock();
     if (deadline.on_hang) throw EnvironmentError(text);

@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-/// A format that is no text, by its first bytes, and what makes text of it.
+/// A format that is not text, by its first bytes, and what makes text of it.
 struct Format {
   std::string_view magic;
   std::string_view name;
@@ -159,7 +159,7 @@ void TextCheck::add(std::string_view bytes) {
   constexpr std::int64_t a_few = 16;
   if (invalid_ > std::max(a_few, bytes_ / 1000))
     throw DataError(fmt::format(
-        "{} is no UTF-8: {} characters of its first {} bytes are none, the first at byte {}; convert it, as "
+        "{} is not UTF-8: {} characters of its first {} bytes are invalid, the first at byte {}; convert it, as "
         "with iconv -f LATIN1 -t UTF-8, or check the path",
         name_, invalid_, bytes_, first_invalid_));
 }

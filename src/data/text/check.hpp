@@ -8,7 +8,8 @@
 
 namespace trireme::data::text {
 
-/// Looks at a text file on its way to the tokenizer: refuses what is no plain text, and counts what of it is no UTF-8.
+/// Looks at a text file on its way to the tokenizer: refuses what is not plain text, and counts what of it is not
+/// UTF-8.
 class TextCheck {
  public:
   /// `name` begins the messages: "text file book.txt".
@@ -20,7 +21,7 @@ class TextCheck {
   /// What kind of text, or of compressed text, begins with `bytes`, such as "JSON lines"; "" where it is none that is
   /// known, as tokens are.
   [[nodiscard]] static std::string kind_of(std::string_view bytes);
-  /// Throws DataError where `bytes`, the first of a file, begin a format that is no text, such as Parquet.
+  /// Throws DataError where `bytes`, the first of a file, begin a format that is not text, such as Parquet.
   void check_format(std::string_view bytes) const;
   /// After the last byte: warns of bytes that are no UTF-8.
   void finish();

@@ -43,7 +43,7 @@ std::vector<Piece> messages_of_line(std::string_view line, const Lines& lines, s
   const std::string where = fmt::format("{}, line {}", lines.name, number);
   const auto found = object.find(lines.field);
   if (found == object.end() || !found->is_array())
-    throw DataError(fmt::format("{}: the field \"{}\" is no list of messages", where, lines.field));
+    throw DataError(fmt::format("{}: the field \"{}\" is not a list of messages", where, lines.field));
   const ChatFormat& chat = format_of(lines.chat);
   std::vector<Piece> pieces;
   for (const nlohmann::json& message : *found) {
@@ -97,10 +97,10 @@ void check_chat(const std::string& chat, const tokenizer::Tokenizer& tokenizer) 
   const ChatFormat& format = format_of(chat);
   for (const std::string_view mark : {format.before_role, format.end})
     if (tokenizer.encode(mark).size() != 1)
-      throw ConfigError(
-          fmt::format("--chat {}: \"{}\" is no token of this tokenizer; take the tokenizer of a chat model, or write "
-                      "prompts and responses as text (--field prompt --response response)",
-                      chat, mark));
+      throw ConfigError(fmt::format(
+          "--chat {}: \"{}\" is not a token of this tokenizer; take the tokenizer of a chat model, or write "
+          "prompts and responses as text (--field prompt --response response)",
+          chat, mark));
 }
 
 }  // namespace trireme::data::text

@@ -27,7 +27,7 @@ struct Piece {
 /// counts if the last piece does.
 [[nodiscard]] EncodedPart encode(const tokenizer::Tokenizer& tokenizer, std::span<const Piece> pieces);
 
-/// Throws ConfigError when `chat` is no format, or when its marks are no tokens of `tokenizer`.
+/// Throws ConfigError when `chat` is not a format, or when its marks are no tokens of `tokenizer`.
 void check_chat(const std::string& chat, const tokenizer::Tokenizer& tokenizer);
 
 }  // namespace trireme::data::text

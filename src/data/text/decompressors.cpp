@@ -15,7 +15,7 @@ class Gzip final : public Decompressor {
  public:
   explicit Gzip(std::string name) : name_(std::move(name)) {
     constexpr int gzip_of_any_window = 15 + 16;
-    if (inflateInit2(&state_, gzip_of_any_window) != Z_OK) throw EnvironmentError("zlib finds no memory");
+    if (inflateInit2(&state_, gzip_of_any_window) != Z_OK) throw EnvironmentError("zlib is out of memory");
   }
   Gzip(const Gzip&) = delete;
   Gzip& operator=(const Gzip&) = delete;
@@ -54,7 +54,7 @@ class Gzip final : public Decompressor {
 class Zstd final : public Decompressor {
  public:
   explicit Zstd(std::string name) : name_(std::move(name)), state_(ZSTD_createDStream(), &ZSTD_freeDStream) {
-    if (state_ == nullptr) throw EnvironmentError("zstd finds no memory");
+    if (state_ == nullptr) throw EnvironmentError("zstd is out of memory");
     constexpr int longest_window = 31;  // what zstd --long=31 writes
     ZSTD_DCtx_setParameter(state_.get(), ZSTD_d_windowLogMax, longest_window);
   }

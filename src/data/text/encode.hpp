@@ -31,7 +31,7 @@ struct EncodedPart {
   std::vector<std::uint8_t> counts = {};  ///< of documents with responses: 1 for the ids that count as targets, else 0
   std::int64_t text_bytes = 0;
   bool ends = true;
-  bool empty = false;  ///< a line without text, which is no document
+  bool empty = false;  ///< a line without text, which is not a document
 };
 
 [[nodiscard]] EncodedPart encode(const tokenizer::Tokenizer& tokenizer, const Part& part);

@@ -14,7 +14,7 @@ namespace trireme::data::text {
 
 namespace {
 
-/// Why a line is no JSON object, and what to do about it. at: the byte where its JSON breaks, from 1; 0: nowhere.
+/// Why a line is not a JSON object, and what to do about it. at: the byte where its JSON breaks, from 1; 0: nowhere.
 std::string mistake_of(std::string_view line, std::size_t at) {
   const std::string_view text = trim(line);
   if (text.starts_with('['))

@@ -120,9 +120,9 @@ void check_outer(const json& outer, const json& text, const Multimodal& multimod
   for (const auto& [key, value] : outer.items()) {
     const bool in_text = is_given(text, key);
     if (key == "quantization_config" && !value.is_null() && !value.empty())
-      mistakes.add("quantization_config: expected none: quantized weights are not honoured");
+      mistakes.add("quantization_config: expected none: quantized weights are not supported");
     else if (holds(sizes, key) && !value.is_null() && in_text && text[key] != value)
-      mistakes.add(fmt::format("{} = {} and {}{} = {} differ; get a sound copy", key, value.dump(), part.where, key,
+      mistakes.add(fmt::format("{} = {} and {}{} = {} differ; get an intact copy", key, value.dump(), part.where, key,
                                text[key].dump()));
     else if (value.is_null() || key == "text_config" || key == "model_type" || key == "architectures" ||
              holds(of_pictures, key) || holds(of_both, key) || family_reads(key) || in_text || multimodal.flat)

@@ -97,7 +97,7 @@ class Reader {
   [[nodiscard]] std::string text(std::string_view section, std::string_view key) const {
     const toml::node* node = find(section, key, true);
     const auto value = node->value<std::string>();
-    if (!value || value->empty()) fail(*node, fmt::format("{}.{}", section, key), "expected a text in quotes");
+    if (!value || value->empty()) fail(*node, fmt::format("{}.{}", section, key), "expected a string in quotes");
     return *value;
   }
 
@@ -118,10 +118,10 @@ class Reader {
     if (machine_.memory.value <= 0) fail(*memory, "gpu.memory", "expected more than 0 bytes");
     const toml::node* gpus = find("machine", "gpus", false);
     if (gpus == nullptr) return;
-    if (!gpus->is_array()) fail(*gpus, "machine.gpus", "expected a list of texts");
+    if (!gpus->is_array()) fail(*gpus, "machine.gpus", "expected a list of strings");
     for (const toml::node& gpu : *gpus->as_array()) {
       const auto word = gpu.value<std::string>();
-      if (!word || word->empty()) fail(gpu, "machine.gpus", "expected a text in quotes");
+      if (!word || word->empty()) fail(gpu, "machine.gpus", "expected a string in quotes");
       machine_.gpus.push_back(*word);
     }
   }

@@ -26,7 +26,7 @@ class Csv {
   [[nodiscard]] int line(std::size_t row) const { return rows_[row].line; }
   /// Empty where the column does not exist.
   [[nodiscard]] const std::string& text(std::size_t row, const std::string& column) const;
-  /// Nothing where the field is empty. Throws ConfigError when it is no finite number of at least `least`.
+  /// Nothing where the field is empty. Throws ConfigError when it is not a finite number of at least `least`.
   [[nodiscard]] std::optional<double> number(std::size_t row, const std::string& column, double least = 0) const;
   /// Throws ConfigError naming the columns that are missing.
   void require(const std::vector<std::string>& columns) const;

@@ -36,7 +36,7 @@ std::map<ParamBlock, Uses> uses(const std::vector<Op>& ops, const model::Model& 
 /// What becomes of a block between its use at op `now` and its next one.
 struct Between {
   bool keep = false;
-  std::optional<int> group{};  ///< what groups keep while the block is given up
+  std::optional<int> group{};  ///< what groups keep while the block is resharded
 };
 /// The compute block of a forward, recompute or backward; of a collective that stands between its stages, too.
 std::optional<Block> works_on(const Op& op) {
@@ -111,7 +111,7 @@ class Prefetcher {
   [[nodiscard]] bool fits(const Ahead& ahead, std::int64_t bytes) const {
     return limit_ ? ahead.bytes + bytes <= limit_->value : ahead.blocks == 0;
   }
-  /// The gather lane keeps its order; a block is not gathered before it was given up or updated.
+  /// The gather lane keeps its order; a block is not gathered before it was resharded or updated.
   static bool stops(const Op& op, ParamBlock block) {
     if (std::holds_alternative<Unshard>(op)) return true;
     if (const auto* reshard = std::get_if<Reshard>(&op)) return reshard->block == block;

@@ -109,7 +109,7 @@ namespace {
 void check(const std::vector<Schedule>& lists, const std::vector<model::PipelinePart>& parts, const Pipeline& pipeline,
            Purpose purpose) {
   const std::vector<std::string> wrong = verify_pipeline(lists, parts, pipeline, purpose);
-  invariant(wrong.empty(), fmt::format("the lists of the pipeline are unsound:\n  {}", fmt::join(wrong, "\n  ")));
+  invariant(wrong.empty(), fmt::format("the lists of the pipeline are invalid:\n  {}", fmt::join(wrong, "\n  ")));
 }
 
 }  // namespace

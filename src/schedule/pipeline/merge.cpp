@@ -106,7 +106,7 @@ class Merge {
       if (!same_joint_op(rank, other)) waits_for.push_back(other);
     std::vector<std::string> texts;
     for (const int other : waits_for)
-      texts.push_back(other < 0 || other >= count() ? fmt::format("pipeline rank {}, which there is not", other)
+      texts.push_back(other < 0 || other >= count() ? fmt::format("pipeline rank {}, which does not exist", other)
                       : ended(other)                ? fmt::format("pipeline rank {}, which has ended", other)
                                      : fmt::format("pipeline rank {}, which is at op {} `{}`", other, index(other),
                                                    print(op(other), parts_[at(other)].model)));

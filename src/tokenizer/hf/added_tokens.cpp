@@ -39,7 +39,7 @@ std::vector<AddedToken> read_added_tokens(const Node& node) {
   if (node.is_null()) return tokens;
   for (const Node& item : node.items()) {
     const std::int64_t id = item.whole("id");
-    if (id < 0 || id > INT32_MAX / 2) item["id"].refuse("is no token id");
+    if (id < 0 || id > INT32_MAX / 2) item["id"].refuse("is not a token id");
     const bool special = item.flag("special", false);
     tokens.push_back({.id = static_cast<std::int32_t>(id),
                       .content = item.text("content"),

@@ -33,7 +33,7 @@ Vocabulary read_vocabulary(const Node& model) {
     }
     return vocabulary;
   }
-  if (!value.is_object()) node.refuse("is no object of tokens and their ids");
+  if (!value.is_object()) node.refuse("is not an object of tokens and their ids");
   for (const auto& [text, id] : value.items()) {
     if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > most_ids)
       node.refuse(fmt::format("has no token id at \"{}\"", text));

@@ -7,7 +7,7 @@ namespace trireme::tokenizer::hf {
 namespace {
 
 std::int32_t id_at(const Node& node) {
-  if (!node.value().is_number_integer() || node.value().get<std::int64_t>() < 0) node.refuse("is no token id");
+  if (!node.value().is_number_integer() || node.value().get<std::int64_t>() < 0) node.refuse("is not a token id");
   return static_cast<std::int32_t>(node.value().get<std::int64_t>());
 }
 

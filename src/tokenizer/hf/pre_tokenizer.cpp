@@ -18,7 +18,7 @@ class Cutter {
 
   void add(Range part, bool matched) {
     if (part.begin == part.end && behavior_ != Behavior::contiguous) {
-      // An empty match is a piece that is dropped, yet one after which the next begins anew.
+      // An empty match is a piece that is dropped, yet one after which the next begins.
       before_matched_ = matched;
       return;
     }

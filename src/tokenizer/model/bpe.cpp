@@ -62,7 +62,7 @@ std::int32_t Bpe::id_of_character(std::string_view character, bool first, bool l
   return id == nullptr ? -1 : *id;
 }
 
-/// A character that is no token becomes the tokens of its bytes, else the unknown token, else nothing. As the
+/// A character that is not a token becomes the tokens of its bytes, else the unknown token, else nothing. As the
 /// `tokenizers` package does, a run of unknown ones ends only at a character that is a token.
 void Bpe::split_characters(std::string_view segment, std::vector<std::int32_t>& symbols) const {
   bool pending = false;  // an unknown token that is not yet among the symbols

@@ -81,7 +81,7 @@ Bpe::Bpe(const Node& model, const Vocabulary& vocabulary, bool bytes)
 
 void Bpe::read_merges(const Node& node, const Vocabulary& vocabulary) {
   const auto& list = node.value();
-  if (!list.is_array()) node.refuse("is no array");
+  if (!list.is_array()) node.refuse("is not an array");
   merges_ = FlatMap<Merge>(list.size());
   std::uint32_t rank = 0;
   for (const Node& item : node.items()) {

@@ -8,7 +8,7 @@
 
 namespace trireme::tokenizer::hf {
 
-/// The ids of pieces that were encoded before; one per thread. When it is full it begins anew: frequent pieces are back
+/// The ids of pieces that were encoded before; one per thread. When it is full it is emptied: frequent pieces are back
 /// at once.
 class WordCache {
  public:

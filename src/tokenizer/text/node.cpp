@@ -26,7 +26,7 @@ Node Node::operator[](std::string_view name) const {
 }
 
 std::vector<Node> Node::items() const {
-  if (!value_->is_array()) refuse("is no array");
+  if (!value_->is_array()) refuse("is not an array");
   std::vector<Node> nodes;
   for (const auto& item : *value_) nodes.emplace_back(item, file_, fmt::format("{}[{}]", key_, nodes.size()));
   return nodes;
@@ -34,7 +34,7 @@ std::vector<Node> Node::items() const {
 
 std::string Node::text(std::string_view name) const {
   const Node node = (*this)[name];
-  if (!node.value_->is_string()) node.refuse(node.is_null() ? "is missing" : "is no text");
+  if (!node.value_->is_string()) node.refuse(node.is_null() ? "is missing" : "is not a string");
   return node.value_->get<std::string>();
 }
 
@@ -51,7 +51,7 @@ bool Node::flag(std::string_view name, bool fallback) const {
 
 std::int64_t Node::whole(std::string_view name) const {
   const Node node = (*this)[name];
-  if (!node.value_->is_number_integer()) node.refuse(node.is_null() ? "is missing" : "is no whole number");
+  if (!node.value_->is_number_integer()) node.refuse(node.is_null() ? "is missing" : "is not an integer");
   return node.value_->get<std::int64_t>();
 }
 

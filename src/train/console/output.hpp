@@ -6,7 +6,7 @@
 
 namespace trireme::train {
 
-/// Standard output of a long run, which continues whether or not it is read. A closed one is passed over; a reader
+/// Standard output of a long run, which continues whether or not it is read. A closed one is ignored; a reader
 /// that stands still (a stopped terminal, a full pipe) is waited for once and then left behind. Needs SIGPIPE ignored.
 class Output {
  public:

@@ -12,7 +12,7 @@
 namespace trireme::train {
 namespace {
 
-/// The checkpoints, a line each and the newest first, that a job with this very run file has left: it went on from
+/// The checkpoints, a line each and the newest first, that a job with this very run file has left: it resumed from
 /// `checkpoint.resume` and was stopped, and the same command line resumes from the newest, not from the named one.
 std::string made_by_this_run_file(const config::RunConfig& config) {
   std::string paths;

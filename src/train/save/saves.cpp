@@ -17,7 +17,7 @@
 
 namespace trireme::train {
 
-/// Says that a save failed and that the run goes on; it is looked at again when the run ends.
+/// Says that a save failed and that the run continues; it is looked at again when the run ends.
 void Checkpointing::failed(std::int64_t step, const std::exception& error) {
   failure_ = error.what();
   promised_.reset();
@@ -75,7 +75,7 @@ std::string Checkpointing::save_in_step(const checkpoint::State& state) {
     return said + write(completed(state), true);
   } catch (const WriteError& error) {
     if (world_.rank() == 0)
-      log::error(fmt::format("saving step {} failed, the step after it goes on: {}", state.step, error.what()));
+      log::error(fmt::format("saving step {} failed, the current step continues: {}", state.step, error.what()));
     return said;
   }
 }

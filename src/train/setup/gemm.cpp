@@ -46,7 +46,7 @@ std::optional<kernels::GemmChoice> kept(const std::string& path) {
   try {
     return kernels::parse_gemm_choice(line);
   } catch (const Error&) {
-    return std::nullopt;  // of another version, or cut off: measured anew
+    return std::nullopt;  // of another version, or cut off: measured again
   }
 }
 

@@ -53,7 +53,7 @@ std::string value_of(const checkpoint::Metadata& metadata, const std::string& ke
   return "";
 }
 
-/// The newest complete checkpoint that a run goes on from; "" where it begins anew.
+/// The newest complete checkpoint that a run resumes from; "" where it starts over.
 std::string newest(const config::Checkpoint& options) {
   if (options.resume == "none") return "";
   if (options.resume != "auto") return options.resume;

@@ -150,8 +150,8 @@ TEST(HfCheck, ReportsAllMistakesAtOnce) {
   huggingface::expect_parts(
       check_message(false, tensors),
       {"self_attn.q_proj.weight is missing", "self_attn.k_proj.weight has shape [6, 16], the model has [12, 8]",
-       "self_attn.v_proj.weight is missing", "q_norm.weight\" would not be used", "query/key norms are not honoured",
-       "biases are not honoured", "\"stray\" would not be used", "no such parameter"});
+       "self_attn.v_proj.weight is missing", "q_norm.weight\" would not be used", "query/key norms are not supported",
+       "biases are not supported", "\"stray\" would not be used", "no such parameter"});
 }
 
 TEST(HfCheck, RefusesATypeThatIsNoWeight) {

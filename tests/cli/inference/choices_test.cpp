@@ -30,10 +30,10 @@ TEST(Questions, ThatAreNoneAreNamedByTheirLine) {
   const std::string deep = R"({"context": "a", "endings": ["b"], "label": )" + std::string(1'000'000, '[') +
                            std::string(1'000'000, ']') + "}";
   for (const auto& [line, said] :
-       {std::pair{deep.c_str(), "q, line 1: no JSON object"}, std::pair{"oops", "q, line 1: no JSON object"},
-        std::pair{"{\"endings\": [\"a\"]}", "no text \"context\""},
-        std::pair{"{\"context\": \"a\", \"endings\": []}", "no list \"endings\""},
-        std::pair{"{\"context\": \"a\", \"endings\": [\"\"], \"label\": 0}", "an ending is no text"},
+       {std::pair{deep.c_str(), "q, line 1: not a JSON object"}, std::pair{"oops", "q, line 1: not a JSON object"},
+        std::pair{"{\"endings\": [\"a\"]}", "\"context\" is missing or not a string"},
+        std::pair{"{\"context\": \"a\", \"endings\": []}", "\"endings\" is missing or not a list"},
+        std::pair{"{\"context\": \"a\", \"endings\": [\"\"], \"label\": 0}", "an ending is empty or not a string"},
         std::pair{"{\"context\": \"a\", \"endings\": [\"b\"]}", "\"label\" is not"},
         std::pair{"{\"context\": \"a\", \"endings\": [\"b\"], \"label\": -1}", "\"label\" is not"},
         std::pair{"\n \n", "q holds no questions"}}) {

@@ -14,7 +14,8 @@ namespace trireme::io {
 /// Destroyed before `publish`, it leaves nothing behind and an older PATH untouched.
 class AtomicFile {
  public:
-  /// Throws WriteError when PATH.partial cannot be created, another process is writing it, or PATH is no regular file.
+  /// Throws WriteError when PATH.partial cannot be created, another process is writing it, or PATH is not a regular
+  /// file.
   explicit AtomicFile(std::string path);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

@@ -18,7 +18,7 @@ struct Interval {
   int cause = -1;  ///< the op of this rank whose end it waited for last; -1: nothing, or another rank's
 };
 
-/// One step of a run that goes on and on: what the step before left is waited for, and the next one begins behind it.
+/// One step in the middle of a run: what the step before left is waited for, and the next one begins behind it.
 struct Timeline {
   std::vector<Interval> ops;  ///< by op, on a clock that is zero when the step before ended on the compute lane
   double seconds = 0;         ///< from the end of one step's compute lane to that of the next

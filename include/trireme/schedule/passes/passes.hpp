@@ -31,7 +31,7 @@ struct RecomputePolicy {
 /// Gathers each parameter block before an op that reads it and gives it up after one, unless the next compute op reads
 /// it too or the policy keeps it. `after_forward` false keeps a block until its backward; `after_backward` false until
 /// the update.
-/// `group` (with after_forward): what is given up between two uses in one microbatch is kept in groups of so many
+/// `group` (with after_forward): what is resharded between two uses in one microbatch is kept in groups of so many
 /// neighbours.
 struct ReshardPolicy {
   bool after_forward = true;

@@ -42,7 +42,7 @@ class TextLogits {
 };
 
 /// Continues `prompt` (not empty) by up to `tokens` tokens; stops before `end`. Calls `emit` with every token as it
-/// comes, which returns whether to go on, the same on every rank.
+/// comes, which returns whether to continue, the same on every rank.
 void generate(TextLogits& model, std::vector<std::int32_t> prompt, std::int64_t tokens, std::int32_t end,
               const Sampling& sampling, const std::function<bool(std::int32_t)>& emit);
 
