@@ -154,7 +154,7 @@ Schedule build_step(const model::Model& model, int microbatches, const Policy& p
   return build_step(model, compute_order(model, microbatches), policy);
 }
 
-Schedule build_step(const model::Model& model, Schedule order, const Policy& policy) {
+Schedule build_step(const model::Model& model, const Schedule& order, const Policy& policy) {
   return verified(Purpose::train, model, order, policy);
 }
 
@@ -172,7 +172,7 @@ Schedule build_forward(const model::Model& model, const Policy& policy) {
   return build_forward(model, forward_order(model), policy);
 }
 
-Schedule build_forward(const model::Model& model, Schedule order, const Policy& policy) {
+Schedule build_forward(const model::Model& model, const Schedule& order, const Policy& policy) {
   return verified(Purpose::forward, model, order, policy);
 }
 

@@ -36,7 +36,7 @@ struct Policy {
 /// result is not sound, and the op.
 [[nodiscard]] Schedule build_step(const model::Model& model, int microbatches, const Policy& policy);
 /// The same from any order of the compute ops, which `compute_order` gives else: microbatches may overlap.
-[[nodiscard]] Schedule build_step(const model::Model& model, Schedule order, const Policy& policy);
+[[nodiscard]] Schedule build_step(const model::Model& model, const Schedule& order, const Policy& policy);
 
 /// The same without verification, which takes most of the time: for a search that builds thousands and runs none.
 [[nodiscard]] Schedule build_step_unverified(const model::Model& model, int microbatches, const Policy& policy);
@@ -45,7 +45,7 @@ struct Policy {
 /// Builds one forward only: evaluation, and generation without a cache. Verified in the same way.
 [[nodiscard]] Schedule build_forward(const model::Model& model, const Policy& policy);
 /// The same from an order of its ops.
-[[nodiscard]] Schedule build_forward(const model::Model& model, Schedule order, const Policy& policy);
+[[nodiscard]] Schedule build_forward(const model::Model& model, const Schedule& order, const Policy& policy);
 
 /// Builds the forward of a text that grows: the first one computes all of its tokens, each later one those that were
 /// added. In the same slots as `build_forward`.
