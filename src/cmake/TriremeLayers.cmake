@@ -13,6 +13,9 @@ set_property(GLOBAL PROPERTY trireme_machine_layers "")
 set_property(GLOBAL PROPERTY trireme_no_cuda_sources "")
 set_property(GLOBAL PROPERTY trireme_external_libraries "")
 
+# Where most of the time of the value tests goes: the values preset (-O1) compiles them with -O2.
+set(trireme_layers_of_plans model schedule planner)
+
 # trireme_layer(<layer> [MACHINE] [PUBLIC <libraries>] [PRIVATE <libraries>] [CUDA <libraries of a build for GPUs>])
 # The target trireme_<layer>. It sees every layer declared before it. Without sources it is an INTERFACE library.
 function(trireme_layer layer)
@@ -41,6 +44,9 @@ function(trireme_layer layer)
   if(sources)
     add_library(trireme_${layer} STATIC ${sources})
     trireme_compile_settings(trireme_${layer})
+    if(TRIREME_VALUES_ONLY AND layer IN_LIST trireme_layers_of_plans)
+      target_compile_options(trireme_${layer} PRIVATE $<$<CONFIG:Release>:-O2>)
+    endif()
     target_include_directories(trireme_${layer} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> PRIVATE ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(trireme_${layer} PUBLIC ${sees} ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
     if(cuda)
