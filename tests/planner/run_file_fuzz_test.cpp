@@ -64,7 +64,7 @@ void plan(config::RunConfig config, int ranks) {
 TEST(RunFileFuzz, IsMistakesWithTheirPlacesOrAPlan) {
   static const std::regex with_a_place(
       R"(run\.toml:([1-9]\d*:| \S+: missing | not a text file \(byte | the run file is empty| is JSON, not a run file; ))");
-  constexpr unsigned rounds = 1000;
+  constexpr unsigned rounds = 1500;
   int plans = 0, misfits = 0, mistakes = 0;
   for (unsigned round = 0; round < rounds; ++round) {
     Damage damage(round);

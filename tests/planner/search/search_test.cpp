@@ -92,7 +92,7 @@ TEST(Search, FindsTheBestOfAllThatFit) { expect_best_of_all(parsed_run({"batch.g
 
 TEST(Search, FindsTheBestMixtureOfAllThatFit) {
   expect_best_of_all(parsed_run({"model.architecture=mixtral", "model.experts=4", "model.experts_per_token=2",
-                                 "model.layers=6", "batch.global=4"}),
+                                 "model.layers=5", "batch.global=4"}),
                      4);
 }
 
