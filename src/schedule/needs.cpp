@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -12,9 +13,9 @@
 namespace trireme::schedule {
 namespace {
 
-/// The resources of a schedule by number, in place of the resources themselves.
+/// The resources that an op accesses by number, in place of the resources themselves.
 struct NumberedAccess {
-  std::vector<int> reads, writes;
+  std::span<const int> reads, writes;
 };
 
 /// Of what a resource is and whose.
@@ -40,19 +41,32 @@ struct Hash {
   }
 };
 
-class Numbers {
+/// The accesses of all ops, their numbers side by side in one piece of memory.
+class NumberedAccesses {
  public:
-  [[nodiscard]] std::vector<int> of(const std::vector<Resource>& resources) {
-    std::vector<int> out;
-    out.reserve(resources.size());
-    for (const Resource& resource : resources)
-      out.push_back(numbers_.try_emplace(resource, static_cast<int>(numbers_.size())).first->second);
-    return out;
+  explicit NumberedAccesses(const std::vector<Access>& accesses) {
+    std::size_t all = 0;
+    for (const Access& access : accesses) all += access.reads.size() + access.writes.size();
+    numbers_.reserve(all);  // spans stay where they are
+    accesses_.reserve(accesses.size());
+    known_.reserve(accesses.size());
+    for (const Access& access : accesses)
+      accesses_.push_back({.reads = numbered(access.reads), .writes = numbered(access.writes)});
   }
-  [[nodiscard]] std::size_t count() const { return numbers_.size(); }
+  [[nodiscard]] const NumberedAccess& operator[](std::size_t op) const { return accesses_[op]; }
+  [[nodiscard]] std::size_t resources() const { return known_.size(); }
 
  private:
-  std::unordered_map<Resource, int, Hash> numbers_;
+  std::span<const int> numbered(const std::vector<Resource>& resources) {
+    const std::size_t begin = numbers_.size();
+    for (const Resource& resource : resources)
+      numbers_.push_back(known_.try_emplace(resource, static_cast<int>(known_.size())).first->second);
+    return std::span(numbers_).subspan(begin);
+  }
+
+  std::vector<int> numbers_;
+  std::vector<NumberedAccess> accesses_;
+  std::unordered_map<Resource, int, Hash> known_;
 };
 
 /// Two consecutive steps laid end to end: ops 0..n-1 are the step before, n..2n-1 the step whose needs are asked for.
@@ -107,12 +121,8 @@ class Walk {
 
 std::vector<Need> needs(const Schedule& schedule, const model::Model& model) {
   const int n = static_cast<int>(schedule.ops.size());
-  Numbers numbers;
-  std::vector<NumberedAccess> access;
-  access.reserve(schedule.ops.size());
-  for (const Access& of : accesses(schedule, model))
-    access.push_back({.reads = numbers.of(of.reads), .writes = numbers.of(of.writes)});
-  Walk walk(n, numbers.count());
+  const NumberedAccesses access(accesses(schedule, model));
+  Walk walk(n, access.resources());
   std::array<std::optional<int>, lanes> last{};
   for (int i = 0; i < 2 * n; ++i) {
     auto& before = last[static_cast<std::size_t>(lane_of(schedule.ops[static_cast<std::size_t>(i % n)]))];
