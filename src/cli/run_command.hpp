@@ -29,8 +29,8 @@ inline const CLI::App* command_of(const CLI::App& app, int argc, char** argv) {
   return nullptr;
 }
 
-/// The first of `arguments` that looks like an option and is none of `app`, values of options passed over: "--promt",
-/// "-p"; "" where there is none.
+/// The first argument that looks like an option but is not one of `app`'s ("--promt", "-p"); "" where there is none.
+/// Values of options are skipped.
 inline std::string first_unknown_option(const CLI::App& app, std::span<char* const> arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
@@ -92,7 +92,7 @@ inline std::string remedy_of_set(const CLI::App& app, int argc, char** argv) {
     if (arguments[i] == std::string_view("--set") && !pair)
       return fmt::format("--set takes SECTION.KEY=VALUE without a blank, not {}", next);
     if (arguments[i] != std::string_view("--set") && pair && !next.starts_with("-") && next.find('.') < next.find('='))
-      return fmt::format("Every key has a --set of its own: --set {}", next);
+      return fmt::format("Each key needs its own --set: --set {}", next);
   }
   return "";
 }

@@ -66,7 +66,7 @@ expect_end 2 '"trian" is not a command; did you mean train'
 program train run.toml --set train.steps 50
 expect_end 2 'argument was not expected: 50. --set takes SECTION.KEY=VALUE without a blank, not train.steps'
 job 3 train run.toml --set train.steps=50 lr.warmup_steps=2
-expect_end 2 'argument was not expected: lr.warmup_steps=2. Every key has a --set of its own: --set lr.warmup_steps=2. See `trireme train --help`'
+expect_end 2 'argument was not expected: lr.warmup_steps=2. Each key needs its own --set: --set lr.warmup_steps=2. See `trireme train --help`'
 [[ $(grep -c 'trireme: error' err.txt) == 1 ]] || fail 'every rank prints a mistake of the command line'
 # shellcheck disable=SC2086  # several options in one variable
 launch $MPIEXEC $MPIEXEC_FLAGS -n 1 "$TRIREME" train run.toml : -n 1 "$TRIREME" train run.toml --try

@@ -8,8 +8,7 @@
 
 namespace trireme::data::text {
 
-/// Looks at a text file on its way to the tokenizer: refuses what is not plain text, and counts what of it is not
-/// UTF-8.
+/// Checks a text file before it is tokenized: refuses what is not plain text, and counts invalid UTF-8.
 class TextCheck {
  public:
   /// `name` begins the messages: "text file book.txt".

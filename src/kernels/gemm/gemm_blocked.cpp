@@ -155,15 +155,14 @@ void backward_weight(Rows<const Upstream> d_y, Rows<const T> x, Rows<float> grad
   in_blocks(x.count, token_block, [&](std::int64_t token, std::int64_t tokens) {
     const at::Tensor panels = panels_of(x, token, tokens);
     const auto* operand = panels.const_data_ptr<float>();
-    const std::int64_t stride = tokens + line;
-    for_each_panel(d_y.width, panel_width * (token_block + line),
-                   [&](float* d_y_t, std::int64_t row, std::int64_t rows) {
-                     transpose(d_y[token] + row, d_y.stride, tokens, rows, d_y_t, stride);
-                     in_blocks(x.width, panel_width, [&](std::int64_t begin, std::int64_t width) {
-                       block_product(rows, width, tokens, d_y_t, stride, operand + begin * tokens, panel_width,
-                                     grad[row] + begin, grad.stride, accumulate || token > 0);
-                     });
-                   });
+    const std::int64_t stride = tokens + line, floats = panel_width * (token_block + line);
+    for_each_panel(d_y.width, floats, [&](float* d_y_t, std::int64_t row, std::int64_t rows) {
+      transpose(d_y[token] + row, d_y.stride, tokens, rows, d_y_t, stride);
+      in_blocks(x.width, panel_width, [&](std::int64_t begin, std::int64_t width) {
+        block_product(rows, width, tokens, d_y_t, stride, operand + begin * tokens, panel_width, grad[row] + begin,
+                      grad.stride, accumulate || token > 0);
+      });
+    });
   });
 }
 

@@ -121,7 +121,7 @@ class Search {
  private:
   using Count = std::int64_t SearchResult::*;
 
-  /// On all cores, the longest lists first; each thread has a cache of its own. The result does not depend on which
+  /// On all cores, the longest lists first; each thread has its own cache. The result does not depend on which
   /// thread is first.
   void try_all(std::vector<std::vector<TriedGroup>>& alike) {
     std::atomic<std::size_t> next = 0;

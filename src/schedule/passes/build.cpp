@@ -92,21 +92,27 @@ void check(PassResult& result, const model::Model& model, int replicas, Complete
 
 constexpr Complete nothing{.unshard = false, .reduction = false, .update = false, .slots = false};
 
+/// What a schedule holds after all passes.
+Complete all_added(Purpose purpose) {
+  Complete has = nothing;
+  for (const NamedPass& pass : passes)
+    if (is_for(pass.schedules, purpose) && pass.adds != nullptr) has.*pass.adds = true;
+  return has;
+}
+
+Schedule unverified(Purpose purpose, const model::Model& model, Schedule order, const Policy& policy) {
+  for (const NamedPass& pass : passes)
+    if (is_for(pass.schedules, purpose)) order = pass.run(std::move(order), model, policy, purpose);
+  return order;
+}
+
 /// The schedule after all passes. The order and the result are verified; only a wrong one is built again with every
-/// pass verified, which names the pass.
+/// pass verified, which throws and names the pass.
 Schedule verified(Purpose purpose, const model::Model& model, const Schedule& order, const Policy& policy) {
   require_sound("compute_order", verify(order, model, policy.replicas, nothing));
-  Complete has = nothing;
-  Schedule built = order;
-  for (const NamedPass& pass : passes) {
-    if (!is_for(pass.schedules, purpose)) continue;
-    built = pass.run(std::move(built), model, policy, purpose);
-    if (pass.adds != nullptr) has.*pass.adds = true;
-  }
-  const auto wrong = verify(built, model, policy.replicas, has);
-  if (!wrong.empty()) (void)explain(purpose, model, order, policy);
-  require_sound("assign_slots", wrong);
-  return built;
+  Schedule built = unverified(purpose, model, order, policy);
+  if (verify(built, model, policy.replicas, all_added(purpose)).empty()) return built;
+  return explain(purpose, model, order, policy).back().schedule;
 }
 
 }  // namespace
@@ -163,9 +169,7 @@ Schedule build_step_unverified(const model::Model& model, int microbatches, cons
 }
 
 Schedule build_step_unverified(const model::Model& model, Schedule order, const Policy& policy) {
-  for (const NamedPass& pass : passes)
-    if (is_for(pass.schedules, Purpose::train)) order = pass.run(std::move(order), model, policy, Purpose::train);
-  return order;
+  return unverified(Purpose::train, model, std::move(order), policy);
 }
 
 Schedule build_forward(const model::Model& model, const Policy& policy) {

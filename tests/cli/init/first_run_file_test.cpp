@@ -10,15 +10,21 @@
 namespace trireme::cli::first_run_file_test {
 namespace {
 
+/// A tiny model on `samples` sequences of 256 tokens.
+FirstRun tiny_run(std::int64_t samples) {
+  FirstRun run;
+  run.samples = samples;
+  run.sizes = {.vocab_size = 257, .hidden_size = 128, .intermediate_size = 352, .layers = 5, .heads = 4};
+  run.config.model = run.sizes;
+  run.config.data.seq_len = 256;
+  return run;
+}
+
 TEST(ChooseTraining, TakesABatchThatOtherRanksDivide) {
   for (int ranks = 1; ranks <= 9; ++ranks)
     for (const std::int64_t samples : {1, 140, 283, 700, 1149, 100000}) {
-      FirstRun run;
+      FirstRun run = tiny_run(samples);
       run.ranks = ranks;
-      run.samples = samples;
-      run.sizes = {.vocab_size = 257, .hidden_size = 128, .intermediate_size = 352, .layers = 5, .heads = 4};
-      run.config.model = run.sizes;
-      run.config.data.seq_len = 256;
       Reasons reasons;
       choose_training(run, reasons);
       const std::int64_t global = run.config.batch.global, wanted = std::clamp<std::int64_t>(samples / 20, 1, 16);
@@ -32,11 +38,7 @@ TEST(ChooseTraining, TakesABatchThatOtherRanksDivide) {
 TEST(ChooseTraining, WarmsUpLongEnoughInShortRunsToo) {
   for (const auto& [samples, warmup] :
        {std::pair<std::int64_t, std::int64_t>{140, 30}, {1'600, 30}, {160'000, 500}, {16'000'000, 2000}}) {
-    FirstRun run;
-    run.samples = samples;
-    run.sizes = {.vocab_size = 257, .hidden_size = 128, .intermediate_size = 352, .layers = 5, .heads = 4};
-    run.config.model = run.sizes;
-    run.config.data.seq_len = 256;
+    FirstRun run = tiny_run(samples);
     Reasons reasons;
     choose_training(run, reasons);
     EXPECT_EQ(run.config.lr.warmup_steps, warmup) << run.config.train.steps;

@@ -106,7 +106,7 @@ TEST_F(NcclThreads, LimitsTheThreadBlocksOfEveryCommunicator) {
 }
 
 TEST_F(NcclThreads, LimitTheThreadBlocksThatTheRunFileSays) {
-  if (world_.size() == 1) GTEST_SKIP() << "needs others";
+  if (world_.size() == 1) GTEST_SKIP() << "one rank has no communicator between ranks";
   const test::TokenFiles files(world_, 257);
   for (const std::int64_t pipeline : {1, 2}) {
     config::RunConfig config = test::odd_run(files, 1);
@@ -135,7 +135,7 @@ TEST_F(NcclThreads, SeveralRootsStartOneCommunicator) {
 }
 
 TEST_F(NcclThreads, ACommunicatorThatTheOthersDoNotEndIsAbortedAtTheDeadline) {
-  if (world_.size() == 1) GTEST_SKIP() << "needs others";
+  if (world_.size() == 1) GTEST_SKIP() << "one rank has no communicator between ranks";
   std::atomic<bool> counts = false;
   const mpi::Deadline deadline{.timeout_seconds = 0.2,
                                .last_progress = [&] { return counts ? mpi::Clock::time_point{} : mpi::Clock::now(); }};

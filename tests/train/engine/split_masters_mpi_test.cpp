@@ -6,78 +6,42 @@
 // ranks: 1 2
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <utility>
-#include <vector>
 
 #include "support/jobs.hpp"
-#include "support/shared_directory.hpp"
 #include "support/tensors.hpp"
 #include "support/training/mixtures.hpp"
 #include "train/save/restart.hpp"
-#include "trireme/train/run.hpp"
 
 namespace trireme::train::split_masters_mpi_test {
 namespace {
 
 using config::Masters;
 
-class SplitMasters : public testing::Test {
+class SplitMasters : public Restart {
  protected:
-  [[nodiscard]] config::RunConfig run(Masters masters, int steps) const {
-    config::RunConfig config = test::odd_run(files_, steps);
+  [[nodiscard]] config::RunConfig of_masters(config::RunConfig config, Masters masters) const {
     config.precision = {.compute = DType::bf16, .masters = masters};
     config.batch.micro = config.batch.global / (world_.size() * 4);
     return config;
   }
-  /// Losses and norms of `trireme train`, run to step 3 and resumed with the other kind of masters; on rank 0.
-  [[nodiscard]] std::vector<double> resumed(Masters masters, Masters then) const {
-    const test::SharedDirectory directory(world_);
-    config::RunConfig config = in_directory(directory, masters);
-    config.train.steps = 3;
-    EXPECT_EQ(run_training(config, world_), ExitCode::done);
-    config.precision.masters = then;
-    config.train.steps = 6;
-    EXPECT_EQ(run_training(config, world_), ExitCode::done);
-    return curve_of(config);
-  }
-  /// The same without a stop.
-  [[nodiscard]] std::vector<double> straight(Masters masters) const {
-    const test::SharedDirectory directory(world_);
-    const config::RunConfig config = in_directory(directory, masters);
-    EXPECT_EQ(run_training(config, world_), ExitCode::done);
-    return curve_of(config);
-  }
-  [[nodiscard]] config::RunConfig in_directory(const test::SharedDirectory& directory, Masters masters) const {
-    config::RunConfig config = run(masters, 6);
-    config.run.output = directory.path() + "/out";
-    config.checkpoint.directory = directory.path() + "/checkpoints";
-    config.lr.end_step = 6;
-    config.device.type = config::DeviceType::cpu;
-    return config;
-  }
-  [[nodiscard]] std::vector<double> curve_of(const config::RunConfig& config) const {
-    std::vector<double> values;
-    std::ifstream file(config.run.output + "/metrics.jsonl");
-    for (std::string line; world_.rank() == 0 && std::getline(file, line);) {
-      const auto row = nlohmann::json::parse(line);
-      if (!row.contains("loss")) continue;
-      values.push_back(row["loss"].get<double>());
-      values.push_back(row["grad_norm"].get<double>());
+  /// Losses and norms of `trireme train` to the end, after it was run to `stop` with masters `first`.
+  [[nodiscard]] test::Curve resumed(const std::string& name, int stop, Masters first, Masters then) const {
+    for (const auto& [last, masters] : {std::pair{stop, first}, {restart_steps, then}}) {
+      config::RunConfig config = of_masters(run(name, last), masters);
+      config.device.type = config::DeviceType::cpu;
+      EXPECT_EQ(train(config, world_.size()), ExitCode::done);
     }
-    return values;
+    return curve(run(name, restart_steps));
   }
-
-  mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
-  test::TokenFiles files_{world_, 257};
 };
 
 TEST_F(SplitMasters, GiveTheBitsOfFp32RoundedAwayWhereverTheyLie) {
   for (const auto offload : {config::Offload::none, config::Offload::optimizer, config::Offload::parameters}) {
     const auto found = [&](Masters masters, bool rounded_away) {
-      config::RunConfig config = run(masters, 8);
+      config::RunConfig config = of_masters(test::odd_run(files_, 8), masters);
       config.optimizer.weight_decay = 0;  // tokens that no microbatch has keep their ties
       config.memory.offload = offload;
       config.memory.offload_fraction = offload == config::Offload::parameters ? 0.5 : 1;
@@ -93,13 +57,17 @@ TEST_F(SplitMasters, GiveTheBitsOfFp32RoundedAwayWhereverTheyLie) {
 }
 
 TEST_F(SplitMasters, ResumeToTheBitAndFromCheckpointsOfFp32AndTheOtherWayRound) {
-  const std::vector<double> expected = resumed(Masters::split, Masters::split);
-  EXPECT_EQ(expected.size(), world_.rank() == 0 ? 12U : 0U);
-  EXPECT_EQ(straight(Masters::split), expected);
-  for (const auto& [first, then] : {std::pair{Masters::fp32, Masters::split}, {Masters::split, Masters::fp32}}) {
-    const std::vector<double> found = resumed(first, then);
-    ASSERT_EQ(found.size(), expected.size());
-    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-3 * expected[i]) << i;
+  const test::Curve expected = resumed("split", restart_steps / 2, Masters::split, Masters::split);
+  EXPECT_EQ(expected.losses.size(), static_cast<std::size_t>(restart_steps));
+  EXPECT_EQ(resumed("straight", restart_steps, Masters::split, Masters::split), expected);
+  for (const auto& [name, first, then] :
+       {std::tuple{"of fp32", Masters::fp32, Masters::split}, {"to fp32", Masters::split, Masters::fp32}}) {
+    const test::Curve found = resumed(name, restart_steps / 2, first, then);
+    ASSERT_EQ(found.losses.size(), expected.losses.size());
+    for (std::size_t i = 0; i < found.losses.size(); ++i) {
+      EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-3 * expected.losses[i]) << i;
+      EXPECT_NEAR(found.grad_norms[i], expected.grad_norms[i], 1e-3 * expected.grad_norms[i]) << i;
+    }
   }
 }
 

@@ -46,9 +46,8 @@ struct SaveOptions {
   std::int64_t keep_every = 0;      ///< those of every so many steps stay, too
   std::int64_t best_step = -1;      ///< that of this step stays, too
   std::int64_t ranks_per_file = 1;  ///< consecutive dp ranks that share a file
-  std::int64_t base_step =
-      0;               ///< the step this job resumed from: later ones in the directory belong to an abandoned branch
-  std::string name{};  ///< of a checkpoint by itself: no others are set aside or removed; empty: its step's
+  std::int64_t base_step = 0;  ///< this job resumed from it: later ones in the directory are of an abandoned branch
+  std::string name{};          ///< of a checkpoint by itself: no others are set aside or removed; empty: its step's
 };
 
 struct Saved {
