@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "schedule/models.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/schedule/access.hpp"
 #include "trireme/schedule/buffers.hpp"
 #include "trireme/schedule/passes/build.hpp"
@@ -12,6 +13,8 @@
 
 namespace trireme::schedule {
 namespace {
+
+using ::testing::HasSubstr;
 
 int count(const Schedule& schedule, const model::Model& model, const std::string& text) {
   int n = 0;
@@ -136,6 +139,25 @@ TEST(PolicyOf, RoundsGradientsOfOneShardToBf16AsThoseOfMany) {
   EXPECT_TRUE(in_place());
   config.precision.reduce = config::Reduce::bf16;
   EXPECT_FALSE(in_place());
+}
+
+/// An order may hold a gather, so only the result of all passes shows that this one is not expected.
+TEST(BuildStep, NamesTheFirstPassWhoseResultIsNotSound) {
+  const model::Model model = testing::llama(2);
+  const auto mistake = [&](const Op& stray, bool first) -> std::string {
+    Schedule order = compute_order(model, 1);
+    order.ops.insert(first ? order.ops.begin() : order.ops.end(), stray);
+    try {
+      (void)build_step(model, order, {});
+    } catch (const BugError& error) {
+      return error.what();
+    }
+    return "sound";
+  };
+  const Op unshard = Unshard{.block = ParamBlock{1}}, reshard = Reshard{.block = ParamBlock{1}};
+  EXPECT_THAT(mistake(unshard, true), HasSubstr("the pass insert_unshard built an invalid schedule"));
+  EXPECT_THAT(mistake(unshard, false), HasSubstr("the pass insert_unshard built an invalid schedule"));
+  EXPECT_THAT(mistake(reshard, true), HasSubstr("the pass compute_order built an invalid schedule"));
 }
 
 TEST(BuildForward, GathersReadsAndGivesUpEachBlock) {
