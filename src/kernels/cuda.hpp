@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "trireme/kernels/attention.hpp"
 #include "trireme/kernels/fp8.hpp"
@@ -74,6 +75,8 @@ void cross_entropy_gradient_part(const at::Tensor& logits, const at::Tensor& tar
 [[nodiscard]] at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual);
 [[nodiscard]] at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w);
 void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
+/// Of cuBLASLt: see trireme/kernels/product_workspace.hpp.
+[[nodiscard]] std::shared_ptr<const void> keep_product_workspace(at::Device device);
 
 /// An operand of an fp8 product as _scaled_mm takes it: codes [outer, summed] and their scales, [outer, 1] fp32, one of
 /// all [1, 1], or with mx bytes in tiles.

@@ -57,6 +57,7 @@ at::Tensor linear(const at::Tensor&, const at::Tensor&) { refuse(); }
 at::Tensor linear_add(const at::Tensor&, const at::Tensor&, const at::Tensor&) { refuse(); }
 at::Tensor linear_backward_input(const at::Tensor&, const at::Tensor&) { refuse(); }
 void linear_backward_weight(const at::Tensor&, const at::Tensor&, const Grad&) { refuse(); }
+std::shared_ptr<const void> keep_product_workspace(at::Device) { refuse(); }
 Fp8Operand fp8_quantize(const at::Tensor&, const Fp8Rounding&) { refuse(); }
 at::Tensor fp8_linear(Fp8, const at::Tensor&, const at::Tensor&) { refuse(); }
 at::Tensor fp8_backward_input(Fp8, const at::Tensor&, const at::Tensor&) { refuse(); }

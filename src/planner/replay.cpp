@@ -103,7 +103,7 @@ ExpertRows ReplayOptions::rows_of(const model::Model& model, Block block, Microb
 Bytes Memory::total() const {
   return parameters_sharded + parameters_unsharded + parameters_resharded + gradients_unsharded + optimizer +
          std::max({at_once.most, at_once.with_most_activations, at_once.with_most_gradients}) + communication +
-         workspace;
+         workspace + product_workspace;
 }
 
 Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model, const shard::Layout& layout,
@@ -116,6 +116,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
   memory.parameters_unsharded = gathered_ring_bytes(rings.parameters, model, layout, size_of(replay_options.compute));
   const std::int64_t stream = replay_options.stream_tokens(model) * model.sizes.hidden;
   memory.communication = times(stream * (rings.sends + rings.receives), width);
+  if (replay_options.on_gpu) memory.product_workspace = product_workspace(model, replay_options);
   if (!replay_options.trains) return memory;
   if (const auto group = schedule::reshard_group(schedule))
     memory.parameters_resharded = times(layout.padded() / *group, size_of(replay_options.compute));
@@ -219,6 +220,7 @@ std::string to_text(const Memory& memory) {
   add("activations", memory.activations, memory.activations_peak);
   if (memory.communication.value > 0) add("communication: pipeline slots", memory.communication);
   if (memory.workspace.value > 0) add("workspace: " + memory.workspace_of, memory.workspace, memory.workspace_peak);
+  if (memory.product_workspace.value > 0) add("workspace: matrix products", memory.product_workspace);
   add("activations and gradients.sharded at once", memory.at_once.most, memory.peak);
   add("total", memory.total(), memory.peak.empty() ? "all the step" : memory.peak);
   if (memory.outside.value > 0)

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "trireme/model/logits.hpp"
+#include "trireme/model/product_workspace.hpp"
 
 namespace trireme::planner {
 namespace {
@@ -68,6 +69,14 @@ Workspace largest_workspace(const model::Model& model, const ReplayOptions& repl
            fmt::format("backward {}", model[Block{b}].name)});
     }
   return most;
+}
+
+Bytes product_workspace(const model::Model& model, const ReplayOptions& replay_options) {
+  const bool bf16 = replay_options.compute == DType::bf16;
+  const std::int64_t head_dim = model.sizes.head_dim;
+  const bool fused = model.sizes.decoder.score_softcap == 0 && head_dim % 8 == 0 && head_dim <= 256;
+  const bool by_libtorch = !bf16 || !fused || model.part.fp8.recipe != Fp8::none;
+  return {(static_cast<int>(bf16) + static_cast<int>(by_libtorch)) * model::product_workspace.value};
 }
 
 }  // namespace trireme::planner

@@ -13,4 +13,8 @@ struct Workspace {
 };
 [[nodiscard]] Workspace largest_workspace(const model::Model& model, const ReplayOptions& replay_options);
 
+/// What libraries keep on a GPU for matrix products: in bf16 cuBLASLt's, in fp32, in fp8 and for attention by plain
+/// products libtorch's. All products are on one stream.
+[[nodiscard]] Bytes product_workspace(const model::Model& model, const ReplayOptions& replay_options);
+
 }  // namespace trireme::planner

@@ -3,24 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "small_llama.hpp"
 #include "trireme/model/activations.hpp"
-#include "trireme/model/logits.hpp"
 #include "trireme/schedule/passes/build.hpp"
 
 namespace trireme::planner {
 namespace {
-
-model::Model llama() {
-  config::Model config;
-  config.vocab_size = 257;
-  config.hidden_size = 72;
-  config.intermediate_size = 100;
-  config.layers = 3;
-  config.heads = 6;
-  config.kv_heads = 2;
-  config.head_dim = 12;
-  return model::build(config);
-}
 
 Bytes saved(const model::Model& model, const ReplayOptions& replay_options,
             std::initializer_list<model::StageKind> kinds) {
@@ -236,43 +224,6 @@ TEST(ReplayMemory, CountsTheActivationsOfOneMicrobatchOfAllBlocks) {
   const Bytes layer = saved(model, replay_options, {StageKind::attention, StageKind::mlp});
   EXPECT_EQ(memory.activations,
             saved(model, replay_options, {StageKind::embedding, StageKind::head}) + layer + layer + layer);
-}
-
-TEST(ReplayMemory, CountsTheLogitsOfAGpusHead) {
-  const model::Model model = llama();
-  const shard::Layout layout(model, 2);
-  const auto step = schedule::build_step(model, 2, {});
-  ReplayOptions replay_options{.compute = DType::bf16, .tokens = 32};
-  const Memory on_cpu = replay_memory(step, model, layout, replay_options);
-  EXPECT_EQ(on_cpu.workspace, Bytes{0}) << "its chunks stay in the cache";
-  replay_options.on_gpu = true;
-  const Memory all_at_once = replay_memory(step, model, layout, replay_options);
-  EXPECT_EQ(all_at_once.workspace, Bytes{2 * (32 * 257 + 3 * 32 * 72)});
-  EXPECT_EQ(all_at_once.total(), on_cpu.total() + all_at_once.workspace);
-  replay_options.loss_chunk_tokens = 8;
-  EXPECT_EQ(replay_memory(step, model, layout, replay_options).workspace, Bytes{2 * (8 * 257 + (2 * 32 + 8) * 72)});
-}
-
-TEST(ReplayMemory, NamesWhatLiesOutsideOfTheBudgetOfAGpu) {
-  const model::Model model = llama();
-  const auto outside = [&](int shards, int replicas, bool on_gpu) {
-    return replay_memory(schedule::build_step(model, 1, {.replicas = replicas}), model, shard::Layout(model, shards),
-                         {.tokens = 8, .replicas = replicas, .on_gpu = on_gpu});
-  };
-  EXPECT_EQ(outside(2, 1, false).outside, Bytes{0});
-  const Memory alone = outside(1, 1, true), sharded = outside(2, 1, true), both = outside(2, 2, true);
-  EXPECT_EQ(alone.nccl_communicators, 0) << "one rank exchanges nothing";
-  EXPECT_EQ(sharded.nccl_communicators, 2) << "gathers and reductions";
-  EXPECT_EQ(both.nccl_communicators, 3);
-  EXPECT_EQ((both.outside - sharded.outside).value, (sharded.outside - alone.outside).value / 2);
-  EXPECT_EQ(sharded.total(), outside(2, 1, false).total() + sharded.workspace) << "not part of the total";
-  EXPECT_NE(to_text(both).find("outside of memory.budget"), std::string::npos);
-  EXPECT_NE(to_text(both).find("CUDA, 3 NCCL communicators"), std::string::npos);
-}
-
-TEST(GpuLogitsTokens, HoldAGibibyteOfBf16AndFewTokensNever) {
-  EXPECT_EQ(model::gpu_logits_tokens(128256) * 128256 * 2 >> 20, 1017);
-  EXPECT_EQ(model::gpu_logits_tokens(1 << 24), 1024);
 }
 
 TEST(ReplayMemory, NamesTheOpOfThePeak) {

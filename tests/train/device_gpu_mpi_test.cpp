@@ -8,6 +8,7 @@
 // timeout: 600
 //
 // labels: gpu
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -16,6 +17,7 @@
 
 #include "support/gpu.hpp"
 #include "support/jobs.hpp"
+#include "support/training/as_planned.hpp"
 #include "support/training/gpu_jobs.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/kernels/fp8_format.hpp"
@@ -242,6 +244,30 @@ TEST_F(DeviceTraining, CountsTheGpusMemoryApartFromTheHosts) {
     EXPECT_GT(there[device::Category::parameters_unsharded].value, 0);
   }
   EXPECT_EQ(use[device::Space::host].peak[device::Category::parameters_unsharded].value, 0);
+}
+
+TEST_F(DeviceTraining, PlansTheWorkspaceOfItsProducts) {
+  const test::TokenFiles files(world_, 257);
+  const auto workspace = [] {
+    const device::MemoryUse use = device::memory_use();
+    const device::SpaceUse& here = use[device::Space::device];
+    return std::pair{here.current[device::Category::workspace], here.peak[device::Category::workspace]};
+  };
+  for (const Case& c : {Case{}, Case{.compute = DType::bf16}, Case{.graphs = true, .compute = DType::bf16}}) {
+    SCOPED_TRACE(fmt::format("{}{}", to_text(c.compute), c.graphs ? ", graphs" : ""));
+    const Bytes before = workspace().first;
+    device::reset_peaks();
+    config::RunConfig config = run_of(c, files, world_.size());
+    config.train.steps = 3;
+    (void)test::train_job(config, world_, options_, [&](Job& job, int step) {
+      if (step + 1 < config.train.steps) return;
+      config.device.type = config::DeviceType::cuda;
+      const planner::Memory planned =
+          planner::replay_memory(job.schedule(), job.model(), job.layout(), test::plan_options(config, job));
+      test::expect_gpu_workspace(c.compute, workspace().second - before, planned);
+    });
+    EXPECT_EQ(workspace().first, before) << "kept by nobody";
+  }
 }
 
 }  // namespace

@@ -161,7 +161,9 @@ class ExpertsOnGpu : public test::GpuJobs<testing::TestWithParam<Case>> {
     // Every tensor takes whole blocks of 512 bytes; some tens are kept.
     EXPECT_GE(found(device::Category::activations), planned.activations);
     EXPECT_LE(found(device::Category::activations).value, planned.activations.value + 64 * 512);
-    expect_workspace(config, found(device::Category::workspace), planned);
+    const Bytes workspace = found(device::Category::workspace);
+    test::expect_gpu_workspace(config.precision.compute, workspace, planned);
+    expect_workspace(config, workspace, planned);
     const planner::Traffic traffic = planner::replay_traffic(job.schedule(), job.model(), job.layout(), options);
     EXPECT_EQ(traffic.contains("expert"), config.mesh.expert > 1 || model::sums_loads(job.model()));
     test::expect_traffic(job.step_traffic(), traffic);

@@ -65,9 +65,10 @@ struct Memory {
       optimizer, activations;
   AtOnce at_once;       ///< of activations and gradients_sharded
   Bytes communication;  ///< slots between pipeline ranks
-  /// On a GPU, the larger: the head's logits, its input and that one's gradient; a layer's rows of experts. Other
-  /// workspace is not counted.
+  /// On a GPU, the larger: the head's logits, its input and that one's gradient; a layer's rows of experts. Beside it
+  /// only `product_workspace` is counted.
   Bytes workspace;
+  Bytes product_workspace;                       ///< on a GPU, kept for matrix products
   std::string workspace_of{}, workspace_peak{};  ///< which, and the op during which it is highest
   /// On a GPU, beside all of that and outside of memory.budget: CUDA's own for a process, and NCCL's buffers, by an
   /// estimate for each communicator. 0 on a CPU.

@@ -21,11 +21,12 @@
 #include "kernels/cuda/launch.cuh"
 #include "trireme/base/error.hpp"
 #include "trireme/device/memory.hpp"
+#include "trireme/model/product_workspace.hpp"
 
 namespace trireme::kernels::cuda {
 namespace {
 
-constexpr std::size_t most_workspace = std::size_t{32} << 20;  // what cuBLAS asks for on a Hopper GPU
+constexpr auto most_workspace = static_cast<std::size_t>(model::product_workspace.value);
 constexpr int most_candidates = 8;
 
 void check(cublasStatus_t status, const char* what) {
@@ -105,12 +106,30 @@ struct Operands {
   }
 };
 
+bool capturing() {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(current_stream(), &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
+}
+
+at::Tensor new_workspace(std::size_t bytes, at::Device device) {
+  const device::ChargeTo charge(device::Category::workspace);
+  return at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).device(device));
+}
+
+/// Of the products of one stream, which come one after the other, and of graphs that are launched on it.
+struct KeptWorkspace {
+  at::Tensor memory;
+  cudaStream_t stream;
+
+  [[nodiscard]] bool serves(at::Device device) const {
+    return memory.device() == device && (current_stream() == stream || capturing());
+  }
+};
+
 /// How cuBLAS computes products of one shape.
 class Product {
  public:
-  /// workspace: where and how it is allocated.
-  Product(const Operands& o, const at::TensorOptions& workspace)
-      : workspace_(workspace), a_(layout(o.a)), b_(layout(o.b)), c_(layout(o.c)), d_(layout(o.d)) {
+  explicit Product(const Operands& o) : a_(layout(o.a)), b_(layout(o.b)), c_(layout(o.c)), d_(layout(o.d)) {
     cublasLtMatmulDesc_t made = nullptr;
     check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe a product");
     description_.reset(made);
@@ -126,13 +145,20 @@ class Product {
   [[nodiscard]] bool possible() const { return count_ > 0; }
   [[nodiscard]] bool measured() const { return measured_; }
 
-  void run(const Operands& o) const { check(run(o, candidates_.at(best_)), "multiply"); }
+  /// The most that a candidate, or the one that runs, needs.
+  [[nodiscard]] std::size_t workspace_bytes(bool of_all) const {
+    std::size_t most = candidates_.at(best_).workspaceSize;
+    for (std::size_t i = 0; of_all && i < count_; ++i) most = std::max(most, candidates_.at(i).workspaceSize);
+    return most;
+  }
+
+  void run(const Operands& o, void* workspace) const { check(run(o, candidates_.at(best_), workspace), "multiply"); }
 
   /// Makes the fastest candidate the one that runs, and says how many there were. Overwrites d; waits for the stream.
-  int measure(const Operands& o) {
+  int measure(const Operands& o, void* workspace) {
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < count_; ++i) {
-      const double time = seconds(o, candidates_.at(i));
+      const double time = seconds(o, candidates_.at(i), workspace);
       if (time < 0.97 * least) {  // a tie goes to cuBLAS's own order
         least = time;
         best_ = i;
@@ -168,35 +194,28 @@ class Product {
     measured_ = one;  // nothing is left to choose
   }
 
-  cublasStatus_t run(const Operands& o, const cublasLtMatmulHeuristicResult_t& candidate) const {
-    at::Tensor workspace;
-    if (candidate.workspaceSize > 0) {
-      const device::ChargeTo charge(device::Category::workspace);
-      workspace = at::empty({static_cast<std::int64_t>(candidate.workspaceSize)}, workspace_);
-    }
+  cublasStatus_t run(const Operands& o, const cublasLtMatmulHeuristicResult_t& candidate, void* workspace) const {
     const float alpha = 1, beta = o.adds ? 1 : 0;
     return cublasLtMatmul(handle(), description_.get(), &alpha, o.a.data, a_.get(), o.b.data, b_.get(), &beta, o.c.data,
-                          c_.get(), o.d.data, d_.get(), &candidate.algo,
-                          workspace.defined() ? workspace.mutable_data_ptr() : nullptr, candidate.workspaceSize,
+                          c_.get(), o.d.data, d_.get(), &candidate.algo, workspace, candidate.workspaceSize,
                           current_stream());
   }
 
   /// The best of a few runs after a first one; infinite where the candidate cannot run.
-  double seconds(const Operands& o, const cublasLtMatmulHeuristicResult_t& candidate) const {
+  double seconds(const Operands& o, const cublasLtMatmulHeuristicResult_t& candidate, void* workspace) const {
     using Clock = std::chrono::steady_clock;
     const cudaStream_t stream = current_stream();
     double best = std::numeric_limits<double>::infinity();
     for (int i = 0; i < 4; ++i) {
       (void)cudaStreamSynchronize(stream);
       const auto begin = Clock::now();
-      if (run(o, candidate) != CUBLAS_STATUS_SUCCESS || cudaStreamSynchronize(stream) != cudaSuccess)
+      if (run(o, candidate, workspace) != CUBLAS_STATUS_SUCCESS || cudaStreamSynchronize(stream) != cudaSuccess)
         return std::numeric_limits<double>::infinity();
       if (i > 0) best = std::min(best, std::chrono::duration<double>(Clock::now() - begin).count());
     }
     return best;
   }
 
-  at::TensorOptions workspace_;
   Description description_;
   Layout a_, b_, c_, d_;
   std::array<cublasLtMatmulHeuristicResult_t, most_candidates> candidates_{};
@@ -204,14 +223,10 @@ class Product {
   bool measured_ = false;
 };
 
-bool capturing() {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  return cudaStreamIsCapturing(current_stream(), &status) != cudaSuccess || status != cudaStreamCaptureStatusNone;
-}
-
 struct Products {
   std::mutex mutex;
   std::map<std::array<std::int64_t, 17>, Product> by_shape;
+  std::weak_ptr<const KeptWorkspace> kept;
   Measured measured;
 };
 Products& products() {
@@ -238,15 +253,33 @@ bool multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, con
   Products& all = products();
   const std::scoped_lock lock(all.mutex);
   auto found = all.by_shape.find(o->key());
-  if (found == all.by_shape.end()) found = all.by_shape.try_emplace(o->key(), *o, a.options().dtype(at::kByte)).first;
+  if (found == all.by_shape.end()) found = all.by_shape.try_emplace(o->key(), *o).first;
   Product& product = found->second;
-  if (product.possible() && !product.measured() && !o->in_place() && !capturing()) {
-    all.measured.algorithms += product.measure(*o);
+  if (!product.possible()) return false;
+  const bool measures = !product.measured() && !o->in_place() && !capturing();
+  at::Tensor workspace;
+  if (const std::size_t needed = product.workspace_bytes(measures); needed > 0) {
+    const std::shared_ptr<const KeptWorkspace> kept = all.kept.lock();
+    workspace = kept && kept->serves(a.device()) ? kept->memory : new_workspace(needed, a.device());
+  }
+  void* const memory = workspace.defined() ? workspace.mutable_data_ptr() : nullptr;
+  if (measures) {
+    all.measured.algorithms += product.measure(*o, memory);
     ++all.measured.shapes;
   }
   if (!product.possible()) return false;
-  product.run(*o);
+  product.run(*o, memory);
   return true;
+}
+
+std::shared_ptr<const void> keep_product_workspace(at::Device device) {
+  Products& all = products();
+  const std::scoped_lock lock(all.mutex);
+  if (auto kept = all.kept.lock(); kept && kept->serves(device)) return kept;
+  const auto made = std::make_shared<const KeptWorkspace>(
+      KeptWorkspace{.memory = new_workspace(most_workspace, device), .stream = current_stream()});
+  all.kept = made;
+  return made;
 }
 
 Measured measured_products() {

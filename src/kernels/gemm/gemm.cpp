@@ -3,14 +3,17 @@
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "kernels/cuda.hpp"
 #include "kernels/simd/rows.hpp"
+#include "trireme/device/memory.hpp"
 #include "trireme/kernels/cast.hpp"
 #include "trireme/kernels/fp8.hpp"
 #include "trireme/kernels/gemm_library.hpp"
+#include "trireme/kernels/product_workspace.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -99,6 +102,15 @@ at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w, Fp8
 void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {
   if (x.is_cuda()) return cuda::linear_backward_weight(d_y, x, grad);
   linear_backward_weight(products_for(x).backward_weight, d_y, x, grad);
+}
+
+std::shared_ptr<const void> keep_product_workspace(at::Device device, DType compute) {
+  if (!device.is_cuda()) return nullptr;
+  if (compute == DType::bf16) return cuda::keep_product_workspace(device);
+  const device::ChargeTo charge(device::Category::workspace);
+  const at::Tensor one = at::zeros({1, 1}, at::TensorOptions(at::kFloat).device(device));
+  (void)at::mm(one, one);
+  return nullptr;
 }
 
 void set_gemm_choice(const GemmChoice& choice) { current_choice() = choice; }

@@ -39,7 +39,7 @@ Categories on_device(const Memory& m) {
           {"gradients.unsharded", bytes_of(m.gradients_unsharded)},
           {"optimizer", bytes_of(m.optimizer)},
           {"activations", bytes_of(m.activations)},
-          {"workspace", bytes_of(m.workspace)}};
+          {"workspace", bytes_of(m.workspace + m.product_workspace)}};
 }
 
 Categories on_host(const Memory::Host& m) {

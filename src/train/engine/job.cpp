@@ -13,6 +13,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/device/graphs.hpp"
+#include "trireme/kernels/product_workspace.hpp"
 #include "trireme/model/kv_cache.hpp"
 #include "trireme/mpi/agree.hpp"
 #include "trireme/mpi/topology.hpp"
@@ -106,7 +107,6 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
       holders_(std::move(schedules.holders)),
       layout_(model_, mesh().shards()),
       forward_schedule_(std::move(schedules.forward)) {
-  using schedule::Lane;
   if (whole_model_) whole_layout_.emplace(*whole_model_, mesh().shards());
   lane_threads_ = wants_lane_threads(config_, options_, world);
   agree_on_build_and_places(world, mesh(), dp_rank());
@@ -138,6 +138,7 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
           .gradients_on_host = options_.device.is_cuda() && config_.memory.offload != config::Offload::none},
       peers_of(runs), config_, options_, traffic_);
   if (options_.nccl.windows) add_windows(model_, *store_, links_->table());
+  product_workspace_ = kernels::keep_product_workspace(options_.device, config_.precision.compute);
   layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens,
                                   options_.device);
   if (!options_.trains) return;
@@ -158,10 +159,9 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
                         .poison = options_.poison,
                         .record_timeline = options_.record_timeline,
                         .on_op = options_.on_op,
+                        // Lanes without collectives may end a step after the next one has begun.
                         .on_lane_end =
-                            [this](Lane lane, std::int64_t ended) {
-                              // Lanes without collectives may end a step after the
-                              // next one has begun.
+                            [this](schedule::Lane lane, std::int64_t ended) {
                               if (calls_collectives(lane)) traffic_.lane_ended(lane, ended);
                             },
                         .on_copy = [this](std::string_view copy, Bytes bytes,

@@ -10,6 +10,7 @@
 #include "trireme/comm/counters.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/executor/executor.hpp"
+#include "trireme/model/product_workspace.hpp"
 #include "trireme/planner/replay.hpp"
 #include "trireme/train/engine/job.hpp"
 
@@ -40,6 +41,16 @@ inline void expect_traffic(const comm::TrafficTable& counted, const planner::Tra
       EXPECT_EQ(found.calls, moved.calls) << group << " " << operation;
     }
   }
+}
+
+/// Workspace on a GPU that a job of a small model had: what its products in bf16 keep, what is planned of the largest
+/// stage, and little else. libtorch's own for products is planned, too, and not there where the GPU is simulated.
+inline void expect_gpu_workspace(DType compute, Bytes found, const planner::Memory& planned) {
+  constexpr Bytes little{512 << 10};
+  const Bytes kept = compute == DType::bf16 ? model::product_workspace : Bytes{0};
+  EXPECT_GE(found, kept);
+  EXPECT_LE(found, kept + planned.workspace + little) << planned.workspace_of;
+  EXPECT_LE(found, planned.product_workspace + planned.workspace + little) << "more than is planned";
 }
 
 /// Peaks of every category above what there was `before` the job, on the device and on the host: all but workspace.

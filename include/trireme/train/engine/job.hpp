@@ -168,6 +168,7 @@ class Job {
   StepTraffic traffic_;
   std::unique_ptr<JobLinks> links_;
   std::unique_ptr<store::ParameterStore> store_;
+  std::shared_ptr<const void> product_workspace_;
   executor::Layers layers_;
   std::unique_ptr<executor::Executor> executor_, evaluator_, inferrer_, generator_;
   comm::TrafficTable step_traffic_;

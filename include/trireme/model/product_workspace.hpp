@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/base/units.hpp"
+
+namespace trireme::model {
+
+/// What a library of matrix products on a GPU keeps as workspace: as much as cuBLAS asks for on a Hopper GPU.
+inline constexpr Bytes product_workspace{std::int64_t{32} << 20};
+
+}  // namespace trireme::model
