@@ -9,6 +9,8 @@
 ///
 ///   COUNTS=DIRECTORY         where each rank writes rank-N.json when it leaves MPI: {"what": [calls, bytes], ...}
 ///   COUNTED_ROOT=DIRECTORY   paths below it are counted; "#" stands for each number in them
+///   COUNTS_LOG=FILE          where every call for a path gets a line as well, of all ranks; also of jobs that are
+///   killed
 namespace counted {
 
 /// Counts a call. Any thread.
