@@ -205,7 +205,7 @@ def markdown(table):
                 who[1] += counts.bytes
     for (phase, what), by_ranks in sums.items():
         cells = [[of[who][i] for of in by_ranks.values()] for i in (0, 1) for who in (FIRST, OTHERS)]
-        texts = [["{0}".format(*cell) if cell[0] == cell[1] else "{} to {}".format(*cell) for cell in cells[who]] for who in (FIRST, OTHERS)]
+        texts = [[str(cell[0]) if cell[0] == cell[1] else "{} to {}".format(*cell) for cell in cells[who]] for who in (FIRST, OTHERS)]
         texts += [[f"{cell:,}" for cell in cells[2 + who]] for who in (FIRST, OTHERS)]
         row = [text[0] if len(set(text)) == 1 else "; ".join(text) for text in texts]
         lines.append(f"| {phase} | {what} | " + " | ".join("" if text == "0" else text for text in row) + " |")

@@ -50,7 +50,7 @@ class Scale(unittest.TestCase):
     def test_memory_of_each_rank(self):
         for what, kept in (("strings", 112), ("0.45 % of a process", 700_000)):
             with self.subTest(what):
-                self.refuses(changed(TABLE, STEP, scale.MEMORY, moved=lambda n: kept * n), "another rank keeps", "of each rank, 100 are allowed")
+                self.refuses(changed(TABLE, STEP, scale.MEMORY, moved=lambda n, kept=kept: kept * n), "another rank keeps", "of each rank, 100 are allowed")
 
     def test_another_file(self):
         self.refuses(changed(TABLE, STEP, "look out/.abc", lambda n: 1), "look out/.abc: another rank makes 1 calls, 0 are listed")
