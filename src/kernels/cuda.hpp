@@ -95,6 +95,6 @@ void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
                                const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v,
-                               const at::Tensor& document_begin);
+                               const at::Tensor& document_begin, const Rotated& rotated);
 
 }  // namespace trireme::kernels::cuda

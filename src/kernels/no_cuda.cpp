@@ -70,7 +70,7 @@ Attended attend(const at::Tensor&, const at::Tensor&, const at::Tensor&, const A
 }
 void causal_attention_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                const at::Tensor&, const at::Tensor&, const AttentionShape&, const at::Tensor&,
-                               const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+                               const at::Tensor&, const at::Tensor&, const at::Tensor&, const Rotated&) {
   refuse();
 }
 AttentionLibrary measure_attention(const AttentionShape&) { refuse(); }

@@ -110,10 +110,10 @@ at::Tensor AttentionBranch::backward_input(const at::Tensor& d_out, std::span<co
   const ProjectedParts d_parts(d_qkv, sizes_);
   kernels::causal_attention_backward(d_attended, qk.slice(1, 0, q_width), qk.slice(1, q_width), parts.v, attended,
                                      logsumexp, shape_of(microbatch), d_parts.q, d_parts.k, d_parts.v,
-                                     microbatch.document_begin);
+                                     microbatch.document_begin, heads_.rotated(microbatch));
   qk.reset();
   // The gradients by the norms' weights wait for backward_weight.
-  const std::vector<at::Tensor> d_weights = heads_.backward(d_parts.qk, parts.qk, parameters, microbatch, rstd);
+  const std::vector<at::Tensor> d_weights = heads_.norms_backward(d_parts.qk, parts.qk, parameters, rstd);
   saved = {d_y, attended, d_qkv};
   saved.insert(saved.end(), d_weights.begin(), d_weights.end());
   return qkv_.backward_input(d_qkv, parameters);

@@ -66,7 +66,7 @@ kernels::RopeTable of_queries(const kernels::RopeTable& table, const RopeOfStage
 
 RotaryTables tables_for(const RopeOfStage& of, std::int64_t positions, std::int64_t length) {
   const kernels::RopeTable keys = rope_table(of, positions, length);
-  return {.keys = keys, .queries = of_queries(keys, of, positions)};
+  return {.queries = of_queries(keys, of, positions), .keys = keys};
 }
 
 /// Layers that turn alike have one table: at a million positions it takes half a gigabyte.
@@ -144,7 +144,7 @@ RotaryTables QueriesAndKeys::tables_of(const Microbatch& m) const {
   // Of the longest sequences, as all are in training, there is a table; others are those of a text that grows.
   if (beyond && rope_.scaling->type == config::RopeType::dynamic && length != max_seq_len_)
     tables = tables_for(rope_, length, length);
-  return {.keys = from(tables.keys, m.past), .queries = from(tables.queries, m.past)};
+  return {.queries = from(tables.queries, m.past), .keys = from(tables.keys, m.past)};
 }
 
 void QueriesAndKeys::rotate(const at::Tensor& qk, const Microbatch& microbatch, kernels::Rotation direction) const {
@@ -180,10 +180,20 @@ at::Tensor QueriesAndKeys::prepare(const at::Tensor& raw, std::span<const at::Te
   return qk;
 }
 
+kernels::Rotated QueriesAndKeys::rotated(const Microbatch& microbatch) const {
+  return tables_ ? tables_of(microbatch) : kernels::Rotated{};
+}
+
 std::vector<at::Tensor> QueriesAndKeys::backward(const at::Tensor& d_qk, const at::Tensor& qk,
                                                  std::span<const at::Tensor> parameters, const Microbatch& microbatch,
                                                  const at::Tensor& rstd) const {
   rotate(d_qk, microbatch, kernels::Rotation::inverse);
+  return norms_backward(d_qk, qk, parameters, rstd);
+}
+
+std::vector<at::Tensor> QueriesAndKeys::norms_backward(const at::Tensor& d_qk, const at::Tensor& qk,
+                                                       std::span<const at::Tensor> parameters,
+                                                       const at::Tensor& rstd) const {
   std::vector<at::Tensor> d_weights;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const NormedPiece& piece = pieces_[i];

@@ -21,6 +21,7 @@
 #include <functional>
 #include <limits>
 
+#include "kernels/cuda/attention_heads.hpp"
 #include "trireme/kernels/attention_library.hpp"
 #include "trireme/kernels/cast.hpp"
 #include "trireme/kernels/cross_entropy.hpp"
@@ -120,6 +121,21 @@ void memory_kernels() {
     const at::Tensor x = qkv.slice(1, 0, (heads + kv_heads) * head_dim);
     memory(s, 4.0 * tokens * (heads + kv_heads) * head_dim,
            [&] { kernels::rotate(x, table, seq_len, kernels::Rotation::forward); });
+  });
+  add("place_gradients", [](State& s) {
+    auto table = kernels::rope_table(seq_len, head_dim, 500000, std::nullopt);
+    table = {.cos = table.cos.cuda(), .sin = table.sin.cuda()};
+    const kernels::AttentionShape shape{tokens / seq_len, seq_len, heads, kv_heads, head_dim};
+    const auto by_library = [&](std::int64_t n) {
+      return at::randn({shape.batch, seq_len, n, head_dim}, bf16()).transpose(1, 2);
+    };
+    const at::Tensor q = by_library(heads), k = by_library(kv_heads), v = by_library(kv_heads);
+    constexpr std::int64_t q_end = heads * head_dim, k_end = q_end + kv_heads * head_dim;
+    const at::Tensor d = at::empty({tokens, k_end + kv_heads * head_dim}, bf16());
+    memory(s, 4.0 * static_cast<double>(d.numel()), [&] {
+      kernels::cuda::put_gradients({q, k, v}, shape, {.queries = table, .keys = table},
+                                   {d.slice(1, 0, q_end), d.slice(1, q_end, k_end), d.slice(1, k_end)});
+    });
   });
   add("swiglu/forward", [](State& s) {
     const at::Tensor x = at::randn({tokens, 2 * inner}, bf16()), y = at::empty({tokens, inner}, bf16());

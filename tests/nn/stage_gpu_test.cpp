@@ -5,6 +5,7 @@
 
 #include "nn/reference.hpp"
 #include "support/gpu.hpp"
+#include "trireme/kernels/attention_library.hpp"
 #include "trireme/model/tensor_plan.hpp"
 #include "trireme/nn/partition.hpp"
 #include "trireme/nn/stage.hpp"
@@ -101,6 +102,26 @@ TEST_F(StageOnGpu, Gpt2FollowsTheHost) {
     for (const auto kind :
          {StageKind::embedding, StageKind::positions, StageKind::attention, StageKind::mlp, StageKind::head})
       compare(Input(kind, test::gpt2_sizes(), type, Mode::train));
+}
+
+/// Libraries that are not dense: their gradients are rotated back on the way into those of the projection.
+TEST_F(StageOnGpu, AttentionByLibrariesFollowsTheHost) {
+  std::vector<model::Sizes> models{llama(32), llama(16), llama(32), llama(32), llama(64), test::gpt2_sizes()};
+  models[1].decoder.adjacent_pairs = true;
+  models[2].decoder.rotary_part = 0.5;
+  models[2].decoder.adjacent_pairs = true;
+  models[3].decoder.rotary_part = 0.25;
+  models[4].decoder.qk_norm = model::QkNorm::head;
+  models[5].head_dim = 8;
+  const kernels::AttentionLibrary usual = kernels::attention_library();
+  for (const auto library : {kernels::AttentionLibrary::flash, kernels::AttentionLibrary::cudnn})
+    for (std::size_t i = 0; i < models.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << kernels::to_text(library) << ", model " << i);
+      const Input in(StageKind::attention, models[i], at::kBFloat16, Mode::train);
+      kernels::set_attention_library(library);
+      compare(in);
+      kernels::set_attention_library(usual);
+    }
 }
 
 TEST_F(StageOnGpu, EvaluatesAndInfersAsTheHostDoes) {

@@ -20,6 +20,7 @@
 #include "support/training/as_planned.hpp"
 #include "support/training/gpu_jobs.hpp"
 #include "trireme/device/gpus.hpp"
+#include "trireme/kernels/attention_library.hpp"
 #include "trireme/kernels/fp8_format.hpp"
 
 namespace trireme::train {
@@ -41,11 +42,12 @@ struct Case {
   bool graphs = false;
   bool documents = false;
   DType compute = DType::fp32;
-  bool nccl = false;                               ///< where every rank has a GPU of its own
-  bool windows = false;                            ///< comm.nccl_windows
-  std::optional<config::PipelineKind> pipeline{};  ///< of two ranks
-  std::optional<config::ContextMethod> context{};  ///< of two ranks
-  Fp8 fp8 = Fp8::none;                             ///< with sizes that it divides, where the GPU has it
+  bool nccl = false;                                     ///< where every rank has a GPU of its own
+  bool windows = false;                                  ///< comm.nccl_windows
+  std::optional<config::PipelineKind> pipeline{};        ///< of two ranks
+  std::optional<config::ContextMethod> context{};        ///< of two ranks
+  Fp8 fp8 = Fp8::none;                                   ///< with sizes that it divides, where the GPU has it
+  std::optional<kernels::AttentionLibrary> attention{};  ///< in place of dense, with heads that it takes
   /// Ranks that work on one part of the batch.
   [[nodiscard]] int together() const { return tensor * (pipeline ? 2 : 1) * (context ? 2 : 1); }
 };
@@ -57,6 +59,7 @@ using config::ContextMethod;
 using config::Offload;
 using config::PipelineKind;
 using config::Recompute;
+using kernels::AttentionLibrary;
 constexpr auto f1b = PipelineKind::one_f_one_b;
 
 const Case cases[] = {
@@ -129,6 +132,16 @@ const Case cases[] = {
     {.name = "GraphsRecomputedReplicated", .memory = {.recompute = Recompute::block}, .replicate = 2, .graphs = true},
     {.name = "GraphsParametersOffloaded", .memory = {.offload = Offload::parameters}, .graphs = true},
     {.name = "GraphsGpt2", .gpt2 = true, .graphs = true},
+    {.name = "Bf16Flash",
+     .memory = {.recompute = Recompute::selective},
+     .compute = DType::bf16,
+     .attention = AttentionLibrary::flash},
+    {.name = "Bf16CudnnGraphs", .graphs = true, .compute = DType::bf16, .attention = AttentionLibrary::cudnn},
+    {.name = "NcclContextGatherBf16Flash",
+     .compute = DType::bf16,
+     .nccl = true,
+     .context = ContextMethod::gather,
+     .attention = AttentionLibrary::flash},
     {.name = "Fp8Rowwise", .compute = DType::bf16, .fp8 = Fp8::rowwise},
     {.name = "Fp8RowwiseGraphs", .graphs = true, .compute = DType::bf16, .fp8 = Fp8::rowwise},
     {.name = "Fp8RowwiseTensor", .tensor = 2, .compute = DType::bf16, .fp8 = Fp8::rowwise},
@@ -158,7 +171,7 @@ class DeviceTraining : public test::GpuJobs<testing::TestWithParam<Case>> {
     }
     config.batch.global = rows;
     config.precision.fp8 = c.fp8;
-    if (c.fp8 != Fp8::none) {
+    if (c.fp8 != Fp8::none || c.attention) {
       config.model.hidden_size = 64;
       config.model.intermediate_size = 128;
       config.model.heads = 4;
@@ -192,7 +205,10 @@ TEST_P(DeviceTraining, FollowsThePlainProgramOnTheCpu) {
   options_.nccl.windows = c.windows;
   const test::TokenFiles files(world_, 257);
   const config::RunConfig config = run_of(c, files, world_.size());
+  const kernels::AttentionLibrary usual = kernels::attention_library();
+  kernels::set_attention_library(c.attention.value_or(kernels::AttentionLibrary::dense));
   expect_near(test::train_job(config, world_, options_).curve, test::plain_curve(config, world_), c.compute);
+  kernels::set_attention_library(usual);
 }
 
 INSTANTIATE_TEST_SUITE_P(, DeviceTraining, testing::ValuesIn(cases), [](const auto& info) { return info.param.name; });

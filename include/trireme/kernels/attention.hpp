@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "trireme/kernels/rope.hpp"
+
 namespace trireme::kernels {
 
 /// Grouped-query attention: head h reads key and value head h / (heads / kv_heads).
@@ -48,10 +50,17 @@ struct Attended {
 [[nodiscard]] Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const AttentionShape& shape, const at::Tensor& document_begin = {});
 
-/// Writes d_q, d_k and d_v, shaped as q, k and v.
+/// The tables that queries and keys were rotated by before; without cosines they were not.
+struct Rotated {
+  RopeTable queries, keys;
+  [[nodiscard]] bool any() const { return keys.cos.defined(); }
+};
+
+/// Writes d_q, d_k and d_v, shaped as q, k and v: with `rotated` the gradients by what q and k were before, where every
+/// token is a query.
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
                                const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v,
-                               const at::Tensor& document_begin = {});
+                               const at::Tensor& document_begin = {}, const Rotated& rotated = {});
 
 }  // namespace trireme::kernels

@@ -54,7 +54,8 @@ void causal_attention(AttentionLibrary library, const at::Tensor& q, const at::T
 void causal_attention_backward(AttentionLibrary library, const at::Tensor& d_out, const at::Tensor& q,
                                const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
                                const at::Tensor& logsumexp, const AttentionShape& shape, const at::Tensor& d_q,
-                               const at::Tensor& d_k, const at::Tensor& d_v, const at::Tensor& document_begin = {});
+                               const at::Tensor& d_k, const at::Tensor& d_v, const at::Tensor& document_begin = {},
+                               const Rotated& rotated = {});
 [[nodiscard]] AttentionLibrary measure_attention(const AttentionShape& shape);
 
 }  // namespace cuda

@@ -40,11 +40,8 @@ class Communicator {
   [[nodiscard]] int job_rank(int rank) const;
   /// The same with its node, "rank 3 on n2", once this communicator or the one it was made from has learnt the nodes.
   [[nodiscard]] std::string name_of(int rank) const;
-  /// Learns on which node every rank of the job runs. Collective over the job, O(log ranks) messages; 64 bytes a node
-  /// and 4 a rank, in one piece of memory each.
+  /// Learns on which node every rank of the job runs. Collective over the job, O(log ranks) messages; 64 bytes a rank.
   void learn_nodes();
-  /// The first rank of each node, by their rank in the job; empty where the nodes are not learnt.
-  [[nodiscard]] std::vector<int> first_ranks() const;
 
   /// How long the calls that exchange texts and flags (gather.hpp, broadcast.hpp) wait on this communicator and on
   /// those made from it from now on; without one they wait forever.
@@ -55,11 +52,7 @@ class Communicator {
   [[nodiscard]] MPI_Comm handle() const noexcept { return handle_; }
 
  private:
-  struct Nodes {
-    std::string names;              ///< so many bytes each (`longest_name`), padded with zeros
-    std::vector<int> node_of_rank;  ///< by rank of the job
-    std::vector<int> first_ranks;   ///< by node
-  };
+  using Nodes = std::shared_ptr<const std::vector<std::string>>;  // by rank of the job; null: not learnt
 
   explicit Communicator(MPI_Comm owned) : Communicator(owned, nullptr) {}
   /// parent: gives its nodes' names and its deadline; null: none.
@@ -70,7 +63,7 @@ class Communicator {
   int rank_ = 0;
   int size_ = 1;
   int exceptions_at_construction_ = 0;
-  std::shared_ptr<const Nodes> nodes_;  ///< null: not learnt
+  Nodes nodes_;
   std::shared_ptr<const Deadline> deadline_;
 };
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "trireme/kernels/rope.hpp"
+#include "trireme/kernels/attention.hpp"
 #include "trireme/model/context.hpp"
 #include "trireme/nn/stage.hpp"
 
@@ -43,10 +43,8 @@ struct RopeOfStage {
   friend bool operator==(const RopeOfStage&, const RopeOfStage&) = default;
 };
 
-/// Of keys, and of queries where these are scaled by their position; else both are one.
-struct RotaryTables {
-  kernels::RopeTable keys, queries;
-};
+/// Those of queries are others than those of keys where these are scaled by their position.
+using RotaryTables = kernels::Rotated;
 
 /// What stands between the projection q|k|v and attention: a norm of queries and keys where the decoder has one, and
 /// RoPE where the stage rotates.
@@ -64,8 +62,14 @@ class QueriesAndKeys {
   /// normed and turned in a new tensor. rstd: written unless `again`. Without a norm it is turned once only.
   [[nodiscard]] at::Tensor prepare(const at::Tensor& qk, std::span<const at::Tensor> parameters,
                                    const Microbatch& microbatch, const at::Tensor& rstd, bool again) const;
-  /// The gradient by the projection's output in place of that by what `prepare` returned. qk: as given to it. Returns
-  /// the gradients by the norms' weights.
+  /// How `prepare` turns them, for attention's backward.
+  [[nodiscard]] kernels::Rotated rotated(const Microbatch& microbatch) const;
+  /// The gradient by the projection's output in place of that by what `prepare` returned, turned back by `rotated`. qk:
+  /// as given to it. Returns the gradients by the norms' weights.
+  [[nodiscard]] std::vector<at::Tensor> norms_backward(const at::Tensor& d_qk, const at::Tensor& qk,
+                                                       std::span<const at::Tensor> parameters,
+                                                       const at::Tensor& rstd) const;
+  /// The same of a gradient that is not turned back.
   [[nodiscard]] std::vector<at::Tensor> backward(const at::Tensor& d_qk, const at::Tensor& qk,
                                                  std::span<const at::Tensor> parameters, const Microbatch& microbatch,
                                                  const at::Tensor& rstd) const;

@@ -8,17 +8,23 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/empty.h>
 
+#include <array>
 #include <atomic>
+#include <tuple>
 #include <vector>
 
 #include "kernels/cuda.hpp"
 #include "kernels/cuda/attention_heads.hpp"
 #include "kernels/cuda/attention_runs.hpp"
+#include "kernels/cuda/launchers.hpp"
+#include "kernels/cuda/tensors.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/attention_library.hpp"
 
 namespace trireme::kernels::cuda {
 namespace {
+
+using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;  ///< by q, k and v
 
 double scale_of(const AttentionShape& s) { return s.score_scale(); }
 
@@ -30,13 +36,6 @@ at::Tensor no_random_state(const at::Tensor& q, at::IntArrayRef shape, at::Scala
 /// libtorch 2.11 hands cuDNN's log-sum-exp out, and takes it back, as [B, heads, T, 1]; others as [B, heads, T].
 std::atomic<std::int64_t> cudnn_lse_dims{4};
 
-void put_gradients(const std::tuple<at::Tensor, at::Tensor, at::Tensor>& from, const AttentionShape& s,
-                   const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v) {
-  by_head(d_q, s, s.heads).copy_(std::get<0>(from));
-  by_head(d_k, s, s.kv_heads).copy_(std::get<1>(from));
-  by_head(d_v, s, s.kv_heads).copy_(std::get<2>(from));
-}
-
 /// Flash attention with a window: libtorch's front to it has none, and takes [B, T, heads, head_dim]. The window counts
 /// the keys before a query, not its own.
 Attended attend_window(const at::Tensor& q4, const at::Tensor& k4, const at::Tensor& v4, const AttentionShape& s) {
@@ -45,11 +44,8 @@ Attended attend_window(const at::Tensor& q4, const at::Tensor& k4, const at::Ten
   return {std::get<0>(all).transpose(1, 2), std::get<1>(all)};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> attend_window_backward(const at::Tensor& d_out, const at::Tensor& q,
-                                                                      const at::Tensor& k, const at::Tensor& v,
-                                                                      const at::Tensor& out,
-                                                                      const at::Tensor& logsumexp,
-                                                                      const AttentionShape& s) {
+Gradients attend_window_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& s) {
   const auto tokens = [&](const at::Tensor& x, std::int64_t n) { return by_head(x, s, n).transpose(1, 2); };
   auto [d_q, d_k, d_v] = at::_flash_attention_backward(
       tokens(d_out, s.heads), tokens(q, s.heads), tokens(k, s.kv_heads), tokens(v, s.kv_heads), tokens(out, s.heads),
@@ -99,29 +95,39 @@ void attend(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, 
   logsumexp.copy_(all.logsumexp);
 }
 
+/// Of a library other than dense, in its own memory.
+Gradients gradients_by(AttentionLibrary library, const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k,
+                       const at::Tensor& v, const at::Tensor& out, const at::Tensor& logsumexp,
+                       const AttentionShape& s) {
+  const at::Tensor d_out4 = by_head(d_out, s, s.heads), q4 = by_head(q, s, s.heads), k4 = by_head(k, s, s.kv_heads),
+                   v4 = by_head(v, s, s.kv_heads), out4 = by_head(out, s, s.heads);
+  if (library == AttentionLibrary::cudnn)
+    return at::_scaled_dot_product_cudnn_attention_backward(
+        d_out4, q4, k4, v4, out4, cudnn_lse_dims == 4 ? logsumexp.unsqueeze(-1) : logsumexp,
+        no_random_state(q, {}, at::kLong), no_random_state(q, {}, at::kLong), {}, {}, {}, s.seq_len, s.seq_len, 0.0,
+        true, scale_of(s));
+  invariant(library == AttentionLibrary::flash, "attention: unknown library");
+  if (s.window > 0) return attend_window_backward(d_out, q, k, v, out, logsumexp, s);
+  return at::_scaled_dot_product_flash_attention_backward(d_out4, q4, k4, v4, out4, logsumexp, {}, {}, s.seq_len,
+                                                          s.seq_len, 0.0, true, no_random_state(q, {2}, at::kUInt64),
+                                                          no_random_state(q, {}, at::kUInt64), scale_of(s));
+}
+
+void rotate_back(const Rotated& rotated, const AttentionShape& s, const at::Tensor& d_q, const at::Tensor& d_k) {
+  if (!rotated.any()) return;
+  cuda::rotate(d_q, rotated.queries, s.seq_len, Rotation::inverse);
+  cuda::rotate(d_k, rotated.keys, s.seq_len, Rotation::inverse);
+}
+
 void attend_backward(AttentionLibrary library, const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k,
                      const at::Tensor& v, const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& s,
-                     const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v) {
-  const auto heads = [&](const at::Tensor& x, std::int64_t n) { return by_head(x, s, n); };
-  switch (for_window(library, s)) {
-    case AttentionLibrary::dense: return dense_attention_backward(d_out, q, k, v, out, logsumexp, s, d_q, d_k, d_v);
-    case AttentionLibrary::flash:
-      if (s.window > 0)
-        return put_gradients(attend_window_backward(d_out, q, k, v, out, logsumexp, s), s, d_q, d_k, d_v);
-      return put_gradients(at::_scaled_dot_product_flash_attention_backward(
-                               heads(d_out, s.heads), heads(q, s.heads), heads(k, s.kv_heads), heads(v, s.kv_heads),
-                               heads(out, s.heads), logsumexp, {}, {}, s.seq_len, s.seq_len, 0.0, true,
-                               no_random_state(q, {2}, at::kUInt64), no_random_state(q, {}, at::kUInt64), scale_of(s)),
-                           s, d_q, d_k, d_v);
-    case AttentionLibrary::cudnn:
-      return put_gradients(
-          at::_scaled_dot_product_cudnn_attention_backward(
-              heads(d_out, s.heads), heads(q, s.heads), heads(k, s.kv_heads), heads(v, s.kv_heads), heads(out, s.heads),
-              cudnn_lse_dims == 4 ? logsumexp.unsqueeze(-1) : logsumexp, no_random_state(q, {}, at::kLong),
-              no_random_state(q, {}, at::kLong), {}, {}, {}, s.seq_len, s.seq_len, 0.0, true, scale_of(s)),
-          s, d_q, d_k, d_v);
+                     const Rotated& rotated, const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v) {
+  if (library == AttentionLibrary::dense) {
+    dense_attention_backward(d_out, q, k, v, out, logsumexp, s, d_q, d_k, d_v);
+    return rotate_back(rotated, s, d_q, d_k);
   }
-  throw BugError("attention: unknown library");
+  const auto [by_q, by_k, by_v] = gradients_by(for_window(library, s), d_out, q, k, v, out, logsumexp, s);
+  put_gradients({by_q, by_k, by_v}, s, rotated, {d_q, d_k, d_v});
 }
 
 /// One document, a sequence of its own: where its tokens lie among all of them, and in its row.
@@ -162,6 +168,31 @@ AttentionLibrary for_any_length(AttentionLibrary library) {
 
 }  // namespace
 
+void put_gradients(const HeadTensors& from, const AttentionShape& s, const Rotated& rotated, const HeadTensors& to) {
+  with_type(to.q, [&]<class T>(T) {
+    std::array<at::Tensor, 3> kept;  // until the launch
+    const auto heads = [&](std::size_t i, const at::Tensor& source, const at::Tensor& target, const RopeTable& table) {
+      kept.at(i) = source.stride(3) == 1 ? source : source.contiguous();
+      const auto stride = [&](std::int64_t d) { return kept.at(i).size(d) > 1 ? kept.at(i).stride(d) : 0; };
+      const bool turned = table.cos.defined();
+      return HeadGradients<T>{.from = static_cast<const T*>(kept.at(i).const_data_ptr()),
+                              .sequence_stride = stride(0),
+                              .head_stride = stride(1),
+                              .token_stride = stride(2),
+                              .to = matrix<T>(target),
+                              .cos = turned ? data<const float>(table.cos) : nullptr,
+                              .sin = turned ? data<const float>(table.sin) : nullptr,
+                              .half = turned ? table.cos.size(1) : 0};
+    };
+    place_gradients(PlacedGradients<T>{.q = heads(0, from.q, to.q, rotated.queries),
+                                       .k = heads(1, from.k, to.k, rotated.keys),
+                                       .v = heads(2, from.v, to.v, {}),
+                                       .head_dim = s.head_dim,
+                                       .seq_len = s.seq_len,
+                                       .adjacent = rotated.keys.adjacent_pairs});
+  });
+}
+
 void causal_attention(AttentionLibrary library, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const AttentionShape& shape, const at::Tensor& out, const at::Tensor& logsumexp,
                       const at::Tensor& document_begin) {
@@ -175,13 +206,17 @@ void causal_attention(AttentionLibrary library, const at::Tensor& q, const at::T
 void causal_attention_backward(AttentionLibrary library, const at::Tensor& d_out, const at::Tensor& q,
                                const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
                                const at::Tensor& logsumexp, const AttentionShape& shape, const at::Tensor& d_q,
-                               const at::Tensor& d_k, const at::Tensor& d_v, const at::Tensor& document_begin) {
+                               const at::Tensor& d_k, const at::Tensor& d_v, const at::Tensor& document_begin,
+                               const Rotated& rotated) {
   if (shape.run > 0)
     return attention_of_runs_backward(library, d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v, document_begin);
-  if (!document_begin.defined()) return attend_backward(library, d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v);
+  if (!document_begin.defined())
+    return attend_backward(library, d_out, q, k, v, out, logsumexp, shape, rotated, d_q, d_k, d_v);
   for (const Document& d : documents(document_begin, shape))
     attend_backward(for_any_length(library), d.tokens(d_out), d.tokens(q), d.tokens(k), d.tokens(v), d.tokens(out),
-                    d.logsumexp(logsumexp).contiguous(), d.shape(shape), d.tokens(d_q), d.tokens(d_k), d.tokens(d_v));
+                    d.logsumexp(logsumexp).contiguous(), d.shape(shape), {}, d.tokens(d_q), d.tokens(d_k),
+                    d.tokens(d_v));
+  rotate_back(rotated, shape, d_q, d_k);
 }
 
 void causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
@@ -203,9 +238,9 @@ Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
                                const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v,
-                               const at::Tensor& document_begin) {
-  causal_attention_backward(library_for(q, shape), d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v,
-                            document_begin);
+                               const at::Tensor& document_begin, const Rotated& rotated) {
+  causal_attention_backward(library_for(q, shape), d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v, document_begin,
+                            rotated);
 }
 
 }  // namespace trireme::kernels::cuda

@@ -17,6 +17,13 @@ inline at::Tensor by_token(const at::Tensor& x, const AttentionShape& s, std::in
   return x.transpose(1, 2).reshape({s.batch * s.seq_len, heads * s.head_dim});
 }
 
+/// Of queries, keys and values.
+struct HeadTensors {
+  at::Tensor q, k, v;
+};
+/// Gradients as a library has them, [B, heads, T, head_dim] with any strides, into rows of heads, rotated back.
+void put_gradients(const HeadTensors& from, const AttentionShape& shape, const Rotated& rotated, const HeadTensors& to);
+
 void dense_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionShape& shape,
                      const at::Tensor& out, const at::Tensor& logsumexp);
 void dense_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

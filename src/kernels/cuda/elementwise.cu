@@ -8,35 +8,75 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-template <class T>
+/// n pairs of a head's elements turned by their angles: with those `half` further on, or neighbours, 2n side by side.
+template <int n, bool adjacent, class T>
+__device__ void turn(const T* from, T* to, std::int64_t offset, std::int64_t half, const float* cos, const float* sin,
+                     float sign) {
+  const std::int64_t first = adjacent ? 2 * offset : offset, second = first + (adjacent ? n : half);
+  const auto a = load<n>(from + first), b = load<n>(from + second);
+  const auto cosines = load<n>(cos + offset), sines = load<n>(sin + offset);
+  Pack<T, n> to_a, to_b;
+  const auto pair = [&](int k, T& x, T& y, T x0, T y0) {
+    const float c = cosines.at[k], s = sign * sines.at[k];
+    const float u = static_cast<float>(x0), v = static_cast<float>(y0);
+    x = static_cast<T>(u * c - v * s);
+    y = static_cast<T>(v * c + u * s);
+  };
+  if constexpr (adjacent && n > 1) {
+    for (int k = 0; k < n / 2; ++k) {
+      pair(k, to_a.at[2 * k], to_a.at[2 * k + 1], a.at[2 * k], a.at[2 * k + 1]);
+      pair(n / 2 + k, to_b.at[2 * k], to_b.at[2 * k + 1], b.at[2 * k], b.at[2 * k + 1]);
+    }
+  } else {
+    for (int k = 0; k < n; ++k) pair(k, to_a.at[k], to_b.at[k], a.at[k], b.at[k]);
+  }
+  store<n>(to + first, to_a);
+  store<n>(to + second, to_b);
+}
+
+template <class T, bool adjacent>
 struct Rotate {
   RotateHeads<T> of;
   /// i counts the pairs of a row's heads as if they lay side by side.
   template <int n>
   __device__ void run(std::int64_t row, std::int64_t i) const {
-    const auto [x, cos, sin, half, head_dim, seq_len, adjacent, sign] = of;
+    const auto [x, cos, sin, half, head_dim, seq_len, neighbours, sign] = of;
     const auto at = static_cast<unsigned>(i), half32 = static_cast<unsigned>(half);
     const unsigned head = at / half32, offset = at % half32;
-    const std::int64_t angle = row % seq_len * half + offset;
-    T* first = x.data + row * x.stride + head * head_dim + (adjacent ? 2 * offset : offset);
-    if (adjacent) {  // one pair at a time
-      const float c = cos[angle], s = sign * sin[angle];
-      const float u = static_cast<float>(first[0]), v = static_cast<float>(first[1]);
-      first[0] = static_cast<T>(u * c - v * s);
-      first[1] = static_cast<T>(v * c + u * s);
-      return;
-    }
-    const auto a = load<n>(first), b = load<n>(first + half);
-    const auto cosines = load<n>(cos + angle), sines = load<n>(sin + angle);
-    Pack<T, n> to_a, to_b;
-    for (int k = 0; k < n; ++k) {
-      const float c = cosines.at[k], s = sign * sines.at[k];
-      const float u = static_cast<float>(a.at[k]), v = static_cast<float>(b.at[k]);
-      to_a.at[k] = static_cast<T>(u * c - v * s);
-      to_b.at[k] = static_cast<T>(v * c + u * s);
-    }
-    store<n>(first, to_a);
-    store<n>(first + half, to_b);
+    const std::int64_t angles = row % seq_len * half;
+    T* const x0 = x.data + row * x.stride + head * head_dim;
+    turn<n, adjacent>(x0, x0, offset, half, cos + angles, sin + angles, sign);
+  }
+};
+
+/// What there is to do of a row's heads: their pairs, and elements that do not turn.
+template <class T>
+__host__ __device__ std::int64_t work_of(const HeadGradients<T>& heads, std::int64_t head_dim) {
+  return heads.to.width / head_dim * (head_dim - heads.half);
+}
+
+template <class T, bool adjacent>
+struct PlaceGradients {
+  PlacedGradients<T> of;
+  template <int n>
+  __device__ void run(std::int64_t row, std::int64_t i) const {
+    const std::int64_t of_q = work_of(of.q, of.head_dim), of_k = work_of(of.k, of.head_dim);
+    if (i < of_q) return place<n>(of.q, row, i);
+    if (i < of_q + of_k) return place<n>(of.k, row, i - of_q);
+    place<n>(of.v, row, i - of_q - of_k);
+  }
+  template <int n>
+  __device__ void place(const HeadGradients<T>& heads, std::int64_t row, std::int64_t i) const {
+    const std::int64_t half = heads.half;
+    const auto at = static_cast<unsigned>(i), of_head = static_cast<unsigned>(of.head_dim - half);
+    const unsigned head = at / of_head, offset = at % of_head;
+    const auto row32 = static_cast<unsigned>(row), tokens = static_cast<unsigned>(of.seq_len);
+    const std::int64_t sequence = row32 / tokens, token = row32 % tokens;
+    const T* const from =
+        heads.from + sequence * heads.sequence_stride + head * heads.head_stride + token * heads.token_stride;
+    T* const to = heads.to.data + row * heads.to.stride + head * of.head_dim;
+    if (offset >= half) return store<n>(to + half + offset, load<n>(from + half + offset));
+    turn<n, adjacent>(from, to, offset, half, heads.cos + token * half, heads.sin + token * half, -1.0F);
   }
 };
 
@@ -170,9 +210,23 @@ void gated_backward(const char* name, Matrix<const T> d_out, Matrix<const T> gat
 template <class T>
 void rotate(const RotateHeads<T>& a) {
   constexpr int n = whole_pack<T>;
-  const bool whole =
-      fits<n>(a.x) && fits<n>(a.cos) && fits<n>(a.sin) && a.half % n == 0 && a.head_dim % n == 0 && !a.adjacent;
-  run<T>("rotate", whole, a.x.rows, a.x.width / a.head_dim * a.half, Rotate<T>{a});
+  const bool whole = fits<n>(a.x) && fits<n>(a.cos) && fits<n>(a.sin) && a.half % n == 0 && a.head_dim % n == 0;
+  const std::int64_t pairs = a.x.width / a.head_dim * a.half;
+  a.adjacent ? run<T>("rotate", whole, a.x.rows, pairs, Rotate<T, true>{a})
+             : run<T>("rotate", whole, a.x.rows, pairs, Rotate<T, false>{a});
+}
+
+template <class T>
+void place_gradients(const PlacedGradients<T>& a) {
+  constexpr int n = whole_pack<T>;
+  bool whole = a.head_dim % n == 0;
+  for (const HeadGradients<T>* heads : {&a.q, &a.k, &a.v})
+    whole = whole && fits<n>(heads->from) && fits<n>(heads->to) && fits<n>(heads->cos) && fits<n>(heads->sin) &&
+            heads->half % n == 0 && heads->sequence_stride % n == 0 && heads->head_stride % n == 0 &&
+            heads->token_stride % n == 0;
+  const std::int64_t work = work_of(a.q, a.head_dim) + work_of(a.k, a.head_dim) + work_of(a.v, a.head_dim);
+  a.adjacent ? run<T>("place_gradients", whole, a.q.to.rows, work, PlaceGradients<T, true>{a})
+             : run<T>("place_gradients", whole, a.q.to.rows, work, PlaceGradients<T, false>{a});
 }
 
 template <class T>
@@ -215,6 +269,7 @@ void add_bias(Matrix<T> y, const T* bias) {
 }
 
 template void rotate(const RotateHeads<float>&);
+template void place_gradients(const PlacedGradients<float>&);
 template void swiglu(Matrix<const float>, Matrix<float>);
 template void swiglu_backward(Matrix<const float>, Matrix<const float>, Matrix<float>, Matrix<float>);
 template void geglu_tanh(Matrix<const float>, Matrix<float>);
@@ -223,6 +278,7 @@ template void gelu_tanh(Matrix<const float>, Matrix<float>);
 template void gelu_tanh_backward(Matrix<const float>, Matrix<const float>, Matrix<float>, Matrix<float>);
 template void add_bias(Matrix<float>, const float*);
 template void rotate(const RotateHeads<c10::BFloat16>&);
+template void place_gradients(const PlacedGradients<c10::BFloat16>&);
 template void swiglu(Matrix<const c10::BFloat16>, Matrix<c10::BFloat16>);
 template void swiglu_backward(Matrix<const c10::BFloat16>, Matrix<const c10::BFloat16>, Matrix<c10::BFloat16>,
                               Matrix<c10::BFloat16>);

@@ -69,6 +69,25 @@ struct RotateHeads {
 template <class T>
 void rotate(const RotateHeads<T>& arguments);
 
+/// Heads of one kind as a library lays out their gradients, and where these go.
+template <class T>
+struct HeadGradients {
+  const T* from;
+  std::int64_t sequence_stride, head_stride, token_stride;
+  Matrix<T> to;            ///< [B*T, heads * head_dim]
+  const float *cos, *sin;  ///< [positions, half], by which the heads were rotated
+  std::int64_t half;       ///< 0: they were not
+};
+/// Gradients by queries, keys and values, side by side or not, rotated back.
+template <class T>
+struct PlacedGradients {
+  HeadGradients<T> q, k, v;
+  std::int64_t head_dim, seq_len;
+  bool adjacent;  ///< pairs are neighbours
+};
+template <class T>
+void place_gradients(const PlacedGradients<T>& arguments);
+
 template <class T>
 void swiglu(Matrix<const T> gate_up, Matrix<T> out);
 template <class T>

@@ -79,12 +79,14 @@ Attended attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, c
 void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const at::Tensor& out, const at::Tensor& logsumexp, const AttentionShape& shape,
                                const at::Tensor& d_q, const at::Tensor& d_k, const at::Tensor& d_v,
-                               const at::Tensor& document_begin) {
+                               const at::Tensor& document_begin, const Rotated& rotated) {
   const std::int32_t* const begins = beginnings(document_begin, shape);
+  invariant(!rotated.any() || shape.run == 0, "the positions of runs are not those of their rows");
   expect_shapes(q, k, v, out, logsumexp, shape);
   expect_shapes(d_q, d_k, d_v, d_out, logsumexp, shape);
   if (q.is_cuda())
-    return cuda::causal_attention_backward(d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v, document_begin);
+    return cuda::causal_attention_backward(d_out, q, k, v, out, logsumexp, shape, d_q, d_k, d_v, document_begin,
+                                           rotated);
   with_type(q, [&]<class T>(T) {
     const BackwardArguments<T> arguments{.d_out = rows<const T>(d_out),
                                          .q = rows<const T>(q),
@@ -101,6 +103,9 @@ void causal_attention_backward(const at::Tensor& d_out, const at::Tensor& q, con
                        backward_heads(arguments, shape, sequence, kv_head, workspace);
                      });
   });
+  if (!rotated.any()) return;
+  rotate(d_q, rotated.queries, shape.seq_len, Rotation::inverse);
+  rotate(d_k, rotated.keys, shape.seq_len, Rotation::inverse);
 }
 
 }  // namespace trireme::kernels

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/cuda.hpp"
+#include "kernels/cuda/attention_heads.hpp"
 #include "support/gpu.hpp"
 #include "support/tensors.hpp"
 #include "trireme/kernels/bias.hpp"
@@ -78,6 +79,64 @@ TEST_F(RowsOnDevice, RotatesAPartOfHeadsAndNeighboursAsTheHostDoes) {
               [&](Tensors& t) { cuda::rotate(t[0], there, 11, direction); },
               [&](Tensors& t) { rotate(t[0], table, 11, direction); });
       }
+}
+
+/// Gradients of attention as libraries lay them out, beside copies that are rotated back.
+TEST_F(RowsOnDevice, GradientsOfHeadsArePlacedAndRotatedBack) {
+  struct Rope {
+    std::int64_t width;  ///< 0: none
+    bool neighbours;
+  };
+  constexpr std::int64_t batch = 2, tokens = 11;
+  for (const auto type : types)
+    for (const auto& [heads, kv_heads, head_dim] : {std::array<std::int64_t, 3>{4, 2, 32}, {6, 1, 16}, {3, 3, 10}})
+      for (const Rope rope : {Rope{0, false},
+                              {head_dim, false},
+                              {head_dim, true},
+                              {head_dim / 2 / 2 * 2, false},
+                              {head_dim / 2 / 2 * 2, true}})
+        for (const bool by_token : {true, false})
+          for (const std::int64_t gap : {0, 8, 3}) {
+            const AttentionShape s{batch, tokens, heads, kv_heads, head_dim};
+            const auto source = [&](std::int64_t n) {
+              return by_token ? at::randn({batch, tokens, n, head_dim}).to(type).transpose(1, 2)
+                              : at::randn({batch, n, tokens, head_dim}).to(type);
+            };
+            const auto placed = [&](const at::Tensor& x) {  // to_kernels makes all contiguous
+              return by_token ? to_kernels(x.transpose(1, 2)).transpose(1, 2) : to_kernels(x);
+            };
+            const at::Tensor q = source(heads), k = source(kv_heads), v = source(kv_heads);
+            const std::int64_t q_end = heads * head_dim, k_end = q_end + kv_heads * head_dim,
+                               width = k_end + kv_heads * head_dim;
+            const at::Tensor wide = at::full({batch * tokens, width + gap}, 7.0, type), there = to_kernels(wide),
+                             here = wide.clone();
+            RopeTable table, table_there;
+            RopeTable queries, queries_there;
+            if (rope.width > 0) {
+              table = rope_table(tokens, rope.width, 300, std::nullopt);
+              table.head_dim = head_dim;
+              table.adjacent_pairs = rope.neighbours;
+              queries = table;
+              queries.cos = 2 * table.cos;
+              table_there = table, queries_there = queries;
+              table_there.cos = to_kernels(table.cos), table_there.sin = to_kernels(table.sin);
+              queries_there.cos = to_kernels(queries.cos), queries_there.sin = table_there.sin;
+            }
+            cuda::put_gradients({placed(q), placed(k), placed(v)}, s, {.queries = queries_there, .keys = table_there},
+                                {there.slice(1, 0, q_end), there.slice(1, q_end, k_end), there.slice(1, k_end, width)});
+            cuda::by_head(here.slice(1, 0, q_end), s, heads).copy_(q);
+            cuda::by_head(here.slice(1, q_end, k_end), s, kv_heads).copy_(k);
+            cuda::by_head(here.slice(1, k_end, width), s, kv_heads).copy_(v);
+            if (rope.width > 0) {
+              rotate(here.slice(1, 0, q_end), queries, tokens, Rotation::inverse);
+              rotate(here.slice(1, q_end, k_end), table, tokens, Rotation::inverse);
+            }
+            const at::Tensor found = there.cpu();
+            EXPECT_LT(relative_error(found.slice(1, 0, k_end), here.slice(1, 0, k_end)),
+                      type == at::kFloat ? 3e-7 : 4e-3);
+            EXPECT_TRUE(same_bits(found.slice(1, k_end).contiguous(), here.slice(1, k_end).contiguous()))
+                << "values, and what lies between rows";
+          }
 }
 
 TEST_F(RowsOnDevice, GegluFollowsTheHost) {
