@@ -8,11 +8,11 @@
 #   tests/gpu.sh run DIR [STEP...]    on a machine with a GPU, the CUDA libraries and a Python with PyTorch 2.11, and nothing else
 #
 # First, within seconds: every library is found and `trireme doctor` sees a GPU, or it ends there. Then the steps, in this order
-# where none are named: tests kernels speed-1b trace parity | speed-3b variants-1b | curve variants-3b | mixture mpi big sanitizer (each | about
-# ten minutes of a device). None may take more than nine minutes, and a failing one stops no other. A step's verdicts are printed when
+# where none are named: tests kernels speed-1b trace parity | speed-3b trace-3b variants-1b | curve variants-3b | mixture mpi big sanitizer
+# (each | about ten minutes of a device). None may take more than nine minutes, and a failing one stops no other. A step's verdicts are printed when
 # it ends. Results go to ${OUT:-gpu-results} as they come and are added to what lies there: results.txt with what the steps print,
-# kernels.json, trace-1b.json.gz, trace-6b.json.gz, measured.jsonl, expected.md (docs/gpus.md's table with what was measured), and summary.txt, which is printed last: how every step ended, and
-# gpu_judge.py's verdicts, `PASS|FAIL|SKIPPED|NOT RUN  criterion  measured  allowed`. gpu_judge.py FILE... judges runs of several days.
+# kernels.json, traces (.json.gz), measured.jsonl, expected.md (docs/gpus.md's tables with what was measured), and summary.txt, which
+# is printed last: how every step ended, and gpu_judge.py's verdicts, `PASS|FAIL|SKIPPED|NOT RUN  criterion  measured  allowed`. gpu_judge.py FILE... judges runs of several days.
 # The exit code is 0 where every step that was asked for ended well and all its criteria passed.
 #
 #   GPU_SECONDS   what the whole may take (default 580): steps that would not end in time are not begun, and the summary says so
@@ -23,7 +23,7 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 self=$here/$(basename "${BASH_SOURCE[0]}")
 readonly here self
-readonly steps_in_order="tests kernels speed-1b trace parity speed-3b variants-1b curve variants-3b mixture mpi big sanitizer"
+readonly steps_in_order="tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b mixture mpi big sanitizer"
 readonly limit_bytes=$((64 << 20))
 
 fail() { echo "gpu: error: $*" >&2; exit 5; }
@@ -61,7 +61,7 @@ pack() {
   strip "$stage/libexec/trireme/trireme" 2>/dev/null || true
   pack_open_mpi "$stage"
   pack_libraries "$stage"
-  cp "$here"/bench/step_vs_pytorch/*.py "$stage/python/"
+  cp "$here"/bench/step_vs_pytorch/*.py "$here/gpu_judge.py" "$stage/python/"
   tar -C "$stage" -c . | xz -T0 ${GPU_REHEARSAL:+-0} >"$to/trireme-gpu.tar.xz" || fail "could not write $to/trireme-gpu.tar.xz"
   cp "$here/gpu.sh" "$here/gpu_judge.py" "$to/"
   size=$(du -sb "$to" | cut -f1)
@@ -198,7 +198,8 @@ import json, sys
 rows = json.load(open(sys.argv[1]))["benchmarks"]
 with open(sys.argv[2], "a") as measured:
     for row in rows:
-        figures = {"error": row.get("error_message", "error")} if row.get("error_occurred") else {"ratio": row["ratio"]} if "ratio" in row else {}
+        failed = {"error": row.get("error_message", "error")} if row.get("error_occurred") else {}
+        figures = failed or {key: row[key] for key in ("ratio", "GBps", "TFLOPs") if key in row}
         measured.write(json.dumps({"step": "kernels", "name": row["name"].split("/min_time")[0]} | figures) + "\n")
 sys.exit(not rows or any(row.get("error_occurred") for row in rows))
 PYTHON
@@ -208,6 +209,7 @@ step_speed-3b() { compare speed --model 3b --micro 2 --steps 12 --part first; }
 step_variants-1b() { compare speed --model 1b --micro 4 --steps 12 --part rest; }
 step_variants-3b() { compare speed --model 3b --micro 2 --steps 9 --part rest; }
 step_trace() { traced trace-1b trace --model 1b --micro 4; }
+step_trace-3b() { traced trace-3b trace --model 3b --micro 2; }
 step_curve() { compare curve; }
 step_sanitizer() {
   local test failed=0
@@ -231,13 +233,13 @@ traced() {
 
 limit_of() {
   case $1 in
-    tests) echo 180 ;; kernels) echo 120 ;; speed-1b) echo 300 ;; trace) echo 120 ;; parity | sanitizer) echo 240 ;;
+    tests) echo 180 ;; kernels) echo 120 ;; speed-1b) echo 300 ;; trace | trace-3b) echo 120 ;; parity | sanitizer) echo 240 ;;
     speed-3b | mixture) echo 360 ;; curve | big) echo 420 ;; variants-1b | variants-3b | mpi) echo 540 ;;
     *) fail "there is no step $1: $steps_in_order" ;;
   esac
 }
 # What a step takes at least: it is not begun with less left.
-least_of() { case $1 in tests | parity | kernels | sanitizer | trace) echo 20 ;; *) echo 90 ;; esac; }
+least_of() { case $1 in tests | parity | kernels | sanitizer | trace*) echo 20 ;; *) echo 90 ;; esac; }
 
 run_steps() {
   local step left limit began code failed=0
@@ -262,7 +264,6 @@ run_steps() {
     fi
     began=$SECONDS
     echo "== $step" | tee -a "$OUT/results.txt"
-    # In a shell of its own, so that the limit ends all of it.
     timeout -k 10 $((limit < left ? limit : left)) bash "$self" step "$step" 2>&1 | tee -a "$OUT/results.txt"
     code=${PIPESTATUS[0]}
     case $code in
@@ -275,8 +276,7 @@ run_steps() {
     tail -1 "$OUT/summary.txt"
     "$python" "$here/gpu_judge.py" --only "$step" "$OUT/measured.jsonl" || true
   done
-  # docs/gpus.md's table, with what was measured.
-  [[ ! -e $scripts/gpu_expected.py ]] || "$python" "$scripts/gpu_expected.py" "$OUT/measured.jsonl" >"$OUT/expected.md"
+  "$python" "$scripts/gpu_expected.py" "$OUT/measured.jsonl" >"$OUT/expected.md" || { echo "expected.md: FAILED" >>"$OUT/summary.txt"; failed=1; }
   [[ ${#later[@]} -eq 0 ]] || echo "next: tests/gpu.sh ... ${later[*]}" >>"$OUT/summary.txt"
   "$python" "$here/gpu_judge.py" --asked "$(IFS=,; echo "$*")" "$OUT/measured.jsonl" >>"$OUT/summary.txt" || failed=1
   echo "== summary"

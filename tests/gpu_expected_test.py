@@ -4,6 +4,8 @@
 import json
 import os
 import pathlib
+import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -12,20 +14,22 @@ TESTS = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS / "bench" / "step_vs_pytorch"))
 sys.dont_write_bytecode = True
 import gpu_expected  # noqa: E402
+import gpu_judge  # noqa: E402
 
 DOCUMENT = (TESTS.parent / "docs" / "gpus.md").read_text()
 
 
 class Expected(unittest.TestCase):
     def test_the_document_has_the_table_on_paper(self):
-        self.assertIn(gpu_expected.table({}), DOCUMENT, "paste what tests/bench/step_vs_pytorch/gpu_expected.py prints")
+        for table in (gpu_expected.table({}), gpu_expected.kernel_table(""), gpu_expected.fp8_table()):
+            self.assertIn(table, DOCUMENT, "paste what tests/bench/step_vs_pytorch/gpu_expected.py prints")
 
     def test_the_document_has_what_the_plan_predicts(self):
-        self.assertIn(gpu_expected.plan_table(os.environ["TRIREME"]), DOCUMENT,
-                      "paste what tests/bench/step_vs_pytorch/gpu_expected.py --plan TRIREME prints")
+        for table in gpu_expected.plan_tables(os.environ["TRIREME"]):
+            self.assertIn(table, DOCUMENT, "paste what tests/bench/step_vs_pytorch/gpu_expected.py --plan TRIREME prints")
 
     def test_the_expected_mfu_is_what_the_issue_asks_for_or_more(self):
-        for model, least in (("1b", 0.55), ("3b", 0.58)):
+        for model, least in gpu_judge.MFU["H200"].items():
             step = sum(row[3] for row in gpu_expected.parts(model))
             self.assertGreater(gpu_expected.flops_of_step(model) / step / gpu_expected.PEAK_FLOPS, least)
 
@@ -47,14 +51,40 @@ class Expected(unittest.TestCase):
 
     def test_what_was_measured_stands_beside_it(self):
         record = {"step": "trace", "model": "1b", "groups": {"products": 171.2, "attention": 50.0}, "step_ms": 300.0}
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-            file.write(json.dumps({"step": "trace", "ended": 0}) + "\n\n" + json.dumps(record) + "\n")
-            file.flush()
-            lines = gpu_expected.table(gpu_expected.measured_of(file.name)).splitlines()
+        text = json.dumps({"step": "trace", "ended": 0}) + "\n\n" + json.dumps(record) + "\n"
+        lines = gpu_expected.table(gpu_expected.measured_of(text)).splitlines()
         products = next(line for line in lines if line.startswith("| products"))
         self.assertEqual(products.split("|")[4].strip(), "171.2")
         self.assertEqual(products.split("|")[7].strip(), "")  # nothing of 3B
         self.assertEqual(lines[-1].split("|")[4].strip(), "50%")
+
+    def test_all_tables_are_filled_and_a_line_that_a_killed_step_left_loses_nothing_else(self):
+        records = [{"step": f"trace{suffix}", "model": model, "groups": {"products": time}, "step_ms": 300.0}
+                   for model, suffix, time in (("1b", "", 171.2), ("3b", "-3b", 222.2))]
+        records += [{"step": f"speed-{model}", "name": name, "tokens_per_second": 1.0, "gib": gib, "planned_gib": plan, "start_seconds": start}
+                    for model in ("1b", "3b") for name, gib, plan, start in (("Trireme, recompute selective", 33.3, 30.0, 8.8),
+                                                                            ("PyTorch compiled", 44.4, None, 55.5))]
+        records += [{"step": "kernels", "name": "rotate", "ratio": 0.91, "GBps": 3210.0}, {"step": "kernels", "name": "gemm/forward", "TFLOPs": 654.0}]
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.write("".join(json.dumps(r) + "\n" for r in records) + '{"step": "kernels", "name": "ro')
+            file.flush()
+            done = subprocess.run([sys.executable, gpu_expected.__file__, file.name], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for line in ("| products | | 174 | 171.2 | | 226 | 222.2 |",
+                     "| memory, 1.5 outside of the plan, GiB | 31.5 | 33.3 | 44.4 | 31.5 | 33.3 | 44.4 |",
+                     "| program's start to the end of the first step, s | 7 | 8.8 | 55.5 | 11 | 8.8 | 55.5 |",
+                     "| rotate | 85% of a copy | 91%, 3.21 TB/s |", "| gemm/forward | 700 TFLOP/s | 654 |", "| cast | 85% of a copy |  |",
+                     "| PyTorch compiled |  | 44.4 |  | 44.4 |", "| Trireme, recompute none |  |  |  |  |"):
+            self.assertIn(line + "\n", done.stdout)
+
+    def test_the_kernels_are_those_of_the_benchmark(self):
+        source = (TESTS / "bench" / "kernels_gpu_bench.cpp").read_text()
+        for one in re.split(r"\n  add\(", source)[1:]:
+            for name in re.findall(r'"(\w+/?\w*)"', one.split("[", 1)[0]):
+                if "memory(s" in one:
+                    self.assertIn(name, gpu_expected.MOVING)
+        names = set(re.findall(r'"([\w/]+)"', source))
+        self.assertEqual({name for name in (*gpu_expected.MOVING, *gpu_expected.MULTIPLYING) if name not in names}, set())
 
 
 if __name__ == "__main__":

@@ -19,14 +19,15 @@ import gpu_judge  # noqa: E402
 import gpu_runs  # noqa: E402
 
 
-def speed_records(model, ours=1.2, mfu=0.6, gib=80.0):
+def speed_records(model, ours=1.2, mfu=0.6, gib=80.0, gpu="NVIDIA H200"):
     """ours: tokens/s by the peer's; every variant of ours alike."""
     def step(name):
         return f"{'speed' if name in gpu_judge.FIRST else 'variants'}-{model}"
 
-    records = [{"step": step(name), "name": name, "tokens_per_second": 1000 * ours, "mfu": mfu, "gib": gib}
+    records = [{"step": step(name), "name": name, "gpu": gpu, "tokens_per_second": 1000 * ours, "mfu": mfu, "gib": gib}
                for name in (*gpu_judge.RESIDENT, *gpu_judge.OFFLOADED)]
-    return records + [{"step": step(name), "name": name, "tokens_per_second": 1000.0, "mfu": 0.4, "gib": 100.0} for name in gpu_judge.COMPILED]
+    return records + [{"step": step(name), "name": name, "gpu": gpu, "tokens_per_second": 1000.0, "mfu": 0.4, "gib": 100.0}
+                      for name in gpu_judge.COMPILED]
 
 
 def all_is_well():
@@ -37,7 +38,7 @@ def all_is_well():
     records += [{"step": "kernels", "name": "copy", "ratio": 1.0}, {"step": "kernels", "name": "rms_norm", "ratio": 0.85},
                 {"step": "kernels", "name": "product"}]
     records += speed_records("1b") + speed_records("3b")
-    records += [{"step": "trace", "spans": 400}]
+    records += [{"step": step, "spans": 400} for step in gpu_judge.TRACES.values()]
     records += [{"step": "curve", "steps": 2000, "tail": 500, "gap": 0.001}]
     records += [{"step": "big", "parameters": 6.03e9, "device_gib": 39.0, "host_gib": 110.0, "overlap": 0.7, "losses": [11.0, 10.5]}]
     return records + [{"step": step, "ended": 0, "seconds": 9} for step in gpu_judge.STEPS]
@@ -87,6 +88,7 @@ class Judge(unittest.TestCase):
             ("128 experts: it trains", changed("mixture", {"losses": [10.0, 10.5]}, name="Trireme")),
             ("128 experts: it trains", changed("mixture", {"error": "out of memory"}, name="Trireme")),
             ("1b: trace of three steps", changed("trace", {"spans": 0})),
+            ("3b: trace of three steps", changed("trace-3b", {"spans": 0})),
             ("1b: Trireme, offload parameters runs",
              changed("variants-1b", {"error": "out of memory"}, name="Trireme, offload parameters")),
         ]
@@ -111,9 +113,29 @@ class Judge(unittest.TestCase):
         records = [r for r in all_is_well() if r["step"] not in ("speed-1b", "variants-1b")]
         slow = failing(records + speed_records("1b", ours=1.14))
         self.assertEqual(slow, ["1b: speed by compiled FSDP2, fastest of both", "1b: speed by compiled FSDP2, both with recompute block"])
-        large = failing(records + speed_records("1b", gib=90.1))
+        large = failing(records + speed_records("1b", gib=100.0))
         self.assertEqual(large, ["1b: memory by compiled FSDP2, fastest of both", "1b: memory by compiled FSDP2, both with recompute block"])
-        self.assertIn("3b: MFU, fastest of ours", failing(records + speed_records("1b") + speed_records("3b", mfu=0.549)))
+
+    def test_goals_are_those_of_the_issue_and_of_the_gpu(self):
+        others = [r for r in all_is_well() if not r["step"].startswith(("speed", "variants")) or "ended" in r]
+
+        def word(model, mfu, gpu):
+            return verdicts(others + speed_records(model, mfu=mfu, gpu=gpu))[f"{model}: MFU, fastest of ours"]
+
+        for model, card, goal in (("1b", "NVIDIA H200", 0.55), ("3b", "NVIDIA H200", 0.58),
+                                  ("1b", "NVIDIA H100 80GB HBM3", 0.50), ("3b", "NVIDIA H100 80GB HBM3", 0.45)):
+            self.assertEqual((word(model, goal, card), word(model, goal - 1e-3, card)), ("PASS", "FAIL"), (model, card))
+        self.assertEqual((word("1b", 0.9, "NVIDIA A100-SXM4-80GB"), word("1b", 0.9, "")), ("SKIPPED", "SKIPPED"))
+        self.assertEqual(word("1b", None, "NVIDIA H200"), "FAIL", "a run without an MFU")
+
+    def test_runs_on_two_gpus_are_not_compared_with_each_other(self):
+        h100 = [r for r in speed_records("1b", mfu=0.52, gpu="NVIDIA H100") if r["step"] == "speed-1b"]
+        fast = [r | {"tokens_per_second": 9e9} for r in speed_records("1b") if r["name"] in gpu_judge.COMPILED]
+        words = verdicts(h100 + fast)
+        self.assertEqual(words["1b on NVIDIA H100: speed by compiled FSDP2, fastest of both"], "PASS")
+        self.assertEqual(words["1b on NVIDIA H100: MFU, fastest of ours"], "PASS")
+        self.assertEqual(words["1b on NVIDIA H200: speed by compiled FSDP2, fastest of both"], "NOT RUN")
+        self.assertNotIn("1b on NVIDIA H100: PyTorch compiled, recompute block runs", words, "that step ran on the other")
 
     def test_a_peer_that_did_not_run_is_no_success(self):
         records = changed("speed-3b", {"error": "no memory", "tokens_per_second": 0, "gib": 0}, name="PyTorch compiled")
@@ -158,7 +180,7 @@ class FakeRuns(gpu.Runs):
         return 1000.0 if settings.get("memory.recompute") in self.a.too_large else 40.0
 
     def rows(self, seconds):
-        return [{"step": s, "loss": 11.0 - 0.1 * s, "grad_norm": 1.0, "step_seconds": seconds, "mfu": 0.6,
+        return [{"step": s, "start_seconds": 9.0, "loss": 11.0 - 0.1 * s, "grad_norm": 1.0, "step_seconds": seconds, "mfu": 0.6,
                  "tokens_per_second": self.micro * self.shape["seq_len"] / seconds,
                  "memory_peak_bytes": {"rss": 100 << 30}} for s in range(self.steps)]
 
@@ -192,6 +214,8 @@ class Measuring(unittest.TestCase):
     def setUp(self):
         real = gpu.Runs, gpu.PeakMemory, gpu.nvidia_smi
         gpu.Runs, gpu.PeakMemory, gpu.nvidia_smi = FakeRuns, FakeMemory, lambda field: 80 << 10
+        self.addCleanup(setattr, gpu_runs, "gpu_name", gpu_runs.gpu_name)
+        gpu_runs.gpu_name = lambda: "NVIDIA H200"
         self.addCleanup(lambda: [setattr(gpu, name, was) for name, was in zip(("Runs", "PeakMemory", "nvidia_smi"), real, strict=True)])
 
     def measured(self, action, **arguments):
@@ -213,7 +237,8 @@ class Measuring(unittest.TestCase):
         self.assertEqual(small["3b: Trireme, recompute selective runs"], "SKIPPED")
         self.assertEqual(small["3b: speed by compiled FSDP2, both with recompute block"], "PASS", "what fits takes its place")
         self.assertEqual(small["3b: MFU, fastest of ours"], "PASS")
-        self.assertEqual(self.measured(gpu.trace, model="1b", micro=4)["1b: trace of three steps"], "PASS")
+        for model in gpu_judge.MODELS:
+            self.assertEqual(self.measured(gpu.trace, model=model, micro=4)[f"{model}: trace of three steps"], "PASS")
         self.assertEqual(speed["1b: MFU, fastest of ours"], "PASS")
         self.assertEqual(speed["1b: speed by compiled FSDP2, fastest of both"], "PASS")
         self.assertEqual(speed["1b: memory by compiled FSDP2, both with recompute block"], "FAIL")

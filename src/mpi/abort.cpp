@@ -13,10 +13,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
+#include <future>
 #include <new>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "mpi/abort_state.hpp"
 #include "trireme/mpi/mpi.hpp"
@@ -29,6 +32,7 @@ namespace {
 constexpr std::chrono::seconds patience{5};           // for MPI_Abort, which mpirun and srun answer within one
 constexpr std::chrono::milliseconds head_start{300};  // of the first node, when several fail together
 constexpr std::chrono::milliseconds reading{500};     // of the last line by the launcher, at most
+constexpr std::chrono::seconds asking{2};             // what may ask a file system, at most
 
 std::atomic<const AbortArbitration*> abort_arbitration = nullptr;
 
@@ -68,6 +72,19 @@ void wait_unless_first() {
   if (word == nullptr) return;
   if (!word->claim()) await_end_of_job();
   if (!word->on_first_node()) std::this_thread::sleep_for(head_start);
+}
+
+/// The answer of `more`, or "" when there is none in time: a file system may be what hangs.
+std::string answer_of(const std::function<std::string()>& more) {
+  if (!more) return {};
+  try {
+    std::promise<std::string> promise;
+    std::future<std::string> answer = promise.get_future();
+    std::thread([more, promise = std::move(promise)]() mutable { promise.set_value(more()); }).detach();
+    return answer.wait_for(asking) == std::future_status::ready ? answer.get() : std::string();
+  } catch (...) {
+    return {};  // no thread to be had
+  }
 }
 
 /// What a failed call of the system says about whose turn it is: who gives space to write, or memory and threads.
@@ -121,7 +138,7 @@ void await_end_of_job() {
   for (;;) std::this_thread::sleep_for(patience);
 }
 
-void abort_job(ExitCode code, std::string_view message) {
+void abort_job(ExitCode code, std::string_view message, const std::function<std::string()>& more) {
   static std::atomic_flag begun = ATOMIC_FLAG_INIT;
   if (begun.test_and_set()) await_end_of_job();
 
@@ -144,7 +161,8 @@ void abort_job(ExitCode code, std::string_view message) {
     wait_unless_first();
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    write_line(fmt::format("{}[rank {} {}] error: {}\n", tables, rank, hostname(), message.substr(0, end)));
+    write_line(
+        fmt::format("{}[rank {} {}] error: {}{}\n", tables, rank, hostname(), message.substr(0, end), answer_of(more)));
     wait_until_read();
     MPI_Abort(MPI_COMM_WORLD, status);
   } else {

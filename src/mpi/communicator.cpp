@@ -3,7 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <exception>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,11 @@
 #include "trireme/mpi/topology.hpp"
 
 namespace trireme::mpi {
+namespace {
+
+constexpr int longest_name = 64;  // of a node, cut there
+
+}  // namespace
 
 Communicator::Communicator(MPI_Comm owned, const Communicator* parent)
     : handle_(owned), exceptions_at_construction_(std::uncaught_exceptions()) {
@@ -100,23 +106,42 @@ int Communicator::job_rank(int rank) const {
 
 std::string Communicator::name_of(int rank) const {
   const int job = job_rank(rank);
-  if (!nodes_ || job < 0 || static_cast<std::size_t>(job) >= nodes_->size()) return fmt::format("rank {}", job);
-  return fmt::format("rank {} on {}", job, (*nodes_)[static_cast<std::size_t>(job)]);
+  if (!nodes_ || job < 0 || static_cast<std::size_t>(job) >= nodes_->node_of_rank.size())
+    return fmt::format("rank {}", job);
+  const auto node = static_cast<std::size_t>(nodes_->node_of_rank[static_cast<std::size_t>(job)]);
+  const std::string_view name = std::string_view(nodes_->names).substr(node * longest_name, longest_name);
+  return fmt::format("rank {} on {}", job, name.substr(0, name.find('\0')));
 }
 
 void Communicator::learn_nodes() {
-  constexpr std::size_t longest = 64;
-  std::string mine = hostname();
-  mine.resize(longest);
-  int ranks = 0;
-  check(MPI_Comm_size(MPI_COMM_WORLD, &ranks), "read the job's size");
-  std::string all(longest * static_cast<std::size_t>(ranks), '\0');
-  check(MPI_Allgather(mine.data(), longest, MPI_CHAR, all.data(), longest, MPI_CHAR, MPI_COMM_WORLD),
+  const Communicator here = node();
+  const bool first = here.rank() == 0;
+  const Communicator alike = split(first ? 0 : 1, rank_);  // of the first ranks: one a node
+  std::array<int, 2> known{alike.rank(), alike.size()};    // this node, all nodes
+  check(MPI_Bcast(known.data(), 2, MPI_INT, 0, here.handle()), "count the nodes");
+  const auto [own, count] = known;
+
+  Nodes nodes;
+  nodes.names.resize(longest_name * static_cast<std::size_t>(count));
+  if (first) {
+    std::string name = hostname();
+    name.resize(longest_name);
+    check(
+        MPI_Allgather(name.data(), longest_name, MPI_CHAR, nodes.names.data(), longest_name, MPI_CHAR, alike.handle()),
         "collect the nodes' names");
-  std::vector<std::string> names;
-  for (std::size_t begin = 0; begin < all.size(); begin += longest)
-    names.emplace_back(all.c_str() + begin, std::min(longest, std::string_view(all).find('\0', begin) - begin));
-  nodes_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+  }
+  check(MPI_Bcast(nodes.names.data(), static_cast<int>(nodes.names.size()), MPI_CHAR, 0, here.handle()),
+        "share the nodes' names");
+  nodes.node_of_rank.resize(static_cast<std::size_t>(size_));
+  check(MPI_Allgather(&own, 1, MPI_INT, nodes.node_of_rank.data(), 1, MPI_INT, handle_), "find every rank's node");
+  nodes.first_ranks.assign(static_cast<std::size_t>(count), -1);
+  for (int rank = 0; rank < size_; ++rank) {
+    int& of_node = nodes.first_ranks[static_cast<std::size_t>(nodes.node_of_rank[static_cast<std::size_t>(rank)])];
+    if (of_node < 0) of_node = rank;
+  }
+  nodes_ = std::make_shared<const Nodes>(std::move(nodes));
 }
+
+std::vector<int> Communicator::first_ranks() const { return nodes_ ? nodes_->first_ranks : std::vector<int>(); }
 
 }  // namespace trireme::mpi

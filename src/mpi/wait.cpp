@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <mutex>
 #include <thread>
 
@@ -57,17 +56,19 @@ void report_late(const Deadline& deadline, std::string_view what) {
 
 void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const std::string& message) {
   std::string line = message;
-  // Without operations to tell of, the report only shows that this rank was able to write one.
-  const bool tells_more = recorder != nullptr || !std::filesystem::exists(deadline.dump_path);
-  if (!deadline.dump_path.empty() && tells_more) {
+  if (!deadline.dump_path.empty()) {
     static std::mutex one_at_a_time;  // several lanes may be late
+    static std::string last;
     const std::scoped_lock lock(one_at_a_time);
-    const FlightRecorder none;
-    const bool written = (recorder != nullptr ? recorder : &none)->dump(deadline.dump_path, message);
-    if (!written)
-      line += fmt::format(" ({} could not be written.)", deadline.dump_path);
-    else if (recorder != nullptr)
-      line += fmt::format(" Operations: {}.", deadline.dump_path);
+    // Without operations to tell of, the report only shows that this rank was able to write one.
+    if (recorder != nullptr || last != deadline.dump_path) {
+      const FlightRecorder none;
+      if (!(recorder != nullptr ? recorder : &none)->dump(deadline.dump_path, message))
+        line += fmt::format(" ({} could not be written.)", deadline.dump_path);
+      else if (recorder != nullptr)
+        line += fmt::format(" Operations: {}.", deadline.dump_path);
+      last = deadline.dump_path;
+    }
   }
   if (deadline.on_hang) {
     deadline.on_hang(line);
@@ -76,10 +77,10 @@ void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const
   // The other ranks wait too: time for them to write what they were in, before this one ends them.
   constexpr double most_seconds = 5;
   std::this_thread::sleep_for(std::chrono::duration<double>(std::min(most_seconds, deadline.timeout_seconds / 2)));
-  if (deadline.silent_ranks)
-    if (const std::string silent = deadline.silent_ranks(); !silent.empty())
-      line += fmt::format(" Wrote nothing: {}.", silent);
-  abort_job(ExitCode::hang, line);
+  abort_job(ExitCode::hang, line, [silent_ranks = deadline.silent_ranks] {
+    const std::string silent = silent_ranks ? silent_ranks() : std::string();
+    return silent.empty() ? silent : fmt::format(" Wrote nothing: {}.", silent);
+  });
 }
 
 }  // namespace trireme::mpi

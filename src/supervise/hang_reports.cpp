@@ -3,7 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <numeric>
+#include <set>
+#include <system_error>
 #include <vector>
 
 #include "trireme/base/io/entries.hpp"
@@ -13,9 +18,13 @@ namespace trireme::supervise {
 
 namespace fs = std::filesystem;
 
-std::string hang_report_path(const std::string& output, int rank) {
-  return fmt::format("{}/hang-rank{}.json", output, rank);
-}
+namespace {
+
+std::string report_name(int rank) { return fmt::format("hang-rank{}.json", rank); }
+
+}  // namespace
+
+std::string hang_report_path(const std::string& output, int rank) { return output + "/" + report_name(rank); }
 
 std::string heartbeat_path(const std::string& output) { return output + "/.heartbeat"; }
 
@@ -28,16 +37,32 @@ void remove_hang_reports(const std::string& output) {
   }
 }
 
-std::string silent_ranks(const std::string& output, const mpi::Communicator& world) {
-  constexpr std::size_t most = 8;
-  std::vector<std::string> silent;
+std::vector<int> hang_reporters(const mpi::Communicator& world, int most) {
+  std::vector<int> ranks = world.size() > most ? world.first_ranks() : std::vector<int>();
+  if (ranks.empty()) {
+    ranks.resize(static_cast<std::size_t>(world.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  return ranks;
+}
+
+std::string silent_ranks(const std::string& output, const mpi::Communicator& world, int most) {
+  constexpr std::size_t shown = 8;
   std::error_code error;
-  for (int rank = 0; rank < world.size(); ++rank)
-    if (!fs::exists(hang_report_path(output, rank), error)) silent.push_back(world.name_of(rank));
-  if (silent.size() == static_cast<std::size_t>(world.size())) return "";
-  if (silent.size() > most) {
-    silent[most] = fmt::format("and {} more", silent.size() - most);
-    silent.resize(most + 1);
+  std::set<std::string> there;
+  for (const fs::path& path : io::entries_of(output, error)) there.insert(path.filename());
+  const std::vector<int> reporters = hang_reporters(world, most);
+  std::vector<int> missing;
+  std::ranges::copy_if(reporters, std::back_inserter(missing),
+                       [&](int rank) { return !there.contains(report_name(rank)); });
+  if (missing.size() == reporters.size()) return "";
+  std::vector<std::string> silent;
+  for (const int rank : missing) {
+    if (silent.size() == shown) {
+      silent.push_back(fmt::format("and {} more", missing.size() - shown));
+      break;
+    }
+    silent.push_back(world.name_of(rank));
   }
   return join(silent, ", ");
 }

@@ -75,14 +75,15 @@ launch() {
 }
 
 # beside NAME RANKS ARGUMENTS...: a job in the background, for those that mostly wait; its run.output is NAME. ended NAME: waits for it;
-# then everything is as after `job`: status, seconds, out.txt, err.txt and out.
+# then everything is as after `job`: status, seconds, out.txt, err.txt and out. counted: what the program is started by ("env ...").
+counted=
 declare -A job_of began_at
 beside() {
   local name=$1 ranks=$2
   shift 2
   began_at[$name]=$SECONDS
   # shellcheck disable=SC2086  # several options in one variable
-  timeout 300 $MPIEXEC $MPIEXEC_FLAGS -n "$ranks" "$TRIREME" "$@" --set run.output="$name" >"$name.out" 2>"$name.err" &
+  timeout 300 $MPIEXEC $MPIEXEC_FLAGS -n "$ranks" $counted "$TRIREME" "$@" --set run.output="$name" >"$name.out" 2>"$name.err" &
   job_of[$name]=$!
 }
 ended() {

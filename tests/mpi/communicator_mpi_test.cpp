@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -49,6 +50,16 @@ TEST(Communicator, IsNotFreedByOneRankThatUnwinds) {
     }
   }
   EXPECT_EQ(MPI_Barrier(world.handle()), MPI_SUCCESS);
+}
+
+TEST(Communicator, NamesRanksOnceTheNodesAreLearnt) {
+  Communicator world = Communicator::from(MPI_COMM_WORLD);
+  const int last = world.size() - 1;
+  EXPECT_EQ(world.name_of(last), "rank " + std::to_string(last));
+  EXPECT_TRUE(world.first_ranks().empty());
+  world.learn_nodes();
+  EXPECT_EQ(world.split(0, -world.rank()).name_of(0), "rank " + std::to_string(last) + " on " + hostname());
+  EXPECT_THAT(world.first_ranks(), testing::ElementsAre(0));
 }
 
 TEST(Check, ThrowsMpisOwnTextAndThePlace) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <string>
 #include <string_view>
 
 #include "trireme/base/error.hpp"
@@ -16,7 +18,9 @@ void print_error(std::string_view message);
 /// keeps the code under mpirun and srun. Callable from any thread, with or without MPI; the first call wins, later ones
 /// wait for the end, also those of the other ranks of the node. If MPI_Abort itself hangs, the process exits with
 /// `code` some seconds later.
-[[noreturn]] void abort_job(ExitCode code, std::string_view message);
+/// more: asked on the rank that prints only, for two seconds at most (it may ask a file system): text that follows the
+/// message.
+[[noreturn]] void abort_job(ExitCode code, std::string_view message, const std::function<std::string()>& more = {});
 
 /// `message` for any exception: an Error's code and text, everything else as a bug.
 [[noreturn]] void abort_job_for_current_exception();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "trireme/mpi/abort.hpp"
 #include "trireme/supervise/hang_reports.hpp"
@@ -30,7 +31,11 @@ Supervision::Supervision(const config::RunConfig& config, const mpi::Communicato
                        .last_progress = [this] { return std::max(heartbeat_.last(), watchdog_.marked()); }});
 }
 
-std::string Supervision::dump_path() const { return supervise::hang_report_path(config_.run.output, world_.rank()); }
+std::string Supervision::dump_path() const {
+  const std::vector<int> reporters = supervise::hang_reporters(world_);
+  const bool writes = std::ranges::find(reporters, world_.rank()) != reporters.end();
+  return writes ? supervise::hang_report_path(config_.run.output, world_.rank()) : "";
+}
 
 void Supervision::apply_to(JobOptions& options) {
   options.hang_dump_path = dump_path();

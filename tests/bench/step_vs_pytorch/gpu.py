@@ -3,7 +3,7 @@
 """Trireme beside PyTorch FSDP2, eager and torch.compile, on one GPU, in one run. Its Python must have PyTorch (tests/gpu.sh
 finds one).
 
-    gpu.py speed --trireme PROGRAM --model 1b     tokens/s, MFU and peak memory: what decides the ratio first; --part rest: the others
+    gpu.py speed --trireme PROGRAM --model 1b     tokens/s, MFU, peak memory and start-up: what decides the ratio first; --part rest: the others
     gpu.py trace --trireme PROGRAM --model 1b     three steps traced: the longest kernels of a step
     gpu.py curve --trireme PROGRAM                bf16 losses of a 160M model over 2,000 steps: mean gap of the last 500
     gpu.py parity --trireme PROGRAM               one GPU against the CPU, fp32 and bf16; four ranks on one GPU against one
@@ -12,7 +12,8 @@ finds one).
 
 With --measured FILE each figure is also appended there as a line of JSON, for tests/gpu_judge.py, which knows the goals.
 MFU counts attention in full against 989 TFLOP/s (dense bf16 of an H100 or H200), by Trireme's rule for both programs. Peak
-memory is what nvidia-smi sees, caches included. What `trireme plan` predicts not to fit the GPU is skipped, with a word.
+memory is what nvidia-smi sees, caches included. Start-up goes from the program's start to the end of its first step. What `trireme plan`
+predicts not to fit the GPU is skipped, with a word.
 
 --rehearsal: tiny shapes, few steps, the peer on the CPU and not compiled, for a machine without a GPU
 (tests/support/simulated_gpu/rehearsal_test.sh)."""
@@ -53,7 +54,7 @@ def speed(arguments, work):
     gpu_mib = nvidia_smi("memory.total")
     runs = Runs(arguments, work, arguments.model, arguments.steps, arguments.micro)
     print(f"Llama {arguments.model}, bf16, {arguments.micro} x {runs.shape['seq_len']} tokens a step, {arguments.steps} steps")
-    print(f"{'':36s} {'tokens/s':>9s} {'MFU':>6s} {'peak GiB':>9s} {'run s':>6s}", flush=True)
+    print(f"{'':36s} {'tokens/s':>9s} {'MFU':>6s} {'peak GiB':>9s} {'start s':>8s} {'run s':>6s}", flush=True)
     whole, flops_per_token = True, None
     names = list(arguments.variants or PARTS[arguments.part])
     for name in names:
@@ -78,8 +79,9 @@ def speed(arguments, work):
         if rows[-1].get("mfu"):
             flops_per_token = statistics.median(row["mfu"] * PEAK_FLOPS / row["tokens_per_second"] for row in rows)
         mfu = rate * flops_per_token / PEAK_FLOPS if flops_per_token else None
-        record(arguments, step, name=name, tokens_per_second=rate, mfu=mfu, gib=memory.gib, planned_gib=planned)
-        print(f"{name:36s} {rate:9.0f} {f'{mfu:6.1%}' if mfu else '     -'} {memory.gib:9.1f} {time.monotonic() - began:6.0f}", flush=True)
+        start = rows[0]["start_seconds"]
+        record(arguments, step, name=name, tokens_per_second=rate, mfu=mfu, gib=memory.gib, planned_gib=planned, start_seconds=start)
+        print(f"{name:36s} {rate:9.0f} {f'{mfu:6.1%}' if mfu else '     -'} {memory.gib:9.1f} {start:8.1f} {time.monotonic() - began:6.0f}", flush=True)
     return whole
 
 
@@ -175,7 +177,8 @@ def trace(arguments, work):
     for name, (_, total) in kernels.items():
         groups[group_of(name)] = groups.get(group_of(name), 0.0) + total / 3e3
     step_ms = statistics.median(row["step_seconds"] for row in rows[2:]) * 1e3
-    record(arguments, "trace", spans=len(events), kernels=len(kernels), model=arguments.model, groups=groups, step_ms=step_ms)
+    record(arguments, "trace" if arguments.model == "1b" else f"trace-{arguments.model}", model=arguments.model, spans=len(events),
+           kernels=len(kernels), groups=groups, step_ms=step_ms)
     print(f"{'ms a step':>10s} {'calls':>6s}  kernel" if kernels else "no kernels in the trace: libtorch's profiler recorded none")
     for name, (count, total) in sorted(kernels.items(), key=lambda item: -item[1][1])[:30]:
         print(f"{total / 3e3:10.3f} {count // 3:6d}  {name[:110]}")

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a step of Llama 1B and 3B should take on an H200, group of kernels by group of kernels, beside what a trace shows.
+"""What a step of Llama 1B and 3B should take on an H200, group of kernels by group of kernels, beside what a trace shows; start-up,
+memory, the speed of each kernel; what fp8 should save.
 
-    gpu_expected.py                       the table of docs/gpus.md
+    gpu_expected.py                       the tables of docs/gpus.md
     gpu_expected.py measured.jsonl        the same with what tests/gpu.sh has measured
     gpu_expected.py --plan TRIREME        what `trireme plan` predicts for each variant that is judged, beside 78 and 139 GiB
 
@@ -10,18 +11,28 @@ On paper: products at 700 TFLOP/s, cuDNN's attention at 340 or 460 TFLOP/s of it
 4.8). A trace has no word for which product a kernel computes, so they are one group there; the parts stand below it.
 """
 import argparse
-import json
 import pathlib
 import re
 import sys
 import tempfile
 
-from gpu import BIG, OUTSIDE_GIB, VARIANTS
+# tests/, of the module that reads records; a pack has it beside this file.
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
+from gpu import BIG, OUTSIDE_GIB, VARIANTS, parameters
+from gpu_judge import BANDWIDTH, records_of
 from gpu_runs import PEAK_FLOPS, SHAPES, Runs
 
 PRODUCT_RATE, ATTENTION_RATE, BYTE_RATE = 700e12, {64: 340e12, 128: 460e12}, 4e12
 MODELS = {"1b": 4, "3b": 2}  # sequences of a step
 GPUS = {"H100": 78, "H200": 139}  # GiB
+FIRST = "Trireme, recompute selective"
+FP8_GAIN = 1.6  # of products, by their rate in bf16
+# Of kernels_gpu_bench: what moves memory is judged by a copy, products by TFLOP/s, the rest (routers) by nothing.
+MOVING = ("rms_norm/forward", "rms_norm/backward", "layer_norm/backward", "rotate", "place_gradients", "swiglu/forward", "swiglu/backward",
+          "cross_entropy/backward", "embedding/gather", "embedding/scatter_add", "cast", "experts/gather_rows", "experts/sum_rows",
+          "experts/scale_rows", "experts/weight_gradients", "adamw", "sum_of_squares")
+MULTIPLYING = {"gemm/forward": PRODUCT_RATE, "gemm/backward_input": PRODUCT_RATE, "gemm/backward_weight": PRODUCT_RATE,
+               "gemm/backward_weight_add": PRODUCT_RATE, "experts/grouped_product": PRODUCT_RATE, "attention/cudnn": ATTENTION_RATE[64]}
 # Kernels of a trace, by name; the first that matches.
 KERNELS = {
     "attention": r"cudnn|flash_(fwd|bwd)|fmha|sdpa",
@@ -52,8 +63,7 @@ def parts(model):
     # Logits read and written once; the embedding's gradient cleared, and its rows read and written.
     amount = 4 * tokens * vocab + 4 * vocab * hidden + 14 * tokens * hidden
     yield "loss and embedding", "", f"{amount / 1e9:.1f} GB", amount / BYTE_RATE
-    all_parameters = 2 * vocab * hidden + hidden + layers * (2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * inner + 2 * hidden)
-    yield "AdamW and the norm", "", "34 bytes a parameter", 34 * all_parameters / BYTE_RATE
+    yield "AdamW and the norm", "", "34 bytes a parameter", 34 * parameters(shape) / BYTE_RATE
 
 
 def flops_of_step(model):
@@ -68,14 +78,88 @@ def group_of(kernel):
     return next((group for group, pattern in KERNELS.items() if re.search(pattern, kernel)), "other")
 
 
-def measured_of(path):
-    """Milliseconds of a step by model and group, from the records of `gpu.py trace`."""
-    found = {}
-    for line in pathlib.Path(path).read_text().splitlines():
-        record = json.loads(line) if line.strip() else {}
-        if record.get("step") == "trace" and "groups" in record:
-            found[record.get("model", "1b")] = record["groups"] | {"step": record["step_ms"]}
-    return found
+def start_seconds(model):
+    """From the start of the program to the end of its first step: libraries, CUDA and NCCL 3 s, a guess; 25 ns of a core for each initial value
+    (measured on a CPU), 16 cores; four bytes of each over PCIe at 10 GB/s from pageable memory; up to eight algorithms of each product run four times."""
+    shape = SHAPES[model]
+    products = {name: seconds for group, name, _, seconds in parts(model) if group == "products"}
+    once = sum(seconds if name == "head" else seconds / shape["num_hidden_layers"] for name, seconds in products.items())
+    return 3 + parameters(shape) * (25e-9 / 16 + 4 / 10e9) + 8 * 4 * once
+
+
+def measured_of(text):
+    """From the records of tests/gpu.sh: milliseconds of a step by model and group, of `gpu.py trace`."""
+    return {r.get("model", "1b"): r["groups"] | {"step": r["step_ms"]} for r in records_of(text) if r["step"].startswith("trace") and "groups" in r}
+
+
+def named(text, *steps):
+    """The last record of each name that measured something."""
+    return {r["name"]: r for r in records_of(text) if r["step"] in steps and "name" in r}
+
+
+def run_table(text, plans=None):
+    """Markdown: memory and start-up of a run with `memory.recompute = "selective"`, compiled FSDP2's beside them. plans: GiB by model; else
+    as recorded."""
+    lines = ["| what | 1B | measured | compiled FSDP2 | 3B | measured | compiled FSDP2 |", "|---|---|---|---|---|---|---|"]
+    memory, start = [], []
+    for model in MODELS:
+        rows = named(text, f"speed-{model}", f"variants-{model}")
+        ours, peers = (rows.get(name, {}) for name in (FIRST, "PyTorch compiled"))
+        plan = plans[model] if plans else ours.get("planned_gib")
+        memory.append(f"{plan + OUTSIDE_GIB:.1f}" if plan else "")
+        memory += [f"{row['gib']:.1f}" if row.get("gib") else "" for row in (ours, peers)]
+        start.append(f"{start_seconds(model):.0f}")
+        start += [f"{row['start_seconds']:.1f}" if row.get("start_seconds") else "" for row in (ours, peers)]
+    return "\n".join([*lines, f"| memory, {OUTSIDE_GIB} outside of the plan, GiB | {' | '.join(memory)} |",
+                      f"| program's start to the end of the first step, s | {' | '.join(start)} |"])
+
+
+def kernel_table(text):
+    """Markdown: each kernel of kernels_gpu_bench for which something is expected."""
+    rows, lines = named(text, "kernels"), ["| kernel | expected | measured |", "|---|---|---|"]
+    for name in MOVING:
+        seen = f"{rows[name]['ratio']:.0%}, {rows[name].get('GBps', 0) / 1e3:.2f} TB/s" if "ratio" in rows.get(name, {}) else ""
+        lines.append(f"| {name} | {BANDWIDTH:.0%} of a copy | {seen} |")
+    for name, rate in MULTIPLYING.items():
+        seen = f"{rows[name]['TFLOPs']:.0f}" if "TFLOPs" in rows.get(name, {}) else ""
+        lines.append(f"| {name} | {rate / 1e12:.0f} TFLOP/s | {seen} |")
+    return "\n".join(lines)
+
+
+def memory_table(text):
+    """Markdown: what was planned and measured of each variant, as far as it was measured; the peer's beside it."""
+    lines = ["| variant | 1B planned GiB, with what lies outside | measured | 3B planned GiB | measured |", "|---|---|---|---|---|"]
+    of = {model: named(text, f"speed-{model}", f"variants-{model}") for model in MODELS}
+    for name in VARIANTS:
+        cells = []
+        for row in (of[model].get(name, {}) for model in MODELS):
+            cells.append(f"{row['planned_gib'] + OUTSIDE_GIB:.1f}" if row.get("planned_gib") else "")
+            cells.append("does not fit" if "skipped" in row else f"{row['gib']:.1f}" if row.get("gib") else "")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def fp8_table():
+    """Markdown: the step in bf16 and in fp8 (`rowwise`) on paper."""
+    rows = {}
+    for model in MODELS:
+        shape, tokens = SHAPES[model], MODELS[model] * SHAPES[model]["seq_len"]
+        hidden, inner, layers = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
+        keys = hidden // shape["num_attention_heads"] * shape["num_key_value_heads"]
+        bf16 = sum(seconds for group, name, _, seconds in parts(model) if group == "products" and name != "head")
+        # Inputs of the four products and gradients of their outputs: two bytes read, one written.
+        rounded = 3 * ((3 * hidden + inner) + (3 * hidden + 2 * keys + 2 * inner))
+        weights = hidden * (hidden + 2 * keys) + hidden * hidden + 3 * hidden * inner
+        rounding = layers * (tokens * rounded + 8 * weights) / BYTE_RATE
+        step, fp8 = sum(row[3] for row in parts(model)), bf16 * (2 / 3 / FP8_GAIN + 1 / 3)
+        rows[model] = rounded / 1e3, bf16 * 1e3, fp8 * 1e3, rounding * 1e3, step * 1e3, (step - bf16 + fp8 + rounding) * 1e3
+    one, three = rows.values()
+    return "\n".join([
+        "| | 1B | 3B |", "|---|---|---|",
+        f"| products of attention and MLP in bf16, ms | {one[1]:.0f} | {three[1]:.0f} |",
+        f"| the same in fp8 but for weight gradients (a third) | {one[2]:.0f} | {three[2]:.0f} |",
+        f"| rounding: {one[0]:.0f} and {three[0]:.0f} KB a token and layer, 8 bytes a weight, ms | {one[3]:.0f} | {three[3]:.0f} |",
+        f"| step, ms (bf16: {one[4]:.0f}, {three[4]:.0f}) | {one[5]:.0f} | {three[5]:.0f} |"])
 
 
 def table(measured):
@@ -114,25 +198,28 @@ def planned(trireme, model, micro, settings):
         return runs.planned_gib(settings), float(host[1]) if host else 0.0
 
 
-def plan_table(trireme):
-    """Markdown."""
+def plan_tables(trireme):
+    """Markdown: every variant, and the figures of a run."""
     def fits(gib):
         names = [name for name, memory in GPUS.items() if gib + OUTSIDE_GIB <= memory]
         return "both" if len(names) == len(GPUS) else ", ".join(names) or "none"
-    lines = ["| variant | 1B GiB | fits | 3B GiB | fits | host GiB, 1B and 3B |", "|---|---|---|---|---|---|"]
+    plans, lines = {}, ["| variant | 1B GiB | fits | 3B GiB | fits | host GiB, 1B and 3B |", "|---|---|---|---|---|---|"]
     for name, settings in VARIANTS.items():
         if not name.startswith("Trireme"):
             continue
         (one, host_one), (three, host_three) = (planned(trireme, model, micro, settings) for model, micro in MODELS.items())
+        plans[name] = {"1b": one, "3b": three}
         host = f"{host_one:.1f}, {host_three:.1f}" if host_one else ""
         lines.append(f"| {name.removeprefix('Trireme, ')} | {one:.1f} | {fits(one)} | {three:.1f} | {fits(three)} | {host} |")
     gib, host = planned(trireme, "6b", 2, BIG | {"memory.budget": "40GiB"})
     lines.append(f"| `big`: 6B, parameters offloaded, recompute block | {gib:.1f} | {fits(gib)} | | | {host:.1f} |")
-    return "\n".join(lines)
+    return "\n".join(lines), run_table("", plans[FIRST])
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--plan"]:
-        print(plan_table(sys.argv[2]))
+        print("\n\n".join(plan_tables(sys.argv[2])))
     else:
-        print(table(measured_of(sys.argv[1]) if len(sys.argv) > 1 else {}))
+        seen = pathlib.Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else ""
+        also = (run_table(seen), memory_table(seen)) if seen else (fp8_table(),)
+        print("\n\n".join((table(measured_of(seen)), kernel_table(seen), *also)))

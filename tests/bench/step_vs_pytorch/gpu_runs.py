@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs of Trireme and of its peer, PyTorch FSDP2, on one shape and one token file, as gpu.py compares them on a GPU."""
 import array
+import functools
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from compare import CLIP_NORM, EPS, HERE, LR, WEIGHT_DECAY, hf_config
 
@@ -45,10 +47,10 @@ def deviation(ours, theirs, key):
 
 
 def record(arguments, step, **figures):
-    """Appends figures for tests/gpu_judge.py."""
+    """Appends figures for tests/gpu_judge.py, with the GPU's name, by which it judges them."""
     if arguments.measured:
         with open(arguments.measured, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step} | figures) + "\n")
+            file.write(json.dumps({"step": step, "gpu": gpu_name()} | figures) + "\n")
 
 
 def agree(arguments, step, case, run, ours, theirs, allowed):
@@ -73,6 +75,12 @@ def asked(field):
                               capture_output=True, text=True, check=False).stdout.strip()
     except FileNotFoundError:
         return ""
+
+
+@functools.cache
+def gpu_name():
+    """Of the first GPU; empty where nvidia-smi does not say."""
+    return asked("name")
 
 
 def nvidia_smi(field):
@@ -104,6 +112,11 @@ def write_tokens(path, vocab_size, count):
 
 def token_type(vocab_size):
     return "uint16" if vocab_size <= 65536 else "uint32"
+
+
+def started(rows, began):
+    """The rows of a run, the first with the seconds from the start of the program to the end of its first step."""
+    return [row | ({"start_seconds": row["time"] - began} if not i else {}) for i, row in enumerate(rows)]
 
 
 class PeakMemory:
@@ -187,15 +200,16 @@ class Runs:
         return float(total[1]) * 1024.0 ** ("KMGT".index(total[2][0]) - 2 if total[2] else -3)
 
     def trireme(self, settings, ranks=1, trace=None):
-        """The rows of metrics.jsonl. trace: a file to keep the trace of a traced step in."""
+        """The rows of metrics.jsonl, the first with its `start_seconds`. trace: a file to keep the trace of a traced step in."""
         with tempfile.TemporaryDirectory(dir=self.work) as output:
             run_file = self.run_file(settings, output, ranks)
             launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks] if ranks > 1 else []
+            began = time.time()
             self.run([*launcher, self.a.trireme, "train", run_file])
             if trace:
                 shutil.copyfile(pathlib.Path(output) / "trace-rank0.json", trace)
             rows = [json.loads(line) for line in (pathlib.Path(output) / "metrics.jsonl").read_text().splitlines()]
-            return [row for row in rows if "loss" in row]  # the others are evaluations
+            return started([row for row in rows if "loss" in row], began)  # the others are evaluations
 
     def logits(self, device):
         """What generate thinks of the first new token, in fp32, one number for each id."""
@@ -217,9 +231,10 @@ class Runs:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
+        began = time.time()
         output = self.run([sys.executable, HERE / "peer.py", "train", self.directory, "--settings", json.dumps(everything)],
                           RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        return started([json.loads(line) for line in output.splitlines() if line.startswith("{")], began)
 
     def tokens_per_second(self, rows):
         """From the median step; the first ones warm up."""

@@ -197,7 +197,7 @@ def train(directory, s):
         mean = mean.cpu()  # waits for the device
         seconds = time.perf_counter() - began
         if rank == 0:
-            print(json.dumps({"step": step + 1, "loss": mean.item(), "grad_norm": norm.item(), "step_seconds": seconds,
+            print(json.dumps({"step": step + 1, "time": time.time(), "loss": mean.item(), "grad_norm": norm.item(), "step_seconds": seconds,
                               "peak_bytes": torch.cuda.max_memory_allocated() if device == "cuda" else 0}), flush=True)
     dist.destroy_process_group()
 

@@ -42,7 +42,8 @@ void add(const std::string& what, std::int64_t bytes) {
 void write(int rank) {
   const char* const directory = std::getenv("COUNTS");
   if (directory == nullptr) return;
-  add("memory peak", peak_memory());
+  add("memory resident", peak_memory());
+  add("memory objects", heap_peak());
   std::string text = "{";
   {
     const std::lock_guard lock(counts().mutex);

@@ -9,10 +9,17 @@
 ///
 ///   COUNTS=DIRECTORY         where each rank writes rank-N.json when it leaves MPI: {"what": [calls, bytes], ...}
 ///   COUNTED_ROOT=DIRECTORY   paths below it are counted; "#" stands for each number in them
+///   COUNTS_LOG=FILE          where every call for a path gets a line as well, of all ranks; also of jobs that are
+///   killed
 namespace counted {
 
 /// Counts a call. Any thread.
 void add(const std::string& what, std::int64_t bytes = 0);
+
+/// From now on `heap_peak` counts: what libraries keep since they were loaded is not of interest.
+void begin_heap();
+/// The most bytes that C++ objects took at a time.
+[[nodiscard]] std::int64_t heap_peak();
 
 /// Writes what was counted, once. rank: of MPI_COMM_WORLD.
 void write(int rank);

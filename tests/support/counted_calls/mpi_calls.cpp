@@ -48,6 +48,10 @@ int rank_in(MPI_Comm over) {
 
 extern "C" {
 
+int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  counted::begin_heap();
+  return PMPI_Init_thread(argc, argv, required, provided);
+}
 int MPI_Finalize() {
   counted::write(rank_in(MPI_COMM_WORLD));
   return PMPI_Finalize();
