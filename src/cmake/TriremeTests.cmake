@@ -377,8 +377,13 @@ function(trireme_simulated_gpu_tests)
   set_tests_properties(simulated_gpu.program PROPERTIES LABELS "machine;mpi" TIMEOUT 600 PROCESSORS 2
     ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME=$<TARGET_FILE:simulated_gpu_trireme>;MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   add_test(NAME simulated_gpu.rehearsal COMMAND bash -eu -o pipefail ${support}/rehearsal_test.sh)
-  set_tests_properties(simulated_gpu.rehearsal PROPERTIES LABELS "machine;mpi" TIMEOUT 900 COST 600 PROCESSORS 2 SKIP_RETURN_CODE 77
-    ENVIRONMENT "${trireme_test_environment};TRIREME=$<TARGET_FILE:simulated_gpu_trireme>;FRONT=$<TARGET_FILE:trireme>;TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+  set(real "")
+  if(TRIREME_CUDA)
+    set(real ${PROJECT_BINARY_DIR})
+  endif()
+  # Mostly one thread: programs one after the other.
+  set_tests_properties(simulated_gpu.rehearsal PROPERTIES LABELS "machine;mpi" TIMEOUT 900 COST 600 PROCESSORS 1 SKIP_RETURN_CODE 77
+    ENVIRONMENT "${trireme_test_environment};TRIREME=$<TARGET_FILE:simulated_gpu_trireme>;FRONT=$<TARGET_FILE:trireme>;REAL=${real};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   trireme_simulated_gpu_program(simulated_gpu_mpi_tests trireme_mpi_main $<TARGET_OBJECTS:comm_device_gpu_mpi_test_objects> $<TARGET_OBJECTS:train_device_gpu_mpi_test_objects>
     $<TARGET_OBJECTS:train_experts_gpu_mpi_test_objects>
     ${tests}/train/random_parity_mpi_test.cpp ${support}/closed_memory_test.cpp ${support}/host_waits_test.cpp ${support}/nccl_test.cpp

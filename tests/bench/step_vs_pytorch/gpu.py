@@ -57,6 +57,8 @@ def speed(arguments, work):
     print(f"{'':36s} {'tokens/s':>9s} {'MFU':>6s} {'peak GiB':>9s} {'start s':>8s} {'run s':>6s}", flush=True)
     whole, flops_per_token = True, None
     names = list(arguments.variants or PARTS[arguments.part])
+    if arguments.rehearsal and arguments.part == "rest":  # not eager, which is what the compiled one is there; of a second model the pair only
+        names = [name for name in names if name != "PyTorch eager" and (arguments.model == "1b" or "recompute block" in name)]
     for name in names:
         settings, ours, began = VARIANTS[name], name.startswith("Trireme"), time.monotonic()
         try:

@@ -200,6 +200,10 @@ def train(directory, s):
             print(json.dumps({"step": step + 1, "time": time.time(), "loss": mean.item(), "grad_norm": norm.item(), "step_seconds": seconds,
                               "peak_bytes": torch.cuda.max_memory_allocated() if device == "cuda" else 0}), flush=True)
     dist.destroy_process_group()
+    # Not by way of Python's own end, where a thread of torch's that still asks for the interpreter's lock aborts the process, now and then
+    # (pytorch/pytorch #90549, #179291).
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def write_weights(directory, c, seed):
