@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "trireme/device/gpus.hpp"
 #include "trireme/mesh/mesh.hpp"
@@ -10,9 +11,10 @@
 
 namespace trireme::train {
 
-/// Whether each shard group, whose ranks gather and reduce every block, lies inside one NVLink domain. domains: of
+/// How the shard groups, whose ranks gather and reduce every block, lie over NVLink domains: a line for all groups that
+/// lie alike, with their number and the ranks of the first of them; few lines for any number of ranks. domains: of
 /// every rank, empty where a GPU has no NVLink. Empty for groups of one rank.
-[[nodiscard]] std::string nvlink_text(const mesh::Mesh& mesh, std::span<const std::string> domains);
+[[nodiscard]] std::vector<std::string> nvlink_lines(const mesh::Mesh& mesh, std::span<const std::string> domains);
 
 /// Logs that on rank 0. Collective over `world`.
 void log_nvlink(const mesh::Mesh& mesh, const device::Gpu& gpu, const mpi::Communicator& world);

@@ -46,6 +46,7 @@ expect_end 5 "requires one GPU per rank"
 TRIREME_SIMULATED_GPUS=2 job 2 train run.toml
 expect_done
 grep -q "^mesh .*nccl" out.txt || fail "two GPUs, and no NCCL"
+grep -q "1 shard group of 2 ranks (ranks 0-1): inside one NVLink domain" err.txt || fail "no line for the shard group's NVLink"
 json_check '
 values = [[json.loads(line)["loss"] for line in open(file) if "eval_loss" not in line] for file in files]
 assert all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(*values, strict=True)), values' out/metrics.jsonl single/metrics.jsonl
