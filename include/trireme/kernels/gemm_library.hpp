@@ -22,8 +22,12 @@ inline constexpr std::array<NamedLibrary, 3> gemm_libraries{
 /// mkldnn::_linear_pointwise(a, b): oneDNN's matmul, as libtorch's compiler calls it.
 [[nodiscard]] at::Tensor onednn_product(const at::Tensor& a, const at::Tensor& b);
 
-/// Our own: fp32 arithmetic whatever the data type. residual: undefined for none. The other two as
-/// linear_backward_input and linear_backward_weight.
+/// Counted up when the speed of the blocked products changes: choices measured before are measured again.
+inline constexpr int blocked_version = 2;
+
+/// Our own: fp32 arithmetic whatever the data type, but for gradients of bf16 weights where the CPU has AVX512-BF16:
+/// its products, summed in fp32. residual: undefined for none. The other two as linear_backward_input and
+/// linear_backward_weight.
 [[nodiscard]] at::Tensor blocked_linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual);
 [[nodiscard]] at::Tensor blocked_linear_wide(const at::Tensor& x, const at::Tensor& w);
 [[nodiscard]] at::Tensor blocked_backward_input(const at::Tensor& d_y, const at::Tensor& w);

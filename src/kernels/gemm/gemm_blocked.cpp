@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The products of a linear layer by block_product: fp32 inside whatever the operands' types, operands widened while
-// they are packed, gradients of weights summed into their fp32 buffer directly. Work is cut by the sizes only: the same
-// bits for any number of threads.
+// The products of a linear layer by block_product: operands are widened to fp32 while they are packed, but for a weight
+// gradient's where the CPU multiplies pairs of bf16 (libraries are as fast in the other products then). Sums are fp32,
+// those of weight gradients in their buffer directly. Work is cut by the sizes only: the same bits for any number of
+// threads.
 #include <ATen/ops/empty.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <type_traits>
 
-#include "kernels/simd/block_product.hpp"
-#include "kernels/simd/lanes.hpp"
+#include "kernels/gemm/packing.hpp"
 #include "kernels/simd/parallel.hpp"
-#include "kernels/simd/rows.hpp"
 #include "kernels/simd/transpose.hpp"
 #include "trireme/kernels/gemm_library.hpp"
 
@@ -19,11 +20,6 @@ namespace {
 
 constexpr std::int64_t token_block = 512;  ///< tokens whose operands are packed at once
 constexpr std::int64_t depth = 512;        ///< of one block_product: a packed panel of 64 columns then takes 128 KiB
-
-template <class From, class To>
-void copy_row(const From* from, To* to, std::int64_t n) {
-  in_eights(n, [=](std::int64_t i, auto lanes) { store(to + i, load(from + i, lanes), lanes); });
-}
 
 /// Calls body(begin, size) for consecutive blocks of [0, n).
 template <class Body>
@@ -58,14 +54,14 @@ class Widened {
   std::int64_t stride_;
 };
 
-/// Calls body(scratch, begin, width) for panels of 64 columns of [0, n), each worker with `floats` of scratch.
+/// Calls body(scratch, begin, width) for blocks of columns of [0, n), each worker with `floats` of scratch.
 template <class Body>
-void for_each_panel(std::int64_t n, std::int64_t floats, const Body& body) {
-  const std::int64_t panels = (n + panel_width - 1) / panel_width;
-  const at::Tensor scratch = workspace(worker_count(panels), floats);
+void for_each_block(std::int64_t n, std::int64_t block, std::int64_t floats, const Body& body) {
+  const std::int64_t blocks = (n + block - 1) / block;
+  const at::Tensor scratch = workspace(worker_count(blocks), floats);
   auto* data = scratch.mutable_data_ptr<float>();
-  parallel_workers(panels, [&](std::int64_t worker, std::int64_t panel) {
-    body(data + worker * floats, panel * panel_width, std::min(panel_width, n - panel * panel_width));
+  parallel_workers(blocks, [&](std::int64_t worker, std::int64_t i) {
+    body(data + worker * floats, i * block, std::min(block, n - i * block));
   });
 }
 
@@ -94,7 +90,7 @@ void forward(Rows<const T> x, Rows<const T> w, Rows<const T> residual, Rows<Out>
   in_blocks(x.count, token_block, [&](std::int64_t token, std::int64_t tokens) {
     const Widened<T> operand(x, token, tokens, 0, x.width);
     const std::int64_t scratch_floats = panel_width * (depth + token_block);
-    for_each_panel(w.count, scratch_floats, [&](float* scratch, std::int64_t begin, std::int64_t width) {
+    for_each_block(w.count, panel_width, scratch_floats, [&](float* scratch, std::int64_t begin, std::int64_t width) {
       const Sums<Out> sums(out, token, begin, scratch + panel_width * depth);
       if (residual.data != nullptr) {
         for (std::int64_t t = 0; t < tokens; ++t) {
@@ -103,8 +99,8 @@ void forward(Rows<const T> x, Rows<const T> w, Rows<const T> residual, Rows<Out>
       }
       in_blocks(x.width, depth, [&](std::int64_t k, std::int64_t terms) {
         transpose(w[begin] + k, w.stride, width, terms, scratch, panel_width);
-        block_product(tokens, width, terms, operand.data() + k, operand.stride(), scratch, panel_width, sums.data,
-                      sums.stride, k > 0 || residual.data != nullptr);
+        block_product({tokens, width, terms}, {operand.data() + k, operand.stride()}, {scratch, panel_width},
+                      {sums.data, sums.stride}, k > 0 || residual.data != nullptr);
       });
       sums.finish(out, token, tokens, begin, width);
     });
@@ -119,48 +115,63 @@ void backward_input(Rows<const Upstream> d_y, Rows<const T> w, Rows<T> out) {
     auto* sum = sums.mutable_data_ptr<float>();
     in_blocks(w.count, depth, [&](std::int64_t row, std::int64_t terms) {
       const Widened<Upstream> operand(d_y, token, tokens, row, terms);
-      for_each_panel(w.width, panel_width * depth, [&](float* panel, std::int64_t begin, std::int64_t width) {
-        for (std::int64_t k = 0; k < terms; ++k) copy_row(w[row + k] + begin, panel + k * panel_width, width);
-        block_product(tokens, width, terms, operand.data(), operand.stride(), panel, panel_width, sum + begin, w.width,
-                      row > 0);
-      });
+      for_each_block(
+          w.width, panel_width, panel_width * depth, [&](float* panel, std::int64_t begin, std::int64_t width) {
+            pack(w, {.row = row, .rows = terms, .begin = begin, .width = width}, Panel<float>{panel, panel_width});
+            block_product({tokens, width, terms}, {operand.data(), operand.stride()}, {panel, panel_width},
+                          {sum + begin, w.width}, row > 0);
+          });
     });
     parallel(tokens, [&](std::int64_t t) { copy_row(sum + t * w.width, out[token + t], w.width); });
   });
 }
 
-/// x in panels of 64 columns, each [tokens, 64].
-template <class T>
+template <class Element>
+Element* elements(const at::Tensor& workspace) {
+  static_assert(sizeof(Element) == sizeof(float));
+  return static_cast<Element*>(workspace.mutable_data_ptr());
+}
+
+/// x in panels of 64 columns, each [terms, 64].
+template <class Element, class T>
 at::Tensor panels_of(Rows<const T> x, std::int64_t token, std::int64_t tokens) {
-  const std::int64_t count = (x.width + panel_width - 1) / panel_width;
-  at::Tensor panels = workspace(count, tokens * panel_width);
-  auto* to = panels.mutable_data_ptr<float>();
+  const std::int64_t count = (x.width + panel_width - 1) / panel_width, size = terms_of<Element>(tokens) * panel_width;
+  at::Tensor panels = workspace(count, size);
+  auto* to = elements<Element>(panels);
   parallel(count, [&](std::int64_t panel) {
     const std::int64_t begin = panel * panel_width;
-    for (std::int64_t t = 0; t < tokens; ++t) {
-      copy_row(x[token + t] + begin, to + (panel * tokens + t) * panel_width, std::min(panel_width, x.width - begin));
-    }
+    pack(x, {.row = token, .rows = tokens, .begin = begin, .width = std::min(panel_width, x.width - begin)},
+         Panel<Element>{to + panel * size, panel_width});
   });
   return panels;
 }
 
-/// Floats between rows beyond a power of two: rows a power of two apart fall into few sets of the first-level cache,
-/// and writing 64 of them side by side then evicts each line before it is full (transposes took 10% of a weight
-/// gradient).
+/// Elements between rows beyond a power of two: rows a power of two apart fall into few sets of the first-level cache.
 constexpr std::int64_t line = 16;
 
+/// Columns of d_y that are packed at once, of `width`: half of the second-level cache, beside which a panel of x has
+/// room; less where a team has too few blocks otherwise.
+std::int64_t columns_at_once(std::int64_t terms, std::int64_t width) {
+  static const std::int64_t bytes = std::max<std::int64_t>(sysconf(_SC_LEVEL2_CACHE_SIZE), 256 << 10);
+  const std::int64_t panels = (width + panel_width - 1) / panel_width, workers = worker_count(panels);
+  return std::clamp<std::int64_t>(bytes / 2 / (terms * 4) / panel_width, 1, (panels + workers - 1) / workers) *
+         panel_width;
+}
+
 /// grad (+)= d_y^T x.
-template <class Upstream, class T>
+template <class Element, class Upstream, class T>
 void backward_weight(Rows<const Upstream> d_y, Rows<const T> x, Rows<float> grad, bool accumulate) {
   in_blocks(x.count, token_block, [&](std::int64_t token, std::int64_t tokens) {
-    const at::Tensor panels = panels_of(x, token, tokens);
-    const auto* operand = panels.const_data_ptr<float>();
-    const std::int64_t stride = tokens + line, floats = panel_width * (token_block + line);
-    for_each_panel(d_y.width, floats, [&](float* d_y_t, std::int64_t row, std::int64_t rows) {
-      transpose(d_y[token] + row, d_y.stride, tokens, rows, d_y_t, stride);
+    const at::Tensor panels = panels_of<Element>(x, token, tokens);
+    const Element* right = elements<Element>(panels);
+    const std::int64_t terms = terms_of<Element>(tokens);
+    const std::int64_t block = columns_at_once(terms, d_y.width), stride = block + line;
+    for_each_block(d_y.width, block, terms * stride, [&](float* scratch, std::int64_t row, std::int64_t rows) {
+      auto* left = reinterpret_cast<Element*>(scratch);
+      pack(d_y, {.row = token, .rows = tokens, .begin = row, .width = rows}, Panel<Element>{left, stride});
       in_blocks(x.width, panel_width, [&](std::int64_t begin, std::int64_t width) {
-        block_product(rows, width, tokens, d_y_t, stride, operand + begin * tokens, panel_width, grad[row] + begin,
-                      grad.stride, accumulate || token > 0);
+        block_product_transposed({rows, width, terms}, {left, stride}, {right + begin * terms, panel_width},
+                                 {grad[row] + begin, grad.stride}, accumulate || token > 0);
       });
     });
   });
@@ -196,7 +207,14 @@ at::Tensor blocked_backward_input(const at::Tensor& d_y, const at::Tensor& w) {
 void blocked_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {
   with_type(x, [&]<class T>(T) {
     with_type(d_y, [&]<class Upstream>(Upstream) {
-      backward_weight(rows<const Upstream>(d_y), rows<const T>(x), rows<float>(grad.tensor), grad.accumulate);
+      const auto run = [&]<class Element>(Element) {
+        backward_weight<Element>(rows<const Upstream>(d_y), rows<const T>(x), rows<float>(grad.tensor),
+                                 grad.accumulate);
+      };
+      if constexpr (std::is_same_v<T, c10::BFloat16> && std::is_same_v<Upstream, T>) {
+        if (has_pair_products) return run(Pair{});
+      }
+      run(float{});
     });
   });
 }

@@ -3,10 +3,9 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/host/attention_head.hpp"
+#include "kernels/host/attention_operands.hpp"
 #include "kernels/simd/block_product.hpp"
 #include "kernels/simd/row_kernels.hpp"
-#include "kernels/simd/transpose.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -40,13 +39,15 @@ void softmax_row(float* row, std::int64_t hidden, std::int64_t visible, std::int
 
 static_assert(query_block % panel_width == 0 && key_block % panel_width == 0);
 
-/// One run of a query head. q, values: [padded, head_dim]; keys_t: [padded / 64, head_dim, 64].
-template <class T>
-void forward_head(const float* q, const float* keys_t, const float* values, const AttentionShape& s,
+/// One run of a query head. q: [padded, terms of head_dim]; keys_t: [padded / 64, terms of head_dim, 64]; values:
+/// [terms of padded, head_dim].
+template <class Element, class T>
+void forward_head(const Element* q, const Element* keys_t, const Element* values, const AttentionShape& s,
                   const QueryRun& run, Head<T> out, float* logsumexp, const std::int32_t* document_begin, float* scores,
                   float* sums) {
   // A softcap leaves scaled scores.
   const float scale = s.softcap > 0 ? 1.0F : scale_of(s);
+  const std::int64_t terms = terms_of<Element>(s.head_dim);
   Running running;
   for (std::int64_t begin = 0; begin < run.count; begin += query_block) {
     const FirstKeys first_keys(document_begin, begin, run, s);
@@ -54,8 +55,8 @@ void forward_head(const float* q, const float* keys_t, const float* values, cons
     for (std::int64_t key = first; key < end; key += key_block) {
       const std::int64_t n = std::min(key_block, end - key);
       for (std::int64_t panel = 0; panel < n; panel += panel_width) {
-        block_product(rows, std::min(panel_width, n - panel), s.head_dim, q + begin * s.head_dim, s.head_dim,
-                      keys_t + (key + panel) * s.head_dim, panel_width, scores + panel, key_block, false);
+        block_product({rows, std::min(panel_width, n - panel), terms}, {q + begin * terms, terms},
+                      {keys_t + (key + panel) * terms, panel_width}, {scores + panel, key_block}, false);
       }
       for (std::int64_t r = 0; r < rows; ++r) {
         if (s.softcap > 0) row_kernels.softcap(scores + r * key_block, n, scale_of(s), static_cast<float>(s.softcap));
@@ -63,14 +64,40 @@ void forward_head(const float* q, const float* keys_t, const float* values, cons
                     std::min(n, run.position + begin + r + 1 - key), n, scale, running.top[r], running.sum[r],
                     sums + r * s.head_dim, s.head_dim, key == first);
       }
-      block_product(rows, s.head_dim, n, scores, key_block, values + key * s.head_dim, s.head_dim, sums, s.head_dim,
-                    key > first);
+      block_product({rows, s.head_dim, terms_of<Element>(n)},
+                    {as_elements<Element>(scores, key_block, rows, n), key_block},
+                    {values + terms_of<Element>(key) * s.head_dim, s.head_dim}, {sums, s.head_dim}, key > first);
     }
     for (std::int64_t r = 0; r < std::min(query_block, run.count - begin); ++r) {
       const float inverse = 1.0F / running.sum[r];
       T* to = out.data + (begin + r) * out.stride;
       for (std::int64_t d = 0; d < s.head_dim; ++d) put(to[d], sums[r * s.head_dim + d] * inverse);
       logsumexp[begin + r] = scale * running.top[r] + std::log(running.sum[r]);
+    }
+  }
+}
+
+template <class Element, class T>
+void heads(const ForwardArguments<T>& a, const AttentionShape& s, std::int64_t sequence, std::int64_t kv_head,
+           float* workspace) {
+  const std::int64_t size = padded_length(s) * s.head_dim, terms = terms_of<Element>(s.head_dim);
+  auto* keys_t = reinterpret_cast<Element*>(workspace);
+  Element* values = keys_t + size;
+  Element* queries = values + size;
+  float* scores = workspace + 3 * size;
+  float* sums = scores + query_block * key_block;
+  pack_rows(keys_of(a.k, s, sequence, kv_head), s, values);
+  for (std::int64_t panel = 0; panel < padded_length(s); panel += panel_width) {
+    transpose_block(values + panel * terms, panel_width, terms, keys_t + panel * terms, panel_width);
+  }
+  pack_terms(keys_of(a.v, s, sequence, kv_head), s, values);
+  const std::int64_t group = s.heads / s.kv_heads;
+  for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    for (const QueryRun& run : runs_of(s)) {
+      pack_rows(queries_of(a.q, s, sequence, run, head), s, queries);
+      forward_head(queries, keys_t, values, s, run, queries_of(a.out, s, sequence, run, head),
+                   a.logsumexp + (sequence * s.heads + head) * s.queries() + run.first, a.begins(s, sequence, run),
+                   scores, sums);
     }
   }
 }
@@ -82,29 +109,9 @@ std::int64_t forward_workspace(const AttentionShape& s) {
 }
 
 template <class T>
-void forward_heads(const ForwardArguments<T>& a, const AttentionShape& s, std::int64_t sequence, std::int64_t kv_head,
-                   float* workspace) {
-  const std::int64_t size = padded_length(s) * s.head_dim;
-  float* keys_t = workspace;
-  float* values = keys_t + size;
-  float* queries = values + size;
-  float* scores = queries + size;
-  float* sums = scores + query_block * key_block;
-  pack(keys_of(a.k, s, sequence, kv_head), s, values);
-  for (std::int64_t panel = 0; panel < padded_length(s); panel += panel_width) {
-    transpose(values + panel * s.head_dim, s.head_dim, panel_width, s.head_dim, keys_t + panel * s.head_dim,
-              panel_width);
-  }
-  pack(keys_of(a.v, s, sequence, kv_head), s, values);
-  const std::int64_t group = s.heads / s.kv_heads;
-  for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    for (const QueryRun& run : runs_of(s)) {
-      pack(queries_of(a.q, s, sequence, run, head), s, queries);
-      forward_head(queries, keys_t, values, s, run, queries_of(a.out, s, sequence, run, head),
-                   a.logsumexp + (sequence * s.heads + head) * s.queries() + run.first, a.begins(s, sequence, run),
-                   scores, sums);
-    }
-  }
+void forward_heads(const ForwardArguments<T>& arguments, const AttentionShape& s, std::int64_t sequence,
+                   std::int64_t kv_head, float* workspace) {
+  with_element<T>(s, [&]<class Element>(Element) { heads<Element>(arguments, s, sequence, kv_head, workspace); });
 }
 
 template void forward_heads(const ForwardArguments<float>&, const AttentionShape&, std::int64_t, std::int64_t, float*);

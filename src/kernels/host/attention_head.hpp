@@ -8,8 +8,9 @@
 #include "kernels/simd/rows.hpp"
 #include "trireme/kernels/attention.hpp"
 
-/// Attention of one key and value head and the query heads that share it, in blocks: everything in fp32, whatever the
-/// data type.
+/// Attention of one key and value head and the query heads that share it, in blocks: sums and softmax in fp32, products
+/// of bf16 by pairs where the CPU has them (probabilities and their gradients are then rounded to bf16, as in
+/// FlashAttention), in fp32 elsewhere.
 namespace trireme::kernels {
 
 inline constexpr std::int64_t query_block = 64;
@@ -76,15 +77,6 @@ Head<T> queries_of(Rows<T> rows, const AttentionShape& s, std::int64_t sequence,
   return {rows, s, sequence * s.queries() + run.first, run.count, head};
 }
 
-/// Copies a head to fp32 [padded, head_dim], zeros after its rows.
-template <class T>
-void pack(Head<T> head, const AttentionShape& s, float* to) {
-  for (std::int64_t t = 0; t < head.count; ++t) {
-    for (std::int64_t d = 0; d < s.head_dim; ++d) to[t * s.head_dim + d] = get(head.data[t * head.stride + d]);
-  }
-  std::fill(to + head.count * s.head_dim, to + padded(head.count) * s.head_dim, 0.0F);
-}
-
 /// Where a block of `query_block` queries looks: the first key that each of them sees. They never fall from one query
 /// to the next.
 struct FirstKeys {
@@ -103,7 +95,7 @@ struct FirstKeys {
   [[nodiscard]] std::int64_t block() const { return of[0] / query_block * query_block; }
 };
 
-/// Floats of workspace that a worker needs.
+/// Floats of workspace that a worker needs, whatever its elements.
 std::int64_t forward_workspace(const AttentionShape& s);
 std::int64_t backward_workspace(const AttentionShape& s);
 

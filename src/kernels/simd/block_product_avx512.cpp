@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Called only where the CPU has AVX-512. No templates: the linker keeps one of several equal instantiations, which
-// might be this file's.
+// Called only where the CPU has AVX-512. Templates stay in the unnamed namespace: of several equal instantiations with
+// external linkage the linker keeps one, which might be this file's.
+#include <immintrin.h>
+
 #include <cstring>
 
 #include "kernels/simd/block_product.hpp"
@@ -9,83 +11,141 @@
 namespace trireme::kernels {
 namespace {
 
-#define TRIREME_AVX512 __attribute__((target("avx512f,fma,prefer-vector-width=512")))
+// AVX512-BF16 is for Pairs alone: of the others' operations none needs it.
+#define TRIREME_AVX512 __attribute__((target("avx512f,avx512bw,avx512bf16,fma,prefer-vector-width=512")))
+#define TRIREME_AVX512_INLINE TRIREME_AVX512 [[gnu::always_inline]] inline
 
-using Sixteen = float __attribute__((vector_size(64)));
 constexpr int most_rows = 6, most_sixteens = 4;  // 24 sums, 4 of B and 1 of A in 32 registers
 
 /// Where a tile of C and the panels it comes from lie.
+template <class T>
 struct Tile {
   std::int64_t k;
-  const float* a;
-  std::int64_t a_stride;
-  const float* b;
-  std::int64_t b_stride;
-  float* c;
-  std::int64_t c_stride;
+  Panel<const T> a, b;
+  Panel<float> c;
   bool add;
+  __mmask16 last;  ///< columns of the last sixteen that exist
 };
 
-/// `height` rows and `width` sixteens of C, held in registers while k runs. Inlined with constant sizes only.
-TRIREME_AVX512 [[gnu::always_inline]] inline void tile(const Tile& t, const int height, const int width) {
-  Sixteen sums[most_rows][most_sixteens];
+// Elements are 32 bits in either case: moved as floats, multiplied as what they are.
+TRIREME_AVX512_INLINE __m512 multiply_add(const float* /*type*/, __m512 a, __m512 b, __m512 sum) {
+  return _mm512_fmadd_ps(a, b, sum);
+}
+TRIREME_AVX512_INLINE __m512 multiply_add(const Pair* /*type*/, __m512 a, __m512 b, __m512 sum) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+TRIREME_AVX512_INLINE __m512 broadcast(const void* from) {
+  float element;
+  std::memcpy(&element, from, sizeof element);
+  return _mm512_set1_ps(element);
+}
+
+/// `height` rows and `width` sixteens of C, held in registers while k runs; the last sixteen is whole unless `masked`.
+/// Inlined with constant sizes only.
+template <bool transposed, class T>
+TRIREME_AVX512_INLINE void tile(const Tile<T>& t, const int height, const int width, const bool masked) {
+  __m512 sums[most_rows][most_sixteens];
   for (int r = 0; r < height; ++r) {
     for (int v = 0; v < width; ++v) {
-      sums[r][v] = Sixteen{};
-      if (t.add) std::memcpy(&sums[r][v], t.c + r * t.c_stride + 16 * v, sizeof(Sixteen));
+      const float* c = t.c.data + r * t.c.stride + 16 * v;
+      sums[r][v] = !t.add                     ? _mm512_setzero_ps()
+                   : masked && v == width - 1 ? _mm512_maskz_loadu_ps(t.last, c)
+                                              : _mm512_loadu_ps(c);
     }
   }
   // The next tile's part of C: in a weight gradient it comes from memory, and k is long enough to fetch it.
   for (int r = 0; r < height && t.add; ++r) {
-    for (int v = 0; v < width; ++v) __builtin_prefetch(t.c + (height + r) * t.c_stride + 16 * v, 1);
+    for (int v = 0; v < width; ++v) __builtin_prefetch(t.c.data + (height + r) * t.c.stride + 16 * v, 1);
   }
   for (std::int64_t p = 0; p < t.k; ++p) {
-    Sixteen row[most_sixteens];
-    for (int v = 0; v < width; ++v) std::memcpy(&row[v], t.b + p * t.b_stride + 16 * v, sizeof(Sixteen));
+    __m512 row[most_sixteens];
+    for (int v = 0; v < width; ++v) {
+      const T* b = t.b.data + p * t.b.stride + 16 * v;
+      row[v] = masked && v == width - 1 ? _mm512_maskz_loadu_ps(t.last, b) : _mm512_loadu_ps(b);
+    }
     for (int r = 0; r < height; ++r) {
-      const Sixteen x = t.a[r * t.a_stride + p] - Sixteen{};  // a broadcast; adding zero would be an addition
-      for (int v = 0; v < width; ++v) sums[r][v] += x * row[v];
+      const __m512 x = broadcast(t.a.data + (transposed ? p * t.a.stride + r : r * t.a.stride + p));
+      for (int v = 0; v < width; ++v) sums[r][v] = multiply_add(t.a.data, x, row[v], sums[r][v]);
     }
   }
   for (int r = 0; r < height; ++r) {
-    for (int v = 0; v < width; ++v) std::memcpy(t.c + r * t.c_stride + 16 * v, &sums[r][v], sizeof(Sixteen));
+    for (int v = 0; v < width; ++v) {
+      float* c = t.c.data + r * t.c.stride + 16 * v;
+      if (masked && v == width - 1) {
+        _mm512_mask_storeu_ps(c, t.last, sums[r][v]);
+      } else {
+        _mm512_storeu_ps(c, sums[r][v]);
+      }
+    }
   }
 }
 
-TRIREME_AVX512 [[gnu::always_inline]] inline void tile_of_width(const Tile& t, const int height, int width) {
+template <bool transposed, class T>
+TRIREME_AVX512_INLINE void tile_of_width(const Tile<T>& t, const int height, int width) {
+  if (t.last == 0xffff && width == most_sixteens) return tile<transposed>(t, height, most_sixteens, false);
   switch (width) {
-    case 1: return tile(t, height, 1);
-    case 2: return tile(t, height, 2);
-    case 3: return tile(t, height, 3);
-    default: return tile(t, height, 4);
+    case 1: return tile<transposed>(t, height, 1, true);
+    case 2: return tile<transposed>(t, height, 2, true);
+    case 3: return tile<transposed>(t, height, 3, true);
+    default: return tile<transposed>(t, height, 4, true);
   }
 }
 
-TRIREME_AVX512 void any_tile(const Tile& t, int height, int width) {
+template <bool transposed, class T>
+TRIREME_AVX512 void any_tile(const Tile<T>& t, int height, int width) {
   switch (height) {
-    case 1: return tile_of_width(t, 1, width);
-    case 2: return tile_of_width(t, 2, width);
-    case 3: return tile_of_width(t, 3, width);
-    case 4: return tile_of_width(t, 4, width);
-    case 5: return tile_of_width(t, 5, width);
-    default: return tile_of_width(t, 6, width);
+    case 1: return tile_of_width<transposed>(t, 1, width);
+    case 2: return tile_of_width<transposed>(t, 2, width);
+    case 3: return tile_of_width<transposed>(t, 3, width);
+    case 4: return tile_of_width<transposed>(t, 4, width);
+    case 5: return tile_of_width<transposed>(t, 5, width);
+    default: return tile_of_width<transposed>(t, 6, width);
+  }
+}
+
+template <bool transposed, class T>
+void product(ProductSizes s, Panel<const T> a, Panel<const T> b, Panel<float> c, bool add) {
+  for (std::int64_t j = 0; j < s.n; j += panel_width) {
+    const std::int64_t columns = s.n - j < panel_width ? s.n - j : panel_width;
+    const auto last = static_cast<__mmask16>(0xffff >> (15 - (columns - 1) % 16));
+    for (std::int64_t i = 0; i < s.m; i += most_rows) {
+      const auto height = static_cast<int>(s.m - i < most_rows ? s.m - i : most_rows);
+      any_tile<transposed, T>({.k = s.k,
+                               .a = {a.data + (transposed ? i : i * a.stride), a.stride},
+                               .b = {b.data + j, b.stride},
+                               .c = {c.data + i * c.stride + j, c.stride},
+                               .add = add,
+                               .last = last},
+                              height, static_cast<int>((columns + 15) / 16));
+    }
   }
 }
 
 }  // namespace
 
-void block_product_avx512(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride,
-                          const float* b, std::int64_t b_stride, float* c, std::int64_t c_stride, bool add) {
-  std::int64_t j = 0;
-  while (j + 16 <= n) {
-    const auto width = static_cast<int>(n - j >= 64 ? 4 : (n - j) / 16);
-    for (std::int64_t i = 0; i < m; i += most_rows) {
-      const auto height = static_cast<int>(m - i >= most_rows ? most_rows : m - i);
-      any_tile({k, a + i * a_stride, a_stride, b + j, b_stride, c + i * c_stride + j, c_stride, add}, height, width);
+void block_product_avx512(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c, bool add) {
+  product<false>(sizes, a, b, c, add);
+}
+void block_product_avx512(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c, bool add) {
+  product<false>(sizes, a, b, c, add);
+}
+void block_product_transposed_avx512(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c,
+                                     bool add) {
+  product<true>(sizes, a, b, c, add);
+}
+void block_product_transposed_avx512(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c,
+                                     bool add) {
+  product<true>(sizes, a, b, c, add);
+}
+
+TRIREME_AVX512 void narrow_to_pairs(Panel<float> rows, std::int64_t m, std::int64_t n) {
+  for (std::int64_t r = 0; r < m; ++r) {
+    float* row = rows.data + r * rows.stride;
+    for (std::int64_t i = 0; i < n; i += 16) {
+      const __m256bh halves = _mm512_cvtneps_pbh(_mm512_loadu_ps(row + i));
+      std::memcpy(row + i / 2, &halves, sizeof halves);
     }
-    j += 16 * width;
   }
-  if (j < n) block_product_portable(m, n - j, k, a, a_stride, b + j, b_stride, c + j, c_stride, add);
 }
 
 }  // namespace trireme::kernels

@@ -14,6 +14,7 @@
 #include "trireme/base/hash.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/kernels/gemm_library.hpp"
 #include "trireme/mpi/broadcast.hpp"
 
 namespace trireme::train {
@@ -86,7 +87,8 @@ std::string gemm_choice_path() {
   const char* home = std::getenv("HOME");
   if (cache == nullptr && home == nullptr) return "";
   const fs::path base = cache != nullptr ? fs::path(cache) : fs::path(home) / ".cache" / "trireme";
-  return (base / "gemm" / fmt::format("{:016x}.txt", fnv1a(cpu_type() + libtorch_version()))).string();
+  const std::string measured = fmt::format("{}{}{}", cpu_type(), libtorch_version(), kernels::blocked_version);
+  return (base / "gemm" / fmt::format("{:016x}.txt", fnv1a(measured))).string();
 }
 
 kernels::GemmChoice agree_on_gemm(const mpi::Communicator& world) {

@@ -9,20 +9,25 @@
 namespace trireme::kernels {
 namespace {
 
-/// Every mixture of whole and broken tiles, against libtorch in fp64; C's neighbours stay as they are.
-template <class Product>
-void compare(const Product& product) {
+/// Every mixture of whole and broken tiles, against libtorch in fp64; C's neighbours stay as they are. T: what the
+/// product reads, `type`: the same to libtorch, of which `width` are one T.
+template <class T>
+void compare(BlockProduct<T>* product, bool transposed, at::ScalarType type, std::int64_t width) {
   for (const std::int64_t m : {1, 5, 6, 13}) {
     for (const std::int64_t n : {1, 7, 8, 16, 23, 48, 64, 80, 131}) {
       for (const std::int64_t k : {1, 9, 64, 300}) {
         for (const bool add : {false, true}) {
-          const at::Tensor a = at::randn({m, k + 3}), b = at::randn({k, n + 5}), c = at::randn({m, n + 2});
+          const at::Tensor a = at::randn({(transposed ? k : m), (transposed ? m : k) + 3, width}).to(type);
+          const at::Tensor b = at::randn({k, n + 5, width}).to(type);
+          const at::Tensor c = at::randn({m, n + 2});
           const at::Tensor expected = c.to(at::kDouble);
           const at::Tensor part = expected.slice(1, 0, n);
-          const at::Tensor sum = a.slice(1, 0, k).to(at::kDouble).mm(b.slice(1, 0, n).to(at::kDouble));
+          const at::Tensor left = (transposed ? a.slice(1, 0, m).transpose(0, 1) : a.slice(1, 0, k)).to(at::kDouble);
+          const at::Tensor right = b.slice(1, 0, n).transpose(1, 2).to(at::kDouble);
+          const at::Tensor sum = left.reshape({m, k * width}).mm(right.reshape({k * width, n}));
           add ? part.add_(sum) : part.copy_(sum);
-          product(m, n, k, a.const_data_ptr<float>(), k + 3, b.const_data_ptr<float>(), n + 5,
-                  c.mutable_data_ptr<float>(), n + 2, add);
+          product({m, n, k}, {static_cast<const T*>(a.const_data_ptr()), a.stride(0) / width},
+                  {static_cast<const T*>(b.const_data_ptr()), n + 5}, {c.mutable_data_ptr<float>(), n + 2}, add);
           EXPECT_LT(test::relative_error(c, expected), 1e-6) << m << " " << n << " " << k << " " << add;
         }
       }
@@ -30,8 +35,21 @@ void compare(const Product& product) {
   }
 }
 
-TEST(BlockProduct, AgreesWithFp64OnAnyCpu) { compare(block_product_portable); }
-TEST(BlockProduct, AgreesWithFp64OnThisCpu) { compare(block_product); }
+TEST(BlockProduct, AgreesWithFp64OnAnyCpu) {
+  compare<float>(block_product_portable, false, at::kFloat, 1);
+  compare<float>(block_product_transposed_portable, true, at::kFloat, 1);
+}
+
+TEST(BlockProduct, AgreesWithFp64OnThisCpu) {
+  compare<float>(block_product, false, at::kFloat, 1);
+  compare<float>(block_product_transposed, true, at::kFloat, 1);
+}
+
+TEST(BlockProduct, PairsAgreeWithFp64) {
+  if (!has_pair_products) GTEST_SKIP() << "this CPU has no AVX512-BF16";
+  compare<Pair>(block_product, false, at::kBFloat16, 2);
+  compare<Pair>(block_product_transposed, true, at::kBFloat16, 2);
+}
 
 }  // namespace
 }  // namespace trireme::kernels

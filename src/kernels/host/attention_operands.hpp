@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/host/attention_head.hpp"
+#include "kernels/simd/pairs.hpp"
+#include "kernels/simd/transpose.hpp"
+
+/// Heads as operands of block_product. Numbers of rows are whole query blocks or vectors, those of a head_dim in pairs
+/// even.
+namespace trireme::kernels {
+
+/// Calls body(Pair{}) where the head's products are those of bf16 pairs, otherwise body(float{}).
+template <class T, class Body>
+void with_element(const AttentionShape& s, const Body& body) {
+  if constexpr (std::is_same_v<T, c10::BFloat16>) {
+    if (has_pair_products && s.head_dim % 2 == 0) return body(Pair{});
+  }
+  body(float{});
+}
+
+/// Copies a head to [padded, terms of head_dim], zeros after its rows: a left operand along head_dim.
+template <class T>
+void pack_rows(Head<T> head, const AttentionShape& s, float* to) {
+  for (std::int64_t t = 0; t < head.count; ++t) {
+    for (std::int64_t d = 0; d < s.head_dim; ++d) to[t * s.head_dim + d] = get(head.data[t * head.stride + d]);
+  }
+  std::fill(to + head.count * s.head_dim, to + padded(head.count) * s.head_dim, 0.0F);
+}
+inline void pack_rows(Head<const c10::BFloat16> head, const AttentionShape& s, Pair* to) {
+  const auto bytes = static_cast<std::size_t>(s.head_dim) * sizeof(c10::BFloat16);
+  const std::int64_t width = s.head_dim / 2;
+  for (std::int64_t t = 0; t < head.count; ++t) {
+    std::memcpy(static_cast<void*>(to + t * width), head.data + t * head.stride, bytes);
+  }
+  std::fill(to + head.count * width, to + padded(head.count) * width, Pair{0, 0});
+}
+
+/// Copies a head to [terms of padded, head_dim], zeros after its rows: a right operand along its rows.
+template <class T>
+void pack_terms(Head<T> head, const AttentionShape& s, float* to) {
+  pack_rows(head, s, to);
+}
+inline void pack_terms(Head<const c10::BFloat16> head, const AttentionShape& s, Pair* to) {
+  const std::int64_t pairs = head.count / 2;
+  for (std::int64_t t = 0; t < pairs; ++t) {
+    const c10::BFloat16* even = head.data + 2 * t * head.stride;
+    interleave(even, even + head.stride, to + t * s.head_dim, s.head_dim);
+  }
+  if (head.count % 2 != 0) interleave_zeros(head.data + 2 * pairs * head.stride, to + pairs * s.head_dim, s.head_dim);
+  std::fill(to + terms_of<Pair>(head.count) * s.head_dim, to + padded(head.count) / 2 * s.head_dim, Pair{0, 0});
+}
+
+/// to[k][r] = from[r][k] for `rows` rows of `terms` elements: a right operand along head_dim.
+inline void transpose_block(const float* from, std::int64_t rows, std::int64_t terms, float* to, std::int64_t stride) {
+  transpose(from, terms, rows, terms, to, stride);
+}
+inline void transpose_block(const Pair* from, std::int64_t rows, std::int64_t terms, Pair* to, std::int64_t stride) {
+  // Moved as floats, which leaves their bits alone.
+  transpose(reinterpret_cast<const float*>(from), terms, rows, terms, reinterpret_cast<float*>(to), stride);
+}
+
+/// The first n of each of m rows as elements, in place: a left operand along its columns.
+template <class Element>
+const Element* as_elements(float* rows, std::int64_t stride, std::int64_t m, std::int64_t n) {
+  if constexpr (std::is_same_v<Element, Pair>) {
+    narrow_to_pairs({rows, stride}, m, n);
+    return reinterpret_cast<const Pair*>(rows);
+  } else {
+    return rows;
+  }
+}
+
+/// Rows of as_elements, `width` numbers each, as a transposed left operand along them: the rows, or pairs of them in
+/// `to`, as far apart.
+inline const float* along_rows(const float* rows, std::int64_t /*stride*/, std::int64_t /*m*/, std::int64_t /*width*/,
+                               float* /*to*/) {
+  return rows;
+}
+inline const Pair* along_rows(const Pair* rows, std::int64_t stride, std::int64_t m, std::int64_t width, Pair* to) {
+  for (std::int64_t r = 0; r < m; r += 2) {
+    const auto* even = reinterpret_cast<const c10::BFloat16*>(rows + r * stride);
+    interleave(even, even + 2 * stride, to + r / 2 * stride, width);
+  }
+  return to;
+}
+
+}  // namespace trireme::kernels
