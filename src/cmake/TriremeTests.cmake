@@ -365,11 +365,12 @@ function(trireme_simulated_gpu_tests)
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/on_host/comm/${copy} CONTENT "#include \"comm/cuda/${name}\"\n")
     list(APPEND gpu ${PROJECT_BINARY_DIR}/generated/on_host/comm/${copy})
   endforeach()
-  trireme_emulated_objects(trireme_simulated_gpu ${gpu})
+  # Not among the emulated kernels, whose tensors are the host's.
+  trireme_emulated_objects(trireme_simulated_gpu ${gpu} ${PROJECT_SOURCE_DIR}/src/kernels/cuda/attention_choice.cpp)
   target_include_directories(trireme_simulated_gpu BEFORE PRIVATE ${support}/cuda)
   target_link_libraries(trireme_simulated_gpu PRIVATE MPI::MPI_CXX)
   trireme_simulated_gpu_program(simulated_gpu_tests trireme_machine_main $<TARGET_OBJECTS:nn_gpu_test_objects> $<TARGET_OBJECTS:device_gpu_test_objects>
-    ${support}/nvlink_test.cpp ${PROJECT_SOURCE_DIR}/src/device/cuda/nvlink.cpp)
+    ${support}/attention_choice_test.cpp ${support}/nvlink_test.cpp ${PROJECT_SOURCE_DIR}/src/device/cuda/nvlink.cpp)
   # In place of the driver's library, under its name.
   add_library(simulated_nvml SHARED ${support}/nvml/nvml.cpp)
   target_compile_features(simulated_nvml PRIVATE cxx_std_20)

@@ -5,7 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/randn.h>
-#include <c10/cuda/CUDAFunctions.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -62,15 +62,20 @@ bool right(AttentionLibrary library, AttentionShape shape) {
   return agree(trial.run(library), trial.run(AttentionLibrary::dense));
 }
 
+void wait_for_gpu() {
+  const c10::impl::VirtualGuardImpl gpu(at::kCUDA);
+  gpu.synchronizeDevice(gpu.getDevice().index());
+}
+
 /// The best of some forwards and backwards, in seconds.
 double seconds(AttentionLibrary library, const Trial& trial) {
   using Clock = std::chrono::steady_clock;
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 6; ++i) {  // the first one builds the kernels' plans
-    c10::cuda::device_synchronize();
+    wait_for_gpu();
     const auto start = Clock::now();
     (void)trial.run(library);
-    c10::cuda::device_synchronize();
+    wait_for_gpu();
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
   }
   return best;

@@ -2,16 +2,22 @@
 //
 // The attention that libtorch has for GPUs only, on the simulated one: flash with windows and fewer queries than keys,
 // cuDNN with neither. Plain products in fp32; results are laid out as the libraries' are, token by token.
+#include "attention.hpp"
+
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
 #include <cmath>
 #include <limits>
+#include <thread>
 #include <tuple>
 
 #include "trireme/base/error.hpp"
 
 namespace trireme::test::gpu {
+
+AttentionLibraryOnTrial flash_on_trial, cudnn_on_trial;
+
 namespace {
 
 /// [B, heads, T, head_dim], all in fp32; keys and values once for each query head.
@@ -49,9 +55,14 @@ at::Tensor token_by_token(const at::Tensor& x) {
   return x.to(at::kBFloat16).transpose(1, 2).contiguous().transpose(1, 2);
 }
 
-std::tuple<at::Tensor, at::Tensor> attend(const Heads& heads) {
+std::tuple<at::Tensor, at::Tensor> attend(const Heads& heads, AttentionLibraryOnTrial& library) {
+  ++library.calls;
+  if (library.refuses) throw std::runtime_error("this library cannot run here");
+  if (library.delay.count() > 0) std::this_thread::sleep_for(library.delay);
   const at::Tensor scores = heads.scores(), lse = scores.logsumexp(-1);
-  return {token_by_token(at::matmul((scores - lse.unsqueeze(-1)).exp(), heads.v)), lse};
+  at::Tensor out = token_by_token(at::matmul((scores - lse.unsqueeze(-1)).exp(), heads.v));
+  if (library.wrong_from && heads.q.size(2) >= *library.wrong_from) out.mul_(1.1);
+  return {out, lse};
 }
 
 using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
@@ -75,7 +86,7 @@ using Forward = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::
 Forward flash(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double dropout, bool causal, bool,
               std::optional<double> scale) {
   invariant(causal && dropout == 0, "attention is causal");
-  const auto [out, lse] = attend(Heads(q, k, v, scale, -1));
+  const auto [out, lse] = attend(Heads(q, k, v, scale, -1), flash_on_trial);
   return {out, lse, {}, {}, q.size(2), k.size(2), {}, {}, {}};
 }
 
@@ -89,7 +100,7 @@ Gradients flash_backward(const at::Tensor& d_out, const at::Tensor& q, const at:
 Forward cudnn(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>&,
               bool with_lse, double dropout, bool causal, bool, std::optional<double> scale) {
   invariant(causal && dropout == 0 && with_lse && q.size(2) == k.size(2), "attention is causal, of whole sequences");
-  const auto [out, lse] = attend(Heads(q, k, v, scale, -1));
+  const auto [out, lse] = attend(Heads(q, k, v, scale, -1), cudnn_on_trial);
   return {out, lse.unsqueeze(-1), {}, {}, q.size(2), k.size(2), {}, {}, {}};
 }
 
@@ -110,7 +121,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_for
     std::optional<c10::SymInt> left, std::optional<c10::SymInt>, const std::optional<at::Tensor>&,
     const std::optional<at::Tensor>&) {
   invariant(causal, "attention is causal");
-  const auto [out, lse] = attend(Heads(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), scale, before(left)));
+  const auto [out, lse] =
+      attend(Heads(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), scale, before(left)), flash_on_trial);
   return {out.transpose(1, 2), lse, {}, {}, {}};
 }
 

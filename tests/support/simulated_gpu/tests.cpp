@@ -12,11 +12,9 @@ at::Tensor to_kernels(const at::Tensor& tensor) { return tensor.contiguous().to(
 
 }  // namespace trireme::test
 
-namespace trireme::kernels::cuda {
+namespace trireme::kernels {
 
-AttentionLibrary measure_attention(const AttentionShape&) { return AttentionLibrary::dense; }
-
-/// Libtorch has the other libraries for real GPUs only.
+/// Where nothing is measured, what the emulated kernels' tests have.
 [[maybe_unused]] const bool dense_is_chosen = (set_attention_library(AttentionLibrary::dense), true);
 
-}  // namespace trireme::kernels::cuda
+}  // namespace trireme::kernels
