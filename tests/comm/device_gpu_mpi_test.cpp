@@ -139,6 +139,36 @@ TEST_F(DeviceCollectives, OfNcclAgreeWithMpi) {
   expect_equal(run(*nccl, device_), expected(), 1e-6F);
 }
 
+TEST_F(DeviceCollectives, OfNcclSumInBf16WhereverDataBeginAndEnd) {
+  if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
+  const auto nccl = open(make_device_transport(world_, device_, DeviceLink::nccl, {}));
+  const auto mpi = open(make_transport(world_, {}, TransportChoice::mpi));
+  for (const std::int64_t begin : {0, 1, 4})
+    for (const std::int64_t elements : {1, 7, 8, 33, 4096, 100'003}) {
+      const auto sum = [&](Collectives& over, c10::Device device) {
+        const at::Tensor data = copied_to(device, test::terms(world_.rank(), begin + elements + 9));
+        over.all_reduce(data.mutable_data_ptr<float>() + begin, elements, DType::bf16);
+        return on_host(data);
+      };
+      expect_near(sum(*nccl, device_), sum(*mpi, at::kCPU), 0, "all_reduce, bf16 on the wire");
+    }
+}
+
+TEST_F(DeviceCollectives, OfNcclSumInBf16WithTwoBuffersOfBf16) {
+  if (world_.size() == 1) GTEST_SKIP() << "one rank sums nothing";
+  if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
+  const auto nccl = open(make_device_transport(world_, device_, DeviceLink::nccl, {}));
+  constexpr std::int64_t elements = 1 << 20;
+  const at::Tensor data = copied_to(device_, Floats(elements, 1.0F));
+  device::reset_peaks();
+  const auto of_communication = [](const auto& bytes) { return bytes[device::Category::communication]; };
+  const Bytes before = of_communication(device::memory_use()[device::Space::device].current);
+  nccl->all_reduce(data.mutable_data_ptr<float>(), elements, DType::bf16);
+  const Bytes most = of_communication(device::memory_use()[device::Space::device].peak) - before;
+  EXPECT_LE(most.value, 2 * 2 * elements + (1 << 14));
+  EXPECT_EQ(data.min().item<float>(), static_cast<float>(world_.size()));
+}
+
 TEST_F(DeviceCollectives, OfNcclAreWatchedUntilTheyAreDone) {
   if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
   // The transport itself: a group of one rank, too, talks to NCCL here.

@@ -48,7 +48,10 @@ JUDGED = {
     r"12range_kernelILi4E.*6UpdateILb1E": (256, 5, 3, 2),
     r"14squares_kernelILi4E": (256, 6, 1, 0),
     r"11rows_kernelILi8E.*9PackTermsE": (256, 6, 2, 1),
-    r"12range_kernelILi8E.*8SumTermsE": (256, 5, 3, 2),
+    r"12range_kernelILi8E.*8SumTermsIf": (256, 5, 3, 2),
+    rf"12range_kernelILi8E.*8SumTerms{BF16}": (256, 5, 1, 1),
+    r"12range_kernelILi8E.*9PackWholeE": (256, 6, 2, 1),
+    r"12range_kernelILi8E.*5WidenE": (256, 8, 1, 2),
 }
 # Rows wider than 8192 whose sums do not fit the registers of 512 threads, and unaligned ones.
 SPILLS = re.compile(r"15backward_kernelI(N3c108BFloat16ELi(8ELi4ELb1|1ELi(16ELb1|32ELb.))|fLi(4ELi8ELb.|1ELi(16ELb1|32ELb.)))E")

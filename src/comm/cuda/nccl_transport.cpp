@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -112,24 +111,9 @@ class NcclTransport final : public DeviceTransport {
       });
       return true;
     }
-    at::Tensor all = floats(data, {elements});
-    for (std::int64_t first = 0; first < elements; first += packed_elements) {
-      const std::int64_t count = std::min(packed_elements, elements - first);
-      const std::int64_t part = (count + size_ - 1) / size_;
-      at::Tensor piece = all.narrow(0, first, count);
-      const device::ChargeTo charge(device::Category::communication);
-      at::Tensor padded = at::zeros({size_ * part}, piece.options());
-      padded.narrow(0, 0, count).copy_(piece);
-      const at::Tensor total = at::empty({part}, piece.options());
-      exchange_and_sum(padded.const_data_ptr<float>(), part, part, total.mutable_data_ptr<float>(), false, wait);
-      const at::Tensor sum = total.to(at::kBFloat16);
-      at::Tensor gathered = at::empty({size_ * part}, sum.options());
-      handle_.launch("gather sums", wait, [&](ncclComm_t comm) {
-        return ncclAllGather(sum.const_data_ptr(), gathered.mutable_data_ptr(), static_cast<std::size_t>(part),
-                             ncclBfloat16, comm, stream());
-      });
-      piece.copy_(gathered.narrow(0, 0, count));
-    }
+    const device::ChargeTo charge(device::Category::communication);
+    for (std::int64_t first = 0; first < elements; first += packed_elements)
+      sum_everywhere(data + first, std::min(packed_elements, elements - first), wait);
     return true;
   }
 
@@ -183,6 +167,24 @@ class NcclTransport final : public DeviceTransport {
     cuda::pack_terms(terms, size_, part, elements, sent.mutable_data_ptr<c10::BFloat16>());
     handle_.launch("exchange", wait, [&](ncclComm_t comm) { return exchange_terms(sent, received, comm, stream()); });
     cuda::sum_terms(received.const_data_ptr<c10::BFloat16>(), size_, elements, sum, accumulate);
+  }
+
+  /// data [count] = the sum, rounded, of what all ranks hold, rounded: each sums a part of it. Two buffers of bf16, and
+  /// three kernels beside NCCL's.
+  void sum_everywhere(float* data, std::int64_t count, mpi::Wait& wait) {
+    constexpr std::int64_t pack = 8;  // of 16 bytes: parts begin at them
+    const std::int64_t part = ((count + size_ - 1) / size_ + pack - 1) / pack * pack;
+    const at::Tensor terms = at::empty({size_, part}, at::TensorOptions(at::kBFloat16).device(device()));
+    const at::Tensor received = at::empty_like(terms);
+    auto* const whole = terms.mutable_data_ptr<c10::BFloat16>();
+    cuda::pack_whole(data, count, size_ * part, whole);
+    handle_.launch("exchange", wait, [&](ncclComm_t comm) { return exchange_terms(terms, received, comm, stream()); });
+    c10::BFloat16* const mine = whole + rank_ * part;
+    cuda::sum_terms(received.const_data_ptr<c10::BFloat16>(), size_, part, mine);
+    handle_.launch("gather sums", wait, [&](ncclComm_t comm) {  // in place
+      return ncclAllGather(mine, whole, static_cast<std::size_t>(part), ncclBfloat16, comm, stream());
+    });
+    cuda::widen(whole, count, data);
   }
 
   /// Copies and returns when they are there, within the deadline.

@@ -21,10 +21,29 @@ struct PackTerms {
   }
 };
 
+/// Zeros where `from` has ended.
+struct PackWhole {
+  const float* from;
+  std::int64_t elements;
+  BFloat16* to;
+  template <int n>
+  __device__ void run(std::int64_t i) const {
+    Pack<BFloat16, n> y{};
+    if (i + n <= elements) {
+      const auto x = load<n>(from + i);
+      for (int k = 0; k < n; ++k) y.at[k] = static_cast<BFloat16>(x.at[k]);
+    } else {
+      for (int k = 0; k < n && i + k < elements; ++k) y.at[k] = static_cast<BFloat16>(from[i + k]);
+    }
+    store<n>(to + i, y);
+  }
+};
+
+template <class T>
 struct SumTerms {
   const BFloat16* terms;
   std::int64_t ranks, count;
-  float* to;
+  T* to;
   bool accumulate;
   template <int n>
   __device__ void run(std::int64_t i) const {
@@ -37,9 +56,23 @@ struct SumTerms {
     }
     if (accumulate) {
       const auto before = load<n>(to + i);
-      for (int k = 0; k < n; ++k) sum.at[k] += before.at[k];
+      for (int k = 0; k < n; ++k) sum.at[k] += static_cast<float>(before.at[k]);
     }
-    store<n>(to + i, sum);
+    Pack<T, n> y;
+    for (int k = 0; k < n; ++k) y.at[k] = static_cast<T>(sum.at[k]);
+    store<n>(to + i, y);
+  }
+};
+
+struct Widen {
+  const BFloat16* from;
+  float* to;
+  template <int n>
+  __device__ void run(std::int64_t i) const {
+    const auto x = load<n>(from + i);
+    Pack<float, n> y;
+    for (int k = 0; k < n; ++k) y.at[k] = static_cast<float>(x.at[k]);
+    store<n>(to + i, y);
   }
 };
 
@@ -53,10 +86,34 @@ void pack_terms(const float* from, std::int64_t ranks, std::int64_t stride, std:
   whole ? for_each_pack<n>("pack_terms", ranks, count, body) : for_each_pack<1>("pack_terms", ranks, count, body);
 }
 
+namespace {
+
+template <class T>
+void sum(const SumTerms<T>& body) {
+  const bool whole = fits<n>(body.terms) && fits<n>(body.to) && body.count % n == 0;
+  whole ? for_range<n>("sum_terms", body.count, body) : for_range<1>("sum_terms", body.count, body);
+}
+
+}  // namespace
+
 void sum_terms(const BFloat16* terms, std::int64_t ranks, std::int64_t count, float* to, bool accumulate) {
-  const SumTerms body{terms, ranks, count, to, accumulate};
-  const bool whole = fits<n>(terms) && fits<n>(to) && count % n == 0;
-  whole ? for_range<n>("sum_terms", count, body) : for_range<1>("sum_terms", count, body);
+  sum(SumTerms<float>{terms, ranks, count, to, accumulate});
+}
+
+void sum_terms(const BFloat16* terms, std::int64_t ranks, std::int64_t count, BFloat16* to) {
+  sum(SumTerms<BFloat16>{terms, ranks, count, to, false});
+}
+
+void pack_whole(const float* from, std::int64_t elements, std::int64_t padded, BFloat16* to) {
+  const PackWhole body{from, elements, to};
+  const bool whole = fits<n>(from) && fits<n>(to) && padded % n == 0;
+  whole ? for_range<n>("pack_whole", padded, body) : for_range<1>("pack_whole", padded, body);
+}
+
+void widen(const BFloat16* from, std::int64_t elements, float* to) {
+  const Widen body{from, to};
+  const bool whole = fits<n>(from) && fits<n>(to);
+  whole ? for_range<n>("widen", elements, body) : for_range<1>("widen", elements, body);
 }
 
 }  // namespace trireme::comm::cuda
