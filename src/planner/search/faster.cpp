@@ -31,6 +31,13 @@ std::string all_to_all_note(const config::RunConfig& config, int ranks, const Ma
                      group.per_node / 2.0);
 }
 
+/// With a few layers where these are too large already, as all of them then are; else with all.
+Bytes memory_of(const config::RunConfig& config, int ranks, Bytes limit) {
+  const config::Resolved mesh = config::resolve(config, ranks);
+  const Bytes few = predict_memory(config, mesh, /*few_layers=*/true).total();
+  return few > limit ? few : predict_memory(config, mesh).total();
+}
+
 std::vector<FasterChange> faster_changes(const config::RunConfig& config, int ranks, const Machine& machine) {
   std::vector<FasterChange> out;
   for (const char* policy : {"immediate", "deferred"})
@@ -64,7 +71,7 @@ std::vector<Speedup> speedups(const config::RunConfig& config, int ranks, const 
     try {
       const double gain = predict(*with, ranks, machine, one_of_many).tokens_per_second() / now - 1;
       if (gain < least_gain) continue;
-      const Bytes memory = predict_memory(*with, config::resolve(*with, ranks), /*few_layers=*/true).total();
+      const Bytes memory = memory_of(*with, ranks, limit);
       out.push_back({.line = join(change.lines, ", "),
                      .gain = gain,
                      .memory = memory,

@@ -113,13 +113,19 @@ class Search {
     std::ranges::stable_sort(alike, std::ranges::greater{}, [](const auto& groups) { return groups.size(); });
     try_all(alike);
     PlanCache cache;
-    for (Ranked& ranked : best_) result_.best.push_back(found(std::move(ranked.config), ranks_, machine_, cache));
+    for (Ranked& ranked : best_) {
+      if (result_.best.size() == options_.keep) break;
+      Found one = found(std::move(ranked.config), ranks_, machine_, cache);
+      if (one.prediction.memory.total() <= result_.limit) result_.best.push_back(std::move(one));
+    }
     result_.given = found(given_, ranks_, machine_, cache);
     return std::move(result_);
   }
 
  private:
   using Count = std::int64_t SearchResult::*;
+  /// Ranked beside those that are kept, as a few layers may fit where all do not.
+  static constexpr std::size_t spare = 6;
 
   /// On all cores, the longest lists first; each thread has its own cache. The result does not depend on which
   /// thread is first.
@@ -186,7 +192,7 @@ class Search {
     const std::scoped_lock lock(mutex_);
     const auto at = std::ranges::find_if(best_, [&](const Ranked& other) { return candidate.before(other); });
     best_.insert(at, std::move(candidate));
-    if (best_.size() > options_.keep) best_.pop_back();
+    if (best_.size() > options_.keep + spare) best_.pop_back();
   }
 
   void report(Count as) {

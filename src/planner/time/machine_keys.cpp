@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/time/machine_keys.hpp"
 
+#include <fmt/format.h>
+
+#include <cmath>
 #include <vector>
+
+#include "trireme/base/error.hpp"
 
 namespace trireme::planner {
 namespace {
@@ -75,6 +80,20 @@ std::vector<MachineKey> all_keys() {
 std::span<const MachineKey> machine_keys() {
   static const std::vector<MachineKey> keys = all_keys();
   return keys;
+}
+
+void expect_rates(const Machine& machine) {
+  const auto expect = [&](std::string_view section, std::string_view key, double value) {
+    if (std::isfinite(value) && value > 0) return;
+    throw ConfigError(fmt::format(
+        "machine \"{}\": {}.{} is {}; a rate is finite and above 0. Set it in the machine file, or calibrate again",
+        machine.name, section, key, value));
+  };
+  if (machine.products.empty()) expect("gpu", "products", 0);
+  for (const ProductRate& rate : machine.products) expect("gpu", "products", rate.rate);
+  Machine copy = machine;
+  for (const MachineKey& key : machine_keys())
+    if (key.least > 0) expect(key.section, key.key, key.member(copy));
 }
 
 }  // namespace trireme::planner

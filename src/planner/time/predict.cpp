@@ -6,6 +6,7 @@
 
 #include "planner/time/built.hpp"
 #include "planner/time/few_layers.hpp"
+#include "planner/time/machine_keys.hpp"
 #include "trireme/planner/time/percentiles.hpp"
 #include "trireme/schedule/passes/build.hpp"
 
@@ -87,6 +88,7 @@ class Predictor {
   Predictor(const config::RunConfig& config, const config::Resolved& mesh, const Machine& machine,
             const PredictOptions& options)
       : config_(config), mesh_(mesh), options_(options) {
+    expect_rates(machine);
     machines_.push_back(machine);
     if (options.percentiles)
       for (const Percentile p : {Percentile::p10, Percentile::p90}) machines_.push_back(at_percentile(machine, p));

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/planner/time/simulate.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <queue>
@@ -59,6 +62,21 @@ struct Joined {
     needs.insert(needs.end(), between.begin(), between.end());
   }
 };
+
+bool is_time(double value) { return std::isfinite(value) && value >= 0; }
+
+/// With another time the clock would never come to the end of an op.
+void expect_times(const Joined& joined, double contention) {
+  constexpr const char* allowed =
+      "allowed are finite numbers from 0 on. Check the machine file: a rate that the run needs and that is 0 or "
+      "missing there makes times without end.";
+  if (!is_time(contention))
+    throw ConfigError(fmt::format("a predicted step has a contention of {} seconds a second; {}", contention, allowed));
+  for (std::size_t op = 0; op < joined.costs.size(); ++op)
+    if (const double seconds = joined.costs[op].seconds; !is_time(seconds))
+      throw ConfigError(fmt::format("an op of the {} lane of a predicted step takes {} seconds; {}",
+                                    schedule::to_text(joined.lane[op]), seconds, allowed));
+}
 
 class Clock {
  public:
@@ -226,7 +244,9 @@ Timeline timeline_of(const Clock& clock, const RankStep& rank, const std::vector
 }  // namespace
 
 std::vector<Timeline> simulate(std::span<const RankStep> ranks, double contention) {
-  Clock clock(Joined(ranks), contention);
+  Joined joined(ranks);
+  expect_times(joined, contention);
+  Clock clock(std::move(joined), contention);
   const std::vector<Interval> all = clock.run();
   const auto all_ops = static_cast<int>(all.size()) / steps;
   std::vector<Timeline> out;

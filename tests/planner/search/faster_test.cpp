@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
+#include "moving_peaks.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/planner/advice.hpp"
 
@@ -73,6 +76,36 @@ TEST(Speedups, AreThoseOfARunWithThem) {
     EXPECT_EQ(p.memory.total(), speedup.memory) << speedup.line;
   }
   EXPECT_THAT(to_text(found, machine), HasSubstr("to be faster on h100"));
+}
+
+/// The limit is between both predictions where they differ, else at them.
+TEST(Speedups, FitWhereAllLayersFit) {
+  const Machine machine = load_machine("h100");
+  std::mt19937 random(7);
+  int between = 0, equal = 0;
+  for (int i = 0; between < 2; ++i) {
+    ASSERT_LT(i, 200);
+    config::RunConfig config = testing::run_whose_peak_may_move(random);
+    config.memory.budget = Bytes{1LL << 40};
+    for (const Speedup& change : speedups(config, 4, machine)) {
+      const auto with = changed(config, {change.line});
+      if (change.line.find(", ") != std::string::npos || !with) continue;
+      const config::Resolved mesh = config::resolve(*with, 4);
+      const Bytes few = predict_memory(*with, mesh, true).total(), all = predict_memory(*with, mesh).total();
+      ASSERT_LE(few, all) << "what is too large with a few layers is so with all";
+      EXPECT_EQ(change.memory, all);
+      if (few == all && ++equal > 4) continue;
+      for (const Bytes limit : {few, Bytes{(few.value + all.value) / 2}, all}) {
+        config.memory.budget = limit;
+        const auto found = speedups(config, 4, machine);
+        const Speedup* again = find(found, change.line);
+        ASSERT_NE(again, nullptr);
+        EXPECT_EQ(again->fits, all <= limit) << change.line;
+        EXPECT_EQ(again->memory, all) << "not larger with a few layers than the limit";
+      }
+      between += static_cast<int>(few < all);
+    }
+  }
 }
 
 }  // namespace

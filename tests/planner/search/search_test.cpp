@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <set>
 
 #include "../time/runs.hpp"
+#include "moving_peaks.hpp"
 #include "planner/search/candidates.hpp"
 #include "planner/time/plan_cache.hpp"
 #include "trireme/base/error.hpp"
@@ -96,6 +98,23 @@ TEST(Search, FindsTheBestMixtureOfAllThatFit) {
   expect_best_of_all(parsed_run({"model.architecture=mixtral", "model.experts=4", "model.experts_per_token=2",
                                  "model.layers=5", "batch.global=4"}),
                      4);
+}
+
+TEST(Search, ReturnsNothingThatFitsWithAFewLayersOnly) {
+  const Machine machine = load_machine("gh200");
+  std::mt19937 random(3);
+  for (int between = 0, i = 0; between < 2; ++i) {
+    ASSERT_LT(i, 200);
+    config::RunConfig config = testing::run_whose_peak_may_move(random);
+    const config::Resolved mesh = config::resolve(config, 4);
+    const Bytes few = predict_memory(config, mesh, true).total();
+    if (few == predict_memory(config, mesh).total()) continue;
+    ++between;
+    config.memory.budget = few;
+    const SearchResult result = search(config, 4, machine, {.keep = 1000});
+    EXPECT_FALSE(result.best.empty());
+    for (const Found& found : result.best) EXPECT_LE(found.prediction.memory.total(), few);
+  }
 }
 
 TEST(Search, TriesThousandsOfCandidatesOnSixtyFourRanks) {

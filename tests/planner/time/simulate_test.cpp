@@ -2,20 +2,26 @@
 // The simulation of lanes against two slow oracles.
 #include "trireme/planner/time/simulate.hpp"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <random>
 
 #include "runs.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/schedule/passes/build.hpp"
 
 namespace trireme::planner {
 namespace {
 
 using schedule::Lane;
+using ::testing::HasSubstr;
 
 struct Case {
   std::string name;
@@ -180,6 +186,50 @@ TEST(Simulate, CommunicationThatFitsBehindComputeCostsNothing) {
     if (lane == Lane::compute) compute += 10;
   }
   EXPECT_LT(simulate(run.schedule, run.needs, costs, 0).seconds, compute + 0.1);
+}
+
+/// A clock with one of these would run for ever.
+TEST(Simulate, RefusesTimesThatNeverEnd) {
+  const Case run = cases().front();
+  std::vector<Cost> costs(run.schedule.ops.size(), Cost{.seconds = 1});
+  constexpr double infinite = std::numeric_limits<double>::infinity(), none = std::numeric_limits<double>::quiet_NaN();
+  for (const double wrong : {infinite, -infinite, none, -1.0}) {
+    for (const std::size_t op : {std::size_t{0}, costs.size() / 2, costs.size() - 1}) {
+      auto with = costs;
+      with[op].seconds = wrong;
+      try {
+        (void)simulate(run.schedule, run.needs, with, 0);
+        ADD_FAILURE() << wrong << " at op " << op;
+      } catch (const ConfigError& error) {
+        const std::string lane(schedule::to_text(schedule::lane_of(run.schedule.ops[op])));
+        EXPECT_THAT(error.what(), HasSubstr(fmt::format("of the {} lane", lane)));
+        EXPECT_THAT(error.what(), HasSubstr(fmt::format("takes {} seconds", wrong)));
+        EXPECT_THAT(error.what(), HasSubstr("Check the machine file"));
+      }
+    }
+    EXPECT_THROW((void)simulate(run.schedule, run.needs, costs, wrong), ConfigError) << wrong;
+  }
+  EXPECT_NO_THROW((void)simulate(run.schedule, run.needs, costs, 0));
+}
+
+/// A parsed machine has none of these.
+TEST(Simulate, RefusesMachinesWithoutARate) {
+  const auto refused = [](const std::function<void(Machine&)>& change, const char* key) {
+    Machine machine = load_machine("h100");
+    change(machine);
+    try {
+      (void)predict(testing::small_run(), 4, machine);
+      ADD_FAILURE() << key;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(key));
+    }
+  };
+  refused([](Machine& m) { m.memory_bandwidth = 0; }, "gpu.memory_tb_s is 0");
+  refused([](Machine& m) { m.attention_flops = NAN; }, "gpu.attention_tflops is nan");
+  refused([](Machine& m) { m.between.bandwidth = INFINITY; }, "between.bandwidth_gb_s is inf");
+  refused([](Machine& m) { m.host_bandwidth = -1; }, "host.bandwidth_gb_s is -1");
+  refused([](Machine& m) { m.products.back().rate = 0; }, "gpu.products is 0");
+  refused([](Machine& m) { m.products.clear(); }, "gpu.products is 0");
 }
 
 }  // namespace

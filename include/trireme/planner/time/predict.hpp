@@ -57,8 +57,8 @@ struct PredictOptions {
 /// For choose_sync(): a few layers of each step, simulated on `machine`.
 [[nodiscard]] StepPredictor step_seconds_on(const Machine& machine, int ranks);
 
-/// Bytes of one rank, of a pipeline of the one that holds the most. `few_layers`: replays a few and extrapolates, exact
-/// but for the op of the activations' peak.
+/// Bytes of one rank, of a pipeline of the one that holds the most. `few_layers`: replays a few and extrapolates each
+/// op that is a peak of theirs. Exact where one of these is the peak of all layers, else up to some percent too little.
 [[nodiscard]] Memory predict_memory(const config::RunConfig& config, const config::Resolved& mesh,
                                     bool few_layers = false, PlanCache* cache = nullptr);
 
