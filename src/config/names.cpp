@@ -71,7 +71,8 @@ std::span<const Name<Backend>> names_of(Backend /*any*/) { return backend_names;
 
 std::string nccl_setting(const Comm& comm) {
   if (comm.nccl_max_ctas > 0) return fmt::format("nccl_max_ctas = {}", comm.nccl_max_ctas);
-  return comm.nccl_windows ? "nccl_windows = true" : "";
+  if (comm.nccl_windows) return "nccl_windows = true";
+  return comm.nccl_copy_engines ? "nccl_copy_engines = true" : "";
 }
 
 }  // namespace trireme::config

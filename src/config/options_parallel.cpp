@@ -163,6 +163,10 @@ std::vector<Option> comm_options() {
       "nccl_windows", &Comm::nccl_windows,
       "register the buffers of all-gathers and reduce-scatters as symmetric windows, for which NCCL has faster kernels "
       "where all ranks of a group share an NVLink domain");
+  s.flag(
+      "nccl_copy_engines", &Comm::nccl_copy_engines,
+      "all-gathers by copy engines where NCCL can (groups within an NVLink domain), which leaves all thread blocks to "
+      "computation; requires nccl_windows");
   return s.take();
 }
 

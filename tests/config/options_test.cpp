@@ -53,7 +53,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> promised = {
     {"checkpoint", {"directory", "every", "at_end", "keep", "keep_every", "async", "ranks_per_file", "resume", "data"}},
     {"metrics", {"every", "trace_steps", "memory_snapshot", "tensorboard", "report", "peak_flops"}},
     {"device", {"type", "threads", "cuda_graphs"}},
-    {"comm", {"backend", "timeout_seconds", "lane_threads", "nccl_max_ctas", "nccl_windows"}},
+    {"comm", {"backend", "timeout_seconds", "lane_threads", "nccl_max_ctas", "nccl_windows", "nccl_copy_engines"}},
 };
 
 TEST(ExplainOptions, ShowsEveryPromisedKeyOnALineOfItsOwn) {

@@ -143,7 +143,8 @@ RunConfig everything_set() {
             .timeout_seconds = 1.5,
             .lane_threads = false,
             .nccl_max_ctas = 8,
-            .nccl_windows = true};
+            .nccl_windows = true,
+            .nccl_copy_engines = true};
   return c;
 }
 

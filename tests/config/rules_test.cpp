@@ -197,6 +197,12 @@ TEST(Rules, SettingsOfNcclNeedNccl) {
               HasSubstr("nccl_windows = true is for NCCL, and device.type = \"cpu\""));
 }
 
+TEST(Rules, CopyEnginesOfNcclHaveWindows) {
+  EXPECT_EQ(mistakes_with({"comm.nccl_copy_engines=true", "comm.nccl_windows=true"}), "");
+  EXPECT_THAT(mistakes_with({"comm.nccl_copy_engines=true"}), HasSubstr("add comm.nccl_windows = true"));
+  EXPECT_THAT(mistakes_with({"comm.nccl_copy_engines=true", "comm.backend=mpi"}), HasSubstr("is for NCCL"));
+}
+
 TEST(Rules, NcclIsNotAskedToMoveTensorsOfTheHost) {
   EXPECT_EQ(mistakes_with({"comm.backend=nccl"}), "");
   EXPECT_EQ(mistakes_with({"comm.backend=nccl", "device.type=cuda", "memory.activation_offload=true"}), "");

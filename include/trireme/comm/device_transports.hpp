@@ -39,6 +39,7 @@ struct NcclSettings {
   int max_ctas = 0;               ///< thread blocks of a collective at most (ncclConfig_t::maxCTAs); 0: NCCL decides
   int per_root = ranks_per_root;  ///< ranks of one root at start-up
   bool windows = false;           ///< what collectives of parameter blocks read and write lies in windows
+  bool copy_engines = false;      ///< gathers of windows by copy engines (NCCL_CTA_POLICY_ZERO, NCCL 2.28)
 };
 
 /// Memory for windows on `device`, [elements], zeroed, from ncclMemAlloc, whose pages are 2 MiB; charged to `category`

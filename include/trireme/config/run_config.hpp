@@ -257,6 +257,7 @@ struct Comm {
   std::optional<bool> lane_threads;  ///< absent: where a rank has a core to spare for them
   std::int64_t nccl_max_ctas = 0;    ///< thread blocks of an NCCL collective at most; 0: NCCL decides
   bool nccl_windows = false;         ///< memory of gathers and reductions is registered with NCCL
+  bool nccl_copy_engines = false;    ///< gathers of registered memory by copy engines, not thread blocks
 };
 
 /// A whole run file, validated: every derived default filled in that does not depend on the number of ranks.

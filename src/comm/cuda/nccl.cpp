@@ -33,6 +33,14 @@ ncclConfig_t configured(const NcclSettings& settings) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   if (settings.max_ctas > 0) config.maxCTAs = settings.max_ctas;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+  if (settings.copy_engines) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+#else
+  if (settings.copy_engines)
+    throw EnvironmentError(fmt::format(
+        "comm.nccl_copy_engines = true requires NCCL 2.28, but this trireme was built with {}.{}.{}. Leave it out.",
+        NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH));
+#endif
   return config;
 }
 

@@ -28,7 +28,9 @@ JobOptions job_options(const config::RunConfig& config, const Environment& envir
                                                                    : comm::TransportChoice::automatic,
           .device = environment.device.device,
           .link = environment.device.link,
-          .nccl = {.max_ctas = static_cast<int>(config.comm.nccl_max_ctas), .windows = config.comm.nccl_windows},
+          .nccl = {.max_ctas = static_cast<int>(config.comm.nccl_max_ctas),
+                   .windows = config.comm.nccl_windows,
+                   .copy_engines = config.comm.nccl_copy_engines},
           .control_over_link = config.comm.backend == config::Backend::nccl,
           .record_timeline = !config.metrics.trace_steps.empty()};
 }

@@ -28,7 +28,12 @@ using trireme::test::gpu::nccl::shared_bytes;
 namespace {
 
 std::atomic<int> times_in_progress = 0, splits = 0;
-std::vector<int> max_ctas;  // communicators are made by one thread
+std::vector<int> max_ctas, cta_policies;  // communicators are made by one thread
+
+void note(const ncclConfig_t& config) {
+  max_ctas.push_back(config.maxCTAs);
+  cta_policies.push_back(config.CTAPolicy);
+}
 
 /// What the ranks of a new communicator share; null where it cannot be had.
 Shared* open_shared(const ncclUniqueId& id) {
@@ -59,7 +64,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* made, int ranks, int rank, int
   Shared* const shared = open_shared(ids[0]);
   if (shared == nullptr) return ncclSystemError;
   *made = new ncclComm{rank, ranks, shared};
-  max_ctas.push_back(config->maxCTAs);
+  note(*config);
   const Inside inside(*made);
   return (*made)->launch([over = *made, all = std::vector<ncclUniqueId>(ids, ids + count)] {
     // Every rank has the same ids, each of another root.
@@ -84,7 +89,7 @@ ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* ma
   if (colour != 0 || key != first->rank || config->blocking != 0 || config->splitShare != 0) return ncclInvalidArgument;
   const Inside inside(first);
   *made = nullptr;
-  max_ctas.push_back(config->maxCTAs);
+  note(*config);
   return first->launch([first, made] {
     ncclUniqueId id{};
     ncclResult_t had = ncclSuccess;
@@ -102,6 +107,7 @@ ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* ma
 }
 int ncclSplits() { return splits; }
 std::vector<int> ncclMaxCtas() { return max_ctas; }
+std::vector<int> ncclCtaPolicies() { return cta_policies; }
 
 namespace {
 

@@ -105,7 +105,7 @@ TEST_F(NcclThreads, LimitsTheThreadBlocksOfEveryCommunicator) {
   expect_gathers(*second, world_, device_);
 }
 
-TEST_F(NcclThreads, LimitTheThreadBlocksThatTheRunFileSays) {
+TEST_F(NcclThreads, HaveThePolicyOfThreadBlocksOfTheRunFile) {
   if (world_.size() == 1) GTEST_SKIP() << "one rank has no communicator between ranks";
   const test::TokenFiles files(world_, 257);
   for (const std::int64_t pipeline : {1, 2}) {
@@ -113,6 +113,7 @@ TEST_F(NcclThreads, LimitTheThreadBlocksThatTheRunFileSays) {
     config.mesh.pipeline = pipeline;
     config.batch = {.global = 16, .micro = 1};
     config.comm.nccl_max_ctas = 3;
+    config.comm.nccl_windows = config.comm.nccl_copy_engines = pipeline == 1;
     train::Environment environment;
     environment.device.device = device_;
     environment.device.link = DeviceLink::nccl;
@@ -123,6 +124,10 @@ TEST_F(NcclThreads, LimitTheThreadBlocksThatTheRunFileSays) {
     EXPECT_EQ(std::count(all.begin() + static_cast<std::ptrdiff_t>(before), all.end(), 3),
               static_cast<std::ptrdiff_t>(all.size() - before));
     EXPECT_GT(all.size(), before);
+    const std::vector<int> policies = ncclCtaPolicies();
+    EXPECT_EQ(std::count(policies.begin() + static_cast<std::ptrdiff_t>(before), policies.end(),
+                         pipeline == 1 ? NCCL_CTA_POLICY_ZERO : 0),
+              static_cast<std::ptrdiff_t>(all.size() - before));
     EXPECT_EQ(ncclSplits() > splits, world_.size() > pipeline) << "a second lane of a group splits";
   }
 }

@@ -21,8 +21,9 @@ struct ncclUniqueId {
   std::array<char, 128> name;
 };
 struct ncclConfig_t {
-  int blocking = 1, splitShare = 0, maxCTAs = 0;
+  int blocking = 1, splitShare = 0, maxCTAs = 0, CTAPolicy = 0;
 };
+#define NCCL_CTA_POLICY_ZERO 2
 #define NCCL_CONFIG_INITIALIZER \
   {}
 
@@ -51,8 +52,9 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* made, int ranks, int rank, int
 ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* made, ncclConfig_t* config);
 /// How many were made by a split (all of this process), for tests.
 int ncclSplits();
-/// maxCTAs of the communicators that were made (of this process, in order), for tests.
+/// maxCTAs of the communicators that were made (of this process, in order), and their CTAPolicy, for tests.
 std::vector<int> ncclMaxCtas();
+std::vector<int> ncclCtaPolicies();
 /// How often a communicator was found in progress (all of this process), for tests.
 int ncclTimesInProgress();
 ncclResult_t ncclCommGetAsyncError(ncclComm_t of, ncclResult_t* state);
