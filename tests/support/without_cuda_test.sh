@@ -15,11 +15,19 @@ status=0
 grep -q "device.type = \"cuda\", but .*${REASON:-this trireme was built without CUDA}" err.txt || fail "$(cat err.txt)"
 [[ -n ${TRIREME:-} ]] || exit 0
 
-loaded() {  # how many of CUDA's libraries `trireme` loads
-  LD_DEBUG=files "$TRIREME" doctor --help 2>&1 >help.txt | grep -cE 'calling init: .*(torch_cuda|libcublas|libnccl)' || true
-  grep -q 'Usage: trireme doctor' help.txt || fail "no help: $(cat help.txt)"
+loaded() {  # how many of CUDA's libraries `trireme` loads for these arguments
+  LD_DEBUG=files "$TRIREME" "$@" 2>&1 >out.txt | grep -cE 'calling init: .*(torch_cuda|libcublas|libnccl)' || true
 }
-ldconfig -p | grep 'libcuda\.so\.1 ' >/dev/null || [[ $(loaded) == 0 ]] || fail "libraries of CUDA are loaded where there is no driver"
+ldconfig -p | grep 'libcuda\.so\.1 ' >/dev/null || [[ $(loaded doctor --nonsense) == 0 ]] || fail "libraries of CUDA are loaded where there is no driver"
 cc -shared -x c -o libcuda.so.1 /dev/null
 export LD_LIBRARY_PATH=$work${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-(($(loaded) >= 3)) || fail "no library of CUDA is loaded where there is a driver"
+(($(loaded doctor --nonsense) >= 3)) || fail "no library of CUDA is loaded where there is a driver"
+# ... nor where a command uses no GPU, whatever the machine has.
+printf 'Some text.\n' >text.txt
+for arguments in 'doctor --help' 'init --help' models 'tokenize --tokenizer bytes -o tokens.bin text.txt' 'report none' \
+  'train none.toml --set device.type=cpu' 'evaluate none tokens.bin --device cpu'; do
+  # shellcheck disable=SC2086  # several arguments in one variable
+  [[ $(loaded $arguments) == 0 ]] || fail "libraries of CUDA are loaded by $arguments"
+done
+[[ -s tokens.bin ]] || fail "no tokens: $(cat out.txt)"
+"$TRIREME" doctor --help | grep -q 'Usage: trireme doctor' || fail 'no help'

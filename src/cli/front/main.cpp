@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <span>
 #include <string_view>
 
 #include "cli/commands.hpp"
@@ -53,16 +55,33 @@ bool there_is_a_driver() {
   return driver != nullptr;
 }
 
-/// The full program that fits this machine.
-files::path program_for_this_machine() {
-  files::path program = full_program();
-  files::path without_cuda = program.parent_path() / "cpu" / program.filename();
-  return files::exists(without_cuda) && !there_is_a_driver() ? without_cuda : program;
+/// Whether the command line uses no GPU, whatever this machine has: by its command, for help, or because it says so. A
+/// run file's own device.type is not looked at where thousands of ranks would read it.
+bool uses_no_gpu(std::span<const char* const> arguments) {
+  constexpr std::array<std::string_view, 9> commands{"tokenize", "models", "report",     "inspect", "verify",
+                                                     "export",   "import", "completion", "man"};
+  constexpr std::array<std::string_view, 4> words{"--help", "-h", "device.type=cpu", "--device=cpu"};
+  if (arguments.size() > 1 && std::ranges::find(commands, arguments[1]) != commands.end()) return true;
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const std::string_view word = arguments[i];
+    if (std::ranges::find(words, word) != words.end() || word == "--set=device.type=cpu") return true;
+    if (word == "cpu" && std::string_view(arguments[i - 1]) == "--device") return true;
+  }
+  return false;
 }
 
-/// Replaces this process: the same arguments, environment and process id.
-[[noreturn]] void become_full_program(char** argv) {
-  const files::path program = program_for_this_machine();
+/// The full program that fits this machine.
+files::path program_for_this_machine(bool no_gpu) {
+  files::path program = full_program();
+  files::path without_cuda = program.parent_path() / "cpu" / program.filename();
+  return files::exists(without_cuda) && (no_gpu || !there_is_a_driver()) ? without_cuda : program;
+}
+
+/// Replaces this process: the same arguments, environment and process id. no_gpu: the run file says so.
+[[noreturn]] void become_full_program(char** argv, bool no_gpu = false) {
+  std::size_t count = 0;
+  while (argv[count] != nullptr) ++count;
+  const files::path program = program_for_this_machine(no_gpu || uses_no_gpu(std::span(argv, count)));
   (void)std::fflush(stdout);
   ::execv(program.c_str(), argv);
   throw EnvironmentError(fmt::format("{} could not be started: {}", program.string(), std::strerror(errno)));
@@ -104,9 +123,11 @@ int train(int argc, char** argv) {
   } catch (const CLI::ParseError&) {
     become_full_program(argv);  // it knows what was meant
   }
+  bool no_gpu = false;
   if (!cli::launched(cli::environment))
-    (void)config::load_run_file(arguments.run_file.path, arguments.run_file.overrides);
-  become_full_program(argv);
+    no_gpu = config::load_run_file(arguments.run_file.path, arguments.run_file.overrides).device.type ==
+             config::DeviceType::cpu;
+  become_full_program(argv, no_gpu);
 }
 
 int run(int argc, char** argv) {
