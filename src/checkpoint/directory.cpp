@@ -2,6 +2,7 @@
 #include "trireme/checkpoint/directory.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +16,7 @@
 #include "checkpoint/hdf5.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/base/io/concurrently.hpp"
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/log.hpp"
@@ -49,8 +51,19 @@ std::vector<fs::path> entries(const std::string& directory) {
   return paths;
 }
 
+bool is_own_directory(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(fs::symlink_status(path, error));
+}
+
 void remove_or_warn(const fs::path& path) {
   std::error_code error;
+  // The many files first, several at a time; never what lies behind a link.
+  const fs::path shards = path / "shards";
+  if (is_own_directory(path) && is_own_directory(shards)) {
+    const std::vector<fs::path> files = io::entries_of(shards, error);
+    io::concurrently(files.size(), [&](std::size_t i) { (void)::unlink(files[i].c_str()); });
+  }
   fs::remove_all(path, error);
   if (error) log::warning(fmt::format("{}: cannot be removed: {}; remove it by hand", path.string(), error.message()));
 }
@@ -66,9 +79,11 @@ std::string wrong_with(const std::string& path, const SavedFile& file) {
 }
 
 void check_files(const std::string& path, std::span<const SavedFile> files) {
+  std::vector<std::string> wrong(files.size());
+  io::concurrently(files.size(), [&](std::size_t i) { wrong[i] = wrong_with(path, files[i]); });
   Mistakes mistakes;
-  for (const SavedFile& file : files)
-    if (const std::string wrong = wrong_with(path, file); !wrong.empty()) mistakes.add(wrong);
+  for (const std::string& message : wrong)
+    if (!message.empty()) mistakes.add(message);
   if (!mistakes.empty())
     throw CheckpointError(fmt::format("{} of {} files are missing or have another size: {}; use another checkpoint",
                                       mistakes.messages().size(), files.size(), mistakes.messages().front()));

@@ -17,7 +17,6 @@ namespace {
 
 constexpr std::int64_t small_bytes = 64 << 10;  // below, MPI's own all-gather: O(log ranks) messages
 constexpr int partners_in_flight = 8;           // of a large all-gather
-constexpr std::int64_t smallest_chunk = 1024;   // elements
 
 class MpiTransport final : public Transport {
  public:
@@ -168,7 +167,7 @@ void MpiTransport::reduce_scatter(const float* whole, float* mine, Parts element
                                   mpi::Wait& wait) {
   const auto run = [&]<class Term>(Term) {
     const std::int64_t chunk_slots = Exchange<Term>::slots(size()) * static_cast<std::int64_t>(sizeof(Term));
-    const std::int64_t chunk = std::min(elements.part, std::max(smallest_chunk, staging_bytes_ / (2 * chunk_slots)));
+    const std::int64_t chunk = std::min(elements.part, chunk_elements(chunk_slots, Bytes{staging_bytes_}));
     std::byte* const memory = staging(2 * chunk * chunk_slots);
     // Two chunks are under way: one arrives while the other is summed.
     std::array<Exchange<Term>, 2> chunks{Exchange<Term>(*this, whole, elements, chunk, memory),
@@ -213,6 +212,13 @@ void MpiTransport::exchange(const std::byte* out, std::byte* in, std::int64_t by
 }
 
 }  // namespace
+
+std::int64_t chunk_elements(std::int64_t slot_bytes, Bytes staging_bytes) {
+  constexpr std::int64_t long_enough = 1024, least = 16;
+  const std::int64_t wanted = std::max(long_enough, staging_bytes.value / (2 * slot_bytes));
+  const std::int64_t most = std::max(staging_bytes, most_mpi_staging).value / (2 * slot_bytes);
+  return std::max(least, std::min(wanted, most));
+}
 
 std::unique_ptr<Transport> mpi_transport(const mpi::Communicator& communicator, const StagingSource& staging,
                                          Bytes staging_bytes) {

@@ -27,13 +27,13 @@ constexpr std::int64_t least_bytes = 512;
 /// A flush to disk moves no bytes that this process could count. For so many timeouts a slow disk is taken for at work.
 constexpr double timeouts_of_a_flush = 10;
 
-std::int64_t time_of(const std::string& path) {
+}  // namespace
+
+std::int64_t heartbeat_time(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return 0;
   return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
-
-}  // namespace
 
 std::int64_t bytes_moved() {
   std::ifstream file("/proc/self/io");
@@ -44,8 +44,8 @@ std::int64_t bytes_moved() {
   return sum;
 }
 
-Heartbeat::Heartbeat(std::string path, double timeout_seconds)
-    : path_(std::move(path)), timeout_seconds_(timeout_seconds), file_time_(time_of(path_)) {}
+Heartbeat::Heartbeat(std::string path, double timeout_seconds, std::int64_t before)
+    : path_(std::move(path)), timeout_seconds_(timeout_seconds), file_time_(before) {}
 
 void Heartbeat::beat() {
   const Clock::time_point now = Clock::now();
@@ -61,7 +61,7 @@ Heartbeat::Clock::time_point Heartbeat::last() {
   const Clock::time_point now = Clock::now();
   if (now - looked_.load() < bounded_duration(timeout_seconds_ / 20)) return seen_;
   looked_ = now;
-  const std::int64_t time = time_of(path_);
+  const std::int64_t time = heartbeat_time(path_);
   if (time != 0 && file_time_.exchange(time) != time) seen_ = now;
   return seen_;
 }

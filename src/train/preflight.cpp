@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "train/save/checkpoint_files.hpp"
 #include "train/setup/host_memory.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file_system.hpp"
@@ -103,7 +104,8 @@ void check_device(const config::Device& device) {
 }
 
 /// What the file system of the checkpoints wants to be told before the first save.
-void hint_at_striping(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {
+void hint_at_files(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh,
+                   int node_ranks) {
   if (!saves_checkpoints(config)) return;
   constexpr std::int64_t parameter_and_moments = 3 * 4;  // bytes
   const std::string hint =
@@ -111,6 +113,8 @@ void hint_at_striping(const config::RunConfig& config, const model::Model& model
                         checkpoint::files_of(mesh.of_storage(), config.checkpoint.ranks_per_file),
                         Bytes{parameter_and_moments * model.elements()});
   if (!hint.empty()) log::info(hint);
+  const std::string files = ranks_per_file_hint(mesh.of_storage(), config.checkpoint.ranks_per_file, node_ranks);
+  if (!files.empty()) log::info(files);
 }
 
 /// Whether the run writes or reads a checkpoint: what it needs is looked for before it begins.
@@ -159,7 +163,7 @@ std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
   check_data(complete);
   if (needs_hdf5(complete)) checkpoint::check_hdf5();
   check_output_directory(complete);
-  hint_at_striping(complete, model, mesh);
+  hint_at_files(complete, model, mesh, node_ranks);
   return config::print_run_file(config);
 }
 

@@ -53,7 +53,7 @@ class HeartbeatTest : public testing::Test {
 };
 
 TEST_F(HeartbeatTest, IsSeenByOtherRanks) {
-  Heartbeat here(path_, 0.04), there(path_, 0.04);
+  Heartbeat here(path_, 0.04, 0), there(path_, 0.04, 0);
   std::this_thread::sleep_for(20ms);
   EXPECT_EQ(there.last(), Heartbeat::Clock::time_point{}) << "nobody has moved";
   here.beat();
@@ -68,20 +68,21 @@ TEST_F(HeartbeatTest, IsSeenByOtherRanks) {
 }
 
 TEST_F(HeartbeatTest, OfAnEarlierRunDoesNotCount) {
+  EXPECT_EQ(heartbeat_time(path_), 0);
   std::ofstream(path_) << "";
-  Heartbeat heartbeat(path_, 0.04);
+  Heartbeat heartbeat(path_, 0.04, heartbeat_time(path_));
   std::this_thread::sleep_for(10ms);
   EXPECT_EQ(heartbeat.last(), Heartbeat::Clock::time_point{});
 }
 
 TEST_F(HeartbeatTest, LeavesNothingBehindShortWork) {
-  Heartbeat heartbeat(path_, 600);
+  Heartbeat heartbeat(path_, 600, 0);
   heartbeat.beat();
   EXPECT_TRUE(directory_.names().empty());
 }
 
 TEST_F(HeartbeatTest, ComesWhileBytesMoveAndNotWhileTheyRest) {
-  Heartbeat here(path_, 0.2), there(path_, 0.2);
+  Heartbeat here(path_, 0.2, 0), there(path_, 0.2, 0);
   std::atomic<int> progress = 0;
   const FileWork work(here, [&] { ++progress; });
   std::ofstream file(directory_ / "shard", std::ios::binary);
@@ -98,7 +99,7 @@ TEST_F(HeartbeatTest, ComesWhileAFileIsFlushedButNotForEver) {
   const std::string file = directory_ / "shard";
   std::ofstream(file) << "bytes";
   const int descriptor = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
-  Heartbeat here(path_, 0.5), there(path_, 0.5);
+  Heartbeat here(path_, 0.5, 0), there(path_, 0.5, 0);
   std::atomic<int> progress = 0;
   const FileWork work(here, [&] { ++progress; });
   slow_disk = true;

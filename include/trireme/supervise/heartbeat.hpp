@@ -10,6 +10,9 @@
 
 namespace trireme::supervise {
 
+/// When the file was written last, in nanoseconds as its file system has it; 0: there is none.
+[[nodiscard]] std::int64_t heartbeat_time(const std::string& path);
+
 /// How the ranks of a job learn that one of them still works where all others wait for it (the end of a save, an
 /// export) and no collective tells: by the time of a file that all see. Nothing is written in work shorter than a
 /// quarter of the timeout. Any thread may call it.
@@ -17,8 +20,8 @@ class Heartbeat {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// path: on a file system that all ranks see.
-  Heartbeat(std::string path, double timeout_seconds);
+  /// path: on a file system that all ranks see. before: its `heartbeat_time` now, which one rank looks up for all.
+  Heartbeat(std::string path, double timeout_seconds, std::int64_t before);
 
   /// Work on files begins: it may be short.
   void begin() { beaten_ = Clock::now(); }
@@ -32,7 +35,7 @@ class Heartbeat {
  private:
   std::string path_;
   double timeout_seconds_;
-  std::atomic<std::int64_t> file_time_;  ///< nanoseconds, as the file system has it; 0: no file
+  std::atomic<std::int64_t> file_time_;  ///< `heartbeat_time`
   std::atomic<Clock::time_point> seen_{}, looked_{}, beaten_{Clock::now()};
 };
 

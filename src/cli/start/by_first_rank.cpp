@@ -37,7 +37,7 @@ std::string by_first_rank(const mpi::Communicator& world, double timeout_seconds
     using Clock = supervise::Heartbeat::Clock;
     const std::chrono::duration<double> pause(timeout_seconds / 8);
     auto told = Clock::now();
-    supervise::Heartbeat no_file("", timeout_seconds);
+    supervise::Heartbeat no_file("", timeout_seconds, 0);
     const supervise::FileWork files(no_file, [&] {
       if (Clock::now() - told < pause) return;
       told = Clock::now();

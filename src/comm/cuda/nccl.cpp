@@ -9,8 +9,10 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/flight.hpp"
+#include "trireme/mpi/gather.hpp"
 
 namespace trireme::comm::nccl {
 namespace {
@@ -27,6 +29,22 @@ std::string others(const mpi::Communicator& communicator) {
   const int more = communicator.size() - 1 - named;
   if (communicator.size() == 2) return names;
   return more > 0 ? fmt::format("one of {} and {} more ranks", names, more) : "one of " + names;
+}
+
+/// The ids that ranks 0, per_root, 2 per_root, ... make, on every rank: gathered by rank 0 where there are several, and
+/// broadcast by it. Waits to the communicator's deadline. Collective over it.
+std::vector<ncclUniqueId> ids_of_roots(const mpi::Communicator& communicator, int per_root) {
+  std::string own;
+  if (communicator.rank() % per_root == 0) {
+    ncclUniqueId id;
+    check(ncclGetUniqueId(&id), "make an id for a communicator");
+    own.assign(reinterpret_cast<const char*>(&id), sizeof id);
+  }
+  if (communicator.size() > per_root) own = join(mpi::gather_texts(communicator, own), "");
+  const std::string all = mpi::broadcast_text(communicator, std::move(own));
+  std::vector<ncclUniqueId> ids(all.size() / sizeof(ncclUniqueId));
+  std::memcpy(ids.data(), all.data(), all.size());
+  return ids;
 }
 
 ncclConfig_t configured(const NcclSettings& settings) {
@@ -57,17 +75,7 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle, std::s
 
 Handle::Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline, const NcclSettings& settings)
     : others_(others(communicator)), exceptions_at_construction_(std::uncaught_exceptions()), deadline_(deadline) {
-  std::vector<ncclUniqueId> ids(
-      static_cast<std::size_t>((communicator.size() + settings.per_root - 1) / settings.per_root));
-  int root = 0;
-  for (ncclUniqueId& id : ids) {
-    if (communicator.rank() == root) check(ncclGetUniqueId(&id), "make an id for a communicator");
-    std::string bytes(sizeof id, '\0');
-    std::memcpy(bytes.data(), &id, sizeof id);
-    bytes = mpi::broadcast_text(communicator, std::move(bytes), root);  // to the communicator's deadline
-    std::memcpy(&id, bytes.data(), sizeof id);
-    root += settings.per_root;
-  }
+  std::vector<ncclUniqueId> ids = ids_of_roots(communicator, settings.per_root);
   ncclConfig_t config = configured(settings);
   check(ncclCommInitRankScalable(&handle_, communicator.size(), communicator.rank(), static_cast<int>(ids.size()),
                                  ids.data(), &config),

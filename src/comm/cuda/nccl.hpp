@@ -30,8 +30,8 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle = nullp
 /// without a lock of NCCL's own.
 class Handle {
  public:
-  /// Collective over `communicator`: the ids of every `settings.per_root`th rank go round by MPI. The current CUDA
-  /// device is this rank's.
+  /// Collective over `communicator`: the ids of every `settings.per_root`th rank come by one gather and one broadcast
+  /// of MPI. The current CUDA device is this rank's.
   Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline, const NcclSettings& settings);
   /// Splits `first`, a communicator of the same ranks, which saves its start-up; they share nothing afterwards.
   /// Collective over it; nobody else launches over it meanwhile.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trireme/mpi/abort.hpp"
+#include "trireme/mpi/mpi.hpp"
 #include "trireme/supervise/hang_reports.hpp"
 
 namespace trireme::train {
@@ -15,11 +16,19 @@ namespace {
 /// A collective has its own deadline and knows what it waits for, so it reports first.
 constexpr double watchdog_share = 1.25;
 
+/// One rank looks.
+std::int64_t heartbeat_before(const std::string& output, const mpi::Communicator& world) {
+  std::int64_t time = world.rank() == 0 ? supervise::heartbeat_time(supervise::heartbeat_path(output)) : 0;
+  mpi::check(MPI_Bcast(&time, 1, MPI_INT64_T, 0, world.handle()), "share the time of the heartbeat");
+  return time;
+}
+
 }  // namespace
 
 Supervision::Supervision(const config::RunConfig& config, const mpi::Communicator& world)
     : config_(config),
-      heartbeat_(supervise::heartbeat_path(config.run.output), config.comm.timeout_seconds),
+      heartbeat_(supervise::heartbeat_path(config.run.output), config.comm.timeout_seconds,
+                 heartbeat_before(config.run.output, world)),
       world_(world.duplicate()),
       watchdog_({.timeout_seconds = watchdog_share * config.comm.timeout_seconds,
                  .dump_path = dump_path(),

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/base/io/concurrently.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace trireme::io {
+namespace {
+
+TEST(Concurrently, CallsForEachNumberOnce) {
+  for (const std::size_t count : {0, 1, 63, 64, 200, 16384}) {
+    std::vector<std::atomic<int>> calls(count);
+    concurrently(count, [&](std::size_t i) { ++calls[i]; });
+    EXPECT_TRUE(std::ranges::all_of(calls, [](const std::atomic<int>& n) { return n == 1; })) << count;
+  }
+}
+
+TEST(Concurrently, HasSeveralThreadsForManyAndNoneForFew) {
+  // Each waits until the other is there: one thread alone would wait forever.
+  std::atomic<int> there = 0;
+  concurrently(128, [&](std::size_t i) {
+    if (i > 1) return;
+    ++there;
+    there.notify_all();
+    for (int now = there; now < 2; now = there) there.wait(now);
+  });
+  EXPECT_EQ(there, 2);
+  std::set<std::thread::id> ids;
+  concurrently(100, [&](std::size_t) { ids.insert(std::this_thread::get_id()); });
+  EXPECT_EQ(ids, std::set{std::this_thread::get_id()});
+}
+
+}  // namespace
+}  // namespace trireme::io
