@@ -6,6 +6,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "comm/cuda/nccl.hpp"
@@ -23,6 +24,7 @@ namespace {
 /// Terms of a reduction with bf16 on the wire that lie packed at a time: over all ranks, but no message is smaller than
 /// 64 KiB, below which networks are slow.
 constexpr std::int64_t packed_elements = std::int64_t{8} << 20, least_elements = std::int64_t{32} << 10;
+constexpr std::int64_t pack = 8;  // of 16 bytes: parts of an all-reduce begin at them
 
 /// bf16 [ranks, count] from `sent`, row r for rank r, into `received`, row r from rank r.
 ncclResult_t exchange_terms(const at::Tensor& sent, const at::Tensor& received, ncclComm_t comm, cudaStream_t on) {
@@ -43,10 +45,11 @@ class NcclTransport final : public DeviceTransport {
  public:
   /// how: the arguments of the communicator's Handle.
   template <class... How>
-  NcclTransport(const mpi::Communicator& communicator, c10::Device device, const How&... how)
+  NcclTransport(const mpi::Communicator& communicator, c10::Device device, bool windows, const How&... how)
       : DeviceTransport(device),
         rank_(communicator.rank()),
         size_(communicator.size()),
+        windows_(windows),
         handle_(how...),
         watch_(handle_) {}
 
@@ -162,20 +165,31 @@ class NcclTransport final : public DeviceTransport {
   void exchange_and_sum(const float* terms, std::int64_t part, std::int64_t elements, float* sum, bool accumulate,
                         mpi::Wait& wait) {
     const device::ChargeTo charge(device::Category::communication);
-    const at::Tensor sent = at::empty({size_, elements}, at::TensorOptions(at::kBFloat16).device(device()));
-    const at::Tensor received = at::empty_like(sent);
+    const at::Tensor sent = wire(0, elements, wait), received = wire(1, elements, wait);
     cuda::pack_terms(terms, size_, part, elements, sent.mutable_data_ptr<c10::BFloat16>());
     handle_.launch("exchange", wait, [&](ncclComm_t comm) { return exchange_terms(sent, received, comm, stream()); });
     cuda::sum_terms(received.const_data_ptr<c10::BFloat16>(), size_, elements, sum, accumulate);
   }
 
+  /// [size, columns] in bf16, for terms on the wire: new, or, with windows, the beginning of one of two buffers of the
+  /// most that a piece takes, which are registered at the first one. On one stream each piece is done with before the
+  /// next.
+  at::Tensor wire(std::size_t which, std::int64_t columns, mpi::Wait& wait) {
+    if (!windows_) return at::empty({size_, columns}, at::TensorOptions(at::kBFloat16).device(device()));
+    at::Tensor& buffer = wire_[which];
+    if (!buffer.defined()) {
+      const std::int64_t most = std::max(packed_elements, least_elements * size_) + pack * size_;
+      buffer = window_memory(device::Category::communication, most, DType::bf16, device());
+      handle_.add_window(buffer, wait);
+    }
+    return buffer.narrow(0, 0, size_ * columns).view({size_, columns});
+  }
+
   /// data [count] = the sum, rounded, of what all ranks hold, rounded: each sums a part of it. Two buffers of bf16, and
   /// three kernels beside NCCL's.
   void sum_everywhere(float* data, std::int64_t count, mpi::Wait& wait) {
-    constexpr std::int64_t pack = 8;  // of 16 bytes: parts begin at them
     const std::int64_t part = ((count + size_ - 1) / size_ + pack - 1) / pack * pack;
-    const at::Tensor terms = at::empty({size_, part}, at::TensorOptions(at::kBFloat16).device(device()));
-    const at::Tensor received = at::empty_like(terms);
+    const at::Tensor terms = wire(0, part, wait), received = wire(1, part, wait);
     auto* const whole = terms.mutable_data_ptr<c10::BFloat16>();
     cuda::pack_whole(data, count, size_ * part, whole);
     handle_.launch("exchange", wait, [&](ncclComm_t comm) { return exchange_terms(terms, received, comm, stream()); });
@@ -199,6 +213,8 @@ class NcclTransport final : public DeviceTransport {
   }
 
   int rank_, size_;
+  bool windows_;
+  std::array<at::Tensor, 2> wire_;
   nccl::Handle handle_;
   nccl::Watch watch_;  ///< after the handle: it ends before that
 };
@@ -209,11 +225,13 @@ std::unique_ptr<Transport> nccl_transport(const mpi::Communicator& communicator,
                                           const mpi::Deadline& deadline, const Transport* first,
                                           const NcclSettings& settings) {
   const c10::cuda::CUDAGuard guard(device);
-  if (first == nullptr) return std::make_unique<NcclTransport>(communicator, device, communicator, deadline, settings);
+  if (first == nullptr)
+    return std::make_unique<NcclTransport>(communicator, device, settings.windows, communicator, deadline, settings);
   const auto* const split = dynamic_cast<const NcclTransport*>(first);
   invariant(split != nullptr && split->size() == communicator.size() && split->rank() == communicator.rank(),
             "NCCL splits a communicator of the same ranks");
-  return std::make_unique<NcclTransport>(communicator, device, split->handle(), communicator, deadline, settings);
+  return std::make_unique<NcclTransport>(communicator, device, settings.windows, split->handle(), communicator,
+                                         deadline, settings);
 }
 
 }  // namespace trireme::comm

@@ -30,7 +30,7 @@ struct Message {
 };
 std::atomic<int> inside_windows = 0, outside_windows = 0;
 
-/// Whether a gather or reduction of `to_bytes` from `from_bytes` could be done in windows.
+/// Whether a gather, reduction or exchange of `to_bytes` from `from_bytes` could be done in windows.
 void note_windows(const ncclComm& over, const void* from, std::size_t from_bytes, const void* to,
                   std::size_t to_bytes) {
   ++(over.in_a_window(from, from_bytes) && over.in_a_window(to, to_bytes) ? inside_windows : outside_windows);
@@ -141,7 +141,8 @@ ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer
 
 ncclResult_t ncclAlltoAll(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t over,
                           cudaStream_t on) {
-  const std::size_t bytes = count * size_of(type);
+  const std::size_t bytes = count * size_of(type), whole = bytes * static_cast<std::size_t>(over->size);
+  note_windows(*over, from, whole, to, whole);
   (void)ncclGroupStart();
   for (int r = 0; r < over->size; ++r) {
     const std::size_t offset = static_cast<std::size_t>(r) * bytes;

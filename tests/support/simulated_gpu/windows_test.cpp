@@ -99,6 +99,9 @@ TEST_F(Windows, HoldWhatEveryGatherAndReductionReadsAndWrites) {
   deferred.sync.policy = config::SyncPolicy::deferred;
   deferred.precision.compute = DType::bf16;
   expect_windows(deferred, world_, options_, "deferred in bf16");
+  config::RunConfig on_the_wire = usual;
+  on_the_wire.precision.reduce = config::Reduce::bf16_wire;
+  expect_windows(on_the_wire, world_, options_, "terms of bf16");
   for (const auto offload : {config::Offload::optimizer, config::Offload::parameters}) {
     config::RunConfig offloads = usual;
     offloads.memory.offload = offload;
@@ -110,6 +113,8 @@ TEST_F(Windows, HoldWhatEveryGatherAndReductionReadsAndWrites) {
     hybrid.sync.policy = config::SyncPolicy::immediate_all;
     hybrid.sync.reshard_after_forward = 2;
     expect_windows(hybrid, world_, options_, "hybrid");
+    hybrid.precision.reduce = config::Reduce::bf16_wire;
+    expect_windows(hybrid, world_, options_, "hybrid with terms of bf16");
     config::RunConfig groups = usual;
     groups.sync.reshard_after_forward = 2;
     expect_windows(groups, world_, options_, "copies in groups");

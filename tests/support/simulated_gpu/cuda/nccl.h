@@ -37,8 +37,8 @@ ncclResult_t ncclMemFree(void* memory);
 /// `window` is set when the launch has ended; an error where the ranks' sizes differ or memory is not ncclMemAlloc's.
 ncclResult_t ncclCommWindowRegister(ncclComm_t over, void* memory, std::size_t bytes, ncclWindow_t* window, int flags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t over, ncclWindow_t window);
-/// How many gathers and reductions to one rank read and wrote windows of their communicator only, and how many did not
-/// (all of this process), for tests; left: windows that their communicator still had at its end.
+/// How many gathers, exchanges and reductions to one rank read and wrote windows of their communicator only, and how
+/// many did not (all of this process), for tests; left: windows that their communicator still had at its end.
 struct NcclWindowUse {
   int inside = 0, outside = 0, left = 0;
 };
