@@ -32,10 +32,14 @@ std::optional<std::uint64_t> shuffle_seed(const config::Data& data, Split split,
 
 }  // namespace
 
-Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size) {
-  const bool train = split == Split::train;
+const std::vector<config::TokenSource>& sources_of(const config::Data& data, Split split) {
+  return split == Split::train ? data.train : data.validation;
+}
+
+Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size,
+                    std::span<const TokenPlace> places) {
   return std::make_shared<const std::vector<Dataset>>(open_datasets(
-      train ? data.train : data.validation, train && data.weighted, data.format, data.seq_len, vocab_size));
+      sources_of(data, split), split == Split::train && data.weighted, data.format, data.seq_len, vocab_size, places));
 }
 
 BatchReader::BatchReader(const config::Data& data, Split split, std::int64_t vocab_size, std::uint64_t run_seed,

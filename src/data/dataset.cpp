@@ -60,11 +60,13 @@ void Dataset::read_mask(std::int64_t sample, std::span<std::uint8_t> out) const 
 }
 
 std::vector<Dataset> open_datasets(const std::vector<config::TokenSource>& sources, bool weighted,
-                                   config::TokenFormat format, std::int64_t seq_len, std::int64_t vocab_size) {
+                                   config::TokenFormat format, std::int64_t seq_len, std::int64_t vocab_size,
+                                   std::span<const TokenPlace> places) {
+  invariant(places.empty() || places.size() == sources.size(), "every source has its place");
   std::vector<Dataset> datasets;
   std::vector<TokenFile> files;
-  for (const config::TokenSource& source : sources) {
-    files.emplace_back(source.path, format, vocab_size);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    files.emplace_back(places.empty() ? find_token_file(sources[i].path, format) : places[i], format, vocab_size);
     if (!weighted) continue;
     datasets.emplace_back(std::move(files), seq_len);
     files.clear();

@@ -136,15 +136,22 @@ std::string_view format_name(TokenFormat format) {
 
 std::string mask_path(const std::string& path) { return path + ".mask"; }
 
-TokenFile::TokenFile(const std::string& path, TokenFormat format, std::int64_t vocab_size)
-    : file_(token_path(path, format), "token file"), format_(format), vocab_size_(vocab_size) {
-  const std::string index_path = index_beside(file_.path());
-  const bool indexed = format == TokenFormat::megatron || (format == TokenFormat::automatic && has_index(index_path));
+TokenPlace find_token_file(const std::string& path, TokenFormat format) {
+  const std::string tokens = token_path(path, format);
+  const bool may_be_indexed = format == TokenFormat::megatron || format == TokenFormat::automatic;
+  return {.path = tokens,
+          .indexed = may_be_indexed && has_index(index_beside(tokens)),
+          .masked = exists(mask_path(tokens))};
+}
+
+TokenFile::TokenFile(const TokenPlace& place, TokenFormat format, std::int64_t vocab_size)
+    : file_(place.path, "token file"), format_(format), vocab_size_(vocab_size) {
+  const bool indexed = format == TokenFormat::megatron || place.indexed;
   if (!indexed && file_.size() == 0) {
     throw DataError(file_.name() + " is empty; was the tokenizer stopped? Make it again with `trireme tokenize`");
   }
   if (indexed) {
-    open_megatron(index_path);
+    open_megatron(place.indexed);
   } else if (format == TokenFormat::llmc || (format == TokenFormat::automatic && is_llmc(first_words(file_)[0]))) {
     open_llmc();
   } else if (format == TokenFormat::automatic) {
@@ -152,7 +159,7 @@ TokenFile::TokenFile(const std::string& path, TokenFormat format, std::int64_t v
   } else {
     open_raw(format == TokenFormat::uint16 ? TokenType::uint16 : TokenType::uint32);
   }
-  if (exists(mask_path(file_.path()))) open_mask();
+  if (place.masked) open_mask();
 }
 
 void TokenFile::open_mask() {
@@ -174,8 +181,9 @@ void TokenFile::read_mask(std::int64_t first, std::span<std::uint8_t> out) const
                                 first + (wrong - out.begin()), *wrong));
 }
 
-void TokenFile::open_megatron(const std::string& index_path) {
-  if (!has_index(index_path)) {
+void TokenFile::open_megatron(bool indexed) {
+  const std::string index_path = index_beside(file_.path());
+  if (!indexed) {
     throw DataError(fmt::format(
         "{}: data.format is megatron but there is no index {} beside it; name the .bin of a .bin/.idx pair, "
         "or set data.format = \"uint16\" or \"uint32\" for a raw file",

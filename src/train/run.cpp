@@ -13,6 +13,7 @@
 #include "train/engine/expert_room.hpp"
 #include "train/engine/nonfinite_steps.hpp"
 #include "train/engine/replicas.hpp"
+#include "train/open_tokens.hpp"
 #include "train/record/end_report.hpp"
 #include "train/reporter.hpp"
 #include "train/save/directory_locks.hpp"
@@ -66,8 +67,9 @@ class TrainingLoop {
     first_step_ = state_.step;
     if (config_.train.eval_every > 0) validation_.open();
     if (lacks_an_evaluation() && !evaluate(first_step_ - 1)) return stopped();
-    data::BatchReader reader(config_.data, data::Split::train, config_.model.vocab_size, config_.run.seed,
-                             job_.batch_shape(), {.position = state_.samples, .taken = state_.taken});
+    data::BatchReader reader(
+        open_tokens(supervision_.world(), config_.data, data::Split::train, config_.model.vocab_size), config_.data,
+        data::Split::train, config_.run.seed, job_.batch_shape(), {.position = state_.samples, .taken = state_.taken});
     for (std::int64_t step = first_step_; step < config_.train.steps; ++step) {
       saver_.print_news();
       stops_ = stopping_.asked();

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "train/open_tokens.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
@@ -19,7 +20,9 @@ void Validation::open() {
   for (const std::string& name : config::validation_sets(config_.data)) {
     config::Data data = config_.data;
     data.validation = config::validation_files(data, name);
-    sets_.push_back({.name = name, .files = data::open_split(data, data::Split::validation, config_.model.vocab_size)});
+    sets_.push_back(
+        {.name = name,
+         .files = open_tokens(supervision_.world(), data, data::Split::validation, config_.model.vocab_size)});
   }
 }
 

@@ -110,6 +110,21 @@ TEST(TokenFile, MegatronIsNamedByItsBinItsIdxOrTheirPrefix) {
   }
 }
 
+TEST(TokenFile, IsOpenedWhereAnotherRankFoundIt) {
+  const TemporaryDirectory dir;
+  write_megatron(dir / "x", TokenType::uint16, stored<std::uint16_t>(some_tokens), {7});
+  write_file(dir / "x.bin.mask", std::string(7, '\1'));
+  const TokenPlace found = find_token_file(dir / "x", TokenFormat::automatic);
+  EXPECT_EQ(found.path, dir / "x.bin");
+  EXPECT_TRUE(found.indexed && found.masked);
+  EXPECT_TRUE(TokenFile(found, TokenFormat::automatic, 50000).masked());
+  // Nothing is looked for again: what was not found is not there.
+  const TokenFile bare(TokenPlace{.path = dir / "x.bin"}, TokenFormat::automatic, 50000);
+  EXPECT_EQ(bare.format(), TokenFormat::uint16);
+  EXPECT_FALSE(bare.masked());
+  EXPECT_FALSE(find_token_file(dir / "x.bin", TokenFormat::uint16).indexed) << "the format is no pair's";
+}
+
 TEST(TokenFile, AcceptsTheModesOfAMultimodalIndex) {
   const TemporaryDirectory dir;
   write_megatron(dir / "x", TokenType::uint16, stored<std::uint16_t>(some_tokens), {3, 4});

@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <stop_token>
 #include <thread>
 #include <vector>
@@ -55,8 +56,12 @@ enum class Split { train, validation };
 /// The open token files of one list: one dataset per weighted source, else one of all files.
 using Datasets = std::shared_ptr<const std::vector<Dataset>>;
 
-/// Throws DataError as TokenFile and Dataset do.
-[[nodiscard]] Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size);
+/// The sources of a list.
+[[nodiscard]] const std::vector<config::TokenSource>& sources_of(const config::Data& data, Split split);
+
+/// places: of the list's sources, where they have been found already. Throws DataError as TokenFile and Dataset do.
+[[nodiscard]] Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size,
+                                  std::span<const TokenPlace> places = {});
 
 /// One dp rank's step batches in order, read ahead by a thread of its own.
 ///

@@ -45,9 +45,9 @@ class Dataset {
 };
 
 /// Opens a list of the run file: one dataset of all files in turn, or, when `weighted`, one per file to be mixed by
-/// weight. Throws DataError as TokenFile and Dataset do.
+/// weight. places: of the sources, where they have been found already. Throws DataError as TokenFile and Dataset do.
 [[nodiscard]] std::vector<Dataset> open_datasets(const std::vector<config::TokenSource>& sources, bool weighted,
                                                  config::TokenFormat format, std::int64_t seq_len,
-                                                 std::int64_t vocab_size);
+                                                 std::int64_t vocab_size, std::span<const TokenPlace> places = {});
 
 }  // namespace trireme::data

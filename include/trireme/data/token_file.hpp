@@ -12,6 +12,16 @@
 
 namespace trireme::data {
 
+/// Where a token file lies, and what lies beside it: all that is asked of a file system by name, so that one rank asks.
+struct TokenPlace {
+  std::string path;      ///< of the tokens (a Megatron pair's .bin)
+  bool indexed = false;  ///< a Megatron index lies beside it, where `format` may mean one
+  bool masked = false;   ///< a mask lies beside it
+};
+
+/// Throws DataError where the file system does not tell.
+[[nodiscard]] TokenPlace find_token_file(const std::string& path, config::TokenFormat format);
+
 /// A file of tokens in one of the formats of `data.format`, read by pread (no mmap: shuffled pages are slow on Lustre).
 ///
 /// `automatic`: Megatron when an .idx lies beside it (`x.idx` for `x.bin`, else `x` + ".idx"), llm.c by its magic
@@ -25,7 +35,9 @@ class TokenFile {
   /// Opens the file and checks everything but the tokens. Throws DataError naming what was found and the remedy:
   /// missing, empty, a size that is not a whole number of tokens, bad magic or version, an index or a mask that does
   /// not fit its .bin.
-  TokenFile(const std::string& path, config::TokenFormat format, std::int64_t vocab_size);
+  TokenFile(const TokenPlace& place, config::TokenFormat format, std::int64_t vocab_size);
+  TokenFile(const std::string& path, config::TokenFormat format, std::int64_t vocab_size)
+      : TokenFile(find_token_file(path, format), format, vocab_size) {}
 
   /// The file that holds the tokens (a Megatron pair's .bin).
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
@@ -52,7 +64,7 @@ class TokenFile {
   [[nodiscard]] std::uint64_t old_fingerprint() const;
 
  private:
-  void open_megatron(const std::string& index_path);
+  void open_megatron(bool indexed);
   void open_llmc();
   void open_raw(TokenType type);
   void open_mask();

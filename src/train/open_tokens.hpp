@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/config/run_config.hpp"
+#include "trireme/data/batch_reader.hpp"
+#include "trireme/mpi/communicator.hpp"
+
+namespace trireme::train {
+
+/// Opens the token files of a list on every rank; the first one looks for them, and for what lies beside them, for all.
+/// Collective over `world`. Throws DataError as TokenFile and Dataset do.
+[[nodiscard]] data::Datasets open_tokens(const mpi::Communicator& world, const config::Data& data, data::Split split,
+                                         std::int64_t vocab_size);
+
+}  // namespace trireme::train
