@@ -41,6 +41,7 @@ class Expected(unittest.TestCase):
             ("void trireme::device::cuda::rows_kernel<8, trireme::kernels::cuda::(anonymous namespace)::GatedUnit<c10::BFloat16>>", "norms, RoPE, SwiGLU"),
             ("void trireme::device::cuda::rows_kernel<8, trireme::kernels::cuda::(anonymous namespace)::PlaceGradients<float, true>>", "norms, RoPE, SwiGLU"),
             ("void trireme::kernels::cuda::(anonymous namespace)::backward_kernel<c10::BFloat16, 8, 1, false>", "norms, RoPE, SwiGLU"),
+            ("void trireme::kernels::cuda::(anonymous namespace)::head_kernel<c10::BFloat16, 16>", "norms, RoPE, SwiGLU"),
             ("void trireme::kernels::cuda::(anonymous namespace)::cross_entropy_kernel<c10::BFloat16, 8>", "loss and embedding"),
             ("void trireme::kernels::cuda::(anonymous namespace)::scatter_cut_kernel<c10::BFloat16, 8>", "loss and embedding"),
             ("void trireme::device::cuda::range_kernel<4, trireme::optim::cuda::(anonymous namespace)::Update>", "AdamW and the norm"),

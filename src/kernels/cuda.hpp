@@ -9,6 +9,7 @@
 #include "trireme/kernels/attention.hpp"
 #include "trireme/kernels/fp8.hpp"
 #include "trireme/kernels/grad.hpp"
+#include "trireme/kernels/rms_norm.hpp"
 #include "trireme/kernels/rope.hpp"
 
 /// The twins of the kernels for tensors on a CUDA device: the same contracts. They run on the calling thread's current
@@ -24,6 +25,13 @@ void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Ten
 /// The weight's gradient is summed over fixed chunks of rows, then over chunks in a fixed order: no atomics.
 void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                        const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight, float offset = 0);
+
+/// False where heads are not whole packs of 16 bytes, up to 32 of them: nothing was done.
+[[nodiscard]] bool rms_norm_heads(const at::Tensor& x, const HeadNorms& norms, double eps, const at::Tensor& y,
+                                  const at::Tensor& rstd, bool again);
+[[nodiscard]] bool rms_norm_heads_backward(const at::Tensor& d_y, const at::Tensor& x, const HeadNorms& norms,
+                                           const at::Tensor& rstd, const at::Tensor& d_x, const Grad& d_q_weight,
+                                           const Grad& d_k_weight);
 
 void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps, const at::Tensor& y,
                 const at::Tensor& statistics);

@@ -18,6 +18,13 @@ void rms_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, 
                        const at::Tensor&, const Grad&, float) {
   refuse();
 }
+bool rms_norm_heads(const at::Tensor&, const HeadNorms&, double, const at::Tensor&, const at::Tensor&, bool) {
+  refuse();
+}
+bool rms_norm_heads_backward(const at::Tensor&, const at::Tensor&, const HeadNorms&, const at::Tensor&,
+                             const at::Tensor&, const Grad&, const Grad&) {
+  refuse();
+}
 void layer_norm(const at::Tensor&, const at::Tensor&, const at::Tensor&, double, const at::Tensor&, const at::Tensor&) {
   refuse();
 }

@@ -124,6 +124,7 @@ QueriesAndKeys::QueriesAndKeys(const model::Sizes& sizes, const model::Stage& st
     : eps_(sizes.norm_eps),
       offset_(sizes.decoder.norm == model::NormKind::rms_plus_one ? 1 : 0),
       pieces_(normed_pieces(sizes, slots)),
+      by_head_(sizes.decoder.qk_norm == model::QkNorm::head),
       queries_(sizes.heads * sizes.head_dim),
       max_seq_len_(max_seq_len),
       rope_(rope_of(sizes, stage, part, device)) {
@@ -156,6 +157,15 @@ void QueriesAndKeys::rotate(const at::Tensor& qk, const Microbatch& microbatch, 
   kernels::rotate(qk.slice(1, queries_), tables.keys, microbatch.seq_len, direction);
 }
 
+kernels::HeadNorms QueriesAndKeys::head_norms(std::span<const at::Tensor> parameters) const {
+  const auto weight = [&](const NormedPiece& piece) { return parameters[piece.weight]; };
+  return {.q_weight = weight(pieces_.front()),
+          .k_weight = weight(pieces_.back()),
+          .q_heads = queries_ / rope_.head_dim,
+          .head_dim = rope_.head_dim,
+          .offset = offset_};
+}
+
 at::Tensor QueriesAndKeys::new_rstd(const at::Tensor& like, std::int64_t tokens) const {
   if (!norms()) return {};
   return at::empty({static_cast<std::int64_t>(pieces_.size()), tokens}, like.options().dtype(at::kFloat));
@@ -166,7 +176,8 @@ at::Tensor QueriesAndKeys::prepare(const at::Tensor& raw, std::span<const at::Te
   at::Tensor qk = raw;
   if (norms()) {
     qk = at::empty({raw.size(0), raw.size(1)}, raw.options());
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    if (by_head_) kernels::rms_norm_heads(raw, head_norms(parameters), eps_, qk, rstd, again);
+    for (std::size_t i = 0; !by_head_ && i < pieces_.size(); ++i) {
       const NormedPiece& piece = pieces_[i];
       const at::Tensor from = raw.slice(1, piece.begin, piece.end), to = qk.slice(1, piece.begin, piece.end);
       const at::Tensor statistics = rstd.select(0, static_cast<std::int64_t>(i));
@@ -195,6 +206,12 @@ std::vector<at::Tensor> QueriesAndKeys::norms_backward(const at::Tensor& d_qk, c
                                                        std::span<const at::Tensor> parameters,
                                                        const at::Tensor& rstd) const {
   std::vector<at::Tensor> d_weights;
+  if (by_head_) {
+    d_weights = {at::empty({rope_.head_dim}, rstd.options()), at::empty({rope_.head_dim}, rstd.options())};
+    kernels::rms_norm_heads_backward(d_qk, qk, head_norms(parameters), rstd, d_qk, {.tensor = d_weights[0]},
+                                     {.tensor = d_weights[1]});
+    return d_weights;
+  }
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const NormedPiece& piece = pieces_[i];
     const at::Tensor d = d_qk.slice(1, piece.begin, piece.end);

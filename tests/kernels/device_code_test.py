@@ -27,6 +27,8 @@ JUDGED = {
     rf"14forward_kernel{BF16}Li8ELb0E": (256, 6, 2, 1),
     rf"15backward_kernel{BF16}Li8ELi1ELb0E": (256, 4, 3, 1),
     rf"15backward_kernel{BF16}Li8ELi2ELb0E": (384, 1, 6, 2),
+    rf"11head_kernel{BF16}Li16E": (256, 6, 2, 1),
+    rf"20head_backward_kernel{BF16}Li16E": (256, 4, 3, 1),
     rf"20cross_entropy_kernel{BF16}Li8E": (1024, 1, 4, 2),
     rf"17statistics_kernel{BF16}Li8E": (1024, 2, 2, 0),
     rf"20gradient_part_kernel{BF16}Li8E": (1024, 1, 2, 2),

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 #include "trireme/kernels/grad.hpp"
 
 namespace trireme::kernels {
@@ -25,5 +27,23 @@ void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Ten
 /// the same bits for any number of threads.
 void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                        const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight, float offset = 0);
+
+/// Norms of every head of queries and of keys, which lie side by side in a row: heads of `head_dim`, the first q_heads
+/// with one weight, the others with another. Weights: [head_dim].
+struct HeadNorms {
+  at::Tensor q_weight, k_weight;
+  std::int64_t q_heads = 0, head_dim = 0;
+  float offset = 0;  ///< as above
+};
+
+/// rms_norm of each head, or rms_norm_again. x, y: [N, heads * head_dim]; rstd: [heads, N] fp32. On a device one launch
+/// for all heads of whole packs of 16 bytes, up to 32 of them.
+void rms_norm_heads(const at::Tensor& x, const HeadNorms& norms, double eps, const at::Tensor& y,
+                    const at::Tensor& rstd, bool again);
+
+/// rms_norm_backward of each head, without a residual; each weight's gradient is the sum over its heads. d_x may be
+/// d_y.
+void rms_norm_heads_backward(const at::Tensor& d_y, const at::Tensor& x, const HeadNorms& norms, const at::Tensor& rstd,
+                             const at::Tensor& d_x, const Grad& d_q_weight, const Grad& d_k_weight);
 
 }  // namespace trireme::kernels

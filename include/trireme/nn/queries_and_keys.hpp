@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trireme/kernels/attention.hpp"
+#include "trireme/kernels/rms_norm.hpp"
 #include "trireme/model/context.hpp"
 #include "trireme/nn/stage.hpp"
 
@@ -77,6 +78,8 @@ class QueriesAndKeys {
   void put_weights(std::span<const at::Tensor> d_weights, std::span<const Grad> grads) const;
 
  private:
+  /// Of norms of each head by itself.
+  [[nodiscard]] kernels::HeadNorms head_norms(std::span<const at::Tensor> parameters) const;
   /// The angles from the microbatch's first position on.
   [[nodiscard]] RotaryTables tables_of(const Microbatch& microbatch) const;
   /// RoPE of q|k in place, where the stage rotates.
@@ -87,6 +90,7 @@ class QueriesAndKeys {
   double eps_;
   float offset_;
   std::vector<NormedPiece> pieces_;
+  bool by_head_;          ///< norms of each head
   std::int64_t queries_;  ///< columns of q in q|k
   std::int64_t max_seq_len_;
   RopeOfStage rope_;

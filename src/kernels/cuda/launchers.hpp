@@ -54,6 +54,37 @@ struct NormBackward {
 template <class T>
 void norm_backward(const NormBackward<T>& arguments);
 
+/// Heads of queries and of keys, side by side in rows, each normed by itself. rstd: [heads, rows].
+template <class T>
+struct HeadNorm {
+  Matrix<const T> x;
+  const T *q_weight, *k_weight;
+  float eps, offset;
+  Matrix<T> y;
+  float* rstd;
+  bool again;
+  std::int64_t q_heads, heads, head_dim;
+};
+/// False where it has no kernel for such heads: nothing was done.
+template <class T>
+[[nodiscard]] bool head_norm_forward(const HeadNorm<T>& arguments);
+
+/// partial: [2, head_norm_chunks, head_dim], of the weight of queries and of that of keys.
+template <class T>
+struct HeadNormBackward {
+  Matrix<const T> d_y, x;
+  const T *q_weight, *k_weight;
+  float offset;
+  const float* rstd;
+  Matrix<T> d_x;
+  float* partial;
+  std::int64_t q_heads, heads, head_dim;
+};
+/// The most blocks that sum for a weight.
+inline constexpr std::int64_t head_norm_chunks = 528;
+template <class T>
+[[nodiscard]] bool head_norm_backward(const HeadNormBackward<T>& arguments);
+
 /// The widest rows that norm_backward takes.
 [[nodiscard]] std::int64_t widest_norm();
 

@@ -2,6 +2,8 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "kernels/cuda.hpp"
 #include "kernels/cuda/launchers.hpp"
 #include "kernels/cuda/tensors.hpp"
@@ -70,6 +72,50 @@ void rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Ten
 void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                        const at::Tensor& d_residual, const at::Tensor& d_x, const Grad& d_weight, float offset) {
   backward(d_y, x, weight, rstd, d_residual, d_x, d_weight, nullptr, offset);
+}
+
+bool rms_norm_heads(const at::Tensor& x, const HeadNorms& norms, double eps, const at::Tensor& y,
+                    const at::Tensor& rstd, bool again) {
+  bool done = false;
+  with_type(x, [&]<class T>(T) {
+    done = head_norm_forward(HeadNorm<T>{.x = matrix<const T>(x),
+                                         .q_weight = data<const T>(norms.q_weight),
+                                         .k_weight = data<const T>(norms.k_weight),
+                                         .eps = static_cast<float>(eps),
+                                         .offset = norms.offset,
+                                         .y = matrix<T>(y),
+                                         .rstd = data<float>(rstd),
+                                         .again = again,
+                                         .q_heads = norms.q_heads,
+                                         .heads = rstd.size(0),
+                                         .head_dim = norms.head_dim});
+  });
+  return done;
+}
+
+bool rms_norm_heads_backward(const at::Tensor& d_y, const at::Tensor& x, const HeadNorms& norms, const at::Tensor& rstd,
+                             const at::Tensor& d_x, const Grad& d_q_weight, const Grad& d_k_weight) {
+  const at::Tensor workspace = at::empty({2, head_norm_chunks, norms.head_dim}, x.options().dtype(at::kFloat));
+  auto* const partial = data<float>(workspace);
+  bool done = false;
+  with_type(x, [&]<class T>(T) {
+    done = head_norm_backward(HeadNormBackward<T>{.d_y = matrix<const T>(d_y),
+                                                  .x = matrix<const T>(x),
+                                                  .q_weight = data<const T>(norms.q_weight),
+                                                  .k_weight = data<const T>(norms.k_weight),
+                                                  .offset = norms.offset,
+                                                  .rstd = data<const float>(rstd),
+                                                  .d_x = matrix<T>(d_x),
+                                                  .partial = partial,
+                                                  .q_heads = norms.q_heads,
+                                                  .heads = rstd.size(0),
+                                                  .head_dim = norms.head_dim});
+  });
+  if (!done) return false;
+  const std::int64_t width = norms.head_dim;
+  for (const auto& [part, grad] : {std::pair{partial, &d_q_weight}, {partial + head_norm_chunks * width, &d_k_weight}})
+    sum_chunks(part, head_norm_chunks, width, width, data<float>(grad->tensor), grad->accumulate);
+  return true;
 }
 
 void layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps, const at::Tensor& y,

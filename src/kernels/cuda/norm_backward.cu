@@ -141,7 +141,70 @@ bool in_packs(const NormBackward<T>& a) {
   return fits<n>(a.d_y) && fits<n>(a.x) && fits<n>(a.residual) && fits<n>(a.d_x) && fits<n>(a.weight);
 }
 
+/// blockIdx.y: queries or keys; blockIdx.x: a chunk of their heads, row by row. `lanes` threads a head, which keep the
+/// sums of their columns of the weight's gradient; those of a block are added in order. d_x may be d_y.
+template <class T, int lanes>
+__global__ void head_backward_kernel(HeadNormBackward<T> a, std::int64_t q_chunk, std::int64_t k_chunk) {
+  constexpr int n = whole_pack<T>, threads = 256, groups = threads / lanes;
+  __shared__ float sums[threads * n];
+  const bool keys = blockIdx.y == 1;
+  const auto lane = static_cast<int>(threadIdx.x) % lanes, group = static_cast<int>(threadIdx.x) / lanes;
+  const auto heads = static_cast<unsigned>(keys ? a.heads - a.q_heads : a.q_heads);
+  const std::int64_t chunk = keys ? k_chunk : q_chunk, begin = blockIdx.x * chunk, all = a.x.rows * heads;
+  const std::int64_t end = begin + chunk < all ? begin + chunk : all;
+  const bool holds = lane * n < a.head_dim;
+  const float inverse_width = 1.0F / static_cast<float>(a.head_dim);
+  Pack<T, n> w{};
+  if (holds) w = load<n>((keys ? a.k_weight : a.q_weight) + lane * n);
+  float weights[n] = {};
+  for (std::int64_t first = begin; first < end; first += groups) {  // all of a warp go round as often
+    const auto item = static_cast<unsigned>(first + group);
+    const bool mine = holds && item < end;
+    const unsigned row = item / heads, head = item % heads + (keys ? static_cast<unsigned>(a.q_heads) : 0U);
+    const std::int64_t column = head * a.head_dim + lane * n;
+    Pack<T, n> g{}, x{};
+    float rstd = 0, sum = 0;
+    if (mine) {
+      g = load<n>(a.d_y.data + row * a.d_y.stride + column);
+      x = load<n>(a.x.data + row * a.x.stride + column);
+      rstd = a.rstd[head * a.x.rows + row];
+    }
+    for (int k = 0; k < n; ++k)
+      sum += static_cast<float>(g.at[k]) * (a.offset + static_cast<float>(w.at[k])) * static_cast<float>(x.at[k]);
+    for (int step = lanes / 2; step > 0; step /= 2) sum += from_lane(sum, step);
+    if (!mine) continue;
+    const float slope = sum * rstd * rstd * inverse_width;
+    Pack<T, n> out;
+    for (int k = 0; k < n; ++k) {
+      const float upstream = static_cast<float>(g.at[k]), value = static_cast<float>(x.at[k]);
+      weights[k] += upstream * value * rstd;
+      out.at[k] = static_cast<T>(rstd * (upstream * (a.offset + static_cast<float>(w.at[k])) - value * slope));
+    }
+    store<n>(a.d_x.data + row * a.d_x.stride + column, out);
+  }
+  for (int k = 0; k < n; ++k) sums[threadIdx.x * n + k] = weights[k];
+  __syncthreads();
+  float* const partial = a.partial + (blockIdx.y * gridDim.x + blockIdx.x) * a.head_dim;
+  for (std::int64_t column = threadIdx.x; column < a.head_dim; column += threads) {
+    float sum = 0;
+    for (int g = 0; g < groups; ++g) sum += sums[g * lanes * n + column];
+    partial[column] = sum;
+  }
+}
+
 }  // namespace
+
+template <class T>
+bool head_norm_backward(const HeadNormBackward<T>& a) {
+  constexpr int n = whole_pack<T>;
+  const bool whole = fits<n>(a.d_y) && fits<n>(a.x) && fits<n>(a.d_x) && fits<n>(a.q_weight) && fits<n>(a.k_weight);
+  const auto chunk_of = [&](std::int64_t heads) { return ceil_div(a.x.rows * heads, head_norm_chunks); };
+  return whole && with_lanes<n>(a.head_dim, [&]<int lanes>() {
+           launch("rms_norm_heads_backward", head_backward_kernel<T, lanes>,
+                  {.blocks = head_norm_chunks, .threads = 256, .blocks_y = 2}, a, chunk_of(a.q_heads),
+                  chunk_of(a.heads - a.q_heads));
+         });
+}
 
 std::int64_t norm_chunks(std::int64_t rows) { return rows == 0 ? 0 : ceil_div(rows, chunk_rows_of(rows)); }
 
@@ -155,6 +218,8 @@ void norm_backward(const NormBackward<T>& a) {
     run_with<T, 1, 4, most_columns>(a);
 }
 
+template bool head_norm_backward(const HeadNormBackward<float>&);
+template bool head_norm_backward(const HeadNormBackward<c10::BFloat16>&);
 template void norm_backward(const NormBackward<float>&);
 template void norm_backward(const NormBackward<c10::BFloat16>&);
 

@@ -68,7 +68,47 @@ void run(const NormForward<T>& a) {
     launch("rms_norm", forward_kernel<T, n, false>, grid, a);
 }
 
+/// `lanes` threads a head, a power of two; heads that are neighbours in a row are so in a warp.
+template <class T, int lanes>
+__global__ void head_kernel(HeadNorm<T> a) {
+  constexpr int n = whole_pack<T>;
+  const auto lane = static_cast<int>(threadIdx.x) % lanes;
+  const unsigned item = blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+  const auto heads = static_cast<unsigned>(a.heads);
+  const unsigned row = item / heads, head = item % heads;
+  const bool here = row < a.x.rows, mine = here && lane * n < a.head_dim;
+  const std::int64_t column = head * a.head_dim + lane * n;
+  Pack<T, n> x{};
+  if (mine) x = load<n>(a.x.data + row * a.x.stride + column);
+  float* const known = a.rstd + head * a.x.rows + row;
+  float rstd = 0;
+  if (a.again) {
+    if (here) rstd = *known;
+  } else {
+    float squares = 0;
+    for (int k = 0; k < n; ++k) squares += static_cast<float>(x.at[k]) * static_cast<float>(x.at[k]);
+    for (int step = lanes / 2; step > 0; step /= 2) squares += from_lane(squares, step);
+    rstd = 1.0F / sqrtf(squares / static_cast<float>(a.head_dim) + a.eps);
+    if (here && lane == 0) *known = rstd;
+  }
+  if (!mine) return;
+  const auto w = load<n>((head < a.q_heads ? a.q_weight : a.k_weight) + lane * n);
+  Pack<T, n> y;
+  for (int k = 0; k < n; ++k)
+    y.at[k] = static_cast<T>(static_cast<float>(x.at[k]) * rstd * (a.offset + static_cast<float>(w.at[k])));
+  store<n>(a.y.data + row * a.y.stride + column, y);
+}
+
 }  // namespace
+
+template <class T>
+bool head_norm_forward(const HeadNorm<T>& a) {
+  constexpr int n = whole_pack<T>;
+  const bool whole = fits<n>(a.x) && fits<n>(a.y) && fits<n>(a.q_weight) && fits<n>(a.k_weight);
+  return whole && with_lanes<n>(a.head_dim, [&]<int lanes>() {
+           launch("rms_norm_heads", head_kernel<T, lanes>, {.blocks = ceil_div(a.x.rows * a.heads, 256 / lanes)}, a);
+         });
+}
 
 template <class T>
 void norm_forward(const NormForward<T>& a) {
@@ -79,6 +119,8 @@ void norm_forward(const NormForward<T>& a) {
     run<T, 1>(a);
 }
 
+template bool head_norm_forward(const HeadNorm<float>&);
+template bool head_norm_forward(const HeadNorm<c10::BFloat16>&);
 template void norm_forward(const NormForward<float>&);
 template void norm_forward(const NormForward<c10::BFloat16>&);
 

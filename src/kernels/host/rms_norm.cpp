@@ -8,6 +8,7 @@
 #include "kernels/simd/lanes.hpp"
 #include "kernels/simd/parallel.hpp"
 #include "kernels/simd/rows.hpp"
+#include "trireme/base/error.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -120,6 +121,49 @@ void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Ten
       for (std::int64_t d = begin; d < end; ++d)
         grad[d] = chunks == 0 ? (accumulate ? grad[d] : 0.0F) : (accumulate ? grad[d] + sums[d] : sums[d]);
     });
+  });
+}
+
+namespace {
+
+/// Calls body(columns of x of a head, its statistics, whether it is of a query).
+template <class Body>
+void for_each_head(const at::Tensor& rstd, const HeadNorms& norms, const Body& body) {
+  for (std::int64_t head = 0; head < rstd.size(0); ++head) {
+    const auto columns = [&](const at::Tensor& t) {
+      return t.slice(1, head * norms.head_dim, (head + 1) * norms.head_dim);
+    };
+    body(columns, rstd.select(0, head), head);
+  }
+}
+
+}  // namespace
+
+void rms_norm_heads(const at::Tensor& x, const HeadNorms& norms, double eps, const at::Tensor& y,
+                    const at::Tensor& rstd, bool again) {
+  invariant(x.size(1) == rstd.size(0) * norms.head_dim && x.size(0) == rstd.size(1) && x.sizes() == y.sizes(),
+            "rms_norm_heads: the heads do not fit the rows");
+  if (x.is_cuda() && cuda::rms_norm_heads(x, norms, eps, y, rstd, again)) return;
+  for_each_head(rstd, norms, [&](const auto& columns, const at::Tensor& statistics, std::int64_t head) {
+    const at::Tensor& weight = head < norms.q_heads ? norms.q_weight : norms.k_weight;
+    if (again)
+      rms_norm_again(columns(x), weight, statistics, columns(y), norms.offset);
+    else
+      rms_norm(columns(x), weight, eps, columns(y), statistics, norms.offset);
+  });
+}
+
+void rms_norm_heads_backward(const at::Tensor& d_y, const at::Tensor& x, const HeadNorms& norms, const at::Tensor& rstd,
+                             const at::Tensor& d_x, const Grad& d_q_weight, const Grad& d_k_weight) {
+  invariant(x.size(1) == rstd.size(0) * norms.head_dim && x.size(0) == rstd.size(1) && x.sizes() == d_y.sizes(),
+            "rms_norm_heads_backward: the heads do not fit the rows");
+  if (x.is_cuda() && cuda::rms_norm_heads_backward(d_y, x, norms, rstd, d_x, d_q_weight, d_k_weight)) return;
+  for_each_head(rstd, norms, [&](const auto& columns, const at::Tensor& statistics, std::int64_t head) {
+    const bool query = head < norms.q_heads;
+    Grad grad = query ? d_q_weight : d_k_weight;
+    grad.accumulate = grad.accumulate || (head != 0 && head != norms.q_heads);
+    rms_norm_backward(columns(d_y), columns(x), query ? norms.q_weight : norms.k_weight, statistics, {}, columns(d_x),
+                      grad, norms.offset);
   });
 }
 

@@ -38,7 +38,7 @@ KERNELS = {
     "attention": r"cudnn|flash_(fwd|bwd)|fmha|sdpa",
     "products": r"nvjet|cutlass|xmma|gemm|cublasLt|splitK",
     "loss and embedding": r"cross_entropy|statistics_kernel|gradient_part|scatter_(cut_)?kernel|::Gather<|[sS]ort",
-    "norms, RoPE, SwiGLU": r"(forward|backward)_kernel|GatedUnit|Rotate|PlaceGradients|sum_chunks",
+    "norms, RoPE, SwiGLU": r"(forward|backward|head)_kernel|GatedUnit|Rotate|PlaceGradients|sum_chunks",
     "AdamW and the norm": r"Update|squares_kernel|add_sum",
     "copies and fills": r"Memcpy|Memset|copy|[fF]ill|Cast|AddInto",
 }

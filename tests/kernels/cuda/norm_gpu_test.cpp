@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 
 #include <limits>
 
@@ -156,6 +157,54 @@ TEST_F(NormOnDevice, RepeatsBitForBit) {
   for (const at::Tensor& to : {once, twice})
     cuda::rms_norm_backward(x, x, w, rstd, {}, d_x, {.tensor = to, .accumulate = false});
   EXPECT_TRUE(same_bits(once.cpu(), twice.cpu()));
+}
+
+/// Of whole packs in one launch, of others one by one.
+TEST_F(NormOnDevice, NormsOfHeadsFollowTheHost) {
+  struct Heads {
+    std::int64_t rows, q, k, head_dim, gap;
+    bool taken;
+  };
+  for (const auto type : {at::kFloat, at::kBFloat16})
+    for (const Heads& c : {Heads{1, 1, 1, 8, 0, true},
+                           {37, 6, 2, 32, 0, true},
+                           {600, 4, 1, 128, 8, true},
+                           {21, 3, 3, 24, 0, true},
+                           {9, 2, 1, 10, 0, false},
+                           {9, 2, 2, 32, 3, false}})
+      for (const float offset : {0.0F, 1.0F}) {
+        const std::int64_t heads = c.q + c.k, width = heads * c.head_dim;
+        const double tolerance = type == at::kFloat ? 3e-6 : 4e-3;
+        const auto random = [&](std::int64_t rows, std::int64_t columns) {
+          return at::randn({rows, columns}).to(type);
+        };
+        const at::Tensor x = random(c.rows, width + c.gap), g = random(c.rows, width + c.gap),
+                         q = random(1, c.head_dim)[0], k = random(1, c.head_dim)[0];
+        const auto use = [&](bool there) {
+          const auto place = [&](const at::Tensor& t) { return there ? to_kernels(t) : t.clone(); };
+          const auto columns = [&](const at::Tensor& t) { return t.slice(1, 0, width); };
+          const HeadNorms norms{place(q), place(k), c.q, c.head_dim, offset};
+          const at::Tensor from = place(x), y = place(at::full_like(x, NAN)), again = place(at::full_like(x, NAN)),
+                           d = place(g), rstd = place(at::full({heads, c.rows}, NAN)),
+                           d_q = place(at::full({c.head_dim}, 2.0)), d_k = place(at::full({c.head_dim}, NAN));
+          const Grad by_q{.tensor = d_q, .accumulate = true}, by_k{.tensor = d_k};
+          if (there) {
+            EXPECT_EQ(cuda::rms_norm_heads(columns(from), norms, eps, columns(y), rstd, false), c.taken);
+            if (!c.taken) return std::vector<at::Tensor>{};
+            EXPECT_TRUE(cuda::rms_norm_heads(columns(from), norms, 0, columns(again), rstd, true));
+            EXPECT_TRUE(cuda::rms_norm_heads_backward(columns(d), columns(from), norms, rstd, columns(d), by_q, by_k));
+          } else {
+            rms_norm_heads(columns(from), norms, eps, columns(y), rstd, false);
+            rms_norm_heads(columns(from), norms, 0, columns(again), rstd, true);
+            rms_norm_heads_backward(columns(d), columns(from), norms, rstd, columns(d), by_q, by_k);
+          }
+          EXPECT_TRUE(same_bits(columns(again).cpu().contiguous(), columns(y).cpu().contiguous()));
+          return std::vector<at::Tensor>{columns(y).cpu(), rstd.cpu(), columns(d).cpu(), d_q.cpu(), d_k.cpu()};
+        };
+        const auto device = use(true), host = use(false);
+        for (std::size_t i = 0; i < device.size(); ++i)
+          EXPECT_LT(relative_error(device[i], host[i]), tolerance) << i << " of heads of " << c.head_dim << " " << type;
+      }
 }
 
 }  // namespace
