@@ -40,11 +40,13 @@ VARIANTS = {  # in the order in which they run: a time limit takes the least nee
     "Trireme, offload activations": {"memory.recompute": "none", "memory.activation_offload": True},
     "PyTorch eager": {},
     "Trireme, fp8 rowwise": {"memory.recompute": "selective", "precision.fp8": "rowwise"},
+    "Trireme, expandable segments": {"memory.recompute": "selective", "environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}},
 }
 PARTS = {"all": tuple(VARIANTS), "first": tuple(VARIANTS)[:3], "rest": tuple(VARIANTS)[3:]}
 BIG = {"memory.offload": "parameters", "memory.recompute": "block"}
 NOT_JUDGED = ("PyTorch eager",  # 1B at 4 x 4096 needs more than 78 GiB of it
-              "Trireme, fp8 rowwise")  # other products than the peer's; GPUs before 8.9 refuse it
+              "Trireme, fp8 rowwise",  # other products than the peer's; GPUs before 8.9 refuse it
+              "Trireme, expandable segments")  # libtorch's allocator, to see whether memory falls
 OUTSIDE_GIB = 1.5  # of a process on a GPU, beside what its allocator holds: CUDA's own, NCCL's, the libraries' workspaces
 
 

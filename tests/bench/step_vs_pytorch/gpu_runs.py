@@ -178,7 +178,7 @@ class Runs:
             everything["model.from"] = str(self.directory)
         else:
             everything |= {f"model.{ours}": self.shape[theirs] for theirs, ours in MODEL_KEYS.items()}
-        everything |= settings
+        everything |= {key: value for key, value in settings.items() if key != "environment"}
         sections = {}
         for key, value in everything.items():
             section, name = key.split(".")
@@ -205,7 +205,7 @@ class Runs:
             run_file = self.run_file(settings, output, ranks)
             launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks] if ranks > 1 else []
             began = time.time()
-            self.run([*launcher, self.a.trireme, "train", run_file])
+            self.run([*launcher, self.a.trireme, "train", run_file], **settings.get("environment", {}))
             if trace:
                 shutil.copyfile(pathlib.Path(output) / "trace-rank0.json", trace)
             rows = [json.loads(line) for line in (pathlib.Path(output) / "metrics.jsonl").read_text().splitlines()]
