@@ -22,8 +22,8 @@ inline constexpr std::array<NamedLibrary, 3> gemm_libraries{
 /// mkldnn::_linear_pointwise(a, b): oneDNN's matmul, as libtorch's compiler calls it.
 [[nodiscard]] at::Tensor onednn_product(const at::Tensor& a, const at::Tensor& b);
 
-/// Counted up when the speed of the blocked products changes: choices measured before are measured again.
-inline constexpr int blocked_version = 2;
+/// Counted up when their measurement or the blocked products change: choices measured before are measured again.
+inline constexpr int libraries_version = 3;
 
 /// Our own: fp32 arithmetic whatever the data type, but for gradients of bf16 weights where the CPU has AVX512-BF16:
 /// its products, summed in fp32. residual: undefined for none. The other two as linear_backward_input and

@@ -98,7 +98,9 @@ const RowKernels portable_row_kernels{.maximum = maximum_of<float>,
                                       .swiglu_backward_fp32 = swiglu_backward<float>,
                                       .swiglu_backward_bf16 = swiglu_backward<c10::BFloat16>};
 
-const RowKernels& row_kernels =
-    __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") ? avx512_row_kernels : portable_row_kernels;
+const RowKernels& row_kernels = !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")
+                                    ? portable_row_kernels
+                                : __builtin_cpu_supports("avx512bf16") ? avx512_bf16_row_kernels
+                                                                       : avx512_row_kernels;
 
 }  // namespace trireme::kernels

@@ -47,5 +47,7 @@ extern const RowKernels& row_kernels;
 extern const RowKernels portable_row_kernels;
 /// For CPUs with AVX-512 (F and BW).
 extern const RowKernels avx512_row_kernels;
+/// For those with AVX512-BF16 too.
+extern const RowKernels avx512_bf16_row_kernels;
 
 }  // namespace trireme::kernels

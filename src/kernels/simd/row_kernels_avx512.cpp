@@ -2,13 +2,16 @@
 //
 // row_kernels.cpp on sixteen lanes, called only where the CPU has AVX-512. Templates stay in the unnamed namespace: of
 // several equal instantiations with external linkage the linker keeps one, which might be this file's.
+#include <immintrin.h>
+
 #include <array>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/simd/row_kernels.hpp"
 
-#define TRIREME_AVX512 __attribute__((target("avx512f,avx512bw,fma,prefer-vector-width=512")))
+// AVX512-BF16 is for Narrowing::instruction alone.
+#define TRIREME_AVX512 __attribute__((target("avx512f,avx512bw,avx512bf16,fma,prefer-vector-width=512")))
 #define TRIREME_AVX512_INLINE TRIREME_AVX512 [[gnu::always_inline]] inline
 
 namespace trireme::kernels {
@@ -18,6 +21,9 @@ using Sixteen = float __attribute__((vector_size(64)));
 using SixteenBits = std::uint32_t __attribute__((vector_size(64)));
 using SixteenHalves = std::uint16_t __attribute__((vector_size(32)));
 constexpr std::int64_t lanes = 16;
+
+/// How fp32 becomes bf16: by integer arithmetic, or by AVX512-BF16's instruction, for which subnormal numbers are zero.
+enum class Narrowing { arithmetic, instruction };
 
 TRIREME_AVX512_INLINE Sixteen sixteen(float x) { return x - Sixteen{}; }
 
@@ -50,6 +56,7 @@ TRIREME_AVX512_INLINE Sixteen load(const c10::BFloat16* from, std::int64_t n, fl
   }
   return widen(x);
 }
+template <Narrowing narrowing = Narrowing::arithmetic>
 TRIREME_AVX512_INLINE void store(float* to, Sixteen x, std::int64_t n) {
   if (n >= lanes) {
     std::memcpy(to, &x, sizeof x);
@@ -57,8 +64,11 @@ TRIREME_AVX512_INLINE void store(float* to, Sixteen x, std::int64_t n) {
     std::memcpy(to, &x, static_cast<std::size_t>(n) * sizeof(float));
   }
 }
+template <Narrowing narrowing>
 TRIREME_AVX512_INLINE void store(c10::BFloat16* to, Sixteen x, std::int64_t n) {
-  const SixteenHalves halves = narrow(x);
+  const SixteenHalves halves = narrowing == Narrowing::instruction
+                                   ? reinterpret_cast<SixteenHalves>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(x)))
+                                   : narrow(x);
   if (n >= lanes) {
     std::memcpy(static_cast<void*>(to), &halves, sizeof halves);
   } else {
@@ -189,22 +199,22 @@ TRIREME_AVX512 Softmax softmax(const T* row, std::int64_t n) {
   return {.top = top, .sum = sum_of(even + odd) + rest};
 }
 
-template <class T>
+template <Narrowing narrowing, class T>
 TRIREME_AVX512 void softmax_gradient(T* row, float top, float factor, std::int64_t n) {
   for (std::int64_t i = 0; i < n; i += lanes) {
-    store(row + i, factor * fast_exp(load(row + i, n - i) - top, false), n - i);
+    store<narrowing>(row + i, factor * fast_exp(load(row + i, n - i) - top, false), n - i);
   }
 }
 
-template <class T>
+template <Narrowing narrowing, class T>
 TRIREME_AVX512 void swiglu(const T* gate, const T* up, T* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; i += lanes) {
     const Sixteen z = load(gate + i, n - i);
-    store(out + i, z * sigmoid(z) * load(up + i, n - i), n - i);
+    store<narrowing>(out + i, z * sigmoid(z) * load(up + i, n - i), n - i);
   }
 }
 
-template <class T>
+template <Narrowing narrowing, class T>
 TRIREME_AVX512 void swiglu_backward(const T* d_out, const T* gate, const T* up, T* d_gate, T* d_up, T* out,
                                     std::int64_t n) {
   for (std::int64_t i = 0; i < n; i += lanes) {
@@ -213,25 +223,29 @@ TRIREME_AVX512 void swiglu_backward(const T* d_out, const T* gate, const T* up, 
     const Sixteen g = load(d_out + i, n - i);
     const Sixteen s = sigmoid(z);
     const Sixteen silu = z * s;
-    store(d_gate + i, g * u * (s + silu * (1.0F - s)), n - i);
-    store(d_up + i, g * silu, n - i);
-    store(out + i, silu * u, n - i);
+    store<narrowing>(d_gate + i, g * u * (s + silu * (1.0F - s)), n - i);
+    store<narrowing>(d_up + i, g * silu, n - i);
+    store<narrowing>(out + i, silu * u, n - i);
   }
 }
 
+template <Narrowing narrowing>
+constexpr RowKernels kernels{.maximum = maximum_of<float>,
+                             .exponentials = exponentials,
+                             .probabilities = probabilities,
+                             .softcap = softcap,
+                             .capped_probabilities = capped_probabilities,
+                             .softmax_fp32 = softmax<float>,
+                             .softmax_bf16 = softmax<c10::BFloat16>,
+                             .softmax_gradient_bf16 = softmax_gradient<narrowing, c10::BFloat16>,
+                             .swiglu_fp32 = swiglu<narrowing, float>,
+                             .swiglu_bf16 = swiglu<narrowing, c10::BFloat16>,
+                             .swiglu_backward_fp32 = swiglu_backward<narrowing, float>,
+                             .swiglu_backward_bf16 = swiglu_backward<narrowing, c10::BFloat16>};
+
 }  // namespace
 
-const RowKernels avx512_row_kernels{.maximum = maximum_of<float>,
-                                    .exponentials = exponentials,
-                                    .probabilities = probabilities,
-                                    .softcap = softcap,
-                                    .capped_probabilities = capped_probabilities,
-                                    .softmax_fp32 = softmax<float>,
-                                    .softmax_bf16 = softmax<c10::BFloat16>,
-                                    .softmax_gradient_bf16 = softmax_gradient<c10::BFloat16>,
-                                    .swiglu_fp32 = swiglu<float>,
-                                    .swiglu_bf16 = swiglu<c10::BFloat16>,
-                                    .swiglu_backward_fp32 = swiglu_backward<float>,
-                                    .swiglu_backward_bf16 = swiglu_backward<c10::BFloat16>};
+const RowKernels avx512_row_kernels = kernels<Narrowing::arithmetic>;
+const RowKernels avx512_bf16_row_kernels = kernels<Narrowing::instruction>;
 
 }  // namespace trireme::kernels

@@ -24,7 +24,8 @@ struct Version {
 };
 std::vector<Version> versions() {
   std::vector<Version> result{{"portable", &portable_row_kernels}};
-  if (&row_kernels == &avx512_row_kernels) result.push_back({"avx512", &avx512_row_kernels});
+  if (&row_kernels != &portable_row_kernels) result.push_back({"avx512", &avx512_row_kernels});
+  if (&row_kernels == &avx512_bf16_row_kernels) result.push_back({"avx512_bf16", &avx512_bf16_row_kernels});
   return result;
 }
 
