@@ -146,16 +146,18 @@ at::Tensor panels_of(Rows<const T> x, std::int64_t token, std::int64_t tokens) {
   return panels;
 }
 
-/// Elements between rows beyond a power of two: rows a power of two apart fall into few sets of the first-level cache.
+/// Elements between rows beyond a power of two, which would let them fall into few sets of the first-level cache.
 constexpr std::int64_t line = 16;
 
-/// Columns of d_y that are packed at once, of `width`: half of the second-level cache, beside which a panel of x has
-/// room; less where a team has too few blocks otherwise.
+/// Columns of d_y that are packed at once, for `terms` elements of each of `width`: a panel or, where
+/// d_y comes from memory, which likes longer rows, as many as half of the second-level cache holds beside a panel of x,
+/// less where a team has too few blocks otherwise.
 std::int64_t columns_at_once(std::int64_t terms, std::int64_t width) {
-  static const std::int64_t bytes = std::max<std::int64_t>(sysconf(_SC_LEVEL2_CACHE_SIZE), 256 << 10);
+  static const std::int64_t cache = std::max<std::int64_t>(sysconf(_SC_LEVEL2_CACHE_SIZE), 256 << 10);
+  const std::int64_t column = terms * 4;
+  if (column * width < 16 * cache) return panel_width;
   const std::int64_t panels = (width + panel_width - 1) / panel_width, workers = worker_count(panels);
-  return std::clamp<std::int64_t>(bytes / 2 / (terms * 4) / panel_width, 1, (panels + workers - 1) / workers) *
-         panel_width;
+  return std::clamp<std::int64_t>(cache / 2 / column / panel_width, 1, (panels + workers - 1) / workers) * panel_width;
 }
 
 /// grad (+)= d_y^T x.

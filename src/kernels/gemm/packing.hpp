@@ -25,25 +25,27 @@ struct Part {
   std::int64_t row, rows, begin, width;
 };
 
-/// The part row by row: to[k][j] = from[row + k][begin + j], or its pairs of rows, an odd last one with zeros.
+/// Row k of a part: of floats a row, of pairs two.
 template <class T>
-void pack(Rows<const T> from, Part part, Panel<float> to) {
-  for (std::int64_t r = 0; r < part.rows; ++r) {
-    const T* row = from[part.row + r] + part.begin;
-    prefetch_row(row + rows_ahead * from.stride, part.width);
-    copy_row(row, to.data + r * to.stride, part.width);
-  }
+void pack_row(Rows<const T> from, Part part, std::int64_t k, float* to) {
+  const T* row = from[part.row + k] + part.begin;
+  prefetch_row(row + rows_ahead * from.stride, part.width);
+  copy_row(row, to, part.width);
 }
-inline void pack(Rows<const c10::BFloat16> from, Part part, Panel<Pair> to) {
-  for (std::int64_t r = 0; r + 1 < part.rows; r += 2) {
-    const c10::BFloat16* even = from[part.row + r] + part.begin;
-    const c10::BFloat16* odd = even + from.stride;
-    prefetch_row(even + rows_ahead * from.stride, part.width);
-    prefetch_row(odd + rows_ahead * from.stride, part.width);
-    interleave(even, odd, to.data + r / 2 * to.stride, part.width);
-  }
-  if (part.rows % 2 == 0) return;
-  interleave_zeros(from[part.row + part.rows - 1] + part.begin, to.data + part.rows / 2 * to.stride, part.width);
+inline void pack_row(Rows<const c10::BFloat16> from, Part part, std::int64_t k, Pair* to) {
+  const c10::BFloat16* even = from[part.row + 2 * k] + part.begin;
+  if (2 * k + 1 == part.rows) return interleave_zeros(even, to, part.width);
+  const c10::BFloat16* odd = even + from.stride;
+  prefetch_row(even + rows_ahead * from.stride, part.width);
+  prefetch_row(odd + rows_ahead * from.stride, part.width);
+  interleave(even, odd, to, part.width);
+}
+
+/// The part row by row: element j of row k at to[k * stride + j].
+template <class Element, class T>
+void pack(Rows<const T> from, Part part, Panel<Element> to) {
+  const std::int64_t terms = terms_of<Element>(part.rows);
+  for (std::int64_t k = 0; k < terms; ++k) pack_row(from, part, k, to.data + k * to.stride);
 }
 
 }  // namespace trireme::kernels

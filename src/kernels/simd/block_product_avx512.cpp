@@ -15,6 +15,9 @@ namespace {
 #define TRIREME_AVX512 __attribute__((target("avx512f,avx512bw,avx512bf16,fma,prefer-vector-width=512")))
 #define TRIREME_AVX512_INLINE TRIREME_AVX512 [[gnu::always_inline]] inline
 
+// Early, or sums are kept in memory where the last sixteen is masked.
+#define TRIREME_UNROLL _Pragma("GCC unroll 8")
+
 constexpr int most_rows = 6, most_sixteens = 4;  // 24 sums, 4 of B and 1 of A in 32 registers
 
 /// Where a tile of C and the panels it comes from lie.
@@ -45,7 +48,9 @@ TRIREME_AVX512_INLINE __m512 broadcast(const void* from) {
 template <bool transposed, class T>
 TRIREME_AVX512_INLINE void tile(const Tile<T>& t, const int height, const int width, const bool masked) {
   __m512 sums[most_rows][most_sixteens];
+  TRIREME_UNROLL
   for (int r = 0; r < height; ++r) {
+    TRIREME_UNROLL
     for (int v = 0; v < width; ++v) {
       const float* c = t.c.data + r * t.c.stride + 16 * v;
       sums[r][v] = !t.add                     ? _mm512_setzero_ps()
@@ -59,16 +64,21 @@ TRIREME_AVX512_INLINE void tile(const Tile<T>& t, const int height, const int wi
   }
   for (std::int64_t p = 0; p < t.k; ++p) {
     __m512 row[most_sixteens];
+    TRIREME_UNROLL
     for (int v = 0; v < width; ++v) {
       const T* b = t.b.data + p * t.b.stride + 16 * v;
       row[v] = masked && v == width - 1 ? _mm512_maskz_loadu_ps(t.last, b) : _mm512_loadu_ps(b);
     }
+    TRIREME_UNROLL
     for (int r = 0; r < height; ++r) {
       const __m512 x = broadcast(t.a.data + (transposed ? p * t.a.stride + r : r * t.a.stride + p));
+      TRIREME_UNROLL
       for (int v = 0; v < width; ++v) sums[r][v] = multiply_add(t.a.data, x, row[v], sums[r][v]);
     }
   }
+  TRIREME_UNROLL
   for (int r = 0; r < height; ++r) {
+    TRIREME_UNROLL
     for (int v = 0; v < width; ++v) {
       float* c = t.c.data + r * t.c.stride + 16 * v;
       if (masked && v == width - 1) {
