@@ -10,8 +10,6 @@
 #   TRIREME        the program
 #   MODULES        environment modules to load
 #   MPI_PLUGIN     srun's --mpi=; empty: pmix, or pmi2 for an MPICH and where srun has no pmix
-#   BROADCAST      a directory of the nodes' own, such as /tmp: sbcast copies the installation there, once a node, before the
-#                  ranks start, so that thousands of them do not read libraries from one file server; it is removed at the end
 #   SRUN_OPTIONS   binding and whatever else srun is to be told
 #   REQUEUE        yes: a job that saved on a signal goes back into the queue (exit code 75 otherwise), if it left a newer
 #                  checkpoint than it began with
@@ -49,26 +47,6 @@ say_the_end() {
   end=$(date -d "$(squeue --noheader --jobs "$SLURM_JOB_ID" --format %e)" +%s 2>/dev/null) || return 0  # no limit
   export SLURM_JOB_END_TIME=$end
 }
-
-# Copies the installation of the program to the nodes, and TRIREME to its copy.
-broadcast_program() {
-  [[ -n ${BROADCAST:-} ]] || return 0
-  local program root parts=() part archive
-  program=$(realpath "$(command -v "$TRIREME")")
-  root=$(dirname "$program")
-  [[ -d $root/libexec/trireme ]] || root=$(dirname "$root")
-  [[ -d $root/libexec/trireme ]] || job_fails "BROADCAST is set, but $program is no program of an installation: there is no libexec/trireme beside it or above" 5
-  for part in "${program#"$root/"}" libexec lib lib64 share; do [[ ! -e $root/$part ]] || parts+=("$part"); done
-  broadcast=$BROADCAST/trireme-$SLURM_JOB_ID
-  archive=$(mktemp "${TMPDIR:-/tmp}/trireme-$SLURM_JOB_ID.XXXXXX.tar") || job_fails "no room for an archive of $root" 5
-  tar -C "$root" -cf "$archive" "${parts[@]}" && sbcast --force "$archive" "$broadcast.tar" && rm -f "$archive" &&
-    on_every_node "mkdir -p '$broadcast' && tar -C '$broadcast' -xf '$broadcast.tar' && rm '$broadcast.tar'" ||
-    { rm -f "$archive"; job_fails "$root could not be copied to $BROADCAST on every node; is there room? Without BROADCAST the ranks read it where it is" 5; }
-  job_says "$root was copied to $broadcast on every node"
-  TRIREME=$broadcast/${program#"$root/"}
-}
-on_every_node() { srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task=1 sh -c "$1" </dev/null; }
-remove_broadcast() { [[ -z ${broadcast:-} ]] || on_every_node "rm -rf '$broadcast'" || job_says "$broadcast may be left on a node"; }
 
 # setting SECTION KEY: its value in `arguments`, else in the run file, where it stands on a line of its own.
 setting() {
@@ -181,7 +159,6 @@ train() {
   ulimit -c 0
   before=$(newest_checkpoint)
   [[ $told == no || ${REQUEUE:-yes} != yes ]] || put_back "asked to save before the ranks had begun" early
-  broadcast_program
   job_says "$SLURM_NTASKS ranks on ${SLURM_JOB_NUM_NODES} nodes ($SLURM_JOB_NODELIST), $OMP_NUM_THREADS threads each, --mpi=$plugin," \
     "restart ${SLURM_RESTART_COUNT:-0}"
   # --kill-on-bad-exit=0: ranks that end with 75 must not be shot by the first of them; a rank that fails ends the job itself.
@@ -190,7 +167,6 @@ train() {
   [[ $told == no ]] || kill -USR1 "$step"
   await_step || code=$?
   trap - USR1 TERM
-  remove_broadcast
 
   if ((code == 75)); then
     [[ ${REQUEUE:-yes} == yes ]] || job_fails "saved, not put back into the queue (REQUEUE=$REQUEUE)" 75

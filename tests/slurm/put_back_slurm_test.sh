@@ -48,35 +48,6 @@ life() {
   grep -q -- "$3" err.txt || fail "not said: $3"
 }
 
-# BROADCAST: the installation goes to every node, is started there and removed; without libexec it is none.
-mkdir -p prefix/bin prefix/libexec/trireme node
-cp bin/trireme prefix/bin
-touch prefix/libexec/trireme/trireme
-mv bin/srun srun.before
-stand_in srun <<'SH'
-#!/bin/bash
-[[ $1 != --mpi=list ]] || { echo pmix; exit; }
-if [[ $1 == --ntasks=* ]]; then  # on every node
-  echo "nodes" >>calls
-  while [[ $1 == --* ]]; do shift; done
-  exec "$@"
-fi
-while [[ $1 == --* ]]; do shift; done
-echo "start $1 $(find node | wc -l)" >>calls
-exit "$STEP_ENDS"
-SH
-stand_in sbcast <<'SH'
-#!/bin/sh
-echo sbcast >>calls
-[ "$1" = --force ] && cp "$2" "$3"
-SH
-copy=$work/node/trireme-7
-life STEP_ENDS=0 TRIREME="$work/prefix/bin/trireme" BROADCAST="$work/node" 0 "sbcast nodes start $copy/bin/trireme 7 nodes" "prefix was copied to $copy on every node"
-[[ -z $(ls node) ]] || fail "left on the node: $(ls node)"
-life STEP_ENDS=0 BROADCAST="$work/node" 5 '' 'BROADCAST is set, but .*/bin/trireme is no program of an installation'
-life STEP_ENDS=0 TRIREME="$work/prefix/bin/trireme" BROADCAST="$work/nowhere" 5 'sbcast' "could not be copied to $work/nowhere on every node"
-mv srun.before bin/srun
-
 # It saved on a signal: it comes back while it brings the run further, however often it did.
 life SAVES=out/checkpoints/step-00000004 75 'step requeue' 'saved: back into the queue'
 life SAVES=out/checkpoints/step-00000008 SLURM_RESTART_COUNT=50 75 'step requeue' 'saved: back into the queue'

@@ -44,13 +44,6 @@ ends 0
 said 'warning .*n1: 2 ranks of 3 threads need 6 cores, the job has 2 there'
 said '--cpus-per-task=3'
 
-# The program, copied to the node by sbcast: it trains from there, and nothing of it is left. (The nodes share their disks: one.)
-mkdir local
-submit "BROADCAST=$work/local" "SETTINGS=run.output=runs/broadcast train.steps=2 checkpoint.at_end=false" cpu.sbatch --nodes=1
-ends 0
-said "was copied to $work/local/trireme-$id on every node"
-[[ $(wc -l <runs/broadcast/metrics.jsonl) == 2 && -z $(ls local) ]] || fail "broadcast: $(ls local)"
-
 # srun without PMIx: refused.
 submit MPI_PLUGIN=none "SETTINGS=run.output=runs/none" cpu.sbatch
 ends 5
