@@ -31,18 +31,13 @@ constexpr std::int32_t llmc_gpt2_magic = 20240520;    // version 1, uint16
 constexpr std::int32_t llmc_llama3_magic = 20240801;  // version 7, uint32
 constexpr std::int32_t llmc_eval_magic = 20240522;
 
+/// Throws DataError where the system does not tell: without its index or mask the same file has other tokens.
 bool exists(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error);
-}
-
-/// Throws DataError where the system does not tell: without its index the same file has other tokens.
-bool has_index(const std::string& path) {
   struct stat status {};
   const int error = io::last_error([&] { return ::stat(path.c_str(), &status) == 0; });
   if (error == 0) return true;
   if (error == ENOENT || error == ENOTDIR || error == ENAMETOOLONG) return false;
-  throw DataError(fmt::format("token index {}: cannot be looked at: {}; check its file system", path,
+  throw DataError(fmt::format("token file {}: cannot be looked at: {}; check its file system", path,
                               std::generic_category().message(error)));
 }
 
@@ -139,9 +134,8 @@ std::string mask_path(const std::string& path) { return path + ".mask"; }
 TokenPlace find_token_file(const std::string& path, TokenFormat format) {
   const std::string tokens = token_path(path, format);
   const bool may_be_indexed = format == TokenFormat::megatron || format == TokenFormat::automatic;
-  return {.path = tokens,
-          .indexed = may_be_indexed && has_index(index_beside(tokens)),
-          .masked = exists(mask_path(tokens))};
+  return {
+      .path = tokens, .indexed = may_be_indexed && exists(index_beside(tokens)), .masked = exists(mask_path(tokens))};
 }
 
 TokenFile::TokenFile(const TokenPlace& place, TokenFormat format, std::int64_t vocab_size)

@@ -80,7 +80,13 @@ std::string answer_of(const std::function<std::string()>& more) {
   try {
     std::promise<std::string> promise;
     std::future<std::string> answer = promise.get_future();
-    std::thread([more, promise = std::move(promise)]() mutable { promise.set_value(more()); }).detach();
+    std::thread([more, promise = std::move(promise)]() mutable {
+      try {
+        promise.set_value(more());
+      } catch (...) {
+        promise.set_exception(std::current_exception());
+      }
+    }).detach();
     return answer.wait_for(asking) == std::future_status::ready ? answer.get() : std::string();
   } catch (...) {
     return {};  // no thread to be had

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -12,8 +14,17 @@ namespace trireme::io {
 void concurrently(std::size_t count, const std::function<void(std::size_t)>& work) {
   constexpr std::size_t most_threads = 16, worth_a_thread = 64;
   std::atomic<std::size_t> next = 0;
+  std::exception_ptr first;
+  std::mutex mutex;
   const auto run = [&] {
-    for (std::size_t i = next++; i < count; i = next++) work(i);
+    for (std::size_t i = next++; i < count; i = next++) {
+      try {
+        work(i);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+    }
   };
   std::vector<std::jthread> threads;
   try {
@@ -22,6 +33,8 @@ void concurrently(std::size_t count, const std::function<void(std::size_t)>& wor
     // Those that run, and this one.
   }
   run();
+  threads.clear();  // joins them
+  if (first) std::rethrow_exception(first);
 }
 
 }  // namespace trireme::io

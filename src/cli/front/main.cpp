@@ -60,14 +60,22 @@ bool there_is_a_driver() {
 bool uses_no_gpu(std::span<const char* const> arguments) {
   constexpr std::array<std::string_view, 9> commands{"tokenize", "models", "report",     "inspect", "verify",
                                                      "export",   "import", "completion", "man"};
-  constexpr std::array<std::string_view, 4> words{"--help", "-h", "device.type=cpu", "--device=cpu"};
   if (arguments.size() > 1 && std::ranges::find(commands, arguments[1]) != commands.end()) return true;
+  std::string_view device;  // the last that is set counts
   for (std::size_t i = 1; i < arguments.size(); ++i) {
-    const std::string_view word = arguments[i];
-    if (std::ranges::find(words, word) != words.end() || word == "--set=device.type=cpu") return true;
-    if (word == "cpu" && std::string_view(arguments[i - 1]) == "--device") return true;
+    std::string_view word = arguments[i];
+    if (word == "--help" || word == "-h") return true;
+    const auto takes = [&](std::string_view option, std::string_view setting) {
+      if (std::string_view(arguments[i - 1]) == option && word.starts_with(setting)) return true;
+      const std::string joined = fmt::format("{}={}", option, setting);
+      if (!word.starts_with(joined)) return false;
+      word.remove_prefix(option.size() + 1);
+      return true;
+    };
+    if (takes("--set", "device.type=")) device = word.substr(std::string_view("device.type=").size());
+    if (takes("--device", "")) device = word;
   }
-  return false;
+  return device == "cpu";
 }
 
 /// The full program that fits this machine.

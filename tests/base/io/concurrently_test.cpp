@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -21,18 +25,32 @@ TEST(Concurrently, CallsForEachNumberOnce) {
 }
 
 TEST(Concurrently, HasSeveralThreadsForManyAndNoneForFew) {
-  // Each waits until the other is there: one thread alone would wait forever.
-  std::atomic<int> there = 0;
+  // Each waits until the other is there: one thread alone would wait in vain.
+  std::mutex mutex;
+  std::condition_variable changed;
+  int there = 0;
   concurrently(128, [&](std::size_t i) {
     if (i > 1) return;
+    std::unique_lock lock(mutex);
     ++there;
-    there.notify_all();
-    for (int now = there; now < 2; now = there) there.wait(now);
+    changed.notify_all();
+    EXPECT_TRUE(changed.wait_for(lock, std::chrono::minutes(1), [&] { return there == 2; }));
   });
-  EXPECT_EQ(there, 2);
   std::set<std::thread::id> ids;
   concurrently(100, [&](std::size_t) { ids.insert(std::this_thread::get_id()); });
   EXPECT_EQ(ids, std::set{std::this_thread::get_id()});
+}
+
+TEST(Concurrently, RethrowsAnExceptionWhenAllAreDone) {
+  for (const std::size_t count : {1, 200}) {
+    std::vector<std::atomic<int>> calls(count);
+    const auto work = [&](std::size_t i) {
+      ++calls[i];
+      throw std::runtime_error("stale file handle");
+    };
+    EXPECT_THROW(concurrently(count, work), std::runtime_error);
+    EXPECT_TRUE(std::ranges::all_of(calls, [](const std::atomic<int>& n) { return n == 1; })) << count;
+  }
 }
 
 }  // namespace
