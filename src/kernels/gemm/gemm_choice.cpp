@@ -42,8 +42,10 @@ double seconds(const std::function<void()>& call) {
   return best;
 }
 
-/// In which order ties are decided. oneDNN called directly loses less than at::mm in shapes that are not measured (8%
-/// in bf16 for the gradient of a head's input); our own weight gradients keep fp32 sums.
+/// In which order ties are decided. at::addmm adds a residual before it rounds; oneDNN called directly loses less than
+/// at::mm in shapes that are not measured (8% in bf16 for the gradient of a head's input); our own weight gradients
+/// keep fp32 sums.
+constexpr std::array by_residual{GemmLibrary::at, GemmLibrary::onednn, GemmLibrary::blocked};
 constexpr std::array by_shapes{GemmLibrary::onednn, GemmLibrary::at, GemmLibrary::blocked};
 constexpr std::array by_sums{GemmLibrary::blocked, GemmLibrary::onednn, GemmLibrary::at};
 
@@ -68,7 +70,7 @@ GemmChoice::Products measure(at::ScalarType type) {
   const at::Tensor d_y = at::ones({tokens, out}, type);
   const Grad grad{.tensor = at::empty({out, in}, at::kFloat), .accumulate = false};
   return {
-      .forward = fastest(by_shapes, [&](GemmLibrary library) { (void)linear(library, x, w); }),
+      .forward = fastest(by_residual, [&](GemmLibrary library) { (void)linear(library, x, w); }),
       .backward_input = fastest(by_shapes, [&](GemmLibrary library) { (void)linear_backward_input(library, d_y, w); }),
       .backward_weight = fastest(by_sums, [&](GemmLibrary library) { linear_backward_weight(library, d_y, x, grad); }),
   };

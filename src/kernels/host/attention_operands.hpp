@@ -58,8 +58,12 @@ inline void transpose_block(const float* from, std::int64_t rows, std::int64_t t
   transpose(from, terms, rows, terms, to, stride);
 }
 inline void transpose_block(const Pair* from, std::int64_t rows, std::int64_t terms, Pair* to, std::int64_t stride) {
-  // Moved as floats, which leaves their bits alone.
-  transpose(reinterpret_cast<const float*>(from), terms, rows, terms, reinterpret_cast<float*>(to), stride);
+  const std::int64_t whole = terms / 8 * 8;
+  // Moved as floats, eight a time, which leaves their bits alone.
+  transpose(reinterpret_cast<const float*>(from), terms, rows, whole, reinterpret_cast<float*>(to), stride);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t k = whole; k < terms; ++k) to[k * stride + r] = from[r * terms + k];
+  }
 }
 
 /// The first n of each of m rows as elements, in place: a left operand along its columns.

@@ -70,19 +70,37 @@ TEST(Gemm, AddsTheResidual) {
   }
 }
 
+/// So many outputs that a weight gradient packs more than a panel of them at once.
+constexpr Sizes many_outputs{512, 16500, 40};
+
+TEST(Gemm, BlockedWeightGradientsOfManyOutputsAgreeWithFp64) {
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = at::randn({many_outputs.tokens, many_outputs.in}).to(type);
+    const at::Tensor d_y = at::randn({many_outputs.tokens, many_outputs.out}).to(type);
+    const at::Tensor grad = at::full({many_outputs.out, many_outputs.in}, 2.0, at::kFloat);
+    linear_backward_weight(GemmLibrary::blocked, d_y, x, {.tensor = grad, .accumulate = true});
+    EXPECT_LT(relative_error(grad, d_y.to(at::kDouble).t().mm(x.to(at::kDouble)) + 2.0), 1e-6);
+  }
+}
+
 TEST(Gemm, BlockedGivesTheSameBitsOnOneThread) {
-  const at::Tensor x = at::randn({530, 600}), w = at::randn({700, 600}), d_y = at::randn({530, 700});
-  const auto run = [&](const at::Tensor& grad) {
-    linear_backward_weight(GemmLibrary::blocked, d_y, x, {.tensor = grad, .accumulate = false});
-    return std::pair{linear(GemmLibrary::blocked, x, w), linear_backward_input(GemmLibrary::blocked, d_y, w)};
-  };
-  const at::Tensor team_grad = at::randn({700, 600}), one_grad = at::randn({700, 600});
-  const auto team = run(team_grad);
-  std::pair<at::Tensor, at::Tensor> one;
-  test::on_one_thread([&] { one = run(one_grad); });
-  EXPECT_TRUE(test::same_bits(team.first, one.first));
-  EXPECT_TRUE(test::same_bits(team.second, one.second));
-  EXPECT_TRUE(test::same_bits(team_grad, one_grad));
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    for (const Sizes& s : {Sizes{530, 700, 600}, many_outputs}) {
+      const at::Tensor x = at::randn({s.tokens, s.in}).to(type), w = at::randn({s.out, s.in}).to(type);
+      const at::Tensor d_y = at::randn({s.tokens, s.out}).to(type);
+      const auto run = [&](const at::Tensor& grad) {
+        linear_backward_weight(GemmLibrary::blocked, d_y, x, {.tensor = grad, .accumulate = false});
+        return std::pair{linear(GemmLibrary::blocked, x, w), linear_backward_input(GemmLibrary::blocked, d_y, w)};
+      };
+      const at::Tensor team_grad = at::randn({s.out, s.in}), one_grad = at::randn({s.out, s.in});
+      const auto team = run(team_grad);
+      std::pair<at::Tensor, at::Tensor> one;
+      test::on_one_thread([&] { one = run(one_grad); });
+      EXPECT_TRUE(test::same_bits(team.first, one.first));
+      EXPECT_TRUE(test::same_bits(team.second, one.second));
+      EXPECT_TRUE(test::same_bits(team_grad, one_grad));
+    }
+  }
 }
 
 TEST(GemmChoice, PrintsAndParsesBack) {

@@ -30,12 +30,16 @@ struct Values {
   at::Tensor q, k, v, d_out, document_begin;
 };
 
-Values values_of(const AttentionShape& s, bool documents) {
+/// Numbers of `type`, in fp32.
+Values values_of(const AttentionShape& s, bool documents, at::ScalarType type) {
   const std::int64_t tokens = s.batch * s.seq_len;
-  Values of{.q = 2 * at::randn({tokens, s.heads * s.head_dim}),
-            .k = 2 * at::randn({tokens, s.kv_heads * s.head_dim}),
-            .v = at::randn({tokens, s.kv_heads * s.head_dim}),
-            .d_out = at::randn({tokens, s.heads * s.head_dim}),
+  const auto random = [&](double spread, std::int64_t heads) {
+    return (spread * at::randn({tokens, heads * s.head_dim})).to(type).to(at::kFloat);
+  };
+  Values of{.q = random(2, s.heads),
+            .k = random(2, s.kv_heads),
+            .v = random(1, s.kv_heads),
+            .d_out = random(1, s.heads),
             .document_begin = {}};
   if (!documents) return of;
   of.document_begin = at::empty({tokens}, at::kInt);
@@ -62,7 +66,8 @@ Computed compute(const AttentionShape& s, const Values& of) {
   return c;
 }
 
-TEST(AttentionOfRuns, IsThatOfTheWholeSequence) {
+/// Runs in `type` against the whole sequence in fp32.
+void compare_runs(at::ScalarType type, double tolerance, double gradient_tolerance) {
   for (const int ranks : {1, 2, 3, 4})
     for (const std::int64_t run : {1, 67})
       for (const std::int64_t window : {0, 70})
@@ -76,32 +81,39 @@ TEST(AttentionOfRuns, IsThatOfTheWholeSequence) {
                            .softcap = window > 0 ? 2.0 : 0.0};
           const std::string what = std::to_string(ranks) + " ranks, runs of " + std::to_string(run) + ", window " +
                                    std::to_string(window) + (documents ? ", documents" : "");
-          const Values whole = values_of(s, documents);
+          const Values whole = values_of(s, documents, type);
           const Computed expected = compute(s, whole);
           at::Tensor d_k = at::zeros_like(whole.k), d_v = at::zeros_like(whole.v);
           for (int rank = 0; rank < ranks; ++rank) {
             const model::ContextPart part{.rank = rank, .ranks = ranks};
             const auto mine = [&](const at::Tensor& of) { return rows_of(of, s.batch, part); };
+            const auto typed = [&](const at::Tensor& of) { return of.to(type); };
             s.run = run;
             s.run_begin = {part.first_run(s.seq_len), part.second_run(s.seq_len)};
-            const Values of{.q = mine(whole.q),
-                            .k = whole.k,
-                            .v = whole.v,
-                            .d_out = mine(whole.d_out),
+            const Values of{.q = typed(mine(whole.q)),
+                            .k = typed(whole.k),
+                            .v = typed(whole.v),
+                            .d_out = typed(mine(whole.d_out)),
                             .document_begin = documents ? mine(whole.document_begin) : at::Tensor()};
             const Computed found = compute(s, of);
-            EXPECT_LT(relative_error(found.out, mine(expected.out)), 1e-6) << what;
-            EXPECT_LT(relative_error(found.d_q, mine(expected.d_q)), 3e-6) << what;
+            EXPECT_LT(relative_error(found.out, mine(expected.out)), tolerance) << what;
+            // A token that sees itself alone has no gradient, and a rank may have no other: nothing to relate to.
+            if (run > 1) {
+              EXPECT_LT(relative_error(found.d_q, mine(expected.d_q)), gradient_tolerance) << what;
+            }
             const at::Tensor by_token = expected.logsumexp.transpose(1, 2).reshape({-1, s.heads});
-            EXPECT_LT(relative_error(found.logsumexp.transpose(1, 2).reshape({-1, s.heads}), mine(by_token)), 1e-6)
+            EXPECT_LT(relative_error(found.logsumexp.transpose(1, 2).reshape({-1, s.heads}), mine(by_token)), tolerance)
                 << what;
             d_k += found.d_k;
             d_v += found.d_v;
           }
-          EXPECT_LT(relative_error(d_k, expected.d_k), 3e-6) << what;
-          EXPECT_LT(relative_error(d_v, expected.d_v), 3e-6) << what;
+          EXPECT_LT(relative_error(d_k, expected.d_k), gradient_tolerance) << what;
+          EXPECT_LT(relative_error(d_v, expected.d_v), gradient_tolerance) << what;
         }
 }
+
+TEST(AttentionOfRuns, IsThatOfTheWholeSequence) { compare_runs(at::kFloat, 1e-6, 3e-6); }
+TEST(AttentionOfRuns, InBf16IsThatOfTheWholeSequenceWithinRounding) { compare_runs(at::kBFloat16, 6e-3, 2e-2); }
 
 }  // namespace
 }  // namespace trireme::kernels::attention_runs_test

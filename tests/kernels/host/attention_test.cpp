@@ -73,6 +73,7 @@ const AttentionShape odd_shapes[] = {
     {.batch = 1, .seq_len = 1, .heads = 1, .kv_heads = 1, .head_dim = 2},
     {.batch = 2, .seq_len = 7, .heads = 4, .kv_heads = 2, .head_dim = 6},
     {.batch = 3, .seq_len = 33, .heads = 6, .kv_heads = 1, .head_dim = 10},
+    {.batch = 1, .seq_len = 70, .heads = 2, .kv_heads = 1, .head_dim = 9},  // not in pairs
     {.batch = 1, .seq_len = 150, .heads = 3, .kv_heads = 3, .head_dim = 16},
     {.batch = 1, .seq_len = 301, .heads = 4, .kv_heads = 2, .head_dim = 64},
 };

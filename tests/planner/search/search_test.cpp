@@ -114,6 +114,9 @@ TEST(Search, ReturnsNothingThatFitsWithAFewLayersOnly) {
     const SearchResult result = search(config, 4, machine, {.keep = 1000});
     EXPECT_FALSE(result.best.empty());
     for (const Found& found : result.best) EXPECT_LE(found.prediction.memory.total(), few);
+    const SearchResult first = search(config, 4, machine, {.keep = 1});
+    ASSERT_FALSE(first.best.empty());
+    EXPECT_EQ(first.best[0].prediction.tokens_per_second(), result.best[0].prediction.tokens_per_second());
   }
 }
 
