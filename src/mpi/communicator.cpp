@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <exception>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -113,6 +114,16 @@ std::string Communicator::name_of(int rank) const {
   return fmt::format("rank {} on {}", job, name.substr(0, name.find('\0')));
 }
 
+std::vector<int> some_rank_of_each(std::span<const int> node_of_rank, int nodes) {
+  std::vector<int> ranks_of(static_cast<std::size_t>(nodes)), seen = ranks_of, result = ranks_of;
+  for (const int node : node_of_rank) ++ranks_of[static_cast<std::size_t>(node)];
+  for (std::size_t rank = 0; rank < node_of_rank.size(); ++rank) {
+    const auto node = static_cast<std::size_t>(node_of_rank[rank]);
+    if (seen[node]++ == node_of_rank[rank] % ranks_of[node]) result[node] = static_cast<int>(rank);
+  }
+  return result;
+}
+
 void Communicator::learn_nodes() {
   const Communicator here = node();
   const bool first = here.rank() == 0;
@@ -134,14 +145,10 @@ void Communicator::learn_nodes() {
         "share the nodes' names");
   nodes.node_of_rank.resize(static_cast<std::size_t>(size_));
   check(MPI_Allgather(&own, 1, MPI_INT, nodes.node_of_rank.data(), 1, MPI_INT, handle_), "find every rank's node");
-  nodes.first_ranks.assign(static_cast<std::size_t>(count), -1);
-  for (int rank = 0; rank < size_; ++rank) {
-    int& of_node = nodes.first_ranks[static_cast<std::size_t>(nodes.node_of_rank[static_cast<std::size_t>(rank)])];
-    if (of_node < 0) of_node = rank;
-  }
+  nodes.some_rank = some_rank_of_each(nodes.node_of_rank, count);
   nodes_ = std::make_shared<const Nodes>(std::move(nodes));
 }
 
-std::vector<int> Communicator::first_ranks() const { return nodes_ ? nodes_->first_ranks : std::vector<int>(); }
+std::vector<int> Communicator::rank_of_each_node() const { return nodes_ ? nodes_->some_rank : std::vector<int>(); }
 
 }  // namespace trireme::mpi

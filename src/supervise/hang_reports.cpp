@@ -38,7 +38,7 @@ void remove_hang_reports(const std::string& output) {
 }
 
 std::vector<int> hang_reporters(const mpi::Communicator& world, int most) {
-  std::vector<int> ranks = world.size() > most ? world.first_ranks() : std::vector<int>();
+  std::vector<int> ranks = world.size() > most ? world.rank_of_each_node() : std::vector<int>();
   if (ranks.empty()) {
     ranks.resize(static_cast<std::size_t>(world.size()));
     std::iota(ranks.begin(), ranks.end(), 0);

@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/error.hpp"
 #include "trireme/mpi/communicator.hpp"
@@ -56,10 +57,15 @@ TEST(Communicator, NamesRanksOnceTheNodesAreLearnt) {
   Communicator world = Communicator::from(MPI_COMM_WORLD);
   const int last = world.size() - 1;
   EXPECT_EQ(world.name_of(last), "rank " + std::to_string(last));
-  EXPECT_TRUE(world.first_ranks().empty());
+  EXPECT_TRUE(world.rank_of_each_node().empty());
   world.learn_nodes();
   EXPECT_EQ(world.split(0, -world.rank()).name_of(0), "rank " + std::to_string(last) + " on " + hostname());
-  EXPECT_THAT(world.first_ranks(), testing::ElementsAre(0));
+  EXPECT_THAT(world.rank_of_each_node(), testing::ElementsAre(0));
+}
+
+TEST(Communicator, TakesRanksOfEveryPlaceInANode) {
+  EXPECT_THAT(some_rank_of_each(std::vector{0, 0, 1, 1, 2, 2, 3}, 4), testing::ElementsAre(0, 3, 4, 6));
+  EXPECT_THAT(some_rank_of_each(std::vector{0, 1, 0, 1}, 2), testing::ElementsAre(0, 3));
 }
 
 TEST(Check, ThrowsMpisOwnTextAndThePlace) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,8 +44,8 @@ class Communicator {
   /// Learns on which node every rank of the job runs. Collective over the job, O(log ranks) messages; 64 bytes a node
   /// and 4 a rank, in one piece of memory each.
   void learn_nodes();
-  /// The first rank of each node, by their rank in the job; empty where the nodes are not learnt.
-  [[nodiscard]] std::vector<int> first_ranks() const;
+  /// some_rank_of_each node, by their rank in the job; empty where the nodes are not learnt.
+  [[nodiscard]] std::vector<int> rank_of_each_node() const;
 
   /// How long the calls that exchange texts and flags (gather.hpp, broadcast.hpp) wait on this communicator and on
   /// those made from it from now on; without one they wait forever.
@@ -58,7 +59,7 @@ class Communicator {
   struct Nodes {
     std::string names;              ///< so many bytes each (`longest_name`), padded with zeros
     std::vector<int> node_of_rank;  ///< by rank of the job
-    std::vector<int> first_ranks;   ///< by node
+    std::vector<int> some_rank;     ///< by node: rank_of_each_node
   };
 
   explicit Communicator(MPI_Comm owned) : Communicator(owned, nullptr) {}
@@ -73,5 +74,9 @@ class Communicator {
   std::shared_ptr<const Nodes> nodes_;  ///< null: not learnt
   std::shared_ptr<const Deadline> deadline_;
 };
+
+/// A rank of each node: of node k its rank k modulo its number of ranks, so that ranks of every place in a node are
+/// among them. node_of_rank: by rank, each node has one.
+[[nodiscard]] std::vector<int> some_rank_of_each(std::span<const int> node_of_rank, int nodes);
 
 }  // namespace trireme::mpi

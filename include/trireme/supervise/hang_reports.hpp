@@ -8,7 +8,7 @@
 
 namespace trireme::supervise {
 
-/// Ranks that write one at most: of larger jobs the first rank of each node does, so that thousands of files in one
+/// Ranks that write one at most: of larger jobs one rank of each node does, so that thousands of files in one
 /// directory are not what the end of the job waits for.
 constexpr int most_hang_reports = 1024;
 
