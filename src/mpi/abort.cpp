@@ -78,18 +78,12 @@ void wait_unless_first() {
 std::string answer_of(const std::function<std::string()>& more) {
   if (!more) return {};
   try {
-    std::promise<std::string> promise;
-    std::future<std::string> answer = promise.get_future();
-    std::thread([more, promise = std::move(promise)]() mutable {
-      try {
-        promise.set_value(more());
-      } catch (...) {
-        promise.set_exception(std::current_exception());
-      }
-    }).detach();
+    std::packaged_task<std::string()> task(more);  // keeps what `more` throws, too
+    std::future<std::string> answer = task.get_future();
+    std::thread(std::move(task)).detach();
     return answer.wait_for(asking) == std::future_status::ready ? answer.get() : std::string();
   } catch (...) {
-    return {};  // no thread to be had
+    return {};  // no thread to be had, or `more` threw
   }
 }
 
