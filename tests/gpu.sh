@@ -116,6 +116,8 @@ unpack() {
   export OPAL_DATADIR=$root/openmpi/share OPAL_PKGDATADIR=$root/openmpi/share/openmpi OPAL_SYSCONFDIR=$root/openmpi/etc
   # A machine without ssh: Open MPI looks for its remote shell at MPI_Init, and never calls it on one node.
   export OMPI_MCA_plm_rsh_agent=$BASH
+  # Its PMIx finds no compression, or another version's.
+  export PMIX_MCA_pcompress_base_silence_warning=1 PMIX_MCA_mca_base_component_show_load_errors=0
   export PATH=$root/start:$PATH
   bin=$root/start scripts=$root/python
 }

@@ -84,7 +84,9 @@ void Recorder::write_traces(Job& job, std::int64_t step) {
   for (const timeline::Span& span : job.executor().timeline().take())
     if (traces(first_step_ + span.step)) spans_.push_back(span);
   if (!traces(step) || spans_.empty()) return;
-  if (recording_ && (!traces(step + 1) || step + 1 == config_.train.steps)) end_recording();
+  // Not between steps that are traced one after the other: they would show the writing.
+  if (traces(step + 1) && step + 1 < config_.train.steps) return;
+  if (recording_) end_recording();
   reports_.write(fmt::format("{}/trace-rank{}.json", config_.run.output, world_.rank()),
                  timeline::chrome_trace(spans_, job.executor().schedule(), job.model(),
                                         {.rank = world_.rank(),
