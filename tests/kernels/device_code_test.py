@@ -24,14 +24,15 @@ SIXTEEN_BYTES = 6
 BF16 = "IN3c108BFloat16E"
 # Part of a kernel's mangled name: threads a block at Llama 1B's shapes, blocks on a multiprocessor, loads and stores of 16 bytes.
 JUDGED = {
-    rf"14forward_kernel{BF16}Li8ELb0E": (256, 6, 2, 1),
-    rf"15backward_kernel{BF16}Li8ELi1ELb0E": (256, 4, 3, 1),
-    rf"15backward_kernel{BF16}Li8ELi2ELb0E": (384, 1, 6, 2),
+    rf"14forward_kernel{BF16}Li8ELb0E": (128, 12, 2, 1),
+    rf"15backward_kernel{BF16}Li8ELi1ELi256ELb0E": (256, 4, 3, 1),
+    rf"15backward_kernel{BF16}Li8ELi1ELi384ELb0E": (384, 3, 3, 1),
+    rf"15backward_kernel{BF16}Li8ELi2ELi512ELb0E": (384, 1, 6, 2),
     rf"11head_kernel{BF16}Li16E": (256, 6, 2, 1),
     rf"20head_backward_kernel{BF16}Li16E": (256, 4, 3, 1),
-    rf"20cross_entropy_kernel{BF16}Li8E": (1024, 1, 4, 2),
-    rf"17statistics_kernel{BF16}Li8E": (1024, 2, 2, 0),
-    rf"20gradient_part_kernel{BF16}Li8E": (1024, 1, 2, 2),
+    rf"20cross_entropy_kernel{BF16}Li8E": (512, 2, 4, 2),
+    rf"17statistics_kernel{BF16}Li8E": (512, 2, 2, 0),
+    rf"20gradient_part_kernel{BF16}Li8E": (512, 2, 2, 2),
     r"11rows_kernelILi8E.*9GatedUnitI.*4Silu": (256, 8, 2, 1),
     r"11rows_kernelILi8E.*17GatedUnitBackwardI.*4Silu": (256, 6, 3, 3),
     rf"11rows_kernelILi8E.*6Rotate{BF16}Lb0E": (256, 8, 6, 2),
@@ -40,7 +41,7 @@ JUDGED = {
     rf"11rows_kernelILi8E.*14PlaceGradients{BF16}Lb1E": (256, 6, 7, 3),
     rf"11rows_kernelILi8E.*6Gather{BF16}": (256, 8, 1, 1),
     rf"14scatter_kernel{BF16}Li8E": (256, 4, 3, 2),
-    rf"11rows_kernelILi8E.*10GatherRows{BF16}": (256, 8, 1, 1),
+    rf"18gather_rows_kernel{BF16}Li8E": (256, 8, 2, 2),
     rf"11rows_kernelILi8E.*9ScaleRows{BF16}": (256, 8, 1, 1),
     rf"11rows_kernelILi8E.*7SumRows{BF16}": (256, 8, 2, 1),
     rf"11rows_kernelILi8E.*12MoveSegments{BF16}": (256, 8, 1, 1),
@@ -56,7 +57,7 @@ JUDGED = {
     r"12range_kernelILi8E.*5WidenE": (256, 8, 1, 2),
 }
 # Rows wider than 8192 whose sums do not fit the registers of 512 threads, and unaligned ones.
-SPILLS = re.compile(r"15backward_kernelI(N3c108BFloat16ELi(8ELi4ELb1|1ELi(16ELb1|32ELb.))|fLi(4ELi8ELb.|1ELi(16ELb1|32ELb.)))E")
+SPILLS = re.compile(r"15backward_kernelI(N3c108BFloat16ELi(8ELi4E|1ELi(16|32)E)|fLi(4ELi8E|1ELi(16|32)E))Li512ELb.E")
 
 
 @dataclass

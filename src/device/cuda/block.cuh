@@ -38,6 +38,18 @@ __device__ inline void store(T* to, const Pack<T, n>& pack) {
   }
 }
 
+/// For what is not read again soon: other lines stay in the caches.
+template <int n, class T>
+__device__ inline void store_streaming(T* to, const Pack<T, n>& pack) {
+  if constexpr (sizeof(pack) % sizeof(uint4) == 0) {
+    uint4 words[sizeof(pack) / sizeof(uint4)];
+    memcpy(words, &pack, sizeof(pack));
+    for (std::size_t w = 0; w < sizeof(pack) / sizeof(uint4); ++w) __stcs(reinterpret_cast<uint4*>(to) + w, words[w]);
+  } else {
+    store<n>(to, pack);
+  }
+}
+
 /// Whether packs of n may be used on a matrix: each of its rows starts at a multiple of the pack's bytes and is a
 /// whole number of packs. No matrix fits always.
 template <int n, class T>
@@ -93,6 +105,17 @@ __device__ V block_reduce(V value, const Op& op, V* scratch) {
   return block_reduce_once(value, op, scratch);
 }
 
+/// 2^x in one instruction: results below the least normal number are 0.
+__device__ inline float power_of_two(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return exp2f(x);
+#endif
+}
+
 /// exp(x), x / y and what they give for T: to the last places of fp32, or in fewer instructions where the result is
 /// rounded to bf16.
 template <class T>
@@ -101,7 +124,7 @@ __device__ inline float exponential(float x) {
 }
 template <>
 __device__ inline float exponential<c10::BFloat16>(float x) {
-  return exp2f(1.4426950409F * x);
+  return power_of_two(1.4426950409F * x);
 }
 template <class T>
 __device__ inline float quotient(float x, float y) {

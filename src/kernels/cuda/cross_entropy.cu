@@ -7,9 +7,9 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-/// One block of so many threads on a multiprocessor: the rows that all of them work on, 132 times 250 KiB of an H100 at
-/// a vocabulary of 128256 in bf16, stay in the second-level cache (50 MB) until they are read again.
-constexpr int most_threads = 1024;
+/// Two blocks of so many threads are on a multiprocessor: one reads a row from memory while the other reads its own
+/// again from the second-level cache and writes. More would push each other's rows out of that cache.
+constexpr int most_threads = 512, least_blocks = 2;
 
 /// a: the largest so far, never below the least finite number, so that differences are never NaN by themselves;
 /// b: the sum of exp(x - a).
@@ -34,22 +34,41 @@ __device__ Two joined(Two s, const Pack<T, n> (&x)[packs]) {
 
 /// Columns between two packs of a thread.
 __device__ inline std::int64_t step_of(int n) { return static_cast<std::int64_t>(blockDim.x) * n; }
+/// How many packs of a row this thread has.
+__device__ inline std::int64_t packs_of(std::int64_t width, int n) {
+  const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * n;
+  return first < width ? (width - 1 - first) / step_of(n) + 1 : 0;
+}
 
-/// Maximum and sum of exponentials of a row, by all threads of the block, in one pass (Milakov and Gimelshein 2018). A
-/// thread has two packs on their way at a time: 32 KiB a multiprocessor, what a device's memory takes to answer.
+/// Calls visit(packs, column) for `count` packs, `step` columns apart, two at a time, while the next two are on their
+/// way: 64 KiB a multiprocessor, more than a device's memory takes to answer.
+template <int n, class T, class Visit>
+__device__ void each_two_packs(const T* row, std::int64_t first, std::int64_t step, std::int64_t count,
+                               const Visit& visit) {
+  Pack<T, n> next[2];
+  const auto fetch = [&](std::int64_t i) {
+    next[0] = load<n>(row + i);
+    next[1] = load<n>(row + i + step);
+  };
+  std::int64_t i = first;
+  if (count >= 2) fetch(i);
+  for (; count >= 2; count -= 2, i += 2 * step) {
+    const Pack<T, n> now[2] = {next[0], next[1]};
+    if (count >= 4) fetch(i + 2 * step);
+    visit(now, i);
+  }
+  if (count > 0) {
+    const Pack<T, n> last[1] = {load<n>(row + i)};
+    visit(last, i);
+  }
+}
+
+/// Maximum and sum of exponentials of a row, by all threads of the block, in one pass (Milakov and Gimelshein 2018).
 template <int n, class T>
 __device__ Two softmax_of(const T* row, std::int64_t width, Two* scratch) {
   Two s{-FLT_MAX, 0};
-  const std::int64_t step = step_of(n);
-  std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * n;
-  for (; i + step < width; i += 2 * step) {
-    const Pack<T, n> x[2] = {load<n>(row + i), load<n>(row + i + step)};
-    s = joined(s, x);
-  }
-  if (i < width) {
-    const Pack<T, n> x[1] = {load<n>(row + i)};
-    s = joined(s, x);
-  }
+  each_two_packs<n>(row, static_cast<std::int64_t>(threadIdx.x) * n, step_of(n), packs_of(width, n),
+                    [&](const auto& x, std::int64_t) { s = joined(s, x); });
   return block_reduce(s, Join{}, scratch);
 }
 
@@ -64,11 +83,8 @@ struct Turn {
     of_target = scale * (weight * (expf(logit - s.a) / s.b) - 1.0F);
   }
   template <int n, class T>
-  __device__ Pack<T, n> operator()(Pack<T, n> x, std::int64_t i) const {
-    for (int k = 0; k < n; ++k) {
-      const float value = factor * exponential<T>(static_cast<float>(x.at[k]) - top);
-      x.at[k] = static_cast<T>(i + k == column ? of_target : value);
-    }
+  __device__ Pack<T, n> operator()(Pack<T, n> x) const {  // as if the target were elsewhere
+    for (int k = 0; k < n; ++k) x.at[k] = static_cast<T>(factor * exponential<T>(static_cast<float>(x.at[k]) - top));
     return x;
   }
 };
@@ -76,15 +92,18 @@ struct Turn {
 /// From the row's end to its beginning: what was read last is the likeliest to be in a cache.
 template <int n, class T>
 __device__ void turn_row(T* row, std::int64_t width, const Turn& turn) {
-  const std::int64_t step = step_of(n), first = static_cast<std::int64_t>(threadIdx.x) * n;
-  if (first >= width) return;
-  std::int64_t i = first + (width - 1 - first) / step * step;
-  for (; i >= step; i -= 2 * step) {
-    const Pack<T, n> late = load<n>(row + i), early = load<n>(row + i - step);
-    store<n>(row + i, turn(late, i));
-    store<n>(row + i - step, turn(early, i - step));
-  }
-  if (i >= 0) store<n>(row + i, turn(load<n>(row + i), i));
+  const std::int64_t step = step_of(n), packs = packs_of(width, n);
+  const std::int64_t last = static_cast<std::int64_t>(threadIdx.x) * n + (packs - 1) * step;
+  each_two_packs<n>(row, last, -step, packs, [&](const auto& x, std::int64_t i) {
+    for (const auto& pack : x) {
+      store<n>(row + i, turn(pack));
+      i -= step;
+    }
+  });
+  // After this thread's pack with it: no other element has to be compared.
+  const std::int64_t column = turn.column;
+  if (column >= 0 && column < width && column / n % blockDim.x == threadIdx.x)
+    row[column] = static_cast<T>(turn.of_target);
 }
 
 template <int n, class T>
@@ -106,7 +125,7 @@ struct Losses {
 };
 
 template <class T, int n>
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(most_threads, least_blocks)
     cross_entropy_kernel(Matrix<T> logits, const std::int32_t* targets, bool gradient, float scale, float z_loss,
                          Losses losses) {
   __shared__ Two scratch[32];
@@ -126,7 +145,7 @@ __global__ void __launch_bounds__(most_threads)
 }
 
 template <class T, int n>
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(most_threads, least_blocks)
     statistics_kernel(Matrix<const T> logits, const std::int32_t* targets, std::int64_t first, float* statistics) {
   __shared__ Two scratch[32];
   const std::int64_t n_row = blockIdx.x;
@@ -168,7 +187,7 @@ struct Combine {
 };
 
 template <class T, int n>
-__global__ void __launch_bounds__(most_threads)
+__global__ void __launch_bounds__(most_threads, least_blocks)
     gradient_part_kernel(Matrix<T> logits, const std::int32_t* targets, std::int64_t first, const float* softmax,
                          float scale, float z_loss) {
   const std::int64_t n_row = blockIdx.x;

@@ -11,7 +11,7 @@
 /// lie on the device. Everything runs on the current stream and returns at once.
 namespace trireme::kernels::cuda {
 
-/// Rows that the sums of a norm's backward are cut into, and the floats of workspace they need for each parameter.
+/// The most chunks of rows that the sums of a norm's backward are cut into.
 [[nodiscard]] std::int64_t norm_chunks(std::int64_t rows);
 /// Rows of workspace [chunks, width] that column_sums needs.
 [[nodiscard]] std::int64_t column_chunks(std::int64_t rows, std::int64_t width, int element_size);
@@ -51,8 +51,9 @@ struct NormBackward {
   float* partial;
   float offset;  ///< added to the weight, in RMSNorm
 };
+/// Returns the chunks that it wrote.
 template <class T>
-void norm_backward(const NormBackward<T>& arguments);
+std::int64_t norm_backward(const NormBackward<T>& arguments);
 
 /// Heads of queries and of keys, side by side in rows, each normed by itself. rstd: [heads, rows].
 template <class T>

@@ -36,9 +36,10 @@ void backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weig
   if (width > widest_norm())
     throw ConfigError(fmt::format("the norms' device kernels take a hidden size of up to {}, and this model's is {}",
                                   widest_norm(), width));
-  const std::int64_t chunks = norm_chunks(rows), stride = width * (d_bias != nullptr ? 2 : 1);
-  const at::Tensor workspace = at::empty({chunks, stride}, x.options().dtype(at::kFloat));
+  const std::int64_t stride = width * (d_bias != nullptr ? 2 : 1);
+  const at::Tensor workspace = at::empty({norm_chunks(rows), stride}, x.options().dtype(at::kFloat));
   auto* partial = data<float>(workspace);
+  std::int64_t chunks = 0;
   with_type(x, [&]<class T>(T) {
     const auto* known = data<const float>(statistics);
     const NormBackward<T> arguments{.d_y = matrix<const T>(d_y),
@@ -50,7 +51,7 @@ void backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weig
                                     .d_x = matrix<T>(d_x),
                                     .partial = partial,
                                     .offset = offset};
-    norm_backward(arguments);
+    chunks = norm_backward(arguments);
   });
   sum_chunks(partial, chunks, stride, width, data<float>(d_weight.tensor), d_weight.accumulate);
   if (d_bias != nullptr)

@@ -7,18 +7,22 @@ namespace {
 
 constexpr int most_norm_threads = 512;
 
-/// Whether a thread's registers hold the next row, too: then it is on its way while the block waits for this one's
-/// sums.
+/// Blocks of `threads` that a multiprocessor holds: some read while others wait for their sums. 0: as many as there are
+/// registers for. On an H200 rows of one pack a thread were fastest with as many blocks as fit without a spill, and
+/// nothing read ahead; wider rows read the next one ahead.
+template <class T, int n, int held, int threads, bool centred>
+inline constexpr int least_blocks = n != whole_pack<T> || held > 1 ? 1
+                                    : threads <= 256               ? 4
+                                    : threads <= 384 && !centred   ? 3
+                                                                   : 2;
 template <class T, int n, int held, bool centred>
-inline constexpr bool reads_ahead = n == whole_pack<T>&& held <= (centred ? 1 : 2);
-/// Blocks that a multiprocessor holds: one reads while another waits.
-template <class T, int n, int held, bool centred>
-inline constexpr int least_blocks = n == whole_pack<T>&& held == 1 && !centred ? 2 : 1;
+inline constexpr bool reads_ahead = n == whole_pack<T>&& held == 2 && !centred;
 
-/// A thread's packs of a row: with the residual where it is read ahead.
-template <class T, int n, int held, bool ahead>
+/// A thread's packs of a row; the residual is read with them where there are registers for it.
+template <class T, int n, int held>
 struct RowPacks {
-  Pack<T, n> g[held], x[held], residual[ahead ? held : 1];
+  static constexpr bool whole = held <= 2;
+  Pack<T, n> g[held], x[held], residual[whole ? held : 1];
 
   /// first, step: of this thread's columns.
   __device__ void load_row(const NormBackward<T>& a, std::int64_t row, std::int64_t first, std::int64_t step) {
@@ -27,13 +31,13 @@ struct RowPacks {
       if (column >= a.x.width) break;
       g[h] = load<n>(a.d_y.data + row * a.d_y.stride + column);
       x[h] = load<n>(a.x.data + row * a.x.stride + column);
-      if constexpr (ahead)
+      if constexpr (whole)
         if (a.residual.data != nullptr) residual[h] = load<n>(a.residual.data + row * a.residual.stride + column);
     }
   }
   [[nodiscard]] __device__ Pack<T, n> residual_at(const NormBackward<T>& a, std::int64_t row, int h,
                                                   std::int64_t column) const {
-    if constexpr (ahead) return residual[h];
+    if constexpr (whole) return residual[h];
     return load<n>(a.residual.data + row * a.residual.stride + column);
   }
 };
@@ -41,8 +45,8 @@ struct RowPacks {
 /// One block a chunk of rows. A thread has `held` packs of columns, the same in every row: it reads all of a row before
 /// the row's only barrier, keeps it in registers between the two passes and the columns' sums between rows, so no two
 /// threads ever write to one place. d_x may be d_y or residual.
-template <class T, int n, int held, bool centred>
-__global__ void __launch_bounds__(most_norm_threads, (least_blocks<T, n, held, centred>))
+template <class T, int n, int held, int threads, bool centred>
+__global__ void __launch_bounds__(threads, (least_blocks<T, n, held, threads, centred>))
     backward_kernel(NormBackward<T> a, std::int64_t chunk_rows) {
   __shared__ Two scratch[2][32];  // of even rows and odd ones
   const std::int64_t width = a.x.width;
@@ -52,23 +56,27 @@ __global__ void __launch_bounds__(most_norm_threads, (least_blocks<T, n, held, c
   const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * n,
                      step = static_cast<std::int64_t>(blockDim.x) * n;
   float weights[held][n] = {}, biases[centred ? held : 1][n] = {};
+  const bool beside = a.residual.data != nullptr;
+  Pack<T, n> only_weight{};  // of one pack; registers for more are short
+  if (held == 1 && first < width) only_weight = load<n>(a.weight + first);
+  const auto weight_at = [&](std::int64_t column) { return held == 1 ? only_weight : load<n>(a.weight + column); };
   constexpr bool ahead = reads_ahead<T, n, held, centred>;
-  RowPacks<T, n, held, ahead> next;
+  RowPacks<T, n, held> next;
   if constexpr (ahead) next.load_row(a, begin, first, step);
   for (std::int64_t row = begin; row < end; ++row) {
-    const float rstd = a.rstd[row];
-    const float mean = centred ? a.mean[row] : 0.0F;
-    RowPacks<T, n, held, ahead> now;
+    RowPacks<T, n, held> now;
     if constexpr (ahead) {
       now = next;
       if (row + 1 < end) next.load_row(a, row + 1, first, step);
     } else {
       now.load_row(a, row, first, step);
     }
+    const float rstd = a.rstd[row];
+    const float mean = centred ? a.mean[row] : 0.0F;
     Two sums{};  // of the upstream gradients through the weight, and of their products with x
     for (int h = 0; h < held; ++h) {
       if (first + h * step >= width) break;
-      const auto w = load<n>(a.weight + first + h * step);
+      const auto w = weight_at(first + h * step);
       for (int k = 0; k < n; ++k) {
         const float through = static_cast<float>(now.g[h].at[k]) * (a.offset + static_cast<float>(w.at[k]));
         sums.b += through * (static_cast<float>(now.x[h].at[k]) - mean);
@@ -83,16 +91,16 @@ __global__ void __launch_bounds__(most_norm_threads, (least_blocks<T, n, held, c
     const float slope = sums.b * rstd * rstd * inverse_width;
     for (int h = 0; h < held; ++h) {
       if (first + h * step >= width) break;
-      const auto w = load<n>(a.weight + first + h * step);
+      const auto w = weight_at(first + h * step);
       Pack<T, n> residual{}, out;
-      if (a.residual.data != nullptr) residual = now.residual_at(a, row, h, first + h * step);
+      if (beside) residual = now.residual_at(a, row, h, first + h * step);
       for (int k = 0; k < n; ++k) {
         const float value = static_cast<float>(now.x[h].at[k]) - mean;
         const float upstream = static_cast<float>(now.g[h].at[k]);
         weights[h][k] += upstream * value * rstd;
         if constexpr (centred) biases[h][k] += upstream;
         const float through = rstd * (upstream * (a.offset + static_cast<float>(w.at[k])) - average - value * slope);
-        out.at[k] = static_cast<T>(a.residual.data != nullptr ? static_cast<float>(residual.at[k]) + through : through);
+        out.at[k] = static_cast<T>(beside ? static_cast<float>(residual.at[k]) + through : through);
       }
       store<n>(a.d_x.data + row * a.d_x.stride + first + h * step, out);
     }
@@ -107,29 +115,37 @@ __global__ void __launch_bounds__(most_norm_threads, (least_blocks<T, n, held, c
   }
 }
 
-constexpr std::int64_t chunk_rows_of(std::int64_t rows) {
-  constexpr std::int64_t wanted_chunks = 528;  // four blocks for each of an H100's or H200's 132 multiprocessors
-  return ceil_div(rows, wanted_chunks);
+/// Rows of a block, where as many blocks as fit at a time share them.
+constexpr std::int64_t chunk_rows_of(std::int64_t rows, int blocks_of_multiprocessor) {
+  constexpr std::int64_t multiprocessors = 132;  // an H100's or H200's
+  return ceil_div(rows, multiprocessors * blocks_of_multiprocessor);
 }
 
-template <class T, int n, int held>
-void run(const NormBackward<T>& a) {
-  const Grid grid{.blocks = norm_chunks(a.x.rows),
-                  .threads = threads_for(ceil_div(ceil_div(a.x.width, n), held), most_norm_threads)};
-  const std::int64_t chunk_rows = chunk_rows_of(a.x.rows);
-  if (a.mean != nullptr)
-    launch("layer_norm_backward", backward_kernel<T, n, held, true>, grid, a, chunk_rows);
-  else
-    launch("rms_norm_backward", backward_kernel<T, n, held, false>, grid, a, chunk_rows);
-}
-
-/// With no more packs a thread than the rows need.
 template <class T, int n, int held, int most>
-void run_with(const NormBackward<T>& a) {
-  if constexpr (held < most) {
-    if (a.x.width > std::int64_t{most_norm_threads} * n * held) return run_with<T, n, 2 * held, most>(a);
+std::int64_t run(const NormBackward<T>& a) {
+  const int threads = threads_for(ceil_div(ceil_div(a.x.width, n), held), most);
+  const auto with = [&](auto kernel, const char* name, int blocks) {
+    const std::int64_t chunk_rows = chunk_rows_of(a.x.rows, blocks), chunks = ceil_div(a.x.rows, chunk_rows);
+    launch(name, kernel, {.blocks = chunks, .threads = threads}, a, chunk_rows);
+    return chunks;
+  };
+  if (a.mean != nullptr)
+    return with(backward_kernel<T, n, held, most, true>, "layer_norm_backward", least_blocks<T, n, held, most, true>);
+  return with(backward_kernel<T, n, held, most, false>, "rms_norm_backward", least_blocks<T, n, held, most, false>);
+}
+
+/// With no more packs a thread than the rows need, and of one pack with no more threads in the kernel's bounds.
+template <class T, int n, int held, int most>
+std::int64_t run_with(const NormBackward<T>& a) {
+  const std::int64_t packs = ceil_div(a.x.width, n);
+  if constexpr (n == whole_pack<T> && held == 1) {
+    if (packs <= 256) return run<T, n, 1, 256>(a);
+    if (packs <= 384) return run<T, n, 1, 384>(a);
   }
-  run<T, n, held>(a);
+  if constexpr (held < most) {
+    if (packs > std::int64_t{most_norm_threads} * held) return run_with<T, n, 2 * held, most>(a);
+  }
+  return run<T, n, held, most_norm_threads>(a);
 }
 
 /// Of a thread, so that rows of up to 16384 elements fit whatever their alignment.
@@ -206,21 +222,20 @@ bool head_norm_backward(const HeadNormBackward<T>& a) {
          });
 }
 
-std::int64_t norm_chunks(std::int64_t rows) { return rows == 0 ? 0 : ceil_div(rows, chunk_rows_of(rows)); }
+std::int64_t norm_chunks(std::int64_t rows) { return rows == 0 ? 0 : ceil_div(rows, chunk_rows_of(rows, 4)); }
 
 std::int64_t widest_norm() { return std::int64_t{most_norm_threads} * most_columns; }
 
 template <class T>
-void norm_backward(const NormBackward<T>& a) {
-  if (in_packs(a))
-    run_with<T, whole_pack<T>, 1, most_columns / whole_pack<T>>(a);
-  else
-    run_with<T, 1, 4, most_columns>(a);
+std::int64_t norm_backward(const NormBackward<T>& a) {
+  if (a.x.rows == 0) return 0;
+  if (in_packs(a)) return run_with<T, whole_pack<T>, 1, most_columns / whole_pack<T>>(a);
+  return run_with<T, 1, 4, most_columns>(a);
 }
 
 template bool head_norm_backward(const HeadNormBackward<float>&);
 template bool head_norm_backward(const HeadNormBackward<c10::BFloat16>&);
-template void norm_backward(const NormBackward<float>&);
-template void norm_backward(const NormBackward<c10::BFloat16>&);
+template std::int64_t norm_backward(const NormBackward<float>&);
+template std::int64_t norm_backward(const NormBackward<c10::BFloat16>&);
 
 }  // namespace trireme::kernels::cuda

@@ -5,16 +5,30 @@
 namespace trireme::kernels::cuda {
 namespace {
 
-/// One block a row. The row is read again for the second pass: it is in the first-level cache then.
+/// Packs of a row that a thread keeps in registers. With two of them half as many threads wait for each other, and a
+/// multiprocessor has more rows on their way.
+constexpr int kept = 2;
+constexpr int most_forward_threads = 512;
+
+/// One block a row. What is more than its threads keep is read again for the next pass: it is in the first-level cache.
 template <class T, int n, bool centred>
-__global__ void forward_kernel(NormForward<T> a) {
-  __shared__ float scratch[32];
+__global__ void __launch_bounds__(most_forward_threads) forward_kernel(NormForward<T> a) {
+  __shared__ float scratch[2][32];
   const std::int64_t row = blockIdx.x;
   const std::int64_t width = a.x.width;
-  const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * n;
+  const std::int64_t first = static_cast<std::int64_t>(threadIdx.x) * n,
+                     step = static_cast<std::int64_t>(blockDim.x) * n;
   const T* from = a.x.data + row * a.x.stride;
   T* to = a.y.data + row * a.y.stride;
   const float inverse_width = 1.0F / static_cast<float>(width);
+  Pack<T, n> packs[kept];
+  for (int h = 0; h < kept; ++h)
+    if (first + h * step < width) packs[h] = load<n>(from + first + h * step);
+  const auto each_pack = [&](const auto& visit) {  // of this thread
+    for (int h = 0; h < kept; ++h)
+      if (first + h * step < width) visit(packs[h], first + h * step);
+    for (std::int64_t i = first + kept * step; i < width; i += step) visit(load<n>(from + i), i);
+  };
   float mean = 0, rstd = 0;
   if (a.again) {
     mean = centred ? a.mean[row] : 0.0F;
@@ -22,28 +36,25 @@ __global__ void forward_kernel(NormForward<T> a) {
   } else {
     if constexpr (centred) {
       float sum = 0;
-      for (std::int64_t i = threadIdx.x * n; i < width; i += step) {
-        const auto x = load<n>(from + i);
+      each_pack([&](const Pack<T, n>& x, std::int64_t) {
         for (int k = 0; k < n; ++k) sum += static_cast<float>(x.at[k]);
-      }
-      mean = block_reduce(sum, Sum{}, scratch) * inverse_width;
+      });
+      mean = block_reduce_once(sum, Sum{}, scratch[0]) * inverse_width;
     }
     float squares = 0;
-    for (std::int64_t i = threadIdx.x * n; i < width; i += step) {
-      const auto x = load<n>(from + i);
+    each_pack([&](const Pack<T, n>& x, std::int64_t) {
       for (int k = 0; k < n; ++k) {
         const float v = static_cast<float>(x.at[k]) - mean;
         squares += v * v;
       }
-    }
-    rstd = 1.0F / sqrtf(block_reduce(squares, Sum{}, scratch) * inverse_width + a.eps);
+    });
+    rstd = 1.0F / sqrtf(block_reduce_once(squares, Sum{}, scratch[1]) * inverse_width + a.eps);
     if (threadIdx.x == 0) {
       a.rstd[row] = rstd;
       if constexpr (centred) a.mean[row] = mean;
     }
   }
-  for (std::int64_t i = threadIdx.x * n; i < width; i += step) {
-    const auto x = load<n>(from + i);
+  each_pack([&](const Pack<T, n>& x, std::int64_t i) {
     const auto w = load<n>(a.weight + i);
     Pack<T, n> y;
     if constexpr (centred) {
@@ -56,12 +67,13 @@ __global__ void forward_kernel(NormForward<T> a) {
         y.at[k] = static_cast<T>(static_cast<float>(x.at[k]) * rstd * (a.offset + static_cast<float>(w.at[k])));
     }
     store<n>(to + i, y);
-  }
+  });
 }
 
 template <class T, int n>
 void run(const NormForward<T>& a) {
-  const Grid grid{.blocks = a.x.rows, .threads = threads_for(ceil_div(a.x.width, n), 512)};
+  const Grid grid{.blocks = a.x.rows,
+                  .threads = threads_for(ceil_div(ceil_div(a.x.width, n), kept), most_forward_threads)};
   if (a.bias != nullptr)
     launch("layer_norm", forward_kernel<T, n, true>, grid, a);
   else

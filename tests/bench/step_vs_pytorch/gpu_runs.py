@@ -120,21 +120,30 @@ def started(rows, began):
 
 
 class PeakMemory:
-    """The most memory that nvidia-smi saw in use on the first GPU while this lived, in GiB."""
+    """The most memory that nvidia-smi saw in use on the first GPU while this lived, in GiB. One nvidia-smi looks again and again: each
+    start of one costs the driver, and so the run that is measured, much more than a look."""
 
     def __enter__(self):
-        self.gib, self.stopped = 0.0, threading.Event()
+        self.gib, self.watcher = 0.0, None
+        try:
+            self.watcher = subprocess.Popen(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-i", "0",
+                                             "--loop-ms=300"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        except FileNotFoundError:
+            return self
         self.thread = threading.Thread(target=self.watch, daemon=True)
         self.thread.start()
         return self
 
     def watch(self):
-        while not self.stopped.wait(0.3):
-            self.gib = max(self.gib, (nvidia_smi("memory.used") or 0) / 1024)
+        for line in self.watcher.stdout:
+            if line.strip().isdigit():
+                self.gib = max(self.gib, int(line) / 1024)
 
     def __exit__(self, *_):
-        self.stopped.set()
-        self.thread.join()
+        if self.watcher is not None:
+            self.watcher.terminate()
+            self.thread.join()
+            self.watcher.wait()
 
 
 class Runs:

@@ -73,6 +73,7 @@ V __shfl_xor_sync(unsigned mask, V value, int step) {
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline void __stwb(uint4* to, uint4 value) { *to = value; }
+inline void __stcs(uint4* to, uint4 value) { *to = value; }
 
 inline int atomicAdd(int* to, int term) {
   const int before = *to;

@@ -60,17 +60,23 @@ __global__ void place_kernel(const std::int32_t* experts, std::int64_t choices, 
   place[i] = row;
 }
 
-template <class T>
-struct GatherRows {
-  Matrix<const T> x;
-  const std::int32_t* choice;
-  std::int64_t per_token;
-  Matrix<T> out;
-  template <int n>
-  __device__ void run(std::int64_t row, std::int64_t i) const {
-    store<n>(out.data + row * out.stride + i, load<n>(x.data + choice[row] / per_token * x.stride + i));
-  }
-};
+/// Rows that a block gathers: their reads are on their way together.
+constexpr int gathered_rows = 2;
+
+/// blockIdx.x: some rows of `out`; blockIdx.y: columns. What is written is not read soon, and leaves room in the cache
+/// for the tokens, each of which is read once for every expert it chose.
+template <class T, int n>
+__global__ void gather_rows_kernel(Matrix<const T> x, const std::int32_t* choice, unsigned per_token, Matrix<T> out) {
+  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * n;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * gathered_rows;
+  if (i >= out.width) return;
+  Pack<T, n> packs[gathered_rows];
+  for (int r = 0; r < gathered_rows; ++r)
+    if (first + r < out.rows)
+      packs[r] = load<n>(x.data + static_cast<unsigned>(choice[first + r]) / per_token * x.stride + i);
+  for (int r = 0; r < gathered_rows; ++r)
+    if (first + r < out.rows) store_streaming<n>(out.data + (first + r) * out.stride + i, packs[r]);
+}
 
 template <class T>
 struct SumRows {
@@ -166,8 +172,15 @@ void sort_rows(const std::int32_t* experts, std::int64_t choices, int count, std
 
 template <class T>
 void gather_rows(Matrix<const T> x, const std::int32_t* choice, std::int64_t per_token, Matrix<T> out) {
+  const auto run = [&](auto kernel, int n) {
+    const std::int64_t packs = ceil_div(out.width, n);
+    const int threads = threads_for(packs, 256);
+    launch("gather_rows", kernel,
+           {.blocks = ceil_div(out.rows, gathered_rows), .threads = threads, .blocks_y = ceil_div(packs, threads)}, x,
+           choice, static_cast<unsigned>(per_token), out);
+  };
   constexpr int n = whole_pack<T>;
-  each_element("gather_rows", fits<n>(x) && fits<n>(out), out, GatherRows<T>{x, choice, per_token, out});
+  fits<n>(x) && fits<n>(out) ? run(gather_rows_kernel<T, n>, n) : run(gather_rows_kernel<T, 1>, 1);
 }
 
 template <class T>
