@@ -133,7 +133,7 @@ class ExpertsOnGpu : public test::GpuJobs<testing::TestWithParam<Case>> {
  protected:
   /// Trains; the last step by itself, which is held to the plan with the rows that it had.
   test::Curve train(const config::RunConfig& config) {
-    const device::MemoryUse before = device::memory_use();
+    const device::MemoryUse before = memory_at_rest();
     Job job(config, world_, options_);
     job.store().fill(test::lively_values(test::values_seed));
     const std::vector<executor::StepResult> results = test::last_step_alone(job, config);
@@ -162,7 +162,9 @@ class ExpertsOnGpu : public test::GpuJobs<testing::TestWithParam<Case>> {
     EXPECT_GE(found(device::Category::activations), planned.activations);
     EXPECT_LE(found(device::Category::activations).value, planned.activations.value + 64 * 512);
     const Bytes workspace = found(device::Category::workspace);
-    test::expect_gpu_workspace(config.precision.compute, workspace, planned);
+    // Products of rows with scales of their own take a MiB, of which nobody says how much it is.
+    const Bytes little{config.precision.fp8 == Fp8::none ? 512 << 10 : 2 << 20};
+    test::expect_gpu_workspace(config.precision.compute, workspace, planned, little);
     expect_workspace(config, workspace, planned);
     const planner::Traffic traffic = planner::replay_traffic(job.schedule(), job.model(), job.layout(), options);
     EXPECT_EQ(traffic.contains("expert"), config.mesh.expert > 1 || model::sums_loads(job.model()));

@@ -50,6 +50,43 @@ __device__ inline void store_streaming(T* to, const Pack<T, n>& pack) {
   }
 }
 
+/// Grid::shared_bytes of the block, at a multiple of 16 bytes.
+__device__ inline void* dynamic_shared() {
+#ifdef __CUDACC__
+  extern __shared__ uint4 shared_by_the_block[];
+  return shared_by_the_block;
+#else
+  return emulated_dynamic_shared();
+#endif
+}
+
+/// Starts a copy of 16 bytes into shared memory that no register waits for. Copies belong to the group that
+/// `end_copies` ends next.
+__device__ inline void copy_16_bytes(void* to, const void* from) {
+#ifdef __CUDACC__
+  const auto at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+#else
+  emulated_copy(to, from, 16);
+#endif
+}
+__device__ inline void end_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+  emulated_end_copies();
+#endif
+}
+/// Waits for the calling thread's groups but the `left` last ones.
+template <int left>
+__device__ inline void wait_for_copies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+#else
+  emulated_wait_for_copies(left);
+#endif
+}
+
 /// Whether packs of n may be used on a matrix: each of its rows starts at a multiple of the pack's bytes and is a
 /// whole number of packs. No matrix fits always.
 template <int n, class T>
@@ -107,7 +144,7 @@ __device__ V block_reduce(V value, const Op& op, V* scratch) {
 
 /// 2^x in one instruction: results below the least normal number are 0.
 __device__ inline float power_of_two(float x) {
-#ifdef __CUDA_ARCH__
+#ifdef __CUDACC__
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;

@@ -18,4 +18,25 @@ void check_launch(cudaError_t result, const char* kernel) {
                   kernel, cudaGetErrorString(result), cudaGetErrorName(result)));
 }
 
+const Chip& chip() {
+  static const Chip known = [] {
+    int gpu = 0;
+    check_launch(cudaGetDevice(&gpu), "of a row");
+    const auto ask = [&](cudaDeviceAttr attribute) {
+      int value = 0;
+      check_launch(cudaDeviceGetAttribute(&value, attribute, gpu), "of a row");
+      return value;
+    };
+    return Chip{.multiprocessors = ask(cudaDevAttrMultiProcessorCount),
+                .shared_bytes = ask(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
+                .shared_bytes_a_block = ask(cudaDevAttrMaxSharedMemoryPerBlockOptin),
+                .reserved_bytes = ask(cudaDevAttrReservedSharedMemoryPerBlock)};
+  }();
+  return known;
+}
+
+void allow_shared_bytes(const void* kernel, const char* name, int bytes) {
+  check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
+}
+
 }  // namespace trireme::device::cuda

@@ -16,11 +16,24 @@ namespace trireme::device::cuda {
 /// Throws EnvironmentError that names the kernel and CUDA's own words.
 void check_launch(cudaError_t result, const char* kernel);
 
-/// threads: a multiple of 32.
+/// What blocks share on the GPU of the calling thread; asked once.
+struct Chip {
+  int multiprocessors = 0;
+  int shared_bytes = 0;          ///< of a multiprocessor
+  int shared_bytes_a_block = 0;  ///< the most that one block may have
+  int reserved_bytes = 0;        ///< of each block, for CUDA itself
+};
+[[nodiscard]] const Chip& chip();
+
+/// Lets a kernel have more shared memory than the 48 KiB that every one may.
+void allow_shared_bytes(const void* kernel, const char* name, int bytes);
+
+/// threads: a multiple of 32. shared_bytes: of each block, beside what its kernel declares; see dynamic_shared().
 struct Grid {
   std::int64_t blocks = 0;
   int threads = 256;
   std::int64_t blocks_y = 1;
+  int shared_bytes = 0;
 };
 
 /// Starts kernel(arguments...) on the current stream; does nothing for an empty grid.
@@ -31,7 +44,9 @@ void launch(const char* name, void (*kernel)(Parameters...), Grid grid, Argument
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.blocks_y));
   config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(grid.shared_bytes);
   config.stream = current_stream();
+  if (grid.shared_bytes > 48 << 10) allow_shared_bytes(reinterpret_cast<const void*>(kernel), name, grid.shared_bytes);
   check_launch(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cfloat>
-
-#include "kernels/cuda/block.cuh"
 #include "kernels/cuda/launchers.hpp"
+#include "kernels/cuda/softmax.cuh"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -10,27 +8,6 @@ namespace {
 /// Two blocks of so many threads are on a multiprocessor: one reads a row from memory while the other reads its own
 /// again from the second-level cache and writes. More would push each other's rows out of that cache.
 constexpr int most_threads = 512, least_blocks = 2;
-
-/// a: the largest so far, never below the least finite number, so that differences are never NaN by themselves;
-/// b: the sum of exp(x - a).
-struct Join {
-  __device__ Two operator()(Two x, Two y) const {
-    const float top = fmaxf(x.a, y.a);
-    return {top, x.b * expf(x.a - top) + y.b * expf(y.a - top)};
-  }
-};
-
-/// s and some more values.
-template <int n, int packs, class T>
-__device__ Two joined(Two s, const Pack<T, n> (&x)[packs]) {
-  float top = s.a;
-  for (int p = 0; p < packs; ++p)
-    for (int k = 0; k < n; ++k) top = fmaxf(top, static_cast<float>(x[p].at[k]));
-  float sum = s.b * exponential<T>(s.a - top);
-  for (int p = 0; p < packs; ++p)
-    for (int k = 0; k < n; ++k) sum += exponential<T>(static_cast<float>(x[p].at[k]) - top);
-  return {top, sum};
-}
 
 /// Columns between two packs of a thread.
 __device__ inline std::int64_t step_of(int n) { return static_cast<std::int64_t>(blockDim.x) * n; }
@@ -72,23 +49,6 @@ __device__ Two softmax_of(const T* row, std::int64_t width, Two* scratch) {
   return block_reduce(s, Join{}, scratch);
 }
 
-/// What turns a row's logits into their gradient, scale * (softmax * (1 + 2 * z_loss * logsumexp) - onehot).
-struct Turn {
-  float top, factor, of_target;
-  std::int64_t column;  ///< the target's; may lie outside the row
-
-  __device__ Turn(Two s, float logit, float scale, float z_loss, std::int64_t target) : top(s.a), column(target) {
-    const float weight = 1.0F + 2.0F * z_loss * (s.a + logf(s.b));  // exactly 1 without z-loss
-    factor = scale * weight / s.b;
-    of_target = scale * (weight * (expf(logit - s.a) / s.b) - 1.0F);
-  }
-  template <int n, class T>
-  __device__ Pack<T, n> operator()(Pack<T, n> x) const {  // as if the target were elsewhere
-    for (int k = 0; k < n; ++k) x.at[k] = static_cast<T>(factor * exponential<T>(static_cast<float>(x.at[k]) - top));
-    return x;
-  }
-};
-
 /// From the row's end to its beginning: what was read last is the likeliest to be in a cache.
 template <int n, class T>
 __device__ void turn_row(T* row, std::int64_t width, const Turn& turn) {
@@ -100,10 +60,7 @@ __device__ void turn_row(T* row, std::int64_t width, const Turn& turn) {
       i -= step;
     }
   });
-  // After this thread's pack with it: no other element has to be compared.
-  const std::int64_t column = turn.column;
-  if (column >= 0 && column < width && column / n % blockDim.x == threadIdx.x)
-    row[column] = static_cast<T>(turn.of_target);
+  turn.put_target<n>(row, width);
 }
 
 template <int n, class T>
@@ -111,18 +68,6 @@ __device__ void clear_row(T* row, std::int64_t width) {
   for (std::int64_t i = threadIdx.x * n; i < width; i += static_cast<std::int64_t>(blockDim.x) * n)
     store<n>(row + i, Pack<T, n>{});
 }
-
-/// The losses of tokens, [2, tokens]: cross-entropy, then z-loss.
-struct Losses {
-  double* at;
-  std::int64_t tokens;
-  __device__ void put(std::int64_t token, double sum, double logit, double top, double z_loss) const {
-    const double log_z = top + log(sum);
-    at[token] = log(sum) - (logit - top);
-    at[tokens + token] = z_loss * log_z * log_z;
-  }
-  __device__ void put_none(std::int64_t token) const { at[token] = at[tokens + token] = 0; }
-};
 
 template <class T, int n>
 __global__ void __launch_bounds__(most_threads, least_blocks)
@@ -210,6 +155,7 @@ Grid grid_of(std::int64_t rows, std::int64_t width, int n) {
 template <class T>
 void cross_entropy(Matrix<T> logits, const std::int32_t* targets, bool gradient, float scale, float z_loss,
                    double* losses) {
+  if (gradient && cross_entropy_in_shared(logits, targets, scale, z_loss, losses)) return;
   const auto run = [&](auto kernel, int n) {
     launch("cross_entropy", kernel, grid_of(logits.rows, logits.width, n), logits, targets, gradient, scale, z_loss,
            Losses{losses, logits.rows});

@@ -174,6 +174,11 @@ void fp8_quantize(const Fp8Quantize<T>& arguments);
 template <class T>
 void cross_entropy(Matrix<T> logits, const std::int32_t* targets, bool gradient, float scale, float z_loss,
                    double* losses);
+/// The same with gradients, by blocks that read each row from memory once. False where rows do not lie in whole packs:
+/// nothing was done.
+template <class T>
+[[nodiscard]] bool cross_entropy_in_shared(Matrix<T> logits, const std::int32_t* targets, float scale, float z_loss,
+                                           double* losses);
 /// statistics: [rows, 3].
 template <class T>
 void vocabulary_statistics(Matrix<const T> logits, const std::int32_t* targets, std::int64_t first, float* statistics);

@@ -38,8 +38,14 @@ class LossOnDevice : public test::GpuTest {};
 
 TEST_F(LossOnDevice, CrossEntropyFollowsTheHost) {
   for (const auto type : {at::kFloat, at::kBFloat16})
-    for (const auto& [rows, vocab] :
-         {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 5}, {6, 64}, {5, 1001}, {3, 9000}}) {
+    for (const auto& [rows, vocab] : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                                      {7, 5},
+                                      {6, 64},
+                                      {5, 1001},
+                                      {19, 608},
+                                      {18, 9000},
+                                      {5, 33000},
+                                      {3, 70000}}) {
       const at::Tensor logits = (4 * at::randn({rows, vocab}) + 30).to(type), targets = some_targets(rows, vocab);
       for (const double z_loss : {0.0, 1e-2}) {
         const at::Tensor host = logits.clone(), device = to_kernels(logits), t = to_kernels(targets);

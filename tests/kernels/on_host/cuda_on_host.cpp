@@ -36,6 +36,14 @@ std::array<Fibre*, most> fibre_of;          // of a thread that has begun
 std::array<std::uint64_t, 2 * most> slots;  // what threads give to an exchange: the next one has the other half
 std::array<unsigned, most> exchanges;       // of a thread, counted
 std::array<unsigned, most / warp> at_warp_barriers;
+
+struct Copy {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+};
+std::array<std::vector<std::vector<Copy>>, most> copies;  // groups of a thread, of which the last one is open
+std::vector<uint4> shared;
 unsigned at_block_barrier = 0, done = 0;
 
 Fibre main_fibre;
@@ -127,6 +135,8 @@ void wait(State state, unsigned begin, unsigned end, unsigned& waiting) {
 void run_block() {
   std::fill_n(states.begin(), blockDim.x, State::fresh);
   std::fill_n(exchanges.begin(), blockDim.x, 0);
+  if (!shared.empty()) std::fill_n(copies.begin(), blockDim.x, std::vector<std::vector<Copy>>(1));
+  std::fill(shared.begin(), shared.end(), uint4{0x7fc07fc0, 0x7fc07fc0, 0x7fc07fc0, 0x7fc07fc0});  // NaN
   at_block_barrier = done = threadIdx.x = 0;
   run_threads(main_fibre);
 }
@@ -142,8 +152,10 @@ std::uint64_t exchange_in_warp(std::uint64_t bits, int step) {
   return slots[half + (self ^ static_cast<unsigned>(step))];
 }
 
-void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread) {
+void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread) {
   if (block.x == 0 || block.x % warp != 0 || block.x > most || block.y * block.z != 1) std::abort();
+  if (shared_bytes > 227 << 10) std::abort();
+  shared.resize((shared_bytes + sizeof(uint4) - 1) / sizeof(uint4));
   body = &thread;
   gridDim = grid;
   blockDim = block;
@@ -162,7 +174,34 @@ void __syncthreads() {
   wait(State::at_block_barrier, 0, blockDim.x, at_block_barrier);
 }
 
+void* emulated_dynamic_shared() { return trireme::test::shared.data(); }
+
+void emulated_copy(void* to, const void* from, std::size_t bytes) {
+  using namespace trireme::test;
+  copies[threadIdx.x].back().push_back({to, from, bytes});
+}
+
+void emulated_end_copies() { trireme::test::copies[threadIdx.x].emplace_back(); }
+
+void emulated_wait_for_copies(std::size_t left) {
+  auto& groups = trireme::test::copies[threadIdx.x];
+  while (groups.size() - 1 > left) {
+    for (const auto& copy : groups.front()) std::memcpy(copy.to, copy.from, copy.bytes);
+    groups.erase(groups.begin());
+  }
+}
+
 namespace trireme::device::cuda {
+
+/// So small that rows of some thousand elements have parts in shared memory, in registers, and in neither, and that a
+/// block has several rows.
+const Chip& chip() {
+  static const Chip known{
+      .multiprocessors = 2, .shared_bytes = 40 << 10, .shared_bytes_a_block = 39 << 10, .reserved_bytes = 1 << 10};
+  return known;
+}
+
+void allow_shared_bytes(const void*, const char*, int) {}
 
 cudaStream_t current_stream() { return nullptr; }
 

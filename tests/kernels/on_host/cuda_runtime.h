@@ -46,8 +46,8 @@ extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace trireme::test {
 
-/// Runs `thread` for every thread of every block.
-void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
+/// Runs `thread` for every thread of every block, which has so many bytes of dynamic_shared().
+void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
 
 /// Gets every kernel's run instead, if it is set.
 extern void (*launcher)(const std::function<void()>& run);
@@ -75,6 +75,13 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline void __stwb(uint4* to, uint4 value) { *to = value; }
 inline void __stcs(uint4* to, uint4 value) { *to = value; }
 
+/// Of the block that runs.
+void* emulated_dynamic_shared();
+/// A copy is made when the thread waits for its group, as late as it may be.
+void emulated_copy(void* to, const void* from, std::size_t bytes);
+void emulated_end_copies();
+void emulated_wait_for_copies(std::size_t left);
+
 inline int atomicAdd(int* to, int term) {
   const int before = *to;
   *to += term;
@@ -84,8 +91,9 @@ inline int atomicAdd(int* to, int term) {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  const auto run = [grid = config->gridDim, block = config->blockDim, kernel, ... values = Parameters(arguments)] {
-    trireme::test::run_grid(grid, block, [&] { kernel(values...); });
+  const auto run = [grid = config->gridDim, block = config->blockDim, shared = config->dynamicSmemBytes, kernel,
+                    ... values = Parameters(arguments)] {
+    trireme::test::run_grid(grid, block, shared, [&] { kernel(values...); });
   };
   if (trireme::test::launcher != nullptr)
     trireme::test::launcher(run);

@@ -49,9 +49,10 @@ inline Bytes libtorch_workspace(DType compute, const planner::Memory& planned) {
 }
 
 /// Workspace on a GPU that a job of a small model had: what its products in bf16 keep, what is planned of the largest
-/// stage, and little else. libtorch's is there too, or not: on a stream that had it before, or where the GPU is simulated.
-inline void expect_gpu_workspace(DType compute, Bytes found, const planner::Memory& planned) {
-  constexpr Bytes little{512 << 10};
+/// stage, and `little` else. libtorch's is there too, or not: on a stream that had it before, or where the GPU is
+/// simulated.
+inline void expect_gpu_workspace(DType compute, Bytes found, const planner::Memory& planned,
+                                 Bytes little = Bytes{512 << 10}) {
   const Bytes of_libtorch = libtorch_workspace(compute, planned), kept = planned.product_workspace - of_libtorch;
   const Bytes most = kept + planned.workspace + little;
   EXPECT_GE(found, kept);

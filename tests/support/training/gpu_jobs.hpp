@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 
 #include "trireme/device/gpus.hpp"
+#include "trireme/device/memory.hpp"
 #include "trireme/mpi/communicator.hpp"
 #include "trireme/train/engine/job.hpp"
 
@@ -19,6 +22,15 @@ class GpuJobs : public Base {
     gpus_ = static_cast<int>(probe.gpus.size());
     options_.device = device::use_gpu(world_.rank() % gpus_);
     options_.poison = true;
+  }
+
+  /// What is in use, without what an earlier job gave back while another stream read it: libtorch counts such blocks
+  /// until it looks whether the stream is done, at the next allocation.
+  [[nodiscard]] device::MemoryUse memory_at_rest() const {
+    const at::Device gpu = options_.device;
+    c10::impl::VirtualGuardImpl(gpu.type()).synchronizeDevice(gpu.index());
+    (void)at::empty({1}, at::TensorOptions(gpu).dtype(at::kByte));
+    return device::memory_use();
   }
 
   mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
