@@ -114,10 +114,9 @@ unpack() {
   loader_path=$path
   export OPAL_PREFIX=$root/openmpi OPAL_LIBDIR=$root/openmpi/lib OPAL_PKGLIBDIR=$root/openmpi/lib/openmpi3
   export OPAL_DATADIR=$root/openmpi/share OPAL_PKGDATADIR=$root/openmpi/share/openmpi OPAL_SYSCONFDIR=$root/openmpi/etc
-  # A machine without ssh: Open MPI looks for its remote shell at MPI_Init, and never calls it on one node.
+  # A machine without ssh: Open MPI looks for its remote shell at MPI_Init, and never calls it on one node. PMIx misses compression.
   export OMPI_MCA_plm_rsh_agent=$BASH
-  # Its PMIx finds no compression, or another version's.
-  export PMIX_MCA_pcompress_base_silence_warning=1 PMIX_MCA_mca_base_component_show_load_errors=0
+  export PMIX_MCA_pcompress_base_silence_warning=1 PMIX_MCA_pmix_mca_base_component_show_load_errors=none
   export PATH=$root/start:$PATH
   bin=$root/start scripts=$root/python
 }
@@ -248,8 +247,7 @@ run_steps() {
   local -a later=()
   # shellcheck disable=SC2086  # a list of words
   [[ $# -gt 0 ]] || set -- $steps_in_order
-  OUT=${OUT:-gpu-results}
-  mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd -P) || fail "cannot make $OUT"
+  OUT=${OUT:-gpu-results} && mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd -P) || fail "cannot make $OUT"
   export OUT bin scripts python OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
   : >"$OUT/summary.txt"
   touch "$OUT/results.txt" "$OUT/measured.jsonl"

@@ -30,7 +30,7 @@ FOLDERS = {
     "schedule": ". verbs verify passes pipeline",
     "huggingface": "multimodal .",
     "planner": ". time validate search compare job",
-    "kernels": ". simd gemm host cuda cuda/experts",
+    "kernels": ". simd gemm host cuda cuda/experts cuda/loss",
     "executor": ". device",
     "tokenizer": "text model hf .",
     "data": "text .",

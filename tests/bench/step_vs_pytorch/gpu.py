@@ -48,7 +48,7 @@ BIG = {"memory.offload": "parameters", "memory.recompute": "block"}
 NOT_JUDGED = ("PyTorch eager",  # 1B at 4 x 4096 needs more than 78 GiB of it
               "Trireme, fp8 rowwise",  # other products than the peer's; GPUs before 8.9 refuse it
               "Trireme, fixed segments")  # libtorch's allocator by its own default, which leaves gaps
-OUTSIDE_GIB = 1.5  # of a process on a GPU, beside what its allocator holds: CUDA's own, NCCL's, the libraries' workspaces
+OUTSIDE_GIB = 2.5  # of a process on a GPU, beside what its allocator holds: CUDA's own, NCCL's, the libraries' workspaces
 
 
 def speed(arguments, work):

@@ -3,8 +3,8 @@
 """What a step of Llama 1B and 3B should take on an H200, group of kernels by group of kernels, beside what a trace shows; start-up,
 memory, the speed of each kernel; what fp8 should save.
 
-    gpu_expected.py                       the tables of docs/gpus.md
-    gpu_expected.py measured.jsonl        the same with what tests/gpu.sh has measured
+    gpu_expected.py                       the tables of docs/gpus.md, with what measured.jsonl beside this file has: the records of GPUs seen so far
+    gpu_expected.py FILE                  the same with what tests/gpu.sh has measured
     gpu_expected.py --plan TRIREME        what `trireme plan` predicts for each variant that is judged, beside 78 and 139 GiB
 
 On paper: products at 700 TFLOP/s, cuDNN's attention at 340 or 460 TFLOP/s of its causal half (heads of 64 or 128), bytes at 4 TB/s (85% of
@@ -26,6 +26,7 @@ PRODUCT_RATE, ATTENTION_RATE, BYTE_RATE = 700e12, {64: 340e12, 128: 460e12}, 4e1
 MODELS = {"1b": 4, "3b": 2}  # sequences of a step
 GPUS = {"H100": 78, "H200": 139}  # GiB
 FIRST = "Trireme, recompute selective"
+RECORDED = pathlib.Path(__file__).with_name("measured.jsonl")
 FP8_GAIN = 1.6  # of products, by their rate in bf16
 # Of kernels_gpu_bench: what moves memory is judged by a copy, products by TFLOP/s, the rest (routers) by nothing.
 MOVING = ("rms_norm/forward", "rms_norm/backward", "layer_norm/backward", "rotate", "place_gradients", "swiglu/forward", "swiglu/backward",
@@ -213,13 +214,13 @@ def plan_tables(trireme):
         lines.append(f"| {name.removeprefix('Trireme, ')} | {one:.1f} | {fits(one)} | {three:.1f} | {fits(three)} | {host} |")
     gib, host = planned(trireme, "6b", 2, BIG | {"memory.budget": "40GiB"})
     lines.append(f"| `big`: 6B, parameters offloaded, recompute block | {gib:.1f} | {fits(gib)} | | | {host:.1f} |")
-    return "\n".join(lines), run_table("", plans[FIRST])
+    return "\n".join(lines), run_table(RECORDED.read_text(), plans[FIRST])
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--plan"]:
         print("\n\n".join(plan_tables(sys.argv[2])))
     else:
-        seen = pathlib.Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else ""
-        also = (run_table(seen), memory_table(seen)) if seen else (fp8_table(),)
+        seen = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else RECORDED).read_text()
+        also = (run_table(seen), memory_table(seen)) if len(sys.argv) > 1 else (fp8_table(),)
         print("\n\n".join((table(measured_of(seen)), kernel_table(seen), *also)))

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/launchers.hpp"
-#include "kernels/cuda/softmax.cuh"
+#include "kernels/cuda/loss/softmax.cuh"
 
 namespace trireme::kernels::cuda {
 namespace {
 
 /// Two blocks of so many threads are on a multiprocessor: one reads a row from memory while the other reads its own
 /// again from the second-level cache and writes. More would push each other's rows out of that cache.
-constexpr int most_threads = 512, least_blocks = 2;
+constexpr int row_threads = 512, row_blocks = 2;
 
 /// Columns between two packs of a thread.
 __device__ inline std::int64_t step_of(int n) { return static_cast<std::int64_t>(blockDim.x) * n; }
@@ -70,7 +70,7 @@ __device__ void clear_row(T* row, std::int64_t width) {
 }
 
 template <class T, int n>
-__global__ void __launch_bounds__(most_threads, least_blocks)
+__global__ void __launch_bounds__(row_threads, row_blocks)
     cross_entropy_kernel(Matrix<T> logits, const std::int32_t* targets, bool gradient, float scale, float z_loss,
                          Losses losses) {
   __shared__ Two scratch[32];
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(most_threads, least_blocks)
 }
 
 template <class T, int n>
-__global__ void __launch_bounds__(most_threads, least_blocks)
+__global__ void __launch_bounds__(row_threads, row_blocks)
     statistics_kernel(Matrix<const T> logits, const std::int32_t* targets, std::int64_t first, float* statistics) {
   __shared__ Two scratch[32];
   const std::int64_t n_row = blockIdx.x;
@@ -132,7 +132,7 @@ struct Combine {
 };
 
 template <class T, int n>
-__global__ void __launch_bounds__(most_threads, least_blocks)
+__global__ void __launch_bounds__(row_threads, row_blocks)
     gradient_part_kernel(Matrix<T> logits, const std::int32_t* targets, std::int64_t first, const float* softmax,
                          float scale, float z_loss) {
   const std::int64_t n_row = blockIdx.x;
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(most_threads, least_blocks)
 }
 
 Grid grid_of(std::int64_t rows, std::int64_t width, int n) {
-  return {.blocks = rows, .threads = threads_for(ceil_div(width, n), most_threads)};
+  return {.blocks = rows, .threads = threads_for(ceil_div(width, n), row_threads)};
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launchers.hpp"
-#include "kernels/cuda/softmax.cuh"
+#include "kernels/cuda/loss/softmax.cuh"
 
 namespace trireme::kernels::cuda {
 namespace {
@@ -15,7 +15,7 @@ constexpr int threads_together = 1024;
 /// Packs of a row for which a thread has a place, about: more threads share longer rows.
 constexpr int packs_a_thread = 16;
 /// Groups of copies that a thread waits for one by one.
-constexpr int groups = 4;
+constexpr int copy_groups = 4;
 
 /// The packs of a thread in registers; those of `staged` in shared memory come before them, what is left is read from
 /// memory twice. Each thread copies, reads and writes its own packs only: no barrier but the sum's.
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(threads, threads_together / threads)
   auto* const shared = static_cast<Packed*>(dynamic_shared()) + threadIdx.x;
   const int width = static_cast<int>(logits.width), first = static_cast<int>(threadIdx.x) * n;
   constexpr int step = threads * n;
-  const int of_group = (staged + groups - 1) / groups;
+  const int of_group = (staged + copy_groups - 1) / copy_groups;
   const auto column_of = [&](int p) { return first + p * step; };
   /// Calls visit(pack, column) for the staged packs of a group.
   const auto each_of_group = [&](int g, const auto& visit) {
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(threads, threads_together / threads)
   };
   std::int64_t n_row = blockIdx.x;  // no block without a row is started
   const T* const begin = logits.data + n_row * logits.stride;
-  for (int g = 0; g < groups; ++g) {
+  for (int g = 0; g < copy_groups; ++g) {
     each_of_group(g, [&](Packed* to, int column) { copy_16_bytes(to, begin + column); });
     end_copies();
   }
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(threads, threads_together / threads)
     n_row += gridDim.x;
     const bool more = n_row < logits.rows;
     if (more) fetch_kept(row + gridDim.x * logits.stride);
-    for (int g = 0; g < groups; ++g) {
+    for (int g = 0; g < copy_groups; ++g) {
       each_of_group(g, [&](Packed* pack, int column) {
         put(*pack, column);
         if (more) copy_16_bytes(pack, row + gridDim.x * logits.stride + column);
