@@ -13,7 +13,9 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/randn_like.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -113,6 +115,24 @@ void memory_kernels() {
                      w = at::randn({hidden}, bf16()), y = at::empty_like(x), r = at::ones({2, tokens}, fp32()),
                      d_w = at::zeros({hidden}, fp32()), d_b = at::zeros({hidden}, fp32());
     memory(s, 4 * row, [&] { kernels::layer_norm_backward(g, x, w, r, g, y, {d_w, true}, {d_b, true}); });
+  });
+  // Qwen3's heads of 128, queries and keys beside values.
+  static constexpr std::int64_t normed = 32 + 8, wide = 128;
+  static constexpr double of_heads = 2.0 * tokens * normed * wide;  // bytes
+  const auto head_norms = [] {
+    return kernels::HeadNorms{at::randn({wide}, bf16()), at::randn({wide}, bf16()), 32, wide};
+  };
+  add("rms_norm_heads/forward", [=](State& s) {
+    const at::Tensor x = at::randn({tokens, normed * wide}, bf16()), y = at::empty_like(x),
+                     r = at::empty({normed, tokens}, fp32());
+    memory(s, 2 * of_heads, [&, n = head_norms()] { kernels::rms_norm_heads(x, n, 1e-6, y, r, false); });
+  });
+  add("rms_norm_heads/backward", [=](State& s) {
+    const at::Tensor x = at::randn({tokens, normed * wide}, bf16()), g = at::randn_like(x), y = at::empty_like(x),
+                     r = at::ones({normed, tokens}, fp32()), d_q = at::zeros({wide}, fp32()), d_k = at::zeros_like(d_q);
+    memory(s, 3 * of_heads, [&, n = head_norms()] {
+      kernels::rms_norm_heads_backward(g, x, n, r, y, {d_q, true}, {d_k, true});
+    });
   });
   add("rotate", [](State& s) {
     auto table = kernels::rope_table(seq_len, head_dim, 500000, std::nullopt);
@@ -274,13 +294,7 @@ void products() {
     });
 }
 
-const bool registered = [] {
-  memory_kernels();
-  expert_kernels();
-  optimizer();
-  products();
-  return true;
-}();
+const bool registered = (memory_kernels(), expert_kernels(), optimizer(), products(), true);
 
 }  // namespace
 }  // namespace trireme::kernels_gpu_bench

@@ -29,9 +29,9 @@ FIRST = "Trireme, recompute selective"
 RECORDED = pathlib.Path(__file__).with_name("measured.jsonl")
 FP8_GAIN = 1.6  # of products, by their rate in bf16
 # Of kernels_gpu_bench: what moves memory is judged by a copy, products by TFLOP/s, the rest (routers) by nothing.
-MOVING = ("rms_norm/forward", "rms_norm/backward", "layer_norm/backward", "rotate", "place_gradients", "swiglu/forward", "swiglu/backward",
-          "cross_entropy/backward", "embedding/gather", "embedding/scatter_add", "cast", "experts/gather_rows", "experts/sum_rows",
-          "experts/scale_rows", "experts/weight_gradients", "adamw", "sum_of_squares")
+MOVING = ("rms_norm/forward", "rms_norm/backward", "layer_norm/backward", "rms_norm_heads/forward", "rms_norm_heads/backward", "rotate",
+          "place_gradients", "swiglu/forward", "swiglu/backward", "cross_entropy/backward", "embedding/gather", "embedding/scatter_add", "cast",
+          "experts/gather_rows", "experts/sum_rows", "experts/scale_rows", "experts/weight_gradients", "adamw", "sum_of_squares")
 MULTIPLYING = {"gemm/forward": PRODUCT_RATE, "gemm/backward_input": PRODUCT_RATE, "gemm/backward_weight": PRODUCT_RATE,
                "gemm/backward_weight_add": PRODUCT_RATE, "experts/grouped_product": PRODUCT_RATE, "attention/cudnn": ATTENTION_RATE[64]}
 # Kernels of a trace, by name; the first that matches.
