@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/philox_rounds.hpp"
 #include "trireme/base/hash.hpp"
 
 namespace trireme {
@@ -19,20 +20,7 @@ double unit_interval(std::uint32_t high, std::uint32_t low) {
 }  // namespace
 
 std::array<std::uint32_t, 4> philox4x32(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high) {
-  auto low_word = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
-  auto high_word = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
-  std::array<std::uint32_t, 4> c{low_word(counter_low), high_word(counter_low), low_word(counter_high),
-                                 high_word(counter_high)};
-  std::uint32_t k0 = low_word(key);
-  std::uint32_t k1 = high_word(key);
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * c[0];
-    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57U} * c[2];
-    c = {high_word(p1) ^ c[1] ^ k0, low_word(p1), high_word(p0) ^ c[3] ^ k1, low_word(p0)};
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
-  }
-  return c;
+  return philox4x32_rounds(key, counter_low, counter_high);
 }
 
 std::uint64_t stream_key(std::uint64_t seed, std::string_view name) {

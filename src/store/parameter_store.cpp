@@ -54,9 +54,8 @@ ParameterInitializer initial_values(std::uint64_t seed) {
     const std::uint64_t key = stream_key(seed, parameter.name);
     // An element depends on nothing but its own number.
     at::parallel_for(0, static_cast<std::int64_t>(out.size()), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i)
-        out[static_cast<std::size_t>(i)] =
-            static_cast<float>(parameter.std * normal_at(key, static_cast<std::uint64_t>(elements.begin + i)));
+      fill_normal(key, static_cast<std::uint64_t>(elements.begin + begin), parameter.std,
+                  out.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
     });
   };
 }

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <set>
+#include <span>
+#include <vector>
 
 namespace trireme {
 namespace {
@@ -61,6 +64,36 @@ TEST(NormalAt, DependsOnKeyAndElementOnly) {
   EXPECT_EQ(normal_at(key, 1'000'003), late);
   EXPECT_NE(normal_at(key, 1'000'002), late);
   EXPECT_NE(normal_at(stream_key(8, "x"), 1'000'003), late);
+}
+
+/// Elements [first, first + count) by `fill` and one by one differ in no bit.
+void expect_normal_at(decltype(&fill_normal) fill, std::uint64_t key, std::uint64_t first, double std,
+                      std::size_t count) {
+  std::vector<float> values(count + 1, 7.0F);
+  fill(key, first, std, std::span(values).first(count));
+  EXPECT_EQ(values[count], 7.0F) << "nothing is written behind the last element";
+  for (std::size_t i = 0; i < count; ++i)
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(values[i]),
+              std::bit_cast<std::uint32_t>(static_cast<float>(std * normal_at(key, first + i))))
+        << "element " << first << " + " << i << ", standard deviation " << std;
+}
+
+TEST(FillNormal, HasTheBitsOfNormalAt) {
+  for (const auto fill : {fill_normal, fill_normal_portable}) {
+    // About one in 130,000 values is too near the middle of two fp32 numbers for the approximation.
+    expect_normal_at(fill, stream_key(1234, "model.layers.0.mlp.up_proj.weight"), 0, 0.02, 2'000'000);
+    // Wherever a run begins and ends, and where the counter's low word overflows.
+    for (const std::uint64_t first : {0ULL, 1ULL, 511ULL, (1ULL << 33) - 700, (1ULL << 40) - 3})
+      for (const std::size_t count : {0UL, 1UL, 2UL, 3UL, 511UL, 512UL, 513UL, 1025UL, 2048UL})
+        expect_normal_at(fill, stream_key(7, "runs"), first, 0.006, count);
+    // Numbers that are not normal in fp32, that overflow, and zeros of both signs.
+    for (const double std : {0.0, 1e-300, 1e-44, 1e-38, 1.0, 1e38, 1e300})
+      expect_normal_at(fill, stream_key(9, "scales"), 1, std, 5'000);
+    // Found by comparing 1.6e9 values with the approximation alone: one that rounds otherwise, and three close to a
+    // zero of sine or cosine.
+    for (const std::uint64_t element : {1154128344ULL, 376447422ULL, 1016271335ULL, 389342ULL})
+      expect_normal_at(fill, stream_key(1234, "hard"), element - 10, 0.02, 20);
+  }
 }
 
 TEST(UniformAt, FillsTheUnitInterval) {

