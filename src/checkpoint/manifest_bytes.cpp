@@ -77,6 +77,7 @@ void pass(auto& coder, SavedParameter& parameter);
 void pass(auto& coder, SavedSlice& slice);
 void pass(auto& coder, SavedDataset& dataset);
 void pass(auto& coder, SavedFile& file);
+void pass(auto& coder, Piece& piece);
 
 template <class Item>
 void list(auto& coder, std::vector<Item>& items) {
@@ -138,34 +139,46 @@ void pass(auto& coder, Manifest& manifest) {
   list(coder, manifest.digests);
 }
 
+void pass(auto& coder, Piece& piece) {
+  coder.value(piece.parameter);
+  coder.value(piece.hyperslab);
+}
+
+void pass(auto& coder, Request& request) {
+  list(coder, request.pieces);
+  coder.value(request.moments);
+  coder.value(request.digest_of);
+}
+
+void pass(auto& coder, Part& part) {
+  list(coder, part.files);
+  coder.value(part.digest);
+  coder.value(part.digest_of_replica);
+}
+
+std::string encoded(auto& value) {
+  Encoder encoder;
+  pass(encoder, value);
+  return encoder.take();
+}
+
+template <class Value>
+Value decoded(std::string_view bytes) {
+  Value value;
+  Decoder decoder(bytes);
+  pass(decoder, value);
+  invariant(decoder.empty(), "an encoded manifest, or part of one, ends where it ends");
+  return value;
+}
+
 }  // namespace
 
-std::string encode(Manifest manifest) {
-  Encoder encoder;
-  pass(encoder, manifest);
-  return encoder.take();
-}
+std::string encode(Manifest manifest) { return encoded(manifest); }
+std::string encode(Request request) { return encoded(request); }
+std::string encode(Part part) { return encoded(part); }
 
-std::string encode(std::vector<SavedFile> files) {
-  Encoder encoder;
-  list(encoder, files);
-  return encoder.take();
-}
-
-std::vector<SavedFile> decode_files(std::string_view bytes) {
-  std::vector<SavedFile> files;
-  Decoder decoder(bytes);
-  list(decoder, files);
-  invariant(decoder.empty(), "encoded files end where they end");
-  return files;
-}
-
-Manifest decode(std::string_view bytes) {
-  Manifest manifest;
-  Decoder decoder(bytes);
-  pass(decoder, manifest);
-  invariant(decoder.empty(), "an encoded manifest ends where it ends");
-  return manifest;
-}
+Manifest decode(std::string_view bytes) { return decoded<Manifest>(bytes); }
+Request decode_request(std::string_view bytes) { return decoded<Request>(bytes); }
+Part decode_part(std::string_view bytes) { return decoded<Part>(bytes); }
 
 }  // namespace trireme::checkpoint

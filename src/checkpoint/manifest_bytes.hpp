@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/part.hpp"
 #include "trireme/checkpoint/manifest.hpp"
 
 namespace trireme::checkpoint {
@@ -14,8 +15,10 @@ namespace trireme::checkpoint {
 /// What `encode` was given. Throws BugError for anything else.
 [[nodiscard]] Manifest decode(std::string_view bytes);
 
-/// Some of its files, alone.
-[[nodiscard]] std::string encode(std::vector<SavedFile> files);
-[[nodiscard]] std::vector<SavedFile> decode_files(std::string_view bytes);
+/// What a rank asks for, and what it gets.
+[[nodiscard]] std::string encode(Request request);
+[[nodiscard]] Request decode_request(std::string_view bytes);
+[[nodiscard]] std::string encode(Part part);
+[[nodiscard]] Part decode_part(std::string_view bytes);
 
 }  // namespace trireme::checkpoint

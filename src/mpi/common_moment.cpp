@@ -50,8 +50,8 @@ std::int64_t ask(const Communicator& world) {
 Clock::time_point common_moment(const Communicator& world) {
   const Communicator node = world.node();
   const int first = node.rank() == 0 ? 1 : 0;
-  std::vector<int> firsts(static_cast<std::size_t>(world.size()));
-  check(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, world.handle()), "find the nodes' first ranks");
+  std::vector<int> firsts(static_cast<std::size_t>(world.rank() == 0 ? world.size() : 0));
+  check(MPI_Gather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, 0, world.handle()), "find the nodes' first ranks");
   std::int64_t ahead = 0;
   if (world.rank() == 0) {
     for (int rank = 1; rank < world.size(); ++rank)

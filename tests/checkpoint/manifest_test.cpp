@@ -132,16 +132,33 @@ TEST(Manifest, GoesToOtherRanksAsItIs) {
 
 TEST(Manifest, IsSharedBySlices) {
   const Manifest manifest = parse_manifest("index.h5", sound());
-  const SavedFile part = part_of(manifest.files[0], [](Quantity quantity, const SavedSlice& slice) {
-    return quantity != Quantity::first_moment && slice.parameter == 1;
-  });
-  EXPECT_EQ(part.path, shard_path(0));
-  ASSERT_EQ(part.datasets.size(), 2U);
-  EXPECT_EQ(part.datasets[1].quantity, Quantity::second_moment);
-  EXPECT_EQ(part.datasets[1].byte_offset, 612);
-  ASSERT_EQ(part.datasets[1].slices.size(), 1U);
-  EXPECT_EQ(part.datasets[1].slices[0].checksums, std::vector<std::uint64_t>{0xabc});
-  EXPECT_EQ(encode(decode_files(encode(manifest.files))), encode(manifest.files));
+  const Parts parts(manifest);
+  // Two pieces of one slice, of which the part has one copy.
+  const Request request{.pieces = {{.parameter = 1, .hyperslab = {.first = 2, .length = 1}},
+                                   {.parameter = 1, .hyperslab = {.first = 4, .length = 6}}},
+                        .moments = true,
+                        .digest_of = 1};
+  const Part part = parts.of(decode_request(encode(request)));
+  EXPECT_EQ(part.digest, 0xffffffffffffffffULL);
+  EXPECT_EQ(part.digest_of_replica, 0U) << "of both ranks, modulo 2^64";
+  ASSERT_EQ(part.files.size(), 1U);
+  EXPECT_EQ(part.files[0].path, shard_path(0));
+  ASSERT_EQ(part.files[0].datasets.size(), 3U);
+  const SavedDataset& dataset = part.files[0].datasets[2];
+  EXPECT_EQ(dataset.quantity, Quantity::second_moment);
+  EXPECT_EQ(dataset.byte_offset, 612);
+  ASSERT_EQ(dataset.slices.size(), 1U);
+  EXPECT_EQ(dataset.slices[0].parameter, 1);
+  EXPECT_EQ(dataset.slices[0].checksums, std::vector<std::uint64_t>{0xabc});
+  EXPECT_EQ(encode(decode_part(encode(part))), encode(part));
+
+  const Part first_values = parts.of({.pieces = {{.parameter = 0, .hyperslab = {.length = 1}},
+                                                 {.parameter = 1, .hyperslab = {.first = 9, .length = 2}}}});
+  ASSERT_EQ(first_values.files.size(), 2U);
+  ASSERT_EQ(first_values.files[0].datasets.size(), 1U);
+  EXPECT_EQ(first_values.files[0].datasets[0].slices.size(), 2U);
+  EXPECT_EQ(first_values.files[1].path, shard_path(1));
+  EXPECT_TRUE(parts.of({}).files.empty());
 }
 
 /// The elements of a piece, one by one.

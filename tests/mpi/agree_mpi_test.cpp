@@ -8,6 +8,7 @@
 #include "trireme/mpi/agree.hpp"
 #include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/communicator.hpp"
+#include "trireme/mpi/scatter.hpp"
 
 namespace trireme::mpi {
 namespace {
@@ -28,6 +29,23 @@ TEST(BroadcastText, GoesInAsManyPiecesAsMpiCanCount) {
     for (int root = 0; root < world.size(); ++root)
       EXPECT_EQ(broadcast_text(world, world.rank() == root ? text : "another", root, 1000), text) << size;
   }
+}
+
+TEST(ScatterTexts, GivesEachRankItsOwnInAsManyPiecesAsMpiCanCount) {
+  const Communicator world = Communicator::from(MPI_COMM_WORLD);
+  const auto text_of = [](int rank, std::size_t size) {
+    std::string text(rank == 1 ? 0 : size + static_cast<std::size_t>(rank), ' ');
+    for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + (i * i + rank) % 23);
+    return text;
+  };
+  for (const std::size_t size : {0U, 1U, 99U, 100U, 101U, 250U})
+    for (const std::size_t most :
+         {std::size_t{1}, 100 * static_cast<std::size_t>(world.size()), std::size_t{1} << 30}) {
+      std::vector<std::string> texts;
+      if (world.rank() == 0)
+        for (int rank = 0; rank < world.size(); ++rank) texts.push_back(text_of(rank, size));
+      EXPECT_EQ(scatter_texts(world, texts, most), text_of(world.rank(), size)) << size << " " << most;
+    }
 }
 
 TEST(Agree, NamesTheOddRankAndTheKeyOnEveryRank) {

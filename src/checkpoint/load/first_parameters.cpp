@@ -55,9 +55,10 @@ store::ParameterInitializer first_parameters(const config::RunConfig& config) {
   return provider(checkpoint::Weights::open(config.model.from));
 }
 
-store::ParameterInitializer first_parameters(const config::RunConfig& config, const mpi::Communicator& world) {
+store::ParameterInitializer first_parameters(const config::RunConfig& config, const mpi::Communicator& world,
+                                             const Shards& shards) {
   if (config.model.from.empty()) return store::initial_values(config.run.seed);
-  return provider(checkpoint::Weights::open(world, config.model.from));
+  return provider(checkpoint::Weights::open(world, config.model.from, &shards));
 }
 
 }  // namespace trireme::checkpoint

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <map>
 #include <new>
 
 #include "checkpoint/load/share.hpp"
@@ -20,14 +18,6 @@
 
 namespace trireme::checkpoint {
 namespace {
-
-/// Sum of the digests of what the mesh's first replica held.
-std::uint64_t saved_digest(const Manifest& manifest) {
-  std::uint64_t sum = 0;
-  for (int rank = 0; rank < manifest.mesh.ranks(); ++rank)
-    if (manifest.mesh.coordinates(Rank{rank}).replicate == 0) sum += manifest.digests[static_cast<std::size_t>(rank)];
-  return sum;
-}
 
 /// Runs `work`; when it failed on any rank, all throw alike: Damaged when bytes are missing or not what was written,
 /// ReadError when any rank could not read. Collective.
@@ -52,30 +42,6 @@ void together(const mpi::Communicator& world, Work&& work) {
   throw Damaged(said);
 }
 
-/// What a rank holds of every parameter, by its index in the manifest.
-class Pieces {
- public:
-  Pieces(const Manifest& manifest, const Shards& shards) : of_(manifest.parameters.size()) {
-    std::map<std::string_view, std::size_t> index_of;
-    for (std::size_t p = 0; p < of_.size(); ++p) index_of[manifest.parameters[p].name] = p;
-    for (int b = 0; b < shards.model.param_blocks(); ++b) {
-      const ParamBlock block{b};
-      const auto pieces = shard::whole_slices(shards.model[block], shards.layout[block],
-                                              shards.layout.shard_of(block, shards.at.shard));
-      for (const shard::StridedSlice& slice : shard::fold(shards.model[block], pieces))
-        of_[index_of.at(shards.model[{block, slice.parameter}].name)].push_back(slice.hyperslab);
-    }
-  }
-  [[nodiscard]] bool overlap(const SavedSlice& slice) const {
-    const auto& held = of_[static_cast<std::size_t>(slice.parameter)];
-    return std::ranges::any_of(held,
-                               [&](const shard::Hyperslab& piece) { return may_overlap(piece, slice.hyperslab); });
-  }
-
- private:
-  std::vector<std::vector<shard::Hyperslab>> of_;
-};
-
 void read_shards(Reader& reader, const Shards& shards) {
   for (const Quantity quantity : all_quantities)
     for (int b = 0; b < shards.model.param_blocks(); ++b) {
@@ -90,17 +56,22 @@ void read_shards(Reader& reader, const Shards& shards) {
     }
 }
 
-/// A rank that holds other values than were saved says so; on another mesh, with a pipeline, whose ranks may hold other
-/// layers, and with experts divided otherwise only the sum of all can be compared.
-void check_digest(const mpi::Communicator& world, const std::string& path, const Manifest& manifest,
+/// The rank of the mesh that saved which held the same as this one; -1: none. With a pipeline, whose ranks may hold
+/// other layers, and with experts divided otherwise none is known.
+std::int64_t rank_like_this(const Manifest& head, const Shards& shards) {
+  const bool same_shards = head.mesh.shard == shards.mesh.shard && head.mesh.tensor == shards.mesh.tensor &&
+                           head.mesh.pipeline == 1 && shards.mesh.pipeline == 1;
+  return same_shards ? shards.at.shard * shards.mesh.tensor + shards.at.tensor : -1;
+}
+
+/// A rank that holds other values than were saved says so; where no rank held the same, only the sum of all can be
+/// compared.
+void check_digest(const mpi::Communicator& world, const std::string& path, const Request& request, const Part& part,
                   const Shards& shards) {
   const std::uint64_t mine = shard_digest(shards);
-  const bool same_shards = manifest.mesh.shard == shards.mesh.shard && manifest.mesh.tensor == shards.mesh.tensor &&
-                           manifest.mesh.pipeline == 1 && shards.mesh.pipeline == 1;
-  const int first_like_this = shards.at.shard * shards.mesh.tensor + shards.at.tensor;
   const std::uint64_t all = mpi::sum_words(world, mine);
-  const bool as_saved = same_shards && mine == manifest.digests[static_cast<std::size_t>(first_like_this)];
-  const bool right = as_saved || all == saved_digest(manifest) * static_cast<std::uint64_t>(shards.mesh.replicate);
+  const bool as_saved = request.digest_of >= 0 && mine == part.digest;
+  const bool right = as_saved || all == part.digest_of_replica * static_cast<std::uint64_t>(shards.mesh.replicate);
   const std::string said = mpi::agree_on_failure(
       world, right ? ""
                    : fmt::format("{}: the values restored are not those that were saved, though every checksum "
@@ -137,16 +108,17 @@ Manifest load(const mpi::Communicator& world, const std::string& path, const Sha
   });
   Manifest manifest = share_head(world, whole);
   check_model(path, manifest, shards.whole_model());
-  const Pieces pieces(manifest, shards);
-  manifest.files =
-      share_files(world, whole.files, [&](Quantity, const SavedSlice& slice) { return pieces.overlap(slice); });
+  Request request = request_for(manifest, shards, Reads::training_state);
+  request.digest_of = rank_like_this(manifest, shards);
+  Part part = share_part(world, whole, request, shards);
+  manifest.files = std::move(part.files);
   whole = {};
   together(world, [&] {
     (void)fault::point("load.read");
     Reader reader(path, manifest);
     read_shards(reader, shards);
   });
-  check_digest(world, path, manifest, shards);
+  check_digest(world, path, request, part, shards);
   return manifest;
 }
 

@@ -67,22 +67,10 @@ std::vector<Copy> copies_of(const shard::Hyperslab& stored, shard::Range chunk, 
 
 }  // namespace
 
-Reader::Reader(std::string path, Manifest manifest) : path_(std::move(path)), manifest_(std::move(manifest)) {
+Reader::Reader(std::string path, Manifest manifest)
+    : path_(std::move(path)), manifest_(std::move(manifest)), places_(manifest_) {
   for (std::size_t p = 0; p < manifest_.parameters.size(); ++p)
     index_of_[manifest_.parameters[p].name] = static_cast<int>(p);
-  places_.resize(all_quantities.size() * manifest_.parameters.size());
-  for (const SavedFile& file : manifest_.files)
-    for (const SavedDataset& dataset : file.datasets)
-      for (const SavedSlice& slice : dataset.slices)
-        places_[static_cast<std::size_t>(dataset.quantity) * manifest_.parameters.size() +
-                static_cast<std::size_t>(slice.parameter)]
-            .push_back({&file, &dataset, &slice, 0});
-  for (auto& list : places_) {
-    std::sort(list.begin(), list.end(),
-              [](const Place& a, const Place& b) { return a.slice->hyperslab.first < b.slice->hyperslab.first; });
-    std::int64_t end = 0;
-    for (Place& place : list) place.end = end = std::max(end, place.slice->hyperslab.end());
-  }
 }
 
 const io::File& Reader::open(const SavedFile& file) {
@@ -103,13 +91,15 @@ void Reader::read_chunk(const SavedFile& saved, const SavedDataset& dataset, con
                                       file.path(), dataset.name, slice.offset + chunk.begin, slice.offset + chunk.end));
 }
 
-void Reader::read_slice(const Place& place, const shard::Hyperslab& wanted, std::span<float> out) {
+std::int64_t Reader::read_slice(const Place& place, const shard::Hyperslab& wanted, std::span<float> out) {
+  std::int64_t found = 0;
   const SavedSlice& slice = *place.slice;
   const shard::Range elements = candidates(slice.hyperslab, wanted);
   for (std::int64_t c = elements.begin / chunk_elements; c * chunk_elements < elements.end; ++c) {
     const shard::Range chunk = slice.chunk(c);
     const std::vector<Copy> copies = copies_of(slice.hyperslab, chunk, wanted);
     if (copies.empty()) continue;
+    for (const Copy& copy : copies) found += copy.count;
     const auto size = static_cast<std::size_t>(chunk.size());
     if (copies.front().count == chunk.size()) {
       read_chunk(*place.file, *place.dataset, slice, c, out.subspan(static_cast<std::size_t>(copies.front().to), size));
@@ -121,18 +111,16 @@ void Reader::read_slice(const Place& place, const shard::Hyperslab& wanted, std:
       std::memcpy(out.data() + copy.to, chunk_.data() + copy.from,
                   sizeof(float) * static_cast<std::size_t>(copy.count));
   }
+  return found;
 }
 
 void Reader::read(Quantity quantity, std::string_view parameter, const shard::Hyperslab& elements,
                   std::span<float> out) {
   const auto index = index_of_.find(parameter);
   invariant(index != index_of_.end(), "the parameter is in the checkpoint");
-  const std::vector<Place>& places = places_[static_cast<std::size_t>(quantity) * manifest_.parameters.size() +
-                                             static_cast<std::size_t>(index->second)];
-  const auto first = std::partition_point(places.begin(), places.end(),
-                                          [&](const Place& place) { return place.end <= elements.first; });
-  for (auto it = first; it != places.end() && it->slice->hyperslab.first < elements.end(); ++it)
-    if (it->slice->hyperslab.end() > elements.first) read_slice(*it, elements, out);
+  std::int64_t found = 0;
+  for (const Place& place : places_.of(quantity, index->second, elements)) found += read_slice(place, elements, out);
+  invariant(found == elements.size(), "the manifest has all slices that a rank reads");
 }
 
 }  // namespace trireme::checkpoint

@@ -1,29 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
-#include <vector>
+#include <cstdint>
 
+#include "checkpoint/part.hpp"
+#include "trireme/checkpoint/load/places.hpp"
 #include "trireme/checkpoint/manifest.hpp"
+#include "trireme/checkpoint/save/save.hpp"
 #include "trireme/mpi/communicator.hpp"
 
 /// How the ranks of a job come to what they need of a manifest that one of them has read: that of a checkpoint of
-/// thousands of ranks is large, and no rank but the first ever holds more of it than its own part and a few files.
+/// thousands of ranks is large, and no rank but the first ever receives more of it than its own part.
 namespace trireme::checkpoint {
 
-/// Whether a rank needs a slice.
-using Wanted = std::function<bool(Quantity, const SavedSlice&)>;
-
-/// Whether two pieces of one parameter may have an element in common; false: they have none.
-[[nodiscard]] bool may_overlap(const shard::Hyperslab& a, const shard::Hyperslab& b);
-
-/// The slices of `file` that are wanted; datasets without any are left out.
-[[nodiscard]] SavedFile part_of(const SavedFile& file, const Wanted& wanted);
-
-/// The first rank's manifest without its files, on every rank. Collective.
+/// The first rank's manifest without its files and digests, on every rank. Collective.
 [[nodiscard]] Manifest share_head(const mpi::Communicator& world, const Manifest& whole);
-/// Distributes the first rank's list of files: each rank gets the entries that it needs. Collective.
-[[nodiscard]] std::vector<SavedFile> share_files(const mpi::Communicator& world, const std::vector<SavedFile>& all,
-                                                 const Wanted& wanted);
+
+/// What a rank that holds `shards` reads of the checkpoint that `head` describes. Parameters that are not there are
+/// left out.
+[[nodiscard]] Request request_for(const Manifest& head, const Shards& shards, Reads reads);
+
+/// Finds the parts of requests in a manifest, which must outlive it: each in the time that its own size takes, times
+/// O(log n).
+class Parts {
+ public:
+  explicit Parts(const Manifest& whole);
+  [[nodiscard]] Part of(const Request& request) const;
+
+ private:
+  const Manifest& whole_;
+  Places places_;
+  std::uint64_t digest_of_replica_;
+};
+
+/// Each rank's part of the first rank's manifest. Ranks that hold the same shards in other replicas get a copy of the
+/// first replica's part, which must serve them. Collective over `world`, whose ranks are those of the mesh of `shards`.
+[[nodiscard]] Part share_part(const mpi::Communicator& world, const Manifest& whole, const Request& request,
+                              const Shards& shards);
 
 }  // namespace trireme::checkpoint

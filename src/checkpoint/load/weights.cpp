@@ -38,12 +38,12 @@ Weights Weights::of(const std::string& path, Manifest manifest) {
   return weights;
 }
 
-Weights Weights::open(const mpi::Communicator& world, const std::string& path) {
+Weights Weights::open(const mpi::Communicator& world, const std::string& path, const Shards* read) {
   if (!mpi::any_rank(world, world.rank() == 0 && is_checkpoint(path))) return open(path);
   const Manifest whole = world.rank() == 0 ? open_checkpoint(path) : Manifest{};
   Manifest manifest = share_head(world, whole);
-  manifest.files = share_files(world, whole.files,
-                               [](Quantity quantity, const SavedSlice&) { return quantity == Quantity::parameter; });
+  if (read != nullptr)
+    manifest.files = share_part(world, whole, request_for(manifest, *read, Reads::first_values), *read).files;
   return of(path, std::move(manifest));
 }
 

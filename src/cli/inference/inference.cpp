@@ -10,6 +10,7 @@
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/mpi/together.hpp"
+#include "trireme/train/save/checkpointing.hpp"
 #include "trireme/train/setup/compute_device.hpp"
 
 namespace trireme::cli {
@@ -95,7 +96,7 @@ std::unique_ptr<train::Job> open_model(const config::RunConfig& config, const mp
   mpi::together(world, [&] {
     if (world.rank() == 0) checkpoint::check_weights(job->config(), job->model());
   });
-  job->store().fill(checkpoint::first_parameters(job->config(), world));
+  job->store().fill(checkpoint::first_parameters(job->config(), world, train::shards_of(*job)));
   return job;
 }
 

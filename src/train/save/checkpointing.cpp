@@ -123,7 +123,7 @@ bool Checkpointing::due_after(std::int64_t step) const {
 }
 
 checkpoint::State Checkpointing::fresh() {
-  job_.store().fill(checkpoint::first_parameters(job_.config(), world_));
+  job_.store().fill(checkpoint::first_parameters(job_.config(), world_, shards_of(job_)));
   checkpoint::State state;
   state.run_id = new_run_id(world_);
   state.samples = job_.config().data.skip_to.value_or(0);

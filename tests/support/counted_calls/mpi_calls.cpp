@@ -119,6 +119,17 @@ int MPI_Igatherv(const void* from, int n, MPI_Datatype type, void* to, const int
   count("gather", over, rank_in(over) == root ? bytes_of(sum_of(counts, over), to_type) : bytes_of(n, type));
   return PMPI_Igatherv(from, n, type, to, counts, at, to_type, root, over, request);
 }
+int MPI_Iscatter(const void* from, int n, MPI_Datatype type, void* to, int m, MPI_Datatype to_type, int root,
+                 MPI_Comm over, MPI_Request* request) {
+  count("scatter", over,
+        rank_in(over) == root ? bytes_of(std::int64_t{n} * size_of(over), type) : bytes_of(m, to_type));
+  return PMPI_Iscatter(from, n, type, to, m, to_type, root, over, request);
+}
+int MPI_Iscatterv(const void* from, const int counts[], const int at[], MPI_Datatype type, void* to, int m,
+                  MPI_Datatype to_type, int root, MPI_Comm over, MPI_Request* request) {
+  count("scatter", over, rank_in(over) == root ? bytes_of(sum_of(counts, over), type) : bytes_of(m, to_type));
+  return PMPI_Iscatterv(from, counts, at, type, to, m, to_type, root, over, request);
+}
 int MPI_Barrier(MPI_Comm over) {
   count("barrier", over, 0);
   return PMPI_Barrier(over);

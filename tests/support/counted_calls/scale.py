@@ -44,7 +44,8 @@ BYTES = {
     ("an evaluation", "allgather world"): (1200, 1200),
     ("start, a step, stop", "gather world"): (600, 0),  # step times
     ("three saves", "gather world"): (4500, 0),  # what the index says of a rank's part
-    ("a load", "broadcast world"): (1500, 1500),  # the index
+    ("a load", "gather world"): (200, 0),  # the pieces that a rank reads
+    ("a load", "scatter world"): (1500, 0),  # what the index says of them
     ("three saves", MEMORY): (6000, 100),  # the index
     ("", MEMORY): (100, 100),
 }
@@ -191,7 +192,7 @@ def kind(what):
         return "files made, changed, removed"
     if call in ("open", "look", "list"):
         return "files opened, looked at, listed"
-    return {"allreduce": "all-reduces", "allgather": "all-gathers", "broadcast": "broadcasts", "gather": "gathers",
+    return {"allreduce": "all-reduces", "allgather": "all-gathers", "broadcast": "broadcasts", "gather": "gathers", "scatter": "scatters",
             "send": "messages sent", "receive": "messages received"}.get(call, "communicators made")
 
 

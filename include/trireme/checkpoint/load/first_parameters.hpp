@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "trireme/checkpoint/save/save.hpp"
 #include "trireme/config/run_config.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/mpi/communicator.hpp"
@@ -23,8 +24,8 @@ void check_weights(const config::RunConfig& config, const model::Model& model);
 /// Collective.
 [[nodiscard]] config::RunConfig complete_model(config::RunConfig config, const mpi::Communicator& world);
 
-/// `first_parameters` for all ranks of `world`, in the same way. Collective.
+/// `first_parameters` of each rank's `shards` for all ranks of `world`, in the same way. Collective.
 [[nodiscard]] store::ParameterInitializer first_parameters(const config::RunConfig& config,
-                                                           const mpi::Communicator& world);
+                                                           const mpi::Communicator& world, const Shards& shards);
 
 }  // namespace trireme::checkpoint

@@ -22,8 +22,10 @@ class Weights {
  public:
   /// Reads what describes them. Throws CheckpointError, also when `path` is neither.
   [[nodiscard]] static Weights open(const std::string& path);
-  /// The same for all ranks of `world`; one of them reads what describes a checkpoint. Collective.
-  [[nodiscard]] static Weights open(const mpi::Communicator& world, const std::string& path);
+  /// The same for all ranks of `world`; one of them reads what describes a checkpoint. read: the shards of parameters
+  /// that this rank will read, no others; null: none. Collective.
+  [[nodiscard]] static Weights open(const mpi::Communicator& world, const std::string& path,
+                                    const Shards* read = nullptr);
 
   /// Their [model]; no `from`.
   [[nodiscard]] const config::Model& model() const { return model_; }

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trireme/checkpoint/manifest.hpp"
+
+namespace trireme::checkpoint {
+
+/// Elements of a parameter that a rank reads.
+struct Piece {
+  int parameter = 0;  ///< index in Manifest::parameters
+  shard::Hyperslab hyperslab;
+};
+
+/// What a rank is about to read.
+enum class Reads {
+  training_state,  ///< its shards of parameters and moments
+  first_values,    ///< of parameters only; those that are transposed in Hugging Face's files as a whole
+};
+
+/// What a rank needs of a manifest.
+struct Request {
+  std::vector<Piece> pieces;
+  bool moments = false;         ///< of the moments, too
+  std::int64_t digest_of = -1;  ///< rank of the mesh that saved; -1: of none
+};
+
+/// What a rank gets of a manifest.
+struct Part {
+  std::vector<SavedFile> files;         ///< of each the slices that the rank reads
+  std::uint64_t digest = 0;             ///< that of Request::digest_of
+  std::uint64_t digest_of_replica = 0;  ///< sum of the digests of all that the mesh's first replica held
+};
+
+}  // namespace trireme::checkpoint
