@@ -155,6 +155,7 @@ class TrainingLoop {
   void wind_up() {
     if (emergency_) emergency_->close();
     saver_.finish(state_);
+    recorder_.finish(job_);
     recorder_.report_step_times();
     supervision_.rest();
     if (rank_ == 0) supervise::remove_hang_reports(config_.run.output);

@@ -32,6 +32,7 @@ JUDGED = {
     rf"20head_backward_kernel{BF16}Li16E": (256, 4, 3, 1),
     rf"20cross_entropy_kernel{BF16}Li8E": (512, 2, 4, 2),
     rf"27cross_entropy_shared_kernel{BF16}Li1024E": (1024, 1, 2, 2),
+    rf"27cross_entropy_shared_kernel{BF16}Li512E": (512, 2, 1, 2),
     rf"27cross_entropy_shared_kernel{BF16}Li256E": (256, 4, 1, 2),
     rf"17statistics_kernel{BF16}Li8E": (512, 2, 2, 0),
     rf"20gradient_part_kernel{BF16}Li8E": (512, 2, 2, 2),

@@ -14,6 +14,8 @@ namespace trireme::test {
 [[nodiscard]] bool kernels_run_here();
 /// Whether they run on a GPU: what only libtorch does there is skipped elsewhere.
 [[nodiscard]] bool on_gpu();
+/// Lets the emulator make asynchronous copies when they begin; else when they are waited for. A GPU does as it likes.
+void make_copies_at_once(bool at_once);
 /// A copy where the kernels find it, contiguous. The emulator's copy ends at a page that may not be touched.
 [[nodiscard]] at::Tensor to_kernels(const at::Tensor& tensor);
 

@@ -46,6 +46,13 @@ for signal in USR1 USR2 TERM; do
   expect_stopped "SIG$signal to one rank"
 done
 
+# Between steps that are traced: what was traced is written.
+start 2 --set "metrics.trace_steps=[$(seq -s, 1 20000)]"
+await out/metrics.jsonl
+kill -USR1 "$(ranks_of $pid | tail -n 1)"
+expect_stopped "SIGUSR1 between traced steps"
+for rank in 0 1; do grep -q '"clip_norm"' out/trace-rank$rank.json || fail "rank $rank left no trace"; done
+
 start 4
 await out/metrics.jsonl
 ranks=$(ranks_of $pid)

@@ -25,7 +25,7 @@ struct Chip {
 };
 [[nodiscard]] const Chip& chip();
 
-/// Lets a kernel have more shared memory than the 48 KiB that every one may.
+/// Lets a kernel have so much dynamic shared memory. Else 48 KiB are allowed, what it declares among them.
 void allow_shared_bytes(const void* kernel, const char* name, int bytes);
 
 /// threads: a multiple of 32. shared_bytes: of each block, beside what its kernel declares; see dynamic_shared().
@@ -46,7 +46,7 @@ void launch(const char* name, void (*kernel)(Parameters...), Grid grid, Argument
   config.blockDim = dim3(static_cast<unsigned>(grid.threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(grid.shared_bytes);
   config.stream = current_stream();
-  if (grid.shared_bytes > 48 << 10) allow_shared_bytes(reinterpret_cast<const void*>(kernel), name, grid.shared_bytes);
+  if (grid.shared_bytes > 0) allow_shared_bytes(reinterpret_cast<const void*>(kernel), name, grid.shared_bytes);
   check_launch(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
 }
 

@@ -73,19 +73,24 @@ void Recorder::end_recording() {
 
 void Recorder::add_step(Job& job, std::int64_t step, std::optional<double> own_seconds) {
   if (own_seconds) step_times_.add(*own_seconds);
-  if (job.options().record_timeline) write_traces(job, step);
+  if (job.options().record_timeline) take_spans(job, step);
   if (snapshot_after(step)) write_snapshot(job);
   if (step_times_.steps() == straggler_window) report_step_times();
   reports_.retry();
 }
 
 /// Keeps the spans of the steps that are asked for; a lane's work ahead belongs to the step it is for.
-void Recorder::write_traces(Job& job, std::int64_t step) {
+void Recorder::take_spans(Job& job, std::int64_t step) {
   for (const timeline::Span& span : job.executor().timeline().take())
     if (traces(first_step_ + span.step)) spans_.push_back(span);
   if (!traces(step) || spans_.empty()) return;
   // Not between steps that are traced one after the other: they would show the writing.
-  if (traces(step + 1) && step + 1 < config_.train.steps) return;
+  unwritten_trace_ = true;
+  if (!traces(step + 1) || step + 1 == config_.train.steps) write_trace(job);
+}
+
+void Recorder::write_trace(Job& job) {
+  unwritten_trace_ = false;
   if (recording_) end_recording();
   reports_.write(fmt::format("{}/trace-rank{}.json", config_.run.output, world_.rank()),
                  timeline::chrome_trace(spans_, job.executor().schedule(), job.model(),
@@ -103,6 +108,10 @@ void Recorder::write_snapshot(Job& job) {
                  memory_snapshot(device::memory_history(), job.executor().schedule(), job.model()));
   device::record_memory(0);
   recorded_ = false;
+}
+
+void Recorder::finish(Job& job) {
+  if (unwritten_trace_) write_trace(job);
 }
 
 void Recorder::report_step_times() {

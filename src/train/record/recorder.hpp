@@ -42,13 +42,16 @@ class Recorder {
   void append(const Row& row) {
     if (rows_) rows_->append(row);
   }
+  /// The run ends, maybe between steps that are traced: what they left is written.
+  void finish(Job& job);
   /// Names a rank that all others wait for, and leaves every rank's times behind. Collective over the world.
   void report_step_times();
 
  private:
   [[nodiscard]] bool traces(std::int64_t step) const;
   [[nodiscard]] bool snapshot_after(std::int64_t step) const;
-  void write_traces(Job& job, std::int64_t step);
+  void take_spans(Job& job, std::int64_t step);
+  void write_trace(Job& job);
   void end_recording();
   void write_snapshot(Job& job);
 
@@ -59,6 +62,7 @@ class Recorder {
   std::optional<RowFiles> rows_;              ///< on the first rank
   ReportFiles reports_;
   std::vector<timeline::Span> spans_;
+  bool unwritten_trace_ = false;
   std::optional<timeline::KernelRecording> recording_;
   std::vector<timeline::Kernel> kernels_;
   StepTimes step_times_;  ///< since they were last reported

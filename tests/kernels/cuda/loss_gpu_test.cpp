@@ -36,7 +36,7 @@ void expect_added(const at::Tensor& loss, double begin, const LossSums& expected
 
 class LossOnDevice : public test::GpuTest {};
 
-TEST_F(LossOnDevice, CrossEntropyFollowsTheHost) {
+void follow_the_host() {
   for (const auto type : {at::kFloat, at::kBFloat16})
     for (const auto& [rows, vocab] : {std::pair<std::int64_t, std::int64_t>{1, 1},
                                       {7, 5},
@@ -45,6 +45,7 @@ TEST_F(LossOnDevice, CrossEntropyFollowsTheHost) {
                                       {19, 608},
                                       {18, 9000},
                                       {5, 33000},
+                                      {3, 24576},
                                       {3, 70000}}) {
       const at::Tensor logits = (4 * at::randn({rows, vocab}) + 30).to(type), targets = some_targets(rows, vocab);
       for (const double z_loss : {0.0, 1e-2}) {
@@ -62,6 +63,15 @@ TEST_F(LossOnDevice, CrossEntropyFollowsTheHost) {
     }
 }
 
+TEST_F(LossOnDevice, CrossEntropyFollowsTheHost) { follow_the_host(); }
+
+TEST_F(LossOnDevice, CrossEntropyFollowsTheHostWheneverCopiesAreMade) {
+  if (test::on_gpu()) GTEST_SKIP() << "a GPU copies when it likes";
+  test::make_copies_at_once(true);
+  follow_the_host();
+  test::make_copies_at_once(false);
+}
+
 TEST_F(LossOnDevice, IsNotFiniteWhereALogitIsNot) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     at::Tensor logits = at::randn({2, 70});
@@ -69,6 +79,24 @@ TEST_F(LossOnDevice, IsNotFiniteWhereALogitIsNot) {
     const at::Tensor loss = two_numbers(0);
     cuda::cross_entropy(to_kernels(logits), to_kernels(at::zeros({2}, at::kInt)), loss);
     EXPECT_FALSE(std::isfinite(loss.cpu()[0].item<double>()));
+    for (const auto type : {at::kFloat, at::kBFloat16}) {  // whole packs
+      at::Tensor packs = at::randn({2, 72}).to(type);
+      packs[1][69] = bad;
+      const at::Tensor loss_too = two_numbers(0);
+      cuda::cross_entropy_backward(to_kernels(packs), to_kernels(at::zeros({2}, at::kInt)), 1.0, 0.0, loss_too);
+      EXPECT_FALSE(std::isfinite(loss_too.cpu()[0].item<double>())) << type;
+    }
+  }
+}
+
+TEST_F(LossOnDevice, AnImpossibleTokenTakesNothing) {
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    at::Tensor logits = at::randn({2, 72}).to(type);
+    logits[1][69] = -std::numeric_limits<float>::infinity();
+    const at::Tensor device = to_kernels(logits), loss = two_numbers(0);
+    cuda::cross_entropy_backward(device, to_kernels(at::zeros({2}, at::kInt)), 1.0, 0.0, loss);
+    EXPECT_TRUE(std::isfinite(loss.cpu()[0].item<double>()));
+    EXPECT_EQ(device.cpu()[1][69].item<double>(), 0.0);
   }
 }
 

@@ -49,6 +49,9 @@ namespace trireme::test {
 /// Runs `thread` for every thread of every block, which has so many bytes of dynamic_shared().
 void run_grid(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
 
+/// Of the next grid: CUDA allows less than 48 KiB unless it is asked.
+void allow_shared(std::size_t bytes);
+
 /// Gets every kernel's run instead, if it is set.
 extern void (*launcher)(const std::function<void()>& run);
 
@@ -77,7 +80,8 @@ inline void __stcs(uint4* to, uint4 value) { *to = value; }
 
 /// Of the block that runs.
 void* emulated_dynamic_shared();
-/// A copy is made when the thread waits for its group, as late as it may be.
+/// A copy is made when the thread waits for its group, as late as it may be; or at once.
+extern bool copies_at_once;
 void emulated_copy(void* to, const void* from, std::size_t bytes);
 void emulated_end_copies();
 void emulated_wait_for_copies(std::size_t left);

@@ -73,6 +73,14 @@ TEST(Emulator, CopiesAreThereWhenTheirThreadHasWaitedForThem) {
   EXPECT_EQ(late, 0);
 }
 
+TEST(EmulatorDeathTest, SharedMemoryIsAskedForAbove48KiB) {
+  const auto nothing = [] {};
+  EXPECT_DEATH(run_grid(dim3(1), dim3(threads), 48 << 10, nothing), "more than the kernel may have");
+  allow_shared(60 << 10);
+  run_grid(dim3(1), dim3(threads), 60 << 10, nothing);
+  EXPECT_DEATH(run_grid(dim3(1), dim3(threads), 60 << 10, nothing), "more than the kernel may have");
+}
+
 TEST(EmulatorDeathTest, ABarrierThatNotEveryThreadReachesEndsTheProcess) {
   const auto all_but = [](unsigned who) {
     run_grid(dim3(1), dim3(threads), 0, [=] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ops/from_blob.h>
+#include <cuda_runtime.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@ namespace trireme::test {
 
 bool kernels_run_here() { return true; }
 bool on_gpu() { return false; }
+void make_copies_at_once(bool at_once) { copies_at_once = at_once; }
 
 at::Tensor to_kernels(const at::Tensor& tensor) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
