@@ -393,7 +393,7 @@ function(trireme_simulated_gpu_tests)
     ENVIRONMENT "${trireme_test_environment};TRIREME=$<TARGET_FILE:simulated_gpu_trireme>;FRONT=$<TARGET_FILE:trireme>;REAL=${real};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   trireme_simulated_gpu_program(simulated_gpu_mpi_tests trireme_mpi_main $<TARGET_OBJECTS:comm_device_gpu_mpi_test_objects> $<TARGET_OBJECTS:train_device_gpu_mpi_test_objects>
     $<TARGET_OBJECTS:train_experts_gpu_mpi_test_objects>
-    ${tests}/train/random_parity_mpi_test.cpp ${support}/closed_memory_test.cpp ${support}/host_waits_test.cpp ${support}/nccl_test.cpp
+    ${tests}/train/random_parity_mpi_test.cpp ${support}/closed_memory_test.cpp ${support}/first_values_test.cpp ${support}/host_waits_test.cpp ${support}/nccl_test.cpp
     ${support}/pipeline_test.cpp ${support}/updates_test.cpp ${support}/windows_test.cpp)
   foreach(how now late compute_late)
     set(rank_counts 1 2)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/store/parameter_store.hpp"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <utility>
 
 #include "trireme/base/error.hpp"
-#include "trireme/base/philox.hpp"
 #include "trireme/device/buffer.hpp"
 #include "trireme/shard/copies.hpp"
 #include "trireme/store/masters.hpp"
@@ -44,21 +42,6 @@ void on_host_and_back(at::Tensor& tensor, Change change) {
 }
 
 }  // namespace
-
-ParameterInitializer initial_values(std::uint64_t seed) {
-  return [seed](const model::Parameter& parameter, shard::Range elements, std::span<float> out) {
-    if (parameter.filling != model::Filling::normal) {
-      std::fill(out.begin(), out.end(), parameter.filling == model::Filling::ones ? 1.0F : 0.0F);
-      return;
-    }
-    const std::uint64_t key = stream_key(seed, parameter.name);
-    // An element depends on nothing but its own number.
-    at::parallel_for(0, static_cast<std::int64_t>(out.size()), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
-      fill_normal(key, static_cast<std::uint64_t>(elements.begin + begin), parameter.std,
-                  out.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
-    });
-  };
-}
 
 Buffers buffers_for(std::span<const schedule::Schedule> schedules, const model::Model& model, bool trains) {
   Buffers all{.trains = trains};
@@ -203,21 +186,6 @@ std::vector<ParameterStore::Travelling> ParameterStore::all_travelling() const {
   return all;
 }
 
-void ParameterStore::fill(const ParameterInitializer& provider) {
-  for (int b = 0; b < layout_.blocks(); ++b) {
-    const at::Tensor master = split_masters_ ? device::buffer(Category::other, layout_[ParamBlock{b}].shard_elements(),
-                                                              DType::fp32, Space::host)
-                                             : device::on_host(master_[static_cast<std::size_t>(b)]);
-    auto* values = master.mutable_data_ptr<float>();
-    for (const shard::Slice& slice :
-         shard::whole_slices(model_[ParamBlock{b}], layout_[ParamBlock{b}], shard_of(ParamBlock{b})))
-      provider(model_[model::ParamRef{ParamBlock{b}, slice.parameter}], slice.elements,
-               {values + slice.offset, static_cast<std::size_t>(slice.elements.size())});
-    put_masters(ParamBlock{b}, master);
-    derive_compute_shard(ParamBlock{b});
-  }
-}
-
 void ParameterStore::allocate_gradient(ParamBlock block, bool poison) {
   const at::Tensor& shard = gradient(block);
   device::give_memory(shard, Category::gradients_sharded);
@@ -271,8 +239,12 @@ void ParameterStore::put_choice_bias(ParamBlock block) {
 }
 
 void ParameterStore::derive_compute_shard(ParamBlock block) {
-  ++masters_version_;
   if (compute_ != DType::fp32 && !split_masters_) host_compute_shard(block).copy_(master(block));
+  masters_changed(block);
+}
+
+void ParameterStore::masters_changed(ParamBlock block) {
+  ++masters_version_;
   if (on_host(block) == schedule::OnHost::optimizer) compute_shard(block).copy_(host_compute_shard(block));
 }
 

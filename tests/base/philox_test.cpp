@@ -93,6 +93,8 @@ TEST(FillNormal, HasTheBitsOfNormalAt) {
     // zero of sine or cosine.
     for (const std::uint64_t element : {1154128344ULL, 376447422ULL, 1016271335ULL, 389342ULL})
       expect_normal_at(fill, stream_key(1234, "hard"), element - 10, 0.02, 20);
+    // The same of subnormal numbers, which are further apart.
+    expect_normal_at(fill, stream_key(1234, "subnormal"), 873623205 - 10, 6e-39, 20);
   }
 }
 

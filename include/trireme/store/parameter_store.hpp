@@ -7,6 +7,8 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/units.hpp"
@@ -18,8 +20,23 @@
 namespace trireme::store {
 
 /// Fills `out` with elements `elements` of a parameter: initial values, or weights read from a file.
-using ParameterInitializer =
-    std::function<void(const model::Parameter& parameter, shard::Range elements, std::span<float> out)>;
+class ParameterInitializer {
+ public:
+  using Fill = std::function<void(const model::Parameter& parameter, shard::Range elements, std::span<float> out)>;
+  /// concurrent: several threads may call it at the same time.
+  template <class Values>
+  requires std::is_constructible_v<Fill, Values> ParameterInitializer(Values fill, bool concurrent = false)
+      : fill_(std::move(fill)), concurrent_(concurrent) {}
+
+  void operator()(const model::Parameter& parameter, shard::Range elements, std::span<float> out) const {
+    fill_(parameter, elements, out);
+  }
+  [[nodiscard]] bool concurrent() const { return concurrent_; }
+
+ private:
+  Fill fill_;
+  bool concurrent_;
+};
 
 /// The initial values (docs/numerics.md): ones, or normal(0, std) by Philox keyed by (seed, name, element).
 [[nodiscard]] ParameterInitializer initial_values(std::uint64_t seed);
@@ -53,7 +70,8 @@ class ParameterStore {
   ParameterStore(const model::Model& model, const shard::Layout& layout, int shard_rank, const Buffers& buffers,
                  DType compute, at::Device device = at::kCPU);
 
-  /// Fills the masters from `provider`, and what is derived from them.
+  /// Fills the masters from `provider`, and what is derived from them. All threads of libtorch's team call one that is
+  /// concurrent, and a GPU copies what they have made while they make what follows.
   void fill(const ParameterInitializer& provider);
 
   /// fp32 masters of this rank's shard, [shard_elements]; undefined where they are split.
@@ -151,6 +169,12 @@ class ParameterStore {
   [[nodiscard]] at::Tensor view(const at::Tensor& flat, model::ParamRef ref) const;
   /// Memory on the device that a gather or reduction reads or writes.
   [[nodiscard]] at::Tensor travelling(device::Category category, std::int64_t elements, DType type) const;
+  /// Elements of a shard on their way from `fill`'s provider to where they are kept.
+  struct Staging;
+  void fill_chunk(const ParameterInitializer& provider, ParamBlock block, std::span<const shard::Slice> pieces,
+                  shard::Range chunk, Staging& staging);
+  /// The last part of `derive_compute_shard`: the compute shard is that of the new masters.
+  void masters_changed(ParamBlock block);
   void allocate_shards(const Buffers& buffers);
   void allocate_rings(const Buffers& buffers);
 

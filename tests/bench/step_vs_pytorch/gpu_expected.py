@@ -80,12 +80,13 @@ def group_of(kernel):
 
 
 def start_seconds(model):
-    """From the start of the program to the end of its first step: libraries, CUDA and NCCL 3 s, a guess; 25 ns of a core for each initial value
-    (measured on a CPU), 16 cores; four bytes of each over PCIe at 10 GB/s from pageable memory; up to eight algorithms of each product run four times."""
+    """From the start of the program to the end of its first step: libraries, CUDA and NCCL 3 s, a guess; 2 ns of a core for each initial value
+    (measured on a CPU with AVX-512), 16 cores, or its four bytes over PCIe at 25 GB/s from page-locked memory, which goes on meanwhile; up to eight
+    algorithms of each product run four times."""
     shape = SHAPES[model]
     products = {name: seconds for group, name, _, seconds in parts(model) if group == "products"}
     once = sum(seconds if name == "head" else seconds / shape["num_hidden_layers"] for name, seconds in products.items())
-    return 3 + parameters(shape) * (25e-9 / 16 + 4 / 10e9) + 8 * 4 * once
+    return 3 + parameters(shape) * max(2e-9 / 16, 4 / 25e9) + 8 * 4 * once
 
 
 def measured_of(text):
