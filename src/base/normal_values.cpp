@@ -139,6 +139,7 @@ bool approximate_portable(std::uint64_t key, std::uint64_t first, std::size_t pa
 }
 
 #ifdef __x86_64__
+// NOLINTNEXTLINE(clang-diagnostic-ignored-attributes): GCC's prefer-vector-width
 __attribute__((target("avx512f,avx512dq,fma,prefer-vector-width=512"))) bool approximate_avx512(
     std::uint64_t key, std::uint64_t first, std::size_t pairs, double std, Values& values, float* __restrict out) {
   return approximate(key, first, pairs, std, values, out);
