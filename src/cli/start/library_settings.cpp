@@ -12,8 +12,8 @@ void set_for_libraries() {
            {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},         // a hardware queue for each lane: none waits behind another
        })
     (void)::setenv(name, value, /*overwrite=*/0);
-  // Blocks of several sizes that come and go, gradient shards among activations, left gaps of an eighth of a 3B's memory
-  // on an H200.
+  // Blocks of several sizes that come and go, gradient shards among activations, left gaps of an eighth of a 3B's
+  // memory on an H200.
   if (std::getenv("PYTORCH_ALLOC_CONF") == nullptr)
     (void)::setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
 }
