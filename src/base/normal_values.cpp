@@ -108,7 +108,8 @@ constexpr std::int64_t margin = std::int64_t{1} << 11;
   Doubles radius, angles;
   for (std::size_t i = 0; i < pairs; ++i)
     radius[i] = std * std::sqrt(-2.0 * fast_log(1.0 - fast_unit_interval(words[0][i], words[1][i])));
-  // In a loop of its own: r below is of the angle as `normal_at` rounds it, which a fused multiply-add would not do.
+  // A separate loop keeps the compiler from contracting this product into the subtraction below (FMA), where
+  // `normal_at` rounds the angle first.
   for (std::size_t i = 0; i < pairs; ++i)
     angles[i] = 2.0 * std::numbers::pi * fast_unit_interval(words[2][i], words[3][i]);
   for (std::size_t i = 0; i < pairs; ++i) {
@@ -164,8 +165,10 @@ void fill(Approximate approximate, std::uint64_t key, std::uint64_t first, doubl
   const auto alone = [&](std::size_t i) { out[i] = static_cast<float>(std * normal_at(key, first + i)); };
   std::size_t i = 0;
   if (first % 2 == 1 && !out.empty()) alone(i++);
-  for (; i + 1 < out.size(); i += std::min(out.size() - i, 2 * pairs_at_once) / 2 * 2)
-    fill_pairs(approximate, key, first + i, std, std::min(out.size() - i, 2 * pairs_at_once) / 2, out.data() + i);
+  for (std::size_t pairs = 0; i + 1 < out.size(); i += 2 * pairs) {
+    pairs = std::min((out.size() - i) / 2, pairs_at_once);
+    fill_pairs(approximate, key, first + i, std, pairs, out.data() + i);
+  }
   if (i < out.size()) alone(i);
 }
 

@@ -64,8 +64,8 @@ std::int64_t rank_like_this(const Manifest& head, const Shards& shards) {
   return same_shards ? shards.at.shard * shards.mesh.tensor + shards.at.tensor : -1;
 }
 
-/// A rank that holds other values than were saved says so; where no rank held the same, only the sum of all can be
-/// compared.
+/// Throws on every rank when a rank's digest differs from the saved one. Where no saved rank held the same elements,
+/// the sum over all ranks is compared instead.
 void check_digest(const mpi::Communicator& world, const std::string& path, const Request& request, const Part& part,
                   const Shards& shards) {
   const std::uint64_t mine = shard_digest(shards);

@@ -26,27 +26,21 @@ template <int n, class T>
 __device__ inline Pack<T, n> load(const T* from) {
   return *reinterpret_cast<const Pack<T, n>*>(from);
 }
-template <int n, class T>
+/// streaming: for what is not read again soon; other lines stay in the caches.
+template <int n, bool streaming = false, class T>
 __device__ inline void store(T* to, const Pack<T, n>& pack) {
   // By an intrinsic: a compiler that sees assignments of words makes four stores of some packs.
   if constexpr (sizeof(pack) % sizeof(uint4) == 0) {
     uint4 words[sizeof(pack) / sizeof(uint4)];
     memcpy(words, &pack, sizeof(pack));
-    for (std::size_t w = 0; w < sizeof(pack) / sizeof(uint4); ++w) __stwb(reinterpret_cast<uint4*>(to) + w, words[w]);
+    for (std::size_t w = 0; w < sizeof(pack) / sizeof(uint4); ++w) {
+      if constexpr (streaming)
+        __stcs(reinterpret_cast<uint4*>(to) + w, words[w]);
+      else
+        __stwb(reinterpret_cast<uint4*>(to) + w, words[w]);
+    }
   } else {
     *reinterpret_cast<Pack<T, n>*>(to) = pack;
-  }
-}
-
-/// For what is not read again soon: other lines stay in the caches.
-template <int n, class T>
-__device__ inline void store_streaming(T* to, const Pack<T, n>& pack) {
-  if constexpr (sizeof(pack) % sizeof(uint4) == 0) {
-    uint4 words[sizeof(pack) / sizeof(uint4)];
-    memcpy(words, &pack, sizeof(pack));
-    for (std::size_t w = 0; w < sizeof(pack) / sizeof(uint4); ++w) __stcs(reinterpret_cast<uint4*>(to) + w, words[w]);
-  } else {
-    store<n>(to, pack);
   }
 }
 

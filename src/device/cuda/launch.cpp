@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 
+#include "device/cuda/check.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::device::cuda {
@@ -21,10 +22,10 @@ void check_launch(cudaError_t result, const char* kernel) {
 const Chip& chip() {
   static const Chip known = [] {
     int gpu = 0;
-    check_launch(cudaGetDevice(&gpu), "of a row");
+    check(cudaGetDevice(&gpu), "ask for the GPU of this thread");
     const auto ask = [&](cudaDeviceAttr attribute) {
       int value = 0;
-      check_launch(cudaDeviceGetAttribute(&value, attribute, gpu), "of a row");
+      check(cudaDeviceGetAttribute(&value, attribute, gpu), "ask for an attribute of the GPU");
       return value;
     };
     return Chip{.multiprocessors = ask(cudaDevAttrMultiProcessorCount),

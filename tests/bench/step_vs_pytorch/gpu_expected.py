@@ -81,7 +81,7 @@ def group_of(kernel):
 
 def start_seconds(model):
     """From the start of the program to the end of its first step: libraries, CUDA and NCCL 3 s, a guess; 2 ns of a core for each initial value
-    (measured on a CPU with AVX-512), 16 cores, or its four bytes over PCIe at 25 GB/s from page-locked memory, which goes on meanwhile; up to eight
+    (measured on a CPU with AVX-512), 16 cores, or its four bytes over PCIe at 25 GB/s from page-locked memory, overlapped with it; up to eight
     algorithms of each product run four times."""
     shape = SHAPES[model]
     products = {name: seconds for group, name, _, seconds in parts(model) if group == "products"}

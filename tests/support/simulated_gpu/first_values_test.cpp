@@ -16,14 +16,8 @@
 namespace trireme::train::first_values_test {
 namespace {
 
-class FirstValues : public test::GpuJobs<> {
+class FirstValues : public test::StagedGpuJobs {
  protected:
-  void SetUp() override {
-    GpuJobs::SetUp();
-    if (!IsSkipped() && world_.size() > 2) GTEST_SKIP() << "one rank and two are enough";
-    options_.poison = false;
-    options_.link = comm::DeviceLink::staged;
-  }
   /// Two parameters of several chunks each on one rank, and on two.
   [[nodiscard]] config::RunConfig run(DType compute) const {
     config::RunConfig config = test::odd_run(files_, 1);
@@ -53,8 +47,6 @@ class FirstValues : public test::GpuJobs<> {
           << model[block].name << " in bf16";
     }
   }
-
-  test::TokenFiles files_{world_, 257};
 };
 
 TEST_F(FirstValues, DependOnTheirElementAlone) {

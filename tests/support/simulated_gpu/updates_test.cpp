@@ -19,22 +19,14 @@ namespace {
 
 using schedule::Lane;
 
-class DeviceUpdates : public test::GpuJobs<> {
+class DeviceUpdates : public test::StagedGpuJobs {
  protected:
-  void SetUp() override {
-    GpuJobs::SetUp();
-    if (!IsSkipped() && world_.size() > 2) GTEST_SKIP() << "one rank and two are enough";
-    options_.poison = false;
-    options_.link = comm::DeviceLink::staged;
-  }
   [[nodiscard]] config::RunConfig run(int steps) const {
     config::RunConfig config = test::odd_run(files_, steps);
     config.batch.global = 16;
     config.batch.micro = 4;
     return config;
   }
-
-  test::TokenFiles files_{world_, 257};
 };
 
 bool frees(const schedule::Op& op) { return std::holds_alternative<schedule::FreeGradient>(op); }

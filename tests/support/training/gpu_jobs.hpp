@@ -5,6 +5,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 
+#include "support/jobs.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/mpi/communicator.hpp"
@@ -36,6 +37,19 @@ class GpuJobs : public Base {
   mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
   train::JobOptions options_;
   int gpus_ = 0;
+};
+
+/// Jobs on one rank or two whose collectives are staged through host memory.
+class StagedGpuJobs : public GpuJobs<> {
+ protected:
+  void SetUp() override {
+    GpuJobs::SetUp();
+    if (!IsSkipped() && world_.size() > 2) GTEST_SKIP() << "one rank and two are enough";
+    options_.poison = false;
+    options_.link = comm::DeviceLink::staged;
+  }
+
+  TokenFiles files_{world_, 257};
 };
 
 }  // namespace trireme::test

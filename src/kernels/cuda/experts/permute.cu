@@ -75,7 +75,7 @@ __global__ void gather_rows_kernel(Matrix<const T> x, const std::int32_t* choice
     if (first + r < out.rows)
       packs[r] = load<n>(x.data + static_cast<unsigned>(choice[first + r]) / per_token * x.stride + i);
   for (int r = 0; r < gathered_rows; ++r)
-    if (first + r < out.rows) store_streaming<n>(out.data + (first + r) * out.stride + i, packs[r]);
+    if (first + r < out.rows) store<n, true>(out.data + (first + r) * out.stride + i, packs[r]);
 }
 
 template <class T>
