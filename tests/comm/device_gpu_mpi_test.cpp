@@ -173,9 +173,9 @@ TEST_F(DeviceCollectives, OfNcclAreWatchedUntilTheyAreDone) {
   if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
   // The transport itself: a group of one rank, too, talks to NCCL here.
   const mpi::Deadline deadline;
-  const auto nccl = nccl_transport(world_, device_, deadline);
   mpi::FlightRecorder recorder;
   mpi::FlightLane& lane = recorder.add_lane("shard/gather");
+  const auto nccl = nccl_transport(world_, device_, deadline);
   const at::Tensor from = copied_to(device_, test::terms(world_.rank(), shard));
   const at::Tensor to = at::empty({world_.size() * shard}, from.options());
   for (int i = 0; i < 3; ++i) {

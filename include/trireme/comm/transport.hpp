@@ -71,7 +71,8 @@ class Transport {
   /// shares it for as long. Collective: the same number of bytes on all ranks. The default does nothing.
   virtual void add_window(const at::Tensor& memory, mpi::Wait& wait);
   /// Takes over the end of a call that returned while its work is under way: the transport tells `lane` when that is
-  /// done, and keeps the deadline meanwhile. False where the call has done everything.
+  /// done, and keeps the deadline meanwhile. False where the call has done everything. Lane, deadline and recorder
+  /// live longer than the transport.
   virtual bool ends_later(mpi::FlightLane& lane, const mpi::Operation& operation, const mpi::Deadline& deadline,
                           const mpi::FlightRecorder& recorder);
 };

@@ -43,9 +43,9 @@ TEST_F(NcclThreads, TheWatchStaysOutOfACommunicatorWhileALaneLaunches) {
   constexpr std::int64_t elements = 64;
   constexpr int launches = 300;  // at 0.2 ms and more: a dozen looks of the watch at least
   const mpi::Deadline deadline;
-  const auto nccl = nccl_transport(world_, device_, deadline);
-  mpi::FlightRecorder recorder;
+  mpi::FlightRecorder recorder(launches + 1);  // keeps the first, whose end the watch notes: it lives longer than that
   mpi::FlightLane& lane = recorder.add_lane("shard/gather");
+  const auto nccl = nccl_transport(world_, device_, deadline);
   const at::Tensor from = at::full({elements}, world_.rank(), at::TensorOptions(at::kFloat).device(device_));
   const at::Tensor to = at::empty({world_.size() * elements}, from.options());
   const int before = ncclTimesInProgress();
