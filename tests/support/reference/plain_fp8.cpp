@@ -7,63 +7,62 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace trireme::test {
 namespace {
 
 /// The value of each code without a sign, smallest first, up to the largest finite one.
-std::vector<double> values_of(bool e5m2) {
-  const int bits = e5m2 ? 2 : 3, bias = e5m2 ? 15 : 7, codes = e5m2 ? 0x7c : 0x7f;
-  std::vector<double> values;
-  for (int code = 0; code < codes; ++code) {
-    const int exponent = code >> bits, fraction = code & ((1 << bits) - 1);
-    values.push_back(exponent == 0 ? std::ldexp(fraction, 1 - bias - bits)
-                                   : std::ldexp((1 << bits) + fraction, exponent - bias - bits));
+struct Table {
+  explicit Table(bool e5m2) {
+    const int bits = e5m2 ? 2 : 3, bias = e5m2 ? 15 : 7, codes = e5m2 ? 0x7c : 0x7f;
+    values.fill(std::numeric_limits<double>::infinity());
+    for (int code = 0; code < codes; ++code) {
+      const int exponent = code >> bits, fraction = code & ((1 << bits) - 1);
+      largest = exponent == 0 ? std::ldexp(fraction, 1 - bias - bits)
+                              : std::ldexp((1 << bits) + fraction, exponent - bias - bits);
+      values[static_cast<std::size_t>(code)] = largest;
+    }
   }
-  return values;
-}
 
-/// The nearest value of the table; of two as near the one with the even code.
-double nearest(const std::vector<double>& table, double v) {
-  const double size = std::abs(v);
-  const auto above = std::ranges::lower_bound(table, size);
-  if (above == table.end()) return std::numeric_limits<double>::quiet_NaN();  // a scale that is too small
-  auto best = above;
-  if (above != table.begin()) {
-    const double up = *above - size, down = size - *(above - 1);
-    if (down < up || (down == up && (above - table.begin()) % 2 == 1)) best = above - 1;
+  /// The nearest value; of two as near the one with the even code.
+  [[nodiscard]] double nearest(double v) const {
+    const double size = std::abs(v);
+    if (!(size <= largest)) return std::numeric_limits<double>::quiet_NaN();  // a scale that is too small
+    // The number of values below: without a branch, which would go either way as often.
+    std::size_t above = 0;
+    for (std::size_t step = 64; step > 0; step /= 2) above += values[above + step - 1] < size ? step : 0;
+    std::size_t best = above;
+    if (above > 0) {
+      const double up = values[above] - size, down = size - values[above - 1];
+      if (down < up || (down == up && above % 2 == 1)) best = above - 1;
+    }
+    return std::copysign(values[best], v);
   }
-  return std::copysign(*best, v);
-}
+
+  std::array<double, 128> values{};  ///< infinite past the largest
+  double largest = 0;
+};
 
 /// The least power of two, from 2^-126 on, with which `largest` is in the table; NaN where it is not finite.
-double scale_for(const std::vector<double>& table, double largest) {
+double scale_for(const Table& table, double largest) {
   if (!std::isfinite(largest)) return std::numeric_limits<double>::quiet_NaN();
-  int exponent = largest == 0 ? -126 : std::max(-126, std::ilogb(largest) - std::ilogb(table.back()) - 1);
-  while (largest > std::ldexp(table.back(), exponent)) ++exponent;
+  int exponent = largest == 0 ? -126 : std::max(-126, std::ilogb(largest) - std::ilogb(table.largest) - 1);
+  while (largest > std::ldexp(table.largest, exponent)) ++exponent;
   return std::ldexp(1, exponent);
 }
 
-/// The largest magnitude; NaN where there is one.
-double largest(const at::Tensor& group) {
-  double most = 0;
-  const at::Tensor flat = group.to(at::kDouble).contiguous();
-  const auto* const data = flat.const_data_ptr<double>();
-  for (std::int64_t i = 0; i < flat.numel(); ++i)
-    if (std::isnan(data[i]) || !(std::abs(data[i]) <= most)) most = std::abs(data[i]);
-  return most;
-}
-
 /// What shares a scale becomes its values.
-void round_group(const std::vector<double>& table, const at::Tensor& group) {
-  const double scale = scale_for(table, largest(group));
-  const at::Tensor flat = group.to(at::kDouble).contiguous();
-  auto* const data = flat.mutable_data_ptr<double>();
-  for (std::int64_t i = 0; i < flat.numel(); ++i) data[i] = nearest(table, data[i] / scale) * scale;
-  at::Tensor(group).copy_(flat);
+void round_group(const Table& table, std::span<double> group) {
+  double most = 0;  // the largest magnitude; NaN where there is one
+  for (const double v : group)
+    if (std::isnan(v) || !(std::abs(v) <= most)) most = std::abs(v);
+  const double scale = scale_for(table, most);
+  for (double& v : group) v = table.nearest(v / scale) * scale;
 }
 
 class Product : public torch::autograd::Function<Product> {
@@ -95,19 +94,20 @@ at::Tensor part(const at::Tensor& x, std::int64_t dim, std::int64_t rank, std::i
 }  // namespace
 
 at::Tensor plain_fp8_values(const at::Tensor& x, const PlainRounding& rounding) {
-  static const std::vector<double> tables[] = {values_of(false), values_of(true)};
-  const std::vector<double>& table = tables[rounding.e5m2 ? 1 : 0];
+  static const Table e4m3(false), e5m2(true);
+  const Table& table = rounding.e5m2 ? e5m2 : e4m3;
   at::Tensor out = x.detach().clone();
   if (out.numel() == 0) return out;
+  // What shares a scale one after the other.
   const at::Tensor summed_last = rounding.down_columns ? out.t() : out;
-  if (rounding.recipe == Fp8::tensorwise) {
-    round_group(table, out);
-    return out;
-  }
-  const std::int64_t length = rounding.recipe == Fp8::mx ? 32 : summed_last.size(1);
-  for (std::int64_t row = 0; row < summed_last.size(0); ++row)
-    for (std::int64_t begin = 0; begin < summed_last.size(1); begin += length)
-      round_group(table, summed_last[row].slice(0, begin, std::min(summed_last.size(1), begin + length)));
+  const at::Tensor flat = summed_last.to(at::kDouble).contiguous();
+  const std::span<double> all(flat.mutable_data_ptr<double>(), static_cast<std::size_t>(flat.numel()));
+  const std::size_t row = rounding.recipe == Fp8::tensorwise ? all.size() : static_cast<std::size_t>(flat.size(1));
+  const std::size_t length = rounding.recipe == Fp8::mx ? 32 : row;
+  for (std::size_t first = 0; first < all.size(); first += row)
+    for (std::size_t begin = 0; begin < row; begin += length)
+      round_group(table, all.subspan(first + begin, std::min(row - begin, length)));
+  at::Tensor(summed_last).copy_(flat);
   return out;
 }
 
