@@ -61,20 +61,23 @@ void run_threads(Fibre& self);
 
 void enter() { run_threads(*fibre_of[threadIdx.x]); }
 
-[[noreturn, gnu::noinline]] void jump(Fibre& to) {
-  if (&to == &main_fibre || to.stack) __builtin_longjmp(to.at.data(), 1);
-  to.stack = std::make_unique<char[]>(stack_bytes);
-  getcontext(&to.context);
-  to.context.uc_stack.ss_sp = to.stack.get();
+[[noreturn, gnu::noinline]] void begin(Fibre& fibre) {
+  fibre.stack = std::make_unique<char[]>(stack_bytes);
+  getcontext(&fibre.context);
+  fibre.context.uc_stack.ss_sp = fibre.stack.get();
   // Not all at the same place of a page, which would be the same places of a cache.
-  to.context.uc_stack.ss_size = stack_bytes - fibres.size() * 5 % 128 * 64;
-  makecontext(&to.context, enter, 0);
-  setcontext(&to.context);
+  fibre.context.uc_stack.ss_size = stack_bytes - fibres.size() * 5 % 128 * 64;
+  makecontext(&fibre.context, enter, 0);
+  setcontext(&fibre.context);
   std::abort();
 }
 
+/// Without a call to where it jumps from: a return address that nobody returns to would put off the processor's guesses
+/// of all later returns.
 [[gnu::noinline]] void change(Fibre& from, Fibre& to) {
-  if (__builtin_setjmp(from.at.data()) == 0) jump(to);
+  if (__builtin_setjmp(from.at.data()) != 0) return;
+  if (&to != &main_fibre && !to.stack) begin(to);
+  __builtin_longjmp(to.at.data(), 1);
 }
 
 Fibre& idle_fibre() {
