@@ -33,14 +33,14 @@ struct Table {
   [[nodiscard]] double nearest(double v) const {
     const double size = std::abs(v);
     if (!(size <= largest)) return std::numeric_limits<double>::quiet_NaN();  // a scale that is too small
-    // The number of values below: without a branch, which would go either way as often.
+    // How many values are below: counted, since branches would go either way as often.
     std::size_t above = 0;
-    for (std::size_t step = 64; step > 0; step /= 2) above += values[above + step - 1] < size ? step : 0;
-    std::size_t best = above;
-    if (above > 0) {
-      const double up = values[above] - size, down = size - values[above - 1];
-      if (down < up || (down == up && above % 2 == 1)) best = above - 1;
-    }
+    for (std::size_t step = 64; step > 0; step /= 2)
+      above += step * static_cast<std::size_t>(values[above + step - 1] < size);
+    const std::size_t below = above - std::min<std::size_t>(above, 1);
+    const double up = values[above] - size, down = size - values[below];
+    const bool nearer = down < up, even = (down == up) & (above % 2 == 1);
+    const std::size_t best = above - static_cast<std::size_t>(nearer | even);
     return std::copysign(values[best], v);
   }
 
