@@ -30,6 +30,7 @@ FOLDERS = {
     "schedule": ". verbs verify passes pipeline",
     "huggingface": "multimodal .",
     "planner": ". time validate search compare job",
+    "comm": "node . cuda",
     "kernels": ". simd gemm host cuda cuda/experts cuda/loss",
     "executor": ". device",
     "tokenizer": "text model hf .",

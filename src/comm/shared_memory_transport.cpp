@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/shared_memory_transport.hpp"
 
+#include <ATen/core/Tensor.h>
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "comm/messages.hpp"
-#include "comm/shared_segment.hpp"
+#include "comm/node/shared_segment.hpp"
+#include "comm/node/shared_windows.hpp"
 #include "comm/sum.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/transport.hpp"
+#include "trireme/device/buffer.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -24,6 +28,7 @@ class SharedMemoryTransport final : public Transport {
   SharedMemoryTransport(const mpi::Communicator& communicator, const StagingSource& source, Bytes staging_bytes)
       : rank_(communicator.rank()),
         size_(communicator.size()),
+        windows_(rank_, size_),
         segment_(communicator, static_cast<std::size_t>(staging_bytes.value)) {
     if (source.charge) charge_ = source.charge(2 * segment_.half_bytes());
   }
@@ -39,6 +44,7 @@ class SharedMemoryTransport final : public Transport {
                   std::span<const std::int64_t> received, mpi::Wait& wait) override;
   void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) override;
   void barrier(mpi::Wait& wait) override;
+  void add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait) override;
 
  private:
   // The largest of the ranks' values: a round of its own.
@@ -54,6 +60,7 @@ class SharedMemoryTransport final : public Transport {
 
   int rank_;
   int size_;
+  SharedWindows windows_;
   SharedSegment segment_;
   std::shared_ptr<void> charge_;
 };
@@ -77,6 +84,11 @@ void SharedMemoryTransport::exchange(std::int64_t rounds, mpi::Wait& wait, Write
 
 void SharedMemoryTransport::all_gather(const std::byte* mine, std::byte* whole, Parts bytes, mpi::Wait& wait) {
   std::byte* const own = whole + bytes.begin(rank_);
+  if (windows_.find(SharedWindows::Kind::common, whole, bytes.total) != nullptr) {
+    barrier(wait);  // nobody reads what was there
+    if (mine != own) copy_bytes(mine, own, bytes.length(rank_));
+    return barrier(wait);
+  }
   if (mine != own) copy_bytes(mine, own, bytes.length(rank_));
   const std::int64_t chunk = half_bytes();
   const auto length = [&](int rank, std::int64_t round) {
@@ -96,10 +108,17 @@ void SharedMemoryTransport::all_gather(const std::byte* mine, std::byte* whole, 
 
 void SharedMemoryTransport::reduce_scatter(const float* whole, float* mine, Parts elements, DType wire, bool accumulate,
                                            mpi::Wait& wait) {
-  if (wire == DType::bf16)
-    reduce<Bf16>(whole, mine, elements, accumulate, wait);
-  else
-    reduce<float>(whole, mine, elements, accumulate, wait);
+  if (wire == DType::bf16) return reduce<Bf16>(whole, mine, elements, accumulate, wait);
+  const SharedWindows::Window* const window = windows_.find(SharedWindows::Kind::own, whole, 4 * elements.total);
+  if (window == nullptr) return reduce<float>(whole, mine, elements, accumulate, wait);
+  const std::int64_t part =
+      reinterpret_cast<const std::byte*>(whole + elements.begin(rank_)) - window->of[static_cast<std::size_t>(rank_)];
+  std::vector<const float*> terms(static_cast<std::size_t>(size_));
+  for (std::size_t rank = 0; rank < terms.size(); ++rank)
+    terms[rank] = reinterpret_cast<const float*>(window->of[rank] + part);
+  barrier(wait);
+  sum_terms(std::span<const float* const>(terms), mine, elements.length(rank_), accumulate);
+  barrier(wait);  // everybody has read this rank's terms
 }
 
 // A half holds a slot for every owner, by rank. In fp32 the own term is taken from `whole`, and its slot stays unused.
@@ -206,6 +225,16 @@ void SharedMemoryTransport::barrier(mpi::Wait& wait) {
         for (int rank = 0; rank < size_; ++rank)
           if (rank != rank_) segment_.await(rank, wait);
       });
+}
+
+void SharedMemoryTransport::add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait) {
+  if (use == WindowUse::part || !device::has_own_pages(memory)) return;
+  (void)windows_.add(use == WindowUse::gathered ? SharedWindows::Kind::common : SharedWindows::Kind::own,
+                     static_cast<std::byte*>(memory.mutable_data_ptr()), memory.nbytes(),
+                     [&](std::span<const std::byte> mine, std::span<std::byte> all) {
+                       const auto part = static_cast<std::int64_t>(mine.size());
+                       all_gather(mine.data(), all.data(), {.total = part * size_, .part = part}, wait);
+                     });
 }
 
 }  // namespace

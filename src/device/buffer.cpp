@@ -62,6 +62,12 @@ void give_memory(const at::Tensor& buffer, Category category) {
 
 bool has_memory(const at::Tensor& buffer) { return buffer.numel() == 0 || buffer.storage().data() != nullptr; }
 
+bool has_own_pages(const at::Tensor& buffer) {
+  const c10::DataPtr& memory = buffer.storage().data_ptr();
+  return memory.get() != nullptr && memory.get_deleter() == &free_charged && buffer.storage().nbytes() >= own_pages &&
+         buffer.storage_offset() == 0;
+}
+
 void take_memory(const at::Tensor& buffer) {
   invariant(has_memory(buffer), "memory is taken from a buffer that has some");
   buffer.storage().set_data_ptr_noswap(c10::DataPtr(nullptr, buffer.device()));

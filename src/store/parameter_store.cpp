@@ -159,9 +159,9 @@ void ParameterStore::allocate_rings(const Buffers& buffers) {
 std::vector<ParameterStore::Travelling> ParameterStore::all_travelling() const {
   using enum Travelling::Over;
   std::vector<Travelling> all;
-  const auto add = [&](Travelling::Over over, ParamBlock block, const at::Tensor& memory) {
+  const auto add = [&](Travelling::Over over, ParamBlock block, const at::Tensor& memory, bool whole = false) {
     if (memory.defined() && memory.device() == device_ && memory.numel() > 0 && device::has_memory(memory))
-      all.push_back({over, block, memory});
+      all.push_back({over, block, memory, whole});
   };
   for (int b = 0; b < layout_.blocks(); ++b) {
     const auto i = static_cast<std::size_t>(b);
@@ -174,11 +174,11 @@ std::vector<ParameterStore::Travelling> ParameterStore::all_travelling() const {
   for (std::size_t ring = 0; ring < parameter_ring_.size(); ++ring) {
     const ParamBlock member = first[ring];
     for (const at::Tensor& slot : parameter_ring_[ring]) {
-      add(gather, member, slot);
-      if (!group_copy_.empty()) add(gather_of_copies, member, slot);
+      add(gather, member, slot, true);
+      if (!group_copy_.empty()) add(gather_of_copies, member, slot, true);
     }
     for (const at::Tensor& slot : upload_ring_[ring]) add(gather, member, slot);
-    for (const at::Tensor& slot : gradient_ring_[ring]) add(reduce, member, slot);
+    for (const at::Tensor& slot : gradient_ring_[ring]) add(reduce, member, slot, true);
     for (const at::Tensor& slot : download_ring_[ring]) add(reduce, member, slot);
     bool& added = model_[member].of_experts ? experts : others;
     if (!std::exchange(added, true)) add(reduce, member, partial_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../../src/comm/dead_segments.hpp"
+#include "../../src/comm/node/dead_segments.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

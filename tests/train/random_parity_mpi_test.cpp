@@ -135,7 +135,7 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
   const int steps = gpus.empty() ? 20 : 4;  // a simulated GPU takes its time
   const char* seed = std::getenv("TRIREME_TEST_SEED");
   const unsigned long number = (seed != nullptr ? std::strtoul(seed, nullptr, 10) : 1) * 100 + world.size() + stream;
-  test::Draw draw(number), axes_draw(number + 50);
+  test::Draw draw(number), axes_draw(number + 50), windows_draw(number + 70);
   test::Deviation worst;
   int runs = 0, tried = 0, rejected = 0, graphs = 0, pipelines = 0, divided = 0;
   for (; runs < draws && tried < 8 * draws; ++tried) {
@@ -146,7 +146,8 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
     config::RunConfig config = test::draw_run(draw, &axes_draw, family, files, world.size(), steps);
     JobOptions options = {.lane_threads = draw.coin(),
                           .transport = draw.of({comm::TransportChoice::mpi, comm::TransportChoice::shared_memory}),
-                          .poison = true};
+                          .poison = windows_draw.coin(),
+                          .small_windows = windows_draw.coin()};
     if (!gpus.empty()) {
       options.device = device::use_gpu(world.rank() % static_cast<int>(gpus.size()));
       if (static_cast<int>(gpus.size()) >= world.size())

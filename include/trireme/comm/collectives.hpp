@@ -34,6 +34,7 @@ namespace trireme::comm {
 class AllReduce;
 class Counters;
 class Transport;
+enum class WindowUse;
 
 /// What this thread has spent in collectives since it began, waiting for others or moving bytes.
 [[nodiscard]] double seconds_inside_collectives();
@@ -100,7 +101,7 @@ class Collectives {
   /// Returns after every rank has called it.
   void barrier();
   /// Transport::add_window, uncounted: it moves nothing of the step's.
-  void add_window(const at::Tensor& memory);
+  void add_window(const at::Tensor& memory, WindowUse use);
 
   // Between two ranks of the group; the others do not call. Not every transport has them: shared memory has not.
 

@@ -30,6 +30,14 @@ struct Parts {
   [[nodiscard]] std::int64_t length(int rank) const { return std::min((rank + 1) * part, total) - begin(rank); }
 };
 
+/// What collectives do with a window.
+enum class WindowUse {
+  gathered,  ///< all_gather fills it, on all ranks with the same, and nothing else writes it: they may have it in
+             ///< common
+  terms,     ///< reduce_scatter reads it
+  part,      ///< it holds what a rank sends or keeps
+};
+
 /// What moves the bytes of one group on one lane: MPI, shared memory, NCCL, or a test's fake. `Collectives` owns one,
 /// counts its calls and gives every call a `Wait`, which a transport must use for all waiting. Its collectives are
 /// called only when there are two ranks or more. Tensors lie where the step computes; on a GPU a transport works on the
@@ -69,7 +77,7 @@ class Transport {
   virtual void sum_alone(const float* from, float* to, std::int64_t elements, bool accumulate);
   /// Lets the ranks read and write each other's `memory`, which lies where the step computes, in later calls, and
   /// shares it for as long. Collective: the same number of bytes on all ranks. The default does nothing.
-  virtual void add_window(const at::Tensor& memory, mpi::Wait& wait);
+  virtual void add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait);
   /// Takes over the end of a call that returned while its work is under way: the transport tells `lane` when that is
   /// done, and keeps the deadline meanwhile. False where the call has done everything. Lane, deadline and recorder
   /// live longer than the transport.

@@ -28,6 +28,10 @@ void give_memory(const at::Tensor& buffer, Category category);
 void take_memory(const at::Tensor& buffer);
 [[nodiscard]] bool has_memory(const at::Tensor& buffer);
 
+/// Whether `buffer` begins with a page of the host's memory, and no page from there on holds anything else: of
+/// `buffer`'s from 1 MiB on.
+[[nodiscard]] bool has_own_pages(const at::Tensor& buffer);
+
 /// `tensor` itself if it lies in the host's memory, otherwise a copy of it there.
 [[nodiscard]] at::Tensor on_host(const at::Tensor& tensor);
 

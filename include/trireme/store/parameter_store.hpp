@@ -137,6 +137,7 @@ class ParameterStore {
     enum class Over { gather, gather_of_copies, reduce } over;  ///< the collectives
     ParamBlock block;                                           ///< one of those whose group it is
     at::Tensor memory;
+    bool whole;  ///< what a gather fills or a reduction sums: [gathered]; else what a rank sends or keeps of it
   };
   [[nodiscard]] std::vector<Travelling> all_travelling() const;
 

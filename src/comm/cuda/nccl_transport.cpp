@@ -120,7 +120,7 @@ class NcclTransport final : public DeviceTransport {
     return true;
   }
 
-  void add_window(const at::Tensor& memory, mpi::Wait& wait) override {
+  void add_window(const at::Tensor& memory, WindowUse, mpi::Wait& wait) override {
     begin();
     handle_.add_window(memory, wait);
   }

@@ -120,10 +120,7 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
                             (model_.part.sequence_parallel ? model_.part.ranks : 1);
   buffers.partial = buffers.partial || (options_.trains && config_.precision.reduce == config::Reduce::bf16);
   buffers.split_masters = options_.trains && config_.precision.masters == config::Masters::split;
-  if (options_.nccl.windows)
-    buffers.travelling_memory = [this](device::Category category, std::int64_t elements, DType type) {
-      return comm::window_memory(category, elements, type, options_.device);
-    };
+  buffers.travelling_memory = memory_of_windows(options_);
   store_ = std::make_unique<store::ParameterStore>(model_, layout_, mesh().shard_of(at_), buffers,
                                                    config_.precision.compute, options_.device);
   links_ = std::make_unique<JobLinks>(
@@ -137,7 +134,7 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
           .sums_loads = model::sums_loads(whole_model()),
           .gradients_on_host = options_.device.is_cuda() && config_.memory.offload != config::Offload::none},
       peers_of(runs), config_, options_, traffic_);
-  if (options_.nccl.windows) add_windows(model_, *store_, links_->table());
+  add_windows(model_, *store_, links_->table(), options_);
   product_workspace_ = kernels::keep_product_workspace(options_.device, config_.precision.compute);
   layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens,
                                   options_.device);

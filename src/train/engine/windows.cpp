@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/engine/windows.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include "trireme/base/error.hpp"
+#include "trireme/comm/device_transports.hpp"
+#include "trireme/comm/transport.hpp"
+#include "trireme/device/buffer.hpp"
+#include "trireme/train/engine/job.hpp"
 
 namespace trireme::train {
 namespace {
@@ -16,13 +23,41 @@ executor::Link link_of(store::ParameterStore::Travelling::Over over, mesh::Group
   throw BugError("memory travels over no collectives of the schedule's");
 }
 
+comm::WindowUse use_of(store::ParameterStore::Travelling::Over over, bool whole) {
+  if (!whole) return comm::WindowUse::part;
+  return over == store::ParameterStore::Travelling::Over::reduce ? comm::WindowUse::terms : comm::WindowUse::gathered;
+}
+
 }  // namespace
 
-void add_windows(const model::Model& model, const store::ParameterStore& store, const executor::Links& links) {
-  for (const auto& [over, block, memory] : store.all_travelling()) {
+store::Allocate memory_of_windows(const JobOptions& options) {
+  if (options.nccl.windows)
+    return [device = options.device](device::Category category, std::int64_t elements, DType type) {
+      return comm::window_memory(category, elements, type, device);
+    };
+  if (!options.small_windows) return {};
+  return [](device::Category category, std::int64_t elements, DType type) {
+    constexpr std::int64_t own_pages = 1 << 20;  // device::has_own_pages
+    return device::buffer(category, std::max(elements, own_pages / size_of(type)), type).narrow(0, 0, elements);
+  };
+}
+
+void add_windows(const model::Model& model, const store::ParameterStore& store, const executor::Links& links,
+                 const JobOptions& options) {
+  if (options.device.is_cuda() && !options.nccl.windows) return;
+  const std::vector<store::ParameterStore::Travelling> all = store.all_travelling();
+  // On a node one memory holds what all its ranks gather: none of them may poison it, and copies of groups are gathered
+  // into it by fewer ranks than blocks.
+  const bool common = !options.poison && std::none_of(all.begin(), all.end(), [](const auto& travelling) {
+    return travelling.over == store::ParameterStore::Travelling::Over::gather_of_copies;
+  });
+  for (const auto& [over, block, memory, whole] : all) {
+    const comm::WindowUse use = use_of(over, whole);
+    if (use == comm::WindowUse::gathered && !common && !options.nccl.windows) continue;
     const mesh::Group of_shards = shard::gathering_group(model[block]);
     // A group of one rank copies, and has no link for its copies.
-    if (comm::Collectives* const link = links.find(link_of(over, of_shards)); link != nullptr) link->add_window(memory);
+    if (comm::Collectives* const link = links.find(link_of(over, of_shards)); link != nullptr)
+      link->add_window(memory, use);
   }
 }
 

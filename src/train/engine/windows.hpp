@@ -7,8 +7,15 @@
 
 namespace trireme::train {
 
-/// Registers what gathers and reductions of parameter blocks read and write with what carries them (comm.nccl_windows).
-/// Collective over the groups of all blocks.
-void add_windows(const model::Model& model, const store::ParameterStore& store, const executor::Links& links);
+struct JobOptions;
+
+/// What gathers and reductions read and write lies in memory of this kind where it can be a window; absent: any will
+/// do.
+[[nodiscard]] store::Allocate memory_of_windows(const JobOptions& options);
+
+/// Shares what gathers and reductions of parameter blocks read and write with what carries them: NCCL's windows
+/// (comm.nccl_windows), and memory of ranks of one node. Collective over the groups of all blocks.
+void add_windows(const model::Model& model, const store::ParameterStore& store, const executor::Links& links,
+                 const JobOptions& options);
 
 }  // namespace trireme::train

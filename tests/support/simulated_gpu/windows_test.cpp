@@ -13,6 +13,7 @@
 #include "support/simulated_gpu/cuda/nccl.h"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/device_transports.hpp"
+#include "trireme/comm/transport.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/mpi/flight.hpp"
 #include "trireme/mpi/wait.hpp"
@@ -53,9 +54,9 @@ TEST_F(Windows, AreUsedByWhatLiesInThemAndEndWithTheirCommunicator) {
     return ncclWindowUse().inside - before.inside;
   };
   EXPECT_EQ(gather(), 0);
-  nccl->add_window(from, wait);
+  nccl->add_window(from, comm::WindowUse::part, wait);
   EXPECT_EQ(gather(), 0) << "one of both is registered";
-  nccl->add_window(to, wait);
+  nccl->add_window(to, comm::WindowUse::gathered, wait);
   EXPECT_EQ(gather(), 1);
   for (int rank = 0; rank < world_.size(); ++rank)
     EXPECT_EQ(to[rank * elements].item<float>(), static_cast<float>(rank));
@@ -73,7 +74,7 @@ TEST_F(Windows, HaveOneSizeOnAllRanks) {
   mpi::FlightRecorder recorder;
   mpi::Wait wait(recorder.add_lane("test").begin("add_window", {0}), deadline, recorder);
   const auto nccl = comm::nccl_transport(world_, options_.device, deadline);
-  EXPECT_THROW(nccl->add_window(memory(64 + world_.rank()), wait), EnvironmentError);
+  EXPECT_THROW(nccl->add_window(memory(64 + world_.rank()), comm::WindowUse::part, wait), EnvironmentError);
 }
 
 /// One curve with and without windows.

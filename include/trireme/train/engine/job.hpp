@@ -29,6 +29,7 @@ struct JobOptions {
   comm::NcclSettings nccl{};                         ///< where tensors travel over NCCL
   bool control_over_link = false;    ///< norms and losses too, as comm.backend = "nccl" wants it; else MPI on the host
   bool poison = false;               ///< executor::Options::poison
+  bool small_windows = false;        ///< tests: buffers below 1 MiB are shared by a node's ranks too
   bool record_timeline = false;      ///< executor::Options::record_timeline
   bool ordered_collectives = false;  ///< executor::Options::ordered_collectives; always with NCCL
   std::function<std::unique_ptr<comm::Transport>(std::unique_ptr<comm::Transport>)>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/shared_segment.hpp"
+#include "comm/node/shared_segment.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,31 +16,14 @@
 #include <limits>
 #include <string>
 
-#include "comm/dead_segments.hpp"
+#include "comm/node/dead_segments.hpp"
+#include "comm/node/shared_file.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/units.hpp"
 
 namespace trireme::comm {
 namespace {
-
-constexpr std::size_t page = 4096;
-
-std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
-
-class File {
- public:
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  [[nodiscard]] int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 // The first rank's errno of all ranks' (0: none failed): the same answer everywhere.
 int first_failure(const mpi::Communicator& communicator, int error) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "comm/dead_segments.hpp"
+#include "comm/node/dead_segments.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
