@@ -35,7 +35,7 @@ store::Allocate memory_of_windows(const JobOptions& options) {
     return [device = options.device](device::Category category, std::int64_t elements, DType type) {
       return comm::window_memory(category, elements, type, device);
     };
-  if (!options.small_windows) return {};
+  if (!options.small_windows || options.device.is_cuda()) return {};
   return [](device::Category category, std::int64_t elements, DType type) {
     constexpr std::int64_t own_pages = 1 << 20;  // device::has_own_pages
     return device::buffer(category, std::max(elements, own_pages / size_of(type)), type).narrow(0, 0, elements);
