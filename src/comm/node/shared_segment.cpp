@@ -17,9 +17,10 @@
 #include <string>
 
 #include "comm/node/dead_segments.hpp"
-#include "comm/node/shared_file.hpp"
+#include "comm/node/shared_pages.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/base/io/descriptor.hpp"
 #include "trireme/base/units.hpp"
 
 namespace trireme::comm {
@@ -82,7 +83,7 @@ SharedSegment::SharedSegment(const mpi::Communicator& communicator, std::size_t 
     descriptor = ::shm_open(name.data(), O_RDWR, 0600);
     if (descriptor < 0) error = errno;
   }
-  const File file(descriptor);
+  const io::Descriptor file(descriptor);
   if (error == 0) {
     const std::size_t area = flags_bytes_ + 2 * half_bytes_ * static_cast<std::size_t>(rank_);
     error = ::posix_fallocate(file.get(), static_cast<off_t>(area), static_cast<off_t>(2 * half_bytes_));

@@ -12,8 +12,9 @@
 #include <random>
 #include <utility>
 
-#include "comm/node/shared_file.hpp"
+#include "comm/node/shared_pages.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/descriptor.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -92,10 +93,10 @@ bool SharedWindows::add(Kind kind, std::byte* begin, std::size_t bytes, const Ga
   invariant(reinterpret_cast<std::uintptr_t>(begin) % page == 0, "a window begins with a page");
 
   // The owner's file: rank 0's of a common window.
-  const File file(common && rank_ != 0 ? -1 : ::memfd_create("trireme-window", MFD_CLOEXEC));
+  const io::Descriptor file(common && rank_ != 0 ? -1 : ::memfd_create("trireme-window", MFD_CLOEXEC));
   const Offer mine{.process = ::getpid(), .descriptor = file.get(), .mark = std::random_device{}() | 1ULL << 40};
   Mapped made;
-  if (file.is_open() && ::ftruncate(file.get(), static_cast<off_t>(length)) == 0 &&
+  if (file.get() >= 0 && ::ftruncate(file.get(), static_cast<off_t>(length)) == 0 &&
       ::posix_fallocate(file.get(), static_cast<off_t>(lead + size), static_cast<off_t>(page)) == 0) {
     made = Mapped(file.get(), with_mark);
     if (made.begin() != nullptr) std::memcpy(made.begin() + size, &mine.mark, sizeof mine.mark);
@@ -105,22 +106,22 @@ bool SharedWindows::add(Kind kind, std::byte* begin, std::size_t bytes, const Ga
 
   std::vector<Mapped> maps(ranks);
   bool all_there = made.begin() != nullptr || (common && rank_ != 0);
-  // A rank's pages lie on its own memory node: all of its own memory, its part of a common one.
+  // First touch: a rank allocates its own window, or its part of a common one, on its NUMA node.
   const std::size_t part = common ? whole_pages((size + ranks - 1) / ranks) : size, from = common ? own * part : 0;
   const auto take_pages = [&](int descriptor) {
     if (from < size && ::posix_fallocate(descriptor, static_cast<off_t>(lead + from),
                                          static_cast<off_t>(std::min(part, size - from))) != 0)
       all_there = false;
   };
-  if (all_there && file.is_open()) take_pages(file.get());
+  if (all_there && file.get() >= 0) take_pages(file.get());
   for (std::size_t rank = 0; rank < (common ? 1 : ranks) && all_there; ++rank) {
     if (rank == own) continue;
     const Offer& theirs = offers[rank];
-    const File there(
+    const io::Descriptor there(
         theirs.descriptor < 0
             ? -1
             : ::open(fmt::format("/proc/{}/fd/{}", theirs.process, theirs.descriptor).c_str(), O_RDWR | O_CLOEXEC));
-    if (there.is_open() && ::lseek(there.get(), 0, SEEK_END) == static_cast<off_t>(length))
+    if (there.get() >= 0 && ::lseek(there.get(), 0, SEEK_END) == static_cast<off_t>(length))
       maps[rank] = Mapped(there.get(), with_mark);
     all_there = maps[rank].begin() != nullptr && read_mark(maps[rank].begin() + size) == theirs.mark;
     if (common && all_there) take_pages(there.get());
@@ -139,7 +140,7 @@ bool SharedWindows::add(Kind kind, std::byte* begin, std::size_t bytes, const Ga
   }
   // Huge pages are made by one rank, found by the others. Where the system has none (before Linux 6.1) it stays as it
   // is.
-  const bool makes = file.is_open();
+  const bool makes = file.get() >= 0;
   if (makes) take_huge_pages(begin, size);
   gather({&mine_there, 1}, there);
   if (!makes) take_huge_pages(begin, size);
