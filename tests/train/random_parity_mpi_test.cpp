@@ -146,8 +146,11 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
     config::RunConfig config = test::draw_run(draw, &axes_draw, family, files, world.size(), steps);
     JobOptions options = {.lane_threads = draw.coin(),
                           .transport = draw.of({comm::TransportChoice::mpi, comm::TransportChoice::shared_memory}),
-                          .poison = windows_draw.coin(),
-                          .small_windows = windows_draw.coin()};
+                          .poison = true};
+    if (gpus.empty() && options.transport == comm::TransportChoice::shared_memory) {
+      options.small_windows = windows_draw.coin();
+      options.poison = !options.small_windows;  // or gathers would not share one memory
+    }
     if (!gpus.empty()) {
       options.device = device::use_gpu(world.rank() % static_cast<int>(gpus.size()));
       if (static_cast<int>(gpus.size()) >= world.size())
