@@ -112,24 +112,6 @@ sys.exit(wrong != 0)
 PY
 python3 options.py "$TRIREME_SOURCE" "${commands[@]}" >out.txt || fail 'options that there are not'
 
-cat >keys.py <<'PY'
-"""keys.py SOURCE: keys of the run file that documents name and the table of options does not have."""
-import pathlib, re, sys
-source = pathlib.Path(sys.argv[1])
-known = set(re.findall(r"^\| `([a-z]+\.[a-z_0-9]+)` \|", (source / "docs/run-file.md").read_text(), re.M))
-sections = "|".join(sorted({key.split(".")[0] for key in known}))
-wrong = set()
-others = {"faults.md", "from-pytorch.md", "scale.md"}  # name points of faults, keys of other programs, tests
-for path in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
-    for quoted in [] if path.name in others else re.findall(r"`([^`\n]+)`", path.read_text()):
-        for key in re.findall(rf"(?<![\w./-])(?:{sections})\.[a-z_0-9]*[a-z0-9](?![\w(./*])", quoted):
-            if key not in known and not re.search(r"\.(toml|jsonl|json|bin|py|txt|html|md|sh)$", key):
-                wrong.add(f"{path.name}: {key}")
-print(len(known), *sorted(wrong), sep="\n")
-sys.exit(len(known) < 90 or bool(wrong))
-PY
-python3 keys.py "$TRIREME_SOURCE" >out.txt || fail 'keys that there are not'
-
 cat >messages.py <<'PY'
 """messages.py SOURCE: messages that docs/troubleshooting.md explains and nothing in the sources says."""
 import pathlib, re, sys
