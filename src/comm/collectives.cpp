@@ -131,8 +131,10 @@ void Collectives::broadcast(std::span<std::byte> bytes, int root) {
   run("broadcast", {size() > 1 ? total : 0}, [&](mpi::Wait& wait) { transport_->broadcast(bytes, root, wait); });
 }
 
-void Collectives::add_window(const at::Tensor& memory, WindowUse use) {
-  run_uncounted("add_window", {0}, [&](mpi::Wait& wait) { transport_->add_window(memory, use, wait); });
+bool Collectives::add_window(const at::Tensor& memory, WindowUse use) {
+  bool shared = true;
+  run_uncounted("add_window", {0}, [&](mpi::Wait& wait) { shared = transport_->add_window(memory, use, wait); });
+  return shared;
 }
 
 void Collectives::barrier() {

@@ -44,7 +44,7 @@ class SharedMemoryTransport final : public Transport {
                   std::span<const std::int64_t> received, mpi::Wait& wait) override;
   void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) override;
   void barrier(mpi::Wait& wait) override;
-  void add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait) override;
+  bool add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait) override;
 
  private:
   // The largest of the ranks' values: a round of its own.
@@ -227,14 +227,14 @@ void SharedMemoryTransport::barrier(mpi::Wait& wait) {
       });
 }
 
-void SharedMemoryTransport::add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait) {
-  if (use == WindowUse::part || !device::has_own_pages(memory)) return;
-  (void)windows_.add(use == WindowUse::gathered ? SharedWindows::Kind::common : SharedWindows::Kind::own,
-                     static_cast<std::byte*>(memory.mutable_data_ptr()), memory.nbytes(),
-                     [&](std::span<const std::byte> mine, std::span<std::byte> all) {
-                       const auto part = static_cast<std::int64_t>(mine.size());
-                       all_gather(mine.data(), all.data(), {.total = part * size_, .part = part}, wait);
-                     });
+bool SharedMemoryTransport::add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait) {
+  if (use == WindowUse::part || !device::has_own_pages(memory)) return true;
+  return windows_.add(use == WindowUse::gathered ? SharedWindows::Kind::common : SharedWindows::Kind::own,
+                      static_cast<std::byte*>(memory.mutable_data_ptr()), memory.nbytes(),
+                      [&](std::span<const std::byte> mine, std::span<std::byte> all) {
+                        const auto part = static_cast<std::int64_t>(mine.size());
+                        all_gather(mine.data(), all.data(), {.total = part * size_, .part = part}, wait);
+                      });
 }
 
 }  // namespace

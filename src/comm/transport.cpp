@@ -32,7 +32,7 @@ void Transport::sum_alone(const float* from, float* to, std::int64_t elements, b
   sum_terms(std::span<const float* const>(only), to, elements, accumulate);
 }
 
-void Transport::add_window(const at::Tensor&, WindowUse, mpi::Wait&) {}
+bool Transport::add_window(const at::Tensor&, WindowUse, mpi::Wait&) { return true; }
 
 bool Transport::ends_later(mpi::FlightLane&, const mpi::Operation&, const mpi::Deadline&, const mpi::FlightRecorder&) {
   return false;

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "device/block_cache.hpp"
+#include "trireme/device/buffer.hpp"
 
 namespace trireme::device {
 namespace {

@@ -7,10 +7,6 @@ namespace trireme::device {
 
 struct Block;
 
-/// Data from here on lies in pages of its own, aligned to a page; smaller data comes from the C library, aligned to 64
-/// bytes.
-inline constexpr std::size_t own_pages = std::size_t{1} << 20;
-
 /// What a block for `bytes` of data takes from the system, its header included.
 [[nodiscard]] std::size_t mapped_bytes(std::size_t bytes);
 

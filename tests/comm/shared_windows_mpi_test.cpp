@@ -51,7 +51,7 @@ TEST_F(SharedWindows, AreFilledByAllRanksAndReadBeforeTheNextGather) {
   const auto collectives = open();
   at::Tensor mine = device::buffer(device::Category::communication, own_part, DType::fp32), all = whole();
   const void* const address = all.const_data_ptr();
-  collectives->add_window(all, WindowUse::gathered);
+  EXPECT_TRUE(collectives->add_window(all, WindowUse::gathered));
   EXPECT_EQ(all.const_data_ptr(), address);
   EXPECT_EQ(all.count_nonzero().item<std::int64_t>(), 0);
   for (int round = 0; round < 12; ++round) {
@@ -111,8 +111,8 @@ TEST_F(SharedWindows, AreLeftOutOnAllRanksWhereOneCannotOpenThem) {
     const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   }
-  collectives->add_window(all, WindowUse::gathered);
-  collectives->add_window(all, WindowUse::terms);
+  EXPECT_FALSE(collectives->add_window(all, WindowUse::gathered));
+  EXPECT_FALSE(collectives->add_window(all, WindowUse::terms));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_TRUE(all.eq(3).all().item<bool>()) << "the memory is as it was";
   for (int round = 0; round < 3; ++round) {

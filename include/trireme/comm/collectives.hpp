@@ -101,7 +101,7 @@ class Collectives {
   /// Returns after every rank has called it.
   void barrier();
   /// Transport::add_window, uncounted: it moves nothing of the step's.
-  void add_window(const at::Tensor& memory, WindowUse use);
+  bool add_window(const at::Tensor& memory, WindowUse use);
 
   // Between two ranks of the group; the others do not call. Not every transport has them: shared memory has not.
 

@@ -76,8 +76,9 @@ class Transport {
   virtual void copy_alone(const std::byte* from, std::byte* to, std::int64_t bytes);
   virtual void sum_alone(const float* from, float* to, std::int64_t elements, bool accumulate);
   /// Lets the ranks read and write each other's `memory`, which lies where the step computes, in later calls, and
-  /// shares it for as long. Collective: the same number of bytes on all ranks. The default does nothing.
-  virtual void add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait);
+  /// shares it for as long. Collective: the same number of bytes on all ranks. False, on all ranks alike, where the
+  /// system refuses to share it: calls copy then. The default shares nothing, which nobody refuses.
+  virtual bool add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait);
   /// Takes over the end of a call that returned while its work is under way: the transport tells `lane` when that is
   /// done, and keeps the deadline meanwhile. False where the call has done everything. Lane, deadline and recorder
   /// live longer than the transport.

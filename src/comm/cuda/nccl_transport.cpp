@@ -120,9 +120,10 @@ class NcclTransport final : public DeviceTransport {
     return true;
   }
 
-  void add_window(const at::Tensor& memory, WindowUse, mpi::Wait& wait) override {
+  bool add_window(const at::Tensor& memory, WindowUse, mpi::Wait& wait) override {
     begin();
-    handle_.add_window(memory, wait);
+    handle_.add_window(memory, wait);  // or an error
+    return true;
   }
 
   void gather_values(const std::byte* mine, std::byte* all, Parts parts, mpi::Wait& wait) override {

@@ -65,6 +65,14 @@ class Mapped {
   std::size_t bytes_ = 0;
 };
 
+/// A file without a name, which nobody may execute: systems with vm.memfd_noexec = 2 give no other. Linux before 6.3
+/// does not know the flag. -1: none.
+int nameless_file() {
+  constexpr unsigned noexec_seal = 8;  // MFD_NOEXEC_SEAL, which glibc 2.36 has not
+  const int file = ::memfd_create("trireme-window", MFD_CLOEXEC | noexec_seal);
+  return file >= 0 || errno != EINVAL ? file : ::memfd_create("trireme-window", MFD_CLOEXEC);
+}
+
 /// Huge pages in place of those there, where the kernel can: large products read whole matrices of them.
 void take_huge_pages(std::byte* begin, std::size_t bytes) {
   constexpr std::size_t huge = std::size_t{1} << 21;
@@ -93,7 +101,7 @@ bool SharedWindows::add(Kind kind, std::byte* begin, std::size_t bytes, const Ga
   invariant(reinterpret_cast<std::uintptr_t>(begin) % page == 0, "a window begins with a page");
 
   // The owner's file: rank 0's of a common window.
-  const io::Descriptor file(common && rank_ != 0 ? -1 : ::memfd_create("trireme-window", MFD_CLOEXEC));
+  const io::Descriptor file(common && rank_ != 0 ? -1 : nameless_file());
   const Offer mine{.process = ::getpid(), .descriptor = file.get(), .mark = std::random_device{}() | 1ULL << 40};
   Mapped made;
   if (file.get() >= 0 && ::ftruncate(file.get(), static_cast<off_t>(length)) == 0 &&

@@ -134,7 +134,7 @@ Job::Job(const config::RunConfig& config, const mpi::Communicator& world, JobOpt
           .sums_loads = model::sums_loads(whole_model()),
           .gradients_on_host = options_.device.is_cuda() && config_.memory.offload != config::Offload::none},
       peers_of(runs), config_, options_, traffic_);
-  add_windows(model_, *store_, links_->table(), options_);
+  add_windows(model_, *store_, links_->table(), options_, world);
   product_workspace_ = kernels::keep_product_workspace(options_.device, config_.precision.compute);
   layers_ = executor::make_layers(model_, config_.data.seq_len, config_.precision.compute, config_.loss.chunk_tokens,
                                   options_.device);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/comm/device_transports.hpp"
 #include "trireme/comm/transport.hpp"
 #include "trireme/device/buffer.hpp"
@@ -37,13 +38,14 @@ store::Allocate memory_of_windows(const JobOptions& options) {
     };
   if (!options.small_windows || options.device.is_cuda()) return {};
   return [](device::Category category, std::int64_t elements, DType type) {
-    constexpr std::int64_t own_pages = 1 << 20;  // device::has_own_pages
-    return device::buffer(category, std::max(elements, own_pages / size_of(type)), type).narrow(0, 0, elements);
+    constexpr auto least = static_cast<std::int64_t>(device::own_pages);
+    return device::buffer(category, std::max(elements, least / size_of(type)), type).narrow(0, 0, elements);
   };
 }
 
 void add_windows(const model::Model& model, const store::ParameterStore& store, const executor::Links& links,
-                 const JobOptions& options) {
+                 const JobOptions& options, const mpi::Communicator& world) {
+  bool shared = true;
   if (options.device.is_cuda() && !options.nccl.windows) return;
   const std::vector<store::ParameterStore::Travelling> all = store.all_travelling();
   // On a node one memory holds what all its ranks gather: none of them may poison it, and copies of groups are gathered
@@ -57,8 +59,14 @@ void add_windows(const model::Model& model, const store::ParameterStore& store, 
     const mesh::Group of_shards = shard::gathering_group(model[block]);
     // A group of one rank copies, and has no link for its copies.
     if (comm::Collectives* const link = links.find(link_of(over, of_shards)); link != nullptr)
-      link->add_window(memory, use);
+      shared = link->add_window(memory, use) && shared;
   }
+  if (!shared && world.rank() == 0)
+    log::warning(
+        "the ranks of this node cannot share memory, so each keeps a copy of what it gathers: that takes files in "
+        "memory "
+        "(memfd_create) that ranks open in each other's /proc/PID/fd; run all ranks of a node as one user in one "
+        "container, with at least one free file descriptor each");
 }
 
 }  // namespace trireme::train

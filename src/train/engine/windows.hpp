@@ -3,6 +3,7 @@
 
 #include "trireme/executor/links.hpp"
 #include "trireme/model/model.hpp"
+#include "trireme/mpi/communicator.hpp"
 #include "trireme/store/parameter_store.hpp"
 
 namespace trireme::train {
@@ -14,8 +15,9 @@ struct JobOptions;
 [[nodiscard]] store::Allocate memory_of_windows(const JobOptions& options);
 
 /// Shares what gathers and reductions of parameter blocks read and write with what carries them: NCCL's windows
-/// (comm.nccl_windows), and memory of ranks of one node. Collective over the groups of all blocks.
+/// (comm.nccl_windows), and memory of ranks of one node. Collective over the groups of all blocks. world: whose first
+/// rank warns where its node refuses.
 void add_windows(const model::Model& model, const store::ParameterStore& store, const executor::Links& links,
-                 const JobOptions& options);
+                 const JobOptions& options, const mpi::Communicator& world);
 
 }  // namespace trireme::train
