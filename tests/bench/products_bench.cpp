@@ -246,6 +246,7 @@ void step(benchmark::State& state, at::ScalarType type) {
   for (auto _ : state) {
     std::map<std::string, int> choices;
     for (int i = 0; i < 9; ++i) ++choices[to_text(kernels::measure_gemm())];
+    kernels::set_gemm_choice(kernels::parse_gemm_choice(choices.begin()->first));  // for its pairs
     fmt::print("{:16}{:9}{:>8}", "GFLOP/s", "", "ms/step");
     for (const auto& library : all) fmt::print("{:>12.11}", library->name());
     fmt::print("\n");

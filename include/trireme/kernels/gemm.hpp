@@ -42,12 +42,17 @@ struct GemmChoice {
     friend bool operator==(const Products&, const Products&) = default;
   };
   Products fp32, bf16;
+  /// Whether our own products of bf16, those of weight gradients and of attention, multiply pairs with fp32 sums where
+  /// the CPU can (VDPBF16PS: twice the rate of fp32 on Zen, half of it on Xeons, which count on AMX), or widen to fp32.
+  bool pairs = true;
   friend bool operator==(const GemmChoice&, const GemmChoice&) = default;
 };
 
-/// "fp32=at,at,at bf16=at,onednn,at": forward, backward_input, backward_weight. parse_gemm_choice(to_text(c)) == c.
+/// "fp32=at,at,at bf16=at,onednn,at pairs=on": forward, backward_input, backward_weight. parse_gemm_choice(to_text(c))
+/// == c.
 [[nodiscard]] std::string to_text(const GemmChoice& choice);
-/// Throws ConfigError saying what is allowed.
+/// Without "pairs", as older checkpoints have it, they are on where this CPU can. Throws ConfigError saying what is
+/// allowed.
 [[nodiscard]] GemmChoice parse_gemm_choice(std::string_view text);
 
 /// The fastest library for each shape class on this CPU, on the calling thread's team: takes some 100 ms. Timing
@@ -58,5 +63,8 @@ struct GemmChoice {
 /// Makes `choice` the one used from now on. at::mm everywhere until it is called. Not while another thread multiplies.
 void set_gemm_choice(const GemmChoice& choice);
 [[nodiscard]] const GemmChoice& gemm_choice();
+
+/// Whether this CPU multiplies pairs of bf16 (AVX512-BF16).
+[[nodiscard]] bool can_multiply_pairs();
 
 }  // namespace trireme::kernels

@@ -23,15 +23,15 @@ inline constexpr std::array<NamedLibrary, 3> gemm_libraries{
 [[nodiscard]] at::Tensor onednn_product(const at::Tensor& a, const at::Tensor& b);
 
 /// Counted up when their measurement or the blocked products change: choices measured before are measured again.
-inline constexpr int libraries_version = 3;
+inline constexpr int libraries_version = 4;
 
-/// Our own: fp32 arithmetic whatever the data type, but for gradients of bf16 weights where the CPU has AVX512-BF16:
-/// its products, summed in fp32. residual: undefined for none. The other two as linear_backward_input and
-/// linear_backward_weight.
+/// Our own: fp32 arithmetic whatever the data type, but for gradients of bf16 weights with `pairs`: products of bf16,
+/// summed in fp32; only where can_multiply_pairs(). residual: undefined for none. The other two as
+/// linear_backward_input and linear_backward_weight.
 [[nodiscard]] at::Tensor blocked_linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual);
 [[nodiscard]] at::Tensor blocked_linear_wide(const at::Tensor& x, const at::Tensor& w);
 [[nodiscard]] at::Tensor blocked_backward_input(const at::Tensor& d_y, const at::Tensor& w);
-void blocked_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
+void blocked_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad, bool pairs);
 
 /// The products of a linear layer by a given library, as the functions of the same names in gemm.hpp. They throw where
 /// it cannot run on this CPU.

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "kernels/cuda.hpp"
+#include "kernels/simd/block_product.hpp"
 #include "kernels/simd/rows.hpp"
 #include "trireme/device/memory.hpp"
 #include "trireme/kernels/cast.hpp"
@@ -68,7 +69,7 @@ at::Tensor linear_backward_input(GemmLibrary library, const at::Tensor& d_y, con
 void linear_backward_weight(GemmLibrary library, const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {
   invariant(grad.tensor.is_contiguous() && grad.tensor.scalar_type() == at::kFloat,
             "linear_backward_weight: the gradient must be contiguous fp32");
-  if (library == GemmLibrary::blocked) return blocked_backward_weight(d_y, x, grad);
+  if (library == GemmLibrary::blocked) return blocked_backward_weight(d_y, x, grad, multiplies_pairs());
   if (library == GemmLibrary::onednn || x.scalar_type() != at::kFloat) {
     return weight_in_tiles(library, d_y.to(x.scalar_type()), x, grad);
   }
@@ -116,5 +117,9 @@ std::shared_ptr<const void> keep_product_workspace(at::Device device, DType comp
 void set_gemm_choice(const GemmChoice& choice) { current_choice() = choice; }
 
 const GemmChoice& gemm_choice() { return current_choice(); }
+
+bool can_multiply_pairs() { return has_pair_products; }
+
+bool multiplies_pairs() { return has_pair_products && current_choice().pairs; }
 
 }  // namespace trireme::kernels

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The products of a linear layer by block_product: operands are widened to fp32 while they are packed, but for a weight
-// gradient's where the CPU multiplies pairs of bf16 (libraries are as fast in the other products then). Sums are fp32,
+// gradient's in pairs of bf16 (where those are fast, libraries are as fast in the other products). Sums are fp32,
 // those of weight gradients in their buffer directly. Work is cut by the sizes only: the same bits for any number of
 // threads.
 #include <ATen/ops/empty.h>
@@ -206,7 +206,7 @@ at::Tensor blocked_backward_input(const at::Tensor& d_y, const at::Tensor& w) {
   return out;
 }
 
-void blocked_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {
+void blocked_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad, bool pairs) {
   with_type(x, [&]<class T>(T) {
     with_type(d_y, [&]<class Upstream>(Upstream) {
       const auto run = [&]<class Element>(Element) {
@@ -214,7 +214,7 @@ void blocked_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const G
                                  grad.accumulate);
       };
       if constexpr (std::is_same_v<T, c10::BFloat16> && std::is_same_v<Upstream, T>) {
-        if (has_pair_products) return run(Pair{});
+        if (pairs) return run(Pair{});
       }
       run(float{});
     });

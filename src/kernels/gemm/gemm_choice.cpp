@@ -3,11 +3,13 @@
 #include <ATen/ops/ones.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <functional>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/gemm_library.hpp"
@@ -26,55 +28,92 @@ std::string to_text(const GemmChoice::Products& p) {
   return fmt::format("{},{},{}", name_of(p.forward), name_of(p.backward_input), name_of(p.backward_weight));
 }
 
-/// The best of a few calls, in seconds; infinite where it throws.
+/// Of a call, in seconds; infinite where it throws.
 double seconds(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
-  double best = std::numeric_limits<double>::infinity();
   try {
+    const auto start = Clock::now();
     call();
-    for (int i = 0; i < 5; ++i) {
-      const auto start = Clock::now();
-      call();
-      best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
-    }
+    return std::chrono::duration<double>(Clock::now() - start).count();
   } catch (const std::exception&) {  // this library cannot run here
+    return std::numeric_limits<double>::infinity();
   }
-  return best;
 }
 
-/// In which order ties are decided. at::addmm adds a residual before it rounds; oneDNN called directly loses less than
-/// at::mm in shapes that are not measured (8% in bf16 for the gradient of a head's input); our own weight gradients
-/// keep fp32 sums.
-constexpr std::array by_residual{GemmLibrary::at, GemmLibrary::onednn, GemmLibrary::blocked};
-constexpr std::array by_shapes{GemmLibrary::onednn, GemmLibrary::at, GemmLibrary::blocked};
-constexpr std::array by_sums{GemmLibrary::blocked, GemmLibrary::onednn, GemmLibrary::at};
+using Call = std::function<void()>;
 
-GemmLibrary fastest(std::span<const GemmLibrary> libraries, const std::function<void(GemmLibrary)>& product) {
-  GemmLibrary best = GemmLibrary::at;
-  double least = std::numeric_limits<double>::infinity();
-  for (const GemmLibrary library : libraries) {
-    const double time = seconds([&] { product(library); });
-    // A tie goes to the earlier one: noise should not change the choice from run to run.
-    if (time < 0.95 * least) {
-      least = time;
-      best = library;
+/// The best of some calls of each, in seconds. They take turns: a slow moment of the machine strikes all.
+std::vector<double> best_times(std::span<const Call> calls) {
+  constexpr int rounds = 8;
+  constexpr double hopeless = 2;  // so much slower than the best is not worth another call
+  std::vector<double> best(calls.size(), std::numeric_limits<double>::infinity());
+  for (int round = 0; round <= rounds; ++round) {
+    const double least = *std::min_element(best.begin(), best.end());
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (round > 1 && best[i] > hopeless * least) continue;
+      const double time = seconds(calls[i]);
+      if (round > 0) best[i] = std::min(best[i], time);  // the first call prepares
     }
   }
   return best;
 }
 
-GemmChoice::Products measure(at::ScalarType type) {
-  constexpr std::int64_t tokens = 256, in = 512, out = 1024;
+struct Contender {
+  GemmLibrary library;
+  Call call;
+};
+
+/// A tie goes to the earlier one: noise should not change the choice from run to run.
+GemmLibrary fastest(std::span<const Contender> contenders) {
+  std::vector<Call> calls;
+  for (const Contender& contender : contenders) calls.push_back(contender.call);
+  const std::vector<double> times = best_times(calls);
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < times.size(); ++i)
+    if (times[i] < 0.95 * times[best]) best = i;
+  return contenders[best].library;
+}
+
+/// Whether our weight gradients of bf16 are faster by pairs than widened.
+bool pairs_pay(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {
+  if (!can_multiply_pairs()) return false;
+  const std::array<Call, 2> calls{[&] { blocked_backward_weight(d_y, x, grad, true); },
+                                  [&] { blocked_backward_weight(d_y, x, grad, false); }};
+  const std::vector<double> times = best_times(calls);
+  return times[0] < times[1];
+}
+
+/// In which order ties are decided: libraries before our own, but weight gradients of bf16, whose sums we keep in fp32.
+/// Forward, at::addmm adds a residual before it rounds; in backward_input oneDNN called directly loses less than at::mm
+/// in shapes that are not measured (8% in bf16 for the gradient of a head's input).
+void measure(at::ScalarType type, GemmChoice::Products& products, bool* pairs) {
+  using enum GemmLibrary;
+  constexpr std::int64_t tokens = 512, in = 512, out = 1024;
   const at::Tensor x = at::ones({tokens, in}, type);
   const at::Tensor w = at::ones({out, in}, type);
   const at::Tensor d_y = at::ones({tokens, out}, type);
   const Grad grad{.tensor = at::empty({out, in}, at::kFloat), .accumulate = false};
-  return {
-      .forward = fastest(by_residual, [&](GemmLibrary library) { (void)linear(library, x, w); }),
-      .backward_input = fastest(by_shapes, [&](GemmLibrary library) { (void)linear_backward_input(library, d_y, w); }),
-      .backward_weight = fastest(by_sums, [&](GemmLibrary library) { linear_backward_weight(library, d_y, x, grad); }),
+  if (pairs != nullptr) *pairs = pairs_pay(d_y, x, grad);
+  const auto forward = [&](GemmLibrary library) {
+    return Contender{library, [&, library] { (void)linear(library, x, w); }};
   };
+  const auto backward_input = [&](GemmLibrary library) {
+    return Contender{library, [&, library] { (void)linear_backward_input(library, d_y, w); }};
+  };
+  const auto backward_weight = [&](GemmLibrary library) {
+    return Contender{library, [&, library] {
+                       if (library == blocked) return blocked_backward_weight(d_y, x, grad, pairs != nullptr && *pairs);
+                       linear_backward_weight(library, d_y, x, grad);
+                     }};
+  };
+  products.forward = fastest(std::array{forward(at), forward(onednn), forward(blocked)});
+  products.backward_input = fastest(std::array{backward_input(onednn), backward_input(at), backward_input(blocked)});
+  products.backward_weight =
+      fastest(type == at::kFloat ? std::array{backward_weight(at), backward_weight(onednn), backward_weight(blocked)}
+                                 : std::array{backward_weight(blocked), backward_weight(onednn), backward_weight(at)});
 }
+
+constexpr std::string_view pairs_key = " pairs=";
 
 GemmLibrary parse_library(std::string_view text) {
   for (const auto& [library, name] : gemm_libraries) {
@@ -88,7 +127,7 @@ std::string_view take(std::string_view& text, std::string_view whole, std::strin
   const auto at = text.find(end);
   if (at == std::string_view::npos) {
     throw ConfigError(
-        fmt::format("\"{}\" is not a GEMM choice: expected the form \"fp32=at,at,at bf16=at,at,at\"", whole));
+        fmt::format("\"{}\" is not a GEMM choice: expected the form \"fp32=at,at,at bf16=at,at,at pairs=on\"", whole));
   }
   const auto result = text.substr(0, at);
   text.remove_prefix(at + end.size());
@@ -98,7 +137,8 @@ std::string_view take(std::string_view& text, std::string_view whole, std::strin
 }  // namespace
 
 std::string to_text(const GemmChoice& choice) {
-  return fmt::format("fp32={} bf16={}", to_text(choice.fp32), to_text(choice.bf16));
+  return fmt::format("fp32={} bf16={} pairs={}", to_text(choice.fp32), to_text(choice.bf16),
+                     choice.pairs ? "on" : "off");
 }
 
 GemmChoice parse_gemm_choice(std::string_view text) {
@@ -113,10 +153,21 @@ GemmChoice parse_gemm_choice(std::string_view text) {
   GemmChoice choice;
   (void)take(rest, text, "fp32=");
   choice.fp32 = products(" bf16=");
-  choice.bf16 = products("");
+  const bool tells_pairs = rest.find(pairs_key) != std::string_view::npos;
+  choice.bf16 = products(tells_pairs ? pairs_key : "");
+  choice.pairs = can_multiply_pairs();
+  if (!tells_pairs) return choice;
+  if (rest != "on" && rest != "off")
+    throw ConfigError(fmt::format("\"{}\" says \"{}\" of pairs: allowed are on and off", text, rest));
+  choice.pairs = rest == "on";
   return choice;
 }
 
-GemmChoice measure_gemm() { return {.fp32 = measure(at::kFloat), .bf16 = measure(at::kBFloat16)}; }
+GemmChoice measure_gemm() {
+  GemmChoice choice;
+  measure(at::kFloat, choice.fp32, nullptr);
+  measure(at::kBFloat16, choice.bf16, &choice.pairs);
+  return choice;
+}
 
 }  // namespace trireme::kernels

@@ -16,7 +16,7 @@ namespace trireme::kernels {
 template <class T, class Body>
 void with_element(const AttentionShape& s, const Body& body) {
   if constexpr (std::is_same_v<T, c10::BFloat16>) {
-    if (has_pair_products && s.head_dim % 2 == 0) return body(Pair{});
+    if (multiplies_pairs() && s.head_dim % 2 == 0) return body(Pair{});
   }
   body(float{});
 }

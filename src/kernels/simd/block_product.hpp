@@ -42,6 +42,8 @@ BlockProduct<Pair> block_product_transposed;
 
 /// Whether this CPU multiplies pairs (AVX512-BF16).
 extern const bool has_pair_products;
+/// Whether products of bf16 are to be those of pairs: GemmChoice::pairs, where the CPU has them.
+[[nodiscard]] bool multiplies_pairs();
 
 /// Turns the first n floats of each of m rows into n / 2 pairs, in place, to nearest, ties to even. n: a multiple
 /// of 16. Only where has_pair_products.

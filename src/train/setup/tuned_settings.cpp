@@ -41,6 +41,7 @@ std::optional<kernels::GemmChoice> usable(const std::string& text) {
     const kernels::GemmChoice choice = kernels::parse_gemm_choice(text);
     try_out(choice.fp32, at::kFloat);
     try_out(choice.bf16, at::kBFloat16);
+    if (choice.pairs && !kernels::can_multiply_pairs()) return std::nullopt;
     return choice;
   } catch (const std::exception&) {
     return std::nullopt;

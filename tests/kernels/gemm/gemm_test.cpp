@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "kernels/pairs.hpp"
 #include "support/tensors.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/gemm_library.hpp"
@@ -48,10 +49,14 @@ void compare_with_fp64(GemmLibrary library, at::ScalarType type, Sizes s, double
 
 TEST(Gemm, AgreesWithFp64InEveryLibraryForOddSizes) {
   for (const auto& [library, name] : gemm_libraries) {
-    for (const auto& s :
-         {Sizes{1, 1, 1}, Sizes{7, 3, 5}, Sizes{33, 70, 129}, Sizes{20, 2100, 300}, Sizes{530, 90, 540}}) {
-      if (runs(library, at::kFloat)) compare_with_fp64(library, at::kFloat, s, 1e-6);
-      if (runs(library, at::kBFloat16)) compare_with_fp64(library, at::kBFloat16, s, 4e-3);
+    for (const bool pairs : {true, false}) {
+      const test::Pairs chosen(pairs);
+      if (!pairs && library != GemmLibrary::blocked) continue;
+      for (const auto& s :
+           {Sizes{1, 1, 1}, Sizes{7, 3, 5}, Sizes{33, 70, 129}, Sizes{20, 2100, 300}, Sizes{530, 90, 540}}) {
+        if (runs(library, at::kFloat)) compare_with_fp64(library, at::kFloat, s, 1e-6);
+        if (runs(library, at::kBFloat16)) compare_with_fp64(library, at::kBFloat16, s, 4e-3);
+      }
     }
   }
 }
@@ -74,7 +79,8 @@ TEST(Gemm, AddsTheResidual) {
 constexpr Sizes many_outputs{512, 16500, 40};
 
 TEST(Gemm, BlockedWeightGradientsOfManyOutputsAgreeWithFp64) {
-  for (const auto type : {at::kFloat, at::kBFloat16}) {
+  for (const auto& [type, pairs] : {std::pair{at::kFloat, true}, {at::kBFloat16, true}, {at::kBFloat16, false}}) {
+    const test::Pairs chosen(pairs);
     const at::Tensor x = at::randn({many_outputs.tokens, many_outputs.in}).to(type);
     const at::Tensor d_y = at::randn({many_outputs.tokens, many_outputs.out}).to(type);
     const at::Tensor grad = at::full({many_outputs.out, many_outputs.in}, 2.0, at::kFloat);
@@ -84,7 +90,8 @@ TEST(Gemm, BlockedWeightGradientsOfManyOutputsAgreeWithFp64) {
 }
 
 TEST(Gemm, BlockedGivesTheSameBitsOnOneThread) {
-  for (const auto type : {at::kFloat, at::kBFloat16}) {
+  for (const auto& [type, pairs] : {std::pair{at::kFloat, true}, {at::kBFloat16, true}, {at::kBFloat16, false}}) {
+    const test::Pairs chosen(pairs);
     for (const Sizes& s : {Sizes{530, 700, 600}, many_outputs}) {
       const at::Tensor x = at::randn({s.tokens, s.in}).to(type), w = at::randn({s.out, s.in}).to(type);
       const at::Tensor d_y = at::randn({s.tokens, s.out}).to(type);
@@ -106,16 +113,20 @@ TEST(Gemm, BlockedGivesTheSameBitsOnOneThread) {
 TEST(GemmChoice, PrintsAndParsesBack) {
   const GemmChoice choice{
       .fp32 = {.forward = GemmLibrary::onednn, .backward_input = GemmLibrary::at, .backward_weight = GemmLibrary::at},
-      .bf16 = {
-          .forward = GemmLibrary::at, .backward_input = GemmLibrary::onednn, .backward_weight = GemmLibrary::blocked}};
-  EXPECT_EQ(to_text(choice), "fp32=onednn,at,at bf16=at,onednn,blocked");
+      .bf16 = {.forward = GemmLibrary::at,
+               .backward_input = GemmLibrary::onednn,
+               .backward_weight = GemmLibrary::blocked},
+      .pairs = false};
+  EXPECT_EQ(to_text(choice), "fp32=onednn,at,at bf16=at,onednn,blocked pairs=off");
   EXPECT_EQ(parse_gemm_choice(to_text(choice)), choice);
-  EXPECT_EQ(to_text(GemmChoice{}), "fp32=at,at,at bf16=at,at,at");
+  EXPECT_EQ(to_text(GemmChoice{}), "fp32=at,at,at bf16=at,at,at pairs=on");
+  EXPECT_EQ(parse_gemm_choice("fp32=at,at,at bf16=at,at,at").pairs, can_multiply_pairs());  // of older checkpoints
 }
 
 TEST(GemmChoice, RefusesOtherTexts) {
   for (const auto* text : {"", "at", "fp32=at,at,at", "fp32=at,at bf16=at,at,at", "fp32=at,at,at bf16=at,at,mkl",
-                           "fp32=at,at,at bf16=at,at,at "}) {
+                           "fp32=at,at,at bf16=at,at,at ", "fp32=at,at,at bf16=at,at,at pairs=",
+                           "fp32=at,at,at bf16=at,at,at pairs=1", "fp32=at,at,at pairs=on bf16=at,at,at"}) {
     EXPECT_THROW((void)parse_gemm_choice(text), ConfigError) << text;
   }
 }

@@ -15,6 +15,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/pairs.hpp"
 #include "support/tensors.hpp"
 
 namespace trireme::kernels {
@@ -102,7 +103,10 @@ TEST(DocumentAttention, AgreesWithTheFormulaUnderAMask) {
   for (const auto& shape : shapes)
     for (const double chance : {0.4, 0.02, 0.002}) {
       compare_with_autograd(shape, at::kFloat, 1e-6, 3e-6, documents(shape, chance));
-      compare_with_autograd(shape, at::kBFloat16, 6e-3, 2e-2, documents(shape, chance));
+      for (const bool pairs : {true, false}) {
+        const test::Pairs chosen(pairs);
+        compare_with_autograd(shape, at::kBFloat16, 6e-3, 2e-2, documents(shape, chance));
+      }
     }
 }
 
@@ -125,7 +129,10 @@ TEST(DocumentAttention, IsTheSameForADocumentAlone) {
 }
 
 TEST(CausalAttention, InBf16FollowsFp64WithinRounding) {
-  for (const auto& shape : odd_shapes) compare_with_autograd(shape, at::kBFloat16, 6e-3, 2e-2);
+  for (const bool pairs : {true, false}) {
+    const test::Pairs chosen(pairs);
+    for (const auto& shape : odd_shapes) compare_with_autograd(shape, at::kBFloat16, 6e-3, 2e-2);
+  }
 }
 
 }  // namespace
