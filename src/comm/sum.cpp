@@ -5,6 +5,8 @@
 #include <array>
 #include <bit>
 
+#include "trireme/base/streaming.hpp"
+
 namespace trireme::comm {
 namespace {
 
@@ -20,25 +22,61 @@ inline float value(Bf16 term) { return std::bit_cast<float>(static_cast<std::uin
 
 // The partial sums of a block stay in the first-level cache while the terms stream by once.
 constexpr std::int64_t block = 2048;
+// What is longer leaves the caches before anybody reads it.
+constexpr std::int64_t short_enough = 1 << 16;
+
+template <class Term>
+void ask_for(const Term* at) {
+  __builtin_prefetch(at);
+  if constexpr (sizeof(Term) == 4) __builtin_prefetch(at + 16);
+}
+
+/// The sums of a block. Each term's next block is asked for: the CPU looks ahead within a page only.
+template <class Term>
+void add_up(std::span<const Term* const> terms, std::int64_t first, std::int64_t n, float* __restrict__ sum) {
+  constexpr std::int64_t group = 32;
+  const Term* __restrict__ one = terms[0] + first;
+  const Term* __restrict__ other = (terms.size() > 1 ? terms[1] : terms[0]) + first;
+  const std::int64_t whole = terms.size() > 1 ? n / group * group : 0;
+  for (std::int64_t i = 0; i < whole; i += group) {
+    ask_for(one + i + block);
+    ask_for(other + i + block);
+    for (std::int64_t j = i; j < i + group; ++j) sum[j] = value(one[j]) + value(other[j]);
+  }
+  if (terms.size() == 1) {
+    for (std::int64_t i = 0; i < n; ++i) sum[i] = value(one[i]);
+    return;
+  }
+  for (std::int64_t i = whole; i < n; ++i) sum[i] = value(one[i]) + value(other[i]);
+  for (const Term* const start : terms.subspan(2)) {
+    const Term* __restrict__ term = start + first;
+    for (std::int64_t i = 0; i < whole; i += group) {
+      ask_for(term + i + block);
+      for (std::int64_t j = i; j < i + group; ++j) sum[j] += value(term[j]);
+    }
+    for (std::int64_t i = whole; i < n; ++i) sum[i] += value(term[i]);
+  }
+}
 
 template <class Term>
 void sum_blocks(std::span<const Term* const> terms, float* out, std::int64_t count, bool accumulate) {
-  alignas(64) std::array<float, block> sums;
+  constexpr std::int64_t line = cache_line / sizeof(float);
+  const bool past_caches = !accumulate && count > short_enough && to_next_line(out) == 0;
+  alignas(cache_line) std::array<float, block> sums;
   for (std::int64_t first = 0; first < count; first += block) {
     const std::int64_t n = std::min(block, count - first);
     float* __restrict__ sum = sums.data();
-    const Term* __restrict__ start = terms[0] + first;
-    for (std::int64_t i = 0; i < n; ++i) sum[i] = value(start[i]);
-    for (const Term* const whole : terms.subspan(1)) {
-      const Term* __restrict__ term = whole + first;
-      for (std::int64_t i = 0; i < n; ++i) sum[i] += value(term[i]);
-    }
+    add_up(terms, first, n, sum);
     float* __restrict__ to = out + first;
+    std::int64_t i = 0;
+    if (past_caches)
+      for (; i + line <= n; i += line) stream_line(sum + i, to + i);
     if (accumulate)
-      for (std::int64_t i = 0; i < n; ++i) to[i] += sum[i];
+      for (; i < n; ++i) to[i] += sum[i];
     else
-      for (std::int64_t i = 0; i < n; ++i) to[i] = sum[i];
+      for (; i < n; ++i) to[i] = sum[i];
   }
+  if (past_caches) end_of_stream();
 }
 
 }  // namespace

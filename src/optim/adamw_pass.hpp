@@ -4,15 +4,15 @@
 #include <c10/util/BFloat16.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <tuple>
 
 #include "optim/adamw_scalars.hpp"
 #include "optim/prefetch.hpp"
-#include "optim/streaming.hpp"
 #include "trireme/base/split_fp32.hpp"
+#include "trireme/base/streaming.hpp"
 
 namespace trireme::optim {
 
@@ -85,13 +85,13 @@ inline void adamw_pass(const AdamWScalars& scalars, const SplitStreams& streams,
 /// Updates `elements` elements in one pass. The copy's whole lines are written past the caches.
 template <bool with_compute, class Gradient>
 void adamw_pass(const AdamWScalars& scalars, const AdamWStreams<Gradient>& streams, std::int64_t elements) {
-  constexpr auto group = static_cast<std::int64_t>(std::tuple_size_v<Line>);
+  constexpr std::int64_t group = cache_line / sizeof(std::uint16_t);
   const AdamWScalars c = scalars;
   const AdamWStreams<Gradient> s = streams;
   std::uint16_t* const copy = with_compute ? &s.compute->x : nullptr;
   std::int64_t i = 0;
   if constexpr (with_compute) {
-    i = std::min(elements, to_next_line(copy));
+    i = std::min<std::int64_t>(elements, to_next_line(copy) / sizeof(std::uint16_t));
     update<with_compute>(c, s, 0, i, copy);
   }
   for (; i + group <= elements; i += group) {
@@ -99,9 +99,9 @@ void adamw_pass(const AdamWScalars& scalars, const AdamWStreams<Gradient>& strea
     prefetch<group, true>(s.master + i);
     prefetch<group, true>(s.first_moment + i);
     prefetch<group, true>(s.second_moment + i);
-    alignas(sizeof(Line)) Line line;
+    alignas(cache_line) std::array<std::uint16_t, group> line;
     update<with_compute>(c, s, i, i + group, line.data());
-    if constexpr (with_compute) stream(line, copy + i);
+    if constexpr (with_compute) stream_line(line.data(), copy + i);
   }
   update<with_compute>(c, s, i, elements, copy + i);
   if constexpr (with_compute) end_of_stream();

@@ -7,8 +7,10 @@
 
 Speed: hidden 512, intermediate 1376, 8 layers, 8 heads, 4 key and value heads, vocabulary 32,000, sequence 512; 2 ranks
 of 1 thread, 2 sequences each a step. The peer is PyTorch's fully_shard over gloo with fused AdamW; its own tokens per
-second and the machine's GEMM rates are printed, so that a weak peer shows. Runs alternate, so that a slow moment of a
-shared machine strikes both.
+second and the machine's GEMM rates are printed, so that a weak peer shows: libtorch's, and those of `trireme doctor`.
+Runs alternate, so that a slow moment of a shared machine strikes both. The share of the product rate is a rank's FLOP/s
+in products (6 a weight and token but for the embedding, and attention's, causal) over the best rate of its precision;
+rates are measured again before every precision, by one process beside nothing.
 
 PyTorch 2.11 goes into a virtual environment in ${TRIREME_CACHE:-~/.cache/trireme}, made at the first run by pip with
 whatever index it is configured for (a CPU build is enough)."""
@@ -18,6 +20,7 @@ import os
 import pathlib
 import platform
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -48,6 +51,14 @@ def peer_python():
         subprocess.run([python, "-m", "pip", "install", "--quiet", f"torch=={TORCH}", "numpy", "safetensors"], check=True)
         ready.touch()
     return python
+
+
+def product_flops(shape):
+    """FLOPs of a training step's matrix products, for a token: forward and backward, without recomputation."""
+    hidden, head = shape["hidden_size"], shape["hidden_size"] // shape["num_attention_heads"]
+    of_a_layer = hidden * (2 * hidden + 2 * shape["num_key_value_heads"] * head + 3 * shape["intermediate_size"])
+    weights = shape["num_hidden_layers"] * of_a_layer + shape["vocab_size"] * hidden
+    return 6 * weights + 6 * shape["num_hidden_layers"] * shape["seq_len"] * hidden
 
 
 def hf_config(shape):
@@ -122,7 +133,16 @@ class Comparison:
         seconds = statistics.median(row["step_seconds"] for row in rows[2:])
         return self.a.ranks * self.a.micro * self.shape["seq_len"] / seconds
 
+    def rates(self):
+        """GFLOP/s of one thread, by "precision, who"."""
+        peer = json.loads(self.run([self.python, HERE / "peer.py", "gemm"]))
+        rates = {name.replace("float32", "fp32,").replace("bfloat16", "bf16,"): rate for name, rate in peer.items()}
+        fp32, bf16 = re.search(r"(\d+) GFLOP/s in fp32, (\d+) in bf16", self.run([self.a.trireme, "doctor"])).groups()
+        return {**rates, "fp32, doctor": int(fp32), "bf16, doctor": int(bf16)}
+
     def speed(self, precision):
+        rates = {name: rate for name, rate in self.rates().items() if name.startswith(precision)}
+        print("GFLOP/s of one thread: " + "; ".join(f"{name} {rate}" for name, rate in rates.items()), flush=True)
         ours, theirs = [], []
         for repeat in range(self.a.repeats):
             ours.append(self.tokens_per_second(self.trireme(precision)))
@@ -132,6 +152,11 @@ class Comparison:
         ratio = statistics.median(a / b for a, b in zip(ours, theirs))
         print(f"{precision}: Trireme {statistics.median(ours):.0f} tokens/s, PyTorch FSDP2 {statistics.median(theirs):.0f} tokens/s, "
               f"median ratio {ratio:.2f}", flush=True)
+        if self.a.threads == 1:
+            gflops = [statistics.median(rows) / self.a.ranks * product_flops(self.shape) / 1e9 for rows in (ours, theirs)]
+            best = max(rates.values())
+            print(f"{precision}: {gflops[0]:.0f} GFLOP/s of a rank in products, {gflops[0] / best:.1%} of the best product rate; "
+                  f"PyTorch FSDP2 {gflops[1]:.0f}, {gflops[1] / best:.1%}", flush=True)
 
     def parity(self):
         """True when both curves agree."""
@@ -170,9 +195,7 @@ def main():
         comparison = Comparison(arguments, pathlib.Path(work))
         if arguments.parity:
             return 0 if comparison.parity() else 1
-        rates = json.loads(comparison.run([comparison.python, HERE / "peer.py", "gemm"]))
-        print(f"{cpu_name()}, {os.cpu_count()} cores; GFLOP/s of one thread: " +
-              ", ".join(f"{name} {rate}" for name, rate in rates.items()), flush=True)
+        print(f"{cpu_name()}, {os.cpu_count()} cores", flush=True)
         for precision in arguments.precision:
             comparison.speed(precision)
     return 0
