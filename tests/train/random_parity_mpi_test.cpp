@@ -10,6 +10,7 @@
 // labels: slow
 //
 // timeout: 1800
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,6 +30,7 @@
 #include "trireme/device/gpus.hpp"
 #include "trireme/device/history.hpp"
 #include "trireme/huggingface/huggingface.hpp"
+#include "trireme/kernels/gemm_library.hpp"
 #include "trireme/model/architecture.hpp"
 #include "trireme/train/run.hpp"
 
@@ -106,6 +108,24 @@ Tolerance tolerance_of(const config::RunConfig& config) {
   return config.precision.reduce == config::Reduce::fp32 ? Tolerance{1e-6, 1e-5} : Tolerance{1e-2, 1e-1};
 }
 
+/// Any library for each product; at:: in place of one that does not run on this CPU.
+kernels::GemmChoice draw_gemm(test::Draw& draw) {
+  const auto library = [&] {
+    const auto drawn = draw.of({kernels::GemmLibrary::at, kernels::GemmLibrary::onednn, kernels::GemmLibrary::blocked});
+    try {
+      (void)kernels::linear(drawn, at::ones({2, 2}), at::ones({2, 2}));
+      return drawn;
+    } catch (const std::exception&) {
+      return kernels::GemmLibrary::at;
+    }
+  };
+  kernels::GemmChoice choice;
+  choice.fp32.forward = library();
+  choice.fp32.backward_input = library();
+  choice.fp32.backward_weight = library();
+  return choice;
+}
+
 /// A job beside whose lanes replicas are compared and memory is looked at, as a run does after its steps.
 test::Curve run_job(test::Draw& draw, const config::RunConfig& config, const mpi::Communicator& world,
                     JobOptions options) {
@@ -135,7 +155,7 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
   const int steps = gpus.empty() ? 20 : 4;  // a simulated GPU takes its time
   const char* seed = std::getenv("TRIREME_TEST_SEED");
   const unsigned long number = (seed != nullptr ? std::strtoul(seed, nullptr, 10) : 1) * 100 + world.size() + stream;
-  test::Draw draw(number), axes_draw(number + 50), windows_draw(number + 70);
+  test::Draw draw(number), axes_draw(number + 50), switches_draw(number + 70);
   test::Deviation worst;
   int runs = 0, tried = 0, rejected = 0, graphs = 0, pipelines = 0, divided = 0;
   for (; runs < draws && tried < 8 * draws; ++tried) {
@@ -148,7 +168,7 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
                           .transport = draw.of({comm::TransportChoice::mpi, comm::TransportChoice::shared_memory}),
                           .poison = true};
     if (gpus.empty() && options.transport == comm::TransportChoice::shared_memory) {
-      options.small_windows = windows_draw.coin();
+      options.small_windows = switches_draw.coin();
       options.poison = !options.small_windows;  // or gathers would not share one memory
     }
     if (!gpus.empty()) {
@@ -178,7 +198,9 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
       if (config.precision.reduce == config::Reduce::fp32)
         worst = {std::max(worst.loss, found.loss), std::max(worst.grad_norm, found.grad_norm)};
     };
+    kernels::set_gemm_choice(draw_gemm(switches_draw));
     compare(run_job(draw, config, world, options));
+    kernels::set_gemm_choice({});
     if (!gpus.empty()) continue;
     const test::SharedDirectory directory(world);
     test::draw_program(draw, config, files, directory.path(), world.size() / config.mesh.tensor / config.mesh.pipeline);
