@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Every trireme command that README, docs and --help show, in their order, on small files by the names that they use: each
-# ends with exit code 0. And every option and key that a document names is one.
+# ends with exit code 0. And every option that a document names is one (of keys and messages: tests/documents_test.py).
 # timeout: 900
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
@@ -111,17 +111,3 @@ for path in [pathlib.Path(sys.argv[1]) / "README.md", *sorted((pathlib.Path(sys.
 sys.exit(wrong != 0)
 PY
 python3 options.py "$TRIREME_SOURCE" "${commands[@]}" >out.txt || fail 'options that there are not'
-
-cat >messages.py <<'PY'
-"""messages.py SOURCE: messages that docs/troubleshooting.md explains and nothing in the sources says."""
-import pathlib, re, sys
-source = pathlib.Path(sys.argv[1])
-said = "".join(path.read_text() for folder in ("src", "include") for path in sorted((source / folder).rglob("*.?pp")))
-said = re.sub(r'"\s*\n\s*"', "", said) + (source / "docs/installing.md").read_text()
-table = (source / "docs/troubleshooting.md").read_text().split("## By message")[1]
-cells = [cell for row in re.findall(r"^\| (`[^|]*) \|", table, re.M) for cell in re.findall(r"`([^`]*)`", row)]
-missing = [cell for cell in cells for part in cell.split(" ... ") if part not in said]
-print(*missing, sep="\n")
-sys.exit(len(cells) < 10 or bool(missing))
-PY
-python3 messages.py "$TRIREME_SOURCE" >out.txt || fail 'docs/troubleshooting.md explains messages that there are not'

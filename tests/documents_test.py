@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of the run file that documents name and the table of options (docs/run-file.md) does not have. Needs no build."""
+"""What documents name and there is not: keys of the run file that docs/run-file.md does not list, and messages in
+docs/troubleshooting.md that no source says. Needs no build; cli.documented_commands runs the commands."""
 
 import pathlib
 import re
@@ -18,16 +19,33 @@ def unknown_keys(text: str, known: set[str]) -> list[str]:
     return sorted({key for key in keys if key not in known and not re.search(FILES, key)})
 
 
+def unsaid_messages(table: str, said: str) -> list[str]:
+    """First cells of the table's rows that have parts (around ...) which are not in `said`."""
+    cells = [cell for row in re.findall(r"^\| (`[^|]*) \|", table, re.M) for cell in re.findall(r"`([^`]*)`", row)]
+    assert len(cells) >= 10 or table.count("|") < 10, f"only {len(cells)} messages were found"
+    return [cell for cell in cells if any(part not in said for part in cell.split(" ... "))]
+
+
+def sources() -> str:
+    """Sources with their string literals joined, and what others say that is explained."""
+    files = [path for folder in ("src", "include") for path in sorted((SOURCE / folder).rglob("*.?pp"))]
+    text = "".join(path.read_text() for path in files)
+    return re.sub(r'"\s*\n\s*"', "", text) + (SOURCE / "docs/installing.md").read_text()
+
+
 def main() -> int:
     known = set(re.findall(r"^\| `([a-z]+\.[a-z_0-9]+)` \|", (SOURCE / "docs/run-file.md").read_text(), re.M))
     assert len(known) >= 90, f"docs/run-file.md: only {len(known)} options were found"
     assert unknown_keys("`shard.size`, `shard.sizes = 2`, `shard.toml`, shard.none", {"shard.size"}) == ["shard.sizes"]
+    assert unsaid_messages("| `a ... c` | x |\n| `a ... d` | x |", "a b c") == ["a ... d"]
     wrong = [
         f"{path.name}: {key}: docs/run-file.md has no such option; correct the name, or write it without `` where it is none"
         for path in [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
         if path.name not in OTHERS
         for key in unknown_keys(path.read_text(), known)
     ]
+    table = (SOURCE / "docs/troubleshooting.md").read_text().split("## By message")[1]
+    wrong += [f"troubleshooting.md: no source says {message!r}" for message in unsaid_messages(table, sources())]
     print(f"{len(known)} options", *wrong, sep="\n")
     return bool(wrong)
 
