@@ -44,8 +44,8 @@ using Call = std::function<void()>;
 
 /// The best of some calls of each, in seconds. They take turns: a slow moment of the machine strikes all.
 std::vector<double> best_times(std::span<const Call> calls) {
-  constexpr int rounds = 8;
-  constexpr double hopeless = 2;  // so much slower than the best is not worth another call
+  constexpr int rounds = 6;
+  constexpr double hopeless = 1.5;  // so much slower than the best is not worth another call
   std::vector<double> best(calls.size(), std::numeric_limits<double>::infinity());
   for (int round = 0; round <= rounds; ++round) {
     const double least = *std::min_element(best.begin(), best.end());

@@ -80,7 +80,10 @@ std::vector<std::string> restore_tuned_settings(const mpi::Communicator& world, 
   const std::string attention = value_of(saved, attention_key);
   if (kernels::attention_was_chosen() && !attention.empty())
     kernels::set_attention_library(kernels::parse_attention_library(attention));
-  return checkpoint::differences(saved, current_tuned_settings(threads));
+  checkpoint::Metadata then = saved;
+  for (auto& [key, value] : then)
+    if (choice && key == gemm_key) value = kernels::to_text(*choice);  // older texts end before "pairs"
+  return checkpoint::differences(then, current_tuned_settings(threads));
 }
 
 std::optional<config::Sync> saved_policy(const config::RunConfig& config, const config::Resolved& mesh) {

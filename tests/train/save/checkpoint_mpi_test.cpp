@@ -111,6 +111,11 @@ TEST_F(Restart, MultipliesWithTheLibrariesOfTheRunBefore) {
       checkpoint::open_checkpoint(broken.checkpoint.directory + "/" + checkpoint::step_name(steps));
   EXPECT_EQ(checkpoint::differences(manifest.state.tuned_settings, current_tuned_settings(1)),
             std::vector<std::string>{});
+  // Texts of builds that had no "pairs" mean what they did.
+  checkpoint::Metadata older = current_tuned_settings(1);
+  for (auto& [key, value] : older)
+    if (key == "gemm") value.resize(value.find(" pairs="));
+  EXPECT_EQ(restore_tuned_settings(world_, older, 1), std::vector<std::string>{});
 }
 
 TEST_F(Restart, PassesOverDataFromAnOlderCheckpointOn) {
