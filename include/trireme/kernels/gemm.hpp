@@ -55,7 +55,7 @@ struct GemmChoice {
 /// allowed.
 [[nodiscard]] GemmChoice parse_gemm_choice(std::string_view text);
 
-/// The fastest library for each shape class on this CPU, on the calling thread's team: takes some 300 ms. Timing
+/// The fastest library for each shape class on this CPU, on the calling thread's team: takes some 500 ms. Timing
 /// decides, so ranks may differ: let rank 0 measure and broadcast `to_text` of it. A library that cannot run here is
 /// never chosen.
 [[nodiscard]] GemmChoice measure_gemm();
