@@ -22,46 +22,43 @@ inline float value(Bf16 term) { return std::bit_cast<float>(static_cast<std::uin
 
 // The partial sums of a block stay in the first-level cache while the terms stream by once.
 constexpr std::int64_t block = 2048;
-// What is longer leaves the caches before anybody reads it.
+// Longer outputs leave the caches before they are read: they are written by non-temporal stores.
 constexpr std::int64_t short_enough = 1 << 16;
 
-template <class Term>
-void ask_for(const Term* at) {
-  __builtin_prefetch(at);
-  if constexpr (sizeof(Term) == 4) __builtin_prefetch(at + 16);
+/// Calls element(i) for i < n, and prefetches what follows in each of `streams` (the CPU prefetches within a page
+/// only).
+template <class Element, class... Term>
+[[gnu::always_inline]] inline void for_each_element(std::int64_t n, const Element& element, const Term*... streams) {
+  constexpr std::int64_t group = 32;
+  std::int64_t i = 0;
+  for (; i + group <= n; i += group) {
+    (prefetch<group, false>(streams + i), ...);
+    for (std::int64_t j = i; j < i + group; ++j) element(j);
+  }
+  for (; i < n; ++i) element(i);
 }
 
-/// The sums of a block. Each term's next block is asked for: the CPU looks ahead within a page only.
+/// sum[i] = terms[0][first + i] + terms[1][first + i] + ..., for i < n.
 template <class Term>
 void add_up(std::span<const Term* const> terms, std::int64_t first, std::int64_t n, float* __restrict__ sum) {
-  constexpr std::int64_t group = 32;
   const Term* __restrict__ one = terms[0] + first;
-  const Term* __restrict__ other = (terms.size() > 1 ? terms[1] : terms[0]) + first;
-  const std::int64_t whole = terms.size() > 1 ? n / group * group : 0;
-  for (std::int64_t i = 0; i < whole; i += group) {
-    ask_for(one + i + block);
-    ask_for(other + i + block);
-    for (std::int64_t j = i; j < i + group; ++j) sum[j] = value(one[j]) + value(other[j]);
-  }
-  if (terms.size() == 1) {
-    for (std::int64_t i = 0; i < n; ++i) sum[i] = value(one[i]);
-    return;
-  }
-  for (std::int64_t i = whole; i < n; ++i) sum[i] = value(one[i]) + value(other[i]);
+  if (terms.size() == 1)
+    return for_each_element(
+        n, [=](std::int64_t i) { sum[i] = value(one[i]); }, one);
+  const Term* __restrict__ other = terms[1] + first;
+  for_each_element(
+      n, [=](std::int64_t i) { sum[i] = value(one[i]) + value(other[i]); }, one, other);
   for (const Term* const start : terms.subspan(2)) {
     const Term* __restrict__ term = start + first;
-    for (std::int64_t i = 0; i < whole; i += group) {
-      ask_for(term + i + block);
-      for (std::int64_t j = i; j < i + group; ++j) sum[j] += value(term[j]);
-    }
-    for (std::int64_t i = whole; i < n; ++i) sum[i] += value(term[i]);
+    for_each_element(
+        n, [=](std::int64_t i) { sum[i] += value(term[i]); }, term);
   }
 }
 
 template <class Term>
 void sum_blocks(std::span<const Term* const> terms, float* out, std::int64_t count, bool accumulate) {
   constexpr std::int64_t line = cache_line / sizeof(float);
-  const bool past_caches = !accumulate && count > short_enough && to_next_line(out) == 0;
+  const bool streams = !accumulate && count > short_enough && to_next_line(out) == 0;
   alignas(cache_line) std::array<float, block> sums;
   for (std::int64_t first = 0; first < count; first += block) {
     const std::int64_t n = std::min(block, count - first);
@@ -69,14 +66,14 @@ void sum_blocks(std::span<const Term* const> terms, float* out, std::int64_t cou
     add_up(terms, first, n, sum);
     float* __restrict__ to = out + first;
     std::int64_t i = 0;
-    if (past_caches)
+    if (streams)
       for (; i + line <= n; i += line) stream_line(sum + i, to + i);
     if (accumulate)
       for (; i < n; ++i) to[i] += sum[i];
     else
       for (; i < n; ++i) to[i] = sum[i];
   }
-  if (past_caches) end_of_stream();
+  if (streams) end_of_stream();
 }
 
 }  // namespace

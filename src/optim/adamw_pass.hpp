@@ -10,7 +10,6 @@
 #include <cstdint>
 
 #include "optim/adamw_scalars.hpp"
-#include "optim/prefetch.hpp"
 #include "trireme/base/split_fp32.hpp"
 #include "trireme/base/streaming.hpp"
 
@@ -82,7 +81,7 @@ inline void adamw_pass(const AdamWScalars& scalars, const SplitStreams& streams,
   }
 }
 
-/// Updates `elements` elements in one pass. The copy's whole lines are written past the caches.
+/// Updates `elements` elements in one pass. The copy's whole lines are written by non-temporal stores.
 template <bool with_compute, class Gradient>
 void adamw_pass(const AdamWScalars& scalars, const AdamWStreams<Gradient>& streams, std::int64_t elements) {
   constexpr std::int64_t group = cache_line / sizeof(std::uint16_t);

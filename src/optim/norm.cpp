@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "optim/prefetch.hpp"
 #include "optim/team_space.hpp"
+#include "trireme/base/streaming.hpp"
 
 namespace trireme::optim {
 namespace {

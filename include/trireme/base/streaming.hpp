@@ -9,17 +9,29 @@
 #include <emmintrin.h>
 #endif
 
-/// Writes past the caches: a usual store of much data would first read from memory what it is about to overwrite.
+/// Software prefetch and non-temporal stores, for loops over arrays larger than the caches.
 namespace trireme {
 
 inline constexpr std::size_t cache_line = 64;  ///< bytes
 
-/// Bytes from `at` to the next start of a line: 0 to 63.
+/// Prefetch distance: memory answers within the time that this much takes, and no CPU reads so far ahead by itself.
+inline constexpr std::int64_t prefetch_distance = 256;  // elements
+
+/// Prefetches `count` elements from `prefetch_distance` after `at`; `write` says whether they will be written. Never
+/// faults.
+template <std::int64_t count, bool write, class Element>
+[[gnu::always_inline]] inline void prefetch(const Element* at) {
+  constexpr auto line = static_cast<std::int64_t>(cache_line / sizeof(Element));
+  for (std::int64_t i = 0; i < count; i += line) __builtin_prefetch(at + prefetch_distance + i, write ? 1 : 0);
+}
+
+/// Bytes from `at` to the next start of a cache line: 0 to 63.
 [[gnu::always_inline]] inline std::size_t to_next_line(const void* at) {
   return -reinterpret_cast<std::uintptr_t>(at) % cache_line;
 }
 
-/// Copies a line. from: aligned to 16 bytes; to: the start of a line. Other threads see it after end_of_stream().
+/// Copies a cache line by non-temporal stores: a usual store would first read from memory what it overwrites. from:
+/// aligned to 16 bytes; to: the start of a line. Other threads see it after end_of_stream().
 [[gnu::always_inline]] inline void stream_line(const void* from, void* to) {
 #ifdef __SSE2__
   const auto* source = static_cast<const __m128i*>(from);

@@ -29,8 +29,8 @@ void give_memory(const at::Tensor& buffer, Category category);
 void take_memory(const at::Tensor& buffer);
 [[nodiscard]] bool has_memory(const at::Tensor& buffer);
 
-/// Bytes from which on data in the host's memory lies in pages of its own, aligned to a page; smaller data comes from
-/// the C library, aligned to 64 bytes.
+/// Threshold in bytes: host buffers of this size and larger are mapped separately and page-aligned; smaller ones come
+/// from malloc, aligned to 64 bytes.
 inline constexpr std::size_t own_pages = std::size_t{1} << 20;
 /// Whether `buffer` begins with a page of the host's memory, and no page from there on holds anything else: of
 /// `buffer`'s from `own_pages` on.

@@ -74,43 +74,51 @@ GemmLibrary fastest(std::span<const Contender> contenders) {
   return contenders[best].library;
 }
 
+/// Of the products that are measured.
+struct Operands {
+  static constexpr std::int64_t tokens = 512, in = 512, out = 1024;
+  at::Tensor x, w, d_y;
+  Grad grad;
+  explicit Operands(at::ScalarType type)
+      : x(at::ones({tokens, in}, type)),
+        w(at::ones({out, in}, type)),
+        d_y(at::ones({tokens, out}, type)),
+        grad{.tensor = at::empty({out, in}, at::kFloat), .accumulate = false} {}
+};
+
 /// Whether our weight gradients of bf16 are faster by pairs than widened.
-bool pairs_pay(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {
+bool pairs_pay() {
   if (!can_multiply_pairs()) return false;
-  const std::array<Call, 2> calls{[&] { blocked_backward_weight(d_y, x, grad, true); },
-                                  [&] { blocked_backward_weight(d_y, x, grad, false); }};
+  const Operands o(at::kBFloat16);
+  const std::array<Call, 2> calls{[&] { blocked_backward_weight(o.d_y, o.x, o.grad, true); },
+                                  [&] { blocked_backward_weight(o.d_y, o.x, o.grad, false); }};
   const std::vector<double> times = best_times(calls);
   return times[0] < times[1];
 }
 
 /// In which order ties are decided: libraries before our own, but weight gradients of bf16, whose sums we keep in fp32.
 /// Forward, at::addmm adds a residual before it rounds; in backward_input oneDNN called directly loses less than at::mm
-/// in shapes that are not measured (8% in bf16 for the gradient of a head's input).
-void measure(at::ScalarType type, GemmChoice::Products& products, bool* pairs) {
+/// in shapes that are not measured (8% in bf16 for the gradient of a head's input). pairs: of our own weight gradients.
+GemmChoice::Products measure(at::ScalarType type, bool pairs) {
   using enum GemmLibrary;
-  constexpr std::int64_t tokens = 512, in = 512, out = 1024;
-  const at::Tensor x = at::ones({tokens, in}, type);
-  const at::Tensor w = at::ones({out, in}, type);
-  const at::Tensor d_y = at::ones({tokens, out}, type);
-  const Grad grad{.tensor = at::empty({out, in}, at::kFloat), .accumulate = false};
-  if (pairs != nullptr) *pairs = pairs_pay(d_y, x, grad);
+  const Operands o(type);
   const auto forward = [&](GemmLibrary library) {
-    return Contender{library, [&, library] { (void)linear(library, x, w); }};
+    return Contender{library, [&o, library] { (void)linear(library, o.x, o.w); }};
   };
   const auto backward_input = [&](GemmLibrary library) {
-    return Contender{library, [&, library] { (void)linear_backward_input(library, d_y, w); }};
+    return Contender{library, [&o, library] { (void)linear_backward_input(library, o.d_y, o.w); }};
   };
   const auto backward_weight = [&](GemmLibrary library) {
-    return Contender{library, [&, library] {
-                       if (library == blocked) return blocked_backward_weight(d_y, x, grad, pairs != nullptr && *pairs);
-                       linear_backward_weight(library, d_y, x, grad);
+    return Contender{library, [&o, library, pairs] {
+                       if (library == blocked) return blocked_backward_weight(o.d_y, o.x, o.grad, pairs);
+                       linear_backward_weight(library, o.d_y, o.x, o.grad);
                      }};
   };
-  products.forward = fastest(std::array{forward(at), forward(onednn), forward(blocked)});
-  products.backward_input = fastest(std::array{backward_input(onednn), backward_input(at), backward_input(blocked)});
-  products.backward_weight =
-      fastest(type == at::kFloat ? std::array{backward_weight(at), backward_weight(onednn), backward_weight(blocked)}
-                                 : std::array{backward_weight(blocked), backward_weight(onednn), backward_weight(at)});
+  return {.forward = fastest(std::array{forward(at), forward(onednn), forward(blocked)}),
+          .backward_input = fastest(std::array{backward_input(onednn), backward_input(at), backward_input(blocked)}),
+          .backward_weight = fastest(
+              type == at::kFloat ? std::array{backward_weight(at), backward_weight(onednn), backward_weight(blocked)}
+                                 : std::array{backward_weight(blocked), backward_weight(onednn), backward_weight(at)})};
 }
 
 constexpr std::string_view pairs_key = " pairs=";
@@ -164,10 +172,8 @@ GemmChoice parse_gemm_choice(std::string_view text) {
 }
 
 GemmChoice measure_gemm() {
-  GemmChoice choice;
-  measure(at::kFloat, choice.fp32, nullptr);
-  measure(at::kBFloat16, choice.bf16, &choice.pairs);
-  return choice;
+  const bool pairs = pairs_pay();
+  return {.fp32 = measure(at::kFloat, false), .bf16 = measure(at::kBFloat16, pairs), .pairs = pairs};
 }
 
 }  // namespace trireme::kernels
