@@ -210,6 +210,7 @@ std::vector<double> measure(const std::vector<std::unique_ptr<Library>>& all, Ki
   constexpr std::size_t sets = 8, repeats = 17;
   std::vector<Operands> operands;
   for (std::size_t i = 0; i < (shape.times < 8 ? 2 : sets); ++i) operands.emplace_back(shape, type);
+  std::vector<at::Tensor> results(operands.size());  // every layer's is kept
   std::vector<std::vector<double>> seconds(all.size());
   std::vector<double> spent(all.size());  // infinite where it cannot
   for (std::size_t l = 0; l < all.size(); ++l) {
@@ -221,16 +222,15 @@ std::vector<double> measure(const std::vector<std::unique_ptr<Library>>& all, Ki
   }
   for (std::size_t repeat = 0; repeat < repeats; ++repeat) {
     for (std::size_t l = 0; l < all.size(); ++l) {
-      const Operands& o = operands[(repeat + l) % operands.size()];
+      const std::size_t layer = (repeat + l) % operands.size();
       if (spent[l] > 3) continue;  // some are a hundred times slower than the others
-      seconds[l].push_back(bench::seconds([&] { (void)all[l]->run(kind, shape, o); }));
+      seconds[l].push_back(bench::seconds([&] { results[layer] = all[l]->run(kind, shape, operands[layer]); }));
       spent[l] += seconds[l].back();
     }
   }
   std::vector<double> result;
-  for (std::size_t l = 0; l < all.size(); ++l) {
+  for (std::size_t l = 0; l < all.size(); ++l)
     result.push_back(std::isinf(spent[l]) ? spent[l] : median(seconds[l]));
-  }
   return result;
 }
 

@@ -23,7 +23,7 @@ inline constexpr std::array<NamedLibrary, 3> gemm_libraries{
 [[nodiscard]] at::Tensor onednn_product(const at::Tensor& a, const at::Tensor& b);
 
 /// Counted up when their measurement or the blocked products change: choices measured before are measured again.
-inline constexpr int libraries_version = 4;
+inline constexpr int libraries_version = 5;
 
 /// Our own: fp32 arithmetic whatever the data type, but for gradients of bf16 weights with `pairs`: products of bf16,
 /// summed in fp32; only where can_multiply_pairs(). residual: undefined for none. The other two as

@@ -2,24 +2,32 @@
 //
 // The products of a linear layer by block_product: operands are widened to fp32 while they are packed, but for a weight
 // gradient's in pairs of bf16 (where those are fast, libraries are as fast in the other products). Sums are fp32,
-// those of weight gradients in their buffer directly. Work is cut by the sizes only: the same bits for any number of
-// threads.
+// those of weight gradients in their buffer directly. Every sum is in the order of its terms, however work is cut: the
+// same bits for any number of threads.
 #include <ATen/ops/empty.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/gemm/packing.hpp"
-#include "kernels/simd/parallel.hpp"
-#include "kernels/simd/transpose.hpp"
+#include "kernels/gemm/pipeline.hpp"
 #include "trireme/kernels/gemm_library.hpp"
 
 namespace trireme::kernels {
 namespace {
 
 constexpr std::int64_t token_block = 512;  ///< tokens whose operands are packed at once
-constexpr std::int64_t depth = 512;        ///< of one block_product: a packed panel of 64 columns then takes 128 KiB
+
+constexpr std::int64_t ceil_of(std::int64_t n, std::int64_t of) { return (n + of - 1) / of; }
+
+/// Terms of one block_product, of `terms` in all: equal parts, so many that a packed panel of 64 columns takes at most
+/// a quarter of the second-level cache, but 128 KiB at least.
+std::int64_t depth_for(std::int64_t terms) {
+  static const std::int64_t most =
+      std::max<std::int64_t>(512, sysconf(_SC_LEVEL2_CACHE_SIZE) / 4 / (panel_width * std::int64_t{sizeof(float)}));
+  constexpr std::int64_t even = 16;
+  return ceil_of(ceil_of(terms, ceil_of(terms, most)), even) * even;
+}
 
 /// Calls body(begin, size) for consecutive blocks of [0, n).
 template <class Body>
@@ -54,16 +62,12 @@ class Widened {
   std::int64_t stride_;
 };
 
-/// Calls body(scratch, begin, width) for blocks of columns of [0, n), each worker with `floats` of scratch.
-template <class Body>
-void for_each_block(std::int64_t n, std::int64_t block, std::int64_t floats, const Body& body) {
-  const std::int64_t blocks = (n + block - 1) / block;
-  const at::Tensor scratch = workspace(worker_count(blocks), floats);
-  auto* data = scratch.mutable_data_ptr<float>();
-  parallel_workers(blocks, [&](std::int64_t worker, std::int64_t i) {
-    body(data + worker * floats, i * block, std::min(block, n - i * block));
-  });
-}
+/// The `number`th block of [0, n).
+struct Block {
+  std::int64_t begin, size;
+  Block(std::int64_t number, std::int64_t block, std::int64_t n)
+      : begin(number * block), size(std::min(block, n - begin)) {}
+};
 
 /// 64 columns of out in fp32: out itself, or a copy that `finish` converts.
 template <class Out>
@@ -75,6 +79,17 @@ struct Sums {
     if constexpr (std::is_same_v<Out, float>) {
       data = out[token] + begin;
       stride = out.stride;
+    }
+  }
+  /// What `from` has in the place of these sums: where it is, or widened in these.
+  template <class T>
+  [[nodiscard]] Panel<const float> initial(Rows<const T> from, std::int64_t token, std::int64_t tokens,
+                                           std::int64_t begin, std::int64_t width) const {
+    if constexpr (std::is_same_v<T, float>) {
+      return {from[token] + begin, from.stride};
+    } else {
+      for (std::int64_t t = 0; t < tokens; ++t) copy_row(from[token + t] + begin, data + t * stride, width);
+      return {data, stride};
     }
   }
   void finish(Rows<Out> out, std::int64_t token, std::int64_t tokens, std::int64_t begin, std::int64_t width) const {
@@ -89,21 +104,29 @@ template <class T, class Out>
 void forward(Rows<const T> x, Rows<const T> w, Rows<const T> residual, Rows<Out> out) {
   in_blocks(x.count, token_block, [&](std::int64_t token, std::int64_t tokens) {
     const Widened<T> operand(x, token, tokens, 0, x.width);
-    const std::int64_t scratch_floats = panel_width * (depth + token_block);
-    for_each_block(w.count, panel_width, scratch_floats, [&](float* scratch, std::int64_t begin, std::int64_t width) {
-      const Sums<Out> sums(out, token, begin, scratch + panel_width * depth);
-      if (residual.data != nullptr) {
-        for (std::int64_t t = 0; t < tokens; ++t) {
-          copy_row(residual[token + t] + begin, sums.data + t * sums.stride, width);
-        }
-      }
-      in_blocks(x.width, depth, [&](std::int64_t k, std::int64_t terms) {
-        transpose(w[begin] + k, w.stride, width, terms, scratch, panel_width);
-        block_product({tokens, width, terms}, {operand.data() + k, operand.stride()}, {scratch, panel_width},
-                      {sums.data, sums.stride}, k > 0 || residual.data != nullptr);
-      });
-      sums.finish(out, token, tokens, begin, width);
-    });
+    // An item: 64 rows of w, `depth` of their columns.
+    const std::int64_t depth = depth_for(x.width), parts = ceil_of(x.width, depth),
+                       items = ceil_of(w.count, panel_width) * parts;
+    const auto columns = [&](std::int64_t item) { return Block(item / parts, panel_width, w.count); };
+    const auto terms = [&](std::int64_t item) { return Block(item % parts, depth, x.width); };
+    in_pipeline(
+        items, parts, panel_width * depth, std::is_same_v<Out, float> ? 0 : panel_width * token_block,
+        [&](std::int64_t item, float* to) {
+          const Block rows = columns(item), k = terms(item);
+          return PackedColumns<T>(w, {.row = rows.begin, .rows = rows.size, .begin = k.begin, .width = k.size},
+                                  {to, panel_width});
+        },
+        [&](std::int64_t) { return tiles_of(tokens); },
+        [&](float* scratch, std::int64_t item, const float* packed, auto& meanwhile) {
+          const auto [begin, width] = columns(item);
+          const Block k = terms(item);
+          const Sums<Out> sums(out, token, begin, scratch);
+          Panel<const float> before{k.begin > 0 ? sums.data : nullptr, sums.stride};
+          if (residual.data != nullptr && k.begin == 0) before = sums.initial(residual, token, tokens, begin, width);
+          multiply<false, float>({tokens, width, k.size}, {operand.data() + k.begin, operand.stride()},
+                                 {packed, panel_width}, {sums.data, sums.stride}, before, meanwhile);
+          if (k.begin + k.size == x.width) sums.finish(out, token, tokens, begin, width);
+        });
   });
 }
 
@@ -111,18 +134,30 @@ void forward(Rows<const T> x, Rows<const T> w, Rows<const T> residual, Rows<Out>
 template <class Upstream, class T>
 void backward_input(Rows<const Upstream> d_y, Rows<const T> w, Rows<T> out) {
   in_blocks(d_y.count, token_block, [&](std::int64_t token, std::int64_t tokens) {
-    const at::Tensor sums = workspace(tokens, w.width);
-    auto* sum = sums.mutable_data_ptr<float>();
+    constexpr bool direct = std::is_same_v<T, float>;
+    const at::Tensor sums = workspace(direct ? 0 : tokens, w.width);
+    Panel<float> sum{sums.mutable_data_ptr<float>(), w.width};
+    if constexpr (direct) sum = {out[token], out.stride};
+    const std::int64_t depth = depth_for(w.count);
     in_blocks(w.count, depth, [&](std::int64_t row, std::int64_t terms) {
       const Widened<Upstream> operand(d_y, token, tokens, row, terms);
-      for_each_block(
-          w.width, panel_width, panel_width * depth, [&](float* panel, std::int64_t begin, std::int64_t width) {
-            pack(w, {.row = row, .rows = terms, .begin = begin, .width = width}, Panel<float>{panel, panel_width});
-            block_product({tokens, width, terms}, {operand.data(), operand.stride()}, {panel, panel_width},
-                          {sum + begin, w.width}, row > 0);
+      in_pipeline(
+          ceil_of(w.width, panel_width), 1, panel_width * depth, 0,
+          [&](std::int64_t item, float* to) {
+            const Block columns(item, panel_width, w.width);
+            return PackedRows<float, T>(w, {.row = row, .rows = terms, .begin = columns.begin, .width = columns.size},
+                                        {to, panel_width});
+          },
+          [&](std::int64_t) { return tiles_of(tokens); },
+          [&](float*, std::int64_t item, const float* packed, auto& meanwhile) {
+            const auto [begin, width] = Block(item, panel_width, w.width);
+            const Panel<float> c{sum.data + begin, sum.stride};
+            multiply<false, float>({tokens, width, terms}, {operand.data(), operand.stride()}, {packed, panel_width}, c,
+                                   {row > 0 ? c.data : nullptr, c.stride}, meanwhile);
           });
     });
-    parallel(tokens, [&](std::int64_t t) { copy_row(sum + t * w.width, out[token + t], w.width); });
+    if constexpr (!direct)
+      parallel(tokens, [&](std::int64_t t) { copy_row(sum.data + t * sum.stride, out[token + t], w.width); });
   });
 }
 
@@ -135,13 +170,15 @@ Element* elements(const at::Tensor& workspace) {
 /// x in panels of 64 columns, each [terms, 64].
 template <class Element, class T>
 at::Tensor panels_of(Rows<const T> x, std::int64_t token, std::int64_t tokens) {
-  const std::int64_t count = (x.width + panel_width - 1) / panel_width, size = terms_of<Element>(tokens) * panel_width;
-  at::Tensor panels = workspace(count, size);
+  const std::int64_t count = ceil_of(x.width, panel_width), terms = terms_of<Element>(tokens);
+  at::Tensor panels = workspace(count, terms * panel_width);
   auto* to = elements<Element>(panels);
-  parallel(count, [&](std::int64_t panel) {
-    const std::int64_t begin = panel * panel_width;
-    pack(x, {.row = token, .rows = tokens, .begin = begin, .width = std::min(panel_width, x.width - begin)},
-         Panel<Element>{to + panel * size, panel_width});
+  parallel(terms, [&](std::int64_t k) {
+    for (std::int64_t panel = 0; panel < count; ++panel) {
+      const Block columns(panel, panel_width, x.width);
+      pack_row(x, {.row = token, .rows = tokens, .begin = columns.begin, .width = columns.size}, k,
+               to + (panel * terms + k) * panel_width);
+    }
   });
   return panels;
 }
@@ -149,33 +186,45 @@ at::Tensor panels_of(Rows<const T> x, std::int64_t token, std::int64_t tokens) {
 /// Elements between rows beyond a power of two, which would let them fall into few sets of the first-level cache.
 constexpr std::int64_t line = 16;
 
-/// Columns of d_y that are packed at once, for `terms` elements of each of `width`: a panel or, where
-/// d_y comes from memory, which likes longer rows, as many as half of the second-level cache holds beside a panel of x,
-/// less where a team has too few blocks otherwise.
-std::int64_t columns_at_once(std::int64_t terms, std::int64_t width) {
-  static const std::int64_t cache = std::max<std::int64_t>(sysconf(_SC_LEVEL2_CACHE_SIZE), 256 << 10);
-  const std::int64_t column = terms * 4;
-  if (column * width < 16 * cache) return panel_width;
-  const std::int64_t panels = (width + panel_width - 1) / panel_width, workers = worker_count(panels);
-  return std::clamp<std::int64_t>(cache / 2 / column / panel_width, 1, (panels + workers - 1) / workers) * panel_width;
+/// Columns of d_y that are packed at once: rows of several cache lines; as many as a quarter of the second-level cache
+/// holds where the panels of x, which every block reads, take more than half of it; fewer where a team has too few
+/// blocks otherwise. width: of d_y; x_width: of x; terms: elements of a column.
+std::int64_t columns_at_once(std::int64_t width, std::int64_t x_width, std::int64_t terms) {
+  static const std::int64_t cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  constexpr std::int64_t usual = 96, element = 4;
+  const std::int64_t most =
+      x_width * terms * element <= cache / 2 ? usual : std::max(usual, cache / 4 / (terms * element) / line * line);
+  const std::int64_t workers = worker_count(ceil_of(width, line));
+  return std::min(most, ceil_of(ceil_of(width, workers), line) * line);
 }
 
 /// grad (+)= d_y^T x.
 template <class Element, class Upstream, class T>
 void backward_weight(Rows<const Upstream> d_y, Rows<const T> x, Rows<float> grad, bool accumulate) {
+  const std::int64_t block = columns_at_once(d_y.width, x.width, terms_of<Element>(std::min(x.count, token_block)));
+  const std::int64_t stride = block + line;
   in_blocks(x.count, token_block, [&](std::int64_t token, std::int64_t tokens) {
     const at::Tensor panels = panels_of<Element>(x, token, tokens);
     const Element* right = elements<Element>(panels);
     const std::int64_t terms = terms_of<Element>(tokens);
-    const std::int64_t block = columns_at_once(terms, d_y.width), stride = block + line;
-    for_each_block(d_y.width, block, terms * stride, [&](float* scratch, std::int64_t row, std::int64_t rows) {
-      auto* left = reinterpret_cast<Element*>(scratch);
-      pack(d_y, {.row = token, .rows = tokens, .begin = row, .width = rows}, Panel<Element>{left, stride});
-      in_blocks(x.width, panel_width, [&](std::int64_t begin, std::int64_t width) {
-        block_product_transposed({rows, width, terms}, {left, stride}, {right + begin * terms, panel_width},
-                                 {grad[row] + begin, grad.stride}, accumulate || token > 0);
-      });
-    });
+    const auto columns = [&](std::int64_t item) { return Block(item, block, d_y.width); };
+    in_pipeline(
+        ceil_of(d_y.width, block), 1, terms * stride, 0,
+        [&](std::int64_t item, float* to) {
+          return PackedRows<Element, Upstream>(
+              d_y, {.row = token, .rows = tokens, .begin = columns(item).begin, .width = columns(item).size},
+              {reinterpret_cast<Element*>(to), stride});
+        },
+        [&](std::int64_t item) { return tiles_of(columns(item).size) * ceil_of(x.width, panel_width); },
+        [&](float*, std::int64_t item, const float* packed, auto& meanwhile) {
+          const auto [row, rows] = columns(item);
+          const Panel<const Element> left{reinterpret_cast<const Element*>(packed), stride};
+          in_blocks(x.width, panel_width, [&](std::int64_t begin, std::int64_t width) {
+            const Panel<float> c{grad[row] + begin, grad.stride};
+            multiply<true, Element>({rows, width, terms}, left, {right + begin * terms, panel_width}, c,
+                                    {accumulate || token > 0 ? c.data : nullptr, c.stride}, meanwhile);
+          });
+        });
   });
 }
 

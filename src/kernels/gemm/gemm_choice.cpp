@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -74,51 +74,75 @@ GemmLibrary fastest(std::span<const Contender> contenders) {
   return contenders[best].library;
 }
 
-/// Of the products that are measured.
-struct Operands {
-  static constexpr std::int64_t tokens = 512, in = 512, out = 1024;
-  at::Tensor x, w, d_y;
-  Grad grad;
-  explicit Operands(at::ScalarType type)
-      : x(at::ones({tokens, in}, type)),
-        w(at::ones({out, in}, type)),
-        d_y(at::ones({tokens, out}, type)),
-        grad{.tensor = at::empty({out, in}, at::kFloat), .accumulate = false} {}
+/// Of the products that are measured: several layers', in turn, so that each finds its operands and the place of its
+/// result outside the second-level cache, as in a step.
+class Layers {
+ public:
+  struct Layer {
+    at::Tensor x, w, d_y;
+    Grad grad;
+    at::Tensor result;  ///< kept while the others' are made
+  };
+
+  explicit Layers(at::ScalarType type) {
+    constexpr std::int64_t tokens = 512, in = 512, out = 1024;
+    for (Layer& layer : layers_)
+      layer = {.x = at::ones({tokens, in}, type),
+               .w = at::ones({out, in}, type),
+               .d_y = at::ones({tokens, out}, type),
+               .grad = {.tensor = at::zeros({out, in}), .accumulate = false},
+               .result = {}};
+  }
+
+  /// Calls product(layer) for the next layer at each call, whoever had the last.
+  template <class Product>
+  [[nodiscard]] Call in_turn(const Product& product) {
+    return [this, product] { product(layers_[next_++ % layers_.size()]); };
+  }
+
+ private:
+  std::array<Layer, 4> layers_;  // more than there are libraries
+  std::size_t next_ = 0;
 };
 
 /// Whether our weight gradients of bf16 are faster by pairs than widened.
 bool pairs_pay() {
   if (!can_multiply_pairs()) return false;
-  const Operands o(at::kBFloat16);
-  const std::array<Call, 2> calls{[&] { blocked_backward_weight(o.d_y, o.x, o.grad, true); },
-                                  [&] { blocked_backward_weight(o.d_y, o.x, o.grad, false); }};
+  Layers layers(at::kBFloat16);
+  const auto by_pairs = [&](bool pairs) {
+    return layers.in_turn([pairs](Layers::Layer& l) { blocked_backward_weight(l.d_y, l.x, l.grad, pairs); });
+  };
+  const std::array<Call, 2> calls{by_pairs(true), by_pairs(false)};
   const std::vector<double> times = best_times(calls);
   return times[0] < times[1];
 }
 
-/// In which order ties are decided: libraries before our own, but weight gradients of bf16, whose sums we keep in fp32.
-/// Forward, at::addmm adds a residual before it rounds; in backward_input oneDNN called directly loses less than at::mm
-/// in shapes that are not measured (8% in bf16 for the gradient of a head's input). pairs: of our own weight gradients.
+/// In which order ties are decided: our own kernels first where they gain most in shapes that are not measured (forward
+/// with a residual or a wide result, weight gradients; those of bf16 sum in fp32), but for forward in bf16, where
+/// at::addmm adds a residual before it rounds. In backward_input oneDNN called directly loses less than at::mm in
+/// shapes that are not measured (8% in bf16 for the gradient of a head's input). pairs: of our own weight gradients.
 GemmChoice::Products measure(at::ScalarType type, bool pairs) {
   using enum GemmLibrary;
-  const Operands o(type);
+  Layers layers(type);
   const auto forward = [&](GemmLibrary library) {
-    return Contender{library, [&o, library] { (void)linear(library, o.x, o.w); }};
+    return Contender{library, layers.in_turn([library](Layers::Layer& l) { l.result = linear(library, l.x, l.w); })};
   };
   const auto backward_input = [&](GemmLibrary library) {
-    return Contender{library, [&o, library] { (void)linear_backward_input(library, o.d_y, o.w); }};
+    return Contender{library, layers.in_turn([library](Layers::Layer& l) {
+                       l.result = linear_backward_input(library, l.d_y, l.w);
+                     })};
   };
   const auto backward_weight = [&](GemmLibrary library) {
-    return Contender{library, [&o, library, pairs] {
-                       if (library == blocked) return blocked_backward_weight(o.d_y, o.x, o.grad, pairs);
-                       linear_backward_weight(library, o.d_y, o.x, o.grad);
-                     }};
+    return Contender{library, layers.in_turn([library, pairs](Layers::Layer& l) {
+                       if (library == blocked) return blocked_backward_weight(l.d_y, l.x, l.grad, pairs);
+                       linear_backward_weight(library, l.d_y, l.x, l.grad);
+                     })};
   };
-  return {.forward = fastest(std::array{forward(at), forward(onednn), forward(blocked)}),
-          .backward_input = fastest(std::array{backward_input(onednn), backward_input(at), backward_input(blocked)}),
-          .backward_weight = fastest(
-              type == at::kFloat ? std::array{backward_weight(at), backward_weight(onednn), backward_weight(blocked)}
-                                 : std::array{backward_weight(blocked), backward_weight(onednn), backward_weight(at)})};
+  return {
+      .forward = fastest(type == at::kFloat ? std::array{forward(blocked), forward(at), forward(onednn)}
+                                            : std::array{forward(at), forward(onednn), forward(blocked)}),
+      .backward_input = fastest(std::array{backward_input(onednn), backward_input(at), backward_input(blocked)}),
+      .backward_weight = fastest(std::array{backward_weight(blocked), backward_weight(at), backward_weight(onednn)})};
 }
 
 constexpr std::string_view pairs_key = " pairs=";

@@ -18,99 +18,149 @@ struct Left {
   }
 };
 
+/// Where a tile of C and the panels it comes from lie.
+struct Tile {
+  std::int64_t k;
+  Left a;
+  Panel<const float> b;
+  Panel<float> c;
+  Panel<const float> d;
+};
+
 /// A tile of C of Height rows and Width eights, held in registers while k runs.
 template <int Height, int Width>
-void tile(std::int64_t k, Left a, const float* b, std::int64_t b_stride, float* c, std::int64_t c_stride, bool add) {
+void tile(const Tile& t, std::span<const void* const> ahead) {
   Eight sums[Height][Width];
   for (int r = 0; r < Height; ++r) {
-    for (int v = 0; v < Width; ++v) sums[r][v] = add ? load(c + r * c_stride + 8 * v, All{}) : Eight{};
+    for (int v = 0; v < Width; ++v)
+      sums[r][v] = t.d.data != nullptr ? load(t.d.data + r * t.d.stride + 8 * v, All{}) : Eight{};
   }
-  for (std::int64_t p = 0; p < k; ++p) {
-    Eight row[Width];
-    for (int v = 0; v < Width; ++v) row[v] = load(b + p * b_stride + 8 * v, All{});
-    for (int r = 0; r < Height; ++r) {
-      const Eight x = eight(a.at[r * a.row + p * a.column]);
-      for (int v = 0; v < Width; ++v) sums[r][v] += x * row[v];
+  const auto lines = static_cast<std::int64_t>(ahead.size());
+  const std::int64_t apart = t.k / (lines + 1) + 1;
+  for (std::int64_t p = 0, line = 0; p < t.k;) {
+    std::int64_t end = t.k;
+    if (line < lines) {
+      __builtin_prefetch(ahead[static_cast<std::size_t>(line++)]);
+      end = std::min(p + apart, t.k);
+    }
+    for (; p < end; ++p) {
+      Eight row[Width];
+      for (int v = 0; v < Width; ++v) row[v] = load(t.b.data + p * t.b.stride + 8 * v, All{});
+      for (int r = 0; r < Height; ++r) {
+        const Eight x = eight(t.a.at[r * t.a.row + p * t.a.column]);
+        for (int v = 0; v < Width; ++v) sums[r][v] += x * row[v];
+      }
     }
   }
   for (int r = 0; r < Height; ++r) {
-    for (int v = 0; v < Width; ++v) store(c + r * c_stride + 8 * v, sums[r][v], All{});
+    for (int v = 0; v < Width; ++v) store(t.c.data + r * t.c.stride + 8 * v, sums[r][v], All{});
   }
 }
 
 /// Up to six rows of Width eights.
 template <int Width>
-void rows_of_tile(std::int64_t height, std::int64_t k, Left a, const float* b, std::int64_t b_stride, float* c,
-                  std::int64_t c_stride, bool add) {
+void rows_of_tile(std::int64_t height, const Tile& t, std::span<const void* const> ahead = {}) {
   constexpr decltype(&tile<1, Width>) by_height[] = {tile<1, Width>, tile<2, Width>, tile<3, Width>,
                                                      tile<4, Width>, tile<5, Width>, tile<6, Width>};
-  by_height[height - 1](k, a, b, b_stride, c, c_stride, add);
+  by_height[height - 1](t, ahead);
 }
 
-/// Width eights of C's columns, all rows: six rows at a time, then those left.
-template <int Width>
-void columns(std::int64_t m, std::int64_t k, Left a, const float* b, std::int64_t b_stride, float* c,
-             std::int64_t c_stride, bool add) {
-  for (std::int64_t i = 0; i < m; i += 6)
-    rows_of_tile<Width>(std::min<std::int64_t>(6, m - i), k, a.from(i, 0), b, b_stride, c + i * c_stride, c_stride,
-                        add);
-}
+/// A product; `lines` are spread over its tiles.
+class Product {
+ public:
+  Product(ProductSizes s, Left a, Panel<const float> b, Panel<float> c, Panel<const float> d, const Lines* ahead)
+      : s_(s), a_(a), b_(b), c_(c), d_(d), ahead_(ahead), tiles_((s.n + 15) / 16 * ((s.m + 5) / 6)) {}
 
-/// Fewer than eight columns: B's are copied, with zeros beside them, so that whole tiles multiply them.
-void last_columns(std::int64_t m, std::int64_t n, std::int64_t k, Left a, const float* b, std::int64_t b_stride,
-                  float* c, std::int64_t c_stride, bool add) {
-  constexpr std::int64_t depth = 256;
-  float panel[depth * 8], part[6 * 8];
-  std::int64_t from = 0;
-  do {
-    const std::int64_t here = std::min(depth, k - from);
-    for (std::int64_t p = 0; p < here; ++p) store(panel + 8 * p, load(b + (from + p) * b_stride, First{n}), All{});
-    for (std::int64_t i = 0; i < m; i += 6) {
-      const std::int64_t height = std::min<std::int64_t>(6, m - i);
-      for (std::int64_t r = 0; r < height && add; ++r)
-        store(part + 8 * r, load(c + (i + r) * c_stride, First{n}), All{});
-      rows_of_tile<1>(height, here, a.from(i, from), panel, 8, part, 8, add);
-      for (std::int64_t r = 0; r < height; ++r) store(c + (i + r) * c_stride, load(part + 8 * r, All{}), First{n});
+  void run() {
+    std::int64_t j = 0;
+    for (; j + 16 <= s_.n; j += 16) columns<2>(j);
+    for (; j + 8 <= s_.n; j += 8) columns<1>(j);
+    if (j < s_.n) last_columns(j);
+  }
+
+ private:
+  /// Width eights of C's columns, all rows: six rows at a time, then those left.
+  template <int Width>
+  void columns(std::int64_t j) {
+    for (std::int64_t i = 0; i < s_.m; i += 6, ++tile_) {
+      rows_of_tile<Width>(std::min<std::int64_t>(6, s_.m - i),
+                          {.k = s_.k,
+                           .a = a_.from(i, 0),
+                           .b = {b_.data + j, b_.stride},
+                           .c = {c_.data + i * c_.stride + j, c_.stride},
+                           .d = d_.data == nullptr ? d_ : Panel<const float>{d_.data + i * d_.stride + j, d_.stride}},
+                          ahead_ == nullptr ? std::span<const void* const>() : ahead_->part(tile_, tiles_));
     }
-    from += here;
-    add = true;
-  } while (from < k);
-}
+  }
 
-void product(ProductSizes s, Left a, Panel<const float> b, Panel<float> c, bool add) {
-  std::int64_t j = 0;
-  for (; j + 16 <= s.n; j += 16) columns<2>(s.m, s.k, a, b.data + j, b.stride, c.data + j, c.stride, add);
-  for (; j + 8 <= s.n; j += 8) columns<1>(s.m, s.k, a, b.data + j, b.stride, c.data + j, c.stride, add);
-  if (j < s.n) last_columns(s.m, s.n - j, s.k, a, b.data + j, b.stride, c.data + j, c.stride, add);
-}
+  /// Fewer than eight columns: B's are copied, with zeros beside them, so that whole tiles multiply them.
+  void last_columns(std::int64_t j) const {
+    constexpr std::int64_t depth = 256;
+    float panel[depth * 8], part[6 * 8];
+    const First some{s_.n - j};
+    Panel<const float> d = d_;
+    std::int64_t from = 0;
+    do {
+      const std::int64_t here = std::min(depth, s_.k - from);
+      for (std::int64_t p = 0; p < here; ++p)
+        store(panel + 8 * p, load(b_.data + (from + p) * b_.stride + j, some), All{});
+      for (std::int64_t i = 0; i < s_.m; i += 6) {
+        const std::int64_t height = std::min<std::int64_t>(6, s_.m - i);
+        float* const c = c_.data + i * c_.stride + j;
+        for (std::int64_t r = 0; r < height && d.data != nullptr; ++r)
+          store(part + 8 * r, load(d.data + (i + r) * d.stride + j, some), All{});
+        rows_of_tile<1>(height, {.k = here,
+                                 .a = a_.from(i, from),
+                                 .b = {panel, 8},
+                                 .c = {part, 8},
+                                 .d = {d.data == nullptr ? nullptr : part, 8}});
+        for (std::int64_t r = 0; r < height; ++r) store(c + r * c_.stride, load(part + 8 * r, All{}), some);
+      }
+      from += here;
+      d = {c_.data, c_.stride};
+    } while (from < s_.k);
+  }
 
-const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+  ProductSizes s_;
+  Left a_;
+  Panel<const float> b_;
+  Panel<float> c_;
+  Panel<const float> d_;
+  const Lines* ahead_;
+  std::int64_t tiles_, tile_ = 0;
+};
 
 }  // namespace
 
+const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+const std::int64_t product_rows = has_avx512 ? 6 : 24;
 const bool has_pair_products = has_avx512 && __builtin_cpu_supports("avx512bf16");
 
-void block_product_portable(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c, bool add) {
-  product(sizes, {.at = a.data, .row = a.stride, .column = 1}, b, c, add);
+void block_product_portable(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c,
+                            Panel<const float> d, const Lines* ahead) {
+  Product(sizes, {.at = a.data, .row = a.stride, .column = 1}, b, c, d, ahead).run();
 }
 void block_product_transposed_portable(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c,
-                                       bool add) {
-  product(sizes, {.at = a.data, .row = 1, .column = a.stride}, b, c, add);
+                                       Panel<const float> d, const Lines* ahead) {
+  Product(sizes, {.at = a.data, .row = 1, .column = a.stride}, b, c, d, ahead).run();
 }
 
-void block_product(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c, bool add) {
-  has_avx512 ? block_product_avx512(sizes, a, b, c, add) : block_product_portable(sizes, a, b, c, add);
+void block_product(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c, Panel<const float> d,
+                   const Lines* ahead) {
+  has_avx512 ? block_product_avx512(sizes, a, b, c, d, ahead) : block_product_portable(sizes, a, b, c, d, ahead);
 }
 void block_product_transposed(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c,
-                              bool add) {
-  has_avx512 ? block_product_transposed_avx512(sizes, a, b, c, add)
-             : block_product_transposed_portable(sizes, a, b, c, add);
+                              Panel<const float> d, const Lines* ahead) {
+  has_avx512 ? block_product_transposed_avx512(sizes, a, b, c, d, ahead)
+             : block_product_transposed_portable(sizes, a, b, c, d, ahead);
 }
-void block_product(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c, bool add) {
-  block_product_avx512(sizes, a, b, c, add);
+void block_product(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c, Panel<const float> d,
+                   const Lines* ahead) {
+  block_product_avx512(sizes, a, b, c, d, ahead);
 }
-void block_product_transposed(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c, bool add) {
-  block_product_transposed_avx512(sizes, a, b, c, add);
+void block_product_transposed(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c,
+                              Panel<const float> d, const Lines* ahead) {
+  block_product_transposed_avx512(sizes, a, b, c, d, ahead);
 }
 
 }  // namespace trireme::kernels

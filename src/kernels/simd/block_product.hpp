@@ -3,7 +3,10 @@
 
 #include <c10/util/BFloat16.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace trireme::kernels {
 
@@ -25,14 +28,44 @@ struct ProductSizes {
   std::int64_t m, n, k;
 };
 
-/// C = A B, or C += A B: the small product under the blocked algorithms, on the calling thread. A: [m, k], B: [k, n],
-/// C: [m, n] in fp32. Each element of C is summed in the order of k, by fused multiply-adds where the CPU has them,
-/// whatever the sizes. B should stay in the second-level cache (64 KiB to 256 KiB).
+/// Cache lines to prefetch during a product, spread over its multiply-adds: a burst of them would fill the CPU's line
+/// fill buffers (16 on Intel's), and loads of the product would wait. Those beyond `most` are left out.
+class Lines {
+ public:
+  /// `count` lines, `stride` bytes apart.
+  void add(const void* begin, std::int64_t stride, std::int64_t count) {
+    const void** const to = at_.data() + count_;
+    const std::int64_t n = count < most - count_ ? count : most - count_;
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<const std::byte*>(begin) + i * stride;
+    count_ += n;
+  }
+  /// A row of `width` elements.
+  template <class T>
+  void add_row(const T* row, std::int64_t width) {
+    constexpr std::int64_t line = 64, elements = line / sizeof(T);
+    add(row, line, (width + elements - 1) / elements);
+  }
+  /// The `number`th of `parts` equal parts.
+  [[nodiscard]] std::span<const void* const> part(std::int64_t number, std::int64_t parts) const {
+    const std::int64_t begin = count_ * number / parts, end = count_ * (number + 1) / parts;
+    return {at_.data() + begin, at_.data() + end};
+  }
+
+ private:
+  static constexpr std::int64_t most = 256;
+  std::array<const void*, most> at_;  // as many of them as count_ says
+  std::int64_t count_ = 0;
+};
+
+/// C = D + A B: the small product under the blocked algorithms, on the calling thread. A: [m, k], B: [k, n], C and D:
+/// [m, n] in fp32; D may be C, or nothing. Each element of C is summed in the order of k, by fused multiply-adds where
+/// the CPU has them, whatever the sizes. B should stay in the second-level cache (64 KiB to 512 KiB).
 ///
 /// Of Pairs: k counts pairs, a row of B is a pair of rows, sums are fp32 (VDPBF16PS: subnormal numbers count as zero).
-/// Only where has_pair_products.
+/// Only where has_pair_products. d.data: nullptr for nothing; ahead: nullptr for none.
 template <class T>
-using BlockProduct = void(ProductSizes sizes, Panel<const T> a, Panel<const T> b, Panel<float> c, bool add);
+using BlockProduct = void(ProductSizes sizes, Panel<const T> a, Panel<const T> b, Panel<float> c, Panel<const float> d,
+                          const Lines* ahead);
 
 BlockProduct<float> block_product;
 BlockProduct<Pair> block_product;
@@ -40,6 +73,27 @@ BlockProduct<Pair> block_product;
 BlockProduct<float> block_product_transposed;
 BlockProduct<Pair> block_product_transposed;
 
+/// C = A B, or C += A B.
+inline void block_product(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c, bool add) {
+  block_product(sizes, a, b, c, {add ? c.data : nullptr, c.stride}, nullptr);
+}
+inline void block_product(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c, bool add) {
+  block_product(sizes, a, b, c, {add ? c.data : nullptr, c.stride}, nullptr);
+}
+inline void block_product_transposed(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c,
+                                     bool add) {
+  block_product_transposed(sizes, a, b, c, {add ? c.data : nullptr, c.stride}, nullptr);
+}
+inline void block_product_transposed(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c,
+                                     bool add) {
+  block_product_transposed(sizes, a, b, c, {add ? c.data : nullptr, c.stride}, nullptr);
+}
+
+/// Rows of C that are computed at once: a product of fewer reads B as often.
+extern const std::int64_t product_rows;
+
+/// Whether this CPU has AVX-512 (F and BW).
+extern const bool has_avx512;
 /// Whether this CPU multiplies pairs (AVX512-BF16).
 extern const bool has_pair_products;
 /// Whether products of bf16 are to be those of pairs: GemmChoice::pairs, where the CPU has them.
@@ -51,7 +105,7 @@ void narrow_to_pairs(Panel<float> rows, std::int64_t m, std::int64_t n);
 
 // The versions that the functions above choose from.
 BlockProduct<float> block_product_portable, block_product_transposed_portable;  ///< for any CPU
-BlockProduct<float> block_product_avx512, block_product_transposed_avx512;      ///< AVX-512 (F and BW)
+BlockProduct<float> block_product_avx512, block_product_transposed_avx512;      ///< has_avx512
 BlockProduct<Pair> block_product_avx512, block_product_transposed_avx512;       ///< has_pair_products
 
 }  // namespace trireme::kernels

@@ -26,8 +26,9 @@ struct Tile {
   std::int64_t k;
   Panel<const T> a, b;
   Panel<float> c;
-  bool add;
-  __mmask16 last;  ///< columns of the last sixteen that exist
+  Panel<const float> d;
+  __mmask16 last;                      ///< columns of the last sixteen that exist
+  std::span<const void* const> ahead;  ///< lines to prefetch
 };
 
 // Elements are 32 bits in either case: moved as floats, multiplied as what they are.
@@ -46,34 +47,40 @@ TRIREME_AVX512_INLINE __m512 broadcast(const void* from) {
 /// `height` rows and `width` sixteens of C, held in registers while k runs; the last sixteen is whole unless `masked`.
 /// Inlined with constant sizes only.
 template <bool transposed, class T>
-TRIREME_AVX512_INLINE void tile(const Tile<T>& t, const int height, const int width, const bool masked) {
+TRIREME_AVX512_INLINE void tile(const Tile<T> t, const int height, const int width, const bool masked) {
   __m512 sums[most_rows][most_sixteens];
   TRIREME_UNROLL
   for (int r = 0; r < height; ++r) {
     TRIREME_UNROLL
     for (int v = 0; v < width; ++v) {
-      const float* c = t.c.data + r * t.c.stride + 16 * v;
-      sums[r][v] = !t.add                     ? _mm512_setzero_ps()
-                   : masked && v == width - 1 ? _mm512_maskz_loadu_ps(t.last, c)
-                                              : _mm512_loadu_ps(c);
+      const float* d = t.d.data + r * t.d.stride + 16 * v;
+      sums[r][v] = t.d.data == nullptr        ? _mm512_setzero_ps()
+                   : masked && v == width - 1 ? _mm512_maskz_loadu_ps(t.last, d)
+                                              : _mm512_loadu_ps(d);
     }
   }
-  // The next tile's part of C: in a weight gradient it comes from memory, and k is long enough to fetch it.
-  for (int r = 0; r < height && t.add; ++r) {
-    for (int v = 0; v < width; ++v) __builtin_prefetch(t.c.data + (height + r) * t.c.stride + 16 * v, 1);
-  }
-  for (std::int64_t p = 0; p < t.k; ++p) {
-    __m512 row[most_sixteens];
-    TRIREME_UNROLL
-    for (int v = 0; v < width; ++v) {
-      const T* b = t.b.data + p * t.b.stride + 16 * v;
-      row[v] = masked && v == width - 1 ? _mm512_maskz_loadu_ps(t.last, b) : _mm512_loadu_ps(b);
+  const void* const* line = t.ahead.data();
+  const void* const* const last_line = line + t.ahead.size();
+  const std::int64_t apart = t.k / (last_line - line + 1) + 1;
+  for (std::int64_t p = 0; p < t.k;) {
+    std::int64_t end = t.k;
+    if (line != last_line) {
+      __builtin_prefetch(*line++);
+      end = p + apart < t.k ? p + apart : t.k;
     }
-    TRIREME_UNROLL
-    for (int r = 0; r < height; ++r) {
-      const __m512 x = broadcast(t.a.data + (transposed ? p * t.a.stride + r : r * t.a.stride + p));
+    for (; p < end; ++p) {
+      __m512 row[most_sixteens];
       TRIREME_UNROLL
-      for (int v = 0; v < width; ++v) sums[r][v] = multiply_add(t.a.data, x, row[v], sums[r][v]);
+      for (int v = 0; v < width; ++v) {
+        const T* b = t.b.data + p * t.b.stride + 16 * v;
+        row[v] = masked && v == width - 1 ? _mm512_maskz_loadu_ps(t.last, b) : _mm512_loadu_ps(b);
+      }
+      TRIREME_UNROLL
+      for (int r = 0; r < height; ++r) {
+        const __m512 x = broadcast(t.a.data + (transposed ? p * t.a.stride + r : r * t.a.stride + p));
+        TRIREME_UNROLL
+        for (int v = 0; v < width; ++v) sums[r][v] = multiply_add(t.a.data, x, row[v], sums[r][v]);
+      }
     }
   }
   TRIREME_UNROLL
@@ -114,18 +121,22 @@ TRIREME_AVX512 void any_tile(const Tile<T>& t, int height, int width) {
 }
 
 template <bool transposed, class T>
-void product(ProductSizes s, Panel<const T> a, Panel<const T> b, Panel<float> c, bool add) {
+void product(ProductSizes s, Panel<const T> a, Panel<const T> b, Panel<float> c, Panel<const float> d,
+             const Lines* ahead) {
+  const std::int64_t tiles = (s.n + panel_width - 1) / panel_width * ((s.m + most_rows - 1) / most_rows);
+  std::int64_t number = 0;
   for (std::int64_t j = 0; j < s.n; j += panel_width) {
     const std::int64_t columns = s.n - j < panel_width ? s.n - j : panel_width;
     const auto last = static_cast<__mmask16>(0xffff >> (15 - (columns - 1) % 16));
-    for (std::int64_t i = 0; i < s.m; i += most_rows) {
+    for (std::int64_t i = 0; i < s.m; i += most_rows, ++number) {
       const auto height = static_cast<int>(s.m - i < most_rows ? s.m - i : most_rows);
       any_tile<transposed, T>({.k = s.k,
                                .a = {a.data + (transposed ? i : i * a.stride), a.stride},
                                .b = {b.data + j, b.stride},
                                .c = {c.data + i * c.stride + j, c.stride},
-                               .add = add,
-                               .last = last},
+                               .d = {d.data == nullptr ? nullptr : d.data + i * d.stride + j, d.stride},
+                               .last = last,
+                               .ahead = ahead == nullptr ? std::span<const void* const>() : ahead->part(number, tiles)},
                               height, static_cast<int>((columns + 15) / 16));
     }
   }
@@ -133,19 +144,21 @@ void product(ProductSizes s, Panel<const T> a, Panel<const T> b, Panel<float> c,
 
 }  // namespace
 
-void block_product_avx512(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c, bool add) {
-  product<false>(sizes, a, b, c, add);
+void block_product_avx512(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c,
+                          Panel<const float> d, const Lines* ahead) {
+  product<false>(sizes, a, b, c, d, ahead);
 }
-void block_product_avx512(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c, bool add) {
-  product<false>(sizes, a, b, c, add);
+void block_product_avx512(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c,
+                          Panel<const float> d, const Lines* ahead) {
+  product<false>(sizes, a, b, c, d, ahead);
 }
 void block_product_transposed_avx512(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c,
-                                     bool add) {
-  product<true>(sizes, a, b, c, add);
+                                     Panel<const float> d, const Lines* ahead) {
+  product<true>(sizes, a, b, c, d, ahead);
 }
 void block_product_transposed_avx512(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c,
-                                     bool add) {
-  product<true>(sizes, a, b, c, add);
+                                     Panel<const float> d, const Lines* ahead) {
+  product<true>(sizes, a, b, c, d, ahead);
 }
 
 TRIREME_AVX512 void narrow_to_pairs(Panel<float> rows, std::int64_t m, std::int64_t n) {

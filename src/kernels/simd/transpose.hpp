@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/simd/block_product.hpp"
 #include "kernels/simd/lanes.hpp"
 #include "kernels/simd/rows.hpp"
 
@@ -33,8 +34,8 @@ inline void transpose_square(const T* from, std::int64_t from_stride, float* to,
 
 /// to[c][r] = from[r][c] in fp32, for a matrix of `rows` x `columns`.
 template <class T>
-void transpose(const T* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to,
-               std::int64_t to_stride) {
+void transpose_portable(const T* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to,
+                        std::int64_t to_stride) {
   const std::int64_t whole_rows = rows / 8 * 8;
   const std::int64_t whole_columns = columns / 8 * 8;
   for (std::int64_t r = 0; r < whole_rows; r += 8) {
@@ -47,6 +48,22 @@ void transpose(const T* from, std::int64_t from_stride, std::int64_t rows, std::
       to[c * to_stride + r] = get(from[r * from_stride + c]);
     }
   }
+}
+
+/// The same for numbers of rows and columns that are multiples of 16. Only where has_avx512.
+void transpose_avx512(const float* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to,
+                      std::int64_t to_stride);
+void transpose_avx512(const c10::BFloat16* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,
+                      float* to, std::int64_t to_stride);
+
+/// The same by what the CPU has.
+template <class T>
+void transpose(const T* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to,
+               std::int64_t to_stride) {
+  const std::int64_t r = has_avx512 ? rows / 16 * 16 : 0, c = has_avx512 ? columns / 16 * 16 : 0;
+  transpose_avx512(from, from_stride, r, c, to, to_stride);
+  transpose_portable(from + c, from_stride, r, columns - c, to + c * to_stride, to_stride);
+  transpose_portable(from + r * from_stride, from_stride, rows - r, columns, to + r, to_stride);
 }
 
 }  // namespace trireme::kernels

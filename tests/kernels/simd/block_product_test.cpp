@@ -13,21 +13,30 @@ namespace {
 /// product reads, `type`: the same to libtorch, of which `width` are one T.
 template <class T>
 void compare(BlockProduct<T>* product, bool transposed, at::ScalarType type, std::int64_t width) {
+  Lines ahead;  // more than are kept, and no memory at all: prefetches do not fault
+  ahead.add(nullptr, 64, 300);
   for (const std::int64_t m : {1, 5, 6, 13}) {
     for (const std::int64_t n : {1, 7, 8, 16, 23, 48, 64, 80, 131}) {
       for (const std::int64_t k : {1, 9, 64, 300}) {
         for (const bool add : {false, true}) {
           const at::Tensor a = at::randn({(transposed ? k : m), (transposed ? m : k) + 3, width}).to(type);
           const at::Tensor b = at::randn({k, n + 5, width}).to(type);
-          const at::Tensor c = at::randn({m, n + 2});
+          const at::Tensor c = at::randn({m, n + 2}), other = at::randn({m, n + 4});
           const at::Tensor expected = c.to(at::kDouble);
           const at::Tensor part = expected.slice(1, 0, n);
           const at::Tensor left = (transposed ? a.slice(1, 0, m).transpose(0, 1) : a.slice(1, 0, k)).to(at::kDouble);
           const at::Tensor right = b.slice(1, 0, n).transpose(1, 2).to(at::kDouble);
           const at::Tensor sum = left.reshape({m, k * width}).mm(right.reshape({k * width, n}));
+          // D: nothing, C, another matrix.
+          Panel<const float> d{nullptr, n + 2};
+          if (add)
+            d = m == 6 ? Panel<const float>{other.const_data_ptr<float>(), n + 4}
+                       : Panel<const float>{c.const_data_ptr<float>(), n + 2};
+          if (add && m == 6) part.copy_(other.slice(1, 0, n));
           add ? part.add_(sum) : part.copy_(sum);
           product({m, n, k}, {static_cast<const T*>(a.const_data_ptr()), a.stride(0) / width},
-                  {static_cast<const T*>(b.const_data_ptr()), n + 5}, {c.mutable_data_ptr<float>(), n + 2}, add);
+                  {static_cast<const T*>(b.const_data_ptr()), n + 5}, {c.mutable_data_ptr<float>(), n + 2}, d,
+                  m == 5 ? nullptr : &ahead);
           EXPECT_LT(test::relative_error(c, expected), 1e-6) << m << " " << n << " " << k << " " << add;
         }
       }
