@@ -229,8 +229,7 @@ std::vector<double> measure(const std::vector<std::unique_ptr<Library>>& all, Ki
     }
   }
   std::vector<double> result;
-  for (std::size_t l = 0; l < all.size(); ++l)
-    result.push_back(std::isinf(spent[l]) ? spent[l] : median(seconds[l]));
+  for (std::size_t l = 0; l < all.size(); ++l) result.push_back(std::isinf(spent[l]) ? spent[l] : median(seconds[l]));
   return result;
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/simd/parallel.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/gemm_library.hpp"
 
@@ -193,6 +195,10 @@ GemmChoice parse_gemm_choice(std::string_view text) {
     throw ConfigError(fmt::format("\"{}\" says \"{}\" of pairs: allowed are on and off", text, rest));
   choice.pairs = rest == "on";
   return choice;
+}
+
+std::string measured_with() {
+  return fmt::format("{} {} {}", libraries_version, at::get_num_threads(), worker_count(1 << 20));
 }
 
 GemmChoice measure_gemm() {

@@ -87,7 +87,7 @@ std::string gemm_choice_path() {
   const char* home = std::getenv("HOME");
   if (cache == nullptr && home == nullptr) return "";
   const fs::path base = cache != nullptr ? fs::path(cache) : fs::path(home) / ".cache" / "trireme";
-  const std::string measured = fmt::format("{}{}{}", cpu_type(), libtorch_version(), kernels::libraries_version);
+  const std::string measured = fmt::format("{}{}{}", cpu_type(), libtorch_version(), kernels::measured_with());
   return (base / "gemm" / fmt::format("{:016x}.txt", fnv1a(measured))).string();
 }
 

@@ -21,6 +21,7 @@
 #include "trireme/supervise/stop_signals.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/save/checkpointing.hpp"
+#include "trireme/train/setup/threads.hpp"
 #include "trireme/train/setup/tuned_settings.hpp"
 
 namespace trireme::train::checkpoint_mpi_test {
@@ -83,9 +84,11 @@ TEST_F(Restart, ASignalOnOneRankSavesOnAllAndAsksForARequeue) {
   expect_same_end(unbroken, broken);
 }
 
-/// What `agree_on_gemm` finds kept on this machine from now on.
-void keep_gemm_choice(const mpi::Communicator& world, const std::string& cache, const std::string& choice) {
+/// What `agree_on_gemm` finds kept on this machine from now on, with the threads of `config`.
+void keep_gemm_choice(const mpi::Communicator& world, const config::RunConfig& config, const std::string& cache,
+                      const std::string& choice) {
   setenv("TRIREME_CACHE", cache.c_str(), 1);
+  (void)use_threads(mpi::probe_topology(world), config.device.threads);
   if (world.rank() == 0) {
     fs::create_directories(fs::path(gemm_choice_path()).parent_path());
     std::ofstream(gemm_choice_path()) << choice << '\n';
@@ -97,10 +100,10 @@ TEST_F(Restart, MultipliesWithTheLibrariesOfTheRunBefore) {
   const config::RunConfig unbroken = run("unbroken", steps);
   const config::RunConfig other = run("other", steps);
   config::RunConfig broken = run("broken", 3);
-  keep_gemm_choice(world_, root_ + "/cache", "fp32=blocked,blocked,blocked bf16=at,at,at");
+  keep_gemm_choice(world_, unbroken, root_ + "/cache", "fp32=blocked,blocked,blocked bf16=at,at,at");
   (void)train(unbroken, world_.size());
   (void)train(broken, world_.size());
-  keep_gemm_choice(world_, root_ + "/cache", "fp32=at,at,at bf16=at,at,at");
+  keep_gemm_choice(world_, unbroken, root_ + "/cache", "fp32=at,at,at bf16=at,at,at");
   (void)train(other, world_.size());
   EXPECT_NE(curve(other), curve(unbroken)) << "other libraries, the same bits: this test shows nothing";
   broken.train.steps = steps;
