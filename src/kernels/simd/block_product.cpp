@@ -40,7 +40,7 @@ void tile(const Tile& t, std::span<const void* const> ahead) {
   for (std::int64_t p = 0, line = 0; p < t.k;) {
     std::int64_t end = t.k;
     if (line < lines) {
-      __builtin_prefetch(ahead[static_cast<std::size_t>(line++)]);
+      __builtin_prefetch(ahead[static_cast<std::size_t>(line++)], 0, 2);
       end = std::min(p + apart, t.k);
     }
     for (; p < end; ++p) {

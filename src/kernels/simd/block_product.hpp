@@ -29,7 +29,8 @@ struct ProductSizes {
 };
 
 /// Cache lines to prefetch during a product, spread over its multiply-adds: a burst of them would fill the CPU's line
-/// fill buffers (16 on Intel's), and loads of the product would wait. Those beyond `most` are left out.
+/// fill buffers (16 on Intel's), and loads of the product would wait. They go to the second-level cache: rows that are
+/// a power of two apart would drive each other out of the first. Those beyond `most` are left out.
 class Lines {
  public:
   /// `count` lines, `stride` bytes apart.

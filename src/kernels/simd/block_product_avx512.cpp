@@ -65,7 +65,7 @@ TRIREME_AVX512_INLINE void tile(const Tile<T> t, const int height, const int wid
   for (std::int64_t p = 0; p < t.k;) {
     std::int64_t end = t.k;
     if (line != last_line) {
-      __builtin_prefetch(*line++);
+      __builtin_prefetch(*line++, 0, 2);
       end = p + apart < t.k ? p + apart : t.k;
     }
     for (; p < end; ++p) {
