@@ -12,6 +12,7 @@
 #include "comm/node/shared_windows.hpp"
 #include "comm/sum.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/streaming.hpp"
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/transport.hpp"
 #include "trireme/device/buffer.hpp"
@@ -86,7 +87,7 @@ void SharedMemoryTransport::all_gather(const std::byte* mine, std::byte* whole, 
   std::byte* const own = whole + bytes.begin(rank_);
   if (windows_.find(SharedWindows::Kind::common, whole, bytes.total) != nullptr) {
     barrier(wait);  // nobody reads what was there
-    if (mine != own) copy_bytes(mine, own, bytes.length(rank_));
+    if (mine != own) stream_copy(mine, own, static_cast<std::size_t>(bytes.length(rank_)));
     return barrier(wait);
   }
   if (mine != own) copy_bytes(mine, own, bytes.length(rank_));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -46,6 +47,21 @@ inline void end_of_stream() {
 #ifdef __SSE2__
   _mm_sfence();
 #endif
+}
+
+/// memcpy by non-temporal stores, for what will not be read soon by this core; other threads see it afterwards.
+inline void stream_copy(const std::byte* from, std::byte* to, std::size_t bytes) {
+  const std::size_t head = std::min(bytes, to_next_line(to));
+  const std::size_t end = head + (bytes - head) / cache_line * cache_line;
+  if (head > 0) std::memcpy(to, from, head);
+  for (std::size_t at = head; at < end; at += cache_line) {
+    prefetch<cache_line / sizeof(float), false>(reinterpret_cast<const float*>(from + at));
+    alignas(16) std::byte line[cache_line];
+    std::memcpy(line, from + at, cache_line);
+    stream_line(line, to + at);
+  }
+  end_of_stream();
+  if (end < bytes) std::memcpy(to + end, from + end, bytes - end);
 }
 
 }  // namespace trireme

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "kernels/gemm/pipeline.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/kernels/gemm_library.hpp"
 
 namespace trireme::kernels {
@@ -23,6 +24,7 @@ constexpr std::int64_t ceil_of(std::int64_t n, std::int64_t of) { return (n + of
 /// Terms of one block_product, of `terms` in all: equal parts, so many that a packed panel of 64 columns takes at most
 /// a quarter of the second-level cache, but 128 KiB at least.
 std::int64_t depth_for(std::int64_t terms) {
+  invariant(terms > 0, "a product has terms");
   static const std::int64_t most =
       std::max<std::int64_t>(512, sysconf(_SC_LEVEL2_CACHE_SIZE) / 4 / (panel_width * std::int64_t{sizeof(float)}));
   constexpr std::int64_t even = 16;
