@@ -10,7 +10,6 @@
 // labels: slow
 //
 // timeout: 1800
-#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -112,12 +111,7 @@ Tolerance tolerance_of(const config::RunConfig& config) {
 kernels::GemmChoice draw_gemm(test::Draw& draw) {
   const auto library = [&] {
     const auto drawn = draw.of({kernels::GemmLibrary::at, kernels::GemmLibrary::onednn, kernels::GemmLibrary::blocked});
-    try {
-      (void)kernels::linear(drawn, at::ones({2, 2}), at::ones({2, 2}));
-      return drawn;
-    } catch (const std::exception&) {
-      return kernels::GemmLibrary::at;
-    }
+    return kernels::runs_here(drawn, at::kFloat) ? drawn : kernels::GemmLibrary::at;
   };
   kernels::GemmChoice choice;
   choice.fp32.forward = library();

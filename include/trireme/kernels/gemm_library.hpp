@@ -44,4 +44,7 @@ void blocked_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const G
 [[nodiscard]] at::Tensor linear_backward_input(GemmLibrary library, const at::Tensor& d_y, const at::Tensor& w);
 void linear_backward_weight(GemmLibrary library, const at::Tensor& d_y, const at::Tensor& x, const Grad& grad);
 
+/// Whether it can run on this CPU, for operands of `type`: it is tried.
+[[nodiscard]] bool runs_here(GemmLibrary library, at::ScalarType type);
+
 }  // namespace trireme::kernels

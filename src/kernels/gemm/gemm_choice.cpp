@@ -197,6 +197,18 @@ GemmChoice parse_gemm_choice(std::string_view text) {
   return choice;
 }
 
+bool runs_here(GemmLibrary library, at::ScalarType type) {
+  const at::Tensor x = at::ones({4, 8}, type), w = at::ones({6, 8}, type), d_y = at::ones({4, 6}, type);
+  try {
+    (void)linear(library, x, w);
+    (void)linear_backward_input(library, d_y, w);
+    linear_backward_weight(library, d_y, x, {.tensor = at::zeros({6, 8}), .accumulate = false});
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 std::string measured_with() {
   return fmt::format("{} {} {}", libraries_version, at::get_num_threads(), worker_count(1 << 20));
 }

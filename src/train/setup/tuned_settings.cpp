@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/train/setup/tuned_settings.hpp"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/ones.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,25 +23,19 @@ using kernels::GemmLibrary;
 constexpr const char* gemm_key = "gemm";
 constexpr const char* attention_key = "attention";  ///< of runs on GPUs
 
-void try_out(const kernels::GemmChoice::Products& products, at::ScalarType type) {
-  const at::Tensor x = at::ones({4, 8}, type);
-  const at::Tensor w = at::ones({6, 8}, type);
-  const at::Tensor d_y = at::ones({4, 6}, type);
-  (void)kernels::linear(products.forward, x, w);
-  (void)kernels::linear_backward_input(products.backward_input, d_y, w);
-  kernels::linear_backward_weight(products.backward_weight, d_y, x,
-                                  {.tensor = at::empty({6, 8}, at::kFloat), .accumulate = false});
+bool run_here(const kernels::GemmChoice::Products& products, at::ScalarType type) {
+  return kernels::runs_here(products.forward, type) && kernels::runs_here(products.backward_input, type) &&
+         kernels::runs_here(products.backward_weight, type);
 }
 
 /// The choice in `text` if this CPU can run it.
 std::optional<kernels::GemmChoice> usable(const std::string& text) {
   try {
     const kernels::GemmChoice choice = kernels::parse_gemm_choice(text);
-    try_out(choice.fp32, at::kFloat);
-    try_out(choice.bf16, at::kBFloat16);
-    if (choice.pairs && !kernels::can_multiply_pairs()) return std::nullopt;
-    return choice;
-  } catch (const std::exception&) {
+    const bool all = run_here(choice.fp32, at::kFloat) && run_here(choice.bf16, at::kBFloat16) &&
+                     (!choice.pairs || kernels::can_multiply_pairs());
+    return all ? std::optional(choice) : std::nullopt;
+  } catch (const ConfigError&) {
     return std::nullopt;
   }
 }

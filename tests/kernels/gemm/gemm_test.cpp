@@ -20,16 +20,6 @@ struct Sizes {
   std::int64_t tokens, out, in;
 };
 
-/// Whether `library` can multiply `type` on this CPU.
-bool runs(GemmLibrary library, at::ScalarType type) {
-  try {
-    (void)linear(library, at::randn({8, 8}).to(type), at::randn({8, 8}).to(type));
-    return true;
-  } catch (const std::exception&) {
-    return false;
-  }
-}
-
 void compare_with_fp64(GemmLibrary library, at::ScalarType type, Sizes s, double tolerance) {
   const at::Tensor x = at::randn({s.tokens, 2 * s.in}).to(type).slice(1, 0, s.in);  // rows apart
   const at::Tensor w = at::randn({s.out, s.in}).to(type);
@@ -54,8 +44,8 @@ TEST(Gemm, AgreesWithFp64InEveryLibraryForOddSizes) {
       if (!pairs && library != GemmLibrary::blocked) continue;
       for (const auto& s : {Sizes{1, 1, 1}, Sizes{7, 3, 5}, Sizes{33, 70, 129}, Sizes{20, 2100, 300},
                             Sizes{530, 90, 540}, Sizes{31, 130, 2100}}) {
-        if (runs(library, at::kFloat)) compare_with_fp64(library, at::kFloat, s, 1e-6);
-        if (runs(library, at::kBFloat16)) compare_with_fp64(library, at::kBFloat16, s, 4e-3);
+        if (runs_here(library, at::kFloat)) compare_with_fp64(library, at::kFloat, s, 1e-6);
+        if (runs_here(library, at::kBFloat16)) compare_with_fp64(library, at::kBFloat16, s, 4e-3);
       }
     }
   }
@@ -64,7 +54,7 @@ TEST(Gemm, AgreesWithFp64InEveryLibraryForOddSizes) {
 TEST(Gemm, AddsTheResidual) {
   for (const auto& [library, name] : gemm_libraries) {
     for (const auto type : {at::kFloat, at::kBFloat16}) {
-      if (!runs(library, type)) continue;
+      if (!runs_here(library, type)) continue;
       const at::Tensor x = at::randn({19, 2131}).to(type);
       const at::Tensor w = at::randn({83, 2131}).to(type);
       const at::Tensor residual = at::randn({19, 83}).to(type);
@@ -134,9 +124,9 @@ TEST(GemmChoice, RefusesOtherTexts) {
 TEST(GemmChoice, MeasuredLibrariesRunHere) {
   const GemmChoice choice = measure_gemm();
   for (const auto library : {choice.fp32.forward, choice.fp32.backward_input, choice.fp32.backward_weight})
-    EXPECT_TRUE(runs(library, at::kFloat));
+    EXPECT_TRUE(runs_here(library, at::kFloat));
   for (const auto library : {choice.bf16.forward, choice.bf16.backward_input, choice.bf16.backward_weight})
-    EXPECT_TRUE(runs(library, at::kBFloat16));
+    EXPECT_TRUE(runs_here(library, at::kBFloat16));
 }
 
 }  // namespace
