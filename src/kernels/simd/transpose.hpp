@@ -61,7 +61,7 @@ template <class T>
 void transpose(const T* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, float* to,
                std::int64_t to_stride) {
   const std::int64_t r = has_avx512 ? rows / 16 * 16 : 0, c = has_avx512 ? columns / 16 * 16 : 0;
-  transpose_avx512(from, from_stride, r, c, to, to_stride);
+  if (r > 0 && c > 0) transpose_avx512(from, from_stride, r, c, to, to_stride);
   transpose_portable(from + c, from_stride, r, columns - c, to + c * to_stride, to_stride);
   transpose_portable(from + r * from_stride, from_stride, rows - r, columns, to + r, to_stride);
 }
