@@ -9,7 +9,6 @@
 // timeout: 1200
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -197,9 +196,7 @@ void expect_as_planned(const config::RunConfig& config, Job& job, const Measured
   }
   for (const comm::TrafficTable& counted : found.traffic) test::expect_traffic(counted, planned, "host");
   const planner::Memory memory = planner::replay_memory(job.schedule(), job.model(), job.layout(), options);
-  const Bytes peak = found.peak[Category::activations] - activations_before;
-  const auto slack = config.memory.activation_offload ? memory.activations.value / 100 : 0;  // lanes copy when they can
-  EXPECT_LE(std::abs(peak.value - memory.activations.value), slack) << peak.value << " " << memory.activations.value;
+  test::expect_activations(found.peak[Category::activations] - activations_before, memory, job.lane_threads());
 }
 
 class ContextParity : public test::ParityTest<Case> {
