@@ -25,5 +25,18 @@ TEST(StreamCopy, CopiesWhatMemcpyDoesAndNothingElse) {
   }
 }
 
+TEST(StreamZeros, ClearsWhatMemsetDoesAndNothingElse) {
+  std::vector<std::byte> to(1200), expected(1200);
+  for (const std::size_t bytes : {0, 1, 15, 63, 64, 65, 127, 128, 200, 1000}) {
+    for (std::size_t target = 0; target < cache_line; ++target) {
+      std::fill(to.begin(), to.end(), std::byte{7});
+      std::fill(expected.begin(), expected.end(), std::byte{7});
+      stream_zeros(to.data() + target, bytes);
+      std::memset(expected.data() + target, 0, bytes);
+      ASSERT_EQ(to, expected) << bytes << " bytes from " << target;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trireme

@@ -43,6 +43,16 @@ template <std::int64_t count, bool write, class Element>
 #endif
 }
 
+/// Zeroes a cache line by non-temporal stores, as stream_line.
+[[gnu::always_inline]] inline void stream_zeros(void* to) {
+#ifdef __SSE2__
+  auto* at = static_cast<__m128i*>(to);
+  for (int i = 0; i < 4; ++i) _mm_stream_si128(at + i, _mm_setzero_si128());
+#else
+  std::memset(to, 0, cache_line);
+#endif
+}
+
 inline void end_of_stream() {
 #ifdef __SSE2__
   _mm_sfence();
@@ -62,6 +72,16 @@ inline void stream_copy(const std::byte* from, std::byte* to, std::size_t bytes)
   }
   end_of_stream();
   if (end < bytes) std::memcpy(to + end, from + end, bytes - end);
+}
+
+/// memset(to, 0, bytes), as stream_copy.
+inline void stream_zeros(std::byte* to, std::size_t bytes) {
+  const std::size_t head = std::min(bytes, to_next_line(to));
+  const std::size_t end = head + (bytes - head) / cache_line * cache_line;
+  if (head > 0) std::memset(to, 0, head);
+  for (std::size_t at = head; at < end; at += cache_line) stream_zeros(to + at);
+  end_of_stream();
+  if (end < bytes) std::memset(to + end, 0, bytes - end);
 }
 
 }  // namespace trireme

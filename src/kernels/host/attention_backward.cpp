@@ -79,6 +79,7 @@ template <class Element, class T>
 void statistics(Head<const T> d_out, Head<const T> out, const float* logsumexp, const AttentionShape& s,
                 const Pieces<Element>& w) {
   for (std::int64_t t = 0; t < d_out.count; ++t) {
+    prefetch_row(out, s, t);
     const T* a = d_out.data + t * d_out.stride;
     const T* b = out.data + t * out.stride;
     w.delta[t] =
@@ -118,10 +119,12 @@ void backward_block(std::int64_t begin, const QueryRun& run, const AttentionShap
   }
 }
 
+/// `count` rows of a head, from row `begin` on.
 template <class T>
-void unpack(const float* from, std::int64_t rows, std::int64_t width, T* to, std::int64_t stride) {
-  for (std::int64_t t = 0; t < rows; ++t) {
-    for (std::int64_t d = 0; d < width; ++d) put(to[t * stride + d], from[t * width + d]);
+void unpack(const float* from, std::int64_t begin, std::int64_t count, const AttentionShape& s, Head<T> head) {
+  for (std::int64_t t = begin; t < begin + count; ++t, from += s.head_dim) {
+    prefetch_row<true>(head, s, t);
+    for (std::int64_t d = 0; d < s.head_dim; ++d) put(head.data[t * head.stride + d], from[d]);
   }
 }
 
@@ -145,15 +148,12 @@ void heads(const BackwardArguments<T>& a, const AttentionShape& s, std::int64_t 
       const Head<T> d_q = queries_of(a.d_q, s, sequence, run, head);
       for (std::int64_t begin = 0; begin < run.count; begin += query_block) {
         backward_block(begin, run, s, a.begins(s, sequence, run), w);
-        unpack(w.d_query, std::min(query_block, run.count - begin), s.head_dim, d_q.data + begin * d_q.stride,
-               d_q.stride);
+        unpack(w.d_query, begin, std::min(query_block, run.count - begin), s, d_q);
       }
     }
   }
-  const Head<T> d_k = keys_of(a.d_k, s, sequence, kv_head);
-  const Head<T> d_v = keys_of(a.d_v, s, sequence, kv_head);
-  unpack(w.d_keys, s.seq_len, s.head_dim, d_k.data, d_k.stride);
-  unpack(w.d_values, s.seq_len, s.head_dim, d_v.data, d_v.stride);
+  unpack(w.d_keys, 0, s.seq_len, s, keys_of(a.d_k, s, sequence, kv_head));
+  unpack(w.d_values, 0, s.seq_len, s, keys_of(a.d_v, s, sequence, kv_head));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "kernels/host/attention_head.hpp"
 #include "kernels/simd/pairs.hpp"
 #include "kernels/simd/transpose.hpp"
+#include "trireme/base/streaming.hpp"
 
 /// Heads as operands of block_product. Numbers of rows are whole query blocks or vectors, those of a head_dim in pairs
 /// even.
@@ -21,10 +22,20 @@ void with_element(const AttentionShape& s, const Body& body) {
   body(float{});
 }
 
+/// Prefetches a row of a head some rows ahead: rows lie apart, which no CPU sees coming. write: it will be written.
+template <bool write = false, class T>
+void prefetch_row(Head<T> head, const AttentionShape& s, std::int64_t t) {
+  constexpr std::int64_t ahead = 8;
+  constexpr auto line = static_cast<std::int64_t>(cache_line / sizeof(T));
+  const auto* const row = head.data + std::min(t + ahead, head.count - 1) * head.stride;
+  for (std::int64_t d = 0; d < s.head_dim; d += line) __builtin_prefetch(row + d, write ? 1 : 0);
+}
+
 /// Copies a head to [padded, terms of head_dim], zeros after its rows: a left operand along head_dim.
 template <class T>
 void pack_rows(Head<T> head, const AttentionShape& s, float* to) {
   for (std::int64_t t = 0; t < head.count; ++t) {
+    prefetch_row(head, s, t);
     for (std::int64_t d = 0; d < s.head_dim; ++d) to[t * s.head_dim + d] = get(head.data[t * head.stride + d]);
   }
   std::fill(to + head.count * s.head_dim, to + padded(head.count) * s.head_dim, 0.0F);
@@ -33,6 +44,7 @@ inline void pack_rows(Head<const c10::BFloat16> head, const AttentionShape& s, P
   const auto bytes = static_cast<std::size_t>(s.head_dim) * sizeof(c10::BFloat16);
   const std::int64_t width = s.head_dim / 2;
   for (std::int64_t t = 0; t < head.count; ++t) {
+    prefetch_row(head, s, t);
     std::memcpy(static_cast<void*>(to + t * width), head.data + t * head.stride, bytes);
   }
   std::fill(to + head.count * width, to + padded(head.count) * width, Pair{0, 0});

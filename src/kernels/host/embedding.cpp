@@ -8,6 +8,7 @@
 #include "kernels/simd/lanes.hpp"
 #include "kernels/simd/parallel.hpp"
 #include "kernels/simd/rows.hpp"
+#include "trireme/base/streaming.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -67,8 +68,10 @@ void embedding_scatter_add(const at::Tensor& ids, const at::Tensor& d_out, const
   if (d_out.is_cuda()) return cuda::embedding_scatter_add(ids, d_out, d_table);
   const auto* id = expect_ids(ids, to.count);
   if (!d_table.accumulate) {
-    parallel_chunks(to.count * to.width, 1 << 16,
-                    [=](std::int64_t begin, std::int64_t end) { std::fill(to.data + begin, to.data + end, 0.0F); });
+    parallel_chunks(to.count * to.width, 1 << 16, [=](std::int64_t begin, std::int64_t end) {
+      stream_zeros(reinterpret_cast<std::byte*>(to.data + begin),
+                   static_cast<std::size_t>(end - begin) * sizeof(float));
+    });
   }
   const auto groups = group_by_id(id, ids.size(0));
   with_type(d_out, [&]<class T>(T) {

@@ -44,6 +44,29 @@ TRIREME_AVX512_INLINE __m512 broadcast(const void* from) {
   return _mm512_set1_ps(element);
 }
 
+/// Row r, from two base addresses and multiples of the stride that an address can have.
+template <class T>
+TRIREME_AVX512_INLINE const T* row_of(const T* rows, std::int64_t stride, int r) {
+  return r < 3 ? rows + r * stride : (rows + 3 * stride) + (r - 3) * stride;
+}
+
+/// Adds one term of k to a tile's sums. a: its elements in rows of A that lie `a_stride` apart, or next to each other;
+/// b: its row of B.
+template <bool transposed, class T>
+TRIREME_AVX512_INLINE void add_term(__m512 (&sums)[most_rows][most_sixteens], const T* a, std::int64_t a_stride,
+                                    const T* b, const int height, const int width, const bool masked, __mmask16 last) {
+  __m512 row[most_sixteens];
+  TRIREME_UNROLL
+  for (int v = 0; v < width; ++v)
+    row[v] = masked && v == width - 1 ? _mm512_maskz_loadu_ps(last, b + 16 * v) : _mm512_loadu_ps(b + 16 * v);
+  TRIREME_UNROLL
+  for (int r = 0; r < height; ++r) {
+    const __m512 x = broadcast(transposed ? a + r : row_of(a, a_stride, r));
+    TRIREME_UNROLL
+    for (int v = 0; v < width; ++v) sums[r][v] = multiply_add(a, x, row[v], sums[r][v]);
+  }
+}
+
 /// `height` rows and `width` sixteens of C, held in registers while k runs; the last sixteen is whole unless `masked`.
 /// Inlined with constant sizes only.
 template <bool transposed, class T>
@@ -59,29 +82,30 @@ TRIREME_AVX512_INLINE void tile(const Tile<T> t, const int height, const int wid
                                               : _mm512_loadu_ps(d);
     }
   }
-  const void* const* line = t.ahead.data();
-  const void* const* const last_line = line + t.ahead.size();
-  const std::int64_t apart = t.k / (last_line - line + 1) + 1;
-  for (std::int64_t p = 0; p < t.k;) {
-    std::int64_t end = t.k;
-    if (line != last_line) {
-      __builtin_prefetch(*line++, 0, 2);
-      end = p + apart < t.k ? p + apart : t.k;
+  // A whole tile's terms go in groups, and with each the next cache line of one row of A after the other.
+  const bool whole = !masked && height == most_rows && width == most_sixteens;
+  const int group = whole ? 8 : 1;
+  constexpr std::int64_t line = 16;
+  const std::int64_t groups = t.k / group, lines = static_cast<std::int64_t>(t.ahead.size());
+  const T *a = t.a.data, *b = t.b.data;
+  const void* const* ahead = t.ahead.data();
+  std::int64_t due = 0;  // of a line, in as many parts as there are groups
+  for (std::int64_t g = 0; g < groups; ++g) {
+    for (due += lines; due >= groups; due -= groups) __builtin_prefetch(*ahead++, 0, 2);
+    TRIREME_UNROLL
+    for (int u = 0; u < group; ++u) {
+      if (whole && !transposed && u < height) __builtin_prefetch(row_of(a, t.a.stride, u) + line);
+      add_term<transposed>(sums, a + (transposed ? 0 : u), t.a.stride, b, height, width, masked, t.last);
+      b += t.b.stride;
+      if (transposed) a += t.a.stride;
     }
-    for (; p < end; ++p) {
-      __m512 row[most_sixteens];
-      TRIREME_UNROLL
-      for (int v = 0; v < width; ++v) {
-        const T* b = t.b.data + p * t.b.stride + 16 * v;
-        row[v] = masked && v == width - 1 ? _mm512_maskz_loadu_ps(t.last, b) : _mm512_loadu_ps(b);
-      }
-      TRIREME_UNROLL
-      for (int r = 0; r < height; ++r) {
-        const __m512 x = broadcast(t.a.data + (transposed ? p * t.a.stride + r : r * t.a.stride + p));
-        TRIREME_UNROLL
-        for (int v = 0; v < width; ++v) sums[r][v] = multiply_add(t.a.data, x, row[v], sums[r][v]);
-      }
-    }
+    if (!transposed) a += group;
+    asm("" : "+r"(a), "+r"(b));  // or the compiler keeps a pointer to each row, more than there are registers
+  }
+  for (std::int64_t p = groups * group; p < t.k; ++p) {
+    add_term<transposed>(sums, a, t.a.stride, b, height, width, masked, t.last);
+    b += t.b.stride;
+    a += transposed ? t.a.stride : 1;
   }
   TRIREME_UNROLL
   for (int r = 0; r < height; ++r) {
