@@ -9,8 +9,8 @@ Speed: hidden 512, intermediate 1376, 8 layers, 8 heads, 4 key and value heads, 
 of 1 thread, 2 sequences each a step. The peer is PyTorch's fully_shard over gloo with fused AdamW; its own tokens per
 second and the machine's GEMM rates are printed, so that a weak peer shows: libtorch's, and those of `trireme doctor`.
 Runs alternate, so that a slow moment of a shared machine strikes both. The share of the product rate is a rank's FLOP/s
-in products (6 a weight and token but for the embedding, and attention's, causal) over the best rate of its precision;
-rates are measured again before every precision, by one process beside nothing.
+in products (6 a weight and token but for the embedding, and attention's, causal) over the best rate of its precision,
+which one process beside nothing measures anew before every run, because a machine's clock drifts; the median of shares.
 
 PyTorch 2.11 goes into a virtual environment in ${TRIREME_CACHE:-~/.cache/trireme}, made at the first run by pip with
 whatever index it is configured for (a CPU build is enough)."""
@@ -141,22 +141,24 @@ class Comparison:
         return {**rates, "fp32, doctor": int(fp32), "bf16, doctor": int(bf16)}
 
     def speed(self, precision):
-        rates = {name: rate for name, rate in self.rates().items() if name.startswith(precision)}
-        print("GFLOP/s of one thread: " + "; ".join(f"{name} {rate}" for name, rate in rates.items()), flush=True)
-        ours, theirs = [], []
+        ours, theirs, best = [], [], []
         for repeat in range(self.a.repeats):
+            rates = {name: rate for name, rate in self.rates().items() if name.startswith(precision)}
+            best.append(max(rates.values()))
             ours.append(self.tokens_per_second(self.trireme(precision)))
             theirs.append(self.tokens_per_second(self.peer(precision)))
+            print("GFLOP/s of one thread: " + "; ".join(f"{name} {rate}" for name, rate in rates.items()), flush=True)
             print(f"{precision} run {repeat + 1}: Trireme {ours[-1]:.0f} tokens/s, PyTorch FSDP2 {theirs[-1]:.0f} tokens/s, "
                   f"ratio {ours[-1] / theirs[-1]:.2f}", flush=True)
         ratio = statistics.median(a / b for a, b in zip(ours, theirs))
         print(f"{precision}: Trireme {statistics.median(ours):.0f} tokens/s, PyTorch FSDP2 {statistics.median(theirs):.0f} tokens/s, "
               f"median ratio {ratio:.2f}", flush=True)
         if self.a.threads == 1:
-            gflops = [statistics.median(rows) / self.a.ranks * product_flops(self.shape) / 1e9 for rows in (ours, theirs)]
-            best = max(rates.values())
-            print(f"{precision}: {gflops[0]:.0f} GFLOP/s of a rank in products, {gflops[0] / best:.1%} of the best product rate; "
-                  f"PyTorch FSDP2 {gflops[1]:.0f}, {gflops[1] / best:.1%}", flush=True)
+            flops = product_flops(self.shape) / self.a.ranks / 1e9
+            shares = [statistics.median(a * flops / b for a, b in zip(rows, best)) for rows in (ours, theirs)]
+            print(f"{precision}: {statistics.median(ours) * flops:.0f} GFLOP/s of a rank in products, {shares[0]:.1%} of the best "
+                  f"product rate ({statistics.median(best):.0f}); PyTorch FSDP2 {statistics.median(theirs) * flops:.0f}, "
+                  f"{shares[1]:.1%}", flush=True)
 
     def parity(self):
         """True when both curves agree."""
