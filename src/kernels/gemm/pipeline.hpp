@@ -7,13 +7,15 @@
 #include <algorithm>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/gemm/packing.hpp"
 #include "kernels/simd/parallel.hpp"
 #include "kernels/simd/transpose.hpp"
 
-/// Packing as part of multiplying: while one panel is multiplied, the next is packed, a few rows after every tile,
-/// whose cache lines were prefetched during the tile before. Packed at once, a panel is read at the latency of memory.
+/// Packing as part of multiplying: while one panel is multiplied, the next is packed, a few rows during every tile
+/// where packing is copying, or else after it, when their cache lines were prefetched during the tile before. Packed at
+/// once, a panel is read at the latency of memory.
 namespace trireme::kernels {
 
 /// A part of a matrix packed row by row: element j of row k goes to to[k * stride + j]. Of pairs, two rows make one.
@@ -30,6 +32,16 @@ class PackedRows {
       lines.add_row(from_[part_.row + row] + part_.begin, part_.width);
   }
   void pack(std::int64_t step) const { pack_row(from_, part_, step, to_.data + step * to_.stride); }
+  static constexpr bool copies = std::is_same_v<Element, T>;  ///< whether packing is copying
+  /// Packs steps [begin, end), but for the copies that it returns: whole cache lines.
+  [[nodiscard]] Copies pack(std::int64_t begin, std::int64_t end) const requires copies {
+    const std::int64_t lines = part_.width / Copies::elements, whole = lines * Copies::elements;
+    const Panel<const float> from{from_[part_.row + begin] + part_.begin, from_.stride};
+    const Panel<float> to{to_.data + begin * to_.stride, to_.stride};
+    for (std::int64_t step = 0; step < end - begin && whole < part_.width; ++step)
+      copy_row(from.data + step * from.stride + whole, to.data + step * to.stride + whole, part_.width - whole);
+    return Copies(from, to, end - begin, lines);
+  }
 
  private:
   Rows<const T> from_;
@@ -43,6 +55,7 @@ template <class T>
 class PackedColumns {
  public:
   static constexpr std::int64_t ahead = 2;
+  static constexpr bool copies = false;
   PackedColumns(Rows<const T> from, Part part, Panel<float> to) : from_(from), part_(part), to_(to) {}
   [[nodiscard]] std::int64_t steps() const { return (part_.width + columns - 1) / columns; }
   void add_lines(std::int64_t step, Lines& lines) const {
@@ -55,7 +68,7 @@ class PackedColumns {
   }
 
  private:
-  static constexpr std::int64_t columns = 64 / sizeof(T);
+  static constexpr std::int64_t columns = cache_line / sizeof(T);
   Rows<const T> from_;
   Part part_;
   Panel<float> to_;
@@ -67,7 +80,7 @@ void pack_all(const Packed& packed) {
   for (std::int64_t step = 0; step < packed.steps(); ++step) {
     Lines lines;
     if (step + Packed::ahead < packed.steps()) packed.add_lines(step + Packed::ahead, lines);
-    for (const void* line : lines.part(0, 1)) __builtin_prefetch(line);
+    for (const void* line : lines.all()) __builtin_prefetch(line);
     packed.pack(step);
   }
 }
@@ -80,11 +93,20 @@ class PackedMeanwhile {
   PackedMeanwhile(std::optional<Packed> packed, std::int64_t tiles)
       : packed_(std::move(packed)), steps_(packed_ ? packed_->steps() : 0), tiles_(tiles) {}
 
-  void before_tile(Lines& lines) {
-    for (const std::int64_t upto = due(tile_ + 2); asked_ < upto; ++asked_) packed_->add_lines(asked_, lines);
+  void before_tile(Interleaved& during) {
+    ++tile_;
+    if constexpr (Packed::copies) {
+      const std::int64_t upto = due(tile_);
+      if (packed_steps_ < upto) during.copies = packed_->pack(std::exchange(packed_steps_, upto), upto);
+    } else {
+      for (const std::int64_t upto = due(tile_ + 1); prefetched_ < upto; ++prefetched_)
+        packed_->add_lines(prefetched_, during.prefetches);
+    }
   }
   void after_tile() {
-    for (const std::int64_t upto = due(++tile_); packed_steps_ < upto; ++packed_steps_) packed_->pack(packed_steps_);
+    if constexpr (!Packed::copies) {
+      for (const std::int64_t upto = due(tile_); packed_steps_ < upto; ++packed_steps_) packed_->pack(packed_steps_);
+    }
   }
 
  private:
@@ -95,7 +117,8 @@ class PackedMeanwhile {
 
   std::optional<Packed> packed_;
   std::int64_t steps_, tiles_;
-  std::int64_t tile_ = 0, asked_ = 0, packed_steps_ = 0;
+  std::int64_t tile_ = 0;  // tiles that were begun
+  std::int64_t prefetched_ = 0, packed_steps_ = 0;
 };
 
 /// How many tiles multiply() has for m rows.
@@ -106,19 +129,20 @@ template <bool transposed, class Element, class Packed>
 void multiply(ProductSizes s, Panel<const Element> a, Panel<const Element> b, Panel<float> c, Panel<const float> d,
               PackedMeanwhile<Packed>& meanwhile) {
   for (std::int64_t i = 0; i < s.m; i += product_rows) {
-    Lines ahead;
+    Interleaved during;
+    Lines& ahead = during.prefetches;
     for (std::int64_t row = i + product_rows; row < std::min(s.m, i + 2 * product_rows); ++row) {
       ahead.add_row(c.data + row * c.stride, s.n);
       if (d.data != nullptr && d.data != c.data) ahead.add_row(d.data + row * d.stride, s.n);
     }
-    meanwhile.before_tile(ahead);
+    meanwhile.before_tile(during);
     const ProductSizes sizes{std::min(product_rows, s.m - i), s.n, s.k};
     const Panel<float> rows{c.data + i * c.stride, c.stride};
     const Panel<const float> sum_with{d.data == nullptr ? nullptr : d.data + i * d.stride, d.stride};
     if constexpr (transposed) {
-      block_product_transposed(sizes, {a.data + i, a.stride}, b, rows, sum_with, &ahead);
+      block_product_transposed(sizes, {a.data + i, a.stride}, b, rows, sum_with, &during);
     } else {
-      block_product(sizes, {a.data + i * a.stride, a.stride}, b, rows, sum_with, &ahead);
+      block_product(sizes, {a.data + i * a.stride, a.stride}, b, rows, sum_with, &during);
     }
     meanwhile.after_tile();
   }

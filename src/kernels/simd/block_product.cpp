@@ -25,22 +25,33 @@ struct Tile {
   Panel<const float> b;
   Panel<float> c;
   Panel<const float> d;
+  std::span<const void* const> prefetches = {};
+  Copies* copies = nullptr;
+  std::int64_t lines = 0;  ///< of copies
 };
+
+void copy(Copies::Line line) {
+  __builtin_prefetch(line.next);
+  for (std::int64_t i = 0; i < Copies::elements; i += 8) store(line.to + i, load(line.from + i, All{}), All{});
+}
 
 /// A tile of C of Height rows and Width eights, held in registers while k runs.
 template <int Height, int Width>
-void tile(const Tile& t, std::span<const void* const> ahead) {
+void tile(const Tile& t) {
   Eight sums[Height][Width];
   for (int r = 0; r < Height; ++r) {
     for (int v = 0; v < Width; ++v)
       sums[r][v] = t.d.data != nullptr ? load(t.d.data + r * t.d.stride + 8 * v, All{}) : Eight{};
   }
-  const auto lines = static_cast<std::int64_t>(ahead.size());
-  const std::int64_t apart = t.k / (lines + 1) + 1;
-  for (std::int64_t p = 0, line = 0; p < t.k;) {
+  const auto prefetches = static_cast<std::int64_t>(t.prefetches.size());
+  const std::int64_t events = std::max(prefetches, t.lines), apart = t.k / (events + 1) + 1;
+  std::int64_t event = 0;
+  for (std::int64_t p = 0; p < t.k;) {
     std::int64_t end = t.k;
-    if (line < lines) {
-      __builtin_prefetch(ahead[static_cast<std::size_t>(line++)], 0, 2);
+    if (event < events) {
+      if (event < prefetches) __builtin_prefetch(t.prefetches[static_cast<std::size_t>(event)], 0, 2);
+      if (event < t.lines) copy(t.copies->next());
+      ++event;
       end = std::min(p + apart, t.k);
     }
     for (; p < end; ++p) {
@@ -52,6 +63,7 @@ void tile(const Tile& t, std::span<const void* const> ahead) {
       }
     }
   }
+  for (; event < t.lines; ++event) copy(t.copies->next());
   for (int r = 0; r < Height; ++r) {
     for (int v = 0; v < Width; ++v) store(t.c.data + r * t.c.stride + 8 * v, sums[r][v], All{});
   }
@@ -59,37 +71,50 @@ void tile(const Tile& t, std::span<const void* const> ahead) {
 
 /// Up to six rows of Width eights.
 template <int Width>
-void rows_of_tile(std::int64_t height, const Tile& t, std::span<const void* const> ahead = {}) {
+void rows_of_tile(std::int64_t height, const Tile& t) {
   constexpr decltype(&tile<1, Width>) by_height[] = {tile<1, Width>, tile<2, Width>, tile<3, Width>,
                                                      tile<4, Width>, tile<5, Width>, tile<6, Width>};
-  by_height[height - 1](t, ahead);
+  by_height[height - 1](t);
 }
 
-/// A product; `lines` are spread over its tiles.
+/// A product; what is interleaved is spread over its tiles.
 class Product {
  public:
-  Product(ProductSizes s, Left a, Panel<const float> b, Panel<float> c, Panel<const float> d, const Lines* ahead)
-      : s_(s), a_(a), b_(b), c_(c), d_(d), ahead_(ahead), tiles_((s.n + 15) / 16 * ((s.m + 5) / 6)) {}
+  Product(ProductSizes s, Left a, Panel<const float> b, Panel<float> c, Panel<const float> d, Interleaved* interleaved)
+      : s_(s), a_(a), b_(b), c_(c), d_(d), interleaved_(interleaved) {
+    if (interleaved == nullptr) return;
+    const std::int64_t tiles = (s.n / 16 + s.n % 16 / 8) * ((s.m + 5) / 6);  // but for those of last_columns
+    prefetches_ = Share(static_cast<std::int64_t>(interleaved->prefetches.all().size()), tiles);
+    ahead_ = interleaved->prefetches.all().data();
+    copies_ = Share(interleaved->copies.count(), tiles);
+  }
 
   void run() {
     std::int64_t j = 0;
     for (; j + 16 <= s_.n; j += 16) columns<2>(j);
     for (; j + 8 <= s_.n; j += 8) columns<1>(j);
     if (j < s_.n) last_columns(j);
+    if (s_.n < 8) {
+      for (copies_.begin_part(); copies_.due();) copy(interleaved_->copies.next());
+    }
   }
 
  private:
   /// Width eights of C's columns, all rows: six rows at a time, then those left.
   template <int Width>
   void columns(std::int64_t j) {
-    for (std::int64_t i = 0; i < s_.m; i += 6, ++tile_) {
+    for (std::int64_t i = 0; i < s_.m; i += 6) {
+      const auto here = static_cast<std::size_t>(prefetches_.part());
       rows_of_tile<Width>(std::min<std::int64_t>(6, s_.m - i),
                           {.k = s_.k,
                            .a = a_.from(i, 0),
                            .b = {b_.data + j, b_.stride},
                            .c = {c_.data + i * c_.stride + j, c_.stride},
-                           .d = d_.data == nullptr ? d_ : Panel<const float>{d_.data + i * d_.stride + j, d_.stride}},
-                          ahead_ == nullptr ? std::span<const void* const>() : ahead_->part(tile_, tiles_));
+                           .d = d_.data == nullptr ? d_ : Panel<const float>{d_.data + i * d_.stride + j, d_.stride},
+                           .prefetches = {ahead_, here},
+                           .copies = interleaved_ == nullptr ? nullptr : &interleaved_->copies,
+                           .lines = copies_.part()});
+      ahead_ += here;
     }
   }
 
@@ -126,8 +151,9 @@ class Product {
   Panel<const float> b_;
   Panel<float> c_;
   Panel<const float> d_;
-  const Lines* ahead_;
-  std::int64_t tiles_, tile_ = 0;
+  Interleaved* interleaved_;
+  Share prefetches_{0, 1}, copies_{0, 1};
+  const void* const* ahead_ = nullptr;
 };
 
 }  // namespace
@@ -137,30 +163,31 @@ const std::int64_t product_rows = has_avx512 ? 6 : 24;
 const bool has_pair_products = has_avx512 && __builtin_cpu_supports("avx512bf16");
 
 void block_product_portable(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c,
-                            Panel<const float> d, const Lines* ahead) {
-  Product(sizes, {.at = a.data, .row = a.stride, .column = 1}, b, c, d, ahead).run();
+                            Panel<const float> d, Interleaved* interleaved) {
+  Product(sizes, {.at = a.data, .row = a.stride, .column = 1}, b, c, d, interleaved).run();
 }
 void block_product_transposed_portable(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c,
-                                       Panel<const float> d, const Lines* ahead) {
-  Product(sizes, {.at = a.data, .row = 1, .column = a.stride}, b, c, d, ahead).run();
+                                       Panel<const float> d, Interleaved* interleaved) {
+  Product(sizes, {.at = a.data, .row = 1, .column = a.stride}, b, c, d, interleaved).run();
 }
 
 void block_product(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c, Panel<const float> d,
-                   const Lines* ahead) {
-  has_avx512 ? block_product_avx512(sizes, a, b, c, d, ahead) : block_product_portable(sizes, a, b, c, d, ahead);
+                   Interleaved* interleaved) {
+  has_avx512 ? block_product_avx512(sizes, a, b, c, d, interleaved)
+             : block_product_portable(sizes, a, b, c, d, interleaved);
 }
 void block_product_transposed(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c,
-                              Panel<const float> d, const Lines* ahead) {
-  has_avx512 ? block_product_transposed_avx512(sizes, a, b, c, d, ahead)
-             : block_product_transposed_portable(sizes, a, b, c, d, ahead);
+                              Panel<const float> d, Interleaved* interleaved) {
+  has_avx512 ? block_product_transposed_avx512(sizes, a, b, c, d, interleaved)
+             : block_product_transposed_portable(sizes, a, b, c, d, interleaved);
 }
 void block_product(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c, Panel<const float> d,
-                   const Lines* ahead) {
-  block_product_avx512(sizes, a, b, c, d, ahead);
+                   Interleaved* interleaved) {
+  block_product_avx512(sizes, a, b, c, d, interleaved);
 }
 void block_product_transposed(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c,
-                              Panel<const float> d, const Lines* ahead) {
-  block_product_transposed_avx512(sizes, a, b, c, d, ahead);
+                              Panel<const float> d, Interleaved* interleaved) {
+  block_product_transposed_avx512(sizes, a, b, c, d, interleaved);
 }
 
 }  // namespace trireme::kernels

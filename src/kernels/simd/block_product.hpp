@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <span>
 
+#include "trireme/base/streaming.hpp"
+
 namespace trireme::kernels {
 
 /// The width that keeps block_product at full speed: n a multiple of it, and B's rows that far apart.
@@ -43,14 +45,11 @@ class Lines {
   /// A row of `width` elements.
   template <class T>
   void add_row(const T* row, std::int64_t width) {
-    constexpr std::int64_t line = 64, elements = line / sizeof(T);
+    constexpr auto line = static_cast<std::int64_t>(cache_line);
+    constexpr std::int64_t elements = line / std::int64_t{sizeof(T)};
     add(row, line, (width + elements - 1) / elements);
   }
-  /// The `number`th of `parts` equal parts.
-  [[nodiscard]] std::span<const void* const> part(std::int64_t number, std::int64_t parts) const {
-    const std::int64_t begin = count_ * number / parts, end = count_ * (number + 1) / parts;
-    return {at_.data() + begin, at_.data() + end};
-  }
+  [[nodiscard]] std::span<const void* const> all() const { return {at_.data(), at_.data() + count_}; }
 
  private:
   static constexpr std::int64_t most = 256;
@@ -58,15 +57,88 @@ class Lines {
   std::int64_t count_ = 0;
 };
 
+/// Rows to copy during a product, a cache line at a time: loads of the product leave half of the CPU's load slots free
+/// and all of its store slots. A line's place in the row after it is prefetched when it is copied.
+class Copies {
+ public:
+  struct Line {
+    const float *from, *next;
+    float* to;
+  };
+  static constexpr std::int64_t elements = cache_line / sizeof(float);  ///< of a line
+
+  Copies() = default;
+  /// The first `lines` cache lines' worth of each of `rows` rows.
+  Copies(Panel<const float> from, Panel<float> to, std::int64_t rows, std::int64_t lines)
+      : from_(from.data),
+        to_(to.data),
+        lines_(lines),
+        left_(lines),
+        stride_(from.stride),
+        from_skip_(from.stride - lines * elements),
+        to_skip_(to.stride - lines * elements),
+        count_(rows * lines) {}
+  [[nodiscard]] std::int64_t count() const { return count_; }
+
+  /// The next line; at most count() times.
+  [[gnu::always_inline]] Line next() {
+    const Line line{from_, from_ + stride_, to_};
+    from_ += elements;
+    to_ += elements;
+    if (--left_ == 0) {
+      left_ = lines_;
+      from_ += from_skip_;
+      to_ += to_skip_;
+    }
+    return line;
+  }
+
+ private:
+  const float* from_ = nullptr;
+  float* to_ = nullptr;
+  std::int64_t lines_ = 0, left_ = 0, stride_ = 0, from_skip_ = 0, to_skip_ = 0, count_ = 0;
+};
+
+/// What a product does beside its multiply-adds, spread over them.
+struct Interleaved {
+  Lines prefetches;
+  Copies copies;
+};
+
+/// Counts out a number in equal parts.
+class Share {
+ public:
+  /// Of 0 parts, a first one is all.
+  Share(std::int64_t count, std::int64_t parts) : count_(count), parts_(parts > 0 ? parts : 1) {}
+  /// for (share.begin_part(); share.due();): as many as the next part has.
+  [[gnu::always_inline]] void begin_part() { due_ += count_; }
+  [[gnu::always_inline]] bool due() {
+    if (due_ < parts_) return false;
+    due_ -= parts_;
+    return true;
+  }
+  /// As many as the next part has.
+  [[gnu::always_inline]] std::int64_t part() {
+    if (parts_ == 1 || count_ == 0) return count_;
+    due_ += count_;
+    const std::int64_t n = due_ / parts_;
+    due_ -= n * parts_;
+    return n;
+  }
+
+ private:
+  std::int64_t count_, parts_, due_ = 0;  // due: parts_ times as many as are due
+};
+
 /// C = D + A B: the small product under the blocked algorithms, on the calling thread. A: [m, k], B: [k, n], C and D:
 /// [m, n] in fp32; D may be C, or nothing. Each element of C is summed in the order of k, by fused multiply-adds where
 /// the CPU has them, whatever the sizes. B should stay in the second-level cache (64 KiB to 512 KiB).
 ///
 /// Of Pairs: k counts pairs, a row of B is a pair of rows, sums are fp32 (VDPBF16PS: subnormal numbers count as zero).
-/// Only where has_pair_products. d.data: nullptr for nothing; ahead: nullptr for none.
+/// Only where has_pair_products. d.data: nullptr for nothing; interleaved: nullptr for none.
 template <class T>
 using BlockProduct = void(ProductSizes sizes, Panel<const T> a, Panel<const T> b, Panel<float> c, Panel<const float> d,
-                          const Lines* ahead);
+                          Interleaved* interleaved);
 
 BlockProduct<float> block_product;
 BlockProduct<Pair> block_product;

@@ -27,8 +27,10 @@ struct Tile {
   Panel<const T> a, b;
   Panel<float> c;
   Panel<const float> d;
-  __mmask16 last;                      ///< columns of the last sixteen that exist
-  std::span<const void* const> ahead;  ///< lines to prefetch
+  __mmask16 last;  ///< columns of the last sixteen that exist
+  std::span<const void* const> prefetches;
+  Copies* copies;
+  std::int64_t lines;  ///< of copies
 };
 
 // Elements are 32 bits in either case: moved as floats, multiplied as what they are.
@@ -67,6 +69,11 @@ TRIREME_AVX512_INLINE void add_term(__m512 (&sums)[most_rows][most_sixteens], co
   }
 }
 
+TRIREME_AVX512_INLINE void copy(Copies::Line line) {
+  __builtin_prefetch(line.next);
+  _mm512_storeu_ps(line.to, _mm512_loadu_ps(line.from));
+}
+
 /// `height` rows and `width` sixteens of C, held in registers while k runs; the last sixteen is whole unless `masked`.
 /// Inlined with constant sizes only.
 template <bool transposed, class T>
@@ -85,13 +92,14 @@ TRIREME_AVX512_INLINE void tile(const Tile<T> t, const int height, const int wid
   // A whole tile's terms go in groups, and with each the next cache line of one row of A after the other.
   const bool whole = !masked && height == most_rows && width == most_sixteens;
   const int group = whole ? 8 : 1;
-  constexpr std::int64_t line = 16;
-  const std::int64_t groups = t.k / group, lines = static_cast<std::int64_t>(t.ahead.size());
+  constexpr auto line = static_cast<std::int64_t>(cache_line / sizeof(T));
+  const std::int64_t groups = t.k / group;
   const T *a = t.a.data, *b = t.b.data;
-  const void* const* ahead = t.ahead.data();
-  std::int64_t due = 0;  // of a line, in as many parts as there are groups
+  const void* const* ahead = t.prefetches.data();
+  Share prefetches(static_cast<std::int64_t>(t.prefetches.size()), groups), copies(t.lines, groups);
   for (std::int64_t g = 0; g < groups; ++g) {
-    for (due += lines; due >= groups; due -= groups) __builtin_prefetch(*ahead++, 0, 2);
+    for (prefetches.begin_part(); prefetches.due();) __builtin_prefetch(*ahead++, 0, 2);
+    for (copies.begin_part(); copies.due();) copy(t.copies->next());
     TRIREME_UNROLL
     for (int u = 0; u < group; ++u) {
       if (whole && !transposed && u < height) __builtin_prefetch(row_of(a, t.a.stride, u) + line);
@@ -101,6 +109,9 @@ TRIREME_AVX512_INLINE void tile(const Tile<T> t, const int height, const int wid
     }
     if (!transposed) a += group;
     asm("" : "+r"(a), "+r"(b));  // or the compiler keeps a pointer to each row, more than there are registers
+  }
+  if (groups == 0) {
+    for (copies.begin_part(); copies.due();) copy(t.copies->next());
   }
   for (std::int64_t p = groups * group; p < t.k; ++p) {
     add_term<transposed>(sums, a, t.a.stride, b, height, width, masked, t.last);
@@ -146,22 +157,30 @@ TRIREME_AVX512 void any_tile(const Tile<T>& t, int height, int width) {
 
 template <bool transposed, class T>
 void product(ProductSizes s, Panel<const T> a, Panel<const T> b, Panel<float> c, Panel<const float> d,
-             const Lines* ahead) {
+             Interleaved* interleaved) {
   const std::int64_t tiles = (s.n + panel_width - 1) / panel_width * ((s.m + most_rows - 1) / most_rows);
-  std::int64_t number = 0;
+  const std::span<const void* const> lines =
+      interleaved == nullptr ? std::span<const void* const>() : interleaved->prefetches.all();
+  Share prefetches(static_cast<std::int64_t>(lines.size()), tiles);
+  Share copies(interleaved == nullptr ? 0 : interleaved->copies.count(), tiles);
+  const void* const* ahead = lines.data();
   for (std::int64_t j = 0; j < s.n; j += panel_width) {
     const std::int64_t columns = s.n - j < panel_width ? s.n - j : panel_width;
     const auto last = static_cast<__mmask16>(0xffff >> (15 - (columns - 1) % 16));
-    for (std::int64_t i = 0; i < s.m; i += most_rows, ++number) {
+    for (std::int64_t i = 0; i < s.m; i += most_rows) {
       const auto height = static_cast<int>(s.m - i < most_rows ? s.m - i : most_rows);
+      const auto here = static_cast<std::size_t>(prefetches.part());
       any_tile<transposed, T>({.k = s.k,
                                .a = {a.data + (transposed ? i : i * a.stride), a.stride},
                                .b = {b.data + j, b.stride},
                                .c = {c.data + i * c.stride + j, c.stride},
                                .d = {d.data == nullptr ? nullptr : d.data + i * d.stride + j, d.stride},
                                .last = last,
-                               .ahead = ahead == nullptr ? std::span<const void* const>() : ahead->part(number, tiles)},
+                               .prefetches = {ahead, here},
+                               .copies = interleaved == nullptr ? nullptr : &interleaved->copies,
+                               .lines = copies.part()},
                               height, static_cast<int>((columns + 15) / 16));
+      ahead += here;
     }
   }
 }
@@ -169,20 +188,20 @@ void product(ProductSizes s, Panel<const T> a, Panel<const T> b, Panel<float> c,
 }  // namespace
 
 void block_product_avx512(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c,
-                          Panel<const float> d, const Lines* ahead) {
-  product<false>(sizes, a, b, c, d, ahead);
+                          Panel<const float> d, Interleaved* interleaved) {
+  product<false>(sizes, a, b, c, d, interleaved);
 }
 void block_product_avx512(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c,
-                          Panel<const float> d, const Lines* ahead) {
-  product<false>(sizes, a, b, c, d, ahead);
+                          Panel<const float> d, Interleaved* interleaved) {
+  product<false>(sizes, a, b, c, d, interleaved);
 }
 void block_product_transposed_avx512(ProductSizes sizes, Panel<const float> a, Panel<const float> b, Panel<float> c,
-                                     Panel<const float> d, const Lines* ahead) {
-  product<true>(sizes, a, b, c, d, ahead);
+                                     Panel<const float> d, Interleaved* interleaved) {
+  product<true>(sizes, a, b, c, d, interleaved);
 }
 void block_product_transposed_avx512(ProductSizes sizes, Panel<const Pair> a, Panel<const Pair> b, Panel<float> c,
-                                     Panel<const float> d, const Lines* ahead) {
-  product<true>(sizes, a, b, c, d, ahead);
+                                     Panel<const float> d, Interleaved* interleaved) {
+  product<true>(sizes, a, b, c, d, interleaved);
 }
 
 TRIREME_AVX512 void narrow_to_pairs(Panel<float> rows, std::int64_t m, std::int64_t n) {

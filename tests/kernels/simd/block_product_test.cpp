@@ -15,6 +15,7 @@ template <class T>
 void compare(BlockProduct<T>* product, bool transposed, at::ScalarType type, std::int64_t width) {
   Lines ahead;  // more than are kept, and no memory at all: prefetches do not fault
   ahead.add(nullptr, 64, 300);
+  const at::Tensor from = at::arange(300 * 50, at::kFloat).view({300, 50});
   for (const std::int64_t m : {1, 5, 6, 13}) {
     for (const std::int64_t n : {1, 7, 8, 16, 23, 48, 64, 80, 131}) {
       for (const std::int64_t k : {1, 9, 64, 300}) {
@@ -34,10 +35,17 @@ void compare(BlockProduct<T>* product, bool transposed, at::ScalarType type, std
                        : Panel<const float>{c.const_data_ptr<float>(), n + 2};
           if (add && m == 6) part.copy_(other.slice(1, 0, n));
           add ? part.add_(sum) : part.copy_(sum);
+          const at::Tensor to = at::zeros({k, 40});
+          Interleaved interleaved{
+              .prefetches = ahead,
+              .copies = {{from.const_data_ptr<float>(), 50}, {to.mutable_data_ptr<float>(), 40}, k, 2}};
           product({m, n, k}, {static_cast<const T*>(a.const_data_ptr()), a.stride(0) / width},
                   {static_cast<const T*>(b.const_data_ptr()), n + 5}, {c.mutable_data_ptr<float>(), n + 2}, d,
-                  m == 5 ? nullptr : &ahead);
+                  m == 5 ? nullptr : &interleaved);
           EXPECT_LT(test::relative_error(c, expected), 1e-6) << m << " " << n << " " << k << " " << add;
+          if (m == 5) continue;
+          EXPECT_TRUE(at::equal(to.slice(1, 0, 32), from.slice(0, 0, k).slice(1, 0, 32))) << m << " " << n << " " << k;
+          EXPECT_FALSE(to.slice(1, 32).any().item<bool>()) << m << " " << n << " " << k;
         }
       }
     }
