@@ -59,29 +59,36 @@ inline void end_of_stream() {
 #endif
 }
 
-/// memcpy by non-temporal stores, for what will not be read soon by this core; other threads see it afterwards.
-inline void stream_copy(const std::byte* from, std::byte* to, std::size_t bytes) {
+/// Calls edge(begin, bytes) for what lies before the first start of a cache line in [to, to + bytes) and after the
+/// last, line(at) for each line between.
+template <class Edge, class Line>
+[[gnu::always_inline]] inline void in_lines(const std::byte* to, std::size_t bytes, const Edge& edge,
+                                            const Line& line) {
   const std::size_t head = std::min(bytes, to_next_line(to));
   const std::size_t end = head + (bytes - head) / cache_line * cache_line;
-  if (head > 0) std::memcpy(to, from, head);
-  for (std::size_t at = head; at < end; at += cache_line) {
-    prefetch<cache_line / sizeof(float), false>(reinterpret_cast<const float*>(from + at));
-    alignas(16) std::byte line[cache_line];
-    std::memcpy(line, from + at, cache_line);
-    stream_line(line, to + at);
-  }
+  if (head > 0) edge(0, head);
+  for (std::size_t at = head; at < end; at += cache_line) line(at);
   end_of_stream();
-  if (end < bytes) std::memcpy(to + end, from + end, bytes - end);
+  if (end < bytes) edge(end, bytes - end);
+}
+
+/// memcpy by non-temporal stores, for what will not be read soon by this core; other threads see it afterwards.
+inline void stream_copy(const std::byte* from, std::byte* to, std::size_t bytes) {
+  in_lines(
+      to, bytes, [=](std::size_t at, std::size_t n) { std::memcpy(to + at, from + at, n); },
+      [=](std::size_t at) {
+        prefetch<cache_line / sizeof(float), false>(reinterpret_cast<const float*>(from + at));
+        alignas(16) std::byte line[cache_line];
+        std::memcpy(line, from + at, cache_line);
+        stream_line(line, to + at);
+      });
 }
 
 /// memset(to, 0, bytes), as stream_copy.
 inline void stream_zeros(std::byte* to, std::size_t bytes) {
-  const std::size_t head = std::min(bytes, to_next_line(to));
-  const std::size_t end = head + (bytes - head) / cache_line * cache_line;
-  if (head > 0) std::memset(to, 0, head);
-  for (std::size_t at = head; at < end; at += cache_line) stream_zeros(to + at);
-  end_of_stream();
-  if (end < bytes) std::memset(to + end, 0, bytes - end);
+  in_lines(
+      to, bytes, [=](std::size_t at, std::size_t n) { std::memset(to + at, 0, n); },
+      [=](std::size_t at) { stream_zeros(to + at); });
 }
 
 }  // namespace trireme

@@ -186,7 +186,7 @@ at::Tensor panels_of(Rows<const T> x, std::int64_t token, std::int64_t tokens) {
 }
 
 /// Elements between rows beyond a power of two, which would let them fall into few sets of the first-level cache.
-constexpr std::int64_t line = 16;
+constexpr auto line = static_cast<std::int64_t>(cache_line / sizeof(float));
 
 /// Columns of d_y that are packed at once: rows of several cache lines; as many as a quarter of the second-level cache
 /// holds where the panels of x, which every block reads, take more than half of it; fewer where a team has too few

@@ -133,21 +133,20 @@ class Comparison:
         seconds = statistics.median(row["step_seconds"] for row in rows[2:])
         return self.a.ranks * self.a.micro * self.shape["seq_len"] / seconds
 
-    def rates(self):
-        """GFLOP/s of one thread, by "precision, who"."""
-        peer = json.loads(self.run([self.python, HERE / "peer.py", "gemm"]))
-        rates = {name.replace("float32", "fp32,").replace("bfloat16", "bf16,"): rate for name, rate in peer.items()}
+    def rates(self, precision):
+        """GFLOP/s of one thread, by who multiplies."""
+        peer = json.loads(self.run([self.python, HERE / "peer.py", "gemm", "--precision", precision]))
         fp32, bf16 = re.search(r"(\d+) GFLOP/s in fp32, (\d+) in bf16", self.run([self.a.trireme, "doctor"])).groups()
-        return {**rates, "fp32, doctor": int(fp32), "bf16, doctor": int(bf16)}
+        return {**peer, "doctor": int(fp32 if precision == "fp32" else bf16)}
 
     def speed(self, precision):
         ours, theirs, best = [], [], []
         for repeat in range(self.a.repeats):
-            rates = {name: rate for name, rate in self.rates().items() if name.startswith(precision)}
+            rates = self.rates(precision)
             best.append(max(rates.values()))
             ours.append(self.tokens_per_second(self.trireme(precision)))
             theirs.append(self.tokens_per_second(self.peer(precision)))
-            print("GFLOP/s of one thread: " + "; ".join(f"{name} {rate}" for name, rate in rates.items()), flush=True)
+            print(f"{precision} GFLOP/s of one thread: " + "; ".join(f"{name} {rate}" for name, rate in rates.items()), flush=True)
             print(f"{precision} run {repeat + 1}: Trireme {ours[-1]:.0f} tokens/s, PyTorch FSDP2 {theirs[-1]:.0f} tokens/s, "
                   f"ratio {ours[-1] / theirs[-1]:.2f}", flush=True)
         ratio = statistics.median(a / b for a, b in zip(ours, theirs))

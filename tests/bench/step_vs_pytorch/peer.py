@@ -4,7 +4,7 @@ Started by compare.py and gpu.py.
 
     peer.py weights DIR --shape JSON --seed N     writes a Hugging Face directory with first weights
     peer.py train DIR --settings JSON             under torch.distributed.run: prints one JSON line a step (rank 0)
-    peer.py gemm                                  prints the rates of matrix products on one thread
+    peer.py gemm --precision P                    prints the rates of matrix products on one thread
 """
 import argparse
 import json
@@ -234,19 +234,18 @@ def gemm_rate(product, dtype):
     return 2e-9 * 1024 * 512 * 1376 / statistics.median(seconds)
 
 
-def print_gemm():
+def print_gemm(dtype):
     torch.set_num_threads(1)
     products = {
         "at::mm": lambda x, w: torch.mm(x, w.t()),
         "onednn": lambda x, w: torch.ops.mkldnn._linear_pointwise(x, w, None, "none", [], ""),
     }
     rates = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        for name, product in products.items():
-            try:
-                rates[f"{str(dtype).removeprefix('torch.')} {name}"] = round(gemm_rate(product, dtype))
-            except RuntimeError:  # not on this CPU
-                pass
+    for name, product in products.items():
+        try:
+            rates[name] = round(gemm_rate(product, dtype))
+        except RuntimeError:  # not on this CPU
+            pass
     print(json.dumps(rates))
 
 
@@ -257,9 +256,10 @@ def main():
     parser.add_argument("--shape", type=json.loads)
     parser.add_argument("--settings", type=json.loads)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--precision", choices=["fp32", "bf16"])
     a = parser.parse_args()
     if a.action == "gemm":
-        print_gemm()
+        print_gemm(torch.float32 if a.precision == "fp32" else torch.bfloat16)
     elif a.action == "weights":
         write_weights(a.directory, a.shape, a.seed)
     else:
