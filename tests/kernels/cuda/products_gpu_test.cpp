@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products and attention on a device against those of the host.
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
@@ -105,6 +106,31 @@ TEST_F(ProductsOnDevice, ABf16ShapeIsMeasuredOnceAndSummedWhereItLies) {
   EXPECT_LT(relative_error(there.cpu(), here), 1e-2);
   cuda::linear_backward_weight(d_y, x, {.tensor = there, .accumulate = false});
   EXPECT_EQ(cuda::measured_products().shapes, before + 2);
+}
+
+/// Rows of experts differ from step to step: what is kept and measured for them must not grow with the steps.
+TEST_F(ProductsOnDevice, OfManySizesHaveFewAlgorithms) {
+  const at::Tensor x = to_kernels(at::randn({1024, 72}).to(at::kBFloat16)),
+                   d_y = to_kernels(at::randn({1024, 88}).to(at::kBFloat16));
+  const auto gradient = [&](std::int64_t first, std::int64_t rows) {
+    const at::Tensor grad = to_kernels(at::full({88, 72}, std::numeric_limits<double>::quiet_NaN(), at::kFloat)),
+                     d_ys = d_y.slice(0, first, first + rows), xs = x.slice(0, first, first + rows);
+    cuda::linear_backward_weight(d_ys, xs, {.tensor = grad, .accumulate = false});
+    const at::Tensor expected = d_ys.cpu().to(at::kDouble).t().mm(xs.cpu().to(at::kDouble));
+    EXPECT_LT(relative_error(grad.cpu(), expected), 5e-6) << rows << " rows from " << first;
+    return grad.cpu();
+  };
+  const int before = cuda::measured_products().shapes;
+  for (std::int64_t rows = 1; rows <= 512; rows += rows % 64 == 0 ? 1 : 7) (void)gradient(rows % 5, rows);
+  // Four sizes, then one for each power of two.
+  EXPECT_LE(cuda::measured_products().shapes, before + 4 + 10);
+  // With deterministic sums a size has the bits of its own first algorithm, whatever came before.
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  const at::Tensor once = gradient(0, 301);
+  (void)gradient(0, 300);
+  EXPECT_TRUE(test::same_bits(once, gradient(0, 301)));
+  at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+  EXPECT_LE(cuda::measured_products().shapes, before + 4 + 10);
 }
 
 TEST_F(ProductsOnDevice, DenseAttentionFollowsTheHost) {

@@ -6,9 +6,9 @@
 
 #include "cuda_runtime.h"
 
-/// Of cuBLASLt what src/kernels/cuda/blas.cpp needs, in plain C++ (cublas_on_host.cpp): products of matrices stored
+/// Of cuBLASLt what src/kernels/cuda/blas_product.cpp needs, in plain C++ (cublas_on_host.cpp): products of matrices stored
 /// column by column, with leading dimensions. It finds four algorithms: a slow one, one that fails when it runs, one
-/// that needs a workspace, and one that is as fast. Whatever real cuBLAS would refuse ends the process.
+/// that needs a workspace, and one that is as fast. Each refuses sums of 64 n + 1 terms that it was not found for. Whatever real cuBLAS would refuse ends the process.
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68 };
@@ -25,11 +25,14 @@ enum cublasLtMatmulPreferenceAttributes_t {
 };
 
 struct SimulatedMatmul;
-struct SimulatedLayout;
 struct SimulatedPreference;
 using cublasLtHandle_t = int*;
 using cublasLtMatmulDesc_t = SimulatedMatmul*;
-using cublasLtMatrixLayout_t = SimulatedLayout*;
+struct cublasLtMatrixLayoutOpaque_t {
+  cudaDataType_t type;
+  std::int64_t rows, columns, stride;
+};
+using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
 using cublasLtMatmulPreference_t = SimulatedPreference*;
 struct cublasLtMatmulAlgo_t {
   std::uint64_t data[8];
@@ -45,9 +48,8 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComput
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t of);
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t of, cublasLtMatmulDescAttributes_t which,
                                               const void* value, std::size_t bytes);
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType_t type, std::uint64_t rows,
-                                          std::uint64_t columns, std::int64_t stride);
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t of);
+cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t made, cudaDataType_t type, std::uint64_t rows,
+                                        std::uint64_t columns, std::int64_t stride);
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made);
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t of);
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t of,

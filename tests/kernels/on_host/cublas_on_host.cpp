@@ -14,10 +14,7 @@
 struct SimulatedMatmul {
   std::array<cublasOperation_t, 2> operations{CUBLAS_OP_N, CUBLAS_OP_N};
 };
-struct SimulatedLayout {
-  cudaDataType_t type;
-  std::int64_t rows, columns, stride;
-};
+using SimulatedLayout = cublasLtMatrixLayoutOpaque_t;
 struct SimulatedPreference {
   std::array<std::uint32_t, 4> alignments{256, 256, 256, 256};
 };
@@ -106,13 +103,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t of, cublasLtM
   std::memcpy(&of->operations.at(which == CUBLASLT_MATMUL_DESC_TRANSA ? 0 : 1), value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType_t type, std::uint64_t rows,
-                                          std::uint64_t columns, std::int64_t stride) {
-  *made = new SimulatedLayout{type, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), stride};
-  return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t of) {
-  delete of;
+cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t made, cudaDataType_t type, std::uint64_t rows,
+                                        std::uint64_t columns, std::int64_t stride) {
+  *made = {type, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), stride};
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) {
@@ -140,13 +133,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
                                               cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int most,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
-  (void)shape_of(*product, *a, *b, *c, *d);
+  const Shape shape = shape_of(*product, *a, *b, *c, *d);
   *found = std::min(most, algorithms);
   for (int i = 0; i < *found; ++i) {
     results[i] = {.algo = {}, .workspaceSize = i == with_workspace ? workspace_bytes_needed : 0, .state = {}};
     results[i].algo.data[0] = static_cast<std::uint64_t>(i);
     for (std::size_t operand = 0; operand < 4; ++operand)  // what the algorithm relies on
       results[i].algo.data[1 + operand] = preference->alignments.at(operand);
+    results[i].algo.data[5] = static_cast<std::uint64_t>(shape.k);
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -157,7 +151,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
                               cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               std::size_t workspace_bytes, cudaStream_t) {
   const auto number = static_cast<int>(algorithm->data[0]);
-  if (number == failing) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const std::int64_t terms = shape_of(*product, *layout_a, *layout_b, *layout_c, *layout_d).k;
+  const bool refused = terms % 64 == 1 && terms != static_cast<std::int64_t>(algorithm->data[5]);
+  if (number == failing || refused) return CUBLAS_STATUS_NOT_SUPPORTED;
   expect(number != with_workspace || (workspace != nullptr && workspace_bytes >= workspace_bytes_needed),
          "a workspace is missing");
   const std::array<const void*, 4> addresses{a, b, c, d};

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <cublasLt.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <type_traits>
+
+/// Products by cuBLASLt: what they are of, and how it computes those of one shape.
+namespace trireme::kernels::cuda {
+
+/// A matrix as cuBLAS sees it, column by column: a tensor whose rows are contiguous is its transpose there.
+struct Stored {
+  void* data = nullptr;
+  std::int64_t rows = 0, columns = 0, stride = 0;
+  bool transposed = false;  ///< it has to be transposed to be the tensor's transpose
+  cudaDataType_t type = CUDA_R_16BF;
+
+  /// The largest power of two up to 256 that divides its address and the bytes between its columns.
+  [[nodiscard]] std::uint32_t alignment() const;
+};
+
+/// The operands of one product.
+struct Operands {
+  using Key = std::array<std::int64_t, 17>;
+  /// Which products have one key: those of one shape; those whose sizes round up to the same powers of two, wherever
+  /// they lie; those that lie alike, whatever their sizes.
+  enum class Alike { shape, rounded_sizes, strides };
+
+  Stored a, b, c, d;  ///< a: of the tensors' right factor, as products of transposes are the other way round
+  bool adds = false;
+
+  /// Of d = a b, or a b + c; none where cuBLAS is not asked.
+  static std::optional<Operands> of(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, const at::Tensor& d);
+  [[nodiscard]] bool in_place() const { return adds && c.data == d.data; }
+  /// What cuBLAS's choice depends on.
+  [[nodiscard]] Key key(Alike alike) const;
+};
+
+/// How cuBLAS computes products that have one key.
+class Product {
+ public:
+  Product(const Operands& o, Operands::Alike alike);
+
+  [[nodiscard]] bool possible() const { return count_ > 0; }
+  [[nodiscard]] bool measured() const { return measured_; }
+  /// The most that a candidate, or the one that runs, needs.
+  [[nodiscard]] std::size_t workspace_bytes(bool of_all) const;
+  /// False where its algorithm, found for other sizes, does not take these. workspace: of `workspace_bytes`.
+  [[nodiscard]] bool run(const Operands& o, void* workspace) const;
+  /// Makes the fastest candidate the one that runs, and says how many there were. Overwrites d; waits for the stream.
+  int measure(const Operands& o, void* workspace);
+
+ private:
+  struct Destroy {
+    void operator()(cublasLtMatmulDesc_t made) const { (void)cublasLtMatmulDescDestroy(made); }
+  };
+  static constexpr int most_candidates = 8;
+
+  void find(const Operands& o);
+  [[nodiscard]] cublasStatus_t run(const Operands& o, std::size_t candidate, void* workspace) const;
+  /// The best of a few runs after a first one; infinite where the candidate cannot run.
+  [[nodiscard]] double seconds(const Operands& o, std::size_t candidate, void* workspace) const;
+
+  std::unique_ptr<std::remove_pointer_t<cublasLtMatmulDesc_t>, Destroy> description_;
+  Operands::Alike alike_;
+  std::array<cublasLtMatmulHeuristicResult_t, most_candidates> candidates_{};
+  std::size_t count_ = 0, best_ = 0;
+  bool measured_ = false;
+};
+
+}  // namespace trireme::kernels::cuda
