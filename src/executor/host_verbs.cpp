@@ -79,6 +79,10 @@ void Verbs::run(const schedule::DropActivations& op) {
   each_stage(model_, op.block, op.microbatch, [&](const auto& key) { activations_.drop(key); });
 }
 
+void Verbs::run(const schedule::AllocateActivations& op) {
+  each_stage(model_, op.block, op.microbatch, [&](const auto& key) { activations_.allocate(key); });
+}
+
 Bytes Verbs::run(const schedule::ReloadActivations& op) {
   Bytes copied;
   each_stage(model_, op.block, op.microbatch, [&](const auto& key) { copied += activations_.reload(key); });

@@ -108,6 +108,7 @@ class Verbs {
   void run(const schedule::SumSquares& op);
   Bytes run(const schedule::OffloadActivations& op);
   void run(const schedule::DropActivations& op);
+  void run(const schedule::AllocateActivations& op);
   Bytes run(const schedule::ReloadActivations& op);
 
   /// Whether a forward keeps the keys and values of a stage of `kind` for the next step.

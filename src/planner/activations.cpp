@@ -64,10 +64,13 @@ Bytes Activations::during(const schedule::DropActivations& op) {
   return total_;
 }
 
+Bytes Activations::during(const schedule::AllocateActivations& op) {
+  total_ += away_.at({op.block.value, op.microbatch.value});
+  return total_;
+}
+
 Bytes Activations::during(const schedule::ReloadActivations& op) {
-  const Bytes away = away_.at({op.block.value, op.microbatch.value});
-  total_ += away;
-  on_host_ = on_host_ - away;
+  on_host_ = on_host_ - away_.at({op.block.value, op.microbatch.value});
   return total_;
 }
 

@@ -31,6 +31,7 @@ class Activations {
   [[nodiscard]] Bytes during(const schedule::Backward& op);
   [[nodiscard]] Bytes during(const schedule::OffloadActivations& op);
   [[nodiscard]] Bytes during(const schedule::DropActivations& op);
+  [[nodiscard]] Bytes during(const schedule::AllocateActivations& op);
   [[nodiscard]] Bytes during(const schedule::ReloadActivations& op);
   // Nothing is kept.
   [[nodiscard]] Bytes during(const schedule::RecomputeNorm&) { return total_; }

@@ -53,6 +53,7 @@ class VerbBytes {
   void add(const schedule::SumSquares& op);
   void add(const schedule::OffloadActivations& op);
   void add(const schedule::DropActivations& op);
+  void add(const schedule::AllocateActivations&) {}
   void add(const schedule::ReloadActivations& op);
   void add(const schedule::GatherSequence& op);
   void add(const schedule::ScatterSequence& op);

@@ -30,19 +30,12 @@ at::Tensor to_host(const at::Tensor& tensor, const at::Tensor& landing) {
   return out;
 }
 
-/// The way back, to where `device` says.
-at::Tensor to_device(const at::Tensor& tensor, at::Device device) {
-  const device::ChargeTo charge(device::Category::activations);
-  at::Tensor out = at::empty(tensor.sizes(), tensor.options().device(device));
-  if (device.is_cuda()) {
-    out.copy_(tensor, /*non_blocking=*/true);
-    // It is read, and freed, on the compute lane, the device's default stream: not to be reused here before that is
-    // done.
-    out.record_stream(c10::impl::VirtualGuardImpl(device.type()).getDefaultStream(device));
-  } else {
-    device::copy(tensor.const_data_ptr(), out.mutable_data_ptr(), size(tensor));
-  }
-  return out;
+/// The way back.
+void to_device(const at::Tensor& from, const at::Tensor& to) {
+  if (to.is_cuda())
+    to.copy_(from, /*non_blocking=*/true);
+  else
+    device::copy(from.const_data_ptr(), to.mutable_data_ptr(), size(from));
 }
 
 /// Of the calling thread.
@@ -117,12 +110,21 @@ void ActivationStore::drop(const Key& key) {
     if (kept.on_host[i].defined()) kept.tensors[i].reset();
 }
 
+void ActivationStore::allocate(const Key& key) {
+  Kept& kept = at(key);
+  const device::ChargeTo charge(device::Category::activations);
+  for (std::size_t i = 0; i < kept.on_host.size(); ++i)
+    if (const at::Tensor& there = kept.on_host[i]; there.defined())
+      kept.tensors[i] = at::empty(there.sizes(), there.options().device(device_));
+}
+
 Bytes ActivationStore::reload(const Key& key) {
   Kept& kept = at(key);
   Bytes copied;
   for (std::size_t i = 0; i < kept.on_host.size(); ++i) {
     if (!kept.on_host[i].defined()) continue;
-    kept.tensors[i] = to_device(kept.on_host[i], device_);
+    invariant(kept.tensors[i].defined(), "activations have memory before they are reloaded");
+    to_device(kept.on_host[i], kept.tensors[i]);
     copied += size(kept.tensors[i]);
     if (kept.landing[i].defined()) give_landing(kept.tensors[i].nbytes(), std::move(kept.landing[i]));
   }

@@ -141,11 +141,18 @@ struct DropActivations {
   Microbatch microbatch;
   friend bool operator==(const DropActivations&, const DropActivations&) = default;
 };
-/// Copies it back to the device, into the room that the activations of `after` leave once their backward is done.
+/// Allocates its memory on the device again, for `ReloadActivations`. On the compute lane: what an earlier backward
+/// frees is taken in the order of its work, so that no more is held than `trireme plan` says however far the host is
+/// ahead.
+struct AllocateActivations {
+  Block block;
+  Microbatch microbatch;
+  friend bool operator==(const AllocateActivations&, const AllocateActivations&) = default;
+};
+/// Copies it back to the device.
 struct ReloadActivations {
   Block block;
   Microbatch microbatch;
-  Block after;
   friend bool operator==(const ReloadActivations&, const ReloadActivations&) = default;
 };
 
@@ -276,7 +283,7 @@ using Op =
                  OffloadGradient, SumSquares, OffloadActivations, DropActivations, ReloadActivations, GatherSequence,
                  ScatterSequence, AllReduceActivation, GatherVocabulary, RecomputeNorm, AllReduceReplicated, Put, Send,
                  Receive, Take, GatherKeys, ScatterKeys, ExchangeHeads, ExchangeCounts, Dispatch, Combine,
-                 AllReduceStatistics, SumLoads, AllocateGradient, FreeGradient>;
+                 AllReduceStatistics, SumLoads, AllocateGradient, FreeGradient, AllocateActivations>;
 
 [[nodiscard]] Lane lane_of(const Op& op);
 

@@ -22,7 +22,7 @@ class ActivationStore {
   /// Whose activations: one stage of one block in one microbatch.
   using Key = std::tuple<Block, Stage, Microbatch>;
 
-  /// device: where tensors are reloaded to. From and to a GPU copies are launched on the calling thread's current
+  /// device: where tensors come back to. From and to a GPU copies are launched on the calling thread's current
   /// stream, through page-locked memory of exactly their sizes, which is kept for the next tensor of that size.
   explicit ActivationStore(at::Device device = at::kCPU) : device_(device) {}
 
@@ -38,7 +38,10 @@ class ActivationStore {
   Bytes offload(const Key& key, Bytes min_bytes);
   /// Frees the tensors that `offload` has copied.
   void drop(const Key& key);
-  /// Copies them back to the device and frees the host's. The bytes copied.
+  /// Allocates them on the device again, on the calling thread's current stream: on a GPU the one that reads and frees
+  /// them, so that their memory comes back in the order of its work.
+  void allocate(const Key& key);
+  /// Copies them back to the device and frees the host's. The bytes copied. Throws BugError without `allocate`.
   Bytes reload(const Key& key);
 
   [[nodiscard]] bool empty() const { return kept_.empty(); }

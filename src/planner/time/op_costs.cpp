@@ -158,6 +158,7 @@ class OpCost {
     return copied("activations from the host", f64(activations_.away(op.block, op.microbatch).value));
   }
   Cost operator()(const schedule::DropActivations&) const { return {}; }
+  Cost operator()(const schedule::AllocateActivations&) const { return {}; }
 
  private:
   static void add(Cost& sum, const Cost& cost) {

@@ -23,9 +23,9 @@ std::vector<Block> layers(const model::Model& model) {
 
 /// What stands before and after the ops of a block, forward and backward.
 struct Around {
-  std::vector<Block> drop;                      ///< before its forward
-  bool offload = false;                         ///< after its forward
-  std::vector<std::pair<Block, Block>> reload;  ///< before its backward: what, and after whose backward
+  std::vector<Block> drop;    ///< before its forward
+  bool offload = false;       ///< after its forward
+  std::vector<Block> reload;  ///< before its backward, which is behind that of the block whose memory they take
 };
 
 std::map<Block, Around> around(const model::Model& model, std::int64_t in_flight) {
@@ -40,7 +40,7 @@ std::map<Block, Around> around(const model::Model& model, std::int64_t in_flight
     out[block].offload = true;
     out[room].drop.push_back(block);
     auto& reload = out[hides].reload;
-    reload.insert(reload.begin(), {block, room});  // backward needs the later block first
+    reload.insert(reload.begin(), block);  // backward needs the later block first
   }
   return out;
 }
@@ -77,8 +77,10 @@ Schedule insert_activation_offload(Schedule schedule, const model::Model& model,
     if (forward != nullptr && (!forward->stage || forward->stage->value == 0))
       for (const Block block : of[forward->block].drop) ops.emplace_back(DropActivations{block, forward->microbatch});
     if (const auto backward = backward_of(op); backward && back.insert(*backward).second)
-      for (const auto& [what, after] : of[backward->first].reload)
-        ops.emplace_back(ReloadActivations{what, backward->second, after});
+      for (const Block block : of[backward->first].reload) {
+        ops.emplace_back(AllocateActivations{block, backward->second});
+        ops.emplace_back(ReloadActivations{block, backward->second});
+      }
     ops.push_back(op);
     if (forward != nullptr && of[forward->block].offload && ends_block(*forward, model))
       ops.emplace_back(OffloadActivations{forward->block, forward->microbatch, policy.min_bytes});

@@ -51,6 +51,7 @@ class ChunkStreams {
   void operator()(const RecomputeNorm&) {}
   void operator()(const OffloadActivations&) {}
   void operator()(const DropActivations&) {}
+  void operator()(const AllocateActivations&) {}
   void operator()(const ReloadActivations&) {}
 
   void operator()(const Put& op) {

@@ -105,23 +105,36 @@ struct Description<DropActivations> {
 };
 
 template <>
+struct Description<AllocateActivations> {
+  static constexpr Names<1> names{"allocate"};
+  static Lane lane(const AllocateActivations&) { return Lane::compute; }
+  static void effects(const AllocateActivations& op, Effects& on) {
+    each_saved(on, op.block, op.microbatch, [&](const auto& saved) { on.write(saved); });
+  }
+  static std::string print(const AllocateActivations& op, const model::Model& model) {
+    return fmt::format("{} m{}", model[op.block].name, op.microbatch.value);
+  }
+  static Op parse(Line& line, std::string_view) {
+    const Block block = line.block().first;
+    return AllocateActivations{block, line.microbatch()};
+  }
+};
+
+template <>
 struct Description<ReloadActivations> {
   static constexpr Names<1> names{"reload"};
   static constexpr std::string_view copy = "reload";
   static Lane lane(const ReloadActivations&) { return Lane::host_to_device; }
   static void effects(const ReloadActivations& op, Effects& on) {
     on.update(resource::HostCopy{op.block, op.microbatch});
-    each_saved(on, op.block, op.microbatch, [&](const auto& saved) { on.write(saved); });
-    each_saved(on, op.after, op.microbatch, [&](const auto& saved) { on.write(saved); });
+    each_saved(on, op.block, op.microbatch, [&](const auto& saved) { on.update(saved); });
   }
   static std::string print(const ReloadActivations& op, const model::Model& model) {
-    return fmt::format("{} m{} after {}", model[op.block].name, op.microbatch.value, model[op.after].name);
+    return fmt::format("{} m{}", model[op.block].name, op.microbatch.value);
   }
   static Op parse(Line& line, std::string_view) {
     const Block block = line.block().first;
-    const Microbatch microbatch = line.microbatch();
-    line.take_word("after");
-    return ReloadActivations{block, microbatch, line.block().first};
+    return ReloadActivations{block, line.microbatch()};
   }
 };
 

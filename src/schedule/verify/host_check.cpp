@@ -132,9 +132,17 @@ HostCheck::Wrong HostCheck::operator()(const DropActivations& op) {
   return {};
 }
 
+HostCheck::Wrong HostCheck::operator()(const AllocateActivations& op) {
+  const auto found = away_.find({op.block, op.microbatch});
+  if (found == away_.end() || found->second != Way::dropped) return {"allocates activations that were not dropped"};
+  found->second = Way::allocated;
+  return {};
+}
+
 HostCheck::Wrong HostCheck::operator()(const ReloadActivations& op) {
   const auto found = away_.find({op.block, op.microbatch});
-  if (found == away_.end() || found->second != Way::dropped) return {"reloads activations that were not dropped"};
+  if (found == away_.end() || found->second != Way::allocated)
+    return {"reloads activations whose memory was not allocated again"};
   away_.erase(found);
   return {};
 }

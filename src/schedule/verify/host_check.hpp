@@ -31,6 +31,7 @@ class HostCheck {
   [[nodiscard]] Wrong operator()(const SumSquares& op);
   [[nodiscard]] Wrong operator()(const OffloadActivations& op);
   [[nodiscard]] Wrong operator()(const DropActivations& op);
+  [[nodiscard]] Wrong operator()(const AllocateActivations& op);
   [[nodiscard]] Wrong operator()(const ReloadActivations& op);
   /// A block's activations are about to be read.
   [[nodiscard]] Wrong reads(Block block, Microbatch microbatch);
@@ -51,7 +52,7 @@ class HostCheck {
     Slot slot;
     bool summed = false;
   };
-  enum class Way { copied, dropped };
+  enum class Way { copied, dropped, allocated };
   [[nodiscard]] const std::string& name(ParamBlock block) const { return model_[block].name; }
 
   const model::Model& model_;

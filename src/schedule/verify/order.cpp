@@ -155,6 +155,7 @@ class Order {
   // What is saved, not the stream.
   void operator()(const OffloadActivations&) {}
   void operator()(const DropActivations&) {}
+  void operator()(const AllocateActivations&) {}
   void operator()(const ReloadActivations&) {}
   template <class Other>
   requires(!of_microbatch<Other>) void operator()(const Other&) {}

@@ -143,6 +143,7 @@ class StageBoundaries {
   // What is saved, not what stands between stages.
   void operator()(const OffloadActivations&) {}
   void operator()(const DropActivations&) {}
+  void operator()(const AllocateActivations&) {}
   void operator()(const ReloadActivations&) {}
   template <class Other>
   requires(!of_microbatch<Other>) void operator()(const Other&) {}

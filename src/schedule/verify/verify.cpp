@@ -176,6 +176,7 @@ class Replay {
   void operator()(const SumSquares&) {}
   void operator()(const OffloadActivations&) {}
   void operator()(const DropActivations&) {}
+  void operator()(const AllocateActivations&) {}
   void operator()(const ReloadActivations&) {}
   template <class Other>
   requires(of_edge<Other> || (!of_parameters<Other> && !of_microbatch<Other>)) void operator()(const Other&) {}
