@@ -43,7 +43,8 @@ void Reporter::add(const TrainedStep& step) {
   recorder_.add_step(job_, step.step, step.step > first_step_ ? std::optional(step.own_seconds) : std::nullopt);
   if (step.step == 0) log::debug("the first step is done");
   if (step.step != first_step_ + 2 || !first_rank()) return;
-  const std::string said = few_cores_warning(environment_.topology, environment_.threads, job_.executor().host_work());
+  const std::string said = few_cores_warning(environment_.topology, environment_.threads,
+                                             environment_.device.gpu.has_value(), job_.executor().host_work());
   if (!said.empty()) log::warning(said);
 }
 

@@ -23,7 +23,7 @@ Environment take_environment(const config::RunConfig& config, const mpi::Communi
 
 JobOptions job_options(const config::RunConfig& config, const Environment& environment) {
   return {.lane_threads = config.comm.lane_threads,
-          .host_threads = host_threads(environment.topology, environment.threads),
+          .host_threads = host_threads(environment.topology, environment.threads, environment.device.gpu.has_value()),
           .transport = config.comm.backend == config::Backend::mpi ? comm::TransportChoice::mpi
                                                                    : comm::TransportChoice::automatic,
           .device = environment.device.device,

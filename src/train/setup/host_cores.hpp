@@ -8,12 +8,13 @@
 
 namespace trireme::train {
 
-/// Threads for updates on the host beside `compute_threads`: the cores that a rank has left, one at least.
-[[nodiscard]] int host_threads(const mpi::Topology& topology, int compute_threads);
+/// Threads for updates on the host, one at least: the cores that a rank's `threads` leave, which compute; where it
+/// computes on a GPU, these threads but the one that launches.
+[[nodiscard]] int host_threads(const mpi::Topology& topology, int threads, bool on_gpu);
 
-/// What to say when offloaded updates have no core of their own, with the bandwidth that they reached; empty when they
-/// have, or when nothing is offloaded.
-[[nodiscard]] std::string few_cores_warning(const mpi::Topology& topology, int compute_threads,
+/// What to say when offloaded updates have no core of their own, or on a GPU one alone, with the bandwidth that they
+/// reached; empty when they have, or when nothing is offloaded.
+[[nodiscard]] std::string few_cores_warning(const mpi::Topology& topology, int threads, bool on_gpu,
                                             const executor::HostWork& work);
 
 }  // namespace trireme::train
