@@ -211,7 +211,7 @@ step_variants-1b() { compare speed --model 1b --micro 4 --steps 12 --part rest; 
 step_variants-3b() { compare speed --model 3b --micro 2 --steps 9 --part rest; }
 step_trace() { traced trace-1b trace --model 1b --micro 4; }
 step_trace-3b() { traced trace-3b trace --model 3b --micro 2; }
-step_curve() { compare curve; }
+step_curve() { compare curve --limit 400; }  # three runs side by side
 step_sanitizer() {
   local test failed=0
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not here: it comes with the CUDA toolkit"; return 1; }

@@ -15,6 +15,7 @@ sys.path.insert(0, str(TESTS / "bench" / "step_vs_pytorch"))
 sys.dont_write_bytecode = True
 import gpu_expected  # noqa: E402
 import gpu_judge  # noqa: E402
+import gpu_trace  # noqa: E402
 
 DOCUMENT = (TESTS.parent / "docs" / "gpus.md").read_text()
 
@@ -49,7 +50,7 @@ class Expected(unittest.TestCase):
             ("Memcpy DtoD (Device -> Device)", "copies and fills"),
             ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "other"),
         ):
-            self.assertEqual(gpu_expected.group_of(name), group, name)
+            self.assertEqual(gpu_trace.group_of(name), group, name)
 
     def test_what_was_measured_stands_beside_it(self):
         record = {"step": "trace", "model": "1b", "groups": {"products": 171.2, "attention": 50.0}, "step_ms": 300.0}

@@ -173,8 +173,8 @@ class Judge(unittest.TestCase):
 class FakeRuns(gpu.Runs):
     """Rows as the programs print them, from nothing."""
 
-    def __init__(self, arguments, work, model, steps, micro, weights=False):
-        self.shape, self.steps, self.micro, self.tokens, self.a = gpu_runs.SHAPES[model], steps, micro, work / "tokens.bin", arguments
+    def __init__(self, arguments, work, model, steps, micro, weights=False, std=None, zipf=False):
+        self.work, self.shape, self.steps, self.micro, self.tokens, self.a = work, gpu_runs.SHAPES[model], steps, micro, work / "tokens.bin", arguments
 
     def planned_gib(self, settings):
         return 1000.0 if settings.get("memory.recompute") in self.a.too_large else 40.0

@@ -21,6 +21,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))
 from gpu import BIG, OUTSIDE_GIB, VARIANTS, parameters
 from gpu_judge import BANDWIDTH, records_of
 from gpu_runs import PEAK_FLOPS, SHAPES, Runs
+from gpu_trace import GROUPS
 
 PRODUCT_RATE, ATTENTION_RATE, BYTE_RATE = 700e12, {64: 340e12, 128: 460e12}, 4e12
 MODELS = {"1b": 4, "3b": 2}  # sequences of a step
@@ -34,15 +35,6 @@ MOVING = ("rms_norm/forward", "rms_norm/backward", "layer_norm/backward", "rms_n
           "experts/gather_rows", "experts/sum_rows", "experts/scale_rows", "experts/weight_gradients", "adamw", "sum_of_squares")
 MULTIPLYING = {"gemm/forward": PRODUCT_RATE, "gemm/backward_input": PRODUCT_RATE, "gemm/backward_weight": PRODUCT_RATE,
                "gemm/backward_weight_add": PRODUCT_RATE, "experts/grouped_product": PRODUCT_RATE, "attention/cudnn": ATTENTION_RATE[64]}
-# Kernels of a trace, by name; the first that matches.
-KERNELS = {
-    "attention": r"cudnn|flash_(fwd|bwd)|fmha|sdpa",
-    "products": r"nvjet|cutlass|xmma|gemm|cublasLt|splitK",
-    "loss and embedding": r"cross_entropy|statistics_kernel|gradient_part|scatter_(cut_)?kernel|::Gather<|[sS]ort",
-    "norms, RoPE, SwiGLU": r"(forward|backward|head)_kernel|GatedUnit|Rotate|PlaceGradients|sum_chunks",
-    "AdamW and the norm": r"Update|squares_kernel|add_sum",
-    "copies and fills": r"Memcpy|Memset|copy|[fF]ill|Cast|AddInto",
-}
 
 
 def parts(model):
@@ -72,11 +64,6 @@ def flops_of_step(model):
     shape, tokens = SHAPES[model], MODELS[model] * SHAPES[model]["seq_len"]
     products = sum(seconds for group, _, _, seconds in parts(model) if group == "products") * PRODUCT_RATE
     return products + 12 * tokens * shape["seq_len"] * shape["hidden_size"] * shape["num_hidden_layers"]
-
-
-def group_of(kernel):
-    """The group that a kernel of a trace belongs to."""
-    return next((group for group, pattern in KERNELS.items() if re.search(pattern, kernel)), "other")
 
 
 def start_seconds(model):
@@ -171,7 +158,7 @@ def table(measured):
     lines = ["| what | 1B | ms | measured | 3B | ms | measured |", "|---|---|---|---|---|---|---|"]
     rows = {model: list(parts(model)) for model in MODELS}
     totals = {model: sum(row[3] for row in rows[model]) for model in MODELS}
-    for group in KERNELS:
+    for group in GROUPS:
         of = {model: [row for row in rows[model] if row[0] == group] for model in MODELS}
         first = next(iter(of.values()))
         if len(first) != 1:

@@ -4,6 +4,7 @@ import statistics
 import time
 
 from gpu_runs import agree, record
+from gpu_trace import kernels_of
 
 
 def experts(count, per_token, size):
@@ -41,6 +42,8 @@ def speed_of_experts(arguments, runs, memory_watch):
         planned = runs.planned_gib(settings)
         with memory_watch() as memory:
             rows = runs.trireme(settings)
+        trace = runs.work / "trace.json"
+        runs.trireme(settings | {"metrics.trace_steps": [5, 6, 7], "train.steps": 8}, trace=trace)
     except RuntimeError as error:
         record(arguments, "mixture", name="Trireme", error=str(error))
         print(f"a mixture at full size did not run: {error}", flush=True)
@@ -52,4 +55,6 @@ def speed_of_experts(arguments, runs, memory_watch):
     print(f"128 experts of 768, 8 of them a token, bf16, 2 x {runs.shape['seq_len']} tokens: {rate:.0f} tokens/s, "
           f"MFU {f'{mfu:.1%}' if mfu else '-'}, {memory.gib:.1f} GiB (planned {planned:.1f}), loss {losses[0]:.3f} to {losses[-1]:.3f}, "
           f"{time.monotonic() - began:.0f} s", flush=True)
+    spans, kernels, groups = kernels_of(trace)
+    record(arguments, "mixture", spans=spans, kernels=kernels, groups=groups)
     return losses[-1] < losses[0]

@@ -95,11 +95,17 @@ def capability():
     return float(seen) if re.fullmatch(r"\d+\.\d", seen) else 0.0
 
 
-def write_tokens(path, vocab_size, count):
-    """Tokens that follow a noisy rule, so that there is something to learn; 16 million in seconds."""
+def write_tokens(path, vocab_size, count, zipf=False):
+    """Tokens that follow a noisy rule, so that there is something to learn; 16 million in seconds. zipf: what the rule does not say is drawn
+    as words are, with a probability of 1 / (rank + 10), so that rules are learned one after the other. Where all are as frequent, they are
+    learned at once, after hundreds of steps in which rounding decides when."""
     import numpy  # of the Python with PyTorch
     draw = numpy.random.default_rng(1)
-    tokens = draw.integers(0, vocab_size, count)
+    if zipf:
+        ranks = numpy.cumsum(1 / (numpy.arange(vocab_size) + 10.0))
+        tokens = numpy.searchsorted(ranks / ranks[-1], draw.random(count), side="right")
+    else:
+        tokens = draw.integers(0, vocab_size, count)
     follows = draw.random(count) < 0.7
     follows[0] = False
     at, starts = numpy.arange(count), numpy.flatnonzero(~follows)
@@ -149,14 +155,16 @@ class PeakMemory:
 class Runs:
     """Runs of both programs on one shape and one token file."""
 
-    def __init__(self, arguments, work, model, steps, micro, weights=False):
+    def __init__(self, arguments, work, model, steps, micro, weights=False, std=None, zipf=False):
+        """weights: written by peer.py, for both; std: as a training begins. zipf: of `write_tokens`."""
         self.a, self.work, self.steps, self.micro, self.weights = arguments, work, steps, micro, weights
         self.shape, self.directory, self.tokens = TINY if arguments.rehearsal else SHAPES[model], work / model, work / f"{model}.bin"
         self.directory.mkdir(exist_ok=True)
         config = hf_config(self.shape)
-        write_tokens(self.tokens, self.shape["vocab_size"], steps * micro * self.shape["seq_len"] + 1)
+        write_tokens(self.tokens, self.shape["vocab_size"], steps * micro * self.shape["seq_len"] + 1, zipf)
         if weights:
-            self.run([sys.executable, HERE / "peer.py", "weights", self.directory, "--shape", json.dumps(config)])
+            self.run([sys.executable, HERE / "peer.py", "weights", self.directory, "--shape", json.dumps(config),
+                      *(["--std", std] if std is not None else [])])
         else:
             (self.directory / "config.json").write_text(json.dumps(config))
 
@@ -192,7 +200,7 @@ class Runs:
         for key, value in everything.items():
             section, name = key.split(".")
             sections.setdefault(section, []).append(f"{name} = {json.dumps(value)}")
-        run_file = self.work / "run.toml"
+        run_file = pathlib.Path(output).with_suffix(".toml")  # runs may go on side by side
         run_file.write_text("".join(f"[{s}]\n" + "\n".join(lines) + "\n" for s, lines in sections.items()))
         return run_file
 

@@ -186,6 +186,8 @@ def train(directory, s):
     optimizer, batches = optimizer_for(model, s), Batches(s, rank, ranks)
     for step in range(s["steps"]):
         began = time.perf_counter()
+        for group in optimizer.param_groups:
+            group["lr"] = s["lr"] * min(1, (step + 1) / s.get("warmup_steps", 1))
         inputs, targets = batches.step(step)
         logits = model(inputs)
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
@@ -207,12 +209,15 @@ def train(directory, s):
     os._exit(0)
 
 
-def write_weights(directory, c, seed):
-    """Values on which attention is far from uniform and norms matter, so that a mistake in either shows in the loss."""
+def write_weights(directory, c, seed, std=None):
+    """Values on which attention is far from uniform and norms matter, so that a mistake in either shows in the loss. With `std` as a
+    training begins: norms are 1, all else is drawn with that deviation."""
     torch.manual_seed(seed)
     weights = {}
     for name, value in Llama(c).state_dict().items():
-        if "norm" in name:
+        if std is not None:
+            weights[name] = torch.ones_like(value) if "norm" in name else std * torch.randn_like(value)
+        elif "norm" in name:
             weights[name] = 1 + 0.2 * torch.randn_like(value)
         else:
             gain = 1.4 if "q_proj" in name or "k_proj" in name else 0.8
@@ -256,12 +261,13 @@ def main():
     parser.add_argument("--shape", type=json.loads)
     parser.add_argument("--settings", type=json.loads)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--std", type=float, help="of weights: as a training begins")
     parser.add_argument("--precision", choices=["fp32", "bf16"])
     a = parser.parse_args()
     if a.action == "gemm":
         print_gemm(torch.float32 if a.precision == "fp32" else torch.bfloat16)
     elif a.action == "weights":
-        write_weights(a.directory, a.shape, a.seed)
+        write_weights(a.directory, a.shape, a.seed, a.std)
     else:
         train(a.directory, a.settings)
 
