@@ -22,7 +22,8 @@ struct SimulatedPreference {
 namespace {
 
 constexpr int slow = 0, failing = 1, with_workspace = 2, algorithms = 4;
-constexpr std::size_t workspace_bytes_needed = 512;
+/// Of a sum of k terms.
+std::size_t workspace_bytes_needed(std::int64_t k) { return static_cast<std::size_t>(8 * k); }
 std::array<std::atomic<int>, algorithms> products{};
 
 void expect(bool right, const char* what) {
@@ -63,12 +64,13 @@ std::vector<float> values(const void* x, const SimulatedLayout& l, bool transpos
   return all;
 }
 
-float dot(const float* x, const float* y, std::int64_t count) {
+/// In one order for each `found_for`, as algorithms are that cuBLAS finds for several sizes.
+float dot(const float* x, const float* y, std::int64_t count, std::uint64_t found_for) {
   std::array<float, 8> sums{};
+  const std::int64_t lanes = 8 - static_cast<std::int64_t>(found_for % 3);
   std::int64_t l = 0;
-  for (; l + 8 <= count; l += 8)
-    for (std::size_t u = 0; u < 8; ++u)
-      sums[u] += x[l + static_cast<std::int64_t>(u)] * y[l + static_cast<std::int64_t>(u)];
+  for (; l + lanes <= count; l += lanes)
+    for (std::int64_t u = 0; u < lanes; ++u) sums[static_cast<std::size_t>(u)] += x[l + u] * y[l + u];
   for (; l < count; ++l) sums[0] += x[l] * y[l];
   float sum = 0;
   for (const float each : sums) sum += each;
@@ -136,7 +138,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   const Shape shape = shape_of(*product, *a, *b, *c, *d);
   *found = std::min(most, algorithms);
   for (int i = 0; i < *found; ++i) {
-    results[i] = {.algo = {}, .workspaceSize = i == with_workspace ? workspace_bytes_needed : 0, .state = {}};
+    results[i] = {.algo = {}, .workspaceSize = i == with_workspace ? workspace_bytes_needed(shape.k) : 0, .state = {}};
     results[i].algo.data[0] = static_cast<std::uint64_t>(i);
     for (std::size_t operand = 0; operand < 4; ++operand)  // what the algorithm relies on
       results[i].algo.data[1 + operand] = preference->alignments.at(operand);
@@ -154,23 +156,23 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
   const std::int64_t terms = shape_of(*product, *layout_a, *layout_b, *layout_c, *layout_d).k;
   const bool refused = terms % 64 == 1 && terms != static_cast<std::int64_t>(algorithm->data[5]);
   if (number == failing || refused) return CUBLAS_STATUS_NOT_SUPPORTED;
-  expect(number != with_workspace || (workspace != nullptr && workspace_bytes >= workspace_bytes_needed),
+  expect(number != with_workspace || (workspace != nullptr && workspace_bytes >= workspace_bytes_needed(terms)),
          "a workspace is missing");
   const std::array<const void*, 4> addresses{a, b, c, d};
   for (std::size_t operand = 0; operand < 4; ++operand)
     expect(reinterpret_cast<std::uintptr_t>(addresses.at(operand)) % algorithm->data[1 + operand] == 0,
            "an operand is not aligned as the algorithm was promised");
   ++products.at(static_cast<std::size_t>(number));
-  const auto run = [=, of = *product, la = *layout_a, lb = *layout_b, lc = *layout_c, ld = *layout_d,
+  const auto run = [=, found_for = algorithm->data[5], of = *product, la = *layout_a, lb = *layout_b, lc = *layout_c, ld = *layout_d,
                     scale = *static_cast<const float*>(alpha), keep = *static_cast<const float*>(beta)] {
     const Shape s = shape_of(of, la, lb, lc, ld);
     const auto x = values(a, la, of.operations[0] == CUBLAS_OP_T, s.m, s.k);
     const auto y = values(b, lb, of.operations[1] == CUBLAS_OP_N, s.n, s.k);  // transposed: both go along k
-    if (number == with_workspace) std::memset(workspace, 0xff, workspace_bytes_needed);
+    if (number == with_workspace) std::memset(workspace, 0xff, workspace_bytes_needed(s.k));
     for (int again = number == slow ? 6 : 1; again > 0; --again)
       for (std::int64_t j = 0; j < s.n; ++j)
         for (std::int64_t i = 0; i < s.m; ++i) {
-          float sum = scale * dot(x.data() + i * s.k, y.data() + j * s.k, s.k);
+          float sum = scale * dot(x.data() + i * s.k, y.data() + j * s.k, s.k, found_for);
           if (again > 1) continue;
           if (keep != 0) sum += keep * read(c, lc.type, j * lc.stride + i);
           if (ld.type == CUDA_R_32F)
