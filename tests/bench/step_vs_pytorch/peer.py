@@ -265,6 +265,8 @@ def main():
     parser.add_argument("--precision", choices=["fp32", "bf16"])
     a = parser.parse_args()
     if a.action == "gemm":
+        if a.precision is None:
+            parser.error("gemm needs --precision fp32 or bf16")
         print_gemm(torch.float32 if a.precision == "fp32" else torch.bfloat16)
     elif a.action == "weights":
         write_weights(a.directory, a.shape, a.seed, a.std)
