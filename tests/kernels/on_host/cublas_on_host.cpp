@@ -163,8 +163,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
     expect(reinterpret_cast<std::uintptr_t>(addresses.at(operand)) % algorithm->data[1 + operand] == 0,
            "an operand is not aligned as the algorithm was promised");
   ++products.at(static_cast<std::size_t>(number));
-  const auto run = [=, found_for = algorithm->data[5], of = *product, la = *layout_a, lb = *layout_b, lc = *layout_c, ld = *layout_d,
-                    scale = *static_cast<const float*>(alpha), keep = *static_cast<const float*>(beta)] {
+  const auto run = [=, found_for = algorithm->data[5], of = *product, la = *layout_a, lb = *layout_b, lc = *layout_c,
+                    ld = *layout_d, scale = *static_cast<const float*>(alpha),
+                    keep = *static_cast<const float*>(beta)] {
     const Shape s = shape_of(of, la, lb, lc, ld);
     const auto x = values(a, la, of.operations[0] == CUBLAS_OP_T, s.m, s.k);
     const auto y = values(b, lb, of.operations[1] == CUBLAS_OP_N, s.n, s.k);  // transposed: both go along k
