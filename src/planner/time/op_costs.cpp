@@ -123,8 +123,7 @@ class OpCost {
   Cost operator()(const schedule::Receive&) const { return {}; }
   Cost operator()(const schedule::ClipNorm&) const {
     const int ranks = of_.mesh.ranks();
-    const Group all = spread(ranks, 1);
-    const double latency = (all.crosses_nodes() ? machine_.between : machine_.inside).latency;
+    const double latency = (spread(ranks, 1).crosses_nodes() ? machine_.between : machine_.inside).latency;
     const double bandwidth = of_.replay_options.on_gpu ? machine_.memory_bandwidth : machine_.host_memory_bandwidth;
     Cost cost = moved("norm of the gradient", 4 * f64(of_.layout.shard_elements()), bandwidth);
     cost.seconds += latency * std::log2(ranks);

@@ -21,8 +21,7 @@ using Contribution = std::tuple<int, int, int>;  // compute block, stage, microb
 using Content = std::multiset<Contribution>;
 using Parameter = std::pair<ParamBlock, int>;
 
-/// What there is of a stage's activations: only its block's input, what its backward reads, or what its weights'
-/// gradients still need.
+/// What there is of a stage: its block's input alone, what its backward reads, what its weights' gradients still need.
 enum class Kept { input, saved, pending };
 
 /// Replays the ops and notes everything that is wrong.
