@@ -87,54 +87,45 @@ struct Description<OffloadActivations> {
   }
 };
 
+/// The text of a verb that has these two and nothing else.
+template <class Verb>
+struct BlockAndMicrobatch {
+  static std::string print(const Verb& op, const model::Model& model) {
+    return fmt::format("{} m{}", model[op.block].name, op.microbatch.value);
+  }
+  static Op parse(Line& line, std::string_view) {
+    const Block block = line.block().first;
+    return Verb{block, line.microbatch()};
+  }
+};
+
 template <>
-struct Description<DropActivations> {
+struct Description<DropActivations> : BlockAndMicrobatch<DropActivations> {
   static constexpr Names<1> names{"drop"};
   static Lane lane(const DropActivations&) { return Lane::compute; }
   static void effects(const DropActivations& op, Effects& on) {
     on.read(resource::HostCopy{op.block, op.microbatch});
     each_saved(on, op.block, op.microbatch, [&](const auto& saved) { on.write(saved); });
   }
-  static std::string print(const DropActivations& op, const model::Model& model) {
-    return fmt::format("{} m{}", model[op.block].name, op.microbatch.value);
-  }
-  static Op parse(Line& line, std::string_view) {
-    const Block block = line.block().first;
-    return DropActivations{block, line.microbatch()};
-  }
 };
 
 template <>
-struct Description<AllocateActivations> {
+struct Description<AllocateActivations> : BlockAndMicrobatch<AllocateActivations> {
   static constexpr Names<1> names{"allocate"};
   static Lane lane(const AllocateActivations&) { return Lane::compute; }
   static void effects(const AllocateActivations& op, Effects& on) {
     each_saved(on, op.block, op.microbatch, [&](const auto& saved) { on.write(saved); });
   }
-  static std::string print(const AllocateActivations& op, const model::Model& model) {
-    return fmt::format("{} m{}", model[op.block].name, op.microbatch.value);
-  }
-  static Op parse(Line& line, std::string_view) {
-    const Block block = line.block().first;
-    return AllocateActivations{block, line.microbatch()};
-  }
 };
 
 template <>
-struct Description<ReloadActivations> {
+struct Description<ReloadActivations> : BlockAndMicrobatch<ReloadActivations> {
   static constexpr Names<1> names{"reload"};
   static constexpr std::string_view copy = "reload";
   static Lane lane(const ReloadActivations&) { return Lane::host_to_device; }
   static void effects(const ReloadActivations& op, Effects& on) {
     on.update(resource::HostCopy{op.block, op.microbatch});
     each_saved(on, op.block, op.microbatch, [&](const auto& saved) { on.update(saved); });
-  }
-  static std::string print(const ReloadActivations& op, const model::Model& model) {
-    return fmt::format("{} m{}", model[op.block].name, op.microbatch.value);
-  }
-  static Op parse(Line& line, std::string_view) {
-    const Block block = line.block().first;
-    return ReloadActivations{block, line.microbatch()};
   }
 };
 

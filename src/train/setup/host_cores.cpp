@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 
 namespace trireme::train {
 namespace {
@@ -13,13 +12,10 @@ int cores_of_a_rank(const mpi::Topology& topology) {
   return std::max(1, topology.node_cores / std::max(1, topology.node_ranks));
 }
 
-constexpr std::string_view more_cores =
-    "give each rank more cores (srun --cpus-per-task, mpirun --map-by slot:PE=n --bind-to core)";
-
 }  // namespace
 
 int host_threads(const mpi::Topology& topology, int threads, bool on_gpu) {
-  return std::max(1, (on_gpu ? threads - 1 : cores_of_a_rank(topology) - threads));
+  return std::max(1, on_gpu ? threads - 1 : cores_of_a_rank(topology) - threads);
 }
 
 std::string few_cores_warning(const mpi::Topology& topology, int threads, bool on_gpu, const executor::HostWork& work) {
@@ -33,8 +29,9 @@ std::string few_cores_warning(const mpi::Topology& topology, int threads, bool o
                  : fmt::format("no core of their own: a rank has {} core{} and computes on {}. ", cores,
                                cores == 1 ? "" : "s", threads);
   const int better = on_gpu ? cores : cores - 1;
-  return text + ((on_gpu ? better > 2 : better > 0) ? fmt::format("Set device.threads = {}, or {}.", better, more_cores)
-                                                    : fmt::format("To mend it, {}.", more_cores));
+  const std::string first =
+      better > (on_gpu ? 2 : 0) ? fmt::format("Set device.threads = {}, or give", better) : "Give";
+  return text + first + " each rank more cores (srun --cpus-per-task, mpirun --map-by slot:PE=n --bind-to core).";
 }
 
 }  // namespace trireme::train

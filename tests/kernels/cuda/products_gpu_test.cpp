@@ -129,7 +129,7 @@ TEST_F(ProductsOnDevice, OfManySizesHaveFewAlgorithms) {
                       x.slice(0, first, first + rows).slice(1, column, column + 72));
   }
   EXPECT_LE(cuda::measured_products().shapes, before + 4 + 10) << "four sizes, then one for each power of two";
-  // With deterministic sums a size has the bits of its own first algorithm, whatever came before.
+  // With deterministic algorithms the result does not depend on the shapes that were multiplied before.
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
   const at::Tensor d_ys = d_y.slice(0, 0, 301).slice(1, 0, 88), xs = x.slice(0, 0, 301).slice(1, 0, 72);
   const at::Tensor once = gradient_of(d_ys, xs);
