@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t token_block = 512;  ///< tokens whose operands are packed at once
 
-constexpr std::int64_t ceil_of(std::int64_t n, std::int64_t of) { return (n + of - 1) / of; }
+constexpr std::int64_t ceil_div(std::int64_t n, std::int64_t of) { return (n + of - 1) / of; }
 
 /// Terms of one block_product, of `terms` in all: equal parts, so many that a packed panel of 64 columns takes at most
 /// a quarter of the second-level cache, but 128 KiB at least.
@@ -28,7 +28,7 @@ std::int64_t depth_for(std::int64_t terms) {
   static const std::int64_t most =
       std::max<std::int64_t>(512, sysconf(_SC_LEVEL2_CACHE_SIZE) / 4 / (panel_width * std::int64_t{sizeof(float)}));
   constexpr std::int64_t even = 16;
-  return ceil_of(ceil_of(terms, ceil_of(terms, most)), even) * even;
+  return ceil_div(ceil_div(terms, ceil_div(terms, most)), even) * even;
 }
 
 /// Calls body(begin, size) for consecutive blocks of [0, n).
@@ -107,8 +107,8 @@ void forward(Rows<const T> x, Rows<const T> w, Rows<const T> residual, Rows<Out>
   in_blocks(x.count, token_block, [&](std::int64_t token, std::int64_t tokens) {
     const Widened<T> operand(x, token, tokens, 0, x.width);
     // An item: 64 rows of w, `depth` of their columns.
-    const std::int64_t depth = depth_for(x.width), parts = ceil_of(x.width, depth),
-                       items = ceil_of(w.count, panel_width) * parts;
+    const std::int64_t depth = depth_for(x.width), parts = ceil_div(x.width, depth),
+                       items = ceil_div(w.count, panel_width) * parts;
     const auto columns = [&](std::int64_t item) { return Block(item / parts, panel_width, w.count); };
     const auto terms = [&](std::int64_t item) { return Block(item % parts, depth, x.width); };
     in_pipeline(
@@ -144,7 +144,7 @@ void backward_input(Rows<const Upstream> d_y, Rows<const T> w, Rows<T> out) {
     in_blocks(w.count, depth, [&](std::int64_t row, std::int64_t terms) {
       const Widened<Upstream> operand(d_y, token, tokens, row, terms);
       in_pipeline(
-          ceil_of(w.width, panel_width), 1, panel_width * depth, 0,
+          ceil_div(w.width, panel_width), 1, panel_width * depth, 0,
           [&](std::int64_t item, float* to) {
             const Block columns(item, panel_width, w.width);
             return PackedRows<float, T>(w, {.row = row, .rows = terms, .begin = columns.begin, .width = columns.size},
@@ -172,7 +172,7 @@ Element* elements(const at::Tensor& workspace) {
 /// x in panels of 64 columns, each [terms, 64].
 template <class Element, class T>
 at::Tensor panels_of(Rows<const T> x, std::int64_t token, std::int64_t tokens) {
-  const std::int64_t count = ceil_of(x.width, panel_width), terms = terms_of<Element>(tokens);
+  const std::int64_t count = ceil_div(x.width, panel_width), terms = terms_of<Element>(tokens);
   at::Tensor panels = workspace(count, terms * panel_width);
   auto* to = elements<Element>(panels);
   parallel(terms, [&](std::int64_t k) {
@@ -196,8 +196,8 @@ std::int64_t columns_at_once(std::int64_t width, std::int64_t x_width, std::int6
   constexpr std::int64_t usual = 96, element = 4;
   const std::int64_t most =
       x_width * terms * element <= cache / 2 ? usual : std::max(usual, cache / 4 / (terms * element) / line * line);
-  const std::int64_t workers = worker_count(ceil_of(width, line));
-  return std::min(most, ceil_of(ceil_of(width, workers), line) * line);
+  const std::int64_t workers = worker_count(ceil_div(width, line));
+  return std::min(most, ceil_div(ceil_div(width, workers), line) * line);
 }
 
 /// grad (+)= d_y^T x.
@@ -211,13 +211,13 @@ void backward_weight(Rows<const Upstream> d_y, Rows<const T> x, Rows<float> grad
     const std::int64_t terms = terms_of<Element>(tokens);
     const auto columns = [&](std::int64_t item) { return Block(item, block, d_y.width); };
     in_pipeline(
-        ceil_of(d_y.width, block), 1, terms * stride, 0,
+        ceil_div(d_y.width, block), 1, terms * stride, 0,
         [&](std::int64_t item, float* to) {
           return PackedRows<Element, Upstream>(
               d_y, {.row = token, .rows = tokens, .begin = columns(item).begin, .width = columns(item).size},
               {reinterpret_cast<Element*>(to), stride});
         },
-        [&](std::int64_t item) { return tiles_of(columns(item).size) * ceil_of(x.width, panel_width); },
+        [&](std::int64_t item) { return tiles_of(columns(item).size) * ceil_div(x.width, panel_width); },
         [&](float*, std::int64_t item, const float* packed, auto& meanwhile) {
           const auto [row, rows] = columns(item);
           const Panel<const Element> left{reinterpret_cast<const Element*>(packed), stride};

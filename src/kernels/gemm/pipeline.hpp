@@ -85,40 +85,59 @@ void pack_all(const Packed& packed) {
   }
 }
 
-/// Packs while `tiles` tiles are multiplied.
+/// The steps of packing that are done after so many tiles, of `tiles`.
+class StepsOfTiles {
+ public:
+  StepsOfTiles(std::int64_t steps, std::int64_t tiles) : steps_(steps), tiles_(tiles) {}
+  [[nodiscard]] std::int64_t after(std::int64_t tile) const {
+    return (std::min(tile, tiles_) * steps_ + tiles_ - 1) / tiles_;
+  }
+
+ private:
+  std::int64_t steps_, tiles_;
+};
+
+/// Packs while `tiles` tiles are multiplied: after each what was prefetched during it.
 template <class Packed>
 class PackedMeanwhile {
  public:
   /// packed: nothing where there is nothing more to pack.
   PackedMeanwhile(std::optional<Packed> packed, std::int64_t tiles)
-      : packed_(std::move(packed)), steps_(packed_ ? packed_->steps() : 0), tiles_(tiles) {}
+      : packed_(std::move(packed)), steps_(packed_ ? packed_->steps() : 0, tiles) {}
 
   void before_tile(Interleaved& during) {
     ++tile_;
-    if constexpr (Packed::copies) {
-      const std::int64_t upto = due(tile_);
-      if (packed_steps_ < upto) during.copies = packed_->pack(std::exchange(packed_steps_, upto), upto);
-    } else {
-      for (const std::int64_t upto = due(tile_ + 1); prefetched_ < upto; ++prefetched_)
-        packed_->add_lines(prefetched_, during.prefetches);
-    }
+    for (const std::int64_t upto = steps_.after(tile_ + 1); prefetched_ < upto; ++prefetched_)
+      packed_->add_lines(prefetched_, during.prefetches);
   }
   void after_tile() {
-    if constexpr (!Packed::copies) {
-      for (const std::int64_t upto = due(tile_); packed_steps_ < upto; ++packed_steps_) packed_->pack(packed_steps_);
-    }
+    for (const std::int64_t upto = steps_.after(tile_); done_ < upto; ++done_) packed_->pack(done_);
   }
 
  private:
-  /// Steps that are done after so many tiles.
-  [[nodiscard]] std::int64_t due(std::int64_t tile) const {
-    return (std::min(tile, tiles_) * steps_ + tiles_ - 1) / tiles_;
-  }
-
   std::optional<Packed> packed_;
-  std::int64_t steps_, tiles_;
+  StepsOfTiles steps_;
   std::int64_t tile_ = 0;  // tiles that were begun
-  std::int64_t prefetched_ = 0, packed_steps_ = 0;
+  std::int64_t prefetched_ = 0, done_ = 0;
+};
+
+/// The same where packing is copying: the product of a tile copies.
+template <class Packed>
+requires Packed::copies class PackedMeanwhile<Packed> {
+ public:
+  PackedMeanwhile(std::optional<Packed> packed, std::int64_t tiles)
+      : packed_(std::move(packed)), steps_(packed_ ? packed_->steps() : 0, tiles) {}
+
+  void before_tile(Interleaved& during) {
+    const std::int64_t upto = steps_.after(++tile_);
+    if (done_ < upto) during.copies = packed_->pack(std::exchange(done_, upto), upto);
+  }
+  void after_tile() {}
+
+ private:
+  std::optional<Packed> packed_;
+  StepsOfTiles steps_;
+  std::int64_t tile_ = 0, done_ = 0;  // tiles that were begun, steps that are packed
 };
 
 /// How many tiles multiply() has for m rows.

@@ -25,9 +25,7 @@ struct Tile {
   Panel<const float> b;
   Panel<float> c;
   Panel<const float> d;
-  std::span<const void* const> prefetches = {};
-  Copies* copies = nullptr;
-  std::int64_t lines = 0;  ///< of copies
+  PartsOfTiles::Part interleaved = {};
 };
 
 void copy(Copies::Line line) {
@@ -43,14 +41,14 @@ void tile(const Tile& t) {
     for (int v = 0; v < Width; ++v)
       sums[r][v] = t.d.data != nullptr ? load(t.d.data + r * t.d.stride + 8 * v, All{}) : Eight{};
   }
-  const auto prefetches = static_cast<std::int64_t>(t.prefetches.size());
-  const std::int64_t events = std::max(prefetches, t.lines), apart = t.k / (events + 1) + 1;
+  const auto& [prefetches, copies, lines] = t.interleaved;
+  const std::int64_t events = std::max(std::ssize(prefetches), lines), apart = t.k / (events + 1) + 1;
   std::int64_t event = 0;
   for (std::int64_t p = 0; p < t.k;) {
     std::int64_t end = t.k;
     if (event < events) {
-      if (event < prefetches) __builtin_prefetch(t.prefetches[static_cast<std::size_t>(event)], 0, 2);
-      if (event < t.lines) copy(t.copies->next());
+      if (event < std::ssize(prefetches)) __builtin_prefetch(prefetches[static_cast<std::size_t>(event)], 0, 2);
+      if (event < lines) copy(copies->next());
       ++event;
       end = std::min(p + apart, t.k);
     }
@@ -63,7 +61,7 @@ void tile(const Tile& t) {
       }
     }
   }
-  for (; event < t.lines; ++event) copy(t.copies->next());
+  for (; event < lines; ++event) copy(copies->next());
   for (int r = 0; r < Height; ++r) {
     for (int v = 0; v < Width; ++v) store(t.c.data + r * t.c.stride + 8 * v, sums[r][v], All{});
   }
@@ -81,22 +79,22 @@ void rows_of_tile(std::int64_t height, const Tile& t) {
 class Product {
  public:
   Product(ProductSizes s, Left a, Panel<const float> b, Panel<float> c, Panel<const float> d, Interleaved* interleaved)
-      : s_(s), a_(a), b_(b), c_(c), d_(d), interleaved_(interleaved) {
-    if (interleaved == nullptr) return;
-    const std::int64_t tiles = (s.n / 16 + s.n % 16 / 8) * ((s.m + 5) / 6);  // but for those of last_columns
-    prefetches_ = Share(static_cast<std::int64_t>(interleaved->prefetches.all().size()), tiles);
-    ahead_ = interleaved->prefetches.all().data();
-    copies_ = Share(interleaved->copies.count(), tiles);
-  }
+      : s_(s),
+        a_(a),
+        b_(b),
+        c_(c),
+        d_(d),
+        tiles_((s.n / 16 + s.n % 16 / 8) * ((s.m + 5) / 6)),
+        parts_(interleaved, tiles_) {}
 
   void run() {
     std::int64_t j = 0;
     for (; j + 16 <= s_.n; j += 16) columns<2>(j);
     for (; j + 8 <= s_.n; j += 8) columns<1>(j);
     if (j < s_.n) last_columns(j);
-    if (s_.n < 8) {
-      for (copies_.begin_part(); copies_.due();) copy(interleaved_->copies.next());
-    }
+    if (tiles_ > 0) return;
+    const PartsOfTiles::Part all = parts_.next();
+    for (std::int64_t line = 0; line < all.lines; ++line) copy(all.copies->next());
   }
 
  private:
@@ -104,17 +102,13 @@ class Product {
   template <int Width>
   void columns(std::int64_t j) {
     for (std::int64_t i = 0; i < s_.m; i += 6) {
-      const auto here = static_cast<std::size_t>(prefetches_.part());
       rows_of_tile<Width>(std::min<std::int64_t>(6, s_.m - i),
                           {.k = s_.k,
                            .a = a_.from(i, 0),
                            .b = {b_.data + j, b_.stride},
                            .c = {c_.data + i * c_.stride + j, c_.stride},
                            .d = d_.data == nullptr ? d_ : Panel<const float>{d_.data + i * d_.stride + j, d_.stride},
-                           .prefetches = {ahead_, here},
-                           .copies = interleaved_ == nullptr ? nullptr : &interleaved_->copies,
-                           .lines = copies_.part()});
-      ahead_ += here;
+                           .interleaved = parts_.next()});
     }
   }
 
@@ -151,9 +145,8 @@ class Product {
   Panel<const float> b_;
   Panel<float> c_;
   Panel<const float> d_;
-  Interleaved* interleaved_;
-  Share prefetches_{0, 1}, copies_{0, 1};
-  const void* const* ahead_ = nullptr;
+  std::int64_t tiles_;  // but for those of last_columns
+  PartsOfTiles parts_;
 };
 
 }  // namespace

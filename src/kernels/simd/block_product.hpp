@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 
 #include "trireme/base/streaming.hpp"
@@ -128,6 +129,34 @@ class Share {
 
  private:
   std::int64_t count_, parts_, due_ = 0;  // due: parts_ times as many as are due
+};
+
+/// Hands out what is interleaved with a product, in equal parts to its tiles.
+class PartsOfTiles {
+ public:
+  struct Part {
+    std::span<const void* const> prefetches;
+    Copies* copies = nullptr;
+    std::int64_t lines = 0;  ///< of copies
+  };
+  /// interleaved: nullptr for nothing.
+  PartsOfTiles(Interleaved* interleaved, std::int64_t tiles)
+      : copies_(interleaved == nullptr ? nullptr : &interleaved->copies),
+        ahead_(interleaved == nullptr ? nullptr : interleaved->prefetches.all().data()),
+        prefetches_(interleaved == nullptr ? 0 : std::ssize(interleaved->prefetches.all()), tiles),
+        lines_(interleaved == nullptr ? 0 : interleaved->copies.count(), tiles) {}
+  /// The next tile's. Where there are no tiles a first one has all.
+  [[gnu::always_inline]] Part next() {
+    const std::int64_t here = prefetches_.part();
+    const Part part{{ahead_, static_cast<std::size_t>(here)}, copies_, lines_.part()};
+    ahead_ += here;
+    return part;
+  }
+
+ private:
+  Copies* copies_;
+  const void* const* ahead_;
+  Share prefetches_, lines_;
 };
 
 /// C = D + A B: the small product under the blocked algorithms, on the calling thread. A: [m, k], B: [k, n], C and D:

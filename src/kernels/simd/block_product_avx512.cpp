@@ -28,9 +28,7 @@ struct Tile {
   Panel<float> c;
   Panel<const float> d;
   __mmask16 last;  ///< columns of the last sixteen that exist
-  std::span<const void* const> prefetches;
-  Copies* copies;
-  std::int64_t lines;  ///< of copies
+  PartsOfTiles::Part interleaved;
 };
 
 // Elements are 32 bits in either case: moved as floats, multiplied as what they are.
@@ -95,11 +93,12 @@ TRIREME_AVX512_INLINE void tile(const Tile<T> t, const int height, const int wid
   constexpr auto line = static_cast<std::int64_t>(cache_line / sizeof(T));
   const std::int64_t groups = t.k / group;
   const T *a = t.a.data, *b = t.b.data;
-  const void* const* ahead = t.prefetches.data();
-  Share prefetches(static_cast<std::int64_t>(t.prefetches.size()), groups), copies(t.lines, groups);
+  const PartsOfTiles::Part& beside = t.interleaved;
+  const void* const* ahead = beside.prefetches.data();
+  Share prefetches(std::ssize(beside.prefetches), groups), copies(beside.lines, groups);
   for (std::int64_t g = 0; g < groups; ++g) {
     for (prefetches.begin_part(); prefetches.due();) __builtin_prefetch(*ahead++, 0, 2);
-    for (copies.begin_part(); copies.due();) copy(t.copies->next());
+    for (copies.begin_part(); copies.due();) copy(beside.copies->next());
     TRIREME_UNROLL
     for (int u = 0; u < group; ++u) {
       if (whole && !transposed && u < height) __builtin_prefetch(row_of(a, t.a.stride, u) + line);
@@ -111,7 +110,7 @@ TRIREME_AVX512_INLINE void tile(const Tile<T> t, const int height, const int wid
     asm("" : "+r"(a), "+r"(b));  // or the compiler keeps a pointer to each row of A
   }
   if (groups == 0) {
-    for (copies.begin_part(); copies.due();) copy(t.copies->next());
+    for (copies.begin_part(); copies.due();) copy(beside.copies->next());
   }
   for (std::int64_t p = groups * group; p < t.k; ++p) {
     add_term<transposed>(sums, a, t.a.stride, b, height, width, masked, t.last);
@@ -159,28 +158,20 @@ template <bool transposed, class T>
 void product(ProductSizes s, Panel<const T> a, Panel<const T> b, Panel<float> c, Panel<const float> d,
              Interleaved* interleaved) {
   const std::int64_t tiles = (s.n + panel_width - 1) / panel_width * ((s.m + most_rows - 1) / most_rows);
-  const std::span<const void* const> lines =
-      interleaved == nullptr ? std::span<const void* const>() : interleaved->prefetches.all();
-  Share prefetches(static_cast<std::int64_t>(lines.size()), tiles);
-  Share copies(interleaved == nullptr ? 0 : interleaved->copies.count(), tiles);
-  const void* const* ahead = lines.data();
+  PartsOfTiles parts(interleaved, tiles);
   for (std::int64_t j = 0; j < s.n; j += panel_width) {
     const std::int64_t columns = s.n - j < panel_width ? s.n - j : panel_width;
     const auto last = static_cast<__mmask16>(0xffff >> (15 - (columns - 1) % 16));
     for (std::int64_t i = 0; i < s.m; i += most_rows) {
       const auto height = static_cast<int>(s.m - i < most_rows ? s.m - i : most_rows);
-      const auto here = static_cast<std::size_t>(prefetches.part());
       any_tile<transposed, T>({.k = s.k,
                                .a = {a.data + (transposed ? i : i * a.stride), a.stride},
                                .b = {b.data + j, b.stride},
                                .c = {c.data + i * c.stride + j, c.stride},
                                .d = {d.data == nullptr ? nullptr : d.data + i * d.stride + j, d.stride},
                                .last = last,
-                               .prefetches = {ahead, here},
-                               .copies = interleaved == nullptr ? nullptr : &interleaved->copies,
-                               .lines = copies.part()},
+                               .interleaved = parts.next()},
                               height, static_cast<int>((columns + 15) / 16));
-      ahead += here;
     }
   }
 }
