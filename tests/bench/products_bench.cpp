@@ -5,7 +5,8 @@
 //   OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 BLIS_NUM_THREADS=1 TRIREME_BENCH_LIBRARIES=PATH:PATH products_bench
 //     [--benchmark_filter=fp32]
 // Prints GFLOP/s (medians of interleaved repeats; every layer has its own operands, more than the caches hold), and
-// what the step loses by one library for each kind of product against the fastest one for every shape. PATH: a BLAS to
+// what the step loses by one library for each kind of product, and by those that runs choose, against the fastest one
+// for every shape. PATH: a BLAS to
 // load, with cblas_sgemm (OpenBLAS, BLIS; cblas_sbgemm too where it is exported) or libxsmm's libxsmm_sgemm_omp_.
 // Products of bf16 are not measured where a library has fp32 only.
 #include <ATen/core/Tensor.h>
@@ -233,10 +234,12 @@ std::vector<double> measure(const std::vector<std::unique_ptr<Library>>& all, Ki
   return result;
 }
 
-GemmLibrary chosen(const GemmChoice::Products& products, Kind kind) {
-  return kind == Kind::forward          ? products.forward
-         : kind == Kind::backward_input ? products.backward_input
-                                        : products.backward_weight;
+/// The place of the chosen library in `gemm_libraries`.
+std::size_t chosen(const GemmChoice& choice, Kind kind, const Shape& shape, at::ScalarType type) {
+  const GemmChoice::Products& products = choice.of(type, shape.out, shape.in);
+  return static_cast<std::size_t>(kind == Kind::forward          ? products.forward
+                                  : kind == Kind::backward_input ? products.backward_input
+                                                                 : products.backward_weight);
 }
 
 void step(benchmark::State& state, at::ScalarType type) {
@@ -249,26 +252,27 @@ void step(benchmark::State& state, at::ScalarType type) {
     fmt::print("{:16}{:9}{:>8}", "GFLOP/s", "", "ms/step");
     for (const auto& library : all) fmt::print("{:>12.11}", library->name());
     fmt::print("\n");
-    std::array<std::vector<double>, kinds.size()> of_kind;  // seconds of a step by each library
+    std::array<std::array<std::vector<double>, shapes.size()>, kinds.size()> measured;  // seconds by each library
     std::array<double, kinds.size()> by_shape{}, by_own_shape{};
     for (const Kind kind : kinds) {
       const auto k = static_cast<std::size_t>(kind);
-      of_kind[k].resize(all.size());
-      for (const Shape& shape : shapes) {
-        const auto seconds = measure(all, kind, shape, type);
+      std::vector<double> of_kind(all.size());  // seconds of a step by each library
+      for (std::size_t i = 0; i < shapes.size(); ++i) {
+        const Shape& shape = shapes[i];
+        const auto& seconds = measured[k][i] = measure(all, kind, shape, type);
         const double best = *std::min_element(seconds.begin(), seconds.end());
         fmt::print("{:16}{:9}{:8.1f}", kind_names[k], shape.name, best * shape.times * 1e3);
         for (const double s : seconds)
           fmt::print("{:>12}",
                      std::isinf(s) ? "-" : fmt::format("{:.1f}{}", shape.flops() / s * 1e-9, s == best ? "*" : " "));
         fmt::print("\n");
-        for (std::size_t l = 0; l < all.size(); ++l) of_kind[k][l] += seconds[l] * shape.times;
+        for (std::size_t l = 0; l < all.size(); ++l) of_kind[l] += seconds[l] * shape.times;
         by_shape[k] += best * shape.times;
         by_own_shape[k] +=
             *std::min_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(own)) * shape.times;
       }
       fmt::print("{:16}{:9}{:8.1f}", kind_names[k], "% more", by_shape[k] * 1e3);
-      for (const double s : of_kind[k]) fmt::print("{:>11.1f} ", (s / by_shape[k] - 1) * 100);
+      for (const double s : of_kind) fmt::print("{:>11.1f} ", (s / by_shape[k] - 1) * 100);
       fmt::print("\n");
     }
     const auto sum = [](const auto& values) { return values[0] + values[1] + values[2]; };
@@ -277,10 +281,9 @@ void step(benchmark::State& state, at::ScalarType type) {
     for (const auto& [text, count] : choices) {
       const GemmChoice choice = kernels::parse_gemm_choice(text);
       double time = 0;
-      for (const Kind kind : kinds) {
-        time += of_kind[static_cast<std::size_t>(kind)]
-                       [static_cast<std::size_t>(chosen(type == at::kFloat ? choice.fp32 : choice.bf16, kind))];
-      }
+      for (const Kind kind : kinds)
+        for (std::size_t i = 0; i < shapes.size(); ++i)
+          time += measured[static_cast<std::size_t>(kind)][i][chosen(choice, kind, shapes[i], type)] * shapes[i].times;
       fmt::print("chosen {} of 9 times: {}: {:.1f} ms, {:.1f}% more than by shape of the three\n", count, text,
                  time * 1e3, (time / sum(by_own_shape) - 1) * 100);
     }

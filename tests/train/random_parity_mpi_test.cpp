@@ -107,16 +107,18 @@ Tolerance tolerance_of(const config::RunConfig& config) {
   return config.precision.reduce == config::Reduce::fp32 ? Tolerance{1e-6, 1e-5} : Tolerance{1e-2, 1e-1};
 }
 
-/// Any library for each product; at:: in place of one that does not run on this CPU.
+/// Any library for each product of each shape class; at:: in place of one that does not run on this CPU.
 kernels::GemmChoice draw_gemm(test::Draw& draw) {
   const auto library = [&] {
     const auto drawn = draw.of({kernels::GemmLibrary::at, kernels::GemmLibrary::onednn, kernels::GemmLibrary::blocked});
     return kernels::runs_here(drawn, at::kFloat) ? drawn : kernels::GemmLibrary::at;
   };
   kernels::GemmChoice choice;
-  choice.fp32.forward = library();
-  choice.fp32.backward_input = library();
-  choice.fp32.backward_weight = library();
+  for (kernels::GemmChoice::Products* products : {&choice.fp32.wide, &choice.fp32.narrow}) {
+    products->forward = library();
+    products->backward_input = library();
+    products->backward_weight = library();
+  }
   return choice;
 }
 

@@ -35,27 +35,39 @@ void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Gr
 /// or missing); the same bits for any number of threads.
 enum class GemmLibrary : std::uint8_t { at, onednn, blocked };
 
-/// The library for each shape class: the data type, and which of the three products of a linear layer.
+/// The library for each shape class: the data type, whether a linear layer has fewer outputs than inputs, and which of
+/// its three products.
 struct GemmChoice {
   struct Products {
     GemmLibrary forward = GemmLibrary::at, backward_input = GemmLibrary::at, backward_weight = GemmLibrary::at;
     friend bool operator==(const Products&, const Products&) = default;
   };
-  Products fp32, bf16;
+  struct Layers {
+    Products wide;    ///< as many outputs as inputs, or more
+    Products narrow;  ///< fewer, as an MLP's down projection has
+    friend bool operator==(const Layers&, const Layers&) = default;
+  };
+  Layers fp32, bf16;
   /// Whether our own products of bf16, those of weight gradients and of attention, multiply pairs with fp32 sums where
   /// the CPU can (VDPBF16PS: twice the rate of fp32 on Zen, half of it on Xeons, which count on AMX), or widen to fp32.
   bool pairs = true;
   friend bool operator==(const GemmChoice&, const GemmChoice&) = default;
+
+  /// For products of `type` of a layer with weights of [outputs, inputs].
+  [[nodiscard]] const Products& of(at::ScalarType type, std::int64_t outputs, std::int64_t inputs) const {
+    const Layers& layers = type == at::kBFloat16 ? bf16 : fp32;
+    return outputs < inputs ? layers.narrow : layers.wide;
+  }
 };
 
-/// "fp32=at,at,at bf16=at,onednn,at pairs=on": forward, backward_input, backward_weight. parse_gemm_choice(to_text(c))
-/// == c.
+/// "fp32=at,at,at/at,blocked,at bf16=at,onednn,at pairs=on": forward, backward_input, backward_weight; after "/" those
+/// of narrow layers, where they differ. parse_gemm_choice(to_text(c)) == c.
 [[nodiscard]] std::string to_text(const GemmChoice& choice);
 /// Without "pairs", as older checkpoints have it, they are on where this CPU can. Throws ConfigError saying what is
 /// allowed.
 [[nodiscard]] GemmChoice parse_gemm_choice(std::string_view text);
 
-/// The fastest library for each shape class on this CPU, on the calling thread's team: takes some 500 ms. Timing
+/// The fastest library for each shape class on this CPU, on the calling thread's team: takes about a second. Timing
 /// decides, so ranks may differ: let rank 0 measure and broadcast `to_text` of it. A library that cannot run here is
 /// never chosen.
 [[nodiscard]] GemmChoice measure_gemm();

@@ -24,7 +24,7 @@ inline constexpr std::array<NamedLibrary, 3> gemm_libraries{
 [[nodiscard]] at::Tensor onednn_product(const at::Tensor& a, const at::Tensor& b);
 
 /// Counted up when their measurement or the blocked products change: choices measured before are measured again.
-inline constexpr int libraries_version = 6;
+inline constexpr int libraries_version = 7;
 /// What a choice depends on beside the CPU and libtorch: that version, and the threads of libtorch's products and ours.
 [[nodiscard]] std::string measured_with();
 

@@ -110,14 +110,15 @@ at::Tensor fp8_values(const at::Tensor& x, const Fp8Rounding& rounding) {
 at::Tensor fp8_linear(Fp8 recipe, const at::Tensor& x, const at::Tensor& w) {
   if (x.is_cuda()) return cuda::fp8_linear(recipe, x, w);
   const Fp8Rounding rounding{.recipe = recipe};
-  return linear(gemm_choice().fp32.forward, fp8_values(x, rounding), fp8_values(w, rounding)).to(x.scalar_type());
+  const GemmLibrary library = gemm_choice().of(at::kFloat, w.size(0), w.size(1)).forward;
+  return linear(library, fp8_values(x, rounding), fp8_values(w, rounding)).to(x.scalar_type());
 }
 
 at::Tensor fp8_backward_input(Fp8 recipe, const at::Tensor& d_y, const at::Tensor& w) {
   if (w.is_cuda()) return cuda::fp8_backward_input(recipe, d_y, w);
   const at::Tensor values = fp8_values(d_y, {.recipe = recipe, .type = fp8_gradient_type(recipe)});
-  return linear_backward_input(gemm_choice().fp32.backward_input, values,
-                               fp8_values(w, {.recipe = recipe, .sum = Fp8Sum::down_columns}))
+  const GemmLibrary library = gemm_choice().of(at::kFloat, w.size(0), w.size(1)).backward_input;
+  return linear_backward_input(library, values, fp8_values(w, {.recipe = recipe, .sum = Fp8Sum::down_columns}))
       .to(w.scalar_type());
 }
 

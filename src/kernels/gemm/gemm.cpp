@@ -28,8 +28,9 @@ GemmChoice& current_choice() {
   return choice;
 }
 
-const GemmChoice::Products& products_for(const at::Tensor& t) {
-  return t.scalar_type() == at::kBFloat16 ? current_choice().bf16 : current_choice().fp32;
+/// w: [outputs, inputs].
+const GemmChoice::Products& products_for(const at::Tensor& w) {
+  return current_choice().of(w.scalar_type(), w.size(0), w.size(1));
 }
 
 /// a b^T by at::mm or oneDNN; either of them may be a transposed view.
@@ -79,18 +80,18 @@ void linear_backward_weight(GemmLibrary library, const at::Tensor& d_y, const at
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& w, Fp8 fp8) {
   if (fp8 != Fp8::none) return fp8_linear(fp8, x, w);
-  return x.is_cuda() ? cuda::linear(x, w) : linear(products_for(x).forward, x, w);
+  return x.is_cuda() ? cuda::linear(x, w) : linear(products_for(w).forward, x, w);
 }
 
 at::Tensor linear_add(const at::Tensor& x, const at::Tensor& w, const at::Tensor& residual, Fp8 fp8) {
   if (fp8 != Fp8::none) return fp8_linear(fp8, x, w).add_(residual);
   if (x.is_cuda()) return cuda::linear_add(x, w, residual);
-  return linear_add(products_for(x).forward, x, w, residual);
+  return linear_add(products_for(w).forward, x, w, residual);
 }
 
 at::Tensor linear_wide(const at::Tensor& x, const at::Tensor& w) {
   if (x.is_cuda()) return cuda::linear(x, w);
-  const GemmLibrary library = products_for(x).forward;
+  const GemmLibrary library = products_for(w).forward;
   return library == GemmLibrary::blocked ? blocked_linear_wide(x, w) : linear(library, x, w);
 }
 
@@ -102,7 +103,8 @@ at::Tensor linear_backward_input(const at::Tensor& d_y, const at::Tensor& w, Fp8
 
 void linear_backward_weight(const at::Tensor& d_y, const at::Tensor& x, const Grad& grad) {
   if (x.is_cuda()) return cuda::linear_backward_weight(d_y, x, grad);
-  linear_backward_weight(products_for(x).backward_weight, d_y, x, grad);
+  const GemmChoice::Products& products = current_choice().of(x.scalar_type(), d_y.size(1), x.size(1));
+  linear_backward_weight(products.backward_weight, d_y, x, grad);
 }
 
 std::shared_ptr<const void> keep_product_workspace(at::Device device, DType compute) {

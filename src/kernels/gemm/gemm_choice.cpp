@@ -30,6 +30,11 @@ std::string to_text(const GemmChoice::Products& p) {
   return fmt::format("{},{},{}", name_of(p.forward), name_of(p.backward_input), name_of(p.backward_weight));
 }
 
+std::string to_text(const GemmChoice::Layers& layers) {
+  const std::string wide = to_text(layers.wide);
+  return layers.narrow == layers.wide ? wide : fmt::format("{}/{}", wide, to_text(layers.narrow));
+}
+
 /// Of a call, in seconds; infinite where it throws.
 double seconds(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
@@ -76,6 +81,8 @@ GemmLibrary fastest(std::span<const Contender> contenders) {
   return contenders[best].library;
 }
 
+enum class LayerShape { wide, narrow };
+
 /// Of the products that are measured: several layers', in turn, so that each finds its operands and the place of its
 /// result outside the second-level cache, as in a step.
 class Layers {
@@ -86,8 +93,10 @@ class Layers {
     at::Tensor result;  ///< kept while the others' are made
   };
 
-  explicit Layers(at::ScalarType type) {
-    constexpr std::int64_t tokens = 512, in = 512, out = 1024;
+  explicit Layers(at::ScalarType type, LayerShape shape) {
+    constexpr std::int64_t tokens = 512, few = 512, many = 1024;
+    const std::int64_t in = shape == LayerShape::narrow ? many : few;
+    const std::int64_t out = shape == LayerShape::narrow ? few : many;
     for (Layer& layer : layers_)
       layer = {.x = at::ones({tokens, in}, type),
                .w = at::ones({out, in}, type),
@@ -110,7 +119,7 @@ class Layers {
 /// Whether our weight gradients of bf16 are faster by pairs than widened.
 bool pairs_pay() {
   if (!can_multiply_pairs()) return false;
-  Layers layers(at::kBFloat16);
+  Layers layers(at::kBFloat16, LayerShape::wide);
   const auto by_pairs = [&](bool pairs) {
     return layers.in_turn([pairs](Layers::Layer& l) { blocked_backward_weight(l.d_y, l.x, l.grad, pairs); });
   };
@@ -121,11 +130,12 @@ bool pairs_pay() {
 
 /// In which order ties are decided: our own kernels first where they gain most in shapes that are not measured (forward
 /// with a residual or a wide result, weight gradients; those of bf16 sum in fp32), but for forward in bf16, where
-/// at::addmm adds a residual before it rounds. In backward_input oneDNN called directly loses less than at::mm in
-/// shapes that are not measured (8% in bf16 for the gradient of a head's input). pairs: of our own weight gradients.
-GemmChoice::Products measure(at::ScalarType type, bool pairs) {
+/// at::addmm adds a residual before it rounds. In backward_input of wide layers oneDNN called directly loses less than
+/// at::mm in shapes that are not measured (8% in bf16 for the gradient of a head's input). pairs: of our own weight
+/// gradients.
+GemmChoice::Products measure(at::ScalarType type, LayerShape shape, bool pairs) {
   using enum GemmLibrary;
-  Layers layers(type);
+  Layers layers(type, shape);
   const auto forward = [&](GemmLibrary library) {
     return Contender{library, layers.in_turn([library](Layers::Layer& l) { l.result = linear(library, l.x, l.w); })};
   };
@@ -140,11 +150,18 @@ GemmChoice::Products measure(at::ScalarType type, bool pairs) {
                        linear_backward_weight(library, l.d_y, l.x, l.grad);
                      })};
   };
+  const std::array input_calls = shape == LayerShape::narrow
+                                     ? std::array{backward_input(blocked), backward_input(onednn), backward_input(at)}
+                                     : std::array{backward_input(onednn), backward_input(at), backward_input(blocked)};
   return {
       .forward = fastest(type == at::kFloat ? std::array{forward(blocked), forward(at), forward(onednn)}
                                             : std::array{forward(at), forward(onednn), forward(blocked)}),
-      .backward_input = fastest(std::array{backward_input(onednn), backward_input(at), backward_input(blocked)}),
+      .backward_input = fastest(input_calls),
       .backward_weight = fastest(std::array{backward_weight(blocked), backward_weight(at), backward_weight(onednn)})};
+}
+
+GemmChoice::Layers measure(at::ScalarType type, bool pairs) {
+  return {.wide = measure(type, LayerShape::wide, pairs), .narrow = measure(type, LayerShape::narrow, pairs)};
 }
 
 constexpr std::string_view pairs_key = " pairs=";
@@ -160,12 +177,27 @@ GemmLibrary parse_library(std::string_view text) {
 std::string_view take(std::string_view& text, std::string_view whole, std::string_view end) {
   const auto at = text.find(end);
   if (at == std::string_view::npos) {
-    throw ConfigError(
-        fmt::format("\"{}\" is not a GEMM choice: expected the form \"fp32=at,at,at bf16=at,at,at pairs=on\"", whole));
+    throw ConfigError(fmt::format(
+        "\"{}\" is not a GEMM choice: expected the form \"fp32=at,at,at/at,at,at bf16=at,at,at pairs=on\"", whole));
   }
   const auto result = text.substr(0, at);
   text.remove_prefix(at + end.size());
   return result;
+}
+
+GemmChoice::Products parse_products(std::string_view text, std::string_view whole) {
+  GemmChoice::Products p;
+  p.forward = parse_library(take(text, whole, ","));
+  p.backward_input = parse_library(take(text, whole, ","));
+  p.backward_weight = parse_library(text);
+  return p;
+}
+
+GemmChoice::Layers parse_layers(std::string_view text, std::string_view whole) {
+  const std::size_t slash = text.find('/');
+  const GemmChoice::Products wide = parse_products(text.substr(0, slash), whole);
+  return {.wide = wide,
+          .narrow = slash == std::string_view::npos ? wide : parse_products(text.substr(slash + 1), whole)};
 }
 
 }  // namespace
@@ -177,18 +209,11 @@ std::string to_text(const GemmChoice& choice) {
 
 GemmChoice parse_gemm_choice(std::string_view text) {
   std::string_view rest = text;
-  const auto products = [&](std::string_view end) {
-    GemmChoice::Products p;
-    p.forward = parse_library(take(rest, text, ","));
-    p.backward_input = parse_library(take(rest, text, ","));
-    p.backward_weight = parse_library(end.empty() ? rest : take(rest, text, end));
-    return p;
-  };
   GemmChoice choice;
   (void)take(rest, text, "fp32=");
-  choice.fp32 = products(" bf16=");
+  choice.fp32 = parse_layers(take(rest, text, " bf16="), text);
   const bool tells_pairs = rest.find(pairs_key) != std::string_view::npos;
-  choice.bf16 = products(tells_pairs ? pairs_key : "");
+  choice.bf16 = parse_layers(tells_pairs ? take(rest, text, pairs_key) : rest, text);
   choice.pairs = can_multiply_pairs();
   if (!tells_pairs) return choice;
   if (rest != "on" && rest != "off")

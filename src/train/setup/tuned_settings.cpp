@@ -28,6 +28,10 @@ bool run_here(const kernels::GemmChoice::Products& products, at::ScalarType type
          kernels::runs_here(products.backward_weight, type);
 }
 
+bool run_here(const kernels::GemmChoice::Layers& layers, at::ScalarType type) {
+  return run_here(layers.wide, type) && run_here(layers.narrow, type);
+}
+
 /// The choice in `text` if this CPU can run it.
 std::optional<kernels::GemmChoice> usable(const std::string& text) {
   try {

@@ -4,7 +4,9 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
+#include <utility>
 
 #include "kernels/pairs.hpp"
 #include "support/tensors.hpp"
@@ -101,32 +103,67 @@ TEST(Gemm, BlockedGivesTheSameBitsOnOneThread) {
 }
 
 TEST(GemmChoice, PrintsAndParsesBack) {
-  const GemmChoice choice{
-      .fp32 = {.forward = GemmLibrary::onednn, .backward_input = GemmLibrary::at, .backward_weight = GemmLibrary::at},
-      .bf16 = {.forward = GemmLibrary::at,
-               .backward_input = GemmLibrary::onednn,
-               .backward_weight = GemmLibrary::blocked},
-      .pairs = false};
-  EXPECT_EQ(to_text(choice), "fp32=onednn,at,at bf16=at,onednn,blocked pairs=off");
-  EXPECT_EQ(parse_gemm_choice(to_text(choice)), choice);
+  using enum GemmLibrary;
+  const GemmChoice::Products some{.forward = onednn, .backward_input = at, .backward_weight = at};
+  const GemmChoice::Products others{.forward = at, .backward_input = onednn, .backward_weight = blocked};
+  const GemmChoice same{.fp32 = {some, some}, .bf16 = {others, others}, .pairs = false};
+  EXPECT_EQ(to_text(same), "fp32=onednn,at,at bf16=at,onednn,blocked pairs=off");
+  const GemmChoice by_shape{.fp32 = {some, others}, .bf16 = {others, some}, .pairs = true};
+  EXPECT_EQ(to_text(by_shape), "fp32=onednn,at,at/at,onednn,blocked bf16=at,onednn,blocked/onednn,at,at pairs=on");
+  for (const GemmChoice& choice : {same, by_shape}) EXPECT_EQ(parse_gemm_choice(to_text(choice)), choice);
   EXPECT_EQ(to_text(GemmChoice{}), "fp32=at,at,at bf16=at,at,at pairs=on");
   EXPECT_EQ(parse_gemm_choice("fp32=at,at,at bf16=at,at,at").pairs, can_multiply_pairs());  // of older checkpoints
 }
 
+/// Which library multiplied is seen in the bits: sums of so many terms are made in another order.
+TEST(GemmChoice, HoldsForProductsOfItsShapeClass) {
+  using enum GemmLibrary;
+  const GemmChoice before = gemm_choice();
+  for (const Sizes& s : {Sizes{1100, 1200, 1100}, Sizes{1100, 1100, 1100}, Sizes{1100, 1100, 1200}}) {
+    const at::Tensor x = at::randn({s.tokens, s.in}), w = at::randn({s.out, s.in}), d_y = at::randn({s.tokens, s.out});
+    const at::Tensor residual = at::randn({s.tokens, s.out});
+    const auto weight_gradient = [&](auto... library) {
+      const at::Tensor grad = at::full({s.out, s.in}, 0.0, at::kFloat);
+      linear_backward_weight(library..., d_y, x, Grad{.tensor = grad, .accumulate = false});
+      return grad;
+    };
+    const auto of = [&](GemmLibrary library) {
+      return std::array{linear(library, x, w), linear_add(library, x, w, residual),
+                        linear_backward_input(library, d_y, w), weight_gradient(library)};
+    };
+    const auto by_at = of(at), by_blocked = of(blocked);
+    for (const bool narrow_is_blocked : {false, true}) {
+      const GemmChoice::Products all_blocked{blocked, blocked, blocked}, none;
+      set_gemm_choice(
+          {.fp32 = {.wide = narrow_is_blocked ? none : all_blocked, .narrow = narrow_is_blocked ? all_blocked : none}});
+      const std::array found{kernels::linear(x, w), linear_add(x, w, residual), linear_backward_input(d_y, w),
+                             weight_gradient()};
+      const bool is_blocked = narrow_is_blocked == (s.out < s.in);
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        ASSERT_FALSE(test::same_bits(by_at[i], by_blocked[i])) << "this test shows nothing";
+        EXPECT_TRUE(test::same_bits(found[i], is_blocked ? by_blocked[i] : by_at[i])) << i << " of " << s.out;
+      }
+    }
+  }
+  set_gemm_choice(before);
+}
+
 TEST(GemmChoice, RefusesOtherTexts) {
-  for (const auto* text : {"", "at", "fp32=at,at,at", "fp32=at,at bf16=at,at,at", "fp32=at,at,at bf16=at,at,mkl",
-                           "fp32=at,at,at bf16=at,at,at ", "fp32=at,at,at bf16=at,at,at pairs=",
-                           "fp32=at,at,at bf16=at,at,at pairs=1", "fp32=at,at,at pairs=on bf16=at,at,at"}) {
+  for (const auto* text :
+       {"", "at", "fp32=at,at,at", "fp32=at,at bf16=at,at,at", "fp32=at,at,at bf16=at,at,mkl",
+        "fp32=at,at,at bf16=at,at,at ", "fp32=at,at,at bf16=at,at,at pairs=", "fp32=at,at,at bf16=at,at,at pairs=1",
+        "fp32=at,at,at pairs=on bf16=at,at,at", "fp32=at,at,at/ bf16=at,at,at", "fp32=at,at,at/at,at bf16=at,at,at",
+        "fp32=at,at,at/at,at,at/at,at,at bf16=at,at,at", "fp32=at,at,at bf16=/at,at,at"}) {
     EXPECT_THROW((void)parse_gemm_choice(text), ConfigError) << text;
   }
 }
 
 TEST(GemmChoice, MeasuredLibrariesRunHere) {
   const GemmChoice choice = measure_gemm();
-  for (const auto library : {choice.fp32.forward, choice.fp32.backward_input, choice.fp32.backward_weight})
-    EXPECT_TRUE(runs_here(library, at::kFloat));
-  for (const auto library : {choice.bf16.forward, choice.bf16.backward_input, choice.bf16.backward_weight})
-    EXPECT_TRUE(runs_here(library, at::kBFloat16));
+  for (const auto& [layers, type] : {std::pair{choice.fp32, at::kFloat}, {choice.bf16, at::kBFloat16}})
+    for (const GemmChoice::Products& products : {layers.wide, layers.narrow})
+      for (const auto library : {products.forward, products.backward_input, products.backward_weight})
+        EXPECT_TRUE(runs_here(library, type));
 }
 
 }  // namespace

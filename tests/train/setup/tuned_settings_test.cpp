@@ -22,7 +22,7 @@ TEST(CpuName, SaysModelAndInstructions) {
 TEST(TunedSettings, NameTheLibrariesThatMultiply) {
   const kernels::GemmChoice before = kernels::gemm_choice();
   for (const std::string text :
-       {"fp32=at,at,at bf16=at,at,at pairs=on", "fp32=blocked,at,blocked bf16=at,blocked,at pairs=off"}) {
+       {"fp32=at,at,at bf16=at,at,at pairs=on", "fp32=blocked,at,blocked/at,at,blocked bf16=at,blocked,at pairs=off"}) {
     kernels::set_gemm_choice(kernels::parse_gemm_choice(text));
     EXPECT_THAT(current_tuned_settings(3), testing::Contains(std::pair<std::string, std::string>("gemm", text)));
   }
