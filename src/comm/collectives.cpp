@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/comm/collectives.hpp"
 
+#include <ATen/core/Tensor.h>
+
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -135,6 +137,13 @@ bool Collectives::add_window(const at::Tensor& memory, WindowUse use) {
   bool shared = true;
   run_uncounted("add_window", {0}, [&](mpi::Wait& wait) { shared = transport_->add_window(memory, use, wait); });
   return shared;
+}
+
+at::Tensor Collectives::common_memory(std::int64_t elements, DType type) {
+  at::Tensor memory;
+  run_uncounted("common_memory", {0},
+                [&](mpi::Wait& wait) { memory = transport_->common_memory(elements, type, wait); });
+  return memory;
 }
 
 void Collectives::barrier() {

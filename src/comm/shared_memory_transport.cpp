@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/messages.hpp"
+#include "comm/node/mapped_memory.hpp"
 #include "comm/node/shared_segment.hpp"
 #include "comm/node/shared_windows.hpp"
 #include "comm/sum.hpp"
@@ -46,8 +47,10 @@ class SharedMemoryTransport final : public Transport {
   void broadcast(std::span<std::byte> bytes, int root, mpi::Wait& wait) override;
   void barrier(mpi::Wait& wait) override;
   bool add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait) override;
+  at::Tensor common_memory(std::int64_t elements, DType type, mpi::Wait& wait) override;
 
  private:
+  bool share(SharedWindows::Kind kind, const at::Tensor& memory, mpi::Wait& wait);
   // The largest of the ranks' values: a round of its own.
   [[nodiscard]] std::int64_t largest(std::int64_t mine, mpi::Wait& wait);
   template <class Term>
@@ -85,6 +88,7 @@ void SharedMemoryTransport::exchange(std::int64_t rounds, mpi::Wait& wait, Write
 
 void SharedMemoryTransport::all_gather(const std::byte* mine, std::byte* whole, Parts bytes, mpi::Wait& wait) {
   std::byte* const own = whole + bytes.begin(rank_);
+  if (mine == own && windows_.find(SharedWindows::Kind::home, whole, bytes.total) != nullptr) return barrier(wait);
   if (windows_.find(SharedWindows::Kind::common, whole, bytes.total) != nullptr) {
     barrier(wait);  // nobody reads what was there
     if (mine != own) stream_copy(mine, own, static_cast<std::size_t>(bytes.length(rank_)));
@@ -230,8 +234,16 @@ void SharedMemoryTransport::barrier(mpi::Wait& wait) {
 
 bool SharedMemoryTransport::add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait) {
   if (use == WindowUse::part || !device::has_own_pages(memory)) return true;
-  return windows_.add(use == WindowUse::gathered ? SharedWindows::Kind::common : SharedWindows::Kind::own,
-                      static_cast<std::byte*>(memory.mutable_data_ptr()), memory.nbytes(),
+  return share(use == WindowUse::gathered ? SharedWindows::Kind::common : SharedWindows::Kind::own, memory, wait);
+}
+
+at::Tensor SharedMemoryTransport::common_memory(std::int64_t elements, DType type, mpi::Wait& wait) {
+  const at::Tensor memory = mapped_memory(elements, type);
+  return share(SharedWindows::Kind::home, memory, wait) ? memory : at::Tensor();
+}
+
+bool SharedMemoryTransport::share(SharedWindows::Kind kind, const at::Tensor& memory, mpi::Wait& wait) {
+  return windows_.add(kind, static_cast<std::byte*>(memory.mutable_data_ptr()), memory.nbytes(),
                       [&](std::span<const std::byte> mine, std::span<std::byte> all) {
                         const auto part = static_cast<std::int64_t>(mine.size());
                         all_gather(mine.data(), all.data(), {.total = part * size_, .part = part}, wait);

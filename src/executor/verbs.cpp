@@ -43,7 +43,7 @@ void Verbs::keep(const store::ActivationStore::Key& key, std::vector<at::Tensor>
 
 void Verbs::run(const schedule::Unshard& op) {
   if (op.in_place) return;
-  at::Tensor& whole = store_.parameter_buffer(op.slot);
+  at::Tensor& whole = store_.parameter_buffer(op.block, op.slot);
   at::Tensor& shard = op.from     ? store_.group_copy(op.block)
                       : op.staged ? store_.upload_buffer(*op.staged)
                                   : store_.compute_shard(op.block);
@@ -55,11 +55,12 @@ void Verbs::run(const schedule::Reshard& op, const Operands& operands) {
   if (!operands.freed) return;  // it lay in its shard
   if (op.to) {
     at::Tensor& copy = store_.group_copy(op.block);
-    const at::Tensor& whole = store_.parameter_buffer(*operands.freed);
+    const at::Tensor& whole = store_.parameter_buffer(op.block, *operands.freed);
     copy.copy_(
         whole.narrow(0, link(mesh::Group::shard_group, schedule::Lane::gather).rank() * copy.numel(), copy.numel()));
   }
-  if (options_.poison) store_.parameter_buffer(*operands.freed).fill_(std::numeric_limits<float>::quiet_NaN());
+  if (options_.poison)
+    store_.parameter_buffer(op.block, *operands.freed).fill_(std::numeric_limits<float>::quiet_NaN());
 }
 
 void Verbs::run(const schedule::Forward& op, const Operands& operands) {

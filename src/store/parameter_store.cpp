@@ -82,6 +82,7 @@ ParameterStore::ParameterStore(const model::Model& model, const shard::Layout& l
       split_masters_(buffers.split_masters) {
   invariant(!split_masters_ || compute == DType::bf16, "masters are split where bf16 is gathered");
   choice_bias_.resize(static_cast<std::size_t>(layout.blocks()));
+  common_.resize(static_cast<std::size_t>(layout.blocks()));
   invariant(shard_rank >= 0 && shard_rank < layout.shards(), "the shard rank lies within the layout's shards");
   allocate_shards(buffers);
   allocate_rings(buffers);
@@ -154,6 +155,19 @@ void ParameterStore::allocate_rings(const Buffers& buffers) {
     for (int i = 0; buffers.trains && i < rings.gradients[ring]; ++i)
       gradient_ring_.back().push_back(travelling(Category::gradients_unsharded, elements, DType::fp32));
   }
+}
+
+void ParameterStore::lie_in_common(ParamBlock block, const at::Tensor& whole, int part) {
+  const std::int64_t elements = layout_[block].shard_elements();
+  invariant(on_host(block) == schedule::OnHost::nothing, "what lives on the host is in no memory that gathers fill");
+  invariant(whole.numel() == layout_[block].gathered() && whole.scalar_type() == device::to_torch(compute_),
+            "the memory that ranks have in common holds what they gather");
+  const at::Tensor own = whole.narrow(0, part * elements, elements);
+  compute_shard(block) = host_compute_shard(block) = own;
+  if (compute_ == DType::fp32) master(block) = own;
+  charges_.emplace_back(device::Account{Category::parameters_sharded, Space::device},
+                        Bytes{elements * size_of(compute_)});
+  at(common_, block) = whole;
 }
 
 std::vector<ParameterStore::Travelling> ParameterStore::all_travelling() const {

@@ -4,6 +4,7 @@
 //
 // Memory that the ranks of a node have mapped: gathers into one memory, sums read from the others', and what happens
 // where a rank can give none.
+#include <ATen/ops/full.h>
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -38,7 +39,8 @@ class SharedWindows : public testing::Test {
   mpi::Communicator world_ = mpi::Communicator::from(MPI_COMM_WORLD);
 };
 
-float value(int rank, int round) { return static_cast<float>(1000 * round + rank); }
+/// Exact in bf16, too.
+float value(int rank, int round) { return static_cast<float>(16 * round + rank); }
 
 /// Whether every part has its rank's value of this round.
 bool holds(const at::Tensor& whole, int ranks, int round) {
@@ -66,6 +68,35 @@ TEST_F(SharedWindows, AreFilledByAllRanksAndReadBeforeTheNextGather) {
   collectives->barrier();
   EXPECT_EQ(all[own_part].item<float>(), -7);
   collectives->barrier();
+}
+
+TEST_F(SharedWindows, AreTheHomeOfPartsThatNobodyCopies) {
+  const auto collectives = open();
+  const std::int64_t elements = world_.size() * own_part;
+  for (const DType type : {DType::fp32, DType::bf16}) {
+    const at::Tensor all = collectives->common_memory(elements, type);
+    ASSERT_TRUE(all.defined());
+    ASSERT_EQ(all.numel(), elements);
+    EXPECT_EQ(all.scalar_type(), device::to_torch(type));
+    EXPECT_EQ(all.count_nonzero().item<std::int64_t>(), 0);
+    collectives->barrier();
+    at::Tensor mine = all.narrow(0, world_.rank() * own_part, own_part);
+    for (int round = 0; round < 12; ++round) {
+      fall_behind(round);
+      mine.fill_(value(world_.rank(), round));
+      collectives->all_gather(mine.const_data_ptr(), all.mutable_data_ptr(), own_part, type);
+      EXPECT_TRUE(holds(all, world_.size(), round)) << "round " << round;
+      collectives->barrier();  // all have read it
+    }
+    // Out of other memory it is a gather as any other.
+    for (int round = 0; round < 12; ++round) {
+      const at::Tensor elsewhere = at::full({own_part}, value(world_.rank(), -round), all.options());
+      collectives->all_gather(elsewhere.const_data_ptr(), all.mutable_data_ptr(), own_part, type);
+      EXPECT_TRUE(holds(all, world_.size(), -round)) << "round " << round;
+      collectives->barrier();
+    }
+  }
+  EXPECT_FALSE(open(TransportChoice::mpi)->common_memory(elements, DType::fp32).defined());
 }
 
 TEST_F(SharedWindows, GiveTheSumsOfMessagesToTheBit) {
@@ -99,6 +130,10 @@ TEST_F(SharedWindows, OutliveNeitherTheirTransportNorTheirMemory) {
   again->add_window(all, WindowUse::terms);
   EXPECT_EQ(all.count_nonzero().item<std::int64_t>(), 0);
   all = at::Tensor();  // before the transport
+  auto third = open();
+  all = third->common_memory(world_.size() * own_part, DType::fp32);
+  third.reset();
+  all.narrow(0, world_.rank() * own_part, own_part).fill_(1);  // still the node's
 }
 
 TEST_F(SharedWindows, AreLeftOutOnAllRanksWhereOneCannotOpenThem) {
@@ -113,6 +148,7 @@ TEST_F(SharedWindows, AreLeftOutOnAllRanksWhereOneCannotOpenThem) {
   }
   EXPECT_FALSE(collectives->add_window(all, WindowUse::gathered));
   EXPECT_FALSE(collectives->add_window(all, WindowUse::terms));
+  EXPECT_FALSE(collectives->common_memory(all.numel(), DType::fp32).defined());
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_TRUE(all.eq(3).all().item<bool>()) << "the memory is as it was";
   for (int round = 0; round < 3; ++round) {

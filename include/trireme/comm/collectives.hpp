@@ -102,6 +102,8 @@ class Collectives {
   void barrier();
   /// Transport::add_window, uncounted: it moves nothing of the step's.
   bool add_window(const at::Tensor& memory, WindowUse use);
+  /// Transport::common_memory, uncounted.
+  [[nodiscard]] at::Tensor common_memory(std::int64_t elements, DType type);
 
   // Between two ranks of the group; the others do not call. Not every transport has them: shared memory has not.
 

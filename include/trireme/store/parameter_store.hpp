@@ -119,8 +119,19 @@ class ParameterStore {
   /// Where a block's gradient shard waits for its sum over the replicas: fp32, [shard_elements].
   [[nodiscard]] at::Tensor partial(ParamBlock block) { return partial_.narrow(0, 0, layout_[block].shard_elements()); }
 
-  /// A ring's buffer: [gathered], in the compute dtype; gradients in fp32.
-  [[nodiscard]] at::Tensor& parameter_buffer(schedule::Slot slot) { return at(parameter_ring_, slot); }
+  /// Lets the block's shard lie in memory that all ranks which gather the block have in common, as part `part` of it:
+  /// its gathers copy nothing then, whatever their slot. whole: [gathered] in the compute dtype. Before `fill`; not for
+  /// what lives on the host.
+  void lie_in_common(ParamBlock block, const at::Tensor& whole, int part);
+  [[nodiscard]] bool lies_in_common(ParamBlock block) const {
+    return common_.at(static_cast<std::size_t>(block.value)).defined();
+  }
+
+  /// Where `block` is gathered: that memory, or a ring's buffer. [gathered], in the compute dtype.
+  [[nodiscard]] at::Tensor& parameter_buffer(ParamBlock block, schedule::Slot slot) {
+    return lies_in_common(block) ? at(common_, block) : at(parameter_ring_, slot);
+  }
+  /// A ring's buffer: [gathered], fp32.
   [[nodiscard]] at::Tensor& gradient_buffer(schedule::Slot slot) { return at(gradient_ring_, slot); }
 
   /// A shard on its way from or to the host: [shard_elements], in the compute dtype; gradients in fp32.
@@ -144,7 +155,7 @@ class ParameterStore {
   /// Parameter `ref` in the buffer of its block, in its full shape: a view. Undefined where it is of a part of its
   /// block that other ranks gather.
   [[nodiscard]] at::Tensor parameter_view(schedule::Slot slot, model::ParamRef ref) {
-    return view(parameter_buffer(slot), ref);
+    return view(parameter_buffer(ref.block, slot), ref);
   }
   [[nodiscard]] at::Tensor gradient_view(schedule::Slot slot, model::ParamRef ref) {
     return view(gradient_buffer(slot), ref);
@@ -188,7 +199,8 @@ class ParameterStore {
   Allocate travelling_memory_;
   bool split_masters_;
   std::vector<at::Tensor> master_, remainder_, compute_shard_, host_compute_shard_, gradient_, first_moment_,
-      second_moment_, group_copy_, choice_bias_;
+      second_moment_, group_copy_, choice_bias_, common_;
+  std::vector<device::Charge> charges_;                      ///< of this rank's parts of common_
   std::vector<std::vector<shard::Range>> without_gradient_;  ///< by parameter block
   std::int64_t masters_version_ = 0;
   at::Tensor partial_;

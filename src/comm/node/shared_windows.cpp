@@ -19,9 +19,7 @@
 namespace trireme::comm {
 namespace {
 
-/// Where a window begins in its file: like the memory of a buffer, whose header lies in the page before, so that huge
-/// pages of both begin together.
-constexpr std::size_t lead = page;
+constexpr std::size_t lead = window_lead;
 
 /// What a rank says of its memory's file.
 struct Offer {
@@ -95,7 +93,7 @@ SharedWindows::~SharedWindows() {
 }
 
 bool SharedWindows::add(Kind kind, std::byte* begin, std::size_t bytes, const Gather& gather) {
-  const bool common = kind == Kind::common;
+  const bool common = kind != Kind::own;
   const std::size_t size = whole_pages(bytes), with_mark = size + page, length = lead + with_mark;
   const auto ranks = static_cast<std::size_t>(ranks_), own = static_cast<std::size_t>(rank_);
   invariant(reinterpret_cast<std::uintptr_t>(begin) % page == 0, "a window begins with a page");

@@ -18,6 +18,7 @@ class SharedWindows {
  public:
   enum class Kind {
     common,  ///< one memory for all ranks, at the address of each
+    home,    ///< the same, of which each rank keeps its part there
     own,     ///< each rank's own, which the others read
   };
   struct Window {

@@ -29,6 +29,40 @@ comm::WindowUse use_of(store::ParameterStore::Travelling::Over over, bool whole)
   return over == store::ParameterStore::Travelling::Over::reduce ? comm::WindowUse::terms : comm::WindowUse::gathered;
 }
 
+/// On a node one memory holds what all its ranks gather: copies of groups are gathered into it by fewer ranks than
+/// blocks, and none of the ranks may poison it.
+bool gathers_copies(const store::ParameterStore& store) {
+  const auto all = store.all_travelling();
+  return std::any_of(all.begin(), all.end(), [](const auto& travelling) {
+    return travelling.over == store::ParameterStore::Travelling::Over::gather_of_copies;
+  });
+}
+
+/// Lets shards lie in memory that the ranks of a node have in common. What lives on the host is uploaded to a slot;
+/// what is small is copied: every window takes pages of its own, and a moment at start.
+void put_shards_in_common(const model::Model& model, store::ParameterStore& store, const executor::Links& links,
+                          bool small) {
+  for (int b = 0; b < model.param_blocks(); ++b) {
+    const ParamBlock block{b};
+    const std::int64_t elements = store.layout()[block].gathered();
+    if (store.on_host(block) != schedule::OnHost::nothing) continue;
+    if (!small && elements * size_of(store.compute()) < static_cast<std::int64_t>(device::own_pages)) continue;
+    comm::Collectives* const link = links.find({shard::gathering_group(model[block]), schedule::Lane::gather});
+    if (link == nullptr) continue;  // one rank gathers it
+    const at::Tensor whole = link->common_memory(elements, store.compute());
+    if (whole.defined()) store.lie_in_common(block, whole, link->rank());
+  }
+}
+
+/// By ring: whether every block that is gathered into its slots lies in memory that ranks have in common instead.
+std::vector<bool> unused_rings(const model::Model& model, const store::ParameterStore& store) {
+  const std::vector<int> ring_of = schedule::rings(model);
+  std::vector<bool> unused(ring_of.size(), true);  // there are no more rings than blocks
+  for (std::size_t b = 0; b < ring_of.size(); ++b)
+    if (!store.lies_in_common(ParamBlock{static_cast<int>(b)})) unused[static_cast<std::size_t>(ring_of[b])] = false;
+  return unused;
+}
+
 }  // namespace
 
 store::Allocate memory_of_windows(const JobOptions& options) {
@@ -43,19 +77,20 @@ store::Allocate memory_of_windows(const JobOptions& options) {
   };
 }
 
-void add_windows(const model::Model& model, const store::ParameterStore& store, const executor::Links& links,
+void add_windows(const model::Model& model, store::ParameterStore& store, const executor::Links& links,
                  const JobOptions& options, const mpi::Communicator& world) {
   bool shared = true;
   if (options.device.is_cuda() && !options.nccl.windows) return;
-  const std::vector<store::ParameterStore::Travelling> all = store.all_travelling();
-  // On a node one memory holds what all its ranks gather: none of them may poison it, and copies of groups are gathered
-  // into it by fewer ranks than blocks.
-  const bool common = !options.poison && std::none_of(all.begin(), all.end(), [](const auto& travelling) {
-    return travelling.over == store::ParameterStore::Travelling::Over::gather_of_copies;
-  });
-  for (const auto& [over, block, memory, whole] : all) {
+  const bool common = !options.poison && !gathers_copies(store);
+  if (common && !options.device.is_cuda()) put_shards_in_common(model, store, links, options.small_windows);
+  const std::vector<int> ring_of = schedule::rings(model);
+  const std::vector<bool> unused = unused_rings(model, store);
+  for (const auto& [over, block, memory, whole] : store.all_travelling()) {
     const comm::WindowUse use = use_of(over, whole);
-    if (use == comm::WindowUse::gathered && !common && !options.nccl.windows) continue;
+    if (use == comm::WindowUse::gathered) {
+      if (!common && !options.nccl.windows) continue;
+      if (unused[static_cast<std::size_t>(ring_of[static_cast<std::size_t>(block.value)])]) continue;
+    }
     const mesh::Group of_shards = shard::gathering_group(model[block]);
     // A group of one rank copies, and has no link for its copies.
     if (comm::Collectives* const link = links.find(link_of(over, of_shards)); link != nullptr)

@@ -15,9 +15,10 @@ struct JobOptions;
 [[nodiscard]] store::Allocate memory_of_windows(const JobOptions& options);
 
 /// Shares what gathers and reductions of parameter blocks read and write with what carries them: NCCL's windows
-/// (comm.nccl_windows), and memory of ranks of one node. Collective over the groups of all blocks. world: whose first
-/// rank warns where its node refuses.
-void add_windows(const model::Model& model, const store::ParameterStore& store, const executor::Links& links,
+/// (comm.nccl_windows), and memory of ranks of one node, where shards lie in what is gathered, so that gathers copy
+/// nothing. Before the store is filled. Collective over the groups of all blocks. world: whose first rank warns where
+/// its node refuses.
+void add_windows(const model::Model& model, store::ParameterStore& store, const executor::Links& links,
                  const JobOptions& options, const mpi::Communicator& world);
 
 }  // namespace trireme::train

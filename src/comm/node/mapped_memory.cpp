@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/node/mapped_memory.hpp"
+
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "comm/node/shared_pages.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/device/buffer.hpp"
+
+namespace trireme::comm {
+
+at::Tensor mapped_memory(std::int64_t elements, DType type) {
+  constexpr std::size_t huge = std::size_t{1} << 21;
+  const std::size_t bytes = whole_pages(static_cast<std::size_t>(elements * size_of(type)));
+  void* const wide =
+      ::mmap(nullptr, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (wide == MAP_FAILED)
+    throw EnvironmentError(fmt::format("cannot map {} bytes that the ranks of this node have in common: {}",
+                                       bytes + huge, std::strerror(errno)));
+  // It begins `window_lead` behind a huge page, as windows' files do: huge pages of both begin together.
+  auto* const begin = static_cast<std::byte*>(wide);
+  const std::size_t past = (reinterpret_cast<std::uintptr_t>(begin) - window_lead) % huge,
+                    before = past == 0 ? 0 : huge - past;
+  if (before > 0) ::munmap(begin, before);
+  if (before < huge) ::munmap(begin + before + bytes, huge - before);
+  return at::from_blob(
+      begin + before, {elements}, [bytes](void* data) { ::munmap(data, bytes); },
+      at::TensorOptions(device::to_torch(type)));
+}
+
+}  // namespace trireme::comm
