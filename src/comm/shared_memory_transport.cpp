@@ -12,6 +12,7 @@
 #include "comm/node/shared_segment.hpp"
 #include "comm/node/shared_windows.hpp"
 #include "comm/sum.hpp"
+#include "trireme/base/ceil_div.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/streaming.hpp"
 #include "trireme/comm/collectives.hpp"
@@ -69,8 +70,6 @@ class SharedMemoryTransport final : public Transport {
   std::shared_ptr<void> charge_;
 };
 
-std::int64_t rounds_of(std::int64_t items, std::int64_t chunk) { return (items + chunk - 1) / chunk; }
-
 template <class Write, class Read>
 void SharedMemoryTransport::exchange(std::int64_t rounds, mpi::Wait& wait, Write&& write, Read&& read) {
   const auto write_round = [&](std::int64_t round) {
@@ -100,7 +99,7 @@ void SharedMemoryTransport::all_gather(const std::byte* mine, std::byte* whole, 
     return std::clamp<std::int64_t>(bytes.length(rank) - round * chunk, 0, chunk);
   };
   exchange(
-      rounds_of(bytes.part, chunk), wait,
+      ceil_div(bytes.part, chunk), wait,
       [&](std::int64_t round) { copy_bytes(own + round * chunk, segment_.mine(), length(rank_, round)); },
       [&](std::int64_t round) {
         for (int step = 1; step < size_; ++step) {
@@ -138,7 +137,7 @@ void SharedMemoryTransport::reduce(const float* whole, float* mine, Parts elemen
   };
   std::vector<const Term*> terms(static_cast<std::size_t>(size_));
   exchange(
-      rounds_of(elements.part, chunk), wait,
+      ceil_div(elements.part, chunk), wait,
       [&](std::int64_t round) {
         Term* const slots = reinterpret_cast<Term*>(segment_.mine());
         for (int owner = 0; owner < size_; ++owner) {
@@ -189,7 +188,7 @@ void SharedMemoryTransport::all_to_all(const std::byte* out, std::span<const std
     return std::clamp<std::int64_t>(bytes[rank] - round * chunk, 0, chunk);
   };
   exchange(
-      rounds_of(largest(*std::max_element(sent.begin(), sent.end()), wait), chunk), wait,
+      ceil_div(largest(*std::max_element(sent.begin(), sent.end()), wait), chunk), wait,
       [&](std::int64_t round) {
         for (std::size_t to = 0; to < sent.size(); ++to)
           if (to != own)
@@ -212,7 +211,7 @@ void SharedMemoryTransport::broadcast(std::span<std::byte> bytes, int root, mpi:
   const auto total = static_cast<std::int64_t>(bytes.size());
   const auto length = [&](std::int64_t round) { return std::min(chunk, total - round * chunk); };
   exchange(
-      rounds_of(total, chunk), wait,
+      ceil_div(total, chunk), wait,
       [&](std::int64_t round) {
         if (rank_ == root) copy_bytes(bytes.data() + round * chunk, segment_.mine(), length(round));
       },

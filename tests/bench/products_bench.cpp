@@ -5,10 +5,9 @@
 //   OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 BLIS_NUM_THREADS=1 TRIREME_BENCH_LIBRARIES=PATH:PATH products_bench
 //     [--benchmark_filter=fp32]
 // Prints GFLOP/s (medians of interleaved repeats; every layer has its own operands, more than the caches hold), and
-// what the step loses by one library for each kind of product, and by those that runs choose, against the fastest one
-// for every shape. PATH: a BLAS to
-// load, with cblas_sgemm (OpenBLAS, BLIS; cblas_sbgemm too where it is exported) or libxsmm's libxsmm_sgemm_omp_.
-// Products of bf16 are not measured where a library has fp32 only.
+// what a step loses by one library for each kind of product, and by what runs choose. PATH: a BLAS to load, with
+// cblas_sgemm (OpenBLAS, BLIS; cblas_sbgemm too where it is exported) or libxsmm's libxsmm_sgemm_omp_. Products of bf16
+// are not measured where a library has fp32 only.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>

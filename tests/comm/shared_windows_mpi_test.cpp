@@ -4,8 +4,8 @@
 //
 // Memory that the ranks of a node have mapped: gathers into one memory, sums read from the others', and what happens
 // where a rank can give none.
-#include <ATen/ops/full.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "checkpoint/checksum.hpp"
+#include "trireme/base/ceil_div.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/checkpoint/load/load.hpp"
 
@@ -13,14 +14,12 @@ namespace {
 
 constexpr std::size_t most_open_files = 128;
 
-std::int64_t divide_up(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
-
 /// Which runs of `runs` reach into [begin, end), where that is not empty: [first, last).
 shard::Range runs_within(const shard::Hyperslab& hyperslab, std::int64_t begin, std::int64_t end) {
   if (hyperslab.count == 1) return {.begin = 0, .end = 1};
   const std::int64_t first =
-      std::max<std::int64_t>(0, divide_up(begin - hyperslab.first - hyperslab.length + 1, hyperslab.stride));
-  return {.begin = first, .end = std::min(hyperslab.count, divide_up(end - hyperslab.first, hyperslab.stride))};
+      std::max<std::int64_t>(0, ceil_div(begin - hyperslab.first - hyperslab.length + 1, hyperslab.stride));
+  return {.begin = first, .end = std::min(hyperslab.count, ceil_div(end - hyperslab.first, hyperslab.stride))};
 }
 
 /// The elements of `stored`, counted end to end, that may lie among those of `wanted`: [first, last).

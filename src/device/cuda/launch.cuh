@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <stdexcept>
 
+#include "trireme/base/ceil_div.hpp"
+
 /// How kernels of all layers are started. Written with cudaLaunchKernelEx and not with <<<>>>, so that the same sources
 /// compile as plain C++ against the emulator in tests/kernels/on_host.
 namespace trireme::device::cuda {
@@ -49,8 +51,6 @@ void launch(const char* name, void (*kernel)(Parameters...), Grid grid, Argument
   if (grid.shared_bytes > 0) allow_shared_bytes(reinterpret_cast<const void*>(kernel), name, grid.shared_bytes);
   check_launch(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
 }
-
-[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// A block size for `items` of work: whole warps, at most `most`.
 [[nodiscard]] constexpr int threads_for(std::int64_t items, int most) {

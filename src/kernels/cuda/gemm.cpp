@@ -11,6 +11,7 @@
 #include "kernels/cuda/blas.hpp"
 #include "kernels/cuda/launchers.hpp"
 #include "kernels/cuda/tensors.hpp"
+#include "trireme/base/ceil_div.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::kernels::cuda {
@@ -23,7 +24,7 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c
   return c.defined() ? at::addmm_out(d, c, a, b) : at::mm_out(d, a, b);
 }
 
-std::int64_t up(std::int64_t size, std::int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
+std::int64_t up(std::int64_t size, std::int64_t multiple) { return ceil_div(size, multiple) * multiple; }
 
 /// a b^T of their values, in `type`.
 at::Tensor fp8_product(const Fp8Operand& a, const Fp8Operand& b, bool rowwise, at::ScalarType type, bool fast) {

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "kernels/gemm/pipeline.hpp"
+#include "trireme/base/ceil_div.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/kernels/gemm_library.hpp"
 
@@ -18,8 +19,6 @@ namespace trireme::kernels {
 namespace {
 
 constexpr std::int64_t token_block = 512;  ///< tokens whose operands are packed at once
-
-constexpr std::int64_t ceil_div(std::int64_t n, std::int64_t of) { return (n + of - 1) / of; }
 
 /// Terms of one block_product, of `terms` in all: equal parts, so many that a packed panel of 64 columns takes at most
 /// a quarter of the second-level cache, but 128 KiB at least.

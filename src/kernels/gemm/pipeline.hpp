@@ -12,6 +12,7 @@
 #include "kernels/gemm/packing.hpp"
 #include "kernels/simd/parallel.hpp"
 #include "kernels/simd/transpose.hpp"
+#include "trireme/base/ceil_div.hpp"
 
 /// Packing as part of multiplying: while one panel is multiplied, the next is packed, a few rows during every tile
 /// where packing is copying, or else after it, when their cache lines were prefetched during the tile before. Packed at
@@ -57,7 +58,7 @@ class PackedColumns {
   static constexpr std::int64_t ahead = 2;
   static constexpr bool copies = false;
   PackedColumns(Rows<const T> from, Part part, Panel<float> to) : from_(from), part_(part), to_(to) {}
-  [[nodiscard]] std::int64_t steps() const { return (part_.width + columns - 1) / columns; }
+  [[nodiscard]] std::int64_t steps() const { return ceil_div(part_.width, columns); }
   void add_lines(std::int64_t step, Lines& lines) const {
     lines.add(from_[part_.row] + part_.begin + step * columns, from_.stride * std::int64_t{sizeof(T)}, part_.rows);
   }
@@ -90,14 +91,15 @@ class StepsOfTiles {
  public:
   StepsOfTiles(std::int64_t steps, std::int64_t tiles) : steps_(steps), tiles_(tiles) {}
   [[nodiscard]] std::int64_t after(std::int64_t tile) const {
-    return (std::min(tile, tiles_) * steps_ + tiles_ - 1) / tiles_;
+    return ceil_div(std::min(tile, tiles_) * steps_, tiles_);
   }
 
  private:
   std::int64_t steps_, tiles_;
 };
 
-/// Packs while `tiles` tiles are multiplied: after each what was prefetched during it.
+/// Packs while `tiles` tiles are multiplied: where packing is copying, the product of a tile copies; elsewhere a step
+/// is packed after the tile during which it was prefetched.
 template <class Packed>
 class PackedMeanwhile {
  public:
@@ -107,41 +109,28 @@ class PackedMeanwhile {
 
   void before_tile(Interleaved& during) {
     ++tile_;
-    for (const std::int64_t upto = steps_.after(tile_ + 1); prefetched_ < upto; ++prefetched_)
-      packed_->add_lines(prefetched_, during.prefetches);
+    if constexpr (Packed::copies) {
+      const std::int64_t upto = steps_.after(tile_);
+      if (done_ < upto) during.copies = packed_->pack(std::exchange(done_, upto), upto);
+    } else {
+      for (const std::int64_t upto = steps_.after(tile_ + 1); prefetched_ < upto; ++prefetched_)
+        packed_->add_lines(prefetched_, during.prefetches);
+    }
   }
   void after_tile() {
-    for (const std::int64_t upto = steps_.after(tile_); done_ < upto; ++done_) packed_->pack(done_);
+    if constexpr (!Packed::copies)
+      for (const std::int64_t upto = steps_.after(tile_); done_ < upto; ++done_) packed_->pack(done_);
   }
 
  private:
   std::optional<Packed> packed_;
   StepsOfTiles steps_;
-  std::int64_t tile_ = 0;  // tiles that were begun
-  std::int64_t prefetched_ = 0, done_ = 0;
-};
-
-/// The same where packing is copying: the product of a tile copies.
-template <class Packed>
-requires Packed::copies class PackedMeanwhile<Packed> {
- public:
-  PackedMeanwhile(std::optional<Packed> packed, std::int64_t tiles)
-      : packed_(std::move(packed)), steps_(packed_ ? packed_->steps() : 0, tiles) {}
-
-  void before_tile(Interleaved& during) {
-    const std::int64_t upto = steps_.after(++tile_);
-    if (done_ < upto) during.copies = packed_->pack(std::exchange(done_, upto), upto);
-  }
-  void after_tile() {}
-
- private:
-  std::optional<Packed> packed_;
-  StepsOfTiles steps_;
-  std::int64_t tile_ = 0, done_ = 0;  // tiles that were begun, steps that are packed
+  std::int64_t tile_ = 0;                   // tiles that were begun
+  std::int64_t prefetched_ = 0, done_ = 0;  // steps; of copies none are prefetched
 };
 
 /// How many tiles multiply() has for m rows.
-inline std::int64_t tiles_of(std::int64_t m) { return (m + product_rows - 1) / product_rows; }
+inline std::int64_t tiles_of(std::int64_t m) { return ceil_div(m, product_rows); }
 
 /// block_product, or block_product_transposed, tile by tile; of C and D, the next tile's lines are prefetched.
 template <bool transposed, class Element, class Packed>
@@ -181,7 +170,7 @@ void in_pipeline(std::int64_t n, std::int64_t together, std::int64_t floats, std
   parallel(workers, [&](std::int64_t worker) {
     float *here = data + worker * of_worker, *next = here + floats, *const scratch = next + floats;
     // The worker's items, in order: those of groups worker, worker + workers, ...
-    const std::int64_t count = ((groups - worker + workers - 1) / workers) * together;
+    const std::int64_t count = ceil_div(groups - worker, workers) * together;
     const auto item = [&](std::int64_t i) { return (worker + i / together * workers) * together + i % together; };
     if (count > 0) pack_all(packing(item(0), here));
     for (std::int64_t i = 0; i < count; ++i) {

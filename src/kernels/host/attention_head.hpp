@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/simd/rows.hpp"
+#include "trireme/base/ceil_div.hpp"
 #include "trireme/kernels/attention.hpp"
 
 /// Attention of one key and value head and the query heads that share it, in blocks: sums and softmax in fp32, products
@@ -17,7 +18,7 @@ inline constexpr std::int64_t query_block = 64;
 inline constexpr std::int64_t key_block = 512;
 
 /// Rounded up to whole query blocks: rows beyond are zero, so that few shapes of products occur.
-inline std::int64_t padded(std::int64_t rows) { return (rows + query_block - 1) / query_block * query_block; }
+inline std::int64_t padded(std::int64_t rows) { return ceil_div(rows, query_block) * query_block; }
 inline std::int64_t padded_length(const AttentionShape& s) { return padded(s.seq_len); }
 /// Of `rows` rows up to a block's end those that are worked on: whole vectors, no more than the block.
 inline std::int64_t in_vectors(std::int64_t rows, std::int64_t most) { return std::min((rows + 15) / 16 * 16, most); }

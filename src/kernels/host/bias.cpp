@@ -6,6 +6,7 @@
 #include "kernels/cuda.hpp"
 #include "kernels/simd/parallel.hpp"
 #include "kernels/simd/rows.hpp"
+#include "trireme/base/ceil_div.hpp"
 
 namespace trireme::kernels {
 
@@ -30,7 +31,7 @@ void bias_gradient(const at::Tensor& d_y, const Grad& d_bias) {
   with_type(d_y, [&]<class T>(T) {
     const auto from = rows<T>(d_y);
     const std::int64_t width = from.width;
-    const std::int64_t chunks = (from.count + chunk_rows - 1) / chunk_rows;
+    const std::int64_t chunks = ceil_div(from.count, chunk_rows);
     std::vector<float> partial(static_cast<std::size_t>(chunks * width), 0.0F);
     float* sums = partial.data();
     parallel_chunks(from.count, chunk_rows, [=](std::int64_t begin, std::int64_t end) {

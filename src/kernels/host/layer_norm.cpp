@@ -8,6 +8,7 @@
 #include "kernels/simd/lanes.hpp"
 #include "kernels/simd/parallel.hpp"
 #include "kernels/simd/rows.hpp"
+#include "trireme/base/ceil_div.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -126,7 +127,7 @@ void layer_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::T
     const auto* means = statistics.const_data_ptr<float>();
     const float* rstds = means + from.count;
     const std::int64_t width = from.width;
-    const std::int64_t chunks = (from.count + layer_norm_chunk_rows - 1) / layer_norm_chunk_rows;
+    const std::int64_t chunks = ceil_div(from.count, layer_norm_chunk_rows);
     std::vector<float> partial(static_cast<std::size_t>(chunks * 2 * width), 0.0F);
     float* sums = partial.data();
     const auto row = d_residual.defined() ? layer_norm_backward_row<T, true> : layer_norm_backward_row<T, false>;

@@ -8,6 +8,7 @@
 #include "kernels/simd/lanes.hpp"
 #include "kernels/simd/parallel.hpp"
 #include "kernels/simd/rows.hpp"
+#include "trireme/base/ceil_div.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::kernels {
@@ -103,7 +104,7 @@ void rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Ten
     const auto* w = static_cast<const T*>(weight.const_data_ptr());
     const auto* r = rstd.const_data_ptr<float>();
     const std::int64_t width = from.width;
-    const std::int64_t chunks = (from.count + rms_norm_chunk_rows - 1) / rms_norm_chunk_rows;
+    const std::int64_t chunks = ceil_div(from.count, rms_norm_chunk_rows);
     std::vector<float> partial(static_cast<std::size_t>(chunks * width), 0.0F);
     float* sums = partial.data();
     const auto row = d_residual.defined() ? rms_norm_backward_row<T, true> : rms_norm_backward_row<T, false>;

@@ -13,6 +13,7 @@
 #include "kernels/cuda_experts.hpp"
 #include "kernels/simd/parallel.hpp"
 #include "kernels/simd/rows.hpp"
+#include "trireme/base/ceil_div.hpp"
 #include "trireme/kernels/experts.hpp"
 
 namespace trireme::kernels {
@@ -189,7 +190,7 @@ RouterLosses router_backward(const at::Tensor& d_weights, const at::Tensor& logi
   expect_shape(d_logits, logits.sizes(), at::kFloat, "router_backward: d_logits do not fit the logits");
   const std::int64_t count = logits.size(1), k = experts.size(1), tokens = logits.size(0);
   const std::int64_t length = sequences.length, before = sequences.first;
-  const std::int64_t first_sequence = before / length, end_sequence = (before + tokens + length - 1) / length;
+  const std::int64_t first_sequence = before / length, end_sequence = ceil_div(before + tokens, length);
   if (sequences.loads.defined()) {
     expect_shape(sequences.loads, {sequences.loads.size(0), count}, at::kFloat,
                  "router_backward: loads do not fit the experts");

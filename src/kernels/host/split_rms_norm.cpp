@@ -10,6 +10,7 @@
 #include "kernels/simd/lanes.hpp"
 #include "kernels/simd/parallel.hpp"
 #include "kernels/simd/rows.hpp"
+#include "trireme/base/ceil_div.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -72,7 +73,7 @@ void split_rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const a
     auto* out = sums.mutable_data_ptr<float>();
     const std::int64_t columns = from.width;
     const auto inverse = static_cast<float>(1 / width);
-    const std::int64_t chunks = (from.count + split_rms_norm_chunk_rows - 1) / split_rms_norm_chunk_rows;
+    const std::int64_t chunks = ceil_div(from.count, split_rms_norm_chunk_rows);
     std::vector<float> partial(static_cast<std::size_t>(chunks * columns), 0.0F);
     float* of_weight = partial.data();
     parallel_chunks(from.count, split_rms_norm_chunk_rows, [=](std::int64_t begin, std::int64_t end) {

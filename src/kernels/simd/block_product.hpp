@@ -9,6 +9,7 @@
 #include <iterator>
 #include <span>
 
+#include "trireme/base/ceil_div.hpp"
 #include "trireme/base/streaming.hpp"
 
 namespace trireme::kernels {
@@ -48,7 +49,7 @@ class Lines {
   void add_row(const T* row, std::int64_t width) {
     constexpr auto line = static_cast<std::int64_t>(cache_line);
     constexpr std::int64_t elements = line / std::int64_t{sizeof(T)};
-    add(row, line, (width + elements - 1) / elements);
+    add(row, line, ceil_div(width, elements));
   }
   [[nodiscard]] std::span<const void* const> all() const { return {at_.data(), at_.data() + count_}; }
 

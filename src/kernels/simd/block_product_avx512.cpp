@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/simd/block_product.hpp"
+#include "trireme/base/ceil_div.hpp"
 
 namespace trireme::kernels {
 namespace {
@@ -157,7 +158,7 @@ TRIREME_AVX512 void any_tile(const Tile<T>& t, int height, int width) {
 template <bool transposed, class T>
 void product(ProductSizes s, Panel<const T> a, Panel<const T> b, Panel<float> c, Panel<const float> d,
              Interleaved* interleaved) {
-  const std::int64_t tiles = (s.n + panel_width - 1) / panel_width * ((s.m + most_rows - 1) / most_rows);
+  const std::int64_t tiles = ceil_div(s.n, panel_width) * ceil_div(s.m, most_rows);
   PartsOfTiles parts(interleaved, tiles);
   for (std::int64_t j = 0; j < s.n; j += panel_width) {
     const std::int64_t columns = s.n - j < panel_width ? s.n - j : panel_width;

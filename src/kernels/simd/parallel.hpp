@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "trireme/base/ceil_div.hpp"
+
 namespace trireme::kernels {
 
 /// Calls body(i) for i in [0, n) on the host's team of threads. Which thread runs which i must not matter to the
@@ -19,7 +21,7 @@ void parallel(std::int64_t n, const Body& body) {
 /// threads.
 template <class Body>
 void parallel_chunks(std::int64_t n, std::int64_t chunk, const Body& body) {
-  parallel((n + chunk - 1) / chunk, [&](std::int64_t c) { body(c * chunk, std::min(n, (c + 1) * chunk)); });
+  parallel(ceil_div(n, chunk), [&](std::int64_t c) { body(c * chunk, std::min(n, (c + 1) * chunk)); });
 }
 
 /// How many workers `parallel_workers` uses for n items: at most one a thread.
