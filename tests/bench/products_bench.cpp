@@ -256,9 +256,8 @@ void step(benchmark::State& state, at::ScalarType type) {
     for (const Kind kind : kinds) {
       const auto k = static_cast<std::size_t>(kind);
       std::vector<double> of_kind(all.size());  // seconds of a step by each library
-      for (std::size_t i = 0; i < shapes.size(); ++i) {
-        const Shape& shape = shapes[i];
-        const auto& seconds = measured[k][i] = measure(all, kind, shape, type);
+      for (std::size_t i = 0; const Shape& shape : shapes) {
+        const auto& seconds = measured[k][i++] = measure(all, kind, shape, type);
         const double best = *std::min_element(seconds.begin(), seconds.end());
         fmt::print("{:16}{:9}{:8.1f}", kind_names[k], shape.name, best * shape.times * 1e3);
         for (const double s : seconds)
