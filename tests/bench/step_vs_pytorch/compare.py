@@ -32,6 +32,8 @@ TORCH = "2.11.0"
 SHAPES = {
     "bench": {"vocab_size": 32000, "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 8,
               "num_attention_heads": 8, "num_key_value_heads": 4, "seq_len": 512},
+    "quickstart": {"vocab_size": 257, "hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 5,
+                   "num_attention_heads": 4, "num_key_value_heads": 2, "seq_len": 256},  # with --micro 4
     "small": {"vocab_size": 1024, "hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 4,
               "num_attention_heads": 4, "num_key_value_heads": 2, "seq_len": 64},
 }
