@@ -39,7 +39,8 @@ bool gathers_copies(const store::ParameterStore& store) {
 }
 
 /// Lets shards lie in memory that the ranks of a node have in common. What lives on the host is uploaded to a slot;
-/// what is small is copied: every window takes pages of its own, and a moment at start.
+/// what is small is copied: every window takes pages of its own, and a moment at start. An update changes what others
+/// read: it follows ClipNorm, whose sum over all of them comes after their last backward.
 void put_shards_in_common(const model::Model& model, store::ParameterStore& store, const executor::Links& links,
                           bool small) {
   for (int b = 0; b < model.param_blocks(); ++b) {
