@@ -51,7 +51,8 @@ class SharedMemoryTransport final : public Transport {
   at::Tensor common_memory(std::int64_t elements, DType type, mpi::Wait& wait) override;
 
  private:
-  bool share(SharedWindows::Kind kind, const at::Tensor& memory, mpi::Wait& wait);
+  /// memory: of the same number of bytes on all ranks, or undefined where a rank has none.
+  bool share(SharedWindows::Kind kind, const at::Tensor& memory, std::size_t bytes, mpi::Wait& wait);
   // The largest of the ranks' values: a round of its own.
   [[nodiscard]] std::int64_t largest(std::int64_t mine, mpi::Wait& wait);
   template <class Term>
@@ -233,20 +234,23 @@ void SharedMemoryTransport::barrier(mpi::Wait& wait) {
 
 bool SharedMemoryTransport::add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait) {
   if (use == WindowUse::part || !device::has_own_pages(memory)) return true;
-  return share(use == WindowUse::gathered ? SharedWindows::Kind::common : SharedWindows::Kind::own, memory, wait);
+  return share(use == WindowUse::gathered ? SharedWindows::Kind::common : SharedWindows::Kind::own, memory,
+               memory.nbytes(), wait);
 }
 
 at::Tensor SharedMemoryTransport::common_memory(std::int64_t elements, DType type, mpi::Wait& wait) {
   const at::Tensor memory = mapped_memory(elements, type);
-  return share(SharedWindows::Kind::home, memory, wait) ? memory : at::Tensor();
+  const auto bytes = static_cast<std::size_t>(elements * size_of(type));
+  return share(SharedWindows::Kind::home, memory, bytes, wait) ? memory : at::Tensor();
 }
 
-bool SharedMemoryTransport::share(SharedWindows::Kind kind, const at::Tensor& memory, mpi::Wait& wait) {
-  return windows_.add(kind, static_cast<std::byte*>(memory.mutable_data_ptr()), memory.nbytes(),
-                      [&](std::span<const std::byte> mine, std::span<std::byte> all) {
-                        const auto part = static_cast<std::int64_t>(mine.size());
-                        all_gather(mine.data(), all.data(), {.total = part * size_, .part = part}, wait);
-                      });
+bool SharedMemoryTransport::share(SharedWindows::Kind kind, const at::Tensor& memory, std::size_t bytes,
+                                  mpi::Wait& wait) {
+  auto* const begin = memory.defined() ? static_cast<std::byte*>(memory.mutable_data_ptr()) : nullptr;
+  return windows_.add(kind, begin, bytes, [&](std::span<const std::byte> mine, std::span<std::byte> all) {
+    const auto part = static_cast<std::int64_t>(mine.size());
+    all_gather(mine.data(), all.data(), {.total = part * size_, .part = part}, wait);
+  });
 }
 
 }  // namespace

@@ -99,6 +99,36 @@ TEST_F(SharedWindows, AreTheHomeOfPartsThatNobodyCopies) {
   EXPECT_FALSE(open(TransportChoice::mpi)->common_memory(elements, DType::fp32).defined());
 }
 
+/// While it lives, this rank has a limit of some kind, if it is to.
+class Limit {
+ public:
+  Limit(__rlimit_resource kind, rlim_t most, bool on) : kind_(kind), on_(on) {
+    EXPECT_EQ(::getrlimit(kind_, &before_), 0);
+    const rlimit limited{.rlim_cur = most, .rlim_max = before_.rlim_max};
+    if (on_) set(limited);
+  }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
+  ~Limit() {
+    if (on_) set(before_);
+  }
+
+ private:
+  void set(const rlimit& limit) const { EXPECT_EQ(::setrlimit(kind_, &limit), 0); }
+
+  __rlimit_resource kind_;
+  bool on_;
+  rlimit before_{};
+};
+
+TEST_F(SharedWindows, AreNoHomeWhereOneRanksAddressesAreCounted) {
+  const auto collectives = open();
+  const Limit addresses(RLIMIT_AS, rlim_t{1} << 46, world_.rank() == world_.size() - 1);
+  EXPECT_FALSE(collectives->common_memory(world_.size() * own_part, DType::fp32).defined());
+  const at::Tensor all = whole();
+  EXPECT_TRUE(collectives->add_window(all, WindowUse::gathered)) << "that takes no more addresses than the buffer has";
+}
+
 TEST_F(SharedWindows, GiveTheSumsOfMessagesToTheBit) {
   const auto with = open(), without = open(TransportChoice::mpi);
   at::Tensor terms = whole(), sum = device::buffer(device::Category::communication, own_part, DType::fp32);
@@ -140,16 +170,12 @@ TEST_F(SharedWindows, AreLeftOutOnAllRanksWhereOneCannotOpenThem) {
   const auto collectives = open();
   at::Tensor mine = device::buffer(device::Category::communication, own_part, DType::fp32), all = whole();
   all.fill_(3);
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  if (world_.rank() == world_.size() - 1) {
-    const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  {
+    const Limit files(RLIMIT_NOFILE, 3, world_.rank() == world_.size() - 1);
+    EXPECT_FALSE(collectives->add_window(all, WindowUse::gathered));
+    EXPECT_FALSE(collectives->add_window(all, WindowUse::terms));
+    EXPECT_FALSE(collectives->common_memory(all.numel(), DType::fp32).defined());
   }
-  EXPECT_FALSE(collectives->add_window(all, WindowUse::gathered));
-  EXPECT_FALSE(collectives->add_window(all, WindowUse::terms));
-  EXPECT_FALSE(collectives->common_memory(all.numel(), DType::fp32).defined());
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_TRUE(all.eq(3).all().item<bool>()) << "the memory is as it was";
   for (int round = 0; round < 3; ++round) {
     mine.fill_(value(world_.rank(), round));

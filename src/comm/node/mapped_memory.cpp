@@ -2,27 +2,25 @@
 #include "comm/node/mapped_memory.hpp"
 
 #include <ATen/ops/from_blob.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
-#include <cerrno>
 #include <cstddef>
-#include <cstring>
+#include <cstdint>
 
 #include "comm/node/shared_pages.hpp"
-#include "trireme/base/error.hpp"
 #include "trireme/device/buffer.hpp"
 
 namespace trireme::comm {
 
 at::Tensor mapped_memory(std::int64_t elements, DType type) {
+  rlimit addresses{};
+  if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur != RLIM_INFINITY) return {};
   constexpr std::size_t huge = std::size_t{1} << 21;
   const std::size_t bytes = whole_pages(static_cast<std::size_t>(elements * size_of(type)));
   void* const wide =
       ::mmap(nullptr, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (wide == MAP_FAILED)
-    throw EnvironmentError(fmt::format("cannot map {} bytes that the ranks of this node have in common: {}",
-                                       bytes + huge, std::strerror(errno)));
+  if (wide == MAP_FAILED) return {};
   // It begins `window_lead` behind a huge page, as windows' files do: huge pages of both begin together.
   auto* const begin = static_cast<std::byte*>(wide);
   const std::size_t past = (reinterpret_cast<std::uintptr_t>(begin) - window_lead) % huge,

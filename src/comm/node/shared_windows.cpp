@@ -111,7 +111,7 @@ bool SharedWindows::add(Kind kind, std::byte* begin, std::size_t bytes, const Ga
   gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(offers)));
 
   std::vector<Mapped> maps(ranks);
-  bool all_there = made.begin() != nullptr || (common && rank_ != 0);
+  bool all_there = begin != nullptr && (made.begin() != nullptr || (common && rank_ != 0));
   // First touch: a rank allocates its own window, or its part of a common one, on its NUMA node.
   const std::size_t part = common ? whole_pages((size + ranks - 1) / ranks) : size, from = common ? own * part : 0;
   const auto take_pages = [&](int descriptor) {

@@ -36,8 +36,9 @@ class SharedWindows {
   ~SharedWindows();
 
   /// Makes `bytes` from `begin` on a window; they are zero afterwards. begin: the start of a page; the memory's last
-  /// page holds nothing else, and what holds the memory ends it with munmap. Collective. False, on all ranks alike and
-  /// with the memory as it was, where a rank cannot give or open it: no memory, or a /proc of other processes.
+  /// page holds nothing else, and what holds the memory ends it with munmap; or null where this rank has none.
+  /// Collective. False, on all ranks alike and with the memory as it was, where a rank cannot give or open it: no
+  /// memory, or a /proc of other processes.
   bool add(Kind kind, std::byte* begin, std::size_t bytes, const Gather& gather);
   /// The window of this kind in which `bytes` from `address` on lie, or null.
   [[nodiscard]] const Window* find(Kind kind, const void* address, std::int64_t bytes) const;
