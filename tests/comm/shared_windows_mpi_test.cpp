@@ -7,12 +7,13 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "support/resource_limit.hpp"
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/groups.hpp"
 #include "trireme/comm/transport.hpp"
@@ -99,31 +100,10 @@ TEST_F(SharedWindows, AreTheHomeOfPartsThatNobodyCopies) {
   EXPECT_FALSE(open(TransportChoice::mpi)->common_memory(elements, DType::fp32).defined());
 }
 
-/// While it lives, this rank has a limit of some kind, if it is to.
-class Limit {
- public:
-  Limit(__rlimit_resource kind, rlim_t most, bool on) : kind_(kind), on_(on) {
-    EXPECT_EQ(::getrlimit(kind_, &before_), 0);
-    const rlimit limited{.rlim_cur = most, .rlim_max = before_.rlim_max};
-    if (on_) set(limited);
-  }
-  Limit(const Limit&) = delete;
-  Limit& operator=(const Limit&) = delete;
-  ~Limit() {
-    if (on_) set(before_);
-  }
-
- private:
-  void set(const rlimit& limit) const { EXPECT_EQ(::setrlimit(kind_, &limit), 0); }
-
-  __rlimit_resource kind_;
-  bool on_;
-  rlimit before_{};
-};
-
 TEST_F(SharedWindows, AreNoHomeWhereOneRanksAddressesAreCounted) {
   const auto collectives = open();
-  const Limit addresses(RLIMIT_AS, rlim_t{1} << 46, world_.rank() == world_.size() - 1);
+  std::optional<trireme::test::ResourceLimit> addresses;
+  if (world_.rank() == world_.size() - 1) addresses.emplace(RLIMIT_AS, rlim_t{1} << 46);
   EXPECT_FALSE(collectives->common_memory(world_.size() * own_part, DType::fp32).defined());
   const at::Tensor all = whole();
   EXPECT_TRUE(collectives->add_window(all, WindowUse::gathered)) << "that takes no more addresses than the buffer has";
@@ -171,7 +151,8 @@ TEST_F(SharedWindows, AreLeftOutOnAllRanksWhereOneCannotOpenThem) {
   at::Tensor mine = device::buffer(device::Category::communication, own_part, DType::fp32), all = whole();
   all.fill_(3);
   {
-    const Limit files(RLIMIT_NOFILE, 3, world_.rank() == world_.size() - 1);
+    std::optional<trireme::test::ResourceLimit> files;
+    if (world_.rank() == world_.size() - 1) files.emplace(RLIMIT_NOFILE, 3);
     EXPECT_FALSE(collectives->add_window(all, WindowUse::gathered));
     EXPECT_FALSE(collectives->add_window(all, WindowUse::terms));
     EXPECT_FALSE(collectives->common_memory(all.numel(), DType::fp32).defined());

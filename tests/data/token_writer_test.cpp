@@ -2,13 +2,12 @@
 #include "data/token_writer.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <fstream>
 
 #include "data/files.hpp"
 #include "data/megatron_index.hpp"
+#include "support/resource_limit.hpp"
 #include "trireme/base/io/atomic_file.hpp"
 #include "trireme/data/token_file.hpp"
 
@@ -18,26 +17,6 @@ namespace {
 using test::counting;
 using test::TemporaryDirectory;
 using Names = std::vector<std::string>;
-
-/// No file of this process may grow beyond some bytes while this lives: as good as a full disk.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit = {.rlim_cur = bytes, .rlim_max = before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-  ~FullDisk() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
 
 void write(const std::string& output, std::int64_t vocab_size,
            const std::vector<std::vector<std::int32_t>>& documents) {
@@ -95,7 +74,7 @@ TEST(TokenWriter, AFullDiskIsAWriteErrorThatLeavesTheOldFileAlone) {
   const auto old = counting(7, 10);
   write(dir / "x.idx", 50000, {old});
   for (const rlim_t bytes : {rlim_t{5000}, rlim_t{60}}) {  // fails in the .bin, and in the .idx
-    const FullDisk full(bytes);
+    const trireme::test::FileLimit full(bytes);
     const auto tokens = counting(0, bytes == 60 ? 20 : 10000);
     test::expect_parts(test::error_of(ExitCode::write,
                                       [&] {

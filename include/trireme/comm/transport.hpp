@@ -79,11 +79,11 @@ class Transport {
   /// shares it for as long. Collective: the same number of bytes on all ranks. False, on all ranks alike, where the
   /// system refuses to share it: calls copy then. The default shares nothing, which nobody refuses.
   virtual bool add_window(const at::Tensor& memory, WindowUse use, mpi::Wait& wait);
-  /// Memory that the ranks have in common: [elements] of `type`, zeroed, charged to nobody. Whoever writes its part
-  /// between calls of all_gather copies nothing in them: an all_gather out of that part, which all ranks call alike,
-  /// waits until the others have written theirs. It does not wait until they have read what was there before, so no
-  /// part may change before that. Collective: the same number on all ranks. The default, and a system that refuses it
-  /// on any rank or counts addresses (`ulimit -v`): an undefined tensor.
+  /// Memory that the ranks have in common: [elements] of `type`, zeroed, not charged to any category. Whoever writes
+  /// its part between calls of all_gather copies nothing in them: an all_gather out of that part, which all ranks call
+  /// alike, waits until the others have written theirs. It does not wait until they have read what was there before, so
+  /// no part may change before that. Collective: the same number on all ranks. The default, and a system that refuses
+  /// it on any rank or counts addresses (`ulimit -v`): an undefined tensor.
   virtual at::Tensor common_memory(std::int64_t elements, DType type, mpi::Wait& wait);
   /// Takes over the end of a call that returned while its work is under way: the transport tells `lane` when that is
   /// done, and keeps the deadline meanwhile. False where the call has done everything. Lane, deadline and recorder

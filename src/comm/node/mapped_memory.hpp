@@ -9,9 +9,9 @@
 
 namespace trireme::comm {
 
-/// [elements], zeroed: memory of its own pages, where a window may be put; charged to nobody. Nothing of it is taken
-/// from the system before it is written. Undefined where the system has no such range of addresses, or counts them
-/// (`ulimit -v`): they are those of the others' parts too, which such a limit does not expect.
+/// [elements], zeroed: a separate, page-aligned mapping that a window may replace, not charged to any category. The
+/// system allocates its pages when they are first written. Undefined where the system has no such range of addresses,
+/// or limits them (`ulimit -v`): the mapping spans the other ranks' parts too, which such a limit does not expect.
 [[nodiscard]] at::Tensor mapped_memory(std::int64_t elements, DType type);
 
 }  // namespace trireme::comm

@@ -19,20 +19,18 @@
 namespace trireme::comm {
 namespace {
 
-constexpr std::size_t lead = window_lead;
-
 /// What a rank says of its memory's file.
 struct Offer {
   std::int64_t process, descriptor;
   std::uint64_t mark;  ///< also written behind the memory: another process may have the same number elsewhere
 };
 
-/// A file's mapping, from `lead` on, that ends with this, unless it is released.
+/// A file's mapping, from `window_lead` on, that ends with this, unless it is released.
 class Mapped {
  public:
   Mapped() = default;
   Mapped(int file, std::size_t bytes) : bytes_(bytes) {
-    void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, lead);
+    void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, window_lead);
     if (at != MAP_FAILED) begin_ = static_cast<std::byte*>(at);
   }
   Mapped(Mapped&& other) noexcept : begin_(std::exchange(other.begin_, nullptr)), bytes_(other.bytes_) {}
@@ -73,9 +71,9 @@ int nameless_file() {
 
 /// Huge pages in place of those there, where the kernel can: large products read whole matrices of them.
 void take_huge_pages(std::byte* begin, std::size_t bytes) {
-  constexpr std::size_t huge = std::size_t{1} << 21;
   const auto at = reinterpret_cast<std::uintptr_t>(begin);
-  const std::uintptr_t first = (at + huge - 1) / huge * huge, last = (at + bytes) / huge * huge;
+  const std::uintptr_t first = (at + huge_page - 1) / huge_page * huge_page,
+                       last = (at + bytes) / huge_page * huge_page;
   constexpr int collapse = 25;  // MADV_COLLAPSE, which glibc 2.36 has not
   if (first < last) (void)::madvise(reinterpret_cast<void*>(first), last - first, collapse);
 }
@@ -94,7 +92,7 @@ SharedWindows::~SharedWindows() {
 
 bool SharedWindows::add(Kind kind, std::byte* begin, std::size_t bytes, const Gather& gather) {
   const bool common = kind != Kind::own;
-  const std::size_t size = whole_pages(bytes), with_mark = size + page, length = lead + with_mark;
+  const std::size_t size = whole_pages(bytes), with_mark = size + page, length = window_lead + with_mark;
   const auto ranks = static_cast<std::size_t>(ranks_), own = static_cast<std::size_t>(rank_);
   invariant(reinterpret_cast<std::uintptr_t>(begin) % page == 0, "a window begins with a page");
 
@@ -103,7 +101,7 @@ bool SharedWindows::add(Kind kind, std::byte* begin, std::size_t bytes, const Ga
   const Offer mine{.process = ::getpid(), .descriptor = file.get(), .mark = std::random_device{}() | 1ULL << 40};
   Mapped made;
   if (file.get() >= 0 && ::ftruncate(file.get(), static_cast<off_t>(length)) == 0 &&
-      ::posix_fallocate(file.get(), static_cast<off_t>(lead + size), static_cast<off_t>(page)) == 0) {
+      ::posix_fallocate(file.get(), static_cast<off_t>(window_lead + size), static_cast<off_t>(page)) == 0) {
     made = Mapped(file.get(), with_mark);
     if (made.begin() != nullptr) std::memcpy(made.begin() + size, &mine.mark, sizeof mine.mark);
   }
@@ -115,7 +113,7 @@ bool SharedWindows::add(Kind kind, std::byte* begin, std::size_t bytes, const Ga
   // First touch: a rank allocates its own window, or its part of a common one, on its NUMA node.
   const std::size_t part = common ? whole_pages((size + ranks - 1) / ranks) : size, from = common ? own * part : 0;
   const auto take_pages = [&](int descriptor) {
-    if (from < size && ::posix_fallocate(descriptor, static_cast<off_t>(lead + from),
+    if (from < size && ::posix_fallocate(descriptor, static_cast<off_t>(window_lead + from),
                                          static_cast<off_t>(std::min(part, size - from))) != 0)
       all_there = false;
   };

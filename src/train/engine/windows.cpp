@@ -2,6 +2,7 @@
 #include "train/engine/windows.hpp"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "trireme/base/error.hpp"
@@ -39,7 +40,7 @@ bool gathers_copies(const store::ParameterStore& store) {
 }
 
 /// Lets shards lie in memory that the ranks of a node have in common. What lives on the host is uploaded to a slot;
-/// what is small is copied: every window takes pages of its own, and a moment at start. An update changes what others
+/// small blocks are copied: each window is a separate mapping and adds to start-up time. An update changes what others
 /// read: it follows ClipNorm, whose sum over all of them comes after their last backward.
 void put_shards_in_common(const model::Model& model, store::ParameterStore& store, const executor::Links& links,
                           bool small) {
@@ -55,13 +56,12 @@ void put_shards_in_common(const model::Model& model, store::ParameterStore& stor
   }
 }
 
-/// By ring: whether every block that is gathered into its slots lies in memory that ranks have in common instead.
-std::vector<bool> unused_rings(const model::Model& model, const store::ParameterStore& store) {
-  const std::vector<int> ring_of = schedule::rings(model);
-  std::vector<bool> unused(ring_of.size(), true);  // there are no more rings than blocks
+/// By ring: whether a block is gathered into its slots, and not into memory that ranks have in common.
+std::vector<bool> used_rings(std::span<const int> ring_of, const store::ParameterStore& store) {
+  std::vector<bool> used(ring_of.size());  // there are no more rings than blocks
   for (std::size_t b = 0; b < ring_of.size(); ++b)
-    if (!store.lies_in_common(ParamBlock{static_cast<int>(b)})) unused[static_cast<std::size_t>(ring_of[b])] = false;
-  return unused;
+    if (!store.lies_in_common(ParamBlock{static_cast<int>(b)})) used[static_cast<std::size_t>(ring_of[b])] = true;
+  return used;
 }
 
 }  // namespace
@@ -85,12 +85,12 @@ void add_windows(const model::Model& model, store::ParameterStore& store, const 
   const bool common = !options.poison && !gathers_copies(store);
   if (common && !options.device.is_cuda()) put_shards_in_common(model, store, links, options.small_windows);
   const std::vector<int> ring_of = schedule::rings(model);
-  const std::vector<bool> unused = unused_rings(model, store);
+  const std::vector<bool> used = used_rings(ring_of, store);
   for (const auto& [over, block, memory, whole] : store.all_travelling()) {
     const comm::WindowUse use = use_of(over, whole);
     if (use == comm::WindowUse::gathered) {
       if (!common && !options.nccl.windows) continue;
-      if (unused[static_cast<std::size_t>(ring_of[static_cast<std::size_t>(block.value)])]) continue;
+      if (!used[static_cast<std::size_t>(ring_of[static_cast<std::size_t>(block.value)])]) continue;
     }
     const mesh::Group of_shards = shard::gathering_group(model[block]);
     // A group of one rank copies, and has no link for its copies.

@@ -9,7 +9,7 @@
 #include <functional>
 #include <limits>
 
-#include "support/file_limit.hpp"
+#include "support/resource_limit.hpp"
 #include "support/temporary_directory.hpp"
 #include "train/record/event_reader.hpp"
 #include "trireme/base/error.hpp"

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string>
 
-#include "support/file_limit.hpp"
+#include "support/resource_limit.hpp"
 #include "support/temporary_directory.hpp"
 #include "train/record/metrics.hpp"
 #include "train/record/report_files.hpp"

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "support/file_limit.hpp"
+#include "support/resource_limit.hpp"
 #include "support/temporary_directory.hpp"
 #include "trireme/base/error.hpp"
 
