@@ -6,6 +6,8 @@
 #   tests/run.sh                  all tests
 #   tests/run.sh -L values        arguments go to ctest: one label (values, lint, machine, mpi, gpu, slow) ...
 #   tests/run.sh -R '^nn\.'       ... or one layer
+#   tests/run.sh --long           with the tests of label "long", which are left out otherwise, and all of what fuzzers and
+#                                 sweeps try a random minute of (TRIREME_TEST_LONG=1)
 #   tests/run.sh --asan           the tests of the value layers, tokenizer, data and checkpoint, fuzzers included, in a build of
 #                                 their own with AddressSanitizer and UndefinedBehaviorSanitizer
 set -euo pipefail
@@ -14,6 +16,12 @@ source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly source
 readonly sanitized_layers='base|config|mesh|model|shard|schedule|planner|huggingface|tokenizer|data|checkpoint'
 
+if [[ ${1:-} == --long ]]; then
+  shift
+  export TRIREME_TEST_LONG=1
+elif [[ " $*" != *\ -L[E\ ]* ]]; then
+  set -- "$@" -LE '^long$'
+fi
 targets=()
 if [[ ${1:-} == --asan ]]; then
   shift
