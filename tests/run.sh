@@ -16,12 +16,12 @@ source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly source
 readonly sanitized_layers='base|config|mesh|model|shard|schedule|planner|huggingface|tokenizer|data|checkpoint'
 
+left_out=(-LE '^long$')
 if [[ ${1:-} == --long ]]; then
   shift
   export TRIREME_TEST_LONG=1
-elif [[ " $*" != *\ -L[E\ ]* ]]; then
-  set -- "$@" -LE '^long$'
 fi
+[[ -z ${TRIREME_TEST_LONG:-} && " $*" != *\ -L[E\ ]* ]] || left_out=()
 targets=()
 if [[ ${1:-} == --asan ]]; then
   shift
@@ -47,4 +47,4 @@ report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 # One test more than cores: many of them wait most of the time (see src/cmake/TriremeTests.cmake).
 ctest --test-dir "$("$source/jobs/build.sh" --directory)" --parallel $(($(nproc) + 1)) --output-on-failure --no-tests=error \
-  --test-output-size-passed 65536 --output-junit "$report" "$@" 2>&1 | python3 "$source/tests/support/skips.py" "$report"
+  --test-output-size-passed 65536 --output-junit "$report" ${left_out+"${left_out[@]}"} "$@" 2>&1 | python3 "$source/tests/support/skips.py" "$report"
