@@ -114,6 +114,8 @@ Metadata generation_metadata(const huggingface::HfWriteOptions& options) {
   if (options.bos_token_id) metadata.emplace_back("bos_token_id", std::to_string(*options.bos_token_id));
   if (!options.eos_token_ids.empty())
     metadata.emplace_back("eos_token_ids", fmt::format("{}", fmt::join(options.eos_token_ids, ",")));
+  if (!options.kept.empty()) metadata.emplace_back("config.json", options.kept);
+  if (!options.kept_generation.empty()) metadata.emplace_back("generation_config.json", options.kept_generation);
   if (!options.tokenizer.empty()) metadata.emplace_back("tokenizer", options.tokenizer);
   if (!options.tokenizer_fingerprint.empty())
     metadata.emplace_back("tokenizer_fingerprint", options.tokenizer_fingerprint);
@@ -126,6 +128,8 @@ void read_generation(const std::string& name, const Metadata& metadata, huggingf
     options.max_position_embeddings = read.number<std::int64_t>("max_position_embeddings");
   if (read.has("bos_token_id")) options.bos_token_id = read.number<std::int64_t>("bos_token_id");
   if (read.has("eos_token_ids")) options.eos_token_ids = read.numbers("eos_token_ids");
+  if (read.has("config.json")) options.kept = read.text("config.json");
+  if (read.has("generation_config.json")) options.kept_generation = read.text("generation_config.json");
   if (read.has("tokenizer")) options.tokenizer = read.text("tokenizer");
   if (read.has("tokenizer_fingerprint")) options.tokenizer_fingerprint = read.text("tokenizer_fingerprint");
 }

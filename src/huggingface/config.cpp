@@ -8,6 +8,7 @@
 
 #include "base/io/json.hpp"
 #include "huggingface/bookkeeping_keys.hpp"
+#include "huggingface/generation_config.hpp"
 #include "huggingface/json_object.hpp"
 #include "huggingface/mistakes.hpp"
 #include "huggingface/multimodal/text_part.hpp"
@@ -210,7 +211,8 @@ config::Model read_model(const JsonObject& config, const model::Architecture& a,
   return model;
 }
 
-/// Token ids for stopping: a number or a list of them.
+}  // namespace
+
 std::vector<std::int64_t> token_ids(const JsonObject& config, const std::string& key) {
   const json* value = config.find(key);
   if (value == nullptr) return {};
@@ -225,8 +227,6 @@ std::vector<std::int64_t> token_ids(const JsonObject& config, const std::string&
   if (ids.size() != value->size()) config.unexpected(key, "token ids");
   return ids;
 }
-
-}  // namespace
 
 namespace {
 
@@ -249,9 +249,22 @@ HfConfig read_text_config(const json& parsed, const std::string& where, Mistakes
       .eos_token_ids = token_ids(config, "eos_token_id"),
       .unread_keys = std::move(unread)};
   if (read.bos_token_id && *read.bos_token_id < 0) read.bos_token_id.reset();
+  json kept = json::object();
+  for (const auto& [key, value] : parsed.items())
+    if (!config.asked(key) || is_off(value) || key == "bos_token_id" || key == "eos_token_id") kept[key] = value;
+  read.kept = kept.dump(-1, ' ', false, json::error_handler_t::replace);
   const std::vector<std::string> others = unread_keys(config, a);
   read.unread_keys.insert(read.unread_keys.end(), others.begin(), others.end());
   return read;
+}
+
+/// The keys of a JSON table that change nothing that a model computes.
+std::string bookkeeping_of(const std::string& table) {
+  json kept = json::parse(table.empty() ? "{}" : table);
+  for (auto key = kept.begin(); key != kept.end();)
+    key = changes_no_values(key.key()) || key.key() == "bos_token_id" || key.key() == "eos_token_id" ? std::next(key)
+                                                                                                     : kept.erase(key);
+  return kept.dump();
 }
 
 /// The classes of multimodal models take the head without what the text model's own class does behind it.
@@ -281,6 +294,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& file) {
   HfConfig read =
       readable ? read_text_config(multimodal != nullptr ? part.config : parsed, part.where, mistakes) : HfConfig{};
   if (multimodal != nullptr) refuse_unapplied(read.model, *multimodal, part.where, mistakes);
+  if (multimodal != nullptr) read.kept = bookkeeping_of(read.kept);
   read.multimodal = multimodal;
   read.tied_unsaid = part.tied_unsaid;
   raise(mistakes, fmt::format("{}: this model cannot be read as it is", file));

@@ -2,11 +2,13 @@
 #include "huggingface/config_text.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <variant>
 
+#include "huggingface/generation_config.hpp"
 #include "huggingface/windows.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/model/architecture.hpp"
@@ -17,16 +19,21 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// LlamaConfig's own defaults are 1 and 2, ordinary tokens of other vocabularies: so null is written where there is
-/// none, unless the class refuses it.
-void add_special_tokens(ordered_json& table, const HfWriteOptions& options, bool refuses_null) {
-  if (options.bos_token_id)
-    table["bos_token_id"] = *options.bos_token_id;
-  else if (!refuses_null)
-    table["bos_token_id"] = nullptr;
-  table["eos_token_id"] = nullptr;
-  if (options.eos_token_ids.size() == 1) table["eos_token_id"] = options.eos_token_ids.front();
-  if (options.eos_token_ids.size() > 1) table["eos_token_id"] = options.eos_token_ids;
+/// Keys about the files that a model was read from, which those of an export have otherwise or not at all.
+constexpr std::array about_files = {"_attn_implementation",
+                                    "_attn_implementation_autoset",
+                                    "_commit_hash",
+                                    "_name_or_path",
+                                    "attn_implementation",
+                                    "auto_map",
+                                    "dtype",
+                                    "transformers_version"};
+
+/// Keys of the model that training began from, where `table` has none of that name.
+void repeat_kept(ordered_json& table, const std::string& kept) {
+  const nlohmann::json given = kept_table(kept);
+  for (const auto& [key, value] : given.items())
+    if (!table.contains(key) && std::ranges::find(about_files, key) == about_files.end()) table[key] = value;
 }
 
 /// longest: max_position_embeddings, from which readers take longrope's factor where it `follows`. beside: the original
@@ -110,8 +117,9 @@ std::string hf_config_text(const model::Model& model, const HfWriteOptions& opti
         rope_scaling(config.rope_scaling, options.max_position_embeddings, beside, a.scales_queries);
     table["rope_scaling"] = scaling;
     const bool dynamic = config.rope_scaling && config.rope_scaling->type == config::RopeType::dynamic;
-    table["max_position_embeddings"] =
+    const std::int64_t longest =
         dynamic ? config.rope_scaling->original_max_position_embeddings : options.max_position_embeddings;
+    if (longest > 0) table["max_position_embeddings"] = longest;
     if (beside && config.rope_scaling)
       table["original_max_position_embeddings"] = config.rope_scaling->original_max_position_embeddings;
     if (a.decoder.local_rope) add_rope_by_type(table, a, model, scaling);
@@ -124,15 +132,18 @@ std::string hf_config_text(const model::Model& model, const HfWriteOptions& opti
   write_windows(a, config, table);
   for (const model::FixedRow& row : a.fixed) table[std::string(row.key)] = row.value;
   for (const std::string_view key : a.dropout) table[std::string(key)] = 0.0;
-  add_special_tokens(table, options, a.refuses_null);
-  table["pad_token_id"] = nullptr;  // absent, some classes take a number, whose embedding they then leave alone
+  write_special_tokens(table, options, a.refuses_null);
   table["torch_dtype"] = options.dtype == DType::fp32 ? "float32" : "bfloat16";
+  repeat_kept(table, options.kept);
+  // Absent, some classes take a number, whose embedding they then leave alone.
+  if (!table.contains("pad_token_id")) table["pad_token_id"] = nullptr;
   return table.dump(2) + "\n";
 }
 
 std::string hf_generation_config_text(const HfWriteOptions& options) {
   ordered_json table;
-  add_special_tokens(table, options, false);
+  repeat_kept(table, options.kept_generation);
+  write_generation_tokens(table, options);
   return table.dump(2) + "\n";
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/io/json.hpp"
+#include "huggingface/generation_config.hpp"
 #include "huggingface/mistakes.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/huggingface/huggingface.hpp"
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::int64_t most_config_bytes = 10'000'000;
+constexpr std::string_view generation_name = "generation_config.json";
 constexpr std::string_view single_name = "model.safetensors";
 constexpr std::string_view index_name = "model.safetensors.index.json";
 
@@ -82,6 +84,8 @@ HfConfig read_hf_config(const std::string& directory) {
   const std::string config = in(directory, "config.json");
   HfConfig read = parse_hf_config(io::read_text(config, most_config_bytes), config);
   if (read.tied_unsaid && holds_head(directory)) read.model.tie_embeddings = false;
+  const std::string generation = in(directory, generation_name);
+  if (exists(generation)) add_generation_config(io::read_text(generation, most_config_bytes), generation, read);
   return read;
 }
 

@@ -46,6 +46,8 @@ class JsonObject {
   void unexpected(const std::string& key, const std::string& expected) const;
   void missing(const std::string& key) const;
 
+  /// Whether a value of `key` was asked for.
+  [[nodiscard]] bool asked(std::string_view key) const { return asked_.contains(key); }
   /// Keys that nobody asked for and that switch something on, as "rope_scaling.alpha = 8": neither null, false, 0 nor
   /// empty.
   [[nodiscard]] std::vector<std::string> unread() const;

@@ -82,13 +82,18 @@ TEST(Metadata, ThatAreMissingOrNoNumbersAreRefusedByName) {
 }
 
 TEST(Metadata, OfGenerationComeBackAndLeaveTheRestAlone) {
-  const huggingface::HfWriteOptions told{
-      .max_position_embeddings = 77, .bos_token_id = 3, .eos_token_ids = {4, 128'009}};
+  const huggingface::HfWriteOptions told{.max_position_embeddings = 77,
+                                         .bos_token_id = 3,
+                                         .eos_token_ids = {4, 128'009},
+                                         .kept = R"({"use_cache":false})",
+                                         .kept_generation = R"({"temperature":0.6})"};
   huggingface::HfWriteOptions read;
   read_generation("index.h5", generation_metadata(told), read);
   EXPECT_EQ(read.max_position_embeddings, 77);
   EXPECT_EQ(read.bos_token_id, 3);
   EXPECT_EQ(read.eos_token_ids, told.eos_token_ids);
+  EXPECT_EQ(read.kept, told.kept);
+  EXPECT_EQ(read.kept_generation, told.kept_generation);
   read_generation("index.h5", {}, read);
   EXPECT_EQ(read.max_position_embeddings, 77);
   EXPECT_THROW(read_generation("index.h5", {{"eos_token_ids", "1,x"}}, read), CheckpointError);

@@ -76,6 +76,54 @@ expect_done
 rest=$(cat text)
 rest=${rest#the ship}
 [[ $rest == *' '* && $(cat out.txt) == "the ship${rest%% *}" ]] || fail "a text that does not end at the model's eos_token_id: $(cat out.txt)"
+# generation_config.json lists more of them.
+cp -r again chat2
+echo '{"eos_token_id": [256, 32]}' >chat2/generation_config.json
+program import chat2 -o chat2-imported
+expect_done
+for model in chat2 chat2-imported; do
+  program generate $model --prompt 'the ship' --tokens 12
+  expect_done
+  [[ $(cat out.txt) == "the ship${rest%% *}" ]] || fail "$model: a text that does not end where generation_config.json has it: $(cat out.txt)"
+done
+# Keys of config.json and generation_config.json go through import, training, resumed training and both ways of exporting.
+python3 - <<'PYTHON'
+import json
+config = json.load(open("again/config.json"))
+config.update(max_position_embeddings=256, bos_token_id=3, eos_token_id=[256, 5], pad_token_id=7, use_cache=False, tokenizer_class="X", note={"a": [1]})
+json.dump(config, open("chat2/config.json", "w"))
+json.dump({"bos_token_id": 3, "eos_token_id": [256, 5, 6], "do_sample": True, "temperature": 0.6}, open("chat2/generation_config.json", "w"))
+PYTHON
+rm -r chat2-imported
+program import chat2 -o chat2-imported
+expect_done
+program export chat2-imported -o kept-import --dtype fp32
+expect_done
+for from in model.from=chat2 model.from=chat2-imported checkpoint.resume=chat2-imported; do
+  out=kept-${from//[.=]/-}
+  options=(run.toml --set "run.output=$out" --set "$from" --set checkpoint.every=1 --set run.export=end)
+  job 2 train "${options[@]}" --set train.steps=1
+  expect_done
+  job 2 train "${options[@]/checkpoint.resume=chat2-imported/checkpoint.resume=auto}" --set train.steps=2
+  expect_done
+  program export "$out/checkpoints/step-00000002" -o "$out-again" --dtype fp32
+  expect_done
+  for of in "$out/export" "$out-again"; do
+    json_check 'known, made = (json.load(open(file)) for file in files)
+assert known == made, {key: (known.get(key), made.get(key)) for key in {*known, *made} if known.get(key) != made.get(key)}' \
+      kept-import/config.json "$of/config.json"
+    cmp kept-import/generation_config.json "$of/generation_config.json" || fail "$of: another generation_config.json"
+  done
+done
+json_check 'given, made = (json.load(open(file)) for file in files)
+for x in (given, made): x.pop("torch_dtype")
+assert given == made, {key: (given.get(key), made.get(key)) for key in {*given, *made} if given.get(key) != made.get(key)}' \
+  chat2/config.json kept-import/config.json
+json_check 'given, made = (json.load(open(file)) for file in files); assert given == made, made' \
+  chat2/generation_config.json kept-import/generation_config.json
+job 2 train run.toml --set run.output=longer --set model.from=chat2 --set data.seq_len=512 --set batch.global=2 --set batch.micro=1 --set run.export=end --set train.steps=1
+expect_done
+json_check 'made = json.load(open(files[0])); assert made["max_position_embeddings"] == 512, made' longer/export/config.json
 # Logits take the place of older ones when all of them are written; a device stays one.
 echo before >logits
 printf 'write 0 1 ENOSPC /.logits' >rules

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "huggingface/directories.hpp"
 #include "trireme/base/error.hpp"
 
@@ -106,6 +108,61 @@ TEST(WriteHuggingface, WritesNoSpecialTokensWhereThereAreNone) {
   write(root / "hf", small_model(true), {});
   expect_parts(get_file(root / "hf/config.json"), {"\"bos_token_id\": null", "\"eos_token_id\": null"});
   expect_parts(get_file(root / "hf/generation_config.json"), {"\"eos_token_id\": null"});
+}
+
+/// Keys of a downloaded model are in its export, with the ends of a text that training adds.
+TEST(WriteHuggingface, RepeatsWhatTheGivenFilesSayOfGeneration) {
+  const TemporaryDirectory root;
+  const auto given = [&](const std::string& config, const std::string& generation) {
+    std::filesystem::remove_all(root / "given");
+    put_file(root / "given/config.json", config_text(true, config));
+    if (!generation.empty()) put_file(root / "given/generation_config.json", generation);
+    return read_hf_config(root / "given");
+  };
+  const auto exported = [&](const HfConfig& read, const std::vector<std::int64_t>& more) {
+    HfWriteOptions options{.max_position_embeddings = read.max_position_embeddings,
+                           .bos_token_id = read.bos_token_id,
+                           .eos_token_ids = read.eos_token_ids,
+                           .kept = read.kept,
+                           .kept_generation = read.kept_generation};
+    options.eos_token_ids.insert(options.eos_token_ids.begin(), more.begin(), more.end());
+    std::filesystem::remove_all(root / "hf");
+    write(root / "hf", model::build(read.model), options);
+    return std::pair(nlohmann::json::parse(get_file(root / "hf/config.json")),
+                     nlohmann::json::parse(get_file(root / "hf/generation_config.json")));
+  };
+  const HfConfig chat = given(
+      R"(, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "use_cache": false, "dtype": "float32",
+           "id2label": {"0": "a"}, "attention_bias": false, "rope_parameters": {"rope_theta": 9.0}, "auto_map": {"a": "b"}, "transformers_version": "5.0", "note": "x")",
+      R"({"bos_token_id": 1, "eos_token_id": [2, 5], "temperature": 0.6, "do_sample": true, "transformers_version": "5"})");
+  EXPECT_EQ(chat.eos_token_ids, (std::vector<std::int64_t>{2, 5})) << "of both files";
+  for (const std::vector<std::int64_t>& more : {std::vector<std::int64_t>{}, {7}}) {
+    const auto [config, generation] = exported(chat, more);
+    using nlohmann::json;
+    EXPECT_EQ(config["bos_token_id"], 1);
+    EXPECT_EQ(config["eos_token_id"], more.empty() ? json(2) : json({7, 2}));
+    EXPECT_EQ(config["pad_token_id"], 0);
+    EXPECT_EQ(config["use_cache"], false);
+    EXPECT_EQ(config["id2label"]["0"], "a");
+    EXPECT_EQ(config["note"], "x");
+    EXPECT_EQ(config["rope_theta"], 9.0);
+    for (const char* other :
+         {"rope_parameters", "dtype", "auto_map", "transformers_version", "max_position_embeddings"})
+      EXPECT_FALSE(config.contains(other)) << other;
+    EXPECT_EQ(generation["eos_token_id"], more.empty() ? json({2, 5}) : json({7, 2, 5}));
+    EXPECT_EQ(generation["temperature"], 0.6);
+    EXPECT_EQ(generation["do_sample"], true);
+    EXPECT_EQ(generation["bos_token_id"], 1);
+    EXPECT_FALSE(generation.contains("transformers_version"));
+  }
+  const auto [config, generation] = exported(given(R"(, "eos_token_id": [3, 4])", R"({"top_p": 0.9})"), {});
+  EXPECT_EQ(config["eos_token_id"], (nlohmann::json{3, 4}));
+  EXPECT_EQ(generation, (nlohmann::json{{"top_p", 0.9}})) << "neither adds what was not there";
+  const auto without = exported(given(R"(, "eos_token_id": [3, 4])", ""), {});
+  EXPECT_EQ(without.second["eos_token_id"], (nlohmann::json{3, 4}));
+  expect_parts(message_of<CheckpointError>([&] { (void)given("", R"({"eos_token_id": [3, "</s>"]})"); }),
+               {"generation_config.json", "eos_token_id", "token ids"});
+  expect_parts(message_of<CheckpointError>([&] { (void)given("", "[]"); }), {"generation_config.json", "table"});
 }
 
 TEST(WriteHuggingface, RefusesADirectoryInUse) {

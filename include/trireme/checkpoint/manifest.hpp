@@ -52,7 +52,7 @@ struct State {
   std::string run_id;       ///< of the run that saved: what others leave in a directory is not its own
   Metadata data;            ///< what the order of the samples depends on
   Metadata tuned_settings;  ///< what was measured or chosen automatically: a resumed run takes the same
-  Metadata generation;      ///< what an export says of it: max_position_embeddings, bos_token_id, eos_token_ids
+  Metadata generation;      ///< for an export: max_position_embeddings, special tokens, kept keys of config.json
   std::string run_file;     ///< effective run file
 };
 

@@ -29,6 +29,9 @@ struct HfConfig {
   /// Keys with their values ("rope_scaling.alpha = 8") that nothing here follows and that may change what the model
   /// computes; sorted, those of RoPE first. A user is to be warned of them.
   std::vector<std::string> unread_keys;
+  /// Keys of config.json, and all of generation_config.json ("" where there is none), that training leaves as they are:
+  /// JSON tables that an export repeats.
+  std::string kept, kept_generation;
   const model::Multimodal* multimodal = nullptr;  ///< whose text part this is; null: none's
   bool tied_unsaid = false;  ///< of a text part: no table has tie_word_embeddings, files that hold a head are not tied
 };
@@ -39,7 +42,8 @@ struct HfConfig {
 /// dropout, quantization, RoPE types other than default and llama3.
 [[nodiscard]] HfConfig parse_hf_config(std::string_view text, const std::string& file);
 
-/// The config.json of a directory. Throws CheckpointError.
+/// The config.json of a directory, and its generation_config.json, whose eos_token_id are added to those of
+/// config.json. Throws CheckpointError.
 [[nodiscard]] HfConfig read_hf_config(const std::string& directory);
 
 /// Logs one warning of the unread keys of `directory`'s config.json, if there are any; and of a multimodal model one
@@ -117,9 +121,10 @@ struct HfWriteOptions {
   Bytes most_file_bytes{
       5'000'000'000};  ///< larger models are cut into several files with an index; a tensor is never cut
   bool overwrite = false;
-  std::int64_t max_position_embeddings = 2048;
+  std::int64_t max_position_embeddings = 2048;  ///< 0: not known
   std::optional<std::int64_t> bos_token_id;
   std::vector<std::int64_t> eos_token_ids;  ///< where generation stops
+  std::string kept, kept_generation;        ///< HfConfig::kept of the model that training began from
   std::string tokenizer;                    ///< spec of the tokenizer that made the training data; empty: not known
   std::string tokenizer_fingerprint;        ///< of its file
   std::map<std::string, std::string> tokenizer_files;  ///< written beside the weights: text by name
@@ -134,6 +139,8 @@ void check_export_target(const std::string& directory, bool overwrite);
 
 /// Writes `model` as a directory that transformers 4 and 5 load: config.json, generation_config.json, the
 /// tokenizer's files, weights.
+/// Keys of `options.kept` that the model does not decide are repeated; so is `options.kept_generation`, with end tokens
+/// that neither lists.
 /// `provider` is called once for each parameter, in the model's order. Everything is written to `.<name>.partial` and
 /// flushed first, so that a kill leaves what was there; only one between the two renames that overwrite leaves it as
 /// `.<name>.old`. On one rank only. Throws CheckpointError (as check_export_target) and WriteError.

@@ -68,6 +68,8 @@ Weights Weights::open(const std::string& path) {
   weights.generation_.max_position_embeddings = config.max_position_embeddings;
   weights.generation_.bos_token_id = config.bos_token_id;
   weights.generation_.eos_token_ids = config.eos_token_ids;
+  weights.generation_.kept = config.kept;
+  weights.generation_.kept_generation = config.kept_generation;
   weights.generation_.tokenizer = tokenizer::absolute_spec(tokenizer::spec_in_directory(path));
   return weights;
 }

@@ -15,6 +15,7 @@
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/checkpoint/load/load.hpp"
+#include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/data/dataset.hpp"
@@ -46,6 +47,13 @@ std::vector<std::string> lines_of(const std::string& text) {
     begin = end + 1;
   }
   return lines;
+}
+
+/// What exports say of generation where the run begins: `model.from` goes before data.seq_len and the tokenizer.
+huggingface::HfWriteOptions first_export_options(const config::RunConfig& config) {
+  const huggingface::HfWriteOptions options = export_options(config);
+  if (config.model.from.empty()) return options;
+  return with_given(options, checkpoint::Weights::open(config.model.from).generation());
 }
 
 /// "section.key" and value of every line of an effective run file that concerns the training itself.
@@ -131,6 +139,16 @@ checkpoint::State Checkpointing::fresh() {
   return state;
 }
 
+/// Takes the export options of the model that the run at `path` began from. Checkpoints of earlier builds lack its
+/// keys: then those of `model.from` stay.
+void Checkpointing::keep_generation(const std::string& path, const checkpoint::Metadata& saved) {
+  huggingface::HfWriteOptions options, given{.max_position_embeddings = 0};
+  checkpoint::read_generation(path, saved, given);
+  checkpoint::read_generation(path, generation_, options);
+  if (world_.rank() == 0 && (!given.kept.empty() || job_.config().model.from.empty()))
+    generation_ = checkpoint::generation_metadata(with_given(options, given));
+}
+
 /// Refuses other data than the run was trained on, or begins at their first sample where the run file says so.
 void Checkpointing::check_data(const std::string& path, checkpoint::State& state) const {
   if (state.data.empty()) return;  // imported: trained on none
@@ -162,6 +180,7 @@ void Checkpointing::say_what_changed(const std::string& saved) const {
 checkpoint::State Checkpointing::resumed(const std::string& path, const checkpoint::Manifest& manifest) {
   checkpoint::State state = manifest.state;
   check_data(path, state);
+  keep_generation(path, state.generation);
   const std::vector<std::string> other = restore_tuned_settings(world_, state.tuned_settings, threads_);
   if (!other.empty() && manifest.mesh == job_.mesh().of_storage() && world_.rank() == 0)
     log::warning(fmt::format("automatic settings differ from the checkpoint's, so the run does not resume bitwise: {}",
@@ -190,7 +209,7 @@ checkpoint::State Checkpointing::begin() {
     if (world_.rank() != 0) return;
     for (const auto& [key, value] : data_metadata(job_.config())) metadata += key + "\n" + value + "\n";
     found = resume_candidates(job_.config());
-    generation_ = checkpoint::generation_metadata(export_options(job_.config()));
+    generation_ = checkpoint::generation_metadata(first_export_options(job_.config()));
   });
   const std::vector<std::string> lines = lines_of(mpi::broadcast_text(world_, std::move(metadata)));
   for (std::size_t i = 0; i + 1 < lines.size(); i += 2) data_.emplace_back(lines[i], lines[i + 1]);

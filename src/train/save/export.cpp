@@ -104,6 +104,17 @@ huggingface::HfWriteOptions export_options(const config::RunConfig& config) {
   return options;
 }
 
+huggingface::HfWriteOptions with_given(huggingface::HfWriteOptions options, const huggingface::HfWriteOptions& given) {
+  options.max_position_embeddings = std::max(options.max_position_embeddings, given.max_position_embeddings);
+  if (given.bos_token_id) options.bos_token_id = given.bos_token_id;
+  for (const std::int64_t id : given.eos_token_ids)
+    if (std::ranges::find(options.eos_token_ids, id) == options.eos_token_ids.end())
+      options.eos_token_ids.push_back(id);
+  options.kept = given.kept;
+  options.kept_generation = given.kept_generation;
+  return options;
+}
+
 huggingface::HfWriteOptions export_with_tokenizer(const config::RunConfig& config) {
   huggingface::HfWriteOptions options = export_options(config);
   options.overwrite = true;

@@ -17,9 +17,15 @@ void export_huggingface(Job& job, const std::string& directory, const huggingfac
 /// the lock of `output`.
 void remove_unfinished_exports(const std::string& output);
 
-/// How an export of this run's weights is written, and what it says of generation: data.seq_len, where it stops.
+/// How an export of this run's weights is written where it begins from none: data.seq_len, the tokenizer's special
+/// tokens.
 [[nodiscard]] huggingface::HfWriteOptions export_options(const config::RunConfig& config);
-/// The same with the tokenizer's files. To be called when a run starts: they may change, or vanish, while it trains.
+/// The same for a run that began from other weights, which `given` describes: their special tokens stay, new ends of a
+/// text are added, max_position_embeddings is the larger one.
+[[nodiscard]] huggingface::HfWriteOptions with_given(huggingface::HfWriteOptions options,
+                                                     const huggingface::HfWriteOptions& given);
+/// `export_options` with the tokenizer's files. To be called when a run starts: they may change, or vanish, while it
+/// trains.
 [[nodiscard]] huggingface::HfWriteOptions export_with_tokenizer(const config::RunConfig& config);
 
 }  // namespace trireme::train

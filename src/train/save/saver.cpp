@@ -9,6 +9,7 @@
 #include "train/save/export.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
+#include "trireme/checkpoint/model_metadata.hpp"
 #include "trireme/mpi/together.hpp"
 
 namespace trireme::train {
@@ -28,7 +29,10 @@ checkpoint::State Saver::begin() {
     remove_unfinished_exports(config.run.output);
     export_options_ = export_with_tokenizer(config);
   });
-  return checkpoints_.begin();
+  checkpoint::State state = checkpoints_.begin();
+  mpi::together(supervision_.world(),
+                [&] { checkpoint::read_generation("the checkpoint", checkpoints_.generation(), export_options_); });
+  return state;
 }
 
 void Saver::print_news() {

@@ -25,6 +25,8 @@ TEST(EndTokens, AreThoseOfTheModelAndStopsThatAreSpecial) {
   const std::vector<std::int64_t> ids{3, 1};
   EXPECT_THAT(end_tokens(*tokenizer, ids, stops), ElementsAre(1, 3, 4));
   EXPECT_THAT(end_tokens(*tokenizer, {}, {}), ElementsAre());
+  EXPECT_THAT(end_tokens(*tokenizer, std::vector<std::int64_t>{(std::int64_t{1} << 32) + 1}, {}), ElementsAre())
+      << "no id of 32 bits";
 }
 
 }  // namespace

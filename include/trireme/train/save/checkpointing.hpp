@@ -67,6 +67,8 @@ class Checkpointing {
   [[nodiscard]] std::string news();
   /// Waits for the save that is under way. Collective. Throws WriteError when the newest save of the run failed.
   [[nodiscard]] std::string finish();
+  /// What exports of this run say of generation; on the first rank, once it has begun.
+  [[nodiscard]] const checkpoint::Metadata& generation() const { return generation_; }
   /// Seconds that the longest save of this job took; 0 before the first.
   [[nodiscard]] double save_seconds() const { return save_seconds_; }
 
@@ -74,6 +76,7 @@ class Checkpointing {
   [[nodiscard]] checkpoint::State fresh();
   [[nodiscard]] checkpoint::State resumed(const std::vector<std::string>& paths);
   [[nodiscard]] checkpoint::State resumed(const std::string& path, const checkpoint::Manifest& manifest);
+  void keep_generation(const std::string& path, const checkpoint::Metadata& saved);
   void check_data(const std::string& path, checkpoint::State& state) const;
   [[nodiscard]] std::string mark();
   void put_mark_right();
