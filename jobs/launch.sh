@@ -17,7 +17,11 @@
 #   CHECKPOINTS    checkpoint.directory, where the settings and the run file do not say it in plain lines
 set -uo pipefail
 
-job_says() { printf 'job %s: %s\n' "${SLURM_JOB_ID:-?}" "$*" >&2; }
+# The job as scontrol, squeue and scancel select it. SLURM_JOB_ID of an array's last task selects the whole array.
+job_id=${SLURM_JOB_ID:-?}
+[[ -z ${SLURM_ARRAY_TASK_ID:-} ]] || job_id=${SLURM_ARRAY_JOB_ID:-$job_id}_$SLURM_ARRAY_TASK_ID
+
+job_says() { printf 'job %s: %s\n' "$job_id" "$*" >&2; }
 job_fails() { job_says "error: $1"; exit "$2"; }
 
 load_modules() {
@@ -40,12 +44,15 @@ mpi_plugin() {
   job_fails "srun knows neither pmix nor pmi2 (srun --mpi=list); set MPI_PLUGIN, or start trireme with MPI's own mpirun" 5
 }
 
-# Until when the job may run, in seconds since 1970: the program stops by itself before it. Slurm says so from 23.02 on.
-say_the_end() {
+# Exports the end of the job, in seconds since 1970, so that the program stops by itself before it; Slurm sets it from 23.02 on.
+# Any answer of squeue but one time in the future is no end: nothing, an error, N/A (no limit), the times of several jobs.
+export_end_of_job() {
   [[ -z ${SLURM_JOB_END_TIME:-} ]] || return 0
-  local end
-  end=$(date -d "$(squeue --noheader --jobs "$SLURM_JOB_ID" --format %e)" +%s 2>/dev/null) || return 0  # no limit
-  export SLURM_JOB_END_TIME=$end
+  local answer end
+  answer=$(SLURM_TIME_FORMAT=standard squeue --noheader --jobs "$job_id" --format %e 2>/dev/null) || return 0
+  [[ $answer =~ ^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}$ ]] || return 0
+  end=$(date -d "$answer" +%s 2>/dev/null) || return 0
+  ((end <= $(date +%s))) || export SLURM_JOB_END_TIME=$end
 }
 
 # setting SECTION KEY: its value in `arguments`, else in the run file, where it stands on a line of its own.
@@ -66,6 +73,7 @@ checkpoint_directory() {
   echo "${directory:-${output:-runs/${name:-run}}/checkpoints}"
 }
 
+step_of() { [[ $1 =~ step-0*([0-9]+)/ ]] && echo "${BASH_REMATCH[1]}" || echo 0; }
 newest_checkpoint() { find "$(checkpoint_directory)" -mindepth 2 -maxdepth 2 -path '*/step-*/COMMIT' 2>/dev/null | sort | tail -n 1; }
 
 # start_step COMMAND...: runs it beside this script; `step` is its process, and `step_says` will have its exit code.
@@ -113,7 +121,10 @@ seconds_of() {
 # Whether Slurm is ending the job although its time is not up. It calls that COMPLETING, as it does at the limit.
 is_cancelled() {
   local job state ran limit
-  job=$(scontrol --oneliner show job "$SLURM_JOB_ID" | tr ' ' '\n') || return 1
+  job=$(scontrol --oneliner show job "$job_id") || return 1
+  # Where Slurm answers with all tasks of an array, the line of this one.
+  [[ -z ${SLURM_ARRAY_TASK_ID:-} ]] || job=$(grep -E "(^| )ArrayTaskId=$SLURM_ARRAY_TASK_ID( |$)" <<<"$job")
+  job=$(tr ' ' '\n' <<<"$job")
   state=$(sed -n 's/^JobState=//p' <<<"$job")
   ran=$(sed -n 's/^RunTime=//p' <<<"$job")
   limit=$(sed -n 's/^TimeLimit=//p' <<<"$job")
@@ -129,14 +140,19 @@ put_back() {
     job_says "cancelled: it stays out of the queue; submit the same script again to resume from the checkpoint"
     exit 75
   fi
-  # Each life has to bring the run further than the one before, or the chain would never end.
+  # Each life has to bring the run further than the one before, or the chain would never end. A life of one step that nothing
+  # outside cut short is one that Trireme cut short itself, as the next would be.
+  local steps=$(($(step_of "$after") - $(step_of "$before")))
   if [[ $2 == saved && -n $before && $after == "$before" ]]; then
     job_fails "no step since the last life: the newest checkpoint is still $(dirname "$after"). A life is too short for the start, one step and a save: ask for more time (--time, --signal)" 75
-  elif [[ $2 == early || -z $after ]] && ((${SLURM_RESTART_COUNT:-0} >= 10)); then
-    job_fails "ten lives, and this one saved nothing in $(checkpoint_directory) (CHECKPOINTS names another directory): it stays out of the queue" 75
+  elif [[ $2 == saved && $told == no && -n $after ]] && ((steps == 1)); then
+    job_fails "one step in this life: the newest checkpoint is $(dirname "$after"). The time that is left at the start of a life holds no more: ask for more time (--time), or look at SLURM_JOB_END_TIME and train.stop_before_limit_seconds" 75
+  elif [[ $2 == early || -z $after ]] || ((steps == 1)); then
+    ((${SLURM_RESTART_COUNT:-0} < 10)) ||
+      job_fails "ten lives, and this one saved nothing more than one step in $(checkpoint_directory) (CHECKPOINTS names another directory): it stays out of the queue" 75
   fi
   job_says "$1: back into the queue"
-  scontrol requeue "$SLURM_JOB_ID" ||
+  scontrol requeue "$job_id" ||
     job_fails "could not be put back into the queue; submit the same script again to resume from the checkpoint" 75
   # Slurm ends this script now.
   sleep 60
@@ -154,7 +170,7 @@ train() {
   plugin=$(mpi_plugin) || exit $?
   # srun does not take --cpus-per-task over from sbatch (Slurm 22.05 and later).
   export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1} OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
-  say_the_end
+  export_end_of_job
   # No core dumps of thousands of ranks.
   ulimit -c 0
   before=$(newest_checkpoint)

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/supervise/time_limit.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <limits>
+#include <string_view>
 
+#include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/unix_time.hpp"
 
@@ -16,15 +21,27 @@ constexpr double first_save_seconds = 20;      // besides its bytes
 constexpr double slow_bytes_per_second = 1e8;  // of one rank, on a busy file system
 
 std::optional<double> end_of_job() {
-  const char* text = std::getenv("SLURM_JOB_END_TIME");
-  if (text == nullptr) return std::nullopt;
-  char* end = nullptr;
-  const double seconds = std::strtod(text, &end);
-  if (end == text || *end != '\0' || seconds <= 0) {
-    log::warning("SLURM_JOB_END_TIME is not a valid time: the run will not stop before the time limit");
+  const char* variable = std::getenv("SLURM_JOB_END_TIME");
+  if (variable == nullptr) return std::nullopt;
+  const std::string_view text = variable;
+  std::int64_t seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || end != text.data() + text.size() || seconds <= 0) {
+    log::warning(
+        fmt::format("SLURM_JOB_END_TIME is \"{}\", not a time in whole seconds since 1970: the run will not "
+                    "stop before the time limit",
+                    text));
     return std::nullopt;
   }
-  return seconds;
+  const double left = static_cast<double>(seconds) - unix_seconds();
+  if (left <= 0) {
+    log::warning(
+        fmt::format("SLURM_JOB_END_TIME is {:.0f} s ago: it is of another job, and ignored. The run will not "
+                    "stop before the time limit",
+                    -left));
+    return std::nullopt;
+  }
+  return static_cast<double>(seconds);
 }
 
 }  // namespace
@@ -34,8 +51,12 @@ TimeLimit::TimeLimit(std::optional<double> before_limit, std::int64_t rank_bytes
   if (before_limit && !end_)
     log::warning(
         "train.stop_before_limit_seconds: the time limit of this job is unknown (SLURM_JOB_END_TIME is not set), so "
-        "only a "
-        "signal stops it");
+        "only a signal stops it");
+  if (left() < before_limit_)
+    throw ConfigError(fmt::format(
+        "train.stop_before_limit_seconds = {:.0f}, but the job has only {:.0f} s left at the start: no step "
+        "would be trained. Ask for a longer job, or set it to less.",
+        before_limit_, left()));
 }
 
 double TimeLimit::left() const {

@@ -22,6 +22,37 @@ assert lrs == [[1e-3] * 12, [1e-2] * 12, [3e-3] * 12], lrs
 assert "seed = 7 " in open("runs/sweep/1/run.toml").read()
 PYTHON
 grep -qE "^job      Slurm [0-9]+ \(${id}_2\) on n[12]$" "${id}_2.out" || fail "the banner of a task of an array"
+# One task of an array that is asked to save, the last one, whose SLURM_JOB_ID is the array's: it alone goes back. Cancelled, it alone
+# stays out; the others train on, or stay done.
+cat >lives.txt <<'TEXT'
+train.steps=6
+train.steps=2000000
+train.steps=2000000
+TEXT
+id=$(env $slowly LIST=lives.txt OUTPUT=runs/lives "SETTINGS=checkpoint.at_end=false" sbatch --parsable --array=0-2 --nodes=1 --ntasks-per-node=1 \
+  --cpus-per-task=1 --time=10 --output=lives_%a.out "$TRIREME_SOURCE/jobs/sweep.sbatch")
+array=$id
+of_task() { scontrol --oneliner show job "${array}_$1" | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1; }
+touch "$id.out"
+until_true 180 "training" eval 'trains_beyond runs/lives/1 5 && trains_beyond runs/lives/2 5 && [[ $(of_task 0 JobState) == COMPLETED ]]'
+grep -q -- "scancel --signal=USR1 ${array}_2" lives_2.out || fail "the command that stops a task"
+scancel --batch --signal=USR1 "${array}_2"
+until_true 120 "requeued" eval '[[ $(of_task 2 Restarts) == 1 ]]'
+sleep 3
+[[ "$(of_task 0 JobState) $(of_task 0 Restarts)" == "COMPLETED 0" ]] || fail "task 0 is $(of_task 0 JobState)"
+[[ "$(of_task 1 JobState) $(of_task 1 Restarts)" == "RUNNING 0" ]] || fail "task 1 is $(of_task 1 JobState)"
+sleep 4
+scontrol update jobid="${array}_2" StartTime=now
+until_true 180 "training again" eval '[[ $(of_task 2 JobState) == RUNNING ]] && grep -q "restart 1$" lives_2.out'
+until_true 180 "training again" trains_beyond runs/lives/2 15
+scancel "${array}_2"
+until_true 120 "over" eval '[[ $(of_task 2 JobState) == CANCELLED ]]'
+sleep 3
+[[ "$(of_task 2 JobState) $(of_task 1 JobState) $(of_task 1 Restarts)" == "CANCELLED RUNNING 0" ]] || fail "a cancelled task came back, or another one was ended"
+grep -q "job ${array}_2: cancelled: it stays out of the queue" lives_2.out || fail "the cancelled task's message"
+scancel "$array"
+until_true 120 "over" eval '[[ -z $(squeue -h -j $array -t RUNNING,COMPLETING 2>/dev/null) ]]'
+
 submit sweep.sbatch --array=9 --nodes=1
 until_true 180 "over" is_over
 [[ $(of ExitCode) == 2:0 ]] || fail "a task without a line: $(of ExitCode)"

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "trireme/base/error.hpp"
+
 namespace trireme::supervise {
 namespace {
 
@@ -25,7 +27,6 @@ TEST(TimeLimit, HoldsAnotherStepAndASave) {
   EXPECT_FALSE(ending_in(hour, {}).reached({.step = 60, .save = 60}));
   EXPECT_TRUE(ending_in(hour, {}).reached({.step = 1300, .save = 60})) << "this step would fit, another one would not";
   EXPECT_TRUE(ending_in(hour, {}).reached({.step = 60, .save = 3000}));
-  EXPECT_TRUE(ending_in(-5, {}).reached({.step = 0, .save = 0})) << "it is over already";
 }
 
 TEST(TimeLimit, HoldsTheBatchOfAnEvaluationAndAnExportToo) {
@@ -37,7 +38,7 @@ TEST(TimeLimit, HoldsTheBatchOfAnEvaluationAndAnExportToo) {
 
 TEST(TimeLimit, StopsAtLeastAsEarlyAsAsked) {
   EXPECT_FALSE(ending_in(700, 600).reached({.step = 10, .save = 10}));
-  EXPECT_TRUE(ending_in(600, 600).reached({.step = 10, .save = 10})) << "the save would begin later than that";
+  EXPECT_TRUE(ending_in(610, 600).reached({.step = 10, .save = 10})) << "the save would begin later than that";
   EXPECT_TRUE(ending_in(90, 10).reached({.step = 10, .save = 100})) << "asked for less than a save takes";
 }
 
@@ -48,13 +49,26 @@ TEST(TimeLimit, GuessesTheFirstSaveByItsBytes) {
 }
 
 TEST(TimeLimit, IsNeverReachedWhereNoneIsKnown) {
-  for (const char* text : {"", "soon", "-1"}) {
+  for (const char* text : {"", "soon", "-1", "NaN", "inf", "1e9", "4e9", "0x7fffffff", "4102444800 ", "4102444800.5"}) {
     if (*text != '\0') setenv("SLURM_JOB_END_TIME", text, 1);
     const TimeLimit limit(60, 1 << 30);
     unsetenv("SLURM_JOB_END_TIME");
     EXPECT_FALSE(limit.reached({.step = 1e6, .save = 1e6})) << text;
     EXPECT_TRUE(std::isinf(limit.left())) << text;
   }
+}
+
+TEST(TimeLimit, AnEndThatIsPastAtTheStartIsOfAnotherJob) {
+  for (const double seconds : {-2.0, -78186.0}) {
+    EXPECT_FALSE(ending_in(seconds, {}).reached({.step = 1e6, .save = 1e6}));
+    EXPECT_FALSE(ending_in(seconds, 60).reached({.step = 1e6, .save = 1e6}));
+    EXPECT_TRUE(std::isinf(ending_in(seconds, {}).left()));
+  }
+}
+
+TEST(TimeLimit, AJobThatIsShorterThanTheTimeBeforeItsLimitIsRefused) {
+  EXPECT_THROW((void)ending_in(7000, 10800), ConfigError);
+  EXPECT_NO_THROW((void)ending_in(7000, 6900));
 }
 
 }  // namespace

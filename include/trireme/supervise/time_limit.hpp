@@ -15,11 +15,12 @@ struct Durations {
 };
 
 /// The end of the job that this process runs in, where the scheduler tells it: SLURM_JOB_END_TIME, in seconds since
-/// 1970.
+/// 1970. None is known where that is no number, or is past already (inherited from another job).
 class TimeLimit {
  public:
   /// before_limit: train.stop_before_limit_seconds. rank_bytes: what a rank writes, to guess how long a first save will
-  /// take. Warns when a time before the limit is asked for and the limit is not known; on one rank.
+  /// take. Warns when a time before the limit is asked for and the limit is not known; throws ConfigError when less
+  /// than it is left already; on one rank.
   TimeLimit(std::optional<double> before_limit, std::int64_t rank_bytes);
 
   /// Whether the step, or the batch of an evaluation, that begins now has to be the last before the save: after another

@@ -24,7 +24,8 @@ BatchJob batch_job(const Variable& variable) {
                .nodes = variable("SLURM_JOB_NODELIST"),
                .restart_count = number(variable("SLURM_RESTART_COUNT")),
                .node_cores = number(variable("SLURM_CPUS_ON_NODE"))};
-  if (!job.array.empty()) job.array += "_" + variable("SLURM_ARRAY_TASK_ID");
+  const std::string task = variable("SLURM_ARRAY_TASK_ID");
+  job.array = job.array.empty() || task.empty() ? "" : job.array + "_" + task;
   return job;
 }
 

@@ -7,7 +7,9 @@
 namespace trireme::train {
 
 std::string stop_command(const BatchJob& job) {
-  return job.id.empty() ? fmt::format("kill -USR1 {}", ::getpid()) : fmt::format("scancel --signal=USR1 {}", job.id);
+  if (job.id.empty()) return fmt::format("kill -USR1 {}", ::getpid());
+  // The id of an array's last task selects the whole array.
+  return fmt::format("scancel --signal=USR1 {}", job.array.empty() ? job.id : job.array);
 }
 
 }  // namespace trireme::train

@@ -6,6 +6,8 @@
 
 #include <map>
 
+#include "train/setup/stop_command.hpp"
+
 namespace trireme::train {
 namespace {
 
@@ -24,6 +26,13 @@ TEST(BatchJob, IsSaidWithItsNodesAndRestarts) {
                               {"SLURM_JOB_NODELIST", "n1"},
                               {"SLURM_RESTART_COUNT", "2"}})),
             "Slurm 14 (12_3) on n1, restart 2");
+}
+
+TEST(StopCommand, SelectsOneTaskOfAnArray) {
+  EXPECT_EQ(stop_command(job_with({{"SLURM_JOB_ID", "12"}})), "scancel --signal=USR1 12");
+  EXPECT_EQ(
+      stop_command(job_with({{"SLURM_JOB_ID", "12"}, {"SLURM_ARRAY_JOB_ID", "12"}, {"SLURM_ARRAY_TASK_ID", "3"}})),
+      "scancel --signal=USR1 12_3");
 }
 
 TEST(TooFewCores, AreSaidWithNumbersUnderSlurmOnly) {
