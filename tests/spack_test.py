@@ -170,6 +170,10 @@ def check_recipe(recipe):
         check(package in recipe.dependencies, f"CMake finds {name}, and the recipe depends on no {package}")
         specs = [spec for spec, _, _ in recipe.dependencies[package]]
         check(not least or any(f"@{least}:" in spec for spec in specs), f"CMake wants {name} {least}, the recipe {specs}")
+    cuda = dict(found)["CUDAToolkit"].split(".")[0]
+    for name in ("docs/installing.md", "docs/administrators.md", "jobs/setup.sh", "jobs/build.sh"):
+        said = set(re.findall(r"CUDA (\d+)", (ROOT / name).read_text()))
+        check(said <= {cuda}, f"{name} has CUDA {said}, CMake {cuda}")
     least = re.search(r"cmake_minimum_required\(VERSION ([\d.]+)", text)[1]
     check(f"cmake@{least}:" in recipe.dependencies["cmake"][0][0], f"CMake itself is wanted from {least} on")
     check(not re.search(r"[+~]mpi", recipe.dependencies["hdf5"][0][0]), "HDF5 may be serial or parallel")

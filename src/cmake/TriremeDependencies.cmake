@@ -28,7 +28,7 @@ set(MPI_DETERMINE_LIBRARY_VERSION TRUE)
 find_package(MPI 3.1 REQUIRED COMPONENTS CXX)
 if(TRIREME_CUDA)
   # A site's NCCL is found first, then the toolkit's, then the one that jobs/setup.sh fetched.
-  find_package(CUDAToolkit 12.4 REQUIRED)
+  find_package(CUDAToolkit 13.0 REQUIRED)
   # Before, at::addmm with out_dtype took an accumulator of its operands' type only: no bf16 gradient could be accumulated in fp32.
   find_package(Libtorch 2.11 REQUIRED COMPONENTS cuda)
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_ROOT}/include ${CUDAToolkit_INCLUDE_DIRS} ${Libtorch_INCLUDE_DIR}/../../nvidia/nccl/include)

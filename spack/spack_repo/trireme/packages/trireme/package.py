@@ -34,7 +34,7 @@ class Trireme(CMakePackage, CudaPackage):
     depends_on("py-torch@2.8:")
     depends_on("py-torch ~cuda", when="~cuda")
     depends_on("py-torch@2.11: +cuda", when="+cuda")
-    depends_on("cuda@12.4:", when="+cuda")
+    depends_on("cuda@13.0:", when="+cuda")
     depends_on("nccl@2.23:", when="+cuda")
     # Host kernels only, also in builds for GPUs.
     depends_on("kokkos@4.5:4 +openmp")
