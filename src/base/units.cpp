@@ -93,11 +93,11 @@ std::string duration_text(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e15) return "?";
   if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
   const long long whole = std::llround(seconds);
-  if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
   const long long minutes = std::llround(seconds / 60);
-  if (minutes < 24LL * 60) return fmt::format("{}h {:02}m", minutes / 60, minutes % 60);
+  if (minutes < 24LL * 60) return fmt::format("{} h {:02} min", minutes / 60, minutes % 60);
   const long long hours = std::llround(seconds / 3600);
-  return fmt::format("{}d {:02}h", hours / 24, hours % 24);
+  return fmt::format("{} d {:02} h", hours / 24, hours % 24);
 }
 
 std::string_view to_text(DType type) { return type == DType::fp32 ? "fp32" : "bf16"; }

@@ -23,6 +23,7 @@
 #include "trireme/config/names.hpp"
 #include "trireme/planner/advice.hpp"
 #include "trireme/planner/choose.hpp"
+#include "trireme/planner/rank_bytes.hpp"
 #include "trireme/planner/replay.hpp"
 #include "trireme/planner/time/predict.hpp"
 #include "trireme/schedule/passes/build.hpp"
@@ -64,20 +65,24 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   if (arguments.ranks.empty()) throw ConfigError("plan: --ranks is required");
   config::RunConfig config = complete(config::load_run_file(arguments.run_file, arguments.overrides));
   std::optional<planner::Machine> machine;
-  if (!arguments.time.machine.empty()) machine = planner::load_machine(arguments.time.machine);
+  if (!arguments.time.machine.empty()) machine = load_machine_here(arguments.time.machine);
   if (machine) config = planner::computing_on(std::move(config), !machine->gpus.empty());
+  const bool several = arguments.ranks.size() > 1;
+  if (several && (arguments.search.asked || !arguments.time.tokens.empty() || !arguments.time.trace.empty() ||
+                  arguments.show != "summary" || arguments.pipeline_rank))
+    throw ConfigError("plan: several --ranks give a scaling table; the other options take one number of ranks");
+  if (several) {
+    plan_scaling(config, arguments.ranks, arguments.time);
+    return 0;
+  }
   const int ranks = arguments.ranks.front();
   const config::Resolved resolved = config::resolve(config, ranks);
   const model::Model model = model::build(config.model, planner::tensor_part(config, resolved, 0));
   model::check_fp8_skip(model, model.part.fp8);
-  const planner::Choice choice = planner::choose_sync(
-      config, model, resolved,
-      planner::step_seconds_on(
-          machine ? *machine
-                  : planner::machine_of(config.device.type == config::DeviceType::cuda ? "GPU" : "", Bytes{}),
-          ranks));
+  const planner::Machine on =
+      machine ? *machine : planner::machine_of(config.device.type == config::DeviceType::cuda ? "GPU" : "", Bytes{});
+  const planner::Choice choice = planner::choose_sync(config, model, resolved, planner::step_seconds_on(on, ranks));
   config.sync = choice.sync;
-  if (arguments.show == "summary" && !choice.reason.empty()) fmt::print("{}\n", choice.reason);
   const bool pipelined = config.mesh.pipeline > 1;
   if (!pipelined && (arguments.show == "pipeline" || arguments.pipeline_rank))
     throw ConfigError("plan: --show pipeline and --pipeline-rank require mesh.pipeline > 1");
@@ -90,37 +95,39 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
     return 0;
   }
   const bool timed = !arguments.time.machine.empty();
-  if (timed || arguments.ranks.size() > 1 || arguments.show == "time" || !arguments.time.trace.empty())
-    plan_time(config, arguments.ranks, arguments.show, arguments.time, arguments.pipeline_rank);
-  if (arguments.ranks.size() > 1 || arguments.show == "time") return 0;
+  if (timed || arguments.show == "time" || !arguments.time.trace.empty())
+    plan_time(config, ranks, arguments.show, arguments.time, arguments.pipeline_rank);
+  if (arguments.show == "time") return 0;
+  if (arguments.show == "summary" && !choice.reason.empty()) fmt::print("{}\n", choice.reason);
   if (pipelined) {
-    plan_pipeline(config, ranks, arguments.show, arguments.pipeline_rank);
+    plan_pipeline(config, ranks, arguments.show, arguments.pipeline_rank, on);
     return 0;
   }
-  const schedule::Schedule step =
-      schedule::build_step(model, resolved.accumulation, schedule::policy_of(config, resolved));
   if (arguments.show == "passes") {
     print_passes(model, resolved.accumulation, schedule::policy_of(config, resolved));
     return 0;
   }
   if (arguments.show == "schedule") {
-    fmt::print("{}", schedule::print(step, model));
+    fmt::print(
+        "{}", schedule::print(schedule::build_step(model, resolved.accumulation, schedule::policy_of(config, resolved)),
+                              model));
     return 0;
   }
-  const shard::Layout layout(model, resolved.shards());
-  const planner::ReplayOptions replay_options = planner::replay_options_of(config, resolved);
+  const planner::RankBytes bytes = planner::bytes_of_rank(config, resolved, model);
   if (arguments.show == "summary")
-    fmt::print("{} of {} parameters on {} ranks ({}), {} {} a step, {} gradients, {} ops in the schedule\n\n",
-               model.architecture, to_short_text(static_cast<double>(model.elements())), ranks, resolved.short_text(),
-               resolved.accumulation, resolved.accumulation == 1 ? "microbatch" : "microbatches",
-               config::to_text(config.sync.policy), step.ops.size());
+    fmt::print("{} of {} parameters on {} rank{} ({}), {} {} a step, {} gradients, {} ops in the schedule\n\n",
+               model.architecture, to_short_text(static_cast<double>(model::build(config.model).elements())), ranks,
+               ranks == 1 ? "" : "s", resolved.short_text(), resolved.accumulation,
+               resolved.accumulation == 1 ? "microbatch" : "microbatches", config::to_text(config.sync.policy),
+               bytes.ops);
   if (arguments.show != "traffic") {
-    fmt::print("{}", planner::to_text(planner::replay_memory(step, model, layout, replay_options)));
-    if (resolved.expert > 1) fmt::print("{}", planner::rows_text(step, model, layout, replay_options));
+    fmt::print("{}{}", planner::to_text(bytes.memory), planner::host_memory_text(bytes.memory, resolved, on));
+    if (resolved.expert > 1)
+      fmt::print("{}", planner::rows_text(bytes.step, model, shard::Layout(model, resolved.shards()),
+                                          planner::replay_options_of(config, resolved)));
   }
   if (arguments.show == "summary") fmt::print("\n");
-  if (arguments.show != "memory")
-    fmt::print("{}", planner::to_text(planner::replay_traffic(step, model, layout, replay_options)));
+  if (arguments.show != "memory") fmt::print("{}", planner::to_text(bytes.traffic));
   if (arguments.show == "summary") fmt::print("\n{}", planner::to_text(planner::advise(config, ranks)));
   return 0;
 }

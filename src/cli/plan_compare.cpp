@@ -35,7 +35,7 @@ void plan_compare(const std::string& directory, const std::string& machine, cons
   const config::Resolved mesh = config::resolve(config, run.ranks);
   const model::Model model = model::build(config.model, planner::tensor_part(config, mesh, 0));
   config.sync = planner::choose_sync(config, model, mesh).sync;
-  const auto on = machine.empty() ? std::nullopt : std::optional(planner::load_machine(machine));
+  const auto on = machine.empty() ? std::nullopt : std::optional(load_machine_here(machine));
   fmt::print("{}", planner::compare(config, run, on));
 }
 

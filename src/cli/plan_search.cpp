@@ -91,7 +91,8 @@ void plan_search(const config::RunConfig& config, int ranks, const std::string& 
   check_search_output(path);
   const planner::SearchResult result = searched(config, ranks, on);
   fmt::print("{}", planner::to_text(result));
-  if (result.best.empty()) return;
+  if (result.best.empty())
+    throw ConfigError(fmt::format("plan --search: {} is not written: {}", path, planner::nothing_fits_text(result)));
   write_search_output(path, config::print_run_file(result.best.front().config));
   fmt::print("written: {}\n", path);
 }

@@ -15,23 +15,32 @@ namespace trireme::cli {
 
 /// What `plan` is asked about time.
 struct PlanTime {
-  std::string machine;   ///< a path or a shipped name; empty: not asked
-  std::string trace;     ///< where the predicted timeline goes
-  std::string validate;  ///< a CSV of measured runs
-  std::string compare;   ///< the directory of a run
-  std::string tokens;    ///< of a whole training: what it costs
-  bool fit = false;      ///< also fit machines to its rows
+  std::string machine;            ///< a path or a shipped name; empty: not asked
+  std::string trace;              ///< where the predicted timeline goes
+  std::string validate;           ///< a CSV of measured runs
+  std::string compare;            ///< the directory of a run
+  std::string tokens;             ///< of a whole training: what it costs
+  bool fit = false;               ///< also fit machines to its rows
+  double checkpoint_minutes = 0;  ///< between saves that are suggested, at least; 0: the machine file's
 };
 
 void add_plan_time(CLI::App& command, PlanTime& arguments);
 
-/// Prints what was asked for: a scaling table for several rank counts, every term for show = "time", else the
-/// prediction; writes the trace. Throws ConfigError where a machine is missing, WriteError where the trace cannot be
+/// Prints what was asked for: every term for show = "time", for "summary" the verdict, the prediction and what would be
+/// faster; writes the trace. Throws ConfigError where a machine is missing, WriteError where the trace cannot be
 /// written.
-void plan_time(const config::RunConfig& config, const std::vector<int>& ranks, const std::string& show,
-               const PlanTime& arguments, std::optional<int> pipeline_rank);
+void plan_time(const config::RunConfig& config, int ranks, const std::string& show, const PlanTime& arguments,
+               std::optional<int> pipeline_rank);
 
-/// The machine file at a path or the shipped one of that name. Throws ConfigError where none is given.
+/// Prints a table with a row for each number of ranks that the run file fits, and why it does not fit the others.
+/// Throws ConfigError where it fits none, with the reasons. `config`: complete.
+void plan_scaling(const config::RunConfig& config, const std::vector<int>& ranks, const PlanTime& arguments);
+
+/// The machine file at a path or the shipped one of that name; `local` with the cores that this process may use. Throws
+/// ConfigError.
+[[nodiscard]] planner::Machine load_machine_here(const std::string& path_or_name);
+
+/// The same. Throws ConfigError where none is given.
 [[nodiscard]] planner::Machine machine_for_plan(const std::string& path_or_name);
 
 /// Replaces the file at `path`. Throws WriteError.

@@ -10,8 +10,8 @@
 #include "trireme/base/text_table.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/planner/pipeline.hpp"
+#include "trireme/planner/rank_bytes.hpp"
 #include "trireme/schedule/passes/build.hpp"
-#include "trireme/shard/layout.hpp"
 
 namespace trireme::planner {
 
@@ -50,19 +50,16 @@ void add_list(Needs& needs, const schedule::Schedule& step, const model::Model& 
 Needs needs_of(const config::RunConfig& config, int ranks) {
   const config::Resolved mesh = config::resolve(config, ranks);
   if (config.mesh.pipeline > 1) {
-    const PipelinePlan plan = plan_pipeline(config, mesh);
+    const PipelinePlan plan = bytes_of_pipeline(config, mesh);
     const auto worst = static_cast<std::size_t>(plan.worst_rank());
     Needs needs{.memory = plan.memory[worst]};
     add_list(needs, plan.steps[worst], plan.parts[worst].model, plan.traffic[worst]);
     return needs;
   }
   const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
-  const schedule::Schedule step =
-      schedule::build_step_unverified(model, mesh.accumulation, schedule::policy_of(config, mesh));  // one of many
-  const shard::Layout layout(model, mesh.shards());
-  const ReplayOptions replay_options = replay_options_of(config, mesh);
-  Needs needs{.memory = replay_memory(step, model, layout, replay_options)};
-  add_list(needs, step, model, replay_traffic(step, model, layout, replay_options));
+  RankBytes bytes = bytes_of_rank(config, mesh, model, /*verified=*/false);  // one of many
+  Needs needs{.memory = std::move(bytes.memory)};
+  add_list(needs, bytes.step, model, bytes.traffic);
   return needs;
 }
 
@@ -137,6 +134,7 @@ std::string cost(const Remedy& remedy) {
   if (remedy.more_traffic.value != 0)
     costs.push_back(fmt::format("{} {} traffic", to_text(Bytes{std::abs(remedy.more_traffic.value)}),
                                 remedy.more_traffic.value > 0 ? "more" : "less"));
+  if (remedy.more_host.value > 0) costs.push_back(fmt::format("{} of host memory", to_text(remedy.more_host)));
   if (remedy.more_copies.value > 0)
     costs.push_back(fmt::format("{} copied to and from the host", to_text(remedy.more_copies)));
   if (remedy.more_flops > 0.005) costs.push_back(percent(remedy.more_flops) + " more compute");
@@ -186,6 +184,7 @@ Advice advise(const config::RunConfig& config, int ranks) {
                                .saves = saves,
                                .more_traffic = with->traffic - now.traffic,
                                .more_copies = with->copies - now.copies,
+                               .more_host = with->memory.host.total() - now.memory.host.total(),
                                .more_flops = (with->flops - now.flops) / now.flops,
                                .note = std::string(change.note),
                                .fits = advice.budget && with->memory.total() <= *advice.budget});

@@ -10,8 +10,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/text_table.hpp"
 #include "trireme/planner/pipeline.hpp"
-#include "trireme/planner/replay.hpp"
-#include "trireme/schedule/passes/build.hpp"
+#include "trireme/planner/rank_bytes.hpp"
 
 namespace trireme::planner {
 namespace {
@@ -43,11 +42,10 @@ constexpr double as_fast = 1.005;
 
 Bytes needs(const config::RunConfig& config, const model::Model& model, const config::Resolved& mesh) {
   if (config.mesh.pipeline > 1) {
-    const PipelinePlan plan = plan_pipeline(config, mesh);
+    const PipelinePlan plan = bytes_of_pipeline(config, mesh);
     return plan.memory[static_cast<std::size_t>(plan.worst_rank())].total();
   }
-  const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
-  return replay_memory(step, model, shard::Layout(model, mesh.shards()), replay_options_of(config, mesh)).total();
+  return bytes_of_rank(config, mesh, model).memory.total();
 }
 
 }  // namespace

@@ -5,10 +5,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
+#include "planner/few_microbatches.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/text_table.hpp"
 #include "trireme/model/activations.hpp"
+#include "trireme/planner/rank_bytes.hpp"
 
 namespace trireme::planner {
 namespace {
@@ -85,6 +89,34 @@ PipelinePlan plan_pipeline(const config::RunConfig& config, const config::Resolv
     plan.memory.push_back(replay_memory(plan.steps[rank], plan.parts[rank].model, layout, options));
     plan.traffic.push_back(replay_traffic(plan.steps[rank], plan.parts[rank].model, layout, options));
   }
+  std::vector<Memory::InHost> in_host;
+  for (const Memory& memory : plan.memory) in_host.push_back(memory.in_host());
+  for (Memory& memory : plan.memory) memory.by_pipeline_rank = in_host;
+  return plan;
+}
+
+FewMicrobatches few_microbatches(const config::Resolved& mesh, int rounds) {
+  const int all = mesh.accumulation, unit = mesh.pipeline;
+  const int more = unit == 1 ? most_microbatches : rounds * unit + all % unit;
+  if (all <= more) return {.fewer = all, .more = all};
+  return {.fewer = more - unit, .more = more, .times = static_cast<double>(all - more) / unit};
+}
+
+PipelinePlan bytes_of_pipeline(const config::RunConfig& config, const config::Resolved& mesh) {
+  constexpr int rounds = 4;  // to fill and to drain, twice
+  const FewMicrobatches few = few_microbatches(mesh, rounds);
+  if (few.times == 0 || config.pipeline.schedule == config::PipelineKind::gpipe)  // which holds all microbatches
+    return plan_pipeline(config, mesh);
+  const auto of = [&](int microbatches) {
+    config::Resolved less = mesh;
+    less.accumulation = microbatches;
+    return plan_pipeline(config, less);
+  };
+  const PipelinePlan fewer = of(few.fewer);
+  PipelinePlan plan = of(few.more);
+  for (std::size_t rank = 0; rank < plan.traffic.size(); ++rank)
+    plan.traffic[rank] = extrapolated(fewer.traffic[rank], std::move(plan.traffic[rank]), std::llround(few.times));
+  plan.pipeline.microbatches = mesh.accumulation;
   return plan;
 }
 

@@ -110,6 +110,7 @@ Memory replay_memory(const schedule::Schedule& schedule, const model::Model& mod
                      const ReplayOptions& replay_options) {
   const schedule::RingSizes rings = schedule::ring_sizes(schedule, model);
   Memory memory;
+  memory.on_gpu = replay_options.on_gpu;
   shards(memory, schedule, model, layout, replay_options);
   const std::int64_t width = size_of(replay_options.compute);
   memory.parameters_sharded += shard_ring_bytes(rings.uploads, model, layout, width);

@@ -57,11 +57,11 @@ TEST(Counts, PrintShort) {
 
 TEST(Durations, PrintAsAPersonReadsThem) {
   EXPECT_EQ(duration_text(12.34), "12.3 s");
-  EXPECT_EQ(duration_text(59.99), "1m 00s");
-  EXPECT_EQ(duration_text(200), "3m 20s");
-  EXPECT_EQ(duration_text(3599.9), "1h 00m");
-  EXPECT_EQ(duration_text(3720), "1h 02m");
-  EXPECT_EQ(duration_text(26 * 3600), "1d 02h");
+  EXPECT_EQ(duration_text(59.99), "1 min 00 s");
+  EXPECT_EQ(duration_text(200), "3 min 20 s");
+  EXPECT_EQ(duration_text(3599.9), "1 h 00 min");
+  EXPECT_EQ(duration_text(3720), "1 h 02 min");
+  EXPECT_EQ(duration_text(26 * 3600), "1 d 02 h");
   EXPECT_EQ(duration_text(-1), "?");
 }
 

@@ -57,7 +57,7 @@ printf 'the ship has oars and sails..\001%.0s' {1..60} >even.txt
 program init --from tiny --tokenizer bytes --data even.txt --seq-len 64 --ranks 2 -o other.toml
 expect_end 3 'even.txt' 'is outside the vocabulary of 257'
 program init --from llama3-405b --tokenizer bytes --data data.bin --ranks 1 --machine h100 --seq-len 64 -o other.toml
-expect_end 2 '1 ranks of h100 are too few for this model'
+expect_end 2 '1 rank of h100 is too few for this model'
 [[ ! -e other.toml ]] || fail 'a refused init wrote a run file'
 
 # Slips on the command line.

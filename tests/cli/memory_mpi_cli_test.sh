@@ -58,6 +58,22 @@ done
 [[ -z $(copy --set batch.global=12 --set batch.micro=1 --set checkpoint.every=2 --set checkpoint.async=false) ]] ||
   fail 'a save that waits takes no copy'
 
+# Host memory is as planned, by category: offload, activations and the copies of saves together.
+for settings in "--set memory.offload=parameters --set memory.activation_offload=true --set memory.activation_offload_min_bytes=0" \
+  "--set memory.offload=optimizer --set memory.offload_fraction=0.5 --set mesh.replicate=2 --set sync.policy=deferred"; do
+  # shellcheck disable=SC2086  # several options in one variable
+  job 2 train run.toml --set batch.micro=1 --set checkpoint.every=2 --set checkpoint.at_end=true $settings
+  expect_done
+  program plan --compare out
+  expect_done
+  for category in parameters.sharded gradients.sharded optimizer other 'sum of these peaks'; do
+    grep -qE "^host $category .* equal$" out.txt || fail "host memory is not as planned: $category, $settings"
+  done
+  ! grep -E "^host .*%$" out.txt || fail "host memory is not as planned: $settings"
+  grep -qE "^host memory of a node: .* \(2 ranks; .* are copies for checkpoint.async\)$" out.txt || fail "no host memory of a node"
+  rm -r out
+done
+
 export TRIREME_FAULT=memory.allocate:nan:1:2
 job 2 train run.toml
 expect_end 5 "out of memory in \`" "What to do: "

@@ -35,6 +35,21 @@ grep -q "unshard b1" out.txt || fail "plan --show schedule"
 program plan --machine h100 --ranks 2,4 run.toml
 expect_done
 grep -q "tokens/s" out.txt || fail "plan --ranks 2,4"
+program plan --machine h100 --ranks 3,2,4 run.toml
+expect_done
+[[ $(grep -cE "^[24] .* fits$" out.txt) == 2 ]] || fail "plan --ranks 3,2,4: no rows of those that the run file fits"
+grep -q "^3 ranks: " out.txt || fail "plan --ranks 3,2,4: no reason for 3"
+program plan --machine h100 --ranks 3,5 run.toml
+expect_end 2 "fits none of these ranks" "3 ranks: " "5 ranks: "
+program plan --machine h100 --ranks 2,4 --search run.toml
+expect_end 2 "several --ranks give a scaling table"
+program plan run.toml --ranks 1 --machine h100
+expect_done
+head -n 1 out.txt | grep -qE "^fits: .* on 1 rank of h100 \(1 node; .*\), .* tokens/s, MFU .*, host memory 0 B of .* a node$" ||
+  fail "no verdict first: $(head -n 1 out.txt)"
+grep -q "^host memory of a node: 0 B of 1.82 TiB (1 rank)$" out.txt || fail "no line about host memory"
+program plan run.toml --ranks 4
+grep -q "^host memory of a node: .* (4 ranks)$" out.txt || fail "no line about host memory without a machine"
 program plan run.toml --ranks 4 --machine local --trace trace.json
 expect_done
 grep -q '"traceEvents"' trace.json || fail "plan --trace"
@@ -61,9 +76,26 @@ program plan run.toml --ranks 4 --machine h100 --search -o other.toml
 expect_end 2 'other.toml exists and is left as it is'
 cmp other.toml before.toml || fail 'a search wrote over an edited file'
 
+# No candidate, none that fits, and the run file as the best are told apart; without a file the command fails.
+program plan run.toml --ranks 64 --machine h100 --search -o none.toml --set batch.global=4 --set mesh.pipeline=4 \
+  --set mesh.tensor=4 --set mesh.replicate=2 --set model.layers=4 --set model.heads=4 --set model.kv_heads=4 \
+  --set pipeline.schedule=gpipe --set batch.micro=1
+expect_end 2 "none.toml is not written: No candidate: batch.global = 4 cannot be divided"
+program plan run.toml --ranks 4 --machine h100 --search -o none.toml --set memory.budget=1000
+expect_end 2 "none.toml is not written: Nothing fits: "
+[[ ! -e none.toml ]] || fail "a search without a result wrote a file"
+program plan run-best.toml --ranks 4 --machine h100 --search -o again.toml
+expect_done
+grep -q "^The run file is the best of them.$" out.txt || fail "the best is not the best"
+[[ -e again.toml ]] || fail "the best is not written"
+
 program plan run.toml --ranks 4 --machine h100 --tokens 2T
 expect_done
 grep -q "suggested: checkpoint.every = " out.txt || fail "plan --tokens suggests no checkpoint.every"
+suggested() { sed -n 's/^suggested: checkpoint.every = \([0-9]*\) .*/\1/p' out.txt; }
+often=$(suggested)
+program plan run.toml --ranks 4 --machine h100 --tokens 2T --checkpoint-minutes 600
+(($(suggested) > often)) || fail "--checkpoint-minutes 600: no rarer than $often steps"
 program plan run.toml --ranks 4 --machine h100 --tokens 2X
 expect_end 2 "2X" "such as 300M"
 program plan --compare .

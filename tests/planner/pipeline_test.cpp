@@ -153,6 +153,28 @@ TEST(PipelinePlan, OfOneRankInAllHoldsWhatTheRunWithoutPipelineHolds) {
   EXPECT_EQ(schedule::print(plan.steps.at(0), plan.whole), schedule::print(step, plan.whole));
 }
 
+TEST(PipelinePlan, OfAFewMicrobatchesHasTheBytesOfAll) {
+  for (const std::string schedule : {"gpipe", "1f1b", "interleaved", "zb_h1", "zbv", "dualpipev"})
+    for (const std::string policy : {"immediate", "deferred"}) {
+      const config::RunConfig config = run_file({"pipeline.schedule=" + schedule, "sync.policy=" + policy,
+                                                 "batch.global=88", "device.type=cuda", "mesh.pipeline=4"});
+      const config::Resolved mesh = config::resolve(config, 8);
+      ASSERT_EQ(mesh.accumulation, 44);
+      const PipelinePlan all = plan_pipeline(config, mesh), few = bytes_of_pipeline(config, mesh);
+      EXPECT_EQ(few.traffic, all.traffic) << schedule << " " << policy;
+      EXPECT_EQ(bubble_text(few), bubble_text(all)) << schedule;
+      ASSERT_EQ(few.memory.size(), all.memory.size());
+      for (std::size_t rank = 0; rank < all.memory.size(); ++rank) {
+        EXPECT_EQ(few.memory[rank].total(), all.memory[rank].total()) << schedule << " " << policy << " " << rank;
+        EXPECT_EQ(few.memory[rank].activations, all.memory[rank].activations) << schedule << " " << rank;
+        EXPECT_EQ(few.memory[rank].by_pipeline_rank.size(), 4U);
+      }
+      if (schedule != "gpipe") {
+        EXPECT_LT(few.steps[0].ops.size(), all.steps[0].ops.size()) << schedule;
+      }
+    }
+}
+
 TEST(PipelinePlan, RefusesWhatDoesNotFit) {
   const auto refusal = [](const std::vector<std::string>& overrides, int ranks = 2) -> std::string {
     try {

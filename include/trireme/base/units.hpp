@@ -30,7 +30,7 @@ struct Bytes {
 /// "12.3k", "1.24M", "8.03B": for counts of parameters and tokens.
 [[nodiscard]] std::string to_short_text(double count);
 
-/// "1h 02m", "3m 20s", "12.3 s": for durations a person reads.
+/// "1 h 02 min", "3 min 20 s", "12.3 s": for durations a person reads.
 [[nodiscard]] std::string duration_text(double seconds);
 
 /// Element types of buffers on the wire and in memory.

@@ -18,6 +18,7 @@ struct Remedy {
   Bytes saves;            ///< always positive
   Bytes more_traffic;     ///< negative where it moves less
   Bytes more_copies;      ///< between device and host
+  Bytes more_host;        ///< in host memory
   double more_flops = 0;  ///< as a part of the step's: 0.33 for a whole forward again
   std::string note;       ///< what else it costs
   bool fits = false;      ///< with this change alone memory.budget holds; false without a budget

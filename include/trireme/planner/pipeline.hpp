@@ -36,6 +36,10 @@ struct PipelinePlan {
 /// Builds and verifies the lists of all pipeline ranks, and replays each. Throws ConfigError for what does not fit.
 [[nodiscard]] PipelinePlan plan_pipeline(const config::RunConfig& config, const config::Resolved& mesh);
 
+/// What plan_pipeline() gives, but with the lists of a few microbatches where there are many: a pipeline that is full
+/// repeats itself. Memory and traffic are those of all.
+[[nodiscard]] PipelinePlan bytes_of_pipeline(const config::RunConfig& config, const config::Resolved& mesh);
+
 /// The same without memory and traffic, for the pipeline ranks that are elsewhere where `at` is.
 [[nodiscard]] PipelinePlan build_pipeline_plan(const config::RunConfig& config, const config::Resolved& mesh,
                                                const mesh::Coordinates& at = {});

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "trireme/base/units.hpp"
 #include "trireme/config/load.hpp"
@@ -85,7 +86,16 @@ struct Memory {
       return parameters_sharded + gradients_sharded + optimizer + activations + other;
     }
   } host{};
+  bool on_gpu = false;                ///< false: device memory is host memory
   [[nodiscard]] Bytes total() const;  ///< on the device
+
+  /// A rank's bytes in the memory of its node's host.
+  struct InHost {
+    Bytes bytes;
+    Bytes copies;  ///< of these, for checkpoint.async
+  };
+  [[nodiscard]] InHost in_host() const { return {host.total() + (on_gpu ? Bytes{} : total()), host.other}; }
+  std::vector<InHost> by_pipeline_rank{};  ///< set by predict_memory() and plans of a pipeline
 };
 [[nodiscard]] Memory replay_memory(const schedule::Schedule& schedule, const model::Model& model,
                                    const shard::Layout& layout, const ReplayOptions& replay_options);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "trireme/mpi/communicator.hpp"
@@ -13,6 +14,10 @@ namespace trireme::cli {
 /// Measures products, attention, updates, copies, whole steps of one rank, and collectives between all. The same on
 /// every rank; takes up to a minute. Collective over `world`.
 [[nodiscard]] planner::Machine measure_machine(const mpi::Communicator& world);
+
+/// What disturbed a measurement, for the file's `about`: cores that other processes used before it, and how much longer
+/// one of equal products took than another. Empty: nothing much.
+[[nodiscard]] std::string disturbance_text(double busy_cores, double spread);
 
 /// Seconds of one call of those of `budget_seconds` that were hardly disturbed: nine of ten took longer. On every rank
 /// its own.

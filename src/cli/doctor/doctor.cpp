@@ -117,8 +117,12 @@ int measure(const mpi::Communicator& world, const std::string& output) {
     return path;
   });
   if (world.rank() == 0)
-    fmt::print("{}\nwritten: {}; use it: trireme plan RUN.toml --ranks {} --machine {}\n", machine.about, path,
-               world.size(), path);
+    fmt::print("{}\n{}written: {}; use it: trireme plan RUN.toml --ranks {} --machine {}\n", machine.about,
+               machine.about.find("BUSY") == std::string::npos
+                   ? ""
+                   : "warning: these are rates of a busy machine, and plans made with them are too slow: measure again "
+                     "when nothing else runs\n",
+               path, world.size(), path);
   return static_cast<int>(ExitCode::done);
 }
 

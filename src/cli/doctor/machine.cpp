@@ -51,7 +51,8 @@ Findings check_speeds(const Speeds& s, int threads) {
   Finding products{
       .subject = "matrix products",
       .found = fmt::format("{:.0f} GFLOP/s in fp32, {:.0f} in bf16 {}", s.fp32_flops / 1e9, s.bf16_flops / 1e9, with)};
-  if (s.copy_bytes_per_second < 1e9) {
+  constexpr double slow_copy = 4e9;
+  if (s.copy_bytes_per_second < slow_copy) {
     memory.verdict = Verdict::warning;
     memory.remedy =
         "A core of today copies 5 GB/s and more: is the node shared, swapping, or are ranks bound to one core?";

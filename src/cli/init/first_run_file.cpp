@@ -98,9 +98,11 @@ planner::Found choose_settings(FirstRun& run, Reasons& reasons) {
   const planner::SearchResult result = planner::search(asked, run.ranks, run.machine, {.keep = 1});
   if (result.best.empty())
     throw ConfigError(fmt::format(
-        "{} ranks of {} are too few for this model: of {} settings none fits {} a rank. Give more --ranks, a smaller "
+        "{} rank{} of {} {} too few for this model: of {} settings none fits {} a rank{}. Give more --ranks, a smaller "
         "model, shorter sequences (--seq-len), or the machine that it will run on (--machine)",
-        run.ranks, run.machine.name, result.candidates, to_text(result.limit)));
+        run.ranks, run.ranks == 1 ? "" : "s", run.machine.name, run.ranks == 1 ? "is" : "are", result.candidates,
+        to_text(result.limit),
+        result.host_limit ? fmt::format(" and {} of host memory a node", to_text(*result.host_limit)) : ""));
   planner::Found best = result.best.front();
   config.mesh = best.config.mesh;
   config.mesh.shard = -1;
@@ -108,6 +110,10 @@ planner::Found choose_settings(FirstRun& run, Reasons& reasons) {
   config.batch.micro = best.config.batch.micro;
   config.sync = best.config.sync;
   config.memory = best.config.memory;
+  if (config.checkpoint.async && !best.config.checkpoint.async) {
+    config.checkpoint.async = false;
+    reasons["checkpoint.async"] = "a copy to save from does not fit the host memory of a node";
+  }
   reasons["mesh.shard"] = "over all ranks that are left";
   reasons["batch.micro"] = fmt::format("sequences at once on a rank: the fastest of {} settings that fit, on {}",
                                        result.candidates, run.machine.name);

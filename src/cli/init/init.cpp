@@ -14,6 +14,7 @@
 #include "cli/init/first_run_file.hpp"
 #include "cli/init/gpu_machines.hpp"
 #include "cli/init/named_models.hpp"
+#include "cli/plan_time.hpp"
 #include "cli/start/front_page.hpp"
 #include "cli/start/numbers.hpp"
 #include "trireme/base/error.hpp"
@@ -148,10 +149,13 @@ void choose_machine(const InitArguments& arguments, FirstRun& run, Reasons& reas
   const auto found_here = [&] {
     return found.gpus.empty() ? "local" : shipped_machine_of(found.gpus.front().name, found.gpus.front().memory);
   };
-  run.machine = planner::load_machine(asked ? arguments.machine : found_here());
+  run.machine = load_machine_here(asked ? arguments.machine : found_here());
   const bool cpu = run.machine.gpus.empty();
-  if (cpu && !asked)
-    run.machine.memory = {static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / run.ranks};
+  if (cpu && !asked) {
+    run.machine.node_memory = {static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE)};
+    run.machine.memory = {run.machine.node_memory.value / run.ranks};
+    run.machine.gpus_per_node = std::max<double>(run.machine.gpus_per_node, run.ranks);  // all on this machine
+  }
   run.config.device.type = cpu ? config::DeviceType::cpu : config::DeviceType::cuda;
   reasons["device.type"] = cpu ? "auto takes a GPU where every rank has one" : "refused where a rank has no GPU";
   run.config.precision.compute = cpu ? DType::fp32 : DType::bf16;
@@ -176,10 +180,16 @@ int init(const InitArguments& arguments) {
   choose_machine(arguments, run, reasons);
   choose_training(run, reasons);
   const planner::Found best = choose_settings(run, reasons);
+  const bool guess = run.machine.gpus.empty() && run.machine.grade != planner::Grade::measured;
   const std::string predicted = fmt::format(
-      "{} parameters on {} ranks; the planner predicts {} a rank and {} tokens/s on {}",
-      to_short_text(static_cast<double>(model::build(run.sizes).elements())), run.ranks,
-      to_text(best.prediction.memory.total()), to_short_text(best.prediction.tokens_per_second()), run.machine.name);
+      "{} parameters on {} rank{}; the planner predicts {} a rank, {} of host memory a node and {} tokens/s on {}{}{}",
+      to_short_text(static_cast<double>(model::build(run.sizes).elements())), run.ranks, run.ranks == 1 ? "" : "s",
+      to_text(best.prediction.memory.total()), to_text(best.host.bytes),
+      to_short_text(best.prediction.tokens_per_second()), run.machine.name,
+      run.machine.cores > 0 && run.machine.cores < run.ranks
+          ? fmt::format(", whose {:.0f} core{} they share", run.machine.cores, run.machine.cores == 1 ? "" : "s")
+          : "",
+      guess ? " (a guess until `trireme doctor --measure`)" : "");
   const std::string commands = fmt::format(
       "  trireme plan {0} --ranks {1}\n  mpirun -n {1} trireme train {0} --try 3\n  mpirun -n {1} trireme train {0}",
       arguments.output, run.ranks);

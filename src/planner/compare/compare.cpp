@@ -191,9 +191,11 @@ std::string compare(const config::RunConfig& given, const MeasuredRun& run, cons
   add_memory(table, "device", on_device(memory), space("device"), replay_options_of(config, mesh).on_gpu,
              mesh.expert > 1);
   add_memory(table, "host", on_host(memory.host), space("host"), false, mesh.expert > 1);
-  std::string text = fmt::format("{} ranks ({}{}); error: predicted over measured\n\n{}\n{}", run.ranks,
-                                 mesh.pipeline > 1 ? fmt::format("pipeline {} x ", mesh.pipeline) : "",
-                                 mesh.short_text(), table.str(), compare_bytes(traffic, run, mesh.expert > 1));
+  std::string text =
+      fmt::format("{} rank{} ({}{}); error: predicted over measured\n\n{}\n{}", run.ranks, run.ranks == 1 ? "" : "s",
+                  mesh.pipeline > 1 ? fmt::format("pipeline {} x ", mesh.pipeline) : "", mesh.short_text(),
+                  table.str() + host_memory_text(memory, mesh, machine ? *machine : machine_of("", {})),
+                  compare_bytes(traffic, run, mesh.expert > 1));
   return text + (machine ? compare_time(config, run, *machine) : "add --machine to compare times\n");
 }
 

@@ -111,7 +111,9 @@ JobCost job_cost(const config::RunConfig& config, int ranks, const Machine& mach
   if (cost.mtbf > 0 && cost.save.written > 0) {
     // With checkpoint.async training hardly stops: then writing takes the file system at most a tenth of the time.
     const double interval = std::max(daly_interval(cost.save.stopped, cost.mtbf), 10 * cost.save.written);
-    cost.suggested = std::max<std::int64_t>(1, std::llround(interval / (work / cost.steps)));
+    const double a_step = work / cost.steps;
+    cost.suggested = std::max({std::int64_t{1}, static_cast<std::int64_t>(std::llround(interval / a_step)),
+                               static_cast<std::int64_t>(std::ceil(machine.least_save_interval / a_step))});
     cost.suggested_seconds =
         total_with(work, static_cast<double>(cost.suggested) * work / cost.steps, cost, machine).seconds;
     if (std::isfinite(cost.suggested_seconds)) {
@@ -126,11 +128,12 @@ JobCost job_cost(const config::RunConfig& config, int ranks, const Machine& mach
   cost.every = config.checkpoint.every > 0 ? config.checkpoint.every : cost.suggested;
   const Total total = total_with(work, static_cast<double>(cost.every) * work / cost.steps, cost, machine);
   if (!std::isfinite(total.seconds))
-    throw ConfigError(fmt::format(
-        "plan --tokens: {} ranks fail every {}, and a failure costs more than that{}", ranks, duration_text(cost.mtbf),
-        cost.suggested > 0 && std::isfinite(cost.suggested_seconds)
-            ? fmt::format("; set checkpoint.every = {}", cost.suggested)
-            : "; take fewer ranks, faster storage or a faster restart (machine file, [job])"));
+    throw ConfigError(
+        fmt::format("plan --tokens: {} rank{} fail every {}, and a failure costs more than that{}", ranks,
+                    ranks == 1 ? "" : "s", duration_text(cost.mtbf),
+                    cost.suggested > 0 && std::isfinite(cost.suggested_seconds)
+                        ? fmt::format("; set checkpoint.every = {}", cost.suggested)
+                        : "; take fewer ranks, faster storage or a faster restart (machine file, [job])"));
   cost.saves = total.saves;
   cost.failures = total.failures;
   cost.lost = total.lost;

@@ -32,10 +32,10 @@ std::string all_to_all_note(const config::RunConfig& config, int ranks, const Ma
 }
 
 /// With a few layers where these are too large already, as all of them then are; else with all.
-Bytes memory_of(const config::RunConfig& config, int ranks, Bytes limit) {
+Memory memory_of(const config::RunConfig& config, int ranks, Bytes limit) {
   const config::Resolved mesh = config::resolve(config, ranks);
-  const Bytes few = predict_memory(config, mesh, /*few_layers=*/true).total();
-  return few > limit ? few : predict_memory(config, mesh).total();
+  Memory few = predict_memory(config, mesh, /*few_layers=*/true);
+  return few.total() > limit ? few : predict_memory(config, mesh);
 }
 
 std::vector<FasterChange> faster_changes(const config::RunConfig& config, int ranks, const Machine& machine) {
@@ -71,11 +71,11 @@ std::vector<Speedup> speedups(const config::RunConfig& config, int ranks, const 
     try {
       const double gain = predict(*with, ranks, machine, one_of_many).tokens_per_second() / now - 1;
       if (gain < least_gain) continue;
-      const Bytes memory = memory_of(*with, ranks, limit);
+      const Memory memory = memory_of(*with, ranks, limit);
       out.push_back({.line = join(change.lines, ", "),
                      .gain = gain,
-                     .memory = memory,
-                     .fits = memory <= limit,
+                     .memory = memory.total(),
+                     .fits = fit_of(*with, memory, config::resolve(*with, ranks), machine).both(),
                      .note = change.note});
     } catch (const ConfigError&) {  // such as a microbatch that does not divide the batch
       continue;

@@ -66,7 +66,8 @@ Found found(RunConfig config, int ranks, const Machine& machine, PlanCache& cach
   const config::Resolved mesh = config::resolve(config, ranks);
   prediction.memory = predict_memory(config, mesh, false, &cache);
   std::string bound = bound_by(config, prediction, machine, cache);
-  return {.config = std::move(config), .prediction = std::move(prediction), .bound_by = std::move(bound)};
+  const NodeMemory host = host_memory_of_node(prediction.memory, mesh, machine);
+  return {.config = std::move(config), .prediction = std::move(prediction), .host = host, .bound_by = std::move(bound)};
 }
 
 /// A mesh, microbatch and policy, with all savings.
@@ -98,6 +99,7 @@ class Search {
   Search(const RunConfig& given, int ranks, const Machine& machine, const SearchOptions& options)
       : given_(given), ranks_(ranks), machine_(machine), options_(options) {
     result_.limit = memory_limit(given, machine);
+    result_.host_limit = host_memory_limit(machine);
   }
 
   SearchResult run() {
@@ -116,13 +118,26 @@ class Search {
     for (Ranked& ranked : best_) {
       if (result_.best.size() == options_.keep) break;
       Found one = found(std::move(ranked.config), ranks_, machine_, cache);
-      if (one.prediction.memory.total() <= result_.limit) result_.best.push_back(std::move(one));
+      if (fit_of(one.config, one.prediction.memory, one.prediction.mesh, machine_).both())
+        result_.best.push_back(std::move(one));
     }
     result_.given = found(given_, ranks_, machine_, cache);
+    result_.given_fit = fit_of(given_, result_.given.prediction.memory, result_.given.prediction.mesh, machine_);
+    put_given_first();
     return std::move(result_);
   }
 
  private:
+  /// A run file whose settings are no candidate, such as a part that is offloaded, may be the fastest that fits.
+  void put_given_first() {
+    std::vector<Found>& best = result_.best;
+    if (options_.keep == 0 || result_.candidates == 0 || !result_.given_fit.both()) return;
+    const auto rate = [](const Found& found) { return found.prediction.tokens_per_second(); };
+    if (!best.empty() && rate(best.front()) >= rate(result_.given)) return;
+    best.insert(best.begin(), result_.given);
+    if (best.size() > options_.keep) best.pop_back();
+  }
+
   using Count = std::int64_t SearchResult::*;
   /// Ranked beside those that are kept, as a few layers may fit where all do not.
   static constexpr std::size_t spare = 6;
@@ -180,7 +195,13 @@ class Search {
     if (!allowed(candidate)) return &SearchResult::refused;
     if (std::ranges::any_of(group.fitting, [&](const auto& less) { return savings.at_least(less); }))
       return &SearchResult::outdone;
-    if (!fits(candidate, *group.mesh, cache)) return &SearchResult::too_large;
+    Fit fit = fits(candidate, *group.mesh, cache);
+    if (fit.device && !fit.host && candidate.checkpoint.async) {  // then a save waits for the disk
+      candidate.checkpoint.async = false;
+      fit = fits(candidate, *group.mesh, cache);
+    }
+    if (!fit.device) return &SearchResult::too_large;
+    if (!fit.host) return &SearchResult::too_large_for_host;
     const double rate = predict(candidate, ranks_, machine_, quick(cache)).tokens_per_second();
     group.fitting.push_back(savings);
     rank({.config = std::move(candidate), .tokens_per_second = rate, .at = {group.group, number}});
@@ -188,10 +209,15 @@ class Search {
   }
 
   /// A few layers are judged at a tenth of the time, and are up to 3% below all: those decide near the limit.
-  bool fits(const RunConfig& candidate, const config::Resolved& mesh, PlanCache& cache) const {
-    const double few = static_cast<double>(predict_memory(candidate, mesh, /*few_layers=*/true, &cache).total().value);
-    const auto limit = static_cast<double>(result_.limit.value);
-    return few <= 0.9 * limit || (few <= limit && predict_memory(candidate, mesh).total() <= result_.limit);
+  Fit fits(const RunConfig& candidate, const config::Resolved& mesh, PlanCache& cache) const {
+    const Memory memory = predict_memory(candidate, mesh, /*few_layers=*/true, &cache);
+    const Fit few = fit_of(candidate, memory, mesh, machine_);
+    const auto near = [](Bytes bytes, Bytes limit) { return bytes.value > limit.value / 10 * 9; };
+    if (!few.both() ||
+        !(near(memory.total(), result_.limit) ||
+          (result_.host_limit && near(host_memory_of_node(memory, mesh, machine_).bytes, *result_.host_limit))))
+      return few;
+    return fit_of(candidate, predict_memory(candidate, mesh), mesh, machine_);
   }
 
   void rank(Ranked candidate) {
@@ -223,12 +249,6 @@ class Search {
 };
 
 }  // namespace
-
-Bytes memory_limit(const RunConfig& config, const Machine& machine) {
-  if (config.memory.budget) return *config.memory.budget;
-  constexpr double part = 0.9;
-  return {static_cast<std::int64_t>(part * static_cast<double>(machine.memory.value))};
-}
 
 SearchResult search(const RunConfig& config, int ranks, const Machine& machine, const SearchOptions& options) {
   return Search(config, ranks, machine, options).run();

@@ -11,8 +11,6 @@
 namespace trireme::planner {
 namespace {
 
-constexpr int most_microbatches = 4;  ///< simulated without a pipeline
-
 /// Every op waits for the one before it in the list.
 void on_one_thread(std::vector<schedule::Need>& needs, int ops) {
   for (int op = 0; op < ops; ++op) needs.push_back({.from = op, .to = (op + 1) % ops, .distance = op + 1 == ops});
@@ -77,13 +75,6 @@ Costs::Of costs_of(const Built& built, const config::RunConfig& config, const co
           .mesh = mesh,
           .seq_len = config.data.seq_len,
           .graphs = config.device.cuda_graphs};
-}
-
-FewMicrobatches few_microbatches(const config::Resolved& mesh, int rounds) {
-  const int all = mesh.accumulation, unit = mesh.pipeline;
-  const int more = unit == 1 ? most_microbatches : rounds * unit + all % unit;
-  if (all <= more) return {.fewer = all, .more = all};
-  return {.fewer = more - unit, .more = more, .times = static_cast<double>(all - more) / unit};
 }
 
 }  // namespace trireme::planner

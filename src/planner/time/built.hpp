@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "planner/few_microbatches.hpp"
 #include "planner/time/plan_cache.hpp"
 #include "trireme/planner/time/predict.hpp"
 
@@ -25,15 +26,5 @@ struct Built {
                                              PlanCache* cache = nullptr, bool updates_beside = true);
 
 [[nodiscard]] Costs::Of costs_of(const Built& built, const config::RunConfig& config, const config::Resolved& mesh);
-
-/// Microbatches that are simulated or replayed instead of `all`: those of `more` and the ones that it has above
-/// `fewer`, `times` more often.
-struct FewMicrobatches {
-  int fewer = 0, more = 0;
-  double times = 0;  ///< 0: all are few
-};
-/// A pipeline that is full repeats itself every `mesh.pipeline` microbatches; without one, every microbatch after the
-/// third does. rounds: of a pipeline that are simulated, to fill and to drain.
-[[nodiscard]] FewMicrobatches few_microbatches(const config::Resolved& mesh, int rounds);
 
 }  // namespace trireme::planner

@@ -9,6 +9,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/base/text_table.hpp"
+#include "trireme/planner/time/fit.hpp"
 #include "trireme/planner/time/predict.hpp"
 #include "trireme/schedule/text.hpp"
 
@@ -17,20 +18,52 @@ namespace {
 
 using schedule::Lane;
 
+/// Three significant digits, or all before the point.
+std::string number_text(double value) {
+  return value >= 99.95 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
+}
+
 std::string seconds_text(double seconds) {
-  if (seconds >= 1) return fmt::format("{:.3g} s", seconds);
-  if (seconds >= 1e-3) return fmt::format("{:.3g} ms", seconds * 1e3);
-  return fmt::format("{:.3g} us", seconds * 1e6);
+  if (seconds >= 59.95) return duration_text(seconds);
+  if (seconds >= 1) return number_text(seconds) + " s";
+  if (seconds >= 1e-3) return number_text(seconds * 1e3) + " ms";
+  return number_text(seconds * 1e6) + " us";
+}
+
+std::string count_text(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+/// "8 nodes of 8 ranks", "1 node".
+std::string nodes_text(int ranks, const Machine& machine) {
+  const auto node = static_cast<int>(machine.gpus_per_node);
+  if (ranks <= node) return "1 node";
+  return fmt::format("{} of {}", count_text((ranks + node - 1) / node, "node"), count_text(node, "rank"));
+}
+
+/// "17 GiB of 67.1 GiB".
+std::string of_limit(Bytes bytes, std::optional<Bytes> limit, bool fits) {
+  return fmt::format("{} of {}{}", to_text(bytes), limit ? to_text(*limit) : "an unknown amount",
+                     fits ? "" : " (TOO LARGE)");
 }
 
 Bytes whole(double bytes) { return {static_cast<std::int64_t>(bytes)}; }
 
 std::string grade_note(const Prediction& prediction, const Machine& machine) {
   std::string text = fmt::format("calculated from {} ({}): {}", machine.name, machine.about,
-                                 machine.grade == Grade::measured ? "measured"
-                                 : machine.grade == Grade::fitted ? "fitted to published runs of another trainer, "
-                                                                    "Trireme's own kernels may differ by 15%"
-                                                                  : "nominal numbers, expect 15%");
+                                 machine.grade == Grade::measured  ? "measured"
+                                 : machine.grade == Grade::fitted  ? "fitted to published runs of another trainer, "
+                                                                     "Trireme's own kernels may differ by 15%"
+                                 : machine.grade == Grade::nominal ? "nominal numbers, expect 15%"
+                                                                   : "data sheets, expect 30%");
+  if (machine.grade == Grade::data_sheet) text += "\nwarning: no run on such GPUs has been compared with this file";
+  if (const double ranks = std::min<double>(prediction.ranks, machine.gpus_per_node);
+      machine.cores > 0 && ranks > machine.cores)
+    text += fmt::format("\nwarning: {} share {}: they compute at {:.0f}% of the rate of a rank with its own core",
+                        count_text(static_cast<std::int64_t>(ranks), "rank"),
+                        count_text(static_cast<std::int64_t>(machine.cores), "core"), 100 * machine.cores / ranks);
+  if (machine.gpus.empty() && machine.grade != Grade::measured)
+    text += "\nThis is a guess until `trireme doctor --measure` has written a machine file of these ranks.";
   const double nodes = prediction.ranks / machine.gpus_per_node;
   if (nodes > 4 * machine.measured_nodes)
     text += fmt::format(
@@ -43,13 +76,25 @@ std::string grade_note(const Prediction& prediction, const Machine& machine) {
   return text;
 }
 
-std::string memory_verdict(const Prediction& prediction, const Machine& machine) {
-  const Bytes needed = prediction.memory.total();
-  return fmt::format("{} of {}{}", to_text(needed), to_text(machine.memory),
-                     needed > machine.memory ? ": DOES NOT FIT" : "");
-}
-
 }  // namespace
+
+std::string verdict_text(const config::RunConfig& config, const Prediction& p, const Machine& machine) {
+  const Fit fit = fit_of(config, p.memory, p.mesh, machine);
+  const NodeMemory host = host_memory_of_node(p.memory, p.mesh, machine);
+  const model::Model model = model::build(config.model);
+  std::string text = fmt::format(
+      "{}: {} of {} parameters on {} of {} ({}; {}{}), {} tokens/s, MFU {:.1f}%, {} a rank, host memory {} a node\n",
+      fit.both() ? "fits" : "DOES NOT FIT", model.architecture, to_short_text(static_cast<double>(model.elements())),
+      count_text(p.ranks, "rank"), machine.name, nodes_text(p.ranks, machine),
+      p.mesh.pipeline > 1 ? fmt::format("pipeline {} x ", p.mesh.pipeline) : "", p.mesh.short_text(),
+      to_short_text(p.tokens_per_second()), 100 * p.mfu,
+      of_limit(p.memory.total(), memory_limit(config, machine), fit.device),
+      of_limit(host.bytes, host_memory_limit(machine), fit.host));
+  if (!fit.host && host.bytes - host.copies <= *host_memory_limit(machine))
+    text += fmt::format("  checkpoint.async = false saves the copies that checkpoints are written from: {} a node\n",
+                        to_text(host.copies));
+  return text;
+}
 
 std::string to_text(const Prediction& prediction, const Machine& machine) {
   const StepTime& step = prediction.expected;
@@ -67,41 +112,79 @@ std::string to_text(const Prediction& prediction, const Machine& machine) {
   add("not modelled (step_ms)", step.fixed);
   add("total", step.seconds);
   std::string text = table.str();
-  text += fmt::format(
-      "\nstep time {} ({} to {}, p10 to p90), tokens/s {} ({:.4g} per rank), MFU {:.1f}% of {:.4g} TFLOP/s\n",
-      seconds_text(step.seconds), seconds_text(prediction.fast), seconds_text(prediction.slow),
-      to_short_text(prediction.tokens_per_second()), prediction.tokens_per_second() / prediction.ranks,
-      100 * prediction.mfu, machine.peak_flops / 1e12);
+  text += fmt::format("\nstep time {} ({} to {}, p10 to p90), tokens/s {} ({} a rank), MFU {:.1f}% of {} TFLOP/s\n",
+                      seconds_text(step.seconds), seconds_text(prediction.fast), seconds_text(prediction.slow),
+                      to_short_text(prediction.tokens_per_second()),
+                      to_short_text(prediction.tokens_per_second() / prediction.ranks), 100 * prediction.mfu,
+                      number_text(machine.peak_flops / 1e12));
   text += fmt::format("  FLOPs: {}\n", model::flop_rule());
   text += fmt::format("sent by a rank and step: {} inside nodes, {} between nodes, {} to and from the host\n",
                       to_text(whole(step.sent[1])), to_text(whole(step.sent[2])), to_text(whole(step.sent[0])));
-  text += fmt::format("memory of a rank: {}\n", memory_verdict(prediction, machine));
+  text += fmt::format("memory of a rank: {} of {}\n", to_text(prediction.memory.total()), to_text(machine.memory));
+  text += host_memory_text(prediction.memory, prediction.mesh, machine);
   return text + grade_note(prediction, machine) + "\n";
 }
 
-std::string scaling_table(const config::RunConfig& config, const std::vector<int>& ranks, const Machine& machine) {
-  TextTable table({"ranks", "mesh", "microbatches", "step", "p10 to p90", "tokens/s", "per rank", "of the first", "MFU",
-                   "exposed", "memory"});
+std::string host_memory_text(const Memory& memory, const config::Resolved& mesh, const Machine& machine) {
+  const NodeMemory host = host_memory_of_node(memory, mesh, machine);
+  return fmt::format(
+      "host memory of a node: {} of {} ({}{}{})\n", to_text(host.bytes),
+      machine.node_memory.value > 0 ? to_text(machine.node_memory) : "an unknown amount",
+      count_text(host.ranks, "rank"),
+      host.copies.value > 0 ? fmt::format("; {} are copies for checkpoint.async", to_text(host.copies)) : "",
+      machine.node_memory.value > 0 ? "" : "; the machine file has no host.node_memory");
+}
+
+ScalingTable scaling_table(const config::RunConfig& given, const std::vector<int>& ranks, const Machine& machine) {
+  struct Row {
+    config::RunConfig config;
+    Prediction prediction;
+  };
+  std::vector<Row> rows;
   std::string refused;
-  double first = 0;
   for (const int count : ranks) {
     try {
-      const Prediction p = predict(config, count, machine);
-      const double per_rank = p.tokens_per_second() / count;
-      if (first == 0) first = per_rank;
-      table.add({std::to_string(count),
-                 fmt::format("{}{}", p.mesh.pipeline > 1 ? fmt::format("pipeline {}: ", p.mesh.pipeline) : "",
-                             p.mesh.short_text()),
-                 std::to_string(p.mesh.accumulation), seconds_text(p.expected.seconds),
-                 fmt::format("{} to {}", seconds_text(p.fast), seconds_text(p.slow)),
-                 to_short_text(p.tokens_per_second()), fmt::format("{:.4g}", per_rank),
-                 fmt::format("{:.0f}%", 100 * per_rank / first), fmt::format("{:.1f}%", 100 * p.mfu),
-                 fmt::format("{:.1f}%", 100 * p.expected.exposed() / p.expected.seconds), memory_verdict(p, machine)});
+      config::RunConfig config = given;
+      const config::Resolved mesh = config::resolve(config, count);
+      const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
+      config.sync = choose_sync(config, model, mesh, step_seconds_on(machine, count)).sync;
+      Prediction prediction = predict(config, count, machine);
+      rows.push_back({.config = std::move(config), .prediction = std::move(prediction)});
     } catch (const ConfigError& error) {
-      refused += fmt::format("\n{} ranks: {}", count, error.what());
+      refused += fmt::format("\n{}: {}", count_text(count, "rank"), error.what());
     }
   }
-  return table.str() + refused;
+  if (rows.empty()) return {.rows = 0, .text = refused.empty() ? "" : refused.substr(1)};
+  const Prediction& fewest =
+      std::ranges::min_element(rows, {}, [](const Row& row) { return row.prediction.ranks; })->prediction;
+  const double first = fewest.tokens_per_second() / fewest.ranks;
+  TextTable table({"ranks", "mesh", "nodes", "microbatches", "step", "p10 to p90", "tokens/s", "a rank", "scaling",
+                   "MFU", "exposed", "memory a rank", "host memory a node", ""});
+  for (const auto& [config, p] : rows) {
+    const double per_rank = p.tokens_per_second() / p.ranks;
+    const Fit fit = fit_of(config, p.memory, p.mesh, machine);
+    table.add({std::to_string(p.ranks),
+               fmt::format("{}{}", p.mesh.pipeline > 1 ? fmt::format("pipeline {}: ", p.mesh.pipeline) : "",
+                           p.mesh.short_text()),
+               nodes_text(p.ranks, machine), std::to_string(p.mesh.accumulation), seconds_text(p.expected.seconds),
+               fmt::format("{} to {}", seconds_text(p.fast), seconds_text(p.slow)),
+               to_short_text(p.tokens_per_second()), to_short_text(per_rank),
+               fmt::format("{:.0f}%", 100 * per_rank / first), fmt::format("{:.1f}%", 100 * p.mfu),
+               fmt::format("{:.1f}%", 100 * p.expected.exposed() / p.expected.seconds), to_text(p.memory.total()),
+               to_text(host_memory_of_node(p.memory, p.mesh, machine).bytes),
+               fit.both()   ? "fits"
+               : fit.device ? "HOST MEMORY DOES NOT FIT"
+                            : "DOES NOT FIT"});
+  }
+  const std::optional<Bytes> host = host_memory_limit(machine);
+  return {
+      .rows = static_cast<int>(rows.size()),
+      .text = fmt::format(
+          "{}fits: at most {} a rank{}; scaling: tokens/s a rank, of those with {}; exposed: part of a step in which "
+          "computing waits for collectives\n{}",
+          table.str(), to_text(memory_limit(given, machine)),
+          host ? fmt::format(" and {} of host memory a node", to_text(*host)) : "", count_text(fewest.ranks, "rank"),
+          refused.empty() ? "" : refused.substr(1) + "\n")};
 }
 
 std::string explain_time(const PredictedStep& step) {

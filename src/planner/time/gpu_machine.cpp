@@ -61,6 +61,10 @@ std::optional<GpuMachine> machine_of_gpu(std::string_view gpu, Bytes memory) {
   constexpr Bytes half_an_a100{std::int64_t{60} << 30};
   const std::set<std::string> words = words_of(gpu);
   const bool other_links = words.contains("pcie") || words.contains("nvl");  // and another clock
+  constexpr std::int64_t gib = std::int64_t{1} << 30;
+  for (const auto& [name, least] : {std::pair{"gb300", 250 * gib}, {"gb200", 165 * gib}, {"b200", 160 * gib}})
+    if (words.contains(name) && memory.value >= least)  // a part of one is another machine
+      return GpuMachine{.name = name, .same = true};
   for (const char* name : {"gh200", "h200", "h100", "a100"}) {
     if (!words.contains(name)) continue;
     const bool half = name == std::string_view("a100") && memory.value < half_an_a100.value;

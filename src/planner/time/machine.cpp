@@ -21,7 +21,7 @@
 namespace trireme::planner {
 namespace {
 
-constexpr std::array grades{Grade::nominal, Grade::fitted, Grade::measured};
+constexpr std::array grades{Grade::data_sheet, Grade::nominal, Grade::fitted, Grade::measured};
 
 /// Reads one machine file.
 class Reader {
@@ -57,6 +57,7 @@ class Reader {
     std::vector<std::string> keys;
     if (section == "machine") keys = {"name", "about", "grade", "gpus"};
     if (section == "gpu") keys = {"products", "memory"};
+    if (section == "host") keys = {"node_memory"};
     for (const MachineKey& key : machine_keys())
       if (key.section == section) keys.emplace_back(key.key);
     for (const auto& [key, node] : table)
@@ -101,21 +102,30 @@ class Reader {
     return *value;
   }
 
+  [[nodiscard]] Bytes bytes(std::string_view section, std::string_view key) const {
+    const toml::node* node = find(section, key, true);
+    const std::string path = fmt::format("{}.{}", section, key);
+    Bytes found;
+    try {
+      found = parse_bytes(text(section, key));
+    } catch (const ConfigError& error) {
+      fail(*node, path, error.what());
+    }
+    if (found.value <= 0) fail(*node, path, "expected more than 0 bytes");
+    return found;
+  }
+
   void read_machine() {
     machine_.name = text("machine", "name");
     machine_.about = text("machine", "about");
     const std::string grade = text("machine", "grade");
     const auto found = std::find_if(grades.begin(), grades.end(), [&](Grade g) { return to_text(g) == grade; });
     if (found == grades.end())
-      fail(*find("machine", "grade", true), "machine.grade", "expected \"nominal\", \"fitted\" or \"measured\"");
+      fail(*find("machine", "grade", true), "machine.grade",
+           "expected \"nominal\", \"fitted\" or \"measured\", or \"data sheet\"");
     machine_.grade = *found;
-    const toml::node* memory = find("gpu", "memory", true);
-    try {
-      machine_.memory = parse_bytes(text("gpu", "memory"));
-    } catch (const ConfigError& error) {
-      fail(*memory, "gpu.memory", error.what());
-    }
-    if (machine_.memory.value <= 0) fail(*memory, "gpu.memory", "expected more than 0 bytes");
+    machine_.memory = bytes("gpu", "memory");
+    if (find("host", "node_memory", false) != nullptr) machine_.node_memory = bytes("host", "node_memory");
     const toml::node* gpus = find("machine", "gpus", false);
     if (gpus == nullptr) return;
     if (!gpus->is_array()) fail(*gpus, "machine.gpus", "expected a list of strings");
@@ -153,6 +163,7 @@ class Reader {
 
 std::string_view to_text(Grade grade) {
   switch (grade) {
+    case Grade::data_sheet: return "data sheet";
     case Grade::nominal: return "nominal";
     case Grade::fitted: return "fitted";
     case Grade::measured: return "measured";
@@ -214,6 +225,8 @@ std::string print_machine(const Machine& machine) {
           rates.push_back(fmt::format("{{ gflops = {:.7g}, tflops = {:.6g} }}", rate.flops / 1e9, rate.rate / 1e12));
         out += fmt::format("memory = \"{}\"\nproducts = [{}]\n", machine.memory.value, join(rates, ", "));
       }
+      if (section == "host" && machine.node_memory.value > 0)
+        out += fmt::format("node_memory = \"{}\"  # host memory of a node\n", machine.node_memory.value);
     }
     out += fmt::format("{} = {:.6g}  # {}\n", key.key, key.member(copy) / key.scale, key.meaning);
   }

@@ -130,14 +130,15 @@ class OpCost {
     return cost;
   }
   Cost operator()(const schedule::Update& op) const {
-    const bool host = op.on_host || !of_.replay_options.on_gpu;
-    const double bandwidth = host ? machine_.host_memory_bandwidth : machine_.memory_bandwidth;
-    return moved("update", software_.kernels.update * f64(layout(op.block).shard_elements()), bandwidth);
+    const double bytes = software_.kernels.update * f64(layout(op.block).shard_elements());
+    if (op.on_host || !of_.replay_options.on_gpu)
+      return in_host_memory("update", bytes, machine_.host_memory_bandwidth);
+    return moved("update", bytes, machine_.memory_bandwidth);
   }
   Cost operator()(const schedule::AllocateGradient&) const { return {}; }
   Cost operator()(const schedule::FreeGradient&) const { return {}; }
   Cost operator()(const schedule::SumSquares& op) const {
-    return moved("squares", 4 * f64(layout(op.block).shard_elements()), machine_.host_memory_bandwidth);
+    return in_host_memory("squares", 4 * f64(layout(op.block).shard_elements()), machine_.host_memory_bandwidth);
   }
   Cost operator()(const schedule::Reshard& op) const {
     if (!op.to) return {};
@@ -164,6 +165,7 @@ class OpCost {
     sum.seconds += cost.seconds;
     sum.bytes += cost.bytes;
     if (cost.wire != Wire::none) sum.wire = cost.wire;
+    sum.host = std::max(sum.host, cost.host);
   }
   [[nodiscard]] const shard::BlockLayout& layout(ParamBlock block) const { return of_.layout[block]; }
   /// NCCL's own ring, where its sums are fp32: all else is an all-to-all and a sum of ours.
@@ -220,8 +222,16 @@ class OpCost {
     if (terms_ != nullptr) note(name, seconds, fmt::format("{:.4g} B / {:.4g} B/s", bytes, bandwidth));
     return {.seconds = seconds};
   }
+  /// The ranks of a node with GPUs share its host memory bandwidth; rates of CPU ranks were achieved side by side.
+  [[nodiscard]] Cost in_host_memory(const char* name, double bytes, double bandwidth) const {
+    if (!of_.replay_options.on_gpu || machine_.node_bandwidth == 0) return moved(name, bytes, bandwidth);
+    const double share = machine_.node_bandwidth / std::min(f64(of_.mesh.ranks()), machine_.gpus_per_node);
+    Cost cost = moved(name, bytes, std::min(bandwidth, share));
+    cost.host = std::min(bandwidth, share) / share;
+    return cost;
+  }
   [[nodiscard]] Cost copied(const char* name, double bytes) const {
-    Cost cost = moved(name, bytes, machine_.host_bandwidth);
+    Cost cost = in_host_memory(name, bytes, machine_.host_bandwidth);
     cost.bytes = bytes;
     return cost;
   }

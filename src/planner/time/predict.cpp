@@ -89,9 +89,10 @@ class Predictor {
             const PredictOptions& options)
       : config_(config), mesh_(mesh), options_(options) {
     expect_rates(machine);
-    machines_.push_back(machine);
+    machines_.push_back(with_shared_cores(machine, config, mesh.ranks()));
     if (options.percentiles)
-      for (const Percentile p : {Percentile::p10, Percentile::p90}) machines_.push_back(at_percentile(machine, p));
+      for (const Percentile p : {Percentile::p10, Percentile::p90})
+        machines_.push_back(at_percentile(machines_.front(), p));
   }
 
   [[nodiscard]] Three step() const {
@@ -163,8 +164,9 @@ StepPredictor step_seconds_on(const Machine& machine, int ranks) {
           .machine = machine.name};
 }
 
-PredictedStep predict_ops(const config::RunConfig& config, int ranks, const Machine& machine,
+PredictedStep predict_ops(const config::RunConfig& config, int ranks, const Machine& given,
                           const PredictOptions& options) {
+  const Machine machine = with_shared_cores(given, config, ranks);
   const config::Resolved mesh = config::resolve(config, ranks);
   const int microbatches = few_microbatches(mesh, rounds_of(config, /*one_of_many=*/true)).more;
   auto pipeline = build_ranks(config, mesh, machine, microbatches, false);

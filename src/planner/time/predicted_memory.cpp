@@ -25,10 +25,13 @@ Memory most_of_a_pipeline(const config::RunConfig& config, const config::Resolve
       kind == PipelineKind::gpipe ? mesh.accumulation : few_microbatches(mesh, rounds_to_fill).more;
   const Machine any;  // bytes do not depend on it
   Memory most;
+  std::vector<Memory::InHost> in_host;
   for (const Built& rank : build_ranks(config, mesh, any, microbatches, !verified, &cache)) {
     Memory of_rank = replay_memory(*rank.schedule, *rank.model, *rank.layout, rank.replay_options);
+    in_host.push_back(of_rank.in_host());
     if (of_rank.total() > most.total()) most = std::move(of_rank);
   }
+  most.by_pipeline_rank = std::move(in_host);
   return most;
 }
 

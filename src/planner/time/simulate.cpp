@@ -152,11 +152,14 @@ class Clock {
     std::array<int, 3> on_wire{};
     for (const Running& op : rank.running) ++on_wire[static_cast<std::size_t>(cost(op.at).wire)];
     const bool communicates = on_wire[1] + on_wire[2] > 0;
+    double host = 0;
+    for (const Running& op : rank.running) host += cost(op.at).host;
     for (Running& op : rank.running) {
       const Wire wire = cost(op.at).wire;
       op.speed = wire != Wire::none                ? 1.0 / on_wire[static_cast<std::size_t>(wire)]
                  : computes(op.at) && communicates ? 1 / (1 + contention_)
                                                    : 1;
+      if (cost(op.at).host > 0) op.speed /= std::max(1.0, host);
     }
   }
 

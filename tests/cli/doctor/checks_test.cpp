@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include "cli/doctor/calibrate.hpp"
+
 namespace trireme::cli {
 namespace {
 
@@ -160,6 +162,14 @@ TEST(CheckSpeeds, SaysWhichPrecisionIsFaster) {
   expect_trouble(about(check_speeds({2e10, 1e11, 4e10}, 2), "matrix products"), Verdict::warning,
                  "40 in bf16 with 2 threads");
   expect_trouble(about(check_speeds({5e8, 1e11, 4e11}, 1), "memory"), Verdict::warning, "0.5 GB/s");
+  expect_trouble(about(check_speeds({2.3e9, 1e11, 4e11}, 1), "memory"), Verdict::warning, "2.3 GB/s");
+}
+
+TEST(DisturbanceText, MarksAMeasurementOfABusyMachine) {
+  EXPECT_EQ(disturbance_text(0.1, 1.2), "");
+  EXPECT_EQ(disturbance_text(1.5, 1.2), " on a BUSY machine (others used 1.5 cores)");
+  EXPECT_EQ(disturbance_text(2, 6.25),
+            " on a BUSY machine (others used 2.0 cores; equal products took up to 6.2 times as long)");
 }
 
 TEST(CheckLikeness, NamesTheRankThatDiffers) {

@@ -15,6 +15,9 @@ TEST(ShippedMachineOf, IsThatOfTheGpu) {
   EXPECT_EQ(shipped_machine_of("NVIDIA H100 80GB HBM3", gib(79)), "h100");
   EXPECT_EQ(shipped_machine_of("NVIDIA H200", gib(140)), "h200");
   EXPECT_EQ(shipped_machine_of("NVIDIA GH200 480GB", gib(95)), "gh200");
+  EXPECT_EQ(shipped_machine_of("NVIDIA B200", gib(178)), "b200");
+  EXPECT_EQ(shipped_machine_of("NVIDIA GB200", gib(184)), "gb200");
+  EXPECT_EQ(shipped_machine_of("NVIDIA GB300", gib(276)), "gb300");
   EXPECT_EQ(shipped_machine_of("NVIDIA A100-SXM4-80GB", gib(79)), "a100");
   EXPECT_EQ(shipped_machine_of("NVIDIA A100-SXM4-40GB", gib(39)), "a100-40gb");
 }

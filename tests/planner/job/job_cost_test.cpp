@@ -110,6 +110,18 @@ TEST(JobCost, AsynchronousSavesAreAsRareAsATenthOfAPercentAllows) {
   EXPECT_GT(with(8 * static_cast<double>(best.suggested) * step), 1.001 * best.seconds());
 }
 
+TEST(JobCost, SuggestsNoShorterIntervalThanTheSiteAllows) {
+  Machine machine = load_machine("h100");
+  const config::RunConfig config = testing::run_of(testing::llama_70b(), 4096, 1);
+  const JobCost any = job_cost(config, 2048, machine, 2e12);
+  machine.least_save_interval = 7200;
+  const JobCost rare = job_cost(config, 2048, machine, 2e12);
+  EXPECT_GT(rare.suggested, any.suggested);
+  EXPECT_GE(static_cast<double>(rare.suggested) * rare.step.expected.seconds, 7200);
+  EXPECT_THAT(to_text(any, machine), HasSubstr("TB a day; Daly 2006"));
+  EXPECT_EQ(to_text(any, machine).find("e+"), std::string::npos) << "no exponents";
+}
+
 TEST(JobCost, RefusesAJobThatMakesNoProgress) {
   Machine machine = load_machine("h100");
   machine.gpu_mtbf = 8 * 300;

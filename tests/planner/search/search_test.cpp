@@ -79,7 +79,8 @@ void expect_best_of_all(config::RunConfig config, int ranks) {
     ASSERT_FALSE(result.best.empty()) << part;
     const double all = best_within(candidates, *config.memory.budget);
     EXPECT_NEAR(result.best.front().prediction.tokens_per_second(), all, 1e-9 * all) << part;
-    EXPECT_EQ(result.candidates, result.refused + result.too_large + result.outdone + result.simulated);
+    EXPECT_EQ(result.candidates,
+              result.refused + result.too_large + result.too_large_for_host + result.outdone + result.simulated);
     for (std::size_t i = 0; i < result.best.size(); ++i) {
       const Found& found = result.best[i];
       EXPECT_LE(found.prediction.memory.total(), *config.memory.budget);
@@ -252,6 +253,72 @@ TEST(Search, SaysWhenNothingFits) {
   EXPECT_TRUE(result.best.empty());
   EXPECT_THAT(to_text(result), HasSubstr("Nothing fits"));
   EXPECT_THAT(to_text(result), HasSubstr("DOES NOT FIT"));
+}
+
+/// A DGX H100 has 2 TB, of which a tenth is left to the system.
+TEST(Search, PlansOf70BFitTheHostMemoryOfANode) {
+  config::RunConfig config = config::load_run_file(TRIREME_SOURCE_DIR "/inputs/llama3-70b.toml");
+  config.device.type = config::DeviceType::cuda;
+  const Machine machine = load_machine("h100");
+  for (const int ranks : {8, 64, 512}) {
+    const SearchResult result = search(config, ranks, machine, {.keep = 3});
+    ASSERT_FALSE(result.best.empty()) << ranks;
+    EXPECT_EQ(result.host_limit, Bytes{1'800'000'000'000});
+    for (const Found& found : result.best) {
+      const Memory memory = predict_memory(found.config, found.prediction.mesh);
+      EXPECT_LE(host_memory_of_node(memory, found.prediction.mesh, machine).bytes, *result.host_limit) << ranks;
+      EXPECT_LE(memory.total(), result.limit) << ranks;
+    }
+    EXPECT_THAT(to_text(result), HasSubstr("host memory a node"));
+  }
+}
+
+TEST(Search, RulesOutWhatDoesNotFitTheHost) {
+  Machine machine = load_machine("gh200");
+  config::RunConfig config = parsed_run({"batch.global=8", "train.steps=100", "checkpoint.every=5"});
+  const std::int64_t copies =
+      host_memory_of_node(predict_memory(config, config::resolve(config, 2)), config::resolve(config, 2), machine)
+          .copies.value;
+  ASSERT_GT(copies, 0);
+  config.memory.budget = predict_memory(config, config::resolve(config, 2)).total();
+  EXPECT_TRUE(search(config, 2, machine).best.front().config.checkpoint.async);
+  machine.node_memory = {copies * 10 / 9 + 10};  // the copies and nothing more
+  const SearchResult result = search(config, 2, machine, {.keep = 1000});
+  ASSERT_FALSE(result.best.empty());
+  for (const Found& found : result.best) EXPECT_LE(found.host.bytes, *result.host_limit);
+  EXPECT_TRUE(std::ranges::any_of(result.best, [](const Found& f) { return !f.config.checkpoint.async; }))
+      << "without the copies there is room for offload";
+  machine.node_memory = {10};
+  config.memory.budget =
+      predict_memory(with(config, {.recompute = 3, .offload = 2, .activations = 1}), config::resolve(config, 2))
+          .total();
+  const SearchResult nothing = search(config, 2, machine);
+  EXPECT_GT(nothing.too_large_for_host, 0);
+  for (const Found& found : nothing.best) EXPECT_EQ(found.host.bytes, Bytes{});
+}
+
+TEST(Search, TellsNoCandidateNothingFitsAndTheRunFileApart) {
+  const Machine machine = load_machine("gh200");
+  SearchResult result = search(parsed_run({"batch.global=4", "mesh.tensor=4", "mesh.replicate=2", "mesh.pipeline=4",
+                                           "model.layers=4", "pipeline.schedule=gpipe"}),
+                               32, machine);
+  EXPECT_EQ(result.candidates, 0);
+  EXPECT_TRUE(result.best.empty());
+  EXPECT_TRUE(result.given_fit.both());
+  EXPECT_THAT(to_text(result), HasSubstr("No candidate: batch.global = 4 cannot be divided"));
+  EXPECT_THAT(to_text(result), HasSubstr("The run file itself fits."));
+  result = search(parsed_run({"memory.budget=1000"}), 8, machine);
+  EXPECT_THAT(nothing_fits_text(result), HasSubstr("candidates need more than 1000 B of a rank's memory"));
+  // A part that is offloaded is no candidate, and here the fastest that fits.
+  config::RunConfig given = parsed_run({"memory.offload=optimizer", "memory.offload_fraction=0.5"});
+  given.memory.budget = predict_memory(given, config::resolve(given, 2)).total();
+  result = search(given, 2, machine);
+  ASSERT_FALSE(result.best.empty());
+  const double rate = result.given.prediction.tokens_per_second();
+  EXPECT_GE(result.best.front().prediction.tokens_per_second(), rate);
+  if (result.best.front().prediction.tokens_per_second() == rate) {
+    EXPECT_THAT(to_text(result), HasSubstr("The run file is the best of them."));
+  }
 }
 
 TEST(Search, NamesTheLimitThatBinds) {

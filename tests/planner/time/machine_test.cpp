@@ -44,10 +44,12 @@ TEST(Machine, EveryShippedFileIsReadAndNamedAfterItself) {
     EXPECT_EQ(machine.name, shipped.name);
     EXPECT_GT(machine.products.back().rate, 0) << shipped.name;
     EXPECT_LE(machine.memory_bandwidth, 10e12) << shipped.name;
+    EXPECT_GT(machine.node_memory.value, 0) << shipped.name;
+    EXPECT_GE(machine.node_bandwidth, machine.host_bandwidth) << shipped.name;
     names.push_back(shipped.name);
   }
-  EXPECT_THAT(names,
-              ::testing::UnorderedElementsAre("a100", "a100-40gb", "gh200", "h100", "h100-efa", "h200", "local"));
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("a100", "a100-40gb", "b200", "gb200", "gb300", "gh200", "h100",
+                                                     "h100-efa", "h200", "local", "mi300a", "mi300x"));
 }
 
 TEST(Machine, UnitsAreThoseOfTheKeys) {
@@ -56,6 +58,8 @@ TEST(Machine, UnitsAreThoseOfTheKeys) {
   EXPECT_EQ(machine.memory, Bytes{80'000'000'000});
   EXPECT_DOUBLE_EQ(machine.between.rank_latency, 3.93e-6);
   EXPECT_EQ(machine.gpus_per_node, 8);
+  EXPECT_EQ(machine.node_memory, Bytes{std::int64_t{2} << 40});
+  EXPECT_DOUBLE_EQ(machine.node_bandwidth, 328e9);
 }
 
 TEST(Machine, PrintedFilesReadBackTheSame) {
@@ -84,6 +88,10 @@ TEST(Machine, NonsenseIsOneErrorWithLineAndColumn) {
       {with("[machine]", "loose = 3\n[machine]"), "m.toml:5:9: loose: a key outside of all sections"},
       {with("grade = \"fitted\"", "grade = \"good\""), ": machine.grade: expected \"nominal\", \"fitted\" or"},
       {with("memory = \"80GB\"", "memory = \"80 potatoes\""), ": gpu.memory: "},
+      {with("node_memory = \"2TiB\"", "node_memory = 2"), ": host.node_memory: expected a string in quotes"},
+      {with("node_memory = \"2TiB\"", "node_memory = \"0GB\""), ": host.node_memory: expected more than 0 bytes"},
+      {with("node_bandwidth_gb_s = 328", "node_bandwidth_gb_s = -1"),
+       ": host.node_bandwidth_gb_s: expected a number from 0 to"},
       {with("tflops = 610", "tflops = 1610"), ": gpu.products.tflops: more than gpu.peak_tflops"},
       {with("gflops = 34", "gflops = 0.5"), ": gpu.products.gflops: not larger than the one before"},
       {with("products = [", "products = 3 #"), ": gpu.products: expected a list of"},
@@ -105,7 +113,10 @@ TEST(Machine, AnUnknownNameListsTheShippedOnes) {
     (void)load_machine("h1000");
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("shipped are a100-40gb, a100, gh200, h100-efa, h100, h200, local"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr(
+            "shipped are a100-40gb, a100, b200, gb200, gb300, gh200, h100-efa, h100, h200, local, mi300a, mi300x"));
   }
 }
 

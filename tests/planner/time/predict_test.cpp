@@ -6,10 +6,13 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "runs.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/model/product_workspace.hpp"
+#include "trireme/planner/rank_bytes.hpp"
 #include "trireme/schedule/passes/build.hpp"
 
 namespace trireme::planner {
@@ -116,6 +119,25 @@ TEST(Predict, MemoryIsThatOfTheWholeStep) {
   }
 }
 
+/// `plan` builds four microbatches of any number.
+TEST(BytesOfRank, AreThoseOfTheWholeStep) {
+  for (const Change& change : changes()) {
+    config::RunConfig config = testing::small_run();
+    config.batch.global = 88;  // eleven microbatches
+    change.apply(config);
+    const config::Resolved mesh = config::resolve(config, 8);
+    const model::Model model = model::build(config.model, tensor_part(config, mesh, 0));
+    const auto step = schedule::build_step(model, mesh.accumulation, schedule::policy_of(config, mesh));
+    const shard::Layout layout(model, mesh.shards());
+    const ReplayOptions replay_options = replay_options_of(config, mesh);
+    const RankBytes bytes = bytes_of_rank(config, mesh, model);
+    EXPECT_EQ(to_text(bytes.memory), to_text(replay_memory(step, model, layout, replay_options))) << change.name;
+    EXPECT_EQ(bytes.traffic, replay_traffic(step, model, layout, replay_options)) << change.name;
+    EXPECT_EQ(bytes.ops, std::ssize(step.ops)) << change.name;
+    EXPECT_LT(std::ssize(bytes.step.ops), bytes.ops) << change.name;
+  }
+}
+
 TEST(Predict, TermsAddUpToTheOp) {
   for (const Change& change : changes()) {
     config::RunConfig config = testing::small_run();
@@ -161,10 +183,28 @@ TEST(Predict, SixteenThousandRanksAreSimulatedAsOne) {
 
 TEST(ScalingTable, ListsCountsThatDoNotFitWithTheReason) {
   const std::string table =
-      scaling_table(testing::run_of(testing::llama_8b(), 64, 1), {8, 64, 512}, load_machine("h100"));
+      scaling_table(testing::run_of(testing::llama_8b(), 64, 1), {512, 8, 64}, load_machine("h100")).text;
   EXPECT_THAT(table, HasSubstr("100%"));
   EXPECT_THAT(table, HasSubstr("512 ranks: "));
   EXPECT_THAT(table, HasSubstr("every one of them needs a sequence"));
+}
+
+TEST(ScalingTable, HasNoRowsWhereNoCountFits) {
+  const ScalingTable table = scaling_table(testing::run_of(testing::llama_8b(), 4, 1), {64, 8}, load_machine("h100"));
+  EXPECT_EQ(table.rows, 0);
+  EXPECT_THAT(table.text, HasSubstr("64 ranks: "));
+  EXPECT_THAT(table.text, HasSubstr("\n8 ranks: "));
+}
+
+TEST(ScalingTable, ShowsTheSameRowsInAnyOrder) {
+  const config::RunConfig config = testing::run_of(testing::llama_8b(), 64, 1);
+  const auto rows = [&](const std::vector<int>& ranks) {
+    std::istringstream lines(scaling_table(config, ranks, load_machine("h100")).text);
+    std::set<std::string> out;
+    for (std::string line; std::getline(lines, line);) out.insert(line);
+    return out;
+  };
+  EXPECT_EQ(rows({1, 8, 64, 512}), rows({512, 64, 8, 1}));
 }
 
 TEST(PredictedTrace, HoldsEveryOpOnceOnItsLane) {

@@ -57,7 +57,8 @@ TEST(PlainLine, HasTheLoadOfTheBusiestExpert) {
 }
 
 TEST(TerminalLine, SaysWhatAPersonWaitsFor) {
-  EXPECT_EQ(terminal_line(row, 500, 190), "step 120/500  loss 2.3100  grad norm 0.821  12.3k tokens/s  3m 10s left");
+  EXPECT_EQ(terminal_line(row, 500, 190),
+            "step 120/500  loss 2.3100  grad norm 0.821  12.3k tokens/s  3 min 10 s left");
 }
 
 TEST(ProgressLine, IsALineAStepWithoutControlCharactersElsewhere) {
@@ -68,7 +69,7 @@ TEST(ProgressLine, IsALineAStepWithoutControlCharactersElsewhere) {
 TEST(ProgressLine, RewritesItselfOnATerminal) {
   const std::string text = shown(true, row, row);
   EXPECT_THAT(text, StartsWith("\r\033[Kstep 120/500"));
-  EXPECT_THAT(text, HasSubstr("3m 10s left\r\033[Kstep 120/500"));
+  EXPECT_THAT(text, HasSubstr("3 min 10 s left\r\033[Kstep 120/500"));
   EXPECT_THAT(text, EndsWith("left\n"));
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/planner/time/fit.hpp"
 #include "trireme/planner/time/predict.hpp"
 
 namespace trireme::planner {
@@ -13,7 +14,7 @@ struct Speedup {
   std::string line;   ///< for the run file or --set, several with commas
   double gain = 0;    ///< tokens/s over that of the run file, minus 1
   Bytes memory;       ///< of a rank, with it
-  bool fits = false;  ///< memory_limit()
+  bool fits = false;  ///< fit_of()
   std::string note;   ///< why, or what it costs
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/planner/time/fit.hpp"
 #include "trireme/planner/time/predict.hpp"
 
 /// Which mesh, batch, policies and memory settings make a run fastest on a machine.
@@ -25,6 +26,7 @@ struct SearchOptions {
 struct Found {
   config::RunConfig config;
   Prediction prediction;
+  NodeMemory host;
   std::string bound_by;  ///< the one limit that costs most: "compute", "memory 18%", "reduce lane 12%"
 };
 
@@ -32,16 +34,18 @@ struct SearchResult {
   std::int64_t candidates = 0;  ///< all combinations
   std::int64_t refused = 0;     ///< that the model, the batch or another key rules out
   std::int64_t too_large = 0;
-  std::int64_t outdone = 0;  ///< not simulated: the same with less recompute or offload fits
+  std::int64_t too_large_for_host = 0;  ///< fit the GPU's memory, but not the host's
+  std::int64_t outdone = 0;             ///< not simulated: the same with less recompute or offload fits
   std::int64_t simulated = 0;
-  Bytes limit;              ///< that a rank may need
-  Found given;              ///< the run file as it is; it may not fit
-  std::vector<Found> best;  ///< the fastest first
+  Bytes limit;                      ///< of a rank's buffers
+  std::optional<Bytes> host_limit;  ///< of a node's ranks in host memory; nothing: unknown
+  Found given;                      ///< the run file as it is; it may not fit
+  Fit given_fit{};
+  std::vector<Found> best;  ///< the fastest first; the run file itself where it is
 };
 
-/// What a rank's buffers may take: memory.budget, else 90% of the GPU's memory. The rest is for what is not counted:
-/// the CUDA context, NCCL's buffers, libtorch's workspace.
-[[nodiscard]] Bytes memory_limit(const config::RunConfig& config, const Machine& machine);
+/// Why `best` is empty, and what to change.
+[[nodiscard]] std::string nothing_fits_text(const SearchResult& result);
 
 /// Tries tensor and shard sizes, microbatches, sync policies with what they keep gathered, recompute and offload; the
 /// global batch, and all that changes what is learned, stay as they are. `config`: complete, `sync.policy` resolved.

@@ -62,6 +62,7 @@ struct Cost {
   double seconds = 0;
   double bytes = 0;  ///< that this rank sends, or copies to or from the host
   Wire wire = Wire::none;
+  double host = 0;  ///< part of the rank's share of its node's host memory bandwidth that it takes
 };
 
 /// The achieved FLOP/s of one product of so many FLOPs.

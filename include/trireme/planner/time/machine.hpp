@@ -13,7 +13,12 @@
 namespace trireme::planner {
 
 /// Where a machine file's numbers come from.
-enum class Grade { nominal, fitted, measured };
+enum class Grade {
+  data_sheet,  ///< data sheets; achieved rates scaled from another GPU's
+  nominal,     ///< data sheets and runs of others, not fitted
+  fitted,      ///< fitted to runs
+  measured     ///< `doctor --measure`
+};
 [[nodiscard]] std::string_view to_text(Grade grade);
 
 /// A link's time over its expected time: of ten runs one is faster than `p10`, one slower than `p90`.
@@ -42,6 +47,7 @@ struct Machine {
   Grade grade = Grade::nominal;   ///< of the numbers below
   std::vector<std::string> gpus;  ///< words that a measured row's `gpu` column holds for this machine
   double gpus_per_node = 8;
+  double cores = 0;  ///< of a node, shared by its CPU ranks; 0: unknown, or the rates were measured side by side
   double measured_nodes = 1;  ///< the largest job that the links were measured on
 
   double peak_flops = 0;              ///< of one GPU in bf16, dense: what MFU divides by
@@ -55,6 +61,8 @@ struct Machine {
   double watts = 0;                   ///< of one GPU and its part of the node, at load
   double contention = 0;              ///< how much longer compute takes per second of communication beside it
 
+  Bytes node_memory{};               ///< host memory of a node; 0: unknown
+  double node_bandwidth = 0;         ///< bytes per second of a node's host memory, shared by its ranks; 0: unknown
   double host_bandwidth = 0;         ///< bytes per second between one GPU and host memory, each way
   double host_memory_bandwidth = 0;  ///< bytes per second that one rank's host update achieves
   double layer_seconds = 0;          ///< host time to launch one layer's forward and backward
@@ -65,6 +73,7 @@ struct Machine {
 
   double gpu_mtbf = 0;  ///< seconds between failures that end a job, of one GPU and its part of all else; 0: unknown
   double restart_seconds = 600;       ///< from a failure to the first new step, loading not counted
+  double least_save_interval = 0;     ///< seconds between saves, of those that are suggested
   double node_storage_bandwidth = 0;  ///< bytes per second that one node writes to the file system; 0: unknown
   double storage_bandwidth = 0;       ///< the same of a whole job
 

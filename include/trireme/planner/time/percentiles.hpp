@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "trireme/config/run_config.hpp"
 #include "trireme/planner/time/machine.hpp"
 
 namespace trireme::planner {
+
+/// The machine as each of its CPU ranks has it where a node has more ranks than cores.
+[[nodiscard]] Machine with_shared_cores(Machine machine, const config::RunConfig& config, int ranks);
 
 enum class Percentile { p10, p90 };
 

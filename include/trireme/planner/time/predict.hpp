@@ -74,13 +74,26 @@ struct PredictedStep {
 [[nodiscard]] PredictedStep predict_ops(const config::RunConfig& config, int ranks, const Machine& machine,
                                         const PredictOptions& options = {});
 
+/// One line: whether it fits, model, mesh, tokens per second, MFU, memory of a rank and host memory of a node with
+/// their limits (fit_of()). `config`: of the prediction.
+[[nodiscard]] std::string verdict_text(const config::RunConfig& config, const Prediction& prediction,
+                                       const Machine& machine);
+
+/// One line: buffers of the ranks of a node in host memory, and what the node has.
+[[nodiscard]] std::string host_memory_text(const Memory& memory, const config::Resolved& mesh, const Machine& machine);
+
 /// Step time, its parts, tokens per second, MFU, memory; how far to trust it.
 [[nodiscard]] std::string to_text(const Prediction& prediction, const Machine& machine);
 
-/// A row for each number of ranks: tokens per second, efficiency against the first, what is exposed, memory.
-/// Rank counts that the run file does not fit are listed with the reason.
-[[nodiscard]] std::string scaling_table(const config::RunConfig& config, const std::vector<int>& ranks,
-                                        const Machine& machine);
+struct ScalingTable {
+  int rows = 0;
+  std::string text;
+};
+/// A row for each number of ranks: tokens per second, efficiency against the fewest ranks, what is exposed, memory.
+/// Rank counts that the run file does not fit are listed below with the reason. `config`: complete; an automatic
+/// `sync.policy` is resolved for each number.
+[[nodiscard]] ScalingTable scaling_table(const config::RunConfig& config, const std::vector<int>& ranks,
+                                         const Machine& machine);
 
 /// Every term of an op's time with formula and numbers: one op for each kind and block shape, with how many there are.
 [[nodiscard]] std::string explain_time(const PredictedStep& step);

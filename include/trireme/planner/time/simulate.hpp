@@ -28,8 +28,10 @@ struct Timeline {
 };
 
 /// Simulates some steps and returns a middle one. An op starts when all that it needs has ended; lanes keep their
-/// order (both are `needs`). Ops on the same wire share it evenly; a compute op beside communication runs at 1 / (1 +
-/// contention) of its speed. Throws ConfigError where a cost or the contention is negative or not finite.
+/// order (both are `needs`). Ops on the same wire share it evenly;
+/// those that read and write host memory slow each other down where together they need more than their bandwidth; a
+/// compute op beside communication runs at 1 / (1 + contention) of its speed. Throws ConfigError where a cost or the
+/// contention is negative or not finite.
 [[nodiscard]] Timeline simulate(const schedule::Schedule& schedule, const std::vector<schedule::Need>& needs,
                                 const std::vector<Cost>& costs, double contention);
 
