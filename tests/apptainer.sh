@@ -1,18 +1,25 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The steps of jobs/trireme.def in a fresh root of Debian 12, as Apptainer runs them: %files, %post and %test; then what the image is
+# The steps of a definition in jobs/ in a fresh root of Debian 12, as Apptainer runs them: %files, %post and %test; then what the image is
 # for: tokens, two ranks under mpirun and a sample, by a user who is not root and writes nothing into the image. Needs
 # what tests/bare_debian.sh needs, but not Apptainer. Run before an issue is closed, not in every CI.
 #
-#   tests/apptainer.sh [FOLDER]     the root in a new folder in FOLDER (default: /var/tmp), removed at the end
+#   tests/apptainer.sh [FOLDER]            jobs/trireme.def; the root in a new folder in FOLDER (default: /var/tmp), removed at the end
+#   tests/apptainer.sh --cuda [FOLDER]     jobs/trireme-cuda.def: compiled with CUDA from NVIDIA's wheels, run on CPUs
 #
 # Exit code 77: what it needs is not here.
 set -euo pipefail
 
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 readonly source
-readonly definition=$source/jobs/trireme.def
+definition=$source/jobs/trireme.def
+if [[ ${1:-} == --cuda || ${APPTAINER_TEST_CUDA:-} == yes ]]; then  # debian_root.sh starts this script again with the folder alone
+  definition=$source/jobs/trireme-cuda.def
+  export APPTAINER_TEST_CUDA=yes
+  [[ ${1:-} != --cuda ]] || shift
+fi
+readonly definition
 # shellcheck source=tests/install/debian_root.sh
 source "$source/tests/install/debian_root.sh"
 

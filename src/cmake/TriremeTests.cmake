@@ -519,6 +519,9 @@ function(trireme_install_test)
   add_test(NAME install.serial_hdf5 COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/install/serial_hdf5_test.sh)
   set_tests_properties(install.serial_hdf5 PROPERTIES LABELS machine TIMEOUT 300
     ENVIRONMENT "BUILD=${PROJECT_BINARY_DIR};HDF5_INCLUDE=${hdf5_include};HDF5_LIBRARY=${hdf5_library};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
+  add_test(NAME install.bundle COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/install/bundle_test.sh)
+  set_tests_properties(install.bundle PROPERTIES LABELS machine TIMEOUT 300 SKIP_RETURN_CODE 77
+    ENVIRONMENT "${trireme_test_environment};BUILD=${PROJECT_BINARY_DIR};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
   add_test(NAME install COMMAND bash -eu -o pipefail ${PROJECT_SOURCE_DIR}/tests/install/install_test.sh)
   set_tests_properties(install PROPERTIES LABELS "machine;slow" TIMEOUT 300 PROCESSORS 2
     ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;BUILD=${PROJECT_BINARY_DIR};MPIEXEC=${MPIEXEC_EXECUTABLE};MPIEXEC_FLAGS=${mpi_flags};TRIREME_SOURCE=${PROJECT_SOURCE_DIR}")
