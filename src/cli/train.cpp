@@ -19,6 +19,8 @@
 #include "cli/start/train_arguments.hpp"
 #include "cli/start/trial.hpp"
 #include "cli/start/with_mpi.hpp"
+#include "train/directory_check.hpp"
+#include "train/file_agreement.hpp"
 #include "train/preflight.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
@@ -74,7 +76,13 @@ int train(const mpi::Communicator& world, const RunFileArguments& arguments, std
         return train::preflight(trial_of(told, try_steps, trial->output()), world.size(), node_ranks);
       },
       [&] { start->mark(checking, supervise::Watchdog::no_step); });
-  const config::RunConfig config = config::parse_run_file(text, arguments.path);
+  const config::RunConfig config = train::with_common_output(config::parse_run_file(text, arguments.path), world);
+  constexpr const char* comparing = "comparing the files that ranks read";
+  start.emplace(mpi::Deadline{.timeout_seconds = timeout}, nullptr, comparing);
+  const auto still_comparing = [&] { start->mark(comparing, supervise::Watchdog::no_step); };
+  const std::string inputs = by_first_rank(
+      world, timeout, [&] { return train::encode(train::input_paths(config)); }, still_comparing);
+  train::agree_on_input_files(world, train::decode_inputs(inputs), timeout, still_comparing);
   log::debug("the run file, the weights and the data are right");
   start.emplace(mpi::Deadline{.timeout_seconds = timeout}, nullptr, "starting the libraries");
   const Libraries libraries(world, config.device.threads);

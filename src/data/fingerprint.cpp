@@ -13,7 +13,6 @@ namespace trireme::data {
 namespace {
 
 constexpr std::int64_t block_bytes = 16 << 10;
-constexpr std::int64_t most_blocks = 256;
 
 /// The hash of `bytes` bytes from `offset` on, as text.
 std::string hash_at(const io::InputFile& file, std::int64_t offset, std::int64_t bytes) {
@@ -22,9 +21,9 @@ std::string hash_at(const io::InputFile& file, std::int64_t offset, std::int64_t
   return fmt::format("{:x} ", fnv1a(block));
 }
 
-/// Where part `i` of `most_blocks` equal parts of a file begins.
-std::int64_t part_begin(std::int64_t bytes, std::int64_t i) {
-  return bytes / most_blocks * i + bytes % most_blocks * i / most_blocks;
+/// Where part `i` of `parts` equal parts of a file begins.
+std::int64_t part_begin(std::int64_t bytes, std::int64_t parts, std::int64_t i) {
+  return bytes / parts * i + bytes % parts * i / parts;
 }
 
 /// One of `places` places of part `i`.
@@ -36,22 +35,26 @@ std::int64_t drawn(std::uint64_t key, std::int64_t i, std::int64_t places) {
 
 }  // namespace
 
-std::string sampled_hash(const io::InputFile& file) {
+std::string sampled_hash(const io::InputFile& file, std::int64_t most_blocks,
+                         const std::function<void()>& after_block) {
   std::string hashes;
+  const auto add = [&](std::int64_t offset, std::int64_t bytes) {
+    hashes += hash_at(file, offset, bytes);
+    if (after_block) after_block();
+  };
   if (file.size() <= most_blocks * block_bytes) {
-    for (std::int64_t at = 0; at < file.size(); at += block_bytes)
-      hashes += hash_at(file, at, std::min(block_bytes, file.size() - at));
+    for (std::int64_t at = 0; at < file.size(); at += block_bytes) add(at, std::min(block_bytes, file.size() - at));
     return hashes;
   }
   const std::uint64_t key = stream_key(static_cast<std::uint64_t>(file.size()), "data.fingerprint");
   for (std::int64_t i = 0; i < most_blocks; ++i) {
-    const std::int64_t begin = part_begin(file.size(), i);
-    const std::int64_t places = part_begin(file.size(), i + 1) - begin - block_bytes + 1;
+    const std::int64_t begin = part_begin(file.size(), most_blocks, i);
+    const std::int64_t places = part_begin(file.size(), most_blocks, i + 1) - begin - block_bytes + 1;
     // The first block of the first part and the last of the last: headers, and where files grow and break off.
     std::int64_t place = 0;
     if (i + 1 == most_blocks) place = places - 1;
     if (i > 0 && i + 1 < most_blocks) place = drawn(key, i, places);
-    hashes += hash_at(file, begin + place, block_bytes);
+    add(begin + place, block_bytes);
   }
   return hashes;
 }

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
 #include "trireme/base/io/input_file.hpp"
 
 namespace trireme::data {
 
-/// The hashes of a file's blocks, as text: of all blocks up to 4 MiB; of a larger file of 256, one in each of as many
-/// equal parts, at a place that a hash chooses. So 4 MiB are read at most, and a change all over two neighbouring parts
-/// is always seen.
-[[nodiscard]] std::string sampled_hash(const io::InputFile& file);
+/// The hashes of a file's blocks of 16 KiB, as text: of all blocks up to `most_blocks`; of a larger file of so many,
+/// one in each of as many equal parts, at a place that a hash chooses. So 4 MiB are read at most by default, and a
+/// change all over two neighbouring parts is always seen. after_block: called when one has been read.
+[[nodiscard]] std::string sampled_hash(const io::InputFile& file, std::int64_t most_blocks = 256,
+                                       const std::function<void()>& after_block = {});
 
 /// The size of a file and a hash of all its bytes, as text.
 [[nodiscard]] std::string whole_hash(const io::InputFile& file);

@@ -138,6 +138,13 @@ TokenPlace find_token_file(const std::string& path, TokenFormat format) {
       .path = tokens, .indexed = may_be_indexed && exists(index_beside(tokens)), .masked = exists(mask_path(tokens))};
 }
 
+std::vector<std::string> paths_of(const TokenPlace& place) {
+  std::vector<std::string> paths{place.path};
+  if (place.indexed) paths.push_back(index_beside(place.path));
+  if (place.masked) paths.push_back(mask_path(place.path));
+  return paths;
+}
+
 TokenFile::TokenFile(const TokenPlace& place, TokenFormat format, std::int64_t vocab_size)
     : file_(place.path, "token file"), format_(format), vocab_size_(vocab_size) {
   const bool indexed = format == TokenFormat::megatron || place.indexed;

@@ -119,6 +119,13 @@ HfDirectory HfDirectory::open(const std::string& directory) {
   return opened;
 }
 
+std::vector<std::string> HfDirectory::files() const {
+  std::vector<std::string> paths{in(path_, "config.json")};
+  if (!exists(in(path_, single_name))) paths.push_back(in(path_, index_name));
+  for (const SafetensorsFile& file : files_) paths.push_back(file.path());
+  return paths;
+}
+
 void HfDirectory::open_single() {
   files_.push_back(SafetensorsFile::open(in(path_, single_name)));
   for (const auto& [name, info] : files_.front().tensors()) place_of_.emplace(name, Place{.file = 0, .name = name});

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/mpi/topology.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sched.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,9 +12,13 @@
 #include <bit>
 #include <charconv>
 #include <fstream>
+#include <sstream>
 #include <string>
+#include <vector>
 
+#include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/communicator.hpp"
+#include "trireme/mpi/gather.hpp"
 
 namespace trireme::mpi {
 namespace {
@@ -42,7 +49,53 @@ int quota_here() {
   return std::getline(file, line) ? cores_of_quota(line) : 0;
 }
 
+int open_cores() {
+  std::ifstream file("/sys/fs/cgroup/cpuset.cpus.effective");
+  std::string line;
+  if (std::getline(file, line))
+    if (const int listed = cores_of_list(line); listed > 0) return listed;
+  return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+/// Device and inode, which identify a file on a node.
+std::string identity_of(const char* path) {
+  struct stat status {};
+  if (::stat(path, &status) != 0) return "";
+  return std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
+}
+
+/// Equal on ranks of a node that see the same files; each rank has its own text where /proc does not tell.
+std::string view_text() {
+  std::string text;
+  for (const char* path : {"/proc/self/ns/mnt", "/proc/self/root/.", "."}) {
+    const std::string identity = identity_of(path);
+    if (identity.empty()) return "process " + std::to_string(::getpid());
+    text += identity + " ";
+  }
+  return text;
+}
+
+/// Every rank's line, by rank, on every rank.
+std::vector<std::string> share_lines(const Communicator& ranks, const std::string& line) {
+  std::string text;
+  for (const std::string& one : gather_texts(ranks, line)) text += one + "\n";
+  std::istringstream stream(broadcast_text(ranks, std::move(text)));
+  std::vector<std::string> lines;
+  for (std::string one; std::getline(stream, one);) lines.push_back(one);
+  return lines;
+}
+
 }  // namespace
+
+FileView probe_file_view(const Communicator& world) {
+  const Communicator node = world.node();
+  const std::vector<std::string> views = share_lines(node, view_text());
+  const std::string& mine = views.at(static_cast<std::size_t>(node.rank()));
+  const bool of_first_node = broadcast_text(node, world.rank() == 0 ? "first" : "") == "first";
+  return {.place = static_cast<int>(std::count(views.begin(), views.begin() + node.rank(), mine)),
+          .ranks = static_cast<int>(std::count(views.begin(), views.end(), mine)),
+          .of_first_rank = of_first_node && mine == views.front()};
+}
 
 std::string hostname() {
   std::array<char, 256> name{};
@@ -58,6 +111,20 @@ int cores_of_quota(std::string_view cpu_max) {
   return quota > 0 && period > 0 ? static_cast<int>(std::max<std::int64_t>(1, quota / period)) : 0;
 }
 
+int cores_of_list(std::string_view list) {
+  int cores = 0;
+  while (!list.empty()) {
+    const std::string_view range = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), range.size() + 1));
+    if (range.empty()) continue;
+    const std::size_t dash = range.find('-');
+    const std::int64_t first = number(range);
+    const std::int64_t last = dash == std::string_view::npos ? first : number(range.substr(dash + 1));
+    cores += static_cast<int>(std::max<std::int64_t>(0, last - first + 1));
+  }
+  return cores;
+}
+
 Topology probe_topology(const Communicator& world) {
   Topology topology{.host = hostname()};
   const Communicator node = world.node();
@@ -71,7 +138,10 @@ Topology probe_topology(const Communicator& world) {
   check(MPI_Allreduce(mine.data(), all.data(), static_cast<int>(all.size()), MPI_UINT64_T, MPI_BOR, node.handle()),
         "join the affinities of this node's ranks");
   topology.rank_cores = count(mine);
+  const std::vector<std::string> masks = share_lines(node, fmt::format("{:x}", fmt::join(mine, ",")));
+  topology.mask_ranks = static_cast<int>(std::ranges::count(masks, masks.at(static_cast<std::size_t>(node.rank()))));
   topology.node_cores = count(all);
+  topology.open_cores = std::max(topology.node_cores, open_cores());
   if (const int quota = quota_here(); quota > 0) topology.node_cores = std::min(topology.node_cores, quota);
   return topology;
 }

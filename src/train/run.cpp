@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "train/directory_check.hpp"
 #include "train/engine/expert_room.hpp"
 #include "train/engine/nonfinite_steps.hpp"
 #include "train/engine/replicas.hpp"
@@ -243,7 +244,9 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
     supervise::remove_hang_reports(config.run.output);
   });
 
+    warn_of_little_space(config, job.whole_model().elements());
   warn_of_few_cores(environment, supervision.world());
+  check_checkpoint_directory(config, supervision.world());
   if (environment.device.gpu) {
     log_nvlink(job.mesh(), *environment.device.gpu, supervision.world());
     choose_device_kernels(config, job.model().held, supervision.world());

@@ -31,6 +31,9 @@ TEST(CoresOfQuota, ReadsCpuMax) {
   EXPECT_EQ(cores_of_quota("50000 100000"), 1);
   EXPECT_EQ(cores_of_quota(""), 0);
   EXPECT_EQ(cores_of_quota("nonsense"), 0);
+  EXPECT_EQ(cores_of_list("0-3,8"), 5);
+  EXPECT_EQ(cores_of_list("7"), 1);
+  EXPECT_EQ(cores_of_list(""), 0);
 }
 
 }  // namespace

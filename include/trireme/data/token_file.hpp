@@ -5,6 +5,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "trireme/base/io/input_file.hpp"
 #include "trireme/config/run_config.hpp"
@@ -21,6 +23,9 @@ struct TokenPlace {
 
 /// Throws DataError where the file system does not tell.
 [[nodiscard]] TokenPlace find_token_file(const std::string& path, config::TokenFormat format);
+
+/// The files at a place: tokens, index, mask.
+[[nodiscard]] std::vector<std::string> paths_of(const TokenPlace& place);
 
 /// A file of tokens in one of the formats of `data.format`, read by pread (no mmap: shuffled pages are slow on Lustre).
 ///

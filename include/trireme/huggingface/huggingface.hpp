@@ -62,6 +62,8 @@ class HfDirectory {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const HfConfig& config() const { return config_; }
+  /// Paths of config.json, the index where there is one, and the weight files.
+  [[nodiscard]] std::vector<std::string> files() const;
   /// Names of all tensors in the weight files; of a multimodal model those of the text part, as a text model has them.
   [[nodiscard]] std::vector<std::string> names() const;
   /// Tensors of a multimodal model that are not of its text part, and their bytes.

@@ -16,11 +16,24 @@ struct Topology {
   int node_ranks = 1;  ///< this node's ranks
   int nodes = 1;
   int rank_cores = 1;  ///< cores this rank may run on
+  int mask_ranks = 1;  ///< this node's ranks that may run on the very same cores, this one among them
+  int open_cores = 1;  ///< cores of this node that ranks could be bound to: of the cgroup, or all
   int node_cores = 1;  ///< cores in the union of what this node's ranks may run on, bounded by the cgroup's quota
 };
 
 /// Collective over `world`.
 [[nodiscard]] Topology probe_topology(const Communicator& world);
+
+/// How the ranks of a node see files: those with the same mount namespace, root and working directory open the same
+/// files by the same paths.
+struct FileView {
+  int place = 0;              ///< among the ranks of this node with the same view
+  int ranks = 1;              ///< their number
+  bool of_first_rank = true;  ///< rank 0 of the job is one of them
+};
+
+/// Collective over `world`, the whole job.
+[[nodiscard]] FileView probe_file_view(const Communicator& world);
 
 /// Compute threads of a rank: `device_threads` when positive, else OMP_NUM_THREADS when it holds a positive number,
 /// else max(1, cores in the union of the affinities of this node's ranks / those ranks). omp_num_threads: the
@@ -30,6 +43,9 @@ struct Topology {
 
 /// Cores that a cgroup v2 `cpu.max` text ("150000 100000", "max 100000") allows, at least 1; 0: no limit.
 [[nodiscard]] int cores_of_quota(std::string_view cpu_max);
+
+/// Number of cores in a list of Linux ("0-3,8"); 0 for an empty one.
+[[nodiscard]] int cores_of_list(std::string_view list);
 
 [[nodiscard]] std::string hostname();
 

@@ -12,6 +12,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/config/load.hpp"
+#include "trireme/mpi/abort.hpp"
 #include "trireme/train/save/checkpointing.hpp"
 #include "trireme/train/setup/tuned_settings.hpp"
 
@@ -20,8 +21,20 @@ namespace trireme::train {
 /// Says that a save failed and that the run continues; it is looked at again when the run ends.
 void Checkpointing::failed(std::int64_t step, const std::exception& error) {
   failure_ = error.what();
+  ++failed_saves_;
   promised_.reset();
   if (world_.rank() == 0) log::error(fmt::format("saving step {} failed, training continues: {}", step, failure_));
+}
+
+/// A run of which no save ever succeeded computes for nothing: it ends after a few. All ranks have seen the same saves.
+void Checkpointing::abort_where_nothing_is_ever_saved() const {
+  constexpr int most = 3;
+  if (saved_step_ >= 0 || failed_saves_ < most) return;
+  if (world_.rank() != 0) mpi::await_end_of_job();
+  throw WriteError(fmt::format(
+      "{} saves in a row have failed, and none of this run has succeeded: {}. Set checkpoint.directory to one with "
+      "space that all nodes may write to, and start again.",
+      failed_saves_, failure_));
 }
 
 /// The end of what was written beside the training; waits for it.
@@ -35,6 +48,7 @@ std::string Checkpointing::take_background() {
     return "";
   }
   failure_.clear();
+  failed_saves_ = 0;
   return fmt::format("saved {} ({}, {:.2f} s in the background, training stalled {:.2f} s)\n", end.saved.path,
                      to_text(end.saved.bytes), end.seconds, end.stall_seconds) +
          this->saved(end.step);
@@ -62,6 +76,7 @@ std::string Checkpointing::await_background(std::string_view what) {
 
 std::string Checkpointing::save(checkpoint::State state, bool last) {
   std::string said = await_background(last ? "it ends" : "the next one");
+  abort_where_nothing_is_ever_saved();
   if (state.step == saved_step_) return said;
   if (job_.mesh().replicate > 1) check_replicas(job_);
   return said + write(completed(std::move(state)), last);
@@ -110,9 +125,11 @@ std::string Checkpointing::write(const checkpoint::State& state, bool last) {
   } catch (const WriteError& error) {
     if (!config.async || last) throw;
     failed(state.step, error);
+    abort_where_nothing_is_ever_saved();
     return "";
   }
   failure_.clear();
+  failed_saves_ = 0;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   save_seconds_ = std::max(save_seconds_, seconds);
   return fmt::format("saved {} ({}, {:.2f} s)\n", saved.path, to_text(saved.bytes), seconds) + this->saved(state.step);

@@ -39,17 +39,35 @@ std::string to_text(const BatchJob& job) {
 }
 
 std::string too_few_cores(const BatchJob& job, const mpi::Topology& topology, int threads) {
-  if (job.id.empty()) return "";
+  const auto shortage = [&](int ranks, std::int64_t cores, std::string_view have, std::string_view where = "") {
+    const std::int64_t needed = std::int64_t{threads} * ranks;
+    if (cores >= needed) return std::string();
+    return fmt::format("{}: {} rank{} of {} thread{} need {} cores, {} {}{}, so that they take turns. ", topology.host,
+                       ranks, ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", needed, have, cores, where);
+  };
   std::int64_t cores = topology.node_cores;
-  if (job.node_cores > 0) cores = std::min(cores, job.node_cores);
-  const std::int64_t needed = std::int64_t{threads} * topology.node_ranks;
-  if (cores >= needed) return "";
-  return fmt::format(
-      "{}: {} rank{} of {} thread{} need {} cores, the job has {} there, so that they take turns. Ask Slurm for "
-      "--cpus-per-task={} (srun needs it, too: SRUN_CPUS_PER_TASK), or for fewer --ntasks-per-node, or set "
-      "device.threads.",
-      topology.host, topology.node_ranks, topology.node_ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", needed,
-      cores, threads);
+  if (!job.id.empty()) {
+    if (job.node_cores > 0) cores = std::min(cores, job.node_cores);
+    const std::string text = shortage(topology.node_ranks, cores, "the job has", " there");
+    if (!text.empty())
+      return text + fmt::format(
+                        "Ask Slurm for --cpus-per-task={} (srun needs it, too: SRUN_CPUS_PER_TASK), or for "
+                        "fewer --ntasks-per-node, or set device.threads.",
+                        threads);
+  }
+  if (topology.node_cores < topology.open_cores)
+    if (const std::string text = shortage(topology.mask_ranks, topology.rank_cores, "their affinity mask has");
+        !text.empty())
+      return text + fmt::format(
+                        "The node has {}. Bind each rank to separate cores (mpirun --map-by slot:PE=N "
+                        "--bind-to core, srun --cpu-bind=cores), or set device.threads.",
+                        topology.open_cores);
+  if (threads == 1) return "";  // more ranks than cores: only a launcher that is told to oversubscribe starts them
+  const std::string text = shortage(topology.node_ranks, cores, "the node gives them");
+  if (text.empty()) return "";
+  const std::int64_t most = cores / std::max(1, topology.node_ranks);
+  return text + fmt::format("Set device.threads (or OMP_NUM_THREADS) to {}, or start fewer ranks.",
+                            most > 1 ? fmt::format("at most {}", most) : "1");
 }
 
 }  // namespace trireme::train

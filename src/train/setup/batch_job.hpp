@@ -27,8 +27,9 @@ struct BatchJob {
 /// "Slurm 12 on n[1-2], restart 1"; "" outside of Slurm.
 [[nodiscard]] std::string to_text(const BatchJob& job);
 
-/// What to say where Slurm gave this node fewer cores than its ranks need; "" where it gave enough, and outside of
-/// Slurm. threads: of a rank.
+/// Describes a lack of cores on this node: a Slurm job that has fewer than the threads of its ranks, ranks that share
+/// an affinity mask which is too small for them while the node has more cores, several threads a rank that exceed the
+/// node. Empty where there are enough, and for ranks of one thread that oversubscribe a node. threads: of a rank.
 [[nodiscard]] std::string too_few_cores(const BatchJob& job, const mpi::Topology& topology, int threads);
 
 }  // namespace trireme::train

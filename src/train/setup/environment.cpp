@@ -36,10 +36,8 @@ JobOptions job_options(const config::RunConfig& config, const Environment& envir
 }
 
 void warn_of_few_cores(const Environment& environment, const mpi::Communicator& world) {
-  const std::string here = environment.topology.node_rank == 0
-                               ? too_few_cores(environment.batch_job, environment.topology, environment.threads)
-                               : "";
-  const std::string said = mpi::agree_on_failure(world, here);
+  const std::string said =
+      mpi::agree_on_failure(world, too_few_cores(environment.batch_job, environment.topology, environment.threads));
   if (world.rank() == 0 && !said.empty()) log::warning(said);
 }
 

@@ -26,7 +26,8 @@ struct Environment {
 /// How a job runs there.
 [[nodiscard]] JobOptions job_options(const config::RunConfig& config, const Environment& environment);
 
-/// Warns, once for all nodes, where Slurm gave a node fewer cores than its ranks need. Collective over `world`.
+/// Warns, once for all nodes, where a node, a Slurm job or an affinity mask has fewer cores than the threads of its
+/// ranks need. Collective over `world`.
 void warn_of_few_cores(const Environment& environment, const mpi::Communicator& world);
 
 }  // namespace trireme::train

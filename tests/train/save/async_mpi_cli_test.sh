@@ -52,6 +52,15 @@ TRIREME_FAULT=ckpt.sync:throw:1:39 job 2 train run.toml --set run.output=failing
   --set checkpoint.at_end=false --set run.overwrite=true --set checkpoint.resume=none
 expect_end 8 'the checkpoint of step 40 was not saved' 'ckpt.sync'
 
+# A run whose saves all fail ends with the third, and not after its last step; one that has saved continues.
+TRIREME_FAULT=ckpt.sync:throw:1 job 2 train run.toml --set run.output=never --set checkpoint.every=5
+expect_end 8 '3 saves in a row have failed, and none of this run has succeeded' 'ckpt.sync'
+! grep -q 'step=2[1-9]' out.txt || fail 'it went on'
+job 2 train run.toml --set run.output=never --set checkpoint.every=5 --set train.steps=5
+expect_done
+TRIREME_FAULT=ckpt.sync:throw:1 job 2 train run.toml --set run.output=never --set checkpoint.every=5 --set train.steps=30
+expect_end 8 'the checkpoint of step 30 was not saved'
+
 # Slower than the time between two: the training waits, and says so.
 job 2 train run.toml --set run.output=often --set checkpoint.every=1 --set train.steps=8
 expect_done

@@ -35,15 +35,33 @@ TEST(StopCommand, SelectsOneTaskOfAnArray) {
       "scancel --signal=USR1 12_3");
 }
 
-TEST(TooFewCores, AreSaidWithNumbersUnderSlurmOnly) {
-  const mpi::Topology topology{.host = "n1", .node_ranks = 4, .node_cores = 8};
-  EXPECT_EQ(too_few_cores(job_with({}), topology, 16), "");
+TEST(TooFewCores, AreSaidWithNumbers) {
+  const mpi::Topology topology{
+      .host = "n1", .node_ranks = 4, .rank_cores = 8, .mask_ranks = 4, .open_cores = 8, .node_cores = 8};
+  EXPECT_EQ(too_few_cores(job_with({}), topology, 2), "");
+  EXPECT_THAT(too_few_cores(job_with({}), topology, 16),
+              testing::AllOf(HasSubstr("n1: 4 ranks of 16 threads need 64 cores, the node gives them 8"),
+                             HasSubstr("at most 2")));
   const BatchJob unsaid = job_with({{"SLURM_JOB_ID", "12"}});
   EXPECT_EQ(too_few_cores(unsaid, topology, 2), "");
   EXPECT_THAT(too_few_cores(unsaid, topology, 3), HasSubstr("n1: 4 ranks of 3 threads need 12 cores, the job has 8"));
   const BatchJob fewer = job_with({{"SLURM_JOB_ID", "12"}, {"SLURM_CPUS_ON_NODE", "2"}});
   EXPECT_THAT(too_few_cores(fewer, topology, 1), HasSubstr("need 4 cores, the job has 2"));
   EXPECT_THAT(too_few_cores(fewer, topology, 1), HasSubstr("--cpus-per-task=1"));
+}
+
+TEST(TooFewCores, AreThoseOfAMaskThatRanksShareWhileTheNodeHasMore) {
+  mpi::Topology bound{
+      .host = "n1", .node_ranks = 2, .rank_cores = 1, .mask_ranks = 2, .open_cores = 8, .node_cores = 1};
+  EXPECT_THAT(too_few_cores(job_with({}), bound, 1),
+              testing::AllOf(HasSubstr("2 ranks of 1 thread need 2 cores, their affinity mask has 1"),
+                             HasSubstr("The node has 8"), HasSubstr("--bind-to core")));
+  bound.open_cores = 1;
+  EXPECT_EQ(too_few_cores(job_with({}), bound, 1), "") << "oversubscribed on purpose";
+  const mpi::Topology apart{.host = "n1", .node_ranks = 2, .rank_cores = 2, .open_cores = 8, .node_cores = 4};
+  EXPECT_EQ(too_few_cores(job_with({}), apart, 2), "");
+  EXPECT_THAT(too_few_cores(job_with({}), apart, 3),
+              HasSubstr("1 rank of 3 threads need 3 cores, their affinity mask"));
 }
 
 }  // namespace

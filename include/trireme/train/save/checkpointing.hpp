@@ -86,6 +86,7 @@ class Checkpointing {
   [[nodiscard]] std::string write(const checkpoint::State& state, bool last);
   void say_what_changed(const std::string& saved) const;
   void failed(std::int64_t step, const std::exception& error);
+  void abort_where_nothing_is_ever_saved() const;
   void find_best(std::int64_t step);
   /// The checkpoint of `step` is there: marks it where it is the best one.
   std::string saved(std::int64_t step);
@@ -103,6 +104,7 @@ class Checkpointing {
   bool unmarked_ = false;                     ///< the best one could not be marked
   bool forgets_best_ = false;                 ///< a mark of another future is there until the first save
   std::string failure_;                       ///< of the newest save; empty: it is saved
+  int failed_saves_ = 0;                      ///< since the last one that succeeded
   double save_seconds_ = 0;
 };
 

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trireme/base/units.hpp"
+#include "trireme/config/run_config.hpp"
+#include "trireme/mpi/communicator.hpp"
+
+namespace trireme::train {
+
+/// Where ranks have several working directories, relative output directories become absolute, below that of rank 0:
+/// only if every rank sees it. Collective over `world`.
+[[nodiscard]] config::RunConfig with_common_output(config::RunConfig config, const mpi::Communicator& world);
+
+/// Checks that every node sees the `checkpoint.directory` of rank 0, which exists, and may write there: rank 0 writes a
+/// file, one rank of each node (of each view of its files) reads it and writes one of its own. Nothing where the run
+/// saves no checkpoints. Throws SharedError with exit code 8 naming rank and node. Collective over `world`, the whole
+/// job.
+void check_checkpoint_directory(const config::RunConfig& config, const mpi::Communicator& world);
+
+/// Warns where `free` bytes do not hold the checkpoints that a run keeps and the one that is written before the oldest
+/// is removed; empty otherwise. there: checkpoints that the directory holds.
+[[nodiscard]] std::string too_little_space(const config::Checkpoint& options, Bytes checkpoint, std::int64_t there,
+                                           Bytes free);
+
+/// Logs that for the directory of a run that saves checkpoints of `elements` parameters. For one rank.
+void warn_of_little_space(const config::RunConfig& config, std::int64_t elements);
+
+}  // namespace trireme::train
