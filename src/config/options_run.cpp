@@ -61,7 +61,8 @@ std::vector<Option> train_options() {
   s.number("eval_steps", &Train::eval_steps, between(0, largest_step),
            "number of batches of each validation set per evaluation (0: all)");
   s.number("max_skipped_steps", &Train::max_skipped_steps, between(0, largest_step),
-           "end the run with exit code 6 after more than N consecutive steps with a non-finite loss or gradient norm");
+           "end the run with exit code 6 after N consecutive skipped steps: loss or gradient norm not finite, or no "
+           "target that counts");
   s.number("replica_check_every", &Train::replica_check_every, between(0, largest_step),
            "compare the state of the replicas every N steps (0: as often as metrics.every)");
   s.number("stop_before_limit_seconds", &Train::stop_before_limit_seconds, above(0),

@@ -253,6 +253,11 @@ void Verbs::run(const schedule::ClipNorm&) {
   if (first.z_loss > 0) state_.result.z_loss = sums[2] * first.loss_scale;
   if (!state_.result.expert_tokens.empty()) sum_experts();
   if (model_.part.experts.ranks > 1) record_rows();
+  if (!state_.input.counts) {  // a mean over no target
+    state_.result.without_targets = true;
+    state_.result.loss = std::numeric_limits<double>::quiet_NaN();
+    if (first.z_loss > 0) state_.result.z_loss = state_.result.loss;
+  }
   state_.result.skipped = !std::isfinite(state_.result.grad_norm) || !std::isfinite(state_.result.loss);
   if (options_.balance_bias_rate > 0 && !state_.result.skipped) step_choice_biases();
   decision_ = {.skipped = state_.result.skipped,

@@ -128,6 +128,9 @@ std::vector<std::string> warnings(const RunRecord& run) {
   add(run.config && steps < run.config->train.steps,
       fmt::format("not finished: {} of {} steps", steps, run.config ? run.config->train.steps : 0));
   add(run.skipped > 0, fmt::format("{} steps were skipped: loss or gradient norm was not finite", run.skipped));
+  add(run.without_targets > 0,
+      fmt::format("{} steps were skipped: no target counted (masks of data.train, data.ignore_targets)",
+                  run.without_targets));
   add(run.not_finite > 0, fmt::format("the loss of {} steps is not finite", run.not_finite));
   add(!run.hang_reports.empty(), "hang reports were left: " + join(run.hang_reports, ", "));
   add(share_of_steps(run, "data_seconds") > long_wait,

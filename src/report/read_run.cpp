@@ -84,8 +84,11 @@ void read_metrics(RunRecord& run, std::string_view text, const std::string& file
       Json numbers = row;
       for (const char* key : {"comm_bytes", "comm_calls", "memory_peak_op"}) numbers.erase(key);
       add_numbers(run, step, "", numbers);
-      run.not_finite += row["loss"].is_null() ? 1 : 0;
-      run.skipped += row.value("skipped", false) ? 1 : 0;
+      const bool skipped = row.value("skipped", false);
+      const bool without_targets = skipped && row.value("target_tokens", std::int64_t{1}) == 0;
+      run.without_targets += without_targets ? 1 : 0;
+      run.not_finite += row["loss"].is_null() && !without_targets ? 1 : 0;
+      run.skipped += skipped && !without_targets ? 1 : 0;
       if (row.contains("flop_rule")) first_rows.push_back(step);
       if (row.contains("comm_bytes")) run.bytes = planner::numbers_by_name(row["comm_bytes"]);
       if (row.contains("comm_calls")) run.calls = planner::numbers_by_name(row["comm_calls"]);

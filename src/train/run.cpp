@@ -12,8 +12,8 @@
 
 #include "train/directory_check.hpp"
 #include "train/engine/expert_room.hpp"
-#include "train/engine/nonfinite_steps.hpp"
 #include "train/engine/replicas.hpp"
+#include "train/engine/skipped_steps.hpp"
 #include "train/open_tokens.hpp"
 #include "train/record/end_report.hpp"
 #include "train/reporter.hpp"
@@ -60,7 +60,8 @@ class TrainingLoop {
         output_(output),
         emergency_(emergency),
         rank_(supervision.world().rank()),
-        validation_(job, supervision, stopping) {}
+        validation_(job, supervision, stopping),
+        skipped_steps_(config_.train.max_skipped_steps, rank_) {}
 
   /// Trains from `state` to the last step.
   ExitCode run(checkpoint::State state) {
@@ -126,7 +127,7 @@ class TrainingLoop {
         (job_.lane_threads() ? trained.result.exposed_seconds + trained.result.pipeline_wait_seconds : 0);
     trained.memory = device::memory_use();
     reporter_.add(trained);
-    count_nonfinite_step(state_, trained.result, step, rank_);
+    skipped_steps_.count(state_, trained.result, step);
     expert_room_.look_at(job_, trained.result, step);
     state_.step = step + 1;
     state_.tokens += config_.batch.global * config_.data.seq_len;
@@ -136,7 +137,7 @@ class TrainingLoop {
     if (job_.mesh().replicate > 1 && (step + 1) % replica_check_every() == 0) check_replicas(job_);
     if (reporter_.reports(step)) reporter_.report(trained, state_, seconds_since(begin));
     stopping_.took({.step = seconds_since(begin)});
-    abort_after_nonfinite_steps(state_, config_.train.max_skipped_steps, step, rank_);
+    skipped_steps_.abort_after_too_many(state_, trained.result, step);
   }
 
   /// Lanes at rest. False when the run has to stop: nothing is reported then. Files that cannot be read stop no run.
@@ -183,6 +184,7 @@ class TrainingLoop {
   std::optional<EmergencySave>& emergency_;
   int rank_;
   Validation validation_;
+  SkippedSteps skipped_steps_;
   ExpertRoom expert_room_;
   checkpoint::State state_;
   std::int64_t first_step_ = 0;
@@ -242,11 +244,11 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
       stopping.watch_time(config.train.stop_before_limit_seconds,
                           checkpoint::staging_bytes(job.layout()).value / job.mesh().replicate);
     supervise::remove_hang_reports(config.run.output);
-  });
-
     warn_of_little_space(config, job.whole_model().elements());
-  warn_of_few_cores(environment, supervision.world());
+  });
   check_checkpoint_directory(config, supervision.world());
+
+  warn_of_few_cores(environment, supervision.world());
   if (environment.device.gpu) {
     log_nvlink(job.mesh(), *environment.device.gpu, supervision.world());
     choose_device_kernels(config, job.model().held, supervision.world());

@@ -114,3 +114,15 @@ python3 -c 'import sys
 whole, shown, stop = open("first.txt").read(), open("out.txt").read(), sys.argv[1]
 begin = len("the ship")
 assert shown == whole[:whole.index(stop, begin)] + "\n", (whole, shown, stop)' "$stop" || fail '--stop'
+
+# No target counts: nothing is updated, the loss is null, one warning, and an end after some steps.
+cp bare.bin silent.bin
+head -c $(($(stat -c %s bare.bin) / 2)) /dev/zero >silent.bin.mask
+job 2 train run.toml --set data.train=silent.bin --set run.output=silent --set train.max_skipped_steps=3 --set metrics.tensorboard=true
+expect_end 6 '3 steps in a row had no update' 'in the last, step 3, no target counts'
+(($(grep -c 'warning step [0-9]*: no target counts' err.txt) == 1)) || fail 'not one warning of steps without targets'
+grep -q '^step=2 loss=none .*skipped=true' out.txt || fail 'a line with a loss of no target'
+json_check 'assert [(r["loss"], r["skipped"], r["target_tokens"], r["skipped_steps"]) for r in rows] == [(None, True, 0, n) for n in (1, 2, 3)], rows' silent/metrics.jsonl
+program report silent -o silent.html
+expect_done
+grep -q '3 steps were skipped: no target counted' silent.html || fail 'the report does not count them'

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 
+#include "report/facts.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::report {
@@ -54,6 +55,20 @@ TEST(ReadMetrics, KeepsEveryFiniteNumberByItsKey) {
   EXPECT_THAT(run.starts, ElementsAre(3.)) << "a start writes what seldom changes";
   EXPECT_EQ(run.bytes.at("shard").at("all_gather"), 80);
   EXPECT_EQ(run.calls.at("shard").at("all_gather"), 8);
+}
+
+TEST(ReadMetrics, TellsStepsWithoutTargetsFromThoseThatAreNotFinite) {
+  RunRecord run;
+  read_metrics(run,
+               R"({"step":1,"loss":null,"target_tokens":0,"skipped":true})"
+               "\n"
+               R"({"step":2,"loss":null,"target_tokens":64,"skipped":true})"
+               "\n",
+               "metrics.jsonl");
+  EXPECT_EQ(run.without_targets, 1);
+  EXPECT_EQ(run.skipped, 1);
+  EXPECT_EQ(run.not_finite, 1);
+  EXPECT_THAT(warnings(run), testing::Contains(HasSubstr("1 steps were skipped: no target counted")));
 }
 
 TEST(ReadMetrics, RefusesWhatIsNoRun) {

@@ -60,7 +60,8 @@ std::string responses(std::size_t tokens) {
 
 }  // namespace
 
-TokenFiles::TokenFiles(const mpi::Communicator& world, std::int64_t vocab_size) : directory_(world) {
+TokenFiles::TokenFiles(const mpi::Communicator& world, std::int64_t vocab_size)
+    : world_(world), vocab_size_(vocab_size), directory_(world) {
   if (world.rank() == 0) {
     auto first = noisy_tokens(1, 2999, vocab_size);
     std::fill(first.begin() + 300, first.begin() + 450, static_cast<std::uint16_t>(silent_token));
@@ -78,6 +79,21 @@ std::vector<config::TokenSource> TokenFiles::sources() const {
 
 std::vector<config::TokenSource> TokenFiles::sources_with_mask() const {
   return {{.path = directory_.path() + "/masked.bin"}, {.path = directory_.path() + "/b.bin"}};
+}
+
+std::vector<config::TokenSource> TokenFiles::sources_with_silence(
+    std::int64_t samples, std::int64_t seq_len, const std::function<bool(std::int64_t sample)>& silent) const {
+  const std::string path = directory_.path() + "/silence.bin";
+  MPI_Barrier(world_.handle());
+  if (world_.rank() == 0) {
+    write(path, noisy_tokens(3, samples * seq_len + 1, vocab_size_));
+    std::string mask(1, '\1');
+    for (std::int64_t sample = 0; sample < samples; ++sample)
+      mask += std::string(static_cast<std::size_t>(seq_len), silent(sample) ? '\0' : '\1');
+    std::ofstream(path + ".mask", std::ios::binary) << mask;
+  }
+  MPI_Barrier(world_.handle());
+  return {{.path = path}};
 }
 
 config::RunConfig odd_run(const TokenFiles& files, int steps) {
@@ -252,7 +268,7 @@ Deviation deviation(const Curve& curve, const Curve& expected) {
   const auto most = [](const std::vector<double>& values, const std::vector<double>& wanted) {
     double worst = values.size() == wanted.size() ? 0 : std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < std::min(values.size(), wanted.size()); ++i) {
-      if (values[i] == wanted[i]) continue;
+      if (values[i] == wanted[i] || (std::isnan(values[i]) && std::isnan(wanted[i]))) continue;
       const double relative = std::abs(values[i] - wanted[i]) / std::abs(wanted[i]);
       worst = std::max(worst, std::isnan(relative) ? std::numeric_limits<double>::infinity() : relative);
     }

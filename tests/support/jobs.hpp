@@ -29,9 +29,15 @@ class TokenFiles {
   [[nodiscard]] std::vector<config::TokenSource> sources() const;
   /// Two files, the first of which has a mask of targets.
   [[nodiscard]] std::vector<config::TokenSource> sources_with_mask() const;
+  /// One file of `samples` samples of `seq_len` tokens, with a mask: no target of those that are `silent` counts. It
+  /// takes the place of the one before. Collective over the world.
+  [[nodiscard]] std::vector<config::TokenSource> sources_with_silence(
+      std::int64_t samples, std::int64_t seq_len, const std::function<bool(std::int64_t sample)>& silent) const;
   static constexpr std::int64_t silent_token = 5;
 
  private:
+  const mpi::Communicator& world_;
+  std::int64_t vocab_size_;
   SharedDirectory directory_;
 };
 

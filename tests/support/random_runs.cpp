@@ -251,6 +251,22 @@ config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& fa
   return config;
 }
 
+void draw_silence(Draw& draw, config::RunConfig& config, const TokenFiles& files) {
+  if (draw.coin()) return;
+  const std::int64_t steps = config.train.steps, batch = config.batch.global;
+  std::vector<bool> silent(static_cast<std::size_t>(steps * batch));
+  for (std::int64_t streaks = draw.between(1, 3); streaks > 0; --streaks) {
+    const std::int64_t first = draw.between(0, steps - 1), end = std::min(steps, first + draw.between(1, 3));
+    std::fill(silent.begin() + first * batch, silent.begin() + end * batch, true);
+  }
+  for (std::int64_t some = draw.between(0, batch); some > 0; --some)
+    silent[static_cast<std::size_t>(draw.between(0, steps * batch - 1))] = true;
+  config.data.shuffle = false;
+  config.data.train = files.sources_with_silence(steps * batch, config.data.seq_len, [&](std::int64_t sample) {
+    return silent[static_cast<std::size_t>(sample)];
+  });
+}
+
 void draw_program(Draw& draw, config::RunConfig& config, const TokenFiles& files, const std::string& directory,
                   std::int64_t dp) {
   const std::int64_t steps = config.train.steps;

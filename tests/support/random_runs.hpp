@@ -44,6 +44,9 @@ class Draw {
 [[nodiscard]] config::RunConfig draw_run(Draw& draw, Draw* axes, const model::Architecture& family,
                                          const TokenFiles& files, int ranks, int steps);
 
+/// Masks the targets of some runs: streaks of steps in which none counts, and single samples. Collective.
+void draw_silence(Draw& draw, config::RunConfig& config, const TokenFiles& files);
+
 /// Adds what of `trireme train` a job alone does not have. files: also validated on.
 void draw_program(Draw& draw, config::RunConfig& config, const TokenFiles& files, const std::string& directory,
                   std::int64_t dp);

@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -79,9 +80,12 @@ test::Curve curve_of(const config::RunConfig& config) {
   for (std::string line; std::getline(file, line);) {
     const auto row = nlohmann::json::parse(line);
     if (!row.contains("loss")) continue;
-    curve.losses.push_back(row["loss"].get<double>());
-    curve.grad_norms.push_back(row["grad_norm"].get<double>());
-    curve.z_losses.push_back(row.value("z_loss", 0.0));
+    const auto number = [&](const char* key) {
+      return row[key].is_null() ? std::numeric_limits<double>::quiet_NaN() : row[key].get<double>();
+    };
+    curve.losses.push_back(number("loss"));
+    curve.grad_norms.push_back(number("grad_norm"));
+    curve.z_losses.push_back(row.contains("z_loss") ? number("z_loss") : 0.0);
     curve.router_losses.push_back(row.value("balance_loss", 0.0) + row.value("router_z_loss", 0.0));
   }
   return curve;
@@ -151,7 +155,7 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
   const int steps = gpus.empty() ? 20 : 4;  // a simulated GPU takes its time
   const char* seed = std::getenv("TRIREME_TEST_SEED");
   const unsigned long number = (seed != nullptr ? std::strtoul(seed, nullptr, 10) : 1) * 100 + world.size() + stream;
-  test::Draw draw(number), axes_draw(number + 50), switches_draw(number + 70);
+  test::Draw draw(number), axes_draw(number + 50), switches_draw(number + 70), silence_draw(number + 90);
   test::Deviation worst;
   int runs = 0, tried = 0, rejected = 0, graphs = 0, pipelines = 0, divided = 0;
   for (; runs < draws && tried < 8 * draws; ++tried) {
@@ -177,6 +181,7 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
           config.mesh.tensor == 1 && config.mesh.pipeline == 1 && config.mesh.context == 1 && !family.decoder.experts;
       if (one && draw.coin()) fit_graphs(config);
     }
+    if (!config.device.cuda_graphs) test::draw_silence(silence_draw, config, files);
     const test::Curve expected = test::plain_curve(config, world);
     if (!well_conditioned(config, expected, world)) {
       ++rejected;

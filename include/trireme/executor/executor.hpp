@@ -69,6 +69,8 @@ struct StepInput {
   std::span<const nn::Microbatch> microbatches;
   double lr = 0;
   std::int64_t updates = 0;  ///< applied before this step: Adam's count
+  /// Some target of the global batch counts, the same on all ranks. False: there is no loss, and nothing is updated.
+  bool counts = true;
 };
 
 /// What the host lane has done.
@@ -87,7 +89,7 @@ struct RowsMoved {
 };
 
 struct StepResult {
-  double loss = 0;       ///< cross-entropy, mean over the counted targets of the global batch
+  double loss = 0;       ///< cross-entropy, mean over the counted targets of the global batch; NaN without any
   double own_loss = 0;   ///< of a forward in Mode::evaluate: the sum of this rank's microbatch alone
   double z_loss = 0;     ///< weighted, mean alike: training minimises the sum of both
   double grad_norm = 0;  ///< global L2 norm before clipping
@@ -96,7 +98,9 @@ struct StepResult {
   /// those of dense layers.
   std::vector<std::vector<std::int64_t>> expert_tokens{};
   std::vector<RowsMoved> expert_rows{};  ///< with mesh.expert > 1: of this rank, by block and microbatch
-  bool skipped = false;                  ///< loss or norm was not finite: nothing was updated, on any rank
+  /// Nothing was updated, on any rank: loss or norm was not finite, or no target counted.
+  bool skipped = false;
+  bool without_targets = false;  ///< no target counted
   /// Compute lane without work: waiting for communication, or doing it where there are no lane threads.
   double exposed_seconds = 0;
   double pipeline_wait_seconds = 0;  ///< the same of messages between pipeline ranks; not in `exposed_seconds`

@@ -44,7 +44,8 @@ struct RunRecord {
   /// finite number are left out.
   std::map<std::string, Points> series;
   std::vector<double> starts;                                         ///< first steps of the starts after the first
-  std::int64_t skipped = 0, not_finite = 0;                           ///< steps
+  std::int64_t skipped = 0, not_finite = 0;                           ///< steps that had targets
+  std::int64_t without_targets = 0;                                   ///< steps, skipped as no target counted
   std::map<std::string, std::map<std::string, double>> bytes, calls;  ///< of a step: by group and operation
   std::vector<RankTimes> ranks;
   std::optional<TracedStep> trace;

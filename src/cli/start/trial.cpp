@@ -91,13 +91,17 @@ config::RunConfig trial_of(config::RunConfig config, std::int64_t steps, const s
 
 std::string trial_verdict(const config::RunConfig& config, int ranks, const std::string& output) {
   const report::RunRecord run = report::read_run(output);
-  const report::Points& losses = run.series.at("loss");
+  const report::Points& steps = run.series.at("step");
+  const auto found = run.series.find("loss");
+  const std::string losses =
+      found == run.series.end() ? "no loss"
+                                : fmt::format("loss {:.4f} to {:.4f}", found->second.front().y, found->second.back().y);
   const double seconds = usual_step_seconds(run);
   const double tokens = static_cast<double>(config.batch.global * config.data.seq_len);
-  std::string text =
-      fmt::format("\ntry: {} of {} steps trained, loss {:.4f} to {:.4f}{}; nothing is kept\n", losses.size(),
-                  config.train.steps, losses.front().y, losses.back().y,
-                  run.skipped > 0 ? fmt::format(", {} steps were skipped (not finite)", run.skipped) : "");
+  std::string text = fmt::format(
+      "\ntry: {} of {} steps trained, {}{}{}; nothing is kept\n", steps.size(), config.train.steps, losses,
+      run.skipped > 0 ? fmt::format(", {} steps were skipped (not finite)", run.skipped) : "",
+      run.without_targets > 0 ? fmt::format(", {} steps were skipped (no target counts)", run.without_targets) : "");
   text += fmt::format(
       "try: speed: {:.3g} s a step after the first, {} tokens/s ({} a rank): {} steps take {}, without evaluations and "
       "saves\n",

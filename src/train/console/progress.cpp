@@ -7,19 +7,28 @@
 
 namespace trireme::train {
 
+namespace {
+
+std::string loss_text(const StepRow& row, int digits) {
+  return row.counts() ? fmt::format("{:.{}f}", row.loss, digits) : "none";
+}
+
+}  // namespace
+
 std::string terminal_line(const StepRow& row, std::int64_t steps, double seconds_left) {
   const std::string load = row.expert_load ? fmt::format("  expert load {:.2f}x", row.expert_load->max) : "";
-  return fmt::format("step {}/{}  loss {:.4f}  grad norm {:.3f}{}  {} tokens/s  {} left{}", row.step, steps, row.loss,
-                     row.grad_norm, load, to_short_text(row.tokens_per_second), duration_text(seconds_left),
-                     row.skipped ? "  SKIPPED: not finite" : "");
+  const char* const why = row.counts() ? "  SKIPPED: not finite" : "  SKIPPED: no target counts";
+  return fmt::format("step {}/{}  loss {}  grad norm {:.3f}{}  {} tokens/s  {} left{}", row.step, steps,
+                     loss_text(row, 4), row.grad_norm, load, to_short_text(row.tokens_per_second),
+                     duration_text(seconds_left), row.skipped ? why : "");
 }
 
 std::string plain_line(const StepRow& row, std::int64_t steps, double seconds_left) {
   const std::string load = row.expert_load ? fmt::format(" expert_load_max={:.3f}", row.expert_load->max) : "";
   return fmt::format(
-      "step={} loss={:.6f} grad_norm={:.5f} lr={:.4g} tokens_per_second={:.0f} step_seconds={:.4f} epoch={:.3g} "
+      "step={} loss={} grad_norm={:.5f} lr={:.4g} tokens_per_second={:.0f} step_seconds={:.4f} epoch={:.3g} "
       "steps={} seconds_left={:.0f}{}{}",
-      row.step, row.loss, row.grad_norm, row.lr, row.tokens_per_second, row.step_seconds, row.epoch, steps,
+      row.step, loss_text(row, 6), row.grad_norm, row.lr, row.tokens_per_second, row.step_seconds, row.epoch, steps,
       seconds_left, load, row.skipped ? " skipped=true" : "");
 }
 

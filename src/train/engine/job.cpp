@@ -223,7 +223,8 @@ executor::StepResult Job::step(const data::StepBatch& batch, double lr, bool las
         microbatch_of(tokens, config_, count > 0 ? 1.0 / count : 0.0, options_.device, model_.part.context));
     add_losses(config_, microbatches.back());
   }
-  executor::StepResult result = executor_->run({.microbatches = microbatches, .lr = lr, .updates = updates_}, last);
+  executor::StepResult result =
+      executor_->run({.microbatches = microbatches, .lr = lr, .updates = updates_, .counts = count > 0}, last);
   if (!result.skipped) ++updates_;
   step_traffic_ = traffic_.take(steps_++);
   step_is_first_after_rest_ = last;

@@ -29,8 +29,7 @@ void add_traffic(std::vector<Scalar>& curves, const comm::TrafficTable& table) {
 }  // namespace
 
 std::vector<Scalar> curves(const StepRow& row) {
-  std::vector<Scalar> curves{{"loss/train", row.loss},
-                             {"optim/grad_norm", row.grad_norm},
+  std::vector<Scalar> curves{{"optim/grad_norm", row.grad_norm},
                              {"optim/lr", row.lr},
                              {"speed/tokens_per_second", row.tokens_per_second},
                              {"speed/tokens_per_second_per_rank", row.tokens_per_second_per_rank},
@@ -42,7 +41,8 @@ std::vector<Scalar> curves(const StepRow& row) {
                              {"progress/target_tokens", number(row.target_tokens)},
                              {"progress/skipped_steps", number(row.skipped_steps)},
                              {"progress/restart_count", number(row.restart_count)}};
-  if (row.z_loss) curves.push_back({"loss/z_loss", *row.z_loss});
+  if (row.counts()) curves.push_back({"loss/train", row.loss});
+  if (row.counts() && row.z_loss) curves.push_back({"loss/z_loss", *row.z_loss});
   if (row.balance_loss) curves.push_back({"loss/balance", *row.balance_loss});
   if (row.router_z_loss) curves.push_back({"loss/router_z_loss", *row.router_z_loss});
   if (row.expert_load) curves.push_back({"experts/load_max", row.expert_load->max});

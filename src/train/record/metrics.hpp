@@ -52,6 +52,9 @@ struct StepRow {
   std::function<std::string(int op)> op_text{};  ///< an op of the step's schedule in words
   device::ProcessSize rss;
   comm::TrafficTable traffic;
+
+  /// Whether there are losses: a step without targets has none.
+  [[nodiscard]] bool counts() const { return !skipped || target_tokens > 0; }
 };
 
 /// One evaluation.

@@ -173,9 +173,9 @@ PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, c
       at::cross_entropy_loss(logits.view({-1, logits.size(2)}), batch.targets.view({-1}), {}, at::Reduction::None, -1);
   const at::Tensor counted = batch.targets >= 0;
   const at::Tensor squares = at::logsumexp(logits, 2).to(at::kDouble).pow(2) * counted;
-  return {.cross_entropy = losses.to(at::kDouble).sum() / counted.sum(),
-          .squared_log_z = squares.sum() / counted.sum(),
-          .router = router};
+  const at::Tensor count = counted.sum().clamp_min(1);
+  return {
+      .cross_entropy = losses.to(at::kDouble).sum() / count, .squared_log_z = squares.sum() / count, .router = router};
 }
 
 Curve plain_train(const config::RunConfig& config, const Parameters& initial, int steps, const std::set<int>& skipped) {
@@ -187,17 +187,20 @@ Curve plain_train(const config::RunConfig& config, const Parameters& initial, in
   Curve curve;
   for (int step = 0; step < steps; ++step) {
     for (auto& [name, value] : parameters) value.mutable_grad() = at::Tensor();
-    const PlainLoss loss = plain_loss(config.model, parameters, data.step(step), fp8);
+    const PlainBatch batch = data.step(step);
+    const bool counts = (batch.targets >= 0).any().item<bool>();
+    const PlainLoss loss = plain_loss(config.model, parameters, batch, fp8);
     const at::Tensor z_loss = config.loss.z_loss * loss.squared_log_z;
     const at::Tensor of_routers =
         config.loss.balance_loss * loss.router.balance + config.loss.router_z_loss * loss.router.squared_log_z;
     (loss.cross_entropy + z_loss + of_routers).backward();
-    curve.losses.push_back(loss.cross_entropy.item<double>());
-    curve.z_losses.push_back(z_loss.item<double>());
+    constexpr double none = std::numeric_limits<double>::quiet_NaN();
+    curve.losses.push_back(counts ? loss.cross_entropy.item<double>() : none);
+    curve.z_losses.push_back(counts || config.loss.z_loss == 0 ? z_loss.item<double>() : none);
     curve.router_losses.push_back(of_routers.item<double>());
     curve.router_margin = std::min(curve.router_margin, loss.router.margin);
     curve.grad_norms.push_back(clip_gradients(parameters, config.optimizer.clip_norm));
-    if (skipped.contains(step)) continue;
+    if (skipped.contains(step) || !counts) continue;
     optimizer.step(plain_learning_rate(config, step));
     step_biases(config.loss.balance_bias_rate, loss.router, parameters);
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <limits>
 #include <string>
 
 namespace trireme::train {
@@ -46,7 +47,17 @@ TEST(PlainLine, IsKeysAndValues) {
             "epoch=10.9 steps=500 seconds_left=190");
   StepRow skipped = row;
   skipped.skipped = true;
+  skipped.target_tokens = 9;
   EXPECT_THAT(plain_line(skipped, 500, 190), EndsWith(" skipped=true"));
+}
+
+TEST(ProgressLines, SayThatAStepWithoutTargetsHasNoLoss) {
+  StepRow silent = row;
+  silent.loss = std::numeric_limits<double>::quiet_NaN();
+  silent.skipped = true;
+  EXPECT_THAT(plain_line(silent, 500, 190), HasSubstr(" loss=none "));
+  EXPECT_THAT(terminal_line(silent, 500, 190), HasSubstr("loss none"));
+  EXPECT_THAT(terminal_line(silent, 500, 190), EndsWith("SKIPPED: no target counts"));
 }
 
 TEST(PlainLine, HasTheLoadOfTheBusiestExpert) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A number that is not finite on one rank: all ranks skip the step alike, and go on as if its update had been zero.
+// A number that is not finite on one rank, or a step in which no target counts: all ranks skip the step alike, and
+// continue as if its update had been zero.
 // ranks: 1 3
 #include <gtest/gtest.h>
 
@@ -119,6 +120,78 @@ TEST_F(Skip, ConsumesItsDataAndLearningRateButNotAdamsCount) {
   const test::Deviation deviation = test::deviation(found, expected);
   EXPECT_LE(deviation.loss, 1e-6);
   EXPECT_LE(deviation.grad_norm, 1e-5);
+}
+
+/// Steps in which no target counts, and steps in which those of some ranks alone do not.
+class Silence : public Skip {
+ protected:
+  /// The samples of steps 0, 3 and 4 are silent, and the first half of those of step 6.
+  [[nodiscard]] config::RunConfig silent_run() const {
+    config::RunConfig config = run(config::SyncPolicy::immediate);
+    const std::int64_t batch = config.batch.global;
+    config.data.train = files_.sources_with_silence(steps * batch, config.data.seq_len, [batch](std::int64_t sample) {
+      const std::int64_t step = sample / batch;
+      return step == 0 || step == 3 || step == 4 || (step == 6 && sample % batch < batch / 2);
+    });
+    config.optimizer.weight_decay = 0.5;
+    config.loss.z_loss = 1e-2;
+    return config;
+  }
+  static inline const std::vector<bool> expected_skips{true, false, false, true, true, false, false, false};
+};
+
+TEST_F(Silence, UpdatesNothingWithoutATargetOnEveryMesh) {
+  const config::RunConfig config = silent_run();
+  const test::Curve expected = test::plain_curve(config, world_);
+  const int n = world_.size();
+  struct Axes {
+    int replicate, tensor, pipeline;
+  };
+  for (const Axes& axes : {Axes{1, 1, 1}, Axes{n, 1, 1}, Axes{1, n == 3 ? 1 : n, 1}, Axes{1, 1, n}})
+    for (const auto policy : {config::SyncPolicy::immediate, config::SyncPolicy::deferred}) {
+      config::RunConfig other = config;
+      other.sync.policy = policy;
+      other.mesh.replicate = axes.replicate;
+      other.mesh.tensor = axes.tensor;
+      other.mesh.pipeline = axes.pipeline;
+      other.batch.micro = config.batch.global / (n * 4);
+      std::vector<at::Tensor> before;
+      const test::Outcome found = test::train_job(other, world_, {.lane_threads = true}, [&](Job& job, int step) {
+        job.finish_updates();
+        const at::Tensor& masters = job.store().master(ParamBlock{0});
+        if (step > 0) {
+          EXPECT_EQ(test::same_bits(before.back(), masters), expected_skips[static_cast<std::size_t>(step)]) << step;
+        }
+        before.push_back(masters.clone());
+      });
+      EXPECT_EQ(found.skipped, expected_skips);
+      EXPECT_TRUE(std::isnan(found.curve.losses[0]) && std::isnan(found.curve.z_losses[0]));
+      const test::Deviation deviation = test::deviation(found.curve, expected);
+      EXPECT_LE(deviation.loss, 1e-6);
+      EXPECT_LE(deviation.grad_norm, 1e-5);
+    }
+}
+
+TEST_F(Silence, MovesNoCorrectionBiasOfARouter) {
+  config::RunConfig config = test::odd_mixture(files_, 2);
+  test::make_glm(config);
+  config.loss.balance_loss = 1e-2;  // has a gradient without targets, too
+  config.batch.micro = config.batch.global / (world_.size() * 4);
+  config.data.train = files_.sources_with_silence(2 * config.batch.global, config.data.seq_len,
+                                                  [&](std::int64_t sample) { return sample >= config.batch.global; });
+  std::vector<at::Tensor> biases, masters;
+  const test::Outcome found = test::train_job(config, world_, {}, [&](Job& job, int) {
+    job.finish_updates();
+    masters.push_back(job.store().master(ParamBlock{0}).clone());
+    for (int b = 0; b < job.model().param_blocks(); ++b)
+      if (const at::Tensor& bias = job.store().choice_bias(ParamBlock{b}); bias.defined())
+        biases.push_back(bias.clone());
+  });
+  EXPECT_EQ(found.skipped, (std::vector<bool>{false, true}));
+  EXPECT_TRUE(test::same_bits(masters[0], masters[1]));
+  ASSERT_FALSE(biases.empty());
+  for (std::size_t b = 0; b < biases.size() / 2; ++b)
+    EXPECT_TRUE(test::same_bits(biases[b], biases[b + biases.size() / 2]));
 }
 
 }  // namespace
