@@ -21,6 +21,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
+#include "trireme/model/no_decay.hpp"
 #include "trireme/planner/advice.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/rank_bytes.hpp"
@@ -79,6 +80,7 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   const config::Resolved resolved = config::resolve(config, ranks);
   const model::Model model = model::build(config.model, planner::tensor_part(config, resolved, 0));
   model::check_fp8_skip(model, model.part.fp8);
+  model::check_no_decay(model, config.optimizer.no_decay, config::RunConfig{}.optimizer.no_decay);
   const planner::Machine on =
       machine ? *machine : planner::machine_of(config.device.type == config::DeviceType::cuda ? "GPU" : "", Bytes{});
   const planner::Choice choice = planner::choose_sync(config, model, resolved, planner::step_seconds_on(on, ranks));

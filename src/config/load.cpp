@@ -66,7 +66,7 @@ void check_text(std::string_view text, const std::string& name) {
 
 RunConfig parse_run_file(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
   check_text(text, name);
-  Reader reader(name, read_toml(text, name));
+  Reader reader(name, read_toml(text, name), text.starts_with(effective_header));
   for (const std::string& override_text : overrides) reader.set(override_text);
   return reader.finish();
 }

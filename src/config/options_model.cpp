@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sections [model], [optimizer], [lr] and [loss]: what is learned, and how.
 #include <array>
+#include <limits>
 
 #include "config/rope_scaling.hpp"
 #include "config/section.hpp"
@@ -139,6 +140,7 @@ std::vector<Option> loss_options() {
 }
 
 std::vector<Option> optimizer_options() {
+  constexpr double smallest_normal = std::numeric_limits<float>::min();
   Section<Optimizer> s("optimizer", &RunConfig::optimizer);
   s.custom(
       "name", "adamw",
@@ -152,7 +154,8 @@ std::vector<Option> optimizer_options() {
   s.number("lr", &Optimizer::lr, at_least(0), "peak learning rate");
   s.number("beta1", &Optimizer::beta1, from_to_below(0, 1), "decay rate of the first moment");
   s.number("beta2", &Optimizer::beta2, from_to_below(0, 1), "decay rate of the second moment");
-  s.number("eps", &Optimizer::eps, at_least(0), "epsilon added to the square root of the second moment");
+  // A smaller one is a subnormal number or 0 in fp32, and the update of a parameter without gradient is 0 / 0.
+  s.number("eps", &Optimizer::eps, at_least(smallest_normal), "epsilon added to the square root of the second moment");
   s.number("weight_decay", &Optimizer::weight_decay, at_least(0), "decoupled weight decay");
   s.custom(
       "no_decay", "strings", [](const Value& value, Optimizer& optimizer) { return read(value, optimizer.no_decay); },

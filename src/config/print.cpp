@@ -3,6 +3,7 @@
 // Run files, help and docs/run-file.md from the table of options.
 #include <fmt/core.h>
 
+#include "config/reader.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/options.hpp"
 
@@ -21,7 +22,7 @@ std::string availability(const Option& option) { return option.not_yet ? " [not 
 }  // namespace
 
 std::string print_run_file(const RunConfig& config) {
-  std::string text = "# The effective run file: every key, defaults filled in.\n";
+  std::string text(effective_header);
   std::string section;
   for (const Option& option : options()) {
     const Printed value = option.print(config);

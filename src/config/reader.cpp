@@ -66,7 +66,8 @@ bool is_empty_path(const Option& option, const Value& value) {
 
 }  // namespace
 
-Reader::Reader(std::string name, const Fields& sections) : name_(std::move(name)) {
+Reader::Reader(std::string name, const Fields& sections, bool effective)
+    : name_(std::move(name)), effective_(effective) {
   for (const Field& section : sections) take_section(section);
 }
 
@@ -135,6 +136,7 @@ RunConfig Reader::finish() {
   require_keys();
   complete(config_);
   apply_rules();
+  check_written_end_step();
   raise();
   return config_;
 }
@@ -172,6 +174,21 @@ void Reader::apply_rules() {
       refuse(place_of(key), key, *broken);
     }
   }
+}
+
+/// A run whose end_step follows from train.steps may be the first steps of a longer one; one that is written out is the
+/// end of the schedule.
+void Reader::check_written_end_step() {
+  const auto written = given_.find("lr.end_step");
+  if (written == given_.end() || refused_.contains("lr.end_step")) return;
+  if (effective_ && written->second.place.line > 0) return;
+  const Lr& lr = config_.lr;
+  if (lr.schedule == LrSchedule::wsd && lr.end_step == config_.train.steps &&
+      lr.warmup_steps + lr.wsd_decay_steps > *lr.end_step)
+    refuse(written->second.place, "lr.end_step",
+           fmt::format("the decay never begins: warmup_steps {} + wsd_decay_steps {} go beyond end_step {}; set fewer, "
+                       "or remove lr.end_step for the first steps of a longer run",
+                       lr.warmup_steps, lr.wsd_decay_steps, *lr.end_step));
 }
 
 Place Reader::place_of(const std::string& key) const {

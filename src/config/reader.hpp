@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/config/options.hpp"
@@ -13,10 +14,14 @@
 
 namespace trireme::config {
 
+/// The first line of an effective run file.
+inline constexpr std::string_view effective_header = "# The effective run file: every key, defaults filled in.\n";
+
 /// Turns the sections of a run file and the overrides into a configuration, collecting every mistake on the way.
 class Reader {
  public:
-  Reader(std::string name, const Fields& sections);
+  /// effective: what print_run_file wrote, which has every key, given or not.
+  Reader(std::string name, const Fields& sections, bool effective = false);
 
   /// Puts `section.key=value` in the place of what the file says.
   void set(const std::string& override_text);
@@ -38,12 +43,14 @@ class Reader {
   void read_values();
   void require_keys();
   void apply_rules();
+  void check_written_end_step();
   void refuse(const Place& place, const std::string& key, const std::string& message);
   [[nodiscard]] bool is_given(const std::string& key) const { return given_.contains(key); }
   [[nodiscard]] Place place_of(const std::string& key) const;
   void raise() const;
 
   std::string name_;
+  bool effective_;
   std::map<std::string, Value> given_;  ///< by "section.key"
   std::set<std::string> refused_;
   std::vector<Mistake> mistakes_;

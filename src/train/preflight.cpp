@@ -24,6 +24,7 @@
 #include "trireme/config/names.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/device/gpus.hpp"
+#include "trireme/model/no_decay.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/pipeline.hpp"
 #include "trireme/planner/time/predict.hpp"
@@ -117,6 +118,18 @@ void hint_at_files(const config::RunConfig& config, const model::Model& model, c
   if (!files.empty()) log::info(files);
 }
 
+/// A run that is shorter than warm-up and decay is taken for the first steps of a longer one.
+void hint_at_schedule(const config::RunConfig& config) {
+  const config::Lr& lr = config.lr;
+  const std::int64_t end = lr.end_step.value_or(config.train.steps);
+  if (lr.schedule != config::LrSchedule::wsd || lr.warmup_steps + lr.wsd_decay_steps <= end) return;
+  log::warning(
+      fmt::format("lr.schedule = \"wsd\": the learning rate never decays, since lr.warmup_steps {} + "
+                  "lr.wsd_decay_steps {} go beyond "
+                  "the last step, {}; set fewer, or more train.steps",
+                  lr.warmup_steps, lr.wsd_decay_steps, end));
+}
+
 /// Whether the run writes or reads a checkpoint: what it needs is looked for before it begins.
 bool needs_hdf5(const config::RunConfig& config) {
   const config::Checkpoint& options = config.checkpoint;
@@ -142,7 +155,7 @@ std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
   config::require_trainable(complete);
   const model::Model model = model::build(complete.model, planner::tensor_part(complete, mesh, 0));
   model::check_fp8_skip(model, model.part.fp8);
-  if (mesh.pipeline > 1) (void)planner::build_pipeline_plan(complete, mesh);
+  model::check_no_decay(model, config.optimizer.no_decay, config::RunConfig{}.optimizer.no_decay);
   const bool gpu = complete.device.type != config::DeviceType::cpu && !device::probe_gpus().gpus.empty();
   if (const std::optional<config::Sync> saved = saved_policy(complete, mesh)) {
     config.sync = *saved;
@@ -155,6 +168,8 @@ std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
     if (!choice.reason.empty()) log::info(choice.reason);
   }
   complete.sync = config.sync;
+  if (mesh.pipeline > 1) (void)planner::build_pipeline_plan(complete, mesh);
+  hint_at_schedule(config);
   if (gpu)
     check_host_memory(planner::predict_memory(planner::computing_on(complete, true), mesh), node_ranks,
                       checkpoint::available_host_memory());

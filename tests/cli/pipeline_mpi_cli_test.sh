@@ -152,3 +152,23 @@ export TRIREME_FAULT=grad.reduce:nan:1:3
 job 2 train run.toml "${pipeline[@]}"
 expect_done
 json_check 'assert [r["skipped_steps"] for r in rows] == [0, 0, 0, 1, 1, 1]' out/metrics.jsonl
+rm -r out
+
+# sync.policy = "auto" is chosen for a pipeline, by plan and train alike; a run changes between pipeline, dp and auto.
+auto=(--set sync.policy=auto --set memory.budget=1GiB --set checkpoint.at_end=true)
+unset TRIREME_FAULT
+program plan run.toml --ranks 2 "${pipeline[@]}" "${auto[@]}"
+expect_done
+grep -q 'taken: the fastest that fits' out.txt || fail 'plan chooses no policy'
+job 2 train run.toml --set model.layers=4 "${auto[@]}" --set train.steps=2
+expect_done
+job 2 train run.toml "${pipeline[@]}" "${auto[@]}" --set train.steps=4
+expect_done
+grep -q 'sync.policy = auto under memory.budget' err.txt || fail 'train chooses no policy'
+job 2 train run.toml "${pipeline[@]}" --set checkpoint.at_end=true --set train.steps=5
+expect_done
+job 2 train run.toml "${pipeline[@]}" "${auto[@]}"
+expect_done
+json_check 'assert [r["step"] for r in rows] == list(range(1, 7))' out/metrics.jsonl
+job 2 train run.toml "${pipeline[@]}" "${auto[@]}" --set memory.budget=10KiB --set run.output=small
+expect_end 2 'sync.policy = "auto": no policy fits memory.budget'

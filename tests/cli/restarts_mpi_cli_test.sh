@@ -131,6 +131,19 @@ expect_done
 kill -KILL $(processes_of $first)
 wait $first 2>/dev/null || true
 
+# A fork with checkpoint.data = restart begins at the first sample of the same data; the job that is requeued continues.
+fork=(--set run.output=fork --set checkpoint.resume=stands/checkpoints/step-00000002 --set checkpoint.data=restart
+      --set checkpoint.every=1 --set checkpoint.keep=9)
+samples() { program inspect "fork/checkpoints/step-0000000$1"; grep -oE '[0-9]+ samples' out.txt; }
+job 2 train run.toml "${fork[@]}" --set train.steps=3
+expect_done
+grep -q 'restart: another run begins with this checkpoint; starting at the first sample' err.txt || fail 'a fork does not restart its data'
+[[ $(samples 3) == '16 samples' ]] || fail "a fork is at $(samples 3)"
+job 2 train run.toml "${fork[@]}" --set train.steps=4 --set checkpoint.resume=auto
+expect_done
+grep -q 'restart is not needed' err.txt || fail 'no line that nothing restarts'
+[[ $(samples 4) == '32 samples' ]] || fail "the resumed fork is at $(samples 4)"
+
 # Libraries that are others than those it was built with: what was found, what is needed.
 if command -v cc >/dev/null; then
   echo 'int H5get_libversion(unsigned *a, unsigned *b, unsigned *c) { *a = 1; *b = 99; *c = 7; return 0; }' >hdf5.c

@@ -173,6 +173,32 @@ TEST(Rules, WarmupAndDecayFitBeforeTheEndStep) {
   EXPECT_THAT(mistakes_with({"lr.wsd_decay_steps=5"}), HasSubstr("have no effect with schedule \"cosine\""));
 }
 
+TEST(Rules, AWrittenEndStepLeavesRoomForTheDecay) {
+  const std::vector<std::string> wsd{"lr.schedule=wsd", "lr.warmup_steps=5", "lr.wsd_decay_steps=6", "train.steps=10"};
+  EXPECT_EQ(mistakes_with(wsd), "");
+  std::vector<std::string> written = wsd;
+  written.emplace_back("lr.end_step=10");
+  EXPECT_THAT(mistakes_with(written), HasSubstr("the decay never begins: warmup_steps 5 + wsd_decay_steps 6"));
+  written.back() = "lr.end_step=11";
+  EXPECT_EQ(mistakes_with(written), "");
+}
+
+TEST(Rules, AnEffectiveRunFileOfAFewStepsIsReadAgain) {
+  const std::string run =
+      "[model]\nvocab_size=9\nhidden_size=8\nintermediate_size=8\nlayers=1\nheads=2\n[data]\n"
+      "train=\"a\"\nseq_len=8\n[batch]\nglobal=1\nmicro=1\n[train]\nsteps=3\n";
+  const std::vector<std::string> wsd{"lr.schedule=wsd", "lr.warmup_steps=5", "lr.wsd_decay_steps=6"};
+  const std::string effective = print_run_file(parse_run_file(run, "run.toml", wsd));
+  EXPECT_EQ(parse_run_file(effective, "run.toml").lr.end_step, 3);
+  EXPECT_THROW((void)parse_run_file(effective, "run.toml", {"lr.end_step=3"}), ConfigError);
+}
+
+TEST(Rules, EpsilonOfTheOptimizerIsANormalNumberInFp32) {
+  for (const char* eps : {"0", "1e-50", "1e-39"})
+    EXPECT_THAT(mistakes_with({std::string("optimizer.eps=") + eps}), HasSubstr("optimizer.eps"));
+  EXPECT_EQ(mistakes_with({"optimizer.eps=1.2e-38"}), "");
+}
+
 TEST(Rules, AFewStepsOfALongRunAreAllowed) {
   EXPECT_EQ(mistakes_with({"lr.warmup_steps=10"}), "");
   EXPECT_EQ(mistakes_with({"lr.warmup_steps=2000", "train.steps=3"}), "");

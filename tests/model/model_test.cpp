@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/message_of.hpp"
+#include "trireme/model/no_decay.hpp"
 
 namespace trireme::model {
 namespace {
@@ -111,6 +112,22 @@ TEST(Find, FindsEveryParameterWhereItLies) {
   }
   EXPECT_EQ(model.elements(), elements);
   EXPECT_EQ(model.find("lm_head.bias"), std::nullopt);
+}
+
+TEST(CheckNoDecay, NamesGlobsOfAUserThatFitNoParameter) {
+  const Model model = build({.vocab_size = 97, .hidden_size = 16, .intermediate_size = 24, .layers = 2, .heads = 2});
+  const std::vector<std::string> defaults = config::RunConfig{}.optimizer.no_decay;
+  EXPECT_NO_THROW(check_no_decay(model, defaults, defaults)) << "no biases here: a default may fit nothing";
+  EXPECT_NO_THROW(check_no_decay(model, {"*norm*", "*embed*"}, defaults));
+  try {
+    check_no_decay(model, {"*nrom*", "*norm*", "*.w"}, defaults);
+    FAIL();
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("\"*nrom*\" fits no parameter"), std::string::npos) << text;
+    EXPECT_NE(text.find("\"*.w\""), std::string::npos) << text;
+    EXPECT_EQ(text.find("\"*norm*\""), std::string::npos) << text;
+  }
 }
 
 }  // namespace

@@ -152,21 +152,30 @@ void Checkpointing::keep_generation(const std::string& path, const checkpoint::M
 /// Refuses other data than the run was trained on, or begins at their first sample where the run file says so.
 void Checkpointing::check_data(const std::string& path, checkpoint::State& state) const {
   if (state.data.empty()) return;  // imported: trained on none
+  const bool restarts = job_.config().checkpoint.data == config::DataOnResume::restart;
+  const auto restart = [&](const char* why) {
+    if (world_.rank() == 0)
+      log::warning(fmt::format("checkpoint.data = restart: {}; starting at the first sample", why));
+    state.samples = 0;
+    state.taken.clear();
+  };
   const std::vector<std::string> lines = checkpoint::differences(state.data, data_);
-  if (lines.empty()) return;
+  if (lines.empty()) {
+    if (restarts && path == job_.config().checkpoint.resume) return restart("another run begins with this checkpoint");
+    if (restarts && world_.rank() == 0)
+      log::info("checkpoint.data = restart is not needed: the training data is the checkpoint's, and continues");
+    return;
+  }
   if (state.run_id.empty()) {
     const bool differs = !checkpoint::differences(state.data, data_metadata(job_.config(), true)).empty();
     if (!mpi::any_rank(world_, differs)) return;
   }
-  if (job_.config().checkpoint.data == config::DataOnResume::keep_going)
+  if (!restarts)
     throw CheckpointError(
         fmt::format("{} was trained on other data: {}. Give the token files and [data] as they were, or set "
                     "checkpoint.data = restart to begin at the first sample of what is there now.",
                     path, join(lines, "; ")));
-  if (world_.rank() == 0)
-    log::warning("checkpoint.data = restart: training data changed; starting at its first sample");
-  state.samples = 0;
-  state.taken.clear();
+  restart("training data changed");
 }
 
 /// What of the run file is another than when the checkpoint was saved, and was not refused: it is in force from here
