@@ -93,7 +93,7 @@ std::vector<Change> changes(const config::RunConfig& config) {
       {"sync.reshard_after_forward = true"},
       {"sync.reshard_after_backward = true"},
       {"sync.prefetch_bytes = 0", "gathers are waited for"},
-      {"memory.recompute = \"selective\""},
+      {"memory.recompute = \"selective\"", "norms and SwiGLU again"},
       {"memory.recompute = \"block\""},
       {"memory.activation_offload = true"},
       {"memory.offload = \"optimizer\"", "the host's cores update"},

@@ -115,6 +115,14 @@ TEST(Verdict, IsOneLineWithTheFiguresThatCount) {
   EXPECT_THAT(text, ::testing::MatchesRegex("fits: .* of 8.03B parameters on 8 ranks of h100 \\(1 node; 1 x 8 x 1\\), "
                                             "[0-9.]+k tokens/s, MFU [0-9.]+%, [0-9.]+ GiB of 67.1 GiB a rank, host "
                                             "memory 0 B of 1.64 TiB a node\n"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("uncalibrated")));
+  config.mesh.tensor = 2;
+  const Prediction divided = predict(config, 8, machine);
+  EXPECT_THAT(verdict_text(config, divided, machine), HasSubstr("k tokens/s (uncalibrated), MFU"));
+  EXPECT_THAT(to_text(divided, machine), HasSubstr("uncalibrated: no run with tensor parallelism on these GPUs"));
+  EXPECT_THAT(to_text(divided, load_machine("h200")), HasSubstr("uncalibrated")) << "fitted to runs of one GPU";
+  EXPECT_THAT(to_text(divided, load_machine("h100-efa")), ::testing::Not(HasSubstr("uncalibrated")));
+  config.mesh.tensor = 1;
   config.batch.micro = 8;
   EXPECT_THAT(verdict_text(config, predict(config, 8, machine), machine), HasSubstr("GiB of 67.1 GiB (TOO LARGE) a"));
   config.batch.micro = 1;
