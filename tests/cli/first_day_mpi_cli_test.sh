@@ -47,6 +47,19 @@ program init --from model --data data.bin --ranks 1 --seq-len 32 -o beside.toml
 expect_done
 grep -q '^tokenizer = "hf:model/tokenizer.json" ' beside.toml || fail 'the tokenizer beside a config.json is not that of the run'
 grep -q '^vocab_size = 257 ' beside.toml || fail 'a tokenizer beside a config.json shrinks its vocabulary'
+# Tokens of another tokenizer: two bytes for a vocabulary that needs four, or ids that fill a corner of it; no tokenizer.
+sed 's/"vocab_size": *[0-9]*/"vocab_size": 128256/' model/config.json >model/large.json
+head -c "$(($(stat -c %s data.bin) / 4 * 4))" data.bin >even-words.bin
+head -c "$(($(stat -c %s data.bin) / 4 * 4 - 2))" data.bin >odd-words.bin
+for data in even-words.bin odd-words.bin; do
+  program init --from model/large.json --data "$data" --ranks 1 --seq-len 32 -o other.toml
+  expect_end 3 "$data: tokens of two bytes, made for a vocabulary of at most 65,536 ids; this model has 128256"
+done
+mkdir bare && sed 's/"vocab_size": *[0-9]*/"vocab_size": 5000/' model/config.json >bare/config.json
+program init --from bare --data data.bin --ranks 1 --seq-len 32 -o bare.toml
+expect_done
+grep -q 'warning.* --from bare: there is no tokenizer with the model' err.txt || fail 'a model without a tokenizer is not named'
+grep -q 'warning.* data.bin: none of .* tokens in a sample has an id above .* vocabulary of 5000' err.txt || fail 'no warning of other ids'
 program plan anew.toml --ranks 1
 expect_done
 program init --from tinny --tokenizer bytes --data data.bin --ranks 2 -o other.toml

@@ -14,11 +14,13 @@
 #include "cli/init/first_run_file.hpp"
 #include "cli/init/gpu_machines.hpp"
 #include "cli/init/named_models.hpp"
+#include "cli/init/token_checks.hpp"
 #include "cli/plan_time.hpp"
 #include "cli/start/front_page.hpp"
 #include "cli/start/numbers.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/config/load.hpp"
@@ -58,6 +60,15 @@ std::string names_of_models() {
   return join(names, ", ");
 }
 
+/// A run without a tokenizer cannot generate text, nor can its exports.
+void warn_without_tokenizer(const InitArguments& arguments, const config::RunConfig& config) {
+  if (!config.data.tokenizer.empty() || !arguments.tokenizer.empty()) return;
+  log::warning(fmt::format(
+      "--from {}: there is no tokenizer with the model, so the run file and exports have none; give the one that made "
+      "the data with --tokenizer hf:PATH, spm:PATH or bytes",
+      arguments.from));
+}
+
 /// [model] of the run file, its sizes, and the longest sequence that --seq-len may leave out.
 void choose_model(const InitArguments& arguments, FirstRun& run, std::string& about) {
   config::RunConfig& config = run.config;
@@ -79,6 +90,7 @@ void choose_model(const InitArguments& arguments, FirstRun& run, std::string& ab
     const files::path folder = files::path(path).parent_path();
     config.data.tokenizer = tokenizer::spec_in_directory(folder.empty() ? "." : folder.string());
     about = fmt::format("The model of {}, from scratch", path);
+    warn_without_tokenizer(arguments, config);
   } else if (there(arguments.from)) {
     const checkpoint::Weights weights = checkpoint::Weights::open(arguments.from);
     weights.warn_of_unread_keys();
@@ -89,6 +101,7 @@ void choose_model(const InitArguments& arguments, FirstRun& run, std::string& ab
     config.data.tokenizer = checkpoint::is_checkpoint(arguments.from) ? weights.generation().tokenizer
                                                                       : tokenizer::spec_in_directory(arguments.from);
     about = fmt::format("Continues from the weights of {}", arguments.from);
+    warn_without_tokenizer(arguments, config);
   } else {
     throw ConfigError(
         fmt::format("--from {}: no such file or folder, and no name; give a config.json, a Hugging Face directory, a "
@@ -125,13 +138,12 @@ void choose_data(const InitArguments& arguments, FirstRun& run, Reasons& reasons
     if (there(validation)) data.validation.push_back({.path = validation});
   }
   const auto samples_of = [&](const std::vector<config::TokenSource>& sources) {
+    refuse_two_byte_tokens(sources, data.format, run.sizes.vocab_size);
     std::int64_t samples = 0;
     for (const data::Dataset& dataset :
          data::open_datasets(sources, false, data.format, data.seq_len, run.sizes.vocab_size)) {
       samples += dataset.samples();
-      std::vector<std::int32_t> sample(static_cast<std::size_t>(data.seq_len + 1));
-      for (const std::int64_t at : {std::int64_t{0}, dataset.samples() / 2, dataset.samples() - 1})
-        dataset.read(at, sample);  // ids outside the vocabulary are an error here, not after a queue
+      check_ids(dataset, run.sizes.vocab_size);  // an error here, not after a queue
     }
     return samples;
   };
