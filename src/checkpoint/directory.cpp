@@ -89,12 +89,13 @@ void check_files(const std::string& path, std::span<const SavedFile> files) {
                                       mistakes.messages().size(), files.size(), mistakes.messages().front()));
 }
 
-/// Whether run `run_id` committed the checkpoint at `path`; a damaged one counts as of no run.
-bool is_of_run(const std::string& path, const std::string& run_id) {
+/// The manifest of a checkpoint that run `run_id` committed; "" of any other, and of a damaged one.
+std::string manifest_of_run(const std::string& path, const std::string& run_id) {
   try {
-    return run_id_in(open_manifest_text(path)) == run_id;
+    std::string manifest = open_manifest_text(path);
+    return run_id_in(manifest) == run_id ? manifest : "";
   } catch (const CheckpointError&) {
-    return false;
+    return "";
   }
 }
 
@@ -231,15 +232,37 @@ void set_aside_newer(const std::string& directory, std::int64_t step) {
 }
 
 std::vector<std::string> old_checkpoints(const std::string& saved, const std::string& run_id, std::int64_t keep,
-                                         std::int64_t keep_every, std::int64_t best) {
+                                         std::int64_t keep_every, std::int64_t best, bool in_streak) {
   std::vector<std::string> old;
   std::int64_t kept = 0;
   for (const Found& found : list_checkpoints(fs::path(saved).parent_path().string())) {
     const bool milestone = keep_every > 0 && found.step % keep_every == 0;
-    if ((kept >= keep && milestone) || (found.path != saved && !is_of_run(found.path, run_id))) continue;
-    if (++kept > keep && found.step != best) old.push_back(found.path);
+    if (kept >= keep && milestone) continue;
+    bool skipped = in_streak;
+    if (found.path != saved) {
+      const std::string manifest = manifest_of_run(found.path, run_id);
+      if (manifest.empty()) continue;
+      skipped = skipped_in_a_row_in(manifest) > 0;
+    }
+    if (skipped) {
+      if (found.path != saved && !milestone && found.step != best) old.push_back(found.path);
+    } else if (++kept > keep && found.step != best && !in_streak) {
+      old.push_back(found.path);
+    }
   }
   return old;
+}
+
+std::string newest_without_skipped_steps(const std::string& directory, std::int64_t step) {
+  try {
+    for (const Found& found : list_checkpoints(directory)) try {
+        if (found.step <= step && skipped_in_a_row_in(open_manifest_text(found.path)) == 0) return found.path;
+      } catch (const CheckpointError&) {  // damaged: of no use
+      }
+  } catch (const Error& error) {
+    log::warning(fmt::format("{}: no checkpoint is looked for: {}", directory, error.what()));
+  }
+  return "";
 }
 
 void remove_checkpoint(const std::string& path) {

@@ -273,6 +273,17 @@ std::string run_id_in(std::string_view json) {
   return "";
 }
 
+std::int64_t skipped_in_a_row_in(std::string_view json) {
+  // Among the first keys, whose values are numbers; the run file's text, which may hold anything, comes after "data".
+  constexpr std::string_view key = R"("skipped_in_a_row":)";
+  const std::size_t at = json.substr(0, json.find(R"("data":)")).find(key);
+  if (at == std::string_view::npos) return 0;
+  std::int64_t skipped = 0;
+  const char* begin = json.data() + at + key.size();
+  (void)std::from_chars(begin, json.data() + json.size(), skipped);
+  return skipped;
+}
+
 Manifest parse_manifest(const std::string& name, std::string_view text) {
   try {
     return manifest_of(io::parse_json(name, text));

@@ -137,7 +137,7 @@ class TrainingLoop {
     if (job_.mesh().replicate > 1 && (step + 1) % replica_check_every() == 0) check_replicas(job_);
     if (reporter_.reports(step)) reporter_.report(trained, state_, seconds_since(begin));
     stopping_.took({.step = seconds_since(begin)});
-    skipped_steps_.abort_after_too_many(state_, trained.result, step);
+    skipped_steps_.abort_after_too_many(state_, trained.result, step, config_.checkpoint);
   }
 
   /// Lanes at rest. False when the run has to stop: nothing is reported then. Files that cannot be read stop no run.

@@ -205,6 +205,15 @@ TEST(Manifest, SaysWhoseItIsWithoutBeingParsed) {
   EXPECT_EQ(run_id_in("{}"), "");
 }
 
+TEST(Manifest, SaysWhetherItEndsInSkippedStepsWithoutBeingParsed) {
+  Manifest manifest;
+  manifest.state.run_file = R"("skipped_in_a_row":9)";
+  EXPECT_EQ(skipped_in_a_row_in(to_json(manifest, {})), 0);
+  manifest.state.skipped_in_a_row = 12;
+  EXPECT_EQ(skipped_in_a_row_in(to_json(manifest, {})), 12);
+  EXPECT_EQ(skipped_in_a_row_in("{}"), 0);
+}
+
 TEST(Manifest, WithNumbersWhoseProductsOrSumsOverflowIsRefused) {
   // 20857 * 823698 = 4 * 2^32 + 2: two ranks in 32 bits, as there are files and digests.
   for (const char* mesh :

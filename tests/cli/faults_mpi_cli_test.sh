@@ -148,6 +148,13 @@ fault grad.reduce:nan:1
 job 4 train run.toml --set train.max_skipped_steps=3
 expect_end 6 "3 steps in a row" "train.max_skipped_steps" "optimizer.lr"
 losses 'assert [r["skipped_steps"] for r in rows] == [1, 2, 3]'
+# Saves within them replace no good checkpoint, and the message names the last one.
+rm -rf out
+fault grad.reduce:nan:1:2,grad.reduce:nan:1:3,grad.reduce:nan:1:4
+job 2 train run.toml --set train.max_skipped_steps=3 --set checkpoint.every=1 --set checkpoint.keep=1
+expect_end 6 "3 steps in a row" "The last checkpoint before them is out/checkpoints/step-00000002:"
+"$TRIREME" verify out/checkpoints/step-00000002 >verified.txt || fail "the checkpoint before the skipped steps is gone"
+rm -r out
 
 # A replica that drifts is found in the training, and at the latest before it would be saved.
 fault replica.flip:nan:1:3

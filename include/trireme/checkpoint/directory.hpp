@@ -52,9 +52,14 @@ void remove_checkpoint(const std::string& path);
 
 /// What the run `run_id`, which has just saved `saved`, does not keep beside it when it keeps its `keep` newest
 /// checkpoints, those of every `keep_every`-th step (0: none) and that of step `best`. Only what this run committed
-/// counts, and is among them. Throws ReadError.
+/// counts, and is among them. Checkpoints that end in skipped steps do not count in `keep`: the next save replaces
+/// them. in_streak: `saved` is one of them, and replaces no others. Throws ReadError.
 [[nodiscard]] std::vector<std::string> old_checkpoints(const std::string& saved, const std::string& run_id,
                                                        std::int64_t keep, std::int64_t keep_every,
-                                                       std::int64_t best = -1);
+                                                       std::int64_t best = -1, bool in_streak = false);
+
+/// The newest checkpoint in `directory` up to `step` that does not end in skipped steps; "" where there is none. What
+/// is damaged or cannot be read is left out.
+[[nodiscard]] std::string newest_without_skipped_steps(const std::string& directory, std::int64_t step);
 
 }  // namespace trireme::checkpoint

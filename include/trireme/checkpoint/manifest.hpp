@@ -136,6 +136,8 @@ inline constexpr std::array format_versions{2, 3};
 
 /// State::run_id of a manifest that `to_json` wrote, without reading all of it; "" when it has none.
 [[nodiscard]] std::string run_id_in(std::string_view json);
+/// State::skipped_in_a_row, likewise; 0 when it has none.
+[[nodiscard]] std::int64_t skipped_in_a_row_in(std::string_view json);
 
 /// Reads a manifest that anybody may have written: sizes, ranges, names and paths are checked, and that every element
 /// of every parameter is there once. Throws CheckpointError naming `name` (the file) and what is wrong.

@@ -171,7 +171,8 @@ class Save {
     const bool first = world_.rank() == 0;
     std::vector<std::string> old;
     if (first) try {
-        old = old_checkpoints(final_, manifest_.state.run_id, options_.keep, options_.keep_every, options_.best_step);
+        old = old_checkpoints(final_, manifest_.state.run_id, options_.keep, options_.keep_every, options_.best_step,
+                              manifest_.state.skipped_in_a_row > 0);
       } catch (const Error& error) {
         log::warning(fmt::format("no older checkpoint is removed: {}", error.what()));
       }

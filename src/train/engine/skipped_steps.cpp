@@ -8,9 +8,24 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/checkpoint/directory.hpp"
 #include "trireme/mpi/abort.hpp"
 
 namespace trireme::train {
+namespace {
+
+/// Names the newest checkpoint before the streak: later ones hold the weights that the streak began with.
+std::string checkpoint_before(const config::Checkpoint& options, std::int64_t step) {
+  std::string path = checkpoint::newest_without_skipped_steps(options.directory, step);
+  const bool named = options.resume != "auto" && options.resume != "none";
+  if (path.empty() && named) path = options.resume;
+  if (path.empty()) return "There is no checkpoint of before.";
+  return fmt::format("The last checkpoint before them is {}: resume from it, or from an earlier one, by "
+                     "checkpoint.resume.",
+                     path);
+}
+
+}  // namespace
 
 void SkippedSteps::count(checkpoint::State& state, const executor::StepResult& result, std::int64_t step) {
   if (!result.skipped) {
@@ -32,7 +47,7 @@ void SkippedSteps::count(checkpoint::State& state, const executor::StepResult& r
 }
 
 void SkippedSteps::abort_after_too_many(const checkpoint::State& state, const executor::StepResult& result,
-                                        std::int64_t step) const {
+                                        std::int64_t step, const config::Checkpoint& checkpoints) const {
   if (state.skipped_in_a_row < std::max<std::int64_t>(1, most_)) return;
   if (rank_ != 0) mpi::await_end_of_job();
   const std::string steps =
@@ -45,8 +60,8 @@ void SkippedSteps::abort_after_too_many(const checkpoint::State& state, const ex
         steps, step + 1));
   throw NumericsError(
       fmt::format("{} had a loss or gradient norm that is not finite (train.max_skipped_steps); the last is step {}. "
-                  "Lower optimizer.lr, increase lr.warmup_steps, or skip the data with data.skip_to.",
-                  steps, step + 1));
+                  "{} Lower optimizer.lr, increase lr.warmup_steps, or skip the data with data.skip_to.",
+                  steps, step + 1, checkpoint_before(checkpoints, state.step - state.skipped_in_a_row)));
 }
 
 }  // namespace trireme::train

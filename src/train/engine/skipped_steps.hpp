@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "trireme/checkpoint/manifest.hpp"
+#include "trireme/config/run_config.hpp"
 #include "trireme/executor/executor.hpp"
 
 namespace trireme::train {
@@ -18,10 +19,10 @@ class SkippedSteps {
   /// Updates the counts in `state`. Warns of each step that is not finite, and of the first one without targets. step:
   /// from 0.
   void count(checkpoint::State& state, const executor::StepResult& result, std::int64_t step);
-  /// Throws NumericsError on rank 0 after the last of too many skipped steps in a row; all ranks count alike, so the
-  /// others wait for the end of the job.
-  void abort_after_too_many(const checkpoint::State& state, const executor::StepResult& result,
-                            std::int64_t step) const;
+  /// Throws NumericsError on rank 0 after the last of too many skipped steps in a row, with the last checkpoint before
+  /// them; all ranks count alike, so the others wait for the end of the job.
+  void abort_after_too_many(const checkpoint::State& state, const executor::StepResult& result, std::int64_t step,
+                            const config::Checkpoint& checkpoints) const;
 
  private:
   std::int64_t most_;

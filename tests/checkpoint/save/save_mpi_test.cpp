@@ -124,6 +124,33 @@ TEST_F(Saves, KeepsTheNewestAndTheMilestones) {
   EXPECT_EQ(left, (std::vector<std::int64_t>{35, 30, 20}));
 }
 
+TEST_F(Saves, WithinSkippedStepsPushOutNoneOfBefore) {
+  const auto save_of = [&](std::int64_t step, std::int64_t skipped_in_a_row, std::int64_t keep) {
+    RankShards held(whole(), world_.rank());
+    held.fill(step);
+    State state = state_at(step);
+    state.skipped_in_a_row = skipped_in_a_row;
+    (void)save(world_, held.shards(), state,
+               {.directory = directory_.path(), .keep = keep, .best_step = 30, .base_step = step - 1});
+    MPI_Barrier(world_.handle());  // rank 0 removes old checkpoints after the other ranks have returned
+    std::vector<std::int64_t> left;
+    for (const Found& found : list_checkpoints(directory_.path())) left.push_back(found.step);
+    MPI_Barrier(world_.handle());
+    return left;
+  };
+  using Steps = std::vector<std::int64_t>;
+  EXPECT_EQ(save_of(10, 0, 2), (Steps{10}));
+  EXPECT_EQ(save_of(20, 0, 2), (Steps{20, 10}));
+  EXPECT_EQ(save_of(30, 3, 1), (Steps{30, 20, 10})) << "a lower keep removes nothing now";
+  EXPECT_EQ(save_of(40, 13, 1), (Steps{40, 30, 20, 10})) << "30 is the best one";
+  EXPECT_EQ(save_of(50, 23, 1), (Steps{50, 30, 20, 10})) << "40 has the weights of 50";
+  EXPECT_EQ(newest_without_skipped_steps(directory_.path(), 50), directory_.path() + "/" + step_name(20));
+  EXPECT_EQ(newest_without_skipped_steps(directory_.path(), 10), directory_.path() + "/" + step_name(10));
+  EXPECT_EQ(newest_without_skipped_steps(directory_.path(), 9), "");
+  EXPECT_EQ(save_of(60, 0, 2), (Steps{60, 30, 20}));
+  EXPECT_EQ(save_of(70, 0, 1), (Steps{70, 30}));
+}
+
 TEST_F(Saves, CountsOnlyWhatItsRunCommitted) {
   const auto save_of = [&](const std::string& run_id, std::int64_t step) {
     RankShards held(whole(), world_.rank());
