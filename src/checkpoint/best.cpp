@@ -22,6 +22,12 @@ constexpr std::int64_t most_bytes_of_mark = 4096;
 std::string mark_of(const std::string& directory) { return directory + "/best.json"; }
 std::string link_of(const std::string& directory) { return directory + "/best"; }
 
+/// Discarded where it is longer than a mark is, as after a power cut.
+nlohmann::json read_mark(const std::string& directory) {
+  if (io::status_of(mark_of(directory)).bytes > most_bytes_of_mark) return nlohmann::json::value_t::discarded;
+  return nlohmann::json::parse(io::read_text(mark_of(directory), most_bytes_of_mark), nullptr, false);
+}
+
 /// By another name first, so that there is a link at any moment.
 void put_link(const std::string& directory, const std::string& name) {
   const std::string next = directory + "/.best.next";
@@ -38,7 +44,7 @@ void put_link(const std::string& directory, const std::string& name) {
 
 std::optional<Best> find_best(const std::string& directory, std::int64_t until) {
   if (io::status_of(mark_of(directory)).kind != io::PathKind::file) return std::nullopt;
-  const auto json = nlohmann::json::parse(io::read_text(mark_of(directory), most_bytes_of_mark), nullptr, false);
+  const nlohmann::json json = read_mark(directory);
   if (!json.is_object() || !json.contains("step") || !json.contains("eval_loss") || !json["step"].is_number_integer() ||
       !json["eval_loss"].is_number()) {
     log::warning(fmt::format("{}: is damaged; the best checkpoint is chosen again from the next evaluation on",
@@ -54,6 +60,8 @@ std::optional<Best> find_best(const std::string& directory, std::int64_t until) 
 void mark_best(const std::string& directory, const Best& best) {
   const nlohmann::ordered_json json{
       {"step", best.step}, {"eval_loss", best.loss}, {"checkpoint", step_name(best.step)}};
+  std::error_code error;
+  if (fs::is_symlink(fs::symlink_status(mark_of(directory), error))) fs::remove(mark_of(directory), error);
   io::replace_text(mark_of(directory), json.dump() + "\n");
   (void)fault::point("ckpt.best");
   put_link(directory, step_name(best.step));

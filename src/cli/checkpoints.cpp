@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cli/start/front_page.hpp"
 #include "cli/start/with_mpi.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/output.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/load/load.hpp"
 #include "trireme/checkpoint/load/verify.hpp"
@@ -57,6 +59,16 @@ std::string exported_tokenizer(const ExportArguments& arguments) {
   return weights.generation().tokenizer.empty() ? "" : weights.tokenizer();
 }
 
+/// The directory is replaced as a whole, with whatever of the inputs lies in it.
+void check_output(const ExportArguments& arguments, const std::string& tokenizer) {
+  std::vector<std::string> inputs{arguments.checkpoint};
+  if (!tokenizer.empty() && tokenizer != "bytes") {
+    const std::string file = tokenizer::path_of_spec(tokenizer);
+    inputs.push_back(std::filesystem::path(file).parent_path().string());
+  }
+  io::check_output_is_no_input("export", arguments.directory, inputs);
+}
+
 int export_weights(const ExportArguments& arguments) {
   const checkpoint::Manifest manifest = checkpoint::open_checkpoint(arguments.checkpoint);
   const std::string name = checkpoint::index_path(arguments.checkpoint);
@@ -67,7 +79,9 @@ int export_weights(const ExportArguments& arguments) {
   huggingface::HfWriteOptions options{.dtype = arguments.dtype == "bf16" ? DType::bf16 : DType::fp32,
                                       .overwrite = arguments.overwrite};
   checkpoint::read_generation(name, manifest.state.generation, options);
-  options.tokenizer_files = tokenizer::export_files(exported_tokenizer(arguments));
+  const std::string tokenizer = exported_tokenizer(arguments);
+  check_output(arguments, tokenizer);
+  options.tokenizer_files = tokenizer::export_files(tokenizer);
   huggingface::write_huggingface(
       arguments.directory, model, options, [&](model::ParamRef ref) -> std::span<const float> {
         const model::Parameter& parameter = model[ref];
@@ -86,6 +100,7 @@ int import_weights(const std::string& from, const std::string& path) {
                              fmt::format("import runs on one rank, not on {}. Start it without mpirun.", world.size()),
                              world.rank() == 0);
     mpi::together(world, [&] {
+      io::check_output_is_no_input("import", path, std::vector{from});
       const checkpoint::Weights weights = checkpoint::Weights::open(from);
       weights.warn_of_unread_keys();
       const checkpoint::Saved saved = checkpoint::import_weights(world, weights, path);

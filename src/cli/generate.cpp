@@ -4,19 +4,19 @@
 #include "trireme/train/engine/generate.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdio>
-#include <filesystem>
-#include <iostream>
-#include <iterator>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -30,12 +30,14 @@
 #include "cli/start/with_mpi.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/output.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/checkpoint/save/staging.hpp"
 #include "trireme/mpi/broadcast.hpp"
 #include "trireme/mpi/together.hpp"
 #include "trireme/mpi/topology.hpp"
+#include "trireme/tokenizer/files.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 
 namespace trireme::cli {
@@ -78,10 +80,7 @@ void write_logits(train::Job& job, const std::vector<std::int32_t>& prompt, cons
   mpi::together(world, [&] {
     if (world.rank() != 0) return;
     const std::string bytes(static_cast<const char*>(logits.const_data_ptr()), logits.nbytes());
-    std::error_code unread;  // then writing fails
-    const auto kind = std::filesystem::symlink_status(path, unread).type();
-    const bool replaces = kind == std::filesystem::file_type::regular || kind == std::filesystem::file_type::not_found;
-    replaces ? io::replace_text(path, bytes) : io::write_text(path, bytes);  // a pipe or a device stays what it is
+    io::replace_text(path, bytes);
   });
 }
 
@@ -104,10 +103,24 @@ std::vector<std::int32_t> encode_prompt(const tokenizer::Tokenizer& tokenizer, c
   return ids;
 }
 
+std::string read_standard_input() {
+  std::string text;
+  for (std::array<char, 65536> buffer{};;) {
+    const ssize_t got = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+    if (got == 0) return text;
+    if (got > 0) text.append(buffer.data(), static_cast<std::size_t>(got));
+    if (got < 0 && errno != EINTR)
+      throw EnvironmentError(
+          fmt::format("--prompt -: standard input cannot be read: {}; check the pipe or file", std::strerror(errno)));
+  }
+}
+
 /// All of standard input, which the first rank has. Collective.
 std::string standard_input(const mpi::Communicator& world) {
   std::string text;
-  if (world.rank() == 0) text.assign(std::istreambuf_iterator<char>(std::cin), {});
+  mpi::together(world, [&] {
+    if (world.rank() == 0) text = read_standard_input();
+  });
   return mpi::broadcast_text(world, std::move(text));
 }
 
@@ -116,6 +129,12 @@ void print_now(const std::string& text, bool prints) {
   if (!prints || text.empty()) return;
   fmt::print("{}", text);
   flush_standard_output();
+}
+
+void check_output_is_no_input(const GenerateArguments& arguments) {
+  std::vector<std::string> inputs = io::files_of_model(arguments.model.model);
+  if (!arguments.model.tokenizer.empty()) inputs.push_back(tokenizer::path_of_spec(arguments.model.tokenizer));
+  io::check_output_is_no_input("generate", arguments.logits, inputs);
 }
 
 int generate(const mpi::Communicator& world, const GenerateArguments& arguments) {
@@ -127,6 +146,7 @@ int generate(const mpi::Communicator& world, const GenerateArguments& arguments)
     if (text == "-") text = standard_input(world);
   std::size_t longest = 0;
   mpi::together(world, [&] {
+    if (!arguments.logits.empty()) check_output_is_no_input(arguments);
     weights.emplace(open_weights(arguments.model, world.rank() == 0));
     tokenizer = open_tokenizer(arguments.model, *weights, world.rank() == 0);
     for (const std::string& text : texts)

@@ -57,6 +57,10 @@ std::string marked(const std::string& run_file) {
 
 }  // namespace
 
+std::string search_output(const std::string& run_file, const PlanSearch& arguments) {
+  return arguments.output.empty() ? std::filesystem::path(run_file).stem().string() + "-best.toml" : arguments.output;
+}
+
 void check_search_output(const std::string& path) {
   constexpr std::int64_t longest = 1 << 20;  // of a run file
   const io::PathStatus found = io::status_of(path);
@@ -86,8 +90,7 @@ void add_plan_search(CLI::App& command, PlanSearch& arguments) {
 void plan_search(const config::RunConfig& config, int ranks, const std::string& machine, const std::string& run_file,
                  const PlanSearch& arguments) {
   const planner::Machine on = machine_for_plan(machine);
-  const std::string path =
-      arguments.output.empty() ? std::filesystem::path(run_file).stem().string() + "-best.toml" : arguments.output;
+  const std::string path = search_output(run_file, arguments);
   check_search_output(path);
   const planner::SearchResult result = searched(config, ranks, on);
   fmt::print("{}", planner::to_text(result));

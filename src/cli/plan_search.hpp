@@ -17,6 +17,9 @@ struct PlanSearch {
   std::string output;  ///< where the best run file goes; empty: RUN-best.toml in the working directory
 };
 
+/// Where the best run file goes.
+[[nodiscard]] std::string search_output(const std::string& run_file, const PlanSearch& arguments);
+
 /// Throws ConfigError where `path` is a file other than one that a search wrote and nobody edited since.
 void check_search_output(const std::string& path);
 

@@ -6,12 +6,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/atomic_file.hpp"
+#include "trireme/base/io/file.hpp"
+#include "trireme/base/io/output.hpp"
 #include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/planner/job/job_cost.hpp"
@@ -41,6 +41,16 @@ void write_plan_file(const std::string& path, const std::string& text) {
   file.write(text);
   file.close();
   file.publish();
+}
+
+void check_plan_output(const std::string& path, const config::RunConfig& config, const PlanTime& arguments,
+                       const std::string& run_file) {
+  std::vector<std::string> inputs{run_file, arguments.machine};
+  for (const std::vector<config::TokenSource>& sources : {config.data.train, config.data.validation})
+    for (const config::TokenSource& source : sources) inputs.push_back(source.path);
+  if (!config.model.from.empty())
+    for (std::string& file : io::files_of_model(config.model.from)) inputs.push_back(std::move(file));
+  io::check_output_is_no_input("plan", path, inputs);
 }
 
 planner::Machine machine_for_plan(const std::string& path_or_name) {
@@ -116,8 +126,7 @@ void plan_validate(const PlanTime& arguments) {
   constexpr std::int64_t largest_file = std::int64_t{64} << 20;
   if (opened.bytes > largest_file)
     throw ConfigError(fmt::format("--validate {}: larger than 64 MiB; give fewer rows at once", arguments.validate));
-  std::ifstream file(arguments.validate);
-  const std::string csv{std::istreambuf_iterator<char>(file), {}};
+  const std::string csv = planner::read_small_file("--validate", arguments.validate, largest_file);
   fmt::print("{}", planner::validate(csv, arguments.validate, arguments.fit));
 }
 

@@ -43,6 +43,10 @@ void plan_scaling(const config::RunConfig& config, const std::vector<int>& ranks
 /// The same. Throws ConfigError where none is given.
 [[nodiscard]] planner::Machine machine_for_plan(const std::string& path_or_name);
 
+/// Throws ConfigError where the output `path` is a file that `plan` reads.
+void check_plan_output(const std::string& path, const config::RunConfig& config, const PlanTime& arguments,
+                       const std::string& run_file);
+
 /// Replaces the file at `path`. Throws WriteError.
 void write_plan_file(const std::string& path, const std::string& text);
 

@@ -13,6 +13,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/make_directories.hpp"
+#include "trireme/base/io/output.hpp"
 #include "trireme/report/page.hpp"
 
 namespace trireme::cli {
@@ -21,6 +22,10 @@ namespace {
 int write_report(const std::vector<std::string>& directories, const std::string& path) {
   if (io::status_of(path).kind == io::PathKind::directory)
     throw WriteError(fmt::format("cannot write {}: Is a directory; name a file in it", path));
+  for (const std::string& directory : directories) {
+    const std::vector<std::string> inputs = report::files_of_run(directory);
+    io::check_output_is_no_input("report", path, inputs);
+  }
   std::vector<report::RunRecord> runs;
   for (const std::string& directory : directories) runs.push_back(report::read_run(directory));
   io::make_directory_of(path);

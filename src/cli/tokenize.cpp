@@ -16,8 +16,10 @@
 #include "cli/commands.hpp"
 #include "cli/start/front_page.hpp"
 #include "cli/start/numbers.hpp"
+#include "trireme/base/io/output.hpp"
 #include "trireme/base/seconds.hpp"
 #include "trireme/data/token_file.hpp"
+#include "trireme/tokenizer/files.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -89,6 +91,8 @@ int tokenize(const TokenizeArguments& arguments) {
   options.response = arguments.response;
   options.chat = arguments.chat;
   options.validation = arguments.validation;
+  if (arguments.tokenizer != "bytes")
+    options.tokenizer_files = io::files_of_model(tokenizer::path_of_spec(arguments.tokenizer));
   options.threads =
       arguments.threads > 0 ? arguments.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   options.progress = [progress](std::int64_t bytes, const data::TokenizeCounts& counts) { (*progress)(bytes, counts); };

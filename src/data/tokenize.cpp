@@ -16,7 +16,9 @@
 #include "data/text/stream.hpp"
 #include "data/token_writer.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/output.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/data/token_file.hpp"
 
 namespace trireme::data {
 namespace {
@@ -28,13 +30,29 @@ constexpr std::size_t largest_whole_document = std::size_t{1} << 30;
 /// Lines are handed to the threads in batches of about this size.
 constexpr std::size_t batch_bytes = std::size_t{1} << 18;
 
-void check_arguments(const std::vector<std::string>& inputs, const std::vector<std::string>& outputs) {
+/// Every file that writing `output` replaces or removes; a link under a temporary name is removed itself.
+std::vector<std::string> written_for(const std::string& output) {
+  std::vector<std::string> files{output};
+  std::string tokens = output;
+  if (output.ends_with(".idx")) files.push_back(tokens = output.substr(0, output.size() - 4) + ".bin");
+  files.push_back(mask_path(tokens));
+  for (std::size_t i = 0, finished = files.size(); i < finished; ++i) {
+    const std::string partial = files[i] + ".partial";
+    std::error_code none;
+    if (!std::filesystem::is_symlink(std::filesystem::symlink_status(partial, none))) files.push_back(partial);
+  }
+  return files;
+}
+
+void check_arguments(const std::vector<std::string>& inputs, const TokenizeOptions& options,
+                     const std::vector<std::string>& outputs) {
   if (inputs.empty()) throw ConfigError("tokenize has no text files; name at least one");
-  for (const std::string& input : inputs)
-    for (const std::string& output : outputs) {
-      std::error_code error;
-      if (std::filesystem::equivalent(input, output, error))
-        throw ConfigError(fmt::format("tokenize would replace its own input {}; choose another output", input));
+  std::vector<std::string> read = inputs;
+  std::ranges::replace(read, std::string("-"), std::string("/dev/stdin"));
+  for (const std::string& output : outputs)
+    for (const std::string& file : written_for(output)) {
+      io::check_output_is_no_input("tokenize", file, read);
+      io::check_output_is_no_input("tokenize", file, options.tokenizer_files);
     }
 }
 
@@ -213,7 +231,7 @@ TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::
   const std::vector<std::string> inputs = text::expand_inputs(arguments);
   std::vector<std::string> outputs{output};
   if (options.validation > 0) outputs.push_back(validation_path(output));
-  check_arguments(inputs, outputs);
+  check_arguments(inputs, options, outputs);
   if (!options.chat.empty()) text::check_chat(options.chat, tokenizer);
   Documents documents(tokenizer, output, options);
   text::Ordered<Encoded> work(options.threads, [&](const Encoded& parts) { documents.add(parts); });

@@ -103,7 +103,8 @@ ExportDirectory::ExportDirectory(const std::string& directory)
     : final_(resolved(directory)), partial_(sibling(final_, ".partial")), old_(sibling(final_, ".old")) {
   std::error_code error;
   take_partial();
-  if (!fs::exists(final_, error) && fs::exists(old_, error)) fs::rename(old_, final_, error);  // `exchange` was killed
+  if (!fs::exists(final_, error) && fs::is_directory(fs::symlink_status(old_, error)))
+    fs::rename(old_, final_, error);  // `exchange` was killed
   fs::remove_all(partial_, error);
   must(error, fmt::format("remove {}, left by an earlier export", partial_.string()));
   fs::create_directories(partial_, error);
@@ -113,7 +114,7 @@ ExportDirectory::ExportDirectory(const std::string& directory)
 
 void ExportDirectory::take_partial() {
   if (lock_ >= 0) ::close(lock_);
-  lock_ = ::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  lock_ = ::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   ::close(lock_);
   throw WriteError(fmt::format(

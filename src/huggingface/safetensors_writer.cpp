@@ -10,6 +10,7 @@
 #include "huggingface/safetensors_header.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
+#include "trireme/base/io/output.hpp"
 
 namespace trireme::huggingface {
 
@@ -69,9 +70,7 @@ void SafetensorsWriter::finish() {
   while (current_ < tensors_.size() && tensors_[current_].elements() == 0) ++current_;
   invariant(current_ == tensors_.size(), "every declared value is appended before a safetensors file is finished");
   file_.sync_and_close();
-  std::error_code error;
-  std::filesystem::rename(partial_.path, path_, error);
-  if (error) throw WriteError(fmt::format("{}: cannot rename it from {}: {}", path_, partial_.path, error.message()));
+  io::rename_over(partial_.path, path_);
   partial_.renamed = true;
   const std::string directory = std::filesystem::path(path_).parent_path().string();
   io::sync_directory(directory.empty() ? "." : directory);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string_view>
 #include <utility>
@@ -92,6 +93,9 @@ std::vector<Operation> FlightRecorder::in_flight() const {
 
 bool FlightRecorder::dump(const std::string& path, const std::string& reason) const {
   const Clock::time_point now = Clock::now();
+  std::error_code error;  // a link is not followed, a FIFO not waited for
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(path, error)))
+    std::filesystem::remove(path, error);
   std::ofstream file(path);
   file << fmt::format("{{\"reason\": {},\n \"node\": {},\n \"operations\": [", json_string(reason),
                       json_string(hostname()));

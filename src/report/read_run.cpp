@@ -156,6 +156,15 @@ std::vector<std::string> runs_in(const fs::path& path) {
   return runs;
 }
 
+std::vector<std::string> files_of_run(const std::string& directory) {
+  std::vector<std::string> files;
+  for (const char* name : {"metrics.jsonl", "run.effective.toml", "run.toml", "step_times.json"})
+    files.push_back((fs::path(directory) / name).string());
+  for (int rank = 0; rank < most_traces; ++rank)
+    files.push_back((fs::path(directory) / fmt::format("trace-rank{}.json", rank)).string());
+  return files;
+}
+
 RunRecord read_run(const std::string& directory) {
   if (io::status_of(directory).kind == io::PathKind::file)
     throw ConfigError(

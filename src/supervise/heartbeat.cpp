@@ -51,7 +51,7 @@ void Heartbeat::beat() {
   const Clock::time_point now = Clock::now();
   if (now - beaten_.load() < bounded_duration(timeout_seconds_ / 4)) return;
   beaten_ = now;
-  const int file = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+  const int file = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0666);
   if (file < 0) return;
   (void)::futimens(file, nullptr);
   ::close(file);

@@ -86,6 +86,92 @@ expect_done
 launch bash -c "\"$TRIREME\" generate $checkpoint --prompt ship --tokens 1000 >/dev/full"
 expect_end 8 'Standard output could not be written: No space left on device'
 
+# An output replaces no input, whatever it is called, and no device and no pipe.
+"$TRIREME" export $checkpoint -o whole >/dev/null
+for name in metrics.jsonl run.toml; do
+  cp first/$name before
+  program report first -o first/$name
+  expect_end 2 "report would replace its own input first/$name"
+  cmp before first/$name || fail "the report replaced $name"
+done
+ln first/metrics.jsonl hard
+ln -s first/run.toml soft
+program report first -o hard
+expect_end 2 'would replace its own input first/metrics.jsonl (as hard)'
+program report first -o soft
+expect_end 2 'would replace its own input first/run.toml (as soft)'
+program plan run.toml --ranks 1 --machine h100 --trace run.toml
+expect_end 2 'plan would replace its own input run.toml'
+program plan run.toml --ranks 1 --machine h100 --trace tokens.bin
+expect_end 2 'plan would replace its own input tokens.bin'
+program plan run.toml --ranks 1 --machine h100 --search -o run.toml
+expect_end 2 'plan would replace its own input run.toml'
+program generate whole --prompt a --tokens 1 --logits whole/model.safetensors
+expect_end 2 'generate would replace its own input whole/model.safetensors'
+program generate $checkpoint --prompt a --tokens 1 --logits $checkpoint/shards/dp-00000-tp-00.h5
+expect_end 2 'generate would replace its own input'
+# shellcheck disable=SC2094  # which is what is refused
+program tokenize --tokenizer bytes -o text.txt - <text.txt
+expect_end 2 'tokenize would replace its own input'
+program tokenize --tokenizer hf:whole -o whole/tokenizer.json text.txt
+expect_end 2 'tokenize would replace its own input whole/tokenizer.json'
+program export $checkpoint --tokenizer hf:whole -o whole --overwrite
+expect_end 2 'export would replace its own input whole'
+program import whole -o whole
+expect_end 2 'import would replace its own input whole'
+"$TRIREME" verify $checkpoint >verified.txt || fail 'the checkpoint was changed'
+program report first -o /dev/null
+expect_done
+[[ -c /dev/null ]] || fail '/dev/null is a file'
+mkfifo page
+cat page >read.html &
+program report first -o page
+expect_done
+wait $!
+[[ -p page && $(head -c 9 read.html) == '<!DOCTYPE' ]] || fail "the page that a pipe got: $(head -c 80 read.html)"
+program report first -o page
+expect_end 8 'nothing reads from it'
+program report first -o /dev/full
+expect_end 8 '/dev/full'
+
+# Names of temporary files: a link there is removed itself, a FIFO is not waited for.
+mkdir victim
+touch victim/mine
+ln -s victim .ck.partial
+program import whole -o ck
+expect_done
+[[ -e victim/mine && -f ck/COMMIT && ! -L ck ]] || fail 'import went through a link'
+ln -s victim .ex.partial
+ln -s victim .ex.old
+program export $checkpoint -o ex
+expect_done
+[[ -e victim/mine && -f ex/config.json && ! -L ex ]] || fail 'export went through a link'
+echo other >other.txt
+ln -s other.txt x.bin.partial
+cp text.txt before
+program tokenize --tokenizer bytes -o x.bin text.txt
+expect_done
+mkfifo y.bin.partial
+program tokenize --tokenizer bytes -o y.bin text.txt
+expect_done
+[[ $(<other.txt) == other ]] || fail 'tokenize wrote through a link'
+cmp x.bin y.bin || fail 'the tokens'
+rm -rf out
+mkdir -p out/checkpoints
+ln -s ../../victim out/checkpoints/.step-00000001.partial
+mkfifo out/checkpoints/.write-probe out/step_times.json.partial out/trace-rank0.json.partial
+job 1 train run.toml --set train.steps=2 --set checkpoint.every=1 --set metrics.trace_steps='[1,2]'
+expect_done
+[[ -e victim/mine && -f out/step_times.json && -f out/trace-rank0.json ]] || fail 'temporary files of a run'
+"$TRIREME" verify out/checkpoints/step-00000001 >verified.txt || fail 'a save beside a link'
+rm -rf out
+mkdir out
+ln -s ../text.txt out/.job.lock
+program train run.toml --set train.steps=1
+expect_end 8 'out/.job.lock: is not a regular file'
+cmp text.txt before || fail 'the lock was written through a link'
+rm -rf out page ck ex x.bin* y.bin* hard soft read.html victim before verified.txt other.txt
+
 # A limit on the size of files: exit code 8, and nothing is left behind.
 rm -rf out
 touch out.txt err.txt
@@ -106,7 +192,6 @@ limited 16 tokenize --tokenizer bytes -o large.bin text.txt
 limited 16 tokenize --tokenizer bytes -o large.idx text.txt
 limited 16 plan run.toml --ranks 1 --machine h100 --trace trace.json --set batch.global=128
 limited 16 export $checkpoint -o exported
-"$TRIREME" export $checkpoint -o whole >/dev/null
 listing >before
 limited 4096 import whole -o imported  # 4 MiB: Open MPI needs some itself
 status=0

@@ -148,6 +148,31 @@ launch $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set tr
 expect_done
 [[ $(ls -A out/checkpoints) == step-00000002 || $(ls -A out/checkpoints) == $'.job.lock\nstep-00000002' ]] || fail "left: $(ls -A out/checkpoints)"
 
+# metrics.jsonl cannot be read at a resume: a read error is not its end, and the file is unchanged.
+rm -f rules
+mv out/metrics.jsonl complete.jsonl
+for rule in 'read 0 1-9 EIO' 'read 0 1-9 ESTALE' 'open 0 1-9 EMFILE'; do
+  cp complete.jsonl out/metrics.jsonl
+  rules "$rule /metrics.jsonl"
+  # shellcheck disable=SC2086  # several options in one variable
+  launch $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set train.steps=3
+  expect_end 8 'out/metrics.jsonl: cannot' "${rule##* }"
+  cmp complete.jsonl out/metrics.jsonl || fail "$rule: the history was changed"
+done
+rules 'read 0 1-2 EIO /metrics.jsonl'  # one that passes
+# shellcheck disable=SC2086  # several options in one variable
+launch $MPIEXEC $MPIEXEC_FLAGS -n 2 $injected "$TRIREME" train run.toml --set train.steps=3
+expect_done
+[[ $(head -n 2 out/metrics.jsonl) == $(<complete.jsonl) ]] || fail 'the steps before the resume'
+((3 == $(wc -l <out/metrics.jsonl))) || fail 'the steps after a resume'
+
+# A file system that cannot flush the lock file.
+rm -rf out
+rules 'fsync 0 1 EINVAL .job.lock'
+# shellcheck disable=SC2086  # several words
+launch $injected "$TRIREME" train run.toml --set train.steps=1
+expect_done
+
 # Before the first step: found, and nothing is computed.
 refused() {  # refused RULE TEXT...
   local rule=$1

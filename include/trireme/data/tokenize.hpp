@@ -43,6 +43,8 @@ struct TokenizeOptions {
   std::string chat = {};
   /// The share of the documents that goes to `validation_path(output)`, chosen by `is_validation`; 0: none.
   double validation = 0;
+  /// Other files that are read, none of which the output may replace.
+  std::vector<std::string> tokenizer_files = {};
   int threads = 1;
   std::size_t chunk_bytes = tokenize_chunk_bytes;
   /// Called as the files are read, with their bytes so far, before decompression.

@@ -65,4 +65,7 @@ void read_step_times(RunRecord& run, std::string_view text, const std::string& f
 /// be absent.
 [[nodiscard]] RunRecord read_run(const std::string& directory);
 
+/// The files that `read_run` reads, whether or not they are there.
+[[nodiscard]] std::vector<std::string> files_of_run(const std::string& directory);
+
 }  // namespace trireme::report

@@ -13,6 +13,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/flush.hpp"
 #include "trireme/base/io/open_alone.hpp"
+#include "trireme/base/io/output.hpp"
 #include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/io/truncate.hpp"
 
@@ -40,12 +41,15 @@ std::string remedy(int error) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), partial_(path_ + ".partial") {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path_, ignored)) fail(EISDIR);
-  if (std::filesystem::is_other(path_, ignored))
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  Destination destination = destination_of(path_);
+  if (!destination.replaced)
     throw WriteError(fmt::format("cannot write {}: it is not a regular file; name another one", path_));
-  descriptor_ = Descriptor(open_alone(partial_, O_WRONLY | O_CREAT));
+  target_ = std::move(destination.path);
+  partial_ = target_ + ".partial";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(partial_, ignored))) remove_leftover(partial_);
+  descriptor_ = Descriptor(open_alone(partial_, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK));
   if (descriptor_.get() < 0) fail(errno);
   lock_ = Descriptor(::fcntl(descriptor_.get(), F_DUPFD_CLOEXEC, 0));
   if (truncate(descriptor_.get(), 0) != 0) {  // of a process that was killed
@@ -93,9 +97,9 @@ void AtomicFile::close() {
 
 void AtomicFile::publish() {
   invariant(descriptor_.get() < 0, "a file is closed before it is published");
-  if (::rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
+  rename_over(partial_, target_);
   published_ = true;
-  const auto directory = std::filesystem::path(path_).parent_path();
+  const auto directory = std::filesystem::path(target_).parent_path();
   const Descriptor parent(::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (parent.get() >= 0) ::fsync(parent.get());  // where directories cannot be flushed the rename is durable soon
 }

@@ -10,13 +10,16 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/io/try_again.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/flush.hpp"
+#include "trireme/base/io/output.hpp"
 #include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/io/truncate.hpp"
 
@@ -99,8 +102,30 @@ File File::open(const std::string& path) {
 }
 
 File File::create(const std::string& path) {
-  File file(path, opened_by(path, O_WRONLY | O_CREAT | O_TRUNC));
+  const auto made = [&] { return opened_by(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW); };
+  File file(path, made());
+  if (file.descriptor_.get() < 0 && errno == EEXIST) {
+    remove_leftover(path);
+    file.descriptor_ = made();
+  }
   if (file.descriptor_.get() < 0) cannot_write(path, "create", errno);
+  return file;
+}
+
+File File::open_output(const std::string& path) {
+  constexpr int most_tries = 40;
+  constexpr std::chrono::milliseconds pause{50};  // a reader may start at the same time
+  File file(path, Descriptor{});
+  for (int i = 0; i < most_tries; ++i) {
+    file.descriptor_ = opened_by(path, O_WRONLY | O_NONBLOCK | O_NOCTTY);
+    if (file.descriptor_.get() >= 0 || errno != ENXIO) break;
+    std::this_thread::sleep_for(pause);
+    errno = ENXIO;
+  }
+  if (file.descriptor_.get() < 0 && errno == ENXIO)
+    throw WriteError(fmt::format("{}: cannot open: nothing reads from it; start its reader first", path));
+  if (file.descriptor_.get() < 0) cannot_write(path, "open", errno);
+  (void)::fcntl(file.descriptor_.get(), F_SETFL, O_WRONLY);  // writes wait for the reader as usual
   return file;
 }
 
@@ -215,8 +240,15 @@ void write_text(const std::string& path, const std::string& text) {
   file.sync_and_close();
 }
 
-void replace_text(const std::string& path, const std::string& text) {
+void replace_text(const std::string& name_of_file, const std::string& text) {
   static std::atomic<unsigned> count = 0;
+  const auto [path, replaced] = destination_of(name_of_file);
+  if (!replaced) {
+    File file = File::open_output(path);
+    file.write(std::as_bytes(std::span(text)));
+    file.sync_and_close();
+    return;
+  }
   const std::size_t name = path.find_last_of('/') + 1;  // 0 where there is none
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';

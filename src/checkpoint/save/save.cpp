@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
 
 #include "checkpoint/commit.hpp"
@@ -21,6 +22,7 @@
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/input_file.hpp"
 #include "trireme/base/io/open_alone.hpp"
+#include "trireme/base/io/output.hpp"
 #include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
@@ -118,12 +120,16 @@ class Save {
   void take_temporary() {
     std::error_code error;
     do {
+      if (!fs::is_directory(fs::symlink_status(temporary_, error))) io::remove_leftover(temporary_);
       fs::create_directories(temporary_, error);
-      lock_ = io::Descriptor(io::open_alone(temporary_, O_RDONLY | O_DIRECTORY));
+      lock_ = io::Descriptor(io::open_alone(temporary_, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
     } while (!error && lock_.get() < 0 && errno == ENOENT);  // renamed in between: another one is done
     if (lock_.get() < 0 && errno == EWOULDBLOCK)
       throw WriteError(
           fmt::format("{}: another process is writing it; wait for its end, or give another path", final_));
+    if (lock_.get() < 0)
+      throw WriteError(fmt::format("{}: cannot be created: {}; choose a directory that you may write to", temporary_,
+                                   std::strerror(errno)));
     for (const fs::path& left : io::entries_of(temporary_, error)) fs::remove_all(left, error);
   }
 

@@ -6,15 +6,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "config/toml.hpp"
 #include "planner/time/machine_keys.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/io/file.hpp"
 #include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/text.hpp"
 
@@ -183,6 +183,14 @@ Machine parse_machine(std::string_view text, const std::string& name) {
   }
 }
 
+std::string read_small_file(std::string_view option, const std::string& path, std::int64_t most) {
+  try {
+    return io::read_text(path, most);
+  } catch (const Error& error) {
+    throw ConfigError(fmt::format("{} {}", option, error.what()));
+  }
+}
+
 Machine load_machine(const std::string& path_or_name) {
   std::vector<std::string> names;
   for (const ShippedMachine& machine : shipped_machines()) {
@@ -194,12 +202,10 @@ Machine load_machine(const std::string& path_or_name) {
   if (!opened.kind.empty() || opened.bytes > largest_file)
     throw ConfigError(fmt::format("--machine {}: {}; give a shipped machine's name or a machine file", path_or_name,
                                   opened.kind.empty() ? "it is larger than 1 MiB" : opened.problem()));
-  std::ifstream file(path_or_name);
-  if (!file)
+  if (opened.error == ENOENT || opened.error == ENOTDIR)
     throw ConfigError(fmt::format("--machine {}: no such file, and no shipped machine of that name; shipped are {}",
                                   path_or_name, join(names, ", ")));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return parse_machine(text, path_or_name);
+  return parse_machine(read_small_file("--machine", path_or_name, largest_file), path_or_name);
 }
 
 std::string print_machine(const Machine& machine) {

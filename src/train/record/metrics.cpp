@@ -2,17 +2,20 @@
 #include "train/record/metrics.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 #include <utility>
 
+#include "base/io/json.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/output.hpp"
+#include "trireme/base/io/regular_file.hpp"
 #include "trireme/base/unix_time.hpp"
 #include "trireme/model/model.hpp"
 
@@ -133,33 +136,117 @@ std::string to_json(const EvalRow& row) {
   return out.dump();
 }
 
-KeptLines keep_lines(const std::string& path, std::int64_t keep_steps) {
-  KeptLines kept;
-  refuse_fifo(path);
-  std::ifstream file(path);
-  if (!file) return kept;  // there is none
-  std::string text;
-  std::uintmax_t bytes = 0;
-  bool begins_with_them = true;
-  for (std::string line; std::getline(file, line); bytes += line.size() + 1) {
-    // A kill may have left half a line.
-    const Json row = Json::parse(line, nullptr, false);
+namespace {
+
+constexpr std::size_t longest_line = std::size_t{16} << 20;
+
+/// Turns errors of reading into WriteError: a file that is cut back must never end at a read error.
+template <class Work>
+void reading(Work&& work) {
+  try {
+    work();
+  } catch (const WriteError&) {
+    throw;
+  } catch (const Error& error) {
+    throw WriteError(
+        fmt::format("{} (it is cut back to the restored step, and stays as it is until then)", error.what()));
+  }
+}
+
+/// Calls `visit` with every line, without its end, and whether it has one.
+template <class Visit>
+void for_each_line(const io::File& file, Visit&& visit) {
+  std::string piece, line;
+  std::int64_t number = 1;
+  for (std::int64_t at = 0; at < file.size(); at += static_cast<std::int64_t>(piece.size())) {
+    piece.resize(static_cast<std::size_t>(std::min<std::int64_t>(file.size() - at, std::int64_t{1} << 20)));
+    file.read_at(at, std::as_writable_bytes(std::span(piece)));
+    for (std::size_t begin = 0; begin < piece.size();) {
+      const std::size_t end = piece.find('\n', begin);
+      const bool ended = end != std::string::npos;
+      line.append(piece, begin, ended ? end - begin : end);
+      if (line.size() > longest_line)
+        throw WriteError(fmt::format("{}: line {} is longer than 16 MiB, so no run wrote it; move the file away",
+                                     file.path(), number));
+      if (!ended) break;
+      visit(line, true);
+      line.clear();
+      begin = end + 1;
+      ++number;
+    }
+  }
+  if (!line.empty()) visit(line, false);
+}
+
+/// Bytes of a file that stay.
+struct Kept {
+  std::int64_t begin = 0, end = 0;
+  bool ended = true;  ///< a line's end is the last of them
+};
+
+void copy(const io::File& from, const std::vector<Kept>& parts, io::File& to) {
+  std::string piece;
+  for (const Kept& part : parts) {
+    for (std::int64_t at = part.begin; at < part.end; at += static_cast<std::int64_t>(piece.size())) {
+      piece.resize(static_cast<std::size_t>(std::min<std::int64_t>(part.end - at, std::int64_t{1} << 20)));
+      from.read_at(at, std::as_writable_bytes(std::span(piece)));
+      to.write(std::as_bytes(std::span(piece)));
+    }
+    if (!part.ended) to.write(std::as_bytes(std::span("\n", 1)));
+  }
+}
+
+/// Throws WriteError where the file at `path` is there and is no regular file: an endless device, a FIFO.
+void require_regular(const std::string& path) {
+  const io::RegularFile found = io::open_regular_file(path);
+  if (!found.kind.empty()) throw WriteError(fmt::format("{}: {}; move it away", path, found.problem()));
+}
+
+/// What stays of `file`, in order; parts that touch are one.
+std::vector<Kept> parts_to_keep(const io::File& file, std::int64_t keep_steps, KeptLines& lines) {
+  std::vector<Kept> parts;
+  std::int64_t begin = 0;
+  for_each_line(file, [&](const std::string& line, bool ended) {
+    const std::int64_t end = begin + static_cast<std::int64_t>(line.size()) + (ended ? 1 : 0);
+    const std::int64_t first = std::exchange(begin, end);
+    const nlohmann::json row = io::parse_or_discard(line);  // a kill may have left half a line
     const bool whole = row.is_object() && row.contains("step") && row["step"].is_number_integer();
-    if (!whole || row["step"] > keep_steps) continue;
-    begins_with_them = begins_with_them && bytes == text.size() && !file.eof();  // the end of the line is there, too
-    ++kept.lines;
-    if (row.contains("eval_loss")) kept.evaluated_step = row["step"];
-    text += line + "\n";
-  }
-  std::error_code error;
-  if (begins_with_them) {
-    std::filesystem::resize_file(path, text.size(), error);
-  } else {  // by another name first, so that a kill loses nothing
-    io::write_text(path + ".partial", text);
-    std::filesystem::rename(path + ".partial", path, error);
-  }
-  if (error) throw WriteError(fmt::format("{}: cannot be replaced: {}; check its permissions", path, error.message()));
-  return kept;
+    if (!whole || row["step"] > keep_steps) return;
+    ++lines.lines;
+    if (row.contains("eval_loss")) lines.evaluated_step = row["step"];
+    if (parts.empty() || parts.back().end != first) parts.push_back({.begin = first});
+    parts.back().end = end;
+    parts.back().ended = ended;
+  });
+  return parts;
+}
+
+}  // namespace
+
+KeptLines keep_lines(const std::string& path, std::int64_t keep_steps) {
+  KeptLines lines;
+  reading([&] {
+    if (io::status_of(path).kind == io::PathKind::nothing) return;
+    require_regular(path);
+    const io::File file = io::File::open(path);
+    const std::vector<Kept> parts = parts_to_keep(file, keep_steps, lines);
+    if (parts.empty() || (parts.size() == 1 && parts[0].begin == 0 && parts[0].ended)) {
+      const std::int64_t end = parts.empty() ? 0 : parts[0].end;
+      if (end != file.size()) io::File::update(path).resize(end);
+      return;
+    }
+    const std::string target = io::destination_of(path).path;  // by another name first, so that a kill loses nothing
+    io::File next = io::File::create(target + ".partial");
+    try {
+      copy(file, parts, next);
+      next.sync_and_close();
+      io::rename_over(next.path(), target);
+    } catch (...) {
+      ::unlink(next.path().c_str());
+      throw;
+    }
+  });
+  return lines;
 }
 
 MetricsFile::MetricsFile(const std::string& path, std::int64_t keep_steps)

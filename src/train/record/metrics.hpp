@@ -83,7 +83,8 @@ struct KeptLines {
 };
 
 /// Cuts metrics.jsonl back to the lines of the first `keep_steps` steps, in place where they are what it begins with: a
-/// full disk is no obstacle. Throws WriteError.
+/// full disk is no obstacle. Throws WriteError, also where it cannot be read or has a line of more than 16 MiB; then it
+/// is as it was.
 KeptLines keep_lines(const std::string& path, std::int64_t keep_steps);
 
 /// Appends lines to metrics.jsonl; where it can be written, each reaches the file before the call returns.

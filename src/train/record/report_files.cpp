@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/io/output.hpp"
 #include "trireme/base/log.hpp"
 
 namespace trireme::train {
@@ -19,8 +20,7 @@ bool ReportFiles::put(const std::string& path, const std::string& text) {
   std::error_code error;
   try {
     io::write_text(temporary, text);
-    fs::rename(temporary, path, error);
-    if (error) throw WriteError(fmt::format("{}: cannot be replaced: {}", path, error.message()));
+    io::rename_over(temporary, path);
   } catch (const WriteError& failure) {
     fs::remove(temporary, error);
     if (!std::exchange(warned_[path], true))

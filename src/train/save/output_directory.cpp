@@ -9,6 +9,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/make_directories.hpp"
+#include "trireme/base/io/output.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/config/load.hpp"
@@ -28,9 +29,8 @@ struct Earlier {
   bool ran, saved;
 };
 Earlier earlier_run(const config::RunConfig& config) {
-  std::error_code error;
-  const fs::path metrics = metrics_of(config);
-  return {.ran = fs::exists(metrics, error) && fs::file_size(metrics, error) > 0,
+  const io::PathStatus metrics = io::status_of(metrics_of(config));
+  return {.ran = metrics.kind != io::PathKind::nothing && metrics.bytes > 0,
           .saved = !checkpoint::list_checkpoints(config.checkpoint.directory).empty()};
 }
 
@@ -75,18 +75,23 @@ void prepare_checkpoint_directory(const config::RunConfig& config) {
   fs::remove(probe, error);
 }
 
-bool same_file(const fs::path& one, const fs::path& other) {
-  std::error_code neither;
-  return !other.empty() && fs::equivalent(one, other, neither);
-}
-
 /// Whether a file may be replaced: a run wrote it, and it is not the run file that was given.
 bool replaceable(const fs::path& path, const std::string& given, std::string_view first_line) {
   std::error_code error;
-  if (!fs::exists(fs::symlink_status(path, error))) return !error || error == std::errc::no_such_file_or_directory;
-  std::string line;
-  return !same_file(path, given) && fs::is_regular_file(path, error) && std::getline(std::ifstream(path), line) &&
-         line == first_line;
+  const fs::file_status found = fs::symlink_status(path, error);
+  if (!fs::exists(found)) return !error || error == std::errc::no_such_file_or_directory;
+  std::string line;  // a link may lead to the file of another run
+  return fs::is_regular_file(found) && !io::same_file(path.string(), given) &&
+         std::getline(std::ifstream(path), line) && line == first_line;
+}
+
+/// The files that a run writes by these names replace earlier ones.
+void check_files_are_no_input(const config::RunConfig& config) {
+  std::vector<std::string> inputs;
+  for (const std::vector<config::TokenSource>& sources : {config.data.train, config.data.validation})
+    for (const config::TokenSource& source : sources) inputs.push_back(source.path);
+  for (const char* name : {"metrics.jsonl", "report.html", "step_times.json", "run.toml", "run.effective.toml"})
+    io::check_output_is_no_input("train", config.run.output + "/" + name, inputs);
 }
 
 /// An export takes the place of the one before, but not of the weights that the run begins with.
@@ -96,7 +101,7 @@ void check_export_is_no_input(const config::RunConfig& config) {
   const fs::path from = fs::weakly_canonical(config.model.from, error);
   const fs::path name = from.has_filename() ? from.filename() : from.parent_path().filename();
   const fs::path parent = from.has_filename() ? from.parent_path() : from.parent_path().parent_path();
-  if (same_file(parent, config.run.output) && name.string().starts_with("export"))
+  if (io::same_file(parent.string(), config.run.output) && name.string().starts_with("export"))
     throw CheckpointError(
         fmt::format("model.from = {} would be replaced by this run's export. Set another run.output, or run.export = "
                     "never.",
@@ -106,6 +111,7 @@ void check_export_is_no_input(const config::RunConfig& config) {
 }  // namespace
 
 void check_output_directory(const config::RunConfig& config) {
+  check_files_are_no_input(config);
   check_earlier_run(config);
   if (config.run.export_when == config::Export::never) return;
   check_export_is_no_input(config);

@@ -180,6 +180,41 @@ TEST_F(KeepLines, CutsBackToAStepOnAFullDisk) {
   EXPECT_EQ(kept_.evaluated_step, 2);
 }
 
+TEST_F(KeepLines, RefusesWhatIsNoFileAndLinesThatNoRunWrote) {
+  const std::string path = directory_ / "metrics.jsonl";
+  std::filesystem::create_symlink("/dev/zero", path);
+  EXPECT_THROW((void)keep_lines(path, 2), WriteError);
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  EXPECT_THROW((void)keep_lines(path, 2), WriteError);
+  std::filesystem::remove(path);
+  const std::string line = "{\"step\":1}\n";
+  std::ofstream(path) << line << std::string((std::size_t{16} << 20) + 1, ' ');
+  const auto bytes = std::filesystem::file_size(path);
+  EXPECT_THROW((void)keep_lines(path, 2), WriteError);
+  EXPECT_EQ(std::filesystem::file_size(path), bytes) << "and is as it was";
+}
+
+TEST_F(KeepLines, OfSeveralStretchesStayInOrder) {
+  std::string text, expected;
+  for (int step = 1; step <= 4000; ++step) {
+    const std::string line = "{\"step\":" + std::to_string(step % 7) + ",\"note\":\"" + std::string(900, 'x') + "\"}\n";
+    text += line;
+    if (step % 7 <= 3) expected += line;
+  }
+  EXPECT_EQ(after(text, 3), expected);
+  EXPECT_EQ(directory_.names(), std::vector<std::string>{"metrics.jsonl"});
+}
+
+TEST_F(KeepLines, ThroughALinkAreThoseOfItsFile) {
+  const std::string target = directory_ / "elsewhere";
+  std::ofstream(target) << "{\"step\":9}\n{\"step\":1}\n";
+  std::filesystem::create_symlink("elsewhere", directory_ / "metrics.jsonl");
+  (void)keep_lines(directory_ / "metrics.jsonl", 2);
+  EXPECT_EQ(std::filesystem::file_size(target), 11U);
+  EXPECT_TRUE(std::filesystem::is_symlink(directory_ / "metrics.jsonl"));
+}
+
 TEST_F(KeepLines, DropsHalfLinesWhereverTheyAre) {
   EXPECT_EQ(after("{\"step\":1}\n{\"st\n{\"step\":2}\n", 5), "{\"step\":1}\n{\"step\":2}\n");
   EXPECT_EQ(after("{\"step\":1}\n{\"step\":2}", 5), "{\"step\":1}\n{\"step\":2}\n") << "only its end was missing";

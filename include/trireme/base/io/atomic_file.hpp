@@ -11,6 +11,7 @@
 namespace trireme::io {
 
 /// A file that appears under its name only when it is complete: written as PATH.partial, flushed to disk, renamed.
+/// Links at PATH are followed; what lies at PATH.partial and is no regular file is removed itself.
 /// Destroyed before `publish`, it leaves nothing behind and an older PATH untouched.
 class AtomicFile {
  public:
@@ -33,7 +34,8 @@ class AtomicFile {
   void flush();
   [[noreturn]] void fail(int error) const;
 
-  std::string path_;
+  std::string path_;    ///< as it was named
+  std::string target_;  ///< without links
   std::string partial_;
   Descriptor descriptor_;
   Descriptor lock_;  ///< the same file: no other process takes it before it is renamed

@@ -31,8 +31,11 @@ class File {
   /// Opens a regular file for reading; does not wait where it is a FIFO. Throws CheckpointError when it is missing
   /// or no file, ReadError.
   [[nodiscard]] static File open(const std::string& path);
-  /// Creates or empties a file for writing. Throws WriteError.
+  /// Creates a file for writing. An existing file, link or FIFO of that name is removed first, never followed or waited
+  /// for. Throws WriteError, also where it is a directory or a device.
   [[nodiscard]] static File create(const std::string& path);
+  /// Opens a device or a pipe for writing. Throws WriteError where a FIFO has no reader after two seconds.
+  [[nodiscard]] static File open_output(const std::string& path);
   /// Opens a file that is there, to write into it. Throws WriteError.
   [[nodiscard]] static File update(const std::string& path);
 
@@ -83,11 +86,12 @@ struct PathStatus {
 /// ReadError.
 [[nodiscard]] std::string read_text(const std::string& path, std::int64_t most);
 
-/// Writes `text` as a whole file, flushed to disk. Throws WriteError.
+/// Writes `text` as a whole file made by `File::create`, flushed to disk. Throws WriteError.
 void write_text(const std::string& path, const std::string& text);
 
 /// Puts a file with `text` in place of what `path` is, at once: written beside under a name of this process's own,
-/// flushed to disk, renamed. Throws WriteError; then `path` is as it was.
+/// flushed to disk, renamed. Links are followed; a device or a pipe is written to. Throws WriteError; then `path` is as
+/// it was.
 void replace_text(const std::string& path, const std::string& text);
 
 /// Flushes a directory's entries (creations, renames) to disk. Throws WriteError.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -84,6 +85,9 @@ struct Machine {
 /// Reads a machine file; `name` stands for it in messages. Throws ConfigError with file, line and column, what was
 /// found and what is expected.
 [[nodiscard]] Machine parse_machine(std::string_view text, const std::string& name);
+
+/// The whole of a file of at most `most` bytes that `option` names. Throws ConfigError, also on an error of the system.
+[[nodiscard]] std::string read_small_file(std::string_view option, const std::string& path, std::int64_t most);
 
 /// The machine file at a path, or the shipped one of that name. Throws ConfigError listing the shipped names.
 [[nodiscard]] Machine load_machine(const std::string& path_or_name);
