@@ -170,7 +170,17 @@ std::string read_bytes(std::string_view image, const std::string& path, const st
   check(H5Pset_fapl_core(access.id(), page, /*backing_store=*/false), "open the file");
   check(H5Pset_file_image(access.id(), const_cast<char*>(image.data()), image.size()), "open the file");
   const File file(check(H5Fopen(no_such_file, H5F_ACC_RDONLY, access.id()), "open the file"));
+  const auto refuse = [&](std::string_view what) {
+    throw CheckpointError(fmt::format(
+        "{}, dataset {}: {}, but a checkpoint's data lie in its own files; use another checkpoint", path, name, what));
+  };
+  H5L_info_t link{};
+  if (H5Lget_info(file.id(), name.c_str(), &link, H5P_DEFAULT) >= 0 && link.type != H5L_TYPE_HARD)
+    refuse(link.type == H5L_TYPE_SOFT ? "is a soft link" : "is a link to another file");
   const Dataset dataset(check(H5Dopen2(file.id(), name.c_str(), H5P_DEFAULT), "open it"));
+  const Properties creation(check(H5Dget_create_plist(dataset.id()), "ask for its layout"));
+  if (H5Pget_external_count(creation.id()) != 0) refuse("is stored in another file");
+  if (H5Pget_layout(creation.id()) == H5D_VIRTUAL) refuse("is a virtual dataset");
   const Space space(check(H5Dget_space(dataset.id()), "ask for its size"));
   const hssize_t size = H5Sget_simple_extent_npoints(space.id());
   if (size < 0 || static_cast<hsize_t>(size) > image.size())

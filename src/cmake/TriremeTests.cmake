@@ -170,6 +170,9 @@ function(trireme_test_executable target main layer)
   set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX) # of some the sources are objects alone
   trireme_test_compile_settings(${target})
   target_link_libraries(${target} PRIVATE trireme_${main}_main trireme_test_support trireme_${layer})
+  if(layer STREQUAL checkpoint) # which makes files that no save writes
+    target_link_libraries(${target} PRIVATE Trireme::hdf5)
+  endif()
 endfunction()
 
 # Sets ${key}_${variable} in the caller: the words after "// key:" in a test file, else the default.

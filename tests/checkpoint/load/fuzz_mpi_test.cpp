@@ -11,6 +11,7 @@
 #include <set>
 
 #include "checkpoint/commit.hpp"
+#include "checkpoint/hdf5.hpp"
 #include "checkpoint/manifest_bytes.hpp"
 #include "checkpoint/rank_shards.hpp"
 #include "trireme/base/error.hpp"
@@ -83,6 +84,57 @@ TEST_F(Fuzz, HeadersOfTheIndexAreRefusedOrReadAsTheyWere) {
   }
   EXPECT_GT(refused, 300);
   EXPECT_GT(read, 0) << "what no reader needs may change";
+}
+
+/// The manifest is correct but stored in another file, which COMMIT's hash does not cover.
+TEST_F(Fuzz, ManifestsOutsideTheirFileAreRefused) {
+  const h5::Hdf5Lock lock;
+  const std::string index = path_ + "/other.h5", outside = directory_.path() + "/outside", other = outside + ".h5";
+  io::write_text(outside, manifest_);
+  const hsize_t size = manifest_.size();
+  const h5::Space space(H5Screate_simple(1, &size, nullptr));
+  const auto with_dataset = [&](const std::string& path, const char* name, hid_t creation) {
+    const h5::File file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT));
+    const h5::Dataset dataset(
+        H5Dcreate2(file.id(), name, H5T_STD_U8LE, space.id(), H5P_DEFAULT, creation, H5P_DEFAULT));
+    ASSERT_GE(dataset.id(), 0);
+    if (creation == H5P_DEFAULT)
+      ASSERT_GE(H5Dwrite(dataset.id(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, manifest_.data()), 0);
+  };
+  const auto with_link = [&](auto&& link) {
+    const h5::File file(H5Fopen(index.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+    ASSERT_GE(link(file.id()), 0);
+  };
+  const auto refused = [&](const std::string& what) {
+    const std::string said = [&] {
+      const std::string image = io::read_text(index, 64 * megabyte);
+      try {
+        return "read: " + h5::read_bytes(image, index, "manifest").substr(0, 20);
+      } catch (const CheckpointError& error) {
+        return std::string(error.what());
+      }
+    }();
+    EXPECT_NE(said.find(what + ", but a checkpoint's data lie in its own files"), std::string::npos) << said;
+  };
+  const h5::Properties external(H5Pcreate(H5P_DATASET_CREATE));
+  ASSERT_GE(H5Pset_external(external.id(), outside.c_str(), 0, size), 0);
+  with_dataset(index, "manifest", external.id());
+  refused("is stored in another file");
+  with_dataset(other, "there", H5P_DEFAULT);
+  const h5::Properties view(H5Pcreate(H5P_DATASET_CREATE));
+  ASSERT_GE(H5Pset_virtual(view.id(), space.id(), other.c_str(), "there", space.id()), 0);
+  with_dataset(index, "manifest", view.id());
+  refused("is a virtual dataset");
+  with_dataset(index, "there", H5P_DEFAULT);
+  with_link([](hid_t file) { return H5Lcreate_soft("/there", file, "manifest", H5P_DEFAULT, H5P_DEFAULT); });
+  refused("is a soft link");
+  with_dataset(index, "there", H5P_DEFAULT);
+  with_link([&](hid_t file) {
+    return H5Lcreate_external(other.c_str(), "/there", file, "manifest", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  refused("is a link to another file");
+  with_dataset(index, "manifest", H5P_DEFAULT);
+  EXPECT_EQ(h5::read_bytes(io::read_text(index, 64 * megabyte), index, "manifest"), manifest_);
 }
 
 TEST_F(Fuzz, CutAndGrownIndicesAreRefusedOrReadAsTheyWere) {
