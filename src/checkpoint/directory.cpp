@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "base/io/try_again.hpp"
 #include "checkpoint/checksum.hpp"
 #include "checkpoint/commit.hpp"
 #include "checkpoint/hdf5.hpp"
@@ -44,10 +45,15 @@ std::int64_t step_of(const std::string& name) {
 std::vector<fs::path> entries(const std::string& directory) {
   const io::PathKind kind = io::status_of(directory).kind;
   if (kind == io::PathKind::nothing) return {};
-  if (kind != io::PathKind::directory) io::cannot_read(directory, "be read", ENOTDIR);
-  std::error_code error;
-  std::vector<fs::path> paths = io::entries_of(directory, error);
-  if (error) io::cannot_read(directory, "be read", error.value());
+  if (kind != io::PathKind::directory) io::cannot_read(directory, "list it", ENOTDIR);
+  std::vector<fs::path> paths;
+  const int error = io::last_error([&] {
+    std::error_code problem;
+    paths = io::entries_of(directory, problem);
+    errno = problem.value();
+    return !problem;
+  });
+  if (error != 0) io::cannot_read(directory, "list it", error);
   return paths;
 }
 
