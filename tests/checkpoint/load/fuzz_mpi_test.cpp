@@ -98,8 +98,9 @@ TEST_F(Fuzz, ManifestsOutsideTheirFileAreRefused) {
     const h5::Dataset dataset(
         H5Dcreate2(file.id(), name, H5T_STD_U8LE, space.id(), H5P_DEFAULT, creation, H5P_DEFAULT));
     ASSERT_GE(dataset.id(), 0);
-    if (creation == H5P_DEFAULT)
+    if (creation == H5P_DEFAULT) {
       ASSERT_GE(H5Dwrite(dataset.id(), H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, manifest_.data()), 0);
+    }
   };
   const auto with_link = [&](auto&& link) {
     const h5::File file(H5Fopen(index.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));

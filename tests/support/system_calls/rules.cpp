@@ -96,7 +96,24 @@ bool concerns(const Rule& rule, const std::string& path) {
 
 }  // namespace
 
+namespace {
+
+void append(const std::string& file, const std::string& line) {
+  const auto log =
+      static_cast<int>(::syscall(SYS_openat, AT_FDCWD, file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (log < 0 || ::syscall(SYS_write, log, line.data(), line.size()) != static_cast<long>(line.size())) std::abort();
+  ::syscall(SYS_close, log);
+}
+
+}  // namespace
+
 Answer judge(const char* call, const std::string& path) {
+  static const std::string sites = environment("SYSTEM_CALLS_SITES");
+  if (!sites.empty()) {
+    const int before = errno;
+    append(sites, std::string(call) + " " + path + "\n");
+    errno = before;
+  }
   static const std::string file = environment("SYSTEM_CALLS_RULES");
   if (file.empty()) return Answer::make_the_call;
   static std::mutex mutex;
@@ -132,11 +149,7 @@ void note(const char* call, const std::string& path) {
   if (file.empty() || !path.starts_with('/') || path.starts_with("/dev/") || path.starts_with("/proc/")) return;
   if (std::strcmp(call, "open") == 0) return;  // reads are many, and change nothing
   const int kept = errno;
-  const std::string line = rank() + " " + std::to_string(::getpid()) + " " + call + " " + path + "\n";
-  const auto log =
-      static_cast<int>(::syscall(SYS_openat, AT_FDCWD, file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (log < 0 || ::syscall(SYS_write, log, line.data(), line.size()) != static_cast<long>(line.size())) std::abort();
-  ::syscall(SYS_close, log);
+  append(file, rank() + " " + std::to_string(::getpid()) + " " + call + " " + path + "\n");
   errno = kept;
 }
 

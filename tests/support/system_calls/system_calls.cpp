@@ -3,6 +3,7 @@
 // Preloaded into a program (LD_PRELOAD), it logs the system calls that change files, and lets chosen ones fail.
 //
 //   SYSTEM_CALLS_LOG=FILE      appends a line per successful call: RANK PID CALL PATH [PATH]; all ranks write to one
+//   SYSTEM_CALLS_SITES=FILE    appends a line per call that a rule could name, whether or not it succeeds: CALL PATH
 //   SYSTEM_CALLS_RULES=FILE    read at every call, so that a test changes it while a run goes on; a line per rule:
 //                              CALL RANK NTH WHAT PART
 //
@@ -10,7 +11,9 @@
 // NTH-LAST (counted since FILE changed), by RANK (or any), on a path that contains PART, or ends with what stands
 // before a last $. WHAT: the name of an errno, sleep=SECONDS (then the call is made), or done (success is returned, the
 // call is not made). CALL: create (an open with O_CREAT), open, read, write, truncate, allocate, fsync, flock, mkdir,
-// rename, unlink, kill (its "path" is the process id), thread (pthread_create; its "path" is "thread").
+// rename, unlink, list (opendir, readdir), kill (its "path" is the process id), thread (pthread_create; its "path" is
+// "thread").
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -143,6 +146,22 @@ ssize_t pread(int file, void* bytes, size_t count, off_t offset) {
 ssize_t pread64(int file, void* bytes, size_t count, off64_t offset) {
   INTERPOSE("pread64", ssize_t(int, void*, size_t, off64_t));
   return judge("read", path_of(file)) == Answer::fail ? -1 : next(file, bytes, count, offset);
+}
+ssize_t read(int file, void* bytes, size_t count) {
+  INTERPOSE("read", ssize_t(int, void*, size_t));
+  return judge("read", path_of(file)) == Answer::fail ? -1 : next(file, bytes, count);
+}
+DIR* opendir(const char* path) {
+  INTERPOSE("opendir", DIR * (const char*));
+  return judge("list", absolute(AT_FDCWD, path)) == Answer::fail ? nullptr : next(path);
+}
+DIR* fdopendir(int file) {
+  INTERPOSE("fdopendir", DIR * (int));
+  return judge("list", path_of(file)) == Answer::fail ? nullptr : next(file);
+}
+dirent* readdir(DIR* directory) {
+  INTERPOSE("readdir", dirent * (DIR*));
+  return judge("list", path_of(::dirfd(directory))) == Answer::fail ? nullptr : next(directory);
 }
 ssize_t write(int file, const void* bytes, size_t count) {
   INTERPOSE("write", ssize_t(int, const void*, size_t));

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "support/fuzz.hpp"
 #include "support/resource_limit.hpp"
 #include "support/temporary_directory.hpp"
 #include "trireme/base/error.hpp"
@@ -204,6 +205,16 @@ TEST_F(KeepLines, OfSeveralStretchesStayInOrder) {
   }
   EXPECT_EQ(after(text, 3), expected);
   EXPECT_EQ(directory_.names(), std::vector<std::string>{"metrics.jsonl"});
+}
+
+TEST_F(KeepLines, OfDamagedFilesAreWholeLines) {
+  const std::string sound = "{\"step\":1,\"loss\":5}\n{\"step\":2,\"eval_loss\":4}\n{\"step\":3}\n";
+  test::Mutation mutation(test::fuzz_seed());
+  for (int trial = 0; trial < 2000; ++trial) {
+    const std::string left = after(mutation.of(sound), 2);
+    ASSERT_EQ(std::ranges::count(left, '\n'), kept_.lines) << "seed " << test::fuzz_seed() << ", input " << trial;
+    ASSERT_EQ(after(left, 2), left) << "seed " << test::fuzz_seed() << ", input " << trial;
+  }
 }
 
 TEST_F(KeepLines, ThroughALinkAreThoseOfItsFile) {
