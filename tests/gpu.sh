@@ -8,7 +8,7 @@
 #   tests/gpu.sh run DIR [STEP...]    on a machine with a GPU, the CUDA libraries and a Python with PyTorch 2.11, and nothing else
 #
 # First, within seconds: every library is found and `trireme doctor` sees a GPU, or it ends there. Then the steps, in this order
-# where none are named: tests kernels speed-1b trace parity | speed-3b trace-3b variants-1b | curve variants-3b | mixture mpi big sanitizer
+# where none are named: tests kernels speed-1b trace parity | speed-3b trace-3b variants-1b | curve variants-3b | nccl | nccl-more mixture mpi | big sanitizer
 # (each | about ten minutes of a device). None may take more than nine minutes, and a failing one stops no other. A step's verdicts are printed when
 # it ends. Results go to ${OUT:-gpu-results} as they come and are added to what lies there: results.txt with what the steps print,
 # kernels.json, traces (.json.gz), measured.jsonl, expected.md (docs/gpus.md's tables with what was measured), and summary.txt, which
@@ -23,7 +23,7 @@ set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 self=$here/$(basename "${BASH_SOURCE[0]}")
 readonly here self
-readonly steps_in_order="tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b mixture mpi big sanitizer"
+readonly steps_in_order="tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b nccl nccl-more mixture mpi big sanitizer"
 readonly limit_bytes=$((64 << 20))
 
 fail() { echo "gpu: error: $*" >&2; exit 5; }
@@ -33,7 +33,7 @@ build() {
   local source=$here/..
   "$source/jobs/setup.sh" --cuda >&2 || fail "jobs/setup.sh --cuda did not end well"
   # shellcheck disable=SC2046  # a list of targets
-  TRIREME_CMAKE_ARGS="-DTRIREME_CUDA=ON ${TRIREME_CMAKE_ARGS:-}" "$source/jobs/build.sh" trireme kernels_gpu_bench $(gpu_tests) >&2 ||
+  TRIREME_CMAKE_ARGS="-DTRIREME_CUDA=ON ${TRIREME_CMAKE_ARGS:-}" "$source/jobs/build.sh" trireme kernels_gpu_bench nccl_probe $(gpu_tests) >&2 ||
     fail "the build for GPUs did not end well"
   "$source/jobs/build.sh" --directory
 }
@@ -52,7 +52,7 @@ pack() {
   # shellcheck disable=SC2064  # the folder's name now: it is local
   trap "rm -rf '$stage'" EXIT
   mkdir -p "$stage/bin" "$stage/lib" "$stage/openmpi" "$stage/python"
-  for program in trireme kernels_gpu_bench $(gpu_tests); do
+  for program in trireme kernels_gpu_bench nccl_probe $(gpu_tests); do
     cp "$folder/$program" "$stage/bin/" || fail "$folder/$program is not built"
     strip "$stage/bin/$program" 2>/dev/null || true  # a rehearsal packs scripts, too
   done
@@ -61,7 +61,7 @@ pack() {
   strip "$stage/libexec/trireme/trireme" 2>/dev/null || true
   pack_open_mpi "$stage"
   pack_libraries "$stage"
-  cp "$here"/bench/step_vs_pytorch/*.py "$here/gpu_judge.py" "$stage/python/"
+  cp "$here"/bench/step_vs_pytorch/*.py "$here/gpu_judge.py" "$here/support/one_gpu_rank.sh" "$stage/python/"
   tar -C "$stage" -c . | xz -T0 ${GPU_REHEARSAL:+-0} >"$to/trireme-gpu.tar.xz" || fail "could not write $to/trireme-gpu.tar.xz"
   cp "$here/gpu.sh" "$here/gpu_judge.py" "$to/"
   size=$(du -sb "$to" | cut -f1)
@@ -118,7 +118,7 @@ unpack() {
   export OMPI_MCA_plm_rsh_agent=$BASH
   export PMIX_MCA_pcompress_base_silence_warning=1 PMIX_MCA_pmix_mca_base_component_show_load_errors=none
   export PATH=$root/start:$PATH
-  bin=$root/start scripts=$root/python
+  bin=$root/start scripts=$root/python wrapper=$root/python/one_gpu_rank.sh
 }
 
 # Ends within seconds where nothing could run: a library that is not found, or no GPU that our own program sees.
@@ -135,7 +135,7 @@ check_machine() {
 
 prepare_here() {
   bin=${GPU_BUILD:-$(build)} || exit 5
-  scripts=$here/bench/step_vs_pytorch
+  scripts=$here/bench/step_vs_pytorch wrapper=$here/support/one_gpu_rank.sh
   python=${GPU_PYTHON:-python3}
   if ! "$python" -c 'import torch' 2>/dev/null; then
     python=$(cd "$scripts" && python3 -c 'import compare; print(compare.peer_python())' | tail -1) || fail "no Python with PyTorch"
@@ -153,8 +153,8 @@ judged() {
   "$@" 2>&1 | tee "$log"
   code=${PIPESTATUS[0]}
   # GoogleTest's last words: "[==========] 7 tests ..." and "[  SKIPPED ] 2 tests, listed below:".
-  printf '{"step": "%s", "program": "%s", "ranks": %d, "code": %d, "tests": %d, "skipped": %d}\n' "$step" "$program" "$ranks" "$code" \
-    "$(last_count '==========' "$log")" "$(last_count '  SKIPPED ' "$log")" >>"$OUT/measured.jsonl"
+  printf '{"step": "%s", "program": "%s", "ranks": %d, "code": %d, "tests": %d, "skipped": %d, "without_nccl": %d}\n' "$step" "$program" "$ranks" "$code" \
+    "$(last_count '==========' "$log")" "$(last_count '  SKIPPED ' "$log")" "$(grep -c 'an NCCL_HOSTID of its own' "$log")" >>"$OUT/measured.jsonl"
   rm -f "$log"
   return "$code"
 }
@@ -184,6 +184,74 @@ step_mpi() {
   for ranks in 1 2 4; do together "train_device_gpu_mpi_test, others" $ranks 240 train_device_gpu_mpi_test "-$first"; done
   return $failed
 }
+# Ranks that share the GPU over NCCL, where NCCL_HOSTID makes each a separate node: first NCCL without Trireme, then Trireme's tests and
+# runs. Where NCCL's own basics fail, only the runs that a signal ends follow, and the log with all that NCCL says.
+one_gpu() { local ranks=$1; shift; mpirun --oversubscribe --bind-to none "${one_gpu_options[@]}" -n "$ranks" bash "$wrapper" "$@"; }
+one_gpu_options=()
+probe() {
+  local ranks=$1 group=$2 code log
+  log=$(mktemp)
+  if [[ -n ${GPU_REHEARSAL:-} ]]; then  # the library, and the expected values
+    if [[ $group == basic ]]; then
+      { OMPI_COMM_WORLD_RANK=0 bash "$wrapper" "$bin/nccl_probe" --load && PROBE_SMALL=1 one_gpu "$ranks" "$bin/nccl_probe" --oracle-only; } 2>&1 | tee "$log"
+    else
+      echo "PASS $group/rehearsed - 0" | tee "$log"
+    fi
+  else
+    timeout 150 mpirun --oversubscribe --bind-to none "${one_gpu_options[@]}" -n "$ranks" bash "$wrapper" "$bin/nccl_probe" "$group" 2>&1 | tee "$log"
+  fi
+  code=${PIPESTATUS[0]}
+  "$python" - "$log" "$OUT/measured.jsonl" "$ranks" "$group" "$code" <<'PYTHON'
+import json, re, sys
+log, measured, ranks, group, code = sys.argv[1:]
+checks = re.findall(r"^(?:\[[^]]*\])?(PASS|FAIL) (\S+) (\S+) ([0-9.]+)\s*$", open(log, errors="replace").read(), re.M)
+rows = [{"check": name, "passed": word == "PASS", "value": value, "seconds": float(seconds)} for word, name, value, seconds in checks]
+# mpirun ends with an error where a rank was killed on purpose.
+ended = bool(rows) and (int(code) == 0 or group == "kill")
+with open(measured, "a") as file:
+    for row in rows + [{"check": f"{group}/ends", "passed": ended, "value": code, "seconds": 0.0}]:
+        file.write(json.dumps({"step": "nccl", "probe": group, "ranks": int(ranks)} | row) + "\n")
+sys.exit(not ended or not all(row["passed"] for row in rows))
+PYTHON
+  code=$?
+  rm -f "$log"
+  return "$code"
+}
+step_nccl() {
+  local failed=0 ranks group
+  if ! NCCL_DEBUG=INFO NCCL_DEBUG_FILE=$OUT/nccl.%p.log probe 2 basic; then
+    echo "NCCL does not work between ranks of one GPU here. Its log:"
+    NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,BOOTSTRAP,NET,GRAPH,P2P timeout 60 mpirun --oversubscribe --bind-to none -n 2 bash "$wrapper" "$bin/nccl_probe" basic 2>&1 | tail -200
+    NCCL_ALGO=Ring NCCL_PROTO=Simple probe 2 basic || true
+    timeout 90 "$python" "$scripts/gpu.py" nccl --part ends --trireme "$bin/trireme" --wrapper "$wrapper" --measured "$OUT/measured.jsonl"
+    return 1
+  fi
+  one_gpu_options=(--mca odls_base_sigkill_timeout 10)
+  for group in cost windows order graph abort kill; do probe 2 $group || failed=1; done
+  CUDA_MODULE_LOADING=LAZY probe 2 lazy || echo "kernels that are loaded at their first launch hold up the GPU: the program loads them at its start"
+  CUDA_MODULE_LOADING=EAGER probe 2 lazy || failed=1  # as in the program; this one is judged
+  for group in basic order kill; do probe 4 $group || failed=1; done
+  one_gpu_options=()
+  shared_gpu comm_device_gpu_mpi_test 2 60 '*' || failed=1
+  shared_gpu train_device_gpu_mpi_test 2 150 '*Nccl*' || failed=1
+  compare nccl --part first --wrapper "$wrapper" || failed=1
+  return $failed
+}
+# The runs and checks that tell less, or take longer.
+step_nccl-more() {
+  local failed=0 group
+  shared_gpu train_experts_gpu_mpi_test 2 90 '*Nccl*' || failed=1
+  shared_gpu train_device_gpu_mpi_test 4 150 '*NcclPipelineZbH1Tensor:*NcclContextHeadsTensor:*NcclContextGatherBf16Pipeline:*NcclReplicated*:*/Nccl' || failed=1
+  shared_gpu comm_device_gpu_mpi_test 4 60 '*' || failed=1
+  compare nccl --part rest --wrapper "$wrapper" || failed=1
+  for group in stop many free; do probe 2 $group || failed=1; done
+  for group in many windows abort; do probe 4 $group || failed=1; done
+  PROBE_SMALL=1 probe 8 basic || failed=1
+  return $failed
+}
+# Test programs whose ranks all take part in NCCL: judged as such.
+shared_gpu() { judged "nccl" "$1" "$2" timeout "$3" mpirun --oversubscribe --bind-to none -n "$2" bash "$wrapper" "$bin/$1" --gtest_brief=1 --gtest_filter="$4"; }
+
 step_mixture() {  # their tests, small ones beside the CPU, one at full size
   local ranks failed=0 test=train_experts_gpu_mpi_test
   for ranks in 1 2; do judged mixture $test $ranks timeout 90 mpirun --oversubscribe --bind-to none -n $ranks "$bin/$test" --gtest_brief=1 || failed=1; done
@@ -235,7 +303,7 @@ traced() {
 limit_of() {
   case $1 in
     tests) echo 180 ;; kernels) echo 120 ;; speed-1b) echo 300 ;; trace | trace-3b) echo 120 ;; parity | sanitizer) echo 240 ;;
-    speed-3b | mixture) echo 360 ;; curve | big) echo 420 ;; variants-1b | variants-3b | mpi) echo 540 ;;
+    speed-3b | mixture) echo 360 ;; curve | big) echo 420 ;; variants-1b | variants-3b | mpi | nccl | nccl-more) echo 540 ;;
     *) fail "there is no step $1: $steps_in_order" ;;
   esac
 }
@@ -248,7 +316,7 @@ run_steps() {
   # shellcheck disable=SC2086  # a list of words
   [[ $# -gt 0 ]] || set -- $steps_in_order
   OUT=${OUT:-gpu-results} && mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd -P) || fail "cannot make $OUT"
-  export OUT bin scripts python OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+  export OUT bin scripts wrapper python OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
   : >"$OUT/summary.txt"
   touch "$OUT/results.txt" "$OUT/measured.jsonl"
   for step in "$@"; do limit_of "$step" >/dev/null || exit 5; done

@@ -29,8 +29,19 @@ RESIDENT = ("Trireme, recompute none", "Trireme, recompute selective", "Trireme,
 OFFLOADED = ("Trireme, offload optimizer", "Trireme, offload parameters", "Trireme, offload activations")
 COMPILED = ("PyTorch compiled", "PyTorch compiled, recompute block")
 TRACES = {"1b": "trace", "3b": "trace-3b"}
-STEPS = ("tests", "kernels", "speed-1b", "trace", "parity", "speed-3b", "trace-3b", "variants-1b", "curve", "variants-3b", "mixture", "mpi", "big",
-         "sanitizer")
+STEPS = ("tests", "kernels", "speed-1b", "trace", "parity", "speed-3b", "trace-3b", "variants-1b", "curve", "variants-3b", "nccl", "nccl-more",
+         "mixture", "mpi", "big", "sanitizer")
+# Runs of ranks that share one GPU, over NCCL, compared with the same over MPI: gpu_nccl.py.
+NCCL_PARITY = {"nccl": tuple(f"NCCL against MPI: {name}" for name in (
+    "fsdp", "fsdp on 4 ranks", "hsdp", "tensor", "pipeline 1f1b", "pipeline zbv", "context gather", "context heads", "experts", "bf16_wire", "windows",
+    "a rank stopped for half of the deadline")), "nccl-more": tuple(f"NCCL against MPI: {name}" for name in (
+        "default protocols", "deterministic, twice", "kept after forward", "kept after forward, windows", "bf16_wire, windows",
+        "bf16_wire, windows, 4 ranks", "pipeline and tensor", "context and shards", "bf16"))}
+NCCL_ENDS = {"killed rank, 2 ranks": "the others within 5 s, rank named, reports", "killed rank, 4 ranks": "the others within 5 s, rank named, reports",
+             "stopped rank": "exit code 7 within the timeout and 5 s", "refused: one id for all": "exit code 5", "refused: a rank without an id": "exit code 5"}
+NCCL_PROBES = {"nccl": ((2, "basic"), (2, "cost"), (2, "windows"), (2, "order"), (2, "graph"), (2, "abort"), (2, "lazy"), (2, "kill"), (4, "basic"),
+                        (4, "order"), (4, "kill")),
+               "nccl-more": ((2, "stop"), (2, "many"), (4, "many"), (4, "windows"), (4, "abort"), (8, "basic"))}
 
 
 class Verdicts:
@@ -62,6 +73,8 @@ def judge_programs(step, records, what, verdicts):
     failed = [f"{r['program']} ({r.get('ranks', 1)} ranks): {r['code']}" for r in ran if r["code"] != 0]
     # A test program that skips everything has tested nothing.
     failed += [f"{r['program']}: skipped all" for r in ran if r["code"] == 0 and r.get("tests", 1) > 0 and r.get("tests") == r.get("skipped")]
+    if step == "nccl":
+        failed += [f"{r['program']}: {r['without_nccl']} tests skipped without NCCL" for r in ran if r.get("without_nccl", 0) > 0]
     measured = f"{len(ran)} programs, " + ("none failed" if not failed else "; ".join(failed))
     verdicts.add(step, what, measured if ran else "", "all pass", not failed if ran else None)
 
@@ -169,6 +182,20 @@ def judge_mixture(records, verdicts):
                  "the loss falls", r["losses"][-1] < r["losses"][0])  # false for NaN
 
 
+def judge_nccl(step, records, verdicts):
+    """records: of both steps of ranks that share one GPU over NCCL. """
+    for ranks, group in NCCL_PROBES[step]:
+        rows = named(({**r, "key": r["check"]} for r in records if r.get("probe") == group and r.get("ranks") == ranks), "key").values()
+        wrong = [r["check"] + (f" ({r['value']})" if r["value"] != "-" else "") for r in rows if not r["passed"]]
+        verdicts.add(step, f"NCCL alone, {ranks} ranks: {group}", "; ".join(wrong) or f"{len(rows)} checks" if rows else "", "all pass", not wrong if rows else None)
+    for case, allowed in NCCL_ENDS.items() if step == "nccl" else ():
+        r = named(records, "case").get(case)
+        measured = "" if r is None else r["error"][-60:].replace("\n", " ") if "error" in r else ", ".join(
+            f"{key} {r[key]:.1f}" if isinstance(r[key], float) else f"{key} {r[key]}" for key in ("code", "seconds", "named", "dumps") if key in r)
+        verdicts.add(step, case, measured, allowed, None if r is None else r.get("right", False))
+    judge_parity(step, NCCL_PARITY[step], [r for r in records if "loss" in r or "error" in r], verdicts)
+
+
 def judge_big(records, verdicts):
     r = next((r for r in reversed(records) if "parameters" in r), {})
     rows = (("parameters", "6B: parameters", "{:.2f}e9".format, f"{BIG_PARAMETERS * 1e-9:.0f}e9 or more", lambda v: v >= BIG_PARAMETERS, 1e-9),
@@ -197,6 +224,11 @@ def judge(records):
         judge_trace(model, of[TRACES[model]], verdicts)
     judge_parity("parity", PARITY, of["parity"], verdicts)
     judge_curve(of["curve"], verdicts)
+    for step in NCCL_PARITY:
+        judge_nccl(step, of["nccl"] + of["nccl-more"], verdicts)
+        left = [r for r in of[step] if r.get("case") == "memory left on the GPU"][-1:]
+        verdicts.add(step, f"{step}: memory left on the GPU", f"{left[0]['mib']} MiB" if left else "", "below 200 MiB", left[0]["right"] if left else None)
+    judge_programs("nccl", of["nccl"], "tests of ranks that share the GPU over NCCL", verdicts)
     judge_mixture(of["mixture"], verdicts)
     judge_programs("mpi", of["mpi"], "tests of ranks that share the GPU", verdicts)
     judge_programs("sanitizer", of["sanitizer"], "compute-sanitizer", verdicts)

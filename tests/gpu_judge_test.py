@@ -16,6 +16,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "bench" / "step_vs_pytorch")]
 sys.dont_write_bytecode = True
 import gpu  # noqa: E402
 import gpu_judge  # noqa: E402
+import gpu_nccl  # noqa: E402
 import gpu_runs  # noqa: E402
 
 
@@ -31,9 +32,15 @@ def speed_records(model, ours=1.2, mfu=0.6, gib=80.0, gpu="NVIDIA H200"):
 
 
 def all_is_well():
-    records = [{"step": step, "program": f"{step}_x", "ranks": 1, "code": 0, "tests": 3, "skipped": 1} for step in ("tests", "mixture", "mpi", "sanitizer")]
+    records = [{"step": step, "program": f"{step}_x", "ranks": 1, "code": 0, "tests": 3, "skipped": 1} for step in ("tests", "mixture", "mpi", "nccl", "sanitizer")]
     records += [{"step": "parity", "case": case, "loss": 1e-7, "norm": 5e-6, "allowed": 1e-4} for case in gpu_judge.PARITY]
     records += [{"step": "mixture", "case": case, "loss": 1e-7, "norm": 5e-6, "allowed": 1e-4} for case in gpu_judge.EXPERTS]
+    for step in gpu_judge.NCCL_PARITY:
+        records += [{"step": step, "case": case, "loss": 0.0, "norm": 0.0, "allowed": 1e-6} for case in gpu_judge.NCCL_PARITY[step]]
+        records += [{"step": step, "case": "memory left on the GPU", "mib": 0, "right": True}]
+        records += [{"step": "nccl", "probe": group, "ranks": ranks, "check": f"{group}/one", "passed": True, "value": "-", "seconds": 0.1}
+                    for ranks, group in gpu_judge.NCCL_PROBES[step]]
+    records += [{"step": "nccl", "case": case, "seconds": 1.0, "named": True, "dumps": [0], "right": True} for case in gpu_judge.NCCL_ENDS]
     records += [{"step": "mixture", "name": "Trireme", "tokens_per_second": 5e4, "mfu": 0.3, "gib": 60.0, "planned_gib": 58.0, "losses": [10.5, 10.0]}]
     records += [{"step": "kernels", "name": "copy", "ratio": 1.0}, {"step": "kernels", "name": "rms_norm", "ratio": 0.85},
                 {"step": "kernels", "name": "product"}]
@@ -59,6 +66,11 @@ def failing(records):
 
 
 class Judge(unittest.TestCase):
+    def test_knows_every_run_of_ranks_that_share_a_gpu(self):
+        for part, step in (("first", "nccl"), ("rest", "nccl-more")):
+            cases = {f"NCCL against MPI: {name}" for name in gpu_nccl.CASES[part]}
+            self.assertEqual(cases - set(gpu_judge.NCCL_PARITY[step]), set())
+
     def test_passes_what_meets_every_goal(self):
         self.assertEqual(failing(all_is_well()), [])
 
@@ -87,6 +99,16 @@ class Judge(unittest.TestCase):
             ("tests of experts", changed("mixture", {"code": 1}, program="mixture_x")),
             ("128 experts: it trains", changed("mixture", {"losses": [10.0, 10.5]}, name="Trireme")),
             ("128 experts: it trains", changed("mixture", {"error": "out of memory"}, name="Trireme")),
+            ("NCCL against MPI: fsdp", changed("nccl", {"loss": 1.1e-6}, case="NCCL against MPI: fsdp")),
+            ("NCCL against MPI: bf16", changed("nccl-more", {"error": "x"}, case="NCCL against MPI: bf16")),
+            ("killed rank, 4 ranks", changed("nccl", {"right": False}, case="killed rank, 4 ranks")),
+            ("stopped rank", changed("nccl", {"error": "it did not begin"} | {"right": False}, case="stopped rank")),
+            ("refused: one id for all", changed("nccl", {"right": False}, case="refused: one id for all")),
+            ("NCCL alone, 2 ranks: order", changed("nccl", {"passed": False}, probe="order", ranks=2)),
+            ("NCCL alone, 8 ranks: basic", changed("nccl", {"passed": False}, probe="basic", ranks=8)),
+            ("tests of ranks that share the GPU over NCCL", changed("nccl", {"code": 1}, program="nccl_x")),
+            ("tests of ranks that share the GPU over NCCL", changed("nccl", {"without_nccl": 1}, program="nccl_x")),
+            ("nccl-more: memory left on the GPU", changed("nccl-more", {"right": False, "mib": 500}, case="memory left on the GPU")),
             ("1b: trace of three steps", changed("trace", {"spans": 0})),
             ("3b: trace of three steps", changed("trace-3b", {"spans": 0})),
             ("1b: Trireme, offload parameters runs",

@@ -24,13 +24,14 @@ class Steps(unittest.TestCase):
             folder = pathlib.Path(directory)
             (folder / "bin").mkdir()
             (folder / "measured.jsonl").write_text(earlier)
-            tools = {"nvidia-smi": "echo a GPU", "compute-sanitizer": 'shift 2; exec "$@"', "mpirun": 'shift 5; exec "$@"',
+            tools = {"nvidia-smi": "echo a GPU", "compute-sanitizer": 'shift 2; exec "$@"', "mpirun": 'while [[ $1 != -n ]]; do shift; done; export OMPI_COMM_WORLD_RANK=0; shift 2; exec "$@"',
                      "python": f'[[ $* != "-c import torch" ]] || exit 0; exec {sys.executable} "$@"'}
             programs = {"trireme": "echo 'ok       GPU 0            one'"} | programs
             for name, text in (tools | {f"bin/{name}": text for name, text in programs.items()}).items():
                 (folder / name).write_text(f"#!/bin/bash\n{text}\n")
                 (folder / name).chmod(0o755)
             environment = {"PATH": f"{folder}:/usr/bin:/bin", "OUT": directory, "bin": f"{directory}/bin", "scripts": "",
+                           "wrapper": f"{TESTS}/support/one_gpu_rank.sh",
                            "python": f"{directory}/python", "GPU_BUILD": f"{directory}/bin", "GPU_PYTHON": f"{directory}/python", **settings}
             done = subprocess.run(["bash", TESTS / "gpu.sh", *words], env=environment, capture_output=True, text=True, check=False)
             return done.returncode, done.stdout + done.stderr, (folder / results).read_text()
@@ -59,6 +60,26 @@ class Steps(unittest.TestCase):
         self.assertEqual([(r["program"], r["ranks"]) for r in records if r["code"] != 0],
                          [("train_device_gpu_mpi_test, others", n) for n in (1, 2, 4)])
         self.assertEqual(records[3]["program"], "train_device_gpu_mpi_test, first cases")
+
+    def test_ranks_that_share_the_gpu_over_nccl_begin_with_nccl_alone(self):
+        ran = "echo '[==========] 3 tests from 1 test suite ran.'"
+        programs = {"comm_device_gpu_mpi_test": ran, "train_device_gpu_mpi_test": ran}
+        code, records = self.run_step("nccl", programs | {"nccl_probe": 'echo "FAIL $1/one hangs_on_rank_1 60"; exit 3'})
+        self.assertEqual(code, 1)
+        self.assertEqual({r["probe"] for r in records if "probe" in r}, {"basic"}, "nothing else where the basics fail")
+        self.assertEqual([r for r in records if "program" in r], [])
+        self.assertEqual(verdicts(records)["NCCL alone, 2 ranks: basic"], "FAIL")
+        code, records = self.run_step("nccl", programs | {"nccl_probe": 'echo "PASS $1/one 1.5,2 0.1"'})
+        self.assertEqual({(r["ranks"], r["probe"]) for r in records if "probe" in r}, set(gpu_judge.NCCL_PROBES["nccl"]))
+        self.assertEqual([(r["program"], r["ranks"]) for r in records if "program" in r],
+                         [("comm_device_gpu_mpi_test", 2), ("train_device_gpu_mpi_test", 2)])
+        self.assertEqual(verdicts(records)["NCCL alone, 2 ranks: cost"], "PASS")
+
+    def test_a_test_that_found_no_nccl_is_a_failure_of_the_step(self):
+        ran = "echo '[==========] 3 tests from 1 test suite ran.'; echo 'needs a GPU for every rank, or an NCCL_HOSTID of its own'"
+        _, records = self.run_step("nccl", {"comm_device_gpu_mpi_test": ran, "train_device_gpu_mpi_test": ran,
+                                            "nccl_probe": 'echo "PASS $1/one - 0.1"'})
+        self.assertEqual(verdicts(records)["tests of ranks that share the GPU over NCCL"], "FAIL")
 
     def test_it_ends_in_the_first_second_where_doctor_sees_no_gpu(self):
         code, output, summary = self.run_script(["tests"], {"trireme": "echo 'ok       GPUs             none: no driver'"}, "summary.txt")

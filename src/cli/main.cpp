@@ -3,12 +3,12 @@
 // The full program: parses the command line and runs the command.
 #include <CLI/CLI.hpp>
 
+#include "base/library_settings.hpp"
 #include "cli/commands.hpp"
 #include "cli/run_command.hpp"
 #include "cli/start/end_process.hpp"
 #include "cli/start/front_page.hpp"
 #include "cli/start/launcher.hpp"
-#include "cli/start/library_settings.hpp"
 #include "cli/start/log.hpp"
 #include "cli/start/standard_streams.hpp"
 #include "cli/this_build.hpp"
@@ -45,7 +45,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   cli::open_standard_streams();
   cli::fail_writes_with_errors();
-  cli::set_for_libraries();
+  set_for_libraries();
   try {
     cli::install_log({}, cli::environment("TRIREME_LOG"));
     return cli::end_process(run(argc, argv));

@@ -54,6 +54,7 @@ function(trireme_tests)
     trireme_cli_tests(${layer})
   endforeach()
   trireme_simulated_gpu_tests()
+  trireme_nccl_probe()
   trireme_many_commands()
   trireme_benchmarks()
   trireme_mpi_main_test()
@@ -298,6 +299,25 @@ function(trireme_gpu_tests layer)
   set_tests_properties(${layer}.gpu_tests PROPERTIES LABELS gpu SKIP_RETURN_CODE 77 TIMEOUT 300 PROCESSORS 2)
 endfunction()
 
+# What NCCL itself does between ranks: tests/support/nccl_probe. Without a GPU, that the library loads and that the probe's
+# expected values are right.
+function(trireme_nccl_probe)
+  if(NOT TRIREME_CUDA)
+    return()
+  endif()
+  add_executable(nccl_probe ${PROJECT_SOURCE_DIR}/tests/support/nccl_probe/nccl_probe.cpp ${PROJECT_SOURCE_DIR}/tests/support/nccl_probe/kernels.cu)
+  target_compile_features(nccl_probe PRIVATE cuda_std_20)
+  target_link_libraries(nccl_probe PRIVATE MPI::MPI_CXX Trireme::nccl CUDA::cudart)
+  set(environment "${trireme_test_environment};NCCL_SOCKET_IFNAME=lo;NCCL_SOCKET_FAMILY=AF_INET;NCCL_NET=Socket;PROBE_SMALL=1")
+  add_test(NAME nccl_probe.load COMMAND nccl_probe --load)
+  foreach(ranks 2 4)
+    add_test(NAME nccl_probe.oracle.ranks${ranks} COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
+      $<TARGET_FILE:nccl_probe> --oracle-only)
+    set_tests_properties(nccl_probe.oracle.ranks${ranks} PROPERTIES LABELS mpi TIMEOUT 120 PROCESSORS 2 ENVIRONMENT "${environment}")
+  endforeach()
+  set_tests_properties(nccl_probe.load PROPERTIES LABELS machine TIMEOUT 60 ENVIRONMENT "${environment}")
+endfunction()
+
 # The tests for GPUs are compiled once for a real GPU, for emulated kernels and for a simulated one.
 function(trireme_gpu_test_objects target layer)
   add_library(${target} OBJECT EXCLUDE_FROM_ALL ${ARGN})
@@ -428,6 +448,12 @@ function(trireme_simulated_gpu_tests)
         ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME_SIMULATED_GPUS=4;${environment}")
     endforeach()
   endforeach()
+  # NCCL with collectives that are pending after their launch.
+  trireme_processors(2 processors)
+  add_test(NAME simulated_gpu.concurrent_mpi_tests.ranks2 COMMAND ${MPIEXEC_EXECUTABLE} ${TRIREME_MPIEXEC_FLAGS} ${MPIEXEC_NUMPROC_FLAG} 2
+    $<TARGET_FILE:simulated_gpu_mpi_tests> --gtest_brief=1 --gtest_filter=*Nccl*:Windows*-*OfNcclThatTakeTooLong*)
+  set_tests_properties(simulated_gpu.concurrent_mpi_tests.ranks2 PROPERTIES LABELS mpi TIMEOUT 600 COST 600 PROCESSORS ${processors}
+    ENVIRONMENT "${trireme_test_environment};OMP_NUM_THREADS=1;TRIREME_SIMULATED_GPUS=4;TRIREME_SIMULATED_GPU=concurrent")
 endfunction()
 
 function(trireme_simulated_gpu_program target main)

@@ -49,7 +49,11 @@ std::unique_ptr<Transport> make_device_transport(const mpi::Communicator& commun
                                                  DeviceLink link, const Services& services, TransportChoice host,
                                                  const Transport* first, const NcclSettings& settings) {
   if (communicator.size() == 1) return lone_transport(device);
-  if (link == DeviceLink::nccl) return nccl_transport(communicator, device, services.deadline, first, settings);
+  if (link == DeviceLink::nccl) {
+    NcclSettings recorded = settings;
+    recorded.recorder = services.recorder;
+    return nccl_transport(communicator, device, services.deadline, first, recorded);
+  }
   return staged_transport(make_transport(communicator, services.staging, host), device);
 }
 

@@ -22,6 +22,8 @@ Channels nccl_channels(const mpi::Communicator&, c10::Device, const mpi::Deadlin
   throw EnvironmentError(without);
 }
 
+int nccl_version() { return 0; }
+
 at::Tensor window_memory(device::Category, std::int64_t, DType, c10::Device) { throw EnvironmentError(without); }
 
 }  // namespace trireme::comm

@@ -152,6 +152,9 @@ Broken nccl_settings_need_nccl(const RunConfig& config) {
                           : config.device.type == DeviceType::cpu ? "device.type = \"cpu\" does not use it"
                                                                   : nullptr;
   if (why != nullptr) return fmt::format("{} is for NCCL, and {}; leave it out", set, why);
+  if (config.comm.nccl_windows && config.run.deterministic)
+    return "nccl_windows = true lets NCCL choose kernels for windows, whose order of sums is not fixed; leave it out "
+           "with run.deterministic = true";
   if (!config.comm.nccl_copy_engines || config.comm.nccl_windows) return std::nullopt;
   return "nccl_copy_engines = true works on registered memory; add comm.nccl_windows = true";
 }
@@ -220,7 +223,8 @@ std::vector<Rule> general_rules() {
       {{"train.eval_every", "data.validation"}, evaluation_has_data},
       {{"checkpoint.keep_best", "train.eval_every", "data.validation"}, best_has_evaluations},
       {{"sync.policy", "memory.budget"}, automatic_policy_has_a_budget},
-      {{"comm.nccl_max_ctas", "comm.nccl_windows", "comm.nccl_copy_engines", "comm.backend", "device.type"},
+      {{"comm.nccl_max_ctas", "comm.nccl_windows", "comm.nccl_copy_engines", "comm.backend", "device.type",
+        "run.deterministic"},
        nccl_settings_need_nccl},
       {{"comm.backend", "device.type", "memory.offload"}, nccl_finds_its_tensors_on_gpus},
       {{"device.cuda_graphs", "device.type", "mesh.tensor", "memory.activation_offload", "data.ignore_targets",

@@ -29,7 +29,7 @@
 namespace trireme::mpi {
 namespace {
 
-constexpr std::chrono::seconds patience{5};           // for MPI_Abort, which mpirun and srun answer within one
+constexpr std::chrono::seconds patience{3};           // for MPI_Abort, which mpirun and srun answer within one
 constexpr std::chrono::milliseconds head_start{300};  // of the first node, when several fail together
 constexpr std::chrono::milliseconds reading{500};     // of the last line by the launcher, at most
 constexpr std::chrono::seconds asking{2};             // what may ask a file system, at most
@@ -133,6 +133,11 @@ void print_error(std::string_view message) {
 }
 
 void set_abort_arbitration(const AbortArbitration* word) { abort_arbitration = word; }
+
+std::string ended_ranks() {
+  const AbortArbitration* const word = abort_arbitration;
+  return word != nullptr ? word->ended_ranks() : "";
+}
 
 void await_end_of_job() {
   for (;;) std::this_thread::sleep_for(patience);

@@ -6,8 +6,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
+#include <fstream>
 
 #include "trireme/mpi/communicator.hpp"
 
@@ -33,6 +37,17 @@ std::atomic<int>* map(int descriptor) {
   return memory == MAP_FAILED ? nullptr : static_cast<std::atomic<int>*>(memory);  // zero: not claimed
 }
 
+/// Whether a process has ended, zombies included.
+bool has_ended(int pid) {
+  if (::kill(pid, 0) != 0) return errno == ESRCH;
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  if (!std::getline(file, text)) return false;
+  const std::size_t name_ends = text.rfind(')');  // the state stands two characters behind it
+  const char state = name_ends != std::string::npos && name_ends + 2 < text.size() ? text[name_ends + 2] : '?';
+  return state == 'Z' || state == 'X';
+}
+
 }  // namespace
 
 AbortArbitration::AbortArbitration(const Communicator& world) {
@@ -47,15 +62,28 @@ AbortArbitration::AbortArbitration(const Communicator& world) {
   }
   check(MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, node.handle()), "share a name");
   if (node.rank() != 0 && name.front() != '\0') claimed_ = map(::shm_open(name.data(), O_RDWR, 0600));
-  int first = on_first_node_ ? 1 : 0;
+  const int pid = ::getpid();
+  std::vector<int> pids(static_cast<std::size_t>(node.size()));
+  check(MPI_Allgather(&pid, 1, MPI_INT, pids.data(), 1, MPI_INT, node.handle()), "share process ids");
+  const bool sees_all = std::ranges::none_of(pids, has_ended);
+  std::array<int, 2> both{on_first_node_ ? 1 : 0, sees_all ? 1 : 0};
   // Also waits until everybody has opened it: then the name can go, and nothing is left behind however the job ends.
-  check(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, node.handle()), "agree on the first node");
-  on_first_node_ = first != 0;
+  check(MPI_Allreduce(MPI_IN_PLACE, both.data(), 2, MPI_INT, MPI_MIN, node.handle()), "agree on the first node");
+  on_first_node_ = both[0] != 0;
+  for (int rank = 0; rank < node.size() && both[1] != 0; ++rank)
+    if (rank != node.rank()) node_.push_back({pids[static_cast<std::size_t>(rank)], node.name_of(rank)});
   if (node.rank() == 0 && claimed_ != nullptr) ::shm_unlink(name.data());
 }
 
 AbortArbitration::~AbortArbitration() {
   if (claimed_ != nullptr) ::munmap(claimed_, sizeof(std::atomic<int>));
+}
+
+std::string AbortArbitration::ended_ranks() const {
+  std::string ranks;
+  for (const Process& process : node_)
+    if (has_ended(process.pid)) ranks += (ranks.empty() ? "" : ", ") + process.rank;
+  return ranks;
 }
 
 bool AbortArbitration::claim() const noexcept { return claimed_ == nullptr || claimed_->exchange(1) == 0; }

@@ -54,22 +54,52 @@ void report_late(const Deadline& deadline, std::string_view what) {
                           deadline.timeout_seconds, what, task.empty() ? "" : fmt::format(" ({})", task)));
 }
 
-void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const std::string& message) {
+void Wait::lose(const std::string& missing) {
+  report_lost_rank(
+      *deadline_, recorder_,
+      fmt::format("Hang: {} lost the connection to {}. That rank, or its node, has ended: look at its last "
+                  "messages.",
+                  to_text(operation_), missing));
+}
+
+namespace {
+
+/// Writes the recorder to the deadline's dump_path. Returns `message` with the name of the file.
+std::string dumped(const Deadline& deadline, const FlightRecorder* recorder, const std::string& message) {
   std::string line = message;
-  if (!deadline.dump_path.empty()) {
-    static std::mutex one_at_a_time;  // several lanes may be late
-    static std::string last;
-    const std::scoped_lock lock(one_at_a_time);
-    // Without operations to tell of, the report only shows that this rank was able to write one.
-    if (recorder != nullptr || last != deadline.dump_path) {
-      const FlightRecorder none;
-      if (!(recorder != nullptr ? recorder : &none)->dump(deadline.dump_path, message))
-        line += fmt::format(" ({} could not be written.)", deadline.dump_path);
-      else if (recorder != nullptr)
-        line += fmt::format(" Operations: {}.", deadline.dump_path);
-      last = deadline.dump_path;
-    }
-  }
+  if (deadline.dump_path.empty()) return line;
+  static std::mutex one_at_a_time;  // several lanes may be late
+  static std::string last;
+  const std::scoped_lock lock(one_at_a_time);
+  // Without operations to tell of, the report only shows that this rank was able to write one.
+  if (recorder == nullptr && last == deadline.dump_path) return line;
+  const FlightRecorder none;
+  if (!(recorder != nullptr ? recorder : &none)->dump(deadline.dump_path, message))
+    line += fmt::format(" ({} could not be written.)", deadline.dump_path);
+  else if (recorder != nullptr)
+    line += fmt::format(" Operations: {}.", deadline.dump_path);
+  last = deadline.dump_path;
+  return line;
+}
+
+double seconds_since(Clock::time_point began) { return std::chrono::duration<double>(Clock::now() - began).count(); }
+
+[[noreturn]] void end_of_hang(const Deadline& deadline, const std::string& line) {
+  abort_job(ExitCode::hang, line,
+            [silent_ranks = deadline.silent_ranks, named = line.find("No longer running") != std::string::npos] {
+              std::string more;
+              if (const std::string ended = named ? std::string() : ended_ranks(); !ended.empty())
+                more += fmt::format(" No longer running: {}.", ended);
+              const std::string silent = silent_ranks ? silent_ranks() : std::string();
+              if (!silent.empty()) more += fmt::format(" Wrote nothing: {}.", silent);
+              return more;
+            });
+}
+
+}  // namespace
+
+void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const std::string& message) {
+  const std::string line = dumped(deadline, recorder, message);
   if (deadline.on_hang) {
     deadline.on_hang(line);
     throw HangError(line);
@@ -77,10 +107,25 @@ void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const
   // The other ranks wait too: time for them to write what they were in, before this one ends them.
   constexpr double most_seconds = 5;
   std::this_thread::sleep_for(std::chrono::duration<double>(std::min(most_seconds, deadline.timeout_seconds / 2)));
-  abort_job(ExitCode::hang, line, [silent_ranks = deadline.silent_ranks] {
-    const std::string silent = silent_ranks ? silent_ranks() : std::string();
-    return silent.empty() ? silent : fmt::format(" Wrote nothing: {}.", silent);
-  });
+  end_of_hang(deadline, line);
+}
+
+void report_lost_rank(const Deadline& deadline, const FlightRecorder* recorder, const std::string& message) {
+  constexpr double most_seconds = 2, others_write = 0.5;
+  const Clock::time_point began = Clock::now();
+  std::string ended = ended_ranks();
+  if (!deadline.on_hang)
+    for (; ended.empty() && seconds_since(began) < most_seconds; ended = ended_ranks())
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  // In the file, too: a launcher that ends the job may drop what ranks print from then on.
+  const std::string line =
+      dumped(deadline, recorder, ended.empty() ? message : fmt::format("{} No longer running: {}.", message, ended));
+  if (deadline.on_hang) {
+    deadline.on_hang(line);
+    throw HangError(line);
+  }
+  std::this_thread::sleep_for(std::chrono::duration<double>(others_write));
+  end_of_hang(deadline, line);
 }
 
 }  // namespace trireme::mpi

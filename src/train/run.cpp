@@ -253,7 +253,7 @@ ExitCode run_training(const config::RunConfig& given, const mpi::Communicator& w
     log_nvlink(job.mesh(), *environment.device.gpu, supervision.world());
     choose_device_kernels(config, job.model().held, supervision.world());
   }
-  if (first_rank && !environment.device.remark.empty()) log::info(environment.device.remark);
+  if (first_rank && !environment.device.remark.empty()) log::warning(environment.device.remark);
   const OutOfMemoryHelp help(ops, config, environment.device.gpu.has_value(), world.size());
   Reporter reporter(job, environment, ops, recorder, output);
   TrainingLoop loop(job, supervision, recorder, reporter, saver, stopping, output, emergency);

@@ -17,6 +17,7 @@
 #include <numeric>
 #include <vector>
 
+#include "support/nccl_ranks.hpp"
 #include "terms.hpp"
 #include "trireme/comm/collectives.hpp"
 #include "trireme/comm/device_transports.hpp"
@@ -134,13 +135,13 @@ TEST_F(DeviceCollectives, StagedGiveTheBitsOfMpiPieceByPiece) {
 }
 
 TEST_F(DeviceCollectives, OfNcclAgreeWithMpi) {
-  if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
+  if (!trireme::test::nccl_ranks_fit(world_)) GTEST_SKIP() << trireme::test::no_nccl_between;
   const auto nccl = open(make_device_transport(world_, device_, DeviceLink::nccl, {}));
   expect_equal(run(*nccl, device_), expected(), 1e-6F);
 }
 
 TEST_F(DeviceCollectives, OfNcclSumInBf16WhereverDataBeginAndEnd) {
-  if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
+  if (!trireme::test::nccl_ranks_fit(world_)) GTEST_SKIP() << trireme::test::no_nccl_between;
   const auto nccl = open(make_device_transport(world_, device_, DeviceLink::nccl, {}));
   const auto mpi = open(make_transport(world_, {}, TransportChoice::mpi));
   for (const std::int64_t begin : {0, 1, 4})
@@ -156,7 +157,7 @@ TEST_F(DeviceCollectives, OfNcclSumInBf16WhereverDataBeginAndEnd) {
 
 TEST_F(DeviceCollectives, OfNcclSumInBf16WithTwoBuffersOfBf16) {
   if (world_.size() == 1) GTEST_SKIP() << "one rank sums nothing";
-  if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
+  if (!trireme::test::nccl_ranks_fit(world_)) GTEST_SKIP() << trireme::test::no_nccl_between;
   const auto nccl = open(make_device_transport(world_, device_, DeviceLink::nccl, {}));
   constexpr std::int64_t elements = 1 << 20;
   const at::Tensor data = copied_to(device_, Floats(elements, 1.0F));
@@ -170,7 +171,7 @@ TEST_F(DeviceCollectives, OfNcclSumInBf16WithTwoBuffersOfBf16) {
 }
 
 TEST_F(DeviceCollectives, OfNcclAreWatchedUntilTheyAreDone) {
-  if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
+  if (!trireme::test::nccl_ranks_fit(world_)) GTEST_SKIP() << trireme::test::no_nccl_between;
   // The transport itself: a group of one rank, too, talks to NCCL here.
   const mpi::Deadline deadline;
   mpi::FlightRecorder recorder;
@@ -191,7 +192,7 @@ TEST_F(DeviceCollectives, OfNcclAreWatchedUntilTheyAreDone) {
 }
 
 TEST_F(DeviceCollectives, OfNcclThatTakeTooLongAreNamed) {
-  if (world_.size() > gpus_) GTEST_SKIP() << world_.size() << " ranks and " << gpus_ << " GPUs: NCCL wants one each";
+  if (!trireme::test::nccl_ranks_fit(world_)) GTEST_SKIP() << trireme::test::no_nccl_between;
   std::promise<std::string> said;
   const mpi::Deadline deadline{.timeout_seconds = 0.2,
                                .on_hang = [&](const std::string& line) { said.set_value(line); }};

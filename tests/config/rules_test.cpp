@@ -225,6 +225,7 @@ TEST(Rules, SettingsOfNcclNeedNccl) {
 
 TEST(Rules, CopyEnginesOfNcclHaveWindows) {
   EXPECT_EQ(mistakes_with({"comm.nccl_copy_engines=true", "comm.nccl_windows=true"}), "");
+  EXPECT_THAT(mistakes_with({"run.deterministic=true", "comm.nccl_windows=true"}), HasSubstr("order of sums"));
   EXPECT_THAT(mistakes_with({"comm.nccl_copy_engines=true"}), HasSubstr("add comm.nccl_windows = true"));
   EXPECT_THAT(mistakes_with({"comm.nccl_copy_engines=true", "comm.backend=mpi"}), HasSubstr("is for NCCL"));
 }

@@ -5,9 +5,11 @@
 
 #include <Kokkos_Core.hpp>
 
+#include "base/library_settings.hpp"
 #include "support/skips_here.hpp"
 
 int main(int argc, char** argv) {
+  trireme::set_for_libraries();
   testing::InitGoogleTest(&argc, argv);
   const Kokkos::ScopeGuard kokkos(Kokkos::InitializationSettings().set_disable_warnings(true));
   auto* const skips = new trireme::test::SkipsHere;

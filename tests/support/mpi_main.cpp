@@ -14,6 +14,8 @@
 #include <filesystem>
 #include <string>
 
+#include "base/library_settings.hpp"
+
 namespace {
 
 std::string prefixed(const std::string& text, int rank) {
@@ -78,6 +80,7 @@ int run_all_tests(int rank) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  trireme::set_for_libraries();
   testing::InitGoogleTest(&argc, argv);
   testing::GTEST_FLAG(catch_exceptions) = false;
   if (argc == 3 && std::string(argv[1]) == "--file" && !select_tests_of(argv[2])) {

@@ -17,6 +17,7 @@
 
 #include "support/gpu.hpp"
 #include "support/jobs.hpp"
+#include "support/nccl_ranks.hpp"
 #include "support/training/as_planned.hpp"
 #include "support/training/gpu_jobs.hpp"
 #include "trireme/device/gpus.hpp"
@@ -42,8 +43,9 @@ struct Case {
   bool graphs = false;
   bool documents = false;
   DType compute = DType::fp32;
-  bool nccl = false;                                     ///< where every rank has a GPU of its own
-  bool windows = false;                                  ///< comm.nccl_windows
+  bool nccl = false;     ///< where every rank has a GPU of its own
+  bool windows = false;  ///< comm.nccl_windows
+  config::Reduce reduce = config::Reduce::fp32;
   std::optional<config::PipelineKind> pipeline{};        ///< of two ranks
   std::optional<config::ContextMethod> context{};        ///< of two ranks
   Fp8 fp8 = Fp8::none;                                   ///< with sizes that it divides, where the GPU has it
@@ -122,6 +124,11 @@ const Case cases[] = {
     {.name = "NcclParametersOffloaded", .memory = {.offload = Offload::parameters}, .replicate = 2, .nccl = true},
     {.name = "NcclTensor", .tensor = 2, .nccl = true},
     {.name = "NcclWindows", .nccl = true, .windows = true},
+    {.name = "NcclPipelineZbv", .accumulation = 4, .nccl = true, .pipeline = PipelineKind::zbv},
+    {.name = "NcclBf16Wire", .nccl = true, .reduce = config::Reduce::bf16_wire},
+    {.name = "NcclBf16WireWindows", .nccl = true, .windows = true, .reduce = config::Reduce::bf16_wire},
+    {.name = "NcclOptimizerOffloaded", .memory = {.offload = Offload::optimizer}, .nccl = true},
+    {.name = "NcclReplicatedWindows", .replicate = 2, .nccl = true, .windows = true},
     {.name = "NcclGraphs", .graphs = true, .nccl = true},
     {.name = "Graphs", .graphs = true},
     {.name = "GraphsBf16", .graphs = true, .compute = DType::bf16},
@@ -182,6 +189,7 @@ class DeviceTraining : public test::GpuJobs<testing::TestWithParam<Case>> {
       config.data.document_end = 7;
     }
     config.comm.nccl_windows = c.windows;
+    config.precision.reduce = c.reduce;
     config.device.cuda_graphs = c.graphs;
     if (c.graphs) config.data.ignore_targets.clear();
     config.batch.micro = config.batch.global / (ranks / c.together() * c.accumulation);
@@ -197,17 +205,19 @@ class DeviceTraining : public test::GpuJobs<testing::TestWithParam<Case>> {
 TEST_P(DeviceTraining, FollowsThePlainProgramOnTheCpu) {
   const Case& c = GetParam();
   if (world_.size() % c.together() != 0) GTEST_SKIP() << "needs another number of ranks";
-  if (c.nccl && gpus_ < world_.size()) GTEST_SKIP() << "needs a GPU for every rank";
+  if (c.nccl && !test::nccl_ranks_fit(world_)) GTEST_SKIP() << test::no_nccl_between;
   const device::Gpu gpu = device::probe_gpus().gpus.front();
   if (test::on_gpu() && kernels::missing_fp8_capability(c.fp8, gpu.major, gpu.minor) != nullptr)
     GTEST_SKIP() << "needs another GPU";
   options_.link = c.nccl ? comm::DeviceLink::nccl : comm::DeviceLink::staged;
   options_.nccl.windows = c.windows;
+  options_.nccl.bf16_wire = c.reduce == config::Reduce::bf16_wire;
   const test::TokenFiles files(world_, 257);
   const config::RunConfig config = run_of(c, files, world_.size());
   const kernels::AttentionLibrary usual = kernels::attention_library();
   kernels::set_attention_library(c.attention.value_or(kernels::AttentionLibrary::dense));
-  expect_near(test::train_job(config, world_, options_).curve, test::plain_curve(config, world_), c.compute);
+  const DType least = c.reduce == config::Reduce::bf16_wire ? DType::bf16 : c.compute;
+  expect_near(test::train_job(config, world_, options_).curve, test::plain_curve(config, world_), least);
   kernels::set_attention_library(usual);
 }
 

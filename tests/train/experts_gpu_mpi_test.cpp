@@ -18,6 +18,7 @@
 
 #include "support/gpu.hpp"
 #include "support/jobs.hpp"
+#include "support/nccl_ranks.hpp"
 #include "support/training/as_planned.hpp"
 #include "support/training/gpu_jobs.hpp"
 #include "support/training/mixtures.hpp"
@@ -195,7 +196,7 @@ TEST_P(ExpertsOnGpu, FollowThePlainProgramOnTheCpuAndMoveWhatIsPlanned) {
   const std::int64_t parts = c.mesh.tensor * c.mesh.context, copies = c.mesh.replicate * c.mesh.pipeline;
   if (world_.size() % (copies * parts) != 0 || world_.size() / copies % c.mesh.expert != 0)
     GTEST_SKIP() << "needs another number of ranks";
-  if (c.nccl && gpus_ < world_.size()) GTEST_SKIP() << "needs a GPU for every rank";
+  if (c.nccl && !test::nccl_ranks_fit(world_)) GTEST_SKIP() << test::no_nccl_between;
   options_.link = c.nccl ? comm::DeviceLink::nccl : comm::DeviceLink::staged;
   const test::TokenFiles files(world_, 257);
   config::RunConfig config = problem_run(c.problem, files);

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "support/jobs.hpp"
+#include "support/nccl_ranks.hpp"
 #include "support/random_runs.hpp"
 #include "support/tensors.hpp"
 #include "train/engine/replicas.hpp"
@@ -173,10 +174,10 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
     }
     if (!gpus.empty()) {
       options.device = device::use_gpu(world.rank() % static_cast<int>(gpus.size()));
-      if (static_cast<int>(gpus.size()) >= world.size())
-        options.link = draw.of({comm::DeviceLink::staged, comm::DeviceLink::nccl});
+      if (test::nccl_ranks_fit(world)) options.link = draw.of({comm::DeviceLink::staged, comm::DeviceLink::nccl});
       options.control_over_link = options.link == comm::DeviceLink::nccl && draw.coin();
       options.nccl.windows = config.comm.nccl_windows = options.link == comm::DeviceLink::nccl && draw.coin();
+      options.nccl.bf16_wire = config.precision.reduce == config::Reduce::bf16_wire;
       const bool one =
           config.mesh.tensor == 1 && config.mesh.pipeline == 1 && config.mesh.context == 1 && !family.decoder.experts;
       if (one && draw.coin()) fit_graphs(config);

@@ -6,6 +6,8 @@
 
 #include <memory>
 #include <set>
+#include <span>
+#include <string>
 
 #include "trireme/base/units.hpp"
 #include "trireme/comm/collectives.hpp"
@@ -40,6 +42,10 @@ struct NcclSettings {
   int per_root = ranks_per_root;  ///< ranks of one root at start-up
   bool windows = false;           ///< what collectives of parameter blocks read and write lies in windows
   bool copy_engines = false;      ///< gathers of windows by copy engines (NCCL_CTA_POLICY_ZERO, NCCL 2.28)
+  bool bf16_wire = false;         ///< sums have bf16 on the wire: with windows their buffers are registered at start
+  /// Equal on ranks that lie in one NVLink domain. Groups that span several register no windows.
+  std::string nvlink_domain{};
+  mpi::FlightRecorder* recorder = nullptr;  ///< has the start among its operations; null: nobody's
 };
 
 /// Memory for windows on `device`, [elements], zeroed, from ncclMemAlloc, whose pages are 2 MiB; charged to `category`
@@ -58,6 +64,27 @@ struct NcclSettings {
 [[nodiscard]] std::unique_ptr<Transport> nccl_transport(const mpi::Communicator& communicator, c10::Device device,
                                                         const mpi::Deadline& deadline, const Transport* first = nullptr,
                                                         const NcclSettings& settings = {});
+
+/// The version of the NCCL library that is loaded, as NCCL_VERSION_CODE (23003: 2.30.3); 0 in a build without NCCL.
+[[nodiscard]] int nccl_version();
+
+/// How a rank uses its GPU, as NCCL tells ranks apart.
+struct GpuUser {
+  std::string bus;          ///< PCI address of its GPU
+  std::string host_id{};    ///< NCCL_HOSTID; "": unset
+  bool multi_rank = false;  ///< NCCL_MULTI_RANK_GPU_ENABLE=1
+};
+/// Whether several ranks use one GPU, and whether NCCL accepts all of them.
+struct GpuSharing {
+  bool shared = false;
+  bool accepted = true;
+};
+/// Ranks of one GPU are accepted where each has set NCCL_HOSTID and no two ids are equal, so that each counts as a node
+/// of its own, and from NCCL 2.30.3 on where all have set NCCL_MULTI_RANK_GPU_ENABLE=1. users: the ranks of a node.
+/// nccl: `nccl_version`.
+[[nodiscard]] GpuSharing gpu_sharing(std::span<const GpuUser> users, int nccl);
+/// The same for all nodes of `world`; this rank uses the GPU at `bus`. Collective over it.
+[[nodiscard]] GpuSharing gpu_sharing(const mpi::Communicator& world, const std::string& bus);
 
 /// The pipeline ranks that one sends to and receives from, by their rank in the pipeline.
 struct ChannelPeers {

@@ -22,6 +22,10 @@ void print_error(std::string_view message);
 /// message.
 [[noreturn]] void abort_job(ExitCode code, std::string_view message, const std::function<std::string()>& more = {});
 
+/// The ranks of this node whose process has ended, such as "rank 3 on n2"; "" where there is none, before MPI is up,
+/// and where ranks do not see each other's processes (a container each).
+[[nodiscard]] std::string ended_ranks();
+
 /// `message` for any exception: an Error's code and text, everything else as a bug.
 [[noreturn]] void abort_job_for_current_exception();
 

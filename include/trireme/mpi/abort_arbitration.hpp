@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <string>
+#include <vector>
 
 namespace trireme::mpi {
 
@@ -21,8 +23,15 @@ class AbortArbitration {
   [[nodiscard]] bool claim() const noexcept;
   /// Whether the whole job's first rank is on this node.
   [[nodiscard]] bool on_first_node() const noexcept { return on_first_node_; }
+  /// mpi::ended_ranks.
+  [[nodiscard]] std::string ended_ranks() const;
 
  private:
+  struct Process {
+    int pid = 0;
+    std::string rank;  ///< "rank 3 on n2"
+  };
+  std::vector<Process> node_;  ///< empty where a rank does not see the others' processes
   std::atomic<int>* claimed_ = nullptr;
   bool on_first_node_ = true;
 };

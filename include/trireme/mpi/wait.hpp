@@ -46,6 +46,9 @@ class Wait {
     }
   }
 
+  /// Reports that the connection to a rank of `missing` is lost, as `report_lost_rank`.
+  void lose(const std::string& missing);
+
   [[nodiscard]] const Operation& operation() const { return operation_; }
 
  private:
@@ -60,5 +63,9 @@ class Wait {
 /// Reports a hang: dumps the recorder where the deadline says so, then its `on_hang`, or the end of the job with exit
 /// code 7.
 void report_hang(const Deadline& deadline, const FlightRecorder* recorder, const std::string& message);
+
+/// Reports that another rank has ended, before any deadline: the same, but waits two seconds at most for a sign which
+/// rank that was, or for the message of a rank that ends the job for another reason.
+void report_lost_rank(const Deadline& deadline, const FlightRecorder* recorder, const std::string& message);
 
 }  // namespace trireme::mpi

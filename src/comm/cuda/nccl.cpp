@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/cuda/nccl.hpp"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <exception>
+#include <future>
+#include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/error.hpp"
@@ -62,10 +70,54 @@ ncclConfig_t configured(const NcclSettings& settings) {
   return config;
 }
 
+constexpr double longest_abort = 10;  // seconds: an exception may wait behind it
+
+c10::Device current_gpu() { return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice(); }
+
+/// A call of NCCL that may never return, on a thread of its own, at work on `gpu`.
+class Abandonable {
+ public:
+  Abandonable(c10::Device gpu, std::function<void()> call) {
+    std::packaged_task<void()> task([gpu, call = std::move(call)] {
+      c10::impl::VirtualGuardImpl(gpu.type()).setDevice(gpu);
+      call();
+    });
+    returned_ = task.get_future();
+    try {
+      std::thread(std::move(task)).detach();
+    } catch (const std::system_error&) {  // no thread to be had; the moved-from task did not run
+      returned_ = {};
+    }
+  }
+  /// Whether it returned within `seconds`; it goes on where it did not.
+  [[nodiscard]] bool within(double seconds) const {
+    return !returned_.valid() ||
+           returned_.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready;
+  }
+
+ private:
+  std::future<void> returned_;
+};
+
+/// The operation of making a communicator, in the caller's recorder where there is one.
+class Making {
+ public:
+  Making(const char* what, const mpi::Deadline& deadline, mpi::FlightRecorder* recorder)
+      : lane_((recorder != nullptr ? *recorder : own_).add_lane("start of nccl")),
+        wait_(lane_.begin(what, {0}), deadline, recorder != nullptr ? *recorder : own_) {}
+  [[nodiscard]] mpi::Wait& wait() { return wait_; }
+  void finish() { lane_.finish(); }
+
+ private:
+  mpi::FlightRecorder own_;
+  mpi::FlightLane& lane_;
+  mpi::Wait wait_;
+};
+
 }  // namespace
 
 void check(ncclResult_t result, std::string_view what, ncclComm_t handle, std::source_location where) {
-  if (result == ncclSuccess || result == ncclInProgress) return;
+  if (!failed(result)) return;
   const char* last = ncclGetLastError(handle);
   throw EnvironmentError(fmt::format(
       "NCCL could not {}: {}{}{} ({}:{}). NCCL_DEBUG=INFO shows more; comm.backend = \"mpi\" does not use NCCL.", what,
@@ -74,42 +126,57 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle, std::s
 }
 
 Handle::Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline, const NcclSettings& settings)
-    : others_(others(communicator)), exceptions_at_construction_(std::uncaught_exceptions()), deadline_(deadline) {
+    : others_(others(communicator)),
+      exceptions_at_construction_(std::uncaught_exceptions()),
+      gpu_(current_gpu()),
+      deadline_(deadline) {
   std::vector<ncclUniqueId> ids = ids_of_roots(communicator, settings.per_root);
   ncclConfig_t config = configured(settings);
-  check(ncclCommInitRankScalable(&handle_, communicator.size(), communicator.rank(), static_cast<int>(ids.size()),
-                                 ids.data(), &config),
-        "make a communicator");
-  mpi::FlightRecorder recorder;
-  mpi::Wait wait(recorder.add_lane("nccl").begin("make a communicator", {0}), deadline, recorder);
-  made(wait);
+  Making making("make a communicator", deadline, settings.recorder);
+  settle(ncclCommInitRankScalable(&handle_, communicator.size(), communicator.rank(), static_cast<int>(ids.size()),
+                                  ids.data(), &config),
+         "make a communicator", making.wait());
+  made(making.wait());
+  making.finish();
 }
 
 Handle::Handle(const Handle& first, const mpi::Communicator& communicator, const mpi::Deadline& deadline,
                const NcclSettings& settings)
-    : others_(others(communicator)), exceptions_at_construction_(std::uncaught_exceptions()), deadline_(deadline) {
+    : others_(others(communicator)),
+      exceptions_at_construction_(std::uncaught_exceptions()),
+      gpu_(current_gpu()),
+      deadline_(deadline) {
   ncclConfig_t config = configured(settings);
   config.splitShare = 0;  // or one lane's abort would be the end of the others, who have not said what they waited for
-  mpi::FlightRecorder recorder;
-  mpi::Wait wait(recorder.add_lane("nccl").begin("split a communicator", {0}), deadline, recorder);
-  // The new handle is there when the first communicator is not in progress any more (NVIDIA/nccl issue 1472).
-  first.launch("split a communicator", wait,
-               [&](ncclComm_t comm) { return ncclCommSplit(comm, 0, communicator.rank(), &handle_, &config); });
-  made(wait);
+  Making making("split a communicator", deadline, settings.recorder);
+  // The new handle is there when the first communicator is not in progress any more (NVIDIA/nccl issue 1472). Where the
+  // split hangs, NCCL may write it after this object has ended: it is left behind then.
+  auto made_handle = std::make_unique<ncclComm_t>(nullptr);
+  try {
+    first.launch("split a communicator", making.wait(), [&](ncclComm_t comm) {
+      return ncclCommSplit(comm, 0, communicator.rank(), made_handle.get(), &config);
+    });
+  } catch (...) {
+    (void)made_handle.release();
+    throw;
+  }
+  handle_ = *made_handle;
+  made(making.wait());
+  making.finish();
 }
 
 void Handle::made(mpi::Wait& wait) {
   try {
     launched("make a communicator", wait);
   } catch (...) {
-    (void)ncclCommAbort(handle_);
+    abort();
     throw;
   }
 }
 
 void Handle::add_window([[maybe_unused]] const at::Tensor& memory, [[maybe_unused]] mpi::Wait& wait) {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-  Window& window = windows_.emplace_back(memory);
+  Window& window = windows_->emplace_back(memory);
   launch("register memory", wait, [&](ncclComm_t comm) {
     return ncclCommWindowRegister(comm, memory.mutable_data_ptr(), memory.nbytes(), &window.handle,
                                   NCCL_WIN_COLL_SYMMETRIC);
@@ -120,37 +187,59 @@ void Handle::add_window([[maybe_unused]] const at::Tensor& memory, [[maybe_unuse
 Handle::~Handle() {
   if (handle_ == nullptr) return;
   if (std::uncaught_exceptions() > exceptions_at_construction_ || ask() != ncclSuccess) {
-    (void)ncclCommAbort(handle_);
+    abort();
     return;
   }
+  // Finalizing launches; the state tells when the other ranks have come to it. Destroying may wait for them, too.
+  const auto give_up = std::make_shared<std::atomic<bool>>(false);
+  const Abandonable end(gpu_, [handle = handle_, windows = windows_, give_up] {
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-  for (const Window& window : windows_)
-    if (window.handle != nullptr) (void)ncclCommWindowDeregister(handle_, window.handle);
+    for (const Window& window : *windows)
+      if (window.handle != nullptr) (void)ncclCommWindowDeregister(handle, window.handle);
 #endif
-  finalize();
+    ncclResult_t now = ncclCommFinalize(handle);
+    for (mpi::Backoff backoff; !failed(now) && !*give_up;) {
+      const ncclResult_t asked = ncclCommGetAsyncError(handle, &now);
+      if (failed(asked)) now = asked;
+      if (now != ncclInProgress) break;
+      if (!backoff.brief()) backoff.sleep();
+    }
+    (void)(now == ncclSuccess ? ncclCommDestroy(handle) : ncclCommAbort(handle));
+    windows->clear();
+  });
+  constexpr double between_looks = 0.2;
+  const auto began = mpi::Clock::now();
+  while (!end.within(std::min(between_looks, deadline_.timeout_seconds)))
+    if (deadline_.passed(began)) break;
+  if (end.within(0)) return;
+  log::warning(fmt::format("NCCL: {} has not ended its communicator after {} s; it is aborted.", others_,
+                           deadline_.timeout_seconds));
+  *give_up = true;
+  (void)end.within(std::min(longest_abort, deadline_.timeout_seconds));
 }
 
-void Handle::finalize() noexcept {
-  const auto began = mpi::Clock::now();
-  mpi::Backoff backoff;
-  ncclResult_t now = ncclCommFinalize(handle_);
-  while (now == ncclInProgress || now == ncclSuccess) {
-    if ((now = ask()) != ncclInProgress) break;
-    if (backoff.brief()) continue;
-    if (deadline_.passed(began)) {
-      log::warning(fmt::format("NCCL: {} has not ended its communicator after {} s; it is aborted.", others_,
-                               deadline_.timeout_seconds));
-      break;
-    }
-    backoff.sleep();
+void Handle::abort() noexcept {
+  try {
+    // By another thread: a group that is open on this one would only queue it.
+    const Abandonable call(gpu_, [handle = std::exchange(handle_, nullptr), windows = windows_] {
+      (void)ncclCommAbort(handle);
+      windows->clear();
+    });
+    if (!call.within(std::min(longest_abort, deadline_.timeout_seconds)))
+      log::warning(fmt::format("NCCL has not aborted a communicator of this rank and {}; it is left behind.", others_));
+  } catch (const std::exception&) {  // no memory for a thread: the process ends without it
   }
-  (void)(now == ncclSuccess ? ncclCommDestroy(handle_) : ncclCommAbort(handle_));
 }
 
 void Handle::launched(std::string_view what, mpi::Wait& wait) const {
   ncclResult_t now = ncclInProgress;
   wait.until([&] { return (now = ask()) != ncclInProgress; }, [&] { return others_; });
-  check(now, what, handle_);
+  settle(now, what, wait);
+}
+
+void Handle::settle(ncclResult_t result, std::string_view what, mpi::Wait& wait, std::source_location where) const {
+  if (result == ncclRemoteError) wait.lose(others_);
+  check(result, what, handle_, where);
 }
 
 std::optional<ncclResult_t> Handle::state() const {
@@ -166,3 +255,12 @@ ncclResult_t Handle::ask() const {
 }
 
 }  // namespace trireme::comm::nccl
+
+namespace trireme::comm {
+
+int nccl_version() {
+  int version = 0;
+  return ncclGetVersion(&version) == ncclSuccess ? version : 0;
+}
+
+}  // namespace trireme::comm

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 #include <nccl.h>
 
-#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <source_location>
@@ -17,13 +20,27 @@
 
 namespace trireme::comm::nccl {
 
+[[nodiscard]] inline bool failed(ncclResult_t result) { return result != ncclSuccess && result != ncclInProgress; }
+
 /// Throws EnvironmentError with NCCL's own text unless a call succeeded or continues by itself. what: as an infinitive.
 void check(ncclResult_t result, std::string_view what, ncclComm_t handle = nullptr,
            std::source_location where = std::source_location::current());
 
+/// Makes calls() one group. It returns at its first call that failed; the group is ended in any case: in a thread with
+/// an open group NCCL would only queue the abort that follows. Returns the first error, else what the end of the group
+/// returns.
+template <class Calls>
+[[nodiscard]] ncclResult_t grouped(Calls&& calls) {
+  if (const ncclResult_t started = ncclGroupStart(); failed(started)) return started;
+  const ncclResult_t called = calls();
+  const ncclResult_t ended = ncclGroupEnd();
+  return failed(called) ? called : ended;
+}
+
 /// Owns one NCCL communicator, which never blocks the calling thread. The destructor is collective as a Communicator's:
 /// while an exception unwinds the stack, or when the other ranks do not come to it by the deadline, it aborts the
-/// communicator instead.
+/// communicator instead. Ending and aborting may wait for other ranks inside NCCL (ncclCommDestroy, ncclCommAbort), so
+/// both run on a separate thread, which is abandoned at the deadline.
 ///
 /// One thread at a time is inside the communicator: a call that does not block leaves its work to a thread of NCCL's,
 /// and whoever asks for the state joins that thread and frees what it worked on (ncclGroupJobComplete, NCCL 2.28),
@@ -31,7 +48,8 @@ void check(ncclResult_t result, std::string_view what, ncclComm_t handle = nullp
 class Handle {
  public:
   /// Collective over `communicator`: the ids of every `settings.per_root`th rank come by one gather and one broadcast
-  /// of MPI. The current CUDA device is this rank's.
+  /// of MPI. The current CUDA device is this rank's. Both constructors: settings.recorder has the call among its
+  /// operations, and is dumped where it hangs.
   Handle(const mpi::Communicator& communicator, const mpi::Deadline& deadline, const NcclSettings& settings);
   /// Splits `first`, a communicator of the same ranks, which saves its start-up; they share nothing afterwards.
   /// Collective over it; nobody else launches over it meanwhile.
@@ -47,11 +65,12 @@ class Handle {
   void launch(std::string_view what, mpi::Wait& wait, Work&& work,
               std::source_location where = std::source_location::current()) const {
     const std::scoped_lock lock(inside_);
-    check(work(handle_), what, handle_, where);
+    settle(work(handle_), what, wait, where);
     launched(what, wait);
   }
-  /// Registers `memory` as a symmetric window, which NCCL uses where all ranks reach each other's memory (one NVLink
-  /// domain), and ignores elsewhere. Collective; kept until the communicator ends.
+  /// Registers `memory` as a symmetric window. NCCL has kernels for windows where all ranks reach each other's memory
+  /// (one NVLink domain); elsewhere 2.28 registers them too, which costs a mapping and a barrier, and has no use for
+  /// them. Collective; kept until the communicator ends.
   void add_window(const at::Tensor& memory, mpi::Wait& wait);
   /// What became of the communicator: ncclSuccess, ncclInProgress or an error of this rank or another. Nothing where
   /// another thread launches, which will know before this one could.
@@ -63,8 +82,11 @@ class Handle {
   /// Returns when the communicator is ready; destroys it and throws where it never will be.
   void made(mpi::Wait& wait);
   void launched(std::string_view what, mpi::Wait& wait) const;
+  /// `check`; a lost connection to another rank is reported as a hang.
+  void settle(ncclResult_t result, std::string_view what, mpi::Wait& wait,
+              std::source_location where = std::source_location::current()) const;
   [[nodiscard]] ncclResult_t ask() const;
-  void finalize() noexcept;
+  void abort() noexcept;
 
   mutable std::mutex inside_;  ///< held by the thread that is inside the communicator
   ncclComm_t handle_ = nullptr;
@@ -73,9 +95,10 @@ class Handle {
     at::Tensor memory;
     ncclWindow_t handle = nullptr;
   };
-  std::deque<Window> windows_;
+  std::shared_ptr<std::list<Window>> windows_ = std::make_shared<std::list<Window>>();
   std::string others_;  ///< the ranks that this one may wait for
   int exceptions_at_construction_ = 0;
+  c10::Device gpu_;
   mpi::Deadline deadline_;
 };
 

@@ -34,6 +34,20 @@ class Handles {
   std::vector<std::unique_ptr<nccl::Handle>> in_order_;
 };
 
+/// Neighbours of a ring make their communicators in rounds in which no rank is in two pairs, so that start-up takes as
+/// long for many ranks as for three: ranks 0 and 1, 2 and 3, ... first, then 1 and 2, 3 and 4, ..., the last and 0;
+/// where the number of ranks is odd, this last pair takes a third round.
+int pair_rounds(int ranks) { return ranks == 2 ? 1 : ranks % 2 == 0 ? 2 : 3; }
+
+/// The first rank of the pair (first, first + 1) that `rank` is in; -1: none in this round.
+int first_of_pair(int rank, int ranks, int round) {
+  for (const int first : {rank, (rank + ranks - 1) % ranks}) {
+    const bool closes = ranks % 2 != 0 && first == ranks - 1;
+    if (round == (closes ? 2 : first % 2)) return first;
+  }
+  return -1;
+}
+
 /// This rank's end of its channels in one direction.
 class ChannelEnds final : public DeviceTransport {
  public:
@@ -96,11 +110,11 @@ Channels nccl_channels(const mpi::Communicator& communicator, c10::Device device
   auto send = std::make_unique<ChannelEnds>(mine, ranks, device, handles);
   auto receive = std::make_unique<ChannelEnds>(mine, ranks, device, handles);
   std::size_t made = 0;
-  for (int first = 0; first < (ranks == 2 ? 1 : ranks); ++first) {
+  for (int round = 0; round < pair_rounds(ranks); ++round) {
+    const int first = first_of_pair(mine, ranks, round);
+    const mpi::Communicator pair = communicator.split(first >= 0 ? first : ranks + mine, mine);
+    if (first < 0) continue;
     const int second = (first + 1) % ranks;
-    const bool here = mine == first || mine == second;
-    const mpi::Communicator pair = communicator.split(here ? 0 : 1 + mine, mine);
-    if (!here) continue;
     const int peer = mine == first ? second : first;
     for (const auto& [from, to] : {std::pair{first, second}, {second, first}}) {
       ChannelEnds& ends = mine == from ? *send : *receive;

@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "comm/cuda/nccl.hpp"
 #include "comm/cuda/nccl_watch.hpp"
@@ -15,8 +18,10 @@
 #include "comm/device_memory.hpp"
 #include "comm/messages.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/comm/device_transports.hpp"
 #include "trireme/device/memory.hpp"
+#include "trireme/mpi/gather.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -32,12 +37,15 @@ ncclResult_t exchange_terms(const at::Tensor& sent, const at::Tensor& received, 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
   return ncclAlltoAll(sent.const_data_ptr(), received.mutable_data_ptr(), count, ncclBfloat16, comm, on);
 #else
-  nccl::check(ncclGroupStart(), "begin an exchange");
-  for (int rank = 0; rank < static_cast<int>(sent.size(0)); ++rank) {
-    nccl::check(ncclSend(sent[rank].const_data_ptr(), count, ncclBfloat16, rank, comm, on), "send", comm);
-    nccl::check(ncclRecv(received[rank].mutable_data_ptr(), count, ncclBfloat16, rank, comm, on), "receive", comm);
-  }
-  return ncclGroupEnd();
+  return nccl::grouped([&] {
+    ncclResult_t called = ncclSuccess;
+    for (int rank = 0; rank < static_cast<int>(sent.size(0)) && !nccl::failed(called); ++rank) {
+      called = ncclSend(sent[rank].const_data_ptr(), count, ncclBfloat16, rank, comm, on);
+      if (!nccl::failed(called))
+        called = ncclRecv(received[rank].mutable_data_ptr(), count, ncclBfloat16, rank, comm, on);
+    }
+    return called;
+  });
 #endif
 }
 
@@ -92,17 +100,17 @@ class NcclTransport final : public DeviceTransport {
     begin();
     const std::vector<std::int64_t> going = begins(sent), coming = begins(received);
     handle_.launch("exchange messages", wait, [&](ncclComm_t comm) {
-      nccl::check(ncclGroupStart(), "begin an exchange");
-      for (int rank = 0; rank < size_; ++rank) {
-        const auto r = static_cast<std::size_t>(rank);
-        if (sent[r] > 0)
-          nccl::check(ncclSend(out + going[r], static_cast<std::size_t>(sent[r]), ncclInt8, rank, comm, stream()),
-                      "send", comm);
-        if (received[r] > 0)
-          nccl::check(ncclRecv(in + coming[r], static_cast<std::size_t>(received[r]), ncclInt8, rank, comm, stream()),
-                      "receive", comm);
-      }
-      return ncclGroupEnd();
+      return nccl::grouped([&] {
+        ncclResult_t called = ncclSuccess;
+        for (int rank = 0; rank < size_ && !nccl::failed(called); ++rank) {
+          const auto r = static_cast<std::size_t>(rank);
+          if (sent[r] > 0)
+            called = ncclSend(out + going[r], static_cast<std::size_t>(sent[r]), ncclInt8, rank, comm, stream());
+          if (received[r] > 0 && !nccl::failed(called))
+            called = ncclRecv(in + coming[r], static_cast<std::size_t>(received[r]), ncclInt8, rank, comm, stream());
+        }
+        return called;
+      });
     });
   }
 
@@ -122,8 +130,17 @@ class NcclTransport final : public DeviceTransport {
 
   bool add_window(const at::Tensor& memory, WindowUse, mpi::Wait& wait) override {
     begin();
-    handle_.add_window(memory, wait);  // or an error
+    if (windows_) handle_.add_window(memory, wait);  // or an error
     return true;
+  }
+
+  /// Registers the two buffers of terms with bf16 on the wire. Collective.
+  void add_wire_windows(mpi::Wait& wait) {
+    const std::int64_t most = std::max(packed_elements, least_elements * size_) + pack * size_;
+    for (at::Tensor& buffer : wire_) {
+      buffer = window_memory(device::Category::communication, most, DType::bf16, device());
+      handle_.add_window(buffer, wait);
+    }
   }
 
   void gather_values(const std::byte* mine, std::byte* all, Parts parts, mpi::Wait& wait) override {
@@ -166,23 +183,17 @@ class NcclTransport final : public DeviceTransport {
   void exchange_and_sum(const float* terms, std::int64_t part, std::int64_t elements, float* sum, bool accumulate,
                         mpi::Wait& wait) {
     const device::ChargeTo charge(device::Category::communication);
-    const at::Tensor sent = wire(0, elements, wait), received = wire(1, elements, wait);
+    const at::Tensor sent = wire(0, elements), received = wire(1, elements);
     cuda::pack_terms(terms, size_, part, elements, sent.mutable_data_ptr<c10::BFloat16>());
     handle_.launch("exchange", wait, [&](ncclComm_t comm) { return exchange_terms(sent, received, comm, stream()); });
     cuda::sum_terms(received.const_data_ptr<c10::BFloat16>(), size_, elements, sum, accumulate);
   }
 
-  /// [size, columns] in bf16, for terms on the wire: new, or, with windows, the beginning of one of two buffers of the
-  /// most that a piece takes, which are registered at the first one. On one stream each piece is done with before the
-  /// next.
-  at::Tensor wire(std::size_t which, std::int64_t columns, mpi::Wait& wait) {
-    if (!windows_) return at::empty({size_, columns}, at::TensorOptions(at::kBFloat16).device(device()));
-    at::Tensor& buffer = wire_[which];
-    if (!buffer.defined()) {
-      const std::int64_t most = std::max(packed_elements, least_elements * size_) + pack * size_;
-      buffer = window_memory(device::Category::communication, most, DType::bf16, device());
-      handle_.add_window(buffer, wait);
-    }
+  /// [size, columns] in bf16, for terms on the wire: new, or the beginning of one of two registered buffers of the most
+  /// that a piece takes. On one stream each piece is done with before the next.
+  at::Tensor wire(std::size_t which, std::int64_t columns) {
+    const at::Tensor& buffer = wire_[which];
+    if (!buffer.defined()) return at::empty({size_, columns}, at::TensorOptions(at::kBFloat16).device(device()));
     return buffer.narrow(0, 0, size_ * columns).view({size_, columns});
   }
 
@@ -190,7 +201,7 @@ class NcclTransport final : public DeviceTransport {
   /// three kernels beside NCCL's.
   void sum_everywhere(float* data, std::int64_t count, mpi::Wait& wait) {
     const std::int64_t part = ((count + size_ - 1) / size_ + pack - 1) / pack * pack;
-    const at::Tensor terms = wire(0, part, wait), received = wire(1, part, wait);
+    const at::Tensor terms = wire(0, part), received = wire(1, part);
     auto* const whole = terms.mutable_data_ptr<c10::BFloat16>();
     cuda::pack_whole(data, count, size_ * part, whole);
     handle_.launch("exchange", wait, [&](ncclComm_t comm) { return exchange_terms(terms, received, comm, stream()); });
@@ -220,19 +231,44 @@ class NcclTransport final : public DeviceTransport {
   nccl::Watch watch_;  ///< after the handle: it ends before that
 };
 
+/// Whether windows are registered: all ranks lie in one NVLink domain. Collective.
+bool takes_windows(const mpi::Communicator& communicator, const NcclSettings& settings) {
+  if (!settings.windows) return false;
+  const std::vector<std::string> domains = mpi::gather_texts(communicator, settings.nvlink_domain);
+  const bool several = std::ranges::any_of(domains, [&](const std::string& d) { return d != domains.front(); });
+  const bool apart = mpi::any_rank(communicator, several);
+  static std::atomic_flag warned;
+  if (apart && communicator.job_rank(communicator.rank()) == 0 && !warned.test_and_set())
+    log::warning(
+        "comm.nccl_windows: groups that span several NVLink domains register no windows, for which NCCL has no kernels "
+        "there");
+  return !apart;
+}
+
 }  // namespace
 
 std::unique_ptr<Transport> nccl_transport(const mpi::Communicator& communicator, c10::Device device,
                                           const mpi::Deadline& deadline, const Transport* first,
                                           const NcclSettings& settings) {
   const c10::cuda::CUDAGuard guard(device);
-  if (first == nullptr)
-    return std::make_unique<NcclTransport>(communicator, device, settings.windows, communicator, deadline, settings);
+  const bool windows = takes_windows(communicator, settings);
   const auto* const split = dynamic_cast<const NcclTransport*>(first);
-  invariant(split != nullptr && split->size() == communicator.size() && split->rank() == communicator.rank(),
+  invariant(first == nullptr ||
+                (split != nullptr && split->size() == communicator.size() && split->rank() == communicator.rank()),
             "NCCL splits a communicator of the same ranks");
-  return std::make_unique<NcclTransport>(communicator, device, settings.windows, split->handle(), communicator,
-                                         deadline, settings);
+  auto made = split == nullptr
+                  ? std::make_unique<NcclTransport>(communicator, device, windows, communicator, deadline, settings)
+                  : std::make_unique<NcclTransport>(communicator, device, windows, split->handle(), communicator,
+                                                    deadline, settings);
+  if (windows && settings.bf16_wire) {
+    mpi::FlightRecorder own;
+    mpi::FlightRecorder& recorder = settings.recorder != nullptr ? *settings.recorder : own;
+    mpi::FlightLane& lane = recorder.add_lane("windows of nccl");
+    mpi::Wait wait(lane.begin("add_window", {0}), deadline, recorder);
+    made->add_wire_windows(wait);
+    lane.finish();
+  }
+  return made;
 }
 
 }  // namespace trireme::comm

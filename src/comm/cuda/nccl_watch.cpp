@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <string>
 #include <utility>
 
 #include "trireme/base/error.hpp"
@@ -18,6 +20,8 @@ namespace {
 
 /// Far finer than any deadline, and far coarser than a launch.
 constexpr std::chrono::milliseconds between_looks{5};
+/// The processes of the node are asked for after that time, and again.
+constexpr std::chrono::milliseconds between_looks_for_ranks{250};
 
 }  // namespace
 
@@ -56,6 +60,7 @@ void Watch::loop(const std::stop_token& stop) {
     try {
       look(lock);
     } catch (...) {
+      if (!lock.owns_lock()) lock.lock();
       failure_ = std::current_exception();
       return;
     }
@@ -63,45 +68,65 @@ void Watch::loop(const std::stop_token& stop) {
   }
 }
 
+namespace {
+
+/// Ends the job, or throws where a deadline is a test's.
+[[noreturn]] void fail(const mpi::Deadline& deadline, const std::string& text) {
+  if (!deadline.on_hang) mpi::abort_job(ExitCode::environment, text);
+  deadline.on_hang(text);
+  throw EnvironmentError(text);
+}
+
+}  // namespace
+
 void Watch::look(std::unique_lock<std::mutex>& lock) {
-  while (!pending_.empty() && pending_.front().event.query()) {
+  const auto done = [&](const Pending& head) {
+    try {
+      return head.event.query();
+    } catch (const std::exception& error) {  // every later call of CUDA fails as well
+      const std::string text =
+          fmt::format("The GPU failed before the end of {}: {}", to_text(head.operation), error.what());
+      lock.unlock();
+      fail(*head.deadline, text);
+    }
+  };
+  while (!pending_.empty() && done(pending_.front())) {
     pending_.front().lane->finish(pending_.front().operation.sequence);
     pending_.pop_front();
     head_since_ = mpi::Clock::now();
   }
   if (pending_.empty()) return;
-  const Pending& head = pending_.front();
-  if (const auto state = handle_.state(); state && *state != ncclSuccess && *state != ncclInProgress)
-    return report(head, *state, lock);
-  if (std::chrono::duration<double>(mpi::Clock::now() - head_since_).count() > head.deadline->timeout_seconds)
-    report(head, ncclSuccess, lock);
+  const Pending& head = pending_.front();  // stays there: others only add
+  const mpi::Clock::time_point since = head_since_;
+  lock.unlock();
+  if (const auto state = handle_.state(); state && failed(*state)) report_error(head, *state);
+  const mpi::Clock::time_point now = mpi::Clock::now();
+  if (now - std::max(since, looked_for_ranks_) > between_looks_for_ranks) {
+    looked_for_ranks_ = now;
+    // Within a node NCCL does not report that a rank has ended.
+    if (!mpi::ended_ranks().empty()) report_error(head, ncclRemoteError);
+  }
+  if (head.deadline->passed(since)) report_overdue(head);
+  lock.lock();
 }
 
-void Watch::report(const Pending& late, ncclResult_t state, std::unique_lock<std::mutex>& lock) const {
-  const std::string operation = to_text(late.operation);
-  const mpi::Deadline& deadline = *late.deadline;
-  const mpi::FlightRecorder& recorder = *late.recorder;
-  lock.unlock();  // the recorder of this lane may be asked meanwhile
-  if (state != ncclSuccess) {
-    const std::string text =
-        fmt::format("NCCL failed in {}: {}. NCCL_DEBUG=INFO shows more; comm.backend = \"mpi\" does not use NCCL.",
-                    operation, ncclGetErrorString(state));
-    lock.lock();
-    if (deadline.on_hang) throw EnvironmentError(text);
-    mpi::abort_job(ExitCode::environment, text);
+void Watch::report_error(const Pending& late, ncclResult_t state) const {
+  if (state == ncclRemoteError) {
+    mpi::Wait wait(late.operation, *late.deadline, *late.recorder);
+    wait.lose(handle_.awaited());
   }
-  try {
-    mpi::report_hang(
-        deadline, &recorder,
-        fmt::format("Hang: {} is not done on the GPU after {} s and waits for {}. A rank of that group, or its node, "
-                    "stopped or "
-                    "left the common order of operations: look at the last messages of all ranks. If the step is just "
-                    "slow, raise comm.timeout_seconds.",
-                    operation, deadline.timeout_seconds, handle_.awaited()));
-  } catch (...) {
-    lock.lock();
-    throw;
-  }
+  fail(*late.deadline, fmt::format("NCCL failed in {}: {}. NCCL_DEBUG=INFO shows more; comm.backend = \"mpi\" does not "
+                                   "use NCCL.",
+                                   to_text(late.operation), ncclGetErrorString(state)));
+}
+
+void Watch::report_overdue(const Pending& late) const {
+  mpi::report_hang(
+      *late.deadline, late.recorder,
+      fmt::format("Hang: {} is not done on the GPU after {} s and waits for {}. A rank of that group, or its node, "
+                  "stopped or left the common order of operations: look at the last messages of all ranks. If the step "
+                  "is just slow, raise comm.timeout_seconds.",
+                  to_text(late.operation), late.deadline->timeout_seconds, handle_.awaited()));
 }
 
 }  // namespace trireme::comm::nccl

@@ -14,8 +14,8 @@
 
 namespace trireme::comm::nccl {
 
-/// Watches the collectives of one communicator that were launched and are not done: tells the flight recorder when they
-/// are, and reports a hang or NCCL's error where they never will be.
+/// Watches the collectives of one communicator that were launched and are not done: marks them in the flight recorder
+/// when they are, and reports a hang, a lost rank or an error of NCCL or the GPU where they never will be.
 class Watch {
  public:
   /// handle: outlives this.
@@ -27,7 +27,7 @@ class Watch {
   /// `operation` is done when what the calling thread's current stream holds is. lane, deadline, recorder: outlive it.
   void add(mpi::FlightLane& lane, const mpi::Operation& operation, const mpi::Deadline& deadline,
            const mpi::FlightRecorder& recorder, c10::Stream stream);
-  /// Throws what a hang or an error has thrown on the watching thread (tests: `Deadline::on_hang`).
+  /// Throws what a hang or an error has thrown on the watching thread, which ends with it (tests: `Deadline::on_hang`).
   void raise();
 
  private:
@@ -39,16 +39,18 @@ class Watch {
     const mpi::FlightRecorder* recorder;
   };
   void loop(const std::stop_token& stop);
-  /// Takes off what is done; when something else is at the head, its time begins.
+  /// Takes off what is done; when something else is at the head, its time begins. Reports without the lock: asking for
+  /// progress may read files, and other threads add operations meanwhile.
   void look(std::unique_lock<std::mutex>& lock);
-  /// state: an error of the communicator; ncclSuccess: `late` is overdue.
-  void report(const Pending& late, ncclResult_t state, std::unique_lock<std::mutex>& lock) const;
+  void report_overdue(const Pending& late) const;
+  void report_error(const Pending& late, ncclResult_t state) const;
 
   const Handle& handle_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<Pending> pending_;
   mpi::Clock::time_point head_since_{};
+  mpi::Clock::time_point looked_for_ranks_{};  ///< of the watching thread only
   std::exception_ptr failure_;
   std::jthread thread_;  ///< begins with the first operation; last: it ends before what it uses
 };

@@ -69,14 +69,16 @@ std::unique_ptr<comm::Transport> JobLinks::transport_of(const executor::Link& li
   if (!options.device.is_cuda() || values || link.space == device::Space::host)
     return comm::make_transport(communicator(link), services.staging, choice);
   const bool receives = link.lane == schedule::Lane::receive;
+  comm::NcclSettings nccl = options.nccl;
+  nccl.bf16_wire = nccl.bf16_wire && link.lane == schedule::Lane::reduce;
+  nccl.recorder = &recorder_;
   if (options.link == comm::DeviceLink::nccl && (link.lane == schedule::Lane::send || receives)) {
-    if (!receives)
-      channels_ = comm::nccl_channels(communicator(link), options.device, services.deadline, peers, options.nccl);
+    if (!receives) channels_ = comm::nccl_channels(communicator(link), options.device, services.deadline, peers, nccl);
     return std::move(receives ? channels_.receive : channels_.send);
   }
   const auto first = first_.find(link.group);
   auto made = comm::make_device_transport(communicator(link), options.device, options.link, services, choice,
-                                          first == first_.end() ? nullptr : first->second, options.nccl);
+                                          first == first_.end() ? nullptr : first->second, nccl);
   if (first == first_.end() && options.link == comm::DeviceLink::nccl && made->size() > 1)
     first_.emplace(link.group, made.get());
   return made;

@@ -5,6 +5,7 @@
 
 #include "train/setup/gemm.hpp"
 #include "train/setup/host_cores.hpp"
+#include "train/setup/nvlink.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/mpi/gather.hpp"
 #include "trireme/train/setup/threads.hpp"
@@ -30,7 +31,9 @@ JobOptions job_options(const config::RunConfig& config, const Environment& envir
           .link = environment.device.link,
           .nccl = {.max_ctas = static_cast<int>(config.comm.nccl_max_ctas),
                    .windows = config.comm.nccl_windows,
-                   .copy_engines = config.comm.nccl_copy_engines},
+                   .copy_engines = config.comm.nccl_copy_engines,
+                   .bf16_wire = config.precision.reduce == config::Reduce::bf16_wire,
+                   .nvlink_domain = environment.device.gpu ? nvlink_domain(*environment.device.gpu) : ""},
           .control_over_link = config.comm.backend == config::Backend::nccl,
           .record_timeline = !config.metrics.trace_steps.empty()};
 }

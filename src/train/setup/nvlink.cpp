@@ -106,11 +106,14 @@ std::vector<std::string> nvlink_lines(const mesh::Mesh& mesh, std::span<const st
   return lines;
 }
 
-void log_nvlink(const mesh::Mesh& mesh, const device::Gpu& gpu, const mpi::Communicator& world) {
+std::string nvlink_domain(const device::Gpu& gpu) {
   // A fabric joins nodes; everything else is a node's own.
-  const bool joins = gpu.nvlink.starts_with("fabric");
-  const std::string mine = gpu.nvlink.empty() || joins ? gpu.nvlink : fmt::format("{}/{}", mpi::hostname(), gpu.nvlink);
-  const std::vector<std::string> domains = mpi::gather_texts(world, mine);
+  if (gpu.nvlink.starts_with("fabric")) return gpu.nvlink;
+  return fmt::format("{}/{}", mpi::hostname(), gpu.nvlink.empty() ? gpu.bus : gpu.nvlink);
+}
+
+void log_nvlink(const mesh::Mesh& mesh, const device::Gpu& gpu, const mpi::Communicator& world) {
+  const std::vector<std::string> domains = mpi::gather_texts(world, gpu.nvlink.empty() ? "" : nvlink_domain(gpu));
   if (world.rank() != 0) return;
   for (const std::string& line : nvlink_lines(mesh, domains)) log::info(line);
 }

@@ -8,6 +8,7 @@ finds one).
     gpu.py curve --trireme PROGRAM                bf16 losses of a 160M model over 2,000 steps: mean gap of the last 500
     gpu.py parity --trireme PROGRAM               one GPU against the CPU, fp32 and bf16; four ranks on one GPU against one
     gpu.py mixture --trireme PROGRAM              experts: one GPU against the CPU, expert ranks against one; tokens/s and memory
+    gpu.py nccl --trireme PROGRAM --part first    ranks that share the GPU over NCCL against MPI; killed and stopped ranks; --part rest: more runs
     gpu.py big --trireme PROGRAM                  6 billion parameters below 40 GiB, in host memory; what ran beside what
 
 With --measured FILE each figure is also appended there as a line of JSON, for tests/gpu_judge.py, which knows the goals.
@@ -27,6 +28,7 @@ import tempfile
 import time
 
 from gpu_mixture import mixture
+from gpu_nccl import nccl
 from gpu_runs import PEAK_FLOPS, PeakMemory, Runs, agree, capability, nvidia_smi, record
 from gpu_trace import kernels_of
 
@@ -241,12 +243,14 @@ def big(arguments, work):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["speed", "trace", "curve", "parity", "mixture", "big"])
+    parser.add_argument("action", choices=["speed", "trace", "curve", "parity", "mixture", "nccl", "big"])
     parser.add_argument("--trireme", type=pathlib.Path, required=True, help="the program")
     parser.add_argument("--model", choices=["1b", "3b", "160m", "small"], default="1b", help="of speed")
     parser.add_argument("--micro", type=int, default=4, help="sequences of a step, of speed")
     parser.add_argument("--steps", type=int, help="20 of speed, 2000 of curve")
-    parser.add_argument("--part", choices=list(PARTS), default="all", help="of speed: what decides the ratio, or the other variants")
+    parser.add_argument("--wrapper", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2] / "support" / "one_gpu_rank.sh",
+                        help="of nccl: starts a rank that shares the GPU")
+    parser.add_argument("--part", choices=[*PARTS, "ends"], default="all", help="of speed: what decides the ratio, or the other variants")
     parser.add_argument("--variants", nargs="*", choices=list(VARIANTS), help="of speed: these and no others")
     parser.add_argument("--limit", type=int, default=240, help="seconds that one run may take")
     parser.add_argument("--rehearsal", action="store_true", help="tiny shapes, few steps, the peer on the CPU")
@@ -258,7 +262,7 @@ def main():
         arguments.steps = 4
     with tempfile.TemporaryDirectory(prefix="trireme-gpu-") as work:
         actions = {"speed": speed, "trace": trace, "curve": curve, "parity": parity, "big": big,
-                   "mixture": lambda a, folder: mixture(a, folder, Runs, PeakMemory)}
+                   "mixture": lambda a, folder: mixture(a, folder, Runs, PeakMemory), "nccl": lambda a, folder: nccl(a, folder, Runs)}
         return 0 if actions[arguments.action](arguments, pathlib.Path(work)) else 1
 
 

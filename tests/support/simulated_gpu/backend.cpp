@@ -64,12 +64,14 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     *static_cast<Moment*>(*event) = moment(stream.id());
   }
   void block(void* event, const c10::Stream& stream) const override {
-    submit(stream.id(), [then = *static_cast<const Moment*>(event)] { reach(then); });
+    hold_up(stream.id(), *static_cast<const Moment*>(event));
   }
   void synchronizeEvent(void* event) const override { wait_for(of_this_device(event)); }
   bool queryEvent(void* event) const override {
     const Moment& moment = of_this_device(event);
+    invariant(!events_fail(), "CUDA error: an illegal memory access was encountered");
     if (events_are_held()) return false;
+    if (concurrent()) return is_done(moment);
     reach(moment);  // or nobody would
     return true;
   }

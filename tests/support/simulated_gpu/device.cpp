@@ -67,7 +67,8 @@ GpuProbe probe_gpus() {
 }
 
 /// A process has one, whatever its number: nobody sees another process's memory.
-c10::Device use_gpu(int) {
+c10::Device use_gpu(int index) {
+  test::gpu::taken_gpu() = index;
   set_host_memory_apart();
   return {c10::DeviceType::CUDA, 0};
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -12,6 +13,7 @@
 #include <mutex>
 #include <set>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "device/gpu_charges.hpp"
@@ -128,8 +130,7 @@ class Memory final : public c10::Allocator {
       const std::scoped_lock lock(here.mutex_);
       return here.blocks_.extract(static_cast<const std::byte*>(data)).mapped();
     }();
-    for (const c10::StreamId stream : block.used_on)
-      submit(block.home.stream, [then = moment(stream)] { reach(then); });
+    for (const c10::StreamId stream : block.used_on) hold_up(block.home.stream, moment(stream));
     submit(block.home.stream, [=, size = block.size] { fill(data, size); });
     const std::scoped_lock lock(here.mutex_);
     here.free_[block.home][block.size].push_back(static_cast<std::byte*>(data));
@@ -153,9 +154,15 @@ std::recursive_mutex& turn() {
 }
 int depth = 0;  // of Running, of the thread whose turn it is
 
+/// Work, or what is waited for in place of it.
+struct Item {
+  std::function<void()> work;
+  std::function<bool()> done{};  ///< null: when `work` has run
+};
+
 /// What was launched on a stream and has not run.
 struct Queue {
-  std::deque<std::function<void()>> work;
+  std::deque<Item> work;
   std::int64_t launched = 0, done = 0;
   bool runs = false;
 };
@@ -170,8 +177,8 @@ std::string_view how() {
   static const std::string_view is = [] {
     const char* const said = std::getenv("TRIREME_SIMULATED_GPU");
     const std::string_view given = said == nullptr ? "at once" : said;
-    invariant(said == nullptr || given == "late" || given == "compute late",
-              "TRIREME_SIMULATED_GPU is unset, late or compute late");
+    invariant(said == nullptr || given == "late" || given == "compute late" || given == "concurrent",
+              "TRIREME_SIMULATED_GPU is unset, late, compute late or concurrent");
     return given;
   }();
   return is;
@@ -214,6 +221,44 @@ void wait_for(const Moment& moment) {
 }
 
 bool late() { return how() != "at once"; }
+bool concurrent() { return how() == "concurrent"; }
+
+namespace {
+
+thread_local bool device_thread = false;
+
+/// Runs what is ready at the head of each stream; whether there was anything.
+bool run_heads() {
+  const Running now;
+  bool any = false;
+  for (auto& [id, queue] : queues()) {
+    for (int i = 0; i < 32 && !queue.work.empty(); ++i) {
+      if (queue.work.front().done && !queue.work.front().done()) break;
+      const Item item = std::move(queue.work.front());
+      queue.work.pop_front();
+      if (item.work) item.work();
+      ++queue.done;
+      any = true;
+    }
+  }
+  return any;
+}
+
+void start_device() {
+  static const bool started = [] {
+    std::thread([] {
+      device_thread = true;
+      for (;;) {
+        const bool any = run_heads();
+        std::this_thread::sleep_for(std::chrono::microseconds(any ? 1 : 50));  // lets a launching thread take its turn
+      }
+    }).detach();
+    return true;
+  }();
+  static_cast<void>(started);
+}
+
+}  // namespace
 
 c10::StreamId& current_stream() {
   thread_local c10::StreamId now = 0;
@@ -227,8 +272,9 @@ void submit(c10::StreamId stream, std::function<void()> work) {
   const Running now;
   if (!late()) return work();
   Queue& queue = queues()[stream];
-  queue.work.push_back(std::move(work));
+  queue.work.push_back({std::move(work)});
   ++queue.launched;
+  if (concurrent()) return start_device();
   const bool computes = stream == 0;
   if (how() == "compute late" && !computes && !queue.runs) reach({stream, queue.launched});
 }
@@ -238,14 +284,40 @@ Moment moment(c10::StreamId stream) {
   return {stream, queues()[stream].launched};
 }
 
+bool is_done(const Moment& moment) {
+  const Running now;
+  return queues()[moment.stream].done >= moment.launched;
+}
+
+void hold_up(c10::StreamId stream, const Moment& moment) {
+  if (concurrent() && recording() == nullptr)
+    hold_up(stream, [moment] { return is_done(moment); });
+  else
+    submit(stream, [moment] { reach(moment); });
+}
+
+void hold_up(c10::StreamId stream, std::function<bool()> done) {
+  invariant(concurrent() && recording() == nullptr, "only a concurrent device is held up");
+  const Running now;
+  Queue& queue = queues()[stream];
+  queue.work.push_back({nullptr, std::move(done)});
+  ++queue.launched;
+  start_device();
+}
+
 void reach(const Moment& moment) {
+  if (concurrent()) {
+    invariant(!device_thread || is_done(moment), "the device's own thread waits for nothing");
+    while (!is_done(moment)) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    return;
+  }
   const Running now;
   Queue& queue = queues()[moment.stream];
   while (queue.done < moment.launched) {
     invariant(!std::exchange(queue.runs, true), "streams wait for each other in a circle");
-    const std::function<void()> work = std::move(queue.work.front());
+    const Item item = std::move(queue.work.front());
     queue.work.pop_front();
-    work();
+    item.work();
     queue.runs = false;
     ++queue.done;
   }
@@ -256,6 +328,17 @@ std::atomic<bool> held = false;
 }  // namespace
 void hold_events(bool holds) { held = holds; }
 bool events_are_held() { return held; }
+
+namespace {
+std::atomic<bool> failing = false;
+}  // namespace
+void fail_events(bool fails) { failing = fails; }
+bool events_fail() { return failing; }
+
+int& taken_gpu() {
+  static int gpu = 0;
+  return gpu;
+}
 
 c10::Allocator& memory() { return Memory::all(); }
 bool is_there(const void* address) { return Memory::all().holds(address); }

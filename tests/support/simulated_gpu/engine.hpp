@@ -12,14 +12,18 @@
 /// device's own work has to touch (`close_memory`). Libtorch's operators run there by its CPU kernels (backend.cpp),
 /// ours by the emulator in tests/kernels/on_host.
 ///
-/// Work runs where it is launched. With TRIREME_SIMULATED_GPU=late it runs as late as it may, so that whatever was not
+/// Work runs where it is launched. With TRIREME_SIMULATED_GPU=concurrent a thread of the device runs the streams
+/// concurrently with the host: collectives of the simulated NCCL are pending then, and end some time after the last
+/// rank came to them. With TRIREME_SIMULATED_GPU=late it runs as late as it may, so that whatever was not
 /// waited for is missing: only somebody who waits for a stream or an event makes that run, and what it waits for. With
 /// "compute late" that is so on the default stream, and the others run at once, so that whatever did not wait for it is
 /// too early. (Operators run twice then: at once on copies, to know the shapes of their results.)
 namespace trireme::test::gpu {
 
-/// Whether work runs as late as it may.
+/// Whether work may run after its launch.
 [[nodiscard]] bool late();
+/// Whether a thread of the device runs it.
+[[nodiscard]] bool concurrent();
 /// Work of the device, launched by the calling thread on its current stream or another: or recorded, in order, while
 /// that thread records.
 void submit(std::function<void()> work);
@@ -34,6 +38,13 @@ struct Moment {
 [[nodiscard]] Moment moment(c10::StreamId stream);
 /// Returns when that is done.
 void reach(const Moment& moment);
+/// Whether it is done; nothing is made to run.
+[[nodiscard]] bool is_done(const Moment& moment);
+/// Holds up what is launched on `stream` from now on until `moment` is done.
+void hold_up(c10::StreamId stream, const Moment& moment);
+/// Holds it up, on a concurrent device, until `done` returns true, which the device asks again and again from the time
+/// at which all that was launched before is done.
+void hold_up(c10::StreamId stream, std::function<bool()> done);
 
 /// The same for the host, which is counted: how often it has waited for an event, a stream or a copy to or from its own
 /// memory.
@@ -43,6 +54,12 @@ void wait_for(const Moment& moment);
 /// From now on no query finds that an event is done, however long one asks; or again every one does (the default).
 void hold_events(bool holds);
 [[nodiscard]] bool events_are_held();
+/// From now on every query of an event throws, as after an error of a kernel; or none does.
+void fail_events(bool fails);
+[[nodiscard]] bool events_fail();
+
+/// The number of the GPU that this process took (device::use_gpu).
+int& taken_gpu();
 
 /// While one lives, the calling thread is the device: no other is, and the device's memory may be touched.
 class Running {

@@ -7,17 +7,24 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/gpu_charges.hpp"
+#include "support/simulated_gpu/engine.hpp"
 #include "support/simulated_gpu/nccl_communicator.hpp"
+#include "trireme/base/error.hpp"
 
 using trireme::test::gpu::nccl::Inside;
 using trireme::test::gpu::nccl::left_windows;
@@ -27,7 +34,44 @@ using trireme::test::gpu::nccl::shared_bytes;
 
 namespace {
 
-std::atomic<int> times_in_progress = 0, splits = 0;
+std::atomic<int> times_in_progress = 0, splits = 0, aborts = 0, queued_aborts = 0;
+std::atomic<bool> ends_are_held = false, splits_are_held = false;
+std::function<void()> at_init;
+
+/// Which ranks NCCL takes for one: of one GPU and one host. Read once, like NCCL's own.
+struct Identity {
+  int gpu = 0;
+  std::array<char, 64> host{};
+};
+const Identity& own_identity() {
+  static const Identity own = [] {
+    Identity found{.gpu = trireme::test::gpu::taken_gpu()};
+    const char* const id = std::getenv("NCCL_HOSTID");
+    if (id != nullptr)
+      std::snprintf(found.host.data(), found.host.size(), "id %s", id);
+    else
+      (void)gethostname(found.host.data(), found.host.size() - 1);
+    return found;
+  }();
+  return own;
+}
+
+/// ncclInvalidUsage where two ranks have one GPU and one host id.
+ncclResult_t refuse_duplicates(ncclComm_t over) {
+  ncclResult_t result = ncclSuccess;
+  const auto of = [&](int rank) { return reinterpret_cast<const Identity*>(over->slot(rank)); };
+  const ncclResult_t met = over->exchange(
+      [&](std::byte* mine) { std::memcpy(mine, &own_identity(), sizeof(Identity)); },
+      [&] {
+        for (int r = 0; r < over->size; ++r)
+          if (r != over->rank && of(r)->gpu == own_identity().gpu && of(r)->host == own_identity().host) {
+            over->error = "Duplicate GPU detected : rank " + std::to_string(over->rank) + " and rank " +
+                          std::to_string(r) + " both on CUDA device " + std::to_string(own_identity().gpu);
+            result = ncclInvalidUsage;
+          }
+      });
+  return met == ncclSuccess ? result : met;
+}
 std::vector<int> max_ctas, cta_policies;  // communicators are made by one thread
 
 void note(const ncclConfig_t& config) {
@@ -64,9 +108,11 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* made, int ranks, int rank, int
   Shared* const shared = open_shared(ids[0]);
   if (shared == nullptr) return ncclSystemError;
   *made = new ncclComm{rank, ranks, shared};
+  shared->process[static_cast<std::size_t>(rank)] = getpid();
   note(*config);
   const Inside inside(*made);
   return (*made)->launch([over = *made, all = std::vector<ncclUniqueId>(ids, ids + count)] {
+    if (at_init) at_init();
     // Every rank has the same ids, each of another root.
     ncclResult_t same = ncclSuccess;
     const auto names = [&](int of) { return reinterpret_cast<const char*>(over->slot(of)); };
@@ -81,7 +127,8 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t* made, int ranks, int rank, int
                        });
     if (over->rank == 0)
       for (const ncclUniqueId& id : all) unlink(id.name.data());
-    return met == ncclSuccess ? same : met;
+    if (met != ncclSuccess || same != ncclSuccess) return met == ncclSuccess ? same : met;
+    return refuse_duplicates(over);
   });
 }
 
@@ -91,6 +138,7 @@ ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* ma
   *made = nullptr;
   note(*config);
   return first->launch([first, made] {
+    while (splits_are_held) std::this_thread::sleep_for(trireme::test::gpu::nccl::launch_time);
     ncclUniqueId id{};
     ncclResult_t had = ncclSuccess;
     if (first->rank == 0) had = ncclGetUniqueId(&id);
@@ -101,9 +149,21 @@ ncclResult_t ncclCommSplit(ncclComm_t first, int colour, int key, ncclComm_t* ma
     if (shared == nullptr || !first->meet()) return ncclSystemError;
     if (first->rank == 0) unlink(id.name.data());
     ++splits;
+    shared->process[static_cast<std::size_t>(first->rank)] = getpid();
+    trireme::invariant(*made == nullptr, "the handle of a split stays where it is until the split has ended");
     *made = new ncclComm{first->rank, first->size, shared};
     return ncclSuccess;
   });
+}
+void ncclHoldEnds(bool holds) { ends_are_held = holds; }
+void ncclHoldSplits(bool holds) { splits_are_held = holds; }
+void ncclAtInit(std::function<void()> call) { at_init = std::move(call); }
+int ncclAborts() { return aborts; }
+int ncclQueuedAborts() { return queued_aborts; }
+int ncclPendingAtLaunches() { return trireme::test::gpu::nccl::pending_at_launches; }
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
 }
 int ncclSplits() { return splits; }
 std::vector<int> ncclMaxCtas() { return max_ctas; }
@@ -141,6 +201,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t over, void* memory, std::size_t b
                                                 if (*size_of(r) != bytes) same = ncclInvalidArgument;
                                             });
     if (met != ncclSuccess || same != ncclSuccess) return met == ncclSuccess ? same : met;
+    ++trireme::test::gpu::nccl::registered_windows;
     *window = &over->windows.emplace_back(static_cast<const std::byte*>(memory), bytes);
     return ncclSuccess;
   });
@@ -162,27 +223,44 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t of, ncclResult_t* state) {
     }
     of->job.join();
   }
-  *state = of->shared->aborted ? ncclSystemError : of->result;
+  *state = of->result;
   return ncclSuccess;
 }
-/// Any thread may abort.
+/// Any thread may abort. With an open group it is queued until the group ends, and a group that had an error drops it.
 ncclResult_t ncclCommAbort(ncclComm_t of) {
-  of->shared->aborted = true;
+  if (trireme::test::gpu::nccl::group_is_open()) {
+    ++queued_aborts;
+    return ncclSuccess;
+  }
+  ++aborts;
+  of->pending->aborted = true;
+  of->shared->left[static_cast<std::size_t>(of->rank)] = true;
   return ncclCommDestroy(of);
 }
 /// Like NCCL's, ended when all ranks have called it.
 ncclResult_t ncclCommFinalize(ncclComm_t of) {
   const Inside inside(of);
   left_windows += static_cast<int>(of->windows.size());
-  return of->launch([of] { return of->meet() ? ncclSuccess : ncclSystemError; });
+  return of->launch([of] { return of->meet() ? ncclSuccess : of->not_met(); });
 }
 ncclResult_t ncclCommDestroy(ncclComm_t of) {
+  while (ends_are_held) std::this_thread::sleep_for(trireme::test::gpu::nccl::launch_time);
   if (of->job.joinable()) of->job.join();
+  {
+    const trireme::test::gpu::Running now;
+    of->pending->aborted = true;  // collectives that have not begun do not read `of`
+  }
+  while (of->pending->running > 0) std::this_thread::sleep_for(trireme::test::gpu::nccl::launch_time);
   munmap(of->shared, shared_bytes);
   delete of;
   return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclSuccess ? "no error" : "simulated NCCL failed";
+  switch (result) {
+    case ncclSuccess: return "no error";
+    case ncclRemoteError: return "remote process exited or there was a network error";
+    case ncclInvalidUsage: return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    default: return "simulated NCCL failed";
+  }
 }
-const char* ncclGetLastError(ncclComm_t) { return ""; }
+const char* ncclGetLastError(ncclComm_t of) { return of != nullptr ? of->error.c_str() : ""; }

@@ -38,6 +38,8 @@ void note_windows(const ncclComm& over, const void* from, std::size_t from_bytes
 
 thread_local std::vector<Message> group;
 thread_local bool grouping = false;
+thread_local ncclResult_t group_error = ncclSuccess;
+std::atomic<ncclResult_t> next_send = ncclSuccess;
 
 void on_the_gpu(const void* from, const void* to) {
   invariant(is_there(from) && is_there(to), "NCCL moves tensors on GPUs only");
@@ -54,7 +56,13 @@ void sum_of_slots(const ncclComm& over, std::size_t offset, std::size_t count, f
 
 }  // namespace
 
-NcclWindowUse ncclWindowUse() { return {inside_windows, outside_windows, trireme::test::gpu::nccl::left_windows}; }
+bool trireme::test::gpu::nccl::group_is_open() { return grouping; }
+void ncclFailNextSend(ncclResult_t result) { next_send = result; }
+
+NcclWindowUse ncclWindowUse() {
+  return {inside_windows, outside_windows, trireme::test::gpu::nccl::left_windows,
+          trireme::test::gpu::nccl::registered_windows};
+}
 
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t over,
                            cudaStream_t) {
@@ -62,17 +70,19 @@ ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDa
   const Inside inside(over);
   const std::size_t bytes = count * size_of(type);
   note_windows(*over, from, bytes, to, bytes * static_cast<std::size_t>(over->size));
-  return over->launch([=] {
-    return over->in_pieces(bytes, 1, [&](std::size_t first, std::size_t some) {
-      return over->exchange(
-          [&](std::byte* mine) { std::memcpy(mine, static_cast<const std::byte*>(from) + first, some); },
-          [&] {
-            for (int r = 0; r < over->size; ++r)
-              std::memcpy(static_cast<std::byte*>(to) + static_cast<std::size_t>(r) * bytes + first, over->slot(r),
-                          some);
-          });
-    });
-  });
+  return over->launch(
+      [=] {
+        return over->in_pieces(bytes, 1, [&](std::size_t first, std::size_t some) {
+          return over->exchange(
+              [&](std::byte* mine) { std::memcpy(mine, static_cast<const std::byte*>(from) + first, some); },
+              [&] {
+                for (int r = 0; r < over->size; ++r)
+                  std::memcpy(static_cast<std::byte*>(to) + static_cast<std::size_t>(r) * bytes + first, over->slot(r),
+                              some);
+              });
+        });
+      },
+      true);
 }
 
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t,
@@ -82,18 +92,20 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, nc
   const Inside inside(over);
   const auto size = static_cast<std::size_t>(over->size);
   note_windows(*over, from, 4 * size * count, to, 4 * count);
-  return over->launch([=] {
-    return over->in_pieces(count, 4 * size, [&](std::size_t first, std::size_t some) {
-      return over->exchange(
-          [&](std::byte* mine) {
-            for (std::size_t r = 0; r < size; ++r)
-              std::memcpy(mine + 4 * r * some, static_cast<const float*>(from) + r * count + first, 4 * some);
-          },
-          [&] {
-            sum_of_slots(*over, static_cast<std::size_t>(over->rank) * some, some, static_cast<float*>(to) + first);
-          });
-    });
-  });
+  return over->launch(
+      [=] {
+        return over->in_pieces(count, 4 * size, [&](std::size_t first, std::size_t some) {
+          return over->exchange(
+              [&](std::byte* mine) {
+                for (std::size_t r = 0; r < size; ++r)
+                  std::memcpy(mine + 4 * r * some, static_cast<const float*>(from) + r * count + first, 4 * some);
+              },
+              [&] {
+                sum_of_slots(*over, static_cast<std::size_t>(over->rank) * some, some, static_cast<float*>(to) + first);
+              });
+        });
+      },
+      true);
 }
 
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t,
@@ -101,26 +113,30 @@ ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDa
   on_the_gpu(from, to);
   invariant(type == ncclFloat32, "simulated NCCL sums fp32");
   const Inside inside(over);
-  return over->launch([=] {
-    return over->in_pieces(count, 4, [&](std::size_t first, std::size_t some) {
-      return over->exchange(
-          [&](std::byte* mine) { std::memcpy(mine, static_cast<const float*>(from) + first, 4 * some); },
-          [&] { sum_of_slots(*over, 0, some, static_cast<float*>(to) + first); });
-    });
-  });
+  return over->launch(
+      [=] {
+        return over->in_pieces(count, 4, [&](std::size_t first, std::size_t some) {
+          return over->exchange(
+              [&](std::byte* mine) { std::memcpy(mine, static_cast<const float*>(from) + first, 4 * some); },
+              [&] { sum_of_slots(*over, 0, some, static_cast<float*>(to) + first); });
+        });
+      },
+      true);
 }
 
 ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
                            ncclComm_t over, cudaStream_t) {
   on_the_gpu(from, to);
   const Inside inside(over);
-  return over->launch([=] {
-    return over->in_pieces(count * size_of(type), 1, [&](std::size_t first, std::size_t some) {
-      return over->exchange(
-          [&](std::byte* mine) { std::memcpy(mine, static_cast<const std::byte*>(from) + first, some); },
-          [&] { std::memcpy(static_cast<std::byte*>(to) + first, over->slot(root), some); });
-    });
-  });
+  return over->launch(
+      [=] {
+        return over->in_pieces(count * size_of(type), 1, [&](std::size_t first, std::size_t some) {
+          return over->exchange(
+              [&](std::byte* mine) { std::memcpy(mine, static_cast<const std::byte*>(from) + first, some); },
+              [&] { std::memcpy(static_cast<std::byte*>(to) + first, over->slot(root), some); });
+        });
+      },
+      true);
 }
 
 ncclResult_t ncclGroupStart() {
@@ -130,6 +146,8 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t over,
                       cudaStream_t) {
   invariant(is_there(from), "messages are sent from GPUs");
+  if (const ncclResult_t failure = next_send.exchange(ncclSuccess); failure != ncclSuccess)
+    return group_error = failure;
   group.push_back({over, static_cast<const std::byte*>(from), nullptr, count * size_of(type), peer});
   return grouping ? ncclSuccess : ncclGroupEnd();
 }
@@ -155,6 +173,7 @@ ncclResult_t ncclAlltoAll(const void* from, void* to, std::size_t count, ncclDat
 ncclResult_t ncclGroupEnd() {
   grouping = false;
   const std::vector<Message> messages = std::exchange(group, {});
+  if (const ncclResult_t failure = std::exchange(group_error, ncclSuccess); failure != ncclSuccess) return failure;
   if (messages.empty()) return ncclSuccess;
   const ncclComm_t over = messages.front().over;
   std::size_t longest = 0;
@@ -163,31 +182,35 @@ ncclResult_t ncclGroupEnd() {
     longest = std::max(longest, m.bytes);
   }
   const Inside inside(over);
-  return over->launch([=] {
-    // Every rank takes as many pieces as the longest message of all.
-    std::size_t bytes = 0;
-    const ncclResult_t agreed = over->exchange([&](std::byte* mine) { std::memcpy(mine, &longest, sizeof longest); },
-                                               [&] {
-                                                 for (int r = 0; r < over->size; ++r) {
-                                                   std::size_t of_rank = 0;
-                                                   std::memcpy(&of_rank, over->slot(r), sizeof of_rank);
-                                                   bytes = std::max(bytes, of_rank);
-                                                 }
-                                               });
-    if (agreed != ncclSuccess) return agreed;
-    return over->in_pieces(bytes, static_cast<std::size_t>(over->size), [&](std::size_t first, std::size_t some) {
-      const auto left = [&](const Message& m) { return m.bytes > first ? std::min(some, m.bytes - first) : 0; };
-      return over->exchange(
-          [&](std::byte* mine) {
-            for (const Message& m : messages)
-              if (m.from != nullptr && left(m) > 0)
-                std::memcpy(mine + static_cast<std::size_t>(m.peer) * some, m.from + first, left(m));
-          },
-          [&] {
-            for (const Message& m : messages)
-              if (m.to != nullptr && left(m) > 0)
-                std::memcpy(m.to + first, over->slot(m.peer) + static_cast<std::size_t>(over->rank) * some, left(m));
-          });
-    });
-  });
+  return over->launch(
+      [=] {
+        // Every rank takes as many pieces as the longest message of all.
+        std::size_t bytes = 0;
+        const ncclResult_t agreed =
+            over->exchange([&](std::byte* mine) { std::memcpy(mine, &longest, sizeof longest); },
+                           [&] {
+                             for (int r = 0; r < over->size; ++r) {
+                               std::size_t of_rank = 0;
+                               std::memcpy(&of_rank, over->slot(r), sizeof of_rank);
+                               bytes = std::max(bytes, of_rank);
+                             }
+                           });
+        if (agreed != ncclSuccess) return agreed;
+        return over->in_pieces(bytes, static_cast<std::size_t>(over->size), [&](std::size_t first, std::size_t some) {
+          const auto left = [&](const Message& m) { return m.bytes > first ? std::min(some, m.bytes - first) : 0; };
+          return over->exchange(
+              [&](std::byte* mine) {
+                for (const Message& m : messages)
+                  if (m.from != nullptr && left(m) > 0)
+                    std::memcpy(mine + static_cast<std::size_t>(m.peer) * some, m.from + first, left(m));
+              },
+              [&] {
+                for (const Message& m : messages)
+                  if (m.to != nullptr && left(m) > 0)
+                    std::memcpy(m.to + first, over->slot(m.peer) + static_cast<std::size_t>(over->rank) * some,
+                                left(m));
+              });
+        });
+      },
+      true);
 }

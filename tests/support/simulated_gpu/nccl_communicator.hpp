@@ -6,13 +6,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <list>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -27,15 +34,52 @@ constexpr int most_ranks = 64;
 /// What a launch takes at least: long enough for whoever does not wait for it to be found inside.
 constexpr std::chrono::microseconds launch_time{200};
 
-/// Windows that communicators still had when they were finalized.
-inline std::atomic<int> left_windows = 0;
+/// Whether the calling thread has begun a group and not ended it.
+[[nodiscard]] bool group_is_open();
+
+/// Windows that communicators still had when they were finalized; all that were registered.
+inline std::atomic<int> left_windows = 0, registered_windows = 0;
+
+/// How long a collective is pending on a concurrent device after it has begun.
+constexpr std::chrono::microseconds pending_time{500};
 
 /// What the ranks of a communicator share: a place for each of them, and a meeting of all.
 struct Shared {
   std::atomic<int> arrived;
   std::atomic<int> meetings;
-  std::atomic<bool> aborted;
+  std::array<std::atomic<pid_t>, most_ranks> process;
+  std::array<std::atomic<bool>, most_ranks> left;  ///< aborted by that rank
 };
+
+/// State of pending collectives, which may outlive the communicator.
+struct Pending {
+  std::atomic<bool> aborted = false;
+  std::atomic<std::int64_t> issued = 0, finished = 0;
+  std::atomic<int> running = 0;
+};
+
+/// Whether a process has ended, zombies included.
+inline bool has_ended(pid_t process) {
+  if (process == 0) return false;
+  if (kill(process, 0) != 0) return true;
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  if (!std::getline(file, text)) return true;
+  const std::size_t name_ends = text.rfind(')');
+  return text[name_ends + 2] == 'Z' || text[name_ends + 2] == 'X';
+}
+
+/// Whether the end of a rank is an error on its neighbours.
+inline bool reports_ends() {
+  static const bool reports = [] {
+    const char* const how = std::getenv("TRIREME_SIMULATED_NCCL");
+    return how == nullptr || std::string_view(how) != "silent";
+  }();
+  return reports;
+}
+
+inline std::atomic<int> pending_at_launches = 0;
+
 constexpr std::size_t head_bytes = 4096, shared_bytes = head_bytes + most_ranks * slot_bytes;
 
 }  // namespace trireme::test::gpu::nccl
@@ -51,26 +95,62 @@ struct ncclComm {
   std::atomic<pid_t> user = 0;  ///< the thread that is inside, or whose launch is not known to have ended; 0: none
   std::thread job;              ///< what was launched last, until it is joined
   std::atomic<bool> launched = false;
-  ncclResult_t result = ncclSuccess;
+  std::atomic<ncclResult_t> result = ncclSuccess;
+  mutable std::atomic<bool> lost = false;  ///< a neighbour has ended
   std::list<ncclWindow> windows;
+  std::string error;  ///< ncclGetLastError
+  std::shared_ptr<trireme::test::gpu::nccl::Pending> pending = std::make_shared<trireme::test::gpu::nccl::Pending>();
 
   [[nodiscard]] bool in_a_window(const void* begin, std::size_t bytes) const {
     return std::any_of(windows.begin(), windows.end(), [&](const ncclWindow& w) {
       return begin >= w.memory && static_cast<const std::byte*>(begin) + bytes <= w.memory + w.bytes;
     });
   }
-  /// Leaves `work` to a thread of its own.
-  ncclResult_t launch(std::function<ncclResult_t()> work) {
+  /// Runs `work` on a new thread. collective: work of the stream, which on a concurrent device is launched
+  /// only.
+  ncclResult_t launch(std::function<ncclResult_t()> work, bool collective = false) {
+    namespace nccl = trireme::test::gpu::nccl;
     trireme::invariant(trireme::test::gpu::recording() == nullptr, "no collective is launched while work is recorded");
     trireme::invariant(!job.joinable(), "a launch ends before the next one");
     launched = false;
-    job = std::thread([this, work = std::move(work), stream = trireme::test::gpu::current_stream()] {
+    job = std::thread([this, work = std::move(work), collective, stream = trireme::test::gpu::current_stream()] {
       trireme::test::gpu::current_stream() = stream;
-      std::this_thread::sleep_for(trireme::test::gpu::nccl::launch_time);
-      result = work();
+      std::this_thread::sleep_for(nccl::launch_time);
+      if (collective && trireme::test::gpu::concurrent()) {
+        put_on(stream, work);
+      } else {
+        while (pending->finished < pending->issued && !pending->aborted) std::this_thread::sleep_for(nccl::launch_time);
+        if (const ncclResult_t done = work(); done != ncclSuccess) result = done;
+      }
       launched = true;
     });
     return ncclInProgress;
+  }
+  /// `work` begins on a new thread when the stream and the communicator have come to it, and holds up the
+  /// stream.
+  void put_on(c10::StreamId stream, std::function<ncclResult_t()> work) {
+    namespace nccl = trireme::test::gpu::nccl;
+    if (pending->finished < pending->issued) ++nccl::pending_at_launches;
+    const auto ended = std::make_shared<std::atomic<bool>>(false);
+    trireme::test::gpu::hold_up(stream, [this, pending = pending, ended, work = std::move(work),
+                                         ticket = pending->issued++, begun = false]() mutable {
+      if (begun) return ended->load();
+      if (pending->aborted) return true;
+      if (pending->finished < ticket) return false;
+      begun = true;
+      ++pending->running;
+      std::thread([this, pending, ended, work = std::move(work)] {
+        std::this_thread::sleep_for(nccl::pending_time);
+        if (const ncclResult_t done = work(); done != ncclSuccess) {
+          result = done;  // the kernel spins until the communicator is aborted
+          while (!pending->aborted) std::this_thread::sleep_for(nccl::launch_time);
+        }
+        *ended = true;
+        ++pending->finished;
+        --pending->running;
+      }).detach();
+      return false;
+    });
   }
 
   [[nodiscard]] std::byte* slot(int of) const {
@@ -84,25 +164,41 @@ struct ncclComm {
       shared->arrived = 0;
       ++shared->meetings;
     }
-    while (shared->meetings == now) {
-      if (shared->aborted) return false;
-      sched_yield();
+    for (int looks = 0; shared->meetings == now; ++looks) {
+      if (pending->aborted) return false;
+      if (looks % 1000 == 999 && trireme::test::gpu::nccl::reports_ends() && neighbour_has_ended()) {
+        lost = true;
+        return false;
+      }
+      if (looks < 20000)
+        sched_yield();
+      else
+        std::this_thread::sleep_for(trireme::test::gpu::nccl::launch_time);
     }
     return true;
   }
+  [[nodiscard]] bool neighbour_has_ended() const {
+    for (const int other : {(rank + 1) % size, (rank + size - 1) % size}) {
+      const auto of = static_cast<std::size_t>(other);
+      if (other != rank && (shared->left[of] || trireme::test::gpu::nccl::has_ended(shared->process[of]))) return true;
+    }
+    return false;
+  }
+  [[nodiscard]] ncclResult_t not_met() const { return lost ? ncclRemoteError : ncclSystemError; }
   /// Every rank puts something in its place, all look at all places.
   ncclResult_t exchange(const std::function<void(std::byte* mine)>& put, const std::function<void()>& look) const {
-    trireme::test::gpu::reach(trireme::test::gpu::moment(trireme::test::gpu::current_stream()));
+    if (!trireme::test::gpu::concurrent())
+      trireme::test::gpu::reach(trireme::test::gpu::moment(trireme::test::gpu::current_stream()));
     {
       const trireme::test::gpu::Running now;
       put(slot(rank));
     }
-    if (!meet()) return ncclSystemError;
+    if (!meet()) return not_met();
     {
       const trireme::test::gpu::Running now;
       look();
     }
-    return meet() ? ncclSuccess : ncclSystemError;
+    return meet() ? ncclSuccess : not_met();
   }
   /// The same by pieces of `bytes` that fit a place: piece(first, count) of `count` elements of `size`.
   ncclResult_t in_pieces(std::size_t count, std::size_t bytes,

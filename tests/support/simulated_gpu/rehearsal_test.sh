@@ -22,11 +22,16 @@ mkdir -p "$work/build" "$work/root"
 mkdir -p "$work/build/libexec/trireme"
 ln -s "$FRONT" "$work/build/trireme"
 ln -s "$TRIREME" "$work/build/libexec/trireme/trireme"
+if [[ -n $REAL && -x $REAL/nccl_probe ]]; then
+  ln -s "$REAL/nccl_probe" "$work/build/nccl_probe"
+else
+  printf '#!/bin/bash\necho "PASS $1 simulated 0"\n' >"$work/build/nccl_probe"
+fi
 for name in device_gpu_tests kernels_gpu_tests nn_gpu_tests optim_gpu_tests comm_device_gpu_mpi_test train_device_gpu_mpi_test train_experts_gpu_mpi_test; do
   printf '#!/bin/bash\necho "[==========] 1 test from 1 test suite ran."\n' >"$work/build/$name"
 done
 printf '#!/bin/bash\nfor word; do [[ $word != --benchmark_out=* ]] || echo '\''{"benchmarks": [{"name": "copy", "ratio": 1.0}]}'\'' >"${word#*=}"; done\n' >"$work/build/kernels_gpu_bench"
-chmod +x "$work"/build/*
+chmod +x "$work"/build/*_{tests,test,bench}
 GPU_REHEARSAL=1 GPU_BUILD=$work/build bash "$TRIREME_SOURCE/tests/gpu.sh" pack "$work/root/pack" || fail "pack"
 
 # A root with a shell, its tools and what they load; Python with PyTorch is mounted where it lies.
@@ -74,16 +79,19 @@ if ! unshare --user --map-root-user --mount --net --pid --fork true 2>/dev/null;
   # shellcheck disable=SC2086  # a list of words
   run() { env -i PATH="$work/root/smi:$PATH" HOME="$work/root/home" TMPDIR="$work/root/tmp" $SETTINGS bash pack/gpu.sh run pack "$@" 2>&1 | tee "$work/out.txt"; }
 fi
-run tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b mixture mpi big sanitizer || true
+run tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b nccl nccl-more mixture mpi big sanitizer || true
 
 # What depends on a real GPU's speed or tools may fail; all that says "it ran, and computes the same" passes.
 results=$work/root/gpu-results
 expect() { grep -qE "$1" "$results/summary.txt" || fail "no line in the summary: $1"; }
-for step in tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b mixture mpi; do expect "^$step: passed in"; done
+for step in tests kernels speed-1b trace parity speed-3b trace-3b variants-1b curve variants-3b nccl nccl-more mixture mpi; do expect "^$step: passed in"; done
 for case in "fp32: GPU against CPU" "bf16: GPU against CPU" "bf16: graphs against op by op" "fp32: four ranks on one GPU by MPI against one" \
   "fp32: logits of generate" "fp32: experts, GPU against CPU" "bf16: experts, GPU against CPU" "fp32: two expert ranks" \
   "128 experts: it trains" "1b: Trireme, recompute selective runs" "1b: Trireme, recompute selective, graphs runs" "1b: PyTorch compiled runs" \
   "3b: PyTorch compiled runs" "1b: Trireme, offload activations runs" "1b: Trireme, offload optimizer runs" "3b: PyTorch compiled, recompute block runs" \
+  "NCCL alone, 2 ranks: basic" "NCCL against MPI: hsdp" "NCCL against MPI: pipeline zbv" "NCCL against MPI: windows" "NCCL against MPI: deterministic, twice" \
+  "NCCL against MPI: a rank stopped for half of the deadline" "killed rank, 2 ranks" "killed rank, 4 ranks" "stopped rank" "refused: one id for all" \
+  "refused: a rank without an id" \
   "1b: trace of three steps" "3b: trace of three steps" "tests on the GPU" "tests of ranks that share the GPU"; do
   expect "^PASS +$case"
 done

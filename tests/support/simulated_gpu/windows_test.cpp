@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/jobs.hpp"
+#include "support/nccl_ranks.hpp"
 #include "support/simulated_gpu/cuda/nccl.h"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/device_transports.hpp"
@@ -25,8 +26,7 @@ class Windows : public testing::Test {
  protected:
   void SetUp() override {
     if (world_.size() == 1) GTEST_SKIP() << "a group of one rank has no windows";
-    if (world_.size() > static_cast<int>(device::probe_gpus().gpus.size()))
-      GTEST_SKIP() << "needs a GPU for every rank";
+    if (!test::nccl_ranks_fit(world_)) GTEST_SKIP() << test::no_nccl_between;
     options_.device = device::use_gpu(world_.rank());
     options_.link = comm::DeviceLink::nccl;
     options_.poison = true;
@@ -44,7 +44,7 @@ TEST_F(Windows, AreUsedByWhatLiesInThemAndEndWithTheirCommunicator) {
   mpi::FlightRecorder recorder;
   mpi::Wait wait(recorder.add_lane("test").begin("all_gather", {4 * elements}), deadline, recorder);
   const comm::Parts parts{.total = 4 * elements * world_.size(), .part = 4 * elements};
-  auto nccl = comm::nccl_transport(world_, options_.device, deadline);
+  auto nccl = comm::nccl_transport(world_, options_.device, deadline, nullptr, {.windows = true});
   at::Tensor from = memory(elements), to = memory(elements * world_.size());
   from.fill_(world_.rank());
   const auto gather = [&] {
@@ -73,8 +73,37 @@ TEST_F(Windows, HaveOneSizeOnAllRanks) {
   const mpi::Deadline deadline;
   mpi::FlightRecorder recorder;
   mpi::Wait wait(recorder.add_lane("test").begin("add_window", {0}), deadline, recorder);
-  const auto nccl = comm::nccl_transport(world_, options_.device, deadline);
+  const auto nccl = comm::nccl_transport(world_, options_.device, deadline, nullptr, {.windows = true});
   EXPECT_THROW(nccl->add_window(memory(64 + world_.rank()), comm::WindowUse::part, wait), EnvironmentError);
+}
+
+TEST_F(Windows, AreNotRegisteredInAGroupThatSpansNvlinkDomains) {
+  const mpi::Deadline deadline;
+  mpi::FlightRecorder recorder;
+  mpi::Wait wait(recorder.add_lane("test").begin("add_window", {0}), deadline, recorder);
+  const auto registered = [&](const std::string& domain) {
+    const int before = ncclWindowUse().registered;
+    const auto nccl = comm::nccl_transport(world_, options_.device, deadline, nullptr,
+                                           {.windows = true, .bf16_wire = true, .nvlink_domain = domain});
+    EXPECT_TRUE(nccl->add_window(memory(64), comm::WindowUse::part, wait));
+    return ncclWindowUse().registered - before;
+  };
+  EXPECT_EQ(registered("n1/switch"), 3);
+  EXPECT_EQ(registered(world_.rank() == 0 ? "n1/switch" : "n2/switch"), 0);
+}
+
+TEST_F(Windows, OfTermsInBf16AreRegisteredBeforeTheFirstSum) {
+  const mpi::Deadline deadline;
+  mpi::FlightRecorder recorder;
+  mpi::Wait wait(recorder.add_lane("test").begin("reduce_scatter", {0}), deadline, recorder);
+  const auto nccl =
+      comm::nccl_transport(world_, options_.device, deadline, nullptr, {.windows = true, .bf16_wire = true});
+  const NcclWindowUse before = ncclWindowUse();
+  const at::Tensor terms = memory(64 * world_.size()), sum = memory(64);
+  nccl->reduce_scatter(terms.const_data_ptr<float>(), sum.mutable_data_ptr<float>(),
+                       {.total = 64 * world_.size(), .part = 64}, DType::bf16, false, wait);
+  EXPECT_EQ(ncclWindowUse().registered, before.registered);
+  EXPECT_EQ(ncclWindowUse().inside, before.inside + 1);
 }
 
 /// One curve with and without windows.
@@ -82,6 +111,7 @@ void expect_windows(config::RunConfig config, const mpi::Communicator& world, Jo
                     const std::string& name) {
   const test::Curve usual = test::train_job(config, world, options).curve;
   config.comm.nccl_windows = options.nccl.windows = true;
+  options.nccl.bf16_wire = config.precision.reduce == config::Reduce::bf16_wire;
   const NcclWindowUse before = ncclWindowUse();
   const test::Curve curve = test::train_job(config, world, options).curve;
   EXPECT_EQ(curve.losses, usual.losses) << name;

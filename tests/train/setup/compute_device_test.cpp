@@ -97,6 +97,38 @@ TEST(DecideDevice, StagesTensorsOverMpiWhereItIsAskedToOrRanksShareGpus) {
               HasSubstr("comm.backend = \"mpi\""));
 }
 
+TEST(DecideDevice, TakesNcclBetweenRanksOfOneGpuWhereNcclAcceptsThemAndTheRunFileAsks) {
+  const RankGpus accepted{.node_rank = 1, .shared = true, .nccl_accepts = true};
+  const ComputeDevice chosen = decide_device(wants(DeviceType::cuda, Backend::nccl), gpus(1), accepted);
+  EXPECT_EQ(chosen.link, comm::DeviceLink::nccl);
+  EXPECT_THAT(chosen.remark, HasSubstr("ranks share GPUs and use NCCL"));
+  EXPECT_EQ(decide_device(wants(DeviceType::cuda), gpus(1), accepted).link, comm::DeviceLink::staged) << "auto";
+  EXPECT_THAT(refusal(wants(DeviceType::cuda, Backend::nccl), gpus(1), {.node_rank = 1, .shared = true}),
+              HasSubstr("NCCL_HOSTID"));
+}
+
+TEST(GpuSharing, IsAcceptedWhereEveryRankOfAGpuHasAHostIdOfItsOwn) {
+  using comm::GpuUser;
+  const auto sharing = [](const std::vector<GpuUser>& users, int nccl = 22809) {
+    const comm::GpuSharing found = comm::gpu_sharing(users, nccl);
+    return std::pair{found.shared, found.accepted};
+  };
+  const std::pair apart{false, true}, accepted{true, true}, refused{true, false};
+  EXPECT_EQ(sharing({{.bus = "a"}, {.bus = "b"}}), apart);
+  EXPECT_EQ(sharing({{.bus = "a", .host_id = "1"}, {.bus = "b", .host_id = "1"}}), apart);
+  EXPECT_EQ(sharing({{.bus = "a"}, {.bus = "a"}}), refused);
+  EXPECT_EQ(sharing({{.bus = "a", .host_id = "0"}, {.bus = "a", .host_id = "1"}}), accepted);
+  EXPECT_EQ(sharing({{.bus = "a", .host_id = "0"}, {.bus = "a", .host_id = "0"}}), refused) << "equal ids";
+  EXPECT_EQ(sharing({{.bus = "a", .host_id = "0"}, {.bus = "a"}}), refused) << "a rank without";
+  EXPECT_EQ(sharing({{.bus = "a", .host_id = "0"}, {.bus = "b"}, {.bus = "a", .host_id = "1"}}), accepted);
+  EXPECT_EQ(sharing({{.bus = "a", .host_id = "0"}, {.bus = "b"}, {.bus = "a", .host_id = "1"}, {.bus = "b"}}), refused)
+      << "one GPU of two";
+  const GpuUser on_purpose{.bus = "a", .multi_rank = true};
+  EXPECT_EQ(sharing({on_purpose, on_purpose}), refused) << "NCCL 2.28 has no NCCL_MULTI_RANK_GPU_ENABLE";
+  EXPECT_EQ(sharing({on_purpose, on_purpose}, 23003), accepted);
+  EXPECT_EQ(sharing({on_purpose, {.bus = "a"}}, 23003), refused);
+}
+
 TEST(DecideDevice, RefusesMoreExpertsThanRoutersOnGpusHaveRoomFor) {
   config::RunConfig config = wants(DeviceType::automatic);
   config.model.experts = 1025;

@@ -21,10 +21,11 @@ struct ComputeDevice {
 
 /// What every rank found, in one word each.
 struct RankGpus {
-  int node_rank = 0;         ///< among this node's ranks
-  bool shared = false;       ///< another rank of the node has this rank's GPU
-  bool any_without = false;  ///< a rank of the job sees no GPU
-  std::string why_without;   ///< what that rank says
+  int node_rank = 0;          ///< among this node's ranks
+  bool shared = false;        ///< some GPU has several ranks
+  bool nccl_accepts = false;  ///< shared, and NCCL accepts that (comm::gpu_sharing)
+  bool any_without = false;   ///< a rank of the job sees no GPU
+  std::string why_without;    ///< what that rank says
 };
 
 /// FLOP/s of one rank at best, for mfu: `metrics.peak_flops`, or what is known of its GPU in bf16.

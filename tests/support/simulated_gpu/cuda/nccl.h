@@ -3,18 +3,31 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 /// Of NCCL what src/comm/cuda needs, between the simulated GPUs of processes on one node (nccl.cpp): a collective runs
 /// on a thread of its own, and the communicator is in progress until ncclCommGetAsyncError, asked by the thread that
 /// launched, has joined it. As NCCL does where a communicator does not block, with the check that NCCL does not have: a
-/// second thread inside the communicator meanwhile ends the process.
+/// second thread inside the communicator meanwhile ends the process. Like the real one it refuses ranks that have one GPU
+/// and one host id (NCCL_HOSTID, else the host's name). Where a neighbour in rank order has ended or aborted, a rank that
+/// waits for it gets ncclRemoteError, as over sockets; with TRIREME_SIMULATED_NCCL=silent nothing, as within a node.
+///
+/// On a concurrent device (engine.hpp) a collective is pending after its launch and runs when its stream has come to it,
+/// on a thread of its own. Elsewhere it is done when it is launched.
 using cudaStream_t = void*;
 struct ncclComm;
 using ncclComm_t = ncclComm*;
 struct ncclWindow;
 using ncclWindow_t = ncclWindow*;
-enum ncclResult_t { ncclSuccess = 0, ncclSystemError = 2, ncclInvalidArgument = 4, ncclInProgress = 7 };
+enum ncclResult_t {
+  ncclSuccess = 0,
+  ncclSystemError = 2,
+  ncclInvalidArgument = 4,
+  ncclInvalidUsage = 5,
+  ncclRemoteError = 6,
+  ncclInProgress = 7
+};
 enum ncclDataType_t { ncclInt8 = 0, ncclFloat32 = 7, ncclBfloat16 = 9 };
 enum ncclRedOp_t { ncclSum = 0 };
 struct ncclUniqueId {
@@ -38,9 +51,10 @@ ncclResult_t ncclMemFree(void* memory);
 ncclResult_t ncclCommWindowRegister(ncclComm_t over, void* memory, std::size_t bytes, ncclWindow_t* window, int flags);
 ncclResult_t ncclCommWindowDeregister(ncclComm_t over, ncclWindow_t window);
 /// How many gathers, exchanges and reductions to one rank read and wrote windows of their communicator only, and how
-/// many did not (all of this process), for tests; left: windows that their communicator still had at its end.
+/// many did not (all of this process), for tests; left: windows that their communicator still had at its end; registered:
+/// all that were.
 struct NcclWindowUse {
-  int inside = 0, outside = 0, left = 0;
+  int inside = 0, outside = 0, left = 0, registered = 0;
 };
 NcclWindowUse ncclWindowUse();
 
@@ -78,4 +92,20 @@ ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer
 ncclResult_t ncclAlltoAll(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t over,
                           cudaStream_t on);
 ncclResult_t ncclGroupStart();
+/// After an error within the group: that error, and nothing is launched.
 ncclResult_t ncclGroupEnd();
+ncclResult_t ncclGetVersion(int* version);
+
+/// For tests. The next ncclSend fails with `result`.
+void ncclFailNextSend(ncclResult_t result);
+/// Destroying and aborting do not return while it holds.
+void ncclHoldEnds(bool holds);
+/// Splits do not end while it holds.
+void ncclHoldSplits(bool holds);
+/// Called on NCCL's thread whenever a communicator is initialized.
+void ncclAtInit(std::function<void()> call);
+/// How many communicators this process aborted, and how many aborts were only queued, in a group that was open.
+int ncclAborts();
+int ncclQueuedAborts();
+/// How many collectives were pending when another one was launched (all of this process).
+int ncclPendingAtLaunches();

@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/start/library_settings.hpp"
+#include "base/library_settings.hpp"
 
 #include <cstdlib>
 #include <utility>
 
-namespace trireme::cli {
+namespace trireme {
+
+namespace {
+
+/// Whether a launcher has started several processes.
+bool has_several_ranks() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
+    if (const char* const size = std::getenv(name); size != nullptr && std::atoi(size) > 1) return true;
+  return false;
+}
+
+}  // namespace
 
 void set_for_libraries() {
   for (const auto& [name, value] : {
@@ -12,10 +23,13 @@ void set_for_libraries() {
            {"CUDA_DEVICE_MAX_CONNECTIONS", "32"},         // a hardware queue for each lane: none waits behind another
        })
     (void)::setenv(name, value, /*overwrite=*/0);
+  // The first launch of a kernel loads it, which may wait for all work of the GPU: also for a collective that waits for
+  // another rank, whose own first launch waits likewise. So all kernels are loaded at the start.
+  if (has_several_ranks()) (void)::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   // Blocks of several sizes that come and go, gradient shards among activations, left gaps of an eighth of a 3B's
   // memory on an H200.
   if (std::getenv("PYTORCH_ALLOC_CONF") == nullptr)
     (void)::setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
 }
 
-}  // namespace trireme::cli
+}  // namespace trireme
