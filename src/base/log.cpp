@@ -5,6 +5,8 @@
 #include <mutex>
 #include <utility>
 
+#include "trireme/base/text.hpp"
+
 namespace trireme::log {
 
 namespace {
@@ -30,7 +32,7 @@ Installed& installed() {
 void write(Level level, std::string_view line) {
   Installed& state = installed();
   const std::lock_guard lock(state.mutex);
-  state.sink(level, line);
+  state.sink(level, printable_lines(line));  // it may quote a file
 }
 
 }  // namespace

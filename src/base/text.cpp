@@ -1,9 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trireme/base/text.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 
 namespace trireme {
+namespace {
+
+/// Bytes of the UTF-8 character that `text` begins with; 0 where it begins with none.
+std::size_t character_size(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < size) return 0;
+  for (std::size_t i = 1; i < size; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  const unsigned char second = byte(1);
+  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool beyond = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
+  return overlong || beyond ? 0 : size;
+}
+
+std::string escape_controls(std::string_view text, std::string_view kept) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+    const std::size_t size = character_size(text), whole = std::max<std::size_t>(size, 1);
+    const bool c0 = byte(0) < 0x20 && kept.find(text[0]) == std::string_view::npos;
+    const bool c1 = size == 2 && byte(0) == 0xC2 && byte(1) < 0xA0;
+    if (size == 0 || c0 || byte(0) == 0x7F)
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", byte(0));
+    else if (c1)
+      fmt::format_to(std::back_inserter(out), "\\x{:02x}", byte(1));
+    else
+      out += text.substr(0, size);
+    text.remove_prefix(whole);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) { return escape_controls(text, ""); }
+std::string printable_lines(std::string_view text) { return escape_controls(text, "\n\t"); }
 
 std::string join(const std::vector<std::string>& items, std::string_view separator) {
   std::string text;

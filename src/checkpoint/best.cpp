@@ -51,15 +51,20 @@ std::optional<Best> find_best(const std::string& directory, std::int64_t until) 
                              mark_of(directory)));
     return std::nullopt;
   }
-  const Best best{.step = json["step"], .loss = json["eval_loss"]};
+  Best best{.step = json["step"], .loss = json["eval_loss"]};
+  if (json.contains("eval_tokens") && json["eval_tokens"].is_number_integer()) best.targets = json["eval_tokens"];
+  if (json.contains("validation") && json["validation"].is_string()) best.evaluated = json["validation"];
   if (best.step > until || io::status_of(directory + "/" + step_name(best.step)).kind != io::PathKind::directory)
     return std::nullopt;
   return best;
 }
 
 void mark_best(const std::string& directory, const Best& best) {
-  const nlohmann::ordered_json json{
-      {"step", best.step}, {"eval_loss", best.loss}, {"checkpoint", step_name(best.step)}};
+  const nlohmann::ordered_json json{{"step", best.step},
+                                    {"eval_loss", best.loss},
+                                    {"eval_tokens", best.targets},
+                                    {"validation", best.evaluated},
+                                    {"checkpoint", step_name(best.step)}};
   std::error_code error;
   if (fs::is_symlink(fs::symlink_status(mark_of(directory), error))) fs::remove(mark_of(directory), error);
   io::replace_text(mark_of(directory), json.dump() + "\n");

@@ -15,6 +15,7 @@
 #include "cli/start/with_mpi.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/output.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/load/load.hpp"
 #include "trireme/checkpoint/load/verify.hpp"
@@ -28,14 +29,14 @@ namespace trireme::cli {
 namespace {
 
 int inspect(const std::string& path) {
-  fmt::print("{}", checkpoint::describe(path));
+  fmt::print("{}", printable_lines(checkpoint::describe(path)));  // a checkpoint may be of others
   return 0;
 }
 
 int verify(const std::string& path) {
   checkpoint::require_checkpoint(path);
   const std::vector<std::string> found = checkpoint::verify(path);
-  for (const std::string& line : found) fmt::print("{}\n", line);
+  for (const std::string& line : found) fmt::print("{}\n", printable(line));
   std::fflush(stdout);  // the end of a failed command does not
   if (!found.empty())
     throw CheckpointError(

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <cmath>
-#include <limits>
+#include <cstdio>
 #include <memory>
 #include <numbers>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -19,10 +24,16 @@
 #include "cli/start/numbers.hpp"
 #include "cli/start/with_mpi.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/base/seconds.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/base/units.hpp"
 #include "trireme/checkpoint/load/first_parameters.hpp"
+#include "trireme/config/load.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/mpi/together.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
+#include "trireme/train/console/terminal.hpp"
 #include "trireme/train/engine/job.hpp"
 
 namespace trireme::cli {
@@ -36,10 +47,102 @@ struct EvaluateArguments {
   std::vector<std::string> choices;  ///< files of questions
   std::int64_t seq_len = 0;          ///< 0: what the model was trained on, at most `usual_seq_len`
   std::int64_t micro = 1;
+  std::int64_t limit = 0;      ///< sequences of a token file, questions of a file of choices; 0: all
+  std::string ignore_targets;  ///< ids with commas between, or "none"; empty: as the run
+  std::string document_mask;   ///< "true" or "false"; empty: as the run
+  std::optional<std::int64_t> document_end;
 };
 
+/// Prints to standard error how far an evaluation is: twice a second on a terminal, every ten seconds elsewhere.
+class EvaluationProgress {
+ public:
+  /// prints: on one rank. what: "data=FILE". unit: of `total`, such as "sequences".
+  EvaluationProgress(bool prints, std::string what, std::string_view unit, std::int64_t total)
+      : prints_(prints), what_(std::move(what)), unit_(unit), total_(total) {}
+  EvaluationProgress(const EvaluationProgress&) = delete;
+  EvaluationProgress& operator=(const EvaluationProgress&) = delete;
+  /// Ends the line on a terminal.
+  ~EvaluationProgress() {
+    if (printed_ && terminal_) fmt::print(stderr, "\r\033[K");
+  }
+
+  void show(std::int64_t done) {
+    if (!prints_ || done == 0 || seconds_since(shown_) < (terminal_ ? 0.5 : 10.0)) return;
+    shown_ = Clock::now();
+    const double seconds = seconds_since(begin_);
+    const double left = seconds / static_cast<double>(done) * static_cast<double>(total_ - done);
+    if (terminal_)
+      fmt::print(stderr, "\r\033[Kevaluate {}  {} {}/{}  {} left", what_, unit_, done, total_, duration_text(left));
+    else
+      fmt::print(stderr, "evaluate: {} {}={}/{} seconds={:.0f} seconds_left={:.0f}\n", what_, unit_, done, total_,
+                 seconds, left);
+    (void)std::fflush(stderr);
+    printed_ = true;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool prints_;
+  std::string what_;
+  std::string_view unit_;
+  std::int64_t total_;
+  bool terminal_ = train::stderr_is_terminal();
+  bool printed_ = false;
+  Clock::time_point begin_ = Clock::now();
+  Clock::time_point shown_ = begin_;
+};
+
+/// [data] of the run that saved MODEL; nothing for other weights.
+std::optional<config::Data> data_of_run(const checkpoint::Weights& weights, const std::string& model, bool warns) {
+  if (weights.run_file().empty()) return std::nullopt;
+  try {
+    return config::parse_run_file(weights.run_file(), "the run file of the checkpoint").data;
+  } catch (const ConfigError& error) {
+    if (warns)
+      log::warning(fmt::format(
+          "{}: its run file is of another version ({}), so data.ignore_targets, data.document_mask and "
+          "data.document_end are not taken from it; give --ignore-targets, --document-mask and --document-end",
+          model, error.what()));
+    return std::nullopt;
+  }
+}
+
+std::vector<std::int64_t> ids_of(const std::string& text) {
+  std::vector<std::int64_t> ids;
+  if (text == "none") return ids;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    std::int64_t id = -1;
+    const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (problem != std::errc{} || end != word.data() + word.size() || id < 0)
+      throw ConfigError(fmt::format(
+          "--ignore-targets {}: expected token ids with commas between, such as 0,32, or none", printable(text)));
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+/// Which targets count, and which tokens they see: as in the run that MODEL is a checkpoint of, where no option is
+/// given.
+void choose_targets(config::Data& data, const EvaluateArguments& arguments, const checkpoint::Weights& weights,
+                    bool warns) {
+  const bool asks = arguments.ignore_targets.empty() || arguments.document_mask.empty() || !arguments.document_end;
+  if (const auto run = asks ? data_of_run(weights, arguments.model.model, warns) : std::nullopt) {
+    data.ignore_targets = run->ignore_targets;
+    data.document_mask = run->document_mask;
+    data.document_end = run->document_end;
+  }
+  if (!arguments.ignore_targets.empty()) data.ignore_targets = ids_of(arguments.ignore_targets);
+  if (!arguments.document_mask.empty()) data.document_mask = arguments.document_mask == "true";
+  if (arguments.document_end) data.document_end = arguments.document_end;
+  if (data.document_mask && !data.document_end)
+    throw ConfigError("--document-mask true requires --document-end: the id of the token that ends a document");
+}
+
 /// A run that only looks at the model, whose ranks each take their part of the sequences.
-config::RunConfig evaluation_config(const EvaluateArguments& arguments, const checkpoint::Weights& weights, int ranks) {
+config::RunConfig evaluation_config(const EvaluateArguments& arguments, const checkpoint::Weights& weights, int ranks,
+                                    bool warns) {
   config::RunConfig config = inference_config(arguments.model);
   config.batch = {.global = arguments.micro * ranks, .micro = arguments.micro};
   config.mesh = {.replicate = 1, .shard = ranks, .tensor = 1};
@@ -47,13 +150,13 @@ config::RunConfig evaluation_config(const EvaluateArguments& arguments, const ch
   config.data.seq_len = arguments.seq_len > 0 ? arguments.seq_len
                         : longest > 0         ? std::min(longest, usual_seq_len)
                                               : usual_seq_len;
+  choose_targets(config.data, arguments, weights, warns);
   return config;
 }
 
-/// Bytes of text that the targets of a file stand for; ends of documents have none.
-std::int64_t text_bytes(const data::TokenFile& file, std::int64_t seq_len, const tokenizer::Tokenizer& tokenizer) {
+/// Bytes of text that the targets of the first `end` tokens stand for; ends of documents have none.
+std::int64_t text_bytes(const data::TokenFile& file, std::int64_t end, const tokenizer::Tokenizer& tokenizer) {
   constexpr std::int64_t at_once = 1 << 20;
-  const std::int64_t end = (file.tokens() - 1) / seq_len * seq_len + 1;
   std::vector<std::int32_t> tokens, document;
   std::int64_t bytes = 0;
   const auto count = [&] {
@@ -73,46 +176,107 @@ std::int64_t text_bytes(const data::TokenFile& file, std::int64_t seq_len, const
   return bytes;
 }
 
-/// The loss over every target of `path`, as training counts it.
-std::string line_of(train::Job& job, const std::string& path, const tokenizer::Tokenizer* tokenizer) {
+/// What else than the files decides about the loss, where it is set.
+std::string settings_of(const config::Data& data) {
+  std::string text;
+  if (!data.ignore_targets.empty()) text += fmt::format(" ignore_targets={}", fmt::join(data.ignore_targets, ","));
+  if (data.document_mask) text += fmt::format(" document_mask=true document_end={}", data.document_end.value_or(-1));
+  return text;
+}
+
+/// Evaluates the targets of `path`, those of the tail included, as training counts them. Throws DataError where none
+/// counts and NumericsError where their loss is not finite, on every rank.
+std::string line_of(train::Job& job, const mpi::Communicator& world, const std::string& path, std::int64_t limit,
+                    const tokenizer::Tokenizer* tokenizer) {
   config::Data data = job.config().data;
   data.validation = {config::TokenSource{.path = path}};
-  const data::BatchShape shape = job.batch_shape();
+  data::BatchShape shape = job.batch_shape();
+  if (limit > 0) shape.end = limit;
   data::BatchReader reader(data, data::Split::validation, job.config().model.vocab_size, 0, shape);
-  const train::Job::Evaluation result = job.evaluate(reader, (reader.samples() + shape.global() - 1) / shape.global());
+  const std::int64_t sequences = std::min(reader.samples(), shape.end);
+  train::Job::Evaluation result;
+  {
+    EvaluationProgress progress(world.rank() == 0, "data=" + path, "sequences", sequences);
+    std::int64_t begun = 0;
+    const auto next = [&] {
+      progress.show(begun);
+      begun += shape.global();
+      return std::optional(reader.next());
+    };
+    result = job.evaluate(next, (sequences + shape.global() - 1) / shape.global());
+  }
+  mpi::together(world, [&] {
+    if (result.targets == 0)
+      throw DataError(
+          fmt::format("{}: none of its targets counts{}, and a mean over none is no number; evaluate a file with "
+                      "responses, or give --ignore-targets none",
+                      path, settings_of(data).empty() ? " by its .mask file" : " with" + settings_of(data)));
+    if (!std::isfinite(result.loss))
+      throw NumericsError(fmt::format(
+          "{}: the loss is {}, not a finite number: weights of {} are not finite, or overflow in fp32; evaluate an "
+          "earlier checkpoint",
+          path, result.loss, job.config().model.from));
+  });
   std::string line = fmt::format("data={} loss={:.6f} perplexity={:.6g}", path, result.loss, std::exp(result.loss));
   const data::TokenFile file(path, data.format, job.config().model.vocab_size);
-  if (tokenizer != nullptr && !file.masked()) {  // the text of targets here and there is unknown
-    const auto bytes = static_cast<double>(text_bytes(file, data.seq_len, *tokenizer));
-    line += fmt::format(" bits_per_byte={:.6f}", result.loss * result.targets / std::numbers::ln2 / bytes);
+  if (tokenizer != nullptr && !file.masked() && data.ignore_targets.empty()) {  // else parts of the text count
+    const std::int64_t end = std::min(file.tokens(), sequences * data.seq_len + 1);
+    const std::int64_t bytes = text_bytes(file, end, *tokenizer);
+    if (bytes > 0)
+      line += fmt::format(" bits_per_byte={:.6f} bytes={} bytes_of=decoded_tokens",
+                          result.loss * result.targets / std::numbers::ln2 / static_cast<double>(bytes), bytes);
   }
-  return line + fmt::format(" targets={:.0f} seq_len={}\n", result.targets, data.seq_len);
+  if (limit > 0 && sequences < reader.samples()) line += fmt::format(" sequences={}/{}", sequences, reader.samples());
+  return line + fmt::format("{} targets={:.0f} seq_len={}\n", settings_of(data), result.targets, data.seq_len);
+}
+
+std::string line_of(train::Job& job, const mpi::Communicator& world, const ChoiceFile& file) {
+  EvaluationProgress progress(world.rank() == 0, "choices=" + file.path, "endings",
+                              static_cast<std::int64_t>(file.choices.size()));
+  std::string line;
+  std::optional<NumericsError> failure;
+  try {
+    line = evaluate_choices(job, file, [&](std::size_t done) { progress.show(static_cast<std::int64_t>(done)); });
+  } catch (const NumericsError& error) {  // of a sum over all ranks: every rank has it
+    failure = error;
+  }
+  mpi::together(world, [&] {
+    if (failure) throw NumericsError(*failure);
+  });
+  return line;
 }
 
 int evaluate(const mpi::Communicator& world, const EvaluateArguments& arguments) {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
-  std::vector<std::vector<Question>> questions;
+  std::vector<ChoiceFile> choices;
   config::RunConfig config;
   mpi::together(world, [&] {
-    const checkpoint::Weights weights = open_weights(arguments.model, world.rank() == 0);
+    const bool warns = world.rank() == 0;
+    const checkpoint::Weights weights = open_weights(arguments.model, warns);
     if (!arguments.choices.empty() || knows_tokenizer(arguments.model, weights))
-      tokenizer = open_tokenizer(arguments.model, weights, world.rank() == 0);
-    config = evaluation_config(arguments, weights, world.size());
+      tokenizer = open_tokenizer(arguments.model, weights, warns);
+    config = evaluation_config(arguments, weights, world.size(), warns);
     for (const std::string& path : arguments.data)  // before any is computed on
       (void)data::open_datasets({config::TokenSource{.path = path}}, false, config.data.format, config.data.seq_len,
-                                weights.model().vocab_size);
-    for (const std::string& path : arguments.choices) questions.push_back(read_questions(path));
+                                weights.model().vocab_size, {}, data::FileTail::padded);
+    for (const std::string& path : arguments.choices) {
+      ChoiceFile file{.path = path, .questions = read_questions(path), .choices = {}};
+      if (arguments.limit > 0 && std::ssize(file.questions) > arguments.limit)
+        file.questions.resize(static_cast<std::size_t>(arguments.limit));
+      file.choices = choices_of(*tokenizer, file.questions, static_cast<std::size_t>(config.data.seq_len), path);
+      choices.push_back(std::move(file));
+    }
   });
   const Libraries libraries(world, 0);
   const std::unique_ptr<train::Job> job = open_model(checkpoint::complete_model(config, world), world);
-  for (const std::string& path : arguments.data) {
-    const std::string line = line_of(*job, path, world.rank() == 0 ? tokenizer.get() : nullptr);
-    if (world.rank() == 0) fmt::print("{}", line);
-  }
-  for (std::size_t i = 0; i < questions.size(); ++i) {
-    const std::string line = evaluate_choices(*job, arguments.choices[i], questions[i], *tokenizer);
-    if (world.rank() == 0) fmt::print("{}", line);
-  }
+  const auto print = [&](const std::string& line) {
+    if (world.rank() != 0) return;
+    fmt::print("{}", printable_lines(line));
+    (void)std::fflush(stdout);
+  };
+  for (const std::string& path : arguments.data)
+    print(line_of(*job, world, path, arguments.limit, world.rank() == 0 ? tokenizer.get() : nullptr));
+  for (const ChoiceFile& file : choices) print(line_of(*job, world, file));
   return 0;
 }
 
@@ -130,9 +294,26 @@ void add_evaluate(CLI::App& app, Action& chosen) {
   command->add_option("--micro", a->micro, "Sequences at once on each rank")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
+  command
+      ->add_option("--limit", a->limit,
+                   "At most N sequences of each token file and N questions of each file of choices")
+      ->type_name("N")
+      ->check(whole_number(1, std::int64_t{1} << 40));
+  command->add_option(
+      "--ignore-targets", a->ignore_targets,
+      "Token ids whose targets do not count, such as 0,32, or none; default: as the run of a checkpoint");
+  command
+      ->add_option("--document-mask", a->document_mask,
+                   "Whether attention is masked across documents; default: as the run of a checkpoint")
+      ->check(CLI::IsMember({"true", "false"}));
+  command
+      ->add_option("--document-end", a->document_end,
+                   "The token id that ends a document; default: as the run of a checkpoint")
+      ->check(whole_number(0, 0x7fffffff));
   command->footer(
-      "In fp32, over every target of a file once, as train.eval_every counts them;\na mask beside the file is followed "
-      "(then without bits per byte). "
+      "In fp32, over every target of a file once, as train.eval_every counts them: of a checkpoint with\n"
+      "data.ignore_targets, data.document_mask and data.document_end of its run; an export does not have them.\n"
+      "The .mask file of a token file is followed. Bits per byte are printed where all of the text counts. "
       "Under mpirun the parameters are\n"
       "sharded over the ranks, which share the sequences.\n"
       "Choices are scored as by lm-evaluation-harness: the ending with the highest log-likelihood after the context "

@@ -6,6 +6,7 @@
 #include "cli/plan_time.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/compare/compare.hpp"
 
@@ -36,7 +37,7 @@ void plan_compare(const std::string& directory, const std::string& machine, cons
   const model::Model model = model::build(config.model, planner::tensor_part(config, mesh, 0));
   config.sync = planner::choose_sync(config, model, mesh).sync;
   const auto on = machine.empty() ? std::nullopt : std::optional(load_machine_here(machine));
-  fmt::print("{}", planner::compare(config, run, on));
+  fmt::print("{}", printable_lines(planner::compare(config, run, on)));
 }
 
 }  // namespace trireme::cli

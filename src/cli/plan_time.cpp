@@ -127,7 +127,7 @@ void plan_validate(const PlanTime& arguments) {
   if (opened.bytes > largest_file)
     throw ConfigError(fmt::format("--validate {}: larger than 64 MiB; give fewer rows at once", arguments.validate));
   const std::string csv = planner::read_small_file("--validate", arguments.validate, largest_file);
-  fmt::print("{}", planner::validate(csv, arguments.validate, arguments.fit));
+  fmt::print("{}", printable_lines(planner::validate(csv, arguments.validate, arguments.fit)));
 }
 
 }  // namespace trireme::cli

@@ -14,6 +14,7 @@
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/make_directories.hpp"
 #include "trireme/base/io/output.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/report/page.hpp"
 
 namespace trireme::cli {
@@ -30,7 +31,7 @@ int write_report(const std::vector<std::string>& directories, const std::string&
   for (const std::string& directory : directories) runs.push_back(report::read_run(directory));
   io::make_directory_of(path);
   io::replace_text(path, report::page(runs));
-  fmt::print("wrote {}\n", path);
+  fmt::print("wrote {}\n", printable(path));
   return 0;
 }
 

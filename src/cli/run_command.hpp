@@ -127,7 +127,7 @@ inline int run_command(CLI::App& app, const Action& chosen, int argc, char** arg
     return app.exit(asked);
   } catch (const CLI::ParseError& mistake) {
     if (on_mistake) on_mistake();
-    fmt::print(stderr, "trireme: error: {}\n", message_on(mistake, app, argc, argv));
+    fmt::print(stderr, "trireme: error: {}\n", printable_lines(message_on(mistake, app, argc, argv)));
     return static_cast<int>(ExitCode::usage);
   }
   check_instructions();

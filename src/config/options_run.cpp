@@ -59,7 +59,7 @@ std::vector<Option> train_options() {
   s.size("steps", &Train::steps, largest_step, "number of optimizer steps of the whole run").required();
   s.number("eval_every", &Train::eval_every, between(0, largest_step), "evaluate every N steps (0: never)");
   s.number("eval_steps", &Train::eval_steps, between(0, largest_step),
-           "number of batches of each validation set per evaluation (0: all)");
+           "number of batches of batch.global sequences of each validation set per evaluation (0: all)");
   s.number("max_skipped_steps", &Train::max_skipped_steps, between(0, largest_step),
            "end the run with exit code 6 after N consecutive skipped steps: loss or gradient norm not finite, or no "
            "target that counts");

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <optional>
 #include <system_error>
 
@@ -38,8 +37,9 @@ const std::vector<config::TokenSource>& sources_of(const config::Data& data, Spl
 
 Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size,
                     std::span<const TokenPlace> places) {
-  return std::make_shared<const std::vector<Dataset>>(open_datasets(
-      sources_of(data, split), split == Split::train && data.weighted, data.format, data.seq_len, vocab_size, places));
+  return std::make_shared<const std::vector<Dataset>>(
+      open_datasets(sources_of(data, split), split == Split::train && data.weighted, data.format, data.seq_len,
+                    vocab_size, places, split == Split::validation ? FileTail::padded : FileTail::dropped));
 }
 
 BatchReader::BatchReader(const config::Data& data, Split split, std::int64_t vocab_size, std::uint64_t run_seed,
@@ -55,9 +55,10 @@ BatchReader::BatchReader(Datasets files, const config::Data& data, Split split, 
       ignored_(data.ignore_targets.begin(), data.ignore_targets.end()),
       sample_(static_cast<std::size_t>(data.seq_len + 1)),
       masked_(std::ranges::any_of(*datasets_, &Dataset::masked)),
+      padded_(std::ranges::any_of(*datasets_, &Dataset::padded)),
       mask_(static_cast<std::size_t>(data.seq_len), 1),
       prefetch_(static_cast<std::size_t>(data.prefetch_batches)),
-      end_(split == Split::validation ? samples() : std::numeric_limits<std::int64_t>::max()) {
+      end_(split == Split::validation ? std::min(shape.end, samples()) : shape.end) {
   invariant(shape.dp_rank >= 0 && shape.dp_rank < shape.dp_size && shape.micro > 0 && shape.accumulation > 0,
             "a batch has a shape");
   std::ranges::sort(ignored_);
@@ -77,7 +78,7 @@ void BatchReader::read_row(MicrobatchTokens& microbatch) {
   const SamplePlace place = sampler_.next();
   const Dataset& dataset = (*datasets_)[static_cast<std::size_t>(place.source)];
   dataset.read(place.sample, sample_);
-  if (masked_) dataset.read_mask(place.sample, mask_);
+  if (masked_ || padded_) dataset.read_mask(place.sample, mask_);
   microbatch.inputs.insert(microbatch.inputs.end(), sample_.begin(), sample_.end() - 1);
   for (std::size_t i = 0; i < mask_.size(); ++i) {
     const std::int32_t token = sample_[i + 1];

@@ -11,10 +11,18 @@
 
 namespace trireme::data {
 
-Dataset::Dataset(std::vector<TokenFile> files, std::int64_t seq_len)
-    : files_(std::move(files)), first_sample_{0}, seq_len_(seq_len) {
+std::int64_t Dataset::samples_of(const TokenFile& file) const {
+  return (file.tokens() - 1 + (tail_ == FileTail::padded ? seq_len_ - 1 : 0)) / seq_len_;
+}
+
+Dataset::Dataset(std::vector<TokenFile> files, std::int64_t seq_len, FileTail tail)
+    : files_(std::move(files)), first_sample_{0}, seq_len_(seq_len), tail_(tail) {
   invariant(seq_len > 0 && !files_.empty(), "a dataset has files and a sequence length");
-  for (const TokenFile& file : files_) first_sample_.push_back(samples() + (file.tokens() - 1) / seq_len);
+  for (const TokenFile& file : files_) first_sample_.push_back(samples() + samples_of(file));
+  if (samples() == 0 && tail == FileTail::padded)
+    throw DataError(fmt::format("token file {} has {} token{}, and a target needs 2; use more text",
+                                files_.front().path(), files_.front().tokens(),
+                                files_.front().tokens() == 1 ? "" : "s"));
   if (samples() == 0) {
     const auto longest = std::ranges::max_element(files_, {}, &TokenFile::tokens);
     throw DataError(fmt::format(
@@ -25,7 +33,7 @@ Dataset::Dataset(std::vector<TokenFile> files, std::int64_t seq_len)
         std::max<std::int64_t>(1, longest->tokens() - 1)));
   }
   for (const TokenFile& file : files_) {
-    if (file.tokens() > seq_len) continue;
+    if (samples_of(file) > 0) continue;
     log::warning(fmt::format("token file {} is not used: its {} tokens are fewer than data.seq_len + 1 = {}",
                              file.path(), file.tokens(), seq_len + 1));
   }
@@ -47,31 +55,42 @@ Dataset::Place Dataset::place_of(std::int64_t sample) const {
 void Dataset::read(std::int64_t sample, std::span<std::int32_t> out) const {
   invariant(static_cast<std::int64_t>(out.size()) == seq_len_ + 1, "a sample is seq_len + 1 tokens");
   const Place place = place_of(sample);
-  place.file.read(place.first, out);
+  const auto held = static_cast<std::size_t>(std::min(seq_len_ + 1, place.file.tokens() - place.first));
+  place.file.read(place.first, out.first(held));
+  std::ranges::fill(out.subspan(held), 0);
 }
 
 bool Dataset::masked() const noexcept { return std::ranges::any_of(files_, &TokenFile::masked); }
 
+bool Dataset::padded() const noexcept {
+  return tail_ == FileTail::padded &&
+         std::ranges::any_of(files_, [&](const TokenFile& file) { return (file.tokens() - 1) % seq_len_ != 0; });
+}
+
 void Dataset::read_mask(std::int64_t sample, std::span<std::uint8_t> out) const {
   invariant(static_cast<std::int64_t>(out.size()) == seq_len_, "a sample has seq_len targets");
   const Place place = place_of(sample);
-  if (place.file.masked()) return place.file.read_mask(place.first + 1, out);
-  std::ranges::fill(out, std::uint8_t{1});
+  const auto held = static_cast<std::size_t>(std::min(seq_len_, place.file.tokens() - 1 - place.first));
+  if (place.file.masked())
+    place.file.read_mask(place.first + 1, out.first(held));
+  else
+    std::ranges::fill(out.first(held), std::uint8_t{1});
+  std::ranges::fill(out.subspan(held), std::uint8_t{0});
 }
 
 std::vector<Dataset> open_datasets(const std::vector<config::TokenSource>& sources, bool weighted,
                                    config::TokenFormat format, std::int64_t seq_len, std::int64_t vocab_size,
-                                   std::span<const TokenPlace> places) {
+                                   std::span<const TokenPlace> places, FileTail tail) {
   invariant(places.empty() || places.size() == sources.size(), "every source has its place");
   std::vector<Dataset> datasets;
   std::vector<TokenFile> files;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     files.emplace_back(places.empty() ? find_token_file(sources[i].path, format) : places[i], format, vocab_size);
     if (!weighted) continue;
-    datasets.emplace_back(std::move(files), seq_len);
+    datasets.emplace_back(std::move(files), seq_len, tail);
     files.clear();
   }
-  if (!files.empty()) datasets.emplace_back(std::move(files), seq_len);
+  if (!files.empty()) datasets.emplace_back(std::move(files), seq_len, tail);
   return datasets;
 }
 

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "mpi/abort_state.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/mpi/mpi.hpp"
 #include "trireme/mpi/topology.hpp"
 #include "trireme/mpi/wait.hpp"
@@ -45,7 +46,9 @@ bool mpi_is_up() {
 }
 
 // One write, so that the lines of several ranks do not mix; not through stdio, whose lock another thread may hold.
-void write_line(const std::string& line) {
+// Messages quote files.
+void write_line(const std::string& message) {
+  const std::string line = printable_lines(message);
   std::size_t written = 0;
   while (written < line.size()) {
     const ssize_t n = ::write(STDERR_FILENO, line.data() + written, line.size() - written);

@@ -88,7 +88,7 @@ std::string draw_curve(const Curve& curve, std::span<const RunRecord> runs) {
     if (several == 1) chart.verticals = run.starts;
   }
   const std::string svg = draw(chart);
-  return svg.empty() ? "" : "<section>" + svg + "</section>\n";
+  return svg.empty() ? "" : "<div>" + svg + "</div>\n";
 }
 
 /// Every curve's numbers: what is drawn, in full digits.
@@ -124,7 +124,7 @@ std::string facts_table(std::span<const RunRecord> runs) {
   }
   std::string out = "<table id=\"facts\" class=\"one\">\n";
   if (runs.size() > 1) {
-    out = "<table id=\"facts\"><tr><th></th>";
+    out = "<table id=\"facts\"><tr><th>run</th>";
     for (const RunRecord& run : runs) out += fmt::format("<th>{}</th>", escaped(run.name));
     out += "</tr>\n";
   }
@@ -206,14 +206,16 @@ std::string traced_step(const RunRecord& run) {
   for (const auto& [category, points] : run.trace->memory)
     if (std::any_of(points.begin(), points.end(), [](const Point& point) { return point.y > 0; }))
       memory.lines.push_back({.label = category, .color = color++ % palette_size, .points = points});
-  return "<section class=\"wide\">" + draw_timeline(*run.trace) + "</section>\n<section class=\"wide\">" +
-         draw(memory) + "</section>\n";
+  return fmt::format("<h2>Step {}</h2>\n<div class=\"wide\">{}</div>\n", run.trace->step, draw_timeline(*run.trace)) +
+         (memory.lines.empty() ? "" : "<div class=\"wide\">" + draw(memory) + "</div>\n");
 }
 
 std::string about_run(const RunRecord& run, bool alone) {
   std::string out = alone ? "" : fmt::format("<h1>{}</h1>\n", escaped(run.name));
-  out += traced_step(run) + "<div class=\"charts\"><section>" + memory_table(run) + "</section><section>" +
-         traffic_table(run) + "</section><section>" + rank_table(run) + "</section></div>\n";
+  out += traced_step(run) + "<div class=\"charts\">";
+  for (const std::string& table : {memory_table(run), traffic_table(run), rank_table(run)})
+    if (!table.empty()) out += "<section>" + table + "</section>";  // each has a heading
+  out += "</div>\n";
   if (run.config)
     out += fmt::format("<details><summary>run file</summary><pre>{}</pre></details>\n",
                        escaped(config::print_run_file(*run.config)));
@@ -229,7 +231,7 @@ std::string page(std::span<const RunRecord> runs) {
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
       "<meta name=\"viewport\" content=\"width=device-width\"><title>Trireme: {0}</title><style>{1}</style></head>\n"
-      "<body><h1>{0}</h1>\n",
+      "<body><main><h1>{0}</h1>\n",
       escaped(title), style_sheet());
   for (const RunRecord& run : runs)
     for (const std::string& warning : warnings(run))
@@ -241,7 +243,7 @@ std::string page(std::span<const RunRecord> runs) {
   out += "</div>\n";
   for (const RunRecord& run : runs) out += about_run(run, runs.size() == 1);
   out += fmt::format("<script type=\"application/json\" id=\"series\">{}</script>\n", series_json(runs));
-  return out + fmt::format("<p>Written by Trireme {}.</p></body></html>\n", escaped(build_info().version));
+  return out + fmt::format("<p>Written by Trireme {}.</p></main></body></html>\n", escaped(build_info().version));
 }
 
 }  // namespace trireme::report

@@ -12,6 +12,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/report/run_record.hpp"
 
@@ -24,9 +25,62 @@ using Json = nlohmann::json;
 constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 constexpr int most_traces = 8;  // more ranks are not shown
 
-Json parse(std::string_view text, const std::string& file) {
-  if (io::nests_deep(text)) throw ConfigError(fmt::format("{}: not the file of a run: its JSON nests too deep", file));
-  return Json::parse(text);
+/// Where a value stands, for messages: "out/metrics.jsonl: not the metrics of a run: line 7: ...".
+struct Place {
+  std::string_view file, kind;
+  std::string within{};  ///< "line 7"
+
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw ConfigError(
+        fmt::format("{}: not the {} of a run: {}{}{}", file, kind, within, within.empty() ? "" : ": ", what));
+  }
+};
+
+Json parse(std::string_view text, const Place& place) {
+  if (io::nests_deep(text))
+    throw ConfigError(fmt::format("{}: not the file of a run: its JSON nests too deep", place.file));
+  Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded())
+    place.refuse(
+        fmt::format("no JSON: {}; a write was cut off, or something else wrote here: remove {} or restore the file",
+                    io::in_quotes(text.substr(0, 40)), place.kind == "metrics" ? "the line" : "it"));
+  if (!json.is_object()) place.refuse("expected a JSON object");
+  return json;
+}
+
+/// The value of a key. Refuses an object without it, or where it is of another type than `expected`.
+const Json& value_of(const Json& object, const char* key, const char* expected, bool (*fits)(const Json&),
+                     const Place& place) {
+  if (!object.is_object() || !object.contains(key))
+    place.refuse(fmt::format("\"{}\" is missing; expected {}", key, expected));
+  const Json& value = object[key];
+  if (!fits(value))
+    place.refuse(fmt::format("\"{}\" is {}; expected {}", key,
+                             printable(value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 40)),
+                             expected));
+  return value;
+}
+
+double number_of(const Json& object, const char* key, const Place& place) {
+  return value_of(
+             object, key, "a number", [](const Json& value) { return value.is_number(); }, place)
+      .get<double>();
+}
+
+std::string text_of(const Json& object, const char* key, const Place& place) {
+  return value_of(
+             object, key, "a text", [](const Json& value) { return value.is_string(); }, place)
+      .get<std::string>();
+}
+
+const Json& list_of(const Json& object, const char* key, const Place& place) {
+  return value_of(
+      object, key, "a list", [](const Json& value) { return value.is_array(); }, place);
+}
+
+const Json& object_of(const Json& object, const char* key, const Place& place) {
+  return value_of(
+      object, key, "an object", [](const Json& value) { return value.is_object(); }, place);
 }
 
 /// The numbers of `json` by their path, such as "memory_peak_bytes/device/total".
@@ -40,16 +94,6 @@ void add_numbers(RunRecord& run, double step, const std::string& path, const Jso
 
 std::string text_of_file(const fs::path& path) {
   return io::status_of(path.string()).kind == io::PathKind::file ? io::read_text(path.string(), most_bytes) : "";
-}
-
-/// Runs `read`; what it finds wrong is a mistake in `file`.
-template <class Read>
-void reading(const std::string& file, const char* kind, Read&& read) {
-  try {
-    read();
-  } catch (const Json::exception& problem) {
-    throw ConfigError(fmt::format("{}: not the {} of a run: {}", file, kind, problem.what()));
-  }
 }
 
 std::vector<std::string> names_in(const fs::path& directory, std::string_view begin, std::string_view end) {
@@ -68,32 +112,38 @@ std::vector<std::string> names_in(const fs::path& directory, std::string_view be
 void read_metrics(RunRecord& run, std::string_view text, const std::string& file) {
   std::vector<double> first_rows;  // of a start, which write what seldom changes
   std::int64_t steps = 0;
-  reading(file, "metrics", [&] {
-    while (!text.empty()) {
-      const std::string_view line = text.substr(0, text.find('\n'));
-      if (line.size() == text.size()) break;  // without an end: it is being written
-      text.remove_prefix(line.size() + 1);
-      if (line.empty()) continue;
-      const Json row = parse(line, file);
-      const double step = row.at("step").get<double>();
-      if (!row.contains("loss")) {
-        add_numbers(run, step, "", row);
-        continue;
-      }
-      ++steps;
-      Json numbers = row;
-      for (const char* key : {"comm_bytes", "comm_calls", "memory_peak_op"}) numbers.erase(key);
-      add_numbers(run, step, "", numbers);
-      const bool skipped = row.value("skipped", false);
-      const bool without_targets = skipped && row.value("target_tokens", std::int64_t{1}) == 0;
-      run.without_targets += without_targets ? 1 : 0;
-      run.not_finite += row["loss"].is_null() && !without_targets ? 1 : 0;
-      run.skipped += skipped && !without_targets ? 1 : 0;
-      if (row.contains("flop_rule")) first_rows.push_back(step);
-      if (row.contains("comm_bytes")) run.bytes = planner::numbers_by_name(row["comm_bytes"]);
-      if (row.contains("comm_calls")) run.calls = planner::numbers_by_name(row["comm_calls"]);
+  for (std::int64_t number = 1; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    if (line.size() == text.size()) break;  // without an end: it is being written
+    text.remove_prefix(line.size() + 1);
+    if (line.empty()) continue;
+    const Place place{file, "metrics", fmt::format("line {}", number)};
+    const Json row = parse(line, place);
+    const double step = number_of(row, "step", place);
+    if (!row.contains("loss")) {
+      add_numbers(run, step, "", row);
+      continue;
     }
-  });
+    ++steps;
+    Json numbers = row;
+    for (const char* key : {"comm_bytes", "comm_calls", "memory_peak_op"}) numbers.erase(key);
+    add_numbers(run, step, "", numbers);
+    const auto found = row.find("skipped"), targets = row.find("target_tokens");
+    const bool skipped = found != row.end() && *found == true;
+    const bool without_targets = skipped && targets != row.end() && *targets == 0;
+    run.without_targets += without_targets ? 1 : 0;
+    run.not_finite += row["loss"].is_null() && !without_targets ? 1 : 0;
+    run.skipped += skipped && !without_targets ? 1 : 0;
+    if (row.contains("flop_rule")) first_rows.push_back(step);
+    for (const char* key : {"comm_bytes", "comm_calls"}) {
+      if (!row.contains(key)) continue;
+      const Json& by_group = object_of(row, key, place);
+      for (const auto& group : by_group.items())
+        for (const auto& operation : object_of(by_group, group.key().c_str(), place).items())
+          (void)number_of(group.value(), operation.key().c_str(), place);
+      (std::string_view(key) == "comm_bytes" ? run.bytes : run.calls) = planner::numbers_by_name(row[key]);
+    }
+  }
   if (steps == 0)
     throw ConfigError(fmt::format("{}: holds no step; give the run.output of a run that has begun", file));
   // Rows of earlier versions have all keys: they do not show starts.
@@ -102,47 +152,60 @@ void read_metrics(RunRecord& run, std::string_view text, const std::string& file
 }
 
 void read_step_times(RunRecord& run, std::string_view text, const std::string& file) {
-  reading(file, "step times", [&] {
-    const Json times = parse(text, file);
-    for (const Json& rank : times.at("ranks"))
-      run.ranks.push_back({.name = rank.at("name").get<std::string>(),
-                           .median_seconds = rank.at("median_seconds").get<double>(),
-                           .p95_seconds = rank.at("p95_seconds").get<double>(),
-                           .max_seconds = rank.at("max_seconds").get<double>()});
-  });
+  const Place place{file, "step times"};
+  const Json times = parse(text, place);
+  for (const Json& rank : list_of(times, "ranks", place))
+    run.ranks.push_back({.name = text_of(rank, "name", place),
+                         .median_seconds = number_of(rank, "median_seconds", place),
+                         .p95_seconds = number_of(rank, "p95_seconds", place),
+                         .max_seconds = number_of(rank, "max_seconds", place)});
 }
 
 void read_trace(RunRecord& run, std::string_view text, const std::string& file, bool first) {
-  reading(file, "trace", [&] {
-    const Json trace = parse(text, file);
-    const Json& events = trace.at("traceEvents");
-    std::map<int, std::string> lanes;
-    std::string process = file;
-    std::int64_t step = 0;
-    for (const Json& event : events) {
-      const std::string kind = event.at("ph"), name = event.at("name");
-      if (kind == "M" && name == "thread_name") lanes[event.at("tid")] = event.at("args").at("name");
-      if (kind == "M" && name == "process_name") process = event.at("args").at("name");
-      if (planner::is_op(event)) step = std::max(step, event.at("args").at("step").get<std::int64_t>());
+  const Json trace = parse(text, {file, "trace"});
+  const Json& events = list_of(trace, "traceEvents", {file, "trace"});
+  const auto place_of = [&](std::size_t event) {
+    return Place{file, "trace", fmt::format("event {} of traceEvents", event)};
+  };
+  std::map<int, std::string> lanes;
+  std::string process = file;
+  std::int64_t step = 0;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Json& event = events[i];
+    const Place place = place_of(i);
+    const std::string kind = text_of(event, "ph", place), name = text_of(event, "name", place);
+    if (kind == "M" && name == "thread_name")
+      lanes[static_cast<int>(number_of(event, "tid", place))] = text_of(object_of(event, "args", place), "name", place);
+    if (kind == "M" && name == "process_name") process = text_of(object_of(event, "args", place), "name", place);
+    if (planner::is_op(event))
+      step = std::max(step, static_cast<std::int64_t>(number_of(object_of(event, "args", place), "step", place)));
+  }
+  if (step == 0) return;
+  if (!run.trace) run.trace = TracedStep{.step = step, .spans = {}, .memory = {}};
+  double begin = std::numeric_limits<double>::infinity(), end = 0;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Json& event = events[i];
+    if (!planner::is_op(event) || event["args"]["step"] != run.trace->step) continue;
+    const Place place = place_of(i);
+    const double at = 1e-6 * number_of(event, "ts", place), until = at + 1e-6 * number_of(event, "dur", place);
+    run.trace->spans[process].push_back(
+        {lanes[static_cast<int>(number_of(event, "tid", place))], text_of(event, "name", place), at, until});
+    begin = std::min(begin, at);
+    end = std::max(end, until);
+  }
+  if (!first) return;
+  // A counter is written at the first op of a step and where it changes, and holds until the next one.
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Json& event = events[i];
+    const double at = event["ph"] == "C" ? 1e-6 * number_of(event, "ts", place_of(i)) : -1;
+    if (at < begin || at > end || event["name"] != "device memory") continue;
+    const Json& counts = object_of(event, "args", place_of(i));
+    for (const auto& [category, bytes] : counts.items()) {
+      Points& points = run.trace->memory[category];
+      if (!points.empty()) points.push_back({at, points.back().y});
+      points.push_back({at, number_of(counts, category.c_str(), place_of(i))});
     }
-    if (step == 0) return;
-    if (!run.trace) run.trace = TracedStep{.step = step, .spans = {}, .memory = {}};
-    double begin = std::numeric_limits<double>::infinity(), end = 0;
-    for (const Json& event : events) {
-      if (!planner::is_op(event) || event.at("args").at("step") != run.trace->step) continue;
-      const double at = 1e-6 * event.at("ts").get<double>(), until = at + 1e-6 * event.at("dur").get<double>();
-      run.trace->spans[process].push_back({lanes[event.at("tid")], event.at("name"), at, until});
-      begin = std::min(begin, at);
-      end = std::max(end, until);
-    }
-    if (!first) return;
-    for (const Json& event : events) {
-      const double at = event.at("ph") == "C" ? 1e-6 * event.at("ts").get<double>() : -1;
-      if (at < begin || at > end || event.at("name") != "device memory") continue;
-      for (const auto& [category, bytes] : event.at("args").items())
-        run.trace->memory[category].push_back({at, bytes.get<double>()});
-    }
-  });
+  }
 }
 
 /// The directories in `path` that hold a run, by name.

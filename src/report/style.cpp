@@ -18,7 +18,7 @@ constexpr std::array on_black = {"#3d9fe0", "#f07a28", "#14b88a", "#d98cb7", "#e
 static_assert(on_white.size() == palette_size && on_black.size() == palette_size);
 
 constexpr const char* rules = R"(
-@media print{@page{margin:12mm}section,tr{break-inside:avoid}details{display:none}}
+@media print{@page{margin:12mm}section,tr{break-inside:avoid}.charts>div{break-inside:avoid}details{display:none}}
 body{background:var(--back);color:var(--text);font:14px/1.45 system-ui,sans-serif;max-width:1480px;margin:0 auto;padding:16px 24px}
 h1{font-size:22px;margin:14px 0 10px}h2{font-size:17px;margin:26px 0 6px}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(520px,100%),1fr));gap:14px;margin-top:22px}

@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <type_traits>
+#include <vector>
 
+#include "trireme/base/error.hpp"
 #include "trireme/base/hash.hpp"
 #include "trireme/schedule/text.hpp"
 
@@ -24,6 +26,58 @@ double microseconds(timeline::Clock::duration duration) {
 std::string name_of(const timeline::Span& span, const schedule::Schedule& schedule, const model::Model& model) {
   const auto text = [&](int op) { return schedule::print(schedule.ops[static_cast<std::size_t>(op)], model); };
   return span.last == span.op ? text(span.op) : fmt::format("{} ... {}", text(span.op), text(span.last));
+}
+
+/// The category of a lane's ops, by which viewers filter.
+const char* category_of(schedule::Lane lane) {
+  using enum schedule::Lane;
+  switch (lane) {
+    case compute:
+    case host:
+    case optimizer: return "compute";
+    case device_to_host:
+    case host_to_device: return "copy";
+    case gather:
+    case reduce:
+    case tensor:
+    case context:
+    case expert:
+    case send:
+    case receive: return "communication";
+  }
+  throw BugError("a lane is not of the schedule's");
+}
+
+/// The category of a GPU's activity, as PyTorch's profiler has it.
+const char* category_of(const Kernel& kernel) {
+  if (kernel.name.starts_with("Memcpy")) return "gpu_memcpy";
+  return kernel.name.starts_with("Memset") ? "gpu_memset" : "kernel";
+}
+
+/// Adds counters of the memory in use, in the order of time: at the end of the first op of a step and at each change.
+void add_memory(Json& events, std::span<const timeline::Span> spans, const TraceProcess& process) {
+  std::vector<const timeline::Span*> by_end;
+  for (const timeline::Span& span : spans) by_end.push_back(&span);
+  std::ranges::stable_sort(by_end, {}, [](const timeline::Span* span) { return span->end; });
+  for (const device::Space space : {device::Space::device, device::Space::host}) {
+    Json last;
+    std::int64_t step = -1;
+    for (const timeline::Span* span : by_end) {
+      Json bytes;
+      for (const device::Category category : device::all_categories())
+        bytes[std::string(device::to_text(category))] =
+            span->memory[static_cast<std::size_t>(space)].current[category].value;
+      if (bytes == last && span->step <= step) continue;
+      last = bytes;
+      step = std::max(step, span->step);
+      events.push_back({{"name", fmt::format("{} memory", device::to_text(space))},
+                        {"cat", "memory"},
+                        {"ph", "C"},
+                        {"pid", process.rank},
+                        {"ts", microseconds(span->end - process.origin)},
+                        {"args", std::move(bytes)}});
+    }
+  }
 }
 
 /// One end of the arrow from a send to its receive: both have the same name and number, on whatever ranks they are.
@@ -69,6 +123,7 @@ std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::
   for (const timeline::Span& span : spans) {
     const schedule::Op& op = schedule.ops[static_cast<std::size_t>(span.op)];
     events.push_back({{"name", name_of(span, schedule, model)},
+                      {"cat", category_of(schedule::lane_of(op))},
                       {"ph", "X"},
                       {"pid", rank},
                       {"tid", static_cast<int>(schedule::lane_of(op))},
@@ -78,18 +133,8 @@ std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::
     if (const auto* send = std::get_if<schedule::Send>(&op)) events.push_back(flow_event(*send, span, process));
     if (const auto* receive = std::get_if<schedule::Receive>(&op))
       events.push_back(flow_event(*receive, span, process));
-    for (const device::Space space : {device::Space::device, device::Space::host}) {
-      Json bytes;
-      for (const device::Category category : device::all_categories())
-        bytes[std::string(device::to_text(category))] =
-            span.memory[static_cast<std::size_t>(space)].current[category].value;
-      events.push_back({{"name", fmt::format("{} memory", device::to_text(space))},
-                        {"ph", "C"},
-                        {"pid", rank},
-                        {"ts", microseconds(span.end - process.origin)},
-                        {"args", std::move(bytes)}});
-    }
   }
+  add_memory(events, spans, process);
   constexpr std::int64_t first_stream_row = 100;  // after the lanes
   std::set<std::int64_t> streams;
   const auto first = std::min_element(
@@ -103,14 +148,18 @@ std::string chrome_trace(std::span<const timeline::Span> spans, const schedule::
                         {"tid", first_stream_row + kernel.stream},
                         {"args", {{"name", fmt::format("GPU stream {}", kernel.stream)}}}});
     events.push_back({{"name", kernel.name},
-                      {"cat", "kernel"},
+                      {"cat", category_of(kernel)},
                       {"ph", "X"},
                       {"pid", rank},
                       {"tid", first_stream_row + kernel.stream},
                       {"ts", microseconds(kernel.begin - process.origin)},
-                      {"dur", microseconds(kernel.end - kernel.begin)}});
+                      {"dur", microseconds(kernel.end - kernel.begin)},
+                      {"args", {{"stream", kernel.stream}}}});
   }
-  return Json{{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}}.dump();
+  return Json{{"traceEvents", std::move(events)},
+              {"displayTimeUnit", "ms"},
+              {"distributedInfo", {{"rank", rank}, {"world_size", process.ranks}}}}
+      .dump();
 }
 
 }  // namespace trireme::timeline

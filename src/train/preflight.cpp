@@ -75,7 +75,8 @@ void check_data(const config::RunConfig& config) {
         "--response` or `--chat`), so that the loss scale varies per step; set device.cuda_graphs = false");
   check_tokens(train, data.tokenizer, ids);
   if (config.train.eval_every > 0)
-    check_tokens(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size),
+    check_tokens(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size, {},
+                                     data::FileTail::padded),
                  data.tokenizer, ids);
 }
 

@@ -146,7 +146,7 @@ class TrainingLoop {
     stops_ = result.stops;
     if (stops_ || !result.row) return !stops_;
     reporter_.report(*result.row);
-    if (const auto& best = config_.checkpoint.keep_best) saver_.offer_best(state_, loss_on(*result.row, *best));
+    if (result.best) saver_.offer_best(state_, *result.best);
     return true;
   }
 

@@ -9,6 +9,7 @@
 #include "train/record/metrics.hpp"
 #include "train/save/stopping.hpp"
 #include "train/setup/supervision.hpp"
+#include "trireme/checkpoint/best.hpp"
 #include "trireme/data/batch_reader.hpp"
 #include "trireme/train/engine/job.hpp"
 
@@ -27,6 +28,8 @@ class Validation {
   struct Result {
     std::optional<EvalRow> row{};  ///< none when the files cannot be read, which is an error line, or with `stops`
     bool stops = false;            ///< the run has to: the evaluation is left for the next start
+    /// With checkpoint.keep_best: the loss that decides. Its `evaluated` is set on the first rank alone.
+    std::optional<checkpoint::Best> best{};
   };
   /// Evaluates after step `step` (from 0).
   [[nodiscard]] Result evaluate(std::int64_t step);
@@ -35,19 +38,20 @@ class Validation {
   struct Set {
     std::string name;  ///< empty: there is one
     data::Datasets files;
+    bool warned = false;  ///< that none of its targets counts
   };
   /// The next batch of every rank; none where one cannot read it, which `failure` then tells.
   std::optional<data::StepBatch> read_together(data::BatchReader& reader, std::string& failure) const;
   [[nodiscard]] Job::Evaluation evaluate(const Set& set, std::int64_t step, std::string& failure);
+  /// Identifies the targets of a set, "": of all sets, by files and settings. Reads a sample of the files.
+  [[nodiscard]] std::string identify(const std::string& set) const;
 
   Job& job_;
   const config::RunConfig& config_;
   Supervision& supervision_;
   Stopping& stopping_;
   std::vector<Set> sets_;
+  std::string best_over_;  ///< what the loss of checkpoint.keep_best is over; on the first rank
 };
-
-/// The loss on a named set, or on all with an empty name.
-[[nodiscard]] double loss_on(const EvalRow& row, const std::string& set);
 
 }  // namespace trireme::train

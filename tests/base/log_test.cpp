@@ -33,5 +33,13 @@ TEST(Log, WritesWarningsAndErrorsToStandardErrorByDefault) {
   EXPECT_EQ(text, "warning: careful\nerror: broken\n");
 }
 
+TEST(Log, EscapesControlCharactersOfWhatItQuotes) {
+  std::string seen;
+  const log::Sink before = log::set_sink([&](log::Level, std::string_view line) { seen = line; });
+  log::warning("key \x1b]0;x\x07\nsecond line");
+  log::set_sink(before);
+  EXPECT_EQ(seen, "key \\x1b]0;x\\x07\nsecond line");
+}
+
 }  // namespace
 }  // namespace trireme::log

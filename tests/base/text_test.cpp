@@ -51,5 +51,16 @@ TEST(Text, JoinsAndTrims) {
 
 TEST(Lowercase, LeavesOtherLettersAlone) { EXPECT_EQ(lowercase("H100-80GB \xC3\x84"), "h100-80gb \xC3\x84"); }
 
+TEST(Printable, ShowsControlCharactersAndWhatIsNoUtf8ByTheirBytes) {
+  EXPECT_EQ(printable("a\x1b]0;x\x07z\n\t\x7f"), "a\\x1b]0;x\\x07z\\x0a\\x09\\x7f");
+  EXPECT_EQ(printable_lines("a\x1b[2J\n\tb\r"), "a\\x1b[2J\n\tb\\x0d");
+  EXPECT_EQ(printable("\u0080\u009b31m\u00a0\u00e9\u20ac\U0001f600"), "\\x80\\x9b31m\u00a0\u00e9\u20ac\U0001f600")
+      << "C1";
+  EXPECT_EQ(printable("\x9b\xff\xc2"), "\\x9b\\xff\\xc2") << "bytes that terminals of 8 bits follow";
+  EXPECT_EQ(printable("\xc0\x9b\xe0\x80\x9b\xed\xa0\x80"), "\\xc0\\x9b\\xe0\\x80\\x9b\\xed\\xa0\\x80")
+      << "overlong, surrogate";
+  EXPECT_EQ(printable(std::string(1, '\0')), "\\x00");
+}
+
 }  // namespace
 }  // namespace trireme

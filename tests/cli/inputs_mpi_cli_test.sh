@@ -215,3 +215,29 @@ status=0
 wait $pid || status=$?
 ((status == 143)) || fail "SIGTERM at the start ended it with $status"
 nothing_new
+
+# Control characters of files and of the environment do not reach a terminal.
+raw() { LC_ALL=C grep -aPq '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]' out.txt err.txt; }
+shown() {  # shown TEXT: the last command printed it, and nothing raw
+  ! raw || fail "control characters after: $last"
+  grep -qF -- "$1" out.txt err.txt || fail "no $1 after: $last"
+}
+mkdir strange
+python3 - <<'PYTHON'
+import json
+config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 257, "hidden_size": 32, "intermediate_size": 64,
+          "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "evil\x1b]0;x\x07\x9b": 1}
+json.dump(config, open("strange/config.json", "w"))
+open("strange/rows.csv", "w").write("id\x1b[2J,tokens\n1\x1b[2J,2\n")
+open("strange/metrics.jsonl", "wb").write(b'{"step":1,"loss":1}\n{"step":2,"lo\x1b[2J\xc2\x9b"\n')
+PYTHON
+sed -e '/^\[model\]/,/^\[data\]/{/^\[/!d}' run.toml >from.toml
+program plan from.toml --ranks 1 --set model.from=strange
+shown 'evil\x1b]0;x\x07'
+program plan run.toml --ranks 1 --machine h100 --validate strange/rows.csv
+shown '\x1b[2J'
+program report strange -o strange.html
+expect_end 2 'strange/metrics.jsonl: not the metrics of a run: line 2: no JSON'
+! raw || fail 'control characters of a line of metrics'
+TRIREME_LOG=$'a\x1b[2Jb' program plan run.toml --ranks 1
+shown '\x1b[2Jb'

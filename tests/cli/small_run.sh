@@ -119,7 +119,7 @@ expect_end() {
 expect_no_output() { [[ ! -e out ]] || fail "run.output was made by: $last"; }
 
 # json_check PYTHON-CODE FILE...: the code sees `rows`, the JSON lines of the first file, and `files`, their names. Of
-# metrics.jsonl the keys that are only written when they change are there in every row.
+# metrics.jsonl the keys that are only written when they change are there in every row, those of evaluations in theirs alone.
 json_check() {
   local code=$1
   shift
@@ -131,5 +131,6 @@ for row in rows:
     if 'loss' in row:
         last = {k: row.get(k, last.get(k)) for k in ('flop_rule', 'gemm', 'memory_peak_op', 'comm_bytes', 'comm_calls')}
         row.update(last)
+        for key in [k for k in row if k.startswith('eval_') and row[k] is None or k == 'eval_losses']: del row[key]
 $code" "$@" || fail "the check of $1 after: $last"
 }

@@ -98,7 +98,7 @@ assert [same(r) for r in rows if r["step"] <= 10] == [same(r) for r in plain], "
 
 curves, starts = read("out/tensorboard")
 assert starts == [1, 5, 9], starts
-steps, evaluations = [r for r in rows if "loss" in r], [r for r in rows if "eval_loss" in r]
+steps, evaluations = [r for r in rows if "loss" in r], [r for r in rows if "loss" not in r]
 for before, row in zip(steps, steps[1:]):
     row.setdefault("comm_bytes", before["comm_bytes"])  # written where it changes
 assert [r["step"] for r in steps] == list(range(1, 13)) and [r["step"] for r in evaluations] == [3, 6, 9, 12]

@@ -42,7 +42,8 @@ json_check '
 losses = {r["step"]: r["eval_losses"]["known"] for r in rows if "eval_losses" in r}
 assert min(losses, key=losses.get) == 8, losses
 best = json.load(open("out/checkpoints/best.json"))
-assert best == {"step": 8, "eval_loss": losses[8], "checkpoint": "step-00000008"}, best
+assert best == {"step": 8, "eval_loss": losses[8], "eval_tokens": 3000, "validation": best["validation"], "checkpoint": "step-00000008"}, best
+assert len(best["validation"]) == 16, best
 ' out/metrics.jsonl
 
 # It is a checkpoint as any other: exported, resumed on another mesh, generated from.

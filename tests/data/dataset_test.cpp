@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "data/files.hpp"
 
 namespace trireme::data {
@@ -71,6 +73,33 @@ TEST(OpenDatasets, ConcatenatesUnlessWeighted) {
   ASSERT_EQ(mixed.size(), 2);
   EXPECT_EQ(mixed[0].samples(), 2);
   EXPECT_EQ(mixed[1].samples(), 3);
+}
+
+TEST(Dataset, PadsTheTailOfAFileWithTargetsThatDoNotCount) {
+  const TemporaryDirectory dir;
+  std::vector<std::int32_t> tokens(11);
+  std::iota(tokens.begin(), tokens.end(), 100);
+  std::vector<config::TokenSource> sources{{.path = test::write_tokens(dir / "a", tokens)},
+                                           {.path = test::write_tokens(dir / "b", {7, 8})}};
+  const auto datasets = open_datasets(sources, false, TokenFormat::uint16, 4, 50000, {}, FileTail::padded);
+  const Dataset& dataset = datasets.at(0);
+  ASSERT_EQ(dataset.samples(), 4) << "ten targets in rows of four, and one";
+  EXPECT_TRUE(dataset.padded());
+  std::vector<std::int32_t> sample(5);
+  std::vector<std::uint8_t> mask(4);
+  std::int64_t counted = 0;
+  for (std::int64_t i = 0; i < 4; ++i) {
+    dataset.read_mask(i, mask);
+    counted += std::accumulate(mask.begin(), mask.end(), std::int64_t{0});
+  }
+  EXPECT_EQ(counted, 11);
+  dataset.read(2, sample);
+  EXPECT_EQ(sample, (std::vector<std::int32_t>{108, 109, 110, 0, 0}));
+  dataset.read_mask(2, mask);
+  EXPECT_EQ(mask, (std::vector<std::uint8_t>{1, 1, 0, 0}));
+  dataset.read(3, sample);
+  EXPECT_EQ(sample, (std::vector<std::int32_t>{7, 8, 0, 0, 0}));
+  EXPECT_EQ(open_datasets(sources, false, TokenFormat::uint16, 4, 50000).at(0).samples(), 2) << "dropped for training";
 }
 
 }  // namespace

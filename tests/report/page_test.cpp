@@ -135,7 +135,7 @@ TEST(Page, NeedsNothingElse) {
 TEST(Page, PutsRunsSideBySide) {
   const std::vector<RunRecord> runs{run_of("first", 4, 5.0), run_of("second", 8, 4.0)};
   const std::string html = page(runs);
-  EXPECT_THAT(html, HasSubstr("<tr><th></th><th>first</th><th>second</th></tr>"));
+  EXPECT_THAT(html, HasSubstr("<tr><th>run</th><th>first</th><th>second</th></tr>"));
   EXPECT_THAT(html, HasSubstr("<th>steps</th><td>4</td><td>8</td>"));
   EXPECT_EQ(series_of(html).size(), 2U);
   EXPECT_THAT(unbalanced(html), ElementsAre());

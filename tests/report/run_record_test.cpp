@@ -120,5 +120,25 @@ TEST(ReadRun, NeedsMetricsAlone) {
               HasSubstr("holds no metrics.jsonl; give the run.output of a run"));
 }
 
+TEST(ReadMetrics, NamesLineKeyAndWhatIsExpected) {
+  RunRecord run;
+  const std::string good = "{\"step\":1,\"loss\":2}\n";
+  for (const auto& [line, said] :
+       {std::pair{"{\"step\":2,\"lo\x1b", "line 2: no JSON: \"{\\\"step\\\":2,\\\"lo\\u001b\""},
+        std::pair{"[1]", "line 2: expected a JSON object"},
+        std::pair{"{\"loss\":2}", "line 2: \"step\" is missing; expected a number"},
+        std::pair{"{\"step\":\"two\"}", "line 2: \"step\" is \"two\"; expected a number"},
+        std::pair{"{\"step\":2,\"loss\":1,\"comm_bytes\":7}", "\"comm_bytes\" is 7; expected an object"}}) {
+    const std::string message = mistake([&] { read_metrics(run, good + line + "\n", "m"); });
+    EXPECT_THAT(message, HasSubstr("m: not the metrics of a run: ")) << line;
+    EXPECT_THAT(message, HasSubstr(said));
+    EXPECT_THAT(message, testing::Not(HasSubstr("json.exception")));
+  }
+  EXPECT_THAT(mistake([&] { read_step_times(run, R"({"ranks":[{"name":"rank 0"}]})", "s"); }),
+              HasSubstr("s: not the step times of a run: \"median_seconds\" is missing; expected a number"));
+  EXPECT_THAT(mistake([&] { read_trace(run, R"({"traceEvents":[{"ph":"X"}]})", "t", true); }),
+              HasSubstr("t: not the trace of a run: event 0 of traceEvents: \"name\" is missing; expected a text"));
+}
+
 }  // namespace
 }  // namespace trireme::report

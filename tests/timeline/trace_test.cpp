@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -61,6 +62,32 @@ TEST_F(ChromeTrace, HasARowForEachLaneAndASpanForEachOp) {
   EXPECT_EQ(spans, schedule_.ops.size());
   EXPECT_EQ(rows, (std::set<std::string>{"compute", "gather", "reduce"}));
   EXPECT_EQ(used.size(), rows.size());
+}
+
+TEST_F(ChromeTrace, HasACategoryOnEveryEventAndTheRankAtTheTop) {
+  const json whole = trace(3);
+  EXPECT_EQ(whole["distributedInfo"]["rank"], 3);
+  std::map<std::string, std::set<std::string>> categories;
+  for (const json& event : whole["traceEvents"])
+    if (event["ph"] != "M") categories[event["ph"]].insert(event.at("cat").get<std::string>());
+  EXPECT_EQ(categories["X"], (std::set<std::string>{"compute", "communication"}));
+  EXPECT_EQ(categories["C"], (std::set<std::string>{"memory"}));
+}
+
+TEST_F(ChromeTrace, CountsMemoryWhereItChanges) {
+  const auto origin = Clock::now();
+  std::vector<Span> spans;
+  for (int i = 0; i < 6; ++i)
+    spans.push_back({0, i, i, origin + microseconds(10 * i), origin + microseconds(10 * i + 5)});
+  const auto device = static_cast<std::size_t>(device::Space::device);
+  for (const int i : {2, 3}) spans[static_cast<std::size_t>(i)].memory[device].current[device::Category::data] = {64};
+  std::ranges::reverse(spans);
+  std::map<std::string, std::vector<double>> times;
+  const json whole = json::parse(chrome_trace(spans, schedule_, model_, {0, "", origin}));
+  for (const json& event : whole["traceEvents"])
+    if (event["ph"] == "C") times[event["name"]].push_back(event["ts"].get<double>());
+  EXPECT_EQ(times["device memory"], (std::vector<double>{5, 25, 45})) << "in the order of time";
+  EXPECT_EQ(times["host memory"], (std::vector<double>{5})) << "it stays 0";
 }
 
 TEST_F(ChromeTrace, CountsFromAnOriginThatAllRanksShare) {
@@ -138,6 +165,7 @@ TEST_F(ChromeTrace, HasTheGpusKernelsOnTheSameAxis) {
   EXPECT_DOUBLE_EQ(by_name.at("gemm")["ts"].get<double>(), 5);
   EXPECT_DOUBLE_EQ(by_name.at("gemm")["dur"].get<double>(), 20);
   EXPECT_EQ(by_name.at("gemm")["cat"], "kernel");
+  EXPECT_EQ(by_name.at("gemm")["args"]["stream"], 7);
   EXPECT_NE(by_name.at("gemm")["tid"], by_name.at("nccl")["tid"]);
   EXPECT_TRUE(rows.contains("GPU stream 7") && rows.contains("GPU stream 20"));
 }

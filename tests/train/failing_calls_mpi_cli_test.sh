@@ -88,7 +88,7 @@ stops
 cp tokens.bin valid.bin
 start --set train.eval_every=40 --set train.eval_steps=2 --set data.validation=valid.bin
 a_save_works
-await out/metrics.jsonl 0 '"eval_loss"'
+await out/metrics.jsonl 0 '"eval_loss":[0-9]'
 for rule in 'read 1 1 EIO' 'read 0 2 ESTALE'; do
   rules "$rule /valid.bin"
   await err.txt "$(wc -l <err.txt)" "error the evaluation of step [0-9]* failed, training continues: rank ${rule:5:1}: token file valid.bin.*"
@@ -96,8 +96,8 @@ for rule in 'read 1 1 EIO' 'read 0 2 ESTALE'; do
 done
 rm rules
 rm valid.bin
-await out/metrics.jsonl "$(wc -l <out/metrics.jsonl)" '"eval_loss"'
-await out/metrics.jsonl "$(wc -l <out/metrics.jsonl)" '"eval_loss"'
+await out/metrics.jsonl "$(wc -l <out/metrics.jsonl)" '"eval_loss":[0-9]'
+await out/metrics.jsonl "$(wc -l <out/metrics.jsonl)" '"eval_loss":[0-9]'
 stops
 # At the start they are required.
 # shellcheck disable=SC2086  # several options in one variable

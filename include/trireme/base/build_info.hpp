@@ -16,6 +16,7 @@ struct LibraryVersion {
 struct BuildInfo {
   std::string_view version;     ///< of Trireme, such as "0.1.0"
   std::string_view git_hash;    ///< of the commit, with "-dirty" for uncommitted changes; "unknown" outside git
+  std::string_view date;        ///< of the commit, else of the build, such as "2026-11-28"
   std::string_view compiler;    ///< name and version
   std::string_view build_type;  ///< Release, Debug, ...
   std::string_view flags;       ///< the compiler's options

@@ -12,6 +12,13 @@ namespace trireme::checkpoint {
 struct Best {
   std::int64_t step = 0;
   double loss = 0;
+  std::int64_t targets = 0;  ///< counted targets of the evaluation
+  /// Identifies what was evaluated: files and settings. Losses of different ones are not compared. Empty: not known.
+  std::string evaluated{};
+  /// Whether the loss of `other` is over the same targets.
+  [[nodiscard]] bool comparable(const Best& other) const {
+    return evaluated == other.evaluated && targets == other.targets;
+  }
   friend bool operator==(const Best&, const Best&) = default;
 };
 

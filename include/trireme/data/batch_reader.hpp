@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -44,13 +45,15 @@ struct BatchShape {
   std::int64_t dp_size = 1;
   std::int64_t micro = 1;         ///< sequences per microbatch and dp rank
   std::int64_t accumulation = 1;  ///< microbatches per step
+  /// Targets of samples from this position on do not count.
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();
   /// Sequences per step over all dp ranks.
   [[nodiscard]] std::int64_t global() const { return dp_size * micro * accumulation; }
 };
 
-/// Which list of the run file. Validation is read in order, neither shuffled nor weighted, and ends after one epoch:
-/// targets beyond it do not count, so that ceil(samples / global) steps from position 0 count every one of its targets
-/// once.
+/// Which list of the run file. Validation is read in order, neither shuffled nor weighted, with the tails of its files,
+/// and ends after one epoch: targets beyond it do not count, so that ceil(samples / global) steps from position 0 count
+/// every one of its targets once.
 enum class Split { train, validation };
 
 /// The open token files of one list: one dataset per weighted source, else one of all files.
@@ -111,7 +114,8 @@ class BatchReader {
   std::vector<std::int32_t> ignored_;  ///< sorted
   std::vector<std::int32_t> sample_;   ///< [seq_len + 1]; the reader thread's
   bool masked_;                        ///< files of any dataset mark the targets that count
-  std::vector<std::uint8_t> mask_;     ///< [seq_len], all 1 without masks; the reader thread's
+  bool padded_;                        ///< samples at the end of files have fewer targets
+  std::vector<std::uint8_t> mask_;     ///< [seq_len], all 1 where none is read; the reader thread's
   std::size_t prefetch_;
   std::int64_t end_;  ///< targets of samples from this position on do not count
   SamplerState state_;

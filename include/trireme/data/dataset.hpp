@@ -10,12 +10,17 @@
 
 namespace trireme::data {
 
+/// The tokens at the end of a file that do not fill a sample. padded: a last sample whose missing tokens are 0 and
+/// whose missing targets do not count.
+enum class FileTail { dropped, padded };
+
 /// Token files one after the other as samples of seq_len + 1 tokens. A file of t tokens holds floor((t - 1) / seq_len)
-/// samples; the last token of a sample is the first of the next one; samples never cross files.
+/// samples, with padded tails ceil((t - 1) / seq_len); the last token of a sample is the first of the next one; samples
+/// never cross files.
 class Dataset {
  public:
   /// Throws DataError when no file is long enough for one sample; warns of single files that are too short.
-  Dataset(std::vector<TokenFile> files, std::int64_t seq_len);
+  Dataset(std::vector<TokenFile> files, std::int64_t seq_len, FileTail tail = FileTail::dropped);
 
   [[nodiscard]] std::int64_t samples() const noexcept { return first_sample_.back(); }
   /// Tokens in all files, those of no sample included.
@@ -28,6 +33,8 @@ class Dataset {
   void read(std::int64_t sample, std::span<std::int32_t> out) const;
   /// Whether any of its files has a mask of targets.
   [[nodiscard]] bool masked() const noexcept;
+  /// Whether the last sample of any file is padded.
+  [[nodiscard]] bool padded() const noexcept;
   /// Fills `out` with 1 where a target of sample `sample` counts, else 0: [seq_len]. Throws DataError as
   /// TokenFile::read_mask.
   void read_mask(std::int64_t sample, std::span<std::uint8_t> out) const;
@@ -38,16 +45,19 @@ class Dataset {
     std::int64_t first;  ///< token
   };
   [[nodiscard]] Place place_of(std::int64_t sample) const;
+  [[nodiscard]] std::int64_t samples_of(const TokenFile& file) const;
 
   std::vector<TokenFile> files_;
   std::vector<std::int64_t> first_sample_;  ///< [files + 1]
   std::int64_t seq_len_;
+  FileTail tail_;
 };
 
 /// Opens a list of the run file: one dataset of all files in turn, or, when `weighted`, one per file to be mixed by
 /// weight. places: of the sources, where they have been found already. Throws DataError as TokenFile and Dataset do.
 [[nodiscard]] std::vector<Dataset> open_datasets(const std::vector<config::TokenSource>& sources, bool weighted,
                                                  config::TokenFormat format, std::int64_t seq_len,
-                                                 std::int64_t vocab_size, std::span<const TokenPlace> places = {});
+                                                 std::int64_t vocab_size, std::span<const TokenPlace> places = {},
+                                                 FileTail tail = FileTail::dropped);
 
 }  // namespace trireme::data

@@ -2,11 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "trireme/base/error.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/checkpoint/load/weights.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
 
@@ -39,12 +43,23 @@ class Blocks {
     if (now_ == block) return values_;
     now_.reset();
     values_.assign(elements(block), 0.0F);
-    for (const shard::Slice& slice : layout_[block].slices(0))
-      weights_.read(model_[{block, slice.parameter}], slice.elements,
-                    std::span(values_).subspan(static_cast<std::size_t>(slice.offset),
-                                               static_cast<std::size_t>(slice.elements.size())));
+    for (const shard::Slice& slice : layout_[block].slices(0)) {
+      const model::Parameter& parameter = model_[{block, slice.parameter}];
+      const std::span values = std::span(values_).subspan(static_cast<std::size_t>(slice.offset),
+                                                          static_cast<std::size_t>(slice.elements.size()));
+      weights_.read(parameter, slice.elements, values);
+      warn_of_nonfinite(parameter.name, values);
+    }
     now_ = block;
     return values_;
+  }
+  void warn_of_nonfinite(const std::string& name, std::span<const float> values) {
+    const auto count = std::ranges::count_if(values, [](float value) { return !std::isfinite(value); });
+    if (count == 0 || !warned_.insert(name).second) return;
+    log::warning(
+        fmt::format("{}: {} of {} values are not finite: every loss of this model will be nan; get intact weights, or "
+                    "import an earlier checkpoint",
+                    name, count, values.size()));
   }
   [[nodiscard]] std::size_t elements(ParamBlock block) const {
     return static_cast<std::size_t>(layout_[block].shard_elements());
@@ -55,6 +70,7 @@ class Blocks {
   shard::Layout layout_;
   std::optional<ParamBlock> now_;  ///< whose parameters are in values_
   std::vector<float> values_, zeros_;
+  std::set<std::string> warned_;  ///< parameters
 };
 
 }  // namespace

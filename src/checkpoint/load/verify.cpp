@@ -10,6 +10,7 @@
 #include "checkpoint/save/shard_file.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/entries.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/base/text_table.hpp"
 #include "trireme/base/units.hpp"
 #include "trireme/checkpoint/directory.hpp"
@@ -102,7 +103,7 @@ std::string describe(const std::string& path) {
     const SavedParameter& parameter = manifest.parameters[p];
     elements += parameter.elements();
     const std::set<int>& ranks = owners[p];
-    table.add({parameter.name, shape_text(parameter.shape), std::to_string(parameter.elements()),
+    table.add({printable(parameter.name), shape_text(parameter.shape), std::to_string(parameter.elements()),
                ranks.size() == 1 ? std::to_string(*ranks.begin())
                                  : fmt::format("{} of {}..{}", ranks.size(), *ranks.begin(), *ranks.rbegin())});
   }
@@ -113,7 +114,7 @@ std::string describe(const std::string& path) {
       manifest.mesh.text(), saved_by(manifest), state.run_id.empty() ? "" : ", run " + state.run_id, elements,
       to_text(Bytes{bytes}), manifest.files.size(), manifest.files.size() == 1 ? "" : "s",
       manifest.ranks_per_file == 1 ? "" : fmt::format(", one for {} dp ranks", manifest.ranks_per_file));
-  for (const auto& [key, value] : manifest.model) text += fmt::format("{} = {}\n", key, value);
+  for (const auto& [key, value] : manifest.model) text += fmt::format("{} = {}\n", printable(key), printable(value));
   return text + "\n" + table.str();
 }
 

@@ -34,6 +34,7 @@ Weights Weights::of(const std::string& path, Manifest manifest) {
   weights.generation_.max_position_embeddings = 0;
   read_generation(index_path(path), manifest.state.generation, weights.generation_);
   if (weights.generation_.tokenizer.empty()) weights.generation_.tokenizer = tokenizer_in(manifest.state.run_file);
+  weights.run_file_ = manifest.state.run_file;
   weights.checkpoint_ = std::make_unique<Reader>(path, std::move(manifest));
   return weights;
 }

@@ -12,12 +12,14 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
 #include <new>
 #include <span>
 #include <string_view>
+#include <system_error>
 
 #include "cli/commands.hpp"
 #include "cli/run_command.hpp"
@@ -28,6 +30,7 @@
 #include "cli/start/train_arguments.hpp"
 #include "cli/this_build.hpp"
 #include "trireme/base/error.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/huggingface/complete_model.hpp"
 
@@ -38,7 +41,13 @@ namespace files = std::filesystem;
 
 /// Beside this program in a build folder, or where it was installed.
 files::path full_program() {
-  const files::path here = files::read_symlink("/proc/self/exe").parent_path();
+  std::error_code error;
+  const files::path here = files::read_symlink("/proc/self/exe", error).parent_path();
+  if (error)
+    throw EnvironmentError(fmt::format(
+        "/proc/self/exe cannot be read: {}; mount /proc (mount -t proc proc /proc), in a container as well: "
+        "the program finds its other parts by it",
+        error.message()));
   const std::array places{here / "libexec/trireme/trireme", here / TRIREME_FULL_PROGRAM};
   for (const files::path& place : places)
     if (files::exists(place)) return place;
@@ -90,6 +99,9 @@ files::path program_for_this_machine(bool no_gpu) {
   std::size_t count = 0;
   while (argv[count] != nullptr) ++count;
   const files::path program = program_for_this_machine(no_gpu || uses_no_gpu(std::span(argv, count)));
+  // OpenMP reads this when it is loaded. Threads that spin at barriers waste cores which other processes share.
+  if (count > 1 && (std::string_view(argv[1]) == "evaluate" || std::string_view(argv[1]) == "generate"))
+    (void)::setenv("OMP_WAIT_POLICY", "passive", 0);  // NOLINT(concurrency-mt-unsafe): one thread
   (void)std::fflush(stdout);
   ::execv(program.c_str(), argv);
   throw EnvironmentError(fmt::format("{} could not be started: {}", program.string(), std::strerror(errno)));
@@ -150,7 +162,7 @@ int run(int argc, char** argv) {
 }
 
 int ended(ExitCode code, std::string_view message) {
-  fmt::print(stderr, "trireme: error: {}\n", message);
+  fmt::print(stderr, "trireme: error: {}\n", printable_lines(message));
   return static_cast<int>(code);
 }
 

@@ -45,6 +45,33 @@ Question question_of(const nlohmann::json& object, const std::string& where) {
   return question;
 }
 
+/// Whether Python's str.isspace() is true of a code point: what its rstrip() removes.
+bool is_blank(std::uint32_t point) {
+  return (point >= 0x09 && point <= 0x0D) || (point >= 0x1C && point <= 0x20) || point == 0x85 || point == 0xA0 ||
+         point == 0x1680 || (point >= 0x2000 && point <= 0x200A) || point == 0x2028 || point == 0x2029 ||
+         point == 0x202F || point == 0x205F || point == 0x3000;
+}
+
+/// Bytes of `text` without the blanks at its end, as Python's rstrip() leaves it. Bytes that are no UTF-8 are no
+/// blanks.
+std::size_t size_without_end_blanks(std::string_view text) {
+  std::size_t end = text.size();
+  while (end > 0) {
+    std::size_t begin = end - 1;
+    while (begin > 0 && end - begin < 3 && (text[begin] & 0xC0) == 0x80) --begin;  // blanks have at most three bytes
+    const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
+    const std::size_t size = end - begin;
+    std::uint32_t point = 0;
+    if (size == 1 && byte(begin) < 0x80) point = byte(begin);
+    if (size == 2 && (byte(begin) & 0xE0) == 0xC0) point = (byte(begin) & 0x1F) << 6 | (byte(begin + 1) & 0x3F);
+    if (size == 3 && (byte(begin) & 0xF0) == 0xE0)
+      point = (byte(begin) & 0x0F) << 12 | (byte(begin + 1) & 0x3F) << 6 | (byte(begin + 2) & 0x3F);
+    if (!is_blank(point)) break;
+    end = begin;
+  }
+  return end;
+}
+
 /// Python's len(): code points.
 double characters(std::string_view text) {
   return static_cast<double>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
@@ -87,12 +114,17 @@ std::vector<Question> read_questions(const std::string& path) {
 
 Choice choice_of(const tokenizer::Tokenizer& tokenizer, const std::string& context, const std::string& ending,
                  std::size_t longest) {
-  const std::size_t kept = context.find_last_not_of(" \t\n\r\f\v") + 1;  // its blanks belong to the ending
+  const std::size_t kept = size_without_end_blanks(context);  // the blanks at its end belong to the ending
   const std::vector<std::int32_t> before = tokenizer.encode(context.substr(0, kept));
-  const std::vector<std::int32_t> whole = tokenizer.encode(context + " " + ending);
+  std::vector<std::int32_t> whole = tokenizer.encode(context + " " + ending);
+  if (whole.size() <= before.size()) {  // the ending merges into the context's last token: it is encoded alone
+    const std::vector<std::int32_t> alone = tokenizer.encode(context.substr(kept) + " " + ending);
+    whole = before;
+    whole.insert(whole.end(), alone.begin(), alone.end());
+  }
   Choice choice{.ids = tokenizer.document_begin(), .context = 0};
   if (choice.ids.empty() && before.empty()) choice.ids.push_back(tokenizer.document_end());
-  choice.context = choice.ids.size() + std::min(before.size(), whole.size());
+  choice.context = choice.ids.size() + before.size();
   choice.ids.insert(choice.ids.end(), whole.begin(), whole.end());
   if (choice.ids.size() > longest + 1) {
     const std::size_t cut = choice.ids.size() - (longest + 1);
@@ -113,13 +145,24 @@ Picked pick(const Question& question, std::span<const double> log_likelihoods) {
           .right_norm = best([&](std::size_t i) { return log_likelihoods[i] / characters(question.endings[i]); })};
 }
 
-std::string evaluate_choices(train::Job& job, const std::string& path, const std::vector<Question>& questions,
-                             const tokenizer::Tokenizer& tokenizer) {
+std::vector<Choice> choices_of(const tokenizer::Tokenizer& tokenizer, const std::vector<Question>& questions,
+                               std::size_t longest, const std::string& name) {
   std::vector<Choice> choices;
-  for (const Question& question : questions)
-    for (const std::string& ending : question.endings)
-      choices.push_back(
-          choice_of(tokenizer, question.context, ending, static_cast<std::size_t>(job.config().data.seq_len)));
+  for (std::size_t i = 0; i < questions.size(); ++i)
+    for (const std::string& ending : questions[i].endings) {
+      choices.push_back(choice_of(tokenizer, questions[i].context, ending, longest));
+      if (choices.back().ids.size() > std::max<std::size_t>(choices.back().context, 1)) continue;
+      throw DataError(
+          fmt::format("{}, question {}: the ending {} has no token under this tokenizer, so it has no log-likelihood; "
+                      "leave the question out, or give another --tokenizer",
+                      name, i + 1, io::in_quotes(ending)));
+    }
+  return choices;
+}
+
+std::string evaluate_choices(train::Job& job, const ChoiceFile& file,
+                             const std::function<void(std::size_t)>& progress) {
+  const auto& [path, questions, choices] = file;
   const data::BatchShape shape = job.batch_shape();
   const auto ranks = static_cast<std::size_t>(shape.dp_size);
   std::vector<double> log_likelihoods(choices.size());
@@ -127,8 +170,15 @@ std::string evaluate_choices(train::Job& job, const std::string& path, const std
     const std::size_t mine = first + static_cast<std::size_t>(shape.dp_rank);
     const double loss = job.row_loss(row_of(mine < choices.size() ? &choices[mine] : nullptr));
     if (mine < choices.size()) log_likelihoods[mine] = -loss;
+    progress(std::min(first + ranks, choices.size()));
   }
   job.control().sum(log_likelihoods);
+  const auto broken = std::ranges::find_if_not(log_likelihoods, [](double value) { return std::isfinite(value); });
+  if (broken != log_likelihoods.end())
+    throw NumericsError(
+        fmt::format("{}: the log-likelihood of choice {} is {}: the weights are not finite, or overflow in fp32; "
+                    "evaluate another checkpoint",
+                    path, broken - log_likelihoods.begin() + 1, *broken));
   double right = 0, right_norm = 0;
   std::size_t begin = 0;
   for (const Question& question : questions) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,8 +32,9 @@ struct Choice {
   std::vector<std::int32_t> ids;
   std::size_t context = 0;  ///< tokens before the ending
 };
-/// The tokens of `context`, a blank and `ending`: those behind the tokens of `context` alone are the ending's. At most
-/// `longest` + 1 are kept, the last ones.
+/// The tokens of `context`, a blank and `ending`: those behind the tokens of `context` alone are the ending's. Where
+/// there are none, as the ending merges into the context's last token, the tokens of `context` and of the ending
+/// encoded separately. At most `longest` + 1 are kept, the last ones.
 [[nodiscard]] Choice choice_of(const tokenizer::Tokenizer& tokenizer, const std::string& context,
                                const std::string& ending, std::size_t longest);
 
@@ -43,9 +45,23 @@ struct Picked {
 };
 [[nodiscard]] Picked pick(const Question& question, std::span<const double> log_likelihoods);
 
-/// "choices=FILE questions=N accuracy=... accuracy_norm=..." with their standard errors. Collective.
-[[nodiscard]] std::string evaluate_choices(train::Job& job, const std::string& path,
-                                           const std::vector<Question>& questions,
-                                           const tokenizer::Tokenizer& tokenizer);
+/// The choices of all endings of all questions, in order. name: of the file, in messages. Throws DataError naming the
+/// question.
+[[nodiscard]] std::vector<Choice> choices_of(const tokenizer::Tokenizer& tokenizer,
+                                             const std::vector<Question>& questions, std::size_t longest,
+                                             const std::string& name);
+
+/// A file of questions, ready to be scored.
+struct ChoiceFile {
+  std::string path;
+  std::vector<Question> questions;
+  std::vector<Choice> choices;  ///< of all endings
+};
+
+/// "choices=FILE questions=N accuracy=... accuracy_norm=..." with their standard errors. progress: called with the
+/// choices that are scored so far. Collective. Throws NumericsError, on every rank, where a log-likelihood is not
+/// finite.
+[[nodiscard]] std::string evaluate_choices(train::Job& job, const ChoiceFile& file,
+                                           const std::function<void(std::size_t)>& progress);
 
 }  // namespace trireme::cli

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "cli/pages/pages.hpp"
+#include "trireme/base/build_info.hpp"
 #include "trireme/config/options.hpp"
 
 namespace trireme::cli {
@@ -28,7 +29,8 @@ std::string roff(const std::string& text) {
 }
 
 std::string title(const std::string& name, int section, const std::string& about) {
-  return fmt::format(".TH {} {} \"\" trireme\n.SH NAME\n{} \\- {}\n", roff(name), section, roff(name), roff(about));
+  return fmt::format(".TH {} {} {} trireme\n.SH NAME\n{} \\- {}\n", roff(name), section, build_info().date, roff(name),
+                     roff(about));
 }
 
 /// Each option with what it takes, its default, and its help.

@@ -103,7 +103,8 @@ JobCost job_cost(const config::RunConfig& config, int ranks, const Machine& mach
   if (train.eval_every > 0 && train.eval_steps > 0)
     cost.evaluation = std::floor(cost.steps / static_cast<double>(train.eval_every)) *
                       static_cast<double>(config::validation_sets(config.data).size()) *
-                      static_cast<double>(train.eval_steps) * evaluation_microbatch(config, cost.step.mesh, machine);
+                      static_cast<double>(train.eval_steps * cost.step.mesh.accumulation) *
+                      evaluation_microbatch(config, cost.step.mesh, machine);
   cost.evaluates_all = train.eval_every > 0 && train.eval_steps == 0;
   cost.save = save_cost(config, cost.step, machine);
   cost.mtbf = machine.gpu_mtbf / ranks;

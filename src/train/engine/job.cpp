@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <variant>
 
 #include "train/engine/agreement.hpp"
@@ -265,13 +266,13 @@ Job::Evaluation Job::evaluate(const NextBatch& next, std::int64_t steps) {
     total.targets += counted;
   }
   if (pipeline_control() != nullptr) pipeline_control()->sum({&total.loss, 1});  // one pipeline rank has the head
-  if (total.targets > 0) total.loss /= total.targets;
+  total.loss = total.targets > 0 ? total.loss / total.targets : std::numeric_limits<double>::quiet_NaN();
   return total;
 }
 
 double Job::row_loss(const data::MicrobatchTokens& row) {
   invariant(mesh().context == 1 && mesh().expert == 1, "the sequences and experts of evaluations are not divided");
-  const std::vector<nn::Microbatch> microbatches{row_of(row, config_, options_.device)};
+  const std::vector<nn::Microbatch> microbatches{row_of(row, options_.device)};
   return forward_executor(nn::Mode::evaluate).run({.microbatches = microbatches}, true).own_loss;
 }
 

@@ -80,13 +80,12 @@ void add_losses(const config::RunConfig& config, nn::Microbatch& microbatch) {
   microbatch.router_z_scale = config.loss.router_z_loss / (sequences * static_cast<double>(config.data.seq_len));
 }
 
-nn::Microbatch row_of(const data::MicrobatchTokens& row, const config::RunConfig& config, at::Device device) {
+nn::Microbatch row_of(const data::MicrobatchTokens& row, at::Device device) {
   const at::Tensor inputs = borrowed(row.inputs);
   return {.inputs = on_device(inputs, device),
           .targets = on_device(borrowed(row.targets), device),
           .batch = 1,
-          .seq_len = inputs.size(0),
-          .document_begin = documents(config.data, inputs, inputs.size(0))};
+          .seq_len = inputs.size(0)};
 }
 
 nn::Microbatch prompts_of(const at::Tensor& tokens, const config::RunConfig& config, at::Device device) {

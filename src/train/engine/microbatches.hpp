@@ -18,9 +18,8 @@ namespace trireme::train {
 /// Gives a microbatch of the step the weights of what is added to the cross-entropy.
 void add_losses(const config::RunConfig& config, nn::Microbatch& microbatch);
 
-/// One row of any length with targets. row: outlives the microbatch.
-[[nodiscard]] nn::Microbatch row_of(const data::MicrobatchTokens& row, const config::RunConfig& config,
-                                    at::Device device);
+/// One row of any length with targets, a text whose documents are not told apart. row: outlives the microbatch.
+[[nodiscard]] nn::Microbatch row_of(const data::MicrobatchTokens& row, at::Device device);
 
 /// The tokens from `past` on of rows of which the ones before are in a key/value cache. tokens: [B, T], int32.
 [[nodiscard]] nn::Microbatch added_tokens_of(const at::Tensor& tokens, std::int64_t past,

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace trireme::train {
 namespace {
 
@@ -53,8 +55,12 @@ std::vector<Scalar> curves(const StepRow& row) {
 }
 
 std::vector<Scalar> curves(const EvalRow& row) {
-  std::vector<Scalar> curves{{"loss/validation", row.eval_loss}, {"time/validation_seconds", row.eval_seconds}};
-  for (const auto& [set, loss] : row.eval_losses) curves.push_back({"loss/validation/" + set, loss});
+  std::vector<Scalar> curves{{"time/validation_seconds", row.eval_seconds}};
+  // A mean over no target is no point. Of the sets alone it shows by a mean over all that is finite.
+  if (row.eval_tokens > 0 || !std::isnan(row.eval_loss)) curves.push_back({"loss/validation", row.eval_loss});
+  for (const auto& [set, loss] : row.eval_losses)
+    if (!std::isnan(loss) || (row.eval_tokens > 0 && std::isnan(row.eval_loss)))
+      curves.push_back({"loss/validation/" + set, loss});
   return curves;
 }
 

@@ -136,6 +136,13 @@ std::string to_json(const EvalRow& row) {
   return out.dump();
 }
 
+std::string with_evaluation_keys(std::string row, const std::vector<std::string>& sets) {
+  Json keys{{"eval_loss", nullptr}, {"eval_tokens", nullptr}, {"eval_seconds", nullptr}};
+  for (const std::string& set : sets) keys["eval_losses"][set] = nullptr;
+  row.back() = ',';
+  return row + keys.dump().substr(1);
+}
+
 namespace {
 
 constexpr std::size_t longest_line = std::size_t{16} << 20;
@@ -213,7 +220,7 @@ std::vector<Kept> parts_to_keep(const io::File& file, std::int64_t keep_steps, K
     const bool whole = row.is_object() && row.contains("step") && row["step"].is_number_integer();
     if (!whole || row["step"] > keep_steps) return;
     ++lines.lines;
-    if (row.contains("eval_loss")) lines.evaluated_step = row["step"];
+    if (row.contains("eval_loss") && !row.contains("loss")) lines.evaluated_step = row["step"];
     if (parts.empty() || parts.back().end != first) parts.push_back({.begin = first});
     parts.back().end = end;
     parts.back().ended = ended;

@@ -76,6 +76,10 @@ using LastWritten = std::map<std::string, std::string>;
 /// others there. An absent key has the value of the row before.
 [[nodiscard]] std::string to_json(const StepRow& row, LastWritten& last);
 
+/// `row`, a step's, with the keys of an evaluation as null: readers that take their columns from the first lines then
+/// know them. sets: the named validation sets.
+[[nodiscard]] std::string with_evaluation_keys(std::string row, const std::vector<std::string>& sets);
+
 /// What a metrics.jsonl has of the first steps of a run.
 struct KeptLines {
   std::int64_t lines = 0;

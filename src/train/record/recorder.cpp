@@ -98,7 +98,8 @@ void Recorder::write_trace(Job& job) {
                                          .name = world_.name_of(world_.rank()),
                                          .origin = trace_origin_,
                                          .pipeline_rank = job.at().pipeline,
-                                         .pipeline_stride = job.mesh().stride(mesh::Axis::pipeline)},
+                                         .pipeline_stride = job.mesh().stride(mesh::Axis::pipeline),
+                                         .ranks = world_.size()},
                                         kernels_));
 }
 

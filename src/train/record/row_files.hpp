@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "train/record/event_file.hpp"
 #include "train/record/metrics.hpp"
@@ -15,7 +17,8 @@ class RowFiles {
  public:
   /// Keeps the rows of the first `keep_steps` steps, if there are any. Throws WriteError.
   RowFiles(const config::RunConfig& config, std::int64_t keep_steps);
-  /// Where files can be written, the row has reached them when the call returns. Never throws: see LogFile.
+  /// Where files can be written, the row has reached them when the call returns. The first row of a step names every
+  /// key that the run can write. Never throws: see LogFile.
   void append(const StepRow& row);
   void append(const EvalRow& row);
   /// What metrics.jsonl had of the first `keep_steps` steps.
@@ -24,6 +27,8 @@ class RowFiles {
  private:
   MetricsFile metrics_;
   LastWritten last_written_;
+  bool evaluates_;
+  std::vector<std::string> sets_;  ///< named validation sets
   std::optional<EventFile> events_;
 };
 

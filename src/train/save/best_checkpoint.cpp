@@ -51,14 +51,25 @@ std::string Checkpointing::saved(std::int64_t step) {
 }
 
 /// The first rank decides: it learns of the end of a background save before the others.
-std::string Checkpointing::offer_best(const checkpoint::State& state, double loss) {
+std::string Checkpointing::offer_best(const checkpoint::State& state, checkpoint::Best offered) {
   const auto first_rank_says = [this](bool flag) { return mpi::any_rank(world_, world_.rank() == 0 && flag); };
-  if (!first_rank_says(std::isfinite(loss) && (!best_ || loss < best_->loss) && (!promised_ || loss < promised_->loss)))
-    return "";
+  const auto better_than = [&](const std::optional<checkpoint::Best>& other) {
+    return !other || !other->comparable(offered) || offered.loss < other->loss;
+  };
+  if (!first_rank_says(std::isfinite(offered.loss) && better_than(best_) && better_than(promised_))) return "";
+  if (world_.rank() == 0 && best_ && !best_->comparable(offered) && !promised_)
+    log::info(fmt::format(
+        "checkpoint.keep_best begins anew: the eval_loss {:.6f} of the best checkpoint so far, step {}, is over {}, "
+        "that of step {} over {} of other files or settings",
+        best_->loss, best_->step,
+        best_->evaluated.empty() ? "targets that its mark does not identify"
+                                 : fmt::format("{} targets", best_->targets),
+        state.step, fmt::format("{} targets", offered.targets)));
   const bool under_way = background_.started() && background_.step() == state.step;  // its end marks it
   const bool saves = first_rank_says(state.step != saved_step_ && !under_way);
   std::string said = saves ? await_background("the best one") : "";  // it may be the best one until then
-  promised_ = checkpoint::Best{.step = state.step, .loss = loss};
+  offered.step = state.step;
+  promised_ = std::move(offered);
   if (saves) try {
       return said + save(state, false);
     } catch (const WriteError& error) {  // checkpoint.async = false
@@ -75,14 +86,18 @@ void Checkpointing::find_best(std::int64_t step) {
   mpi::together(world_, [&] {
     if (world_.rank() != 0) return;
     const auto best = checkpoint::find_best(directory, step);
-    if (best) found = fmt::format("{} {}", best->step, best->loss);
+    if (best) found = fmt::format("{} {} {} {}", best->step, best->loss, best->targets, best->evaluated);
     const bool saves = saves_checkpoints(job_.config());
     if (best && saves) checkpoint::mark_best(directory, *best);  // a kill may have left an older link
     forgets_best_ = !best && saves;
   });
   found = mpi::broadcast_text(world_, std::move(found));
   checkpoint::Best best;
-  if (std::istringstream(found) >> best.step >> best.loss) best_ = best;
+  std::istringstream words(found);
+  if (words >> best.step >> best.loss >> best.targets) {
+    words >> best.evaluated;
+    best_ = best;
+  }
 }
 
 }  // namespace trireme::train

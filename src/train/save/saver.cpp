@@ -5,11 +5,14 @@
 
 #include <chrono>
 #include <exception>
+#include <filesystem>
+#include <system_error>
 
 #include "train/save/export.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/directory.hpp"
 #include "trireme/checkpoint/model_metadata.hpp"
+#include "trireme/mpi/gather.hpp"
 #include "trireme/mpi/together.hpp"
 
 namespace trireme::train {
@@ -22,17 +25,54 @@ void Saver::print(const std::string& text) {
 }
 
 checkpoint::State Saver::begin() {
-  const supervise::FileWork work = supervision_.file_work("loading the parameters", 0);
-  mpi::together(supervision_.world(), [&] {
-    const config::RunConfig& config = job_.config();
-    if (supervision_.world().rank() != 0 || config.run.export_when == config::Export::never) return;
-    remove_unfinished_exports(config.run.output);
-    export_options_ = export_with_tokenizer(config);
-  });
-  checkpoint::State state = checkpoints_.begin();
-  mpi::together(supervision_.world(),
-                [&] { checkpoint::read_generation("the checkpoint", checkpoints_.generation(), export_options_); });
+  checkpoint::State state;
+  {
+    const supervise::FileWork work = supervision_.file_work("loading the parameters", 0);
+    mpi::together(supervision_.world(), [&] {
+      const config::RunConfig& config = job_.config();
+      if (supervision_.world().rank() != 0 || config.run.export_when == config::Export::never) return;
+      remove_unfinished_exports(config.run.output);
+      export_options_ = export_with_tokenizer(config);
+    });
+    state = checkpoints_.begin();
+    mpi::together(supervision_.world(),
+                  [&] { checkpoint::read_generation("the checkpoint", checkpoints_.generation(), export_options_); });
+  }
+  export_missing(state);
   return state;
+}
+
+/// An export of every checkpoint may be missing: the job ended, or a write failed, between the two. That of the loaded
+/// checkpoint is written now.
+void Saver::export_missing(const checkpoint::State& state) {
+  const config::RunConfig& config = job_.config();
+  if (config.run.export_when != config::Export::every_checkpoint || state.step == 0) return;
+  bool missing = false;
+  mpi::together(supervision_.world(), [&] {
+    if (supervision_.world().rank() != 0) return;
+    for (const auto& [step, path] : checkpoint::list_checkpoints(config.checkpoint.directory)) {
+      const std::string directory = export_directory(step);
+      std::error_code error;
+      if (step > state.step || std::filesystem::exists(directory, error)) continue;
+      if (step == state.step)
+        missing = true;
+      else
+        log::warning(fmt::format("{0} is missing; write it with: trireme export {1} -o {0}", directory, path));
+    }
+  });
+  if (mpi::any_rank(supervision_.world(), missing)) try_export(state);
+}
+
+std::string Saver::export_directory(std::int64_t step) const {
+  return fmt::format("{}/export-{}", job_.config().run.output, checkpoint::step_name(step));
+}
+
+void Saver::try_export(const checkpoint::State& state) {
+  try {
+    export_to(export_directory(state.step), state);
+  } catch (const std::exception& error) {  // on the first rank: the checkpoint is what matters
+    log::error(fmt::format("the export of step {} failed, training continues: {}", state.step, error.what()));
+  }
 }
 
 void Saver::print_news() {
@@ -48,11 +88,7 @@ supervise::Durations Saver::save(const checkpoint::State& state, bool last) {
   const config::RunSection& run = job_.config().run;
   if (run.export_when != config::Export::every_checkpoint) return took;
   const auto begin = std::chrono::steady_clock::now();
-  try {
-    export_to(fmt::format("{}/export-{}", run.output, checkpoint::step_name(state.step)), state);
-  } catch (const std::exception& error) {  // on the first rank: the checkpoint is what matters
-    log::error(fmt::format("the export of step {} failed, training continues: {}", state.step, error.what()));
-  }
+  try_export(state);
   took.exporting = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return took;
 }
@@ -62,9 +98,9 @@ void Saver::save_in_step(const checkpoint::State& state) {
   print(checkpoints_.save_in_step(state));
 }
 
-void Saver::offer_best(const checkpoint::State& state, double loss) {
+void Saver::offer_best(const checkpoint::State& state, const checkpoint::Best& offered) {
   const supervise::FileWork work = supervision_.file_work("saving the best checkpoint", state.step - 1);
-  print(checkpoints_.offer_best(state, loss));
+  print(checkpoints_.offer_best(state, offered));
 }
 
 void Saver::export_at_end(const checkpoint::State& state) {

@@ -20,7 +20,8 @@ class Saver {
   /// job, supervision and output outlive this. threads: of a rank, on which bits depend.
   Saver(Job& job, Supervision& supervision, int threads, Output& output);
 
-  /// Fills the job: see `Checkpointing::begin`.
+  /// Fills the job: see `Checkpointing::begin`. With run.export = "every_checkpoint" an export of the checkpoint that
+  /// is missing is written, and a warning names those of older ones.
   [[nodiscard]] checkpoint::State begin();
   /// Whether a checkpoint is due after step `step` (from 0).
   [[nodiscard]] bool due_after(std::int64_t step) const { return checkpoints_.due_after(step); }
@@ -34,7 +35,7 @@ class Saver {
   /// its own, while the training does nothing here. A failure is an error line.
   void save_in_step(const checkpoint::State& state);
   /// An evaluation at `state` has this loss: see `Checkpointing::offer_best`.
-  void offer_best(const checkpoint::State& state, double loss);
+  void offer_best(const checkpoint::State& state, const checkpoint::Best& offered);
   /// Exports the weights at the end of the run, where the run file asks for it.
   void export_at_end(const checkpoint::State& state);
   /// Waits for the save that is under way. Throws WriteError when the newest one failed.
@@ -42,6 +43,10 @@ class Saver {
 
  private:
   void export_to(const std::string& directory, const checkpoint::State& state);
+  /// The same as run.export = "every_checkpoint" does; a failure is an error line.
+  void try_export(const checkpoint::State& state);
+  void export_missing(const checkpoint::State& loaded);
+  [[nodiscard]] std::string export_directory(std::int64_t step) const;
   void print(const std::string& text);
 
   Job& job_;

@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <fstream>
+#include <memory>
 
+#include "support/temporary_directory.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::cli::choices_test {
@@ -67,6 +70,46 @@ TEST(Choice, KeepsTheEndOfWhatIsTooLong) {
   const Choice ending_alone = choice_of(*tokenizer, "abc", "defg", 3);
   EXPECT_EQ(ending_alone.ids, (Ids{'d', 'e', 'f', 'g'}));
   EXPECT_EQ(ending_alone.context, 0U);
+}
+
+/// A BPE of whole texts, whose tokens reach over blanks.
+std::unique_ptr<tokenizer::Tokenizer> joining_tokenizer(const test::TemporaryDirectory& directory) {
+  const char* const json =
+      R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[{"id":0,"content":"</s>","single_word":false,)"
+      R"("lstrip":false,"rstrip":false,"normalized":false,"special":true}],"normalizer":{"type":"Replace","pattern":)"
+      R"({"String":" "},"content":"_"},"pre_tokenizer":null,"post_processor":null,"decoder":null,"model":{"type":"BPE",)"
+      R"("vocab":{"</s>":0,"x":1,"_":2,"a":3,"b":4,"_a":5,"x_a":6,"_b":7,"c":8},)"
+      R"("merges":[["_","a"],["x","_a"],["_","b"]]}})";
+  std::ofstream(directory / "tokenizer.json") << json;
+  std::ofstream(directory / "tokenizer_config.json") << R"({"eos_token":"</s>"})";
+  return tokenizer::make_tokenizer("hf:" + directory.path());
+}
+
+TEST(Choice, EncodesAnEndingAloneThatMergesIntoTheContextsLastToken) {
+  const test::TemporaryDirectory directory;
+  const auto tokenizer = joining_tokenizer(directory);
+  const Choice merged = choice_of(*tokenizer, "x", "a", 100);
+  EXPECT_EQ(merged.ids, (Ids{1, 5}));
+  EXPECT_EQ(merged.context, 1U);
+  const Choice plain = choice_of(*tokenizer, "x", "b", 100);
+  EXPECT_EQ(plain.ids, (Ids{1, 7}));
+  const Choice partly =
+      choice_of(*tokenizer, "cx", "ab", 100);  // "x_a", "b": the harness counts from the context's size
+  EXPECT_EQ(partly.ids, (Ids{8, 6, 4}));
+  EXPECT_EQ(partly.context, 2U);
+  const Choice empty = choice_of(*tokenizer, "", "a", 100);
+  EXPECT_EQ(empty.ids, (Ids{0, 5}));
+}
+
+TEST(Choice, LeavesToTheEndingWhatPythonStrips) {
+  const auto tokenizer = tokenizer::make_tokenizer("bytes");
+  for (const std::string blank : {"\u3000", "\u00a0", "\u0085", "\u2000", "\u200a", "\u2028", "\u1680", "\u205f",
+                                  "\x1c", "\x1f", " ", "\n\t", "\u202f \u2029"})
+    EXPECT_EQ(choice_of(*tokenizer, "ab" + blank, "c", 100).context, 2U) << blank;
+  for (const std::string letter : {"\u200b", "\u2060", "\ufeff", "\u00e9", "\u30a0", "\x1b", "\u180e"})
+    EXPECT_EQ(choice_of(*tokenizer, "ab" + letter, "c", 100).context, 2 + letter.size()) << letter;
+  EXPECT_EQ(choice_of(*tokenizer, "a\xe3\x80", "c", 100).context, 3U) << "half a character";
+  EXPECT_EQ(choice_of(*tokenizer, "\u3000 ", "c", 100).context, 1U) << "nothing is left but the end of a document";
 }
 
 TEST(Pick, ComparesByLikelihoodAndByItPerCharacter) {

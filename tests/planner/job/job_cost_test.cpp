@@ -56,8 +56,8 @@ TEST(JobCost, AddsUpByHand) {
   EXPECT_DOUBLE_EQ(cost.save.written, cost.save.bytes / 5e9) << "one node writes";
   EXPECT_NEAR(cost.saves, 4 * cost.save.written, 1e-6);
   const double microbatch = step / 8;  // a third of it is forward, selective recompute and reduction the rest
-  EXPECT_GT(cost.evaluation, 200 * 0.2 * microbatch);
-  EXPECT_LT(cost.evaluation, 200 * 0.4 * microbatch);
+  EXPECT_GT(cost.evaluation, 8 * 200 * 0.2 * microbatch) << "batches of batch.global: of eight microbatches";
+  EXPECT_LT(cost.evaluation, 8 * 200 * 0.4 * microbatch);
   config.data.validation = {{.path = "books.bin", .set = "books"}, {.path = "code.bin", .set = "code"}};
   EXPECT_DOUBLE_EQ(job_cost(config, 8, machine, tokens).evaluation, 2 * cost.evaluation) << "every set";
   config.data.validation = {{.path = "held-out.bin"}};

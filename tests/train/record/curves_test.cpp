@@ -136,5 +136,16 @@ TEST(Curves, ShowALossThatIsNotFinite) {
   EXPECT_EQ(by_tag.at("optim/grad_norm"), std::numeric_limits<double>::infinity());
 }
 
+TEST(Curves, HaveNoPointForAMeanOverNoTarget) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto none = points(EvalRow{.step = 1, .eval_loss = nan, .eval_tokens = 0, .eval_losses = {{"a", nan}}});
+  EXPECT_FALSE(none.contains("loss/validation") || none.contains("loss/validation/a"));
+  const auto one = points(EvalRow{.step = 1, .eval_loss = 2, .eval_tokens = 8, .eval_losses = {{"a", nan}, {"b", 2}}});
+  EXPECT_FALSE(one.contains("loss/validation/a"));
+  EXPECT_TRUE(one.contains("loss/validation/b"));
+  const auto broken = points(EvalRow{.step = 1, .eval_loss = nan, .eval_tokens = 8});
+  EXPECT_TRUE(broken.contains("loss/validation")) << "TensorBoard marks a loss that is not finite";
+}
+
 }  // namespace
 }  // namespace trireme::train::curves_test

@@ -233,5 +233,12 @@ TEST_F(KeepLines, DropsHalfLinesWhereverTheyAre) {
   EXPECT_EQ(after("{\"step\":7}\n", 5), "");
 }
 
+TEST(Metrics, NameTheKeysOfEvaluationsInAStepsRow) {
+  const json row = json::parse(with_evaluation_keys(R"({"step":1,"loss":2.5})", {"web", "code"}));
+  EXPECT_EQ(row, json::parse(R"({"step":1,"loss":2.5,"eval_loss":null,"eval_tokens":null,"eval_seconds":null,)"
+                             R"("eval_losses":{"web":null,"code":null}})"));
+  EXPECT_FALSE(json::parse(with_evaluation_keys("{\"step\":1}", {})).contains("eval_losses"));
+}
+
 }  // namespace
 }  // namespace trireme::train::metrics_test

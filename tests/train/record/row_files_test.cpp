@@ -34,7 +34,7 @@ ReadCurve lines_of(const std::string& path, const char* key) {
   ReadCurve curve;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);)
-    if (const auto row = nlohmann::json::parse(line); row.contains(key))
+    if (const auto row = nlohmann::json::parse(line); row.contains(key) && !row[key].is_null())
       curve.emplace_back(row["step"].get<std::int64_t>(), row[key].get<float>());
   return curve;
 }
@@ -42,6 +42,7 @@ ReadCurve lines_of(const std::string& path, const char* key) {
 // Lives that end after, at and between steps with an evaluation; the last one begins anew.
 TEST_F(RowFilesTest, SayTheSameInLinesAndInEventsOverManyLives) {
   config_.metrics.tensorboard = true;
+  config_.train.eval_every = 3;
   for (const auto& [keep_steps, last] : {std::pair(0, 7), {6, 9}, {9, 11}, {5, 10}, {10, 10}, {0, 2}}) {
     write(keep_steps, last);
     const std::string lines = config_.run.output + "/metrics.jsonl";

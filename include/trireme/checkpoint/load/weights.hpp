@@ -31,6 +31,8 @@ class Weights {
   [[nodiscard]] const config::Model& model() const { return model_; }
   /// What they say of generation; max_position_embeddings is 0 where they do not say.
   [[nodiscard]] const huggingface::HfWriteOptions& generation() const { return generation_; }
+  /// The effective run file of the run that saved them; empty where there was none.
+  [[nodiscard]] const std::string& run_file() const { return run_file_; }
   /// Logs a warning of keys of config.json that nothing here follows, if there are any.
   void warn_of_unread_keys() const;
   /// The spec of the tokenizer that they were trained with. Throws CheckpointError when they do not say, or when its
@@ -48,6 +50,7 @@ class Weights {
   std::string path_;
   config::Model model_;
   huggingface::HfWriteOptions generation_;
+  std::string run_file_;
   std::optional<huggingface::HfDirectory> directory_;  ///< one of the two
   std::unique_ptr<Reader> checkpoint_;
 };

@@ -65,8 +65,8 @@ class Job {
     if (executor_) executor_->finish_updates();
   }
 
-  /// Mean loss over the counted targets of `batches`, and their number. Only after a step with `last`, or before the
-  /// first.
+  /// Mean loss over the counted targets of `batches`, NaN where none counts, and their number. Only after a step with
+  /// `last`, or before the first.
   struct Evaluation {
     double loss = 0;
     double targets = 0;

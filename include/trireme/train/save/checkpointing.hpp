@@ -59,9 +59,10 @@ class Checkpointing {
   /// in here. A failure is an error line, and the step continues. Returns what `save` does.
   [[nodiscard]] std::string save_in_step(const checkpoint::State& state);
 
-  /// checkpoint.keep_best: where `loss`, of an evaluation at `state`, is lower than any before, the checkpoint of this
-  /// step is saved, if it is not yet, and marked as soon as it is written. Collective, as `save`.
-  [[nodiscard]] std::string offer_best(const checkpoint::State& state, double loss);
+  /// checkpoint.keep_best: where the loss of `offered`, of an evaluation at `state`, is lower than any before over the
+  /// same targets, the checkpoint of this step is saved, if it is not yet, and marked as soon as it is written. A best
+  /// one over other targets is replaced, with a line. Collective, as `save`.
+  [[nodiscard]] std::string offer_best(const checkpoint::State& state, checkpoint::Best offered);
 
   /// What there is to say of a save that a thread has ended since it was last asked. Its failure is said as an error.
   [[nodiscard]] std::string news();
