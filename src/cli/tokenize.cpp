@@ -17,6 +17,7 @@
 #include "cli/start/front_page.hpp"
 #include "cli/start/numbers.hpp"
 #include "trireme/base/io/output.hpp"
+#include "trireme/base/log.hpp"
 #include "trireme/base/seconds.hpp"
 #include "trireme/data/token_file.hpp"
 #include "trireme/tokenizer/files.hpp"
@@ -85,6 +86,7 @@ void print_counts(const data::TokenizeCounts& counts, const tokenizer::Tokenizer
 int tokenize(const TokenizeArguments& arguments) {
   const Clock::time_point begin = Clock::now();
   const auto tokenizer = tokenizer::make_tokenizer(arguments.tokenizer);
+  for (const std::string& line : tokenizer->warnings()) log::warning(line);
   const auto progress = std::make_shared<Progress>();
   data::TokenizeOptions options;
   options.field = arguments.field;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <set>
 #include <utility>
@@ -64,10 +65,39 @@ bool HfDirectory::tied_head_equals_embedding(std::string_view embedding_name) co
   return true;
 }
 
+/// Throws CheckpointError where a program that wrapped the model has put its prefix before all names.
+void HfDirectory::refuse_wrapped_names(std::string_view embedding) const {
+  constexpr auto wrappers =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"_orig_mod.", "torch.compile"},
+                                                                    {"module.", "DistributedDataParallel or DeepSpeed"},
+                                                                    {"base_model.model.", "PEFT"},
+                                                                    {"_fsdp_wrapped_module.", "FSDP"}});
+  for (const auto& [name, place] : place_of_) {
+    std::string_view rest = name;
+    std::vector<std::string_view> by;
+    for (bool found = true; found;) {
+      found = false;
+      for (const auto& [prefix, program] : wrappers)
+        if (rest.starts_with(prefix)) {
+          rest.remove_prefix(prefix.size());
+          by.push_back(program);
+          found = true;
+        }
+    }
+    if (by.empty() || rest != embedding) continue;
+    throw CheckpointError(fmt::format("{}: the names of its tensors begin with \"{}\", which {} puts before them; {}",
+                                      path_, name.substr(0, name.size() - rest.size()), fmt::join(by, " and "),
+                                      by.back() == "PEFT"
+                                          ? "merge the adapter (merge_and_unload) and save the model that it gives"
+                                          : "save the model that was wrapped, or rename the tensors"));
+  }
+}
+
 void HfDirectory::check(const model::Model& model) const {
   Mistakes mistakes;
   const model::Architecture& a = model::architecture(model.architecture);
   const std::string_view embedding = a.name_of(model::Role::embedding).tensor;
+  refuse_wrapped_names(embedding);
   std::set<std::string, std::less<>> used;
   for (const model::ParameterBlock& block : model.parameter_blocks) {
     for (const model::Parameter& parameter : block.parameters) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/io/json.hpp"
 #include "huggingface/bookkeeping_keys.hpp"
@@ -147,8 +148,7 @@ void check_fixed(const JsonObject& config, const model::Architecture& a, Mistake
                                                                              a.class_name) != classes->end());
   if (!right) config.unexpected("architectures", fmt::format("[\"{}\"]", a.class_name));
   // Gemma's files have a second name for it, of which some classes read one and some the other.
-  for (const std::string& key :
-       {std::string(a.activation_key), std::string("hidden_activation"), std::string("hidden_act")})
+  for (const std::string& key : std::set<std::string>{std::string(a.activation_key), "hidden_activation", "hidden_act"})
     if (const auto act = config.text(key);
         act && std::find(a.activations.begin(), a.activations.end(), *act) == a.activations.end())
       mistakes.add(

@@ -200,11 +200,16 @@ const TensorInfo* HfDirectory::find(std::string_view name) const {
 }
 
 std::string HfDirectory::name_in_files(std::string_view parameter) const {
-  const std::string_view prefix = model::architecture(config_.model.architecture).optional_prefix;
+  const model::Architecture& a = model::architecture(config_.model.architecture);
+  const std::string_view prefix = a.optional_prefix;
+  const std::string_view head = a.name_of(model::Role::head).tensor;
+  const bool embeds = parameter == a.name_of(model::Role::embedding).tensor;
   if (!prefix.empty() && parameter.starts_with(prefix) && !place_of_.contains(parameter) &&
       place_of_.contains(parameter.substr(prefix.size())))
     parameter.remove_prefix(prefix.size());
-  return std::string(parameter);
+  // safetensors keeps one name of tensors that share memory, which may be the head's.
+  const bool by_head = config_.model.tie_embeddings && embeds && !place_of_.contains(parameter);
+  return std::string(by_head && place_of_.contains(head) ? head : parameter);
 }
 
 const std::string& tensor_in_files(const model::Parameter& parameter) {

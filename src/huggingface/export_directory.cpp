@@ -36,6 +36,8 @@ constexpr std::array written = {"config.json",
                                 "tokenizer_config.json",
                                 "tokenizer.model",
                                 "special_tokens_map.json",
+                                "added_tokens.json",
+                                "additional_chat_templates",
                                 "chat_template.jinja"};
 
 fs::path resolved(const std::string& directory) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -102,7 +103,11 @@ void write_huggingface(const std::string& directory, const model::Model& model, 
   const std::vector<WeightFile> parts = split_into_files(model, options);
   io::write_text(target.file("config.json"), hf_config_text(model, options));
   io::write_text(target.file("generation_config.json"), hf_generation_config_text(options));
-  for (const auto& [name, text] : options.tokenizer_files) io::write_text(target.file(name), text);
+  for (const auto& [name, text] : options.tokenizer_files) {
+    std::error_code ignored;  // then writing fails
+    std::filesystem::create_directories(std::filesystem::path(target.file(name)).parent_path(), ignored);
+    io::write_text(target.file(name), text);
+  }
   for (std::size_t p = 0; p < parts.size(); ++p)
     write_part(target.file(file_name(p, parts.size())), model, parts[p], provider);
   if (parts.size() > 1) io::write_text(target.file("model.safetensors.index.json"), index_text(parts));

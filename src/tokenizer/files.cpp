@@ -8,11 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/io/json.hpp"
+#include "tokenizer/config_beside.hpp"
 #include "tokenizer/sentencepiece_json.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/hash.hpp"
+#include "trireme/base/io/entries.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/io/input_file.hpp"
+#include "trireme/tokenizer/tokenizer.hpp"
 
 namespace trireme::tokenizer {
 namespace {
@@ -91,16 +94,76 @@ std::map<std::string, std::string> byte_files() {
                   {"model", {{"type", "BPE"}, {"vocab", std::move(vocabulary)}, {"merges", Json::array()}}}};
   const Json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
                     {"eos_token", end},
+                    {"add_bos_token", false},
+                    {"add_eos_token", false},
                     {"clean_up_tokenization_spaces", false},
                     {recorded, "bytes"}};
   return {{"tokenizer.json", json.dump() + "\n"}, {config_name, config.dump(2) + "\n"}};
 }
 
+/// A SentencePiece model as the files of transformers.
+std::map<std::string, std::string> sentencepiece_files(const std::string& path) {
+  const auto tokenizer = make_tokenizer(std::string(sentencepiece) + path);
+  const ConfigBeside beside = read_config_beside(path, {});
+  return sentencepiece_export_files(path, read(path, "SentencePiece model"),
+                                    {.bos = tokenizer->bos_token(),
+                                     .adds_bos = !tokenizer->document_begin().empty(),
+                                     .end = tokenizer->document_end(),
+                                     .splits_specials = beside.split_specials.value_or(beside.file.empty())});
+}
+
+/// What transformers 4 refuses of a tokenizer_config.json that transformers 5 wrote, in the form that both read.
+void write_for_both(Json& config) {
+  Json& type = config["tokenizer_class"];
+  if (!type.is_string() || type.get_ref<const std::string&>().ends_with("Backend")) type = "PreTrainedTokenizerFast";
+  if (const auto extra = config.find("extra_special_tokens"); extra != config.end() && extra->is_array()) {
+    if (!extra->empty() || !config.contains("additional_special_tokens")) config["additional_special_tokens"] = *extra;
+    config.erase("extra_special_tokens");
+  }
+  // transformers writes its "no limit" as an integer of 31 digits, which a JSON number of 64 bits does not hold.
+  if (const auto length = config.find("model_max_length"); length != config.end() && length->is_number_float()) {
+    constexpr double most = 1e18;
+    if (const double value = *length; value >= 1 && value < most)
+      *length = static_cast<std::int64_t>(value);
+    else
+      config.erase("model_max_length");
+  }
+}
+
+/// Throws DataError unless the text is a tokenizer.json: a checkpoint may name any file as its tokenizer.
+void require_tokenizer(const std::string& path, const std::string& text) {
+  const nlohmann::json json = io::parse_or_discard(text);
+  if (!json.is_object() || !json.contains("model") || !json["model"].is_object() || !json["model"].contains("vocab"))
+    throw DataError(
+        fmt::format("{} is not a tokenizer.json of Hugging Face (no model.vocab), so it is not exported; "
+                    "give the tokenizer by --tokenizer, or --tokenizer none",
+                    path));
+}
+
+/// Writes add_bos_token and add_eos_token as the post-processor puts these tokens. A tokenizer that cannot
+/// be read here keeps its own.
+void write_marks(const std::string& path, Json& config) {
+  try {
+    const auto tokenizer = make_tokenizer(std::string(huggingface) + path);
+    config["add_bos_token"] = !tokenizer->document_begin().empty();
+    config["add_eos_token"] = tokenizer->puts_end();
+  } catch (const DataError&) {
+  }
+}
+
 /// tokenizer.json as it is, and what lies beside it for transformers.
 std::map<std::string, std::string> huggingface_files(const std::string& path) {
   std::map<std::string, std::string> files{{"tokenizer.json", read(path, "tokenizer")}};
+  require_tokenizer(path, files["tokenizer.json"]);
+  const fs::path templates = fs::path(path).parent_path() / "additional_chat_templates";
+  std::error_code error;
+  for (const fs::path& entry : io::entries_of(templates.string(), error))
+    if (entry.extension() == ".jinja" && io::status_of(entry.string()).kind == io::PathKind::file)
+      files["additional_chat_templates/" + entry.filename().string()] = read(entry.string(), "chat template");
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    io::cannot_read(templates.string(), "be read", error.value());
   Json config = Json::object();
-  for (const char* name : {"special_tokens_map.json", "chat_template.jinja", config_name}) {
+  for (const char* name : {"special_tokens_map.json", "added_tokens.json", "chat_template.jinja", config_name}) {
     const std::string beside = (fs::path(path).parent_path() / name).string();
     if (io::status_of(beside).kind != io::PathKind::file) continue;
     const std::string text = read(beside, "tokenizer");
@@ -109,7 +172,8 @@ std::map<std::string, std::string> huggingface_files(const std::string& path) {
     else if (const Json given = io::parse_or_discard(text); given.is_object())
       config = given;
   }
-  if (!config.contains("tokenizer_class")) config["tokenizer_class"] = "PreTrainedTokenizerFast";
+  write_for_both(config);
+  write_marks(path, config);
   config[recorded] = "hf:tokenizer.json";
   files[config_name] = config.dump(2) + "\n";
   return files;
@@ -121,7 +185,7 @@ std::map<std::string, std::string> export_files(const std::string& spec) {
   if (spec.empty()) return {};
   if (spec == "bytes") return byte_files();
   const std::string path = path_of_spec(spec);
-  if (spec.starts_with(sentencepiece)) return sentencepiece_export_files(path, read(path, "SentencePiece model"));
+  if (spec.starts_with(sentencepiece)) return sentencepiece_files(path);
   if (spec.starts_with(huggingface)) return huggingface_files(path);
   unknown_spec(spec);
 }

@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/io/json.hpp"
+#include "tokenizer/config_beside.hpp"
 #include "tokenizer/hf/pipeline.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/input_file.hpp"
@@ -26,6 +29,11 @@ constexpr std::array<std::string_view, 4> known_ends = {"<|endoftext|>", "</s>",
 
 nlohmann::json read_json(const io::InputFile& file) {
   auto json = io::parse_or_discard(file.read_whole(largest_file_bytes));
+  if (!json.is_object() && file.path().ends_with(".tiktoken"))
+    throw DataError(
+        fmt::format("{} is a tiktoken file, which is not read; load its folder with transformers (AutoTokenizer) and "
+                    "save_pretrained, which writes a tokenizer.json",
+                    file.name()));
   if (!json.is_object() && file.path().ends_with(".model"))
     throw DataError(fmt::format("{} is not JSON; a SentencePiece model is given as spm:{}", file.name(), file.path()));
   if (!json.is_object())
@@ -33,25 +41,11 @@ nlohmann::json read_json(const io::InputFile& file) {
   return json;
 }
 
-/// The text of "eos_token" in a file beside tokenizer.json; empty where there is none. It may be an object.
-std::string end_in(const fs::path& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) return {};
-  const nlohmann::json json = read_json(io::InputFile(path.string(), "tokenizer configuration"));
-  const auto found = json.find("eos_token");
-  if (found == json.end()) return {};
-  if (found->is_object() && found->contains("content") && (*found)["content"].is_string()) return (*found)["content"];
-  return found->is_string() ? found->get<std::string>() : std::string();
-}
-
-/// In order: what the files beside it name, the only known name among its tokens, the last id of the post-processor.
-std::int32_t find_document_end(const std::string& path, const hf::Pipeline& pipeline) {
-  const fs::path folder = fs::path(path).parent_path();
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    const std::string end = end_in(folder / name);
-    if (end.empty()) continue;
-    if (const std::int32_t id = pipeline.id(end); id >= 0) return id;
-    throw DataError(fmt::format("{}: eos_token \"{}\" is not a token of {}", (folder / name).string(), end, path));
+/// In order: what the files beside it name, the last id of the post-processor, the only known name among its tokens.
+std::int32_t find_document_end(const std::string& path, const hf::Pipeline& pipeline, const ConfigBeside& beside) {
+  if (!beside.eos.empty()) {
+    if (const std::int32_t id = pipeline.id(beside.eos); id >= 0) return id;
+    throw DataError(fmt::format("{}: eos_token \"{}\" is not a token of {}", beside.eos_file, beside.eos, path));
   }
   if (!pipeline.frame().after.empty()) return pipeline.frame().after.back();
   std::vector<std::string> found;
@@ -65,18 +59,50 @@ std::int32_t find_document_end(const std::string& path, const hf::Pipeline& pipe
                   path, found.empty() ? "" : fmt::format(" ({} are among its tokens)", join(found, ", "))));
 }
 
-hf::Pipeline read_pipeline(const std::string& path) {
+/// The parsed file and those beside it.
+struct Files {
+  std::string path;
+  nlohmann::json json;
+  ConfigBeside beside;
+};
+
+Files read_files(const std::string& path) {
   const io::InputFile file(path, "tokenizer");
-  const nlohmann::json json = read_json(file);
+  nlohmann::json json = read_json(file);
+  if (json.contains("config") && json["config"].is_object() && json["config"].contains("pattern"))
+    throw DataError(fmt::format(
+        "{} is a tekken.json of Mistral, which is not read; load its folder with transformers (AutoTokenizer) "
+        "and save_pretrained, which writes a tokenizer.json",
+        file.name()));
   if (!json.contains("model"))
     throw DataError(fmt::format("{} has no \"model\": it is not a tokenizer.json of Hugging Face", file.name()));
-  return hf::Pipeline(hf::Node(json, path));
+  ConfigBeside beside = read_config_beside(path, json.value("added_tokens", nlohmann::json()));
+  return {.path = path, .json = std::move(json), .beside = std::move(beside)};
+}
+
+/// Whether `token` is one of tokenizer.json, or is added by a list of tokens beside it.
+bool is_known(const Files& files, const std::string& token) {
+  const auto is_it = [&](const hf::AddedToken& listed) { return listed.content == token; };
+  if (std::ranges::any_of(files.beside.listed, is_it) || std::ranges::any_of(files.beside.extra, is_it)) return true;
+  if (const nlohmann::json added = files.json.value("added_tokens", nlohmann::json()); added.is_array())
+    for (const nlohmann::json& entry : added)
+      if (entry.is_object() && entry.contains("content") && entry["content"] == token) return true;
+  const nlohmann::json& model = files.json["model"];
+  const auto vocabulary = model.is_object() ? model.find("vocab") : model.end();
+  if (!model.is_object() || vocabulary == model.end()) return false;
+  if (vocabulary->is_object()) return vocabulary->contains(token);
+  return std::ranges::any_of(*vocabulary, [&](const nlohmann::json& piece) {
+    return piece.is_array() && !piece.empty() && piece[0] == token;
+  });
 }
 
 class HuggingFaceTokenizer final : public Tokenizer {
  public:
-  explicit HuggingFaceTokenizer(const std::string& path)
-      : pipeline_(read_pipeline(path)), document_end_(find_document_end(path, pipeline_)) {}
+  explicit HuggingFaceTokenizer(const Files& files)
+      : pipeline_(make_pipeline(files)), document_end_(find_document_end(files.path, pipeline_, files.beside)) {
+    if (const std::int32_t id = pipeline_.id(files.beside.bos); id >= 0 && !files.beside.bos.empty()) bos_ = id;
+    warn_of_marks(files.beside);
+  }
 
   std::vector<std::int32_t> encode(std::string_view text) const override { return pipeline_.encode(text); }
   std::vector<std::int32_t> encode_continuation(std::string_view text) const override { return encode(text); }
@@ -85,16 +111,56 @@ class HuggingFaceTokenizer final : public Tokenizer {
   std::int64_t vocab_size() const override { return pipeline_.vocab_size(); }
   std::vector<std::int32_t> document_begin() const override { return pipeline_.frame().before; }
   std::int32_t document_end() const override { return document_end_; }
+  std::optional<std::int32_t> bos_token() const override { return bos_; }
+  bool puts_end() const override { return !pipeline_.frame().after.empty(); }
+  std::vector<std::string> warnings() const override { return warnings_; }
 
  private:
+  /// With the tokens that the files beside it add, except those such as pad_token that no file lists as tokens:
+  /// transformers numbers them behind the vocabulary, where the model has no embedding.
+  hf::Pipeline make_pipeline(const Files& files) {
+    const ConfigBeside& beside = files.beside;
+    std::vector<hf::AddedToken> if_absent;
+    for (const hf::AddedToken& token : beside.named) {
+      if (is_known(files, token.content))
+        if_absent.push_back(token);
+      else
+        warnings_.push_back(
+            fmt::format("{} lacks the token \"{}\", which a file beside it names: transformers adds it with a new id, "
+                        "Trireme does not; add it to the file where it occurs in text",
+                        files.path, token.content));
+    }
+    if_absent.insert(if_absent.end(), beside.extra.begin(), beside.extra.end());
+    return hf::Pipeline(hf::Node(files.json, files.path), beside.listed, if_absent);
+  }
+
+  /// transformers 5 follows the post-processor, 4 the keys of tokenizer_config.json in the classes that have them.
+  void warn_of_marks(const ConfigBeside& beside) {
+    const hf::Frame& frame = pipeline_.frame();
+    const bool begins = bos_ && std::ranges::find(frame.before, *bos_) != frame.before.end();
+    const bool ends = std::ranges::find(frame.after, document_end_) != frame.after.end();
+    const auto warn = [&](const char* key, std::optional<bool> said, bool does, const std::string& token,
+                          const char* where) {
+      if (!said || *said == does || token.empty()) return;
+      warnings_.push_back(
+          fmt::format("{}: {} = {}, but the post_processor of tokenizer.json puts {}{} {} a text. Trireme and "
+                      "transformers 5 follow tokenizer.json, transformers 4 may follow {}: make them agree",
+                      beside.file, key, *said, does ? "" : "no ", token, where, key));
+    };
+    warn("add_bos_token", beside.add_bos, begins, beside.bos, "before");
+    warn("add_eos_token", beside.add_eos, ends, beside.eos, "behind");
+  }
+
+  std::vector<std::string> warnings_;
   const hf::Pipeline pipeline_;
   const std::int32_t document_end_;
+  std::optional<std::int32_t> bos_;
 };
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_huggingface_tokenizer(const std::string& path) {
-  return std::make_unique<HuggingFaceTokenizer>(path);
+  return std::make_unique<HuggingFaceTokenizer>(read_files(path));
 }
 
 }  // namespace trireme::tokenizer

@@ -126,15 +126,34 @@ Json replace(const char* kind, std::string_view pattern, std::string_view conten
   return {{"type", "Replace"}, {"pattern", {{kind, pattern}}}, {"content", content}};
 }
 
-Json normalizer(const ModelSpec& spec) {
+/// `text` as a regular expression that matches it alone.
+std::string as_pattern(std::string_view text) {
+  std::string pattern;
+  for (const char character : text) {
+    if (std::string_view("\\.^$|()[]{}*+?").find(character) != std::string_view::npos) pattern += '\\';
+    pattern += character;
+  }
+  return pattern;
+}
+
+/// The blank in front of a text, which goes before user-defined symbols too. tokenizers normalizes these symbols
+/// themselves as well: they get none.
+Json prefix_space(const std::vector<std::string>& symbols) {
+  if (symbols.empty()) return {{"type", "Prepend"}, {"prepend", space_piece}};
+  std::string any;
+  for (const std::string& symbol : symbols) any += (any.empty() ? "" : "|") + as_pattern(symbol);
+  return replace("Regex", "\\A(?!(?:" + any + ")\\z)(?=[\\s\\S])", space_piece);
+}
+
+Json normalizer(const ModelSpec& spec, const std::vector<std::string>& symbols) {
   Json steps = Json::array();
   if (!spec.charsmap.empty())
     steps.push_back({{"type", "Precompiled"}, {"precompiled_charsmap", base64(spec.charsmap)}});
   if (spec.remove_extra_spaces) {
-    steps.push_back(replace("Regex", "^ +| +$", ""));
+    steps.push_back(replace("Regex", "\\A +| +\\z", ""));
     steps.push_back(replace("Regex", " {2,}", " "));
   }
-  if (spec.prefix_space) steps.push_back({{"type", "Prepend"}, {"prepend", space_piece}});
+  if (spec.prefix_space) steps.push_back(prefix_space(symbols));
   steps.push_back(replace("String", " ", space_piece));
   return {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
 }
@@ -197,7 +216,7 @@ Json byte_pairs(const sentencepiece::SentencePieceProcessor& model, const ModelS
           {"merges", merges(model)}};
 }
 
-/// What text is not searched for pieces: marks without text, and what the user of spm_train named.
+/// Marks without text, and user-defined symbols, which are found in the normalized text, behind the blank in front.
 Json added_tokens(const sentencepiece::SentencePieceProcessor& model, const ModelSpec& spec) {
   Json tokens = Json::array();
   for (int id = 0; id < model.GetPieceSize(); ++id) {
@@ -209,24 +228,45 @@ Json added_tokens(const sentencepiece::SentencePieceProcessor& model, const Mode
                         {"single_word", false},
                         {"lstrip", false},
                         {"rstrip", false},
-                        {"normalized", false},
+                        {"normalized", !mark},
                         {"special", mark}});
   }
   return tokens;
 }
 
+std::vector<std::string> symbols_of(const sentencepiece::SentencePieceProcessor& model, const ModelSpec& spec) {
+  std::vector<std::string> symbols;
+  for (int id = 0; id < model.GetPieceSize(); ++id)
+    if (spec.named.at(static_cast<std::size_t>(id))) symbols.push_back(model.IdToPiece(id));
+  return symbols;
+}
+
+Json post_processor(const std::string& bos, int id) {
+  const Json begin{{"SpecialToken", {{"id", bos}, {"type_id", 0}}}};
+  const auto text = [](const char* name, int type) { return Json{{"Sequence", {{"id", name}, {"type_id", type}}}}; };
+  return {{"type", "TemplateProcessing"},
+          {"single", Json::array({begin, text("A", 0)})},
+          {"pair", Json::array({begin, text("A", 0), begin, text("B", 1)})},
+          {"special_tokens", {{bos, {{"id", bos}, {"ids", Json::array({id})}, {"tokens", Json::array({bos})}}}}}};
+}
+
 }  // namespace
 
-std::map<std::string, std::string> sentencepiece_export_files(const std::string& name, const std::string& model) {
+std::map<std::string, std::string> sentencepiece_export_files(const std::string& name, const std::string& model,
+                                                              const Marks& marks) {
   sentencepiece::SentencePieceProcessor processor;
   if (!processor.LoadFromSerializedProto(model).ok())
     throw DataError(name + " is not a SentencePiece model; give the .model file that spm_train wrote");
   Json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
               {"unk_token", processor.IdToPiece(processor.unk_id())},
-              {"eos_token", processor.eos_id() < 0 ? Json(nullptr) : Json(processor.IdToPiece(processor.eos_id()))},
-              {"bos_token", processor.bos_id() < 0 ? Json(nullptr) : Json(processor.IdToPiece(processor.bos_id()))},
+              {"eos_token", processor.IdToPiece(marks.end)},
+              {"bos_token", marks.bos ? Json(processor.IdToPiece(*marks.bos)) : Json(nullptr)},
+              {"add_bos_token", marks.adds_bos},
+              {"add_eos_token", false},
               {"clean_up_tokenization_spaces", false},
               {"trireme_tokenizer", "spm:tokenizer.model"}};
+  // SentencePiece splits the text of a control piece into others.
+  if (marks.splits_specials) config["split_special_tokens"] = true;
   std::map<std::string, std::string> files{{"tokenizer.model", model},
                                            {"tokenizer_config.json", config.dump(2) + "\n"}};
   const ModelSpec spec = read_spec(model);
@@ -243,9 +283,9 @@ std::map<std::string, std::string> sentencepiece_export_files(const std::string&
       {"truncation", nullptr},
       {"padding", nullptr},
       {"added_tokens", added_tokens(processor, spec)},
-      {"normalizer", normalizer(spec)},
+      {"normalizer", normalizer(spec, symbols_of(processor, spec))},
       {"pre_tokenizer", nullptr},
-      {"post_processor", nullptr},
+      {"post_processor", marks.adds_bos ? post_processor(processor.IdToPiece(*marks.bos), *marks.bos) : Json(nullptr)},
       {"decoder", decoder(spec)},
       {"model", spec.type == ModelSpec::Type::bpe ? byte_pairs(processor, spec) : unigram(processor, spec)}};
   files["tokenizer.json"] = json.dump() + "\n";

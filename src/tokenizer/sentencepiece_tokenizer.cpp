@@ -4,6 +4,12 @@
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tokenizer/config_beside.hpp"
 #include "tokenizer/model/vocabulary.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/input_file.hpp"
@@ -16,21 +22,39 @@ using hf::space_piece;  // SentencePiece puts one in front of every text
 /// Those of the largest open vocabularies, a quarter of a million pieces, have 5 MB.
 constexpr std::int64_t largest_model_bytes = std::int64_t{256} << 20;
 
+/// Throws DataError where the contents are those of another kind of tokenizer.
+void refuse_other_kinds(const std::string& contents, const std::string& name, const std::string& path) {
+  constexpr const char* converted =
+      "load its folder with transformers (AutoTokenizer) and save_pretrained, which writes a tokenizer.json for hf:";
+  const std::string_view head = std::string_view(contents).substr(0, 4096);
+  if (contents.starts_with('{')) {
+    const bool tekken = head.find("\"pattern\"") != std::string_view::npos &&
+                        head.find("\"default_vocab_size\"") != std::string_view::npos;
+    if (tekken) throw DataError(fmt::format("{} is a tekken.json of Mistral, which is not read; {}", name, converted));
+    throw DataError(name + " is JSON: a Hugging Face tokenizer; give it as hf:" + path);
+  }
+  // Each line of a tiktoken file is a token in base64, a blank and its rank.
+  const std::string_view line = head.substr(0, head.find('\n'));
+  const std::size_t blank = line.find(' ');
+  const auto base64 = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '+' || c == '/' || c == '=';
+  };
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (blank != std::string_view::npos && blank > 0 && blank % 4 == 0 && blank + 1 < line.size() &&
+      std::ranges::all_of(line.substr(0, blank), base64) && std::ranges::all_of(line.substr(blank + 1), digit))
+    throw DataError(fmt::format("{} is a tiktoken file, which is not read; {}", name, converted));
+}
+
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   explicit SentencePieceTokenizer(const std::string& path) {
     const io::InputFile file(path, "SentencePiece model");
     const std::string model = file.read_whole(largest_model_bytes);
-    if (model.starts_with('{')) {
-      throw DataError(file.name() + " is JSON: a Hugging Face tokenizer; give it as hf:" + path);
-    }
+    refuse_other_kinds(model, file.name(), path);
     if (model.empty() || !processor_.LoadFromSerializedProto(model).ok()) {
       throw DataError(file.name() + " is not a SentencePiece model; give the .model file that spm_train wrote");
     }
-    if (processor_.eos_id() < 0) {
-      throw DataError(file.name() +
-                      " has no end-of-sentence piece, which ends a document; train it without --eos_id=-1");
-    }
+    read_beside(file.name(), read_config_beside(path, {}));
     keeps_white_space_ = !encode("\n").empty();
   }
 
@@ -59,9 +83,51 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::int64_t vocab_size() const override { return processor_.GetPieceSize(); }
-  std::int32_t document_end() const override { return processor_.eos_id(); }
+  std::vector<std::int32_t> document_begin() const override {
+    return adds_bos_ ? std::vector{*bos_} : std::vector<std::int32_t>();
+  }
+  std::int32_t document_end() const override { return end_; }
+  std::optional<std::int32_t> bos_token() const override { return bos_; }
+  std::vector<std::string> warnings() const override { return warnings_; }
 
  private:
+  [[nodiscard]] bool is_piece(const std::string& text) const {
+    const int id = processor_.PieceToId(text);
+    return id != processor_.unk_id() || processor_.IdToPiece(id) == text;
+  }
+
+  /// Takes first and last tokens as transformers 5 does, which puts bos_token in front where add_bos_token is true.
+  void read_beside(const std::string& name, const ConfigBeside& beside) {
+    for (const auto* list : {&beside.listed, &beside.extra})
+      for (const hf::AddedToken& token : *list)
+        if (!is_piece(token.content))
+          throw DataError(fmt::format(
+              "{}: the files beside it add the token \"{}\", which is no piece of the model; give the folder's "
+              "tokenizer.json as hf:, or move the model to a folder of its own to encode text without it",
+              name, token.content));
+    const auto id_of = [&](const char* key, const std::string& text, int own) -> std::optional<std::int32_t> {
+      if (text.empty()) return own < 0 ? std::nullopt : std::optional<std::int32_t>(own);
+      if (is_piece(text)) return processor_.PieceToId(text);
+      throw DataError(fmt::format("{}: {} \"{}\" is no piece of {}", beside.file, key, text, name));
+    };
+    bos_ = id_of("bos_token", beside.bos, processor_.bos_id());
+    const std::optional<std::int32_t> end = id_of("eos_token", beside.eos, processor_.eos_id());
+    if (!end)
+      throw DataError(name + " has no end-of-sentence piece, which ends a document; train it without --eos_id=-1");
+    end_ = *end;
+    const std::string& type = beside.tokenizer_class;
+    adds_bos_ = beside.add_bos.value_or(type.starts_with("CodeLlama")) && bos_;
+    if (!beside.add_bos && (type.starts_with("LlamaTokenizer") || type.starts_with("GemmaTokenizer")))
+      warnings_.push_back(
+          fmt::format("{}: {} without add_bos_token: transformers 4 puts {} before every text, transformers 5 and "
+                      "Trireme nothing; write add_bos_token = true or false, as the model was trained",
+                      beside.file, type, bos_ ? processor_.IdToPiece(*bos_) : "bos_token"));
+  }
+
+  std::optional<std::int32_t> bos_;
+  std::int32_t end_ = 0;
+  bool adds_bos_ = false;
+  std::vector<std::string> warnings_;
   sentencepiece::SentencePieceProcessor processor_;
   bool keeps_white_space_ = false;
 };

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -210,6 +211,98 @@ TEST_F(HuggingFaceTokenizer, TakesTheEndOfADocumentFromTheFilesBesideIt) {
   file["added_tokens"] = {{{"id", 259}, {"content", "</s>"}}, {{"id", 260}, {"content", "<|endoftext|>"}}};
   expect_parts(refusal(file),
                {"does not name the token that ends a document (<|endoftext|>, </s> are among its tokens)"});
+}
+
+/// <unk> 0, </s> 1, a 2, b 3, a blank 4 and <v> 5, of which none is an added token. Expected ids are those of
+/// transformers 5.24 and 4.57.
+json few_letters(const json& added = json::array()) {
+  return {{"added_tokens", added},
+          {"model",
+           {{"type", "BPE"},
+            {"unk_token", "<unk>"},
+            {"vocab", {{"<unk>", 0}, {"</s>", 1}, {"a", 2}, {"b", 3}, {" ", 4}, {"<v>", 5}}},
+            {"merges", json::array()}}}};
+}
+
+TEST_F(HuggingFaceTokenizer, TakesAddedTokensOfTheFilesBesideIt) {
+  const auto ids = [&](const std::string& text, json config, const json& map = nullptr, const json& added = nullptr) {
+    config["eos_token"] = "</s>";
+    write_file(dir_ / "tokenizer_config.json", config.dump());
+    for (const auto& [name, file] : {std::pair("special_tokens_map.json", map), {"added_tokens.json", added}}) {
+      std::filesystem::remove(dir_ / name);
+      if (!file.is_null()) write_file(dir_ / name, file.dump());
+    }
+    return open(few_letters({{{"id", 0}, {"content", "<unk>"}, {"special", true}}}))->encode(text);
+  };
+  const json listed = {{"10", {{"content", "<y>"}}}, {"9", {{"content", "<x>"}, {"lstrip", true}, {"rstrip", true}}}};
+  EXPECT_EQ(ids("a <x> b", {{"added_tokens_decoder", listed}}), (Ids{2, 6, 3})) << "with its flags";
+  EXPECT_EQ(ids("<y><x></s><z>", {{"added_tokens_decoder", listed}, {"additional_special_tokens", {"<z>"}}}),
+            (Ids{7, 6, 1, 8}))
+      << "numbered behind the vocabulary, lists by id first";
+  EXPECT_EQ(ids("<x><y>", {{"extra_special_tokens", {"<x>", "<y>"}}}), (Ids{6, 7}));
+  EXPECT_EQ(ids("a</s>b<v>", json::object()), (Ids{2, 1, 3, 0, 0, 0})) << "eos_token is one token in a text";
+  EXPECT_EQ(ids("<x><y>", json::object(), nullptr, {{"<y>", 6}, {"<x>", 7}}), (Ids{7, 6}));
+  EXPECT_EQ(ids("<y>", json::object(), {{"additional_special_tokens", {"<y>"}}}), Ids{6});
+  EXPECT_EQ(ids("<y>", {{"added_tokens_decoder", json::object()}}, {{"additional_special_tokens", {"<y>"}}}),
+            (Ids{0, 0, 0}))
+      << "special_tokens_map.json counts where there is no added_tokens_decoder";
+  EXPECT_EQ(ids("b", json::object(), {{"eos_token", "a"}}), Ids{3});
+  EXPECT_EQ(open(few_letters())->document_end(), 2) << "special_tokens_map.json goes first";
+}
+
+TEST_F(HuggingFaceTokenizer, WarnsOfNamedTokensThatItLacksAndOfMarksThatDisagree) {
+  write_file(dir_ / "tokenizer_config.json",
+             R"({"eos_token": "</s>", "pad_token": "<p>", "bos_token": "<v>", "add_bos_token": true})");
+  const auto tokenizer = open(few_letters());
+  EXPECT_EQ(tokenizer->vocab_size(), 6);
+  EXPECT_EQ(tokenizer->bos_token(), 5);
+  EXPECT_EQ(tokenizer->document_begin(), Ids{}) << "as transformers 5";
+  ASSERT_EQ(tokenizer->warnings().size(), 2U);
+  expect_parts(tokenizer->warnings()[0], {"lacks the token \"<p>\""});
+  expect_parts(tokenizer->warnings()[1], {"add_bos_token = true", "puts no <v>", "transformers 4"});
+}
+
+TEST_F(HuggingFaceTokenizer, RefusesIdsOfAddedTokensThatThePackageWouldNotGive) {
+  write_file(dir_ / "tokenizer_config.json", R"({"eos_token": "</s>"})");
+  const auto message = [&](const json& added) { return refusal(few_letters(added)); };
+  expect_parts(message({{{"id", 15}, {"content", "<x>"}}}), {"added_tokens gives \"<x>\" the id 15", "give 6"});
+  expect_parts(message({{{"id", 2}, {"content", "<x>"}}}), {"\"<x>\" the id 2"});
+  expect_parts(message({{{"id", 6}, {"content", "<x>"}}, {{"id", 6}, {"content", "<y>"}}}), {"\"<y>\" the id 6"});
+  expect_parts(message({{{"id", 3}, {"content", "a"}}}), {"which model.vocab has as 2"});
+}
+
+/// As tokenizers 0.23 does: all tokens are found before white space is stripped.
+TEST_F(HuggingFaceTokenizer, FindsAddedTokensBeforeItStripsWhiteSpace) {
+  write_file(dir_ / "tokenizer_config.json", R"({"eos_token": "</s>"})");
+  const auto tokenizer = open(few_letters({{{"id", 6}, {"content", "<a>"}, {"rstrip", true}},
+                                           {{"id", 7}, {"content", "  "}},
+                                           {{"id", 8}, {"content", "\t"}, {"rstrip", true}}}));
+  EXPECT_EQ(tokenizer->encode("<a>  b"), (Ids{6, 7, 3}));
+  EXPECT_EQ(tokenizer->encode("\t\tb"), (Ids{8, 8, 3}));
+  EXPECT_EQ(tokenizer->encode("b  <a>    b"), (Ids{3, 7, 6, 7, 7, 3}));
+}
+
+TEST_F(HuggingFaceTokenizer, PutsNoBlankWhereTheBeginningOfTheTextWasRemoved) {
+  write_file(dir_ / "tokenizer_config.json", R"({"eos_token": "</s>"})");
+  json file = sentencepiece_like();
+  file["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}, {"split", false}};
+  file["normalizer"] = {{"type", "Strip"}};
+  EXPECT_EQ(open(file)->encode("a"), Ids{262});
+  EXPECT_EQ(open(file)->encode(" a"), Ids{260});
+  file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "b"}}}, {"content", ""}};
+  EXPECT_EQ(open(file)->encode("ba"), Ids{260});
+  EXPECT_EQ(open(file)->encode("ab"), Ids{262});
+}
+
+TEST_F(HuggingFaceTokenizer, FallsBackToBytesOfTheCharactersForBytes) {
+  json file = byte_level();
+  for (int byte = 0; byte < 256; ++byte)
+    if (byte != 'a') file["model"]["vocab"].erase(hf::utf8(hf::byte_character(static_cast<unsigned char>(byte))));
+  file["model"]["vocab"] = {{"a", 0}, {"<0xC4>", 1}, {"<0xA0>", 2}};
+  file["model"]["merges"] = json::array();
+  file["model"]["byte_fallback"] = true;
+  file["added_tokens"][0]["id"] = 3;
+  EXPECT_EQ(open(file)->encode("a a"), (Ids{0, 1, 2, 0})) << "Ġ is C4 A0";
 }
 
 TEST_F(HuggingFaceTokenizer, NamesFilesThatAreMissingOrNoJson) {

@@ -30,6 +30,37 @@ TEST(ByteTokenizer, ShowsNothingForTheEndAndAMarkForUnknownIds) {
   EXPECT_EQ(tokenizer->decode(Ids{'a', 256, 'b', 257, -1}), "ab\ufffd\ufffd");
 }
 
+/// As transformers 5.24, compared by hand with folders of these files.
+TEST_F(SentencePieceTokenizer, BeginsDocumentsAsTheConfigurationBesideItHasIt) {
+  const TemporaryDirectory dir;
+  const std::string spec = "spm:" + data::test::train_llama_like(dir);
+  EXPECT_EQ(make_tokenizer(spec)->document_begin(), Ids{});
+  EXPECT_EQ(make_tokenizer(spec)->bos_token(), 1);
+  const auto with = [&](const std::string& config) {
+    data::test::write_file(dir / "tokenizer_config.json", config);
+    return make_tokenizer(spec);
+  };
+  const auto begun = with(R"({"add_bos_token": true, "bos_token": {"content": "<s>"}, "eos_token": "</s>"})");
+  EXPECT_EQ(begun->document_begin(), Ids{1});
+  EXPECT_EQ(begun->document_end(), 2);
+  const auto files = export_files(spec);
+  EXPECT_NE(files.at("tokenizer_config.json").find("\"add_bos_token\": true"), std::string::npos);
+  EXPECT_NE(files.at("tokenizer.json").find("TemplateProcessing"), std::string::npos);
+  EXPECT_EQ(with(R"({"add_bos_token": true, "bos_token": "</s>"})")->document_begin(), Ids{2});
+  EXPECT_EQ(with(R"({"add_bos_token": false})")->document_begin(), Ids{});
+  const auto silent = with(R"({"tokenizer_class": "LlamaTokenizer"})");
+  EXPECT_EQ(silent->document_begin(), Ids{});
+  ASSERT_EQ(silent->warnings().size(), 1U);
+  data::test::expect_parts(silent->warnings()[0], {"LlamaTokenizer without add_bos_token", "transformers 4 puts <s>"});
+  const auto message = [&](const std::string& config) {
+    return data::test::error_of(ExitCode::data, [&] { (void)with(config); });
+  };
+  data::test::expect_parts(message(R"({"add_bos_token": "yes"})"), {"tokenizer_config.json", "add_bos_token"});
+  data::test::expect_parts(message(R"({"bos_token": "<begin>"})"), {"bos_token \"<begin>\" is no piece"});
+  data::test::expect_parts(message(R"({"added_tokens_decoder": {"400": {"content": "<|user|>"}}})"),
+                           {"add the token \"<|user|>\"", "hf:"});
+}
+
 TEST(MakeTokenizer, NamesWhatItDoesNotKnow) {
   const auto message = [](const std::string& spec) {
     return data::test::error_of(ExitCode::usage, [&] { (void)make_tokenizer(spec); });

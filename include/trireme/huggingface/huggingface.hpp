@@ -88,6 +88,7 @@ class HfDirectory {
   void open_single();
   void open_indexed();
   [[nodiscard]] const TensorInfo* find(std::string_view name) const;
+  void refuse_wrapped_names(std::string_view embedding) const;
   [[nodiscard]] bool tied_head_equals_embedding(std::string_view embedding_name) const;
   /// The tensor's name in these files for a parameter: some leave out a prefix.
   [[nodiscard]] std::string name_in_files(std::string_view parameter) const;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,16 +29,22 @@ class Tokenizer {
   [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
   /// The ids before every document and prompt: what a post-processor puts there, such as <s>. None for most.
   [[nodiscard]] virtual std::vector<std::int32_t> document_begin() const { return {}; }
+  /// The id that the tokenizer's files name as the beginning of a text, put before documents or not; none for many.
+  [[nodiscard]] virtual std::optional<std::int32_t> bos_token() const { return std::nullopt; }
+  /// Whether transformers puts `document_end` behind a text, as the tokenizer's files have it.
+  [[nodiscard]] virtual bool puts_end() const { return false; }
+  /// Doubts about the tokenizer's files, where other programs may give other ids; to be logged once.
+  [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }
   /// The id that ends every document.
   [[nodiscard]] virtual std::int32_t document_end() const = 0;
 };
 
 /// "bytes": one id per byte, 256 ends a document. "spm:MODEL": a SentencePiece model, whose end-of-sentence id ends a
-/// document. "hf:FILE": a tokenizer.json of Hugging Face, or the directory that holds it, equal token by token to the
-/// `tokenizers` package (byte-level and SentencePiece-like BPE, unigram); the eos_token of the tokenizer_config.json
-/// beside it ends a document. Throws ConfigError for another `spec`, DataError when the file is missing (naming the
-/// nearest), is of another kind, has a component that is not supported (naming its JSON key), or does not tell the end
-/// of a document.
+/// document; add_bos_token, bos_token and eos_token of tokenizer_config.json in its folder count. "hf:FILE": a
+/// tokenizer.json of Hugging Face, or the directory that holds it, equal token by token to the `tokenizers` package
+/// (byte-level and SentencePiece-like BPE, unigram); the eos_token of the tokenizer_config.json beside it ends a
+/// document. Throws ConfigError for another `spec`, DataError when the file is missing (naming the nearest), is of
+/// another kind, has a component that is not supported (naming its JSON key), or does not tell the end of a document.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const std::string& spec);
 
 }  // namespace trireme::tokenizer

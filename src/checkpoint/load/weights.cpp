@@ -55,6 +55,11 @@ Weights Weights::open(const std::string& path) {
        !(list_checkpoints(path).empty() && list_checkpoints(path + "/checkpoints").empty())) ||
       (kind == io::PathKind::nothing && !checkpoints_beside(path).empty()))
     (void)open_manifest_text(path);  // throws: its message lists the checkpoints that there are
+  if (!huggingface::is_huggingface(path) && io::status_of(path + "/adapter_config.json").kind == io::PathKind::file)
+    throw CheckpointError(
+        fmt::format("{}: holds an adapter of PEFT, not a model; merge it into its base model (merge_and_unload, "
+                    "save_pretrained) and give that directory",
+                    path));
   if (!huggingface::is_huggingface(path))
     throw CheckpointError(
         fmt::format("{}: holds no weights: neither config.json (a Hugging Face directory) nor index.h5 (a checkpoint); "

@@ -63,7 +63,9 @@ std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const ModelArguments& argum
         "tokenizer {} has {} ids, but {} was trained with a vocabulary of {}; give the tokenizer that made its "
         "training data by --tokenizer",
         spec, ids, arguments.model, weights.model().vocab_size));
-  if (warns) warn_of_another_tokenizer(arguments, weights, ids);
+  if (!warns) return tokenizer;
+  warn_of_another_tokenizer(arguments, weights, ids);
+  for (const std::string& line : tokenizer->warnings()) log::warning(line);
   return tokenizer;
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/hf/added_tokens.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <unordered_map>
 
 #include "tokenizer/text/utf8.hpp"
 
@@ -52,6 +55,41 @@ std::vector<AddedToken> read_added_tokens(const Node& node) {
   return tokens;
 }
 
+std::vector<AddedToken> numbered(const Node& node, std::vector<AddedToken> in_file,
+                                 const std::vector<AddedToken>& listed, const std::vector<AddedToken>& if_absent,
+                                 const Vocabulary& vocabulary, std::size_t model_tokens) {
+  std::vector<AddedToken> all;
+  std::unordered_map<std::string, std::size_t> places;
+  const auto behind_model = static_cast<std::int64_t>(model_tokens);
+  std::int64_t most = -1;
+  const auto add = [&](AddedToken token, bool replaces) {
+    if (token.content.empty()) return;
+    const auto [place, fresh] = places.emplace(token.content, all.size());
+    const std::int32_t known = id_of(vocabulary, token.content);
+    const std::int64_t next = most >= behind_model ? most + 1 : behind_model;
+    const std::int64_t id = !fresh ? all[place->second].id : known >= 0 ? known : next;
+    if (token.id != no_id && token.id != id) {
+      if (known >= 0)
+        node.refuse(fmt::format("gives \"{}\" the id {}, which model.vocab has as {}", token.content, token.id, known));
+      node.refuse(
+          fmt::format("gives \"{}\" the id {}, to which the tokenizers package and transformers give {}: added tokens "
+                      "are numbered behind those of the model, one after another; save the file again with "
+                      "transformers, which writes the ids that it uses",
+                      token.content, token.id, id));
+    }
+    token.id = static_cast<std::int32_t>(id);
+    most = std::max(most, id);
+    if (fresh)
+      all.push_back(std::move(token));
+    else if (replaces)
+      all[place->second] = std::move(token);
+  };
+  for (AddedToken& token : in_file) add(std::move(token), true);
+  for (const AddedToken& token : listed) add(token, true);
+  for (const AddedToken& token : if_absent) add(token, false);
+  return all;
+}
+
 AddedTokenFinder::AddedTokenFinder(const std::vector<AddedToken>& all, bool normalized,
                                    const std::vector<Normalizer>& normalizers) {
   for (const AddedToken& token : all) {
@@ -91,7 +129,6 @@ void AddedTokenFinder::split(std::string_view text, const std::function<void(std
     if (done < match.begin) between(done, match.begin);
     token(match.token->id);
     done = match.end;
-    from = std::max(from, match.end);
   }
   if (done < text.size()) between(done, text.size());
 }

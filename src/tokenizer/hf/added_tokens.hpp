@@ -9,9 +9,12 @@
 
 #include "tokenizer/hf/normalizer.hpp"
 #include "tokenizer/model/trie.hpp"
+#include "tokenizer/model/vocabulary.hpp"
 #include "tokenizer/text/node.hpp"
 
 namespace trireme::tokenizer::hf {
+
+inline constexpr std::int32_t no_id = -1;
 
 /// An entry of "added_tokens": a text that is one token wherever it stands.
 struct AddedToken {
@@ -26,6 +29,15 @@ struct AddedToken {
 
 /// Throws DataError with the key of what is wrong.
 [[nodiscard]] std::vector<AddedToken> read_added_tokens(const Node& node);
+
+/// `in_file`, the tokens of "added_tokens" at `node`, and those of other files as transformers adds them: `listed`
+/// replace the flags of tokens that are there, `if_absent` do not. Ids are those of the `tokenizers` package: the
+/// vocabulary's, or the next one behind the model's tokens and the added ones. model_tokens: of the model alone. Throws
+/// DataError where tokenizer.json has another id, which the package does not follow.
+[[nodiscard]] std::vector<AddedToken> numbered(const Node& node, std::vector<AddedToken> in_file,
+                                               const std::vector<AddedToken>& listed,
+                                               const std::vector<AddedToken>& if_absent, const Vocabulary& vocabulary,
+                                               std::size_t model_tokens);
 
 /// Finds added tokens in a text: the leftmost, of those the longest.
 class AddedTokenFinder {

@@ -34,6 +34,22 @@ std::string apply(const ByteCharacters&, std::string_view text) {
   return characters;
 }
 
+template <class Step>
+bool removes_first(const Step&, std::string_view) {
+  return false;
+}
+
+bool removes_first(const Strip& strip, std::string_view text) {
+  return strip.left && !text.empty() && is_white_space(code_point_at(text, 0).value);
+}
+
+bool removes_first(const Replace& replace, std::string_view text) {
+  if (!replace.content.empty()) return false;
+  if (!replace.pattern) return text.starts_with(replace.literal);
+  const auto found = replace.pattern->find(text, 0);
+  return found && found->begin == 0 && found->end > 0;
+}
+
 }  // namespace
 
 Replace read_replace(const Node& node) {
@@ -93,8 +109,11 @@ std::string replaced(const Replace& replace, std::string_view text) {
   return result;
 }
 
-std::string_view normalized(const std::vector<Normalizer>& normalizers, std::string_view text, std::string& storage) {
+std::string_view normalized(const std::vector<Normalizer>& normalizers, std::string_view text, std::string& storage,
+                            bool* begins) {
   for (const Normalizer& normalizer : normalizers) {
+    if (begins != nullptr && std::visit([&](const auto& step) { return removes_first(step, text); }, normalizer))
+      *begins = false;
     storage = std::visit([&](const auto& step) { return apply(step, text); }, normalizer);
     text = storage;
   }

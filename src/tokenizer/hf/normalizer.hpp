@@ -42,8 +42,9 @@ using Normalizer = std::variant<Normalize, Prepend, Replace, Strip, LowerCase, B
 [[nodiscard]] Replace read_replace(const Node& node);
 
 [[nodiscard]] std::string replaced(const Replace& replace, std::string_view text);
-/// `text` after all of them: itself or `storage`.
+/// `text` after all of them: itself or `storage`. begins: becomes false where its first characters were removed, so
+/// that the result begins behind them; may be null.
 [[nodiscard]] std::string_view normalized(const std::vector<Normalizer>& normalizers, std::string_view text,
-                                          std::string& storage);
+                                          std::string& storage, bool* begins = nullptr);
 
 }  // namespace trireme::tokenizer::hf

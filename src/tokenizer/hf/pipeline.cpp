@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tokenizer/text/utf8.hpp"
 #include "trireme/base/error.hpp"
 
 namespace trireme::tokenizer::hf {
@@ -21,6 +22,8 @@ std::string model_type(const Node& model) {
 }
 
 Vocabulary read_vocabulary(const Node& model) {
+  if (const std::string type = model_type(model); type != "BPE" && type != "Unigram")
+    model.refuse_type("BPE and Unigram");
   const Node node = model["vocab"];
   const auto& value = node.value();
   Vocabulary vocabulary;
@@ -42,26 +45,29 @@ Vocabulary read_vocabulary(const Node& model) {
   return vocabulary;
 }
 
+bool lacks_byte_characters(const Vocabulary& vocabulary) {
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string character;
+    append_utf8(character, byte_character(static_cast<unsigned char>(byte)));
+    if (!vocabulary.contains(character)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-Pipeline::Pipeline(const Node& file)
-    : added_(read_added_tokens(file["added_tokens"])),
+Pipeline::Pipeline(const Node& file, const std::vector<AddedToken>& listed, const std::vector<AddedToken>& if_absent)
+    : ids_(read_vocabulary(file["model"])),
+      added_(numbered(file["added_tokens"], read_added_tokens(file["added_tokens"]), listed, if_absent, ids_,
+                      file["model"]["vocab"].value().size())),
       normalizers_(read_normalizers(file["normalizer"])),
       in_text_(added_, false, normalizers_),
       in_normalized_(added_, true, normalizers_),
       pre_tokenizers_(read_pre_tokenizers(file["pre_tokenizer"])),
       frame_(read_post_processor(file["post_processor"])),
       decoders_(read_decoders(file["decoder"])) {
-  if (const std::string type = model_type(file["model"]); type != "BPE" && type != "Unigram")
-    file["model"].refuse_type("BPE and Unigram");
-  ids_ = read_vocabulary(file["model"]);
   model_ = std::make_unique<const Model>(read_model(file["model"], ids_, pre_tokenizers_));
-  for (const AddedToken& token : added_) {
-    const auto [known, fresh] = ids_.emplace(token.content, token.id);
-    if (known->second != token.id)
-      file["added_tokens"].refuse(
-          fmt::format("gives \"{}\" the id {}, which model.vocab has as {}", token.content, token.id, known->second));
-  }
+  for (const AddedToken& token : added_) ids_.emplace(token.content, token.id);
   read_texts(file["model"]["vocab"]);
   for (const auto& ids : {frame_.before, frame_.after})
     for (const std::int32_t id : ids)
@@ -71,7 +77,9 @@ Pipeline::Pipeline(const Node& file)
 
 Pipeline::Model Pipeline::read_model(const Node& node, const Vocabulary& vocabulary, PreTokenizers& pre_tokenizers) {
   const bool unigram = model_type(node) == "Unigram";
-  if (pre_tokenizers.bytes && (unigram || Bpe::has_affixes(node))) {
+  // Characters for bytes that are no tokens fall back to tokens of their own UTF-8 bytes.
+  const bool falls_back = node.flag("byte_fallback", false) && lacks_byte_characters(vocabulary);
+  if (pre_tokenizers.bytes && (unigram || falls_back || Bpe::has_affixes(node))) {
     pre_tokenizers.bytes = false;
     pre_tokenizers.steps.emplace_back(BytesToCharacters{});
   }
@@ -126,7 +134,7 @@ std::vector<std::int32_t> Pipeline::encode(std::string_view text) const {
 
 void Pipeline::encode_section(std::string_view section, bool begins, Buffers& buffers,
                               std::vector<std::int32_t>& ids) const {
-  const std::string_view text = normalized(normalizers_, section, buffers.normalized);
+  const std::string_view text = normalized(normalizers_, section, buffers.normalized, &begins);
   in_normalized_.split(
       text, [&](std::int32_t id) { ids.push_back(id); },
       [&](std::size_t begin, std::size_t end) {

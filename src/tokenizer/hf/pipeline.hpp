@@ -25,8 +25,10 @@ namespace trireme::tokenizer::hf {
 /// piece by piece. Equal, token by token, to the `tokenizers` package, whose truncation and padding are left out.
 class Pipeline {
  public:
-  /// `file`: the parsed tokenizer.json. Throws DataError with the key of what is wrong or not supported.
-  explicit Pipeline(const Node& file);
+  /// `file`: the parsed tokenizer.json. listed, if_absent: tokens of files beside it, see `numbered`. Throws DataError
+  /// with the key of what is wrong or not supported.
+  explicit Pipeline(const Node& file, const std::vector<AddedToken>& listed = {},
+                    const std::vector<AddedToken>& if_absent = {});
 
   /// The ids of `text` without those of the post-processor; bytes that are no UTF-8 are read as U+FFFD. Safe from
   /// several threads.
@@ -53,6 +55,7 @@ class Pipeline {
   void encode_section(std::string_view section, bool begins, Buffers& buffers, std::vector<std::int32_t>& ids) const;
   [[nodiscard]] std::unique_ptr<Buffers> take_buffers() const;
 
+  Vocabulary ids_;  ///< added tokens included
   std::vector<AddedToken> added_;
   std::vector<Normalizer> normalizers_;
   AddedTokenFinder in_text_;
@@ -68,7 +71,6 @@ class Pipeline {
     bool special = false;
   };
   std::vector<Token> texts_;  ///< by id
-  Vocabulary ids_;            ///< added tokens included
 
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Buffers>> free_;  ///< of threads that are done

@@ -96,7 +96,10 @@ huggingface::HfWriteOptions export_options(const config::RunConfig& config) {
   if (!config.data.tokenizer.empty()) {
     const auto tokenizer = tokenizer::make_tokenizer(config.data.tokenizer);
     options.eos_token_ids = {tokenizer->document_end()};
-    if (const auto begin = tokenizer->document_begin(); begin.size() == 1) options.bos_token_id = begin.front();
+    if (const auto begin = tokenizer->document_begin(); begin.size() == 1)
+      options.bos_token_id = begin.front();
+    else if (const auto named = tokenizer->bos_token())
+      options.bos_token_id = *named;
   }
   if (config.data.document_end) options.eos_token_ids = {*config.data.document_end};
   options.tokenizer = tokenizer::absolute_spec(config.data.tokenizer);

@@ -32,6 +32,36 @@ std::string open_message(const TemporaryDirectory& directory) {
   return huggingface::message_of<CheckpointError>([&] { (void)huggingface::HfDirectory::open(directory.path()); });
 }
 
+/// safetensors keeps one name of tensors that share memory.
+TEST(HfDirectory, TakesATiedTensorUnderTheNameOfTheHead) {
+  const model::Model model = huggingface::small_model(true);
+  std::vector<huggingface::RawTensor> tensors = huggingface::tensors_of(model);
+  ASSERT_EQ(tensors.front().name, "model.embed_tokens.weight");
+  const std::vector<float> values = tensors.front().values;
+  tensors.front().name = "lm_head.weight";
+  const OneFile files(true, tensors);
+  const huggingface::HfDirectory directory = files.open();
+  directory.check(model);
+  std::vector<float> read(values.size());
+  directory.read_slice(model[{.block = ParamBlock{0}, .index = 0}],
+                       {.begin = 0, .end = static_cast<std::int64_t>(read.size())}, read);
+  EXPECT_EQ(read, values);
+  EXPECT_NE(check_message(false, tensors).find("model.embed_tokens.weight is missing"), std::string::npos);
+}
+
+TEST(HfDirectory, NamesTheProgramWhosePrefixIsBeforeAllNames) {
+  for (const auto& [prefix, program] : {std::pair<std::string, std::string>{"_orig_mod.", "torch.compile"},
+                                        {"module.", "DistributedDataParallel"},
+                                        {"module._orig_mod.", "torch.compile"},
+                                        {"base_model.model.", "merge_and_unload"}}) {
+    std::vector<huggingface::RawTensor> tensors = huggingface::tensors_of(huggingface::small_model(false));
+    for (huggingface::RawTensor& tensor : tensors) tensor.name = prefix + tensor.name;
+    const std::string message = check_message(false, tensors);
+    EXPECT_NE(message.find('"' + prefix + '"'), std::string::npos) << message;
+    EXPECT_NE(message.find(program), std::string::npos) << message;
+  }
+}
+
 TEST(HfDirectory, ReadsTheSlicesThatAShardHolds) {
   for (const bool tied : {false, true}) {
     const model::Model model = huggingface::small_model(tied);
