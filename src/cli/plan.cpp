@@ -75,6 +75,9 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
                   arguments.show != "summary" || arguments.pipeline_rank))
     throw ConfigError("plan: several --ranks give a scaling table; the other options take one number of ranks");
   if (several) {
+    const model::Model whole = model::build(config.model, planner::tensor_part(config, {}, 0));
+    model::check_fp8_skip(whole, whole.part.fp8);
+    model::check_no_decay(whole, config.optimizer.no_decay, config::RunConfig{}.optimizer.no_decay);
     plan_scaling(config, arguments.ranks, arguments.time);
     return 0;
   }

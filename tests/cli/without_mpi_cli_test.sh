@@ -41,6 +41,10 @@ expect_done
 grep -q "^3 ranks: " out.txt || fail "plan --ranks 3,2,4: no reason for 3"
 program plan --machine h100 --ranks 3,5 run.toml
 expect_end 2 "fits none of these ranks" "3 ranks: " "5 ranks: "
+for ranks in 2 2,4; do
+  program plan --machine h100 --ranks "$ranks" run.toml --set 'optimizer.no_decay=["*nrom*"]'
+  expect_end 2 "nrom"
+done
 program plan --machine h100 --ranks 2,4 --search run.toml
 expect_end 2 "several --ranks give a scaling table"
 program plan run.toml --ranks 1 --machine h100
