@@ -128,7 +128,7 @@ function(trireme_build_info)
   endif()
   foreach(pair "libtorch=${Libtorch_VERSION}" ${cuda} "Kokkos=${Kokkos_VERSION}" "MPI=${mpi}" "HDF5=${HDF5_VERSION}"
                "fmt=${fmt_VERSION}" "toml++=${tomlplusplus_VERSION}" "nlohmann-json=${nlohmann_json_VERSION}"
-               "CLI11=${CLI11_VERSION}" "spdlog=${spdlog_VERSION}")
+               "CLI11=${CLI11_VERSION}" "spdlog=${spdlog_VERSION}" "SentencePiece=${SENTENCEPIECE_VERSION}")
     string(REPLACE "=" ";" pair "${pair}")
     list(GET pair 0 name)
     list(GET pair 1 version)

@@ -108,6 +108,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   std::vector<std::int32_t> encode_continuation(std::string_view text) const override { return encode(text); }
   bool encodes_parts() const override { return false; }
   std::string decode(std::span<const std::int32_t> ids) const override { return pipeline_.decode(ids); }
+  std::string piece(std::int32_t id) const override { return pipeline_.piece(id); }
   std::int64_t vocab_size() const override { return pipeline_.vocab_size(); }
   std::vector<std::int32_t> document_begin() const override { return pipeline_.frame().before; }
   std::int32_t document_end() const override { return document_end_; }

@@ -82,6 +82,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     return text;
   }
 
+  std::string piece(std::int32_t id) const override { return processor_.IdToPiece(id); }
   std::int64_t vocab_size() const override { return processor_.GetPieceSize(); }
   std::vector<std::int32_t> document_begin() const override {
     return adds_bos_ ? std::vector{*bos_} : std::vector<std::int32_t>();

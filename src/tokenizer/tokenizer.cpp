@@ -29,6 +29,9 @@ class ByteTokenizer final : public Tokenizer {
     return text;
   }
 
+  std::string piece(std::int32_t id) const override {
+    return id == document_end() ? "" : std::string(1, static_cast<char>(id));
+  }
   std::int64_t vocab_size() const override { return 257; }
   std::int32_t document_end() const override { return 256; }
 };

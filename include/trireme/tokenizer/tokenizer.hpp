@@ -25,6 +25,8 @@ class Tokenizer {
   [[nodiscard]] virtual bool encodes_parts() const { return true; }
   /// The text of `ids`. Marks such as the end of a document have none; ids outside the vocabulary show as unknown.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+  /// The vocabulary's entry for `id` of [0, vocab_size), as the tokenizer's file has it; empty where it has none.
+  [[nodiscard]] virtual std::string piece(std::int32_t id) const = 0;
   /// Number of ids, the end of a document included: the least model.vocab_size.
   [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
   /// The ids before every document and prompt: what a post-processor puts there, such as <s>. None for most.

@@ -38,6 +38,8 @@ class Pipeline {
 
   /// One more than the largest id.
   [[nodiscard]] std::int64_t vocab_size() const { return static_cast<std::int64_t>(texts_.size()); }
+  /// The text of the token `id` of [0, vocab_size), special or not; empty where there is none.
+  [[nodiscard]] const std::string& piece(std::int32_t id) const { return texts_[static_cast<std::size_t>(id)].text; }
   /// The id of a token's text, or -1.
   [[nodiscard]] std::int32_t id(std::string_view token) const;
   [[nodiscard]] const Frame& frame() const { return frame_; }

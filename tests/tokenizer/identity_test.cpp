@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trireme/tokenizer/identity.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "support/temporary_directory.hpp"
+#include "trireme/base/sha256.hpp"
+
+namespace trireme::tokenizer::identity_test {
+namespace {
+
+using trireme::test::TemporaryDirectory;
+
+/// A tokenizer of letters whose JSON is written with `blank` behind each comma.
+std::string write_letters(const TemporaryDirectory& dir, const std::string& name, const std::string& letters,
+                          const std::string& blank = "", const std::string& normalizer = "null") {
+  std::string vocabulary = R"("<e>":0)";
+  int id = 1;
+  for (const char letter : letters)
+    vocabulary += "," + blank + "\"" + std::string(1, letter) + "\":" + std::to_string(id++);
+  std::filesystem::create_directory(dir / name);
+  std::ofstream(dir / (name + "/tokenizer.json"))
+      << R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":)" << normalizer
+      << R"(,"pre_tokenizer":null,"post_processor":null,"decoder":null,"model":{"type":"BPE","unk_token":"<e>","vocab":{)"
+      << vocabulary << R"(},"merges":[]}})";
+  std::ofstream(dir / (name + "/tokenizer_config.json")) << R"({"eos_token": "<e>"})";
+  return "hf:" + (dir / name);
+}
+
+std::string fingerprint_of(const std::string& spec) { return vocabulary_fingerprint(*make_tokenizer(spec)); }
+
+TEST(VocabularyFingerprint, IsThatOfTheIdsAndNotOfTheFile) {
+  const TemporaryDirectory dir;
+  const std::string one = fingerprint_of(write_letters(dir, "a", "abc"));
+  EXPECT_EQ(one, fingerprint_of(write_letters(dir, "b", "abc", "  ")));
+  EXPECT_EQ(one.size(), 64);
+}
+
+TEST(VocabularyFingerprint, ChangesWithAPieceItsIdAndWithHowTextIsEncoded) {
+  const TemporaryDirectory dir;
+  const std::string one = fingerprint_of(write_letters(dir, "a", "abt"));
+  EXPECT_NE(one, fingerprint_of(write_letters(dir, "b", "abd")));
+  EXPECT_NE(one, fingerprint_of(write_letters(dir, "c", "bat")));
+  EXPECT_NE(one, fingerprint_of(write_letters(dir, "d", "abt", "", R"({"type":"Lowercase"})")));
+  EXPECT_NE(one, fingerprint_of("bytes"));
+}
+
+/// The definition of the sidecar, of bytes: each piece behind its length, then the ids of the fixed text.
+TEST(VocabularyFingerprint, BeginsWithThePiecesBehindTheirLengths) {
+  const auto bytes = make_tokenizer("bytes");
+  EXPECT_EQ(bytes->piece('a'), "a");
+  EXPECT_EQ(bytes->piece(256), "");
+  EXPECT_EQ(identity_of("bytes", *bytes).spec, "bytes");
+  EXPECT_EQ(identity_of("bytes", *bytes).library.substr(0, 8), "trireme ");
+}
+
+TEST(VocabularyFingerprint, DoesNotChangeWithVersionsOfTheProgram) {
+  EXPECT_EQ(fingerprint_of("bytes"), "1144dca2b7a761bb71b406d90bfc5231ff43b9531c599cb8f52512e2dcd687f8");
+}
+
+}  // namespace
+}  // namespace trireme::tokenizer::identity_test
