@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -34,6 +35,8 @@ struct TokenizeArguments {
   std::string field;
   std::string response;
   std::string chat;
+  bool plain = false;
+  std::int64_t skip_bad = 0;
   double validation = 0;
   int threads = 0;
 };
@@ -63,8 +66,12 @@ class Progress {
 
 std::string documents(std::int64_t count) { return fmt::format("{} document{}", count, count == 1 ? "" : "s"); }
 
+std::string left_out(std::int64_t count, std::string_view what) {
+  return count == 0 ? "" : fmt::format("; {} {} left out", count, what);
+}
+
 void print_counts(const data::TokenizeCounts& counts, const tokenizer::Tokenizer& tokenizer, double seconds,
-                  bool masked) {
+                  bool of_lines, bool masked) {
   const auto text_bytes = static_cast<double>(counts.text_bytes);
   const std::int64_t all_tokens = counts.tokens + counts.validation_tokens;
   fmt::print("{}: {} {} tokens of {} ({} bytes of text); model.vocab_size must be at least {}\n", counts.tokens_path,
@@ -79,7 +86,8 @@ void print_counts(const data::TokenizeCounts& counts, const tokenizer::Tokenizer
   fmt::print("{:.2f} bytes per token; longest document {} tokens; {} of {} ids occur{}; {:.1f} s, {:.1f} MB/s\n",
              text_bytes / static_cast<double>(std::max<std::int64_t>(all_tokens, 1)), counts.longest_document,
              counts.distinct_ids, tokenizer.vocab_size(),
-             counts.empty_documents == 0 ? "" : fmt::format("; {} lines without text left out", counts.empty_documents),
+             left_out(counts.empty_documents, of_lines ? "lines without text" : "empty files") +
+                 left_out(counts.bad_lines, "lines that cannot be read"),
              seconds, text_bytes / 1e6 / std::max(seconds, 1e-9));
 }
 
@@ -89,9 +97,12 @@ int tokenize(const TokenizeArguments& arguments) {
   for (const std::string& line : tokenizer->warnings()) log::warning(line);
   const auto progress = std::make_shared<Progress>();
   data::TokenizeOptions options;
+  options.spec = arguments.tokenizer;
   options.field = arguments.field;
   options.response = arguments.response;
   options.chat = arguments.chat;
+  options.plain = arguments.plain;
+  options.skip_bad = arguments.skip_bad;
   options.validation = arguments.validation;
   if (arguments.tokenizer != "bytes")
     options.tokenizer_files = io::files_of_model(tokenizer::path_of_spec(arguments.tokenizer));
@@ -101,7 +112,7 @@ int tokenize(const TokenizeArguments& arguments) {
   const data::TokenizeCounts counts = data::tokenize_files(*tokenizer, arguments.inputs, arguments.output, options);
   progress->finish();
   const bool masked = !arguments.response.empty() || !arguments.chat.empty();
-  print_counts(counts, *tokenizer, seconds_since(begin), masked);
+  print_counts(counts, *tokenizer, seconds_since(begin), !arguments.field.empty(), masked);
   return 0;
 }
 
@@ -133,6 +144,16 @@ void add_tokenize(CLI::App& app, Action& chosen) {
       ->check(CLI::IsMember({"chatml", "llama3"}))
       ->needs(field)
       ->excludes(response);
+  command
+      ->add_flag("--plain", arguments->plain, "Files that are JSON are plain text, too, such as those of source code")
+      ->excludes(field);
+  command
+      ->add_option("--skip-bad", arguments->skip_bad,
+                   "Leave out up to so many lines that cannot be read (no JSON object, no such field, a message that "
+                   "--chat has no place for)")
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
+      ->needs(field)
+      ->capture_default_str();
   command
       ->add_option("--validation", arguments->validation,
                    "Share of the documents that goes to OUTPUT-validation instead, such as 0.005")

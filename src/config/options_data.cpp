@@ -138,9 +138,10 @@ std::vector<Option> data_options() {
        print_validation,
        "token files for evaluation: a path, a list of paths, or a table of named sets, each with its own loss")
       .default_is("none");
-  s.choice("format", &Data::format,
-           "format of the token files; auto: Megatron if there is an .idx file, llm.c by its header, else uint16 or "
-           "uint32 by vocab_size");
+  s.choice(
+      "format", &Data::format,
+      "format of the token files; auto: Megatron if there is an .idx file, llm.c by its header, else the sidecar's "
+      "or uint16 or uint32 by vocab_size and a sample of the file");
   s.size("seq_len", &Data::seq_len, largest_length, "sequence length in tokens").required();
   s.flag("shuffle", &Data::shuffle, "shuffle the samples, with a new permutation each epoch");
   s.number("seed", &Data::seed, at_least(0), "random seed of the permutation").default_is("run.seed");
@@ -149,7 +150,8 @@ std::vector<Option> data_options() {
            "token id that ends a document; stored in exports")
       .default_is("the tokenizer's");
   s.flag("document_mask", &Data::document_mask,
-         "mask attention across documents, separated by data.document_end; position ids are not reset");
+         "mask attention across documents, whose ends are read from the sidecar or the Megatron index of a token file, "
+         "else known by data.document_end; position ids are not reset");
   s.path("tokenizer", &Data::tokenizer, "tokenizer of the token files: bytes, spm:PATH or hf:PATH; stored in exports")
       .default_is("none");
   s.number("skip_to", &Data::skip_to, between(0, largest_sample), "skip to this sample of the data order")

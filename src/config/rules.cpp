@@ -49,12 +49,6 @@ Broken document_end_is_in_the_vocabulary(const RunConfig& config) {
                      vocab_size, vocab_size - 1);
 }
 
-Broken masked_documents_have_an_end(const RunConfig& config) {
-  if (!config.data.document_mask || config.data.document_end) return std::nullopt;
-  return "document_mask requires data.document_end; set it to "
-         "the token id that ends a document (256 for tokenizer \"bytes\"; the EOS id of other tokenizers)";
-}
-
 Broken vocabulary_fits_the_format(const RunConfig& config) {
   if (config.data.format != TokenFormat::uint16 || config.model.vocab_size <= 65536) return std::nullopt;
   return fmt::format("uint16 tokens cannot reach model.vocab_size {}; set data.format = \"uint32\"",
@@ -207,7 +201,6 @@ std::vector<Rule> general_rules() {
       {{"mesh.sequence_parallel", "mesh.tensor"}, sequence_parallelism_has_its_axis},
       {{"data.ignore_targets", "model.vocab_size"}, ignored_targets_are_in_the_vocabulary},
       {{"data.document_end", "model.vocab_size"}, document_end_is_in_the_vocabulary},
-      {{"data.document_mask", "data.document_end"}, masked_documents_have_an_end},
       {{"data.format", "model.vocab_size"}, vocabulary_fits_the_format},
       {{"batch.global", "batch.micro"}, micro_divides_global},
       {{"train.steps", "batch.global", "data.seq_len"}, tokens_can_be_counted},

@@ -11,6 +11,7 @@
 #include "trireme/base/error.hpp"
 #include "trireme/base/fault.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/data/document_checks.hpp"
 
 namespace trireme::data {
 namespace {
@@ -37,9 +38,11 @@ const std::vector<config::TokenSource>& sources_of(const config::Data& data, Spl
 
 Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size,
                     std::span<const TokenPlace> places) {
-  return std::make_shared<const std::vector<Dataset>>(
+  auto datasets = std::make_shared<const std::vector<Dataset>>(
       open_datasets(sources_of(data, split), split == Split::train && data.weighted, data.format, data.seq_len,
                     vocab_size, places, split == Split::validation ? FileTail::padded : FileTail::dropped));
+  require_document_ends(data, *datasets);
+  return datasets;
 }
 
 BatchReader::BatchReader(const config::Data& data, Split split, std::int64_t vocab_size, std::uint64_t run_seed,
@@ -52,6 +55,8 @@ BatchReader::BatchReader(Datasets files, const config::Data& data, Split split, 
       sampler_(sampler_sources(*datasets_, data, split), shuffle_seed(data, split, run_seed)),
       shape_(shape),
       seq_len_(data.seq_len),
+      document_mask_(data.document_mask),
+      document_end_(data.document_end),
       ignored_(data.ignore_targets.begin(), data.ignore_targets.end()),
       sample_(static_cast<std::size_t>(data.seq_len + 1)),
       masked_(std::ranges::any_of(*datasets_, &Dataset::masked)),
@@ -79,6 +84,12 @@ void BatchReader::read_row(MicrobatchTokens& microbatch) {
   const Dataset& dataset = (*datasets_)[static_cast<std::size_t>(place.source)];
   dataset.read(place.sample, sample_);
   if (masked_ || padded_) dataset.read_mask(place.sample, mask_);
+  if (document_mask_) {
+    auto& begins = microbatch.document_begins;
+    begins.resize(begins.size() + static_cast<std::size_t>(seq_len_));
+    dataset.read_document_begins(place.sample, sample_, document_end_,
+                                 std::span(begins).last(static_cast<std::size_t>(seq_len_)));
+  }
   microbatch.inputs.insert(microbatch.inputs.end(), sample_.begin(), sample_.end() - 1);
   for (std::size_t i = 0; i < mask_.size(); ++i) {
     const std::int32_t token = sample_[i + 1];
@@ -96,6 +107,7 @@ BatchReader::Ready BatchReader::read_step() {
     MicrobatchTokens& microbatch = batch.microbatches.emplace_back();
     microbatch.inputs.reserve(static_cast<std::size_t>(shape_.micro * seq_len_));
     microbatch.targets.reserve(static_cast<std::size_t>(shape_.micro * seq_len_));
+    if (document_mask_) microbatch.document_begins.reserve(static_cast<std::size_t>(shape_.micro * seq_len_));
     sampler_.skip(shape_.dp_rank * shape_.micro);
     for (std::int64_t row = 0; row < shape_.micro; ++row) read_row(microbatch);
     sampler_.skip((shape_.dp_size - 1 - shape_.dp_rank) * shape_.micro);
@@ -150,7 +162,8 @@ std::int64_t BatchReader::samples() const noexcept {
 
 Bytes BatchReader::buffer_bytes() const noexcept {
   const std::int64_t tokens = shape_.accumulation * shape_.micro * seq_len_;
-  return {(static_cast<std::int64_t>(prefetch_) + 1) * tokens * 2 * static_cast<std::int64_t>(sizeof(std::int32_t))};
+  const std::int64_t values = tokens * (document_mask_ ? 3 : 2);
+  return {(static_cast<std::int64_t>(prefetch_) + 1) * values * static_cast<std::int64_t>(sizeof(std::int32_t))};
 }
 
 }  // namespace trireme::data

@@ -78,6 +78,25 @@ void Dataset::read_mask(std::int64_t sample, std::span<std::uint8_t> out) const 
   std::ranges::fill(out.subspan(held), std::uint8_t{0});
 }
 
+void Dataset::read_document_begins(std::int64_t sample, std::span<const std::int32_t> tokens,
+                                   std::optional<std::int64_t> document_end, std::span<std::int32_t> out) const {
+  invariant(static_cast<std::int64_t>(out.size()) == seq_len_ && tokens.size() == out.size() + 1,
+            "a sample has seq_len inputs");
+  const Place place = place_of(sample);
+  if (place.file.has_document_ends()) {
+    const auto held = static_cast<std::size_t>(std::min(seq_len_, place.file.tokens() - place.first));
+    place.file.read_document_begins(place.first, out.first(held));
+    std::ranges::fill(out.subspan(held), static_cast<std::int32_t>(held));  // padding
+    return;
+  }
+  invariant(document_end.has_value(), "documents have an end");
+  std::int32_t begin = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = begin;
+    if (tokens[i] == *document_end) begin = static_cast<std::int32_t>(i) + 1;
+  }
+}
+
 std::vector<Dataset> open_datasets(const std::vector<config::TokenSource>& sources, bool weighted,
                                    config::TokenFormat format, std::int64_t seq_len, std::int64_t vocab_size,
                                    std::span<const TokenPlace> places, FileTail tail) {

@@ -160,6 +160,10 @@ MegatronIndex check_megatron_index(const std::string& path, std::int64_t bin_byt
   return index;
 }
 
+MegatronIndexPlaces places_of(const MegatronIndex& index) {
+  return {.offsets = header_bytes + 4 * index.sequences, .document_starts = header_bytes + 12 * index.sequences};
+}
+
 std::vector<char> megatron_index_bytes(TokenType type, std::span<const std::int32_t> lengths,
                                        std::span<const std::int64_t> document_starts) {
   std::vector<char> bytes(magic.begin(), magic.end());

@@ -22,6 +22,13 @@ struct MegatronIndex {
   std::int64_t empty_sequences = 0;
 };
 
+/// Byte offsets of the arrays of an index.
+struct MegatronIndexPlaces {
+  std::int64_t offsets;          ///< int64[S]
+  std::int64_t document_starts;  ///< int64[D]
+};
+[[nodiscard]] MegatronIndexPlaces places_of(const MegatronIndex& index);
+
 /// Reads and checks `path` against the `.bin` of `bin_bytes` bytes: magic, version, type, sizes, lengths, offsets one
 /// after the other, document starts. Throws DataError naming the file and what is wrong. Memory does not grow with the
 /// index.

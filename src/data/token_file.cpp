@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/io/try_again.hpp"
+#include "data/document_ends.hpp"
 #include "data/fingerprint.hpp"
 #include "data/megatron_index.hpp"
 #include "data/text/check.hpp"
@@ -134,8 +135,10 @@ std::string mask_path(const std::string& path) { return path + ".mask"; }
 TokenPlace find_token_file(const std::string& path, TokenFormat format) {
   const std::string tokens = token_path(path, format);
   const bool may_be_indexed = format == TokenFormat::megatron || format == TokenFormat::automatic;
-  return {
-      .path = tokens, .indexed = may_be_indexed && exists(index_beside(tokens)), .masked = exists(mask_path(tokens))};
+  return {.path = tokens,
+          .indexed = may_be_indexed && exists(index_beside(tokens)),
+          .masked = exists(mask_path(tokens)),
+          .described = exists(sidecar_path(tokens))};
 }
 
 std::vector<std::string> paths_of(const TokenPlace& place) {
@@ -147,6 +150,7 @@ std::vector<std::string> paths_of(const TokenPlace& place) {
 
 TokenFile::TokenFile(const TokenPlace& place, TokenFormat format, std::int64_t vocab_size)
     : file_(place.path, "token file"), format_(format), vocab_size_(vocab_size) {
+  if (place.described) sidecar_ = read_sidecar(place.path);
   const bool indexed = format == TokenFormat::megatron || place.indexed;
   if (!indexed && file_.size() == 0) {
     throw DataError(file_.name() + " is empty; was the tokenizer stopped? Make it again with `trireme tokenize`");
@@ -156,11 +160,47 @@ TokenFile::TokenFile(const TokenPlace& place, TokenFormat format, std::int64_t v
   } else if (format == TokenFormat::llmc || (format == TokenFormat::automatic && is_llmc(first_words(file_)[0]))) {
     open_llmc();
   } else if (format == TokenFormat::automatic) {
-    open_raw(raw_token_type(vocab_size));
+    open_raw(sidecar_ ? (sidecar_->dtype == "uint16" ? TokenType::uint16 : TokenType::uint32)
+                      : raw_token_type(vocab_size));
   } else {
     open_raw(format == TokenFormat::uint16 ? TokenType::uint16 : TokenType::uint32);
   }
   if (place.masked) open_mask();
+  if (sidecar_) open_ends();
+}
+
+TokenFile::TokenFile(TokenFile&&) noexcept = default;
+TokenFile& TokenFile::operator=(TokenFile&&) noexcept = default;
+TokenFile::~TokenFile() = default;
+
+/// Compares the sizes of all that the sidecar describes.
+void TokenFile::open_ends() {
+  const auto refuse = [&](const std::string& what) {
+    throw DataError(
+        fmt::format("{}: its sidecar {} {}: they do not belong together; tokenize again, or remove the .meta "
+                    "and .ends files of other tokens",
+                    file_.name(), sidecar_path(file_.path()), what));
+  };
+  if (sidecar_->tokens != tokens_)
+    refuse(fmt::format("counts {} tokens, the file holds {}", sidecar_->tokens, tokens_));
+  if (const std::int64_t bytes = sidecar_->dtype == "uint16" ? 2 : 4; bytes != size_of(type_))
+    refuse(fmt::format("has tokens of {}, the file is read as {}", sidecar_->dtype, to_text(type_)));
+  if (!sidecar_->mask_xxh3.empty() && !mask_)
+    refuse(fmt::format("was written with a mask of targets, {}, which is missing", mask_path(file_.path())));
+  auto ends = open_ends_file(ends_path(file_.path()), sidecar_->documents);
+  std::int64_t last = 0;
+  if (ends->documents() > 0) ends->read(ends->documents() - 1, std::span(&last, 1));
+  if (last != tokens_)
+    refuse(fmt::format("has document ends, {}, whose last document ends at token {} of {}", ends_path(file_.path()),
+                       last, tokens_));
+  if (ends_) check_same_ends(file_.path(), *ends, *ends_);
+  ends_ = std::move(ends);
+}
+
+void TokenFile::read_document_begins(std::int64_t first, std::span<std::int32_t> out) const {
+  invariant(ends_ && first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_,
+            "documents are read within their file");
+  ends_->begins(first, out);
 }
 
 void TokenFile::open_mask() {
@@ -200,6 +240,7 @@ void TokenFile::open_megatron(bool indexed) {
   format_ = TokenFormat::megatron;
   type_ = index.type;
   tokens_ = index.tokens;
+  ends_ = open_index_ends(index_path, index);
 }
 
 void TokenFile::open_llmc() {
@@ -234,12 +275,46 @@ void TokenFile::open_llmc() {
   if (tokens_ == 0) throw DataError(file_.name() + " holds no tokens: its header declares 0; make it again");
 }
 
+/// The type of the tokens in a raw file by a sample of it, where the vocabulary says `type`: where all words of twice
+/// or four times the width hold ids of `type` (the rest of each is zero), the tokens are that wide.
+TokenType sampled_type(const io::InputFile& file, TokenType type) {
+  constexpr std::int64_t block_bytes = 16384, least_bytes = 64;
+  std::array<std::uint64_t, block_bytes / 8> words;
+  std::uint64_t all = 0;  ///< bits set in any word of 8 bytes
+  if (file.size() < least_bytes) return type;
+  const std::int64_t blocks = file.size() > 3 * block_bytes ? 3 : 1;
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::int64_t whole = file.size() / 8 * 8;
+    const std::int64_t bytes = std::min(block_bytes, whole);
+    const std::int64_t offset = blocks == 1 ? 0 : (whole - bytes) / 2 / 8 * 8 * i;
+    file.read_at(offset, std::as_writable_bytes(std::span(words)).first(static_cast<std::size_t>(bytes)));
+    for (std::int64_t word = 0; word < bytes / 8; ++word) all |= words[static_cast<std::size_t>(word)];
+  }
+  const std::uint64_t id_bits = type == TokenType::uint16 ? 0xffff : 0xffff'ffff;
+  if (all == 0) return type;
+  if ((all & ~id_bits) == 0 && file.size() % 8 == 0) return TokenType::int64;
+  if (type == TokenType::uint16 && (all & 0xffff'0000'ffff'0000) == 0 && file.size() % 4 == 0) return TokenType::uint32;
+  return type;
+}
+
 void TokenFile::open_raw(TokenType type) {
   if (format_ == TokenFormat::automatic) {
     refuse_text(file_);
     if (first_words(file_)[0] == 0x4d554e93) {  // "\x93NUM"
       throw DataError(file_.name() + " is a NumPy .npy file; write the bare tokens with array.tofile() instead");
     }
+    if (!sidecar_)
+      if (const TokenType found = sampled_type(file_, type); found != type) {
+        if (found == TokenType::int64)
+          throw DataError(
+              fmt::format("{} holds tokens of 8 bytes: in a sample of it only the first {} of each 8 bytes are not "
+                          "zero; write them "
+                          "as {}, as with Python's numpy.fromfile(FILE, \"<i8\").astype(\"<u{}\").tofile(OUT)",
+                          file_.name(), size_of(type), to_text(type), size_of(type)));
+        log::info(fmt::format("{} is read as {}, not {} by its vocabulary: all other bytes of a sample are zero",
+                              file_.name(), to_text(found), to_text(type)));
+        type = found;
+      }
     format_ = type == TokenType::uint16 ? TokenFormat::uint16 : TokenFormat::uint32;
   }
   type_ = type;

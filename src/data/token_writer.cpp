@@ -40,7 +40,7 @@ const std::string& with_its_directory(const std::string& path) {
 
 /// Narrows tokens to what the file stores and writes them.
 template <class Stored>
-void write_as(io::AtomicFile& file, std::span<const std::int32_t> tokens) {
+void write_as(HashedFile& file, std::span<const std::int32_t> tokens) {
   std::array<Stored, 4096> stored;
   while (!tokens.empty()) {
     const auto part = tokens.first(std::min(tokens.size(), stored.size()));
@@ -56,13 +56,15 @@ TokenWriter::TokenWriter(const std::string& output, std::int64_t vocab_size, boo
     : vocab_size_(vocab_size),
       type_(is_index(output) ? megatron_token_type(vocab_size) : raw_token_type(vocab_size)),
       index_path_(is_index(output) ? std::optional(output) : std::nullopt),
-      tokens_file_(with_its_directory(tokens_path(output))) {
+      tokens_file_(with_its_directory(tokens_path(output))),
+      ends_(ends_path(tokens_file_.path())) {
   if (masked) mask_.emplace(mask_path(tokens_file_.path()));
 }
 
 void TokenWriter::append(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> counts) {
   invariant(!mask_ || counts.size() == tokens.size(), "a mask has a byte for each token");
   if (mask_) mask_->write({reinterpret_cast<const char*>(counts.data()), counts.size()});
+  targets_ += mask_ ? std::ranges::count(counts, 1) : static_cast<std::int64_t>(tokens.size());
   for (const std::int32_t token : tokens)
     invariant(token >= 0 && token < vocab_size_, "a token lies within the vocabulary");
   while (!tokens.empty()) {
@@ -85,36 +87,59 @@ void TokenWriter::end_sequence() {
   sequence_tokens_ = 0;
 }
 
-void TokenWriter::end_document() {
+void TokenWriter::end_document(std::int64_t text_bytes) {
   const bool has_sequence = static_cast<std::int64_t>(lengths_.size()) > document_starts_.back();
   if (sequence_tokens_ > 0 || !has_sequence) end_sequence();
   document_starts_.push_back(static_cast<std::int64_t>(lengths_.size()));
+  text_bytes_ += text_bytes;
+  ++documents_;
+  const std::array<std::int64_t, 2> end = {tokens_, text_bytes_};
+  ends_.write({reinterpret_cast<const char*>(end.data()), sizeof(end)});
+}
+
+/// Removes a file of older tokens.
+void TokenWriter::remove_old(const std::string& path) const {
+  std::error_code error;
+  std::filesystem::remove(path, error);
+  if (error)
+    throw WriteError(fmt::format("cannot remove {}, which belongs to older tokens: {}", path, error.message()));
 }
 
 /// Before the tokens: a kill in between leaves tokens whose mask does not fit them.
 void TokenWriter::publish_mask() {
-  if (mask_) {
-    mask_->close();
-    mask_->publish();
-    return;
-  }
-  const std::string old = mask_path(tokens_file_.path());
-  std::error_code error;
-  std::filesystem::remove(old, error);
-  if (error) throw WriteError(fmt::format("cannot remove {}, the mask of the tokens before: {}", old, error.message()));
+  if (!mask_) return remove_old(mask_path(tokens_file_.path()));
+  mask_->file().close();
+  mask_->file().publish();
 }
 
-void TokenWriter::finish() {
+void TokenWriter::finish(Sidecar origin) {
   if (sequence_tokens_ > 0) end_document();
-  tokens_file_.close();
+  tokens_file_.file().close();
+  ends_.file().close();
+  std::optional<io::AtomicFile> index;
+  if (index_path_) {
+    index.emplace(*index_path_);
+    index->write(megatron_index_bytes(type_, lengths_, document_starts_));
+    index->close();
+  }
+  origin.dtype = type_ == TokenType::uint16 ? "uint16" : "uint32";
+  origin.tokens = tokens_;
+  origin.documents = documents_;
+  origin.targets = targets_;
+  origin.text_bytes = text_bytes_;
+  origin.tokens_xxh3 = tokens_file_.xxh3();
+  origin.ends_xxh3 = ends_.xxh3();
+  origin.mask_xxh3 = mask_ ? mask_->xxh3() : "";
+  io::AtomicFile sidecar(sidecar_path(tokens_file_.path()));
+  sidecar.write(to_json(origin));
+  sidecar.close();
+  // A kill in between leaves tokens without a sidecar, or an index that does not fit its .bin, which reading refuses.
+  remove_old(sidecar.path());
   publish_mask();
-  if (!index_path_) return tokens_file_.publish();
-  io::AtomicFile index(*index_path_);
-  index.write(megatron_index_bytes(type_, lengths_, document_starts_));
-  index.close();
-  // A kill in between leaves an index that does not fit its .bin, which reading refuses.
-  tokens_file_.publish();
-  index.publish();
+  ends_.file().publish();
+  tokens_file_.file().publish();
+  if (index) index->publish();
+  sidecar.publish();
 }
 
 }  // namespace trireme::data

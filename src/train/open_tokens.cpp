@@ -6,16 +6,18 @@
 #include <vector>
 
 #include "trireme/mpi/broadcast.hpp"
+#include "trireme/mpi/together.hpp"
 
 namespace trireme::train {
 namespace {
 
-/// A line for each: two digits and the path, which ends with a zero byte, as it may hold anything else.
+/// A line for each: three digits and the path, which ends with a zero byte, as it may hold anything else.
 std::string encode(const std::vector<data::TokenPlace>& places) {
   std::string text;
   for (const data::TokenPlace& place : places) {
     text += place.indexed ? '1' : '0';
     text += place.masked ? '1' : '0';
+    text += place.described ? '1' : '0';
     text += place.path + '\0';
   }
   return text;
@@ -25,7 +27,8 @@ std::vector<data::TokenPlace> decode(const std::string& text) {
   std::vector<data::TokenPlace> places;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line, '\0');)
-    places.push_back({.path = line.substr(2), .indexed = line[0] == '1', .masked = line[1] == '1'});
+    places.push_back(
+        {.path = line.substr(3), .indexed = line[0] == '1', .masked = line[1] == '1', .described = line[2] == '1'});
   return places;
 }
 
@@ -34,11 +37,15 @@ std::vector<data::TokenPlace> decode(const std::string& text) {
 data::Datasets open_tokens(const mpi::Communicator& world, const config::Data& data, data::Split split,
                            std::int64_t vocab_size) {
   std::vector<data::TokenPlace> places;
-  if (world.rank() == 0)
+  mpi::together(world, [&] {
+    if (world.rank() != 0) return;
     for (const config::TokenSource& source : data::sources_of(data, split))
       places.push_back(data::find_token_file(source.path, data.format));
+  });
   places = decode(mpi::broadcast_text(world, encode(places)));
-  return data::open_split(data, split, vocab_size, places);
+  data::Datasets datasets;
+  mpi::together(world, [&] { datasets = data::open_split(data, split, vocab_size, places); });
+  return datasets;
 }
 
 }  // namespace trireme::train

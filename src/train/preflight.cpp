@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,12 +24,14 @@
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
 #include "trireme/data/dataset.hpp"
+#include "trireme/data/document_checks.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/model/no_decay.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/pipeline.hpp"
 #include "trireme/planner/time/predict.hpp"
 #include "trireme/supervise/start_signals.hpp"
+#include "trireme/tokenizer/identity.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 #include "trireme/train/save/checkpointing.hpp"
 #include "trireme/train/save/output_directory.hpp"
@@ -64,25 +67,57 @@ void check_tokens(const std::vector<data::Dataset>& datasets, const std::string&
     }
 }
 
+/// Throws DataError when the sidecar of a file has another tokenizer than data.tokenizer.
+void check_tokenizer(const std::vector<data::Dataset>& datasets, const std::string& spec,
+                     const tokenizer::Tokenizer& tokenizer) {
+  std::string fingerprint;  // computed where a file has one to compare
+  for (const data::Dataset& dataset : datasets)
+    for (const data::TokenFile& file : dataset.files()) {
+      if (!file.sidecar()) continue;
+      if (fingerprint.empty()) fingerprint = tokenizer::vocabulary_fingerprint(tokenizer);
+      const tokenizer::Identity& made = file.sidecar()->tokenizer;
+      if (made.fingerprint == fingerprint) continue;
+      throw DataError(fmt::format(
+          "token file {} was tokenized with {} (fingerprint {:.12}), but data.tokenizer is {} (fingerprint {:.12}); "
+          "set data.tokenizer to the file's, or tokenize again",
+          file.path(), made.spec, made.fingerprint, spec, fingerprint));
+    }
+}
+
 void check_data(const config::RunConfig& config) {
   const config::Data& data = config.data;
   std::int64_t ids = std::numeric_limits<std::int64_t>::max();
-  if (!data.tokenizer.empty()) ids = tokenizer::make_tokenizer(data.tokenizer)->vocab_size();
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  if (!data.tokenizer.empty()) {
+    tokenizer = tokenizer::make_tokenizer(data.tokenizer);
+    ids = tokenizer->vocab_size();
+  }
   const auto train = data::open_datasets(data.train, data.weighted, data.format, data.seq_len, config.model.vocab_size);
   if (config.device.cuda_graphs && std::ranges::any_of(train, &data::Dataset::masked))
     throw ConfigError(
         "device.cuda_graphs replays a captured step, but a mask of targets lies beside data.train (made by `tokenize "
         "--response` or `--chat`), so that the loss scale varies per step; set device.cuda_graphs = false");
-  check_tokens(train, data.tokenizer, ids);
+  const auto check = [&](const std::vector<data::Dataset>& datasets) {
+    data::require_document_ends(data, datasets);
+    check_tokens(datasets, data.tokenizer, ids);
+    if (tokenizer) check_tokenizer(datasets, data.tokenizer, *tokenizer);
+    if (data.document_mask) data::warn_of_document_ends(datasets, data.document_end);
+  };
+  check(train);
   if (config.train.eval_every > 0)
-    check_tokens(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size, {},
-                                     data::FileTail::padded),
-                 data.tokenizer, ids);
+    check(data::open_datasets(data.validation, false, data.format, data.seq_len, config.model.vocab_size, {},
+                              data::FileTail::padded));
+}
+
+/// The default of data.document_end where masks need it.
+void take_document_end(config::Data& data) {
+  if (!data.document_mask || data.document_end || data.tokenizer.empty()) return;
+  data.document_end = tokenizer::make_tokenizer(data.tokenizer)->document_end();
 }
 
 /// Batches that are read ahead lie in host memory, whatever computes.
 void check_prefetch(const config::RunConfig& config, const config::Resolved& mesh) {
-  constexpr double bytes_per_token = 8;  // an input and a target
+  const double bytes_per_token = config.data.document_mask ? 12 : 8;  // input, target, begin of the document
   const double tokens = static_cast<double>(mesh.accumulation) * static_cast<double>(config.batch.micro) *
                         static_cast<double>(config.data.seq_len);
   const double bytes = static_cast<double>(config.data.prefetch_batches + 1) * tokens * bytes_per_token;
@@ -151,6 +186,7 @@ planner::Machine machine_of_rank(bool gpu) {
 std::string preflight(config::RunConfig config, int ranks, int node_ranks) {
   config::require_trainable(config);
   check_device(config.device);
+  take_document_end(config.data);
   const config::Resolved mesh = config::resolve(config, ranks);
   config::RunConfig complete = checkpoint::complete_model(config);
   config::require_trainable(complete);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Responses alone count: from JSON lines to masks, from masks to targets.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 
 #include "data/files.hpp"
+#include "data/text/conversation.hpp"
 #include "trireme/data/batch_reader.hpp"
 #include "trireme/data/token_file.hpp"
 #include "trireme/data/tokenize.hpp"
@@ -13,6 +16,7 @@
 namespace trireme::data::loss_mask_test {
 namespace {
 
+using test::error_of;
 using test::TemporaryDirectory;
 using testing::HasSubstr;
 
@@ -103,12 +107,182 @@ TEST(LossMask, CountsTheAssistantsMessages) {
   options.chat = "chatml";
   (void)tokenize_files(*tokenizer::make_tokenizer(write_chat_tokenizer(dir)), {dir / "a.jsonl"}, dir / "out.bin",
                        options);
-  // <|im_start|> u s e r \n a <|im_end|> \n, then "assistant" \n ab <|im_end|> \n, then the user's b, then the end.
+  // <|im_start|> u s e r \n a <|im_end|> \n, then "assistant" \n ab <|im_end|> \n, then the user's b, which ends it.
   EXPECT_EQ(test::file_bytes(dir / "out.bin"),
             test::stored<std::uint16_t>(std::vector<std::int32_t>{12, 7, 3, 8, 9, 10, 1, 13, 10,                     //
                                                                   12, 1, 3, 3, 4, 3,  5, 1,  6,  5, 10, 11, 13, 10,  //
-                                                                  12, 7, 3, 8, 9, 10, 2, 13, 10, 13}));
-  EXPECT_EQ(mask_of(dir / "out.bin"), std::string(9, '0') + std::string(11, '0') + "110" + std::string(10, '0'));
+                                                                  12, 7, 3, 8, 9, 10, 2, 13, 10}));
+  EXPECT_EQ(mask_of(dir / "out.bin"), std::string(9, '0') + std::string(11, '0') + "110" + std::string(9, '0'));
+}
+
+/// Tokenizes a chat of one line with `write_chat_tokenizer`, whose end of a document is <|im_end|>; the ids.
+std::vector<std::int32_t> ids_of_chat(const TemporaryDirectory& dir, const std::string& line, TokenizeOptions options) {
+  test::write_file(dir / "a.jsonl", line + "\n");
+  const auto tokenizer = tokenizer::make_tokenizer(write_chat_tokenizer(dir));
+  (void)tokenize_files(*tokenizer, {dir / "a.jsonl"}, dir / "out.bin", options);
+  const TokenFile file(dir / "out.bin", config::TokenFormat::automatic, tokenizer->vocab_size());
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(file.tokens()));
+  file.read(0, ids);
+  std::filesystem::remove_all(dir / "chat");
+  return ids;
+}
+
+TEST(LossMask, ADocumentThatEndsItselfGetsNoSecondEnd) {
+  const TemporaryDirectory dir;
+  const auto ends = [&](const std::string& response) {
+    const auto ids = ids_of_chat(dir, "{\"prompt\": \"s\", \"response\": \"" + response + "\"}", answers_of());
+    return std::vector(ids.begin() + 1, ids.end());
+  };
+  using Ids = std::vector<std::int32_t>;
+  EXPECT_EQ(ends("t"), (Ids{5, 13}));
+  EXPECT_EQ(ends("t<|im_end|>"), (Ids{5, 13}));
+  EXPECT_EQ(ends("t<|im_end|>\\n"), (Ids{5, 13, 10}));
+  EXPECT_EQ(mask_of(dir / "out.bin"), "0111");
+  EXPECT_EQ(ends("<|im_end|>t"), (Ids{13, 5, 13}));
+  TokenizeOptions text;
+  text.field = "t";
+  EXPECT_EQ(ids_of_chat(dir, R"({"t": "ab<|im_end|>\n"})", text), (Ids{11, 13, 10}));
+}
+
+TEST(LossMask, RefusesWhatAChatFormatWouldDrop) {
+  const TemporaryDirectory dir;
+  TokenizeOptions options;
+  options.field = "messages";
+  options.chat = "chatml";
+  const auto tokenizer = tokenizer::make_tokenizer(write_chat_tokenizer(dir));
+  const auto refusal = [&](const std::string& line) {
+    test::write_file(dir / "a.jsonl", line + "\n");
+    return error_of(ExitCode::data,
+                    [&] { (void)tokenize_files(*tokenizer, {dir / "a.jsonl"}, dir / "out.bin", options); });
+  };
+  const auto of_message = [&](const std::string& message) {
+    return refusal(R"({"messages": [{"role": "user", "content": "a"}, )" + message + "]}");
+  };
+  for (const auto& [message, said] :
+       {std::pair{R"({"role": "assistant", "content": "", "tool_calls": [{"id": 1}]})", "\"tool_calls\""},
+        std::pair{R"({"role": "assistant", "content": "b", "reasoning_content": "t"})", "\"reasoning_content\""},
+        std::pair{R"({"role": "tool", "content": "b"})", "the role \"tool\""},
+        std::pair{R"({"role": "gpt", "content": "b"})", "gpt or model to assistant"},
+        std::pair{R"({"role": "Assistant", "content": "b"})", "the role \"Assistant\""},
+        std::pair{R"({"role": "assistant", "content": "b", "weight": 0.5})", "it takes 0 and 1"},
+        std::pair{R"({"role": "user", "content": "b", "train": true})", "of role user is to be trained on"}})
+    EXPECT_THAT(of_message(message), testing::AllOf(HasSubstr("a.jsonl, line 1: "), HasSubstr(said)));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "assistant", "content": "b"}], "tools": [{"type": "function"}]})"),
+              HasSubstr("no place for \"tools\""));
+  EXPECT_THAT(of_message(R"({"role": "assistant", "content": "b", "weight": 0})"), HasSubstr("no token counts"));
+  EXPECT_THAT(of_message(R"({"role": "assistant", "content": "b", "train": false})"), HasSubstr("no token counts"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": "b"}]})"), HasSubstr("no token counts"));
+  test::write_file(
+      dir / "a.jsonl",
+      R"({"tools": [], "messages": [{"role": "assistant", "content": "b", "tool_calls": null, "weight": 1}]})");
+  EXPECT_EQ(tokenize_files(*tokenizer, {dir / "a.jsonl"}, dir / "out.bin", options).counted_tokens, 2);
+}
+
+TEST(LossMask, LinesThatAreLeftOutAreCountedAndListed) {
+  const TemporaryDirectory dir;
+  TokenizeOptions options = answers_of();
+  options.skip_bad = 4;
+  options.threads = 2;
+  test::write_file(dir / "a.jsonl",
+                   "{\"prompt\": \"a\", \"response\": \"b\"}\noops\n{\"prompt\": \"a\"}\n{\"prompt\": \"a\", "
+                   "\"response\": \"x\ty\"}\n[]\n{\"prompt\": \"c\", \"response\": \"d\"}\n");
+  const auto tokenizer = tokenizer::make_tokenizer("bytes");
+  const test::Warnings warned;
+  const TokenizeCounts counts = tokenize_files(*tokenizer, {dir / "a.jsonl"}, dir / "out.bin", options);
+  EXPECT_EQ(counts.bad_lines, 4);
+  EXPECT_EQ(counts.documents, 2);
+  ASSERT_EQ(warned.lines.size(), 1);
+  EXPECT_THAT(warned.lines[0],
+              testing::AllOf(HasSubstr("4 lines cannot be read and are left out"),
+                             HasSubstr("line 2: it is not a JSON"), HasSubstr("line 3: there is no field \"response\""),
+                             HasSubstr("line 4: it is a JSON object with a mistake at byte 31: invalid string: control "
+                                       "character U+0009 (HT) must be escaped"),
+                             testing::Not(HasSubstr("line 5"))));
+  EXPECT_THAT(test::file_bytes(dir / "out.bin.meta"), HasSubstr("\"skipped_lines\": 4"));
+  options.skip_bad = 3;
+  EXPECT_THAT(
+      error_of(ExitCode::data, [&] { (void)tokenize_files(*tokenizer, {dir / "a.jsonl"}, dir / "out.bin", options); }),
+      testing::AllOf(HasSubstr("line 5"), HasSubstr("one more than --skip-bad 3")));
+  options.skip_bad = 0;
+  EXPECT_THAT(
+      error_of(ExitCode::data, [&] { (void)tokenize_files(*tokenizer, {dir / "a.jsonl"}, dir / "out.bin", options); }),
+      testing::AllOf(HasSubstr("line 2"), HasSubstr("--skip-bad N")));
+}
+
+/// A conversation whose borders are found from its marks on, against the definition: each prefix encoded alone.
+TEST(LossMask, BordersFoundFromMarksOnAreThoseOfWholePrefixes) {
+  const TemporaryDirectory dir;
+  const auto tokenizer = tokenizer::make_tokenizer(write_chat_tokenizer(dir));
+  ASSERT_TRUE(text::check_chat("chatml", *tokenizer));
+  std::vector<text::Piece> pieces;
+  for (const char* const content : {"ab", "", "a\n", "<|im_start|>ab<|im_end|>", " t ", "sin"}) {
+    pieces.push_back({.text = "<|im_start|>user\n", .begins_with_mark = true});
+    pieces.push_back({.text = std::string(content) + "<|im_end|>", .counts = content[0] == 'a' || content[0] == '<'});
+    pieces.push_back({.text = "\n"});
+  }
+  text::Lines lines{.text = {}, .field = "m", .chat = "chatml", .marks_divide = false, .name = {}};
+  const text::EncodedPart whole = text::encode(*tokenizer, lines, pieces);
+  lines.marks_divide = true;
+  const text::EncodedPart from_marks = text::encode(*tokenizer, lines, pieces);
+  EXPECT_EQ(whole.ids, from_marks.ids);
+  EXPECT_EQ(whole.counts, from_marks.counts);
+}
+
+/// Counts the bytes that it encodes.
+class CountingTokenizer final : public tokenizer::Tokenizer {
+ public:
+  explicit CountingTokenizer(const std::string& spec) : inner_(tokenizer::make_tokenizer(spec)) {}
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    bytes_ += static_cast<std::int64_t>(text.size());
+    return inner_->encode(text);
+  }
+  std::vector<std::int32_t> encode_continuation(std::string_view text) const override { return encode(text); }
+  bool encodes_parts() const override { return false; }
+  std::string decode(std::span<const std::int32_t> ids) const override { return inner_->decode(ids); }
+  std::string piece(std::int32_t id) const override { return inner_->piece(id); }
+  std::int64_t vocab_size() const override { return inner_->vocab_size(); }
+  std::int32_t document_end() const override { return inner_->document_end(); }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::unique_ptr<tokenizer::Tokenizer> inner_;
+  mutable std::atomic<std::int64_t> bytes_ = 0;
+};
+
+TEST(LossMask, LongChatsAreEncodedInTimeThatGrowsWithTheirLength) {
+  const TemporaryDirectory dir;
+  const CountingTokenizer tokenizer(write_chat_tokenizer(dir));
+  TokenizeOptions options;
+  options.field = "m";
+  options.chat = "chatml";
+  std::string messages;
+  for (int i = 0; i < 300; ++i)
+    messages += fmt::format("{}{{\"role\": \"{}\", \"content\": \"{}\"}}", i == 0 ? "" : ", ",
+                            i % 2 == 0 ? "user" : "assistant", std::string(200, 'a'));
+  const std::string line = "{\"m\": [" + messages + "]}\n";
+  test::write_file(dir / "a.jsonl", line);
+  (void)tokenize_files(tokenizer, {dir / "a.jsonl"}, dir / "out.bin", options);
+  EXPECT_LT(tokenizer.bytes(), 5 * static_cast<std::int64_t>(line.size()));
+}
+
+TEST(LossMask, Llama3TrimsContentsAsItsTemplate) {
+  const TemporaryDirectory dir;
+  TokenizeOptions options;
+  options.field = "m";
+  options.chat = "llama3";
+  std::filesystem::create_directory(dir / "t");
+  test::write_file(dir / "t/tokenizer.json", R"({
+    "version": "1.0", "normalizer": null, "pre_tokenizer": null, "post_processor": null, "decoder": null,
+    "added_tokens": [{"id": 5, "content": "<|start_header_id|>", "special": true}, {"id": 6, "content": "<|end_header_id|>", "special": true},
+                     {"id": 7, "content": "<|eot_id|>", "special": true}],
+    "model": {"type": "BPE", "unk_token": "?", "vocab": {"?": 0, "a": 1, "b": 2, " ": 3, "\n": 4}, "merges": []}})");
+  test::write_file(dir / "t/tokenizer_config.json", R"({"eos_token": "<|eot_id|>"})");
+  test::write_file(dir / "a.jsonl", R"({"m": [{"role": "assistant", "content": "\u3000\n a b\t\u00a0 "}]})");
+  const auto tokenizer = tokenizer::make_tokenizer("hf:" + (dir / "t"));
+  (void)tokenize_files(*tokenizer, {dir / "a.jsonl"}, dir / "out.bin", options);
+  EXPECT_EQ(test::file_bytes(dir / "out.bin"),
+            test::stored<std::uint16_t>(std::vector<std::int32_t>{5, 1, 0, 0, 0, 0, 0, 1, 0, 0, 6, 4, 4, 1, 3, 2, 7}));
+  EXPECT_EQ(mask_of(dir / "out.bin"), "00000000000001111");
 }
 
 TEST(LossMask, ChatsNeedTheirMarksAsTokens) {

@@ -4,6 +4,7 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 
 #include "data/files.hpp"
@@ -115,6 +116,85 @@ TEST_F(TextInput, RefusesCompressedFilesThatAreCutOrDamaged) {
     for (std::size_t i = 6; i < whole.size(); ++i) whole[i] = static_cast<char>(whole[i] ^ 0x5A);
     expect_parts(refusal(whole), {"damaged"});
   }
+}
+
+TEST_F(TextInput, TakesWhatPythonWritesAndJsonDoesNotHave) {
+  write_file(dir_ / "in.jsonl",
+             "{\"t\": \"a\\ud800b\", \"k\\udfff\": \"\\ud83d\"}\n{\"t\": \"\\ud83d\\ude00\\\\ud800\", \"x\": NaN}\n"
+             "{\"x\": [-Infinity, Infinity, 1e400, -1e999, 1E5], \"t\": \"NaN \\ude00\\ud83d\"}\n");
+  tokenize({dir_ / "in.jsonl"}, field("t"));
+  EXPECT_EQ(text_of(out_), "a\ufffdb|\U0001f600\\ud800|NaN \ufffd\ufffd|");
+  expect_parts(refusal("{\"t\": NaN}", field("t")), {"line 1", "\"t\" is a number, not a text"});
+  expect_parts(refusal("{\"t\": \"\\ud800\", \"u\": Nan}", field("t")),
+               {"line 1", "mistake at byte", "invalid literal"});
+  expect_parts(refusal("{\"t\": \"a\tb\"}", field("t")), {"line 1", "control character U+0009"});
+}
+
+TEST_F(TextInput, TakesWhatDecompressorsTake) {
+  const auto frame = [](int kind, std::size_t bytes) {  // a skippable frame
+    std::string text = {static_cast<char>(0x50 + kind), '\x2a', '\x4d', '\x18'};
+    test::append_bytes(text, static_cast<std::uint32_t>(bytes));
+    return text + std::string(bytes, 'x');
+  };
+  write_file(dir_ / "a.zst", frame(0, 4) + zstd("one ") + frame(15, 300'000) + zstd("two") + frame(3, 0));
+  write_file(dir_ / "b.gz", gzip("three ") + gzip("four") + std::string(600'000, '\0'));
+  tokenize({dir_ / "a.zst", dir_ / "b.gz"});
+  EXPECT_EQ(text_of(out_), "one two|three four|");
+  for (const std::string& behind : {std::string("garbage"), std::string("\0\0\x1f\x8b\x08 and more", 15)})
+    expect_parts(refusal(gzip("text") + behind), {"bytes behind the end of its gzip data", "zcat FILE"});
+}
+
+/// A frame that asks for 2 GiB is 24 KB long.
+TEST_F(TextInput, RefusesWindowsThatTakeMoreMemoryThanZstdGives) {
+  const auto compressed = [](int window_log, const std::string& text) {
+    ZSTD_CCtx* const context = ZSTD_createCCtx();
+    ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window_log);
+    ZSTD_CCtx_setParameter(context, ZSTD_c_contentSizeFlag, 0);
+    std::string out(ZSTD_compressBound(text.size()) + 64, '\0');
+    ZSTD_inBuffer in{text.data(), text.size(), 0};
+    ZSTD_outBuffer to{out.data(), out.size(), 0};
+    while (ZSTD_compressStream2(context, &to, &in, ZSTD_e_continue) != 0 || in.pos < in.size) {
+    }
+    while (ZSTD_compressStream2(context, &to, &in, ZSTD_e_end) != 0) {
+    }
+    ZSTD_freeCCtx(context);
+    out.resize(to.pos);
+    return out;
+  };
+  write_file(dir_ / "in.zst", compressed(27, "text"));
+  tokenize({dir_ / "in.zst"});
+  EXPECT_EQ(text_of(out_), "text|");
+  std::string wide = compressed(27, "text");
+  wide[5] = static_cast<char>((31 - 10) << 3);  // the window descriptor, behind magic and frame header: 2 GiB
+  expect_parts(refusal(wide), {"a window above 128 MiB", "zstd -dc --long=31 FILE"});
+}
+
+TEST_F(TextInput, TakesJsonAsTextAndLeavesEmptyFilesOutWhereItIsTold) {
+  std::filesystem::create_directory(dir_ / "code");
+  write_file(dir_ / "code/__init__.py", "");
+  write_file(dir_ / "code/main.js", "x");
+  write_file(dir_ / "code/package.json", "{\"name\": \"a\"}");
+  expect_parts(error_of(ExitCode::data, [&] { (void)tokenize({dir_ / "code"}); }), {"package.json", "--plain"});
+  TokenizeOptions options;
+  options.plain = true;
+  const TokenizeCounts counts = tokenize({dir_ / "code"}, options);
+  EXPECT_EQ(text_of(out_), "x|{\"name\": \"a\"}|");
+  EXPECT_EQ(counts.documents, 2);
+  EXPECT_EQ(counts.empty_documents, 1);
+  expect_parts(error_of(ExitCode::data, [&] { (void)tokenize({dir_ / "code/__init__.py"}); }),
+               {"holds no document with text"});
+}
+
+/// Two lines of different lengths: were the held part searched again for each read, the time would grow by its square.
+TEST_F(TextInput, LongLinesTakeTimeInProportion) {
+  const auto seconds = [&](std::size_t bytes) {
+    write_file(dir_ / "in.jsonl", "{\"t\": \"" + std::string(bytes, 'a') + "\"}\n");
+    const auto begin = std::chrono::steady_clock::now();
+    tokenize({dir_ / "in.jsonl"}, field("t"));
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  const double one = seconds(4'000'000), eight = seconds(32'000'000);
+  EXPECT_LT(eight, 30 * one) << "of 8 times the length";
 }
 
 TEST_F(TextInput, TakesFoldersAndPatternsInTheOrderOfTheirNames) {

@@ -64,7 +64,7 @@ TEST(TokenWriter, NothingAppearsBeforeFinishAndNothingStaysWithoutIt) {
   for (const std::string name : {"x.bin", "x.idx"}) {
     TokenWriter writer(dir / name, 50000);
     writer.append(counting(0, 100));
-    EXPECT_EQ(dir.names(), Names{"x.bin.partial"});
+    EXPECT_EQ(dir.names(), (Names{"x.bin.ends.partial", "x.bin.partial"}));
   }
   EXPECT_EQ(dir.names(), Names{});
 }
@@ -82,7 +82,7 @@ TEST(TokenWriter, AFullDiskIsAWriteErrorThatLeavesTheOldFileAlone) {
                                       }),
                        {"cannot write", "File too large", "ulimit -f"});
   }
-  EXPECT_EQ(dir.names(), (Names{"x.bin", "x.idx"}));
+  EXPECT_EQ(dir.names(), (Names{"x.bin", "x.bin.ends", "x.bin.meta", "x.idx"}));
   EXPECT_EQ(read(dir / "x.bin", 50000), old);
 }
 

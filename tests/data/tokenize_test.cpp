@@ -34,12 +34,13 @@ TEST(Tokenize, EndsEveryDocument) {
   const auto tokenizer = tokenizer::make_tokenizer("bytes");
   const TokenizeCounts counts =
       tokenize_files(*tokenizer, {dir / "a.txt", dir / "b.txt", dir / "c.txt"}, dir / "out.bin");
-  EXPECT_EQ(counts.documents, 3);
+  EXPECT_EQ(counts.documents, 2);
+  EXPECT_EQ(counts.empty_documents, 1);
   EXPECT_EQ(counts.text_bytes, 4);
-  EXPECT_EQ(counts.tokens, 7);
+  EXPECT_EQ(counts.tokens, 6);
   EXPECT_EQ(counts.type, TokenType::uint16);
   EXPECT_EQ(counts.tokens_path, dir / "out.bin");
-  EXPECT_EQ(read(dir / "out.bin", 257), (Ids{'a', 'b', '\n', 256, 256, 'c', 256}));
+  EXPECT_EQ(read(dir / "out.bin", 257), (Ids{'a', 'b', '\n', 256, 'c', 256}));
 }
 
 TEST(Tokenize, WritesMegatronWhenTheOutputEndsInIdx) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <thread>
@@ -28,6 +29,9 @@ struct MicrobatchTokens {
   std::vector<std::int32_t> inputs;   ///< [micro, seq_len]
   std::vector<std::int32_t> targets;  ///< [micro, seq_len]; ignored_target where they do not count
   std::int64_t counted = 0;           ///< targets that count
+  /// [micro, seq_len] with data.document_mask, else empty: where each input's document begins, counted from its row's
+  /// first token (Dataset::read_document_begins)
+  std::vector<std::int32_t> document_begins = {};
 };
 
 /// What one dp rank computes on in one optimizer step.
@@ -62,7 +66,8 @@ using Datasets = std::shared_ptr<const std::vector<Dataset>>;
 /// The sources of a list.
 [[nodiscard]] const std::vector<config::TokenSource>& sources_of(const config::Data& data, Split split);
 
-/// places: of the list's sources, where they have been found already. Throws DataError as TokenFile and Dataset do.
+/// places: of the list's sources, where they have been found already. Throws DataError as TokenFile and Dataset do,
+/// ConfigError as require_document_ends.
 [[nodiscard]] Datasets open_split(const config::Data& data, Split split, std::int64_t vocab_size,
                                   std::span<const TokenPlace> places = {});
 
@@ -111,6 +116,8 @@ class BatchReader {
   Sampler sampler_;  ///< the reader thread's once it runs
   BatchShape shape_;
   std::int64_t seq_len_;
+  bool document_mask_;
+  std::optional<std::int64_t> document_end_;
   std::vector<std::int32_t> ignored_;  ///< sorted
   std::vector<std::int32_t> sample_;   ///< [seq_len + 1]; the reader thread's
   bool masked_;                        ///< files of any dataset mark the targets that count

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,11 @@ class Dataset {
   /// Fills `out` with 1 where a target of sample `sample` counts, else 0: [seq_len]. Throws DataError as
   /// TokenFile::read_mask.
   void read_mask(std::int64_t sample, std::span<std::uint8_t> out) const;
+  /// Where the document of each input of sample `sample` begins: [seq_len], counted from the sample's first token, 0
+  /// where that is earlier. From the file's document ends; of a file without them a document ends with each token
+  /// `document_end` of `tokens`, the sample as `read` gave it. Throws DataError as TokenFile::read_document_begins.
+  void read_document_begins(std::int64_t sample, std::span<const std::int32_t> tokens,
+                            std::optional<std::int64_t> document_end, std::span<std::int32_t> out) const;
 
  private:
   struct Place {

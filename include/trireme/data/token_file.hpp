@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,15 +11,19 @@
 
 #include "trireme/base/io/input_file.hpp"
 #include "trireme/config/run_config.hpp"
+#include "trireme/data/sidecar.hpp"
 #include "trireme/data/token_type.hpp"
 
 namespace trireme::data {
 
+class DocumentEnds;
+
 /// Where a token file lies, and what lies beside it: all that is asked of a file system by name, so that one rank asks.
 struct TokenPlace {
-  std::string path;      ///< of the tokens (a Megatron pair's .bin)
-  bool indexed = false;  ///< a Megatron index lies beside it, where `format` may mean one
-  bool masked = false;   ///< a mask lies beside it
+  std::string path;        ///< of the tokens (a Megatron pair's .bin)
+  bool indexed = false;    ///< a Megatron index lies beside it, where `format` may mean one
+  bool masked = false;     ///< a mask lies beside it
+  bool described = false;  ///< it has a sidecar
 };
 
 /// Throws DataError where the file system does not tell.
@@ -33,16 +38,22 @@ struct TokenPlace {
 /// number, else raw uint16 when vocab_size <= 65536 and raw uint32 above. A Megatron pair may be named by its .bin, its
 /// .idx or its common prefix.
 ///
+/// The sidecar `<path>.meta` has the type of its tokens, and `<path>.ends` the ends of its documents; without them a
+/// Megatron index has both.
+///
 /// `<path>.mask` beside it marks the tokens that count as targets (tokenize --response, --chat): a byte a token, 1 or
 /// 0.
 class TokenFile {
  public:
   /// Opens the file and checks everything but the tokens. Throws DataError naming what was found and the remedy:
-  /// missing, empty, a size that is not a whole number of tokens, bad magic or version, an index or a mask that does
-  /// not fit its .bin.
+  /// missing, empty, a size that is not a whole number of tokens, bad magic or version, an index, a mask or a sidecar
+  /// that does not fit its .bin.
   TokenFile(const TokenPlace& place, config::TokenFormat format, std::int64_t vocab_size);
   TokenFile(const std::string& path, config::TokenFormat format, std::int64_t vocab_size)
       : TokenFile(find_token_file(path, format), format, vocab_size) {}
+  TokenFile(TokenFile&&) noexcept;
+  TokenFile& operator=(TokenFile&&) noexcept;
+  ~TokenFile();
 
   /// The file that holds the tokens (a Megatron pair's .bin).
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
@@ -62,6 +73,14 @@ class TokenFile {
   /// Throws DataError when the mask cannot be read or holds another byte; BugError without a mask or beyond the end.
   void read_mask(std::int64_t first, std::span<std::uint8_t> out) const;
 
+  /// What `trireme tokenize` recorded about it; none of a file of another program.
+  [[nodiscard]] const std::optional<Sidecar>& sidecar() const noexcept { return sidecar_; }
+  /// Whether a sidecar or an index has the ends of its documents.
+  [[nodiscard]] bool has_document_ends() const noexcept { return ends_ != nullptr; }
+  /// For each token from position `first` on: where its document begins, counted from `first`, 0 where that is earlier.
+  /// Safe from several threads. Throws DataError when the ends cannot be read; BugError without them or beyond the end.
+  void read_document_begins(std::int64_t first, std::span<std::int32_t> out) const;
+
   /// 64 bits that show whether the file changed between runs: its size, type, up to 4 MiB of its bytes, spread over all
   /// of it and of its mask, and a Megatron file's whole index; not its path or time.
   [[nodiscard]] std::uint64_t fingerprint() const;
@@ -73,6 +92,7 @@ class TokenFile {
   void open_llmc();
   void open_raw(TokenType type);
   void open_mask();
+  void open_ends();
 
   io::InputFile file_;
   std::string index_path_;  ///< of a Megatron file
@@ -82,6 +102,8 @@ class TokenFile {
   std::int64_t header_bytes_ = 0;
   std::int64_t tokens_ = 0;
   std::optional<io::InputFile> mask_;
+  std::optional<Sidecar> sidecar_;
+  std::unique_ptr<const DocumentEnds> ends_;
 };
 
 /// Where the mask of the token file at `path` lies.

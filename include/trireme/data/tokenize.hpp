@@ -23,7 +23,8 @@ struct TokenizeCounts {
   std::int64_t validation_documents = 0;
   std::int64_t validation_tokens = 0;
   std::string validation_path;        ///< empty without validation
-  std::int64_t empty_documents = 0;   ///< lines without text, which are left out
+  std::int64_t empty_documents = 0;   ///< files and lines without text, which are left out
+  std::int64_t bad_lines = 0;         ///< that cannot be read, which are left out
   std::int64_t longest_document = 0;  ///< tokens
   std::int64_t counted_tokens = 0;    ///< that count in the loss, where responses alone do; validation not
   std::int64_t distinct_ids = 0;      ///< of the vocabulary that occur
@@ -34,13 +35,20 @@ struct TokenizeCounts {
 inline constexpr std::size_t tokenize_chunk_bytes = 1 << 16;
 
 struct TokenizeOptions {
+  /// The SPEC of the tokenizer, for the sidecar.
+  std::string spec = {};
   /// Of JSON lines the field that holds a document. Empty: plain text, each file one document.
-  std::string field;
+  std::string field = {};
   /// Not empty: the field of a response to the text at `field`, whose tokens alone count in the loss: a mask is written
   /// beside the tokens (data::mask_path).
   std::string response = {};
   /// Not empty: `field` holds messages, written as "chatml" or "llama3"; those of the assistant alone count.
   std::string chat = {};
+  /// Without a field: files that are JSON are text like others.
+  bool plain = false;
+  /// So many lines that are no JSON object, lack their field or hold a message that the format has no place for are
+  /// left out; the first ones are listed in a warning.
+  std::int64_t skip_bad = 0;
   /// The share of the documents that goes to `validation_path(output)`, chosen by `is_validation`; 0: none.
   double validation = 0;
   /// Other files that are read, none of which the output may replace.
@@ -48,17 +56,17 @@ struct TokenizeOptions {
   int threads = 1;
   std::size_t chunk_bytes = tokenize_chunk_bytes;
   /// Called as the files are read, with their bytes so far, before decompression.
-  std::function<void(std::int64_t, const TokenizeCounts&)> progress;
+  std::function<void(std::int64_t, const TokenizeCounts&)> progress = {};
 };
 
 /// Encodes documents, each between the tokenizer's begin and end of a document, into `output`: Megatron .bin/.idx when
-/// it ends in .idx, else raw uint16 or uint32 by the vocabulary (TokenWriter). `arguments`: files, plain or compressed
-/// by gzip or zstd, "-" for standard input, folders and patterns (text::expand_inputs). The tokens do not depend on the
-/// number of threads. `output` appears only when complete. Throws DataError for a file that cannot be read, is no plain
-/// text (JSON lines without a field, binary, another encoding than UTF-8; a few bytes that are no UTF-8 are a warning)
-/// or no JSON lines, or holds one document of more than 1 GiB that is encoded as a whole; ConfigError when there is no
-/// file, `output` is one of them, or no document is left for validation or training; WriteError when writing fails
-/// (disk full).
+/// it ends in .idx, else raw uint16 or uint32 by the vocabulary, with a sidecar (TokenWriter). `arguments`: files,
+/// plain or compressed by gzip or zstd, "-" for standard input, folders and patterns (text::expand_inputs). The tokens
+/// do not depend on the number of threads. `output` appears only when complete. Throws DataError for a file that cannot
+/// be read, is no plain text (JSON lines without a field, binary, another encoding than UTF-8; a few bytes that are no
+/// UTF-8 are a warning) or no JSON lines, or holds one document of more than 1 GiB that is encoded as a whole;
+/// ConfigError when there is no file, `output` is one of them, or no document is left for validation or training;
+/// WriteError when writing fails (disk full).
 TokenizeCounts tokenize_files(const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& arguments,
                               const std::string& output, const TokenizeOptions& options = {});
 

@@ -103,15 +103,16 @@ void TextCheck::check_format(std::string_view bytes) const {
 
 void TextCheck::look_at_beginning(std::string_view bytes) const {
   check_format(bytes);
+  if (json_) return;
   if (is_json_lines(bytes))
     throw DataError(
         fmt::format("{} holds JSON lines, not plain text: field names and escapes would become tokens; name the field "
-                    "that holds the text: --field text",
+                    "that holds the text: --field text, or take the file as it is: --plain",
                     name_));
   if (is_json(bytes))
     throw DataError(
         fmt::format("{} is JSON, not plain text: field names and escapes would become tokens; write its texts to files "
-                    "first, as with jq -r '.[].text' FILE",
+                    "first, as with jq -r '.[].text' FILE, or take the file as it is: --plain",
                     name_));
 }
 

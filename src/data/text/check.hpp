@@ -11,8 +11,8 @@ namespace trireme::data::text {
 /// Checks a text file before it is tokenized: refuses what is not plain text, and counts invalid UTF-8.
 class TextCheck {
  public:
-  /// `name` begins the messages: "text file book.txt".
-  explicit TextCheck(std::string name) : name_(std::move(name)) {}
+  /// `name` begins the messages: "text file book.txt". json: JSON is taken as plain text.
+  explicit TextCheck(std::string name, bool json = false) : name_(std::move(name)), json_(json) {}
 
   /// Takes the next bytes of the file. Throws DataError when the file is compressed, JSON lines or another known
   /// format, holds a zero byte, or when more than one byte in a thousand, and more than 16, are no UTF-8.
@@ -31,6 +31,7 @@ class TextCheck {
   void invalid(std::int64_t at);
 
   std::string name_;
+  bool json_;
   std::int64_t bytes_ = 0;
   std::int64_t invalid_ = 0;        ///< characters that are no UTF-8
   std::int64_t first_invalid_ = 0;  ///< at which byte the first stands

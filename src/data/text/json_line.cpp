@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "data/text/check.hpp"
@@ -14,8 +17,84 @@ namespace trireme::data::text {
 
 namespace {
 
-/// Why a line is not a JSON object, and what to do about it. at: the byte where its JSON breaks, from 1; 0: nowhere.
-std::string mistake_of(std::string_view line, std::size_t at) {
+/// Rewrites what Python's json module writes by default and JSON does not have, at equal length: a lone surrogate
+/// becomes U+FFFD, as UTF-8 cannot hold it; NaN, Infinity and numbers beyond a double become 0 with blanks behind it.
+class Python {
+ public:
+  explicit Python(std::string_view line) : line_(line) {}
+
+  /// The rewritten line; none where there is nothing to rewrite.
+  [[nodiscard]] std::optional<std::string> rewritten() {
+    for (std::size_t at = 0; at < line_.size();) at = line_[at] == '"' ? string_at(at) : value_at(at);
+    return changed_ ? std::optional(std::move(line_)) : std::nullopt;
+  }
+
+ private:
+  /// The code unit of an escape \uXXXX at `at`; none where there is no escape.
+  [[nodiscard]] std::optional<unsigned long> unit_at(std::size_t at) const {
+    if (at + 6 > line_.size() || line_[at] != '\\' || line_[at + 1] != 'u') return std::nullopt;
+    const std::string digits = line_.substr(at + 2, 4);
+    if (digits.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) return std::nullopt;
+    return std::strtoul(digits.c_str(), nullptr, 16);
+  }
+  void replace(std::size_t at, std::size_t length, std::string_view by) {
+    line_.replace(at, length, std::string(by) + std::string(length - by.size(), ' '));
+    changed_ = true;
+  }
+
+  /// Rewrites a string; its opening quote is at `at`. Returns the position behind its closing quote.
+  std::size_t string_at(std::size_t at) {
+    for (++at; at < line_.size() && line_[at] != '"';) {
+      if (line_[at] != '\\') {
+        ++at;
+        continue;
+      }
+      const auto unit = unit_at(at);
+      if (!unit) {
+        at += 2;
+        continue;
+      }
+      const bool leads = *unit >= 0xD800 && *unit < 0xDC00;
+      const auto next = leads ? unit_at(at + 6) : std::nullopt;
+      if (next && *next >= 0xDC00 && *next < 0xE000) {
+        at += 12;
+        continue;
+      }
+      if (*unit >= 0xD800 && *unit < 0xE000) replace(at, 6, "\\uFFFD");
+      at += 6;
+    }
+    return std::min(at + 1, line_.size());
+  }
+
+  /// Outside strings: a number, a word, or one other character.
+  std::size_t value_at(std::size_t at) {
+    const std::size_t end =
+        std::min(line_.find_first_not_of("+-.0123456789abcdefghijklmnopqrstuvwxyzINEaf", at), line_.size());
+    if (end == at) return at + 1;
+    const std::string word = line_.substr(at, end - at);
+    if (word == "NaN" || word == "Infinity" || word == "-Infinity") {
+      replace(at, word.size(), "0");
+    } else if (word.find_first_not_of("+-.0123456789eE") == std::string::npos &&
+               std::isinf(std::strtod(word.c_str(), nullptr))) {
+      replace(at, word.size(), "0");
+    }
+    return end;
+  }
+
+  std::string line_;
+  bool changed_ = false;
+};
+
+/// What nlohmann-json found, such as "invalid string: control character U+0009 (HT) must be escaped to \u0009 or \t".
+std::string cause_of(const nlohmann::json::exception& error) {
+  std::string text = error.what();
+  if (const std::size_t at = text.find(" - "); at != std::string::npos) text.erase(0, at + 3);
+  return text.substr(0, text.find("; last read"));
+}
+
+/// Why a line is not a JSON object, and what to do about it. at: the byte where its JSON breaks, from 1, and cause; 0:
+/// nowhere.
+std::string mistake_of(std::string_view line, std::size_t at, const std::string& cause) {
   const std::string_view text = trim(line);
   if (text.starts_with('['))
     return "a JSON list; write one object a line, as with jq -c '.[]' FILE | trireme tokenize ... -";
@@ -23,27 +102,35 @@ std::string mistake_of(std::string_view line, std::size_t at) {
   if (at > line.size())
     return "a JSON object that does not end on its line; write one object a line, as with jq -c . FILE | trireme "
            "tokenize ... -";
-  return fmt::format("a JSON object with a mistake at byte {}; correct the line, or remove it", at);
+  return fmt::format("a JSON object with a mistake at byte {}: {}; correct the line, or remove it", at, cause);
 }
 
 }  // namespace
 
 nlohmann::json object_of_line(std::string_view line, const std::string& name, std::int64_t number) {
-  std::size_t at = 1;  // a number out of range
-  try {
-    nlohmann::json object = nlohmann::json::parse(line);
-    if (object.is_object()) return object;
-  } catch (const nlohmann::json::parse_error& error) {
-    at = error.byte;
-    if (std::string_view(error.what()).find("UTF-8") != std::string_view::npos)
-      throw DataError(fmt::format(
-          "{}, line {}: byte {} is not UTF-8; convert the file, as with iconv -f LATIN1 -t UTF-8", name, number, at));
-  } catch (const nlohmann::json::exception&) {
-  }
+  std::size_t at = 1;
+  std::string cause;
+  const auto parsed = [&](std::string_view text) -> std::optional<nlohmann::json> {
+    try {
+      nlohmann::json object = nlohmann::json::parse(text);
+      if (object.is_object()) return object;
+    } catch (const nlohmann::json::parse_error& error) {
+      at = error.byte;
+      cause = cause_of(error);
+      if (cause.find("UTF-8") != std::string::npos)
+        throw DataError(fmt::format(
+            "{}, line {}: byte {} is not UTF-8; convert the file, as with iconv -f LATIN1 -t UTF-8", name, number, at));
+    } catch (const nlohmann::json::exception& error) {  // a number out of range
+      cause = cause_of(error);
+    }
+    return std::nullopt;
+  };
+  if (auto object = parsed(line)) return std::move(*object);
+  if (const auto rewritten = Python(line).rewritten())
+    if (auto object = parsed(*rewritten)) return std::move(*object);
   if (number == 1) TextCheck(name).check_format(line);
-  throw DataError(fmt::format("{}, line {}: it is {}", name, number, mistake_of(line, at)));
+  throw DataError(fmt::format("{}, line {}: it is {}", name, number, mistake_of(line, at, cause)));
 }
-
 std::string text_of_line(std::string_view line, const std::string& field, const std::string& name,
                          std::int64_t number) {
   nlohmann::json object = object_of_line(line, name, number);

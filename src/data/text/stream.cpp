@@ -13,6 +13,11 @@ namespace {
 
 constexpr std::size_t buffer_bytes = std::size_t{1} << 18;
 
+/// Whether `bytes` begin a skippable frame of zstd, as pzstd writes before each frame: magic 0x184D2A50 to 0x184D2A5F.
+bool is_skippable_frame(std::string_view bytes) {
+  return bytes.size() >= 8 && (bytes[0] & 0xF0) == 0x50 && bytes.substr(1, 3) == "\x2a\x4d\x18";
+}
+
 }  // namespace
 
 Stream::Stream(const std::string& path)
@@ -22,7 +27,7 @@ Stream::Stream(const std::string& path)
   refill();
   const std::string_view first(ready_.data(), ready_.size());
   if (first.starts_with("\x1f\x8b")) decompressor_ = make_gzip(name());
-  if (first.starts_with("\x28\xb5\x2f\xfd")) decompressor_ = make_zstd(name());
+  if (first.starts_with("\x28\xb5\x2f\xfd") || is_skippable_frame(first)) decompressor_ = make_zstd(name());
 }
 
 std::string Stream::name() const { return standard_input_ ? "standard input" : file_.name(); }
@@ -36,6 +41,7 @@ void Stream::refill() {
     ended_ = got == 0;
   }
   ready_ = std::span<const char>(buffer_).first(filled);
+  hash_.add(ready_);
   consumed_ += static_cast<std::int64_t>(filled);
 }
 

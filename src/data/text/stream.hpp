@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/text/xxh3.hpp"
 #include "trireme/base/io/input_file.hpp"
 
 namespace trireme::data::text {
@@ -40,6 +41,8 @@ class Stream {
   [[nodiscard]] std::string name() const;
   /// Bytes of the file read so far, before decompression.
   [[nodiscard]] std::int64_t consumed() const noexcept { return consumed_; }
+  /// The hash of those bytes.
+  [[nodiscard]] std::string xxh3() const { return hash_.hex(); }
 
  private:
   void refill();
@@ -50,6 +53,7 @@ class Stream {
   std::span<const char> ready_;  ///< of the buffer, not yet taken
   bool ended_ = false;
   std::int64_t consumed_ = 0;
+  Xxh3 hash_;
   std::unique_ptr<Decompressor> decompressor_;  ///< of a compressed file
 };
 

@@ -39,11 +39,13 @@ at::Tensor part_of(const at::Tensor& whole, std::int64_t sequences, const model:
   return mine;
 }
 
-/// nn::Microbatch::document_begin, where the run file asks for it.
-at::Tensor documents(const config::Data& data, const at::Tensor& inputs, std::int64_t seq_len) {
-  if (!data.document_mask) return {};
+/// nn::Microbatch::document_begin with data.document_mask: `begins` of the token files, else computed from
+/// data.document_end.
+at::Tensor documents(const config::Data& data, const at::Tensor& inputs, std::int64_t seq_len,
+                     const std::vector<std::int32_t>& begins = {}) {
+  if (!data.document_mask || (begins.empty() && !data.document_end)) return {};
   const device::ChargeTo charge(device::Category::data);
-  return nn::document_begins(inputs, seq_len, *data.document_end);
+  return begins.empty() ? nn::document_begins(inputs, seq_len, *data.document_end) : borrowed(begins).clone();
 }
 
 }  // namespace
@@ -55,7 +57,7 @@ nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config:
     // Targets are shifted and documents found before the sequences are divided.
     const device::ChargeTo charge(device::Category::data);
     const std::int64_t seq_len = config.data.seq_len;
-    at::Tensor begins = documents(config.data, inputs, seq_len);
+    at::Tensor begins = documents(config.data, inputs, seq_len, tokens.document_begins);
     if (begins.defined() && part.method == config::ContextMethod::gather)  // else every token is a query here
       begins = part_of(begins, config.batch.micro, part);
     return {.inputs = on_device(part_of(inputs, config.batch.micro, part), device),
@@ -69,7 +71,7 @@ nn::Microbatch microbatch_of(const data::MicrobatchTokens& tokens, const config:
           .targets = on_device(borrowed(tokens.targets), device),
           .batch = config.batch.micro,
           .seq_len = config.data.seq_len,
-          .document_begin = documents(config.data, inputs, config.data.seq_len),
+          .document_begin = documents(config.data, inputs, config.data.seq_len, tokens.document_begins),
           .loss_scale = loss_scale};
 }
 

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Attention within documents: their ends come from the sidecar or the index, not from a token that also ends messages;
+# tokens of another tokenizer are refused.
+# timeout: 300
+source "$TRIREME_SOURCE/tests/cli/small_run.sh"
+
+# A chat tokenizer of letters whose end of a document is the end of a message, as those of instruct models.
+mkdir chat
+python3 - <<'PY'
+import json
+marks = ["<|im_start|>", "<|im_end|>"]
+vocabulary = {"?": 0, "\n": 1, " ": 2, **{chr(97 + i): 3 + i for i in range(26)}}
+added = [{"id": 29 + i, "content": mark, "special": True} for i, mark in enumerate(marks)]
+model = {"type": "BPE", "unk_token": "?", "vocab": vocabulary, "merges": []}
+json.dump({"version": "1.0", "added_tokens": added, "normalizer": None, "pre_tokenizer": None, "post_processor": None,
+           "decoder": None, "model": model}, open("chat/tokenizer.json", "w"))
+json.dump({"eos_token": "<|im_end|>"}, open("chat/tokenizer_config.json", "w"))
+chats = [[("user", "who sails"), ("assistant", "the ship"), ("user", "where to"), ("assistant", "to the island")],
+         [("user", "how many oars"), ("assistant", "three banks of them")]]
+for name, picked in {"both": chats, "one": chats[:1], "two": chats[1:]}.items():
+    with open(f"{name}.jsonl", "w") as file:
+        for chat in picked:
+            print(json.dumps({"messages": [{"role": r, "content": c} for r, c in chat]}), file=file)
+PY
+for name in both one two; do
+  program tokenize --tokenizer hf:chat --field messages --chat chatml -o $name.bin $name.jsonl
+  expect_done
+done
+python3 -c 'import json; m = json.load(open("both.bin.meta")); assert (m["documents"], m["document_end"]) == (2, 30), m'
+
+# first_loss NAME TOKENS RANKS OPTIONS...: loss and targets of a step on the whole file as one row, which changes nothing.
+first_loss() {
+  local name=$1 tokens=$2 ranks=$3
+  shift 3
+  job "$ranks" train run.toml --set data.train="$tokens" --set run.output="$name" --set data.tokenizer=hf:chat --set data.shuffle=false \
+    --set data.seq_len=$(($(stat -c %s "$tokens") / 2 - 1)) --set batch.global="$ranks" --set batch.micro=1 --set optimizer.lr=0 \
+    --set train.steps=1 --set model.init_std=0.3 "$@"
+  expect_done
+}
+first_loss one one.bin 1
+first_loss two two.bin 1
+first_loss unmasked both.bin 1
+first_loss masked both.bin 1 --set data.document_mask=true
+first_loss named both.bin 1 --set data.document_mask=true --set data.document_end=30
+first_loss shared both.bin 2 --set data.document_mask=true
+cat {one,two,unmasked,masked,named,shared}/metrics.jsonl >all.jsonl
+json_check '
+one, two, unmasked, masked, named, shared = (r for r in rows if "loss" in r)
+mean = (one["loss"] * one["target_tokens"] + two["loss"] * two["target_tokens"]) / (one["target_tokens"] + two["target_tokens"])
+assert masked["target_tokens"] == one["target_tokens"] + two["target_tokens"], rows
+assert abs(masked["loss"] - mean) < 1e-6 and masked["loss"] == named["loss"], (mean, rows)
+assert abs(shared["loss"] - mean) < 1e-6 and abs(unmasked["loss"] - mean) > 1e-4, (mean, rows)
+' all.jsonl
+
+# Without its sidecar each message would be a document: that is warned of.
+mkdir bare && cp both.bin both.bin.mask bare
+first_loss bare_out bare/both.bin 1 --set data.document_mask=true
+grep -q 'it has a mask of targets' err.txt || fail 'no warning'
+cat {masked,bare_out}/metrics.jsonl >all.jsonl
+json_check 'assert abs(rows[0]["loss"] - rows[1]["loss"]) > 1e-4, rows' all.jsonl
+
+# A Megatron pair of another program has the documents in its index, whatever token ends them.
+program tokenize --tokenizer bytes -o pair.idx chat/tokenizer.json --plain
+expect_done
+rm pair.bin.meta pair.bin.ends
+job 2 train run.toml --set data.train=pair.idx --set data.document_mask=true --set run.output=pair --set data.tokenizer=bytes --set train.steps=1
+expect_done
+! grep -q 'data.document_mask' err.txt || fail 'the index needs no warning'
+program train run.toml --set data.train=bare/both.bin --set data.document_mask=true --set run.output=none --set data.tokenizer=
+expect_end 2 'bare/both.bin' 'neither a sidecar' 'data.document_end'
+
+# Another tokenizer: its vocabulary is as large, its ids are others.
+mkdir rot && sed 's/"a": 3, "b": 4/"b": 3, "a": 4/' chat/tokenizer.json >rot/tokenizer.json && cp chat/tokenizer_config.json rot
+program train run.toml --set data.train=both.bin --set data.tokenizer=hf:rot --set data.seq_len=8 --set run.output=none
+expect_end 3 'both.bin was tokenized with hf:chat' 'data.tokenizer is hf:rot'
+[[ ! -e none ]] || fail 'a refused start wrote'
+python3 -c 'import json, shutil; shutil.copytree("chat", "again"); f = "again/tokenizer.json"; json.dump(json.load(open(f)), open(f, "w"), indent=1)'
+program train run.toml --set data.train=both.bin --set data.tokenizer=hf:again --set data.seq_len=8 --set run.output=again_out --set train.steps=1
+expect_done
+
+# Files that do not belong together.
+truncate -s -2 one.bin
+program train run.toml --set data.train=one.bin --set data.tokenizer=hf:chat --set data.seq_len=8 --set run.output=none
+expect_end 3 'one.bin.mask has'
+rm one.bin.mask
+program train run.toml --set data.train=one.bin --set data.tokenizer=hf:chat --set data.seq_len=8 --set run.output=none
+expect_end 3 'one.bin: its sidecar' 'do not belong together'
