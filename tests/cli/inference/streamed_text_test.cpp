@@ -76,6 +76,7 @@ class CountingTokenizer final : public tokenizer::Tokenizer {
     decoded += ids.size();
     return counted_.decode(ids);
   }
+  std::string piece(std::int32_t id) const override { return decode(std::span(&id, 1)); }
   std::int64_t vocab_size() const override { return counted_.vocab_size(); }
   std::int32_t document_end() const override { return counted_.document_end(); }
 
