@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# Sourced by the batch scripts here, at their end: starts the program on the job's tasks, tells it of the time limit and of
-# preemption, and puts a job back into the queue that was saved in time.
+# Part of every batch script, which jobs/write_scripts.sh copies it into, and of those of `trireme submit`: starts the program on
+# the job's tasks, tells it of the time limit and of preemption, and puts a job back into the queue that was saved in time.
 #
 # The script sets these (all of them may come from the environment instead: sbatch --export=ALL,RUN=other.toml ...):
 #   RUN            the run file
@@ -59,9 +59,11 @@ export_end_of_job() {
 setting() {
   local argument value=
   for argument in "${arguments[@]}"; do [[ $argument != "$1.$2="* ]] || value=${argument#*=}; done
-  [[ -n $value ]] || value=$(awk -v section="[$1]" -v key="$2" '
-    /^[ \t]*\[/ { inside = index($0, section) > 0 }
-    inside && $0 ~ "^[ \t]*" key "[ \t]*=" { sub(/^[^=]*=[ \t]*/, ""); print; exit }' "$RUN")
+  [[ -n $value ]] || value=$(awk -v section="$1" -v key="$2" '
+    BEGIN { top = 1 }
+    /^[ \t]*\[/ { top = 0; inside = index($0, "[" section "]") > 0 }
+    inside && $0 ~ "^[ \t]*" key "[ \t]*=" || top && $0 ~ "^[ \t]*" section "[.]" key "[ \t]*=" {
+      sub(/^[^=]*=[ \t]*/, ""); print; exit }' "$RUN")
   value=${value%%#*}
   xargs <<<"$value" 2>/dev/null  # without quotes and blanks
 }

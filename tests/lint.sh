@@ -27,7 +27,7 @@ check_format() {
   sources '*.cpp' '*.hpp' '*.cu' '*.cuh' | xargs -0 clang-format-14 "${how[@]}"
 }
 
-check_shell() { sources '*.sh' '*.sbatch' run | xargs -0 shellcheck --severity=warning; }
+check_shell() { jobs/write_scripts.sh --check && sources '*.sh' '*.sbatch' run | xargs -0 shellcheck --severity=warning; }
 # A file per layer that includes its sources: the headers are read once, and no build is needed.
 check_tidy() {
   local layer layers units rc=0

@@ -29,6 +29,7 @@ void add_pages(CLI::App& app, Action& chosen);
 /// `complete`: fills in the sizes of the run file's model; it may read them from `model.from`.
 using CompleteModel = std::function<config::RunConfig(config::RunConfig)>;
 void add_plan(CLI::App& app, Action& chosen, const CompleteModel& complete);
+void add_submit(CLI::App& app, Action& chosen);
 /// inspect, verify, import and export.
 void add_checkpoints(CLI::App& app, Action& chosen);
 

@@ -48,7 +48,7 @@ function(trireme_install)
   configure_file(${PROJECT_SOURCE_DIR}/jobs/modulefile.lua.in ${PROJECT_BINARY_DIR}/modulefiles/${PROJECT_VERSION}.lua @ONLY)
   install(DIRECTORY ${PROJECT_BINARY_DIR}/modulefiles/ DESTINATION ${share}/modulefiles/trireme)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/jobs/ DESTINATION ${share}/jobs USE_SOURCE_PERMISSIONS
-    FILES_MATCHING PATTERN *.sbatch PATTERN launch.sh PATTERN plan.sh)
+    FILES_MATCHING PATTERN *.sbatch PATTERN plan.sh)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/inputs/ DESTINATION ${share}/inputs)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
   install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -169,16 +169,26 @@ function(trireme_shipped_machines)
   target_sources(trireme_planner PRIVATE ${generated}/shipped_machines.cpp)
 endfunction()
 
+# jobs/launch.sh as a source of the programs, for the scripts of `trireme submit`.
+function(trireme_launch_script result)
+  set(file ${PROJECT_SOURCE_DIR}/jobs/launch.sh)
+  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(READ ${file} launch)
+  configure_file(${PROJECT_SOURCE_DIR}/src/cmake/launch_script.cpp.in ${PROJECT_BINARY_DIR}/generated/launch_script.cpp @ONLY)
+  set(${result} ${PROJECT_BINARY_DIR}/generated/launch_script.cpp PARENT_SCOPE)
+endfunction()
+
 # The program that users start, `trireme`: from src/cli/front and what of src/cli only needs the value layers, so that
 # `trireme plan` starts at once. It runs the full program for every other command.
 function(trireme_front)
   set(cli ${PROJECT_SOURCE_DIR}/src/cli)
-  file(GLOB sources CONFIGURE_DEPENDS ${cli}/front/*.cpp ${cli}/plan*.cpp ${cli}/this_build.cpp
+  file(GLOB sources CONFIGURE_DEPENDS ${cli}/front/*.cpp ${cli}/plan*.cpp ${cli}/submit*.cpp ${cli}/this_build.cpp
     ${cli}/start/launcher.cpp ${cli}/start/numbers.cpp
     ${cli}/start/log.cpp ${cli}/start/standard_streams.cpp ${cli}/start/train_arguments.cpp)
   get_property(values GLOBAL PROPERTY trireme_value_layers)
   list(TRANSFORM values PREPEND trireme_)
-  add_executable(trireme ${sources})
+  trireme_launch_script(launch_script)
+  add_executable(trireme ${sources} ${launch_script})
   trireme_compile_settings(trireme)
   file(RELATIVE_PATH full_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBEXECDIR}/trireme/trireme)
   target_compile_definitions(trireme PRIVATE TRIREME_FULL_PROGRAM="${full_program}")
@@ -199,6 +209,8 @@ function(trireme_program)
   get_property(machine GLOBAL PROPERTY trireme_machine_layers)
   set(layers ${values} ${machine})
   list(TRANSFORM layers PREPEND trireme_)
+  trireme_launch_script(launch_script)
+  target_sources(trireme_cli PRIVATE ${launch_script})
   add_library(trireme_library INTERFACE)
   target_link_libraries(trireme_library INTERFACE ${layers})
   add_library(Trireme::trireme ALIAS trireme_library)

@@ -5,7 +5,7 @@
 # timeout: 900
 source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 
-commands=(init train plan tokenize generate evaluate report doctor inspect verify export import completion man)
+commands=(init train plan submit tokenize generate evaluate report doctor inspect verify export import completion man)
 "$TRIREME" --help >help.txt
 for command in "${commands[@]}"; do "$TRIREME" "$command" --help >"help-$command.txt"; done
 
@@ -72,6 +72,7 @@ as_run() {
   text=${text//--data TOKENS/--data data/book.bin}
   [[ $tokenizer != bytes ]] || text=${text//spm:*([^ ])/bytes}
   [[ $text != "trireme plan run.toml"* ]] || text=${text//run.toml/plan.toml}
+  [[ $text != "trireme submit run.toml"* ]] || text="${text//run.toml/plan.toml} --dry-run"
   text=${text//--compare runs\/first/--compare runs\/book}
   [[ $text != *"--show pipeline"* && $text != *--pipeline-rank* ]] || text+=" --set mesh.pipeline=4 --set model.layers=4"
   [[ $text != srun* ]] || text="mpirun -n 2 trireme${text#*trireme}"

@@ -54,7 +54,7 @@ timeout_seconds = 60
 TOML
 
 # As a user of this cluster would set them: two nodes of two ranks, nothing bound (its Slurm cannot).
-export TRIREME TRIREME_JOBS=$TRIREME_SOURCE/jobs SRUN_OPTIONS=
+export TRIREME SRUN_OPTIONS=
 size=(--nodes=2 --ntasks-per-node=2 --cpus-per-task=1 --time=10 --output=%j.out)
 # Steps of 150 ms and more, so that what happens to a job happens while it trains: the 100 steps that are left take 15 s, also
 # where a busy scheduler or test comes late. Numbers stay the same.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `trireme`: plans by itself, without MPI and libtorch, whose loading takes half a second; prints its help
-// and refuses a run file with mistakes; every other command is the full program's (src/cli/main.cpp,
+// The program `trireme`: plans and submits by itself, without MPI and libtorch, whose loading takes half a second;
+// prints its help and refuses a run file with mistakes; every other command is the full program's (src/cli/main.cpp,
 // libexec/trireme/trireme), which takes this process over. A build for GPUs has it twice: libexec/trireme/cpu/trireme
 // loads no library of CUDA.
 #include <dlfcn.h>
@@ -52,7 +52,8 @@ files::path full_program() {
   for (const files::path& place : places)
     if (files::exists(place)) return place;
   throw EnvironmentError(
-      fmt::format("{} is missing, which all commands but `plan` need: `trireme` was copied without it; install it with "
+      fmt::format("{} is missing, which all commands but `plan` and `submit` need: `trireme` was copied without it; "
+                  "install it with "
                   "`cmake --install`, or build the target trireme_full",
                   places.back().lexically_normal().string()));
 }
@@ -94,10 +95,23 @@ files::path program_for_this_machine(bool no_gpu) {
   return files::exists(without_cuda) && (no_gpu || !there_is_a_driver()) ? without_cuda : program;
 }
 
+/// Libraries of the full program end with misleading messages where the working directory was removed.
+void check_working_directory() {
+  std::error_code error;
+  (void)files::current_path(error);
+  if (!error) return;
+  cli::defer_to_first_rank(cli::launched(cli::environment), ExitCode::environment);
+  throw EnvironmentError(
+      fmt::format("the working directory cannot be read ({}): it was removed, or its file system is "
+                  "gone. Change to another directory",
+                  error.message()));
+}
+
 /// Replaces this process: the same arguments, environment and process id. no_gpu: the run file says so.
 [[noreturn]] void become_full_program(char** argv, bool no_gpu = false) {
   std::size_t count = 0;
   while (argv[count] != nullptr) ++count;
+  check_working_directory();
   const files::path program = program_for_this_machine(no_gpu || uses_no_gpu(std::span(argv, count)));
   // OpenMP reads this when it is loaded. Threads that spin at barriers waste cores which other processes share.
   if (count > 1 && (std::string_view(argv[1]) == "evaluate" || std::string_view(argv[1]) == "generate"))
@@ -115,6 +129,14 @@ int plan(int argc, char** argv) {
     if (!huggingface::completes(config)) become_full_program(argv);  // the sizes are in a checkpoint, in HDF5
     return huggingface::complete_model(std::move(config));
   });
+  return cli::run_command(app, chosen, argc, argv);
+}
+
+int submit(int argc, char** argv) {
+  CLI::App app{"", "trireme"};
+  app.require_subcommand(1);
+  cli::Action chosen;
+  cli::add_submit(app, chosen);
   return cli::run_command(app, chosen, argc, argv);
 }
 
@@ -153,6 +175,7 @@ int train(int argc, char** argv) {
 int run(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "plan") return plan(argc, argv);
+  if (command == "submit") return submit(argc, argv);
   if (command == "train") return train(argc, argv);
   if (argc == 2 && (command == "--help" || command == "-h")) return help();
   if (command != "--version" || argc > 2) become_full_program(argv);

@@ -18,6 +18,7 @@
 #include "cli/plan_time.hpp"
 #include "cli/start/front_page.hpp"
 #include "cli/start/numbers.hpp"
+#include "cli/submit_script.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
 #include "trireme/base/log.hpp"
@@ -202,9 +203,9 @@ int init(const InitArguments& arguments) {
           ? fmt::format(", whose {:.0f} core{} they share", run.machine.cores, run.machine.cores == 1 ? "" : "s")
           : "",
       guess ? " (a guess until `trireme doctor --measure`)" : "");
-  const std::string commands = fmt::format(
-      "  trireme plan {0} --ranks {1}\n  mpirun -n {1} trireme train {0} --try 3\n  mpirun -n {1} trireme train {0}",
-      arguments.output, run.ranks);
+  const std::string commands = fmt::format("  trireme plan {} --ranks {}\n  {}\n  {}", arguments.output, run.ranks,
+                                           start_command(arguments.output, run.ranks, run.machine, 3),
+                                           start_command(arguments.output, run.ranks, run.machine));
   const std::string text = first_run_text(
       run.config, reasons,
       fmt::format(

@@ -19,6 +19,7 @@ inline constexpr std::array commands{
     Listed{"init", "Write a commented run file for a model, data and a number of ranks."},
     Listed{"train", "Train what a run file describes: under mpirun or srun, or alone."},
     Listed{"plan", "Predict memory, traffic and schedule of a run on any number of ranks, without running it."},
+    Listed{"submit", "Write and submit the Slurm job of a run file: trireme submit run.toml --nodes 8."},
     Listed{"tokenize", "Make a token file from plain text or JSON lines."},
     Listed{"generate", "Continue a text with a model."},
     Listed{"models", "List the model families that can be trained, imported and exported."},

@@ -47,9 +47,10 @@ void check_earlier_run(const config::RunConfig& config) {
   if (config.checkpoint.resume != "auto" || !ran || saved) return;
   if (std::error_code error; !fs::is_directory(directory, error))
     throw CheckpointError(
-        fmt::format("run.output {} holds an earlier run ({}), and there is no checkpoint to continue it from. Set "
-                    "another run.output, or run.overwrite = true to start over.",
-                    config.run.output, metrics_of(config)));
+        fmt::format("run.output {} holds an earlier run ({}), and there is no checkpoint to continue it from: "
+                    "checkpoint.directory {} does not exist. Set it to where that run saved, another run.output, or "
+                    "run.overwrite = true to start over.",
+                    config.run.output, metrics_of(config), directory));
 }
 
 /// Whether a run began here and saved nothing. For who holds the lock: the run may be under way.
