@@ -154,6 +154,8 @@ std::vector<Option> data_options() {
          "else known by data.document_end; position ids are not reset");
   s.path("tokenizer", &Data::tokenizer, "tokenizer of the token files: bytes, spm:PATH or hf:PATH; stored in exports")
       .default_is("none");
+  s.flag("check_tokenizer", &Data::check_tokenizer,
+         "refuse token files whose sidecar has another tokenizer than data.tokenizer");
   s.number("skip_to", &Data::skip_to, between(0, largest_sample), "skip to this sample of the data order")
       .default_is("none");
   s.number("prefetch_batches", &Data::prefetch_batches, between(1, 4096), "number of batches to prefetch");

@@ -79,7 +79,7 @@ void check_tokenizer(const std::vector<data::Dataset>& datasets, const std::stri
       if (made.fingerprint == fingerprint) continue;
       throw DataError(fmt::format(
           "token file {} was tokenized with {} (fingerprint {:.12}), but data.tokenizer is {} (fingerprint {:.12}); "
-          "set data.tokenizer to the file's, or tokenize again",
+          "set data.tokenizer to the file's, tokenize again, or set data.check_tokenizer = false",
           file.path(), made.spec, made.fingerprint, spec, fingerprint));
     }
 }
@@ -100,7 +100,7 @@ void check_data(const config::RunConfig& config) {
   const auto check = [&](const std::vector<data::Dataset>& datasets) {
     data::require_document_ends(data, datasets);
     check_tokens(datasets, data.tokenizer, ids);
-    if (tokenizer) check_tokenizer(datasets, data.tokenizer, *tokenizer);
+    if (tokenizer && data.check_tokenizer) check_tokenizer(datasets, data.tokenizer, *tokenizer);
     if (data.document_mask) data::warn_of_document_ends(datasets, data.document_end);
   };
   check(train);

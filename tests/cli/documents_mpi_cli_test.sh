@@ -75,6 +75,9 @@ mkdir rot && sed 's/"a": 3, "b": 4/"b": 3, "a": 4/' chat/tokenizer.json >rot/tok
 program train run.toml --set data.train=both.bin --set data.tokenizer=hf:rot --set data.seq_len=8 --set run.output=none
 expect_end 3 'both.bin was tokenized with hf:chat' 'data.tokenizer is hf:rot'
 [[ ! -e none ]] || fail 'a refused start wrote'
+job 2 train run.toml --set data.train=both.bin --set data.tokenizer=hf:rot --set data.seq_len=8 --set run.output=trusted \
+  --set data.check_tokenizer=false --set train.steps=1
+expect_done
 python3 -c 'import json, shutil; shutil.copytree("chat", "again"); f = "again/tokenizer.json"; json.dump(json.load(open(f)), open(f, "w"), indent=1)'
 program train run.toml --set data.train=both.bin --set data.tokenizer=hf:again --set data.seq_len=8 --set run.output=again_out --set train.steps=1
 expect_done

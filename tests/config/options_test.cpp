@@ -35,7 +35,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> promised = {
                "layer_types",  "attention_bias", "mlp_bias",    "sliding_window",    "final_logit_softcapping"}},
     {"data",
      {"train", "validation", "format", "seq_len", "shuffle", "seed", "ignore_targets", "document_end", "document_mask",
-      "tokenizer", "skip_to", "prefetch_batches"}},
+      "tokenizer", "check_tokenizer", "skip_to", "prefetch_batches"}},
     {"mesh", {"replicate", "shard", "tensor", "sequence_parallel", "context", "pipeline"}},
     {"context", {"method"}},
     {"pipeline", {"schedule", "chunks", "layers"}},

@@ -74,6 +74,7 @@ RunConfig everything_set() {
             .document_end = 256,
             .document_mask = true,
             .tokenizer = "spm:m.model",
+            .check_tokenizer = false,
             .skip_to = 12,
             .prefetch_batches = 3};
   c.mesh = {.replicate = 2,

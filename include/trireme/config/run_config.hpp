@@ -128,6 +128,7 @@ struct Data {
   std::optional<std::int64_t> document_end;
   bool document_mask = false;
   std::string tokenizer;
+  bool check_tokenizer = true;
   std::optional<std::int64_t> skip_to;
   std::int64_t prefetch_batches = 2;
 };
