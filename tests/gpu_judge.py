@@ -187,7 +187,8 @@ def judge_nccl(step, records, verdicts):
     for ranks, group in NCCL_PROBES[step]:
         rows = named(({**r, "key": r["check"]} for r in records if r.get("probe") == group and r.get("ranks") == ranks), "key").values()
         wrong = [r["check"] + (f" ({r['value']})" if r["value"] != "-" else "") for r in rows if not r["passed"]]
-        verdicts.add(step, f"NCCL alone, {ranks} ranks: {group}", "; ".join(wrong) or f"{len(rows)} checks" if rows else "", "all pass", not wrong if rows else None)
+        shown = "; ".join(wrong) or f"{len(rows)} checks" if rows else ""
+        verdicts.add(step, f"NCCL alone, {ranks} ranks: {group}", shown, "all pass", not wrong if rows else None)
     for case, allowed in NCCL_ENDS.items() if step == "nccl" else ():
         r = named(records, "case").get(case)
         measured = "" if r is None else r["error"][-60:].replace("\n", " ") if "error" in r else ", ".join(

@@ -32,7 +32,8 @@ def speed_records(model, ours=1.2, mfu=0.6, gib=80.0, gpu="NVIDIA H200"):
 
 
 def all_is_well():
-    records = [{"step": step, "program": f"{step}_x", "ranks": 1, "code": 0, "tests": 3, "skipped": 1} for step in ("tests", "mixture", "mpi", "nccl", "sanitizer")]
+    steps = ("tests", "mixture", "mpi", "nccl", "sanitizer")
+    records = [{"step": step, "program": f"{step}_x", "ranks": 1, "code": 0, "tests": 3, "skipped": 1} for step in steps]
     records += [{"step": "parity", "case": case, "loss": 1e-7, "norm": 5e-6, "allowed": 1e-4} for case in gpu_judge.PARITY]
     records += [{"step": "mixture", "case": case, "loss": 1e-7, "norm": 5e-6, "allowed": 1e-4} for case in gpu_judge.EXPERTS]
     for step in gpu_judge.NCCL_PARITY:

@@ -24,7 +24,8 @@ class Steps(unittest.TestCase):
             folder = pathlib.Path(directory)
             (folder / "bin").mkdir()
             (folder / "measured.jsonl").write_text(earlier)
-            tools = {"nvidia-smi": "echo a GPU", "compute-sanitizer": 'shift 2; exec "$@"', "mpirun": 'while [[ $1 != -n ]]; do shift; done; export OMPI_COMM_WORLD_RANK=0; shift 2; exec "$@"',
+            tools = {"nvidia-smi": "echo a GPU", "compute-sanitizer": 'shift 2; exec "$@"',
+                     "mpirun": 'while [[ $1 != -n ]]; do shift; done; export OMPI_COMM_WORLD_RANK=0; shift 2; exec "$@"',
                      "python": f'[[ $* != "-c import torch" ]] || exit 0; exec {sys.executable} "$@"'}
             programs = {"trireme": "echo 'ok       GPU 0            one'"} | programs
             for name, text in (tools | {f"bin/{name}": text for name, text in programs.items()}).items():

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/library_settings.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <utility>
 
@@ -10,9 +12,11 @@ namespace {
 
 /// Whether a launcher has started several processes.
 bool has_several_ranks() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"})
-    if (const char* const size = std::getenv(name); size != nullptr && std::atoi(size) > 1) return true;
-  return false;
+  constexpr std::array<const char*, 3> sizes{"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+  return std::ranges::any_of(sizes, [](const char* name) {
+    const char* const size = std::getenv(name);
+    return size != nullptr && std::atoi(size) > 1;
+  });
 }
 
 }  // namespace

@@ -240,24 +240,24 @@ void write_text(const std::string& path, const std::string& text) {
   file.sync_and_close();
 }
 
-void replace_text(const std::string& name_of_file, const std::string& text) {
+void replace_text(const std::string& name, const std::string& text) {
   static std::atomic<unsigned> count = 0;
-  const auto [path, replaced] = destination_of(name_of_file);
+  const auto [path, replaced] = destination_of(name);
   if (!replaced) {
     File file = File::open_output(path);
     file.write(std::as_bytes(std::span(text)));
     file.sync_and_close();
     return;
   }
-  const std::size_t name = path.find_last_of('/') + 1;  // 0 where there is none
+  const std::size_t base = path.find_last_of('/') + 1;  // 0 where there is none
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
   const std::string partial =
-      fmt::format("{}.{}.{}-{}-{}.partial", path.substr(0, name), path.substr(name), host.data(), ::getpid(), count++);
+      fmt::format("{}.{}.{}-{}-{}.partial", path.substr(0, base), path.substr(base), host.data(), ::getpid(), count++);
   try {
     write_text(partial, text);
     if (::rename(partial.c_str(), path.c_str()) != 0) cannot_write(path, "put the new file in its place", errno);
-    sync_directory(name == 0 ? "." : path.substr(0, name));
+    sync_directory(base == 0 ? "." : path.substr(0, base));
   } catch (...) {
     ::unlink(partial.c_str());
     throw;

@@ -105,7 +105,7 @@ void check_output_is_no_input(std::string_view command, const std::string& outpu
                               std::span<const std::string> inputs) {
   struct stat status {};
   // A terminal, /dev/null or a pipe may be both.
-  if (::stat(output.c_str(), &status) != 0 || !(S_ISREG(status.st_mode) || S_ISDIR(status.st_mode))) return;
+  if (::stat(output.c_str(), &status) != 0 || (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))) return;
   for (const std::string& input : inputs)
     if (same_file(input, output))
       throw ConfigError(fmt::format("{} would replace its own input {}{}; choose another output", command, input,

@@ -20,9 +20,10 @@ std::string checkpoint_before(const config::Checkpoint& options, std::int64_t st
   const bool named = options.resume != "auto" && options.resume != "none";
   if (path.empty() && named) path = options.resume;
   if (path.empty()) return "There is no checkpoint of before.";
-  return fmt::format("The last checkpoint before them is {}: resume from it, or from an earlier one, by "
-                     "checkpoint.resume.",
-                     path);
+  return fmt::format(
+      "The last checkpoint before them is {}: resume from it, or from an earlier one, by "
+      "checkpoint.resume.",
+      path);
 }
 
 }  // namespace

@@ -280,8 +280,9 @@ def nccl(arguments, work, make_runs):
     runs, part = NcclRuns(arguments, work, make_runs), arguments.part
     whole = True
     if part in ("first", "ends"):
-        checks = [lambda: refused(arguments, runs), lambda: stopped(arguments, runs), lambda: killed(arguments, runs, 2, "--mca", "odls_base_sigkill_timeout", "10"),
-                  lambda: killed(arguments, runs, 4, "--mca", "odls_base_sigkill_timeout", "10"), lambda: resumed(arguments, runs)]
+        patience = ("--mca", "odls_base_sigkill_timeout", "10")
+        checks = [lambda: refused(arguments, runs), lambda: stopped(arguments, runs), lambda: killed(arguments, runs, 2, *patience),
+                  lambda: killed(arguments, runs, 4, *patience), lambda: resumed(arguments, runs)]
         if not arguments.rehearsal:
             checks.insert(4, lambda: killed(arguments, runs, 2, "--enable-recovery"))
         for check in checks:

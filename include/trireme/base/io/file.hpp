@@ -89,10 +89,10 @@ struct PathStatus {
 /// Writes `text` as a whole file made by `File::create`, flushed to disk. Throws WriteError.
 void write_text(const std::string& path, const std::string& text);
 
-/// Puts a file with `text` in place of what `path` is, at once: written beside under a name of this process's own,
-/// flushed to disk, renamed. Links are followed; a device or a pipe is written to. Throws WriteError; then `path` is as
-/// it was.
-void replace_text(const std::string& path, const std::string& text);
+/// Replaces the file `name` by one with `text`, atomically: written under a temporary name in its directory, flushed to
+/// disk, renamed. Links are followed; a device or a pipe is written to. Throws WriteError and leaves the file
+/// unchanged.
+void replace_text(const std::string& name, const std::string& text);
 
 /// Flushes a directory's entries (creations, renames) to disk. Throws WriteError.
 void sync_directory(const std::string& path);

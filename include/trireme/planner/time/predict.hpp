@@ -71,7 +71,7 @@ struct PredictedStep {
   Timeline timeline;
   int pipeline_rank = 0;
 };
-[[nodiscard]] PredictedStep predict_ops(const config::RunConfig& config, int ranks, const Machine& machine,
+[[nodiscard]] PredictedStep predict_ops(const config::RunConfig& config, int ranks, const Machine& given,
                                         const PredictOptions& options = {});
 
 /// One line: whether it fits, model, mesh, tokens per second, MFU, memory of a rank and host memory of a node with
@@ -90,9 +90,9 @@ struct ScalingTable {
   std::string text;
 };
 /// A row for each number of ranks: tokens per second, efficiency against the fewest ranks, what is exposed, memory.
-/// Rank counts that the run file does not fit are listed below with the reason. `config`: complete; an automatic
+/// Rank counts that the run file does not fit are listed below with the reason. `given`: complete; an automatic
 /// `sync.policy` is resolved for each number.
-[[nodiscard]] ScalingTable scaling_table(const config::RunConfig& config, const std::vector<int>& ranks,
+[[nodiscard]] ScalingTable scaling_table(const config::RunConfig& given, const std::vector<int>& ranks,
                                          const Machine& machine);
 
 /// Every term of an op's time with formula and numbers: one op for each kind and block shape, with how many there are.
