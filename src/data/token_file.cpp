@@ -145,6 +145,10 @@ std::vector<std::string> paths_of(const TokenPlace& place) {
   std::vector<std::string> paths{place.path};
   if (place.indexed) paths.push_back(index_beside(place.path));
   if (place.masked) paths.push_back(mask_path(place.path));
+  if (place.described) {
+    paths.push_back(sidecar_path(place.path));
+    if (exists(ends_path(place.path))) paths.push_back(ends_path(place.path));
+  }
   return paths;
 }
 

@@ -73,6 +73,8 @@ void write_all() {
   write("train.bin", tokens(9000));
   write("masked.bin", tokens(500));
   write("masked.bin.mask", std::string(500, '\1'));
+  write("masked.bin.meta", std::string(300, ' '));
+  write("masked.bin.ends", std::string(160, '\2'));
   write("large.bin", tokens(5 << 20));  // 10 MiB: sampled
   write("valid.bin", tokens(700, 3));
   data::TokenWriter pair("pair.idx", 257);
@@ -147,6 +149,8 @@ TEST_F(FileAgreement, NamesRankAndFileOfEveryCopyThatDiffers) {
   EXPECT_THAT(with([] { fs::remove("train.bin"), fs::create_directory("train.bin"); }),
               AllOf(HasSubstr("3 " + last), HasSubstr("train.bin is a directory")));
   EXPECT_THAT(with([] { change_byte("masked.bin.mask", 7); }), HasSubstr("masked.bin.mask is not the one"));
+  EXPECT_THAT(with([] { change_byte("masked.bin.ends", 7); }), HasSubstr("masked.bin.ends is not the one"));
+  EXPECT_THAT(with([] { fs::remove("masked.bin.meta"); }), HasSubstr("masked.bin.meta does not exist"));
   EXPECT_THAT(with([] { fs::remove("masked.bin.mask"); }), HasSubstr("masked.bin.mask does not exist"));
   EXPECT_THAT(with([] { change_part("large.bin", 3 << 20, 1 << 20); }), HasSubstr("large.bin is not the one"));
   EXPECT_THAT(with([] { change_byte("pair.idx", bytes_of("pair.idx").size() - 1); }), HasSubstr("pair.idx is not the"));

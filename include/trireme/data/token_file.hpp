@@ -29,7 +29,7 @@ struct TokenPlace {
 /// Throws DataError where the file system does not tell.
 [[nodiscard]] TokenPlace find_token_file(const std::string& path, config::TokenFormat format);
 
-/// The files at a place: tokens, index, mask.
+/// The files at a place: tokens, index, mask, sidecar and ends of documents. Throws DataError as find_token_file().
 [[nodiscard]] std::vector<std::string> paths_of(const TokenPlace& place);
 
 /// A file of tokens in one of the formats of `data.format`, read by pread (no mmap: shuffled pages are slow on Lustre).
