@@ -165,6 +165,8 @@ def check_recipe(recipe):
     for name, least in found:
         if name == "OpenMP":  # the compiler's
             continue
+        if name == "PkgConfig":  # optional: the version of SentencePiece, for messages
+            continue
         check(name in PACKAGES, f"CMake finds {name}, for which PACKAGES names no package")
         package = PACKAGES[name]
         check(package in recipe.dependencies, f"CMake finds {name}, and the recipe depends on no {package}")

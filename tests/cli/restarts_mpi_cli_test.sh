@@ -87,7 +87,7 @@ rm -r out && mv kept-out out
 # Places that cannot be written: found before the first step.
 touch a-file
 job 2 train run.toml --set run.output=elsewhere --set checkpoint.directory=a-file
-expect_end 4 'a-file: cannot be read: Not a directory'
+expect_end 4 'a-file: cannot list it: Not a directory'
 job 2 train run.toml --set run.output=a-file
 expect_end 8 'run.output a-file' 'cannot be created'
 mkdir read-only

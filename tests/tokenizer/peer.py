@@ -167,7 +167,10 @@ def make(folder, megabytes):
     for name, tokenizer in kinds(training).items():
         (folder / name).mkdir()
         tokenizer.save(str(folder / name / "tokenizer.json"))
-        end = "</s>" if tokenizer.token_to_id("</s>") is not None and tokenizer.token_to_id("<|endoftext|>") is None else "<|endoftext|>"
+        # An added token where there is one: as transformers does, Trireme adds an eos_token that is none, and the package does not.
+        added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+        wanted = [end for end in ("<|endoftext|>", "</s>") if tokenizer.token_to_id(end) is not None]
+        end = next((end for end in wanted if end in added), wanted[0] if wanted else "<|endoftext|>")
         (folder / name / "tokenizer_config.json").write_text(json.dumps({"eos_token": end}))
 
 

@@ -95,7 +95,8 @@ class EveryValue : public testing::Test {
   [[nodiscard]] std::string base(const std::string& more) const {
     return "[model]\nvocab_size = 257\nhidden_size = 32\nintermediate_size = 64\nlayers = 4\nheads = 4\n" + more +
            "[data]\ntrain = \"" + files_.sources().front().path +
-           "\"\nseq_len = 8\n[batch]\nglobal = 16\nmicro = 1\n[train]\nsteps = 2\n[precision]\ncompute = \"fp32\"\n"
+           "\"\nseq_len = 8\ndocument_end = 7\n[batch]\nglobal = 16\nmicro = 1\n[train]\nsteps = "
+           "2\n[precision]\ncompute = \"fp32\"\n"
            "[memory]\nbudget = \"1GiB\"\n[device]\ntype = \"cpu\"\nthreads = 1\n[checkpoint]\nat_end = false\n"
            "[metrics]\nreport = false\n[run]\noutput = \"" +
            directory_.path() + "/out\"\noverwrite = true\n";
