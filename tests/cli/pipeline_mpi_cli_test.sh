@@ -15,7 +15,7 @@ same() {
   local ranks=$1
   shift
   job "$ranks" train run.toml "${pipeline[@]}" --set data.validation=tokens.bin --set train.eval_every=3 \
-    --set train.eval_steps=4 "$@"
+    --set train.eval_steps=2 "$@"
   expect_done
   json_check '
 others = [json.loads(line) for line in open(files[1])]
