@@ -26,10 +26,11 @@ void Checkpointing::failed(std::int64_t step, const std::exception& error) {
   if (world_.rank() == 0) log::error(fmt::format("saving step {} failed, training continues: {}", step, failure_));
 }
 
-/// A run of which no save ever succeeded computes for nothing: it ends after a few. All ranks have seen the same saves.
+/// Ends a run that asks for regular saves of which none ever succeeded. All ranks have seen the same saves. A best
+/// checkpoint that cannot be saved is offered again by the next evaluation.
 void Checkpointing::abort_where_nothing_is_ever_saved() const {
   constexpr int most = 3;
-  if (saved_step_ >= 0 || failed_saves_ < most) return;
+  if (job_.config().checkpoint.every == 0 || saved_step_ >= 0 || failed_saves_ < most) return;
   if (world_.rank() != 0) mpi::await_end_of_job();
   throw WriteError(fmt::format(
       "{} saves in a row have failed, and none of this run has succeeded: {}. Set checkpoint.directory to one with "
