@@ -29,7 +29,7 @@ train.steps=6
 train.steps=2000000
 train.steps=2000000
 TEXT
-id=$(env $slowly LIST=lives.txt OUTPUT=runs/lives "SETTINGS=checkpoint.at_end=false" sbatch --parsable --array=0-2 --nodes=1 --ntasks-per-node=1 \
+id=$(env $slowly LIST=lives.txt OUTPUT=runs/lives "SETTINGS=checkpoint.every=1000000" sbatch --parsable --array=0-2 --nodes=1 --ntasks-per-node=1 \
   --cpus-per-task=1 --time=10 --output=lives_%a.out "$TRIREME_SOURCE/jobs/sweep.sbatch")
 array=$id
 of_task() { scontrol --oneliner show job "${array}_$1" | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1; }
