@@ -31,6 +31,12 @@ Cores own_cores() {
   return cores;
 }
 
+/// Hexadecimal words up to the last that is not zero.
+std::string mask_text(const Cores& cores) {
+  const auto end = std::find_if(cores.rbegin(), cores.rend(), [](std::uint64_t word) { return word != 0; }).base();
+  return fmt::format("{:x}", fmt::join(cores.begin(), end, ","));
+}
+
 int count(const Cores& cores) {
   int n = 0;
   for (const std::uint64_t word : cores) n += std::popcount(word);
@@ -138,7 +144,7 @@ Topology probe_topology(const Communicator& world) {
   check(MPI_Allreduce(mine.data(), all.data(), static_cast<int>(all.size()), MPI_UINT64_T, MPI_BOR, node.handle()),
         "join the affinities of this node's ranks");
   topology.rank_cores = count(mine);
-  const std::vector<std::string> masks = share_lines(node, fmt::format("{:x}", fmt::join(mine, ",")));
+  const std::vector<std::string> masks = share_lines(node, mask_text(mine));
   topology.mask_ranks = static_cast<int>(std::ranges::count(masks, masks.at(static_cast<std::size_t>(node.rank()))));
   topology.node_cores = count(all);
   topology.open_cores = std::max(topology.node_cores, open_cores());

@@ -10,14 +10,15 @@ source "$TRIREME_SOURCE/tests/cli/small_run.sh"
 sed -e 's/^at_end = .*/every = 3/' -e 's/^global = .*/global = 12/' -e 's/^micro = .*/micro = 1/' -i run.toml
 
 # Saved on 2x2, loaded and saved again by 1, 2, 3 and 6 ranks, and back on 2x2: a step that is skipped changes neither
-# parameters nor moments. Files of one rank, and of groups of 2 and 4.
+# parameters nor moments. Each is a milestone, since the next save replaces others that end in skipped steps. Files of one
+# rank, and of groups of 2 and 4.
 job 4 train run.toml --set mesh.replicate=2 --set train.steps=3
 expect_done
 skip() {  # skip RANKS OUTPUT STEP [--set ...]: loads, skips the step, saves
   local ranks=$1 output=$2 step=$3
   shift 3
   TRIREME_FAULT=grad.reduce:nan:0:$((step - 1)) job "$ranks" train run.toml --set run.output="$output" \
-    --set train.steps="$step" --set checkpoint.every=1 --set checkpoint.keep=9 "$@"
+    --set train.steps="$step" --set checkpoint.every=1 --set checkpoint.keep_every=1 "$@"
   expect_done
   grep -q "step $step: .* the step is skipped" err.txt || fail "step $step was not skipped"
   "$TRIREME" verify "$output/checkpoints/step-0000000$step" >/dev/null || fail "$output: damaged"

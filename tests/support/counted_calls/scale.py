@@ -43,6 +43,7 @@ BYTES = {
     ("two more steps", "allgather world"): (3200, 3200),
     ("an evaluation", "allgather world"): (1200, 1200),
     ("start, a step, stop", "gather world"): (600, 0),  # step times
+    ("(start, a step, stop|three saves)", "broadcast world"): (60, 60),  # identities of directories, within a node
     ("three saves", "gather world"): (4500, 0),  # what the index says of a rank's part
     ("a load", "gather world"): (200, 0),  # the pieces that a rank reads
     ("a load", "scatter world"): (1500, 0),  # what the index says of them
@@ -78,8 +79,13 @@ def phase_of(runs, terms, ranks, key, rank):
 
 
 def by_name(counts):
-    """Without the name of this machine."""
-    return {re.sub(r"\.run\.toml\..*\.partial", ".run.toml.#.partial", key): value for key, value in counts.items()}
+    """Without the name of this machine and the identifier of this run."""
+    named = collections.defaultdict(lambda: [0, 0])
+    for key, value in counts.items():
+        key = re.sub(r"\.run\.toml\..*\.partial", ".run.toml.#.partial", key)
+        key = re.sub(r"\.node-check-[0-9a-f#]+", ".node-check-#", key)
+        named[key] = [sum(both) for both in zip(named[key], value)]
+    return dict(named)
 
 
 def measured(runs):
@@ -157,7 +163,7 @@ def bytes_a_rank(by_ranks, who):
 
 
 def rule_of(rules, phase, what):
-    return next((rule for (of, pattern), rule in rules.items() if of in ("", phase) and re.fullmatch(pattern, what)), None)
+    return next((rule for (of, pattern), rule in rules.items() if re.fullmatch(of or ".*", phase) and re.fullmatch(pattern, what)), None)
 
 
 def growth(table):

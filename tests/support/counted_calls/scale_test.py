@@ -40,7 +40,7 @@ class Scale(unittest.TestCase):
 
     def test_more_collectives(self):
         self.refuses(changed(TABLE, STEP, "allreduce world", lambda n: 40, lambda n: 320),
-                     f"{STEP} on 2 ranks: allreduce world: another rank makes 57 calls, 17 are listed")
+                     f"{STEP} on 2 ranks: allreduce world: another rank makes 64 calls, 24 are listed")
         self.refuses(changed(TABLE, STEP, "allgather world", lambda n: 5, lambda n: 5 * 600 * n), "makes 13 calls, 8 are listed")
         self.refuses(changed(TABLE, "mixed mesh", "split world", lambda n: 1), "mixed mesh on 8 ranks: split world: the first rank makes 19")
 
@@ -72,7 +72,7 @@ class Scale(unittest.TestCase):
 
     def test_the_documentation_shows_the_table(self):
         page = (pathlib.Path(__file__).parents[3] / "docs/scale.md").read_text()
-        self.assertIn(scale.markdown(TABLE), page, "put the output of `scale.py --markdown` into docs/scale.md")
+        self.assertTrue(scale.markdown(TABLE) in page, "put the output of `scale.py --markdown` into docs/scale.md")
 
 
 if __name__ == "__main__":
