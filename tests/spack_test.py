@@ -86,7 +86,8 @@ class Recorder:
     def __init__(self):
         self.variants = {"cuda", "cuda_arch", "build_type", "generator", "ipo"}  # of CMakePackage and CudaPackage
         self.dependencies = {}  # name -> [(spec, type, when)]
-        self.versions = []
+        self.versions = {}  # name -> how it is fetched
+        self.maintainers = []
 
     def load(self):
         def depends_on(spec, type=("build", "link"), when=None):
@@ -95,8 +96,9 @@ class Recorder:
         package = types.ModuleType("spack.package")
         package.variant = lambda name, default=None, description="", values=None, when=None: self.variants.add(name)
         package.depends_on = depends_on
-        package.version = lambda name, **how: self.versions.append(name)
-        package.conflicts = package.license = package.maintainers = lambda *a, **k: None
+        package.version = lambda name, **how: self.versions.update({name: how})
+        package.conflicts = package.license = lambda *a, **k: None
+        package.maintainers = lambda *names: self.maintainers.extend(names)
         package.which = lambda program: program
         cmake = types.ModuleType("spack_repo.builtin.build_systems.cmake")
         cmake.CMakePackage = type("CMakePackage", (), {})
@@ -154,6 +156,11 @@ def check_recipe(recipe):
     check(own == used, f"variants that no option takes up: {own - used}")
     check("main" in recipe.versions, "there is no version main")
     check(pathlib.Path(recipe.package.git) == ROOT, f"the recipe's sources are in {recipe.package.git}")
+    homepage = recipe.package.homepage
+    check(homepage.startswith("https://") or pathlib.Path(homepage.removeprefix("file://")).is_file(), f"homepage: {homepage}")
+    reason = "Maintainers of a Spack package are accounts" in RECIPE.read_text()
+    check(bool(recipe.maintainers) != reason, "the recipe has maintainers, or the reason why it has none")
+    check(dict(recipe.versions["main"]) == {"branch": "main"}, f"version main is {recipe.versions['main']}")
 
     own_module = (ROOT / "jobs/modulefile.lua.in").read_text()
     by_hand = {name: "PREFIX" for name in re.findall(r'setenv\("(\w+)", "@TRIREME_MODULE_ROOT@"\)', own_module)}
@@ -172,10 +179,7 @@ def check_recipe(recipe):
         check(package in recipe.dependencies, f"CMake finds {name}, and the recipe depends on no {package}")
         specs = [spec for spec, _, _ in recipe.dependencies[package]]
         check(not least or any(f"@{least}:" in spec for spec in specs), f"CMake wants {name} {least}, the recipe {specs}")
-    cuda = dict(found)["CUDAToolkit"].split(".")[0]
-    for name in ("docs/installing.md", "docs/administrators.md", "jobs/setup.sh", "jobs/build.sh"):
-        said = set(re.findall(r"CUDA (\d+)", (ROOT / name).read_text()))
-        check(said <= {cuda}, f"{name} has CUDA {said}, CMake {cuda}")
+    check_cuda(dict(found)["CUDAToolkit"])
     least = re.search(r"cmake_minimum_required\(VERSION ([\d.]+)", text)[1]
     check(f"cmake@{least}:" in recipe.dependencies["cmake"][0][0], f"CMake itself is wanted from {least} on")
     check(not re.search(r"[+~]mpi", recipe.dependencies["hdf5"][0][0]), "HDF5 may be serial or parallel")
@@ -184,6 +188,38 @@ def check_recipe(recipe):
     for package in ("nccl", "py-torch"):
         archs = [when for _, _, when in recipe.dependencies[package] if when and "cuda_arch=90" in when]
         check(archs, f"cuda_arch is not handed down to {package}")
+
+
+def check_cuda(required):
+    """One version of CUDA: CMake's, in every page, script, image and environment."""
+    major, _, minor = required.partition(".")
+    names = ["README.md", "CONTRIBUTING.md", "spack.yaml", *(f"docs/{name}" for name in ("installing.md", "administrators.md", "gpus.md"))]
+    names += [str(path.relative_to(ROOT)) for path in (ROOT / "jobs").iterdir()]
+    for name in names:
+        for found in re.findall(r"(?:CUDA |cuda@|/cuda-)(\d+(?:\.\d+)?)", (ROOT / name).read_text()):
+            check(found in (major, required), f"{name} has CUDA {found}, CMake {required}")
+
+
+def check_releases(recipe, tags, head):
+    """Each tag of a release is a version with its commit, from the commit after it on. tags: name -> commit."""
+    declared = {name: how for name, how in recipe.versions.items() if name != "main"}
+    for name, how in declared.items():
+        check(how.get("tag") == f"v{name}", f"version {name} is fetched by {how}, not by the tag v{name}")
+        commit = tags.get(f"v{name}", how.get("commit"))  # a shallow checkout has no tags
+        check(commit is not None and how.get("commit") == commit, f"version {name}: commit {how.get('commit')}, tag {commit}")
+    for tag in sorted(tags):
+        check(tag[1:] in declared or tags[tag] == head, f"the recipe has no version {tag[1:]} for the tag {tag}")
+
+
+def git(*words):
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True).stdout
+
+
+def release_tags():
+    """v1.2.3 -> commit, of the checkout; nothing where Git does not read it."""
+    listed = git("for-each-ref", "--format=%(refname:short) %(objectname) %(*objectname)", "refs/tags/v*")
+    rows = [line.split() for line in listed.splitlines()]
+    return {row[0]: row[-1] for row in rows if re.fullmatch(r"v\d+\.\d+\.\d+", row[0])}
 
 
 def check_package_repository():
@@ -280,6 +316,8 @@ def concretize(name):
 def main():
     recipe = Recorder().load()
     check_recipe(recipe)
+    if (ROOT / ".git").exists():
+        check_releases(recipe, release_tags(), git("rev-parse", "HEAD").strip())
     check_package_repository()
     check_versions(recipe)
     index = (ROOT / "spack-repo-index.yaml").read_text()

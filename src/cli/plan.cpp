@@ -18,6 +18,7 @@
 #include "cli/plan_time.hpp"
 #include "cli/start/front_page.hpp"
 #include "cli/start/numbers.hpp"
+#include "cli/submit_script.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/config/names.hpp"
@@ -102,12 +103,15 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
     return 0;
   }
   const bool timed = !arguments.time.machine.empty();
-  if (timed || arguments.show == "time" || !arguments.time.trace.empty())
-    plan_time(config, ranks, arguments.show, arguments.time, arguments.pipeline_rank);
+  const bool fits = (timed || arguments.show == "time" || !arguments.time.trace.empty()) &&
+                    plan_time(config, ranks, arguments.show, arguments.time, arguments.pipeline_rank);
+  const std::string start =
+      fits ? fmt::format("\nstart it: {}\n", start_command(arguments.run_file, ranks, on, 0, arguments.overrides)) : "";
   if (arguments.show == "time") return 0;
   if (arguments.show == "summary" && !choice.reason.empty()) fmt::print("{}\n", choice.reason);
   if (pipelined) {
     plan_pipeline(config, ranks, arguments.show, arguments.pipeline_rank, on);
+    fmt::print("{}", start);
     return 0;
   }
   if (arguments.show == "passes") {
@@ -135,7 +139,7 @@ int plan(const PlanArguments& arguments, const CompleteModel& complete) {
   }
   if (arguments.show == "summary") fmt::print("\n");
   if (arguments.show != "memory") fmt::print("{}", planner::to_text(bytes.traffic));
-  if (arguments.show == "summary") fmt::print("\n{}", planner::to_text(planner::advise(config, ranks)));
+  if (arguments.show == "summary") fmt::print("\n{}{}", planner::to_text(planner::advise(config, ranks)), start);
   return 0;
 }
 

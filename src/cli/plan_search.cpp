@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "cli/plan_time.hpp"
+#include "cli/submit_script.hpp"
 #include "trireme/base/crc32c.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/io/file.hpp"
@@ -97,7 +98,7 @@ void plan_search(const config::RunConfig& config, int ranks, const std::string& 
   if (result.best.empty())
     throw ConfigError(fmt::format("plan --search: {} is not written: {}", path, planner::nothing_fits_text(result)));
   write_search_output(path, config::print_run_file(result.best.front().config));
-  fmt::print("written: {}\n", path);
+  fmt::print("written: {}\nstart it: {}\n", path, start_command(path, ranks, on));
 }
 
 }  // namespace trireme::cli

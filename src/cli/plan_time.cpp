@@ -16,6 +16,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/planner/job/job_cost.hpp"
 #include "trireme/planner/search/faster.hpp"
+#include "trireme/planner/time/fit.hpp"
 #include "trireme/planner/time/predict.hpp"
 #include "trireme/planner/validate/validate.hpp"
 
@@ -91,13 +92,14 @@ void plan_scaling(const config::RunConfig& config, const std::vector<int>& ranks
   fmt::print("{}", table.text);
 }
 
-void plan_time(const config::RunConfig& config, int ranks, const std::string& show, const PlanTime& arguments,
+bool plan_time(const config::RunConfig& config, int ranks, const std::string& show, const PlanTime& arguments,
                std::optional<int> pipeline_rank) {
   if (pipeline_rank && *pipeline_rank >= config.mesh.pipeline)
     throw ConfigError(
         fmt::format("plan: --pipeline-rank {}: pipeline ranks are 0 to {}", *pipeline_rank, config.mesh.pipeline - 1));
   const planner::PredictOptions options{.pipeline_rank = pipeline_rank};
   const planner::Machine machine = machine_for_plan(arguments.machine);
+  bool fits = false;
   if (show == "time") {
     fmt::print("{}", planner::explain_time(planner::predict_ops(config, ranks, machine, options)));
   } else if (show == "summary") {
@@ -106,9 +108,11 @@ void plan_time(const config::RunConfig& config, int ranks, const std::string& sh
     (void)std::fflush(stdout);  // single changes take longer
     const std::string faster = planner::to_text(planner::speedups(config, ranks, machine), machine);
     if (!faster.empty()) fmt::print("{}\n", faster);
+    fits = planner::fit_of(config, prediction.memory, prediction.mesh, machine).both();
   }
-  if (arguments.trace.empty()) return;
+  if (arguments.trace.empty()) return fits;
   write_plan_file(arguments.trace, planner::predicted_trace(planner::predict_ops(config, ranks, machine, options)));
+  return fits;
 }
 
 void plan_tokens(const config::RunConfig& config, int ranks, const PlanTime& arguments) {

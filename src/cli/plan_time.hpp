@@ -27,9 +27,9 @@ struct PlanTime {
 void add_plan_time(CLI::App& command, PlanTime& arguments);
 
 /// Prints what was asked for: every term for show = "time", for "summary" the verdict, the prediction and what would be
-/// faster; writes the trace. Throws ConfigError where a machine is missing, WriteError where the trace cannot be
-/// written.
-void plan_time(const config::RunConfig& config, int ranks, const std::string& show, const PlanTime& arguments,
+/// faster; writes the trace. Returns whether a summary's run fits the machine. Throws ConfigError where a machine is
+/// missing, WriteError where the trace cannot be written.
+bool plan_time(const config::RunConfig& config, int ranks, const std::string& show, const PlanTime& arguments,
                std::optional<int> pipeline_rank);
 
 /// Prints a table with a row for each number of ranks that the run file fits, and why it does not fit the others.

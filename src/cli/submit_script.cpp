@@ -43,6 +43,17 @@ std::string settings(const std::vector<std::string>& overrides) {
   return text;
 }
 
+/// A word of a shell's command line.
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("_-+=./,:@%").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, plain)) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
 std::string job_name(std::string name) {
   for (char& c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '_' && c != '-') c = '-';
@@ -130,13 +141,18 @@ std::string submit_script(const SubmitArguments& arguments, const config::RunCon
 
 bool is_submit_script(const std::string& text) { return text.starts_with(first_lines); }
 
-std::string start_command(const std::string& run_file, int ranks, const planner::Machine& machine, int try_steps) {
-  const std::string tried = try_steps > 0 ? fmt::format(" --try {}", try_steps) : "";
-  const int node = std::max(1, static_cast<int>(machine.gpus_per_node));
+std::string start_command(const std::string& run_file, int ranks, const planner::Machine& machine, int try_steps,
+                          const std::vector<std::string>& overrides) {
+  std::string options = try_steps > 0 ? fmt::format(" --try {}", try_steps) : "";
+  for (const std::string& one : overrides) options += " --set " + shell_word(one);
+  int node = std::max(1, static_cast<int>(machine.gpus_per_node));
   if (machine.gpus.empty() || ranks <= node)
-    return fmt::format("mpirun -n {} trireme train {}{}", ranks, run_file, tried);
-  return fmt::format("trireme submit {} --nodes {} --gpus-per-node {}{}", run_file, (ranks + node - 1) / node, node,
-                     tried);
+    return fmt::format("mpirun {}-n {} trireme train {}{}",
+                       machine.cores > 0 && machine.cores < ranks ? "--oversubscribe " : "", ranks,
+                       shell_word(run_file), options);
+  while (ranks % node != 0) --node;  // all nodes have as many ranks
+  return fmt::format("trireme submit {} --nodes {} --gpus-per-node {}{}", shell_word(run_file), ranks / node, node,
+                     options);
 }
 
 }  // namespace trireme::cli

@@ -35,9 +35,10 @@ struct SubmitArguments {
 /// Whether a file with this text was written by `submit_script`.
 [[nodiscard]] bool is_submit_script(const std::string& text);
 
-/// The command that starts a run file on so many ranks: mpirun on one machine; `trireme submit` where the ranks exceed
-/// one node of it. try_steps: 0: the whole run.
+/// The command that starts a run file on exactly so many ranks: mpirun on one machine (Open MPI's, with
+/// --oversubscribe where the ranks exceed its cores); `trireme submit` where the ranks exceed one node of it.
+/// try_steps: 0: the whole run. overrides: of --set.
 [[nodiscard]] std::string start_command(const std::string& run_file, int ranks, const planner::Machine& machine,
-                                        int try_steps = 0);
+                                        int try_steps = 0, const std::vector<std::string>& overrides = {});
 
 }  // namespace trireme::cli

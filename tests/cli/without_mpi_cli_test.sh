@@ -52,6 +52,19 @@ expect_done
 head -n 1 out.txt | grep -qE "^fits: .* on 1 rank of h100 \(1 node; .*\), .* tokens/s, MFU .*, host memory 0 B of .* a node$" ||
   fail "no verdict first: $(head -n 1 out.txt)"
 grep -q "^host memory of a node: 0 B of 1.82 TiB (1 rank)$" out.txt || fail "no line about host memory"
+[[ $(tail -n 1 out.txt) == "start it: mpirun -n 1 trireme train run.toml" ]] || fail "no start line last: $(tail -n 1 out.txt)"
+# The start line has exactly the planned ranks on nodes that exist, and the settings that were planned.
+while read -r ranks line; do
+  program plan run.toml --ranks "$ranks" --machine h100 --set batch.global=96 --set batch.micro=1 --set 'run.name=a b'
+  [[ $(tail -n 1 out.txt) == "start it: $line --set batch.global=96 --set batch.micro=1 --set 'run.name=a b'" ]] ||
+    fail "plan on $ranks ranks of h100 ends with: $(tail -n 1 out.txt)"
+done <<'EOF'
+8 mpirun -n 8 trireme train run.toml
+12 trireme submit run.toml --nodes 2 --gpus-per-node 6
+16 trireme submit run.toml --nodes 2 --gpus-per-node 8
+EOF
+program plan run.toml --ranks 16 --machine h100 --set batch.global=96 --set batch.micro=1 --set memory.budget=1000
+[[ $(head -n 1 out.txt) == "DOES NOT FIT"* ]] && ! grep -q "^start it" out.txt || fail "a run that does not fit is to be started"
 program plan run.toml --ranks 4
 grep -q "^host memory of a node: .* (4 ranks)$" out.txt || fail "no line about host memory without a machine"
 program plan run.toml --ranks 4 --machine local --trace trace.json
@@ -67,6 +80,7 @@ expect_end 2 "time needs a machine"
 program plan run.toml --ranks 4 --machine h100 --search
 expect_done
 grep -q "^written: run-best.toml" out.txt || fail "plan --search writes no run file"
+[[ $(tail -n 1 out.txt) == "start it: mpirun -n 4 trireme train run-best.toml" ]] || fail "plan --search: no start line"
 [[ ! -s err.txt ]] || fail "a progress line where no terminal is"
 first=$(awk '$1 == 1 {print $2; exit}' out.txt)
 program plan run-best.toml --ranks 4 --machine h100
@@ -159,7 +173,7 @@ expect_end 2 "require mesh.pipeline > 1"
 for machine in h100=cuda local=cpu; do
   program plan run.toml --ranks 4 --machine "${machine%=*}" --set device.type=auto
   expect_done
-  mv out.txt automatic.txt
+  sed '$s/device.type=auto/device.type='"${machine#*=}/" out.txt >automatic.txt
   program plan run.toml --ranks 4 --machine "${machine%=*}" --set device.type="${machine#*=}"
   cmp out.txt automatic.txt || fail "plan --machine ${machine%=*}: device.type = auto is not ${machine#*=}"
   mv automatic.txt "${machine#*=}.txt"

@@ -18,7 +18,13 @@ class Trireme(CMakePackage, CudaPackage):
     # The checkout that this recipe lies in, ours or the one that `spack repo add <URL>` made; the environments build the
     # working tree itself (develop:).
     git = str(pathlib.Path(__file__).resolve().parents[5])
+    homepage = f"file://{git}/README.md"
+    # Maintainers of a Spack package are accounts of GitHub. The project has none yet: a site that copies the recipe into
+    # its own package repository enters its contact with maintainers("account").
     version("main", branch="main")
+    # A release is version("0.1.0", tag="v0.1.0", commit="..."), added by the commit after the tag (CONTRIBUTING.md). The
+    # commit is its checksum; there are no source archives. Before the first tag there is none: Spack would prefer a
+    # version that it cannot fetch to main.
 
     variant("werror", default=False, description="Treat compiler warnings as errors")
 
