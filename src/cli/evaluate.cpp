@@ -19,10 +19,12 @@
 #include "cli/commands.hpp"
 #include "cli/inference/choices.hpp"
 #include "cli/inference/inference.hpp"
+#include "cli/start/by_first_rank.hpp"
 #include "cli/start/front_page.hpp"
 #include "cli/start/libraries.hpp"
 #include "cli/start/numbers.hpp"
 #include "cli/start/with_mpi.hpp"
+#include "train/file_agreement.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/base/seconds.hpp"
@@ -31,6 +33,9 @@
 #include "trireme/checkpoint/load/first_parameters.hpp"
 #include "trireme/config/load.hpp"
 #include "trireme/data/dataset.hpp"
+#include "trireme/data/document_checks.hpp"
+#include "trireme/data/tokenizer_check.hpp"
+#include "trireme/mpi/agree.hpp"
 #include "trireme/mpi/together.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 #include "trireme/train/console/terminal.hpp"
@@ -126,23 +131,22 @@ std::vector<std::int64_t> ids_of(const std::string& text) {
 /// Which targets count, and which tokens they see: as in the run that MODEL is a checkpoint of, where no option is
 /// given.
 void choose_targets(config::Data& data, const EvaluateArguments& arguments, const checkpoint::Weights& weights,
-                    bool warns) {
-  const bool asks = arguments.ignore_targets.empty() || arguments.document_mask.empty() || !arguments.document_end;
-  if (const auto run = asks ? data_of_run(weights, arguments.model.model, warns) : std::nullopt) {
+                    const tokenizer::Tokenizer* tokenizer, bool warns) {
+  if (const auto run = data_of_run(weights, arguments.model.model, warns)) {
     data.ignore_targets = run->ignore_targets;
     data.document_mask = run->document_mask;
     data.document_end = run->document_end;
+    data.check_tokenizer = run->check_tokenizer || !arguments.model.tokenizer.empty();
   }
   if (!arguments.ignore_targets.empty()) data.ignore_targets = ids_of(arguments.ignore_targets);
   if (!arguments.document_mask.empty()) data.document_mask = arguments.document_mask == "true";
   if (arguments.document_end) data.document_end = arguments.document_end;
-  if (data.document_mask && !data.document_end)
-    throw ConfigError("--document-mask true requires --document-end: the id of the token that ends a document");
+  if (data.document_mask && !data.document_end && tokenizer != nullptr) data.document_end = tokenizer->document_end();
 }
 
 /// A run that only looks at the model, whose ranks each take their part of the sequences.
-config::RunConfig evaluation_config(const EvaluateArguments& arguments, const checkpoint::Weights& weights, int ranks,
-                                    bool warns) {
+config::RunConfig evaluation_config(const EvaluateArguments& arguments, const checkpoint::Weights& weights,
+                                    const tokenizer::Tokenizer* tokenizer, int ranks, bool warns) {
   config::RunConfig config = inference_config(arguments.model);
   config.batch = {.global = arguments.micro * ranks, .micro = arguments.micro};
   config.mesh = {.replicate = 1, .shard = ranks, .tensor = 1};
@@ -150,12 +154,53 @@ config::RunConfig evaluation_config(const EvaluateArguments& arguments, const ch
   config.data.seq_len = arguments.seq_len > 0 ? arguments.seq_len
                         : longest > 0         ? std::min(longest, usual_seq_len)
                                               : usual_seq_len;
-  choose_targets(config.data, arguments, weights, warns);
+  choose_targets(config.data, arguments, weights, tokenizer, warns);
   return config;
 }
 
+/// Opens a token file of --data, before any is computed on. spec: of `tokenizer`, null where none is known.
+void check_tokens(const std::string& path, const config::Data& data, std::int64_t vocab_size,
+                  const tokenizer::Tokenizer* tokenizer, const std::string& spec, bool warns) {
+  const auto datasets = data::open_datasets({config::TokenSource{.path = path}}, false, data.format, data.seq_len,
+                                            vocab_size, {}, data::FileTail::padded);
+  if (tokenizer != nullptr && data.check_tokenizer)
+    data::require_tokenizer(
+        datasets, *tokenizer, "the model's is " + spec,
+        "tokenize the text with the model's, or give the file's with --tokenizer if the model was trained with it");
+  if (!data.document_mask) return;
+  if (!data.document_end && !datasets.front().files().front().has_document_ends())
+    throw ConfigError(
+        fmt::format("--document-mask true: where the documents of {} end is not known, since it has neither a sidecar "
+                    "({}) nor a Megatron index; give the id of the token that ends a document with --document-end",
+                    path, data::sidecar_path(path)));
+  if (warns) data::warn_of_document_ends(datasets, data.document_end);
+}
+
+/// Compares what ranks read by path, each on its own node, before one of them waits for targets that another lacks.
+void agree_on_files(const mpi::Communicator& world, const EvaluateArguments& arguments, config::RunConfig config,
+                    const std::vector<ChoiceFile>& choices) {
+  mpi::agree(world, "the settings of the evaluation", config::print_run_file(config));
+  const double timeout = config.comm.timeout_seconds;
+  for (const std::string& path : arguments.data) config.data.train.push_back({.path = path});
+  const std::string inputs = by_first_rank(
+      world, timeout,
+      [&] {
+        auto paths = train::input_paths(config);
+        for (const ChoiceFile& file : choices)
+          paths.push_back({.kind = train::InputPath::Kind::questions, .path = file.path});
+        return train::encode(paths);
+      },
+      [] {});
+  train::agree_on_input_files(world, train::decode_inputs(inputs), timeout, [] {});
+  for (const ChoiceFile& file : choices) {  // of tokenizers that differ
+    std::string ids;
+    for (const Choice& choice : file.choices) ids += fmt::format("{} {}\n", choice.context, fmt::join(choice.ids, " "));
+    mpi::agree(world, "the tokens of " + file.path, ids);
+  }
+}
+
 /// Bytes of text that the targets of the first `end` tokens stand for; ends of documents have none.
-std::int64_t text_bytes(const data::TokenFile& file, std::int64_t end, const tokenizer::Tokenizer& tokenizer) {
+std::int64_t decoded_bytes(const data::TokenFile& file, std::int64_t end, const tokenizer::Tokenizer& tokenizer) {
   constexpr std::int64_t at_once = 1 << 20;
   std::vector<std::int32_t> tokens, document;
   std::int64_t bytes = 0;
@@ -180,7 +225,8 @@ std::int64_t text_bytes(const data::TokenFile& file, std::int64_t end, const tok
 std::string settings_of(const config::Data& data) {
   std::string text;
   if (!data.ignore_targets.empty()) text += fmt::format(" ignore_targets={}", fmt::join(data.ignore_targets, ","));
-  if (data.document_mask) text += fmt::format(" document_mask=true document_end={}", data.document_end.value_or(-1));
+  if (data.document_mask) text += " document_mask=true";
+  if (data.document_mask && data.document_end) text += fmt::format(" document_end={}", *data.document_end);
   return text;
 }
 
@@ -219,12 +265,16 @@ std::string line_of(train::Job& job, const mpi::Communicator& world, const std::
   });
   std::string line = fmt::format("data={} loss={:.6f} perplexity={:.6g}", path, result.loss, std::exp(result.loss));
   const data::TokenFile file(path, data.format, job.config().model.vocab_size);
-  if (tokenizer != nullptr && !file.masked() && data.ignore_targets.empty()) {  // else parts of the text count
+  if (!file.masked() && data.ignore_targets.empty()) {  // else parts of the text count
     const std::int64_t end = std::min(file.tokens(), sequences * data.seq_len + 1);
-    const std::int64_t bytes = text_bytes(file, end, *tokenizer);
+    const bool of_text = file.sidecar() && end == file.tokens();
+    const std::int64_t bytes = of_text                ? file.sidecar()->text_bytes
+                               : tokenizer != nullptr ? decoded_bytes(file, end, *tokenizer)
+                                                      : 0;
     if (bytes > 0)
-      line += fmt::format(" bits_per_byte={:.6f} bytes={} bytes_of=decoded_tokens",
-                          result.loss * result.targets / std::numbers::ln2 / static_cast<double>(bytes), bytes);
+      line += fmt::format(" bits_per_byte={:.6f} bytes={} bytes_of={}",
+                          result.loss * result.targets / std::numbers::ln2 / static_cast<double>(bytes), bytes,
+                          of_text ? "text" : "decoded_tokens");
   }
   if (limit > 0 && sequences < reader.samples()) line += fmt::format(" sequences={}/{}", sequences, reader.samples());
   return line + fmt::format("{} targets={:.0f} seq_len={}\n", settings_of(data), result.targets, data.seq_len);
@@ -255,10 +305,11 @@ int evaluate(const mpi::Communicator& world, const EvaluateArguments& arguments)
     const checkpoint::Weights weights = open_weights(arguments.model, warns);
     if (!arguments.choices.empty() || knows_tokenizer(arguments.model, weights))
       tokenizer = open_tokenizer(arguments.model, weights, warns);
-    config = evaluation_config(arguments, weights, world.size(), warns);
-    for (const std::string& path : arguments.data)  // before any is computed on
-      (void)data::open_datasets({config::TokenSource{.path = path}}, false, config.data.format, config.data.seq_len,
-                                weights.model().vocab_size, {}, data::FileTail::padded);
+    config = evaluation_config(arguments, weights, tokenizer.get(), world.size(), warns);
+    const std::string& given = arguments.model.tokenizer;
+    for (const std::string& path : arguments.data)
+      check_tokens(path, config.data, weights.model().vocab_size, tokenizer.get(),
+                   given.empty() ? weights.generation().tokenizer : given, warns);
     for (const std::string& path : arguments.choices) {
       ChoiceFile file{.path = path, .questions = read_questions(path), .choices = {}};
       if (arguments.limit > 0 && std::ssize(file.questions) > arguments.limit)
@@ -267,6 +318,7 @@ int evaluate(const mpi::Communicator& world, const EvaluateArguments& arguments)
       choices.push_back(std::move(file));
     }
   });
+  agree_on_files(world, arguments, config, choices);
   const Libraries libraries(world, 0);
   const std::unique_ptr<train::Job> job = open_model(checkpoint::complete_model(config, world), world);
   const auto print = [&](const std::string& line) {
@@ -313,7 +365,11 @@ void add_evaluate(CLI::App& app, Action& chosen) {
   command->footer(
       "In fp32, over every target of a file once, as train.eval_every counts them: of a checkpoint with\n"
       "data.ignore_targets, data.document_mask and data.document_end of its run; an export does not have them.\n"
-      "The .mask file of a token file is followed. Bits per byte are printed where all of the text counts. "
+      "The .mask file of a token file is followed. A file whose sidecar has another tokenizer than the model is "
+      "refused.\n"
+      "Bits per byte are printed where all of the text counts: of the bytes of text in the sidecar (bytes_of=text), "
+      "else of\n"
+      "the decoded tokens, which a tokenizer that normalizes text makes fewer or more.\n"
       "Under mpirun the parameters are\n"
       "sharded over the ranks, which share the sequences.\n"
       "Choices are scored as by lm-evaluation-harness: the ending with the highest log-likelihood after the context "

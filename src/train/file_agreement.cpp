@@ -43,11 +43,23 @@ std::string header_hash(const io::InputFile& file) {
   return fmt::format("header {:x} ", fnv1a(header));
 }
 
-const char* noun(Kind kind) { return kind == Kind::tokens ? "token file" : "weight file"; }
+/// Names a kind of file: in text, and as the first letter of an encoded path.
+struct KindName {
+  const char* noun;
+  char letter;
+};
+KindName name_of(Kind kind) {
+  switch (kind) {
+    case Kind::tokens: return {.noun = "token file", .letter = 't'};
+    case Kind::weights: return {.noun = "weight file", .letter = 'w'};
+    case Kind::questions: return {.noun = "file of choices", .letter = 'q'};
+  }
+  return {};
+}
 
 Error error_of(Kind kind, const std::string& message) {
-  if (kind == Kind::tokens) return DataError(message);
-  return CheckpointError(message);
+  if (kind == Kind::weights) return CheckpointError(message);
+  return DataError(message);
 }
 
 /// The first rank's digests of some files, on all ranks.
@@ -64,7 +76,7 @@ std::vector<FileDigest> share(const mpi::Communicator& world, const std::vector<
 
 std::string encode(const std::vector<InputPath>& inputs) {
   std::string text;
-  for (const InputPath& input : inputs) text += (input.kind == Kind::tokens ? 't' : 'w') + input.path + '\0';
+  for (const InputPath& input : inputs) text += name_of(input.kind).letter + input.path + '\0';
   return text;
 }
 
@@ -72,7 +84,8 @@ std::vector<InputPath> decode_inputs(const std::string& text) {
   std::vector<InputPath> inputs;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line, '\0');)
-    inputs.push_back({.kind = line[0] == 't' ? Kind::tokens : Kind::weights, .path = line.substr(1)});
+    for (const Kind kind : {Kind::tokens, Kind::weights, Kind::questions})
+      if (line[0] == name_of(kind).letter) inputs.push_back({.kind = kind, .path = line.substr(1)});
   return inputs;
 }
 
@@ -101,7 +114,7 @@ std::int64_t blocks_of_each(std::int64_t files) {
 }
 
 FileDigest digest_of(const InputPath& input, std::int64_t blocks, const std::function<void()>& after_block) try {
-  const io::InputFile file(input.path, noun(input.kind));
+  const io::InputFile file(input.path, name_of(input.kind).noun);
   const bool tensors = input.path.ends_with(".safetensors");
   const std::string header = tensors ? header_hash(file) : "";
   return {.bytes = file.size(), .hash = fnv1a(header + data::sampled_hash(file, blocks, after_block))};
@@ -115,7 +128,7 @@ std::string copy_mismatch(const InputPath& input, const FileDigest& here, const 
   return fmt::format(
       "{} {} is not the one that rank 0 reads: {}. Copy it to every node again, or put it on a file system that all "
       "nodes share.",
-      noun(input.kind), input.path,
+      name_of(input.kind).noun, input.path,
       here.bytes == first_rank.bytes ? fmt::format("the size, {} bytes, is the same, the contents differ", here.bytes)
                                      : sizes);
 }

@@ -13,7 +13,7 @@ namespace trireme::train {
 
 /// A file that ranks of a run open by its path, each on its own node.
 struct InputPath {
-  enum class Kind : std::uint8_t { tokens, weights };
+  enum class Kind : std::uint8_t { tokens, weights, questions };
   Kind kind = Kind::tokens;
   std::string path;
   friend bool operator==(const InputPath&, const InputPath&) = default;
@@ -36,7 +36,7 @@ struct FileDigest {
 };
 
 /// Reads at most `blocks` blocks of 16 KiB, and the whole header of a safetensors file. after_block: called when one
-/// has been read. Throws DataError for tokens, CheckpointError for weights.
+/// has been read. Throws CheckpointError for weights, DataError for others.
 [[nodiscard]] FileDigest digest_of(const InputPath& input, std::int64_t blocks,
                                    const std::function<void()>& after_block = {});
 

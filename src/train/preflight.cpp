@@ -25,13 +25,13 @@
 #include "trireme/config/names.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/document_checks.hpp"
+#include "trireme/data/tokenizer_check.hpp"
 #include "trireme/device/gpus.hpp"
 #include "trireme/model/no_decay.hpp"
 #include "trireme/planner/choose.hpp"
 #include "trireme/planner/pipeline.hpp"
 #include "trireme/planner/time/predict.hpp"
 #include "trireme/supervise/start_signals.hpp"
-#include "trireme/tokenizer/identity.hpp"
 #include "trireme/tokenizer/tokenizer.hpp"
 #include "trireme/train/save/checkpointing.hpp"
 #include "trireme/train/save/output_directory.hpp"
@@ -67,23 +67,6 @@ void check_tokens(const std::vector<data::Dataset>& datasets, const std::string&
     }
 }
 
-/// Throws DataError when the sidecar of a file has another tokenizer than data.tokenizer.
-void check_tokenizer(const std::vector<data::Dataset>& datasets, const std::string& spec,
-                     const tokenizer::Tokenizer& tokenizer) {
-  std::string fingerprint;  // computed where a file has one to compare
-  for (const data::Dataset& dataset : datasets)
-    for (const data::TokenFile& file : dataset.files()) {
-      if (!file.sidecar()) continue;
-      if (fingerprint.empty()) fingerprint = tokenizer::vocabulary_fingerprint(tokenizer);
-      const tokenizer::Identity& made = file.sidecar()->tokenizer;
-      if (made.fingerprint == fingerprint) continue;
-      throw DataError(fmt::format(
-          "token file {} was tokenized with {} (fingerprint {:.12}), but data.tokenizer is {} (fingerprint {:.12}); "
-          "set data.tokenizer to the file's, tokenize again, or set data.check_tokenizer = false",
-          file.path(), made.spec, made.fingerprint, spec, fingerprint));
-    }
-}
-
 void check_data(const config::RunConfig& config) {
   const config::Data& data = config.data;
   std::int64_t ids = std::numeric_limits<std::int64_t>::max();
@@ -100,7 +83,9 @@ void check_data(const config::RunConfig& config) {
   const auto check = [&](const std::vector<data::Dataset>& datasets) {
     data::require_document_ends(data, datasets);
     check_tokens(datasets, data.tokenizer, ids);
-    if (tokenizer && data.check_tokenizer) check_tokenizer(datasets, data.tokenizer, *tokenizer);
+    if (tokenizer && data.check_tokenizer)
+      data::require_tokenizer(datasets, *tokenizer, "data.tokenizer is " + data.tokenizer,
+                              "set data.tokenizer to the file's, tokenize again, or set data.check_tokenizer = false");
     if (data.document_mask) data::warn_of_document_ends(datasets, data.document_end);
   };
   check(train);

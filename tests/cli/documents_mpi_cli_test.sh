@@ -82,6 +82,69 @@ python3 -c 'import json, shutil; shutil.copytree("chat", "again"); f = "again/to
 program train run.toml --set data.train=both.bin --set data.tokenizer=hf:again --set data.seq_len=8 --set run.output=again_out --set train.steps=1
 expect_done
 
+# evaluate compares as train does; a run that does not compare is evaluated alike, unless --tokenizer is given.
+eval_of() { program evaluate "$1" --seq-len 8 --data both.bin "${@:2}"; }
+job 1 train run.toml --set data.train=both.bin --set data.tokenizer=hf:chat --set data.seq_len=8 --set run.output=chats \
+  --set train.steps=1 --set run.export=end
+expect_done
+eval_of chats/export
+expect_done
+eval_of chats/export --tokenizer hf:rot
+expect_end 3 'both.bin was tokenized with hf:chat' "the model's is hf:rot"
+job 1 train run.toml --set data.train=both.bin --set data.tokenizer=hf:rot --set data.seq_len=8 --set run.output=rotated \
+  --set data.check_tokenizer=false --set train.steps=1 --set run.export=end --set checkpoint.at_end=true
+expect_done
+eval_of rotated/export
+expect_end 3 'both.bin was tokenized with hf:chat' "the model's is hf:"
+eval_of rotated/export --tokenizer hf:chat
+expect_done
+eval_of rotated/checkpoints/step-00000001
+expect_done
+eval_of rotated/checkpoints/step-00000001 --tokenizer hf:rot
+expect_end 3 'both.bin was tokenized with hf:chat'
+
+# Documents of a sidecar need no id that ends them; of a file without one the tokenizer's end is taken, else asked for.
+eval_of chats/export --document-mask true
+expect_done
+masked=$(grep -oE ' loss=[^ ]+' out.txt)
+eval_of chats/export --document-mask true --document-end 1
+expect_done
+[[ $(grep -oE ' loss=[^ ]+' out.txt) == "$masked" ]] || fail 'an id decides over the sidecar'
+program evaluate chats/export --seq-len 8 --data bare/both.bin --document-mask true
+expect_done
+grep -q 'has neither a sidecar nor an index, so data.document_end = 30 ends its documents' err.txt || fail 'no warning'
+cp -r chats/export untold && rm untold/tokenizer*
+program evaluate untold --seq-len 8 --data bare/both.bin --document-mask true
+expect_end 2 'bare/both.bin' 'give the id of the token that ends a document with --document-end'
+eval_of untold --document-mask true
+expect_done
+[[ $(grep -oE ' loss=[^ ]+' out.txt) == "$masked" ]] || fail 'without a tokenizer documents are others'
+
+# Bits per byte are over the bytes of the text that was given, which a tokenizer with normalization makes fewer.
+mkdir lower
+python3 - <<'PY'
+import json
+tokenizer = json.load(open("chat/tokenizer.json"))
+tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]}
+json.dump(tokenizer, open("lower/tokenizer.json", "w"))
+open("lower.txt", "w", encoding="utf-8").write("ﬁne ﬂags ﬂy\n" * 40)
+PY
+cp chat/tokenizer_config.json lower
+program tokenize --tokenizer hf:lower -o lower.bin lower.txt
+expect_done
+bytes=$(stat -c %s lower.txt)
+for model in "chats/export --tokenizer hf:lower" untold; do
+  # shellcheck disable=SC2086  # several words
+  job 2 evaluate $model --seq-len 8 --data lower.bin
+  expect_done
+  read -r loss targets bits counted_bytes <<<"$(sed -E 's/.* loss=([^ ]+) .* bits_per_byte=([^ ]+) bytes=([^ ]+) bytes_of=text .*targets=([^ ]+) .*/\1 \4 \2 \3/' out.txt)"
+  python3 -c 'import math, sys; l, t, b, n, m = map(float, sys.argv[1:]); assert n == m and abs(l * t / math.log(2) / n - b) < 1e-4' \
+    "$loss" "$targets" "$bits" "$counted_bytes" "$bytes" || fail 'bits per byte of the text'
+done
+program evaluate chats/export --tokenizer hf:lower --seq-len 8 --data lower.bin --limit 3
+expect_done
+grep -q ' bytes_of=decoded_tokens ' out.txt || fail 'a part of a file has no bytes of text'
+
 # Files that do not belong together.
 truncate -s -2 one.bin
 program train run.toml --set data.train=one.bin --set data.tokenizer=hf:chat --set data.seq_len=8 --set run.output=none

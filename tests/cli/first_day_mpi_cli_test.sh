@@ -43,7 +43,12 @@ expect_done
 grep -q '^tokenizer = "bytes"' anew.toml || fail 'the tokenizer beside a config.json is left out'
 mkdir model && cp runs/first/export/config.json model
 printf '{"model": {"type": "BPE", "vocab": {"</s>": 0, "s": 1, "h": 2}, "merges": []}, "added_tokens": [{"id": 0, "content": "</s>", "special": true}]}' >model/tokenizer.json
+# The sidecar has the tokenizer that made the tokens: another one is refused; tokens without a sidecar are taken.
 program init --from model --data data.bin --ranks 1 --seq-len 32 -o beside.toml
+expect_end 3 "data.bin was tokenized with bytes" "the run's tokenizer is hf:model/tokenizer.json" 'with --tokenizer'
+[[ ! -e beside.toml ]] || fail 'a refused init wrote a run file'
+cp data.bin foreign.bin
+program init --from model --data foreign.bin --ranks 1 --seq-len 32 -o beside.toml
 expect_done
 grep -q '^tokenizer = "hf:model/tokenizer.json" ' beside.toml || fail 'the tokenizer beside a config.json is not that of the run'
 grep -q '^vocab_size = 257 ' beside.toml || fail 'a tokenizer beside a config.json shrinks its vocabulary'

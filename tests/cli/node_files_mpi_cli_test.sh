@@ -53,7 +53,8 @@ cp -r weights ../B
 program train run.toml --set train.steps=2 --set run.export=end --set run.seed=5
 expect_done
 cd ..
-cp A/out/export/model.safetensors B/weights
+cp A/out/export/model.safetensors .
+cp model.safetensors B/weights
 rm -r A/out
 mv A/out.txt A/err.txt .
 nodes --set model.from=weights
@@ -61,6 +62,38 @@ expect_end 4 'rank 1 on ' 'weight file weights/model.safetensors' 'the contents 
 cp A/weights/* B/weights
 nodes --set model.from=weights
 expect_done
+
+# evaluate compares the same files, and what ranks tokenize each for itself.
+nodes_evaluate() {
+  # shellcheck disable=SC2086  # several options in one variable
+  launch $MPIEXEC $MPIEXEC_FLAGS -n 1 -wdir "$work/A" "$TRIREME" evaluate weights --seq-len 32 "$@" : \
+    -n 1 -wdir "$work/B" "$TRIREME" evaluate weights --seq-len 32 "$@"
+}
+echo '{"context": "the ship", "endings": ["has", "is"], "label": 0}' | tee A/questions.jsonl >B/questions.jsonl
+nodes_evaluate --data tokens.bin --choices questions.jsonl
+expect_done
+nodes_evaluate --data valid.bin
+expect_end 3 'rank 1 on ' 'token file valid.bin' '1000 bytes here, 20000 bytes on rank 0'
+echo '{"context": "the ship", "endings": ["has", "is", "sails"], "label": 0}' >>B/questions.jsonl
+nodes_evaluate --choices questions.jsonl
+expect_end 3 'rank 1 on ' 'file of choices questions.jsonl'
+cp A/questions.jsonl B
+cp model.safetensors B/weights
+nodes_evaluate --data tokens.bin
+expect_end 4 'rank 1 on ' 'weight file weights/model.safetensors' 'the contents differ'
+cp A/weights/* B/weights
+mkdir B/other && cp B/weights/tokenizer* B/other && rm B/weights/tokenizer*
+python3 - <<'PY'
+import json
+vocabulary = {chr(97 + i): i for i in range(26)} | {" ": 26, "</s>": 27}
+json.dump({"model": {"type": "BPE", "vocab": vocabulary, "merges": []}, "added_tokens": [{"id": 27, "content": "</s>", "special": True}]},
+          open("B/weights/tokenizer.json", "w"))
+json.dump({"eos_token": "</s>"}, open("B/weights/tokenizer_config.json", "w"))
+PY
+nodes_evaluate --choices questions.jsonl
+expect_end 2 'The ranks do not agree on the tokens of questions.jsonl'
+rm B/weights/tokenizer*
+mv B/other/* B/weights
 
 # A file system that another rank does not see: a mount of its own in the place of the directory.
 mkdir -p "$work/shared"

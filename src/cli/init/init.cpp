@@ -118,8 +118,10 @@ void choose_data(const InitArguments& arguments, FirstRun& run, Reasons& reasons
   if (arguments.tokenizer.empty() && !data.tokenizer.empty())
     reasons["data.tokenizer"] = "the model's: the token files are made with it; stored in exports";
   if (!arguments.tokenizer.empty()) data.tokenizer = arguments.tokenizer;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   if (!data.tokenizer.empty()) {
-    const std::int64_t ids = tokenizer::make_tokenizer(data.tokenizer)->vocab_size();
+    tokenizer = tokenizer::make_tokenizer(data.tokenizer);
+    const std::int64_t ids = tokenizer->vocab_size();
     if (run.config.model.from.empty() && !arguments.tokenizer.empty()) {
       run.config.model.vocab_size = run.sizes.vocab_size = ids;
       reasons["model.vocab_size"] = "the tokenizer's";
@@ -144,7 +146,7 @@ void choose_data(const InitArguments& arguments, FirstRun& run, Reasons& reasons
     for (const data::Dataset& dataset :
          data::open_datasets(sources, false, data.format, data.seq_len, run.sizes.vocab_size)) {
       samples += dataset.samples();
-      check_ids(dataset, run.sizes.vocab_size);  // an error here, not after a queue
+      check_ids(dataset, tokenizer.get(), data.tokenizer, run.sizes.vocab_size);  // an error here, not after a queue
     }
     return samples;
   };

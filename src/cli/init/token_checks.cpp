@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "trireme/base/error.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/data/tokenizer_check.hpp"
 
 namespace trireme::cli {
 namespace {
@@ -55,7 +57,11 @@ void refuse_two_byte_tokens(const std::vector<config::TokenSource>& sources, con
   }
 }
 
-void check_ids(const data::Dataset& dataset, std::int64_t vocab_size) {
+void check_ids(const data::Dataset& dataset, const tokenizer::Tokenizer* tokenizer, const std::string& spec,
+               std::int64_t vocab_size) {
+  if (tokenizer != nullptr)
+    data::require_tokenizer(std::span(&dataset, 1), *tokenizer, "the run's tokenizer is " + spec,
+                            "tokenize again with the run's, or give the file's with --tokenizer");
   constexpr std::int64_t most_samples = 16;
   const std::int64_t samples = std::min(dataset.samples(), most_samples);
   std::vector<std::int32_t> sample(static_cast<std::size_t>(dataset.seq_len() + 1));

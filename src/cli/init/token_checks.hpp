@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "trireme/config/run_config.hpp"
 #include "trireme/data/dataset.hpp"
+#include "trireme/tokenizer/tokenizer.hpp"
 
 /// Whether token files fit the model's vocabulary.
 namespace trireme::cli {
@@ -16,7 +18,9 @@ void refuse_two_byte_tokens(const std::vector<config::TokenSource>& sources, con
                             std::int64_t vocab_size);
 
 /// Reads some samples, spread over the dataset, and warns where no id is above a tenth of the vocabulary. Throws
-/// DataError for ids outside of the vocabulary.
-void check_ids(const data::Dataset& dataset, std::int64_t vocab_size);
+/// DataError for ids outside of the vocabulary, and where the sidecar of a file has another tokenizer. tokenizer: of
+/// the run, made from `spec`; null where it has none.
+void check_ids(const data::Dataset& dataset, const tokenizer::Tokenizer* tokenizer, const std::string& spec,
+               std::int64_t vocab_size);
 
 }  // namespace trireme::cli

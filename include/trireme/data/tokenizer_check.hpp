@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "trireme/data/dataset.hpp"
+#include "trireme/tokenizer/tokenizer.hpp"
+
+namespace trireme::data {
+
+/// Throws DataError when the sidecar of a file has another tokenizer than `tokenizer`. described: the latter in the
+/// message, such as "data.tokenizer is hf:model". remedy: the end of the message.
+void require_tokenizer(std::span<const Dataset> datasets, const tokenizer::Tokenizer& tokenizer,
+                       const std::string& described, const std::string& remedy);
+
+}  // namespace trireme::data
