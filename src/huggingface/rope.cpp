@@ -43,39 +43,60 @@ std::vector<double> factors(const JsonObject& table, const std::string& key) {
   return list;
 }
 
-/// The length of context before it was stretched: of some families beside the table, whatever that says.
-std::int64_t original_length(const JsonObject& config, const JsonObject& table, const Architecture& a) {
-  constexpr const char* key = "original_max_position_embeddings";
-  if (a.original_length_absent == 0) return table.required_integer(key);
-  (void)table.find(key);
-  return config.integer(key, 2).value_or(a.original_length_absent);
+/// A table with what surrounds it.
+struct TablePlace {
+  const JsonObject& config;
+  const json& values;
+  const JsonObject& table;
+  const Architecture& a;
+};
+
+/// Original context length, as transformers 5 reads it: of config.json's top level, else of the table, else
+/// max_position_embeddings. Tables by type of layer ignore the top level. A value in the table that the top level
+/// overrides stays unread.
+std::int64_t original_length(const TablePlace& at) {
+  const std::string key = "original_max_position_embeddings";
+  const bool given = at.values.contains(key) && !at.values[key].is_null();
+  std::optional<std::int64_t> beside;
+  if (!at.a.decoder.local_rope) beside = at.config.integer(key, 1);
+  if (!beside && at.a.original_length_absent > 0) beside = at.a.original_length_absent;
+  if (beside) {
+    if (!given || at.values[key] == *beside) (void)at.table.find(key);
+    return *beside;
+  }
+  if (given) return at.table.required_integer(key);
+  (void)at.table.find(key);
+  return at.config.required_integer("max_position_embeddings");
 }
 
-config::RopeScaling longrope(const JsonObject& config, const JsonObject& table, const Architecture& a) {
+/// max_position_embeddings over the original length: the factor where the table has none.
+double implied_factor(const TablePlace& at, std::int64_t original) {
+  return static_cast<double>(at.config.required_integer("max_position_embeddings")) /
+         static_cast<double>(std::max<std::int64_t>(1, original));
+}
+
+config::RopeScaling longrope(const TablePlace& at) {
   config::RopeScaling scaling{.type = config::RopeType::longrope,
-                              .original_max_position_embeddings = original_length(config, table, a),
-                              .attention_factor = table.positive("attention_factor").value_or(0),
-                              .short_factor = factors(table, "short_factor"),
-                              .long_factor = factors(table, "long_factor")};
-  if (const std::optional<double> factor = table.positive("factor")) {
-    scaling.factor = std::max(1.0, *factor);
-  } else {
-    const auto longest = static_cast<double>(config.required_integer("max_position_embeddings"));
-    const auto original = static_cast<double>(std::max<std::int64_t>(1, scaling.original_max_position_embeddings));
-    scaling.factor = std::max(1.0, longest / original);
-  }
+                              .original_max_position_embeddings = original_length(at),
+                              .attention_factor = at.table.positive("attention_factor").value_or(0),
+                              .short_factor = factors(at.table, "short_factor"),
+                              .long_factor = factors(at.table, "long_factor")};
+  const std::optional<double> factor = at.table.positive("factor");
+  scaling.factor = std::max(1.0, factor ? *factor : implied_factor(at, scaling.original_max_position_embeddings));
   return scaling;
 }
 
 /// mscale: of a factor, as both of yarn's keys of that name count it.
 double mscale(double factor, double times) { return factor <= 1 ? 1 : 0.1 * times * std::log(factor) + 1; }
 
-config::RopeScaling yarn(const JsonObject& table, const Architecture& a) {
+config::RopeScaling yarn(const TablePlace& at) {
+  const auto& [config, values, table, a] = at;
   const config::RopeScaling absent;
+  const std::int64_t original = original_length(at);
   config::RopeScaling scaling{
       .type = config::RopeType::yarn,
-      .factor = table.required_positive("factor"),
-      .original_max_position_embeddings = table.required_integer("original_max_position_embeddings"),
+      .factor = table.is_null("factor") ? implied_factor(at, original) : table.required_positive("factor"),
+      .original_max_position_embeddings = original,
       .attention_factor = table.positive("attention_factor").value_or(0),
       .beta_fast = table.positive("beta_fast").value_or(absent.beta_fast),
       .beta_slow = table.positive("beta_slow").value_or(absent.beta_slow),
@@ -107,19 +128,20 @@ Table read_table(const json& value, const std::string& name, const JsonObject& c
              .unread = {}};
   if (read.partial.value_or(1) != 1 && !a.expresses(&config::Model::partial_rotary_factor))
     table.unexpected("partial_rotary_factor", "1: partial rotation is not supported");
-  const std::string type = rope_type(table);
+  std::string type = rope_type(table);
   if (a.scales_queries) (void)table.find("max_position_embeddings");  // has no effect
   const bool longrope_only = a.original_length_absent > 0;
+  if (longrope_only && (type == "su" || type == "yarn")) type = "longrope";  // its names in Phi-3's first files
+  const TablePlace at{.config = config, .values = value, .table = table, .a = a};
   if (longrope_only && type != "default" && type != "longrope") {
     table.unexpected(table.has("rope_type") ? "rope_type" : "type", "default or longrope, which this model_type has");
   } else if (a.scales_queries && type != "yarn") {
     table.unexpected(table.has("rope_type") ? "rope_type" : "type", "yarn, whose keys scale this model_type's queries");
   } else if (type == "llama3") {
-    read.scaling = config::RopeScaling{
-        .factor = table.required_positive("factor"),
-        .low_freq_factor = table.required_positive("low_freq_factor"),
-        .high_freq_factor = table.required_positive("high_freq_factor"),
-        .original_max_position_embeddings = table.required_integer("original_max_position_embeddings")};
+    read.scaling = config::RopeScaling{.factor = table.required_positive("factor"),
+                                       .low_freq_factor = table.required_positive("low_freq_factor"),
+                                       .high_freq_factor = table.required_positive("high_freq_factor"),
+                                       .original_max_position_embeddings = original_length(at)};
   } else if (type == "linear") {
     read.scaling = config::RopeScaling{.type = config::RopeType::linear, .factor = table.required_positive("factor")};
   } else if (type == "dynamic") {
@@ -128,9 +150,9 @@ Table read_table(const json& value, const std::string& name, const JsonObject& c
                             .factor = table.required_positive("factor"),
                             .original_max_position_embeddings = config.required_integer("max_position_embeddings")};
   } else if (type == "yarn") {
-    read.scaling = yarn(table, a);
+    read.scaling = yarn(at);
   } else if (type == "longrope") {
-    read.scaling = longrope(config, table, a);
+    read.scaling = longrope(at);
   } else if (type != "default") {
     table.unexpected(table.has("rope_type") ? "rope_type" : "type",
                      "default, linear, llama3, yarn, longrope or dynamic; other types are not supported");

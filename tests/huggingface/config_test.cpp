@@ -99,9 +99,8 @@ TEST(HfConfig, RefusesRopeThatIsNotHonoured) {
   }
   expect_refusal(R"(, "rope_parameters": {"partial_rotary_factor": 0.5})", {"partial_rotary_factor = 0.5"});
   expect_refusal(R"(, "rope_parameters": {"full_attention": {"rope_theta": 1}})", {"full_attention"});
-  expect_refusal(
-      R"(, "rope_scaling": {"rope_type": "llama3", "factor": -1, "low_freq_factor": 1})",
-      {"rope_scaling.factor = -1", "high_freq_factor is missing", "original_max_position_embeddings is missing"});
+  expect_refusal(R"(, "rope_scaling": {"rope_type": "llama3", "factor": -1, "low_freq_factor": 1})",
+                 {"rope_scaling.factor = -1", "high_freq_factor is missing", "  max_position_embeddings is missing"});
   expect_refusal(R"(, "rope_scaling": 7)", {"rope_scaling is not a table"});
   expect_refusal(R"(, "rope_scaling": {"rope_type": "dynamic"})",
                  {"rope_scaling.factor is missing", "max_position_embeddings is missing"});

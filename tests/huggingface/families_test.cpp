@@ -72,6 +72,52 @@ TEST(Families, EveryOneIsWrittenAsItIsRead) {
   }
 }
 
+/// Lengths and factors that transformers 5.24 computes for the same files.
+TEST(Families, TheOriginalLengthIsOfTheTopLevelTheTableOrTheLongest) {
+  struct Case {
+    std::string type, keys, beside;
+    std::int64_t length;
+    double factor;
+  };
+  const std::string lists = R"(, "short_factor": [1], "long_factor": [2])";
+  const std::string within = R"(, "original_max_position_embeddings": 64)";
+  const std::string beside = R"("original_max_position_embeddings": 32, )";
+  const std::string four = R"(, "factor": 4)";
+  const std::string bands = R"(, "low_freq_factor": 1, "high_freq_factor": 4)";
+  for (const auto& [type, keys, other, length, factor] :
+       std::vector<Case>{{"yarn", four, "", 128, 4},
+                         {"yarn", four + within, "", 64, 4},
+                         {"yarn", four, beside, 32, 4},
+                         {"yarn", four + within, beside, 32, 4},
+                         {"yarn", R"(, "factor": null)" + within, "", 64, 2},
+                         {"yarn", R"(, "factor": null)", beside, 32, 4},
+                         {"llama3", four + bands, "", 128, 4},
+                         {"llama3", four + bands + within, "", 64, 4},
+                         {"llama3", four + bands, beside, 32, 4},
+                         {"llama3", four + bands + within, beside, 32, 4},
+                         {"longrope", four + lists, "", 128, 4},
+                         {"longrope", lists, "", 128, 1},
+                         {"longrope", lists + within, "", 64, 2},
+                         {"longrope", lists, beside, 32, 4},
+                         {"longrope", R"(, "factor": 8)" + lists, beside, 32, 8}})
+    for (const char* name : {"rope_scaling", "rope_parameters"}) {
+      const std::string text =
+          fmt::format(R"(, "max_position_embeddings": 128, {}"{}": {{"rope_type": "{}"{}, "rope_theta": 10000}})",
+                      other, name, type, keys);
+      const config::Model model = read("llama", text);
+      ASSERT_TRUE(model.rope_scaling) << text;
+      EXPECT_EQ(model.rope_scaling->original_max_position_embeddings, length) << text;
+      EXPECT_EQ(model.rope_scaling->factor, factor) << text;
+      const std::string written = hf_config_text(model::build(model), {.max_position_embeddings = 128});
+      EXPECT_EQ(parse_hf_config(written, "c").model.rope_scaling, model.rope_scaling) << written;
+    }
+  // Tables by type of layer ignore the top level.
+  const config::Model model =
+      read("olmo3", ", \"max_position_embeddings\": 128, " + beside +
+                        R"("rope_theta": 500000, "rope_scaling": {"type": "yarn", "factor": 4})");
+  EXPECT_EQ(model.rope_scaling->original_max_position_embeddings, 128);
+}
+
 TEST(Families, Qwen2HasBiasesOfQueriesKeysAndValues) {
   // Qwen2.5 7B as it was published.
   const config::Model model = parse_hf_config(R"({"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
@@ -240,8 +286,7 @@ TEST(Families, HalfRightFilesAreRefusedByKey) {
   expect_refusal("qwen3", R"(, "use_sliding_window": 1)", {"use_sliding_window = 1"});
   expect_refusal("qwen3", R"(, "attention_bias": "yes")", {"attention_bias = \"yes\""});
   expect_refusal("qwen3", R"(, "num_experts": 8)", {"num_experts = 8"});
-  expect_refusal("qwen2", R"(, "rope_scaling": {"type": "yarn", "factor": 4})",
-                 {"rope_scaling.original_max_position_embeddings is missing"});
+  expect_refusal("qwen2", R"(, "rope_scaling": {"type": "yarn", "factor": 4})", {"max_position_embeddings is missing"});
   expect_refusal("qwen2", R"(, "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 9,
     "mscale": -1, "mscale_all_dim": "x"})",
                  {"rope_scaling.mscale = -1", "rope_scaling.mscale_all_dim = \"x\""});
@@ -252,7 +297,7 @@ TEST(Families, HalfRightFilesAreRefusedByKey) {
   expect_refusal("ministral3", R"(, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, )" + beta + "}",
                  {"rope_parameters.rope_type = \"default\"", "yarn"});
   expect_refusal("ministral3", R"(, "rope_parameters": {"type": "yarn", "factor": 16})",
-                 {"llama_4_scaling_beta is missing", "original_max_position_embeddings is missing"});
+                 {"llama_4_scaling_beta is missing", "max_position_embeddings is missing"});
   expect_refusal("ministral3", "", {"rope_parameters", "Ministral3ForCausalLM stretches RoPE"});
   expect_refusal("qwen2", R"(, "rope_scaling": {"type": "linear"})", {"rope_scaling.factor is missing"});
   expect_refusal("llama", R"(, "sliding_window": 9)", {"sliding_window = 9"});

@@ -126,8 +126,17 @@ TEST(GemmaToGlm, Phi3HasAFactorForEachFrequency) {
     "sliding_window": 2047, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true,
     "attention_bias": false, "vocab_size": 32064})",
             3821079552);
-  expect_refusal("phi3", R"(, "rope_scaling": {"type": "su", )" + factors, {"rope_scaling.type = \"su\""});
-  expect_refusal("phi3", R"(, "rope_scaling": {"type": "yarn", "factor": 2})", {"rope_scaling.type = \"yarn\""});
+  for (const char* type : {"su", "yarn"})  // as Phi-3's first files have it
+    EXPECT_EQ(read("phi3", fmt::format(R"(, "max_position_embeddings": 64, "original_max_position_embeddings": 16,
+    "rope_scaling": {{"type": "{}", )",
+                                       type) +
+                               factors)
+                  .rope_scaling,
+              model.rope_scaling);
+  expect_refusal("phi3", R"(, "rope_scaling": {"type": "yarn", "factor": 2})",
+                 {"rope_scaling.short_factor is missing"});
+  expect_refusal("phi3", R"(, "rope_scaling": {"type": "linear", "factor": 2})", {"rope_scaling.type = \"linear\""});
+  expect_refusal("llama", R"(, "rope_scaling": {"type": "su", )" + factors, {"rope_scaling.type = \"su\""});
   expect_refusal("phi3", R"(, "rope_scaling": {"type": "longrope", "short_factor": [1]})",
                  {"rope_scaling.long_factor is missing", "max_position_embeddings is missing"});
   expect_refusal("phi3", R"(, "rope_scaling": {"type": "longrope", "short_factor": [0], "long_factor": "x"})",
