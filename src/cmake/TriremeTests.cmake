@@ -83,13 +83,14 @@ function(trireme_tests)
   set_tests_properties(lint.tidy PROPERTIES LABELS lint TIMEOUT 1200 COST 600 SKIP_RETURN_CODE 77)  # two minutes of a core
   add_test(NAME layering COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/layering_test.py)
   add_test(NAME documents COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/documents_test.py)
+  add_test(NAME baseline COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/baseline/baseline_test.py)
   add_test(NAME counted_scale COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/support/counted_calls/scale_test.py)
   add_test(NAME gpu_judge COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/gpu_judge_test.py)
   add_test(NAME gpu_steps COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/gpu_steps_test.py)
   add_test(NAME gpu_expected COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/gpu_expected_test.py)
   set_tests_properties(gpu_expected PROPERTIES LABELS machine TIMEOUT 60 ENVIRONMENT "${trireme_test_environment};TRIREME=$<TARGET_FILE:trireme>")
   add_test(NAME spack COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py)
-  set_tests_properties(layering documents counted_scale PROPERTIES LABELS lint TIMEOUT 60)
+  set_tests_properties(layering documents baseline counted_scale PROPERTIES LABELS lint TIMEOUT 60)
   set_tests_properties(gpu_judge gpu_steps PROPERTIES LABELS machine TIMEOUT 300)  # start dozens of processes
   set_tests_properties(spack PROPERTIES LABELS machine TIMEOUT 60)
   add_test(NAME spack.concretizes COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/spack_test.py --concretize)
@@ -421,6 +422,9 @@ function(trireme_simulated_gpu_tests)
     $<TARGET_OBJECTS:train_experts_gpu_mpi_test_objects>
     ${tests}/train/random_parity_mpi_test.cpp ${support}/closed_memory_test.cpp ${support}/first_values_test.cpp ${support}/host_waits_test.cpp ${support}/nccl_test.cpp
     ${support}/pipeline_test.cpp ${support}/updates_test.cpp ${support}/windows_test.cpp)
+  # The recorder of tests/baseline, built by name.
+  trireme_simulated_gpu_program(baseline trireme_mpi_main ${tests}/baseline/baseline.cpp)
+  set_target_properties(baseline PROPERTIES EXCLUDE_FROM_ALL ON)
   foreach(how now late compute_late)
     set(rank_counts 1 2)
     set(left_out *OfNcclThatTakeTooLong*)

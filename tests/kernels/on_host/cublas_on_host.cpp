@@ -182,6 +182,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
             static_cast<c10::BFloat16*>(d)[j * ld.stride + i] = static_cast<c10::BFloat16>(sum);
         }
   };
+  if (trireme::test::launch_listener != nullptr) {
+    const Shape s = shape_of(*product, *layout_a, *layout_b, *layout_c, *layout_d);
+    trireme::test::launch_listener(
+        nullptr, {static_cast<unsigned>(s.m), static_cast<unsigned>(s.n), static_cast<unsigned>(s.k)}, {}, 0);
+  }
   if (trireme::test::launcher != nullptr)
     trireme::test::launcher(run);
   else

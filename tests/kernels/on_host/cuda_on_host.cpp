@@ -16,6 +16,7 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 namespace trireme::test {
 
 void (*launcher)(const std::function<void()>& run) = nullptr;
+void (*launch_listener)(const void*, dim3, dim3, std::size_t) = nullptr;
 
 namespace {
 

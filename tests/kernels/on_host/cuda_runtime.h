@@ -55,6 +55,9 @@ void allow_shared(std::size_t bytes);
 /// Gets every kernel's run instead, if it is set.
 extern void (*launcher)(const std::function<void()>& run);
 
+/// Called at every launch, if it is set. Products of cublasLt have no kernel; their grid is {m, n, k}.
+extern void (*launch_listener)(const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes);
+
 /// What the thread with index `threadIdx.x ^ step` gave as `bits`; all threads of the warp call it.
 std::uint64_t exchange_in_warp(std::uint64_t bits, int step);
 
@@ -99,6 +102,9 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                     ... values = Parameters(arguments)] {
     trireme::test::run_grid(grid, block, shared, [&] { kernel(values...); });
   };
+  if (trireme::test::launch_listener != nullptr)
+    trireme::test::launch_listener(reinterpret_cast<const void*>(kernel), config->gridDim, config->blockDim,
+                                   config->dynamicSmemBytes);
   if (trireme::test::launcher != nullptr)
     trireme::test::launcher(run);
   else

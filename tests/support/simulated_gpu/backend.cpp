@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -225,6 +227,21 @@ void copy_into(const Made& made, const torch::jit::Stack& returned) {
   for (const auto& [r, memory] : made) at::Tensor(memory).copy_(returned[r].toTensor());
 }
 
+/// Name of an operator, and shapes and types of its tensors.
+std::string description(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+  std::ostringstream text;
+  text << schema.operator_name();
+  const auto add = [&](const at::Tensor& t) {
+    if (t.defined()) text << ' ' << t.scalar_type() << t.sizes() << (t.is_cuda() ? "" : " on the host");
+  };
+  for (const c10::IValue& value : arguments) {
+    if (value.isTensor()) add(value.toTensor());
+    if (value.isTensorList())
+      for (const at::Tensor& t : value.toTensorVector()) add(t);
+  }
+  return std::move(text).str();
+}
+
 /// Any operator on tensors of the device.
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
@@ -252,11 +269,13 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     stack->push_back(returned[r].isTensor() ? on_device(schema, arguments, originals, r, returned[r].toTensor(), made)
                                             : returned[r]);
   }
-  if (!later) return copy_into(made, returned);
   const bool writes = std::any_of(schema.arguments().begin(), schema.arguments().end(), [](const c10::Argument& a) {
     return a.alias_info() != nullptr && a.alias_info()->isWrite();
   });
-  if (writes || !made.empty()) submit([op, given, made] { copy_into(made, call(op, given)); });
+  const bool launches = writes || !made.empty();
+  if (launches && launch_listener()) launch_listener()(description(schema, originals));
+  if (!later) return copy_into(made, returned);
+  if (launches) submit([op, given, made] { copy_into(made, call(op, given)); });
 }
 
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,

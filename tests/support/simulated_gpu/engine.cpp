@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/simulated_gpu/engine.hpp"
 
+#include <dlfcn.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -184,11 +186,26 @@ std::string_view how() {
   return is;
 }
 
+/// Offset of a function in its executable, as `nm` prints it.
+std::uintptr_t offset_of(const void* function) {
+  Dl_info found{};
+  invariant(dladdr(function, &found) != 0, "a kernel is in no executable");
+  return reinterpret_cast<std::uintptr_t>(function) - reinterpret_cast<std::uintptr_t>(found.dli_fbase);
+}
+
 /// Our kernels, and the allocator, are there before the first tensor.
 [[maybe_unused]] const bool in_place = [] {
   (void)Memory::all();
   (void)how();
   test::launcher = [](const std::function<void()>& work) { submit(work); };
+  test::launch_listener = [](const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes) {
+    if (launch_listener())
+      launch_listener()(kernel == nullptr
+                            ? fmt::format("cublasLt product {} x {} x {}", grid.x, grid.y, grid.z)
+                            : fmt::format("kernel +{:#x}, grid {} x {} x {}, block {} x {} x {}, {} shared bytes",
+                                          offset_of(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                                          shared_bytes));
+  };
   return true;
 }();
 
@@ -263,6 +280,11 @@ void start_device() {
 c10::StreamId& current_stream() {
   thread_local c10::StreamId now = 0;
   return now;
+}
+
+std::function<void(const std::string&)>& launch_listener() {
+  static auto& listener = *new std::function<void(const std::string&)>;
+  return listener;
 }
 
 void submit(std::function<void()> work) { submit(current_stream(), std::move(work)); }

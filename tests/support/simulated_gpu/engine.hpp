@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 /// A GPU simulated on the CPU, for tests where there is none: tensors of device type CUDA, whose memory only the
@@ -29,6 +30,10 @@ namespace trireme::test::gpu {
 void submit(std::function<void()> work);
 void submit(c10::StreamId stream, std::function<void()> work);
 [[nodiscard]] c10::StreamId& current_stream();
+
+/// Called on the launching thread with a description of every kernel, operator of libtorch and collective of NCCL that
+/// is launched on its current stream; null: not called.
+std::function<void(const std::string& launch)>& launch_listener();
 
 /// All that was launched on a stream so far.
 struct Moment {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -82,7 +83,7 @@ ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDa
               });
         });
       },
-      true);
+      "ncclAllGather of " + std::to_string(bytes) + " bytes");
 }
 
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t,
@@ -105,7 +106,7 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, nc
               });
         });
       },
-      true);
+      "ncclReduceScatter of " + std::to_string(count) + " elements");
 }
 
 ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t,
@@ -121,7 +122,7 @@ ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDa
               [&] { sum_of_slots(*over, 0, some, static_cast<float*>(to) + first); });
         });
       },
-      true);
+      "ncclAllReduce of " + std::to_string(count) + " elements");
 }
 
 ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root,
@@ -136,7 +137,7 @@ ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDa
               [&] { std::memcpy(static_cast<std::byte*>(to) + first, over->slot(root), some); });
         });
       },
-      true);
+      "ncclBroadcast of " + std::to_string(count) + " elements");
 }
 
 ncclResult_t ncclGroupStart() {
@@ -212,5 +213,5 @@ ncclResult_t ncclGroupEnd() {
               });
         });
       },
-      true);
+      "messages, the longest of " + std::to_string(longest) + " bytes");
 }

@@ -106,24 +106,28 @@ struct ncclComm {
       return begin >= w.memory && static_cast<const std::byte*>(begin) + bytes <= w.memory + w.bytes;
     });
   }
-  /// Runs `work` on a new thread. collective: work of the stream, which on a concurrent device is launched
-  /// only.
-  ncclResult_t launch(std::function<ncclResult_t()> work, bool collective = false) {
+  /// Runs `work` on a new thread. collective: describes work of the stream, which on a concurrent device is launched
+  /// only; empty: work of the host.
+  ncclResult_t launch(std::function<ncclResult_t()> work, const std::string& collective = {}) {
     namespace nccl = trireme::test::gpu::nccl;
     trireme::invariant(trireme::test::gpu::recording() == nullptr, "no collective is launched while work is recorded");
     trireme::invariant(!job.joinable(), "a launch ends before the next one");
     launched = false;
-    job = std::thread([this, work = std::move(work), collective, stream = trireme::test::gpu::current_stream()] {
-      trireme::test::gpu::current_stream() = stream;
-      std::this_thread::sleep_for(nccl::launch_time);
-      if (collective && trireme::test::gpu::concurrent()) {
-        put_on(stream, work);
-      } else {
-        while (pending->finished < pending->issued && !pending->aborted) std::this_thread::sleep_for(nccl::launch_time);
-        if (const ncclResult_t done = work(); done != ncclSuccess) result = done;
-      }
-      launched = true;
-    });
+    if (!collective.empty() && trireme::test::gpu::launch_listener())
+      trireme::test::gpu::launch_listener()(collective + ", " + std::to_string(size) + " ranks");
+    job = std::thread(
+        [this, work = std::move(work), launches = !collective.empty(), stream = trireme::test::gpu::current_stream()] {
+          trireme::test::gpu::current_stream() = stream;
+          std::this_thread::sleep_for(nccl::launch_time);
+          if (launches && trireme::test::gpu::concurrent()) {
+            put_on(stream, work);
+          } else {
+            while (pending->finished < pending->issued && !pending->aborted)
+              std::this_thread::sleep_for(nccl::launch_time);
+            if (const ncclResult_t done = work(); done != ncclSuccess) result = done;
+          }
+          launched = true;
+        });
     return ncclInProgress;
   }
   /// `work` begins on a new thread when the stream and the communicator have come to it, and holds up the
