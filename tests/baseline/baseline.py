@@ -216,10 +216,10 @@ def record(build: pathlib.Path, directory: pathlib.Path, parts: list[str], quick
         seconds[part] = round(time.monotonic() - began)
         write(directory / f"{part}.txt.gz", sections)
         print(f"  {len(sections)} sections in {seconds[part]} s", flush=True)
-    commit = subprocess.run(["git", "-C", SOURCE, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    version = subprocess.run([build / "trireme", "--version"], capture_output=True, text=True).stdout.split("\n")[0]
     cpu = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     about = {
-        "build": str(build), "recorded from": commit, "machine": platform.node(),
+        "build": str(build), "version": version, "machine": platform.node(),
         "cpu": cpu[1] if cpu else platform.machine(), "cores": os.cpu_count(),
         "date": datetime.datetime.now().isoformat(timespec="minutes"), "seconds": seconds,
     }  # fmt: skip
@@ -283,7 +283,7 @@ def compare(first: pathlib.Path, second: pathlib.Path) -> int:
     """The number of parts that differ."""
     about = [json.loads((directory / "about.json").read_text()) for directory in (first, second)]
     for side in about:
-        print(f"{side['recorded from'][:9]} from {side['build']}, {side['date']}, {side['cpu']}, {side['cores']} cores")
+        print(f"{side['version']} in {side['build']}, {side['date']}, {side['cpu']}, {side['cores']} cores")
     if about[0]["cpu"] != about[1]["cpu"]:
         print("recorded on different CPUs: digests of runs may differ for that reason")
     differing = 0

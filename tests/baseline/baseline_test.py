@@ -27,7 +27,7 @@ def write(directory: pathlib.Path, parts: dict[str, baseline.Sections]) -> pathl
     directory.mkdir()
     for part, sections in parts.items():
         baseline.write(directory / f"{part}.txt.gz", sections)
-    about = {"recorded from": "0" * 40, "build": "build", "date": "today", "cpu": "a CPU", "cores": 2}
+    about = {"version": "trireme 0", "build": "build", "date": "today", "cpu": "a CPU", "cores": 2}
     (directory / "about.json").write_text(json.dumps(about))
     return directory
 
