@@ -8,10 +8,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <thread>
 
+#include "data/token_writer.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/data/batch_reader.hpp"
@@ -58,6 +60,20 @@ std::string responses(std::size_t tokens) {
   return mask;
 }
 
+/// Documents of 1 to 30 tokens, of which some are masked.
+void write_documents(const std::string& output, const std::vector<std::uint16_t>& tokens, std::int64_t vocab_size) {
+  data::TokenWriter writer(output, vocab_size, true);
+  const std::string mask = responses(tokens.size());
+  for (std::size_t at = 0, document = 0; at < tokens.size(); ++document) {
+    const std::size_t length = std::min<std::size_t>(1 + philox4x32(11, document)[0] % 30, tokens.size() - at);
+    writer.append(std::vector<std::int32_t>(&tokens[at], &tokens[at] + length),
+                  std::vector<std::uint8_t>(&mask[at], &mask[at] + length));
+    writer.end_document();
+    at += length;
+  }
+  writer.finish();
+}
+
 }  // namespace
 
 TokenFiles::TokenFiles(const mpi::Communicator& world, std::int64_t vocab_size)
@@ -68,6 +84,10 @@ TokenFiles::TokenFiles(const mpi::Communicator& world, std::int64_t vocab_size)
     write(directory_.path() + "/a.bin", first);
     write(directory_.path() + "/masked.bin", first);
     std::ofstream(directory_.path() + "/masked.bin.mask", std::ios::binary) << responses(first.size());
+    write_documents(directory_.path() + "/documents.bin", first, vocab_size);
+    write_documents(directory_.path() + "/pair.idx", first, vocab_size);
+    for (const char* const beside : {"/pair.bin.meta", "/pair.bin.ends"})
+      std::filesystem::remove(directory_.path() + beside);
     write(directory_.path() + "/b.bin", noisy_tokens(2, 5003, vocab_size));
   }
   MPI_Barrier(world.handle());
@@ -94,6 +114,11 @@ std::vector<config::TokenSource> TokenFiles::sources_with_silence(
   }
   MPI_Barrier(world_.handle());
   return {{.path = path}};
+}
+
+std::vector<config::TokenSource> TokenFiles::sources_with_documents(bool in_sidecar) const {
+  return {{.path = directory_.path() + (in_sidecar ? "/documents.bin" : "/pair.bin")},
+          {.path = directory_.path() + "/b.bin"}};
 }
 
 config::RunConfig odd_run(const TokenFiles& files, int steps) {

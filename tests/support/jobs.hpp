@@ -33,6 +33,9 @@ class TokenFiles {
   /// takes the place of the one before. Collective over the world.
   [[nodiscard]] std::vector<config::TokenSource> sources_with_silence(
       std::int64_t samples, std::int64_t seq_len, const std::function<bool(std::int64_t sample)>& silent) const;
+  /// Two files, the first of which has a mask of targets and, in `.ends` or else in a Megatron index alone, the ends of
+  /// its documents, of which no token tells.
+  [[nodiscard]] std::vector<config::TokenSource> sources_with_documents(bool in_sidecar) const;
   static constexpr std::int64_t silent_token = 5;
 
  private:

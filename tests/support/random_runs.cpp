@@ -267,6 +267,33 @@ void draw_silence(Draw& draw, config::RunConfig& config, const TokenFiles& files
   });
 }
 
+void draw_tokens(Draw& draw, config::Data& data, const TokenFiles& files) {
+  switch (draw.between(0, 3)) {
+    case 0: return;
+    case 1: data.train = files.sources_with_mask(); return;
+    default: break;
+  }
+  data.train = files.sources_with_documents(draw.coin());
+  data.document_mask = draw.between(0, 3) > 0;
+  // A token of the vocabulary, which ends the documents of the other file alone.
+  if (data.document_mask && !data.document_end) data.document_end = draw.between(0, 100);
+}
+
+void draw_validation(Draw& draw, config::RunConfig& config, const TokenFiles& files) {
+  switch (draw.between(0, 3)) {
+    case 0: config.data.validation = files.sources_with_mask(); break;
+    case 1: config.data.validation = files.sources_with_documents(true); break;
+    case 2: config.data.validation = files.sources_with_documents(false); break;
+    default: break;
+  }
+  const bool named = draw.coin();
+  if (named) config.data.validation.front().set = "first", config.data.validation.back().set = "second";
+  if (config.train.eval_every == 0) return;
+  if (config.train.eval_every > 3 && draw.coin()) config.train.eval_steps = 0;
+  config.checkpoint.keep = draw.between(1, 3);
+  config.checkpoint.keep_best = draw.of<std::optional<std::string>>({std::nullopt, "", named ? "second" : ""});
+}
+
 void draw_program(Draw& draw, config::RunConfig& config, const TokenFiles& files, const std::string& directory,
                   std::int64_t dp) {
   const std::int64_t steps = config.train.steps;

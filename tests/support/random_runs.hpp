@@ -47,6 +47,12 @@ class Draw {
 /// Masks the targets of some runs: streaks of steps in which none counts, and single samples. Collective.
 void draw_silence(Draw& draw, config::RunConfig& config, const TokenFiles& files);
 
+/// Draws token files: with a mask, with document ends, or plain.
+void draw_tokens(Draw& draw, config::Data& data, const TokenFiles& files);
+
+/// Draws validation sets, their settings, and the best checkpoint.
+void draw_validation(Draw& draw, config::RunConfig& config, const TokenFiles& files);
+
 /// Adds what of `trireme train` a job alone does not have. files: also validated on.
 void draw_program(Draw& draw, config::RunConfig& config, const TokenFiles& files, const std::string& directory,
                   std::int64_t dp);

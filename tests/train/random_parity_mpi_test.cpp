@@ -2,22 +2,25 @@
 //
 // Combinations nobody thought of: random models, meshes, policies and switches of the executor against the plain
 // program, once as a job and once as `trireme train` runs it: with metrics, traces, snapshots, evaluations, replica
-// checks, saves, exports, and a restart in the middle. TRIREME_TEST_SEED draws others. In simulated_gpu.mpi_tests on
-// that GPU, with CUDA graphs.
+// checks, saves, the best checkpoint, exports, and a restart in the middle, in some runs on more ranks.
+// TRIREME_TEST_SEED draws others. In simulated_gpu.mpi_tests on that GPU, with CUDA graphs.
 //
 // ranks: 1 2 3 4 6 8
 //
 // labels: slow
 //
 // timeout: 1800
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -92,15 +95,59 @@ test::Curve curve_of(const config::RunConfig& config) {
   return curve;
 }
 
-/// `trireme train` of the same run, ended in the middle and started again. The curve is on the first rank.
-test::Curve run_program(const config::RunConfig& config, const mpi::Communicator& world, std::int64_t first_steps) {
+/// The same run sharded over `ranks` ranks.
+config::RunConfig sharded(config::RunConfig config, int ranks) {
+  config.mesh = {};
+  config.context = {};
+  config.pipeline = {};
+  config.sync = {};
+  config.checkpoint.ranks_per_file = 1;
+  config.batch.micro = std::gcd(config.batch.micro, config.batch.global / ranks);
+  return config;
+}
+
+/// Expects the link `best` of checkpoint.keep_best at the step with the lowest validation loss in metrics.jsonl.
+void expect_best(const config::RunConfig& config) {
+  if (!config.checkpoint.keep_best) return;
+  const std::string& set = *config.checkpoint.keep_best;
+  double lowest = std::numeric_limits<double>::infinity();
+  std::int64_t best = -1;
+  std::ifstream file(config.run.output + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const auto row = nlohmann::json::parse(line);
+    if (row.contains("loss")) continue;
+    const double loss = set.empty() ? row["eval_loss"] : row["eval_losses"][set];
+    if (loss >= lowest) continue;
+    lowest = loss;
+    best = row["step"];
+  }
+  ASSERT_GE(best, 0) << "no evaluation";
+  const std::string link = config.checkpoint.directory + "/best";
+  ASSERT_TRUE(std::filesystem::is_symlink(link)) << config::print_run_file(config);
+  EXPECT_EQ(std::filesystem::read_symlink(link).filename(), fmt::format("step-{:08}", best))
+      << config::print_run_file(config);
+}
+
+/// `trireme train` of the same run, ended in the middle and started again, in some runs begun on fewer ranks. The curve
+/// is on the first rank.
+test::Curve run_program(const config::RunConfig& config, const mpi::Communicator& world, std::int64_t first_steps,
+                        test::Draw& draw) {
   if (world.rank() == 0) write_weights(config, config.model.from);
   MPI_Barrier(world.handle());
   config::RunConfig first = config;
   first.train.steps = first_steps;
   std::erase_if(first.metrics.trace_steps, [&](std::int64_t step) { return step > first_steps; });
-  EXPECT_EQ(run_training(first, world), ExitCode::done);
+  int ranks = world.size();
+  if (draw.coin()) ranks = static_cast<int>(draw.between(1, ranks));
+  while (config.batch.global % ranks != 0) --ranks;
+  if (ranks < world.size()) first = sharded(first, ranks);
+  const mpi::Communicator beginning = world.split(world.rank() < ranks ? 0 : 1, world.rank());
+  if (world.rank() < ranks) {
+    EXPECT_EQ(run_training(first, beginning), ExitCode::done);
+  }
+  MPI_Barrier(world.handle());
   EXPECT_EQ(run_training(config, world), ExitCode::done);
+  if (world.rank() == 0) expect_best(config);
   return world.rank() == 0 ? curve_of(config) : test::Curve{};
 }
 
@@ -157,6 +204,7 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
   const char* seed = std::getenv("TRIREME_TEST_SEED");
   const unsigned long number = (seed != nullptr ? std::strtoul(seed, nullptr, 10) : 1) * 100 + world.size() + stream;
   test::Draw draw(number), axes_draw(number + 50), switches_draw(number + 70), silence_draw(number + 90);
+  test::Draw tokens_draw(number + 100), restart_draw(number + 110);
   test::Deviation worst;
   int runs = 0, tried = 0, rejected = 0, graphs = 0, pipelines = 0, divided = 0;
   for (; runs < draws && tried < 8 * draws; ++tried) {
@@ -182,7 +230,12 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
           config.mesh.tensor == 1 && config.mesh.pipeline == 1 && config.mesh.context == 1 && !family.decoder.experts;
       if (one && draw.coin()) fit_graphs(config);
     }
-    if (!config.device.cuda_graphs) test::draw_silence(silence_draw, config, files);
+    if (!config.device.cuda_graphs) {
+      if (tokens_draw.coin())
+        test::draw_tokens(tokens_draw, config.data, files);
+      else
+        test::draw_silence(silence_draw, config, files);
+    }
     const test::Curve expected = test::plain_curve(config, world);
     if (!well_conditioned(config, expected, world)) {
       ++rejected;
@@ -206,7 +259,8 @@ void follow_the_plain_program(const std::vector<const model::Architecture*>& fam
     if (!gpus.empty()) continue;
     const test::SharedDirectory directory(world);
     test::draw_program(draw, config, files, directory.path(), world.size() / config.mesh.tensor / config.mesh.pipeline);
-    const test::Curve curve = run_program(config, world, draw.between(1, steps - 1));
+    test::draw_validation(restart_draw, config, files);
+    const test::Curve curve = run_program(config, world, draw.between(1, steps - 1), restart_draw);
     if (world.rank() == 0) compare(curve);
   }
   EXPECT_EQ(runs, draws) << "too few problems on which fp32 holds the tolerance";

@@ -62,7 +62,8 @@ struct PlainBatch {
   at::Tensor unseen;  ///< plain_unseen
 };
 
-/// The batches of the run file's steps, one after the other. Reads raw uint16 token files.
+/// The batches of the run file's steps, one after the other. Reads uint16 token files, raw or with an index of
+/// Megatron's.
 class PlainData {
  public:
   explicit PlainData(const config::RunConfig& config);
@@ -74,7 +75,9 @@ class PlainData {
   config::RunConfig config_;
   std::vector<std::vector<std::int64_t>> samples_;  ///< of all files, [seq_len + 1] each
   std::vector<std::vector<std::int64_t>> targets_;  ///< of each sample, [seq_len]: -1 where a mask has a 0
-  std::vector<std::int64_t> order_;                 ///< of the samples used so far; empty: the files' own
+  std::vector<std::vector<std::int64_t>>
+      documents_;                    ///< of each sample's inputs, [seq_len]: the number of its document
+  std::vector<std::int64_t> order_;  ///< of the samples used so far; empty: the files' own
 };
 
 /// Means over the batch's counted targets, fp64, with their graph.

@@ -14,9 +14,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numbers>
+#include <optional>
+#include <set>
 
 #include "support/reference/plain_llama.hpp"
 #include "trireme/data/sampler.hpp"
@@ -96,6 +100,50 @@ void step_biases(double rate, const PlainRouter& router, Parameters& parameters)
       bias->second.add_((load.mean() - load).sign() * rate);
 }
 
+/// The numbers of type T in a file.
+template <class T>
+std::vector<T> numbers_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  std::vector<T> numbers(bytes.size() / sizeof(T));
+  std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(T));
+  return numbers;
+}
+
+/// The number of each token's document: from `.ends`, else from an index, else by the token that ends one.
+std::vector<std::int64_t> documents_of(const std::string& path, const std::vector<std::int64_t>& tokens,
+                                       std::optional<std::int64_t> document_end) {
+  std::set<std::int64_t> ends;
+  const std::string index = path.substr(0, path.size() - 4) + ".idx";
+  if (std::filesystem::exists(path + ".ends")) {
+    const auto pairs = numbers_of<std::int64_t>(path + ".ends");
+    for (std::size_t i = 0; i < pairs.size(); i += 2) ends.insert(pairs[i]);
+  } else if (std::filesystem::exists(index)) {  // of uint16, a sequence for each document
+    std::int64_t sequences = 0, end = 0;
+    const auto bytes = numbers_of<char>(index);
+    std::memcpy(&sequences, &bytes[18], sizeof(sequences));
+    for (std::int64_t i = 0; i < sequences; ++i) {
+      std::int32_t length = 0;
+      std::memcpy(&length, &bytes[static_cast<std::size_t>(34 + 4 * i)], sizeof(length));
+      ends.insert(end += length);
+    }
+  } else if (document_end) {
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      if (tokens[i] == *document_end) ends.insert(static_cast<std::int64_t>(i) + 1);
+  }
+  std::vector<std::int64_t> documents;
+  std::int64_t document = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    documents.push_back(ends.contains(static_cast<std::int64_t>(i)) ? ++document : document);
+  return documents;
+}
+
+/// Later tokens, and those of other documents: [B, 1, T, T]. documents: [B, T].
+at::Tensor unseen_beyond(const at::Tensor& documents) {
+  const at::Tensor later = at::ones({documents.size(1), documents.size(1)}, at::kBool).triu(1);
+  return at::logical_or(later, documents.unsqueeze(2) != documents.unsqueeze(1)).unsqueeze(1);
+}
+
 }  // namespace
 
 PlainData::PlainData(const config::RunConfig& config) : config_(config) {
@@ -105,8 +153,10 @@ PlainData::PlainData(const config::RunConfig& config) : config_(config) {
     const std::vector<std::int64_t> tokens = read_uint16(source.path);
     const std::int64_t count = (static_cast<std::int64_t>(tokens.size()) - 1) / length;
     const std::vector<char> mask = read_mask(source.path);
+    const std::vector<std::int64_t> documents = documents_of(source.path, tokens, config.data.document_end);
     for (std::int64_t s = 0; s < count; ++s) {
       samples_.emplace_back(tokens.begin() + s * length, tokens.begin() + (s + 1) * length + 1);
+      documents_.emplace_back(documents.begin() + s * length, documents.begin() + (s + 1) * length);
       std::vector<std::int64_t>& targets = targets_.emplace_back();
       for (std::int64_t at = s * length + 1; at <= (s + 1) * length; ++at) {
         const auto i = static_cast<std::size_t>(at);
@@ -126,20 +176,22 @@ std::int64_t PlainData::sample_of(std::int64_t k) const {
 }
 
 PlainBatch PlainData::step(std::int64_t step) const {
-  std::vector<std::int64_t> inputs, targets;
+  std::vector<std::int64_t> inputs, targets, documents;
   const auto& ignored = config_.data.ignore_targets;
   const std::int64_t first = config_.data.skip_to.value_or(0) + step * config_.batch.global;
   for (std::int64_t k = first; k < first + config_.batch.global; ++k) {
     const auto at = static_cast<std::size_t>(sample_of(k));
     inputs.insert(inputs.end(), samples_[at].begin(), samples_[at].end() - 1);
+    documents.insert(documents.end(), documents_[at].begin(), documents_[at].end());
     for (const std::int64_t token : targets_[at])
       targets.push_back(std::ranges::find(ignored, token) == ignored.end() ? token : -1);
   }
   const std::int64_t rows = config_.batch.global;
   const at::Tensor tokens = at::tensor(inputs).view({rows, -1});
-  const auto document_end = config_.data.document_mask ? config_.data.document_end : std::nullopt;
-  return {
-      .inputs = tokens, .targets = at::tensor(targets).view({rows, -1}), .unseen = plain_unseen(tokens, document_end)};
+  return {.inputs = tokens,
+          .targets = at::tensor(targets).view({rows, -1}),
+          .unseen = config_.data.document_mask ? unseen_beyond(at::tensor(documents).view({rows, -1}))
+                                               : plain_unseen(tokens)};
 }
 
 double plain_learning_rate(const config::RunConfig& config, std::int64_t step) {
@@ -161,8 +213,7 @@ at::Tensor plain_unseen(const at::Tensor& tokens, std::optional<std::int64_t> do
   const at::Tensor later = at::ones({tokens.size(1), tokens.size(1)}, at::kBool).triu(1);
   if (!document_end) return later.expand({tokens.size(0), 1, -1, -1});
   const at::Tensor ends = (tokens == *document_end).to(at::kLong);
-  const at::Tensor document = ends.cumsum(1) - ends;  // how many ended before
-  return at::logical_or(later, document.unsqueeze(2) != document.unsqueeze(1)).unsqueeze(1);
+  return unseen_beyond(ends.cumsum(1) - ends);  // how many ended before
 }
 
 PlainLoss plain_loss(const config::Model& model, const Parameters& parameters, const PlainBatch& batch,
