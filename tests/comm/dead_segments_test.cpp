@@ -61,7 +61,12 @@ TEST_F(DeadSegments, AreThoseOfZombiesToo) {
   ::waitpid(child, nullptr, 0);
 }
 
-TEST_F(DeadSegments, NeedNoDirectory) { remove_dead_segments(root_ / "none"); }
+TEST_F(DeadSegments, NeedNoDirectory) {
+  const std::string kept = root_ / put(std::string("trireme-") + gone + "-0-123");
+  remove_dead_segments(root_ / "none");
+  EXPECT_NE(::access((root_ / "none").c_str(), F_OK), 0) << "the directory was created";
+  EXPECT_EQ(::access(kept.c_str(), F_OK), 0) << "a segment of another directory was removed";
+}
 
 }  // namespace
 }  // namespace trireme::comm

@@ -7,6 +7,7 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -263,7 +264,20 @@ TEST(AdamW, TakesItsNumbersFromTheRunFile) {
   EXPECT_EQ(step.gradient_factor, 0.25);
 }
 
-TEST(AdamW, OfAnEmptyShardDoesNothing) { adamw(example, {}, std::span<const float>{}, AdamWState{}); }
+TEST(AdamW, ChangesNothingWithoutRanges) {
+  State state = warm();
+  Bf16s compute(size, c10::BFloat16(3.0F));
+  const Floats gradient = normals(4, 0.1);
+  adamw(example, {}, std::span<const float>(gradient), state.spans(), compute);
+  expect_same_bits(state, warm());
+  EXPECT_EQ(std::count(compute.begin(), compute.end(), c10::BFloat16(3.0F)), size);
+}
+
+TEST(AdamW, AcceptsAnEmptyShardWithoutRanges) {
+  const std::vector<DecayRange> beyond{{{0, 1}, true}};
+  EXPECT_NO_THROW(adamw(example, {}, std::span<const float>{}, AdamWState{}));
+  EXPECT_THROW(adamw(example, beyond, std::span<const float>{}, AdamWState{}), BugError);
+}
 
 TEST(AdamW, RefusesBuffersThatDoNotFitTogether) {
   const Floats gradient(size);
