@@ -55,7 +55,7 @@ AbortArbitration::AbortArbitration(const Communicator& world) {
   std::array<char, 64> name{};
   if (node.rank() == 0) {
     const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-    fmt::format_to_n(name.data(), name.size() - 1, "/trireme-last-word-{}-{}", ::getpid(), now);
+    fmt::format_to_n(name.data(), name.size() - 1, "/trireme-abort-{}-{}", ::getpid(), now);
     claimed_ = map(create(name.data()));
     if (claimed_ == nullptr) name.front() = '\0';
     on_first_node_ = world.rank() == 0;

@@ -25,7 +25,7 @@ inline std::int64_t shared_windows(int ranks) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     const std::size_t name = line.find("/dev/shm/trireme-");
-    if (name == std::string::npos || line.find("last-word", name) != std::string::npos) continue;
+    if (name == std::string::npos || line.find("trireme-abort-", name) != std::string::npos) continue;
     const std::size_t dash = line.find('-');
     bytes += std::stoll(line.substr(dash + 1), nullptr, 16) - std::stoll(line, nullptr, 16);
   }

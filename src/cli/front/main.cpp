@@ -53,8 +53,7 @@ files::path full_program() {
     if (files::exists(place)) return place;
   throw EnvironmentError(
       fmt::format("{} is missing, which all commands but `plan` and `submit` need: `trireme` was copied without it; "
-                  "install it with "
-                  "`cmake --install`, or build the target trireme_full",
+                  "install it with `cmake --install`, or build the target trireme_full",
                   places.back().lexically_normal().string()));
 }
 
@@ -65,12 +64,13 @@ bool there_is_a_driver() {
   return driver != nullptr;
 }
 
-/// Whether the command line uses no GPU, whatever this machine has: by its command, for help, or because it says so. A
+/// Whether the command line uses no GPU on any machine: by its command, for help, or by its device. A
 /// run file's own device.type is not looked at where thousands of ranks would read it.
 bool uses_no_gpu(std::span<const char* const> arguments) {
-  constexpr std::array<std::string_view, 9> commands{"tokenize", "models", "report",     "inspect", "verify",
-                                                     "export",   "import", "completion", "man"};
-  if (arguments.size() > 1 && std::ranges::find(commands, arguments[1]) != commands.end()) return true;
+  if (arguments.size() > 1) {
+    const auto* const listed = std::ranges::find(cli::commands, std::string_view(arguments[1]), &cli::Listed::name);
+    if (listed != cli::commands.end() && !listed->uses_gpu) return true;
+  }
   std::string_view device;  // the last that is set counts
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     std::string_view word = arguments[i];

@@ -9,29 +9,30 @@
 
 #include "trireme/base/error.hpp"
 
-/// What `trireme --help` says: of every command the name and what it does, in the order of the page.
+/// The page of `trireme --help`: the name and meaning of every command, in order.
 namespace trireme::cli {
 
 struct Listed {
   std::string_view name, meaning;
+  bool uses_gpu = true;  ///< false: started without the libraries of CUDA
 };
 inline constexpr std::array commands{
     Listed{"init", "Write a commented run file for a model, data and a number of ranks."},
     Listed{"train", "Train what a run file describes: under mpirun or srun, or alone."},
     Listed{"plan", "Predict memory, traffic and schedule of a run on any number of ranks, without running it."},
     Listed{"submit", "Write and submit the Slurm job of a run file: trireme submit run.toml --nodes 8."},
-    Listed{"tokenize", "Make a token file from plain text or JSON lines."},
+    Listed{"tokenize", "Make a token file from plain text or JSON lines.", false},
     Listed{"generate", "Continue a text with a model."},
-    Listed{"models", "List the model families that can be trained, imported and exported."},
+    Listed{"models", "List the model families that can be trained, imported and exported.", false},
     Listed{"evaluate", "Loss, perplexity and bits per byte of a model on token files; multiple choice."},
-    Listed{"report", "Show runs on one page: curves, memory, traffic, a step's timeline."},
+    Listed{"report", "Show runs on one page: curves, memory, traffic, a step's timeline.", false},
     Listed{"doctor", "Check MPI, cores, libraries and speed of this machine, and list what to repair."},
-    Listed{"inspect", "Show what a checkpoint holds: step, mesh, model, tensors."},
-    Listed{"verify", "Read every byte of a checkpoint against its checksums."},
-    Listed{"export", "Write a checkpoint's weights as a Hugging Face directory."},
-    Listed{"import", "Write a Hugging Face directory's weights as a checkpoint."},
-    Listed{"completion", "Print a completion script for bash, which zsh's bashcompinit loads, too."},
-    Listed{"man", "Write manual pages of all commands and of the run file's keys."},
+    Listed{"inspect", "Show what a checkpoint holds: step, mesh, model, tensors.", false},
+    Listed{"verify", "Read every byte of a checkpoint against its checksums.", false},
+    Listed{"export", "Write a checkpoint's weights as a Hugging Face directory.", false},
+    Listed{"import", "Write a Hugging Face directory's weights as a checkpoint.", false},
+    Listed{"completion", "Print a completion script for bash, which zsh's bashcompinit loads, too.", false},
+    Listed{"man", "Write manual pages of all commands and of the run file's keys.", false},
 };
 
 /// Adds a command of that list to `app`.
@@ -46,8 +47,7 @@ inline CLI::App* add_command(CLI::App& app, std::string_view name) {
 inline void describe_program(CLI::App& app, const std::string& version) {
   constexpr const char* about =
       "Trireme trains Llama-class language models on HPC clusters. Every training step is a schedule that can be "
-      "printed, "
-      "planned and verified.";
+      "printed, planned and verified.";
   constexpr const char* first_steps =
       "From text to a model:\n"
       "  trireme doctor                                                          check this machine\n"
