@@ -237,7 +237,7 @@ step_nccl() {
   compare nccl --part first --wrapper "$wrapper" || failed=1
   return $failed
 }
-# The runs and checks that tell less, or take longer.
+# Runs and checks that show less, or take longer.
 step_nccl-more() {
   local failed=0 group
   shared_gpu train_experts_gpu_mpi_test 2 90 '*Nccl*' || failed=1

@@ -176,7 +176,7 @@ expect_end 4 "thesis.tex"
 [[ $(ls out) == export ]] || fail "a refused run wrote into run.output"
 rm -r out
 
-# Ranks that were told different things.
+# Ranks with different run files.
 contexts() {
   # shellcheck disable=SC2086
   launch $MPIEXEC $MPIEXEC_FLAGS -n 1 "$TRIREME" train $1 : -n 2 "$TRIREME" train $2

@@ -130,7 +130,7 @@ def parity(arguments, work):
     accumulated = one_order | {"batch.micro": 2, "sync.policy": "deferred", "sync.reshard_after_forward": False,
                    "sync.reshard_after_backward": False, "train.eval_every": 5, "train.eval_steps": 1,
                    "data.validation": str(runs.tokens)}
-    cases = {  # what tells most comes first
+    cases = {  # the most informative first
         "fp32: GPU against CPU": (fp32, 1, fp32 | {"device.type": "cpu"}, 1, 1e-4),
         "bf16: GPU against CPU": ({}, 1, {"device.type": "cpu"}, 1, 2e-2),
         "bf16: graphs against op by op": (accumulated | {"device.cuda_graphs": True}, 1, accumulated, 1, 1e-6),
